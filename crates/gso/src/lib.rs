@@ -1,0 +1,3 @@
+//! gso
+#![no_std]
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! lro
+#![no_std]
+#![forbid(unsafe_code)]

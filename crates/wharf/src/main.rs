@@ -1,0 +1,2 @@
+//! wharf
+fn main() {}
