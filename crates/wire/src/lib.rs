@@ -1,2 +1,76 @@
-//! wire
+//! Typed views of the bytes that cross a NIC: Ethernet, VLAN, IPv4, IPv6 with its extension
+//! headers, TCP with its options, UDP and `virtio_net_hdr`; Internet checksums; sequence numbers.
+//!
+//! A *view* (`Ipv4<T>`, `Tcp<T>`, ...) borrows bytes that were checked once, in its `new`, and
+//! reads or writes fields by name. [`Headers::parse`] walks a whole frame in one pass and says
+//! where each header lies, or why it cannot be walked. Nothing here allocates, keeps state or
+//! panics on bytes from outside.
+//!
+//! ```
+//! use wire::{Headers, Transport};
+//! let frame = [0u8; 10];
+//! assert_eq!(Headers::parse(&frame), Err(wire::Malformed::ShortEthernet));
+//! ```
 #![no_std]
+
+pub mod checksum;
+mod ethernet;
+mod headers;
+mod ipv4;
+mod ipv6;
+mod seq;
+mod tcp;
+mod udp;
+mod vnet;
+
+pub use checksum::Sum;
+pub use ethernet::{ETHERNET_LEN, EtherType, MAC_LEN, VLAN_LEN};
+pub use headers::{Headers, Malformed, Network, Transport};
+pub use ipv4::{IPV4_MIN_LEN, Ipv4};
+pub use ipv6::{EXTENSIONS_MAX, Extensions, IPV6_LEN, Ipv6};
+pub use seq::Seq;
+pub use tcp::{Flags, TCP_MIN_LEN, Tcp, TcpOption, TcpOptions, Timestamps};
+pub use udp::{UDP_LEN, Udp};
+pub use vnet::{GsoType, UnknownGsoType, VNET_LEGACY_LEN, VNET_LEN, VirtioNetHdr};
+
+/// IP protocol and IPv6 next-header numbers (IANA "Protocol Numbers").
+pub mod protocol {
+    /// IPv6 Hop-by-Hop options (RFC 8200 section 4.3).
+    pub const HOP_BY_HOP: u8 = 0;
+    /// TCP (RFC 9293).
+    pub const TCP: u8 = 6;
+    /// UDP (RFC 768).
+    pub const UDP: u8 = 17;
+    /// IPv6 Routing header (RFC 8200 section 4.4).
+    pub const ROUTING: u8 = 43;
+    /// IPv6 Fragment header (RFC 8200 section 4.5).
+    pub const FRAGMENT: u8 = 44;
+    /// ICMP for IPv6 (RFC 4443).
+    pub const ICMPV6: u8 = 58;
+    /// IPv6 Destination options (RFC 8200 section 4.6).
+    pub const DESTINATION: u8 = 60;
+}
+
+/// Reads a big-endian `u16` at `at`. The caller's view was length-checked when it was made.
+#[inline]
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Reads a big-endian `u32` at `at`.
+#[inline]
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Writes a big-endian `u16` at `at`.
+#[inline]
+fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// Writes a big-endian `u32` at `at`.
+#[inline]
+fn put32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+}

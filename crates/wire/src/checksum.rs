@@ -1,0 +1,191 @@
+//! The Internet checksum (RFC 1071).
+//!
+//! Sums are kept as 64-bit sums of native-order 16-bit words; one's-complement addition does not
+//! care about byte order (RFC 1071 section 2), so bytes are swapped once, in [`Sum::fold`].
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+/// An unfolded one's-complement sum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[must_use]
+pub struct Sum(u64);
+
+impl Sum {
+    /// The sum of two sums.
+    #[inline]
+    pub const fn plus(self, other: Sum) -> Sum {
+        // Both are far below 2^63: 2^16 words of 65,535 bytes need 32 bits.
+        Sum(self.0 + other.0)
+    }
+
+    /// The sum with one 16-bit word added, given as a number.
+    #[inline]
+    pub const fn plus_word(self, word: u16) -> Sum {
+        Sum(self.0 + word.to_be() as u64)
+    }
+
+    /// The 16-bit one's-complement sum, as a number. Bytes that hold their own correct checksum
+    /// fold to 0xFFFF.
+    #[inline]
+    pub const fn fold(self) -> u16 {
+        let s = (self.0 >> 32) + (self.0 & 0xffff_ffff);
+        let s = (s >> 32) + (s & 0xffff_ffff);
+        let s = (s >> 16) + (s & 0xffff);
+        let s = (s >> 16) + (s & 0xffff);
+        let s = (s >> 16) + (s & 0xffff);
+        (s as u16).to_be()
+    }
+
+    /// The checksum: the complement of the folded sum.
+    #[inline]
+    pub const fn complement(self) -> u16 {
+        !self.fold()
+    }
+}
+
+/// The sum of `bytes`; an odd last byte counts as the high byte of a word (RFC 1071 section 1).
+#[inline]
+pub fn sum(bytes: &[u8]) -> Sum {
+    #[cfg(target_arch = "x86_64")]
+    if bytes.len() >= x86::WORTH_IT {
+        return Sum(x86::sum(bytes));
+    }
+    Sum(sum_lanes(bytes))
+}
+
+/// Copies `from` into `to` and sums it in the same pass.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline]
+pub fn copy_and_sum(to: &mut [u8], from: &[u8]) -> Sum {
+    assert_eq!(to.len(), from.len(), "copy_and_sum: lengths differ");
+    #[cfg(target_arch = "x86_64")]
+    if from.len() >= x86::WORTH_IT {
+        return Sum(x86::copy_and_sum(to, from));
+    }
+    Sum(copy_and_sum_lanes(to, from))
+}
+
+/// The sum of an IPv4 pseudo-header (RFC 9293 section 3.1); `addresses` are source and
+/// destination, eight bytes.
+#[inline]
+pub fn pseudo_v4(addresses: &[u8], protocol: u8, len: usize) -> Sum {
+    sum(addresses).plus_word(u16::from(protocol)).plus(length(len))
+}
+
+/// The sum of an IPv6 pseudo-header (RFC 8200 section 8.1); `addresses` are 32 bytes.
+#[inline]
+pub fn pseudo_v6(addresses: &[u8], protocol: u8, len: usize) -> Sum {
+    sum(addresses).plus_word(u16::from(protocol)).plus(length(len))
+}
+
+/// A 32-bit length as two words.
+#[inline]
+fn length(len: usize) -> Sum {
+    Sum(0).plus_word((len >> 16) as u16).plus_word(len as u16)
+}
+
+/// Bytes summed by one round of the inner loop: eight 32-bit lanes.
+const ROUND: usize = 32;
+
+/// The portable loop; compiled a second time with wider vectors in `x86`.
+#[inline(always)]
+fn sum_lanes(bytes: &[u8]) -> u64 {
+    let mut lanes = [0u64; ROUND / 4];
+    let rounds = bytes.chunks_exact(ROUND);
+    let tail = rounds.remainder();
+    for round in rounds {
+        for (lane, word) in lanes.iter_mut().zip(round.chunks_exact(4)) {
+            *lane += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+        }
+    }
+    lanes.iter().sum::<u64>() + sum_tail(tail)
+}
+
+/// [`sum_lanes`] with a store beside each load.
+#[inline(always)]
+fn copy_and_sum_lanes(to: &mut [u8], from: &[u8]) -> u64 {
+    let mut lanes = [0u64; ROUND / 4];
+    let rounds = from.chunks_exact(ROUND);
+    let tail = rounds.remainder();
+    let copied = from.len() - tail.len();
+    for (target, round) in to.chunks_exact_mut(ROUND).zip(rounds) {
+        for (lane, word) in lanes.iter_mut().zip(round.chunks_exact(4)) {
+            *lane += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+        }
+        target.copy_from_slice(round);
+    }
+    to[copied..].copy_from_slice(tail);
+    lanes.iter().sum::<u64>() + sum_tail(tail)
+}
+
+/// Fewer bytes than a round, in words, the odd one last.
+#[inline(always)]
+fn sum_tail(tail: &[u8]) -> u64 {
+    let words = tail.chunks_exact(2);
+    let odd = words.remainder();
+    let mut total: u64 = words.map(|w| u64::from(u16::from_ne_bytes([w[0], w[1]]))).sum();
+    if let [last] = odd {
+        total += u64::from(u16::from_ne_bytes([*last, 0]));
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    /// RFC 1071 section 4.1, word for word.
+    fn rfc1071(bytes: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for word in bytes.chunks(2) {
+            sum += u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0));
+            if sum > 0xffff {
+                sum = (sum & 0xffff) + 1;
+            }
+        }
+        sum as u16
+    }
+
+    /// 0 and 0xFFFF are the same number in one's complement.
+    fn same(a: u16, b: u16) -> bool {
+        a % 0xffff == b % 0xffff
+    }
+
+    #[test]
+    fn the_example_of_rfc_1071_section_3() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(sum(&bytes).fold(), 0xddf2);
+    }
+
+    proptest! {
+        #[test]
+        fn every_path_agrees_with_rfc_1071(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
+            let expected = rfc1071(&bytes);
+            prop_assert!(same(sum(&bytes).fold(), expected));
+            prop_assert!(same(Sum(sum_lanes(&bytes)).fold(), expected));
+            let mut copy = Vec::from_iter(bytes.iter().map(|_| 0));
+            prop_assert!(same(copy_and_sum(&mut copy, &bytes).fold(), expected));
+            prop_assert_eq!(copy, bytes);
+        }
+
+        #[test]
+        fn a_sum_of_parts_is_the_sum_of_the_whole(a in proptest::collection::vec(any::<u8>(), 0..200), b in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut a = a;
+            if a.len() % 2 == 1 { a.pop(); }
+            let whole: Vec<u8> = a.iter().chain(&b).copied().collect();
+            prop_assert!(same(sum(&a).plus(sum(&b)).fold(), sum(&whole).fold()));
+        }
+    }
+
+    #[test]
+    fn the_largest_packet_of_ones_does_not_overflow() {
+        let bytes = std::vec![0xffu8; 65_536];
+        assert_eq!(sum(&bytes).fold(), 0xffff);
+    }
+}

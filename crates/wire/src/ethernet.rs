@@ -1,0 +1,31 @@
+//! Ethernet II and VLAN tags.
+
+/// Bytes of an Ethernet II header: two addresses and the type.
+pub const ETHERNET_LEN: usize = 14;
+/// Bytes of a MAC address.
+pub const MAC_LEN: usize = 6;
+/// Bytes that one 802.1Q or 802.1ad tag adds.
+pub const VLAN_LEN: usize = 4;
+
+/// What an Ethernet frame carries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// IPv4.
+    pub const IPV4: EtherType = EtherType(0x0800);
+    /// Address resolution.
+    pub const ARP: EtherType = EtherType(0x0806);
+    /// A customer VLAN tag (802.1Q).
+    pub const VLAN: EtherType = EtherType(0x8100);
+    /// IPv6.
+    pub const IPV6: EtherType = EtherType(0x86DD);
+    /// A service VLAN tag (802.1ad).
+    pub const SERVICE_VLAN: EtherType = EtherType(0x88A8);
+
+    /// Does a VLAN tag follow?
+    #[inline]
+    pub const fn is_vlan(self) -> bool {
+        matches!(self, EtherType::VLAN | EtherType::SERVICE_VLAN)
+    }
+}

@@ -1,0 +1,69 @@
+//! TCP sequence numbers.
+
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
+
+/// A TCP sequence or acknowledgment number: a point on a circle of 2^32 (RFC 9293 section 3.4).
+///
+/// There is no `Ord`: on a circle, "less" depends on where one stands. [`Seq::before`] and
+/// [`Seq::after`] compare within half a circle, as RFC 9293 asks; timestamps (RFC 7323 section
+/// 5.2) live on the same kind of circle and use the same type.
+///
+/// ```
+/// use wire::Seq;
+/// let last = Seq(u32::MAX);
+/// assert!(last.before(last + 1));
+/// assert_eq!((last + 2) - last, 2);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Seq(pub u32);
+
+impl Seq {
+    /// Is `self` strictly before `other`, by less than half the circle?
+    #[inline]
+    pub const fn before(self, other: Seq) -> bool {
+        (self.0.wrapping_sub(other.0) as i32) < 0
+    }
+
+    /// Is `self` strictly after `other`, by less than half the circle?
+    #[inline]
+    pub const fn after(self, other: Seq) -> bool {
+        other.before(self)
+    }
+
+    /// The signed distance from `other` to `self`, in bytes.
+    #[inline]
+    pub const fn distance(self, other: Seq) -> i32 {
+        self.0.wrapping_sub(other.0) as i32
+    }
+}
+
+impl Add<u32> for Seq {
+    type Output = Seq;
+    #[inline]
+    fn add(self, bytes: u32) -> Seq {
+        Seq(self.0.wrapping_add(bytes))
+    }
+}
+
+impl AddAssign<u32> for Seq {
+    #[inline]
+    fn add_assign(&mut self, bytes: u32) {
+        *self = *self + bytes;
+    }
+}
+
+impl Sub for Seq {
+    type Output = u32;
+    /// The bytes from `other` forward to `self`, mod 2^32.
+    #[inline]
+    fn sub(self, other: Seq) -> u32 {
+        self.0.wrapping_sub(other.0)
+    }
+}
+
+impl fmt::Debug for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
