@@ -150,7 +150,7 @@ impl<T: AsRef<[u8]>> Tcp<T> {
     /// The options, one by one.
     #[inline]
     pub fn options(&self) -> TcpOptions<'_> {
-        TcpOptions(self.option_bytes())
+        TcpOptions::new(self.option_bytes())
     }
 }
 
@@ -215,6 +215,14 @@ pub struct Timestamps {
 /// Iterator over TCP options; ends at End-of-Options (kind 0) or after the first lie.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a>(&'a [u8]);
+
+impl<'a> TcpOptions<'a> {
+    /// The options in `bytes`, as [`Tcp::option_bytes`] gives them.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        TcpOptions(bytes)
+    }
+}
 
 impl<'a> Iterator for TcpOptions<'a> {
     type Item = Result<TcpOption<'a>, Malformed>;

@@ -1,0 +1,65 @@
+//! What the caller decides.
+
+/// Nanoseconds on a clock of the caller's choosing that never goes back.
+pub type Nanos = u64;
+
+/// Which segments may become one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Profile {
+    /// For a host that terminates TCP: acknowledgment, window and timestamp echo are those of
+    /// the last segment (the paper, section IV.D), sizes may differ, IPv4 IDs do not matter.
+    #[default]
+    Endpoint,
+    /// For routers and bridges: exactly what Linux GRO may merge, so that forwarding can restore
+    /// the packets bit for bit.
+    Lossless,
+}
+
+/// What is known of a frame's transport checksum when it arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RxChecksum {
+    /// Nothing: IP and TCP checksums are verified before a segment is merged.
+    Unverified,
+    /// The port vouches for it: verified by hardware, or never computed because the frame did
+    /// not leave this machine (`VIRTIO_NET_HDR_F_NEEDS_CSUM` on a received packet).
+    Verified,
+}
+
+/// Sizes are fixed for the life of an [`Lro`](crate::Lro); the rest may change while it runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which segments may become one.
+    pub profile: Profile,
+    /// Largest aggregate, in bytes of IP packet, at most 65,535 (the paper's 64 KB threshold).
+    pub max_aggregate: u32,
+    /// Most segments in an aggregate; a `writev` takes at most 1,024 slices.
+    pub max_segments: u32,
+    /// No frame is held longer than this.
+    pub max_timeout: Nanos,
+    /// Let go at once of an aggregate that a PSH completes.
+    pub flush_on_psh: bool,
+    /// Flows remembered; past that the one used longest ago is recycled. Fixed.
+    pub flows: usize,
+    /// Frames held over all flows; past that the oldest aggregate goes. Fixed.
+    pub held_frames: usize,
+    /// Seed of the flow hash, so that outsiders cannot aim at one bucket. Fixed.
+    pub hash_seed: u64,
+}
+
+/// The largest IP packet: its length field has 16 bits.
+pub(crate) const IP_MAX: u32 = 65_535;
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            profile: Profile::Endpoint,
+            max_aggregate: IP_MAX,
+            max_segments: 512,
+            max_timeout: 100_000,
+            flush_on_psh: true,
+            flows: 4096,
+            held_frames: 2048,
+            hash_seed: 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+}

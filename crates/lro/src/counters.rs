@@ -1,0 +1,128 @@
+//! What happened, and why. Every frame received is counted once more as passed, merged,
+//! discarded, or is still held.
+
+use crate::{Discard, Mismatch, Pass};
+
+/// Why what a flow held was let go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Flush {
+    /// As long as an aggregate may be.
+    Size,
+    /// A PSH completed it.
+    Psh,
+    /// A FIN completed it.
+    Fin,
+    /// Shorter than the rest, so it is the last (lossless).
+    Short,
+    /// A packet of the flow that goes on as it came had to stay behind it.
+    Order,
+    /// The next segment did not fit; see the mismatches.
+    Mismatch,
+    /// Held for as long as allowed.
+    Deadline,
+    /// The burst was over.
+    Idle,
+    /// Its descriptor or its frames were needed.
+    Memory,
+}
+
+impl Flush {
+    /// All causes, in the order of their discriminants.
+    pub const ALL: [Flush; 9] = [
+        Flush::Size,
+        Flush::Psh,
+        Flush::Fin,
+        Flush::Short,
+        Flush::Order,
+        Flush::Mismatch,
+        Flush::Deadline,
+        Flush::Idle,
+        Flush::Memory,
+    ];
+
+    /// The counter's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Flush::Size => "size",
+            Flush::Psh => "psh",
+            Flush::Fin => "fin",
+            Flush::Short => "short",
+            Flush::Order => "order",
+            Flush::Mismatch => "mismatch",
+            Flush::Deadline => "deadline",
+            Flush::Idle => "idle",
+            Flush::Memory => "memory",
+        }
+    }
+}
+
+/// Counters of one [`Lro`](crate::Lro), all starting at 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames taken in.
+    pub received: u64,
+    /// Frames that became part of an aggregate of two or more.
+    pub merged: u64,
+    /// Aggregates of two or more.
+    pub aggregates: u64,
+    /// Payload bytes in those aggregates.
+    pub aggregate_bytes: u64,
+    /// Descriptors taken from one flow for another.
+    pub recycled: u64,
+    /// Frames passed as they came, by [`Pass::index`].
+    pub passed: [u64; Pass::COUNT],
+    /// Frames discarded, by [`Discard`].
+    pub discarded: [u64; Discard::ALL.len()],
+    /// What was held and let go, by [`Flush`].
+    pub flushed: [u64; Flush::ALL.len()],
+    /// Segments that did not join, by [`Mismatch`].
+    pub mismatched: [u64; Mismatch::ALL.len()],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            received: 0,
+            merged: 0,
+            aggregates: 0,
+            aggregate_bytes: 0,
+            recycled: 0,
+            passed: [0; Pass::COUNT],
+            discarded: [0; Discard::ALL.len()],
+            flushed: [0; Flush::ALL.len()],
+            mismatched: [0; Mismatch::ALL.len()],
+        }
+    }
+}
+
+impl Counters {
+    /// Every counter as group, name and value; the groups are `lro`, `lro_pass`, `lro_discard`,
+    /// `lro_flush` and `lro_mismatch`.
+    pub fn entries(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+        let plain = [
+            ("received", self.received),
+            ("merged", self.merged),
+            ("aggregates", self.aggregates),
+            ("aggregate_bytes", self.aggregate_bytes),
+            ("recycled", self.recycled),
+        ];
+        plain
+            .into_iter()
+            .map(|(name, value)| ("lro", name, value))
+            .chain(Pass::all().map(|p| ("lro_pass", p.name(), self.passed[p.index()])))
+            .chain(
+                Discard::ALL
+                    .into_iter()
+                    .map(|d| ("lro_discard", d.name(), self.discarded[d as usize])),
+            )
+            .chain(
+                Flush::ALL.into_iter().map(|f| ("lro_flush", f.name(), self.flushed[f as usize])),
+            )
+            .chain(
+                Mismatch::ALL
+                    .into_iter()
+                    .map(|m| ("lro_mismatch", m.name(), self.mismatched[m as usize])),
+            )
+    }
+}

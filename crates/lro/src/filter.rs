@@ -1,0 +1,296 @@
+//! The packet filter (the paper, section IV.B): questions asked of one frame, and why the answer
+//! was no. Consecutive sequence numbers are not asked for here; that is [`merge`](crate::merge)'s.
+
+use wire::{
+    Flags, Headers, Ipv4, Ipv6, Malformed, Network, Seq, Tcp, TcpOption, Timestamps, Transport,
+};
+
+use crate::table::FlowKey;
+use crate::{Config, Profile, RxChecksum};
+
+/// Header bytes kept per flow: Ethernet, two VLAN tags, IPv6 and TCP with all options fit.
+pub(crate) const HEADER_MAX: usize = 128;
+
+/// Why a frame goes on as it came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pass {
+    /// It was held, and nothing joined it in time.
+    Alone,
+    /// Its headers cannot be walked; the host decides.
+    Malformed(Malformed),
+    /// Neither IPv4 nor IPv6.
+    NotIp,
+    /// A fragment of an IP datagram.
+    Fragment,
+    /// Not TCP.
+    NotTcp,
+    /// IPv4 options.
+    IpOptions,
+    /// SYN: a connection begins.
+    Syn,
+    /// RST: a connection is reset.
+    Rst,
+    /// URG: urgent data keeps its own segment.
+    Urg,
+    /// FIN without data.
+    Fin,
+    /// No data: a pure acknowledgment, window update or keepalive.
+    PureAck,
+    /// No ACK flag, which no established connection sends.
+    NoAck,
+    /// TCP options other than timestamps (endpoint profile).
+    TcpOptions,
+    /// More than 128 bytes of headers.
+    LongHeader,
+}
+
+impl Pass {
+    /// How many counters the reasons need.
+    pub const COUNT: usize = 13 + Malformed::ALL.len();
+
+    /// All reasons, in the order of [`index`](Self::index).
+    pub fn all() -> impl Iterator<Item = Pass> {
+        const PLAIN: [Pass; 13] = [
+            Pass::Alone,
+            Pass::NotIp,
+            Pass::Fragment,
+            Pass::NotTcp,
+            Pass::IpOptions,
+            Pass::Syn,
+            Pass::Rst,
+            Pass::Urg,
+            Pass::Fin,
+            Pass::PureAck,
+            Pass::NoAck,
+            Pass::TcpOptions,
+            Pass::LongHeader,
+        ];
+        PLAIN.into_iter().chain(Malformed::ALL.into_iter().map(Pass::Malformed))
+    }
+
+    /// The counter's place.
+    pub const fn index(self) -> usize {
+        match self {
+            Pass::Alone => 0,
+            Pass::NotIp => 1,
+            Pass::Fragment => 2,
+            Pass::NotTcp => 3,
+            Pass::IpOptions => 4,
+            Pass::Syn => 5,
+            Pass::Rst => 6,
+            Pass::Urg => 7,
+            Pass::Fin => 8,
+            Pass::PureAck => 9,
+            Pass::NoAck => 10,
+            Pass::TcpOptions => 11,
+            Pass::LongHeader => 12,
+            Pass::Malformed(why) => 13 + why as usize,
+        }
+    }
+
+    /// The counter's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Pass::Alone => "alone",
+            Pass::NotIp => "not_ip",
+            Pass::Fragment => "fragment",
+            Pass::NotTcp => "not_tcp",
+            Pass::IpOptions => "ip_options",
+            Pass::Syn => "syn",
+            Pass::Rst => "rst",
+            Pass::Urg => "urg",
+            Pass::Fin => "fin",
+            Pass::PureAck => "pure_ack",
+            Pass::NoAck => "no_ack",
+            Pass::TcpOptions => "tcp_options",
+            Pass::LongHeader => "long_header",
+            Pass::Malformed(why) => why.name(),
+        }
+    }
+
+    /// Does this frame end its connection, so that its descriptor is free again?
+    pub(crate) const fn closes(self) -> bool {
+        matches!(self, Pass::Rst | Pass::Fin)
+    }
+}
+
+/// Why a frame is discarded (the paper, section II: "packets with wrong checksum are discarded").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Discard {
+    /// The IPv4 header checksum does not verify.
+    IpChecksum,
+    /// The TCP checksum does not verify.
+    TcpChecksum,
+}
+
+impl Discard {
+    /// All reasons, in the order of their discriminants.
+    pub const ALL: [Discard; 2] = [Discard::IpChecksum, Discard::TcpChecksum];
+
+    /// The counter's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Discard::IpChecksum => "ip_checksum",
+            Discard::TcpChecksum => "tcp_checksum",
+        }
+    }
+}
+
+/// A data segment that may be held, with what the flow needs to know of it.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) key: FlowKey,
+    pub(crate) headers: Headers,
+    pub(crate) seq: Seq,
+    pub(crate) ack: Seq,
+    pub(crate) window: u16,
+    pub(crate) flags: Flags,
+    /// IPv4 identification; 0 for IPv6.
+    pub(crate) id: u16,
+    pub(crate) timestamps: Option<Timestamps>,
+}
+
+impl Segment {
+    /// Bytes of payload; never 0.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.headers.payload_len() as u32
+    }
+}
+
+/// What the filter decides.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    Discard(Discard),
+    /// No flow is concerned.
+    Pass(Pass),
+    /// Goes on after what is held of its flow.
+    PassAfterFlow(Pass, FlowKey),
+    Buffer(Segment),
+}
+
+/// Runs the questions, cheapest and most telling first.
+#[inline]
+pub(crate) fn ask(config: &Config, bytes: &[u8], checksum: RxChecksum) -> Verdict {
+    let headers = match Headers::parse(bytes) {
+        Ok(headers) => headers,
+        Err(why) => return Verdict::Pass(Pass::Malformed(why)),
+    };
+    if let Some(why) = not_plain_tcp(&headers) {
+        return Verdict::Pass(why);
+    }
+    if checksum == RxChecksum::Unverified
+        && let Some(why) = wrong_checksum(bytes, &headers)
+    {
+        return Verdict::Discard(why);
+    }
+    let key = FlowKey::of(bytes, &headers);
+    let Ok(tcp) = Tcp::new(&bytes[headers.transport_at..headers.end]) else {
+        return Verdict::Pass(Pass::Malformed(Malformed::TcpDataOffset)); // parse has seen it
+    };
+    let options = match options(tcp.option_bytes()) {
+        Ok(options) => options,
+        Err(why) => return Verdict::PassAfterFlow(Pass::Malformed(why), key),
+    };
+    if let Some(why) = keeps_its_own_packet(config, &headers, tcp.flags(), options) {
+        return Verdict::PassAfterFlow(why, key);
+    }
+    Verdict::Buffer(Segment {
+        key,
+        seq: tcp.seq(),
+        ack: tcp.ack(),
+        window: tcp.window(),
+        flags: tcp.flags(),
+        id: match headers.network {
+            Network::Ipv4 { .. } => {
+                u16::from_be_bytes([bytes[headers.network_at + 4], bytes[headers.network_at + 5]])
+            }
+            _ => 0,
+        },
+        timestamps: options.timestamps,
+        headers,
+    })
+}
+
+/// Is this anything but TCP straight over IP?
+fn not_plain_tcp(headers: &Headers) -> Option<Pass> {
+    match (headers.network, headers.transport) {
+        (Network::Other(_), _) => Some(Pass::NotIp),
+        (_, Transport::Fragment) => Some(Pass::Fragment),
+        (Network::Ipv4 { options: true }, Transport::Tcp) => Some(Pass::IpOptions),
+        (_, Transport::Tcp) => None,
+        _ => Some(Pass::NotTcp),
+    }
+}
+
+/// Does the IP or TCP checksum fail to verify (facts, rule 8)?
+#[inline]
+fn wrong_checksum(bytes: &[u8], headers: &Headers) -> Option<Discard> {
+    let segment = &bytes[headers.transport_at..headers.end];
+    let network = &bytes[headers.network_at..headers.end];
+    let pseudo = match headers.network {
+        Network::Ipv4 { .. } => {
+            let ip = Ipv4::new(network).ok()?;
+            if !ip.checksum_ok() {
+                return Some(Discard::IpChecksum);
+            }
+            ip.pseudo_header(segment.len())
+        }
+        _ => Ipv6::new(network).ok()?.pseudo_header(wire::protocol::TCP, segment.len()),
+    };
+    (pseudo.plus(wire::checksum::sum(segment)).fold() != 0xffff).then_some(Discard::TcpChecksum)
+}
+
+/// What the TCP options amount to.
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    timestamps: Option<Timestamps>,
+    others: bool,
+}
+
+/// Reads the options; the layout that nearly every sender uses (RFC 7323 appendix A) first.
+#[inline]
+fn options(bytes: &[u8]) -> Result<Options, Malformed> {
+    if let [1, 1, 8, 10, v0, v1, v2, v3, e0, e1, e2, e3] = *bytes {
+        let timestamps = Some(Timestamps {
+            value: Seq(u32::from_be_bytes([v0, v1, v2, v3])),
+            echo: Seq(u32::from_be_bytes([e0, e1, e2, e3])),
+        });
+        return Ok(Options { timestamps, others: false });
+    }
+    let mut found = Options { timestamps: None, others: false };
+    for option in wire::TcpOptions::new(bytes) {
+        match option? {
+            TcpOption::Nop => {}
+            TcpOption::Timestamps(_) | TcpOption::Other { .. } => found.others = true,
+        }
+    }
+    Ok(found)
+}
+
+/// Must this segment arrive as a packet of its own (the paper, figure 6)?
+fn keeps_its_own_packet(
+    config: &Config,
+    headers: &Headers,
+    flags: Flags,
+    options: Options,
+) -> Option<Pass> {
+    if flags.any(Flags::SYN) {
+        Some(Pass::Syn)
+    } else if flags.any(Flags::RST) {
+        Some(Pass::Rst)
+    } else if flags.any(Flags::URG) {
+        Some(Pass::Urg)
+    } else if headers.payload_len() == 0 {
+        Some(if flags.any(Flags::FIN) { Pass::Fin } else { Pass::PureAck })
+    } else if !flags.any(Flags::ACK) {
+        Some(Pass::NoAck)
+    } else if options.others && config.profile == Profile::Endpoint {
+        Some(Pass::TcpOptions)
+    } else if headers.payload_at > HEADER_MAX {
+        Some(Pass::LongHeader)
+    } else {
+        None
+    }
+}

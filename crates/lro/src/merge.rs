@@ -1,0 +1,214 @@
+//! May this segment join what its flow holds? One question each, with the reason for a no
+//! (facts: "Merging", rules 1 to 9; Linux `tcp_gro_receive` and `inet_gro_receive`).
+
+use wire::{Flags, IPV4_MIN_LEN, Network, TCP_MIN_LEN};
+
+use crate::config::IP_MAX;
+use crate::descriptor::{Descriptor, IdStep};
+use crate::filter::Segment;
+use crate::{Config, Flush, Profile};
+
+/// Why a segment does not join what is held; what is held then goes first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Mismatch {
+    /// It does not continue the held sequence numbers.
+    Sequence,
+    /// The aggregate would be too long, or of too many segments.
+    Size,
+    /// MAC addresses or VLAN tags differ.
+    Link,
+    /// IP version, TOS or traffic class, flow label, TTL, DF or extension headers differ.
+    Network,
+    /// IPv4 IDs neither count up by one nor stay the same (lossless).
+    Id,
+    /// CWR or ECE, or another flag that must be equal.
+    Flags,
+    /// The acknowledgment number goes back (endpoint) or differs (lossless).
+    Ack,
+    /// The window differs (lossless).
+    Window,
+    /// Options differ in kind or bytes, or TSval goes back.
+    Options,
+    /// Larger than the first segment, or after one that was smaller (lossless).
+    Uneven,
+}
+
+impl Mismatch {
+    /// All reasons, in the order of their discriminants.
+    pub const ALL: [Mismatch; 10] = [
+        Mismatch::Sequence,
+        Mismatch::Size,
+        Mismatch::Link,
+        Mismatch::Network,
+        Mismatch::Id,
+        Mismatch::Flags,
+        Mismatch::Ack,
+        Mismatch::Window,
+        Mismatch::Options,
+        Mismatch::Uneven,
+    ];
+
+    /// The counter's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mismatch::Sequence => "sequence",
+            Mismatch::Size => "size",
+            Mismatch::Link => "link",
+            Mismatch::Network => "network",
+            Mismatch::Id => "id",
+            Mismatch::Flags => "flags",
+            Mismatch::Ack => "ack",
+            Mismatch::Window => "window",
+            Mismatch::Options => "options",
+            Mismatch::Uneven => "uneven",
+        }
+    }
+}
+
+/// Flags that may differ between the segments of an aggregate: they are OR-ed into it.
+const ACCUMULATED: Flags = Flags(Flags::FIN.0 | Flags::PSH.0);
+
+/// Asks all questions of a segment whose flow holds something.
+#[inline]
+pub(crate) fn ask(
+    config: &Config,
+    flow: &Descriptor,
+    segment: &Segment,
+    bytes: &[u8],
+) -> Result<(), Mismatch> {
+    if segment.seq != flow.next_seq {
+        return Err(Mismatch::Sequence);
+    }
+    if !fits(config, flow, segment) {
+        return Err(Mismatch::Size);
+    }
+    same_headers(flow.header(), segment, bytes)?;
+    match config.profile {
+        Profile::Endpoint => endpoint(flow, segment),
+        Profile::Lossless => lossless(flow, segment, bytes),
+    }
+}
+
+/// Does `segment`, now the last of `flow`, complete the aggregate?
+#[inline]
+pub(crate) fn completes(config: &Config, flow: &Descriptor, segment: &Segment) -> Option<Flush> {
+    if segment.flags.any(Flags::FIN) {
+        Some(Flush::Fin)
+    } else if segment.flags.any(Flags::PSH)
+        && (config.flush_on_psh || config.profile == Profile::Lossless)
+    {
+        Some(Flush::Psh)
+    } else if config.profile == Profile::Lossless && flow.last_len < u32::from(flow.gso_size) {
+        Some(Flush::Short)
+    } else if is_full(config, flow) {
+        Some(Flush::Size)
+    } else {
+        None
+    }
+}
+
+/// Would one more segment like the largest not fit?
+fn is_full(config: &Config, flow: &Descriptor) -> bool {
+    flow.chain.len() >= config.max_segments
+        || flow.ip_len() + u32::from(flow.gso_size) > config.max_aggregate.min(IP_MAX)
+}
+
+/// Rule 9: the IP packet stays within 65,535 bytes.
+fn fits(config: &Config, flow: &Descriptor, segment: &Segment) -> bool {
+    flow.chain.len() < config.max_segments
+        && flow.ip_len() + segment.len() <= config.max_aggregate.min(IP_MAX)
+}
+
+/// Rules 4, 6 and 7, which both profiles keep: everything but lengths, IDs, checksums, sequence
+/// numbers, acknowledgment, window and options is equal.
+#[inline]
+fn same_headers(held: &[u8], segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
+    let headers = &segment.headers;
+    if held.len() != headers.payload_at {
+        return Err(Mismatch::Options);
+    }
+    let new = &bytes[..headers.payload_at];
+    if held[..headers.network_at] != new[..headers.network_at] {
+        return Err(Mismatch::Link);
+    }
+    let network = headers.network_at..headers.transport_at;
+    if !same_network(headers.network, &held[network.clone()], &new[network]) {
+        return Err(Mismatch::Network);
+    }
+    same_flags(&held[headers.transport_at..], &new[headers.transport_at..])
+}
+
+#[inline]
+fn same_network(kind: Network, held: &[u8], new: &[u8]) -> bool {
+    match kind {
+        // Version and IHL, TOS; DF (a fragment is not here); TTL and protocol. Addresses are
+        // the flow's key.
+        Network::Ipv4 { .. } => {
+            held.len() == IPV4_MIN_LEN && held[..2] == new[..2] && held[6..10] == new[6..10]
+        }
+        // Version, class and label; next header and hop limit; extension headers.
+        _ => held[..4] == new[..4] && held[6..8] == new[6..8] && held[40..] == new[40..],
+    }
+}
+
+/// Data offset, reserved bits and all flags but FIN and PSH are equal, and CWR is on neither the
+/// new segment nor, then, on any but the first (rule 4).
+#[inline]
+fn same_flags(held: &[u8], new: &[u8]) -> Result<(), Mismatch> {
+    let ignored = Flags::CWR.with(ACCUMULATED);
+    if held[12] != new[12]
+        || Flags(new[13]).any(Flags::CWR)
+        || Flags(held[13]).without(ignored) != Flags(new[13]).without(ignored)
+    {
+        return Err(Mismatch::Flags);
+    }
+    Ok(())
+}
+
+/// The acknowledgment and TSval move forward or stay; the window may be anything.
+#[inline]
+fn endpoint(flow: &Descriptor, segment: &Segment) -> Result<(), Mismatch> {
+    if segment.ack.before(flow.ack) {
+        return Err(Mismatch::Ack);
+    }
+    match (flow.timestamps, segment.timestamps) {
+        (Some(held), Some(new)) if !new.value.before(held.value) => Ok(()),
+        (None, None) => Ok(()),
+        _ => Err(Mismatch::Options),
+    }
+}
+
+/// Rules 1, 2 and 6: what Linux GRO asks on top.
+#[inline]
+fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
+    if segment.ack != flow.ack {
+        return Err(Mismatch::Ack);
+    }
+    if segment.window != flow.window {
+        return Err(Mismatch::Window);
+    }
+    let options = segment.headers.transport_at + TCP_MIN_LEN..segment.headers.payload_at;
+    if flow.header()[options.clone()] != bytes[options] {
+        return Err(Mismatch::Options);
+    }
+    let gso_size = u32::from(flow.gso_size);
+    if segment.len() > gso_size || flow.last_len < gso_size {
+        return Err(Mismatch::Uneven);
+    }
+    if matches!(segment.headers.network, Network::Ipv4 { .. }) && !id_continues(flow, segment.id) {
+        return Err(Mismatch::Id);
+    }
+    Ok(())
+}
+
+/// Rule 6: up by one (wrap included) or fixed, chosen at the second packet, never mixed.
+fn id_continues(flow: &Descriptor, id: u16) -> bool {
+    let up = id == flow.id.wrapping_add(1);
+    let same = id == flow.id;
+    match flow.id_step {
+        IdStep::Undecided => up || same,
+        IdStep::Incrementing => up,
+        IdStep::Fixed => same,
+    }
+}

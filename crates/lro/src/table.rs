@@ -1,0 +1,269 @@
+//! ConnectionTable (the paper, section IV.A): from a packet's four-tuple to its descriptor, in
+//! memory that is allocated once. Free descriptors wait in a queue.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+use wire::{Headers, Network};
+
+use crate::Nanos;
+use crate::descriptor::Descriptor;
+use crate::list::{Links, List, NONE};
+
+/// The four-tuple. IPv4 and IPv6 do not meet: an IPv4 key fills only the first address word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FlowKey {
+    addresses: [u64; 4],
+    ports: u32,
+    ipv6: bool,
+}
+
+impl FlowKey {
+    pub(crate) const NOBODY: FlowKey = FlowKey { addresses: [0; 4], ports: 0, ipv6: false };
+
+    /// Reads the key of a TCP packet that [`Headers::parse`] has walked.
+    #[inline]
+    pub(crate) fn of(bytes: &[u8], headers: &Headers) -> FlowKey {
+        let word = |at: usize| {
+            let b = &bytes[at..at + 8];
+            u64::from_ne_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
+        };
+        let at = headers.network_at;
+        let ipv6 = matches!(headers.network, Network::Ipv6 { .. });
+        let addresses = if ipv6 {
+            [word(at + 8), word(at + 16), word(at + 24), word(at + 32)]
+        } else {
+            [word(at + 12), 0, 0, 0]
+        };
+        let p = &bytes[headers.transport_at..headers.transport_at + 4];
+        FlowKey { addresses, ports: u32::from_ne_bytes([p[0], p[1], p[2], p[3]]), ipv6 }
+    }
+
+    /// A multiply-and-fold hash: two multiplications for IPv4.
+    #[inline]
+    fn hash(&self, seed: u64) -> u32 {
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        };
+        const K: [u64; 3] = [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3];
+        let mut h = fold(self.addresses[0] ^ seed ^ K[0], u64::from(self.ports) ^ K[1]);
+        if self.ipv6 {
+            h = fold(self.addresses[1] ^ h ^ K[2], self.addresses[2] ^ K[0]);
+            h = fold(self.addresses[3] ^ h, K[1]);
+        }
+        let h = fold(h ^ seed, K[2]);
+        (h ^ h >> 32) as u32
+    }
+}
+
+/// Eight bytes a bucket, so that a probe of several costs one cache line.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    hash: u32,
+    index: u32,
+}
+
+const EMPTY: Bucket = Bucket { hash: 0, index: NONE };
+
+/// Open addressing with linear probing, at most half full.
+#[derive(Debug)]
+pub(crate) struct ConnectionTable {
+    buckets: Box<[Bucket]>,
+    descriptors: Vec<Descriptor>,
+    free: VecDeque<u32>,
+    /// Flows that hold frames, in the order of their deadlines: the timeout is one for all.
+    holding: List,
+    /// Where the search for a descriptor to recycle goes on.
+    hand: u32,
+    seed: u64,
+}
+
+impl ConnectionTable {
+    /// Memory for `flows` descriptors.
+    pub(crate) fn new(flows: usize, seed: u64) -> Self {
+        let flows = flows.clamp(1, 1 << 24);
+        ConnectionTable {
+            buckets: vec![EMPTY; (flows * 2).next_power_of_two()].into_boxed_slice(),
+            descriptors: vec![Descriptor::default(); flows],
+            free: (0..flows as u32).collect(),
+            holding: List::EMPTY,
+            hand: 0,
+            seed,
+        }
+    }
+
+    /// SearchDescriptor of the paper's algorithm 1.
+    #[inline]
+    pub(crate) fn find(&mut self, key: &FlowKey) -> Option<u32> {
+        let hash = key.hash(self.seed);
+        let mut at = self.home(hash);
+        loop {
+            let bucket = self.buckets[at];
+            if bucket.index == NONE {
+                return None;
+            }
+            if bucket.hash == hash {
+                let descriptor = &mut self.descriptors[bucket.index as usize];
+                if descriptor.key == *key {
+                    descriptor.recently_used = true;
+                    return Some(bucket.index);
+                }
+            }
+            at = self.after(at);
+        }
+    }
+
+    /// The descriptor to give up before [`open`](Self::open) has a free one, if there is none
+    /// now: the first that was not used since the hand last passed it (second chance).
+    pub(crate) fn pick_for_recycling(&mut self) -> Option<u32> {
+        if !self.free.is_empty() {
+            return None;
+        }
+        loop {
+            let at = self.hand;
+            self.hand = (at + 1) % self.descriptors.len() as u32;
+            if !core::mem::take(&mut self.descriptors[at as usize].recently_used) {
+                return Some(at);
+            }
+        }
+    }
+
+    /// A descriptor for a flow that [`find`](Self::find) does not know. There is a free one:
+    /// the caller has closed what [`pick_for_recycling`](Self::pick_for_recycling) named.
+    pub(crate) fn open(&mut self, key: FlowKey) -> u32 {
+        let index = self.free.pop_front().unwrap_or_default();
+        let descriptor = &mut self.descriptors[index as usize];
+        descriptor.key = key;
+        descriptor.recently_used = true;
+        let hash = key.hash(self.seed);
+        let mut at = self.home(hash);
+        while self.buckets[at].index != NONE {
+            at = self.after(at);
+        }
+        self.buckets[at] = Bucket { hash, index };
+        index
+    }
+
+    /// Forgets a flow that holds nothing.
+    pub(crate) fn close(&mut self, index: u32) {
+        let key = core::mem::replace(&mut self.descriptors[index as usize].key, FlowKey::NOBODY);
+        let mut at = self.home(key.hash(self.seed));
+        while self.buckets[at].index != index {
+            if self.buckets[at].index == NONE {
+                return; // was not open
+            }
+            at = self.after(at);
+        }
+        self.fill_gap(at);
+        self.free.push_back(index);
+    }
+
+    /// Moves later entries of a probe sequence back over the one removed at `gap`.
+    fn fill_gap(&mut self, mut gap: usize) {
+        let mut at = gap;
+        loop {
+            at = self.after(at);
+            let bucket = self.buckets[at];
+            if bucket.index == NONE {
+                self.buckets[gap] = EMPTY;
+                return;
+            }
+            // How far each stands from where it would like to be, around the ring.
+            let mask = self.buckets.len() - 1;
+            let from_home = at.wrapping_sub(self.home(bucket.hash)) & mask;
+            if from_home >= at.wrapping_sub(gap) & mask {
+                self.buckets[gap] = bucket;
+                gap = at;
+            }
+        }
+    }
+
+    /// Enters a flow in the queue of deadlines.
+    pub(crate) fn hold(&mut self, index: u32, deadline: Nanos) {
+        self.descriptors[index as usize].deadline = deadline;
+        self.holding.push_back(&mut self.descriptors, index, links);
+    }
+
+    /// Takes a flow out of the queue of deadlines.
+    pub(crate) fn release(&mut self, index: u32) {
+        self.holding.remove(&mut self.descriptors, index, links);
+    }
+
+    /// The flow that must be let go first, and when.
+    #[inline]
+    pub(crate) fn oldest_held(&self) -> Option<(u32, Nanos)> {
+        let first = self.holding.first()?;
+        Some((first, self.descriptors[first as usize].deadline))
+    }
+
+    #[inline]
+    fn home(&self, hash: u32) -> usize {
+        hash as usize & (self.buckets.len() - 1)
+    }
+
+    #[inline]
+    fn after(&self, at: usize) -> usize {
+        (at + 1) & (self.buckets.len() - 1)
+    }
+}
+
+fn links(descriptor: &mut Descriptor) -> &mut Links {
+    &mut descriptor.links
+}
+
+impl Index<u32> for ConnectionTable {
+    type Output = Descriptor;
+    #[inline]
+    fn index(&self, index: u32) -> &Descriptor {
+        &self.descriptors[index as usize]
+    }
+}
+
+impl IndexMut<u32> for ConnectionTable {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut Descriptor {
+        &mut self.descriptors[index as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn key(n: u16) -> FlowKey {
+        FlowKey { addresses: [u64::from(n), 0, 0, 0], ports: 7, ipv6: false }
+    }
+
+    proptest! {
+        /// Against a `HashMap`: what is open is found, what was closed or recycled is not.
+        #[test]
+        fn behaves_like_a_map(operations in proptest::collection::vec((0u16..40, 0u8..3), 0..400)) {
+            let mut table = ConnectionTable::new(16, 1);
+            let mut model: HashMap<u16, u32> = HashMap::new();
+            for (n, what) in operations {
+                prop_assert_eq!(table.find(&key(n)), model.get(&n).copied());
+                match (what, model.get(&n).copied()) {
+                    (0, Some(index)) => {
+                        table.close(index);
+                        model.remove(&n);
+                    }
+                    (_, None) => {
+                        if let Some(oldest) = table.pick_for_recycling() {
+                            table.close(oldest);
+                            model.retain(|_, index| *index != oldest);
+                        }
+                        model.insert(n, table.open(key(n)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
