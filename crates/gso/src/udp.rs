@@ -1,0 +1,58 @@
+//! What changes in the UDP header from datagram to datagram (Linux `__udp_gso_segment`): length
+//! and checksum. This is USO, where each segment is a datagram of its own.
+
+use wire::{Sum, checksum};
+
+use crate::segmenter::Piece;
+use crate::{Refusal, be16, put16};
+
+/// Datagrams that one super-packet may hold (Linux `UDP_MAX_SEGMENTS`).
+pub const UDP_MAX_SEGMENTS: usize = 128;
+
+const LENGTH: usize = 4;
+/// Where the checksum lies in the header: virtio's `csum_offset`.
+pub(crate) const CHECKSUM: usize = 6;
+
+/// The changing part of the UDP header that stands at `at`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UdpPart {
+    at: usize,
+    /// Pseudo-header less its length, and the ports.
+    sum: Sum,
+}
+
+impl UdpPart {
+    /// Clears in `template`, which ends with the UDP header, what changes; sums what does not.
+    /// `l4_len` is the IP payload of the super-packet.
+    pub(crate) fn new(
+        template: &mut [u8],
+        at: usize,
+        pseudo_header: Sum,
+        l4_len: usize,
+    ) -> Result<UdpPart, Refusal> {
+        let header = &mut template[at..];
+        if usize::from(be16(header, LENGTH)) != l4_len {
+            return Err(Refusal::UdpLength);
+        }
+        put16(header, LENGTH, 0);
+        put16(header, CHECKSUM, 0);
+        Ok(UdpPart { at, sum: pseudo_header.plus(checksum::sum(header)) })
+    }
+
+    /// Fills in one datagram; `header` ends with the UDP header.
+    #[inline]
+    pub(crate) fn write(&self, header: &mut [u8], piece: &Piece<'_>, payload_sum: Sum) {
+        let udp = &mut header[self.at..];
+        let l4_len = (udp.len() + piece.payload.len()) as u16;
+        // Once for the pseudo-header, once for the field.
+        let sum = self.sum.plus_word(l4_len).plus_word(l4_len).plus(payload_sum);
+        put16(udp, LENGTH, l4_len);
+        put16(udp, CHECKSUM, never_zero(sum.complement()));
+    }
+}
+
+/// A computed checksum of 0 is sent as 0xFFFF, since 0 would mean "none" (RFC 768).
+#[inline]
+pub(crate) fn never_zero(checksum: u16) -> u16 {
+    if checksum == 0 { 0xffff } else { checksum }
+}
