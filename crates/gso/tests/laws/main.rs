@@ -1,0 +1,7 @@
+//! The laws of segmentation and of checksum completion, as properties and as examples.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+
+mod completion;
+mod refusals;
+mod segments;
+mod super_packets;
