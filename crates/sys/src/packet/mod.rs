@@ -1,0 +1,251 @@
+//! AF_PACKET: frames by system call, with the virtio_net_hdr that says what the kernel knows about
+//! each beside its bytes. Needs no BPF, and works in an unprivileged user namespace.
+//!
+//! The header is `struct virtio_net_hdr` of ten bytes (virtio 1.2, 5.1.6, without `num_buffers`)
+//! in the machine's byte order, as `PACKET_VNET_HDR` has it. It lets packets pass that are larger
+//! than the MTU (with a `gso_size`) or have a checksum still to be completed.
+
+mod membership;
+mod receive;
+mod send;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+pub use membership::{Filter, Membership};
+pub use receive::{HEADROOM, Received};
+pub use send::Message;
+
+use self::receive::Receiver;
+use self::send::Sender;
+use crate::frames::FramePool;
+use crate::sockopt;
+
+/// Bytes of the virtio_net_hdr on an AF_PACKET socket.
+pub const VNET_HDR_LEN: usize = 10;
+
+/// Most packets moved by one system call.
+pub const BATCH: usize = 64;
+
+/// Several sockets that share an interface's packets (`PACKET_FANOUT_HASH`): the packets of a flow
+/// go to the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fanout {
+    /// Id of the group, unique in the network namespace.
+    pub group: u16,
+    /// How many sockets the group may have.
+    pub members: u32,
+}
+
+/// How a [`PacketSocket`] is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The group of sockets to join, if the interface's packets are shared.
+    pub fanout: Option<Fanout>,
+    /// Memory for packets that wait to be received, in bytes, by the kernel's own accounting. An
+    /// unprivileged process gets `net.core.rmem_max` of it at most.
+    pub receive_buffer: usize,
+    /// The same for packets being sent, with `net.core.wmem_max`.
+    pub send_buffer: usize,
+    /// Sends past the interface's queueing discipline (`PACKET_QDISC_BYPASS`): cheaper, but what
+    /// the device does not take at once is dropped.
+    pub qdisc_bypass: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { fanout: None, receive_buffer: 16 << 20, send_buffer: 4 << 20, qdisc_bypass: false }
+    }
+}
+
+/// What happened to packets since the socket was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Packets that came for the socket, those dropped included (`PACKET_STATISTICS`).
+    pub packets: u64,
+    /// Packets dropped because the receive buffer was full (`PACKET_STATISTICS`).
+    pub dropped: u64,
+    /// Packets dropped because they were larger than a chunk and the overflow buffer together.
+    pub truncated: u64,
+    /// Packets dropped because a virtio_net_hdr cannot describe them.
+    pub unreadable: u64,
+}
+
+/// A packet socket bound to one interface; receives what arrives there and sends through it.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+    receiver: Receiver,
+    sender: Sender,
+    statistics: Statistics,
+}
+
+impl PacketSocket {
+    /// Binds a socket to the interface `ifindex`. It does not receive what this machine sends
+    /// through the interface (`PACKET_IGNORE_OUTGOING`).
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`; `ENODEV` if there is no such interface; `EINVAL` if the
+    /// fanout group exists with other properties, `ENOSPC` if it is full.
+    pub fn open(ifindex: u32, config: Config) -> io::Result<Self> {
+        // Protocol 0: nothing is received before `bind` names one, when all options are set.
+        let fd = socket(libc::SOCK_NONBLOCK)?;
+        let packet =
+            |option, value: libc::c_int| sockopt::set(fd.as_fd(), libc::SOL_PACKET, option, &value);
+        packet(libc::PACKET_VNET_HDR, 1)?;
+        packet(libc::PACKET_AUXDATA, 1)?;
+        packet(libc::PACKET_IGNORE_OUTGOING, 1)?;
+        packet(libc::PACKET_QDISC_BYPASS, config.qdisc_bypass.into())?;
+        let (receive, send) = (config.receive_buffer, config.send_buffer);
+        set_buffer(fd.as_fd(), libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive)?;
+        set_buffer(fd.as_fd(), libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send)?;
+        match config.fanout {
+            None => bind(fd.as_fd(), ifindex)?,
+            Some(fanout) => bind_to_group(fd.as_fd(), ifindex, fanout)?,
+        }
+        Ok(Self {
+            fd,
+            receiver: Receiver::new()?,
+            sender: Sender::new(),
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// Appends the packets that wait, at most `max` and at most [`BATCH`], to `out`, in frames of
+    /// the pool. Returns how many; 0 if none waits or the pool is empty.
+    ///
+    /// A VLAN tag that the kernel has taken out of the frame is put back. `out` does not allocate
+    /// if it has spare capacity for [`BATCH`]. The overflow of what was received before is gone.
+    ///
+    /// # Errors
+    /// `ENETDOWN` (once) if the interface went down.
+    ///
+    /// # Panics
+    /// If the pool is not the one that was passed before.
+    pub fn receive(
+        &mut self,
+        pool: &mut FramePool,
+        out: &mut Vec<Received>,
+        max: usize,
+    ) -> io::Result<usize> {
+        self.receiver.receive(self.fd.as_fd(), &mut self.statistics, pool, out, max)
+    }
+
+    /// The bytes of a packet that did not fit its frame and come after it: `received.overflow` of
+    /// them, for a packet of the last call of [`PacketSocket::receive`].
+    pub fn overflow(&self, received: &Received) -> &[u8] {
+        self.receiver.overflow(received)
+    }
+
+    /// Sends packets in order and returns how many the kernel took, which is fewer than all if it
+    /// has no room (wait until the socket is writable) or refuses one.
+    ///
+    /// # Errors
+    /// If the first packet is refused, such as `EMSGSIZE` (longer than the MTU, without a
+    /// `gso_size`), `EINVAL` (a virtio_net_hdr that does not fit the packet) or `ENETDOWN`.
+    pub fn send(&mut self, messages: &[Message<'_>]) -> io::Result<usize> {
+        self.sender.send(self.fd.as_fd(), messages)
+    }
+
+    /// Sends one packet made of slices.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the kernel has no room; `InvalidInput` for more than 1,023 slices; else as
+    /// in [`PacketSocket::send`].
+    pub fn send_slices(
+        &mut self,
+        vnet: &[u8; VNET_HDR_LEN],
+        slices: &[io::IoSlice<'_>],
+    ) -> io::Result<()> {
+        self.sender.send_slices(self.fd.as_fd(), vnet, slices)
+    }
+
+    /// What happened to packets since the socket was opened.
+    ///
+    /// # Errors
+    /// What `getsockopt` says.
+    pub fn statistics(&mut self) -> io::Result<Statistics> {
+        let option = libc::PACKET_STATISTICS;
+        // The kernel's counters start again at zero with each look at them.
+        let new: libc::tpacket_stats = sockopt::get(self.fd.as_fd(), libc::SOL_PACKET, option)?;
+        self.statistics.packets += u64::from(new.tp_packets);
+        self.statistics.dropped += u64::from(new.tp_drops);
+        Ok(self.statistics)
+    }
+
+    /// Closes the socket and returns the frames it held ready to receive into to the pool.
+    ///
+    /// # Panics
+    /// If the pool is not the one that was passed to [`PacketSocket::receive`].
+    pub fn close(self, pool: &mut FramePool) {
+        self.receiver.close(pool);
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A packet socket that receives nothing yet.
+fn socket(flags: libc::c_int) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags;
+    // SAFETY: no pointers; the result is checked.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets a buffer's size, past the system's limit if the process may (`CAP_NET_ADMIN`).
+fn set_buffer(fd: BorrowedFd<'_>, force: i32, plain: i32, bytes: usize) -> io::Result<()> {
+    // The kernel doubles the value, for its own overhead.
+    let value = libc::c_int::try_from(bytes / 2).unwrap_or(libc::c_int::MAX / 2);
+    sockopt::set(fd, libc::SOL_SOCKET, force, &value)
+        .or_else(|_| sockopt::set(fd, libc::SOL_SOCKET, plain, &value))
+}
+
+fn bind(fd: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
+    let index =
+        libc::c_int::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    // SAFETY: the address is a live sockaddr_ll of the length given.
+    let result = unsafe {
+        libc::bind(
+            fd.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of_val(&address) as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Binds and joins the group. The kernel lets only a bound socket join, and until it has joined it
+/// would receive the other members' packets too, so a filter keeps everything out meanwhile.
+fn bind_to_group(fd: BorrowedFd<'_>, ifindex: u32, fanout: Fanout) -> io::Result<()> {
+    const RETURN_ZERO: libc::sock_filter =
+        libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    let mut program = [RETURN_ZERO];
+    let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+    sockopt::set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+    bind(fd, ifindex)?;
+    // The group has its own hook, which does not heed PACKET_IGNORE_OUTGOING of its members.
+    let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+    let id_and_kind = u32::from(fanout.group) | kind << 16;
+    // struct fanout_args: id and type as one word in this byte order, then max_num_members.
+    #[cfg(target_endian = "big")]
+    let id_and_kind = id_and_kind.rotate_left(16);
+    sockopt::set(fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &[id_and_kind, fanout.members])?;
+    sockopt::set(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)
+}
