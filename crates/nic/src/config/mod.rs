@@ -1,0 +1,280 @@
+//! What can be configured: one [table of keys](KEYS) that the TOML file, `--set` and `wharf set`
+//! all read, and the typed values that the rest of wharf works with.
+//!
+//! A key's name, default, range and help stand in the table and nowhere else.
+//!
+//! ```
+//! use nic::config::Config;
+//! let mut config = Config::from_toml("wharf.toml", "lro.max_timeout = \"50us\"")?;
+//! assert_eq!(config.lro.max_timeout, 50_000);
+//! config.set_at_run_time("lro.enable", "false")?;
+//! assert_eq!(config.get("lro.enable")?, "false");
+//! # Ok::<(), nic::config::ConfigError>(())
+//! ```
+
+mod error;
+mod file;
+mod keys;
+mod value;
+
+pub use error::ConfigError;
+pub use keys::{KEYS, Key, Kind, Unit};
+pub use value::{Choice, HostKind, WireMode, XdpMode, ZeroCopy};
+
+/// All settings, typed; the fields are grouped and named as the [keys](KEYS) are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `workers`: threads that move packets; 0 for one per wire queue.
+    pub workers: u32,
+    /// `wire.*`
+    pub wire: Wire,
+    /// `host.*`
+    pub host: Host,
+    /// `lro.*`
+    pub lro: Lro,
+    /// `gso.*`
+    pub gso: Gso,
+    /// `poll.*`
+    pub poll: Poll,
+}
+
+/// The port to the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wire {
+    /// `wire.mode`: which kernel interface moves the frames.
+    pub mode: WireMode,
+    /// `wire.xdp`: where the XDP program runs.
+    pub xdp: XdpMode,
+    /// `wire.zero_copy`: whether the driver may use wharf's memory itself.
+    pub zero_copy: ZeroCopy,
+    /// `wire.frames`: frames of memory per worker.
+    pub frames: u32,
+    /// `wire.ring`: descriptors in each AF_XDP ring.
+    pub ring: u32,
+}
+
+/// The port to the host's stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// `host.kind`: what the host's interface is made of.
+    pub kind: HostKind,
+    /// `host.mtu` in bytes; 0 for the wire's.
+    pub mtu: u32,
+}
+
+/// Large receive offload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lro {
+    /// `lro.enable`
+    pub enable: bool,
+    /// `lro.profile`: which segments may become one.
+    pub profile: lro::Profile,
+    /// `lro.max_aggregate`: bytes of IP packet.
+    pub max_aggregate: u32,
+    /// `lro.max_segments`
+    pub max_segments: u32,
+    /// `lro.max_timeout` in nanoseconds.
+    pub max_timeout: u64,
+    /// `lro.flush_on_psh`
+    pub flush_on_psh: bool,
+    /// `lro.flows`: connections remembered per worker.
+    pub flows: u32,
+}
+
+/// Generic segmentation offload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gso {
+    /// `gso.enable`
+    pub enable: bool,
+}
+
+/// How workers wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Poll {
+    /// `poll.spin` in nanoseconds: how long to look before sleeping.
+    pub spin: u64,
+    /// `poll.batch`: frames per turn.
+    pub batch: usize,
+}
+
+impl Default for Config {
+    /// Every key at the default that the [table](KEYS) gives.
+    fn default() -> Self {
+        let mut config = Config {
+            workers: 0,
+            wire: Wire {
+                mode: WireMode::Auto,
+                xdp: XdpMode::Auto,
+                zero_copy: ZeroCopy::Auto,
+                frames: 0,
+                ring: 0,
+            },
+            host: Host { kind: HostKind::Auto, mtu: 0 },
+            lro: Lro {
+                enable: false,
+                profile: lro::Profile::Endpoint,
+                max_aggregate: 0,
+                max_segments: 0,
+                max_timeout: 0,
+                flush_on_psh: false,
+                flows: 0,
+            },
+            gso: Gso { enable: false },
+            poll: Poll { spin: 0, batch: 0 },
+        };
+        for key in KEYS {
+            key.set_default(&mut config);
+        }
+        config
+    }
+}
+
+impl Config {
+    /// Sets `key` to what `value` says, before wharf runs.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        find(key)?.set(self, value)
+    }
+
+    /// Sets `key` while wharf runs; refuses those that are fixed from the start.
+    pub fn set_at_run_time(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        let key = find(key)?;
+        if !key.run_time {
+            return Err(ConfigError::Fixed { key: key.name });
+        }
+        key.set(self, value)
+    }
+
+    /// The value of `key`, written as [`set`](Self::set) reads it.
+    pub fn get(&self, key: &str) -> Result<String, ConfigError> {
+        Ok(find(key)?.get(self))
+    }
+
+    /// Reads a configuration file's `text`; keys may be dotted (`lro.enable = true`) or in tables
+    /// (`[lro]`), those not named keep their defaults. Errors name `file`, line and column.
+    pub fn from_toml(file: &str, text: &str) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        file::read(&mut config, file, text)?;
+        Ok(config)
+    }
+
+    /// Every key with its value, in the order of the [table](KEYS).
+    pub fn entries(&self) -> impl Iterator<Item = (&'static Key, String)> + '_ {
+        KEYS.iter().map(|key| (key, key.get(self)))
+    }
+
+    /// What the LRO core of one worker is to do. It may hold a quarter of the worker's frames,
+    /// so that both rings of the wire never run dry; live traffic should be given a `hash_seed`
+    /// that outsiders cannot know.
+    pub fn lro(&self) -> lro::Config {
+        lro::Config {
+            profile: self.lro.profile,
+            max_aggregate: self.lro.max_aggregate,
+            max_segments: self.lro.max_segments,
+            max_timeout: self.lro.max_timeout,
+            flush_on_psh: self.lro.flush_on_psh,
+            flows: self.lro.flows as usize,
+            held_frames: self.wire.frames as usize / 4,
+            ..lro::Config::default()
+        }
+    }
+}
+
+/// The table's entry for `key`.
+fn find(key: &str) -> Result<&'static Key, ConfigError> {
+    KEYS.iter().find(|known| known.name == key).ok_or_else(|| ConfigError::unknown(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_reads_back_what_it_writes() {
+        let mut config = Config::default();
+        for key in KEYS {
+            let value = config.get(key.name).unwrap();
+            assert_eq!(value, key.default_text());
+            config.set(key.name, &value).unwrap();
+        }
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn every_key_has_its_own_name_and_field() {
+        for (at, key) in KEYS.iter().enumerate() {
+            assert!(KEYS[at + 1..].iter().all(|other| other.name != key.name));
+            let other = match key.kind {
+                Kind::Bool { default } => (!default).to_string(),
+                Kind::Choice { names, .. } => names[names.len() - 1].to_owned(),
+                Kind::Number { max, default, min, .. } if max == default => min.to_string(),
+                Kind::Number { max, unit: Unit::Nanoseconds, .. } => format!("{max}ns"),
+                Kind::Number { max, .. } => max.to_string(),
+            };
+            let mut config = Config::default();
+            config.set(key.name, &other).unwrap();
+            let changed: Vec<_> = config
+                .entries()
+                .filter(|(key, value)| *value != key.default_text())
+                .map(|(key, _)| key.name)
+                .collect();
+            assert_eq!(changed, [key.name], "set to {other}");
+        }
+    }
+
+    #[test]
+    fn what_the_lro_core_gets_are_the_defaults_it_has_itself() {
+        let ours = Config::default().lro();
+        let theirs = lro::Config::default();
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+    }
+
+    #[test]
+    fn a_fixed_key_does_not_change_at_run_time() {
+        let mut config = Config::default();
+        let error = config.set_at_run_time("wire.frames", "2048").unwrap_err();
+        assert_eq!(error, ConfigError::Fixed { key: "wire.frames" });
+        config.set_at_run_time("poll.spin", "5us").unwrap();
+        assert_eq!(config.poll.spin, 5_000);
+    }
+
+    #[test]
+    fn a_misspelt_key_is_told_the_closest() {
+        let closest = |key: &str| match Config::default().get(key) {
+            Err(ConfigError::UnknownKey { closest, .. }) => closest,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(closest("lro.enabel"), Some("lro.enable"));
+        assert_eq!(closest("max_timeout"), Some("lro.max_timeout"));
+        assert_eq!(closest("LRO.Flush_On_PSH"), Some("lro.flush_on_psh"));
+        assert_eq!(closest("wire.zerocopy"), Some("wire.zero_copy"));
+        assert_eq!(closest("colour"), None);
+    }
+
+    #[test]
+    fn values_outside_the_range_are_told_the_range() {
+        let refused =
+            |key: &str, value: &str| Config::default().set(key, value).unwrap_err().to_string();
+        let says = |key: &str, value: &str, part: &str| {
+            let words = refused(key, value);
+            assert!(words.contains(part) && words.contains(key), "{words}");
+        };
+        says("lro.max_aggregate", "70000", "1500 to 65535");
+        says("lro.max_timeout", "1s", "1us to 100ms");
+        says("wire.frames", "3000", "power of two");
+        says("host.mtu", "500", "0 (the wire's) or 576 to 65535");
+        says("workers", "-1", "whole number");
+        says("workers", "99999999999999999999", "whole number");
+        says("lro.max_timeout", "100", "unit");
+        says("lro.enable", "yes", "true or false");
+        says("lro.profile", "router", "endpoint or lossless");
+    }
+
+    #[test]
+    fn zero_is_allowed_where_it_means_something() {
+        let mut config = Config::default();
+        config.set("host.mtu", "9000").unwrap();
+        config.set("host.mtu", "0").unwrap();
+        config.set("poll.spin", "0").unwrap();
+        assert_eq!((config.host.mtu, config.poll.spin), (0, 0));
+    }
+}

@@ -1,0 +1,129 @@
+//! Values as text: choices by name, durations with their unit.
+
+/// A value that is one of a few named ones.
+pub trait Choice: Copy + PartialEq + 'static {
+    /// All values.
+    const VALUES: &'static [Self];
+    /// The name that the configuration knows each by, in the same order.
+    const NAMES: &'static [&'static str];
+
+    /// The value's place in [`VALUES`](Self::VALUES).
+    fn index(self) -> usize {
+        Self::VALUES.iter().position(|value| *value == self).unwrap_or_default()
+    }
+
+    /// The name that the configuration knows the value by.
+    fn name(self) -> &'static str {
+        Self::NAMES[self.index()]
+    }
+}
+
+/// Which kernel interface moves the wire's frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireMode {
+    /// AF_XDP where it works, else AF_PACKET.
+    Auto,
+    /// AF_XDP.
+    Xdp,
+    /// AF_PACKET with `virtio_net_hdr`.
+    Packet,
+}
+
+/// Where the XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver where it can, else in the kernel's generic path.
+    Auto,
+    /// In the driver.
+    Native,
+    /// In the kernel's generic path, after it has made an skb.
+    Generic,
+}
+
+/// Whether the driver may receive into and send from wharf's memory itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// Where the driver can.
+    Auto,
+    /// Never: the kernel copies.
+    Off,
+}
+
+/// What the host's interface is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostKind {
+    /// A TAP where there is `/dev/net/tun`, else a veth pair.
+    Auto,
+    /// A TAP with `virtio_net_hdr`.
+    Tap,
+    /// One end of a veth pair, the other read through AF_PACKET.
+    Veth,
+}
+
+/// Names the values of a [`Choice`].
+macro_rules! named {
+    ($choice:ty: $($value:ident = $name:literal),+) => {
+        impl Choice for $choice {
+            const VALUES: &'static [Self] = &[$(<$choice>::$value),+];
+            const NAMES: &'static [&'static str] = &[$($name),+];
+        }
+    };
+}
+
+named!(WireMode: Auto = "auto", Xdp = "xdp", Packet = "packet");
+named!(XdpMode: Auto = "auto", Native = "native", Generic = "generic");
+named!(ZeroCopy: Auto = "auto", Off = "off");
+named!(HostKind: Auto = "auto", Tap = "tap", Veth = "veth");
+named!(lro::Profile: Endpoint = "endpoint", Lossless = "lossless");
+
+/// Nanoseconds in each unit, the largest first.
+const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+
+/// Reads "100us", "5ms", "1s" or "250ns" as nanoseconds; a bare "0" needs no unit.
+pub(super) fn parse_duration(text: &str) -> Option<u64> {
+    if text == "0" {
+        return Some(0);
+    }
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let (_, nanoseconds) = UNITS.into_iter().find(|(name, _)| *name == unit.trim_start())?;
+    number.parse::<u64>().ok()?.checked_mul(nanoseconds)
+}
+
+/// Writes nanoseconds in the largest unit that keeps the number whole.
+pub(super) fn format_duration(nanoseconds: u64) -> String {
+    if nanoseconds == 0 {
+        return "0".to_owned();
+    }
+    let whole = |(_, size): &(&str, u64)| nanoseconds.is_multiple_of(*size);
+    let (name, size) = UNITS.into_iter().find(whole).unwrap_or(("ns", 1));
+    format!("{}{name}", nanoseconds / size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn durations_read_back(nanoseconds: u64) {
+            prop_assert_eq!(parse_duration(&format_duration(nanoseconds)), Some(nanoseconds));
+        }
+
+        #[test]
+        fn any_text_is_a_duration_or_not(text: String) {
+            let _ = parse_duration(&text);
+        }
+    }
+
+    #[test]
+    fn durations_need_a_number_and_a_unit() {
+        assert_eq!(parse_duration("1500us"), Some(1_500_000));
+        assert_eq!(parse_duration("2 ms"), Some(2_000_000));
+        for wrong in ["", "us", "10", "-1us", "1.5ms", "1h", "99999999999999999999s", "1us "] {
+            assert_eq!(parse_duration(wrong), None, "{wrong}");
+        }
+        assert_eq!(format_duration(1_500), "1500ns");
+    }
+}

@@ -1,0 +1,147 @@
+//! The two sides against each other, on names of this process's own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::{Arc, Mutex};
+
+use super::*;
+
+/// A handler with one configuration and one counter.
+#[derive(Clone, Default)]
+struct Dummy(Arc<Mutex<Config>>);
+
+impl Handler for Dummy {
+    fn stats(&self) -> Value {
+        let counters = counters_json([Entry { group: "wire", name: "rx_packets", value: 7 }]);
+        json!({"host": "dummy", "counters": counters})
+    }
+
+    fn get(&self, key: Option<&str>) -> Result<Value, String> {
+        settings_json(&self.0.lock().unwrap(), key)
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<(), String> {
+        let mut config = self.0.lock().unwrap();
+        config.set_at_run_time(key, value).map_err(|error| error.to_string())
+    }
+}
+
+/// Interface names have at most 15 bytes.
+fn unique(name: &str) -> String {
+    format!("{name}{}", std::process::id())
+}
+
+fn raw(host: &str) -> BufReader<UnixStream> {
+    let address = SocketAddr::from_abstract_name(format!("{PREFIX}{host}")).unwrap();
+    BufReader::new(UnixStream::connect_addr(&address).unwrap())
+}
+
+fn say(stream: &mut BufReader<UnixStream>, line: &[u8]) -> Value {
+    stream.get_mut().write_all(line).unwrap();
+    let mut answer = String::new();
+    stream.read_line(&mut answer).unwrap();
+    serde_json::from_str(&answer).unwrap()
+}
+
+#[test]
+fn a_client_reads_and_changes_what_the_handler_has() {
+    let host = unique("rw");
+    let dummy = Dummy::default();
+    let _serving = Control::bind(&host).unwrap().serve(dummy.clone()).unwrap();
+    let mut client = Client::connect(Some(&host)).unwrap();
+
+    assert_eq!(client.stats().unwrap()["counters"][0]["value"], 7);
+    assert_eq!(client.get(None).unwrap().len(), crate::config::KEYS.len());
+    client.set("lro.max_timeout", "1ms").unwrap();
+    assert_eq!(dummy.0.lock().unwrap().lro.max_timeout, 1_000_000);
+    let read_back = client.get(Some("lro.max_timeout")).unwrap();
+    assert_eq!(read_back, [("lro.max_timeout".to_owned(), "1ms".to_owned())]);
+
+    let refused = client.set("wire.frames", "2048").unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused(words) if words.contains("while wharf runs")));
+    let refused = client.get(Some("lro.enabel")).unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused(words) if words.contains("`lro.enable`")));
+}
+
+#[test]
+fn a_name_is_taken_once_and_free_again_afterwards() {
+    let host = unique("once");
+    let serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    assert_eq!(Control::bind(&host).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    assert!(running().unwrap().contains(&host));
+    drop(serving);
+    assert!(!running().unwrap().contains(&host));
+    drop(Control::bind(&host).unwrap());
+}
+
+#[test]
+fn a_client_that_is_silent_holds_up_nobody() {
+    let host = unique("stuck");
+    let _serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    let _silent = raw(&host);
+    let mut halfway = raw(&host);
+    halfway.get_mut().write_all(b"{\"stats\"").unwrap();
+    assert!(Client::connect(Some(&host)).unwrap().stats().is_ok());
+    assert_eq!(say(&mut halfway, b":true}\n")["ok"]["host"], "dummy");
+}
+
+#[test]
+fn nonsense_is_answered_and_the_conversation_goes_on() {
+    let host = unique("odd");
+    let _serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    let mut stream = raw(&host);
+    for odd in [
+        &b"\n"[..],
+        b"stats\n",
+        b"[]\n",
+        b"{}\n",
+        b"{\"stats\":false}\n",
+        b"{\"get\":1}\n",
+        b"{\"get\":\"no.such\"}\n",
+        b"{\"set\":{}}\n",
+        b"{\"set\":{\"lro.enable\":null}}\n",
+        b"{\"set\":{\"lro.enable\":true,\"gso.enable\":true}}\n",
+        b"{\"stats\":true,\"get\":null}\n",
+        b"\xff\xfe\n",
+    ] {
+        assert!(say(&mut stream, odd)["error"].is_string(), "{}", String::from_utf8_lossy(odd));
+    }
+    assert_eq!(say(&mut stream, b"{\"set\":{\"lro.enable\":false}}\n"), json!({"ok": true}));
+    assert_eq!(say(&mut stream, b"{\"set\":{\"lro.max_segments\":9}}\n"), json!({"ok": true}));
+}
+
+#[test]
+fn a_line_without_end_is_cut_off() {
+    let host = unique("long");
+    let _serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    let mut stream = raw(&host);
+    let answer = say(&mut stream, &vec![b'x'; line::LINE_MAX + 4096]);
+    assert!(answer["error"].as_str().unwrap().contains("65536 bytes"));
+    let mut rest = String::new();
+    // Bytes that the server had not read when it closed may reset the connection.
+    assert!(matches!(stream.read_line(&mut rest), Ok(0) | Err(_)));
+}
+
+#[test]
+fn one_client_too_many_is_told_so() {
+    let host = unique("many");
+    let _serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    let crowd: Vec<_> = (0..64).map(|_| raw(&host)).collect();
+    let refused = Client::connect(Some(&host)).unwrap().stats().unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused(words) if words.contains("too many")));
+    drop(crowd);
+}
+
+#[test]
+fn a_wharf_that_is_not_there_is_named() {
+    let host = unique("here");
+    let _serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    match Client::connect(Some("elsewhere")) {
+        Err(ClientError::NoSuch { host: asked, running }) => {
+            assert_eq!(asked, "elsewhere");
+            assert!(running.contains(&host));
+        }
+        other => panic!("{other:?}"),
+    }
+}
