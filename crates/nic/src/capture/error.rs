@@ -1,0 +1,44 @@
+//! What can be wrong with a capture.
+
+use std::io;
+
+/// Why a capture cannot be read or written; the file's name is the caller's to add.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// Neither pcap nor pcapng.
+    #[error("not a capture: pcap and pcapng are read, other formats are not")]
+    NotACapture,
+    /// Ends in the middle of the file header or, from 1 on, of a packet.
+    #[error("{}; the rest of the capture is missing", truncated(*packet))]
+    Truncated {
+        /// Which, counted from 1; 0 is the file's header.
+        packet: u64,
+    },
+    /// A field that makes no sense.
+    #[error("damaged at packet {packet}: {what}")]
+    Damaged {
+        /// Which, counted from 1.
+        packet: u64,
+        /// What makes no sense.
+        what: String,
+    },
+    /// Frames of another kind than Ethernet.
+    #[error(
+        "its link type is {0}, and only ETHERNET is read: capture on one Ethernet interface \
+         (`tcpdump -i eth0`, not `-i any`)"
+    )]
+    LinkType(String),
+    /// A timestamp that the pcap format cannot hold: its seconds have 32 bits.
+    #[error("a packet's timestamp lies after the year 2106, which pcap cannot hold")]
+    Timestamp,
+    /// The operating system's word.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+fn truncated(packet: u64) -> String {
+    match packet {
+        0 => "truncated in the file header".to_owned(),
+        packet => format!("truncated in packet {packet}"),
+    }
+}
