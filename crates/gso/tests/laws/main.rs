@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod completion;
+mod kernel;
 mod refusals;
 mod segments;
 mod super_packets;
