@@ -1,1 +1,30 @@
-//! sys
+//! The operating system as wharf needs it: TAP, AF_XDP, AF_PACKET, netlink, ethtool, namespaces,
+//! processes, clocks. This crate knows nothing of protocols: what is inside a frame is the concern
+//! of `wire` and those above it.
+//!
+//! Everything here speaks to the Linux kernel of the calling thread's network namespace, blocks
+//! only where its name says so, and reports failure as [`Error`] (what was tried, on which
+//! interface, and the kernel's own words) or as a plain [`std::io::Error`] where the caller already
+//! knows the rest.
+// System calls are `unsafe` by nature. They are gathered here so that every other crate can do
+// without; each block argues why the safe function around it is sound.
+#![allow(unsafe_code)]
+
+pub mod affinity;
+pub mod clock;
+mod error;
+pub mod ethtool;
+pub mod frames;
+pub mod interface;
+mod mapping;
+pub mod netlink;
+pub mod netns;
+pub mod packet;
+pub mod poll;
+pub mod process;
+mod sockopt;
+pub mod sysctl;
+pub mod tap;
+pub mod xdp;
+
+pub use error::{Error, Result};

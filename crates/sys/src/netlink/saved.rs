@@ -1,0 +1,206 @@
+//! The addresses and routes of an interface, kept so that they can be put on another one and back.
+
+use std::io;
+
+use super::address::{self, Address, Destination};
+use super::route::{self, Route};
+use crate::interface::Interface;
+use crate::{Result, clock};
+
+/// What [`Saved::to_bytes`] begins with; the digit counts versions.
+const MAGIC: &[u8; 8] = b"WHARFSV1";
+
+/// The addresses and routes that an interface had, message for message as the kernel gave them.
+///
+/// Not saved: IPv6 link-local addresses, which every interface makes for itself, and routes that
+/// the kernel makes (see [`route::list`]). Neighbours and policy rules are no business of this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// The name of the interface.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// When it was saved ([`clock::since_boot`]), from which lifetimes run on.
+    pub saved_at: u64,
+    /// Its addresses, in the kernel's order.
+    pub addresses: Vec<Address>,
+    /// The routes through it.
+    pub routes: Vec<Route>,
+}
+
+impl Saved {
+    /// Reads the addresses and routes of the interface with this index.
+    pub fn save(index: u32) -> Result<Self> {
+        let name = Interface::by_index(index)?.name;
+        let mut addresses = address::list(index)?;
+        addresses.retain(|address| !address.is_ipv6_link_local());
+        let routes = route::list(index)?;
+        Ok(Self { name, index, saved_at: clock::since_boot(), addresses, routes })
+    }
+
+    /// Whether there is nothing to move.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.routes.is_empty()
+    }
+
+    /// Takes the addresses and routes off the interface that they were saved from. What is gone
+    /// already is no error; if something cannot be removed the rest still is, and the first error
+    /// is returned.
+    pub fn remove(&self) -> Result<()> {
+        let mut result = Ok(());
+        // In reverse, so that a route goes before the one its gateway is reached by, and a
+        // secondary address before its primary.
+        for route in self.routes.iter().rev() {
+            result = result.and(route::remove(route));
+        }
+        for address in self.addresses.iter().rev() {
+            result = result.and(address::remove(address));
+        }
+        result
+    }
+
+    /// Puts the addresses and routes on the interface with this index, which must be up: the one
+    /// they were saved from, or another. What is there already is no error, so this can be
+    /// repeated; if something cannot be added the rest still is, and the first error is returned.
+    ///
+    /// Finite lifetimes go on from where they were saved; what has run out since is left out.
+    pub fn apply(&self, index: u32) -> Result<()> {
+        let name = Interface::by_index(index)?.name;
+        let to = Destination { index, name: &name, from: &self.name };
+        let elapsed = clock::since_boot().saturating_sub(self.saved_at) / 1_000_000_000;
+        let elapsed = u32::try_from(elapsed).unwrap_or(u32::MAX);
+        // The kernel lists IPv4 addresses in the order they were added, IPv6 ones newest first, and
+        // takes the first that fits as the source of a packet: both lists are to be as they were.
+        let (v4, v6): (Vec<_>, Vec<_>) =
+            self.addresses.iter().partition(|address| address.ip().is_ipv4());
+        let mut result = Ok(());
+        for address in v4.into_iter().chain(v6.into_iter().rev()) {
+            result = result.and(address::restore(address, &to, elapsed));
+        }
+        result.and(self.apply_routes(index, elapsed).map_err(|error| error.on(&*name)))
+    }
+
+    /// A route is accepted only once its gateway can be reached by those before it: try until a
+    /// round adds none.
+    fn apply_routes(&self, index: u32, elapsed: u32) -> Result<()> {
+        let mut waiting: Vec<&Route> = self.routes.iter().collect();
+        // Those without a gateway first; within each half the order stays, which is the kernel's.
+        waiting.sort_by_key(|route| route.gateway().is_some());
+        loop {
+            let before = waiting.len();
+            let mut result = Ok(());
+            waiting.retain(|route| {
+                let added = route::restore(route, self.index, index, elapsed);
+                let failed = added.is_err();
+                if result.is_ok() {
+                    result = added;
+                }
+                failed
+            });
+            if waiting.is_empty() || waiting.len() == before {
+                return result;
+            }
+        }
+    }
+
+    /// A form of this that another process can read back by [`from_bytes`](Self::from_bytes), on
+    /// the same machine.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.index.to_ne_bytes());
+        bytes.extend_from_slice(&self.saved_at.to_ne_bytes());
+        put(&mut bytes, self.name.as_bytes());
+        put_all(&mut bytes, self.addresses.iter().map(Address::message));
+        put_all(&mut bytes, self.routes.iter().map(Route::message));
+        bytes
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote; `InvalidData` if it is anything else.
+    pub fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
+        parse(bytes).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "not a saved set of addresses and routes")
+        })
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, block: &[u8]) {
+    bytes.extend_from_slice(&(block.len() as u32).to_ne_bytes());
+    bytes.extend_from_slice(block);
+}
+
+fn put_all<'a>(bytes: &mut Vec<u8>, blocks: impl ExactSizeIterator<Item = &'a [u8]>) {
+    bytes.extend_from_slice(&(blocks.len() as u32).to_ne_bytes());
+    blocks.for_each(|block| put(bytes, block));
+}
+
+fn parse(bytes: &[u8]) -> Option<Saved> {
+    let mut rest = bytes.strip_prefix(MAGIC)?;
+    let index = take_u32(&mut rest)?;
+    let saved_at = u64::from_ne_bytes(take(&mut rest, 8)?.try_into().ok()?);
+    let name = String::from_utf8(take_block(&mut rest)?).ok()?;
+    let addresses = take_all(&mut rest, Address::new)?;
+    let routes = take_all(&mut rest, Route::new)?;
+    rest.is_empty().then_some(Saved { name, index, saved_at, addresses, routes })
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, left) = rest.split_at_checked(length)?;
+    *rest = left;
+    Some(taken)
+}
+
+fn take_u32(rest: &mut &[u8]) -> Option<u32> {
+    super::number(take(rest, 4)?)
+}
+
+fn take_block(rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let length = take_u32(rest)?;
+    take(rest, length as usize).map(<[u8]>::to_vec)
+}
+
+fn take_all<T>(rest: &mut &[u8], new: fn(Vec<u8>) -> Option<T>) -> Option<Vec<T>> {
+    let count = take_u32(rest)?;
+    (0..count).map(|_| take_block(rest).and_then(new)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved() -> Saved {
+        let mut address = vec![2, 24, 0x80, 0, 3, 0, 0, 0];
+        super::super::append(&mut address, 2, &[10, 0, 0, 1]);
+        let mut route = vec![2, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
+        super::super::append(&mut route, libc::RTA_OIF, &[3, 0, 0, 0]);
+        Saved {
+            name: "eth0".to_owned(),
+            index: 3,
+            saved_at: 1 << 40,
+            addresses: vec![Address::new(address).unwrap()],
+            routes: vec![Route::new(route.clone()).unwrap(), Route::new(route).unwrap()],
+        }
+    }
+
+    #[test]
+    fn bytes_give_back_what_was_saved() {
+        assert_eq!(Saved::from_bytes(&saved().to_bytes()).unwrap(), saved());
+    }
+
+    #[test]
+    fn anything_shorter_longer_or_other_is_refused() {
+        let bytes = saved().to_bytes();
+        for length in 0..bytes.len() {
+            assert!(Saved::from_bytes(&bytes[..length]).is_err(), "{length}");
+        }
+        assert!(Saved::from_bytes(&[&bytes[..], &[0]].concat()).is_err());
+        assert!(Saved::from_bytes(&[0xff; 64]).is_err());
+    }
+
+    #[test]
+    fn a_lying_count_does_not_allocate() {
+        let mut bytes = saved().to_bytes();
+        let count = MAGIC.len() + 4 + 8 + 4 + "eth0".len();
+        bytes[count..count + 4].fill(0xff);
+        assert!(Saved::from_bytes(&bytes).is_err());
+    }
+}

@@ -1,0 +1,305 @@
+//! Waiting: ppoll(2) with nanosecond timeouts over a handful of descriptors, an event to wake a
+//! waiting thread with, and signals as something to wait for.
+
+use std::io;
+use std::marker::PhantomData;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use crate::clock;
+use crate::error::check;
+use crate::process::Signal;
+
+/// The most descriptors one [`PollSet`] or one call of [`poll`] takes.
+pub const CAPACITY: usize = 32;
+
+/// What to wait for on a descriptor. Errors and hang-ups are always reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Something to read.
+    Read,
+    /// Room to write.
+    Write,
+    /// Either.
+    ReadWrite,
+}
+
+/// A small set of descriptors to wait on, kept on the stack or between waits: it allocates nothing.
+pub struct PollSet<'fd> {
+    fds: [libc::pollfd; CAPACITY],
+    length: usize,
+    borrows: PhantomData<BorrowedFd<'fd>>,
+}
+
+impl<'fd> PollSet<'fd> {
+    /// An empty set.
+    pub fn new() -> Self {
+        let empty = libc::pollfd { fd: -1, events: 0, revents: 0 };
+        Self { fds: [empty; CAPACITY], length: 0, borrows: PhantomData }
+    }
+
+    /// Adds a descriptor and returns its position, by which the other methods know it.
+    ///
+    /// # Panics
+    ///
+    /// When the set already holds [`CAPACITY`] descriptors.
+    pub fn add(&mut self, fd: BorrowedFd<'fd>, interest: Interest) -> usize {
+        let position = self.length;
+        self.fds[position] =
+            libc::pollfd { fd: fd.as_raw_fd(), events: events(interest), revents: 0 };
+        self.length += 1;
+        position
+    }
+
+    /// Changes what is waited for at `position`.
+    pub fn set_interest(&mut self, position: usize, interest: Interest) {
+        self.fds[..self.length][position].events = events(interest);
+    }
+
+    /// Waits until a descriptor is ready or `timeout` nanoseconds have passed (`None`: for ever;
+    /// 0: only looks). Returns how many are ready; a signal handler's interruption counts as none.
+    pub fn wait(&mut self, timeout: Option<u64>) -> io::Result<usize> {
+        let timeout = timeout.map(clock::timespec);
+        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let fds = &mut self.fds[..self.length];
+        // SAFETY: `fds` is that many valid pollfds; `timeout` is null or points to a timespec that
+        // outlives the call; a null signal mask leaves the thread's own.
+        let ready = check(unsafe {
+            libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout, ptr::null())
+        });
+        match ready {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                fds.iter_mut().for_each(|fd| fd.revents = 0);
+                Ok(0)
+            }
+            ready => ready.map(|ready| ready as usize),
+        }
+    }
+
+    /// Whether the last wait found something to read, the end of the stream or an error at
+    /// `position`: in each case reading will not block.
+    pub fn readable(&self, position: usize) -> bool {
+        self.found(position, libc::POLLIN | libc::POLLHUP | libc::POLLERR)
+    }
+
+    /// Whether the last wait found room to write, or an error, at `position`.
+    pub fn writable(&self, position: usize) -> bool {
+        self.found(position, libc::POLLOUT | libc::POLLERR)
+    }
+
+    /// Whether the last wait found an error or a hang-up at `position` (a TAP whose interface was
+    /// deleted, an interface that went away).
+    pub fn failed(&self, position: usize) -> bool {
+        self.found(position, libc::POLLERR | libc::POLLHUP | libc::POLLNVAL)
+    }
+
+    fn found(&self, position: usize, events: libc::c_short) -> bool {
+        self.fds[..self.length][position].revents & events != 0
+    }
+}
+
+impl Default for PollSet<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn events(interest: Interest) -> libc::c_short {
+    match interest {
+        Interest::Read => libc::POLLIN,
+        Interest::Write => libc::POLLOUT,
+        Interest::ReadWrite => libc::POLLIN | libc::POLLOUT,
+    }
+}
+
+/// Which of the descriptors given to [`poll`] are ready, by their position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready(u32);
+
+impl Ready {
+    /// Whether the descriptor at `position` is ready.
+    pub fn contains(self, position: usize) -> bool {
+        position < CAPACITY && self.0 >> position & 1 == 1
+    }
+
+    /// Whether none is: the time ran out, or a signal handler interrupted the wait.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Waits until one of `fds` is readable (or has failed) or `timeout` nanoseconds have passed
+/// (`None`: for ever). `InvalidInput` for more than [`CAPACITY`] descriptors.
+pub fn poll(fds: &[BorrowedFd<'_>], timeout: Option<u64>) -> io::Result<Ready> {
+    if fds.len() > CAPACITY {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut set = PollSet::new();
+    for fd in fds {
+        set.add(*fd, Interest::Read);
+    }
+    set.wait(timeout)?;
+    let ready = |position: usize| set.readable(position) || set.failed(position);
+    Ok(Ready((0..fds.len()).fold(0, |bits, at| bits | u32::from(ready(at)) << at)))
+}
+
+/// An event that one thread signals and another waits for (eventfd(2)). Any number of signals
+/// before a [`drain`](Self::drain) count as one.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// An event that has not happened yet.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: eventfd takes integers and touches no memory of ours.
+        let fd = check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
+        // SAFETY: the call succeeded, so `fd` is a new descriptor that nothing else owns.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Makes the descriptor readable.
+    pub fn signal(&self) -> io::Result<()> {
+        let one = 1u64;
+        // SAFETY: `one` is eight readable bytes.
+        let written = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+        match check(written as libc::c_int) {
+            // The counter is full of signals that nobody has drained: it is readable already.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Takes back all signals so far; returns whether there were any.
+    pub fn drain(&self) -> io::Result<bool> {
+        let mut count = 0u64;
+        // SAFETY: `count` is eight writable bytes.
+        let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+        match check(read as libc::c_int) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            result => result.map(|_| true),
+        }
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// `SIGINT`, `SIGTERM`, `SIGHUP` and `SIGCHLD` as something to poll and read (signalfd(2)).
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    /// Blocks the four signals for the calling thread and every thread it starts from now on, and
+    /// returns where they arrive. Call it before starting threads: a thread that does not block a
+    /// signal still dies of it. They stay blocked when this is dropped. Child processes started by
+    /// [`std::process::Command`] have them unblocked again.
+    pub fn block() -> io::Result<Self> {
+        // SAFETY: sigset_t is made of integers; sigemptyset then gives it its true empty value.
+        let mut set: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: `set` is a valid sigset_t.
+        unsafe { libc::sigemptyset(&mut set) };
+        for signal in [Signal::Interrupt, Signal::Terminate, Signal::HangUp, Signal::Child] {
+            // SAFETY: `set` is a valid sigset_t and the number is that of a signal.
+            unsafe { libc::sigaddset(&mut set, signal.number()) };
+        }
+        // SAFETY: `set` is a valid sigset_t; a null old set is allowed.
+        let result = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut()) };
+        if result != 0 {
+            return Err(io::Error::from_raw_os_error(result));
+        }
+        // SAFETY: `set` is a valid sigset_t; -1 asks for a new descriptor.
+        let fd =
+            check(unsafe { libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) })?;
+        // SAFETY: the call succeeded, so `fd` is a new descriptor that nothing else owns.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next pending signal, if there is one.
+    pub fn read(&self) -> io::Result<Option<Signal>> {
+        // SAFETY: signalfd_siginfo is made of integers, for which all zeroes is a valid value.
+        let mut info: libc::signalfd_siginfo = unsafe { mem::zeroed() };
+        let size = size_of_val(&info);
+        // SAFETY: `info` is `size` writable bytes.
+        let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut info).cast(), size) };
+        match check(read as libc::c_int) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+            Ok(_) => Ok(Signal::from_number(info.ssi_signo as i32)),
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_ready_until_it_is_drained() {
+        let (quiet, event) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+        let fds = [quiet.as_fd(), event.as_fd()];
+        assert!(poll(&fds, Some(0)).unwrap().is_empty());
+        event.signal().unwrap();
+        event.signal().unwrap();
+        let ready = poll(&fds, None).unwrap();
+        assert!(ready.contains(1) && !ready.contains(0) && !ready.contains(99));
+        assert!(event.drain().unwrap());
+        assert!(!event.drain().unwrap());
+        assert!(poll(&fds, Some(1000)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_set_reports_what_it_was_asked_for() {
+        let event = EventFd::new().unwrap();
+        let mut set = PollSet::new();
+        let at = set.add(event.as_fd(), Interest::Read);
+        assert_eq!(set.wait(Some(0)).unwrap(), 0);
+        set.set_interest(at, Interest::ReadWrite);
+        assert_eq!(set.wait(None).unwrap(), 1);
+        assert!(set.writable(at) && !set.readable(at) && !set.failed(at));
+    }
+
+    #[test]
+    fn the_far_end_closing_is_a_failure_and_readable() {
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        drop(far);
+        let mut set = PollSet::new();
+        let at = set.add(near.as_fd(), Interest::Read);
+        set.wait(None).unwrap();
+        assert!(set.failed(at) && set.readable(at));
+    }
+
+    #[test]
+    fn blocked_signals_arrive_where_they_are_read() {
+        std::thread::spawn(|| {
+            let signals = Signals::block().unwrap();
+            assert_eq!(signals.read().unwrap(), None);
+            for signal in [Signal::HangUp, Signal::Interrupt, Signal::Child, Signal::Terminate] {
+                // SAFETY: raise takes an integer; it sends to this thread, which blocks the signal.
+                unsafe { libc::raise(signal.number()) };
+                assert!(poll(&[signals.as_fd()], None).unwrap().contains(0));
+                assert_eq!(signals.read().unwrap(), Some(signal));
+                assert_eq!(signals.read().unwrap(), None);
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn too_many_descriptors_are_refused() {
+        let event = EventFd::new().unwrap();
+        let fds = [event.as_fd(); CAPACITY + 1];
+        assert_eq!(poll(&fds, Some(0)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert!(poll(&fds[1..], Some(0)).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,312 @@
+//! Processes: signals between them, who is at the other end of a socket, what this one may do and
+//! how much CPU it has used.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use crate::error::check;
+
+/// A signal that wharf sends or waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// `SIGINT`: Ctrl-C.
+    Interrupt,
+    /// `SIGTERM`: asked to stop.
+    Terminate,
+    /// `SIGHUP`: the terminal is gone, or a service manager wants a reload.
+    HangUp,
+    /// `SIGCHLD`: a child process ended.
+    Child,
+    /// `SIGKILL`: cannot be waited for.
+    Kill,
+}
+
+impl Signal {
+    /// The kernel's number of the signal.
+    pub fn number(self) -> i32 {
+        match self {
+            Self::Interrupt => libc::SIGINT,
+            Self::Terminate => libc::SIGTERM,
+            Self::HangUp => libc::SIGHUP,
+            Self::Child => libc::SIGCHLD,
+            Self::Kill => libc::SIGKILL,
+        }
+    }
+
+    /// The signal with this number, if it is one of the above.
+    pub fn from_number(number: i32) -> Option<Self> {
+        [Self::Interrupt, Self::Terminate, Self::HangUp, Self::Child, Self::Kill]
+            .into_iter()
+            .find(|signal| signal.number() == number)
+    }
+}
+
+/// Asks the kernel to send this process `signal` when the *thread* that made it ends.
+///
+/// A parent that died before the call is not noticed: compare [`std::os::unix::process::parent_id`]
+/// with the parent's id afterwards.
+pub fn set_parent_death_signal(signal: Signal) -> io::Result<()> {
+    // SAFETY: PR_SET_PDEATHSIG takes an integer and touches no memory of ours.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal.number() as libc::c_ulong) })
+        .map(drop)
+}
+
+/// A descriptor of a process, readable once it has ended; it never comes to mean another process.
+pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes integers and touches no memory of ours.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid_t(pid)?, 0) };
+    let fd = check(fd as libc::c_int)?;
+    // SAFETY: the call succeeded, so `fd` is a new descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sends a signal to one process. `ESRCH` if there is no such process.
+pub fn kill(pid: u32, signal: Signal) -> io::Result<()> {
+    // SAFETY: kill takes integers and touches no memory of ours.
+    check(unsafe { libc::kill(pid_t(pid)?, signal.number()) }).map(drop)
+}
+
+/// The id of one process: 0 and negative numbers would mean whole groups.
+fn pid_t(pid: u32) -> io::Result<libc::pid_t> {
+    match libc::pid_t::try_from(pid) {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// Names the calling thread as `ps` and `top` show it (15 bytes; the rest is cut off).
+pub fn set_name(name: &str) -> io::Result<()> {
+    let mut comm = [0u8; 16];
+    for (to, from) in comm[..15].iter_mut().zip(name.bytes().take_while(|&byte| byte != 0)) {
+        *to = from;
+    }
+    // SAFETY: `comm` is 16 readable bytes ending in NUL, as PR_SET_NAME asks.
+    check(unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) }).map(drop)
+}
+
+/// Who is at the other end of a Unix socket, at the time it connected (`SO_PEERCRED`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// Process id, as seen from this pid namespace.
+    pub pid: i32,
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+}
+
+/// The credentials of the process at the other end.
+pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `credentials` is writable and `length` is its size.
+    check(unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &mut length,
+        )
+    })?;
+    Ok(PeerCredentials { pid: credentials.pid, uid: credentials.uid, gid: credentials.gid })
+}
+
+/// The effective user id.
+pub fn uid() -> u32 {
+    // SAFETY: geteuid has no arguments and always succeeds.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether the effective user is root *of this user namespace*.
+pub fn is_root() -> bool {
+    uid() == 0
+}
+
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_BPF: u32 = 39;
+
+/// Whether the calling thread may configure the network of its user namespace (`CAP_NET_ADMIN`
+/// in effect): make a TAP, move addresses.
+pub fn has_net_admin() -> bool {
+    effective_capabilities().is_ok_and(|set| has(set, CAP_NET_ADMIN))
+}
+
+/// Whether the calling thread may load an XDP program: `CAP_BPF` and `CAP_NET_ADMIN`, or
+/// `CAP_SYS_ADMIN`, and that in the initial user namespace, as the kernel asks for networking BPF.
+pub fn has_bpf() -> bool {
+    let may = |set| has(set, CAP_SYS_ADMIN) || (has(set, CAP_BPF) && has(set, CAP_NET_ADMIN));
+    effective_capabilities().is_ok_and(may) && in_initial_user_namespace()
+}
+
+fn has(set: u64, capability: u32) -> bool {
+    set >> capability & 1 == 1
+}
+
+/// The initial user namespace is the one that maps every id to itself (user_namespaces(7)).
+fn in_initial_user_namespace() -> bool {
+    fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+}
+
+/// The calling thread's effective capability set, one bit each (capget(2), version 3).
+fn effective_capabilities() -> io::Result<u64> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: libc::c_int,
+    }
+    #[repr(C)]
+    #[derive(Clone, Copy, Default)]
+    struct Data {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
+    let mut header = Header { version: VERSION_3, pid: 0 };
+    let mut data = [Data::default(); 2];
+    // SAFETY: version 3 reads one header and writes two data structs, laid out as above.
+    let result = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) };
+    check(result as libc::c_int)?;
+    Ok(u64::from(data[1].effective) << 32 | u64::from(data[0].effective))
+}
+
+/// What this process (all its threads) has used so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// CPU time in user mode, in nanoseconds.
+    pub user: u64,
+    /// CPU time in the kernel on behalf of the process, in nanoseconds.
+    pub system: u64,
+    /// Largest resident set, in bytes.
+    pub max_resident: u64,
+    /// Times a thread gave the CPU up to wait.
+    pub voluntary_switches: u64,
+    /// Times a thread was made to give the CPU up.
+    pub involuntary_switches: u64,
+}
+
+/// The usage of this process, by getrusage(2).
+pub fn usage() -> io::Result<Usage> {
+    // SAFETY: rusage is made of integers, for which all zeroes is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid rusage that the call may write to.
+    check(unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) })?;
+    let nanos =
+        |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    Ok(Usage {
+        user: nanos(usage.ru_utime),
+        system: nanos(usage.ru_stime),
+        max_resident: usage.ru_maxrss as u64 * 1024,
+        voluntary_switches: usage.ru_nvcsw as u64,
+        involuntary_switches: usage.ru_nivcsw as u64,
+    })
+}
+
+/// CPU time of all `ksoftirqd` threads since boot, in nanoseconds: network work that the kernel
+/// does outside of any process, which a process's own times do not show.
+///
+/// `None` where they cannot be seen (a container's pid namespace, `hidepid`).
+pub fn ksoftirqd_cpu() -> Option<u64> {
+    let processes = fs::read_dir("/proc").ok()?;
+    let times = processes.flatten().filter_map(|entry| ksoftirqd_time(&entry.path()));
+    times.fold(None, |sum, time| Some(sum.unwrap_or(0) + time))
+}
+
+/// The CPU time of the process at `/proc/PID` if it is a ksoftirqd.
+fn ksoftirqd_time(process: &Path) -> Option<u64> {
+    process.file_name()?.to_str()?.parse::<u32>().ok()?;
+    if !fs::read_to_string(process.join("comm")).ok()?.starts_with("ksoftirqd/") {
+        return None;
+    }
+    // schedstat's first field is time on the CPU in nanoseconds; stat counts in ticks of 10 ms.
+    match fs::read_to_string(process.join("schedstat")) {
+        Ok(schedstat) => schedstat.split_whitespace().next()?.parse().ok(),
+        Err(_) => stat_time(&fs::read_to_string(process.join("stat")).ok()?),
+    }
+}
+
+/// utime + stime of a `/proc/PID/stat` line (proc(5)), in nanoseconds.
+fn stat_time(stat: &str) -> Option<u64> {
+    // The name, in parentheses, may itself contain spaces: fields are counted after it.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    // SAFETY: sysconf takes an integer and touches no memory of ours.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
+    Some(ticks * (1_000_000_000 / per_second.max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_pidfd_of_a_killed_child_becomes_readable() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pidfd = pidfd_open(child.id()).unwrap();
+        kill(child.id(), Signal::Kill).unwrap();
+        let ready = crate::poll::poll(&[std::os::fd::AsFd::as_fd(&pidfd)], None).unwrap();
+        assert!(ready.contains(0));
+        child.wait().unwrap();
+        assert_eq!(
+            kill(child.id(), Signal::Terminate).unwrap_err().raw_os_error(),
+            Some(libc::ESRCH)
+        );
+    }
+
+    #[test]
+    fn process_groups_cannot_be_named() {
+        for pid in [0, u32::MAX, i32::MAX as u32 + 1] {
+            assert_eq!(kill(pid, Signal::Child).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn the_peer_of_a_socket_pair_is_this_process() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let peer = peer_credentials(&near).unwrap();
+        assert_eq!((peer.pid as u32, peer.uid), (std::process::id(), uid()));
+    }
+
+    #[test]
+    fn capabilities_are_those_of_proc() {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+        let expected = u64::from_str_radix(line.trim(), 16).unwrap();
+        assert_eq!(effective_capabilities().unwrap(), expected);
+        assert_eq!(has_net_admin(), has(expected, CAP_NET_ADMIN));
+    }
+
+    #[test]
+    fn a_thread_is_named_as_far_as_the_name_fits() {
+        std::thread::spawn(|| {
+            set_name("wharf-worker-number-7").unwrap();
+            assert_eq!(fs::read_to_string("/proc/thread-self/comm").unwrap(), "wharf-worker-nu\n");
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_stat_line_is_read_past_a_name_with_spaces() {
+        let stat = "9 (odd) name) S 2 0 0 0 -1 0 0 0 0 0 3 4 0 0 20 0 1 0 5 0 0";
+        // SAFETY: as in `stat_time`.
+        let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
+        assert_eq!(stat_time(stat), Some(7 * (1_000_000_000 / per_second)));
+        assert_eq!(stat_time("9 (short) S 2"), None);
+    }
+
+    #[test]
+    fn usage_grows() {
+        let before = usage().unwrap();
+        let after = usage().unwrap();
+        assert!(after.user + after.system >= before.user + before.system);
+        assert!(after.max_resident > 0);
+    }
+}
