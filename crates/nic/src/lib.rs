@@ -1,1 +1,20 @@
-//! nic
+//! The software NIC itself: ports, workers, counters, configuration and control.
+//!
+//! [`nic::Nic::start`] opens a wire and makes a host interface; each [`worker::Worker`] owns a
+//! queue of both and runs every packet to its end. What is done to packets is the concern of the
+//! crates `lro` and `gso`; how the operating system is reached, that of `sys`.
+#![forbid(unsafe_code)]
+
+pub mod capture;
+pub mod config;
+pub mod control;
+pub mod counters;
+mod deliver;
+mod error;
+pub mod nic;
+pub mod port;
+pub mod quiet;
+pub mod worker;
+
+pub use error::Error;
+pub use nic::Nic;

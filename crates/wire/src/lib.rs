@@ -25,7 +25,7 @@ mod vnet;
 
 pub use checksum::Sum;
 pub use ethernet::{ETHERNET_LEN, EtherType, MAC_LEN, VLAN_LEN};
-pub use headers::{Headers, Malformed, Network, Transport};
+pub use headers::{Headers, Malformed, Network, Transport, partial_checksum};
 pub use ipv4::{IPV4_MIN_LEN, Ipv4};
 pub use ipv6::{EXTENSIONS_MAX, Extensions, IPV6_LEN, Ipv6};
 pub use seq::Seq;

@@ -131,10 +131,11 @@ impl PacketSocket {
         self.receiver.receive(self.fd.as_fd(), &mut self.statistics, pool, out, max)
     }
 
-    /// The bytes of a packet that did not fit its frame and come after it: `received.overflow` of
-    /// them, for a packet of the last call of [`PacketSocket::receive`].
-    pub fn overflow(&self, received: &Received) -> &[u8] {
-        self.receiver.overflow(received)
+    /// The bytes of a packet that did not fit its frame and come after it: `slot` and `len` are
+    /// its [`Received::slot`] and [`Received::overflow`], from the last call of
+    /// [`PacketSocket::receive`].
+    pub fn overflow(&self, slot: u8, len: u32) -> &[u8] {
+        self.receiver.overflow(slot, len)
     }
 
     /// Sends packets in order and returns how many the kernel took, which is fewer than all if it

@@ -38,7 +38,8 @@ pub struct Received {
     /// How many bytes of it did not fit the frame; see
     /// [`PacketSocket::overflow`](super::PacketSocket::overflow).
     pub overflow: u32,
-    slot: u8,
+    /// Which of the batch's buffers has the overflow.
+    pub slot: u8,
 }
 
 /// The buffers of a batch: one slot per packet.
@@ -221,12 +222,13 @@ impl Receiver {
         self.ready = kept;
     }
 
-    pub(super) fn overflow(&self, received: &Received) -> &[u8] {
-        let len = (received.overflow as usize).min(OVERFLOW);
-        // SAFETY: a slot is below BATCH, so its overflow buffer of OVERFLOW bytes lies within
+    pub(super) fn overflow(&self, slot: u8, len: u32) -> &[u8] {
+        let slot = usize::from(slot).min(BATCH - 1);
+        let len = (len as usize).min(OVERFLOW);
+        // SAFETY: the slot is below BATCH, so its overflow buffer of OVERFLOW bytes lies within
         // `buffers`, which was zeroed by mmap. Only `receive` has the kernel write there, and it
         // borrows `self` exclusively.
-        unsafe { std::slice::from_raw_parts(self.overflow_start(received.slot.into()), len) }
+        unsafe { std::slice::from_raw_parts(self.overflow_start(slot), len) }
     }
 
     pub(super) fn close(self, pool: &mut FramePool) {

@@ -1,0 +1,67 @@
+//! Why the NIC cannot start or change. Each text says what to do about it.
+
+use std::io;
+
+/// See the module's documentation.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The wire interface does not exist here.
+    #[error("there is no interface {name} here; there are: {others} (see: ip link)")]
+    NoWire {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        others: String,
+    },
+    /// The wire is not an Ethernet interface.
+    #[error("{name} does not carry Ethernet frames; wharf needs an interface that does")]
+    NotEthernet {
+        /// The interface.
+        name: String,
+    },
+    /// No right to open sockets on the wire.
+    #[error(
+        "opening {name} needs CAP_NET_RAW and CAP_NET_ADMIN: run as root, or in a user namespace \
+         of your own (unshare --user --map-root-user --net)"
+    )]
+    Permission {
+        /// The interface.
+        name: String,
+    },
+    /// AF_XDP was asked for by name and is not to be had.
+    #[error("cannot use AF_XDP on {name}: {why}; wire.mode = \"auto\" falls back to AF_PACKET")]
+    Xdp {
+        /// The interface.
+        name: String,
+        /// What stands in the way.
+        why: String,
+    },
+    /// AF_PACKET failed.
+    #[error("cannot open {name} by AF_PACKET: {cause}")]
+    Packet {
+        /// The interface.
+        name: String,
+        /// The kernel's error.
+        cause: io::Error,
+    },
+    /// The host interface cannot be made.
+    #[error(transparent)]
+    Tap(#[from] sys::tap::TapError),
+    /// Something else of the operating system's.
+    #[error(transparent)]
+    Sys(#[from] sys::Error),
+    /// A file descriptor, thread or memory could not be had.
+    #[error("cannot start a worker: {0}")]
+    Worker(#[source] io::Error),
+    /// The number of workers does not fit the wire.
+    #[error(
+        "{name} has {queues} receive queues and AF_XDP wants a worker for each: set workers to 0 \
+         or {queues}, or change the queues (ethtool -L {name} combined N)"
+    )]
+    Workers {
+        /// The interface.
+        name: String,
+        /// Its queues.
+        queues: u32,
+    },
+}

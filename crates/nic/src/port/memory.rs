@@ -1,0 +1,172 @@
+//! Ports in memory: both ends of a wire or a host in one process, for tests and measurements.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gso::{Refusal, Segmenter};
+use sys::frames::FramePool;
+use wire::VirtioNetHdr;
+
+use super::{FromHost, Host, HostPacket, RxFrame, Sent, Transmit, Wire};
+
+/// A packet and the header that goes with it.
+pub type Packet = (VirtioNetHdr, Vec<u8>);
+
+/// The far end of a port in memory.
+#[derive(Clone, Debug, Default)]
+pub struct FarEnd {
+    queues: Arc<Mutex<Queues>>,
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    to_port: VecDeque<Packet>,
+    from_port: VecDeque<Packet>,
+    /// Frames the wire takes before it is full; `None` for no bound.
+    room: Option<usize>,
+}
+
+impl FarEnd {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a packet where the port will find it.
+    pub fn send(&self, vnet: VirtioNetHdr, bytes: Vec<u8>) {
+        self.lock().to_port.push_back((vnet, bytes));
+    }
+
+    /// Takes all that the port has put out.
+    pub fn take(&self) -> Vec<Packet> {
+        self.lock().from_port.drain(..).collect()
+    }
+
+    /// Lets the port put out `frames` more before it is full.
+    pub fn set_room(&self, frames: Option<usize>) {
+        self.lock().room = frames;
+    }
+}
+
+/// A wire in memory.
+#[derive(Debug, Default)]
+pub struct MemoryWire {
+    far: FarEnd,
+}
+
+impl MemoryWire {
+    /// A wire and its far end.
+    pub fn new() -> (Self, FarEnd) {
+        let wire = MemoryWire::default();
+        let far = wire.far.clone();
+        (wire, far)
+    }
+}
+
+impl Wire for MemoryWire {
+    fn receive(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<RxFrame>,
+        max: usize,
+    ) -> io::Result<()> {
+        let mut queues = self.far.lock();
+        for _ in 0..max {
+            let Some(mut frame) = pool.alloc() else { break };
+            let Some((vnet, bytes)) = queues.to_port.pop_front() else {
+                pool.free(frame);
+                break;
+            };
+            pool.set_range(&mut frame, 0, bytes.len());
+            pool.bytes_mut(&mut frame).copy_from_slice(&bytes);
+            into.push_back(RxFrame { frame, vnet, overflow: 0, slot: 0 });
+        }
+        Ok(())
+    }
+
+    fn transmit(
+        &mut self,
+        _pool: &mut FramePool,
+        packet: &mut [u8],
+        vnet: &VirtioNetHdr,
+        position: usize,
+        sent: &mut Sent,
+    ) -> Result<Transmit, Refusal> {
+        let mut queues = self.far.lock();
+        let mut put = |bytes: Vec<u8>| {
+            if let Some(room) = &mut queues.room {
+                if *room == 0 {
+                    return false;
+                }
+                *room -= 1;
+            }
+            sent.count(bytes.len());
+            queues.from_port.push_back((VirtioNetHdr::default(), bytes));
+            true
+        };
+        if vnet.gso_type == wire::GsoType::None {
+            gso::complete_checksum(packet, vnet)?;
+            let taken = put(packet.to_vec());
+            return Ok(if taken { Transmit::Done } else { Transmit::Full { position: 0 } });
+        }
+        let mut segments = Segmenter::new(packet, vnet)?;
+        segments.skip_to(position);
+        let mut out = vec![0; segments.max_segment_len()];
+        loop {
+            let position = segments.position();
+            let Some(len) = segments.next_into(&mut out)? else { return Ok(Transmit::Done) };
+            if !put(out[..len].to_vec()) {
+                return Ok(Transmit::Full { position });
+            }
+        }
+    }
+
+    fn flush(&mut self, _pool: &mut FramePool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn close(self, _pool: &mut FramePool) {}
+}
+
+/// A host in memory.
+#[derive(Debug, Default)]
+pub struct MemoryHost {
+    far: FarEnd,
+    last: Option<Packet>,
+}
+
+impl MemoryHost {
+    /// A host port and its far end.
+    pub fn new() -> (Self, FarEnd) {
+        let host = MemoryHost::default();
+        let far = host.far.clone();
+        (host, far)
+    }
+}
+
+impl Host for MemoryHost {
+    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        let bytes = slices.iter().flat_map(|s| s.iter()).copied().collect();
+        self.far.lock().from_port.push_back((*vnet, bytes));
+        Ok(())
+    }
+
+    fn receive(&mut self) -> io::Result<FromHost<'_>> {
+        self.last = self.far.lock().to_port.pop_front();
+        Ok(self.again().map_or(FromHost::Empty, FromHost::Packet))
+    }
+
+    fn again(&mut self) -> Option<HostPacket<'_>> {
+        let (vnet, bytes) = self.last.as_mut()?;
+        Some(HostPacket { vnet: *vnet, bytes })
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

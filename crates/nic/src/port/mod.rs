@@ -1,0 +1,163 @@
+//! Ports: where packets enter and leave wharf. A [`Wire`] moves frames of the wire's MTU, a
+//! [`Host`] moves super-packets. Both work in batches and never block.
+
+pub mod memory;
+pub mod packet;
+pub mod tap;
+pub mod veth;
+pub mod xdp;
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+
+use gso::Refusal;
+use sys::frames::{Frame, FramePool};
+use wire::VirtioNetHdr;
+
+/// A frame from the wire, with what the port knows of it.
+#[derive(Debug)]
+pub struct RxFrame {
+    /// The memory it lies in; goes back to the worker's pool.
+    pub frame: Frame,
+    /// Checksum state, and how to cut it if the wire handed over a super-packet.
+    pub vnet: VirtioNetHdr,
+    /// Bytes that did not fit into `frame`: [`Wire::overflow`] has them until the next receive.
+    pub overflow: u32,
+    /// Which of the port's overflow buffers.
+    pub slot: u8,
+}
+
+/// How far a packet got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transmit {
+    /// All of it is with the port.
+    Done,
+    /// The port is full; segments from this one on must be offered again.
+    Full {
+        /// Segments that are with the port, counted from the first.
+        position: usize,
+    },
+}
+
+/// Packets and bytes that went somewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sent {
+    /// Packets or frames.
+    pub frames: u64,
+    /// Bytes, Ethernet headers included.
+    pub bytes: u64,
+}
+
+impl Sent {
+    /// One more, of `bytes`.
+    #[inline]
+    pub fn count(&mut self, bytes: usize) {
+        self.frames += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// Several more.
+    #[inline]
+    pub fn add(&mut self, more: Sent) {
+        self.frames += more.frames;
+        self.bytes += more.bytes;
+    }
+}
+
+/// The side that faces the network.
+pub trait Wire {
+    /// Moves up to `max` frames that have arrived to the end of `into`.
+    ///
+    /// # Errors
+    /// Only what makes the port useless, such as an interface that is gone.
+    fn receive(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<RxFrame>,
+        max: usize,
+    ) -> io::Result<()>;
+
+    /// The bytes of a received super-packet that did not fit into its frame.
+    fn overflow(&self, _received: &RxFrame) -> &[u8] {
+        &[]
+    }
+
+    /// Queues a packet from the host, cut and with complete checksums, from segment `position`
+    /// on. `sent` counts what was queued even if the rest is refused.
+    ///
+    /// # Errors
+    /// What cannot be cut is refused by name.
+    fn transmit(
+        &mut self,
+        pool: &mut FramePool,
+        packet: &mut [u8],
+        vnet: &VirtioNetHdr,
+        position: usize,
+        sent: &mut Sent,
+    ) -> Result<Transmit, Refusal>;
+
+    /// Makes the kernel take what was queued, and takes back the memory of what it has sent.
+    ///
+    /// # Errors
+    /// Only what makes the port useless.
+    fn flush(&mut self, pool: &mut FramePool) -> io::Result<()>;
+
+    /// What to sleep on; `None` if the port cannot wake anybody.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Frames that the port dropped because nobody took them in time, since it was opened.
+    fn dropped(&mut self) -> u64 {
+        0
+    }
+
+    /// Gives all memory back; the port is not used afterwards.
+    fn close(self, pool: &mut FramePool)
+    where
+        Self: Sized;
+}
+
+/// A packet that the host sends.
+#[derive(Debug)]
+pub struct HostPacket<'a> {
+    /// Checksum state, and how to cut it.
+    pub vnet: VirtioNetHdr,
+    /// From the Ethernet header on.
+    pub bytes: &'a mut [u8],
+}
+
+/// What [`Host::receive`] found.
+#[derive(Debug)]
+pub enum FromHost<'a> {
+    /// One packet.
+    Packet(HostPacket<'a>),
+    /// The host's header made no sense; the packet is lost and must be counted.
+    Unreadable,
+    /// Nothing waits.
+    Empty,
+}
+
+/// The side that faces the host's kernel.
+pub trait Host {
+    /// Hands one packet, given as slices, to the host.
+    ///
+    /// # Errors
+    /// The kernel's own; see [`Refused`](crate::counters::Refused) for what becomes of it.
+    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) -> io::Result<()>;
+
+    /// Takes one packet from the host; it stays in the port's buffer until the next call.
+    ///
+    /// # Errors
+    /// Only what makes the port useless.
+    fn receive(&mut self) -> io::Result<FromHost<'_>>;
+
+    /// The packet that the last [`receive`](Self::receive) gave, once more: for when the wire was
+    /// full.
+    fn again(&mut self) -> Option<HostPacket<'_>>;
+
+    /// What to sleep on; `None` if the port cannot wake anybody.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// The largest packet a host can hand over: Ethernet, two VLAN tags, and 64 KB of IP.
+pub(crate) const HOST_PACKET_MAX: usize = 14 + 8 + 65_536;

@@ -1,0 +1,201 @@
+//! A wire port by AF_PACKET: needs no BPF and works in an unprivileged user namespace.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use gso::{MAX_HEADER_LEN, Refusal, Segmenter};
+use sys::frames::{Frame, FramePool};
+use sys::packet::{BATCH, Message, PacketSocket, Received, VNET_HDR_LEN};
+use wire::{GsoType, VirtioNetHdr};
+
+use super::{RxFrame, Sent, Transmit, Wire};
+
+/// What the kernel is told of a complete frame: nothing.
+const PLAIN: [u8; VNET_HDR_LEN] = [0; VNET_HDR_LEN];
+
+/// One AF_PACKET socket with `virtio_net_hdr`.
+#[derive(Debug)]
+pub struct PacketWire {
+    socket: PacketSocket,
+    /// Just received, on the way to becoming [`RxFrame`]s; empty between calls.
+    received: Vec<Received>,
+    /// Complete packets that wait for [`Wire::flush`], so that one system call sends many.
+    queued: VecDeque<Frame>,
+    /// Headers of the segments of one `sendmmsg`.
+    headers: Box<[[u8; MAX_HEADER_LEN]; BATCH]>,
+}
+
+impl PacketWire {
+    /// Takes the socket.
+    pub fn new(socket: PacketSocket) -> Self {
+        PacketWire {
+            socket,
+            received: Vec::with_capacity(BATCH),
+            queued: VecDeque::with_capacity(BATCH),
+            headers: Box::new([[0; MAX_HEADER_LEN]; BATCH]),
+        }
+    }
+
+    /// Sends what is queued. Is all of it with the kernel now?
+    fn send_queued(&mut self, pool: &FramePool) -> io::Result<bool> {
+        while !self.queued.is_empty() {
+            let mut messages = [Message { vnet: PLAIN, header: &[], payload: &[] }; BATCH];
+            let count = self.queued.len().min(BATCH);
+            for (message, frame) in messages.iter_mut().zip(&self.queued) {
+                message.header = pool.bytes(frame);
+            }
+            let taken = self.socket.send(&messages[..count])?;
+            for frame in self.queued.drain(..taken) {
+                pool.free(frame);
+            }
+            if taken < count {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// One packet of its own size: completed into a frame, and queued.
+    fn queue(
+        &mut self,
+        pool: &mut FramePool,
+        packet: &[u8],
+        vnet: &VirtioNetHdr,
+        sent: &mut Sent,
+    ) -> Result<Transmit, Refusal> {
+        if packet.len() > pool.chunk_size() {
+            return Err(Refusal::BufferTooSmall);
+        }
+        // An error shows again, and is reported, at `flush`.
+        if self.queued.len() >= BATCH && !self.send_queued(pool).unwrap_or(false) {
+            return Ok(Transmit::Full { position: 0 });
+        }
+        let Some(mut frame) = pool.alloc() else {
+            return Ok(Transmit::Full { position: 0 });
+        };
+        pool.set_range(&mut frame, 0, packet.len());
+        if let Err(why) = gso::complete_checksum_into(pool.bytes_mut(&mut frame), packet, vnet) {
+            pool.free(frame);
+            return Err(why);
+        }
+        self.queued.push_back(frame);
+        sent.count(packet.len());
+        Ok(Transmit::Done)
+    }
+
+    /// Up to a batch of segments by one system call; payloads are sent from where they lie.
+    /// How many the kernel took, and of how many.
+    fn send_segments(
+        &mut self,
+        segments: &mut Segmenter<'_>,
+        sent: &mut Sent,
+    ) -> io::Result<(usize, usize)> {
+        let mut pieces: [(usize, &[u8]); BATCH] = [(0, &[]); BATCH];
+        let mut count = 0;
+        for (header, piece) in self.headers.iter_mut().zip(&mut pieces) {
+            let Some(segment) = segments.next_segment(header) else { break };
+            *piece = (segment.header_len, segment.payload);
+            count += 1;
+        }
+        let mut messages = [Message { vnet: PLAIN, header: &[], payload: &[] }; BATCH];
+        for ((message, header), (len, payload)) in
+            messages.iter_mut().zip(self.headers.iter()).zip(pieces)
+        {
+            message.header = &header[..len];
+            message.payload = payload;
+        }
+        let taken = self.socket.send(&messages[..count])?;
+        for (len, payload) in &pieces[..taken] {
+            sent.count(len + payload.len());
+        }
+        Ok((taken, count))
+    }
+}
+
+impl Wire for PacketWire {
+    fn receive(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<RxFrame>,
+        max: usize,
+    ) -> io::Result<()> {
+        match self.socket.receive(pool, &mut self.received, max) {
+            // The interface went down; it may come up again.
+            Err(error) if error.kind() == io::ErrorKind::NetworkDown => {}
+            other => {
+                other?;
+            }
+        }
+        into.extend(self.received.drain(..).map(|received| RxFrame {
+            // The kernel wrote the header itself, so it can be read; if not, it says nothing.
+            vnet: VirtioNetHdr::decode(&received.vnet).unwrap_or_default(),
+            overflow: received.overflow,
+            slot: received.slot,
+            frame: received.frame,
+        }));
+        Ok(())
+    }
+
+    fn overflow(&self, received: &RxFrame) -> &[u8] {
+        self.socket.overflow(received.slot, received.overflow)
+    }
+
+    fn transmit(
+        &mut self,
+        pool: &mut FramePool,
+        packet: &mut [u8],
+        vnet: &VirtioNetHdr,
+        position: usize,
+        sent: &mut Sent,
+    ) -> Result<Transmit, Refusal> {
+        if vnet.gso_type == GsoType::None {
+            return self.queue(pool, packet, vnet, sent);
+        }
+        let mut segments = Segmenter::new(packet, vnet)?;
+        segments.skip_to(position);
+        // What was queued before goes before.
+        if !self.send_queued(pool).unwrap_or(false) {
+            return Ok(Transmit::Full { position });
+        }
+        while segments.position() < segments.gso_segs() {
+            let start = segments.position();
+            match self.send_segments(&mut segments, sent) {
+                Ok((taken, count)) if taken == count => {}
+                Ok((taken, _)) => return Ok(Transmit::Full { position: start + taken }),
+                // Down, or a segment over the MTU: as a card would, drop what cannot go.
+                Err(_) => return Err(Refusal::BufferTooSmall),
+            }
+        }
+        Ok(Transmit::Done)
+    }
+
+    fn flush(&mut self, pool: &mut FramePool) -> io::Result<()> {
+        match self.send_queued(pool) {
+            // The first frame is one that the interface will not take: it is down, or the frame
+            // is over its MTU. As with a card, it is lost.
+            Err(_) => {
+                if let Some(frame) = self.queued.pop_front() {
+                    pool.free(frame);
+                }
+            }
+            Ok(_) => {}
+        }
+        Ok(())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn dropped(&mut self) -> u64 {
+        self.socket.statistics().map_or(0, |s| s.dropped + s.truncated + s.unreadable)
+    }
+
+    fn close(mut self, pool: &mut FramePool) {
+        for frame in self.queued.drain(..) {
+            pool.free(frame);
+        }
+        self.socket.close(pool);
+    }
+}

@@ -1,0 +1,82 @@
+//! A host port on one queue of a TAP with `virtio_net_hdr`.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use sys::tap::TapQueue;
+use wire::{VNET_LEGACY_LEN, VNET_LEN, VirtioNetHdr};
+
+use crate::deliver::reuse;
+
+use super::{FromHost, HOST_PACKET_MAX, Host, HostPacket};
+
+/// Most slices in one `writev` (`IOV_MAX`), the virtio header's included.
+const SLICES_MAX: usize = 1024;
+
+const EIO: i32 = 5;
+const EINVAL: i32 = 22;
+
+/// One queue of a TAP, with the buffer that the host's packets are read into.
+#[derive(Debug)]
+pub struct TapHost {
+    queue: TapQueue,
+    buffer: Box<[u8]>,
+    /// The last packet read: its header and its length.
+    last: Option<(VirtioNetHdr, usize)>,
+    /// Emptied after each call; kept for its memory.
+    slices: Vec<IoSlice<'static>>,
+}
+
+impl TapHost {
+    /// Takes the queue.
+    pub fn new(queue: TapQueue) -> Self {
+        TapHost {
+            queue,
+            buffer: vec![0; VNET_LEN + HOST_PACKET_MAX].into_boxed_slice(),
+            last: None,
+            slices: Vec::with_capacity(SLICES_MAX),
+        }
+    }
+}
+
+impl Host for TapHost {
+    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        let header = vnet.encode();
+        let mut all = reuse(std::mem::take(&mut self.slices));
+        all.push(IoSlice::new(&header));
+        all.extend_from_slice(slices);
+        let result = self.queue.writev(&all);
+        self.slices = reuse(all);
+        result
+    }
+
+    fn receive(&mut self) -> io::Result<FromHost<'_>> {
+        self.last = None;
+        let len = match self.queue.read(&mut self.buffer) {
+            Ok(Some(len)) => len,
+            Ok(None) => return Ok(FromHost::Empty),
+            // One packet that the kernel could not describe; the queue goes on (facts, rule 13).
+            Err(error) if matches!(error.raw_os_error(), Some(EIO | EINVAL)) => {
+                return Ok(FromHost::Unreadable);
+            }
+            Err(error) => return Err(error),
+        };
+        let header: Option<&[u8; VNET_LEGACY_LEN]> = self.buffer.first_chunk();
+        match header.map(VirtioNetHdr::decode) {
+            Some(Ok(vnet)) if len >= VNET_LEN => {
+                self.last = Some((vnet, len));
+                Ok(self.again().map_or(FromHost::Unreadable, FromHost::Packet))
+            }
+            _ => Ok(FromHost::Unreadable),
+        }
+    }
+
+    fn again(&mut self) -> Option<HostPacket<'_>> {
+        let (vnet, len) = self.last?;
+        Some(HostPacket { vnet, bytes: &mut self.buffer[VNET_LEN..len] })
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queue.as_fd())
+    }
+}

@@ -1,0 +1,171 @@
+//! A wire port on one queue of an interface, by AF_XDP.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use gso::{Refusal, Segmenter};
+use sys::frames::{Frame, FramePool};
+use sys::xdp::XdpSocket;
+use wire::{GsoType, VirtioNetHdr};
+
+use super::{RxFrame, Sent, Transmit, Wire};
+
+/// One AF_XDP socket.
+///
+/// Its transmit memory is the UMEM, so the copy into it stands where a card's DMA would: it is
+/// the only one on the way out, and the checksum is summed in the same pass.
+#[derive(Debug)]
+pub struct XdpWire {
+    socket: XdpSocket,
+    /// Received, on the way to becoming [`RxFrame`]s; empty between calls.
+    frames: Vec<Frame>,
+    /// The peer may leave checksums partial (a veth): see [`partial_checksum`].
+    virtual_wire: bool,
+}
+
+impl XdpWire {
+    /// Takes the socket, which is lent memory of `pool` to receive into. `virtual_wire` says that
+    /// frames come from a kernel on this machine, which may not have computed their checksums.
+    pub fn new(mut socket: XdpSocket, pool: &mut FramePool, virtual_wire: bool) -> Self {
+        socket.refill(pool);
+        XdpWire { socket, frames: Vec::with_capacity(256), virtual_wire }
+    }
+
+    /// Does the driver move frames without copying?
+    pub fn zero_copy(&self) -> bool {
+        self.socket.zero_copy()
+    }
+
+    /// A frame to send from, waiting for the kernel to return some if need be.
+    fn frame_to_send(&mut self, pool: &mut FramePool) -> Option<Frame> {
+        if self.socket.tx_room() == 0 || pool.available() == 0 {
+            // An error shows again, and is reported, at `flush`.
+            let _ = self.socket.kick();
+            self.socket.reap(pool);
+            if self.socket.tx_room() == 0 {
+                return None;
+            }
+        }
+        pool.alloc()
+    }
+
+    fn queue(&mut self, pool: &mut FramePool, frame: Frame, sent: &mut Sent) {
+        let bytes = frame.len();
+        match self.socket.transmit(frame) {
+            Ok(()) => {
+                sent.count(bytes);
+            }
+            Err(frame) => pool.free(frame), // cannot be: there was room, and it has bytes
+        }
+    }
+}
+
+impl Wire for XdpWire {
+    fn receive(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<RxFrame>,
+        max: usize,
+    ) -> io::Result<()> {
+        self.socket.receive(pool, &mut self.frames, max);
+        for frame in self.frames.drain(..) {
+            let vnet = if self.virtual_wire {
+                pool.prefetch(&frame);
+                partial_checksum(pool.bytes(&frame))
+            } else {
+                VirtioNetHdr::default()
+            };
+            into.push_back(RxFrame { frame, vnet, overflow: 0, slot: 0 });
+        }
+        self.socket.refill(pool);
+        Ok(())
+    }
+
+    fn transmit(
+        &mut self,
+        pool: &mut FramePool,
+        packet: &mut [u8],
+        vnet: &VirtioNetHdr,
+        position: usize,
+        sent: &mut Sent,
+    ) -> Result<Transmit, Refusal> {
+        let chunk_size = pool.chunk_size();
+        if vnet.gso_type == GsoType::None {
+            if packet.len() > chunk_size {
+                return Err(Refusal::BufferTooSmall);
+            }
+            let Some(mut frame) = self.frame_to_send(pool) else {
+                return Ok(Transmit::Full { position: 0 });
+            };
+            pool.set_range(&mut frame, 0, packet.len());
+            if let Err(why) = gso::complete_checksum_into(pool.bytes_mut(&mut frame), packet, vnet)
+            {
+                pool.free(frame);
+                return Err(why);
+            }
+            self.queue(pool, frame, sent);
+            return Ok(Transmit::Done);
+        }
+        let mut segments = Segmenter::new(packet, vnet)?;
+        if segments.max_segment_len() > chunk_size {
+            return Err(Refusal::BufferTooSmall);
+        }
+        segments.skip_to(position);
+        while segments.position() < segments.gso_segs() {
+            let Some(mut frame) = self.frame_to_send(pool) else {
+                return Ok(Transmit::Full { position: segments.position() });
+            };
+            match segments.next_into(pool.chunk_mut(&mut frame)) {
+                Ok(Some(len)) => {
+                    pool.set_range(&mut frame, 0, len);
+                    self.queue(pool, frame, sent);
+                }
+                Ok(None) => pool.free(frame),
+                Err(why) => {
+                    pool.free(frame);
+                    return Err(why);
+                }
+            }
+        }
+        Ok(Transmit::Done)
+    }
+
+    fn flush(&mut self, pool: &mut FramePool) -> io::Result<()> {
+        if self.socket.tx_queued() > 0 {
+            match self.socket.kick() {
+                // The interface is down: frames wait, as they would in a card without a link.
+                Err(error) if error.kind() == io::ErrorKind::NetworkDown => {}
+                other => other?,
+            }
+        }
+        self.socket.reap(pool);
+        Ok(())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn dropped(&mut self) -> u64 {
+        self.socket.statistics().map_or(0, |s| s.rx_dropped + s.rx_ring_full)
+    }
+
+    fn close(self, pool: &mut FramePool) {
+        self.socket.close(pool);
+    }
+}
+
+/// What a veth does not say in raw bytes: a sender with checksum offload leaves the folded
+/// pseudo-header sum in the checksum field. Such a frame never left this machine, and its bytes
+/// need no verification; it is marked as AF_PACKET would mark it (`NEEDS_CSUM`).
+fn partial_checksum(bytes: &[u8]) -> VirtioNetHdr {
+    wire::partial_checksum(bytes)
+        .map(|(csum_start, csum_offset)| VirtioNetHdr {
+            needs_csum: true,
+            csum_start,
+            csum_offset,
+            ..VirtioNetHdr::default()
+        })
+        .unwrap_or_default()
+}

@@ -1,0 +1,61 @@
+//! Keeps the kernel's own stack from answering on the wire.
+//!
+//! With AF_XDP the frames never reach it. AF_PACKET only listens: the stack behind the wire sees
+//! every frame as well, would accept those for addresses of the host interface (Linux answers for
+//! any of its addresses on any interface), and the peer would hear two voices. Three switches of
+//! the wire make it deaf: strict reverse-path filtering, no answer to ARP, no IPv6.
+
+use sys::sysctl;
+
+/// The switches and what they are set to.
+const IPV4: [(&str, &str); 2] = [("rp_filter", "1"), ("arp_ignore", "8")];
+const IPV6: (&str, &str) = ("disable_ipv6", "1");
+
+/// What the switches were before, to be put back.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Switches {
+    interface: String,
+    rp_filter: Option<String>,
+    arp_ignore: Option<String>,
+    disable_ipv6: Option<String>,
+}
+
+impl Switches {
+    /// Reads the switches of `interface`. What cannot be read (a kernel without IPv6) is left
+    /// alone later.
+    pub fn read(interface: &str) -> Self {
+        Switches {
+            interface: interface.to_owned(),
+            rp_filter: sysctl::ipv4_conf(interface, IPV4[0].0).ok(),
+            arp_ignore: sysctl::ipv4_conf(interface, IPV4[1].0).ok(),
+            disable_ipv6: sysctl::ipv6_conf(interface, IPV6.0).ok(),
+        }
+    }
+
+    /// Makes the stack behind the wire deaf.
+    ///
+    /// # Errors
+    /// What the kernel says; an ordinary user may do this in a namespace of its own only.
+    pub fn quiet(&self) -> sys::Result<()> {
+        for (key, value) in IPV4 {
+            sysctl::set_ipv4_conf(&self.interface, key, value)?;
+        }
+        if self.disable_ipv6.is_some() {
+            sysctl::set_ipv6_conf(&self.interface, IPV6.0, IPV6.1)?;
+        }
+        Ok(())
+    }
+
+    /// Puts everything back; an interface that is gone needs nothing.
+    pub fn restore(&self) {
+        let v4 = [(IPV4[0].0, &self.rp_filter), (IPV4[1].0, &self.arp_ignore)];
+        for (key, value) in v4 {
+            if let Some(value) = value {
+                let _ = sysctl::set_ipv4_conf(&self.interface, key, value);
+            }
+        }
+        if let Some(value) = &self.disable_ipv6 {
+            let _ = sysctl::set_ipv6_conf(&self.interface, IPV6.0, value);
+        }
+    }
+}

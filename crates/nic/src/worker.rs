@@ -1,0 +1,306 @@
+//! One worker: one wire queue, one host queue, one flow table; every packet runs to its end here.
+//!
+//! - In: wire port -> lro -> host port ([`Worker::wire_to_host`]).
+//! - Out: host port -> gso -> wire port ([`Worker::host_to_wire`]).
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use lro::{Lro, Nanos, RxChecksum};
+use sys::frames::FramePool;
+use sys::poll::{EventFd, Interest, PollSet};
+use wire::GsoType;
+
+use crate::config::Config;
+use crate::counters::{Counters, Published};
+use crate::deliver::{Scratch, ToHost};
+use crate::port::{FromHost, Host, HostPacket, RxFrame, Sent, Transmit, Wire};
+
+/// Counters are published at least this often while there is work, and before every sleep.
+const PUBLISH_EVERY: Nanos = 10_000_000;
+
+/// Frames ahead of the one at hand whose headers are fetched into the cache.
+const PREFETCH_AHEAD: usize = 4;
+
+/// What a worker shares with the rest of the process.
+#[derive(Debug)]
+pub struct Shared {
+    published: Published,
+    wake: EventFd,
+    stop: AtomicBool,
+    /// Grows with every change of `config`, so that a worker sees one by one load.
+    generation: AtomicU64,
+    config: Mutex<Config>,
+}
+
+impl Shared {
+    /// For a worker that starts with `config`.
+    ///
+    /// # Errors
+    /// What `eventfd` says.
+    pub fn new(config: Config) -> io::Result<Self> {
+        Ok(Shared {
+            published: Published::default(),
+            wake: EventFd::new()?,
+            stop: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            config: Mutex::new(config),
+        })
+    }
+
+    /// The worker's counters, as last published.
+    pub fn published(&self) -> &Published {
+        &self.published
+    }
+
+    /// Gives the worker a new configuration, which it takes up before its next packet.
+    pub fn reconfigure(&self, config: &Config) {
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config.clone();
+        self.generation.fetch_add(1, Ordering::Release);
+        self.wake();
+    }
+
+    /// Asks the worker to let go of what it holds and end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // The one error is a counter about to overflow: then it is signalled already.
+        let _ = self.wake.signal();
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Worker<W, H> {
+    shared: Arc<Shared>,
+    generation: u64,
+    config: Config,
+    wire: W,
+    host: H,
+    pool: FramePool,
+    lro: Lro<RxFrame>,
+    counters: Counters,
+    /// Frames of the current batch; empty between turns.
+    received: VecDeque<RxFrame>,
+    scratch: Scratch,
+    /// The segment to go on with of the host's last packet, which the wire did not take whole.
+    waiting: Option<usize>,
+    last_work: Nanos,
+    last_publish: Nanos,
+}
+
+impl<W: Wire, H: Host> Worker<W, H> {
+    /// A worker on its two ports, with `pool` as the memory of its frames.
+    pub fn new(shared: Arc<Shared>, config: Config, wire: W, host: H, pool: FramePool) -> Self {
+        // However much LRO holds, the wire must find memory to receive into.
+        let held_frames = pool.capacity() / 4;
+        Worker {
+            generation: shared.generation.load(Ordering::Acquire),
+            lro: Lro::new(lro::Config { held_frames, ..config.lro() }),
+            counters: Counters::default(),
+            received: VecDeque::with_capacity(256),
+            scratch: Scratch::default(),
+            waiting: None,
+            last_work: 0,
+            last_publish: 0,
+            shared,
+            config,
+            wire,
+            host,
+            pool,
+        }
+    }
+
+    /// Works until told to stop; what is held is handed on before the end.
+    ///
+    /// # Errors
+    /// A port that has become useless.
+    pub fn run(mut self) -> io::Result<()> {
+        let result = self.work();
+        self.let_go();
+        self.publish();
+        self.wire.close(&mut self.pool);
+        result
+    }
+
+    fn work(&mut self) -> io::Result<()> {
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let now = sys::clock::now();
+            if self.turn(now)? {
+                self.last_work = now;
+            } else if now.saturating_sub(self.last_work) < self.config.poll.spin {
+                std::thread::yield_now();
+            } else {
+                self.sleep()?;
+            }
+            if now.saturating_sub(self.last_publish) > PUBLISH_EVERY {
+                self.last_publish = now;
+                self.publish();
+            }
+        }
+        Ok(())
+    }
+
+    /// One batch each way. Was there anything to do?
+    ///
+    /// # Errors
+    /// A port that has become useless.
+    pub fn turn(&mut self, now: Nanos) -> io::Result<bool> {
+        self.take_up_changes();
+        let inward = self.wire_to_host(now)?;
+        let outward = self.host_to_wire()?;
+        self.wire.flush(&mut self.pool)?;
+        let mut host =
+            ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
+        self.lro.expire(now, &mut host);
+        Ok(inward || outward)
+    }
+
+    /// In: a batch from the wire, through LRO, to the host.
+    fn wire_to_host(&mut self, now: Nanos) -> io::Result<bool> {
+        self.wire.receive(&mut self.pool, &mut self.received, self.config.poll.batch)?;
+        let pool = &self.pool;
+        self.received.iter().take(PREFETCH_AHEAD).for_each(|ahead| pool.prefetch(&ahead.frame));
+        let mut host = ToHost::new(&mut self.host, pool, &mut self.counters, &mut self.scratch);
+        let worked = !self.received.is_empty();
+        while let Some(received) = self.received.pop_front() {
+            if let Some(ahead) = self.received.get(PREFETCH_AHEAD - 1) {
+                pool.prefetch(&ahead.frame);
+            }
+            host.count_received(&received);
+            if received.overflow > 0 || received.vnet.gso_type != GsoType::None {
+                // Merged elsewhere already; it must not overtake what is held of its flow.
+                self.lro.flush_all(&mut host);
+                let rest = self.wire.overflow(&received);
+                host.super_packet(received, rest);
+            } else if self.config.lro.enable {
+                let bytes = pool.bytes(&received.frame);
+                let checksum = rx_checksum(&received);
+                self.lro.receive(received, bytes, checksum, now, &mut host);
+            } else {
+                host.frame(received);
+            }
+        }
+        Ok(worked)
+    }
+
+    /// Out: a batch of packets from the host, cut by GSO, to the wire. A wire that is full makes
+    /// the host wait; nothing is dropped.
+    fn host_to_wire(&mut self) -> io::Result<bool> {
+        let mut worked = false;
+        for _ in 0..self.config.poll.batch {
+            let (packet, position) = match self.waiting.take() {
+                Some(position) => match self.host.again() {
+                    Some(packet) => (packet, position),
+                    None => continue,
+                },
+                None => match self.host.receive()? {
+                    FromHost::Packet(packet) => {
+                        self.counters.host_out.count(packet.bytes.len());
+                        (packet, 0)
+                    }
+                    FromHost::Unreadable => {
+                        self.counters.host_unreadable += 1;
+                        continue;
+                    }
+                    FromHost::Empty => break,
+                },
+            };
+            worked = true;
+            let counters = &mut self.counters;
+            self.waiting = transmit(&mut self.wire, &mut self.pool, packet, position, counters);
+            if self.waiting.is_some() {
+                self.counters.wire_full += 1;
+                break;
+            }
+        }
+        Ok(worked)
+    }
+
+    /// Sleeps in the kernel until a port or the control thread has something. The burst is over,
+    /// so nothing stays held and no timer is needed.
+    fn sleep(&mut self) -> io::Result<()> {
+        self.let_go();
+        self.counters.sleeps += 1;
+        self.publish();
+        let mut set = PollSet::new();
+        set.add(self.shared.wake.as_fd(), Interest::Read);
+        if let Some(wire) = self.wire.fd() {
+            let both = if self.waiting.is_some() { Interest::ReadWrite } else { Interest::Read };
+            set.add(wire, both);
+        }
+        if let Some(host) = self.host.fd().filter(|_| self.waiting.is_none()) {
+            set.add(host, Interest::Read);
+        }
+        set.wait(None)?;
+        if set.readable(0) {
+            self.shared.wake.drain()?;
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self) {
+        let mut host =
+            ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
+        self.lro.flush_all(&mut host);
+    }
+
+    fn take_up_changes(&mut self) {
+        let generation = self.shared.generation.load(Ordering::Acquire);
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        self.config = self.shared.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.let_go();
+        self.lro.reconfigure(self.config.lro());
+    }
+
+    fn publish(&mut self) {
+        self.counters.wire_dropped = self.wire.dropped();
+        self.shared.published.publish(&self.counters, self.lro.counters());
+    }
+}
+
+/// Gives one packet to the wire from segment `position` on; the segment to go on with later, if
+/// the wire is full.
+fn transmit<W: Wire>(
+    wire: &mut W,
+    pool: &mut FramePool,
+    packet: HostPacket<'_>,
+    position: usize,
+    counters: &mut Counters,
+) -> Option<usize> {
+    let is_super = packet.vnet.gso_type != GsoType::None;
+    counters.super_packets += u64::from(is_super && position == 0);
+    let mut sent = Sent::default();
+    let result = wire.transmit(pool, packet.bytes, &packet.vnet, position, &mut sent);
+    counters.wire_out.add(sent);
+    if is_super {
+        counters.segments += sent.frames;
+    }
+    match result {
+        Ok(Transmit::Done) => None,
+        Ok(Transmit::Full { position }) => Some(position),
+        Err(why) => {
+            counters.gso_refused.0[why.index()] += 1;
+            None
+        }
+    }
+}
+
+/// What the port knows of a checksum, for LRO.
+fn rx_checksum(received: &RxFrame) -> RxChecksum {
+    if received.vnet.needs_csum || received.vnet.data_valid {
+        RxChecksum::Verified
+    } else {
+        RxChecksum::Unverified
+    }
+}
