@@ -9,7 +9,7 @@ use netlink_packet_route::link::{
 use crate::error::{Error, Result, check};
 use crate::netlink::{self, attributes, number, text};
 
-/// `if_addr`, `if_link` and `rtnetlink` number attributes in UAPI headers that libc leaves out.
+/// linux/if_link.h.
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;

@@ -109,6 +109,10 @@ impl Route {
         by_kernel && (special || link_local) || flags & RTM_F_CLONED != 0
     }
 
+    fn has_object(&self) -> bool {
+        self.attribute(RTA_NH_ID).is_some()
+    }
+
     fn attribute(&self, wanted: u16) -> Option<&[u8]> {
         attributes(&self.message, RTMSG).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
     }
@@ -116,10 +120,10 @@ impl Route {
     /// The same route through interface `to` where it went through `from`: all attributes kept. A
     /// finite lifetime (IPv6) has `elapsed` seconds taken off; `None` when it has run out.
     ///
-    /// A route by way of a next-hop object (`ip nexthop`) goes back to it on its own interface;
-    /// elsewhere it names its gateway itself, because the object belongs to the other interface.
-    pub(super) fn moved(&self, from: u32, to: u32, elapsed: u32) -> Option<Vec<u8>> {
-        let by_object = from == to && self.attribute(RTA_NH_ID).is_some();
+    /// A route by way of a next-hop object (`ip nexthop`) names either that or, with `by_object`
+    /// false, what the object stood for.
+    fn moved(&self, from: u32, to: u32, elapsed: u32, by_object: bool) -> Option<Vec<u8>> {
+        let by_object = by_object && self.has_object();
         let mut lifetime = None;
         let mut message = edit(&self.message, RTMSG, |kind, value| match kind {
             RTA_OIF | RTA_GATEWAY | RTA_VIA | RTA_MULTIPATH | RTA_ENCAP_TYPE | RTA_ENCAP
@@ -266,7 +270,7 @@ pub fn add(index: u32, route: &NewRoute) -> Result<()> {
 pub fn delete(route: &Route) -> Result<()> {
     let index = route.attribute(RTA_OIF).and_then(number).unwrap_or(0);
     // Nothing moves, but the flags that only describe a state are cleared.
-    let message = route.moved(index, index, 0).unwrap_or_else(|| route.message.clone());
+    let message = route.moved(index, index, 0, true).unwrap_or_else(|| route.message.clone());
     request_raw(format!("delete the route {route}"), libc::RTM_DELROUTE, 0, &message)?;
     Ok(())
 }
@@ -282,7 +286,15 @@ pub(super) fn remove(route: &Route) -> Result<()> {
 /// Adds a saved route through interface `to` in place of `from`. One that is there already is no
 /// error, nor is one that has run out.
 pub(super) fn restore(route: &Route, from: u32, to: u32, elapsed: u32) -> Result<()> {
-    let Some(message) = route.moved(from, to, elapsed) else { return Ok(()) };
+    // A next-hop object belongs to its interface, and may be gone from there too.
+    if from == to && route.has_object() && add_moved(route, from, to, elapsed, true).is_ok() {
+        return Ok(());
+    }
+    add_moved(route, from, to, elapsed, false)
+}
+
+fn add_moved(route: &Route, from: u32, to: u32, elapsed: u32, by_object: bool) -> Result<()> {
+    let Some(message) = route.moved(from, to, elapsed, by_object) else { return Ok(()) };
     // Not NLM_F_EXCL, which would refuse a default route that differs from another interface's in
     // nothing but the interface. An identical route is EEXIST all the same.
     let flags = NLM_F_CREATE | NLM_F_APPEND;
@@ -320,7 +332,7 @@ mod tests {
             Route::new(message).unwrap()
         };
         // RTNH_F_LINKDOWN (16) is a state, RTNH_F_ONLINK is not.
-        let moved = route(16 | RTNH_F_ONLINK, 3).moved(3, 9, 1000).unwrap();
+        let moved = route(16 | RTNH_F_ONLINK, 3).moved(3, 9, 1000, true).unwrap();
         assert_eq!(moved, route(RTNH_F_ONLINK, 9).message);
     }
 
@@ -330,7 +342,7 @@ mod tests {
         append(&mut message, RTA_MULTIPATH, &[hop(16, 3), hop(4, 5)].concat());
         let route = Route::new(message).unwrap();
         assert!(route.leaves_through(3) && route.leaves_through(5) && !route.leaves_through(9));
-        let moved = Route::new(route.moved(3, 9, 0).unwrap()).unwrap();
+        let moved = Route::new(route.moved(3, 9, 0, true).unwrap()).unwrap();
         assert_eq!(moved.attribute(RTA_MULTIPATH), Some(&[hop(0, 9), hop(4, 5)].concat()[..]));
     }
 
@@ -348,9 +360,9 @@ mod tests {
         let cacheinfo: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         append(&mut message, RTA_CACHEINFO, &cacheinfo);
         let route = Route::new(message).unwrap();
-        let moved = Route::new(route.moved(3, 9, 100).unwrap()).unwrap();
+        let moved = Route::new(route.moved(3, 9, 100, true).unwrap()).unwrap();
         assert_eq!(moved.attribute(RTA_EXPIRES).and_then(number), Some(200));
-        assert_eq!(route.moved(3, 9, 300), None);
+        assert_eq!(route.moved(3, 9, 300, true), None);
     }
 
     #[test]
