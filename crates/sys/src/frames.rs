@@ -169,7 +169,8 @@ impl FramePool {
         // zeroed by mmap, so it is initialised. Nobody writes to it while the slice lives:
         // the token is unique, so the chunk is not with the kernel to be received into, and should
         // the token be freed meanwhile, the chunk is handed out again (`alloc`), lent to receive
-        // or written (`bytes_mut`) only through an exclusive borrow of this pool.
+        // or written (`bytes_mut`) only through an exclusive borrow of this pool. (A frame given
+        // to be sent meanwhile is only read by the kernel.)
         unsafe { std::slice::from_raw_parts(start.add(usize::from(frame.offset)), frame.len()) }
     }
 

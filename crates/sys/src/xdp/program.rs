@@ -1,5 +1,6 @@
 //! The XDP program that hands each queue's frames to its AF_XDP socket.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -115,7 +116,8 @@ fn link(ebpf: &mut Ebpf, name: &str, ifindex: u32, mode: Mode) -> Result<OwnedFd
             Mode::Native => "attach XDP in native mode to",
             Mode::Generic | Mode::Auto => "attach XDP in generic mode to",
         };
-        Error::new(operation, error).on(interface_name(ifindex))
+        let name = name_of(ifindex).unwrap_or_else(|| format!("interface {ifindex}"));
+        Error::new(operation, error).on(name)
     })
 }
 
@@ -165,22 +167,21 @@ fn create_link(program: BorrowedFd<'_>, ifindex: u32, mode: Mode) -> io::Result<
         )
     };
     if fd < 0 {
-        return Err(io::Error::last_os_error());
+        let error = io::Error::last_os_error();
+        let missing = error.raw_os_error() == Some(libc::EINVAL) && name_of(ifindex).is_none();
+        return Err(if missing { io::Error::from_raw_os_error(libc::ENODEV) } else { error });
     }
     // SAFETY: the descriptor is new (close-on-exec, as all BPF descriptors) and has no owner yet.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-/// The interface's name, for messages, or its index if it has none.
-fn interface_name(ifindex: u32) -> String {
+/// The interface's name, if there is such an interface.
+fn name_of(ifindex: u32) -> Option<String> {
     let mut name = [0_u8; libc::IF_NAMESIZE];
     // SAFETY: the buffer has IF_NAMESIZE bytes, as the call requires.
     let found = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };
-    let len = name.iter().position(|&byte| byte == 0).unwrap_or(0);
-    match found.is_null() {
-        true => format!("interface {ifindex}"),
-        false => String::from_utf8_lossy(&name[..len]).into_owned(),
-    }
+    let text = CStr::from_bytes_until_nul(&name).ok()?;
+    (!found.is_null()).then(|| text.to_string_lossy().into_owned())
 }
 
 /// An error of aya's with the kernel's error number within it, if there is one, kept reachable.
