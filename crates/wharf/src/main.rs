@@ -1,2 +1,61 @@
-//! wharf
-fn main() {}
+//! wharf: a software NIC for Linux, in front of an unmodified kernel.
+
+mod cli;
+mod demo;
+mod doctor;
+mod error;
+mod guard;
+mod pcap;
+mod set;
+mod settings;
+mod stats;
+mod table;
+mod up;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use cli::{Cli, Command};
+use error::{Error, one_line};
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has had enough of it.
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            // With stderr gone too, the exit status still tells.
+            let _ = writeln!(std::io::stderr(), "wharf: {}", one_line(&error.to_string()));
+            error.exit_code()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Error> {
+    match cli.command {
+        Command::Up(args) => up::run(&args),
+        Command::Demo(args) => demo::run(&demo::Options {
+            connections: args.connections.iter().map(|&count| count as usize).collect(),
+            duration: args.seconds,
+            json: args.json,
+        }),
+        Command::Stats(args) => stats::run(&args),
+        Command::Set(args) => set::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Pcap(args) => pcap::run(&args),
+        Command::Guard { .. } => guard::run(),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "wharf", &mut script);
+            print(&script)
+        }
+    }
+}
+
+/// Writes to stdout, where a reader that went away is no failure.
+fn print(text: impl AsRef<[u8]>) -> Result<(), Error> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_ref()).and_then(|()| stdout.flush()).map_err(Error::Stdout)
+}

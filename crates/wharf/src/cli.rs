@@ -1,0 +1,248 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use nic::config::Choice;
+
+/// A software NIC for Linux: it cuts large sends into packets (GSO) and joins received packets
+/// into large ones (LRO), in front of an unmodified kernel.
+#[derive(Debug, Parser)]
+#[command(name = "wharf", version, max_term_width = 100)]
+#[command(after_help = "Example: see what it is worth on this machine, without touching its \
+                        network:\n  wharf demo")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Up(UpArgs),
+    Demo(DemoArgs),
+    Stats(StatsArgs),
+    Set(SetArgs),
+    Doctor(DoctorArgs),
+    Pcap(PcapArgs),
+    /// Put the wire back when wharf has ended (started by `up`)
+    #[command(hide = true)]
+    Guard {
+        /// The host interface, so that a list of processes tells guards apart
+        host: String,
+    },
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  wharf completions bash > \
+                            ~/.local/share/bash-completion/completions/wharf")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// Put wharf between an interface and this machine
+///
+/// The kernel then uses the host interface that wharf makes instead of the wire. wharf runs
+/// until it is stopped (Ctrl-C); everything it made goes with it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: take over eth0, its addresses and routes included:\n  \
+                        wharf up --wire eth0 --host nic0 --take-addresses\n\n\
+                        Example: no LRO, and a file for the rest:\n  \
+                        wharf up --wire eth0 --host nic0 --config wharf.toml --set lro.enable=false")]
+pub(crate) struct UpArgs {
+    /// Ethernet interface that faces the network
+    #[arg(long, value_name = "IF")]
+    pub(crate) wire: String,
+    /// Name of the interface to make for this machine
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: String,
+    /// Move addresses and routes from the wire to the host interface while wharf runs
+    #[arg(long)]
+    pub(crate) take_addresses: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// Where settings come from: the file first, then the command line.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Settings {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// One setting, over what the file says; `wharf set --defaults` lists all keys
+    #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
+    pub(crate) set: Vec<(String, String)>,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        None => Err("a setting is KEY=VALUE, such as lro.enable=false".to_owned()),
+    }
+}
+
+/// Measure what the offloads are worth on this machine
+///
+/// Builds two hosts out of network namespaces, puts wharf in front of one of them and drives
+/// real kernel TCP through it, with GSO and LRO on and off, and over the bare kernel. Nothing of
+/// this machine's own network is touched, and nothing stays behind. Needs no privilege where
+/// user namespaces are allowed; as root it uses AF_XDP.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: a quick look at one and at 64 connections:\n  \
+                        wharf demo --connections 1,64 --seconds 1")]
+pub(crate) struct DemoArgs {
+    /// How many TCP connections at a time, one round each
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8,64",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) connections: Vec<u32>,
+    /// How long each measurement sends
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+    /// JSON lines instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("it is a number of seconds from 0.1 to 3600".to_owned()),
+    }
+}
+
+/// Show the counters of a wharf that runs here
+#[derive(Debug, Args)]
+#[command(after_help = "Example: watch the rates, once a second:\n  wharf stats --watch")]
+pub(crate) struct StatsArgs {
+    /// Host interface of the wharf, if several run here
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Option<String>,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Once a second until stopped, with rates
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Counters that are zero, too
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// Show or change the settings of a wharf that runs here
+///
+/// Without KEY it lists all settings, with KEY it prints one, with VALUE it changes one.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: hold segments back for at most 50 microseconds:\n  \
+                        wharf set lro.max_timeout 50us")]
+pub(crate) struct SetArgs {
+    /// Host interface of the wharf, if several run here
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Option<String>,
+    /// List all keys with their defaults; no wharf needs to run
+    #[arg(long, conflicts_with_all = ["key", "host"])]
+    pub(crate) defaults: bool,
+    /// The setting, such as lro.enable
+    pub(crate) key: Option<String>,
+    /// Its new value
+    pub(crate) value: Option<String>,
+}
+
+/// Find out what this machine can do, and what to do about what is missing
+///
+/// Tries each thing that wharf uses, in network namespaces of its own, which leave nothing
+/// behind.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wharf doctor")]
+pub(crate) struct DoctorArgs {
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Run the offloads over a capture file, in virtual time
+///
+/// Reads pcap and pcapng with Ethernet frames and writes pcap. The packets' own timestamps are
+/// the clock, so the same input always gives the same output.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: what would LRO have made of this?\n  \
+                        wharf pcap lro in.pcap out.pcap")]
+pub(crate) struct PcapArgs {
+    #[command(subcommand)]
+    pub(crate) command: PcapCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PcapCommand {
+    /// Join the TCP segments that LRO would join
+    #[command(after_help = "Example: only what Linux GRO may merge:\n  \
+                            wharf pcap lro in.pcap out.pcap --profile lossless")]
+    Lro {
+        #[command(flatten)]
+        files: PcapFiles,
+        /// Which segments may become one; over what the settings say
+        #[arg(long, value_name = "PROFILE", value_parser = profile())]
+        profile: Option<String>,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Cut the TCP packets that are longer than the MTU
+    #[command(after_help = "Example: a capture made on a host with TSO, as its wire saw it:\n  \
+                            wharf pcap gso in.pcap out.pcap --mtu 1500")]
+    Gso {
+        #[command(flatten)]
+        files: PcapFiles,
+        /// Longest IP packet to write, in bytes
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(68..))]
+        mtu: u16,
+    },
+    /// Join losslessly, cut again, and count the packets that came back bit for bit
+    #[command(after_help = "Example:\n  wharf pcap roundtrip in.pcap out.pcap")]
+    Roundtrip {
+        #[command(flatten)]
+        files: PcapFiles,
+        #[command(flatten)]
+        settings: Settings,
+    },
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PcapFiles {
+    /// Capture to read
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+    /// Capture to write; it appears when it is complete
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn profile() -> PossibleValuesParser {
+    PossibleValuesParser::new(<lro::Profile as Choice>::NAMES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_has_an_example() {
+        fn check(command: &mut clap::Command) {
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Example"), "{}:\n{help}", command.get_name());
+            for subcommand in command.get_subcommands_mut().filter(|c| c.get_name() != "help") {
+                check(subcommand);
+            }
+        }
+        check(&mut Cli::command());
+    }
+}

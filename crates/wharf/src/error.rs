@@ -1,0 +1,106 @@
+//! Why a command failed: one line that says what is wrong and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use nic::capture::CaptureError;
+use nic::config::ConfigError;
+use nic::control::ClientError;
+use sys::tap::TapError;
+
+/// See the module's documentation.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("cannot read the configuration file {}: {cause}", path.display())]
+    ReadConfig { path: PathBuf, cause: io::Error },
+    #[error("cannot read {}: {cause}", path.display())]
+    Input { path: PathBuf, cause: CaptureError },
+    #[error("cannot create {}: {cause}", path.display())]
+    Create { path: PathBuf, cause: io::Error },
+    #[error("cannot write {}: {cause}", path.display())]
+    Output { path: PathBuf, cause: CaptureError },
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Nic(#[from] nic::Error),
+    #[error("{error}{hint}", error = .0, hint = privilege_hint(.0))]
+    Sys(#[from] sys::Error),
+    /// The demo's connections.
+    #[error("a connection of the demo failed: {0}")]
+    Traffic(#[source] io::Error),
+    #[error("connection {connection} of the demo did not carry the bytes that were sent")]
+    Corrupt { connection: usize },
+    #[error("cannot write to standard output: {0}")]
+    Stdout(#[source] io::Error),
+    #[error("{0}")]
+    Io(#[source] io::Error),
+}
+
+impl Error {
+    /// Nobody reads the output any more.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Error::Stdout(cause) | Error::Io(cause)
+            if cause.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// 2 for what whoever called can put right (bad input, missing privilege), 1 for what failed
+    /// on the way.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(if self.is_the_callers() { 2 } else { 1 })
+    }
+
+    fn is_the_callers(&self) -> bool {
+        match self {
+            Error::Usage(_)
+            | Error::Config(_)
+            | Error::ReadConfig { .. }
+            | Error::Input { .. }
+            | Error::Create { .. } => true,
+            Error::Client(error) => !matches!(error, ClientError::Lost { .. }),
+            Error::Nic(error) => match error {
+                nic::Error::NoWire { .. }
+                | nic::Error::NotEthernet { .. }
+                | nic::Error::Permission { .. }
+                | nic::Error::Workers { .. } => true,
+                nic::Error::Tap(error) => !matches!(error, TapError::Os { .. }),
+                nic::Error::Sys(error) => error.is_permission(),
+                _ => false,
+            },
+            Error::Sys(error) => error.is_permission(),
+            Error::Output { .. }
+            | Error::Traffic(_)
+            | Error::Corrupt { .. }
+            | Error::Stdout(_)
+            | Error::Io(_) => false,
+        }
+    }
+}
+
+fn privilege_hint(error: &sys::Error) -> &'static str {
+    if error.is_permission() { "; run as root" } else { "" }
+}
+
+/// A message on one line, whatever file names and keys it quotes.
+pub(crate) fn one_line(message: &str) -> String {
+    let mut line = String::with_capacity(message.len());
+    for c in message.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn a_message_stays_on_its_line() {
+        assert_eq!(one_line("no `a\nb\u{1b}[2J` in \u{e9}"), "no `a\\nb\\u{1b}[2J` in \u{e9}");
+    }
+}

@@ -1,0 +1,124 @@
+//! `wharf up`: wharf between a wire and this machine.
+
+use std::io;
+use std::sync::Arc;
+
+use nic::Nic;
+use nic::config::Config;
+use nic::control::{Control, Handler, counters_json, settings_json};
+use serde_json::{Value, json};
+use sys::poll::{Interest, PollSet, Signals};
+use sys::process::Signal;
+
+use crate::cli::UpArgs;
+use crate::error::Error;
+use crate::guard::{Before, Guard};
+use crate::{print, settings};
+
+/// How often wharf looks whether a worker has ended by itself.
+const LOOK_EVERY: u64 = 1_000_000_000;
+
+/// Checks everything that can be checked before anything is made.
+pub(crate) fn load_config(args: &UpArgs) -> Result<Config, Error> {
+    settings::load(&args.settings)
+}
+
+/// Runs until a signal, or until the wire or the host interface is gone.
+pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
+    let config = load_config(args)?;
+    nic::find_wire(&args.wire)?;
+    // The name is taken first: two wharfs for one host interface would undo each other's work.
+    let control = bind(&args.host)?;
+    let signals = Signals::block().map_err(Error::Io)?;
+    let before = Before::look(&args.wire, &args.host, args.take_addresses)?;
+    let mut guard = Guard::start(before.clone())?;
+    let result = serve(args, config, control, &signals, &before, &mut guard);
+    // The host interface is gone by now, so the guard has only the wire to put back.
+    result.and(guard.finish())
+}
+
+/// Brings the NIC up and keeps it up; it is down again when this returns.
+fn serve(
+    args: &UpArgs,
+    config: Config,
+    control: Control,
+    signals: &Signals,
+    before: &Before,
+    guard: &mut Guard,
+) -> Result<(), Error> {
+    let nic = Arc::new(Nic::start(&args.wire, &args.host, config)?);
+    let (host, host_index) = nic.host();
+    guard.host_made(host_index)?;
+    if args.take_addresses {
+        before.move_to(host_index)?;
+    }
+    for notice in nic.notices() {
+        eprintln!("wharf: {notice}");
+    }
+    let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
+    print(format!("up: {} -> {host} ({})\n", args.wire, nic.ports()))?;
+    let result = wait(&nic, signals, guard);
+    drop(serving);
+    let ended = match Arc::try_unwrap(nic) {
+        Ok(nic) => nic.stop().map_err(Error::Io),
+        // A client in the middle of a request: the NIC stops when it lets go.
+        Err(_) => Ok(()),
+    };
+    result.and(ended)
+}
+
+/// Until there is a reason to end.
+fn wait(nic: &Nic, signals: &Signals, guard: &mut Guard) -> Result<(), Error> {
+    use std::os::fd::AsFd;
+    loop {
+        let mut set = PollSet::new();
+        set.add(signals.as_fd(), Interest::Read);
+        set.wait(Some(LOOK_EVERY)).map_err(Error::Io)?;
+        while let Some(signal) = signals.read().map_err(Error::Io)? {
+            match signal {
+                Signal::Child => guard.watch()?,
+                _ => return Ok(()),
+            }
+        }
+        if nic.has_failed() {
+            // `stop` tells why.
+            return Ok(());
+        }
+    }
+}
+
+fn bind(host: &str) -> Result<Control, Error> {
+    Control::bind(host).map_err(|cause| match cause.kind() {
+        io::ErrorKind::AddrInUse => Error::Usage(format!(
+            "a wharf with the host interface {host} runs here already: choose another --host, or \
+             stop it"
+        )),
+        io::ErrorKind::InvalidInput => {
+            Error::Usage(format!("{host:?} is too long for an interface's name"))
+        }
+        _ => Error::Io(cause),
+    })
+}
+
+/// What the control socket answers.
+#[derive(Debug)]
+struct Answers(Arc<Nic>);
+
+impl Handler for Answers {
+    fn stats(&self) -> Value {
+        let ports = self.0.ports();
+        json!({
+            "wire": self.0.wire(), "host": self.0.host().0, "wire_port": ports.wire,
+            "host_port": ports.host, "workers": ports.workers,
+            "counters": counters_json(self.0.counters()),
+        })
+    }
+
+    fn get(&self, key: Option<&str>) -> Result<Value, String> {
+        settings_json(&self.0.config(), key)
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<(), String> {
+        self.0.set(key, value).map_err(|error| error.to_string())
+    }
+}
