@@ -71,6 +71,8 @@ pub struct Counters {
     pub host_unreadable: u64,
     /// Frames that the kernel dropped in front of the wire port.
     pub wire_dropped: u64,
+    /// Frames that the wire's interface would not take.
+    pub wire_lost: u64,
     /// Times the wire was full and the host was made to wait.
     pub wire_full: u64,
     /// Times the worker slept.
@@ -108,6 +110,7 @@ impl Counters {
             ("wire", "tx_packets", self.wire_out.frames),
             ("wire", "tx_bytes", self.wire_out.bytes),
             ("wire", "tx_full", self.wire_full),
+            ("wire", "tx_lost", self.wire_lost),
             ("host", "delivered_packets", self.host_in.frames),
             ("host", "delivered_bytes", self.host_in.bytes),
             ("host", "taken_packets", self.host_out.frames),

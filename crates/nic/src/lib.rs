@@ -17,4 +17,4 @@ pub mod quiet;
 pub mod worker;
 
 pub use error::Error;
-pub use nic::Nic;
+pub use nic::{Nic, find_wire};

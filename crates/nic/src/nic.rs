@@ -257,7 +257,11 @@ impl Wires {
     }
 }
 
-fn find_wire(name: &str) -> Result<Interface, Error> {
+/// Looks whether `name` can be a wire.
+///
+/// # Errors
+/// There is no such interface, or it does not carry Ethernet.
+pub fn find_wire(name: &str) -> Result<Interface, Error> {
     let info = Interface::by_name(name).map_err(|error| {
         if !error.is_missing() {
             return Error::Sys(error);

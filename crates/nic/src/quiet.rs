@@ -58,4 +58,15 @@ impl Switches {
             let _ = sysctl::set_ipv6_conf(&self.interface, IPV6.0, value);
         }
     }
+
+    /// The values, in a fixed order, for another process to [restore](Self::from_values).
+    pub fn values(&self) -> [Option<String>; 3] {
+        [self.rp_filter.clone(), self.arp_ignore.clone(), self.disable_ipv6.clone()]
+    }
+
+    /// The switches of `interface` as [`values`](Self::values) gave them.
+    pub fn from_values(interface: &str, values: [Option<String>; 3]) -> Self {
+        let [rp_filter, arp_ignore, disable_ipv6] = values;
+        Switches { interface: interface.to_owned(), rp_filter, arp_ignore, disable_ipv6 }
+    }
 }

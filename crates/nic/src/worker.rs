@@ -232,9 +232,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
         self.publish();
         let mut set = PollSet::new();
         set.add(self.shared.wake.as_fd(), Interest::Read);
+        let pending = self.waiting.is_some() || self.wire.is_pending();
         if let Some(wire) = self.wire.fd() {
-            let both = if self.waiting.is_some() { Interest::ReadWrite } else { Interest::Read };
-            set.add(wire, both);
+            set.add(wire, if pending { Interest::ReadWrite } else { Interest::Read });
         }
         if let Some(host) = self.host.fd().filter(|_| self.waiting.is_none()) {
             set.add(host, Interest::Read);
@@ -265,6 +265,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
 
     fn publish(&mut self) {
         self.counters.wire_dropped = self.wire.dropped();
+        self.counters.wire_lost = self.wire.lost();
         self.shared.published.publish(&self.counters, self.lro.counters());
     }
 }

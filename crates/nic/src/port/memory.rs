@@ -126,6 +126,10 @@ impl Wire for MemoryWire {
         Ok(())
     }
 
+    fn is_pending(&mut self) -> bool {
+        false
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -106,6 +106,16 @@ pub trait Wire {
     /// What to sleep on; `None` if the port cannot wake anybody.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
+    /// Are frames queued that the kernel has not taken? Then the port is to be written to when
+    /// [`fd`](Self::fd) is ready for it, which is by [`flush`](Self::flush).
+    fn is_pending(&mut self) -> bool;
+
+    /// Frames that were queued and that the interface then would not take, since the port was
+    /// opened: it was down, or they were over its MTU. As with a card, they are lost.
+    fn lost(&self) -> u64 {
+        0
+    }
+
     /// Frames that the port dropped because nobody took them in time, since it was opened.
     fn dropped(&mut self) -> u64 {
         0

@@ -24,6 +24,7 @@ pub struct PacketWire {
     queued: VecDeque<Frame>,
     /// Headers of the segments of one `sendmmsg`.
     headers: Box<[[u8; MAX_HEADER_LEN]; BATCH]>,
+    lost: u64,
 }
 
 impl PacketWire {
@@ -34,26 +35,32 @@ impl PacketWire {
             received: Vec::with_capacity(BATCH),
             queued: VecDeque::with_capacity(BATCH),
             headers: Box::new([[0; MAX_HEADER_LEN]; BATCH]),
+            lost: 0,
         }
     }
 
-    /// Sends what is queued. Is all of it with the kernel now?
-    fn send_queued(&mut self, pool: &FramePool) -> io::Result<bool> {
+    /// Sends what is queued; a frame that the interface will not take is lost. Is all of it with
+    /// the kernel now?
+    fn send_queued(&mut self, pool: &FramePool) -> bool {
         while !self.queued.is_empty() {
             let mut messages = [Message { vnet: PLAIN, header: &[], payload: &[] }; BATCH];
             let count = self.queued.len().min(BATCH);
             for (message, frame) in messages.iter_mut().zip(&self.queued) {
                 message.header = pool.bytes(frame);
             }
-            let taken = self.socket.send(&messages[..count])?;
-            for frame in self.queued.drain(..taken) {
+            let done = match self.socket.send(&messages[..count]) {
+                Ok(0) => return false,
+                Ok(taken) => taken,
+                Err(_) => {
+                    self.lost += 1;
+                    1
+                }
+            };
+            for frame in self.queued.drain(..done) {
                 pool.free(frame);
             }
-            if taken < count {
-                return Ok(false);
-            }
         }
-        Ok(true)
+        true
     }
 
     /// One packet of its own size: completed into a frame, and queued.
@@ -67,8 +74,7 @@ impl PacketWire {
         if packet.len() > pool.chunk_size() {
             return Err(Refusal::BufferTooSmall);
         }
-        // An error shows again, and is reported, at `flush`.
-        if self.queued.len() >= BATCH && !self.send_queued(pool).unwrap_or(false) {
+        if self.queued.len() >= BATCH && !self.send_queued(pool) {
             return Ok(Transmit::Full { position: 0 });
         }
         let Some(mut frame) = pool.alloc() else {
@@ -155,7 +161,7 @@ impl Wire for PacketWire {
         let mut segments = Segmenter::new(packet, vnet)?;
         segments.skip_to(position);
         // What was queued before goes before.
-        if !self.send_queued(pool).unwrap_or(false) {
+        if !self.send_queued(pool) {
             return Ok(Transmit::Full { position });
         }
         while segments.position() < segments.gso_segs() {
@@ -163,25 +169,26 @@ impl Wire for PacketWire {
             match self.send_segments(&mut segments, sent) {
                 Ok((taken, count)) if taken == count => {}
                 Ok((taken, _)) => return Ok(Transmit::Full { position: start + taken }),
-                // Down, or a segment over the MTU: as a card would, drop what cannot go.
-                Err(_) => return Err(Refusal::BufferTooSmall),
+                Err(_) => {
+                    self.lost += 1;
+                    segments.skip_to(start + 1);
+                }
             }
         }
         Ok(Transmit::Done)
     }
 
     fn flush(&mut self, pool: &mut FramePool) -> io::Result<()> {
-        match self.send_queued(pool) {
-            // The first frame is one that the interface will not take: it is down, or the frame
-            // is over its MTU. As with a card, it is lost.
-            Err(_) => {
-                if let Some(frame) = self.queued.pop_front() {
-                    pool.free(frame);
-                }
-            }
-            Ok(_) => {}
-        }
+        self.send_queued(pool);
         Ok(())
+    }
+
+    fn is_pending(&mut self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    fn lost(&self) -> u64 {
+        self.lost
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

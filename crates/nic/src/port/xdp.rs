@@ -143,6 +143,10 @@ impl Wire for XdpWire {
         Ok(())
     }
 
+    fn is_pending(&mut self) -> bool {
+        self.socket.tx_queued() > 0
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
     }

@@ -1,0 +1,90 @@
+//! Two hosts joined by a wire, as two anonymous network namespaces and a veth pair. Nothing is
+//! left of them when the process ends, however it ends.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+
+use nic::Nic;
+use nic::config::Config;
+use sys::ethtool::{Ethtool, Offload};
+use sys::netlink::address;
+use sys::netlink::link::{VethEnd, create_veth};
+use sys::netns::Namespace;
+use sys::{interface, sysctl};
+
+use crate::error::Error;
+
+/// The client's end of the wire.
+const PEER: &str = "peer0";
+/// The server's end of the wire.
+const WIRE: &str = "wire0";
+/// The interface that wharf makes for the server.
+const HOST: &str = "host0";
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// Where the server listens.
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const PREFIX_LEN: u8 = 24;
+
+/// A client and a server.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    pub(crate) client: Namespace,
+    pub(crate) server: Namespace,
+}
+
+impl Lab {
+    /// Two namespaces and a wire that carries frames of its MTU with complete checksums, as a
+    /// real one does: the client's end does neither TSO nor checksum offload.
+    pub(crate) fn new() -> Result<Lab, Error> {
+        let lab = Lab { client: Namespace::new()?, server: Namespace::new()? };
+        let server = lab.server.as_fd().try_clone_to_owned().map_err(Error::Io)?;
+        lab.client.run(move || -> sys::Result<()> {
+            let far = VethEnd { namespace: Some(server.as_fd()), ..VethEnd::new(WIRE) };
+            create_veth(&VethEnd::new(PEER), &far)?;
+            plain_wire(PEER)?;
+            address::add(interface::index(PEER)?, CLIENT.into(), PREFIX_LEN, true)?;
+            interface::set_up(PEER)?;
+            use_cubic();
+            Ok(())
+        })??;
+        lab.server.run(|| -> sys::Result<()> {
+            interface::set_up(WIRE)?;
+            use_cubic();
+            Ok(())
+        })??;
+        Ok(lab)
+    }
+
+    /// The server's kernel on the bare wire, with GRO.
+    pub(crate) fn bare_kernel(&self) -> Result<(), Error> {
+        self.server.run(|| -> sys::Result<()> {
+            plain_wire(WIRE)?;
+            Ethtool::open(WIRE)?.set_offload(Offload::Gro, true)?;
+            address::add(interface::index(WIRE)?, SERVER.into(), PREFIX_LEN, true)
+        })??;
+        Ok(())
+    }
+
+    /// The server's kernel behind wharf.
+    pub(crate) fn wharf(&self, config: Config) -> Result<Nic, Error> {
+        self.server.run(move || -> Result<Nic, Error> {
+            let nic = Nic::start(WIRE, HOST, config)?;
+            address::add(nic.host().1, SERVER.into(), PREFIX_LEN, true)?;
+            Ok(nic)
+        })?
+    }
+}
+
+/// Frames leave `end` cut to the MTU and with complete checksums. Generic segmentation, which
+/// happens in front of the wire, stays on.
+fn plain_wire(end: &str) -> sys::Result<()> {
+    let features = Ethtool::open(end)?;
+    features.set_offload(Offload::Tso, false)?;
+    features.set_offload(Offload::TxChecksum, false)
+}
+
+/// The same congestion control on every machine, where it is to be had: BBR's pacing, the default
+/// of some, would be what is measured.
+fn use_cubic() {
+    let _ = sysctl::write(&["ipv4", "tcp_congestion_control"], "cubic");
+}

@@ -1,0 +1,128 @@
+//! `wharf demo`: what the offloads are worth, on this machine, with real kernel TCP.
+
+mod lab;
+mod report;
+mod traffic;
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use nic::config::{Config, WireMode};
+
+use crate::error::Error;
+use lab::Lab;
+use report::{Case, Meter, OneWay, Row};
+use traffic::Direction;
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// How many connections at a time, one run each.
+    pub(crate) connections: Vec<usize>,
+    /// How long each run sends.
+    pub(crate) duration: Duration,
+    /// JSON lines instead of a table.
+    pub(crate) json: bool,
+}
+
+/// Runs all cases and prints what they gave.
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    let ordinary_user = !sys::process::has_net_admin();
+    if ordinary_user {
+        sys::netns::unshare_user_net()?;
+    }
+    let mut base = Config::default();
+    if ordinary_user {
+        // BPF asks for rights in the first user namespace.
+        base.wire.mode = WireMode::Packet;
+    }
+    let runs = options.connections.len() * Case::ALL.len();
+    let mut progress = Progress::new(runs, options);
+    let mut rows = Vec::new();
+    let mut ports = None;
+    for &connections in &options.connections {
+        for case in Case::ALL {
+            progress.show(case, connections);
+            rows.push(measure(case, connections, options.duration, &base, &mut ports)?);
+        }
+    }
+    progress.clear();
+    let text = if options.json {
+        report::json(&rows)
+    } else {
+        report::table(&rows, ports.as_deref().unwrap_or_default())
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(Error::Io)
+}
+
+/// One case with so many connections, on hosts of its own.
+fn measure(
+    case: Case,
+    connections: usize,
+    duration: Duration,
+    base: &Config,
+    ports: &mut Option<String>,
+) -> Result<Row, Error> {
+    let lab = Lab::new()?;
+    let nic = match case.offloads() {
+        None => {
+            lab.bare_kernel()?;
+            None
+        }
+        Some((gso, lro)) => {
+            let mut config = base.clone();
+            config.gso.enable = gso;
+            config.lro.enable = lro;
+            Some(lab.wharf(config)?)
+        }
+    };
+    if let Some(nic) = &nic {
+        ports.get_or_insert_with(|| nic.ports().to_string());
+    }
+    let one_way = |direction| -> Result<OneWay, Error> {
+        let before = Meter::read(&lab)?;
+        let moved = traffic::run(&lab, direction, connections, duration)?;
+        Ok(Meter::read(&lab)?.since(&before, moved))
+    };
+    let receive = one_way(Direction::Receive)?;
+    let send = one_way(Direction::Send)?;
+    if let Some(nic) = nic {
+        nic.stop().map_err(Error::Io)?;
+    }
+    Ok(Row { case, connections, receive, send })
+}
+
+/// A line on a terminal that says how far things are.
+struct Progress {
+    runs: usize,
+    done: usize,
+    seconds: f64,
+    shown: bool,
+}
+
+impl Progress {
+    fn new(runs: usize, options: &Options) -> Self {
+        let seconds = 2.0 * options.duration.as_secs_f64() + 0.2;
+        Progress { runs, done: 0, seconds, shown: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, case: Case, connections: usize) {
+        let left = (self.runs - self.done) as f64 * self.seconds;
+        self.done += 1;
+        if self.shown {
+            let (done, runs) = (self.done, self.runs);
+            let s = if connections == 1 { "" } else { "s" };
+            eprint!(
+                "\r\x1b[K[{done}/{runs}] {}, {connections} connection{s}, {left:.0} s left",
+                case.title()
+            );
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

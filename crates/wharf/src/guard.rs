@@ -1,0 +1,180 @@
+//! The guard: a small process that puts the wire back as it was, however wharf ends.
+//!
+//! `wharf up` starts it before it changes anything and keeps the only writing end of its standard
+//! input. That pipe closes when wharf ends, by itself or by `kill -9`; the guard then waits until
+//! the kernel has taken the host interface away and restores the wire. It has a process group and
+//! a name of its own, so that what is meant for wharf (Ctrl-C, `pkill -9 wharf`) does not end it.
+//! Should it die, wharf starts another.
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nic::quiet::Switches;
+use serde_json::{Value, json};
+use sys::interface::{self, Interface};
+use sys::netlink::saved::Saved;
+
+use crate::error::Error;
+
+/// The guard's name among processes.
+const NAME: &str = "nic-guard";
+/// How long the kernel may take to remove the interface of a process that has ended.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The wire as it was before wharf, and what wharf makes.
+#[derive(Clone, Debug)]
+pub(crate) struct Before {
+    host: String,
+    wire: String,
+    saved: Saved,
+    switches: Switches,
+    /// Whether addresses and routes are to move to the host interface.
+    take_addresses: bool,
+}
+
+impl Before {
+    /// Looks at the wire.
+    pub(crate) fn look(wire: &str, host: &str, take_addresses: bool) -> sys::Result<Before> {
+        Ok(Before {
+            host: host.to_owned(),
+            wire: wire.to_owned(),
+            saved: Saved::save(interface::index(wire)?)?,
+            switches: Switches::read(wire),
+            take_addresses,
+        })
+    }
+
+    /// Moves addresses and routes to the host interface.
+    pub(crate) fn move_to(&self, host_index: u32) -> sys::Result<()> {
+        self.saved.remove()?;
+        self.saved.apply(host_index)
+    }
+
+    /// Puts the wire back. What is there already is left; a wire that is gone needs nothing.
+    fn restore(&self) -> sys::Result<()> {
+        let Ok(index) = interface::index(&self.wire) else { return Ok(()) };
+        // Turning IPv6 off took addresses away, so turning it on asks for them as well.
+        let was_quiet = Switches::read(&self.wire) != self.switches;
+        self.switches.restore();
+        if self.take_addresses || was_quiet { self.saved.apply(index) } else { Ok(()) }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "host": self.host, "wire": self.wire, "take_addresses": self.take_addresses,
+            "saved": self.saved.to_bytes(), "switches": self.switches.values(),
+        })
+    }
+
+    fn from_json(value: &Value) -> Option<Before> {
+        let text = |key| value[key].as_str().map(str::to_owned);
+        let bytes: Vec<u8> = value["saved"]
+            .as_array()?
+            .iter()
+            .map(|byte| byte.as_u64().and_then(|byte| u8::try_from(byte).ok()))
+            .collect::<Option<_>>()?;
+        let switches: Vec<Option<String>> =
+            value["switches"].as_array()?.iter().map(|v| v.as_str().map(str::to_owned)).collect();
+        Some(Before {
+            host: text("host")?,
+            wire: text("wire")?,
+            take_addresses: value["take_addresses"].as_bool()?,
+            saved: Saved::from_bytes(&bytes).ok()?,
+            switches: Switches::from_values(&text("wire")?, switches.try_into().ok()?),
+        })
+    }
+}
+
+/// wharf's hold on its guard.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    before: Before,
+    child: Child,
+    pipe: Option<ChildStdin>,
+    /// Said once wharf has made the host interface, so that the guard never deletes another's.
+    made: Option<u32>,
+}
+
+impl Guard {
+    /// Starts a guard for a wire that looked like `before`.
+    pub(crate) fn start(before: Before) -> Result<Guard, Error> {
+        let mut child = Command::new("/proc/self/exe")
+            .arg0(NAME)
+            .arg("guard")
+            .arg(&before.host)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(Error::Io)?;
+        let pipe = child.stdin.take();
+        let mut guard = Guard { before, child, pipe, made: None };
+        let line = guard.before.to_json();
+        guard.say(&line)?;
+        Ok(guard)
+    }
+
+    /// Tells the guard that the interface of this index is wharf's.
+    pub(crate) fn host_made(&mut self, index: u32) -> Result<(), Error> {
+        self.made = Some(index);
+        self.say(&json!({ "made": index }))
+    }
+
+    /// Starts another guard if this one has died.
+    pub(crate) fn watch(&mut self) -> Result<(), Error> {
+        if self.child.try_wait().map_err(Error::Io)?.is_none() {
+            return Ok(());
+        }
+        let made = self.made;
+        *self = Guard::start(self.before.clone())?;
+        made.map_or(Ok(()), |index| self.host_made(index))
+    }
+
+    fn say(&mut self, value: &Value) -> Result<(), Error> {
+        match &mut self.pipe {
+            Some(pipe) => writeln!(pipe, "{value}").map_err(Error::Io),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets the guard restore the wire, and waits until it has.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        self.pipe = None;
+        self.child.wait().map(drop).map_err(Error::Io)
+    }
+}
+
+/// The guard's own life.
+pub(crate) fn run() -> Result<(), Error> {
+    // What ends wharf is not for the guard; the signals stay blocked and unread.
+    let _signals = sys::poll::Signals::block().map_err(Error::Io)?;
+    let _ = sys::process::set_name(NAME);
+    let mut said = String::new();
+    io::stdin().read_to_string(&mut said).map_err(Error::Io)?;
+    let mut lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let before = lines.next().and_then(|value| Before::from_json(&value));
+    let before = before.ok_or_else(|| {
+        Error::Usage("guard is not for calling by hand: wharf up starts it".to_owned())
+    })?;
+    let made = lines.find_map(|value| u32::try_from(value["made"].as_u64()?).ok());
+    if let Some(index) = made {
+        remove_host(&before.host, index);
+    }
+    Ok(before.restore()?)
+}
+
+/// Waits until the host interface is gone, as a TAP is with its process; a veth must be deleted.
+fn remove_host(name: &str, index: u32) {
+    let since = Instant::now();
+    while let Ok(host) = Interface::by_index(index) {
+        if host.name != name || since.elapsed() > PATIENCE {
+            return;
+        }
+        if host.kind.as_deref() == Some("veth") {
+            let _ = sys::netlink::link::delete(name);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
