@@ -1,2 +1,64 @@
-//! xtask
-fn main() {}
+//! `cargo xtask`: what the project asks of itself.
+#![forbid(unsafe_code)]
+
+mod cargo;
+mod check;
+mod fuzz;
+mod object;
+mod process;
+mod programs;
+mod purity;
+mod source;
+mod tree;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask: what the project asks of itself
+
+  cargo xtask check                  everything that must hold
+  cargo xtask check --list           the steps of it
+  cargo xtask check --only STEP      one step (may be repeated)
+  cargo xtask check --skip STEP      all but this one (may be repeated)
+  cargo xtask fuzz --list            the fuzz targets
+  cargo xtask fuzz [TARGET] [--seconds N]
+                                     fuzz one target or all, 60 seconds each
+
+Example: the end-to-end tests alone:
+  cargo xtask check --only e2e
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["check", rest @ ..] => check::run(rest),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        [] => Err(Failure::Usage("what to do?".to_owned())),
+        [other, ..] => Err(Failure::Usage(format!("there is no `{other}`"))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(message)) => {
+            eprint!("xtask: {message}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Failed(message)) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why `cargo xtask` ends with another status than 0.
+#[derive(Debug)]
+enum Failure {
+    /// The command line makes no sense; status 2.
+    Usage(String),
+    /// Something does not hold; status 1.
+    Failed(String),
+}

@@ -1,0 +1,102 @@
+//! The steps that cargo does.
+
+use std::process::Command;
+
+use crate::check::Outcome;
+use crate::process::{is_root, run, works};
+use crate::tree::Tree;
+
+/// The integration tests that need a network of their own and other programs.
+const END_TO_END: &str = "e2e";
+
+/// The cargo that runs this, in the tree.
+pub(crate) fn cargo(tree: &Tree) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    command.current_dir(tree.root());
+    command
+}
+
+pub(crate) fn format(tree: &Tree) -> Outcome {
+    run(cargo(tree).args(["fmt", "--all", "--check"]))?;
+    run(cargo(tree).args(["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))?;
+    Ok(Vec::new())
+}
+
+pub(crate) fn clippy(tree: &Tree) -> Outcome {
+    run(cargo(tree).args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    Ok(Vec::new())
+}
+
+pub(crate) fn docs(tree: &Tree) -> Outcome {
+    let mut doc = cargo(tree);
+    doc.args(["doc", "--workspace", "--no-deps"]);
+    run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    Ok(Vec::new())
+}
+
+/// All tests but the end-to-end tests, which are a step of their own.
+pub(crate) fn tests(tree: &Tree) -> Outcome {
+    let mut test = cargo(tree);
+    test.args(["test", "--workspace", "--lib", "--bins"]);
+    for name in integration_tests(tree)?.iter().filter(|name| *name != END_TO_END) {
+        test.args(["--test", name]);
+    }
+    run(&mut test)?;
+    run(cargo(tree).args(["test", "--workspace", "--doc"]))?;
+    Ok(Vec::new())
+}
+
+/// The end-to-end tests; as an ordinary user those that a user namespace allows.
+pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
+    let words = ["test", "--workspace", "--test", END_TO_END];
+    if is_root() {
+        run(cargo(tree).args(words).args(["--", "--show-output"]))?;
+        return Ok(Vec::new());
+    }
+    // Whatever cargo has to fetch or build, it does outside of the namespace.
+    run(cargo(tree).args(words).arg("--no-run"))?;
+    let namespace = ["--user", "--map-root-user", "--net"];
+    if !works("unshare", &[&namespace[..], &["true"]].concat()) {
+        let why = "all end-to-end tests: they need root, or the right to make user namespaces";
+        return Ok(vec![why.to_owned()]);
+    }
+    let cargo = cargo(tree);
+    let mut test = Command::new("unshare");
+    test.args(namespace).arg(cargo.get_program()).args(words).arg("--offline");
+    run(test.current_dir(tree.root()).args(["--", "--show-output"]))?;
+    Ok(vec!["the end-to-end tests that need root: AF_XDP".to_owned()])
+}
+
+/// Names of the integration tests of all crates: `tests/NAME.rs` and `tests/NAME/main.rs`.
+fn integration_tests(tree: &Tree) -> Result<Vec<String>, String> {
+    let mut names: Vec<String> =
+        tree.files("crates", ".rs")?.iter().filter_map(|path| test_name(path)).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn test_name(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts.as_slice() {
+        ["crates", _, "tests", file] => file.strip_suffix(".rs").map(str::to_owned),
+        ["crates", _, "tests", name, "main.rs"] => Some((*name).to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integration_tests_are_found_by_their_files() {
+        assert_eq!(test_name("crates/gso/tests/laws/main.rs").as_deref(), Some("laws"));
+        assert_eq!(test_name("crates/sys/tests/control.rs").as_deref(), Some("control"));
+        for other in ["crates/gso/tests/laws/kernel.rs", "crates/gso/src/tests/a.rs"] {
+            assert_eq!(test_name(other), None, "{other}");
+        }
+        let names = integration_tests(&Tree::of_this_build()).unwrap();
+        assert!(names.iter().any(|name| name == END_TO_END), "{names:?}");
+    }
+}
