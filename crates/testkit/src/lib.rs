@@ -1,7 +1,9 @@
 //! What wharf's tests share.
 //!
+//! - [`lab`]: hosts in network namespaces, wires between them, programs on them.
 //! - [`packet`]: frames written field by field, super-packets with their `virtio_net_hdr`.
 //! - [`verify`]: an independent, naive verifier of lengths and checksums.
 
+pub mod lab;
 pub mod packet;
 pub mod verify;

@@ -13,6 +13,9 @@ const END_TO_END: &str = "e2e";
 pub(crate) fn cargo(tree: &Tree) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     command.current_dir(tree.root());
+    // Ordinary users do not look where `ip` and `ethtool` are.
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
     command
 }
 

@@ -1,0 +1,322 @@
+//! Hosts made of network namespaces, the wire between them, and programs that run on them.
+//!
+//! The namespaces are anonymous: nothing is left of them when the test and the programs it
+//! started have ended, and a [`Program`] that is dropped is killed.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sys::ethtool::{Ethtool, Offload};
+use sys::interface;
+use sys::netlink::link::{VethEnd, create_veth};
+use sys::netns::Namespace;
+use sys::process::{Signal, kill};
+
+/// How long a test waits for what must happen before it says that it did not. Nothing that works
+/// takes nearly as long; a slow machine is no failure.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the output of a program that has ended may stay open.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How often a test looks for what it waits for.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Looks again and again until `done`; whether it came to be within [`PATIENCE`].
+pub fn wait_until(mut done: impl FnMut() -> bool) -> bool {
+    let since = Instant::now();
+    loop {
+        if done() {
+            return true;
+        }
+        if since.elapsed() > PATIENCE {
+            return false;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// A host: a network namespace with its loopback up.
+#[derive(Debug)]
+pub struct Host {
+    namespace: Namespace,
+}
+
+impl Host {
+    /// A new host; `None`, and a word why, where this process may not make one.
+    ///
+    /// # Panics
+    /// If the kernel refuses for another reason than privilege.
+    pub fn new() -> Option<Self> {
+        match Namespace::new() {
+            Ok(namespace) => Some(Self { namespace }),
+            Err(error) if error.is_permission() => {
+                eprintln!("skipped: {error}; run as root");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Does `work` on this host, on a thread of its own. Sockets that it opens stay this host's.
+    ///
+    /// # Panics
+    /// If the work does.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        match self.namespace.run(work) {
+            Ok(result) => result,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Starts a program on this host: a child inherits the namespace of the thread that starts it.
+    ///
+    /// # Panics
+    /// If the program cannot be started.
+    pub fn spawn(&self, command: &mut Command) -> Program {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let words = words(command);
+        match self.run(|| command.spawn()) {
+            Ok(child) => Program::new(child, words),
+            Err(error) => panic!("cannot start `{words}`: {error}"),
+        }
+    }
+
+    /// Runs a program on this host to its end.
+    ///
+    /// # Panics
+    /// If it cannot be started, or does not end within [`PATIENCE`].
+    pub fn output(&self, command: &mut Command) -> Ended {
+        self.spawn(command).wait()
+    }
+
+    /// What a program writes to standard output; it must succeed.
+    ///
+    /// # Panics
+    /// If it fails, with what it says.
+    pub fn succeed<S: AsRef<OsStr>>(&self, program: &str, arguments: &[S]) -> String {
+        let ended = self.output(Command::new(program).args(arguments));
+        assert!(ended.status.success(), "{ended}");
+        ended.stdout
+    }
+
+    /// Ids of the processes that run on this host.
+    pub fn processes(&self) -> Vec<u32> {
+        let Ok(own) = self.run(|| fs::metadata("/proc/thread-self/ns/net")) else {
+            return Vec::new();
+        };
+        let here = |pid: &u32| {
+            let namespace = fs::metadata(format!("/proc/{pid}/ns/net"));
+            namespace.is_ok_and(|namespace| namespace.ino() == own.ino())
+        };
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(here).collect()
+    }
+
+    /// The namespace itself.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+}
+
+/// A wire between two hosts: a veth pair, both ends up.
+#[derive(Debug, Clone, Copy)]
+pub struct Wire<'a> {
+    /// Name of the end at the first host.
+    pub near: &'a str,
+    /// Name of the end at the second host.
+    pub far: &'a str,
+    /// Largest IP packet, in bytes.
+    pub mtu: u32,
+    /// The near end offloads checksums and segmentation, as a veth does unless told otherwise:
+    /// frames then cross with partial checksums and, where the far end allows, as super-packets.
+    pub offloads: bool,
+}
+
+impl Wire<'_> {
+    /// Lays the wire.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn lay(&self, first: &Host, second: &Host) {
+        let mtu = Some(self.mtu);
+        let far =
+            VethEnd { mtu, namespace: Some(second.namespace.as_fd()), ..VethEnd::new(self.far) };
+        let near = VethEnd { mtu, ..VethEnd::new(self.near) };
+        let made = first.run(|| -> sys::Result<()> {
+            create_veth(&near, &far)?;
+            if !self.offloads {
+                let features = Ethtool::open(self.near)?;
+                features.set_offload(Offload::Tso, false)?;
+                features.set_offload(Offload::TxChecksum, false)?;
+            }
+            interface::set_up(self.near)
+        });
+        let made = made.and_then(|()| second.run(|| interface::set_up(self.far)));
+        made.unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// A program that runs on a host. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    words: String,
+    lines: Receiver<String>,
+    /// What has been taken from `lines`.
+    stdout: String,
+    stderr: Arc<Mutex<String>>,
+}
+
+impl Program {
+    fn new(mut child: Child, words: String) -> Self {
+        let (sender, lines) = mpsc::channel();
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let output = child.stdout.take().map(BufReader::new);
+        // Both threads end when the program and all that it started have closed their end.
+        thread::spawn(move || {
+            for line in output.into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let (errors, collected) = (child.stderr.take(), Arc::clone(&stderr));
+        thread::spawn(move || {
+            let (mut errors, mut buffer) = (errors, [0; 4096]);
+            while let Some(Ok(read @ 1..)) = errors.as_mut().map(|errors| errors.read(&mut buffer))
+            {
+                let text = String::from_utf8_lossy(&buffer[..read]);
+                collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+            }
+        });
+        Self { child, words, lines, stdout: String::new(), stderr }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a line of standard output that contains `part`, and returns it.
+    ///
+    /// # Panics
+    /// If there is none within [`PATIENCE`], or the program closes its output first.
+    pub fn line_with(&mut self, part: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(line) => {
+                    self.stdout.push_str(&line);
+                    self.stdout.push('\n');
+                }
+                Err(why) => {
+                    let how = match why {
+                        RecvTimeoutError::Timeout => "says nothing more",
+                        RecvTimeoutError::Disconnected => "has ended",
+                    };
+                    let (words, said, errors) = (&self.words, &self.stdout, self.errors());
+                    panic!("`{words}` {how}; expected {part:?}\n{said}{errors}");
+                }
+            }
+        }
+    }
+
+    /// What it has written to standard error so far.
+    pub fn errors(&self) -> String {
+        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sends it a signal; one that has ended needs none.
+    pub fn signal(&self, signal: Signal) {
+        // ESRCH cannot mean another process: the child's id is kept until it is waited for.
+        let _ = kill(self.child.id(), signal);
+    }
+
+    /// Whether it has not ended yet.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end within [`PATIENCE`].
+    pub fn wait(mut self) -> Ended {
+        let mut status = None;
+        let ended = wait_until(|| {
+            status = self.child.try_wait().ok().flatten();
+            status.is_some()
+        });
+        let words = self.words.clone();
+        let Some(status) = status.filter(|_| ended) else {
+            panic!("`{words}` does not end\n{}{}", self.stdout, self.errors());
+        };
+        // Its output is complete when the pipes close; what it left running may keep them open.
+        let until = Instant::now() + GRACE;
+        while let Ok(line) = self.lines.recv_timeout(GRACE) {
+            self.stdout.push_str(&line);
+            self.stdout.push('\n');
+        }
+        while Arc::strong_count(&self.stderr) > 1 && Instant::now() < until {
+            thread::sleep(LOOK_EVERY);
+        }
+        Ended { words, status, stdout: std::mem::take(&mut self.stdout), stderr: self.errors() }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already, and there is nobody to tell of a failure.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    words: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// All lines of its standard output that were not waited for.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`{}`: {}\n{}{}", self.words, self.status, self.stdout, self.stderr)
+    }
+}
+
+/// Whether all programs are installed; a word about the first that is not.
+pub fn have(programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    match programs.iter().find(|program| !found(program)) {
+        Some(missing) => {
+            eprintln!("skipped: {missing} is not installed; cargo xtask check installs it");
+            false
+        }
+        None => true,
+    }
+}
+
+fn words(command: &Command) -> String {
+    let program = [command.get_program()];
+    let words = program.into_iter().chain(command.get_args()).map(OsStr::to_string_lossy);
+    words.collect::<Vec<_>>().join(" ")
+}
