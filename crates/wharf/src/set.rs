@@ -1,6 +1,6 @@
 //! `wharf set`: the settings of a wharf that runs.
 
-use nic::config::{Config, KEYS, Key};
+use nic::config::{Config, KEYS};
 use nic::control::Client;
 
 use crate::cli::SetArgs;
@@ -10,8 +10,7 @@ use crate::table::{Align, Table};
 
 pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
     if args.defaults {
-        let defaults = Config::default();
-        return print(list(|key| defaults.get(key.name).unwrap_or_default()));
+        return print(list(None));
     }
     if let Some(key) = &args.key {
         // A misspelt key is told even where no wharf runs.
@@ -25,29 +24,23 @@ pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
                 client.get(Some(key))?.into_iter().map(|(_, value)| value + "\n").collect();
             print(values.concat())
         }
-        (None, _) => {
-            let values = client.get(None)?;
-            print(list(|key| {
-                let value = values.iter().find(|(name, _)| name == key.name);
-                value.map_or_else(|| "?".to_owned(), |(_, value)| value.clone())
-            }))
-        }
+        (None, _) => print(list(Some(&client.get(None)?))),
     }
 }
 
-/// All keys, each with its value and, on a line of its own, its help.
-fn list(value: impl Fn(&Key) -> String) -> String {
+/// All keys, each with its help on a line of its own; with the values in force, if given.
+fn list(values: Option<&[(String, String)]>) -> String {
+    let value = |name: &str| {
+        let known = values?.iter().find(|(key, _)| key == name);
+        Some(known.map_or("?", |(_, value)| value).to_owned())
+    };
+    let heading = ["KEY", "VALUE", "DEFAULT", "CHANGES", "TAKES"].map(str::to_owned);
     let mut table = Table::new(&[Align::Left; 5]);
-    table.row(["KEY", "VALUE", "DEFAULT", "CHANGES", "TAKES"]);
+    table.row(heading.into_iter().filter(|title| values.is_some() || title != "VALUE"));
     for key in KEYS {
         let changes = if key.run_time { "any time" } else { "at start" };
-        table.row([
-            key.name.to_owned(),
-            value(key),
-            key.default_text(),
-            changes.to_owned(),
-            key.range(),
-        ]);
+        let rest = [key.default_text(), changes.to_owned(), key.range()];
+        table.row([key.name.to_owned()].into_iter().chain(value(key.name)).chain(rest));
         table.line(format!("    {}", key.help));
     }
     table.to_string()

@@ -96,22 +96,27 @@ fn render(stats: &Value, rates: Option<&Rates<'_>>, all: bool) -> String {
     text.push_str(&table.to_string());
     if hidden > 0 {
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{hidden} counters are zero; --all shows them");
+        let counters = if hidden == 1 { "counter is" } else { "counters are" };
+        let _ = writeln!(text, "{hidden} {counters} zero; --all shows them");
     }
     text
 }
 
-/// `host nic0, wire eth0, ...`, the host first.
+/// `host nic0; wire eth0; ...`, the host first.
 fn heading(stats: &Value) -> String {
-    let plain = |(name, value): (&String, &Value)| match value {
-        Value::String(text) => Some(format!("{name} {text}")),
-        Value::Number(_) | Value::Bool(_) => Some(format!("{name} {value}")),
-        _ => None,
+    let plain = |(name, value): (&String, &Value)| {
+        let value = match value {
+            Value::String(text) => text.clone(),
+            Value::Number(_) | Value::Bool(_) => value.to_string(),
+            Value::Null | Value::Array(_) | Value::Object(_) => return None,
+        };
+        Some((name != "host", format!("{} {value}", name.replace('_', " "))))
     };
     let values = stats.as_object().into_iter().flatten();
-    let mut parts: Vec<String> = values.filter_map(plain).collect();
-    parts.sort_by_key(|part| !part.starts_with("host "));
-    if parts.is_empty() { String::new() } else { format!("{}\n", parts.join(", ")) }
+    let mut parts: Vec<(bool, String)> = values.filter_map(plain).collect();
+    parts.sort_by_key(|(later, _)| *later);
+    let parts: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
+    if parts.is_empty() { String::new() } else { format!("{}\n", parts.join("; ")) }
 }
 
 #[cfg(test)]
@@ -139,12 +144,12 @@ mod tests {
     fn counters_are_grouped_and_zeros_left_out() {
         assert_eq!(
             render(&stats(12_345), None, false),
-            "host nic0, wire eth0, workers 2\n\
+            "host nic0; wire eth0; workers 2\n\
              GROUP  COUNTER      TOTAL\n\
              wire   rx_packets  12,345\n\
              \u{20}      tx_packets       5\n\
              lro    merged       1,000\n\
-             1 counters are zero; --all shows them\n"
+             1 counter is zero; --all shows them\n"
         );
         assert!(render(&stats(0), None, true).contains("rx_dropped"));
     }

@@ -269,3 +269,24 @@ fn every_shell_has_completions() {
         assert!(String::from_utf8(output.stdout).unwrap().contains("roundtrip"), "{shell}");
     }
 }
+
+#[test]
+fn the_doctor_says_how_it_stands_and_leaves_nothing() {
+    let interfaces = || {
+        let entries = fs::read_dir("/sys/class/net").unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = interfaces();
+    let output = wharf(&["doctor", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let finding: serde_json::Value = serde_json::from_str(line).unwrap();
+        let status = finding["status"].as_str().unwrap();
+        assert!(["ok", "limited", "missing"].contains(&status), "{line}");
+        assert_eq!(status == "ok", finding["advice"] == "", "{line}");
+    }
+    assert!(wharf(&["doctor"]).status.success());
+    assert_eq!(interfaces(), before);
+}
