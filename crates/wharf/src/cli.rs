@@ -239,9 +239,10 @@ mod tests {
         fn check(command: &mut clap::Command) {
             let help = command.render_long_help().to_string();
             assert!(help.contains("Example"), "{}:\n{help}", command.get_name());
-            for subcommand in command.get_subcommands_mut().filter(|c| c.get_name() != "help") {
-                check(subcommand);
-            }
+            let shown = |command: &&mut clap::Command| {
+                !command.is_hide_set() && command.get_name() != "help"
+            };
+            command.get_subcommands_mut().filter(shown).for_each(check);
         }
         check(&mut Cli::command());
     }
