@@ -47,9 +47,15 @@ pub struct Received {
 pub(super) struct Receiver {
     messages: Box<[libc::mmsghdr]>,
     parts: Box<[[libc::iovec; PARTS]]>,
-    /// Frames to receive into: the first `ready` slots have one.
+    /// Frames to receive into, in the first `ready` slots, save those of the first `used` whose
+    /// frames were handed out.
     frames: [Option<Frame>; BATCH],
     ready: usize,
+    /// Slots that the last call filled, to be made ready again by the next. Not at once: what the
+    /// caller frees meanwhile is still in the cache.
+    used: usize,
+    /// The pool that the frames are of, if `ready` is not 0.
+    pool_id: u32,
     /// The small buffers of all slots, then their overflow buffers. Accessed by raw pointer only:
     /// the kernel writes there during recvmmsg, and nothing borrows it then.
     buffers: Mapping,
@@ -69,6 +75,8 @@ impl Receiver {
             parts: vec![[none; PARTS]; BATCH].into_boxed_slice(),
             frames: [const { None }; BATCH],
             ready: 0,
+            used: 0,
+            pool_id: 0,
             // Pages of overflow that no packet ever needed are never backed by memory.
             buffers: Mapping::anonymous(BATCH * (SMALL + OVERFLOW))?,
         })
@@ -87,44 +95,64 @@ impl Receiver {
             return Ok(0);
         }
         let before = out.len();
-        let filled = self.fill(fd, statistics, slots)?;
-        for slot in 0..filled {
+        self.used = self.fill(fd, statistics, slots)?;
+        for slot in 0..self.used {
             match self.take(pool, slot) {
                 Some(received) => out.push(received),
                 None => statistics.truncated += 1,
             }
         }
-        self.close_gaps(filled);
         Ok(out.len() - before)
     }
 
-    /// Gives slots their frames and points the system call's arrays at their buffers. Returns how
-    /// many slots can be filled.
+    /// Makes slots ready, as many as wanted while the pool has frames, and returns how many are.
+    /// Touches only those that the last call used.
     fn prepare(&mut self, pool: &mut FramePool, max: usize) -> usize {
+        if self.ready == 0 {
+            self.pool_id = pool.id();
+        }
+        assert!(self.pool_id == pool.id(), "a packet socket was used with another pool");
         let wanted = max.min(BATCH);
+        let mut slot = 0;
+        while slot < self.used.min(self.ready) {
+            if self.frames[slot].is_none() {
+                self.frames[slot] = pool.alloc();
+            }
+            if self.frames[slot].is_none() {
+                // The pool is empty: the last slot's frame closes the gap.
+                self.ready -= 1;
+                self.frames.swap(slot, self.ready);
+                continue;
+            }
+            self.arm(pool, slot);
+            slot += 1;
+        }
+        self.used = 0;
         while self.ready < wanted {
             let Some(frame) = pool.alloc() else { break };
             self.frames[self.ready] = Some(frame);
+            self.arm(pool, self.ready);
             self.ready += 1;
         }
-        let slots = self.ready.min(wanted);
-        for slot in 0..slots {
-            let Some(frame) = &self.frames[slot] else { return slot };
-            let chunk = pool.start_of(frame).wrapping_add(HEADROOM);
-            let small = self.small(slot);
-            self.parts[slot] = [
-                iovec(small, VNET_HDR_LEN),
-                iovec(chunk, pool.chunk_size() - HEADROOM),
-                iovec(self.overflow_start(slot), OVERFLOW),
-            ];
-            let message = &mut self.messages[slot].msg_hdr;
-            message.msg_iov = self.parts[slot].as_mut_ptr();
-            message.msg_iovlen = PARTS;
-            message.msg_control = small.wrapping_add(CONTROL).cast();
-            message.msg_controllen = CONTROL_LEN;
-            message.msg_flags = 0;
-        }
-        slots
+        self.ready.min(wanted)
+    }
+
+    /// Points the system call's arrays at the slot's buffers.
+    fn arm(&mut self, pool: &FramePool, slot: usize) {
+        let Some(frame) = &self.frames[slot] else { return };
+        let chunk = pool.start_of(frame).wrapping_add(HEADROOM);
+        let small = self.small(slot);
+        self.parts[slot] = [
+            iovec(small, VNET_HDR_LEN),
+            iovec(chunk, pool.chunk_size() - HEADROOM),
+            iovec(self.overflow_start(slot), OVERFLOW),
+        ];
+        let message = &mut self.messages[slot].msg_hdr;
+        message.msg_iov = self.parts[slot].as_mut_ptr();
+        message.msg_iovlen = PARTS;
+        message.msg_control = small.wrapping_add(CONTROL).cast();
+        message.msg_controllen = CONTROL_LEN;
+        message.msg_flags = 0;
     }
 
     /// One recvmmsg; how many slots it filled.
@@ -136,9 +164,10 @@ impl Receiver {
     ) -> io::Result<usize> {
         loop {
             // SAFETY: the first `slots` messages point to PARTS iovecs and a control buffer each,
-            // set by `prepare` from memory that is alive and that nothing else refers to: the
-            // slot's buffers in `buffers`, and the chunk of a frame whose token is in `frames`,
-            // from HEADROOM to its end. `self` is borrowed exclusively, and the pool by the caller.
+            // set by `arm` since the slot was last filled, to memory that is alive and that nothing
+            // else refers to: the slot's buffers in `buffers`, and the chunk of a frame whose token
+            // is in `frames`, from HEADROOM to its end. `self` is borrowed exclusively, and so is
+            // the pool, by the caller; `prepare` checked that it is the pool of these frames.
             let filled = unsafe {
                 libc::recvmmsg(
                     fd.as_raw_fd(),
@@ -207,19 +236,6 @@ impl Receiver {
         let tpid = if tpid_known { aux.tp_vlan_tpid } else { libc::ETH_P_8021Q as u16 };
         let ([t0, t1], [c0, c1]) = (tpid.to_be_bytes(), aux.tp_vlan_tci.to_be_bytes());
         Some([t0, t1, c0, c1])
-    }
-
-    /// Moves the frames that were not handed out to the first slots.
-    fn close_gaps(&mut self, filled: usize) {
-        let mut kept = 0;
-        for slot in 0..self.ready {
-            if slot < filled && self.frames[slot].is_none() {
-                continue;
-            }
-            self.frames.swap(kept, slot);
-            kept += 1;
-        }
-        self.ready = kept;
     }
 
     pub(super) fn overflow(&self, slot: u8, len: u32) -> &[u8] {
