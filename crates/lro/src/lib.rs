@@ -162,8 +162,10 @@ impl<F> Lro<F> {
     }
 
     /// Changes what may change at run time: everything but the sizes fixed in
-    /// [`new`](Self::new) (`flows`, `held_frames`, `hash_seed`), which stay as they are.
-    pub fn reconfigure(&mut self, config: Config) {
+    /// [`new`](Self::new) (`flows`, `held_frames`, `hash_seed`), which stay as they are. What is
+    /// held goes first: it was let in by the old rules, to wait for the old time-out.
+    pub fn reconfigure(&mut self, config: Config, sink: &mut impl Sink<F>) {
+        self.flush_all(sink);
         let Config { flows, held_frames, hash_seed, .. } = self.config;
         self.config = Config { flows, held_frames, hash_seed, ..config };
     }

@@ -259,8 +259,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
         }
         self.generation = generation;
         self.config = self.shared.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.let_go();
-        self.lro.reconfigure(self.config.lro());
+        let mut host =
+            ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
+        self.lro.reconfigure(self.config.lro(), &mut host);
     }
 
     fn publish(&mut self) {
