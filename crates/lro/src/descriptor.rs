@@ -17,7 +17,8 @@ const ECHO_AT: usize = 20 + 2 + 2 + 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IdStep {
     Undecided,
-    Incrementing,
+    /// Up by one each (lossless), or anyhow but not the same for all (endpoint).
+    Moving,
     Fixed,
 }
 
@@ -132,7 +133,8 @@ impl Descriptor {
     #[inline]
     pub(crate) fn append(&mut self, segment: &Segment) {
         self.gso_size = self.gso_size.max(segment.len() as u16);
-        self.id_step = if segment.id == self.id { IdStep::Fixed } else { IdStep::Incrementing };
+        let fixed = segment.id == self.id && self.id_step != IdStep::Moving;
+        self.id_step = if fixed { IdStep::Fixed } else { IdStep::Moving };
         self.id = segment.id;
         self.take_over(segment);
     }

@@ -208,7 +208,7 @@ fn id_continues(flow: &Descriptor, id: u16) -> bool {
     let same = id == flow.id;
     match flow.id_step {
         IdStep::Undecided => up || same,
-        IdStep::Incrementing => up,
+        IdStep::Moving => up,
         IdStep::Fixed => same,
     }
 }
