@@ -32,6 +32,10 @@ pub enum Mismatch {
     Options,
     /// Larger than the first segment, or after one that was smaller (lossless).
     Uneven,
+    /// A stale urgent pointer that differs (lossless).
+    Urgent,
+    /// A checksum of 0xFFFF, which verifies where 0 does but would be restored as 0 (lossless).
+    Checksum,
 }
 
 impl Mismatch {
@@ -47,6 +51,8 @@ impl Mismatch {
         Mismatch::Window,
         Mismatch::Options,
         Mismatch::Uneven,
+        Mismatch::Urgent,
+        Mismatch::Checksum,
     ];
 
     /// The counter's name.
@@ -62,9 +68,17 @@ impl Mismatch {
             Mismatch::Window => "window",
             Mismatch::Options => "options",
             Mismatch::Uneven => "uneven",
+            Mismatch::Urgent => "urgent",
+            Mismatch::Checksum => "checksum",
         }
     }
 }
+
+/// Where fields lie in their headers.
+const IP_CHECKSUM: usize = 10;
+const FLAGS: usize = 13;
+const TCP_CHECKSUM: usize = 16;
+const URGENT: usize = 18;
 
 /// Flags that may differ between the segments of an aggregate: they are OR-ed into it.
 const ACCUMULATED: Flags = Flags(Flags::FIN.0 | Flags::PSH.0);
@@ -188,8 +202,8 @@ fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mi
     if segment.window != flow.window {
         return Err(Mismatch::Window);
     }
-    let options = segment.headers.transport_at + TCP_MIN_LEN..segment.headers.payload_at;
-    if flow.header()[options.clone()] != bytes[options] {
+    let options = headers.transport_at + TCP_MIN_LEN..;
+    if held[options.clone()] != new[options] {
         return Err(Mismatch::Options);
     }
     let gso_size = u32::from(flow.gso_size);
@@ -206,6 +220,21 @@ fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mi
 fn id_continues(flow: &Descriptor, id: u16) -> bool {
     let up = id == flow.id.wrapping_add(1);
     let same = id == flow.id;
+    // CWR is part of a counter with Accurate ECN (RFC 9768), so since Linux 6.18 it must be
+    // equal; the new segment has none.
+    if Flags(held[headers.transport_at + FLAGS]).any(Flags::CWR) {
+        return Err(Mismatch::Flags);
+    }
+    let urgent = headers.transport_at + URGENT..headers.transport_at + URGENT + 2;
+    if held[urgent.clone()] != new[urgent] {
+        return Err(Mismatch::Urgent);
+    }
+    let checksum = headers.transport_at + TCP_CHECKSUM;
+    let ip_checksum = headers.network_at + IP_CHECKSUM;
+    let minus_zero = |header: &[u8], at: usize| header[at..at + 2] == [0xff; 2];
+    if [held, new].iter().any(|h| minus_zero(h, checksum) || ipv4 && minus_zero(h, ip_checksum)) {
+        return Err(Mismatch::Checksum);
+    }
     match flow.id_step {
         IdStep::Undecided => up || same,
         IdStep::Moving => up,
