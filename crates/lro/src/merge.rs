@@ -40,7 +40,7 @@ pub enum Mismatch {
 
 impl Mismatch {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Mismatch; 10] = [
+    pub const ALL: [Mismatch; 12] = [
         Mismatch::Sequence,
         Mismatch::Size,
         Mismatch::Link,
@@ -193,13 +193,15 @@ fn endpoint(flow: &Descriptor, segment: &Segment) -> Result<(), Mismatch> {
     }
 }
 
-/// Rules 1, 2 and 6: what Linux GRO asks on top.
+/// Rules 1, 2 and 6: what Linux GRO asks on top, and what it does not ask but would not restore.
 #[inline]
 fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
     if segment.ack != flow.ack {
         return Err(Mismatch::Ack);
     }
     if segment.window != flow.window {
+    let headers = &segment.headers;
+    let (held, new) = (flow.header(), &bytes[..headers.payload_at]);
         return Err(Mismatch::Window);
     }
     let options = headers.transport_at + TCP_MIN_LEN..;
@@ -210,16 +212,10 @@ fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mi
     if segment.len() > gso_size || flow.last_len < gso_size {
         return Err(Mismatch::Uneven);
     }
-    if matches!(segment.headers.network, Network::Ipv4 { .. }) && !id_continues(flow, segment.id) {
+    let ipv4 = matches!(headers.network, Network::Ipv4 { .. });
+    if ipv4 && !id_continues(flow, segment.id) {
         return Err(Mismatch::Id);
     }
-    Ok(())
-}
-
-/// Rule 6: up by one (wrap included) or fixed, chosen at the second packet, never mixed.
-fn id_continues(flow: &Descriptor, id: u16) -> bool {
-    let up = id == flow.id.wrapping_add(1);
-    let same = id == flow.id;
     // CWR is part of a counter with Accurate ECN (RFC 9768), so since Linux 6.18 it must be
     // equal; the new segment has none.
     if Flags(held[headers.transport_at + FLAGS]).any(Flags::CWR) {
@@ -239,5 +235,12 @@ fn id_continues(flow: &Descriptor, id: u16) -> bool {
         IdStep::Undecided => up || same,
         IdStep::Moving => up,
         IdStep::Fixed => same,
+    Ok(())
+}
+
+/// Rule 6: up by one (wrap included) or fixed, chosen at the second packet, never mixed.
+fn id_continues(flow: &Descriptor, id: u16) -> bool {
+    let up = id == flow.id.wrapping_add(1);
+    let same = id == flow.id;
     }
 }
