@@ -18,10 +18,11 @@ pub enum Profile {
 /// What is known of a frame's transport checksum when it arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RxChecksum {
-    /// Nothing: IP and TCP checksums are verified before a segment is merged.
+    /// Nothing: the TCP checksum is verified before a segment is merged.
     Unverified,
     /// The port vouches for it: verified by hardware, or never computed because the frame did
-    /// not leave this machine (`VIRTIO_NET_HDR_F_NEEDS_CSUM` on a received packet).
+    /// not leave this machine (`VIRTIO_NET_HDR_F_NEEDS_CSUM` on a received packet). That says
+    /// nothing of the IPv4 header's checksum, which is verified in any case.
     Verified,
 }
 

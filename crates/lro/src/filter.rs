@@ -1,9 +1,7 @@
 //! The packet filter (the paper, section IV.B): questions asked of one frame, and why the answer
 //! was no. Consecutive sequence numbers are not asked for here; that is [`merge`](crate::merge)'s.
 
-use wire::{
-    Flags, Headers, Ipv4, Ipv6, Malformed, Network, Seq, Tcp, TcpOption, Timestamps, Transport,
-};
+use wire::{Flags, Headers, Malformed, Network, Seq, Tcp, TcpOption, Timestamps, Transport};
 
 use crate::table::FlowKey;
 use crate::{Config, Profile, RxChecksum};
@@ -42,15 +40,19 @@ pub enum Pass {
     TcpOptions,
     /// More than 128 bytes of headers.
     LongHeader,
+    /// IPv6 extension headers, with which the checksum does not verify. One of them may name an
+    /// address that counts in place of the fixed header's (a Routing header with segments left,
+    /// RFC 8200 section 8.1; a Home Address option, RFC 6275 section 11.3.1): the host decides.
+    ExtensionHeaders,
 }
 
 impl Pass {
     /// How many counters the reasons need.
-    pub const COUNT: usize = 13 + Malformed::ALL.len();
+    pub const COUNT: usize = 14 + Malformed::ALL.len();
 
     /// All reasons, in the order of [`index`](Self::index).
     pub fn all() -> impl Iterator<Item = Pass> {
-        const PLAIN: [Pass; 13] = [
+        const PLAIN: [Pass; 14] = [
             Pass::Alone,
             Pass::NotIp,
             Pass::Fragment,
@@ -64,6 +66,7 @@ impl Pass {
             Pass::NoAck,
             Pass::TcpOptions,
             Pass::LongHeader,
+            Pass::ExtensionHeaders,
         ];
         PLAIN.into_iter().chain(Malformed::ALL.into_iter().map(Pass::Malformed))
     }
@@ -84,7 +87,8 @@ impl Pass {
             Pass::NoAck => 10,
             Pass::TcpOptions => 11,
             Pass::LongHeader => 12,
-            Pass::Malformed(why) => 13 + why as usize,
+            Pass::ExtensionHeaders => 13,
+            Pass::Malformed(why) => 14 + why as usize,
         }
     }
 
@@ -104,6 +108,7 @@ impl Pass {
             Pass::NoAck => "no_ack",
             Pass::TcpOptions => "tcp_options",
             Pass::LongHeader => "long_header",
+            Pass::ExtensionHeaders => "extension_headers",
             Pass::Malformed(why) => why.name(),
         }
     }
@@ -177,15 +182,25 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], checksum: RxChecksum) -> Verdic
         Ok(headers) => headers,
         Err(why) => return Verdict::Pass(Pass::Malformed(why)),
     };
-    if let Some(why) = not_plain_tcp(&headers) {
+    if let Some(why) = not_tcp(&headers) {
         return Verdict::Pass(why);
     }
-    if checksum == RxChecksum::Unverified
-        && let Some(why) = wrong_checksum(bytes, &headers)
-    {
-        return Verdict::Discard(why);
-    }
     let key = FlowKey::of(bytes, &headers);
+    match headers.network {
+        Network::Ipv4 { options: true } => return Verdict::PassAfterFlow(Pass::IpOptions, key),
+        Network::Ipv4 { .. } if !ip_checksum_ok(bytes, &headers) => {
+            return Verdict::Discard(Discard::IpChecksum);
+        }
+        // Not left to the port either: the aggregate's checksum is written anew, by the fixed
+        // header's addresses.
+        Network::Ipv6 { extensions: true } if !tcp_checksum_ok(bytes, &headers) => {
+            return Verdict::PassAfterFlow(Pass::ExtensionHeaders, key);
+        }
+        _ if checksum == RxChecksum::Unverified && !tcp_checksum_ok(bytes, &headers) => {
+            return Verdict::Discard(Discard::TcpChecksum);
+        }
+        _ => {}
+    }
     let Ok(tcp) = Tcp::new(&bytes[headers.transport_at..headers.end]) else {
         return Verdict::Pass(Pass::Malformed(Malformed::TcpDataOffset)); // parse has seen it
     };
@@ -213,33 +228,36 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], checksum: RxChecksum) -> Verdic
     })
 }
 
-/// Is this anything but TCP straight over IP?
-fn not_plain_tcp(headers: &Headers) -> Option<Pass> {
+/// Is this anything but whole TCP packets over IP?
+fn not_tcp(headers: &Headers) -> Option<Pass> {
     match (headers.network, headers.transport) {
         (Network::Other(_), _) => Some(Pass::NotIp),
         (_, Transport::Fragment) => Some(Pass::Fragment),
-        (Network::Ipv4 { options: true }, Transport::Tcp) => Some(Pass::IpOptions),
         (_, Transport::Tcp) => None,
         _ => Some(Pass::NotTcp),
     }
 }
 
-/// Does the IP or TCP checksum fail to verify (facts, rule 8)?
+/// Does the IPv4 header checksum verify (facts, rule 8)? What a port says of a checksum is about
+/// the transport's only, and a damaged header must not be made right by rewriting it.
 #[inline]
-fn wrong_checksum(bytes: &[u8], headers: &Headers) -> Option<Discard> {
+fn ip_checksum_ok(bytes: &[u8], headers: &Headers) -> bool {
+    let header = &bytes[headers.network_at..headers.transport_at];
+    wire::checksum::sum(header).fold() == 0xffff
+}
+
+/// Does the TCP checksum verify with the addresses of the IP header?
+#[inline]
+fn tcp_checksum_ok(bytes: &[u8], headers: &Headers) -> bool {
     let segment = &bytes[headers.transport_at..headers.end];
-    let network = &bytes[headers.network_at..headers.end];
+    let ip = &bytes[headers.network_at..];
     let pseudo = match headers.network {
         Network::Ipv4 { .. } => {
-            let ip = Ipv4::new(network).ok()?;
-            if !ip.checksum_ok() {
-                return Some(Discard::IpChecksum);
-            }
-            ip.pseudo_header(segment.len())
+            wire::checksum::pseudo_v4(&ip[12..20], wire::protocol::TCP, segment.len())
         }
-        _ => Ipv6::new(network).ok()?.pseudo_header(wire::protocol::TCP, segment.len()),
+        _ => wire::checksum::pseudo_v6(&ip[8..40], wire::protocol::TCP, segment.len()),
     };
-    (pseudo.plus(wire::checksum::sum(segment)).fold() != 0xffff).then_some(Discard::TcpChecksum)
+    pseudo.plus(wire::checksum::sum(segment)).fold() == 0xffff
 }
 
 /// What the TCP options amount to.

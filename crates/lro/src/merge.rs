@@ -196,12 +196,12 @@ fn endpoint(flow: &Descriptor, segment: &Segment) -> Result<(), Mismatch> {
 /// Rules 1, 2 and 6: what Linux GRO asks on top, and what it does not ask but would not restore.
 #[inline]
 fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
+    let headers = &segment.headers;
+    let (held, new) = (flow.header(), &bytes[..headers.payload_at]);
     if segment.ack != flow.ack {
         return Err(Mismatch::Ack);
     }
     if segment.window != flow.window {
-    let headers = &segment.headers;
-    let (held, new) = (flow.header(), &bytes[..headers.payload_at]);
         return Err(Mismatch::Window);
     }
     let options = headers.transport_at + TCP_MIN_LEN..;
@@ -231,10 +231,6 @@ fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mi
     if [held, new].iter().any(|h| minus_zero(h, checksum) || ipv4 && minus_zero(h, ip_checksum)) {
         return Err(Mismatch::Checksum);
     }
-    match flow.id_step {
-        IdStep::Undecided => up || same,
-        IdStep::Moving => up,
-        IdStep::Fixed => same,
     Ok(())
 }
 
@@ -242,5 +238,9 @@ fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mi
 fn id_continues(flow: &Descriptor, id: u16) -> bool {
     let up = id == flow.id.wrapping_add(1);
     let same = id == flow.id;
+    match flow.id_step {
+        IdStep::Undecided => up || same,
+        IdStep::Moving => up,
+        IdStep::Fixed => same,
     }
 }
