@@ -20,6 +20,10 @@ pub enum Profile {
 pub enum RxChecksum {
     /// Nothing: the TCP checksum is verified before a segment is merged.
     Unverified,
+    /// As [`Unverified`](Self::Unverified), but a checksum that holds just the pseudo-header's sum
+    /// is right too: the frame comes from a kernel on this machine that left it to its card. For
+    /// wires that never leave the machine and cannot say so.
+    MaybePartial,
     /// The port vouches for it: verified by hardware, or never computed because the frame did
     /// not leave this machine (`VIRTIO_NET_HDR_F_NEEDS_CSUM` on a received packet). That says
     /// nothing of the IPv4 header's checksum, which is verified in any case.
@@ -37,7 +41,8 @@ pub struct Config {
     pub max_segments: u32,
     /// No frame is held longer than this.
     pub max_timeout: Nanos,
-    /// Let go at once of an aggregate that a PSH completes.
+    /// Let go of an aggregate that a PSH completes as soon as the burst ends (`Lro::burst_ends`).
+    /// The lossless profile does so at once, as Linux GRO does.
     pub flush_on_psh: bool,
     /// Flows remembered; past that the one used longest ago is recycled. Fixed.
     pub flows: usize,

@@ -30,6 +30,8 @@ pub(crate) struct Descriptor {
     pub(crate) links: Links,
     pub(crate) deadline: Nanos,
     pub(crate) recently_used: bool,
+    /// A PSH has completed what is held.
+    pub(crate) pushed: bool,
     pub(crate) chain: Chain,
     /// The sequence number that continues what is held (the paper's nextseq).
     pub(crate) next_seq: Seq,
@@ -61,6 +63,7 @@ impl Default for Descriptor {
             links: Links::ALONE,
             deadline: 0,
             recently_used: false,
+            pushed: false,
             chain: Chain::EMPTY,
             next_seq: Seq(0),
             ack: Seq(0),
@@ -152,6 +155,7 @@ impl Descriptor {
 
     /// Gives up the chain; the flow holds nothing from here on.
     pub(crate) fn take_chain(&mut self) -> Chain {
+        self.pushed = false;
         core::mem::replace(&mut self.chain, Chain::EMPTY)
     }
 

@@ -42,6 +42,8 @@
 
 extern crate alloc;
 
+use alloc::vec::Vec;
+
 mod aggregate;
 mod config;
 mod counters;
@@ -64,6 +66,9 @@ use filter::{Segment, Verdict};
 use held::Held;
 use table::ConnectionTable;
 
+/// Flows that can wait for the end of a burst; one more is let go at once.
+const PUSHED_MAX: usize = 1024;
+
 /// Takes what leaves the LRO, in order.
 pub trait Sink<F> {
     /// A frame that goes on as it came.
@@ -80,6 +85,8 @@ pub struct Lro<F> {
     config: Config,
     table: ConnectionTable,
     held: Held<F>,
+    /// Flows that a PSH has completed, until the burst ends; some may have gone since.
+    pushed: Vec<u32>,
     counters: Counters,
 }
 
@@ -90,6 +97,7 @@ impl<F> Lro<F> {
         Lro {
             table: ConnectionTable::new(config.flows, config.hash_seed),
             held: Held::new(config.held_frames),
+            pushed: Vec::with_capacity(PUSHED_MAX),
             counters: Counters::default(),
             config,
         }
@@ -139,7 +147,21 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Lets go of everything held: the burst is over.
+    /// Nothing more waits on the wire for now: lets go of what a PSH has completed.
+    ///
+    /// A sender sets PSH on the last segment of each burst. While more segments wait behind it,
+    /// some of the same flow perhaps, letting go costs merging and gains no time, as the host is
+    /// busy; so an aggregate that a PSH completed stays open until the caller has caught up with
+    /// the wire, or its deadline. With nothing waiting this is at once.
+    pub fn burst_ends(&mut self, sink: &mut impl Sink<F>) {
+        while let Some(index) = self.pushed.pop() {
+            if self.table[index].pushed {
+                self.flush(index, Flush::Psh, sink);
+            }
+        }
+    }
+
+    /// Lets go of everything held.
     pub fn flush_all(&mut self, sink: &mut impl Sink<F>) {
         while let Some((index, _)) = self.table.oldest_held() {
             self.flush(index, Flush::Idle, sink);
@@ -234,9 +256,7 @@ impl<F> Lro<F> {
         self.held.push_first(&mut self.table[index].chain, frame, segment);
         self.table[index].begin(segment, bytes);
         self.table.hold(index, now.saturating_add(self.config.max_timeout));
-        if let Some(why) = merge::completes(&self.config, &self.table[index], segment) {
-            self.flush(index, why, sink);
-        }
+        self.complete(index, segment, sink);
     }
 
     #[inline]
@@ -244,8 +264,21 @@ impl<F> Lro<F> {
         let flow: &mut Descriptor = &mut self.table[index];
         self.held.push(&mut flow.chain, frame, segment);
         flow.append(segment);
+        self.complete(index, segment, sink);
+    }
+
+    /// Lets go of an aggregate that `segment` completes, or notes that a PSH did.
+    #[inline]
+    fn complete(&mut self, index: u32, segment: &Segment, sink: &mut impl Sink<F>) {
+        let flow: &mut Descriptor = &mut self.table[index];
         if let Some(why) = merge::completes(&self.config, flow, segment) {
             self.flush(index, why, sink);
+        } else if merge::pushes(&self.config, segment) && !flow.pushed {
+            if self.pushed.len() == PUSHED_MAX {
+                return self.flush(index, Flush::Psh, sink);
+            }
+            flow.pushed = true;
+            self.pushed.push(index);
         }
     }
 

@@ -109,9 +109,7 @@ pub(crate) fn ask(
 pub(crate) fn completes(config: &Config, flow: &Descriptor, segment: &Segment) -> Option<Flush> {
     if segment.flags.any(Flags::FIN) {
         Some(Flush::Fin)
-    } else if segment.flags.any(Flags::PSH)
-        && (config.flush_on_psh || config.profile == Profile::Lossless)
-    {
+    } else if segment.flags.any(Flags::PSH) && config.profile == Profile::Lossless {
         Some(Flush::Psh)
     } else if config.profile == Profile::Lossless && flow.last_len < u32::from(flow.gso_size) {
         Some(Flush::Short)
@@ -120,6 +118,12 @@ pub(crate) fn completes(config: &Config, flow: &Descriptor, segment: &Segment) -
     } else {
         None
     }
+}
+
+/// Does `segment` ask for what is held to go as soon as the burst ends?
+#[inline]
+pub(crate) fn pushes(config: &Config, segment: &Segment) -> bool {
+    config.flush_on_psh && segment.flags.any(Flags::PSH)
 }
 
 /// Would one more segment like the largest not fit?

@@ -45,7 +45,9 @@ impl<'a, H: Host> ToHost<'a, H> {
     /// Delivers a frame as it came.
     #[inline]
     pub(crate) fn frame(&mut self, received: RxFrame) {
-        self.deliver(&received.vnet, &[IoSlice::new(self.pool.bytes(&received.frame))]);
+        let bytes = self.pool.bytes(&received.frame);
+        let vnet = if received.maybe_partial { partial(bytes) } else { received.vnet };
+        self.deliver(&vnet, &[IoSlice::new(bytes)]);
         self.pool.free(received.frame);
     }
 
@@ -94,6 +96,18 @@ impl<H: Host> Sink<RxFrame> for ToHost<'_, H> {
     fn discard(&mut self, received: RxFrame, _why: Discard) {
         self.pool.free(received.frame);
     }
+}
+
+/// A frame whose checksum is the pseudo-header's sum alone is told as such, as AF_PACKET would.
+fn partial(bytes: &[u8]) -> VirtioNetHdr {
+    wire::partial_checksum(bytes).map_or_else(VirtioNetHdr::default, |(start, offset)| {
+        VirtioNetHdr {
+            needs_csum: true,
+            csum_start: start,
+            csum_offset: offset,
+            ..VirtioNetHdr::default()
+        }
+    })
 }
 
 /// An empty vector with the memory of `used`, for slices of any lifetime: collecting in place

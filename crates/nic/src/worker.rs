@@ -169,7 +169,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let pool = &self.pool;
         self.received.iter().take(PREFETCH_AHEAD).for_each(|ahead| pool.prefetch(&ahead.frame));
         let mut host = ToHost::new(&mut self.host, pool, &mut self.counters, &mut self.scratch);
-        let worked = !self.received.is_empty();
+        let count = self.received.len();
         while let Some(received) = self.received.pop_front() {
             if let Some(ahead) = self.received.get(PREFETCH_AHEAD - 1) {
                 pool.prefetch(&ahead.frame);
@@ -188,7 +188,10 @@ impl<W: Wire, H: Host> Worker<W, H> {
                 host.frame(received);
             }
         }
-        Ok(worked)
+        if count < self.config.poll.batch {
+            self.lro.burst_ends(&mut host);
+        }
+        Ok(count > 0)
     }
 
     /// Out: a batch of packets from the host, cut by GSO, to the wire. A wire that is full makes
@@ -302,6 +305,8 @@ fn transmit<W: Wire>(
 fn rx_checksum(received: &RxFrame) -> RxChecksum {
     if received.vnet.needs_csum || received.vnet.data_valid {
         RxChecksum::Verified
+    } else if received.maybe_partial {
+        RxChecksum::MaybePartial
     } else {
         RxChecksum::Unverified
     }

@@ -25,6 +25,7 @@ pub mod process;
 mod sockopt;
 pub mod sysctl;
 pub mod tap;
+pub mod tcp;
 pub mod xdp;
 
 pub use error::{Error, Result};

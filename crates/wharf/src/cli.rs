@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use nic::config::Choice;
 
+use crate::demo::Case as DemoCase;
+
 /// A software NIC for Linux: it cuts large sends into packets (GSO) and joins received packets
 /// into large ones (LRO), in front of an unmodified kernel.
 #[derive(Debug, Parser)]
@@ -97,12 +99,18 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8,64",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) connections: Vec<u32>,
+    /// Which ways to run the server: none, gso, lro, gso_lro (wharf) and kernel (without it)
+    #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',',
+          default_value = "none,gso,lro,gso_lro,kernel", value_parser = DemoCase::parse)]
+    pub(crate) cases: Vec<DemoCase>,
     /// How long each measurement sends
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub(crate) seconds: Duration,
     /// JSON lines instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -36,11 +36,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Error> {
     match cli.command {
         Command::Up(args) => up::run(&args),
-        Command::Demo(args) => demo::run(&demo::Options {
-            connections: args.connections.iter().map(|&count| count as usize).collect(),
-            duration: args.seconds,
-            json: args.json,
-        }),
+        Command::Demo(args) => demo::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Set(args) => set::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -80,7 +80,7 @@ impl Wire for MemoryWire {
             };
             pool.set_range(&mut frame, 0, bytes.len());
             pool.bytes_mut(&mut frame).copy_from_slice(&bytes);
-            into.push_back(RxFrame { frame, vnet, overflow: 0, slot: 0 });
+            into.push_back(RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial: false });
         }
         Ok(())
     }

@@ -26,6 +26,9 @@ pub struct RxFrame {
     pub overflow: u32,
     /// Which of the port's overflow buffers.
     pub slot: u8,
+    /// The checksum may be one that the sender left to its card, on a wire that cannot say so (a
+    /// veth read by AF_XDP): see [`wire::partial_checksum`].
+    pub maybe_partial: bool,
 }
 
 /// How far a packet got.

@@ -138,6 +138,7 @@ impl Wire for PacketWire {
             vnet: VirtioNetHdr::decode(&received.vnet).unwrap_or_default(),
             overflow: received.overflow,
             slot: received.slot,
+            maybe_partial: false,
             frame: received.frame,
         }));
         Ok(())

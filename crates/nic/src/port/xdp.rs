@@ -20,7 +20,7 @@ pub struct XdpWire {
     socket: XdpSocket,
     /// Received, on the way to becoming [`RxFrame`]s; empty between calls.
     frames: Vec<Frame>,
-    /// The peer may leave checksums partial (a veth): see [`partial_checksum`].
+    /// The peer may leave checksums partial: a veth.
     virtual_wire: bool,
 }
 
@@ -69,15 +69,11 @@ impl Wire for XdpWire {
         max: usize,
     ) -> io::Result<()> {
         self.socket.receive(pool, &mut self.frames, max);
-        for frame in self.frames.drain(..) {
-            let vnet = if self.virtual_wire {
-                pool.prefetch(&frame);
-                partial_checksum(pool.bytes(&frame))
-            } else {
-                VirtioNetHdr::default()
-            };
-            into.push_back(RxFrame { frame, vnet, overflow: 0, slot: 0 });
-        }
+        let maybe_partial = self.virtual_wire;
+        into.extend(self.frames.drain(..).map(|frame| {
+            let vnet = VirtioNetHdr::default();
+            RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial }
+        }));
         self.socket.refill(pool);
         Ok(())
     }
@@ -158,18 +154,4 @@ impl Wire for XdpWire {
     fn close(self, pool: &mut FramePool) {
         self.socket.close(pool);
     }
-}
-
-/// What a veth does not say in raw bytes: a sender with checksum offload leaves the folded
-/// pseudo-header sum in the checksum field. Such a frame never left this machine, and its bytes
-/// need no verification; it is marked as AF_PACKET would mark it (`NEEDS_CSUM`).
-fn partial_checksum(bytes: &[u8]) -> VirtioNetHdr {
-    wire::partial_checksum(bytes)
-        .map(|(csum_start, csum_offset)| VirtioNetHdr {
-            needs_csum: true,
-            csum_start,
-            csum_offset,
-            ..VirtioNetHdr::default()
-        })
-        .unwrap_or_default()
 }

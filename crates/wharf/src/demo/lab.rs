@@ -7,10 +7,10 @@ use std::os::fd::AsFd;
 use nic::Nic;
 use nic::config::Config;
 use sys::ethtool::{Ethtool, Offload};
+use sys::interface;
 use sys::netlink::address;
 use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
-use sys::{interface, sysctl};
 
 use crate::error::Error;
 
@@ -44,14 +44,9 @@ impl Lab {
             plain_wire(PEER)?;
             address::add(interface::index(PEER)?, CLIENT.into(), PREFIX_LEN, true)?;
             interface::set_up(PEER)?;
-            use_cubic();
             Ok(())
         })??;
-        lab.server.run(|| -> sys::Result<()> {
-            interface::set_up(WIRE)?;
-            use_cubic();
-            Ok(())
-        })??;
+        lab.server.run(|| interface::set_up(WIRE))??;
         Ok(lab)
     }
 
@@ -81,10 +76,4 @@ fn plain_wire(end: &str) -> sys::Result<()> {
     let features = Ethtool::open(end)?;
     features.set_offload(Offload::Tso, false)?;
     features.set_offload(Offload::TxChecksum, false)
-}
-
-/// The same congestion control on every machine, where it is to be had: BBR's pacing, the default
-/// of some, would be what is measured.
-fn use_cubic() {
-    let _ = sysctl::write(&["ipv4", "tcp_congestion_control"], "cubic");
 }

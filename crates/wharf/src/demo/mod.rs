@@ -9,45 +9,38 @@ use std::time::Duration;
 
 use nic::config::{Config, WireMode};
 
+use crate::cli::DemoArgs;
 use crate::error::Error;
+use crate::settings;
 use lab::Lab;
-use report::{Case, Meter, OneWay, Row};
+pub(crate) use report::Case;
+use report::{Meter, OneWay, Row};
 use traffic::Direction;
 
-/// What the command line asks for.
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
-    /// How many connections at a time, one run each.
-    pub(crate) connections: Vec<usize>,
-    /// How long each run sends.
-    pub(crate) duration: Duration,
-    /// JSON lines instead of a table.
-    pub(crate) json: bool,
-}
-
 /// Runs all cases and prints what they gave.
-pub(crate) fn run(options: &Options) -> Result<(), Error> {
+pub(crate) fn run(args: &DemoArgs) -> Result<(), Error> {
+    let mut base = settings::load(&args.settings)?;
     let ordinary_user = !sys::process::has_net_admin();
     if ordinary_user {
         sys::netns::unshare_user_net()?;
     }
-    let mut base = Config::default();
     if ordinary_user {
         // BPF asks for rights in the first user namespace.
         base.wire.mode = WireMode::Packet;
     }
-    let runs = options.connections.len() * Case::ALL.len();
-    let mut progress = Progress::new(runs, options);
+    let runs = args.connections.len() * args.cases.len();
+    let mut progress = Progress::new(runs, args.seconds);
     let mut rows = Vec::new();
     let mut ports = None;
-    for &connections in &options.connections {
-        for case in Case::ALL {
+    for &connections in &args.connections {
+        for &case in &args.cases {
+            let connections = connections as usize;
             progress.show(case, connections);
-            rows.push(measure(case, connections, options.duration, &base, &mut ports)?);
+            rows.push(measure(case, connections, args.seconds, &base, &mut ports)?);
         }
     }
     progress.clear();
-    let text = if options.json {
+    let text = if args.json {
         report::json(&rows)
     } else {
         report::table(&rows, ports.as_deref().unwrap_or_default())
@@ -101,8 +94,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(runs: usize, options: &Options) -> Self {
-        let seconds = 2.0 * options.duration.as_secs_f64() + 0.2;
+    fn new(runs: usize, run: Duration) -> Self {
+        let seconds = 2.0 * run.as_secs_f64() + 0.2;
         Progress { runs, done: 0, seconds, shown: std::io::stderr().is_terminal() }
     }
 

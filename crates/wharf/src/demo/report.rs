@@ -18,14 +18,17 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    /// In the order of the table.
-    pub(crate) const ALL: [Case; 5] = [
-        Case::Wharf { gso: false, lro: false },
-        Case::Wharf { gso: true, lro: false },
-        Case::Wharf { gso: false, lro: true },
-        Case::Wharf { gso: true, lro: true },
-        Case::Kernel,
-    ];
+    /// The name of the command line.
+    pub(crate) fn parse(name: &str) -> Result<Case, String> {
+        match name {
+            "none" => Ok(Case::Wharf { gso: false, lro: false }),
+            "gso" => Ok(Case::Wharf { gso: true, lro: false }),
+            "lro" => Ok(Case::Wharf { gso: false, lro: true }),
+            "gso_lro" => Ok(Case::Wharf { gso: true, lro: true }),
+            "kernel" => Ok(Case::Kernel),
+            _ => Err("the cases are none, gso, lro, gso_lro and kernel".to_owned()),
+        }
+    }
 
     /// GSO and LRO; `None` without wharf.
     pub(crate) fn offloads(self) -> Option<(bool, bool)> {

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sys::netns::Namespace;
+use sys::tcp::set_congestion_control;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::lab::{Lab, SERVER};
@@ -83,6 +84,9 @@ fn connect(lab: &Lab, connections: usize) -> Result<(Vec<TcpStream>, Vec<TcpStre
                 servers.push(listener.accept()?.0);
             }
             for stream in clients.iter().chain(&servers) {
+                // The same on every machine, where it is to be had: BBR's pacing, the default of
+                // some, would be what is measured.
+                let _ = set_congestion_control(stream, "cubic");
                 stream.set_read_timeout(Some(STALLED))?;
                 stream.set_write_timeout(Some(STALLED))?;
             }
