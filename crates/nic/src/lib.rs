@@ -12,9 +12,11 @@ pub mod counters;
 mod deliver;
 mod error;
 pub mod nic;
+mod open;
 pub mod port;
 pub mod quiet;
 pub mod worker;
 
 pub use error::Error;
-pub use nic::{Nic, find_wire};
+pub use nic::Nic;
+pub use open::find_wire;

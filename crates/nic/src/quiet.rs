@@ -2,10 +2,45 @@
 //!
 //! With AF_XDP the frames never reach it. AF_PACKET only listens: the stack behind the wire sees
 //! every frame as well, would accept those for addresses of the host interface (Linux answers for
-//! any of its addresses on any interface), and the peer would hear two voices. Three switches of
-//! the wire make it deaf: strict reverse-path filtering, no answer to ARP, no IPv6.
+//! any of its addresses on any interface), and the peer would hear two voices. So everything that
+//! arrives is dropped behind the packet socket, by nftables. Where there is no nftables, three
+//! switches of the wire make the stack deaf: strict reverse-path filtering, no answer to ARP, no
+//! IPv6.
 
+use sys::ingress::IngressDrop;
 use sys::sysctl;
+
+/// The stack behind an interface, silent for as long as this lives or, with the switches, until
+/// they are put back.
+#[derive(Debug)]
+pub enum Quiet {
+    /// Dropped by nftables; ends with this value, and with the process.
+    Ingress(IngressDrop),
+    /// Deaf by switches, which were like this before.
+    Switches(Switches),
+}
+
+impl Quiet {
+    /// Silences the stack behind `interface`.
+    ///
+    /// # Errors
+    /// What the kernel says of the second way, when neither works.
+    pub fn new(interface: &str) -> sys::Result<Self> {
+        if let Ok(drop) = IngressDrop::on(interface) {
+            return Ok(Quiet::Ingress(drop));
+        }
+        let switches = Switches::read(interface);
+        switches.quiet()?;
+        Ok(Quiet::Switches(switches))
+    }
+
+    /// Lets the stack hear again.
+    pub fn end(self) {
+        if let Quiet::Switches(switches) = self {
+            switches.restore();
+        }
+    }
+}
 
 /// The switches and what they are set to.
 const IPV4: [(&str, &str); 2] = [("rp_filter", "1"), ("arp_ignore", "8")];
@@ -36,7 +71,7 @@ impl Switches {
     ///
     /// # Errors
     /// What the kernel says; an ordinary user may do this in a namespace of its own only.
-    pub fn quiet(&self) -> sys::Result<()> {
+    fn quiet(&self) -> sys::Result<()> {
         for (key, value) in IPV4 {
             sysctl::set_ipv4_conf(&self.interface, key, value)?;
         }

@@ -1,7 +1,7 @@
 //! One worker: one wire queue, one host queue, one flow table; every packet runs to its end here.
 //!
-//! - In: wire port -> lro -> host port ([`Worker::wire_to_host`]).
-//! - Out: host port -> gso -> wire port ([`Worker::host_to_wire`]).
+//! - In: wire port -> lro -> host port (`Worker::wire_to_host`).
+//! - Out: host port -> gso -> wire port (`Worker::host_to_wire`).
 
 use std::collections::VecDeque;
 use std::io;

@@ -15,6 +15,7 @@ pub mod clock;
 mod error;
 pub mod ethtool;
 pub mod frames;
+pub mod ingress;
 pub mod interface;
 mod mapping;
 pub mod netlink;

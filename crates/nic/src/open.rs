@@ -1,0 +1,280 @@
+//! Opening ports: the wire's by AF_XDP where it works and AF_PACKET where it does not, and the
+//! host interface with a port for each worker.
+
+use std::io;
+
+use sys::frames::FramePool;
+use sys::interface::{self, Interface};
+use sys::packet::PacketSocket;
+use sys::tap::{Tap, TapError};
+use sys::xdp::{Redirect, XdpSocket};
+
+use crate::config::{Config, HostKind, WireMode, XdpMode, ZeroCopy};
+use crate::error::Error;
+use crate::port::packet::PacketWire;
+use crate::port::tap::TapHost;
+use crate::port::veth::VethHost;
+use crate::port::xdp::XdpWire;
+use crate::quiet::Quiet;
+
+/// Ethernet header and two VLAN tags, around an IP packet of the MTU.
+const LINK_OVERHEAD: u32 = 14 + 8;
+/// What the kernel keeps free in front of a frame in a UMEM chunk (`XDP_PACKET_HEADROOM`).
+const XDP_HEADROOM: u32 = 256;
+/// The largest chunk that a UMEM takes on all kernels.
+const PAGE: u32 = 4096;
+/// The AF_PACKET fanout group: any number that others in this namespace are unlikely to use.
+const FANOUT_GROUP: u16 = 0x5748;
+
+/// The interface that the host's kernel sees.
+#[derive(Debug)]
+pub(crate) struct HostInterface {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    pub(crate) kind: HostEnd,
+}
+
+#[derive(Debug)]
+pub(crate) enum HostEnd {
+    Tap(Tap),
+    /// With what keeps the stack behind the far end silent.
+    Veth { _quiet: Option<Quiet> },
+}
+
+/// The wire's ports, one a worker.
+pub(crate) enum Wires {
+    Xdp(Vec<(XdpWire, FramePool)>, Redirect),
+    Packet(Vec<(PacketWire, FramePool)>),
+}
+
+impl Wires {
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Wires::Xdp(wires, redirect) => {
+                let mode = match redirect.mode() {
+                    sys::xdp::Mode::Native => "native",
+                    _ => "generic",
+                };
+                let zero_copy = wires.iter().all(|(wire, _)| wire.zero_copy());
+                format!("AF_XDP {mode}, {}", if zero_copy { "zero-copy" } else { "copy" })
+            }
+            Wires::Packet(_) => "AF_PACKET".to_owned(),
+        }
+    }
+}
+
+/// Looks whether `name` can be a wire.
+///
+/// # Errors
+/// There is no such interface, or it does not carry Ethernet.
+pub fn find_wire(name: &str) -> Result<Interface, Error> {
+    let info = Interface::by_name(name).map_err(|error| {
+        if !error.is_missing() {
+            return Error::Sys(error);
+        }
+        let others = interface::list().unwrap_or_default();
+        let names: Vec<String> = others.into_iter().map(|i| i.name).collect();
+        Error::NoWire { name: name.to_owned(), others: names.join(", ") }
+    })?;
+    if !info.ethernet {
+        return Err(Error::NotEthernet { name: name.to_owned() });
+    }
+    Ok(info)
+}
+
+/// AF_XDP where it works, AF_PACKET where it does not, unless the configuration insists.
+pub(crate) fn open_wires(
+    info: &Interface,
+    config: &Config,
+    notices: &mut Vec<String>,
+) -> Result<Wires, Error> {
+    if config.wire.mode == WireMode::Packet {
+        return open_packet(info, config);
+    }
+    match open_xdp(info, config) {
+        Ok(wires) => Ok(wires),
+        Err(error) if config.wire.mode == WireMode::Xdp => Err(error),
+        Err(Error::Xdp { why, .. }) => {
+            notices.push(format!("no AF_XDP on {}: {why}; using AF_PACKET", info.name));
+            open_packet(info, config)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error> {
+    let xdp = |why: String| Error::Xdp { name: info.name.clone(), why };
+    let needed = info.mtu + LINK_OVERHEAD + XDP_HEADROOM;
+    if needed > PAGE {
+        let most = PAGE - LINK_OVERHEAD - XDP_HEADROOM;
+        return Err(xdp(format!("its MTU of {} is over {most}, which is all that fits", info.mtu)));
+    }
+    let chunk = needed.next_power_of_two().max(sys::frames::MIN_CHUNK_SIZE);
+    let queues = sys::ethtool::Ethtool::open(&info.name)
+        .and_then(|ethtool| ethtool.rx_queues())
+        .unwrap_or(info.rx_queues)
+        .clamp(1, sys::xdp::QUEUES);
+    if config.workers != 0 && config.workers != queues {
+        return Err(Error::Workers { name: info.name.clone(), queues });
+    }
+    let mode = match config.wire.xdp {
+        XdpMode::Auto => sys::xdp::Mode::Auto,
+        XdpMode::Native => sys::xdp::Mode::Native,
+        XdpMode::Generic => sys::xdp::Mode::Generic,
+    };
+    let ring = config.wire.ring;
+    let socket_config = sys::xdp::Config {
+        rx_size: ring,
+        tx_size: ring,
+        fill_size: ring,
+        completion_size: ring,
+        zero_copy: match config.wire.zero_copy {
+            ZeroCopy::Auto => sys::xdp::ZeroCopy::Auto,
+            ZeroCopy::Off => sys::xdp::ZeroCopy::Copy,
+        },
+        ..sys::xdp::Config::default()
+    };
+    // A veth's frames come from a kernel on this machine, partial checksums and all.
+    let virtual_wire = info.kind.as_deref() == Some("veth");
+    let mut redirect =
+        Redirect::attach(info.index, mode).map_err(|error| xdp(error.to_string()))?;
+    let mut wires = Vec::new();
+    for queue in 0..queues {
+        let mut pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;
+        let socket = XdpSocket::open(info.index, queue, &pool, socket_config)
+            .map_err(|error| xdp(error.to_string()))?;
+        redirect.set(&socket).map_err(|error| xdp(error.to_string()))?;
+        wires.push((XdpWire::new(socket, &mut pool, virtual_wire), pool));
+    }
+    Ok(Wires::Xdp(wires, redirect))
+}
+
+pub(crate) fn open_packet(info: &Interface, config: &Config) -> Result<Wires, Error> {
+    let workers = config.workers.max(1);
+    let needed = info.mtu + LINK_OVERHEAD + sys::packet::HEADROOM as u32;
+    let chunk =
+        needed.next_power_of_two().clamp(sys::frames::MIN_CHUNK_SIZE, sys::frames::MAX_CHUNK_SIZE);
+    let fanout = (workers > 1).then_some(sys::packet::Fanout {
+        group: FANOUT_GROUP ^ info.index as u16,
+        members: workers,
+    });
+    let mut wires = Vec::new();
+    for _ in 0..workers {
+        let config_of_socket = sys::packet::Config { fanout, ..sys::packet::Config::default() };
+        let socket = PacketSocket::open(info.index, config_of_socket).map_err(|cause| {
+            let name = info.name.clone();
+            match cause.kind() {
+                io::ErrorKind::PermissionDenied => Error::Permission { name },
+                _ => Error::Packet { name, cause },
+            }
+        })?;
+        let pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;
+        wires.push((PacketWire::new(socket), pool));
+    }
+    Ok(Wires::Packet(wires))
+}
+
+/// With AF_PACKET, silences the stack behind the wire.
+pub(crate) fn silence(info: &Interface, wires: &Wires, notices: &mut Vec<String>) -> Option<Quiet> {
+    if !matches!(wires, Wires::Packet(_)) {
+        return None;
+    }
+    Quiet::new(&info.name)
+        .inspect_err(|error| {
+            notices.push(format!("the kernel may answer on {} as well: {error}", info.name));
+        })
+        .ok()
+}
+
+/// The host's ports, one a worker.
+pub(crate) enum Hosts {
+    Tap(Vec<TapHost>),
+    Veth(Vec<VethHost>),
+}
+
+/// The host interface, up, with the wire's MAC address.
+pub(crate) fn make_host(
+    name: &str,
+    wire: &Interface,
+    config: &Config,
+    workers: usize,
+    notices: &mut Vec<String>,
+) -> Result<(HostInterface, Hosts), Error> {
+    let (mut host, hosts) = match config.host.kind {
+        HostKind::Veth => make_veth(name, workers)?,
+        kind => match Tap::create(name, workers as u16) {
+            Ok(tap) => from_tap(tap),
+            Err(error @ (TapError::NoDevice | TapError::DevicePermission))
+                if kind == HostKind::Auto =>
+            {
+                notices.push(format!("no TAP ({error}); the host port is a veth"));
+                make_veth(name, workers)?
+            }
+            Err(error) => return Err(error.into()),
+        },
+    };
+    let ready = || -> sys::Result<u32> {
+        if let Some(mac) = wire.mac {
+            interface::set_mac(name, mac)?;
+        }
+        interface::set_mtu(name, if config.host.mtu == 0 { wire.mtu } else { config.host.mtu })?;
+        interface::set_up(name)?;
+        interface::index(name)
+    };
+    match ready() {
+        Ok(index) => host.index = index,
+        Err(error) => {
+            if let HostEnd::Veth { .. } = host.kind {
+                let _ = sys::netlink::link::delete(name);
+            }
+            return Err(error.into());
+        }
+    }
+    Ok((host, hosts))
+}
+
+pub(crate) fn from_tap(mut tap: Tap) -> (HostInterface, Hosts) {
+    let hosts = tap.queues.drain(..).map(TapHost::new).collect();
+    let host =
+        HostInterface { name: tap.name.clone(), index: tap.ifindex, kind: HostEnd::Tap(tap) };
+    (host, Hosts::Tap(hosts))
+}
+
+/// A veth pair: `name` for the host, and a far end for wharf that goes when `name` does.
+pub(crate) fn make_veth(name: &str, workers: usize) -> Result<(HostInterface, Hosts), Error> {
+    use sys::netlink::link::{VethEnd, create_veth, delete};
+    if interface::index(name).is_ok() {
+        return Err(TapError::NameTaken { name: name.to_owned() }.into());
+    }
+    let far_name = format!("{}~", name.chars().take(13).collect::<String>());
+    create_veth(&VethEnd::new(name), &VethEnd::new(&far_name))?;
+    let open = || -> Result<(Option<Quiet>, Vec<VethHost>), Error> {
+        let far = interface::index(&far_name)?;
+        // The far end is wharf's alone.
+        let quiet = Quiet::new(&far_name).ok();
+        interface::set_up(&far_name)?;
+        let fanout = (workers > 1).then_some(sys::packet::Fanout {
+            group: FANOUT_GROUP ^ far as u16,
+            members: workers as u32,
+        });
+        let mut hosts = Vec::new();
+        for _ in 0..workers {
+            let config = sys::packet::Config { fanout, ..sys::packet::Config::default() };
+            let socket = PacketSocket::open(far, config)
+                .map_err(|cause| Error::Packet { name: far_name.clone(), cause })?;
+            hosts.push(VethHost::new(socket).map_err(Error::Worker)?);
+        }
+        Ok((quiet, hosts))
+    };
+    match open() {
+        Ok((quiet, hosts)) => {
+            let kind = HostEnd::Veth { _quiet: quiet };
+            let host = HostInterface { name: name.to_owned(), index: 0, kind };
+            Ok((host, Hosts::Veth(hosts)))
+        }
+        Err(error) => {
+            let _ = delete(name);
+            Err(error)
+        }
+    }
+}
