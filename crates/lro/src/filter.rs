@@ -193,10 +193,12 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], checksum: RxChecksum) -> Verdic
         }
         // Not left to the port either: the aggregate's checksum is written anew, by the fixed
         // header's addresses.
-        Network::Ipv6 { extensions: true } if !tcp_checksum_ok(bytes, &headers) => {
+        Network::Ipv6 { extensions: true }
+            if !tcp_checksum_ok(bytes, &headers, RxChecksum::Unverified) =>
+        {
             return Verdict::PassAfterFlow(Pass::ExtensionHeaders, key);
         }
-        _ if checksum == RxChecksum::Unverified && !tcp_checksum_ok(bytes, &headers) => {
+        _ if !tcp_checksum_ok(bytes, &headers, checksum) => {
             return Verdict::Discard(Discard::TcpChecksum);
         }
         _ => {}
@@ -246,9 +248,13 @@ fn ip_checksum_ok(bytes: &[u8], headers: &Headers) -> bool {
     wire::checksum::sum(header).fold() == 0xffff
 }
 
-/// Does the TCP checksum verify with the addresses of the IP header?
+/// Is the TCP checksum right with the addresses of the IP header, as far as the port leaves that
+/// to be found out?
 #[inline]
-fn tcp_checksum_ok(bytes: &[u8], headers: &Headers) -> bool {
+fn tcp_checksum_ok(bytes: &[u8], headers: &Headers, known: RxChecksum) -> bool {
+    if known == RxChecksum::Verified {
+        return true;
+    }
     let segment = &bytes[headers.transport_at..headers.end];
     let ip = &bytes[headers.network_at..];
     let pseudo = match headers.network {
@@ -257,7 +263,9 @@ fn tcp_checksum_ok(bytes: &[u8], headers: &Headers) -> bool {
         }
         _ => wire::checksum::pseudo_v6(&ip[8..40], wire::protocol::TCP, segment.len()),
     };
-    pseudo.plus(wire::checksum::sum(segment)).fold() == 0xffff
+    let partial = || pseudo.fold().to_be_bytes() == segment[16..18];
+    known == RxChecksum::MaybePartial && partial()
+        || pseudo.plus(wire::checksum::sum(segment)).fold() == 0xffff
 }
 
 /// What the TCP options amount to.
