@@ -1,0 +1,13 @@
+//! The laws of receive offload, over traces of every kind, and Linux's rules one by one.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+
+mod aggregate;
+mod arbitrary;
+mod bounds;
+mod conservation;
+mod delivery;
+mod merging;
+mod model;
+mod naive;
+mod run;
+mod trace;

@@ -1,0 +1,386 @@
+//! Random traces: senders that mostly behave, and everything that can happen to their packets.
+
+use lro::{Config, Profile, RxChecksum};
+use proptest::prelude::*;
+use testkit::packet::{PacketBuilder, pattern};
+use wire::{Flags, protocol};
+
+use crate::naive::Tcp;
+use crate::run::{Frame, Step};
+
+/// One connection, and where its numbers start.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    v6: bool,
+    vlans: Vec<u16>,
+    extensions: Vec<(u8, usize)>,
+    timestamps: bool,
+    seq: u32,
+    clock: u32,
+    id: u16,
+    id_step: u16,
+    mss: usize,
+}
+
+/// What a sender does next.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Sends data, of so many bytes in place of `mss`, and with one thing different.
+    Data(Option<usize>, Change),
+    /// Sends so many segments that the network loses.
+    Lose(u8),
+    /// Sends again from so many bytes back.
+    Resend(u32),
+    /// Segment without data.
+    Control(Flags),
+    /// A byte from before the next (keepalive), or the next one (zero-window probe).
+    Probe(bool),
+    Fragment,
+    IpOptions,
+}
+
+/// One thing that differs in a data segment; those marked * stay so.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Nothing,
+    Flags(Flags),
+    /// *
+    Window(u16),
+    /// * The acknowledgment moves by so much.
+    Ack(i32),
+    /// * The clock in the timestamps moves by so much.
+    Clock(i32),
+    /// * TSecr moves.
+    Echo(u32),
+    Tos(u8),
+    Ttl(u8),
+    MayFragment,
+    /// * The ID jumps.
+    Id(u16),
+    Mac(u8),
+    Label(u32),
+    Urgent(u16),
+    Reserved(u8),
+    Options(Vec<u8>),
+    Padding(usize),
+    NoAck,
+    /// * The ID with which the IPv4 header's checksum is 0, and 0xFFFF in its place.
+    MinusZero,
+    /// A checksum that is partial, wrong or right, and what the port says of it.
+    Checksum(Sum, RxChecksum),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sum {
+    Right,
+    Partial,
+    Wrong,
+    WrongIp,
+}
+
+/// What happens to the frame on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    Arrives,
+    Doubled,
+    /// Arrives after so many others.
+    Late(usize),
+}
+
+/// A move of the whole: a sender acts, or something else happens.
+#[derive(Clone, Debug)]
+pub(crate) enum Move {
+    Act(prop::sample::Index, Action, Fate),
+    Other(Vec<u8>),
+    Wait(u64),
+    BurstEnds,
+    FlushAll,
+}
+
+fn sender() -> impl Strategy<Value = Sender> {
+    let kinds =
+        prop::sample::select(vec![protocol::HOP_BY_HOP, protocol::ROUTING, protocol::DESTINATION]);
+    let near_wrap = || prop_oneof![any::<u32>(), 0xffff_e000u32..=u32::MAX];
+    (
+        any::<bool>(),
+        prop_oneof![4 => Just(vec![]), 1 => proptest::collection::vec(0u16..4, 1..=2)],
+        prop_oneof![3 => Just(vec![]), 1 => proptest::collection::vec((kinds, prop_oneof![Just(8), Just(32)]), 1..=3)],
+        any::<bool>(),
+        (near_wrap(), near_wrap(), prop_oneof![any::<u16>(), 0xfff8u16..=0xffff]),
+        prop_oneof![3 => Just(1u16), 1 => Just(0), 1 => Just(7)],
+        prop_oneof![Just(1448usize), Just(8948), Just(20_000), 1usize..300],
+    )
+        .prop_map(|(v6, vlans, extensions, timestamps, (seq, clock, id), id_step, mss)| {
+            Sender { v6, vlans, extensions, timestamps, seq, clock, id, id_step, mss }
+        })
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let flag = |flags: Flags| Just(Change::Flags(flags));
+    let options = prop_oneof![
+        Just(vec![1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]), // SACK
+        Just(vec![8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0]), // timestamps first
+        Just(vec![1; 12]),
+        Just(vec![0; 12]),
+        Just(vec![0, 7, 7, 7]),
+        Just(vec![1, 1, 8, 11, 0, 0, 0, 1, 0, 0, 0, 2]), // a lie
+        proptest::collection::vec(any::<u8>(), 0..=40),
+    ];
+    let sum = prop::sample::select(vec![Sum::Right, Sum::Partial, Sum::Wrong, Sum::WrongIp]);
+    prop_oneof![
+        40 => Just(Change::Nothing),
+        2 => flag(Flags::PSH),
+        1 => flag(Flags::FIN),
+        1 => flag(Flags::FIN.with(Flags::PSH)),
+        1 => flag(Flags::SYN),
+        1 => flag(Flags::RST),
+        1 => flag(Flags::URG),
+        1 => flag(Flags::ECE),
+        1 => flag(Flags::CWR),
+        1 => any::<u16>().prop_map(Change::Window),
+        2 => (-3000i32..9000).prop_map(Change::Ack),
+        2 => (-2i32..50).prop_map(Change::Clock),
+        1 => any::<u32>().prop_map(Change::Echo),
+        1 => prop_oneof![Just(1u8), Just(2), Just(3), any::<u8>()].prop_map(Change::Tos),
+        1 => any::<u8>().prop_map(Change::Ttl),
+        1 => Just(Change::MayFragment),
+        1 => Just(Change::NoAck),
+        1 => Just(Change::MinusZero),
+        1 => any::<u16>().prop_map(Change::Id),
+        1 => any::<u8>().prop_map(Change::Mac),
+        1 => any::<u32>().prop_map(Change::Label),
+        1 => any::<u16>().prop_map(Change::Urgent),
+        1 => (0u8..16).prop_map(Change::Reserved),
+        3 => options.prop_map(Change::Options),
+        2 => (1usize..40).prop_map(Change::Padding),
+        6 => (sum, checksums()).prop_map(|(sum, known)| Change::Checksum(sum, known)),
+    ]
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let control = prop::sample::select(vec![
+        Flags::ACK, // pure acknowledgment, duplicate ACK or window update
+        Flags::ACK.with(Flags::ECE),
+        Flags::SYN,
+        Flags::FIN.with(Flags::ACK),
+        Flags::RST,
+        Flags::RST.with(Flags::ACK),
+        Flags::default(),
+    ]);
+    prop_oneof![
+        30 => change().prop_map(|change| Action::Data(None, change)),
+        4 => ((1usize..2000), change()).prop_map(|(len, change)| Action::Data(Some(len), change)),
+        1 => (1u8..4).prop_map(Action::Lose),
+        2 => (0u32..5000).prop_map(Action::Resend),
+        2 => control.prop_map(Action::Control),
+        1 => any::<bool>().prop_map(Action::Probe),
+        1 => Just(Action::Fragment),
+        1 => Just(Action::IpOptions),
+    ]
+}
+
+/// Frames that are no TCP.
+fn other() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        Just(PacketBuilder::udp4().payload_pattern(100).build()),
+        Just(PacketBuilder::udp6().payload_pattern(3).build()),
+        Just(PacketBuilder::ip4(1).payload_pattern(64).build()),
+        Just([&[0xff; 12][..], &[0x08, 0x06], &[0; 28]].concat()), // ARP
+        proptest::collection::vec(any::<u8>(), 0..80),
+    ]
+}
+
+fn one_move() -> impl Strategy<Value = Move> {
+    let fate = prop_oneof![
+        30 => Just(Fate::Arrives),
+        1 => Just(Fate::Doubled),
+        2 => (1usize..4).prop_map(Fate::Late),
+    ];
+    prop_oneof![
+        40 => (any::<prop::sample::Index>(), action(), fate).prop_map(|(i, a, f)| Move::Act(i, a, f)),
+        2 => other().prop_map(Move::Other),
+        4 => (0u64..150_000).prop_map(Move::Wait),
+        3 => Just(Move::BurstEnds),
+        1 => Just(Move::FlushAll),
+    ]
+}
+
+/// What a port may say of a checksum.
+pub(crate) fn checksums() -> impl Strategy<Value = RxChecksum> {
+    prop::sample::select(vec![
+        RxChecksum::Unverified,
+        RxChecksum::MaybePartial,
+        RxChecksum::Verified,
+    ])
+}
+
+/// Any configuration; sizes of memory are those of `new`.
+pub(crate) fn configs() -> impl Strategy<Value = Config> {
+    (
+        prop_oneof![Just(Profile::Endpoint), Just(Profile::Lossless)],
+        prop_oneof![3 => Just(65_535u32), 1 => 500u32..65_536],
+        prop_oneof![3 => Just(512u32), 1 => 0u32..20],
+        0u64..200_000,
+        any::<bool>(),
+    )
+        .prop_map(|(profile, max_aggregate, max_segments, max_timeout, flush_on_psh)| {
+            let limits = Config { max_aggregate, max_segments, ..Config::default() };
+            Config { profile, max_timeout, flush_on_psh, ..limits }
+        })
+}
+
+/// A trace of up to `moves` moves by one to `senders` senders.
+pub(crate) fn traces(senders: usize, moves: usize) -> impl Strategy<Value = Vec<Step>> {
+    (
+        proptest::collection::vec(sender(), 1..=senders),
+        proptest::collection::vec(one_move(), 1..=moves),
+    )
+        .prop_map(|(senders, moves)| steps(&senders, &moves))
+}
+
+/// Plays the moves.
+fn steps(senders: &[Sender], moves: &[Move]) -> Vec<Step> {
+    let mut states: Vec<State> =
+        senders.iter().enumerate().map(|(n, s)| State::new(n as u16, s)).collect();
+    let mut steps = Vec::new();
+    // Frames that are late, and how many are still to pass them.
+    let mut late: Vec<(usize, Step)> = Vec::new();
+    for one in moves {
+        match one {
+            Move::Wait(time) => steps.push(Step::Wait(*time)),
+            Move::BurstEnds => steps.push(Step::BurstEnds),
+            Move::FlushAll => steps.push(Step::FlushAll),
+            Move::Other(bytes) => steps.push(Step::Frame(bytes.clone().into())),
+            Move::Act(who, action, fate) => {
+                let at = who.index(states.len());
+                let Some(frame) = states[at].act(action).map(Step::Frame) else { continue };
+                match fate {
+                    Fate::Arrives => steps.push(frame),
+                    Fate::Doubled => steps.extend([frame.clone(), frame]),
+                    Fate::Late(others) => late.push((*others, frame)),
+                }
+            }
+        }
+        for (others, _) in &mut late {
+            *others = others.saturating_sub(1);
+        }
+        steps.extend(late.extract_if(.., |(others, _)| *others == 0).map(|(_, frame)| frame));
+    }
+    steps.extend(late.into_iter().map(|(_, frame)| frame));
+    steps
+}
+
+/// A sender at work.
+struct State {
+    number: u16,
+    sender: Sender,
+    ack: u32,
+    echo: u32,
+    window: u16,
+}
+
+impl State {
+    fn new(number: u16, sender: &Sender) -> State {
+        State { number, sender: sender.clone(), ack: 77, echo: 99, window: 501 }
+    }
+
+    fn packet(&mut self, seq: u32, len: usize) -> PacketBuilder {
+        let s = &mut self.sender;
+        let mut p = if s.v6 { PacketBuilder::tcp6() } else { PacketBuilder::tcp4() };
+        for tci in &s.vlans {
+            p = p.vlan(*tci);
+        }
+        for (kind, len) in &s.extensions {
+            p = p.extension(*kind, *len);
+        }
+        if s.timestamps {
+            p = p.timestamps(s.clock, self.echo);
+        }
+        p = p.ports(1000 + self.number, 80).seq(seq).ack(self.ack).window(self.window).id(s.id);
+        s.id = s.id.wrapping_add(s.id_step);
+        p.payload(&pattern(seq as usize, len))
+    }
+
+    fn act(&mut self, action: &Action) -> Option<Frame> {
+        let (seq, mss) = (self.sender.seq, self.sender.mss);
+        Some(match action {
+            Action::Data(len, change) => {
+                let len = len.unwrap_or(mss);
+                self.sender.seq = seq.wrapping_add(len as u32);
+                self.data(seq, len, change)
+            }
+            Action::Lose(segments) => {
+                self.sender.seq = seq.wrapping_add(u32::from(*segments) * mss as u32);
+                return None;
+            }
+            Action::Resend(back) => {
+                // Of any length: it may overlap what was sent, partly or wholly, or more.
+                self.packet(seq.wrapping_sub(*back), mss).build().into()
+            }
+            Action::Control(flags) => self.packet(seq, 0).flags(*flags).build().into(),
+            Action::Probe(keepalive) => {
+                self.packet(seq.wrapping_sub(u32::from(*keepalive)), 1).build().into()
+            }
+            Action::Fragment => self.packet(seq, mss).fragment(0, true).build().into(),
+            Action::IpOptions if self.sender.v6 => return None,
+            Action::IpOptions => {
+                self.sender.seq = seq.wrapping_add(mss as u32);
+                self.packet(seq, mss).ip_options(&[1; 4]).build().into()
+            }
+        })
+    }
+
+    fn data(&mut self, seq: u32, len: usize, change: &Change) -> Frame {
+        match change {
+            Change::Window(window) => self.window = *window,
+            Change::Ack(by) => self.ack = self.ack.wrapping_add_signed(*by),
+            Change::Clock(by) => self.sender.clock = self.sender.clock.wrapping_add_signed(*by),
+            Change::Echo(echo) => self.echo = *echo,
+            Change::Id(id) => self.sender.id = *id,
+            _ => {}
+        }
+        if let Change::MinusZero = change {
+            self.sender.id = self.id_for_checksum_0(seq, len);
+        }
+        let p = self.packet(seq, len);
+        let p = match change {
+            Change::NoAck => p.flags(Flags::PSH),
+            Change::Flags(flags) => p.flags(Flags::ACK.with(*flags)),
+            Change::Tos(tos) => p.tos(*tos),
+            Change::Ttl(ttl) => p.ttl(*ttl),
+            Change::MayFragment => p.dont_fragment(false),
+            Change::Mac(last) => p.macs([2, 0, 0, 0, 0, *last], testkit::packet::DESTINATION_MAC),
+            Change::Label(label) => p.flow_label(*label),
+            Change::Urgent(urgent) => p.urgent(*urgent),
+            Change::Reserved(bits) => p.reserved(*bits),
+            Change::Options(options) => p.options(options),
+            Change::Padding(len) => p.padding(*len),
+            Change::Checksum(Sum::Wrong, _) => p.wrong_checksum(),
+            Change::Checksum(Sum::WrongIp, _) => p.wrong_ip_checksum(),
+            Change::Checksum(Sum::Partial, _) => p.partial_checksum(),
+            _ => p,
+        };
+        let checksum = match change {
+            Change::Checksum(_, known) => *known,
+            _ => RxChecksum::Unverified,
+        };
+        let mut bytes = p.build();
+        if let (Change::MinusZero, Some(at)) = (change, ip_checksum_at(&bytes)) {
+            assert_eq!(bytes[at..at + 2], [0, 0]);
+            bytes[at..at + 2].fill(0xff);
+        }
+        Frame { bytes, checksum }
+    }
+
+    /// It is the checksum that the header has with the ID 0.
+    fn id_for_checksum_0(&mut self, seq: u32, len: usize) -> u16 {
+        self.sender.id = 0;
+        let bytes = self.packet(seq, len).build();
+        ip_checksum_at(&bytes).map_or(0, |at| u16::from_be_bytes([bytes[at], bytes[at + 1]]))
+    }
+}
+
+fn ip_checksum_at(bytes: &[u8]) -> Option<usize> {
+    let packet = Tcp::read(bytes)?;
+    packet.ip_checksum().map(|_| packet.link.len() + 10)
+}
