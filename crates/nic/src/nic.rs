@@ -26,6 +26,7 @@ pub struct Nic {
     workers: Vec<(Arc<Shared>, JoinHandle<io::Result<()>>)>,
     host: HostInterface,
     wire: String,
+    wire_index: u32,
     ports: Ports,
     notices: Vec<String>,
     /// Dropped after the workers: the wire is the kernel's again when this is gone.
@@ -61,7 +62,10 @@ impl Nic {
     /// See [`Error`]; nothing is left behind.
     pub fn start(wire: &str, host: &str, config: Config) -> Result<Nic, Error> {
         let info = open::find_wire(wire)?;
-        interface::set_up(wire)?;
+        interface::set_up(wire).map_err(|error| match error.is_permission() {
+            true => Error::Permission { name: wire.to_owned() },
+            false => Error::Sys(error),
+        })?;
         let mut notices = Vec::new();
         let wires = open::open_wires(&info, &config, &mut notices)?;
         let workers = match &wires {
@@ -88,6 +92,7 @@ impl Nic {
             workers,
             host: interface,
             wire: wire.to_owned(),
+            wire_index: info.index,
             ports,
             notices,
             _redirect: redirect,
@@ -146,18 +151,26 @@ impl Nic {
         Ok(())
     }
 
-    /// Has a worker ended by itself, because a port became useless?
+    /// Has a worker ended by itself, because a port became useless, or is the wire gone?
     pub fn has_failed(&self) -> bool {
-        self.workers.iter().any(|(_, thread)| thread.is_finished())
+        self.workers.iter().any(|(_, thread)| thread.is_finished()) || self.wire_is_gone()
+    }
+
+    /// An AF_PACKET socket hears no more than that its interface went down, which may come up
+    /// again.
+    fn wire_is_gone(&self) -> bool {
+        interface::Interface::by_index(self.wire_index).is_err_and(|error| error.is_missing())
     }
 
     /// Ends the workers, which hand on what they hold, then closes the ports; the host interface
     /// is gone afterwards.
     ///
     /// # Errors
-    /// What made a worker end before it was told to.
+    /// What made a worker end before it was told to, or that the wire is gone.
     pub fn stop(mut self) -> io::Result<()> {
-        self.end()
+        let gone = self.wire_is_gone();
+        let ended = self.end();
+        if gone { Err(io::Error::other(format!("the wire {} is gone", self.wire))) } else { ended }
     }
 
     fn end(&mut self) -> io::Result<()> {
