@@ -1,0 +1,184 @@
+//! However wharf ends, the server's network is as it was before.
+
+use sys::process::Signal;
+use testkit::lab::{Program, have, wait_until};
+
+use super::setup::{HOST, Hosts, Ip, Plan, Port, WIRE, give, ping};
+use super::traffic::{Direction, Load};
+
+/// What ends it.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// `kill -9` of wharf.
+    Kill,
+    /// `kill -9` of the process that is to put the wire back, then of wharf.
+    KillGuardThenWharf,
+    /// Ctrl-C, and what service managers send.
+    Signal(Signal),
+}
+
+/// What `ip` shows of an interface, without what the kernel makes by itself.
+fn shown(hosts: &Hosts, name: &str) -> Vec<String> {
+    let addresses = hosts.ip(&format!("-o address show dev {name} scope global"));
+    let (v4, v6) = (
+        hosts.ip(&format!("-4 route show dev {name}")),
+        hosts.ip(&format!("-6 route show dev {name}")),
+    );
+    let addresses = addresses.lines().map(|line| match line.split_once(name) {
+        Some((_, address)) => address.replace(name, "IF"),
+        None => line.to_owned(),
+    });
+    let mut routes: Vec<&str> = v4.lines().chain(v6.lines()).collect();
+    routes.retain(|route| !route.starts_with("fe80::/64"));
+    routes.sort_unstable();
+    let lines = addresses.chain(routes.into_iter().map(str::to_owned));
+    lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// The settings of the wire that wharf may have a reason to change.
+fn switches(hosts: &Hosts) -> Vec<String> {
+    let read = || {
+        let v4 = ["rp_filter", "arp_ignore", "arp_announce", "forwarding", "accept_local"];
+        let v6 = ["disable_ipv6", "accept_ra", "forwarding", "accept_dad"];
+        let v4 = v4.map(|key| sys::sysctl::ipv4_conf(WIRE, key).unwrap());
+        let v6 = v6.map(|key| sys::sysctl::ipv6_conf(WIRE, key).unwrap_or_default());
+        v4.into_iter().chain(v6).collect()
+    };
+    hosts.server.run(read)
+}
+
+/// Everything of the server's network that must be as it was.
+fn network(hosts: &Hosts) -> (Vec<String>, Vec<String>, String) {
+    let mut names: Vec<String> =
+        hosts.server.run(sys::interface::list).unwrap().into_iter().map(|i| i.name).collect();
+    names.sort();
+    let link = hosts.ip(&format!("-d link show dev {WIRE}"));
+    // Whether an XDP program is attached is among the flags and behind "prog/xdp".
+    let xdp = if link.contains("xdp") { "XDP program" } else { "no XDP program" };
+    let (mut all, shown) = (switches(hosts), shown(hosts, WIRE));
+    all.extend(names);
+    (shown, all, xdp.to_owned())
+}
+
+/// Gives the wire the addresses and routes of a server.
+fn furnish(hosts: &Hosts) {
+    give(&hosts.server, WIRE, Ip::server);
+    hosts.ip(&format!("address add 10.77.0.22/24 dev {WIRE}"));
+    hosts.ip(&format!("route add default via 10.77.0.1 dev {WIRE}"));
+    hosts.ip(&format!("route add 192.0.2.0/24 via 10.77.0.9 dev {WIRE} metric 7 src 10.77.0.22"));
+    hosts.ip(&format!("-6 route add default via fd77::1 dev {WIRE} metric 50"));
+}
+
+/// Ids of the guards on the server.
+fn guards(hosts: &Hosts) -> Vec<u32> {
+    let named = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "nic-guard\n")
+    };
+    hosts.server.processes().into_iter().filter(named).collect()
+}
+
+fn bring_to_an_end(end: End, hosts: &Hosts, wharf: Program) {
+    match end {
+        End::Kill => wharf.signal(Signal::Kill),
+        End::KillGuardThenWharf => {
+            let mut first = Vec::new();
+            assert!(wait_until(|| {
+                first = guards(hosts);
+                first.len() == 1
+            }));
+            sys::process::kill(first[0], Signal::Kill).unwrap();
+            let other = || matches!(guards(hosts)[..], [guard] if guard != first[0]);
+            assert!(wait_until(other), "no other guard took over");
+            wharf.signal(Signal::Kill);
+        }
+        End::Signal(signal) => wharf.signal(signal),
+    }
+    let ended = wharf.wait();
+    if let End::Signal(_) = end {
+        assert!(ended.status.success(), "{ended}");
+    }
+}
+
+/// Brings wharf up with the wire's addresses and routes, under load, and ends it. The connection,
+/// older than wharf, outlives it.
+fn the_network_comes_back(port: Port, end: End) {
+    if !have(&["ip", "sha256sum"]) {
+        return;
+    }
+    let Some(hosts) = Plan::new(port).hosts() else { return };
+    furnish(&hosts);
+    let load = Load::start(&hosts, Ip::V4, Direction::In, None);
+    let before = network(&hosts);
+    let wire = shown(&hosts, WIRE);
+
+    let wharf = hosts.wharf_up(&["--take-addresses"]);
+    assert_eq!(shown(&hosts, HOST), wire, "the host interface has what the wire had");
+    assert_eq!(shown(&hosts, WIRE), [""; 0], "the wire has nothing left");
+    load.goes_on();
+    bring_to_an_end(end, &hosts, wharf);
+
+    let came_back = wait_until(|| network(&hosts) == before);
+    assert!(came_back, "{:#?} is not {before:#?}", network(&hosts));
+    assert!(wait_until(|| hosts.server.processes().is_empty()), "a process stays behind");
+    load.goes_on();
+    load.finish();
+    for ip in Ip::BOTH {
+        ping(&hosts.client, ip.server(), &[]);
+    }
+}
+
+macro_rules! by_each_end {
+    ($($name:ident: $end:expr),* $(,)?) => {
+        mod xdp {
+            $(#[test] fn $name() { super::the_network_comes_back(super::Port::Xdp, $end); })*
+        }
+        mod packet {
+            $(#[test] fn $name() { super::the_network_comes_back(super::Port::Packet, $end); })*
+        }
+    };
+}
+
+by_each_end! {
+    the_network_comes_back_after_kill_9: super::End::Kill,
+    the_network_comes_back_after_kill_9_of_guard_and_wharf: super::End::KillGuardThenWharf,
+    the_network_comes_back_after_ctrl_c: super::End::Signal(super::Signal::Interrupt),
+    the_network_comes_back_after_sigterm: super::End::Signal(super::Signal::Terminate),
+}
+
+/// Without `--take-addresses` too, nothing of what wharf made stays.
+#[test]
+fn nothing_stays_behind_after_kill_9() {
+    if !have(&["ip", "sha256sum"]) {
+        return;
+    }
+    for port in [Port::Xdp, Port::Packet] {
+        let Some(hosts) = Plan::new(port).hosts() else { continue };
+        let before = network(&hosts);
+        let wharf = hosts.wharf_up(&[]);
+        give(&hosts.server, HOST, Ip::server);
+        ping(&hosts.client, Ip::V4.server(), &[]);
+        bring_to_an_end(End::Kill, &hosts, wharf);
+        let came_back = wait_until(|| network(&hosts) == before);
+        assert!(came_back, "{:#?} is not {before:#?}", network(&hosts));
+        assert!(wait_until(|| hosts.server.processes().is_empty()), "a process stays behind");
+    }
+}
+
+/// A wire that goes away ends wharf: there is nothing left to do.
+#[test]
+fn wharf_ends_when_its_wire_is_gone() {
+    if !have(&["ip"]) {
+        return;
+    }
+    for port in [Port::Xdp, Port::Packet] {
+        let Some(hosts) = Plan::new(port).hosts() else { continue };
+        let wharf = hosts.wharf_up(&[]);
+        hosts.ip(&format!("link delete {WIRE}"));
+        let ended = wharf.wait();
+        assert_eq!(ended.status.code(), Some(1), "{ended}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
+        assert!(wait_until(|| hosts.server.processes().is_empty()), "a process stays behind");
+        let names = hosts.server.run(sys::interface::list).unwrap();
+        assert!(!names.iter().any(|interface| interface.name == HOST), "{names:?}");
+    }
+}

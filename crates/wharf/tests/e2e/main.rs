@@ -1,0 +1,14 @@
+//! wharf as its users run it: the built program, real kernels' TCP/IP and real programs, on hosts
+//! made of network namespaces.
+//!
+//! Each test says why it skips where it lacks a privilege or a program. None depends on speed.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+
+mod demo;
+mod ends;
+mod refused;
+mod running;
+mod setup;
+mod tagged;
+mod through;
+mod traffic;

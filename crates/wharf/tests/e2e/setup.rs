@@ -1,0 +1,189 @@
+//! A client and a server joined by a wire, and wharf in front of the server's kernel.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
+
+use sys::interface;
+use sys::netlink::address;
+use testkit::lab::{Ended, Host, Program, Wire, have};
+
+/// The client's end of the wire.
+pub(crate) const PEER: &str = "peer0";
+/// The server's end of the wire.
+pub(crate) const WIRE: &str = "wire0";
+/// The interface that wharf makes for the server.
+pub(crate) const HOST: &str = "host0";
+
+/// How wharf reaches the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    Xdp,
+    Packet,
+    /// What wharf chooses by itself.
+    Auto,
+}
+
+impl Port {
+    /// The value of `wire.mode`.
+    fn mode(self) -> &'static str {
+        match self {
+            Port::Xdp => "xdp",
+            Port::Packet => "packet",
+            Port::Auto => "auto",
+        }
+    }
+}
+
+/// The address versions, each with the client's and the server's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ip {
+    V4,
+    V6,
+}
+
+impl Ip {
+    pub(crate) const BOTH: [Ip; 2] = [Ip::V4, Ip::V6];
+
+    pub(crate) fn client(self) -> IpAddr {
+        self.host(1)
+    }
+
+    pub(crate) fn server(self) -> IpAddr {
+        self.host(2)
+    }
+
+    /// A host of the network between client and server.
+    fn host(self, number: u8) -> IpAddr {
+        match self {
+            Ip::V4 => Ipv4Addr::new(10, 77, 0, number).into(),
+            Ip::V6 => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number.into()).into(),
+        }
+    }
+
+    fn prefix_len(self) -> u8 {
+        match self {
+            Ip::V4 => 24,
+            Ip::V6 => 64,
+        }
+    }
+}
+
+/// The two hosts and their wire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) port: Port,
+    pub(crate) mtu: u32,
+    /// The client's end leaves checksums and segmentation to whoever is behind it.
+    pub(crate) offloads: bool,
+}
+
+impl Plan {
+    /// A wire as between two machines: frames of 1,500 bytes with complete checksums.
+    pub(crate) fn new(port: Port) -> Self {
+        Plan { port, mtu: 1500, offloads: false }
+    }
+
+    /// Makes the hosts; the client has its addresses. `None`, and a word why, without the right
+    /// to make them or to load an XDP program.
+    pub(crate) fn hosts(self) -> Option<Hosts> {
+        if self.port == Port::Xdp && !sys::process::has_bpf() {
+            eprintln!("skipped: AF_XDP needs root");
+            return None;
+        }
+        let hosts = Hosts { port: self.port, client: Host::new()?, server: Host::new()? };
+        let Plan { mtu, offloads, .. } = self;
+        Wire { near: PEER, far: WIRE, mtu, offloads }.lay(&hosts.client, &hosts.server);
+        give(&hosts.client, PEER, Ip::client);
+        Some(hosts)
+    }
+
+    /// Makes the hosts and brings wharf up; its host interface has the server's addresses.
+    pub(crate) fn up(self) -> Option<Up> {
+        let hosts = self.hosts()?;
+        let wharf = hosts.wharf_up(&[]);
+        give(&hosts.server, HOST, Ip::server);
+        Some(Up { wharf, hosts })
+    }
+}
+
+/// Gives an interface the addresses of both versions, without duplicate address detection.
+pub(crate) fn give(host: &Host, name: &str, which: fn(Ip) -> IpAddr) {
+    let add = || -> sys::Result<()> {
+        let index = interface::index(name)?;
+        Ip::BOTH.iter().try_for_each(|ip| address::add(index, which(*ip), ip.prefix_len(), true))
+    };
+    host.run(add).unwrap();
+}
+
+/// A client and a server.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    port: Port,
+    pub(crate) client: Host,
+    pub(crate) server: Host,
+}
+
+impl Hosts {
+    /// `wharf up` on the server with more words, as far as its first line: traffic flows.
+    pub(crate) fn wharf_up(&self, more: &[&str]) -> Program {
+        let mode = format!("wire.mode={}", self.port.mode());
+        let words = ["up", "--wire", WIRE, "--host", HOST, "--set", &mode];
+        let mut wharf = self.server.spawn(wharf().args(words).args(more));
+        let line = wharf.line_with("up: ");
+        assert!(line.starts_with(&format!("up: {WIRE} -> {HOST} (")), "{line}");
+        match self.port {
+            Port::Xdp => assert!(line.contains("AF_XDP"), "{line}"),
+            Port::Packet => assert!(line.contains("AF_PACKET"), "{line}"),
+            Port::Auto => {}
+        }
+        wharf
+    }
+
+    /// Runs a command of wharf on the server, to its end.
+    pub(crate) fn wharf(&self, words: &[&str]) -> Ended {
+        self.server.output(wharf().args(words))
+    }
+
+    /// Runs `ip` on the server; the words are those of one command line.
+    pub(crate) fn ip(&self, line: &str) -> String {
+        self.server.succeed("ip", &line.split(' ').collect::<Vec<_>>())
+    }
+}
+
+/// Hosts with wharf in front of the server.
+#[derive(Debug)]
+pub(crate) struct Up {
+    /// Before the hosts, so that it ends before them.
+    pub(crate) wharf: Program,
+    pub(crate) hosts: Hosts,
+}
+
+impl Up {
+    /// One counter of `wharf stats --json`.
+    pub(crate) fn counter(&self, group: &str, name: &str) -> u64 {
+        let ended = self.hosts.wharf(&["stats", "--json"]);
+        assert!(ended.status.success(), "{ended}");
+        let stats: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        let counters = stats["counters"].as_array().unwrap();
+        let this = |entry: &&serde_json::Value| entry["group"] == group && entry["name"] == name;
+        counters.iter().find(this).unwrap()["value"].as_u64().unwrap()
+    }
+}
+
+/// The built program.
+pub(crate) fn wharf() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wharf"));
+    command.env_remove("RUST_BACKTRACE");
+    command
+}
+
+/// `ping` from a host, five times, none of which is lost. The words come before the address.
+pub(crate) fn ping(from: &Host, to: IpAddr, words: &[&str]) {
+    if !have(&["ping"]) {
+        return;
+    }
+    let mut ping = Command::new("ping");
+    ping.args(["-n", "-c", "5", "-i", "0.2", "-W", "10"]).args(words).arg(to.to_string());
+    let ended = from.output(&mut ping);
+    assert!(ended.status.success() && ended.stdout.contains(" 5 received"), "{ended}");
+}
