@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -27,6 +28,7 @@ pub struct Nic {
     host: HostInterface,
     wire: String,
     wire_index: u32,
+    wire_is_gone: AtomicBool,
     ports: Ports,
     notices: Vec<String>,
     /// Dropped after the workers: the wire is the kernel's again when this is gone.
@@ -93,6 +95,7 @@ impl Nic {
             host: interface,
             wire: wire.to_owned(),
             wire_index: info.index,
+            wire_is_gone: AtomicBool::new(false),
             ports,
             notices,
             _redirect: redirect,
@@ -151,26 +154,30 @@ impl Nic {
         Ok(())
     }
 
-    /// Has a worker ended by itself, because a port became useless, or is the wire gone?
+    /// Has a worker ended by itself, because a port became useless, or is the wire gone? To be
+    /// asked in the network namespace that the NIC was started in.
     pub fn has_failed(&self) -> bool {
-        self.workers.iter().any(|(_, thread)| thread.is_finished()) || self.wire_is_gone()
-    }
-
-    /// An AF_PACKET socket hears no more than that its interface went down, which may come up
-    /// again.
-    fn wire_is_gone(&self) -> bool {
-        interface::Interface::by_index(self.wire_index).is_err_and(|error| error.is_missing())
+        // An AF_PACKET socket hears no more than that its interface went down, which may come up
+        // again.
+        let wire = interface::Interface::by_index(self.wire_index);
+        if wire.is_err_and(|error| error.is_missing()) {
+            self.wire_is_gone.store(true, Ordering::Relaxed);
+        }
+        self.wire_is_gone.load(Ordering::Relaxed)
+            || self.workers.iter().any(|(_, thread)| thread.is_finished())
     }
 
     /// Ends the workers, which hand on what they hold, then closes the ports; the host interface
     /// is gone afterwards.
     ///
     /// # Errors
-    /// What made a worker end before it was told to, or that the wire is gone.
+    /// What made a worker end before it was told to, or that the wire was found gone.
     pub fn stop(mut self) -> io::Result<()> {
-        let gone = self.wire_is_gone();
         let ended = self.end();
-        if gone { Err(io::Error::other(format!("the wire {} is gone", self.wire))) } else { ended }
+        if self.wire_is_gone.load(Ordering::Relaxed) {
+            return Err(io::Error::other(format!("the wire {} is gone", self.wire)));
+        }
+        ended
     }
 
     fn end(&mut self) -> io::Result<()> {
