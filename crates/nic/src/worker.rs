@@ -163,6 +163,21 @@ impl<W: Wire, H: Host> Worker<W, H> {
         Ok(inward || outward)
     }
 
+    /// What the worker has counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The worker's receive offload.
+    pub fn lro(&self) -> &Lro<RxFrame> {
+        &self.lro
+    }
+
+    /// The memory of the worker's frames.
+    pub fn pool(&self) -> &FramePool {
+        &self.pool
+    }
+
     /// In: a batch from the wire, through LRO, to the host.
     fn wire_to_host(&mut self, now: Nanos) -> io::Result<bool> {
         self.wire.receive(&mut self.pool, &mut self.received, self.config.poll.batch)?;
@@ -207,6 +222,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
                 None => match self.host.receive()? {
                     FromHost::Packet(packet) => {
                         self.counters.host_out.count(packet.bytes.len());
+                        let is_super = packet.vnet.gso_type != GsoType::None;
+                        self.counters.super_packets += u64::from(is_super);
                         (packet, 0)
                     }
                     FromHost::Unreadable => {
@@ -216,9 +233,10 @@ impl<W: Wire, H: Host> Worker<W, H> {
                     FromHost::Empty => break,
                 },
             };
-            worked = true;
             let counters = &mut self.counters;
             self.waiting = transmit(&mut self.wire, &mut self.pool, packet, position, counters);
+            // Offering the same segment to a full wire again and again is no work.
+            worked |= self.waiting != Some(position);
             if self.waiting.is_some() {
                 self.counters.wire_full += 1;
                 break;
@@ -284,7 +302,6 @@ fn transmit<W: Wire>(
     counters: &mut Counters,
 ) -> Option<usize> {
     let is_super = packet.vnet.gso_type != GsoType::None;
-    counters.super_packets += u64::from(is_super && position == 0);
     let mut sent = Sent::default();
     let result = wire.transmit(pool, packet.bytes, &packet.vnet, position, &mut sent);
     counters.wire_out.add(sent);
