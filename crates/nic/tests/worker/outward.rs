@@ -1,0 +1,106 @@
+//! Host to wire.
+
+use nic::config::Config;
+use testkit::packet::{PacketBuilder, pattern};
+use testkit::verify;
+use wire::{GsoType, VirtioNetHdr};
+
+use crate::rig::{Rig, segment, stream};
+
+/// A super-packet of `len` bytes from `seq` on, to be cut at 1,000.
+fn super_packet(seq: usize, len: usize) -> (VirtioNetHdr, Vec<u8>) {
+    let packet = segment(1, 0).seq(seq as u32).payload(&pattern(seq, len));
+    let (bytes, vnet) = packet.super_packet(1000);
+    (vnet, bytes)
+}
+
+#[test]
+fn super_packets_are_cut_and_checksums_completed() {
+    let mut rig = Rig::new(&Config::default());
+    let (vnet, bytes) = super_packet(0, 60_500);
+    rig.host.send(vnet, bytes);
+    let (bytes, vnet) = PacketBuilder::udp6().payload_pattern(77).partial();
+    rig.host.send(vnet, bytes);
+    let whole = PacketBuilder::tcp6().payload_pattern(5).build();
+    rig.host.send(VirtioNetHdr::default(), whole.clone());
+    rig.settle();
+    let mut sent = rig.sent();
+    assert_eq!(sent.pop(), Some(whole));
+    assert_eq!(sent.pop(), Some(PacketBuilder::udp6().payload_pattern(77).build()));
+    assert_eq!(stream(sent.iter().map(Vec::as_slice)), pattern(0, 60_500));
+    for frame in &sent {
+        assert_eq!(verify::checksums(frame), Ok(()));
+    }
+    assert_eq!(rig.counter("host", "taken_packets"), 3);
+    assert_eq!((rig.counter("gso", "super_packets"), rig.counter("gso", "segments")), (1, 61));
+    assert_eq!(rig.counter("wire", "tx_packets"), 63);
+}
+
+/// Room comes in pieces of every size; packets large and small wait their turn.
+#[test]
+fn a_full_wire_makes_the_host_wait_and_loses_nothing() {
+    for room in [1, 2, 7, 10, 11] {
+        let mut rig = Rig::new(&Config::default());
+        let mut seq = 0;
+        for len in [5500, 1000, 1, 12_000, 999, 1001] {
+            let (vnet, bytes) = super_packet(seq, len);
+            rig.host.send(vnet, bytes);
+            seq += len;
+        }
+        rig.wire.set_room(Some(0));
+        rig.turn();
+        assert!(rig.sent().is_empty());
+        let mut sent = Vec::new();
+        while stream(sent.iter().map(Vec::as_slice)).len() < seq {
+            rig.wire.set_room(Some(room));
+            rig.turn();
+            let more = rig.sent();
+            assert!(!more.is_empty() && more.len() <= room, "{} frames", more.len());
+            sent.extend(more);
+        }
+        rig.wire.set_room(None);
+        rig.settle();
+        assert!(rig.sent().is_empty());
+        assert_eq!(stream(sent.iter().map(Vec::as_slice)), pattern(0, seq));
+        // 6 + 1 + 1 + 12 + 1 + 2 frames.
+        assert_eq!((rig.counter("gso", "super_packets"), rig.counter("gso", "segments")), (6, 23));
+        assert_eq!(rig.counter("host", "taken_packets"), 6);
+        assert_eq!(rig.counter("wire", "tx_packets"), 23);
+        assert!(rig.counter("wire", "tx_full") > 0);
+    }
+}
+
+/// Else a worker in front of a wire that is down would never sleep.
+#[test]
+fn waiting_for_a_full_wire_is_no_work() {
+    let mut rig = Rig::new(&Config::default());
+    rig.wire.set_room(Some(2));
+    let (vnet, bytes) = super_packet(0, 5000);
+    rig.host.send(vnet, bytes);
+    assert!(rig.turn(), "two segments went out");
+    assert!(!rig.turn());
+    assert!(!rig.turn());
+    rig.wire.set_room(None);
+    assert!(rig.turn());
+    assert_eq!(rig.sent().len(), 5);
+}
+
+#[test]
+fn what_cannot_be_cut_is_counted_and_the_next_goes_on() {
+    let mut rig = Rig::new(&Config::default());
+    let (vnet, bytes) = super_packet(0, 5000);
+    let refused = [
+        (VirtioNetHdr { gso_size: 0, ..vnet }, "gso_size_zero"),
+        (VirtioNetHdr { gso_type: GsoType::Tcpv6, ..vnet }, "type_mismatch"),
+        (VirtioNetHdr { csum_start: 9, ..vnet }, "checksum_position"),
+    ];
+    for (vnet, name) in refused {
+        rig.host.send(vnet, bytes.clone());
+        rig.settle();
+        assert_eq!(rig.counter("gso_refused", name), 1, "{:?}", rig.worker.counters());
+    }
+    assert_eq!((rig.group("gso_refused"), rig.sent().len()), (3, 0));
+    rig.host.send(vnet, bytes);
+    rig.settle();
+    assert_eq!(rig.sent().len(), 5);
+}

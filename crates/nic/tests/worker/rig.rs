@@ -1,0 +1,135 @@
+//! The worker on its bench: ports in memory, a pool small enough to be short of, a clock.
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use nic::config::Config;
+use nic::port::memory::{FarEnd, MemoryHost, MemoryWire};
+use nic::port::{FromHost, Host, HostPacket};
+use nic::worker::{Shared, Worker};
+use sys::frames::FramePool;
+use testkit::packet::PacketBuilder;
+use wire::{Headers, VirtioNetHdr};
+
+/// Chunks in the pool; LRO may hold a quarter of them.
+pub(crate) const CHUNKS: u32 = 64;
+
+/// A host that refuses with an error number, as long as it is not 0.
+#[derive(Debug)]
+pub(crate) struct Moody {
+    inner: MemoryHost,
+    errno: Arc<AtomicI32>,
+}
+
+impl Host for Moody {
+    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        match self.errno.load(Ordering::Relaxed) {
+            0 => self.inner.deliver(vnet, slices),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<FromHost<'_>> {
+        self.inner.receive()
+    }
+
+    fn again(&mut self) -> Option<HostPacket<'_>> {
+        self.inner.again()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A worker and the far ends of its ports.
+pub(crate) struct Rig {
+    pub(crate) worker: Worker<MemoryWire, Moody>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) wire: FarEnd,
+    pub(crate) host: FarEnd,
+    pub(crate) errno: Arc<AtomicI32>,
+    pub(crate) now: u64,
+}
+
+impl Rig {
+    pub(crate) fn new(config: &Config) -> Rig {
+        let (near_wire, wire) = MemoryWire::new();
+        let (inner, host) = MemoryHost::new();
+        let errno = Arc::new(AtomicI32::new(0));
+        let near_host = Moody { inner, errno: Arc::clone(&errno) };
+        let shared = Arc::new(Shared::new(config.clone()).unwrap());
+        let pool = FramePool::new(CHUNKS, 32_768).unwrap();
+        let worker = Worker::new(Arc::clone(&shared), config.clone(), near_wire, near_host, pool);
+        Rig { worker, shared, wire, host, errno, now: 1_000_000 }
+    }
+
+    /// One turn, now.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.worker.turn(self.now).unwrap()
+    }
+
+    /// Turns until nothing more happens and every deadline has passed.
+    pub(crate) fn settle(&mut self) {
+        while self.turn() {}
+        self.now += 1_000_000_000;
+        self.turn();
+        assert_eq!(self.worker.pool().available(), CHUNKS as usize, "chunks are missing");
+    }
+
+    /// What the host was given so far.
+    pub(crate) fn delivered(&self) -> Vec<(VirtioNetHdr, Vec<u8>)> {
+        self.host.take()
+    }
+
+    /// What was put on the wire so far.
+    pub(crate) fn sent(&self) -> Vec<Vec<u8>> {
+        self.wire.take().into_iter().map(|(_, bytes)| bytes).collect()
+    }
+
+    /// A frame arrives on the wire.
+    pub(crate) fn arrive(&self, packet: &PacketBuilder) {
+        self.wire.send(VirtioNetHdr::default(), packet.build());
+    }
+
+    /// The published value of a counter, after publishing.
+    pub(crate) fn counter(&mut self, group: &str, name: &str) -> u64 {
+        let own = self.worker.counters().entries().map(|e| (e.group, e.name, e.value));
+        let mut all = own.chain(self.worker.lro().counters().entries());
+        all.find(|(g, n, _)| (*g, *n) == (group, name)).unwrap().2
+    }
+
+    /// The sum of all counters of a group.
+    pub(crate) fn group(&self, group: &str) -> u64 {
+        let own = self.worker.counters().entries().map(|e| (e.group, e.value));
+        let lro = self.worker.lro().counters().entries().map(|(g, _, value)| (g, value));
+        own.chain(lro).filter(|(g, _)| *g == group).map(|(_, value)| value).sum()
+    }
+}
+
+/// Segment `n` of 1,000 bytes of connection `port`.
+pub(crate) fn segment(port: u16, n: u32) -> PacketBuilder {
+    let payload = testkit::packet::pattern(n as usize * 1000, 1000);
+    PacketBuilder::tcp4().ports(port, 80).seq(n * 1000).id(n as u16).payload(&payload)
+}
+
+/// The sequence number and payload of a TCP packet over IPv4.
+pub(crate) fn read(bytes: &[u8]) -> (u32, &[u8]) {
+    let headers = Headers::parse(bytes).unwrap();
+    let at = headers.transport_at;
+    let seq = u32::from_be_bytes(bytes[at + 4..at + 8].try_into().unwrap());
+    (seq, &bytes[headers.payload_at..headers.end])
+}
+
+/// The payload of all packets, one after the other; each must begin where the last one ended.
+pub(crate) fn stream<'a>(packets: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut stream = Vec::new();
+    for bytes in packets {
+        let (seq, payload) = read(bytes);
+        assert_eq!(seq as usize, stream.len(), "not the next of its connection");
+        stream.extend(payload);
+    }
+    stream
+}
