@@ -61,10 +61,10 @@ impl Default for Config {
             profile: Profile::Endpoint,
             max_aggregate: IP_MAX,
             max_segments: 512,
-            max_timeout: 100_000,
+            max_timeout: 500_000,
             flush_on_psh: true,
             flows: 4096,
-            held_frames: 2048,
+            held_frames: 4096,
             hash_seed: 0x9e37_79b9_7f4a_7c15,
         }
     }

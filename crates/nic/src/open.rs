@@ -23,6 +23,9 @@ const LINK_OVERHEAD: u32 = 14 + 8;
 const XDP_HEADROOM: u32 = 256;
 /// The largest chunk that a UMEM takes on all kernels.
 const PAGE: u32 = 4096;
+/// Frames that may wait to be sent by AF_XDP: a few super-packets. The host waits when it is full,
+/// so more would only be a longer queue.
+const TX_RING: u32 = 2048;
 /// The AF_PACKET fanout group: any number that others in this namespace are unlikely to use.
 const FANOUT_GROUP: u16 = 0x5748;
 
@@ -122,12 +125,14 @@ pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error
         XdpMode::Native => sys::xdp::Mode::Native,
         XdpMode::Generic => sys::xdp::Mode::Generic,
     };
-    let ring = config.wire.ring;
+    // A quarter of the memory may be held by LRO; some must be left to send from.
+    let rx = config.wire.ring.min(config.wire.frames / 2);
+    let tx = rx.min(TX_RING);
     let socket_config = sys::xdp::Config {
-        rx_size: ring,
-        tx_size: ring,
-        fill_size: ring,
-        completion_size: ring,
+        rx_size: rx,
+        tx_size: tx,
+        fill_size: rx,
+        completion_size: tx,
         zero_copy: match config.wire.zero_copy {
             ZeroCopy::Auto => sys::xdp::ZeroCopy::Auto,
             ZeroCopy::Off => sys::xdp::ZeroCopy::Copy,

@@ -4,6 +4,7 @@
 //! - Out: host port -> gso -> wire port (`Worker::host_to_wire`).
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -101,9 +102,10 @@ impl<W: Wire, H: Host> Worker<W, H> {
     pub fn new(shared: Arc<Shared>, config: Config, wire: W, host: H, pool: FramePool) -> Self {
         // However much LRO holds, the wire must find memory to receive into.
         let held_frames = pool.capacity() / 4;
+        let hash_seed = RandomState::new().hash_one(held_frames);
         Worker {
             generation: shared.generation.load(Ordering::Acquire),
-            lro: Lro::new(lro::Config { held_frames, ..config.lro() }),
+            lro: Lro::new(lro::Config { held_frames, hash_seed, ..config.lro() }),
             counters: Counters::default(),
             received: VecDeque::with_capacity(256),
             scratch: Scratch::default(),

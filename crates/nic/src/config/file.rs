@@ -118,7 +118,7 @@ mod tests {
         );
         assert_eq!(
             complaint("wire.frames = 1000"),
-            "wharf.toml:1:15: `wire.frames` cannot be 1000: it is a power of two, 1024 to 65536"
+            "wharf.toml:1:15: `wire.frames` cannot be 1000: it is a power of two, 1024 to 131072"
         );
         assert_eq!(
             complaint("# \u{e9}\nlro.enable = \"true\""),

@@ -145,16 +145,17 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "wire.frames",
-        kind: power_of_two(8192, 1024, 65_536),
+        kind: power_of_two(16_384, 1024, 131_072),
         run_time: false,
-        help: "frames of memory per worker; LRO may hold a quarter of them",
+        help: "frames of memory per worker, of 2 KB for an MTU of 1500; LRO may hold a quarter",
         field: number!(wire.frames),
     },
     Key {
         name: "wire.ring",
-        kind: power_of_two(2048, 64, 32_768),
+        kind: power_of_two(8192, 64, 32_768),
         run_time: false,
-        help: "descriptors in each AF_XDP ring (ethtool -g calls them rx and tx)",
+        help: "frames that may wait to be received from an AF_XDP queue (ethtool -g calls it rx); \
+               at most half of wire.frames",
         field: number!(wire.ring),
     },
     Key {
@@ -204,7 +205,7 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "lro.max_timeout",
-        kind: number(100 * US, US, 100 * MS, Unit::Nanoseconds),
+        kind: number(500 * US, US, 100 * MS, Unit::Nanoseconds),
         run_time: true,
         help: "longest time that LRO holds a segment back (the paper, section IV.E; \
                gro_flush_timeout in sysfs)",
@@ -214,7 +215,7 @@ pub static KEYS: &[Key] = &[
         name: "lro.flush_on_psh",
         kind: Kind::Bool { default: true },
         run_time: true,
-        help: "let go at once of what a PSH completes",
+        help: "let go of what a PSH completes as soon as the wire has nothing more waiting",
         field: boolean!(lro.flush_on_psh),
     },
     Key {
