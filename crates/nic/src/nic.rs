@@ -216,6 +216,9 @@ impl Nic {
                 features.set_offload(sys::ethtool::Offload::Tso, config.gso.enable)?;
                 // Absent on old kernels; then there is no USO to turn on or off.
                 let _ = features.set_feature("tx-udp-segmentation", config.gso.enable);
+                // A virtio_net_hdr cannot say that CWR is part of AccECN's count, to be on all
+                // segments; the kernel cuts those itself.
+                let _ = features.set_feature("tx-tcp-accecn-segmentation", false);
             }
         }
         Ok(())

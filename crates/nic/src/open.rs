@@ -205,15 +205,16 @@ pub(crate) fn make_host(
     workers: usize,
     notices: &mut Vec<String>,
 ) -> Result<(HostInterface, Hosts), Error> {
+    let mtu = if config.host.mtu == 0 { wire.mtu } else { config.host.mtu };
     let (mut host, hosts) = match config.host.kind {
-        HostKind::Veth => make_veth(name, workers)?,
+        HostKind::Veth => make_veth(name, wire.mtu.max(mtu), workers)?,
         kind => match Tap::create(name, workers as u16) {
             Ok(tap) => from_tap(tap),
             Err(error @ (TapError::NoDevice | TapError::DevicePermission))
                 if kind == HostKind::Auto =>
             {
                 notices.push(format!("no TAP ({error}); the host port is a veth"));
-                make_veth(name, workers)?
+                make_veth(name, wire.mtu.max(mtu), workers)?
             }
             Err(error) => return Err(error.into()),
         },
@@ -222,7 +223,7 @@ pub(crate) fn make_host(
         if let Some(mac) = wire.mac {
             interface::set_mac(name, mac)?;
         }
-        interface::set_mtu(name, if config.host.mtu == 0 { wire.mtu } else { config.host.mtu })?;
+        interface::set_mtu(name, mtu)?;
         interface::set_up(name)?;
         interface::index(name)
     };
@@ -245,14 +246,20 @@ pub(crate) fn from_tap(mut tap: Tap) -> (HostInterface, Hosts) {
     (host, Hosts::Tap(hosts))
 }
 
-/// A veth pair: `name` for the host, and a far end for wharf that goes when `name` does.
-pub(crate) fn make_veth(name: &str, workers: usize) -> Result<(HostInterface, Hosts), Error> {
+/// A veth pair: `name` for the host, and a far end for wharf that goes when `name` does and takes
+/// packets of `mtu` bytes.
+pub(crate) fn make_veth(
+    name: &str,
+    mtu: u32,
+    workers: usize,
+) -> Result<(HostInterface, Hosts), Error> {
     use sys::netlink::link::{VethEnd, create_veth, delete};
     if interface::index(name).is_ok() {
         return Err(TapError::NameTaken { name: name.to_owned() }.into());
     }
     let far_name = format!("{}~", name.chars().take(13).collect::<String>());
-    create_veth(&VethEnd::new(name), &VethEnd::new(&far_name))?;
+    let far = VethEnd { mtu: Some(mtu), ..VethEnd::new(&far_name) };
+    create_veth(&VethEnd::new(name), &far)?;
     let open = || -> Result<(Option<Quiet>, Vec<VethHost>), Error> {
         let far = interface::index(&far_name)?;
         // The far end is wharf's alone.
