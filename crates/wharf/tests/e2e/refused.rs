@@ -26,7 +26,7 @@ fn a_second_wharf_leaves_the_first_alone() {
     if !have(&["ip"]) {
         return;
     }
-    for port in [Port::Xdp, Port::Packet] {
+    for port in Port::EACH {
         let Some(mut up) = Plan::new(port).up() else { continue };
         Wire { near: "wire1", far: "peer1", mtu: 1500, offloads: true }
             .lay(&up.hosts.server, &up.hosts.client);

@@ -24,7 +24,7 @@ fn no_byte_is_lost_when_offloads_are_switched_under_load() {
     if !have(&["sha256sum"]) {
         return;
     }
-    for port in [Port::Xdp, Port::Packet] {
+    for port in Port::EACH {
         for direction in [Direction::In, Direction::Out] {
             let Some(up) = Plan::new(port).up() else { continue };
             let load = Load::start(&up.hosts, Ip::V4, direction, None);
@@ -49,12 +49,14 @@ fn switching_gso_switches_what_ethtool_shows() {
     if !have(&["ethtool"]) {
         return;
     }
-    let Some(up) = Plan::new(Port::Packet).up() else { return };
-    assert!(is_on(&up, "tcp-segmentation-offload"));
-    set(&up, "gso.enable", "false");
-    assert!(!is_on(&up, "tcp-segmentation-offload"));
-    set(&up, "gso.enable", "true");
-    assert!(is_on(&up, "tcp-segmentation-offload") && is_on(&up, "tx-checksumming"));
+    for port in [Port::Packet, Port::Veth] {
+        let Some(up) = Plan::new(port).up() else { return };
+        assert!(is_on(&up, "tcp-segmentation-offload"));
+        set(&up, "gso.enable", "false");
+        assert!(!is_on(&up, "tcp-segmentation-offload"));
+        set(&up, "gso.enable", "true");
+        assert!(is_on(&up, "tcp-segmentation-offload") && is_on(&up, "tx-checksumming"));
+    }
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn stats_say_what_was_merged_and_cut() {
     if !have(&["sha256sum"]) {
         return;
     }
-    for port in [Port::Xdp, Port::Packet] {
+    for port in Port::EACH {
         let Some(up) = Plan::new(port).up() else { continue };
         assert_eq!(up.counter("lro", "merged"), 0);
         transfer(&up.hosts, Ip::V4, Direction::In, 16 << 20);

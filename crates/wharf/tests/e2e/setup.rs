@@ -14,22 +14,40 @@ pub(crate) const WIRE: &str = "wire0";
 /// The interface that wharf makes for the server.
 pub(crate) const HOST: &str = "host0";
 
-/// How wharf reaches the wire.
+/// How wharf reaches the wire and the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
+    /// AF_XDP, and a TAP.
     Xdp,
+    /// AF_PACKET, and a TAP where this process may open one.
     Packet,
+    /// AF_PACKET, and a veth: all that is left to an ordinary user without `/dev/net/tun`.
+    Veth,
     /// What wharf chooses by itself.
     Auto,
 }
 
 impl Port {
-    /// The value of `wire.mode`.
-    fn mode(self) -> &'static str {
+    /// Each way to run, by name.
+    pub(crate) const EACH: [Port; 3] = [Port::Xdp, Port::Packet, Port::Veth];
+
+    /// The settings that choose it.
+    fn settings(self) -> &'static [&'static str] {
         match self {
-            Port::Xdp => "xdp",
-            Port::Packet => "packet",
-            Port::Auto => "auto",
+            Port::Xdp => &["--set", "wire.mode=xdp"],
+            Port::Packet => &["--set", "wire.mode=packet"],
+            Port::Veth => &["--set", "wire.mode=packet", "--set", "host.kind=veth"],
+            Port::Auto => &[],
+        }
+    }
+
+    /// What the first line of `wharf up` then says.
+    fn name(self) -> &'static str {
+        match self {
+            Port::Xdp => "AF_XDP",
+            Port::Packet => "AF_PACKET",
+            Port::Veth => "AF_PACKET, veth",
+            Port::Auto => "",
         }
     }
 }
@@ -126,16 +144,12 @@ pub(crate) struct Hosts {
 impl Hosts {
     /// `wharf up` on the server with more words, as far as its first line: traffic flows.
     pub(crate) fn wharf_up(&self, more: &[&str]) -> Program {
-        let mode = format!("wire.mode={}", self.port.mode());
-        let words = ["up", "--wire", WIRE, "--host", HOST, "--set", &mode];
-        let mut wharf = self.server.spawn(wharf().args(words).args(more));
+        let words = ["up", "--wire", WIRE, "--host", HOST];
+        let mut wharf =
+            self.server.spawn(wharf().args(words).args(self.port.settings()).args(more));
         let line = wharf.line_with("up: ");
         assert!(line.starts_with(&format!("up: {WIRE} -> {HOST} (")), "{line}");
-        match self.port {
-            Port::Xdp => assert!(line.contains("AF_XDP"), "{line}"),
-            Port::Packet => assert!(line.contains("AF_PACKET"), "{line}"),
-            Port::Auto => {}
-        }
+        assert!(line.contains(self.port.name()), "{line}");
         wharf
     }
 

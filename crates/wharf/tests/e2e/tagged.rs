@@ -107,10 +107,15 @@ fn tagged_and_unknown_frames_pass_untouched_by_af_packet() {
     pass_untouched(Port::Packet);
 }
 
+#[test]
+fn tagged_and_unknown_frames_pass_untouched_by_veth() {
+    pass_untouched(Port::Veth);
+}
+
 /// 802.1Q interfaces above the client's and wharf's, where the kernel has them.
 #[test]
 fn vlan_interfaces_talk_through_wharf() {
-    for port in [Port::Xdp, Port::Packet] {
+    for port in Port::EACH {
         let Some(up) = Plan::new(port).up() else { continue };
         let add = |host: &Host, parent: &str, number: u8| {
             let words = format!("link add link {parent} name vlan7 type vlan id 7");

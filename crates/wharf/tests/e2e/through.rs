@@ -30,6 +30,10 @@ macro_rules! over_each_wire {
         mod packet_super_packets {
             $(#[test] fn $test() { super::with(super::Port::Packet, true, super::$test); })*
         }
+        /// AF_PACKET, and a veth instead of a TAP.
+        mod veth {
+            $(#[test] fn $test() { super::with(super::Port::Veth, false, super::$test); })*
+        }
     };
 }
 
@@ -165,8 +169,8 @@ fn jumbo_frames_pass_whole() {
     if !have(&["sha256sum"]) {
         return;
     }
-    for offloads in [false, true] {
-        let Some(up) = (Plan { mtu: 9000, offloads, ..Plan::new(Port::Auto) }).up() else { return };
+    for (port, offloads) in [(Port::Auto, false), (Port::Auto, true), (Port::Veth, false)] {
+        let Some(up) = (Plan { mtu: 9000, offloads, ..Plan::new(port) }).up() else { return };
         for ip in Ip::BOTH {
             // The largest that need no fragments: 9,000 less the IP and the ICMP header.
             let size = if ip == Ip::V4 { "8972" } else { "8952" };
@@ -183,7 +187,7 @@ fn the_peer_knows_the_host_interface_by_the_wires_mac_address() {
     if !have(&["ip"]) {
         return;
     }
-    for port in [Port::Xdp, Port::Packet] {
+    for port in Port::EACH {
         let Some(up) = Plan::new(port).up() else { return };
         let mac = |line: String| {
             let mut words = line.split_whitespace().skip_while(|word| *word != "link/ether");
