@@ -54,18 +54,17 @@ pub fn sum(bytes: &[u8]) -> Sum {
     Sum(sum_lanes(bytes))
 }
 
-/// Copies `from` into `to` and sums it in the same pass.
+/// Copies `from` into `to` and sums it.
+///
+/// Two passes, the second over what is in the first-level cache by then: measured faster than one
+/// loop that does both, which compilers turn into vectors less well than either.
 ///
 /// # Panics
 /// If the lengths differ.
 #[inline]
 pub fn copy_and_sum(to: &mut [u8], from: &[u8]) -> Sum {
-    assert_eq!(to.len(), from.len(), "copy_and_sum: lengths differ");
-    #[cfg(target_arch = "x86_64")]
-    if from.len() >= x86::WORTH_IT {
-        return Sum(x86::copy_and_sum(to, from));
-    }
-    Sum(copy_and_sum_lanes(to, from))
+    to.copy_from_slice(from);
+    sum(to)
 }
 
 /// The sum of an IPv4 pseudo-header (RFC 9293 section 3.1); `addresses` are source and
@@ -87,46 +86,61 @@ fn length(len: usize) -> Sum {
     Sum(0).plus_word((len >> 16) as u16).plus_word(len as u16)
 }
 
-/// Bytes summed by one round of the inner loop: eight 32-bit lanes.
+/// Bytes summed by one round of the inner loop: eight 32-bit words.
 const ROUND: usize = 32;
+
+/// Bytes after which the lanes are emptied: far fewer rounds than overflow 32 bits with 16-bit
+/// words, and a multiple of the round.
+const BLOCK: usize = 1 << 20;
+
+/// Sums of the low and the high halves of 32-bit words: two 16-bit words at a time, in lanes that
+/// the compiler turns into vectors.
+#[derive(Default)]
+struct Lanes {
+    low: [u32; ROUND / 4],
+    high: [u32; ROUND / 4],
+}
+
+impl Lanes {
+    #[inline(always)]
+    fn add(&mut self, round: &[u8]) {
+        let words = round.chunks_exact(4);
+        for ((low, high), word) in self.low.iter_mut().zip(&mut self.high).zip(words) {
+            let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+            *low += word & 0xffff;
+            *high += word >> 16;
+        }
+    }
+
+    #[inline(always)]
+    fn total(&self) -> u64 {
+        self.low.iter().chain(&self.high).map(|&lane| u64::from(lane)).sum()
+    }
+}
 
 /// The portable loop; compiled a second time with wider vectors in `x86`.
 #[inline(always)]
 fn sum_lanes(bytes: &[u8]) -> u64 {
-    let mut lanes = [0u64; ROUND / 4];
-    let rounds = bytes.chunks_exact(ROUND);
-    let tail = rounds.remainder();
-    for round in rounds {
-        for (lane, word) in lanes.iter_mut().zip(round.chunks_exact(4)) {
-            *lane += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
-        }
+    let mut total = 0;
+    for block in bytes.chunks(BLOCK) {
+        let mut lanes = Lanes::default();
+        let rounds = block.chunks_exact(ROUND);
+        total += sum_tail(rounds.remainder());
+        rounds.for_each(|round| lanes.add(round));
+        total += lanes.total();
     }
-    lanes.iter().sum::<u64>() + sum_tail(tail)
+    total
 }
 
-/// [`sum_lanes`] with a store beside each load.
-#[inline(always)]
-fn copy_and_sum_lanes(to: &mut [u8], from: &[u8]) -> u64 {
-    let mut lanes = [0u64; ROUND / 4];
-    let rounds = from.chunks_exact(ROUND);
-    let tail = rounds.remainder();
-    let copied = from.len() - tail.len();
-    for (target, round) in to.chunks_exact_mut(ROUND).zip(rounds) {
-        for (lane, word) in lanes.iter_mut().zip(round.chunks_exact(4)) {
-            *lane += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
-        }
-        target.copy_from_slice(round);
-    }
-    to[copied..].copy_from_slice(tail);
-    lanes.iter().sum::<u64>() + sum_tail(tail)
-}
-
-/// Fewer bytes than a round, in words, the odd one last.
+/// Fewer bytes than a round: in words of 32 bits, then of 16, the odd byte last.
 #[inline(always)]
 fn sum_tail(tail: &[u8]) -> u64 {
-    let words = tail.chunks_exact(2);
+    let doubles = tail.chunks_exact(4);
+    let words = doubles.remainder().chunks_exact(2);
     let odd = words.remainder();
-    let mut total: u64 = words.map(|w| u64::from(u16::from_ne_bytes([w[0], w[1]]))).sum();
+    let mut total: u64 =
+        doubles.map(|w| u64::from(u32::from_ne_bytes([w[0], w[1], w[2], w[3]]))).sum();
+    total += words.map(|w| u64::from(u16::from_ne_bytes([w[0], w[1]]))).sum::<u64>();
     if let [last] = odd {
         total += u64::from(u16::from_ne_bytes([*last, 0]));
     }
@@ -184,8 +198,10 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_packet_of_ones_does_not_overflow() {
-        let bytes = std::vec![0xffu8; 65_536];
-        assert_eq!(sum(&bytes).fold(), 0xffff);
+    fn any_length_of_ones_does_not_overflow() {
+        for len in [65_536, 2 * BLOCK + ROUND + 2] {
+            let bytes = std::vec![0xffu8; len];
+            assert_eq!(sum(&bytes).fold(), 0xffff);
+        }
     }
 }

@@ -20,25 +20,9 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Copies and sums with the widest vectors that this CPU has. Lengths are equal.
-#[inline]
-pub(super) fn copy_and_sum(to: &mut [u8], from: &[u8]) -> u64 {
-    if has_avx2() {
-        // SAFETY: `has_avx2` saw the CPU and the OS support AVX2.
-        unsafe { copy_and_sum_avx2(to, from) }
-    } else {
-        super::copy_and_sum_lanes(to, from)
-    }
-}
-
 #[target_feature(enable = "avx2")]
 fn sum_avx2(bytes: &[u8]) -> u64 {
     super::sum_lanes(bytes)
-}
-
-#[target_feature(enable = "avx2")]
-fn copy_and_sum_avx2(to: &mut [u8], from: &[u8]) -> u64 {
-    super::copy_and_sum_lanes(to, from)
 }
 
 const UNKNOWN: u8 = 0;
