@@ -2,6 +2,7 @@
 //! host interface with a port for each worker.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use sys::frames::FramePool;
 use sys::interface::{self, Interface};
@@ -29,6 +30,9 @@ const TX_RING: u32 = 2048;
 /// The AF_PACKET fanout group: any number that others in this namespace are unlikely to use.
 const FANOUT_GROUP: u16 = 0x5748;
 
+/// How long the kernel may take to activate a veth; it does so within a second.
+const LINK_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The interface that the host's kernel sees.
 #[derive(Debug)]
 pub(crate) struct HostInterface {
@@ -41,7 +45,9 @@ pub(crate) struct HostInterface {
 pub(crate) enum HostEnd {
     Tap(Tap),
     /// With what keeps the stack behind the far end silent.
-    Veth { _quiet: Option<Quiet> },
+    Veth {
+        _quiet: Option<Quiet>,
+    },
 }
 
 /// The wire's ports, one a worker.
@@ -225,6 +231,9 @@ pub(crate) fn make_host(
         }
         interface::set_mtu(name, mtu)?;
         interface::set_up(name)?;
+        if let HostEnd::Veth { .. } = host.kind {
+            wait_for_veth(name)?;
+        }
         interface::index(name)
     };
     match ready() {
@@ -237,6 +246,20 @@ pub(crate) fn make_host(
         }
     }
     Ok((host, hosts))
+}
+
+/// Until both ends of a veth pair are operational. They get their queueing disciplines some time
+/// after they are up, from a kernel thread, and lose silently what is sent before.
+fn wait_for_veth(name: &str) -> sys::Result<()> {
+    let since = Instant::now();
+    loop {
+        let near = Interface::by_name(name)?;
+        let far = near.link.map_or(Ok(near.clone()), Interface::by_index)?;
+        if (near.operational && far.operational) || since.elapsed() > LINK_PATIENCE {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 pub(crate) fn from_tap(mut tap: Tap) -> (HostInterface, Hosts) {
