@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sys::ethtool::{Ethtool, Offload};
-use sys::interface;
+use sys::interface::{self, Interface};
 use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 use sys::process::{Signal, kill};
@@ -163,6 +163,13 @@ impl Wire<'_> {
         });
         let made = made.and_then(|()| second.run(|| interface::set_up(self.far)));
         made.unwrap_or_else(|error| panic!("{error}"));
+        // An end loses what is sent before the kernel has activated it, which it does when it
+        // gets round to it.
+        let active = |host: &Host, name| {
+            host.run(|| Interface::by_name(name).is_ok_and(|interface| interface.operational))
+        };
+        let both = || active(first, self.near) && active(second, self.far);
+        assert!(wait_until(both), "the wire does not come up");
     }
 }
 
