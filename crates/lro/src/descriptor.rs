@@ -1,7 +1,7 @@
 //! ConnectionDescriptor (the paper, section IV.A): what is remembered of one connection, and how
 //! the header of its aggregate is written (IV.D).
 
-use wire::{Flags, GsoType, Network, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
+use wire::{Flags, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
 
 use crate::Nanos;
 use crate::filter::{HEADER_MAX, Segment};
@@ -52,7 +52,6 @@ pub(crate) struct Descriptor {
     network_at: u8,
     transport_at: u8,
     header_len: u8,
-    ipv6: bool,
     header: [u8; HEADER_MAX],
 }
 
@@ -78,7 +77,6 @@ impl Default for Descriptor {
             network_at: 0,
             transport_at: 0,
             header_len: 0,
-            ipv6: false,
             header: [0; HEADER_MAX],
         }
     }
@@ -112,18 +110,16 @@ impl Descriptor {
 
     /// Did all segments carry one IPv4 ID?
     pub(crate) fn fixed_id(&self) -> bool {
-        !self.ipv6 && self.id_step == IdStep::Fixed
+        !self.key.ipv6 && self.id_step == IdStep::Fixed
     }
 
     /// The first segment of an aggregate. The filter has seen that its header fits.
     pub(crate) fn begin(&mut self, segment: &Segment, bytes: &[u8]) {
-        let headers = &segment.headers;
-        self.header[..headers.payload_at].copy_from_slice(&bytes[..headers.payload_at]);
-        self.header_len = headers.payload_at as u8;
-        self.network_at = headers.network_at as u8;
-        self.transport_at = headers.transport_at as u8;
-        self.ipv6 = matches!(headers.network, Network::Ipv6 { .. });
-        self.gso_size = segment.len() as u16;
+        self.header[..segment.payload_at].copy_from_slice(&bytes[..segment.payload_at]);
+        self.header_len = segment.payload_at as u8;
+        self.network_at = segment.network_at as u8;
+        self.transport_at = segment.transport_at as u8;
+        self.gso_size = segment.len as u16;
         self.id = segment.id;
         self.id_step = IdStep::Undecided;
         self.flags = Flags(0);
@@ -135,7 +131,7 @@ impl Descriptor {
     /// One more segment, which [`merge`](crate::merge) has let in.
     #[inline]
     pub(crate) fn append(&mut self, segment: &Segment) {
-        self.gso_size = self.gso_size.max(segment.len() as u16);
+        self.gso_size = self.gso_size.max(segment.len as u16);
         let fixed = segment.id == self.id && self.id_step != IdStep::Moving;
         self.id_step = if fixed { IdStep::Fixed } else { IdStep::Moving };
         self.id = segment.id;
@@ -147,9 +143,9 @@ impl Descriptor {
         self.ack = segment.ack;
         self.window = segment.window;
         self.timestamps = segment.timestamps;
-        self.last_len = segment.len();
-        self.payload_len += segment.len();
-        self.next_seq += segment.len();
+        self.last_len = segment.len;
+        self.payload_len += segment.len;
+        self.next_seq += segment.len;
         self.flags = self.flags.with(Flags(segment.flags.0 & (Flags::FIN.0 | Flags::PSH.0)));
     }
 
@@ -171,7 +167,7 @@ impl Descriptor {
         let header_len = usize::from(self.header_len);
         let tcp_len = header_len - transport_at + self.payload_len as usize;
         let ip_len = self.ip_len() as usize;
-        let ipv6 = self.ipv6;
+        let ipv6 = self.key.ipv6;
         let (front, tcp) = self.header[..header_len].split_at_mut(transport_at);
         let ip = &mut front[network_at..];
 

@@ -1,7 +1,10 @@
 //! The packet filter (the paper, section IV.B): questions asked of one frame, and why the answer
 //! was no. Consecutive sequence numbers are not asked for here; that is [`merge`](crate::merge)'s.
 
-use wire::{Flags, Headers, Malformed, Network, Seq, Tcp, TcpOption, Timestamps, Transport};
+use wire::{
+    Flags, Headers, IPV4_MIN_LEN, IPV6_LEN, Malformed, Network, Seq, Sum, Tcp, TcpOption,
+    Timestamps, Transport, checksum, protocol,
+};
 
 use crate::table::FlowKey;
 use crate::{Config, Profile, RxChecksum};
@@ -143,10 +146,17 @@ impl Discard {
 }
 
 /// A data segment that may be held, with what the flow needs to know of it.
+///
+/// Where its parts lie is kept as plain numbers: an enum among them would be written in bytes and
+/// copied in words, for which the CPU has to wait.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) key: FlowKey,
-    pub(crate) headers: Headers,
+    pub(crate) network_at: usize,
+    pub(crate) transport_at: usize,
+    pub(crate) payload_at: usize,
+    /// Bytes of payload; never 0.
+    pub(crate) len: u32,
     pub(crate) seq: Seq,
     pub(crate) ack: Seq,
     pub(crate) window: u16,
@@ -154,14 +164,6 @@ pub(crate) struct Segment {
     /// IPv4 identification; 0 for IPv6.
     pub(crate) id: u16,
     pub(crate) timestamps: Option<Timestamps>,
-}
-
-impl Segment {
-    /// Bytes of payload; never 0.
-    #[inline]
-    pub(crate) fn len(&self) -> u32 {
-        self.headers.payload_len() as u32
-    }
 }
 
 /// What the filter decides.
@@ -177,7 +179,7 @@ pub(crate) enum Verdict {
 
 /// Runs the questions, cheapest and most telling first.
 #[inline]
-pub(crate) fn ask(config: &Config, bytes: &[u8], checksum: RxChecksum) -> Verdict {
+pub(crate) fn ask(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
     let headers = match Headers::parse(bytes) {
         Ok(headers) => headers,
         Err(why) => return Verdict::Pass(Pass::Malformed(why)),
@@ -198,7 +200,7 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], checksum: RxChecksum) -> Verdic
         {
             return Verdict::PassAfterFlow(Pass::ExtensionHeaders, key);
         }
-        _ if !tcp_checksum_ok(bytes, &headers, checksum) => {
+        _ if !tcp_checksum_ok(bytes, &headers, known) => {
             return Verdict::Discard(Discard::TcpChecksum);
         }
         _ => {}
@@ -215,6 +217,10 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], checksum: RxChecksum) -> Verdic
     }
     Verdict::Buffer(Segment {
         key,
+        network_at: headers.network_at,
+        transport_at: headers.transport_at,
+        payload_at: headers.payload_at,
+        len: headers.payload_len() as u32,
         seq: tcp.seq(),
         ack: tcp.ack(),
         window: tcp.window(),
@@ -226,7 +232,6 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], checksum: RxChecksum) -> Verdic
             _ => 0,
         },
         timestamps: options.timestamps,
-        headers,
     })
 }
 
@@ -244,8 +249,16 @@ fn not_tcp(headers: &Headers) -> Option<Pass> {
 /// the transport's only, and a damaged header must not be made right by rewriting it.
 #[inline]
 fn ip_checksum_ok(bytes: &[u8], headers: &Headers) -> bool {
-    let header = &bytes[headers.network_at..headers.transport_at];
-    wire::checksum::sum(header).fold() == 0xffff
+    let Some(header) = bytes[headers.network_at..].first_chunk::<IPV4_MIN_LEN>() else {
+        return false; // parse has seen it
+    };
+    // Options are no longer with us. The sum of 0xFFFF is the same in any byte order.
+    let words = header.as_chunks::<4>().0.iter();
+    let sum: u64 = words.map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    (sum >> 16) + (sum & 0xffff) == 0xffff
 }
 
 /// Is the TCP checksum right with the addresses of the IP header, as far as the port leaves that
@@ -256,16 +269,22 @@ fn tcp_checksum_ok(bytes: &[u8], headers: &Headers, known: RxChecksum) -> bool {
         return true;
     }
     let segment = &bytes[headers.transport_at..headers.end];
-    let ip = &bytes[headers.network_at..];
-    let pseudo = match headers.network {
-        Network::Ipv4 { .. } => {
-            wire::checksum::pseudo_v4(&ip[12..20], wire::protocol::TCP, segment.len())
-        }
-        _ => wire::checksum::pseudo_v6(&ip[8..40], wire::protocol::TCP, segment.len()),
+    let (addresses_at, addresses_end) = match headers.network {
+        Network::Ipv4 { .. } => (headers.network_at + 12, headers.network_at + IPV4_MIN_LEN),
+        _ => (headers.network_at + 8, headers.network_at + IPV6_LEN),
     };
-    let partial = || pseudo.fold().to_be_bytes() == segment[16..18];
-    known == RxChecksum::MaybePartial && partial()
-        || pseudo.plus(wire::checksum::sum(segment)).fold() == 0xffff
+    let addresses = &bytes[addresses_at..addresses_end];
+    let rest = Sum::default().plus_word(protocol::TCP.into()).plus_word(segment.len() as u16);
+    let partial = || checksum::sum(addresses).plus(rest).fold().to_be_bytes() == segment[16..18];
+    if known == RxChecksum::MaybePartial && partial() {
+        return true;
+    }
+    let sum = if addresses_end == headers.transport_at {
+        checksum::sum(&bytes[addresses_at..headers.end]) // in one go
+    } else {
+        checksum::sum(addresses).plus(checksum::sum(segment))
+    };
+    sum.plus(rest).fold() == 0xffff
 }
 
 /// What the TCP options amount to.

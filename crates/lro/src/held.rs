@@ -74,8 +74,8 @@ impl<F> Held<F> {
         self.free = node.next;
         *node = Node {
             frame: Some(frame),
-            start: segment.headers.payload_at as u32,
-            len: segment.len(),
+            start: segment.payload_at as u32,
+            len: segment.len,
             next: NONE,
         };
         match chain.last {

@@ -1,7 +1,7 @@
 //! May this segment join what its flow holds? One question each, with the reason for a no
 //! (facts: "Merging", rules 1 to 9; Linux `tcp_gro_receive` and `inet_gro_receive`).
 
-use wire::{Flags, IPV4_MIN_LEN, Network, TCP_MIN_LEN};
+use wire::{Flags, IPV4_MIN_LEN, TCP_MIN_LEN};
 
 use crate::config::IP_MAX;
 use crate::descriptor::{Descriptor, IdStep};
@@ -135,38 +135,37 @@ fn is_full(config: &Config, flow: &Descriptor) -> bool {
 /// Rule 9: the IP packet stays within 65,535 bytes.
 fn fits(config: &Config, flow: &Descriptor, segment: &Segment) -> bool {
     flow.chain.len() < config.max_segments
-        && flow.ip_len() + segment.len() <= config.max_aggregate.min(IP_MAX)
+        && flow.ip_len() + segment.len <= config.max_aggregate.min(IP_MAX)
 }
 
 /// Rules 4, 6 and 7, which both profiles keep: everything but lengths, IDs, checksums, sequence
 /// numbers, acknowledgment, window and options is equal.
 #[inline]
 fn same_headers(held: &[u8], segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
-    let headers = &segment.headers;
-    if held.len() != headers.payload_at {
+    let Segment { network_at, transport_at, payload_at, .. } = *segment;
+    if held.len() != payload_at {
         return Err(Mismatch::Options);
     }
-    let new = &bytes[..headers.payload_at];
-    if held[..headers.network_at] != new[..headers.network_at] {
+    let new = &bytes[..payload_at];
+    if held[..network_at] != new[..network_at] {
         return Err(Mismatch::Link);
     }
-    let network = headers.network_at..headers.transport_at;
-    if !same_network(headers.network, &held[network.clone()], &new[network]) {
+    let network = network_at..transport_at;
+    if !same_network(segment.key.ipv6, &held[network.clone()], &new[network]) {
         return Err(Mismatch::Network);
     }
-    same_flags(&held[headers.transport_at..], &new[headers.transport_at..])
+    same_flags(&held[transport_at..], &new[transport_at..])
 }
 
 #[inline]
-fn same_network(kind: Network, held: &[u8], new: &[u8]) -> bool {
-    match kind {
+fn same_network(ipv6: bool, held: &[u8], new: &[u8]) -> bool {
+    if ipv6 {
+        // Version, class and label; next header and hop limit; extension headers.
+        held[..4] == new[..4] && held[6..8] == new[6..8] && held[40..] == new[40..]
+    } else {
         // Version and IHL, TOS; DF (a fragment is not here); TTL and protocol. Addresses are
         // the flow's key.
-        Network::Ipv4 { .. } => {
-            held.len() == IPV4_MIN_LEN && held[..2] == new[..2] && held[6..10] == new[6..10]
-        }
-        // Version, class and label; next header and hop limit; extension headers.
-        _ => held[..4] == new[..4] && held[6..8] == new[6..8] && held[40..] == new[40..],
+        held.len() == IPV4_MIN_LEN && held[..2] == new[..2] && held[6..10] == new[6..10]
     }
 }
 
@@ -200,37 +199,37 @@ fn endpoint(flow: &Descriptor, segment: &Segment) -> Result<(), Mismatch> {
 /// Rules 1, 2 and 6: what Linux GRO asks on top, and what it does not ask but would not restore.
 #[inline]
 fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
-    let headers = &segment.headers;
-    let (held, new) = (flow.header(), &bytes[..headers.payload_at]);
+    let Segment { network_at, transport_at, payload_at, .. } = *segment;
+    let (held, new) = (flow.header(), &bytes[..payload_at]);
     if segment.ack != flow.ack {
         return Err(Mismatch::Ack);
     }
     if segment.window != flow.window {
         return Err(Mismatch::Window);
     }
-    let options = headers.transport_at + TCP_MIN_LEN..;
+    let options = transport_at + TCP_MIN_LEN..;
     if held[options.clone()] != new[options] {
         return Err(Mismatch::Options);
     }
     let gso_size = u32::from(flow.gso_size);
-    if segment.len() > gso_size || flow.last_len < gso_size {
+    if segment.len > gso_size || flow.last_len < gso_size {
         return Err(Mismatch::Uneven);
     }
-    let ipv4 = matches!(headers.network, Network::Ipv4 { .. });
+    let ipv4 = !segment.key.ipv6;
     if ipv4 && !id_continues(flow, segment.id) {
         return Err(Mismatch::Id);
     }
     // CWR is part of a counter with Accurate ECN (RFC 9768), so since Linux 6.18 it must be
     // equal; the new segment has none.
-    if Flags(held[headers.transport_at + FLAGS]).any(Flags::CWR) {
+    if Flags(held[transport_at + FLAGS]).any(Flags::CWR) {
         return Err(Mismatch::Flags);
     }
-    let urgent = headers.transport_at + URGENT..headers.transport_at + URGENT + 2;
+    let urgent = transport_at + URGENT..transport_at + URGENT + 2;
     if held[urgent.clone()] != new[urgent] {
         return Err(Mismatch::Urgent);
     }
-    let checksum = headers.transport_at + TCP_CHECKSUM;
-    let ip_checksum = headers.network_at + IP_CHECKSUM;
+    let checksum = transport_at + TCP_CHECKSUM;
+    let ip_checksum = network_at + IP_CHECKSUM;
     let minus_zero = |header: &[u8], at: usize| header[at..at + 2] == [0xff; 2];
     if [held, new].iter().any(|h| minus_zero(h, checksum) || ipv4 && minus_zero(h, ip_checksum)) {
         return Err(Mismatch::Checksum);
