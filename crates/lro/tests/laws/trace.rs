@@ -267,6 +267,7 @@ fn steps(senders: &[Sender], moves: &[Move]) -> Vec<Step> {
         steps.extend(late.extract_if(.., |(others, _)| *others == 0).map(|(_, frame)| frame));
     }
     steps.extend(late.into_iter().map(|(_, frame)| frame));
+    steps.push(Step::Wait(1)); // never empty
     steps
 }
 
