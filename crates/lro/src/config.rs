@@ -55,6 +55,9 @@ pub struct Config {
 /// The largest IP packet: its length field has 16 bits.
 pub(crate) const IP_MAX: u32 = 65_535;
 
+/// Header bytes kept per flow: Ethernet, two VLAN tags, IPv6 and TCP with all options fit.
+pub(crate) const HEADER_MAX: usize = 128;
+
 impl Default for Config {
     fn default() -> Self {
         Config {

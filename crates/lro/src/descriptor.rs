@@ -4,10 +4,11 @@
 use wire::{Flags, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
 
 use crate::Nanos;
-use crate::filter::{HEADER_MAX, Segment};
+use crate::config::HEADER_MAX;
+use crate::filter::Segment;
 use crate::held::Chain;
+use crate::key::FlowKey;
 use crate::list::Links;
-use crate::table::FlowKey;
 
 /// Offset of TSecr in a TCP header whose options are the usual twelve timestamp bytes
 /// (RFC 7323 appendix A): 20, two NOPs, kind, length, TSval.

@@ -6,11 +6,9 @@ use wire::{
     Timestamps, Transport, checksum, protocol,
 };
 
-use crate::table::FlowKey;
+use crate::config::HEADER_MAX;
+use crate::key::FlowKey;
 use crate::{Config, Profile, RxChecksum};
-
-/// Header bytes kept per flow: Ethernet, two VLAN tags, IPv6 and TCP with all options fit.
-pub(crate) const HEADER_MAX: usize = 128;
 
 /// Why a frame goes on as it came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use crate::filter::Segment;
 use crate::list::NONE;
 
 /// The payload of one held frame: `len` bytes from `start` on.
@@ -60,24 +59,13 @@ impl<F> Held<F> {
         self.free == NONE
     }
 
-    /// Makes `chain` hold just this frame. There is room: [`is_full`](Self::is_full) was asked.
-    pub(crate) fn push_first(&mut self, chain: &mut Chain, frame: F, segment: &Segment) {
-        *chain = Chain::EMPTY;
-        self.push(chain, frame, segment);
-    }
-
-    /// Appends in order, in constant time.
+    /// Appends in order, in constant time. There is room: [`is_full`](Self::is_full) was asked.
     #[inline]
-    pub(crate) fn push(&mut self, chain: &mut Chain, frame: F, segment: &Segment) {
+    pub(crate) fn push(&mut self, chain: &mut Chain, frame: F, start: usize, len: u32) {
         let index = self.free;
         let node = &mut self.nodes[index as usize];
         self.free = node.next;
-        *node = Node {
-            frame: Some(frame),
-            start: segment.payload_at as u32,
-            len: segment.len,
-            next: NONE,
-        };
+        *node = Node { frame: Some(frame), start: start as u32, len, next: NONE };
         match chain.last {
             NONE => chain.first = index,
             last => self.nodes[last as usize].next = index,

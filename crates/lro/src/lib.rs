@@ -50,6 +50,7 @@ mod counters;
 mod descriptor;
 mod filter;
 mod held;
+mod key;
 mod list;
 mod merge;
 mod table;
@@ -253,7 +254,8 @@ impl<F> Lro<F> {
         now: Nanos,
         sink: &mut impl Sink<F>,
     ) {
-        self.held.push_first(&mut self.table[index].chain, frame, segment);
+        let chain = &mut self.table[index].chain;
+        self.held.push(chain, frame, segment.payload_at, segment.len);
         self.table[index].begin(segment, bytes);
         self.table.hold(index, now.saturating_add(self.config.max_timeout));
         self.complete(index, segment, sink);
@@ -262,7 +264,7 @@ impl<F> Lro<F> {
     #[inline]
     fn append(&mut self, index: u32, frame: F, segment: &Segment, sink: &mut impl Sink<F>) {
         let flow: &mut Descriptor = &mut self.table[index];
-        self.held.push(&mut flow.chain, frame, segment);
+        self.held.push(&mut flow.chain, frame, segment.payload_at, segment.len);
         flow.append(segment);
         self.complete(index, segment, sink);
     }

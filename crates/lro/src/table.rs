@@ -7,70 +7,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-use wire::{Headers, Network};
-
 use crate::Nanos;
 use crate::descriptor::Descriptor;
+use crate::key::FlowKey;
 use crate::list::{Links, List, NONE};
-
-/// The four-tuple. IPv4 and IPv6 do not meet: an IPv4 key fills only the first address word.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FlowKey {
-    addresses: [u64; 4],
-    ports: u32,
-    pub(crate) ipv6: bool,
-}
-
-/// Word by word as they were written: a wider comparison would have to wait for the writes.
-impl PartialEq for FlowKey {
-    #[inline]
-    fn eq(&self, other: &FlowKey) -> bool {
-        let differs = |i: usize| self.addresses[i] ^ other.addresses[i];
-        self.ports == other.ports
-            && self.ipv6 == other.ipv6
-            && differs(0) == 0
-            && (!self.ipv6 || differs(1) | differs(2) | differs(3) == 0)
-    }
-}
-
-impl FlowKey {
-    pub(crate) const NOBODY: FlowKey = FlowKey { addresses: [0; 4], ports: 0, ipv6: false };
-
-    /// Reads the key of a TCP packet that [`Headers::parse`] has walked.
-    #[inline]
-    pub(crate) fn of(bytes: &[u8], headers: &Headers) -> FlowKey {
-        let word = |at: usize| {
-            let b = &bytes[at..at + 8];
-            u64::from_ne_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
-        };
-        let at = headers.network_at;
-        let ipv6 = matches!(headers.network, Network::Ipv6 { .. });
-        let addresses = if ipv6 {
-            [word(at + 8), word(at + 16), word(at + 24), word(at + 32)]
-        } else {
-            [word(at + 12), 0, 0, 0]
-        };
-        let p = &bytes[headers.transport_at..headers.transport_at + 4];
-        FlowKey { addresses, ports: u32::from_ne_bytes([p[0], p[1], p[2], p[3]]), ipv6 }
-    }
-
-    /// A multiply-and-fold hash: two multiplications for IPv4.
-    #[inline]
-    fn hash(&self, seed: u64) -> u32 {
-        let fold = |a: u64, b: u64| {
-            let product = u128::from(a) * u128::from(b);
-            product as u64 ^ (product >> 64) as u64
-        };
-        const K: [u64; 3] = [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3];
-        let mut h = fold(self.addresses[0] ^ seed ^ K[0], u64::from(self.ports) ^ K[1]);
-        if self.ipv6 {
-            h = fold(self.addresses[1] ^ h ^ K[2], self.addresses[2] ^ K[0]);
-            h = fold(self.addresses[3] ^ h, K[1]);
-        }
-        let h = fold(h ^ seed, K[2]);
-        (h ^ h >> 32) as u32
-    }
-}
 
 /// Eight bytes a bucket, so that a probe of several costs one cache line.
 #[derive(Clone, Copy, Debug)]
