@@ -155,11 +155,13 @@ impl<F> Lro<F> {
     /// busy; so an aggregate that a PSH completed stays open until the caller has caught up with
     /// the wire, or its deadline. With nothing waiting this is at once.
     pub fn burst_ends(&mut self, sink: &mut impl Sink<F>) {
-        while let Some(index) = self.pushed.pop() {
+        for at in 0..self.pushed.len() {
+            let index = self.pushed[at];
             if self.table[index].pushed {
                 self.flush(index, Flush::Psh, sink);
             }
         }
+        self.pushed.clear();
     }
 
     /// Lets go of everything held.

@@ -57,6 +57,10 @@ fn run<O: Output>(
         statistics.bytes_in += packet.data.len() as u64;
         // Captures of several queues may be out of order; time does not go back.
         let now = sink.now.max(packet.time);
+        if now > sink.now {
+            // The next packet had not come yet: nothing was waiting on the wire.
+            lro.burst_ends(&mut sink);
+        }
         while let Some(deadline) = lro.next_deadline().filter(|deadline| *deadline <= now) {
             sink.now = deadline;
             lro.expire(deadline, &mut sink);
