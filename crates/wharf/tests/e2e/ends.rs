@@ -1,5 +1,7 @@
 //! However wharf ends, the server's network is as it was before.
 
+use std::time::Instant;
+
 use sys::process::Signal;
 use testkit::lab::{Program, have, wait_until};
 
@@ -115,10 +117,12 @@ fn the_network_comes_back(port: Port, end: End) {
     assert_eq!(shown(&hosts, HOST), wire, "the host interface has what the wire had");
     assert_eq!(shown(&hosts, WIRE), [""; 0], "the wire has nothing left");
     load.goes_on();
+    let since = Instant::now();
     bring_to_an_end(end, &hosts, wharf);
 
     let came_back = wait_until(|| network(&hosts) == before);
     assert!(came_back, "{:#?} is not {before:#?}", network(&hosts));
+    println!("{port:?}, {end:?}: the network was back after {} ms", since.elapsed().as_millis());
     assert!(wait_until(|| hosts.server.processes().is_empty()), "a process stays behind");
     load.goes_on();
     load.finish();
