@@ -43,9 +43,9 @@ pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// The command as one would type it, environment included.
+/// The command as one would type it, environment included, but for where programs are.
 fn words(command: &Command) -> String {
-    let set = command.get_envs().filter_map(|(name, value)| {
+    let set = command.get_envs().filter(|(name, _)| *name != "PATH").filter_map(|(name, value)| {
         Some(format!("{}={:?} ", name.to_string_lossy(), value?.to_string_lossy()))
     });
     let arguments = command.get_args().map(|argument| format!(" {}", argument.to_string_lossy()));
