@@ -205,7 +205,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
                 host.frame(received);
             }
         }
-        if count < self.config.poll.batch {
+        if count < self.config.poll.batch.min(self.wire.burst()) {
             self.lro.burst_ends(&mut host);
         }
         Ok(count > 0)
@@ -230,6 +230,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
                     }
                     FromHost::Unreadable => {
                         self.counters.host_unreadable += 1;
+                        worked = true;
                         continue;
                     }
                     FromHost::Empty => break,
@@ -248,7 +249,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 
     /// Sleeps in the kernel until a port or the control thread has something. The burst is over,
-    /// so nothing stays held and no timer is needed.
+    /// so nothing stays held and no timer is needed, but for a wire that cannot wake anybody when
+    /// it takes frames again.
     fn sleep(&mut self) -> io::Result<()> {
         self.let_go();
         self.counters.sleeps += 1;
@@ -256,13 +258,15 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let mut set = PollSet::new();
         set.add(self.shared.wake.as_fd(), Interest::Read);
         let pending = self.waiting.is_some() || self.wire.is_pending();
+        let retry = self.wire.retry_after().filter(|_| pending);
         if let Some(wire) = self.wire.fd() {
-            set.add(wire, if pending { Interest::ReadWrite } else { Interest::Read });
+            let write = pending && retry.is_none();
+            set.add(wire, if write { Interest::ReadWrite } else { Interest::Read });
         }
         if let Some(host) = self.host.fd().filter(|_| self.waiting.is_none()) {
             set.add(host, Interest::Read);
         }
-        set.wait(None)?;
+        set.wait(retry)?;
         if set.readable(0) {
             self.shared.wake.drain()?;
         }

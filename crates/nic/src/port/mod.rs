@@ -3,6 +3,7 @@
 
 pub mod memory;
 pub mod packet;
+mod patience;
 pub mod tap;
 pub mod veth;
 pub mod xdp;
@@ -12,6 +13,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
 use gso::Refusal;
+use lro::Nanos;
 use sys::frames::{Frame, FramePool};
 use wire::VirtioNetHdr;
 
@@ -113,8 +115,20 @@ pub trait Wire {
     /// [`fd`](Self::fd) is ready for it, which is by [`flush`](Self::flush).
     fn is_pending(&mut self) -> bool;
 
+    /// When to try again what [`is_pending`](Self::is_pending) or did not fit, where
+    /// [`fd`](Self::fd) does not tell: in so many nanoseconds. `None` if it tells.
+    fn retry_after(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Most frames that one [`receive`](Self::receive) finds. Fewer mean that no more waited.
+    fn burst(&self) -> usize {
+        usize::MAX
+    }
+
     /// Frames that were queued and that the interface then would not take, since the port was
-    /// opened: it was down, or they were over its MTU. As with a card, they are lost.
+    /// opened: it was down, they were over its MTU, or its queue stayed full. As with a card, they
+    /// are lost.
     fn lost(&self) -> u64 {
         0
     }

@@ -5,14 +5,22 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use gso::{MAX_HEADER_LEN, Refusal, Segmenter};
+use lro::Nanos;
 use sys::frames::{Frame, FramePool};
 use sys::packet::{BATCH, Message, PacketSocket, Received, VNET_HDR_LEN};
 use wire::{GsoType, VirtioNetHdr};
 
+use super::patience::Patience;
 use super::{RxFrame, Sent, Transmit, Wire};
+
+const ENOBUFS: i32 = 105;
 
 /// What the kernel is told of a complete frame: nothing.
 const PLAIN: [u8; VNET_HDR_LEN] = [0; VNET_HDR_LEN];
+
+/// How long until the interface's queue is tried again. Sleeping meanwhile leaves the CPU to
+/// whoever empties it.
+const RETRY_QUEUE: Nanos = 50_000;
 
 /// One AF_PACKET socket with `virtio_net_hdr`.
 #[derive(Debug)]
@@ -24,6 +32,8 @@ pub struct PacketWire {
     queued: VecDeque<Frame>,
     /// Headers of the segments of one `sendmmsg`.
     headers: Box<[[u8; MAX_HEADER_LEN]; BATCH]>,
+    /// With the frame that was dropped behind the socket, until it is taken or given up.
+    patience: Patience,
     lost: u64,
 }
 
@@ -35,8 +45,17 @@ impl PacketWire {
             received: Vec::with_capacity(BATCH),
             queued: VecDeque::with_capacity(BATCH),
             headers: Box::new([[0; MAX_HEADER_LEN]; BATCH]),
+            patience: Patience::default(),
             lost: 0,
         }
+    }
+
+    /// The first frame of several was refused. Is it lost, or to be offered again?
+    fn is_lost(&mut self, error: &io::Error) -> bool {
+        let lost =
+            error.raw_os_error() != Some(ENOBUFS) || self.patience.is_at_its_end(sys::clock::now());
+        self.lost += u64::from(lost);
+        lost
     }
 
     /// Sends what is queued; a frame that the interface will not take is lost. Is all of it with
@@ -50,11 +69,12 @@ impl PacketWire {
             }
             let done = match self.socket.send(&messages[..count]) {
                 Ok(0) => return false,
-                Ok(taken) => taken,
-                Err(_) => {
-                    self.lost += 1;
-                    1
+                Ok(taken) => {
+                    self.patience.rewarded();
+                    taken
                 }
+                Err(error) if self.is_lost(&error) => 1,
+                Err(_) => return false,
             };
             for frame in self.queued.drain(..done) {
                 pool.free(frame);
@@ -112,6 +132,9 @@ impl PacketWire {
             message.payload = payload;
         }
         let taken = self.socket.send(&messages[..count])?;
+        if taken > 0 {
+            self.patience.rewarded();
+        }
         for (len, payload) in &pieces[..taken] {
             sent.count(len + payload.len());
         }
@@ -170,10 +193,8 @@ impl Wire for PacketWire {
             match self.send_segments(&mut segments, sent) {
                 Ok((taken, count)) if taken == count => {}
                 Ok((taken, _)) => return Ok(Transmit::Full { position: start + taken }),
-                Err(_) => {
-                    self.lost += 1;
-                    segments.skip_to(start + 1);
-                }
+                Err(error) if self.is_lost(&error) => segments.skip_to(start + 1),
+                Err(_) => return Ok(Transmit::Full { position: start }),
             }
         }
         Ok(Transmit::Done)
@@ -186,6 +207,14 @@ impl Wire for PacketWire {
 
     fn is_pending(&mut self) -> bool {
         !self.queued.is_empty()
+    }
+
+    fn retry_after(&self) -> Option<Nanos> {
+        self.patience.is_tried().then_some(RETRY_QUEUE)
+    }
+
+    fn burst(&self) -> usize {
+        BATCH
     }
 
     fn lost(&self) -> u64 {

@@ -5,11 +5,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use gso::{Refusal, Segmenter};
+use lro::Nanos;
 use sys::frames::{Frame, FramePool};
 use sys::xdp::XdpSocket;
 use wire::{GsoType, VirtioNetHdr};
 
 use super::{RxFrame, Sent, Transmit, Wire};
+
+/// How long until an interface that is down is tried again.
+const RETRY_DOWN: Nanos = 10_000_000;
+/// How long until it is seen again whether a driver has sent.
+const RETRY_DRIVER: Nanos = 100_000;
 
 /// One AF_XDP socket.
 ///
@@ -22,6 +28,8 @@ pub struct XdpWire {
     frames: Vec<Frame>,
     /// The peer may leave checksums partial: a veth.
     virtual_wire: bool,
+    /// The interface was down when it was last given something to send.
+    down: bool,
 }
 
 impl XdpWire {
@@ -29,7 +37,7 @@ impl XdpWire {
     /// frames come from a kernel on this machine, which may not have computed their checksums.
     pub fn new(mut socket: XdpSocket, pool: &mut FramePool, virtual_wire: bool) -> Self {
         socket.refill(pool);
-        XdpWire { socket, frames: Vec::with_capacity(256), virtual_wire }
+        XdpWire { socket, frames: Vec::with_capacity(256), virtual_wire, down: false }
     }
 
     /// Does the driver move frames without copying?
@@ -128,10 +136,11 @@ impl Wire for XdpWire {
     }
 
     fn flush(&mut self, pool: &mut FramePool) -> io::Result<()> {
+        self.down = false;
         if self.socket.tx_queued() > 0 {
             match self.socket.kick() {
                 // The interface is down: frames wait, as they would in a card without a link.
-                Err(error) if error.kind() == io::ErrorKind::NetworkDown => {}
+                Err(error) if error.kind() == io::ErrorKind::NetworkDown => self.down = true,
                 other => other?,
             }
         }
@@ -141,6 +150,16 @@ impl Wire for XdpWire {
 
     fn is_pending(&mut self) -> bool {
         self.socket.tx_queued() > 0
+    }
+
+    /// Nobody is woken when the interface comes up. Nor does a driver that sends by itself
+    /// (zero-copy) say that it has: the socket is writable while half of its ring is free.
+    fn retry_after(&self) -> Option<Nanos> {
+        match (self.down, self.socket.zero_copy()) {
+            (true, _) => Some(RETRY_DOWN),
+            (false, true) => Some(RETRY_DRIVER),
+            (false, false) => None,
+        }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

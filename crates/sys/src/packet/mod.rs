@@ -144,6 +144,9 @@ impl PacketSocket {
     /// # Errors
     /// If the first packet is refused, such as `EMSGSIZE` (longer than the MTU, without a
     /// `gso_size`), `EINVAL` (a virtio_net_hdr that does not fit the packet) or `ENETDOWN`.
+    /// `ENOBUFS` means that it was dropped behind the socket (`NET_XMIT_DROP`): by a queue that is
+    /// full, which another try may find otherwise, or by a filter or a veth's far end, which will
+    /// do so again. The socket is writable all the while.
     pub fn send(&mut self, messages: &[Message<'_>]) -> io::Result<usize> {
         self.sender.send(self.fd.as_fd(), messages)
     }

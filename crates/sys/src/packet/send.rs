@@ -116,9 +116,9 @@ impl Sender {
     }
 }
 
-/// Whether the kernel refused for want of room, which is for the caller to wait for.
+/// Whether the socket's own send buffer is full, which is for the caller to wait for.
 fn is_full(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS))
+    error.raw_os_error() == Some(libc::EAGAIN)
 }
 
 /// Calls again while a signal interrupts.
