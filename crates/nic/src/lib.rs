@@ -19,4 +19,4 @@ pub mod worker;
 
 pub use error::Error;
 pub use nic::Nic;
-pub use open::find_wire;
+pub use open::{far_end_of, find_wire};

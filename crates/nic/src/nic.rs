@@ -29,6 +29,7 @@ pub struct Nic {
     wire: String,
     wire_index: u32,
     wire_is_gone: AtomicBool,
+    host_is_gone: AtomicBool,
     ports: Ports,
     notices: Vec<String>,
     /// Dropped after the workers: the wire is the kernel's again when this is gone.
@@ -96,6 +97,7 @@ impl Nic {
             wire: wire.to_owned(),
             wire_index: info.index,
             wire_is_gone: AtomicBool::new(false),
+            host_is_gone: AtomicBool::new(false),
             ports,
             notices,
             _redirect: redirect,
@@ -154,28 +156,39 @@ impl Nic {
         Ok(())
     }
 
-    /// Has a worker ended by itself, because a port became useless, or is the wire gone? To be
-    /// asked in the network namespace that the NIC was started in.
+    /// Has a worker ended by itself, because a port became useless, or is the wire gone or the
+    /// host interface? To be asked in the network namespace that the NIC was started in.
     pub fn has_failed(&self) -> bool {
         // An AF_PACKET socket hears no more than that its interface went down, which may come up
         // again.
-        let wire = interface::Interface::by_index(self.wire_index);
-        if wire.is_err_and(|error| error.is_missing()) {
-            self.wire_is_gone.store(true, Ordering::Relaxed);
-        }
-        self.wire_is_gone.load(Ordering::Relaxed)
-            || self.workers.iter().any(|(_, thread)| thread.is_finished())
+        let look = |index, gone: &AtomicBool| {
+            let found = interface::Interface::by_index(index);
+            if found.is_err_and(|error| error.is_missing()) {
+                gone.store(true, Ordering::Relaxed);
+            }
+            gone.load(Ordering::Relaxed)
+        };
+        let wire_is_gone = look(self.wire_index, &self.wire_is_gone);
+        // A TAP that is deleted tells its worker.
+        let host_is_gone = match self.host.kind {
+            HostEnd::Veth { far, .. } => look(far, &self.host_is_gone),
+            HostEnd::Tap(_) => false,
+        };
+        wire_is_gone || host_is_gone || self.workers.iter().any(|(_, thread)| thread.is_finished())
     }
 
     /// Ends the workers, which hand on what they hold, then closes the ports; the host interface
     /// is gone afterwards.
     ///
     /// # Errors
-    /// What made a worker end before it was told to, or that the wire was found gone.
+    /// What made a worker end before it was told to, or that an interface was found gone.
     pub fn stop(mut self) -> io::Result<()> {
         let ended = self.end();
         if self.wire_is_gone.load(Ordering::Relaxed) {
             return Err(io::Error::other(format!("the wire {} is gone", self.wire)));
+        }
+        if self.host_is_gone.load(Ordering::Relaxed) {
+            return Err(io::Error::other(format!("{} is gone", self.host.name)));
         }
         ended
     }
@@ -192,7 +205,7 @@ impl Nic {
         }
         if let HostEnd::Veth { .. } = self.host.kind {
             // The workers' sockets are closed; a TAP vanishes with them, a veth must be told.
-            let _ = sys::netlink::link::delete(&self.host.name);
+            let _ = sys::netlink::link::delete(&open::far_end_of(&self.host.name));
         }
         if let Some(quiet) = self.quiet.take() {
             quiet.end();
@@ -216,9 +229,9 @@ impl Nic {
                 features.set_offload(sys::ethtool::Offload::Tso, config.gso.enable)?;
                 // Absent on old kernels; then there is no USO to turn on or off.
                 let _ = features.set_feature("tx-udp-segmentation", config.gso.enable);
-                // A virtio_net_hdr cannot say that CWR is part of AccECN's count, to be on all
-                // segments; the kernel cuts those itself.
-                let _ = features.set_feature("tx-tcp-accecn-segmentation", false);
+                for feature in BEYOND_VIRTIO {
+                    let _ = features.set_feature(feature, false);
+                }
             }
         }
         Ok(())
@@ -231,6 +244,22 @@ impl Drop for Nic {
         let _ = self.end();
     }
 }
+
+/// What a veth offers to do for the host's kernel and a `virtio_net_hdr` cannot ask of wharf: the
+/// kernel does it itself. Segmenting within tunnels, CRCs, and CWR as part of AccECN's count, which
+/// is to be on all segments. Old kernels lack some of these.
+const BEYOND_VIRTIO: [&str; 10] = [
+    "tx-checksum-sctp",
+    "tx-sctp-segmentation",
+    "tx-gre-segmentation",
+    "tx-gre-csum-segmentation",
+    "tx-ipxip4-segmentation",
+    "tx-ipxip6-segmentation",
+    "tx-udp_tnl-segmentation",
+    "tx-udp_tnl-csum-segmentation",
+    "tx-gso-list",
+    "tx-tcp-accecn-segmentation",
+];
 
 type Running = Vec<(Arc<Shared>, JoinHandle<io::Result<()>>)>;
 

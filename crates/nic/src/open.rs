@@ -44,8 +44,10 @@ pub(crate) struct HostInterface {
 #[derive(Debug)]
 pub(crate) enum HostEnd {
     Tap(Tap),
-    /// With what keeps the stack behind the far end silent.
     Veth {
+        /// Index of the far end. The host's end may be moved to another namespace.
+        far: u32,
+        /// What keeps the stack behind the far end silent.
         _quiet: Option<Quiet>,
     },
 }
@@ -269,6 +271,11 @@ pub(crate) fn from_tap(mut tap: Tap) -> (HostInterface, Hosts) {
     (host, Hosts::Tap(hosts))
 }
 
+/// The name of the other end of the veth that is the host interface `name`, where it is one.
+pub fn far_end_of(name: &str) -> String {
+    format!("{}~", name.chars().take(13).collect::<String>())
+}
+
 /// A veth pair: `name` for the host, and a far end for wharf that goes when `name` does and takes
 /// packets of `mtu` bytes.
 pub(crate) fn make_veth(
@@ -280,10 +287,10 @@ pub(crate) fn make_veth(
     if interface::index(name).is_ok() {
         return Err(TapError::NameTaken { name: name.to_owned() }.into());
     }
-    let far_name = format!("{}~", name.chars().take(13).collect::<String>());
+    let far_name = far_end_of(name);
     let far = VethEnd { mtu: Some(mtu), ..VethEnd::new(&far_name) };
     create_veth(&VethEnd::new(name), &far)?;
-    let open = || -> Result<(Option<Quiet>, Vec<VethHost>), Error> {
+    let open = || -> Result<(HostEnd, Vec<VethHost>), Error> {
         let far = interface::index(&far_name)?;
         // The far end is wharf's alone.
         let quiet = Quiet::new(&far_name).ok();
@@ -299,11 +306,10 @@ pub(crate) fn make_veth(
                 .map_err(|cause| Error::Packet { name: far_name.clone(), cause })?;
             hosts.push(VethHost::new(socket).map_err(Error::Worker)?);
         }
-        Ok((quiet, hosts))
+        Ok((HostEnd::Veth { far, _quiet: quiet }, hosts))
     };
     match open() {
-        Ok((quiet, hosts)) => {
-            let kind = HostEnd::Veth { _quiet: quiet };
+        Ok((kind, hosts)) => {
             let host = HostInterface { name: name.to_owned(), index: 0, kind };
             Ok((host, Hosts::Veth(hosts)))
         }

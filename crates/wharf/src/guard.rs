@@ -32,12 +32,16 @@ pub(crate) struct Before {
     switches: Switches,
     /// Whether addresses and routes are to move to the host interface.
     take_addresses: bool,
+    /// The far end that a veth as the host interface will have, unless that name is taken.
+    far_end: Option<String>,
 }
 
 impl Before {
     /// Looks at the wire.
     pub(crate) fn look(wire: &str, host: &str, take_addresses: bool) -> sys::Result<Before> {
+        let far_end = nic::far_end_of(host);
         Ok(Before {
+            far_end: interface::index(&far_end).is_err().then_some(far_end),
             host: host.to_owned(),
             wire: wire.to_owned(),
             saved: Saved::save(interface::index(wire)?)?,
@@ -65,6 +69,7 @@ impl Before {
         json!({
             "host": self.host, "wire": self.wire, "take_addresses": self.take_addresses,
             "saved": self.saved.to_bytes(), "switches": self.switches.values(),
+            "far_end": self.far_end,
         })
     }
 
@@ -81,6 +86,7 @@ impl Before {
             host: text("host")?,
             wire: text("wire")?,
             take_addresses: value["take_addresses"].as_bool()?,
+            far_end: text("far_end"),
             saved: Saved::from_bytes(&bytes).ok()?,
             switches: Switches::from_values(&text("wire")?, switches.try_into().ok()?),
         })
@@ -93,7 +99,7 @@ pub(crate) struct Guard {
     before: Before,
     child: Child,
     pipe: Option<ChildStdin>,
-    /// Said once wharf has made the host interface, so that the guard never deletes another's.
+    /// Said once wharf has made the host interface, whose end the guard then waits for.
     made: Option<u32>,
 }
 
@@ -139,10 +145,14 @@ impl Guard {
         }
     }
 
-    /// Lets the guard restore the wire, and waits until it has.
+    /// Lets the guard restore the wire, and waits until it has. If it cannot, or has been killed
+    /// just now, it is done from here.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.pipe = None;
-        self.child.wait().map(drop).map_err(Error::Io)
+        if self.child.wait().is_ok_and(|ended| ended.success()) {
+            return Ok(());
+        }
+        Ok(self.before.restore()?)
     }
 }
 
@@ -159,21 +169,30 @@ pub(crate) fn run() -> Result<(), Error> {
         Error::Usage("guard is not for calling by hand: wharf up starts it".to_owned())
     })?;
     let made = lines.find_map(|value| u32::try_from(value["made"].as_u64()?).ok());
+    if let Some(far_end) = &before.far_end {
+        delete_veth(far_end);
+    }
     if let Some(index) = made {
-        remove_host(&before.host, index);
+        wait_for_end(&before.host, index);
     }
     Ok(before.restore()?)
 }
 
-/// Waits until the host interface is gone, as a TAP is with its process; a veth must be deleted.
-fn remove_host(name: &str, index: u32) {
+/// Deletes a host interface that is a veth, by its far end, which nobody else has a use for: wharf
+/// may have died before it could say that it had made it.
+fn delete_veth(far_end: &str) {
+    let found = Interface::by_name(far_end);
+    if found.is_ok_and(|found| found.kind.as_deref() == Some("veth")) {
+        let _ = sys::netlink::link::delete(far_end);
+    }
+}
+
+/// Waits until the host interface is gone, as a TAP is with its process.
+fn wait_for_end(name: &str, index: u32) {
     let since = Instant::now();
-    while let Ok(host) = Interface::by_index(index) {
-        if host.name != name || since.elapsed() > PATIENCE {
+    while Interface::by_index(index).is_ok_and(|host| host.name == name) {
+        if since.elapsed() > PATIENCE {
             return;
-        }
-        if host.kind.as_deref() == Some("veth") {
-            let _ = sys::netlink::link::delete(name);
         }
         std::thread::sleep(Duration::from_millis(2));
     }
