@@ -292,7 +292,8 @@ pub(crate) fn make_veth(
     create_veth(&VethEnd::new(name), &far)?;
     let open = || -> Result<(HostEnd, Vec<VethHost>), Error> {
         let far = interface::index(&far_name)?;
-        // The far end is wharf's alone.
+        // The far end is wharf's alone: the host is not to hear the kernel there look for routers.
+        let _ = sys::sysctl::set_ipv6_conf(&far_name, "disable_ipv6", "1");
         let quiet = Quiet::new(&far_name).ok();
         interface::set_up(&far_name)?;
         let fanout = (workers > 1).then_some(sys::packet::Fanout {

@@ -135,6 +135,17 @@ fn a_host_interface_that_is_deleted_ends_the_nic() {
     }
 }
 
+#[test]
+fn the_far_end_of_a_veth_is_nobodys_neighbour() {
+    let settings = [("wire.mode", "packet"), ("host.kind", "veth")];
+    let Some(lab) = Lab::new(&settings) else { return };
+    let addresses = || {
+        let far = interface::index(&nic::far_end_of("host0"))?;
+        sys::netlink::address::list(far)
+    };
+    assert_eq!(lab.server.run(addresses).unwrap(), []);
+}
+
 /// Else packets within tunnels would be handed over that nothing says how to cut.
 #[test]
 fn a_veth_leaves_to_the_kernel_what_virtio_cannot_say() {
