@@ -1,6 +1,6 @@
 //! Traffic that notices every byte that is lost, changed or moved.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ fn send(mut to: TcpStream, length: Option<u64>, stop: &AtomicBool) -> String {
     to.shutdown(std::net::Shutdown::Write).unwrap();
     let digest = hash.finish();
     // Until the other side has read to the end: closing before could reset the connection.
-    let _ = to.read(&mut [0]);
+    let _ = whole(|| to.read(&mut [0]));
     digest
 }
 
@@ -125,12 +125,23 @@ fn receive(mut from: TcpStream, count: &AtomicU64) -> String {
     let mut hash = Sha256::new();
     let mut block = vec![0; BLOCK];
     loop {
-        let read = from.read(&mut block).unwrap();
+        let read = whole(|| from.read(&mut block)).unwrap();
         if read == 0 {
             return hash.finish();
         }
         hash.update(&block[..read]);
         count.fetch_add(read as u64, Ordering::Relaxed);
+    }
+}
+
+/// Calls again what was interrupted: a socket with a time limit says so instead of going on by
+/// itself (signal(7)).
+fn whole<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 
@@ -175,7 +186,7 @@ pub(crate) fn keystrokes(hosts: &Hosts, ip: Ip, count: usize) {
     server.set_nodelay(true).unwrap();
     let echo = std::thread::spawn(move || {
         let mut key = [0];
-        while server.read(&mut key).unwrap() == 1 {
+        while whole(|| server.read(&mut key)).unwrap() == 1 {
             server.write_all(&key).unwrap();
         }
     });
@@ -207,10 +218,10 @@ pub(crate) fn datagrams(hosts: &Hosts, ip: Ip, sizes: &[usize]) {
         fill(&mut datagram, &mut state);
         datagram.truncate(size);
         client.send(&datagram).unwrap();
-        let (length, from) = server.recv_from(&mut there).unwrap();
+        let (length, from) = whole(|| server.recv_from(&mut there)).unwrap();
         assert!(there[..length] == datagram, "{ip:?}: a datagram of {size} bytes, received");
         server.send_to(&there[..length], from).unwrap();
-        let length = client.recv(&mut back).unwrap();
+        let length = whole(|| client.recv(&mut back)).unwrap();
         assert!(back[..length] == datagram, "{ip:?}: a datagram of {size} bytes, answered");
     }
 }
@@ -222,7 +233,7 @@ pub(crate) fn serve_once(hosts: &Hosts, ip: Ip, body: Arc<Vec<u8>>) -> (String, 
         let mut client = listener.accept().unwrap().0;
         let (mut request, mut buffer) = (Vec::new(), [0; 1024]);
         while !request.ends_with(b"\r\n\r\n") {
-            let read = client.read(&mut buffer).unwrap();
+            let read = whole(|| client.read(&mut buffer)).unwrap();
             assert!(read > 0, "the request has no end");
             request.extend_from_slice(&buffer[..read]);
         }
