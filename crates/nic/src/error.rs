@@ -36,6 +36,15 @@ pub enum Error {
         /// What stands in the way.
         why: String,
     },
+    /// Somebody's XDP program takes the wire's frames.
+    #[error(
+        "{name} has an XDP program already, perhaps that of another wharf: stop whoever attached \
+         it (ip link show {name}; bpftool link)"
+    )]
+    XdpBusy {
+        /// The interface.
+        name: String,
+    },
     /// AF_PACKET failed.
     #[error("cannot open {name} by AF_PACKET: {cause}")]
     Packet {

@@ -11,6 +11,7 @@ pub mod control;
 pub mod counters;
 mod deliver;
 mod error;
+pub mod features;
 pub mod nic;
 mod open;
 pub mod port;

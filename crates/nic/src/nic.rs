@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -15,6 +15,7 @@ use sys::xdp::Redirect;
 use crate::config::Config;
 use crate::counters::{Entry, Published};
 use crate::error::Error;
+use crate::features::Suited;
 use crate::open::{self, HostEnd, HostInterface, Hosts, Wires};
 use crate::port::{Host, Wire};
 use crate::quiet::Quiet;
@@ -29,13 +30,18 @@ pub struct Nic {
     wire: String,
     wire_index: u32,
     wire_is_gone: AtomicBool,
+    /// As last seen.
+    wire_mtu: AtomicU32,
+    /// What the host was last told.
+    carrier: AtomicBool,
     host_is_gone: AtomicBool,
     ports: Ports,
     notices: Vec<String>,
     /// Dropped after the workers: the wire is the kernel's again when this is gone.
     _redirect: Option<Redirect>,
     _multicast: Option<Membership>,
-    quiet: Option<Quiet>,
+    _quiet: Option<Quiet>,
+    _suited: Suited,
 }
 
 /// Which ports are in use.
@@ -76,6 +82,10 @@ impl Nic {
             Wires::Packet(wires) => wires.len(),
         };
         let multicast = Membership::hold(info.index, Filter::AllMulticast).ok();
+        let suited = match &wires {
+            Wires::Xdp(..) => Suited::to_xdp(wire, &mut notices),
+            Wires::Packet(_) => Suited::to_packet(wire, &mut notices),
+        };
         let quiet = open::silence(&info, &wires, &mut notices);
 
         let (interface, hosts) = open::make_host(host, &info, &config, workers, &mut notices)?;
@@ -97,12 +107,15 @@ impl Nic {
             wire: wire.to_owned(),
             wire_index: info.index,
             wire_is_gone: AtomicBool::new(false),
+            wire_mtu: AtomicU32::new(info.mtu),
+            carrier: AtomicBool::new(true),
             host_is_gone: AtomicBool::new(false),
             ports,
             notices,
             _redirect: redirect,
             _multicast: multicast,
-            quiet,
+            _quiet: quiet,
+            _suited: suited,
         };
         nic.apply_offloads(&nic.lock())?;
         Ok(nic)
@@ -156,6 +169,27 @@ impl Nic {
         Ok(())
     }
 
+    /// Follows what changes on the wire while wharf runs: the host sees its carrier go and come. A
+    /// larger MTU needs other memory, so what is returned says what to do about it, once. To be
+    /// called now and then, in the network namespace that the NIC was started in.
+    pub fn follow_wire(&self) -> Option<String> {
+        let wire = interface::Interface::by_index(self.wire_index).ok()?;
+        if self.carrier.swap(wire.running, Ordering::Relaxed) != wire.running
+            && let HostEnd::Tap(tap) = &self.host.kind
+        {
+            // An old kernel cannot be told; the host then sees a carrier always, as before.
+            let _ = tap.set_carrier(wire.running);
+        }
+        let before = self.wire_mtu.swap(wire.mtu, Ordering::Relaxed);
+        (wire.mtu > before).then(|| {
+            format!(
+                "the MTU of {} grew from {before} to {}: start wharf again to use it; until then \
+                 larger frames are lost",
+                self.wire, wire.mtu
+            )
+        })
+    }
+
     /// Has a worker ended by itself, because a port became useless, or is the wire gone or the
     /// host interface? To be asked in the network namespace that the NIC was started in.
     pub fn has_failed(&self) -> bool {
@@ -206,9 +240,6 @@ impl Nic {
         if let HostEnd::Veth { .. } = self.host.kind {
             // The workers' sockets are closed; a TAP vanishes with them, a veth must be told.
             let _ = sys::netlink::link::delete(&open::far_end_of(&self.host.name));
-        }
-        if let Some(quiet) = self.quiet.take() {
-            quiet.end();
         }
         result
     }

@@ -149,8 +149,12 @@ pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error
     };
     // A veth's frames come from a kernel on this machine, partial checksums and all.
     let virtual_wire = info.kind.as_deref() == Some("veth");
-    let mut redirect =
-        Redirect::attach(info.index, mode).map_err(|error| xdp(error.to_string()))?;
+    let mut redirect = Redirect::attach(info.index, mode).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => {
+            Error::XdpBusy { name: info.name.clone() }
+        }
+        _ => xdp(error.to_string()),
+    })?;
     let mut wires = Vec::new();
     for queue in 0..queues {
         let mut pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;

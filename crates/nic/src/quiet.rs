@@ -33,9 +33,10 @@ impl Quiet {
         switches.quiet()?;
         Ok(Quiet::Switches(switches))
     }
+}
 
-    /// Lets the stack hear again.
-    pub fn end(self) {
+impl Drop for Quiet {
+    fn drop(&mut self) {
         if let Quiet::Switches(switches) = self {
             switches.restore();
         }

@@ -1,0 +1,95 @@
+//! What a card does to frames before wharf sees them, and must not.
+//!
+//! A card that takes VLAN tags out hands them over beside the frame, where AF_XDP cannot see them:
+//! tagged frames would reach the host untagged. A card that merges packets (LRO) does so in a way
+//! that `virtio_net_hdr` cannot describe, and AF_PACKET refuses to hand them over.
+
+use sys::ethtool::Ethtool;
+
+const STRIPS_VLAN: &str = "rx-vlan-hw-parse";
+const MERGES: &str = "rx-lro";
+
+/// Which of these features a wire had, to be put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Features {
+    interface: String,
+    strips_vlan: bool,
+    merges: bool,
+}
+
+impl Features {
+    /// Reads the features of `interface`; one that cannot be read is left alone.
+    pub fn read(interface: &str) -> Self {
+        let active = Ethtool::open(interface).and_then(|ethtool| ethtool.features());
+        let is_on = |name| active.as_ref().is_ok_and(|features| features.get(name) == Some(&true));
+        Features {
+            interface: interface.to_owned(),
+            strips_vlan: is_on(STRIPS_VLAN),
+            merges: is_on(MERGES),
+        }
+    }
+
+    /// Puts back what was on; an interface that is gone needs nothing.
+    pub fn restore(&self) {
+        for (name, was_on) in [(STRIPS_VLAN, self.strips_vlan), (MERGES, self.merges)] {
+            if was_on {
+                let _ = self.set(name, true);
+            }
+        }
+    }
+
+    /// The values, in a fixed order, for another process to [restore](Self::from_values).
+    pub fn values(&self) -> [bool; 2] {
+        [self.strips_vlan, self.merges]
+    }
+
+    /// The features of `interface` as [`values`](Self::values) gave them.
+    pub fn from_values(interface: &str, [strips_vlan, merges]: [bool; 2]) -> Self {
+        Features { interface: interface.to_owned(), strips_vlan, merges }
+    }
+
+    /// Turns a feature off. Is it off now?
+    fn turned_off(&self, name: &str) -> bool {
+        matches!(self.set(name, false), Ok(false))
+    }
+
+    fn set(&self, name: &str, on: bool) -> sys::Result<bool> {
+        Ethtool::open(&self.interface)?.set_feature(name, on)
+    }
+}
+
+/// A wire whose features suit the port, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Suited(Features);
+
+impl Suited {
+    /// Turns off what the port cannot bear. What cannot be turned off becomes a notice.
+    pub(crate) fn to_xdp(interface: &str, notices: &mut Vec<String>) -> Self {
+        let features = Features::read(interface);
+        if features.strips_vlan && !features.turned_off(STRIPS_VLAN) {
+            notices.push(format!(
+                "{interface} takes VLAN tags out of frames and cannot be told not to, so tagged \
+                 frames arrive untagged: use wire.mode=packet if there are any"
+            ));
+        }
+        Suited(features)
+    }
+
+    /// As [`to_xdp`](Self::to_xdp), for AF_PACKET.
+    pub(crate) fn to_packet(interface: &str, notices: &mut Vec<String>) -> Self {
+        let features = Features::read(interface);
+        if features.merges && !features.turned_off(MERGES) {
+            notices.push(format!(
+                "{interface} merges packets in a way that AF_PACKET cannot hand over, and cannot \
+                 be told not to: merged packets are lost"
+            ));
+        }
+        Suited(features)
+    }
+}
+
+impl Drop for Suited {
+    fn drop(&mut self) {
+        self.0.restore();
+    }
+}
