@@ -194,7 +194,7 @@ pub struct Signals(OwnedFd);
 
 impl Signals {
     /// Blocks the four signals for the calling thread and every thread it starts from now on, and
-    /// returns where they arrive. Call it before starting threads: a thread that does not block a
+    /// returns where they arrive. A hangup that is ignored (nohup(1)) stays ignored. Call it before starting threads: a thread that does not block a
     /// signal still dies of it. They stay blocked when this is dropped. Child processes started by
     /// [`std::process::Command`] have them unblocked again.
     pub fn block() -> io::Result<Self> {
@@ -203,6 +203,10 @@ impl Signals {
         // SAFETY: `set` is a valid sigset_t.
         unsafe { libc::sigemptyset(&mut set) };
         for signal in [Signal::Interrupt, Signal::Terminate, Signal::HangUp, Signal::Child] {
+            // A blocked signal arrives even when it is ignored, which nohup(1) counts on not to be.
+            if signal == Signal::HangUp && is_ignored(signal) {
+                continue;
+            }
             // SAFETY: `set` is a valid sigset_t and the number is that of a signal.
             unsafe { libc::sigaddset(&mut set, signal.number()) };
         }
@@ -231,6 +235,16 @@ impl Signals {
             Ok(_) => Ok(Signal::from_number(info.ssi_signo as i32)),
         }
     }
+}
+
+/// Whether this process ignores the signal.
+fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: sigaction is made of integers, for which all zeroes is a valid value; its handler is
+    // an integer too, and 0 is SIG_DFL.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: a null new action changes nothing, and `action` is a valid place for the old one.
+    let result = unsafe { libc::sigaction(signal.number(), ptr::null(), &mut action) };
+    result == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 impl AsFd for Signals {
