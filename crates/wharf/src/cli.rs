@@ -29,12 +29,6 @@ pub(crate) enum Command {
     Set(SetArgs),
     Doctor(DoctorArgs),
     Pcap(PcapArgs),
-    /// Put the wire back when wharf has ended (started by `up`)
-    #[command(hide = true)]
-    Guard {
-        /// The host interface, so that a list of processes tells guards apart
-        host: String,
-    },
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  wharf completions bash > \
                             ~/.local/share/bash-completion/completions/wharf")]

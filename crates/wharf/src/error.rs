@@ -38,6 +38,11 @@ pub(crate) enum Error {
     Corrupt { connection: usize },
     #[error("cannot write to standard output: {0}")]
     Stdout(#[source] io::Error),
+    #[error("the host interface {0} was deleted, so wharf has ended")]
+    HostGone(String),
+    /// The process that puts the wire back.
+    #[error("cannot run the guard, which would put everything back (it needs /proc): {0}")]
+    Guard(#[source] io::Error),
     #[error("{0}")]
     Io(#[source] io::Error),
 }
@@ -45,8 +50,7 @@ pub(crate) enum Error {
 impl Error {
     /// Nobody reads the output any more.
     pub(crate) fn is_broken_pipe(&self) -> bool {
-        matches!(self, Error::Stdout(cause) | Error::Io(cause)
-            if cause.kind() == io::ErrorKind::BrokenPipe)
+        matches!(self, Error::Stdout(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// 2 for what whoever called can put right (bad input, missing privilege), 1 for what failed
@@ -77,6 +81,8 @@ impl Error {
             | Error::Traffic(_)
             | Error::Corrupt { .. }
             | Error::Stdout(_)
+            | Error::HostGone(_)
+            | Error::Guard(_)
             | Error::Io(_) => false,
         }
     }

@@ -108,13 +108,13 @@ impl Guard {
     pub(crate) fn start(before: Before) -> Result<Guard, Error> {
         let mut child = Command::new("/proc/self/exe")
             .arg0(NAME)
-            .arg("guard")
+            // So that a list of processes tells guards apart.
             .arg(&before.host)
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
-            .map_err(Error::Io)?;
+            .map_err(Error::Guard)?;
         let pipe = child.stdin.take();
         let mut guard = Guard { before, child, pipe, made: None };
         let line = guard.before.to_json();
@@ -130,7 +130,7 @@ impl Guard {
 
     /// Starts another guard if this one has died.
     pub(crate) fn watch(&mut self) -> Result<(), Error> {
-        if self.child.try_wait().map_err(Error::Io)?.is_none() {
+        if self.child.try_wait().map_err(Error::Guard)?.is_none() {
             return Ok(());
         }
         let made = self.made;
@@ -140,7 +140,7 @@ impl Guard {
 
     fn say(&mut self, value: &Value) -> Result<(), Error> {
         match &mut self.pipe {
-            Some(pipe) => writeln!(pipe, "{value}").map_err(Error::Io),
+            Some(pipe) => writeln!(pipe, "{value}").map_err(Error::Guard),
             None => Ok(()),
         }
     }
@@ -154,6 +154,11 @@ impl Guard {
         }
         Ok(self.before.restore()?)
     }
+}
+
+/// Whether this process was started as a guard.
+pub(crate) fn is_this() -> bool {
+    std::env::args_os().next().is_some_and(|name| name == NAME)
 }
 
 /// The guard's own life.

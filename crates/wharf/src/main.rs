@@ -21,7 +21,9 @@ use cli::{Cli, Command};
 use error::{Error, one_line};
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    // The guard is no command: nobody is to find it in a help or a completion.
+    let ended = if guard::is_this() { guard::run() } else { run(Cli::parse()) };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has had enough of it.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
@@ -41,7 +43,6 @@ fn run(cli: Cli) -> Result<(), Error> {
         Command::Set(args) => set::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Pcap(args) => pcap::run(&args),
-        Command::Guard { .. } => guard::run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "wharf", &mut script);

@@ -1,6 +1,8 @@
 //! `wharf up`: wharf between a wire and this machine.
 
 use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
 
 use nic::Nic;
@@ -26,9 +28,11 @@ pub(crate) fn load_config(args: &UpArgs) -> Result<Config, Error> {
 /// Runs until a signal, or until the wire or the host interface is gone.
 pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
     let config = load_config(args)?;
-    nic::find_wire(&args.wire)?;
-    // The name is taken first: two wharfs for one host interface would undo each other's work.
+    check_names(args)?;
+    let wire = nic::find_wire(&args.wire)?;
+    // Both are taken first: two wharfs for one interface would undo each other's work.
     let control = bind(&args.host)?;
+    let _claim = claim(&args.wire, wire.index)?;
     let signals = Signals::block().map_err(Error::Io)?;
     let before = Before::look(&args.wire, &args.host, args.take_addresses)?;
     let mut guard = Guard::start(before.clone())?;
@@ -56,7 +60,8 @@ fn serve(
         eprintln!("wharf: {notice}");
     }
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
-    print(format!("up: {} -> {host} ({})\n", args.wire, nic.ports()))?;
+    // Nobody need read it: a NIC does not end because a terminal did.
+    let _ = print(format!("up: {} -> {host} ({})\n", args.wire, nic.ports()));
     let result = wait(&nic, signals, guard);
     drop(serving);
     let ended = match Arc::try_unwrap(nic) {
@@ -81,10 +86,44 @@ fn wait(nic: &Nic, signals: &Signals, guard: &mut Guard) -> Result<(), Error> {
             }
         }
         if nic.has_failed() {
-            // `stop` tells why.
-            return Ok(());
+            let (host, index) = nic.host();
+            return match sys::interface::Interface::by_index(index) {
+                Err(error) if error.is_missing() => Err(Error::HostGone(host.to_owned())),
+                // `stop` tells why.
+                _ => Ok(()),
+            };
         }
     }
+}
+
+/// Refuses names that no interface can have, and for the host those that stand for several.
+fn check_names(args: &UpArgs) -> Result<(), Error> {
+    let refuse = |option, name, fault| {
+        Err(Error::Usage(format!("--{option} {name:?} cannot be an interface's name: {fault}")))
+    };
+    for (option, name) in [("wire", &args.wire), ("host", &args.host)] {
+        if let Some(fault) = sys::interface::name_fault(name) {
+            return refuse(option, name, fault);
+        }
+    }
+    match args.host.as_str() {
+        // In /proc/sys/net the two are the settings of all interfaces.
+        "all" | "default" => refuse("host", &args.host, "the kernel keeps it for itself"),
+        host if host.contains('%') => refuse("host", &args.host, "it contains '%'"),
+        _ => Ok(()),
+    }
+}
+
+/// Claims a wire in this network namespace until what is returned is dropped, or wharf dies.
+fn claim(wire: &str, index: u32) -> Result<UnixListener, Error> {
+    SocketAddr::from_abstract_name(format!("wharf-wire/{index}"))
+        .and_then(|address| UnixListener::bind_addr(&address))
+        .map_err(|cause| match cause.kind() {
+            io::ErrorKind::AddrInUse => Error::Usage(format!(
+                "a wharf runs on {wire} already: choose another --wire, or stop it"
+            )),
+            _ => Error::Io(cause),
+        })
 }
 
 fn bind(host: &str) -> Result<Control, Error> {

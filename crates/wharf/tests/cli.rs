@@ -95,6 +95,16 @@ fn an_unknown_interface_is_refused_before_anything_is_made() {
 }
 
 #[test]
+fn a_name_that_no_interface_can_have_is_refused() {
+    for name in ["", "sixteen-bytes-xx", "a/b", "a b", "."] {
+        refused(&["up", "--wire", name, "--host", "nic0"], &["--wire", &format!("{name:?}")]);
+    }
+    for name in ["", "sixteen-bytes-xx", "a\nb", "nic%d", "all", "default"] {
+        refused(&["up", "--wire", "lo", "--host", name], &["--host", &format!("{name:?}")]);
+    }
+}
+
+#[test]
 fn settings_are_checked_before_interfaces() {
     let directory = Directory::new();
     let up = |extra: &[&str], parts: &[&str]| {

@@ -11,7 +11,7 @@ use nic::config::{Config, WireMode};
 
 use crate::cli::DemoArgs;
 use crate::error::Error;
-use crate::settings;
+use crate::{print, settings};
 use lab::Lab;
 pub(crate) use report::Case;
 use report::{Meter, OneWay, Row};
@@ -40,12 +40,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Error> {
         }
     }
     progress.clear();
-    let text = if args.json {
-        report::json(&rows)
-    } else {
-        report::table(&rows, ports.as_deref().unwrap_or_default())
-    };
-    std::io::stdout().write_all(text.as_bytes()).map_err(Error::Io)
+    let text = if args.json { report::json(&rows) } else { report::table(&rows, ports.as_deref()) };
+    print(text)
 }
 
 /// One case with so many connections, on hosts of its own.

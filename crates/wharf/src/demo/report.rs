@@ -148,9 +148,13 @@ pub(crate) fn json(rows: &[Row]) -> String {
 }
 
 /// The table, for people.
-pub(crate) fn table(rows: &[Row], ports: &str) -> String {
+pub(crate) fn table(rows: &[Row], ports: Option<&str>) -> String {
+    let wharf = ports.map_or_else(
+        || "without wharf".to_owned(),
+        |ports| format!("wharf is in front of the server ({ports})"),
+    );
     let mut out = format!(
-        "Real TCP between two kernels; wharf is in front of the server ({ports}).\n\
+        "Real TCP between two kernels; {wharf}.\n\
          Every byte was compared by hash.\n\n\
          {:>11}  {:<18}  {:>9}  {:>12}  {:>9}  {:>8}  {:>9}  {:>8}\n\
          {:>11}  {:<18}  {:>9}  {:>12}  {:>9}  {:>8}  {:>9}  {:>8}\n",
@@ -207,8 +211,9 @@ fn verdict(rows: &[Row]) -> String {
     else {
         return String::new();
     };
+    let s = if connections == 1 { "" } else { "s" };
     format!(
-        "\nAt {connections} connections LRO receives {:.1} x as much as no LRO, \
+        "\nAt {connections} connection{s} LRO receives {:.1} x as much as no LRO, \
          and GSO sends {:.1} x as much as no GSO.\n",
         lro.receive.throughput / none.receive.throughput,
         gso.send.throughput / none.send.throughput,
