@@ -6,8 +6,8 @@
 //! [`Sink`] that takes what comes out.
 //!
 //! The stages bear the names of "Implementation of TCP Large Receive Offload on Multi-core NPU
-//! Platform": a packet [`filter`] of questions (section IV.B), a [`ConnectionTable`] of
-//! [descriptors](descriptor) in fixed memory (IV.A), reconstruction (IV.D) and time-outs (IV.E).
+//! Platform": a packet `filter` of questions (section IV.B), a ConnectionTable of
+//! ConnectionDescriptors in fixed memory (IV.A), reconstruction (IV.D) and time-outs (IV.E).
 //! Packets out of order are, for now, passed on in the order in which they came.
 //!
 //! # Profiles
