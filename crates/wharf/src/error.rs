@@ -71,6 +71,7 @@ impl Error {
                 nic::Error::NoWire { .. }
                 | nic::Error::NotEthernet { .. }
                 | nic::Error::Permission { .. }
+                | nic::Error::XdpBusy { .. }
                 | nic::Error::Workers { .. } => true,
                 nic::Error::Tap(error) => !matches!(error, TapError::Os { .. }),
                 nic::Error::Sys(error) => error.is_permission(),

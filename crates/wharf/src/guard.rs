@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nic::features::Features;
 use nic::quiet::Switches;
 use serde_json::{Value, json};
 use sys::interface::{self, Interface};
@@ -30,6 +31,9 @@ pub(crate) struct Before {
     wire: String,
     saved: Saved,
     switches: Switches,
+    features: Features,
+    /// wharf sets the wire up.
+    was_up: bool,
     /// Whether addresses and routes are to move to the host interface.
     take_addresses: bool,
     /// The far end that a veth as the host interface will have, unless that name is taken.
@@ -40,12 +44,15 @@ impl Before {
     /// Looks at the wire.
     pub(crate) fn look(wire: &str, host: &str, take_addresses: bool) -> sys::Result<Before> {
         let far_end = nic::far_end_of(host);
+        let info = Interface::by_name(wire)?;
         Ok(Before {
             far_end: interface::index(&far_end).is_err().then_some(far_end),
             host: host.to_owned(),
             wire: wire.to_owned(),
-            saved: Saved::save(interface::index(wire)?)?,
+            saved: Saved::save(info.index)?,
             switches: Switches::read(wire),
+            features: Features::read(wire),
+            was_up: info.up,
             take_addresses,
         })
     }
@@ -62,14 +69,18 @@ impl Before {
         // Turning IPv6 off took addresses away, so turning it on asks for them as well.
         let was_quiet = Switches::read(&self.wire) != self.switches;
         self.switches.restore();
-        if self.take_addresses || was_quiet { self.saved.apply(index) } else { Ok(()) }
+        self.features.restore();
+        if self.take_addresses || was_quiet {
+            self.saved.apply(index)?;
+        }
+        if self.was_up { Ok(()) } else { interface::set_down(&self.wire) }
     }
 
     fn to_json(&self) -> Value {
         json!({
             "host": self.host, "wire": self.wire, "take_addresses": self.take_addresses,
             "saved": self.saved.to_bytes(), "switches": self.switches.values(),
-            "far_end": self.far_end,
+            "features": self.features.values(), "was_up": self.was_up, "far_end": self.far_end,
         })
     }
 
@@ -82,7 +93,11 @@ impl Before {
             .collect::<Option<_>>()?;
         let switches: Vec<Option<String>> =
             value["switches"].as_array()?.iter().map(|v| v.as_str().map(str::to_owned)).collect();
+        let features: Vec<bool> =
+            value["features"].as_array()?.iter().map(Value::as_bool).collect::<Option<_>>()?;
         Some(Before {
+            features: Features::from_values(&text("wire")?, features.try_into().ok()?),
+            was_up: value["was_up"].as_bool()?,
             host: text("host")?,
             wire: text("wire")?,
             take_addresses: value["take_addresses"].as_bool()?,

@@ -1,6 +1,6 @@
 //! `wharf up`: wharf between a wire and this machine.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn serve(
         before.move_to(host_index)?;
     }
     for notice in nic.notices() {
-        eprintln!("wharf: {notice}");
+        tell(notice);
     }
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
     // Nobody need read it: a NIC does not end because a terminal did.
@@ -72,6 +72,11 @@ fn serve(
     result.and(ended)
 }
 
+/// A line for whoever reads it; nobody need.
+fn tell(notice: &str) {
+    let _ = writeln!(io::stderr(), "wharf: {notice}");
+}
+
 /// Until there is a reason to end.
 fn wait(nic: &Nic, signals: &Signals, guard: &mut Guard) -> Result<(), Error> {
     use std::os::fd::AsFd;
@@ -84,6 +89,9 @@ fn wait(nic: &Nic, signals: &Signals, guard: &mut Guard) -> Result<(), Error> {
                 Signal::Child => guard.watch()?,
                 _ => return Ok(()),
             }
+        }
+        if let Some(notice) = nic.follow_wire() {
+            tell(&notice);
         }
         if nic.has_failed() {
             let (host, index) = nic.host();
