@@ -107,6 +107,23 @@ impl Drop for Target {
     }
 }
 
+/// What a round trip was made for.
+fn verdict(statistics: &Statistics) -> String {
+    let merged = thousands(statistics.counter("pcap", "restored"));
+    let missing = statistics.packets_in.saturating_sub(statistics.packets_out);
+    match (statistics.counter("pcap", "changed"), missing) {
+        (0, 0) => {
+            format!("Every packet came back bit for bit, {merged} of them out of aggregates.\n")
+        }
+        (changed, missing) => format!(
+            "{merged} packets came back bit for bit out of aggregates, {} came back changed, {} not \
+             at all.\n",
+            thousands(changed),
+            thousands(missing)
+        ),
+    }
+}
+
 fn report(statistics: &Statistics, as_json: bool) -> String {
     let totals = [
         ("packets_in", statistics.packets_in),
@@ -129,6 +146,9 @@ fn report(statistics: &Statistics, as_json: bool) -> String {
         table.row([counter.group, counter.name, &thousands(counter.value)]);
     }
     let mut text = table.to_string();
+    if statistics.counters.iter().any(|counter| counter.name == "restored") {
+        text.push_str(&verdict(statistics));
+    }
     let discarded = statistics.counter("lro_discard", "tcp_checksum");
     if discarded > 0 {
         text.push_str(&format!(
