@@ -86,10 +86,10 @@ impl Model {
         }
     }
 
-    /// The order between connections is of no importance: the one pushed last goes first.
+    /// Connections go in the order in which a PSH completed them.
     fn burst_ends(&mut self) {
-        while let Some(last) = self.held.iter().filter_map(|held| held.pushed).max() {
-            self.release(|held| held.pushed == Some(last));
+        while let Some(first) = self.held.iter().filter_map(|held| held.pushed).min() {
+            self.release(|held| held.pushed == Some(first));
         }
     }
 
