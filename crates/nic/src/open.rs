@@ -129,6 +129,9 @@ pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error
         return Err(Error::Workers { name: info.name.clone(), queues });
     }
     let mode = match config.wire.xdp {
+        // In the stack of a virtual interface, generic XDP meets super-packets and what GRO has
+        // merged, which no UMEM frame holds.
+        XdpMode::Auto if info.kind.is_some() => sys::xdp::Mode::Native,
         XdpMode::Auto => sys::xdp::Mode::Auto,
         XdpMode::Native => sys::xdp::Mode::Native,
         XdpMode::Generic => sys::xdp::Mode::Generic,
@@ -147,8 +150,9 @@ pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error
         },
         ..sys::xdp::Config::default()
     };
-    // A veth's frames come from a kernel on this machine, partial checksums and all.
-    let virtual_wire = info.kind.as_deref() == Some("veth");
+    // A veth's frames, or a bridge's, come from a kernel on this machine, partial checksums and
+    // all; a card has no kind.
+    let virtual_wire = info.kind.is_some();
     let mut redirect = Redirect::attach(info.index, mode).map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => {
             Error::XdpBusy { name: info.name.clone() }

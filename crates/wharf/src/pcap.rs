@@ -152,9 +152,7 @@ fn report(statistics: &Statistics, as_json: bool) -> String {
     let discarded = statistics.counter("lro_discard", "tcp_checksum");
     if discarded > 0 {
         text.push_str(&format!(
-            "{} packets were left out: their TCP checksum is wrong. A capture made on the machine \
-             that sends holds\nchecksums that its NIC was yet to compute; capture at the receiver, \
-             or turn that off (ethtool -K IF tx off).\n",
+            "{} packets were left out: their TCP checksum is wrong.\n",
             thousands(discarded)
         ));
     }

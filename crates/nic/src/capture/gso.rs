@@ -3,12 +3,12 @@
 use ::gso::{Refusal, Segmenter};
 use wire::{Flags, GsoType, Headers, Network, Tcp, Transport, VirtioNetHdr};
 
-use super::{CaptureError, Counted, Output, Packet, Statistics};
+use super::{CaptureError, Counted, Output, Packet, Statistics, complete};
 use crate::counters::Entry;
 
 /// Cuts every TCP packet whose IP packet is longer than `mtu` bytes into segments that fit, with
-/// complete checksums, as GSO would. Everything else is written as it came and counted by
-/// reason; UDP is not cut, as a capture does not say whether it was one datagram or several.
+/// complete checksums, as GSO would. Everything else is written as it came, its checksum completed
+/// if it was left partial, and counted by reason; UDP is not cut, as a capture does not say whether it was one datagram or several.
 ///
 /// # Errors
 /// Those of `packets` and `out`.
@@ -22,7 +22,8 @@ pub fn gso(
     let mut counts = Counts::default();
     let mut segment = Vec::new();
     for packet in packets {
-        let packet = packet?;
+        let mut packet = packet?;
+        counts.completed += u64::from(complete(&mut packet));
         statistics.packets_in += 1;
         statistics.bytes_in += packet.data.len() as u64;
         let cut = ask(&packet, mtu)
@@ -84,6 +85,8 @@ impl Keep {
 
 /// What was done, and why not.
 struct Counts {
+    /// Packets that came with the pseudo-header's sum only.
+    completed: u64,
     cut: u64,
     segments: u64,
     kept: [u64; Keep::PLAIN.len()],
@@ -92,7 +95,13 @@ struct Counts {
 
 impl Default for Counts {
     fn default() -> Self {
-        Counts { cut: 0, segments: 0, kept: [0; Keep::PLAIN.len()], refused: [0; Refusal::COUNT] }
+        Counts {
+            completed: 0,
+            cut: 0,
+            segments: 0,
+            kept: [0; Keep::PLAIN.len()],
+            refused: [0; Refusal::COUNT],
+        }
     }
 }
 
@@ -109,7 +118,11 @@ impl Counts {
     }
 
     fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        let own = [("gso", "super_packets", self.cut), ("gso", "segments", self.segments)];
+        let own = [
+            ("pcap", "completed", self.completed),
+            ("gso", "super_packets", self.cut),
+            ("gso", "segments", self.segments),
+        ];
         let kept = Keep::PLAIN.iter().zip(self.kept);
         own.into_iter()
             .chain(kept.map(|((_, name), value)| ("gso_pass", *name, value)))

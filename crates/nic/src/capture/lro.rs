@@ -6,7 +6,7 @@ use ::lro::{Aggregate, Discard, Lro, Nanos, Pass, Profile, RxChecksum, Sink};
 use gso::Segmenter;
 use wire::VirtioNetHdr;
 
-use super::{CaptureError, Counted, Output, Packet, Statistics};
+use super::{CaptureError, Counted, Output, Packet, Statistics, complete};
 use crate::config::Config;
 use crate::counters::Entry;
 
@@ -50,9 +50,11 @@ fn run<O: Output>(
 ) -> Result<Statistics, CaptureError> {
     let mut lro = Lro::new(config);
     let mut statistics = Statistics::default();
-    let mut cut_short = 0;
+    let (mut cut_short, mut completed) = (0, 0);
     for packet in packets {
-        let packet = Rc::new(packet?);
+        let mut packet = packet?;
+        completed += u64::from(complete(&mut packet));
+        let packet = Rc::new(packet);
         statistics.packets_in += 1;
         statistics.bytes_in += packet.data.len() as u64;
         // Captures of several queues may be out of order; time does not go back.
@@ -82,7 +84,7 @@ fn run<O: Output>(
 
     statistics.packets_out = sink.out.packets;
     statistics.bytes_out = sink.out.bytes;
-    let own = [("pcap", "cut_short", cut_short)];
+    let own = [("pcap", "cut_short", cut_short), ("pcap", "completed", completed)];
     let restored =
         sink.restored.map(|r| [("pcap", "restored", r.same), ("pcap", "changed", r.changed)]);
     statistics.counters = own

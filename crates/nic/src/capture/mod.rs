@@ -21,6 +21,8 @@ pub use self::write::{Output, Writer};
 
 use ::lro::Nanos;
 
+use wire::VirtioNetHdr;
+
 use crate::counters::Entry;
 
 /// One packet of a capture.
@@ -44,6 +46,19 @@ impl Packet {
     pub fn is_cut_short(&self) -> bool {
         (self.data.len() as u64) < u64::from(self.original_len)
     }
+}
+
+/// Completes a checksum that holds just the pseudo-header's sum: a capture made where a kernel
+/// sends, on a card or a veth with checksum offload, has them. Was there one?
+fn complete(packet: &mut Packet) -> bool {
+    if packet.is_cut_short() {
+        return false;
+    }
+    let Some((csum_start, csum_offset)) = wire::partial_checksum(&packet.data) else {
+        return false;
+    };
+    let vnet = VirtioNetHdr { needs_csum: true, csum_start, csum_offset, ..Default::default() };
+    ::gso::complete_checksum(&mut packet.data, &vnet).is_ok()
 }
 
 /// How finely a capture's timestamps are written.
