@@ -399,6 +399,24 @@ fn a_default_route_with_source_and_metric_waits_for_its_address() {
 }
 
 #[test]
+fn a_route_outlives_the_address_that_its_gateway_was_reached_by() {
+    with_ip(|| {
+        let (wire, host) = uplink();
+        ip("-6 addr add fd77::2/64 dev wire nodad
+            -6 route add 2001:db8::/32 via fd77::1 dev wire
+            -6 addr del fd77::2/64 dev wire");
+        let saved = Saved::save(wire).unwrap();
+        saved.remove().unwrap();
+        for index in [host, wire] {
+            saved.apply(index).unwrap();
+            let there = Saved::save(index).unwrap();
+            assert!(there.routes.iter().any(|route| route.to_string().contains("2001:db8::/32")));
+            there.remove().unwrap();
+        }
+    });
+}
+
+#[test]
 fn what_cannot_be_added_is_reported_and_the_rest_is_there() {
     in_namespace(|| {
         let wire = veth_up("wire", "peer");

@@ -287,18 +287,31 @@ pub(super) fn remove(route: &Route) -> Result<()> {
 /// error, nor is one that has run out.
 pub(super) fn restore(route: &Route, from: u32, to: u32, elapsed: u32) -> Result<()> {
     // A next-hop object belongs to its interface, and may be gone from there too.
-    if from == to && route.has_object() && add_moved(route, from, to, elapsed, true).is_ok() {
+    if from == to
+        && route.has_object()
+        && let Some(message) = route.moved(from, to, elapsed, true)
+        && add_message(route, &message).is_ok()
+    {
         return Ok(());
     }
-    add_moved(route, from, to, elapsed, false)
+    route.moved(from, to, elapsed, false).map_or(Ok(()), |message| add_message(route, &message))
 }
 
-fn add_moved(route: &Route, from: u32, to: u32, elapsed: u32, by_object: bool) -> Result<()> {
-    let Some(message) = route.moved(from, to, elapsed, by_object) else { return Ok(()) };
+/// As [`restore`], for a route whose gateway no other route leads to any more: such a route stays
+/// when the address that it was added under goes, but is not accepted anew unless it says that its
+/// gateway is on the link (`RTNH_F_ONLINK`).
+pub(super) fn restore_onlink(route: &Route, from: u32, to: u32, elapsed: u32) -> Result<()> {
+    let Some(mut message) = route.moved(from, to, elapsed, false) else { return Ok(()) };
+    let flags = number(&message[8..12]).unwrap_or(0) | RTNH_F_ONLINK;
+    message[8..12].copy_from_slice(&flags.to_ne_bytes());
+    add_message(route, &message)
+}
+
+fn add_message(route: &Route, message: &[u8]) -> Result<()> {
     // Not NLM_F_EXCL, which would refuse a default route that differs from another interface's in
     // nothing but the interface. An identical route is EEXIST all the same.
     let flags = NLM_F_CREATE | NLM_F_APPEND;
-    match request_raw(format!("add the route {route}"), libc::RTM_NEWROUTE, flags, &message) {
+    match request_raw(format!("add the route {route}"), libc::RTM_NEWROUTE, flags, message) {
         Err(error) if error.errno() != Some(libc::EEXIST) => Err(error),
         _ => Ok(()),
     }

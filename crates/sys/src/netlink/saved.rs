@@ -97,10 +97,28 @@ impl Saved {
                 }
                 failed
             });
-            if waiting.is_empty() || waiting.len() == before {
-                return result;
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            if waiting.len() == before {
+                return self.apply_onlink(&waiting, index, elapsed, result);
             }
         }
+    }
+
+    /// The last resort for routes that were refused as `refusal` says.
+    fn apply_onlink(
+        &self,
+        routes: &[&Route],
+        index: u32,
+        elapsed: u32,
+        refusal: Result<()>,
+    ) -> Result<()> {
+        let refused = routes
+            .iter()
+            .filter(|route| route::restore_onlink(route, self.index, index, elapsed).is_err())
+            .count();
+        if refused == 0 { Ok(()) } else { refusal }
     }
 
     /// A form of this that another process can read back by [`from_bytes`](Self::from_bytes), on
