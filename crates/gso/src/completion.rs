@@ -26,7 +26,7 @@ pub fn complete_checksum(packet: &mut [u8], hdr: &VirtioNetHdr) -> Result<(), Re
     Ok(())
 }
 
-/// Copies `packet` to the start of `out` and completes its checksum on the way, in one pass.
+/// Copies `packet` to the start of `out` and completes its checksum on the way.
 ///
 /// # Errors
 /// As [`complete_checksum`], and [`Refusal::BufferTooSmall`] if `out` is shorter than `packet`.

@@ -6,7 +6,7 @@
 //! number, flags, checksums. It comes in two ways, for two kinds of wire port:
 //! [`Segmenter::next_segment`] writes the headers and hands out the payload as a slice of the
 //! super-packet (read once, for its checksum; never copied), [`Segmenter::next_into`] writes the
-//! whole frame into memory that the port owns, copying and summing in one pass.
+//! whole frame into memory that the port owns, copying the payload and summing the copy.
 //!
 //! Packets that are no super-packets but lack their checksum are finished by
 //! [`complete_checksum`].

@@ -160,7 +160,7 @@ impl<'a> Segmenter<'a> {
     }
 
     /// Writes the next segment, headers and payload, to the start of `out`; gives its length, or
-    /// `None` after the last. The payload is copied and summed in one pass.
+    /// `None` after the last. The payload is copied, and the copy summed.
     ///
     /// # Errors
     /// [`Refusal::BufferTooSmall`]; the segment remains the next one. Ask

@@ -20,7 +20,7 @@ const RETRY_DRIVER: Nanos = 100_000;
 /// One AF_XDP socket.
 ///
 /// Its transmit memory is the UMEM, so the copy into it stands where a card's DMA would: it is
-/// the only one on the way out, and the checksum is summed in the same pass.
+/// the only one on the way out, and the checksum is summed while the bytes are in the cache.
 #[derive(Debug)]
 pub struct XdpWire {
     socket: XdpSocket,
