@@ -44,16 +44,6 @@ impl Signal {
     }
 }
 
-/// Asks the kernel to send this process `signal` when the *thread* that made it ends.
-///
-/// A parent that died before the call is not noticed: compare [`std::os::unix::process::parent_id`]
-/// with the parent's id afterwards.
-pub fn set_parent_death_signal(signal: Signal) -> io::Result<()> {
-    // SAFETY: PR_SET_PDEATHSIG takes an integer and touches no memory of ours.
-    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal.number() as libc::c_ulong) })
-        .map(drop)
-}
-
 /// A descriptor of a process, readable once it has ended; it never comes to mean another process.
 pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_open takes integers and touches no memory of ours.
