@@ -1,9 +1,5 @@
 //! Clocks, in nanoseconds.
 
-use std::io;
-
-use crate::error::check;
-
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Nanoseconds on `CLOCK_MONOTONIC`: never steps back, stands still while the machine is suspended.
@@ -26,18 +22,6 @@ pub fn thread_cpu() -> u64 {
 /// CPU time that all threads of this process have used, in nanoseconds.
 pub fn process_cpu() -> u64 {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
-}
-
-/// Sets how late the kernel may wake the calling thread from a timed sleep, in nanoseconds.
-///
-/// The default of 50 us would add to every packet that waits for a flush deadline; 1 is the least
-/// (0 means "back to the default", so it is refused here).
-pub fn set_timer_slack(ns: u64) -> io::Result<()> {
-    if ns == 0 {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    // SAFETY: PR_SET_TIMERSLACK takes an integer and touches no memory of ours.
-    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns as libc::c_ulong) }).map(drop)
 }
 
 fn read(clock: libc::clockid_t) -> u64 {
@@ -68,17 +52,6 @@ mod tests {
         }
         let monotonic = now();
         assert!(since_boot() >= monotonic);
-    }
-
-    #[test]
-    fn timer_slack_is_what_was_set() {
-        set_timer_slack(1).unwrap();
-        let slack = std::fs::read_to_string("/proc/thread-self/timerslack_ns");
-        // The file exists for the thread-group leader only on some kernels.
-        if let Ok(slack) = slack {
-            assert_eq!(slack.trim(), "1");
-        }
-        assert!(set_timer_slack(0).is_err());
     }
 
     #[test]

@@ -166,38 +166,6 @@ fn effective_capabilities() -> io::Result<u64> {
     Ok(u64::from(data[1].effective) << 32 | u64::from(data[0].effective))
 }
 
-/// What this process (all its threads) has used so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// CPU time in user mode, in nanoseconds.
-    pub user: u64,
-    /// CPU time in the kernel on behalf of the process, in nanoseconds.
-    pub system: u64,
-    /// Largest resident set, in bytes.
-    pub max_resident: u64,
-    /// Times a thread gave the CPU up to wait.
-    pub voluntary_switches: u64,
-    /// Times a thread was made to give the CPU up.
-    pub involuntary_switches: u64,
-}
-
-/// The usage of this process, by getrusage(2).
-pub fn usage() -> io::Result<Usage> {
-    // SAFETY: rusage is made of integers, for which all zeroes is a valid value.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is a valid rusage that the call may write to.
-    check(unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) })?;
-    let nanos =
-        |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-    Ok(Usage {
-        user: nanos(usage.ru_utime),
-        system: nanos(usage.ru_stime),
-        max_resident: usage.ru_maxrss as u64 * 1024,
-        voluntary_switches: usage.ru_nvcsw as u64,
-        involuntary_switches: usage.ru_nivcsw as u64,
-    })
-}
-
 /// CPU time of all `ksoftirqd` threads since boot, in nanoseconds: network work that the kernel
 /// does outside of any process, which a process's own times do not show.
 ///
@@ -290,13 +258,5 @@ mod tests {
         let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
         assert_eq!(stat_time(stat), Some(7 * (1_000_000_000 / per_second)));
         assert_eq!(stat_time("9 (short) S 2"), None);
-    }
-
-    #[test]
-    fn usage_grows() {
-        let before = usage().unwrap();
-        let after = usage().unwrap();
-        assert!(after.user + after.system >= before.user + before.system);
-        assert!(after.max_resident > 0);
     }
 }
