@@ -6,9 +6,9 @@
 //! a name of its own, so that what is meant for wharf (Ctrl-C, `pkill -9 wharf`) does not end it.
 //! Should it die, wharf starts another.
 
-use std::io::{self, Read, Write};
+use std::io::{self, PipeWriter, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nic::features::Features;
@@ -21,6 +21,8 @@ use crate::error::Error;
 
 /// The guard's name among processes.
 const NAME: &str = "nic-guard";
+/// What a pipe takes before somebody reads: 64 KB (pipe(7)), and some room for what follows.
+const PIPE_HOLDS: usize = 60_000;
 /// How long the kernel may take to remove the interface of a process that has ended.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -113,7 +115,7 @@ impl Before {
 pub(crate) struct Guard {
     before: Before,
     child: Child,
-    pipe: Option<ChildStdin>,
+    pipe: Option<PipeWriter>,
     /// Said once wharf has made the host interface, whose end the guard then waits for.
     made: Option<u32>,
 }
@@ -121,20 +123,34 @@ pub(crate) struct Guard {
 impl Guard {
     /// Starts a guard for a wire that looked like `before`.
     pub(crate) fn start(before: Before) -> Result<Guard, Error> {
-        let mut child = Command::new("/proc/self/exe")
+        Guard::start_knowing(before, None)
+    }
+
+    /// The guard finds in its pipe, from its first moment, all that there is to know; were it
+    /// written later, a `kill -9` of wharf in between would leave a guard that knows nothing.
+    fn start_knowing(before: Before, made: Option<u32>) -> Result<Guard, Error> {
+        let (reader, mut pipe) = io::pipe().map_err(Error::Guard)?;
+        let mut text = format!("{}\n", before.to_json());
+        if let Some(index) = made {
+            text.push_str(&format!("{}\n", json!({ "made": index })));
+        }
+        let fits = text.len() <= PIPE_HOLDS;
+        if fits {
+            pipe.write_all(text.as_bytes()).map_err(Error::Guard)?;
+        }
+        let child = Command::new("/proc/self/exe")
             .arg0(NAME)
             // So that a list of processes tells guards apart.
             .arg(&before.host)
             .process_group(0)
-            .stdin(Stdio::piped())
+            .stdin(reader)
             .stdout(Stdio::null())
             .spawn()
             .map_err(Error::Guard)?;
-        let pipe = child.stdin.take();
-        let mut guard = Guard { before, child, pipe, made: None };
-        let line = guard.before.to_json();
-        guard.say(&line)?;
-        Ok(guard)
+        if !fits {
+            pipe.write_all(text.as_bytes()).map_err(Error::Guard)?;
+        }
+        Ok(Guard { before, child, pipe: Some(pipe), made })
     }
 
     /// Tells the guard that the interface of this index is wharf's.
@@ -148,9 +164,8 @@ impl Guard {
         if self.child.try_wait().map_err(Error::Guard)?.is_none() {
             return Ok(());
         }
-        let made = self.made;
-        *self = Guard::start(self.before.clone())?;
-        made.map_or(Ok(()), |index| self.host_made(index))
+        *self = Guard::start_knowing(self.before.clone(), self.made)?;
+        Ok(())
     }
 
     fn say(&mut self, value: &Value) -> Result<(), Error> {
