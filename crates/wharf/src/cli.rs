@@ -29,6 +29,7 @@ pub(crate) enum Command {
     Set(SetArgs),
     Doctor(DoctorArgs),
     Pcap(PcapArgs),
+    Bench(BenchArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  wharf completions bash > \
                             ~/.local/share/bash-completion/completions/wharf")]
@@ -208,6 +209,48 @@ pub(crate) enum PcapCommand {
         settings: Settings,
     },
 }
+
+/// Measure wharf, beside its peers where they are installed
+///
+/// Each scenario measures everything that it compares in one run; compare figures of one run only.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: LRO by itself, in nanoseconds a packet, as JSON lines:\n  \
+                        wharf bench lro --json")]
+pub(crate) struct BenchArgs {
+    /// One JSON object a line, as soon as it is known, instead of a table
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    Lro(BenchLroArgs),
+    LroThroughput(BenchLroThroughputArgs),
+    Reordering(BenchReorderingArgs),
+    Fairness(BenchFairnessArgs),
+}
+
+/// What LRO costs for each packet, and how much it joins
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wharf bench lro")]
+pub(crate) struct BenchLroArgs {}
+
+/// How fast a kernel TCP receiver is behind wharf, against the number of connections
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wharf bench lro-throughput")]
+pub(crate) struct BenchLroThroughputArgs {}
+
+/// The same over a wire that reorders
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wharf bench reordering")]
+pub(crate) struct BenchReorderingArgs {}
+
+/// Whether new connections get through to a host port that others saturate
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wharf bench fairness")]
+pub(crate) struct BenchFairnessArgs {}
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PcapFiles {

@@ -29,6 +29,8 @@ pub(crate) enum Error {
     Client(#[from] ClientError),
     #[error(transparent)]
     Nic(#[from] nic::Error),
+    #[error(transparent)]
+    Bench(#[from] bench::Error),
     #[error("{error}{hint}", error = .0, hint = privilege_hint(.0))]
     Sys(#[from] sys::Error),
     /// The demo's connections.
@@ -77,8 +79,11 @@ impl Error {
                 nic::Error::Sys(error) => error.is_permission(),
                 _ => false,
             },
+            Error::Bench(bench::Error::Usage(_)) => true,
+            Error::Bench(bench::Error::Sys(error)) => error.is_permission(),
             Error::Sys(error) => error.is_permission(),
-            Error::Output { .. }
+            Error::Bench(_)
+            | Error::Output { .. }
             | Error::Traffic(_)
             | Error::Corrupt { .. }
             | Error::Stdout(_)

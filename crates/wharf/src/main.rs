@@ -1,5 +1,6 @@
 //! wharf: a software NIC for Linux, in front of an unmodified kernel.
 
+mod bench;
 mod cli;
 mod demo;
 mod doctor;
@@ -43,6 +44,7 @@ fn run(cli: Cli) -> Result<(), Error> {
         Command::Set(args) => set::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Pcap(args) => pcap::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "wharf", &mut script);

@@ -1,0 +1,25 @@
+//! Why a measurement could not be made.
+
+use std::io;
+
+/// See the module's documentation.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What was asked for cannot be; it says what can.
+    #[error("{0}")]
+    Usage(String),
+    /// The operating system said no.
+    #[error(transparent)]
+    Sys(#[from] sys::Error),
+    /// The NIC under test said no.
+    #[error(transparent)]
+    Nic(#[from] nic::Error),
+    /// What was done, and what went wrong.
+    #[error("{what}: {cause}")]
+    Io {
+        /// What was done.
+        what: &'static str,
+        /// What went wrong.
+        cause: io::Error,
+    },
+}

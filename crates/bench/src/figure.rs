@@ -1,0 +1,52 @@
+//! What a measurement gave.
+
+use serde_json::{Map, Value};
+
+/// One measured value, with what it is a value of.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// The scenario, such as `lro`.
+    pub bench: &'static str,
+    /// What was done in it, such as `in_order`.
+    pub case: String,
+    /// Who did it: `wharf`, `kernel`, or a peer.
+    pub system: String,
+    /// What else was varied, such as `flows`, by name and in the order to be shown.
+    pub varied: Vec<(&'static str, Value)>,
+    /// What was measured, such as `ns_per_packet`.
+    pub metric: &'static str,
+    /// Its unit, such as `ns`.
+    pub unit: &'static str,
+    /// How much it was.
+    pub value: f64,
+}
+
+impl Figure {
+    /// One JSON object: `bench`, `case`, `system`, what was varied, `metric`, `unit`, `value`.
+    pub fn json(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("bench".into(), self.bench.into());
+        object.insert("case".into(), self.case.as_str().into());
+        object.insert("system".into(), self.system.as_str().into());
+        for (name, value) in &self.varied {
+            object.insert((*name).into(), value.clone());
+        }
+        object.insert("metric".into(), self.metric.into());
+        object.insert("unit".into(), self.unit.into());
+        object.insert("value".into(), self.value.into());
+        Value::Object(object)
+    }
+}
+
+/// Takes what a scenario has to say while it runs.
+pub trait Report {
+    /// A figure is known.
+    fn figure(&mut self, figure: Figure);
+
+    /// What is being done, as `done` of `total` steps; for a progress line.
+    fn progress(&mut self, done: usize, total: usize, what: &str);
+
+    /// Something that the reader must know to read the figures, such as a peer that is absent and
+    /// why.
+    fn notice(&mut self, text: &str);
+}
