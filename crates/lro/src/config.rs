@@ -39,7 +39,12 @@ pub struct Config {
     pub max_aggregate: u32,
     /// Most segments in an aggregate; a `writev` takes at most 1,024 slices.
     pub max_segments: u32,
-    /// No frame is held longer than this.
+    /// What a flow holds goes when the flow has been idle for so many times its average interval
+    /// between arrivals (the paper, section IV.E: 10; its short version: 100).
+    pub timeout_factor: u32,
+    /// No flow counts as idle before this.
+    pub min_timeout: Nanos,
+    /// No frame is held longer than this, and no hole is waited for longer.
     pub max_timeout: Nanos,
     /// Let go of an aggregate that a PSH completes as soon as the burst ends (`Lro::burst_ends`).
     /// The lossless profile does so at once, as Linux GRO does.
@@ -64,6 +69,8 @@ impl Default for Config {
             profile: Profile::Endpoint,
             max_aggregate: IP_MAX,
             max_segments: 512,
+            timeout_factor: 10,
+            min_timeout: 20_000,
             max_timeout: 500_000,
             flush_on_psh: true,
             flows: 4096,

@@ -19,9 +19,13 @@ pub enum Flush {
     Order,
     /// The next segment did not fit; see the mismatches.
     Mismatch,
+    /// Idle for longer than its usual interval allows (the paper, section IV.E).
+    Timeout,
     /// Held for as long as allowed.
     Deadline,
-    /// The burst was over.
+    /// A hole was waited for as long as allowed, and stays.
+    Hole,
+    /// The caller had nothing else to do.
     Idle,
     /// Its descriptor or its frames were needed.
     Memory,
@@ -29,14 +33,16 @@ pub enum Flush {
 
 impl Flush {
     /// All causes, in the order of their discriminants.
-    pub const ALL: [Flush; 9] = [
+    pub const ALL: [Flush; 11] = [
         Flush::Size,
         Flush::Psh,
         Flush::Fin,
         Flush::Short,
         Flush::Order,
         Flush::Mismatch,
+        Flush::Timeout,
         Flush::Deadline,
+        Flush::Hole,
         Flush::Idle,
         Flush::Memory,
     ];
@@ -50,7 +56,9 @@ impl Flush {
             Flush::Short => "short",
             Flush::Order => "order",
             Flush::Mismatch => "mismatch",
+            Flush::Timeout => "timeout",
             Flush::Deadline => "deadline",
+            Flush::Hole => "hole",
             Flush::Idle => "idle",
             Flush::Memory => "memory",
         }
@@ -62,12 +70,18 @@ impl Flush {
 pub struct Counters {
     /// Frames taken in.
     pub received: u64,
-    /// Frames that became part of an aggregate of two or more.
+    /// Frames that became part of an aggregate.
     pub merged: u64,
-    /// Aggregates of two or more.
+    /// Aggregates: two frames or more, or one whose timestamp had to be that of one before it.
     pub aggregates: u64,
     /// Payload bytes in those aggregates.
     pub aggregate_bytes: u64,
+    /// Segments that came before their turn and were held for it.
+    pub reordered: u64,
+    /// Holes that nothing had filled when what was held behind them went on.
+    pub holes: u64,
+    /// Segments of which only a part was new.
+    pub trimmed: u64,
     /// Descriptors taken from one flow for another.
     pub recycled: u64,
     /// Frames passed as they came, by [`Pass::index`].
@@ -87,6 +101,9 @@ impl Default for Counters {
             merged: 0,
             aggregates: 0,
             aggregate_bytes: 0,
+            reordered: 0,
+            holes: 0,
+            trimmed: 0,
             recycled: 0,
             passed: [0; Pass::COUNT],
             discarded: [0; Discard::ALL.len()],
@@ -105,6 +122,9 @@ impl Counters {
             ("merged", self.merged),
             ("aggregates", self.aggregates),
             ("aggregate_bytes", self.aggregate_bytes),
+            ("reordered", self.reordered),
+            ("holes", self.holes),
+            ("trimmed", self.trimmed),
             ("recycled", self.recycled),
         ];
         plain

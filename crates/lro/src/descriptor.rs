@@ -1,18 +1,25 @@
 //! ConnectionDescriptor (the paper, section IV.A): what is remembered of one connection, and how
 //! the header of its aggregate is written (IV.D).
+//!
+//! What is held of it are two things: the run, whose segments continue one another and go to the
+//! host next, and the islands behind holes. All have the same headers, of which one is kept, but
+//! for what [`Carried`] tells.
 
-use wire::{Flags, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
+use wire::{Flags, GsoType, Seq, Tcp, VirtioNetHdr, protocol};
 
 use crate::Nanos;
 use crate::config::HEADER_MAX;
-use crate::filter::Segment;
+use crate::filter::{Carried, Segment};
 use crate::held::Chain;
 use crate::key::FlowKey;
-use crate::list::Links;
+use crate::list::{Links, List};
+use crate::timeout::UNARMED;
 
-/// Offset of TSecr in a TCP header whose options are the usual twelve timestamp bytes
-/// (RFC 7323 appendix A): 20, two NOPs, kind, length, TSval.
-const ECHO_AT: usize = 20 + 2 + 2 + 4;
+/// Offsets in a TCP header, the last two with the usual twelve timestamp bytes for options (RFC 7323
+/// appendix A: two NOPs, kind, length, TSval, TSecr).
+const SEQ_AT: usize = 4;
+const VALUE_AT: usize = 20 + 4;
+const ECHO_AT: usize = VALUE_AT + 4;
 
 /// How the IPv4 ID moves from segment to segment; the second one decides (facts, rule 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,146 +30,253 @@ pub(crate) enum IdStep {
     Fixed,
 }
 
-/// One connection.
+/// One connection. What each segment touches comes first.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct Descriptor {
     pub(crate) key: FlowKey,
-    pub(crate) links: Links,
-    pub(crate) deadline: Nanos,
-    pub(crate) recently_used: bool,
-    /// A PSH has completed what is held.
-    pub(crate) pushed: bool,
-    pub(crate) chain: Chain,
-    /// The sequence number that continues what is held (the paper's nextseq).
+    /// In-order segments that are held.
+    pub(crate) run: Chain,
+    /// The sequence number that continues the run, or what was handed on last (the paper's
+    /// nextseq).
     pub(crate) next_seq: Seq,
-    /// Acknowledgment, window and timestamps of the last segment held.
-    pub(crate) ack: Seq,
-    pub(crate) window: u16,
-    pub(crate) timestamps: Option<Timestamps>,
-    /// Largest payload held.
-    pub(crate) gso_size: u16,
-    /// Payload of the last segment held.
-    pub(crate) last_len: u32,
-    /// IPv4 ID of the last segment held, and how it got there.
-    pub(crate) id: u16,
-    pub(crate) id_step: IdStep,
-    /// FIN and PSH of all segments held.
-    flags: Flags,
+    /// The one after the highest that is in the run or was handed on. All before it is old; a
+    /// retransmission may have set `next_seq` back behind it.
+    pub(crate) frontier: Seq,
+    /// Of what is held, or else of what was held last: that of the latest segment in order.
+    pub(crate) last: Carried,
+    /// When a segment last came, and the mean time between two (the paper, section IV.E).
+    pub(crate) last_arrival: Nanos,
+    pub(crate) average_interval: Nanos,
+    pub(crate) islands: List,
     payload_len: u32,
+    /// Largest payload in the run.
+    pub(crate) gso_size: u16,
+    /// Payload of the run's last segment.
+    pub(crate) last_len: u16,
+    /// How the IPv4 ID got to `last`.
+    pub(crate) id_step: IdStep,
+    /// PSH and FIN of all segments in the run, CWR of the first.
+    flags: Flags,
+    pub(crate) recently_used: bool,
+    /// A PSH has completed the run.
+    pub(crate) pushed: bool,
+    /// The first segment's TSval is not the one that the run will carry.
+    raised: bool,
+    /// It is known where the flow is: `next_seq` and `frontier` mean something.
+    pub(crate) begun: bool,
+    /// It has had data in order: `last` means something.
+    pub(crate) has_data: bool,
     network_at: u8,
     transport_at: u8,
     header_len: u8,
+    pub(crate) slot: u8,
     header: [u8; HEADER_MAX],
+    /// The run's first segment: what it carried, and its sequence number.
+    first: Carried,
+    first_seq: Seq,
+    pub(crate) links: Links,
+    /// When the run began to be held.
+    pub(crate) since: Nanos,
+    /// When it is looked at for a time-out, or `UNARMED`.
+    pub(crate) armed: Nanos,
+    /// Positions are those of this epoch, or mean nothing.
+    pub(crate) epoch: u32,
 }
 
 impl Default for Descriptor {
     fn default() -> Self {
         Descriptor {
             key: FlowKey::NOBODY,
-            links: Links::ALONE,
-            deadline: 0,
-            recently_used: false,
-            pushed: false,
-            chain: Chain::EMPTY,
+            run: Chain::EMPTY,
             next_seq: Seq(0),
-            ack: Seq(0),
-            window: 0,
-            timestamps: None,
+            frontier: Seq(0),
+            last: Carried::NOTHING,
+            last_arrival: 0,
+            average_interval: 0,
+            islands: List::EMPTY,
+            payload_len: 0,
             gso_size: 0,
             last_len: 0,
-            id: 0,
             id_step: IdStep::Undecided,
             flags: Flags(0),
-            payload_len: 0,
+            recently_used: false,
+            pushed: false,
+            raised: false,
+            begun: false,
+            has_data: false,
             network_at: 0,
             transport_at: 0,
             header_len: 0,
+            slot: 0,
             header: [0; HEADER_MAX],
+            first: Carried::NOTHING,
+            first_seq: Seq(0),
+            links: Links::ALONE,
+            since: 0,
+            armed: UNARMED,
+            epoch: 0,
         }
     }
 }
 
 impl Descriptor {
+    /// A connection of which nothing is known; what is not named here is set before it is read.
+    pub(crate) fn open(&mut self, key: FlowKey) {
+        self.key = key;
+        self.begun = false;
+        self.has_data = false;
+        self.average_interval = 0;
+        self.last_arrival = 0;
+    }
+
+    #[inline]
+    pub(crate) fn has_run(&self) -> bool {
+        self.run.len() > 0
+    }
+
+    #[inline]
     pub(crate) fn is_holding(&self) -> bool {
-        self.chain.len() > 0
+        self.has_run() || !self.islands.is_empty()
     }
 
     pub(crate) fn payload_len(&self) -> u32 {
         self.payload_len
     }
 
-    /// Bytes of the IP packet that the aggregate would be.
+    /// Bytes of the IP packet that the run would be.
     #[inline]
     pub(crate) fn ip_len(&self) -> u32 {
         u32::from(self.header_len - self.network_at) + self.payload_len
     }
 
-    /// The first segment's header, Ethernet to TCP options.
+    /// The header that all held segments have, Ethernet to TCP options.
     #[inline]
     pub(crate) fn header(&self) -> &[u8] {
         &self.header[..usize::from(self.header_len)]
     }
 
-    /// Has the sender said that no more will come?
+    /// Has the sender said in the run that no more will come?
     pub(crate) fn is_finished(&self) -> bool {
         self.flags.any(Flags::FIN)
     }
 
-    /// Did all segments carry one IPv4 ID?
+    /// Did all segments of the run carry one IPv4 ID?
     pub(crate) fn fixed_id(&self) -> bool {
         !self.key.ipv6 && self.id_step == IdStep::Fixed
     }
 
-    /// The first segment of an aggregate. The filter has seen that its header fits.
-    pub(crate) fn begin(&mut self, segment: &Segment, bytes: &[u8]) {
+    /// Can the run, if it is one segment, not go on as that came?
+    pub(crate) fn is_raised(&self) -> bool {
+        self.raised
+    }
+
+    /// A segment has arrived: `average_interval = (average_interval + now - last_arrival) / 2`.
+    /// Was it another time than the last one's? Those that one look at the clock brought have no
+    /// interval between them that a clock tells.
+    #[inline]
+    pub(crate) fn arrives(&mut self, now: Nanos) -> bool {
+        let interval = now.saturating_sub(self.last_arrival);
+        if interval == 0 {
+            return false;
+        }
+        if self.last_arrival != 0 {
+            self.average_interval = self.average_interval.saturating_add(interval) / 2;
+        }
+        self.last_arrival = now;
+        true
+    }
+
+    /// Keeps the header that what is held from now on must have. The filter has seen that it fits.
+    #[inline]
+    pub(crate) fn keep_header(&mut self, segment: &Segment, bytes: &[u8]) {
         self.header[..segment.payload_at].copy_from_slice(&bytes[..segment.payload_at]);
         self.header_len = segment.payload_at as u8;
         self.network_at = segment.network_at as u8;
         self.transport_at = segment.transport_at as u8;
-        self.gso_size = segment.len as u16;
-        self.id = segment.id;
-        self.id_step = IdStep::Undecided;
-        self.flags = Flags(0);
-        self.payload_len = 0;
-        self.next_seq = segment.seq;
-        self.take_over(segment);
     }
 
-    /// One more segment, which [`merge`](crate::merge) has let in.
+    /// The first segment of a run.
     #[inline]
-    pub(crate) fn append(&mut self, segment: &Segment) {
-        self.gso_size = self.gso_size.max(segment.len as u16);
-        let fixed = segment.id == self.id && self.id_step != IdStep::Moving;
+    pub(crate) fn begin(&mut self, seq: Seq, len: u32, carried: &Carried, now: Nanos) {
+        self.first_seq = seq;
+        self.first = *carried;
+        self.since = now;
+        self.gso_size = len as u16;
+        self.id_step = IdStep::Undecided;
+        self.flags = Flags(carried.flags.0 & Flags::CWR.0);
+        self.raised = false;
+        self.payload_len = 0;
+        self.next_seq = seq;
+        self.last = *carried;
+        self.begun = true;
+        self.has_data = true;
+        self.extend(len, carried.flags);
+    }
+
+    /// One more segment in order, which [`merge`](crate::merge) has let in.
+    #[inline]
+    pub(crate) fn append(&mut self, len: u32, carried: &Carried) {
+        self.gso_size = self.gso_size.max(len as u16);
+        let fixed = carried.id == self.last.id && self.id_step != IdStep::Moving;
         self.id_step = if fixed { IdStep::Fixed } else { IdStep::Moving };
-        self.id = segment.id;
-        self.take_over(segment);
+        self.last = *carried;
+        self.extend(len, carried.flags);
     }
 
-    /// What is always that of the last segment.
-    fn take_over(&mut self, segment: &Segment) {
-        self.ack = segment.ack;
-        self.window = segment.window;
-        self.timestamps = segment.timestamps;
-        self.last_len = segment.len;
-        self.payload_len += segment.len;
-        self.next_seq += segment.len;
-        self.flags = self.flags.with(Flags(segment.flags.0 & (Flags::FIN.0 | Flags::PSH.0)));
+    #[inline]
+    fn extend(&mut self, len: u32, flags: Flags) {
+        self.last_len = len as u16;
+        self.payload_len += len;
+        self.next_seq += len;
+        if self.next_seq.after(self.frontier) {
+            self.frontier = self.next_seq;
+        }
+        self.flags = self.flags.with(Flags(flags.0 & (Flags::FIN.0 | Flags::PSH.0)));
     }
 
-    /// Gives up the chain; the flow holds nothing from here on.
-    pub(crate) fn take_chain(&mut self) -> Chain {
+    /// What a segment that has waited on an island carries on, now that its turn has come.
+    ///
+    /// What filled the hole was sent later, perhaps, so that its acknowledgment and TSval are the
+    /// newer ones. The newest acknowledgment stands ("the maximum ACK number after packets
+    /// reordering", the paper, section IV.A), and TSval must not go back: the host would discard the
+    /// data as an old duplicate (PAWS, RFC 7323 section 5), which in the order of arrival it was
+    /// not. True if it was raised.
+    pub(crate) fn catch_up(&self, carried: &mut Carried) -> bool {
+        if !self.has_data {
+            return false;
+        }
+        if carried.ack.before(self.last.ack) {
+            carried.ack = self.last.ack;
+            carried.window = self.last.window;
+        }
+        match (&mut carried.timestamps, self.last.timestamps) {
+            (Some(new), Some(last)) if new.value.before(last.value) => {
+                *new = last;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The run's first segment cannot go on as it came, should it stay alone.
+    pub(crate) fn set_raised(&mut self) {
+        self.raised = true;
+    }
+
+    /// Gives up the run; the next segment is expected where it ended.
+    pub(crate) fn take_run(&mut self) -> Chain {
         self.pushed = false;
-        core::mem::replace(&mut self.chain, Chain::EMPTY)
+        core::mem::replace(&mut self.run, Chain::EMPTY)
     }
 
-    /// Writes the aggregate's header (the paper, section IV.D): sequence number and TSval of the
+    /// Writes the header of `segments` in one (the paper, section IV.D): sequence number and TSval of the
     /// first segment, acknowledgment, window and TSecr of the last, PSH and FIN of any, lengths
     /// and IPv4 checksum anew, and the pseudo-header sum where the TCP checksum goes.
     ///
     /// TSval stays the first's because TS.Recent is taken from the segment that covers
     /// Last.ACK.sent (RFC 7323 section 4.3), which is the first.
-    pub(crate) fn reconstruct(&mut self) -> (&[u8], VirtioNetHdr) {
+    pub(crate) fn reconstruct(&mut self, segments: u32) -> (&[u8], VirtioNetHdr) {
         let network_at = usize::from(self.network_at);
         let transport_at = usize::from(self.transport_at);
         let header_len = usize::from(self.header_len);
@@ -178,30 +292,37 @@ impl Descriptor {
             wire::checksum::pseudo_v6(&ip[8..40], protocol::TCP, tcp_len)
         } else {
             ip[2..4].copy_from_slice(&(ip_len as u16).to_be_bytes());
+            ip[4..6].copy_from_slice(&self.first.id.to_be_bytes());
             ip[10..12].fill(0);
             let checksum = wire::checksum::sum(&ip[..wire::IPV4_MIN_LEN]).complement();
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
             wire::checksum::pseudo_v4(&ip[12..20], protocol::TCP, tcp_len)
         };
 
-        if let Some(timestamps) = self.timestamps {
-            tcp[ECHO_AT..ECHO_AT + 4].copy_from_slice(&timestamps.echo.0.to_be_bytes());
+        tcp[SEQ_AT..SEQ_AT + 4].copy_from_slice(&self.first_seq.0.to_be_bytes());
+        if let (Some(first), Some(last)) = (self.first.timestamps, self.last.timestamps) {
+            tcp[VALUE_AT..VALUE_AT + 4].copy_from_slice(&first.value.0.to_be_bytes());
+            tcp[ECHO_AT..ECHO_AT + 4].copy_from_slice(&last.echo.0.to_be_bytes());
         }
-        let mut cwr = false;
         if let Ok(mut tcp) = Tcp::new(tcp) {
-            cwr = tcp.flags().any(Flags::CWR);
-            tcp.set_ack(self.ack);
-            tcp.set_window(self.window);
-            tcp.set_flags(tcp.flags().with(self.flags));
+            let of_the_run = Flags::CWR.with(Flags::FIN).with(Flags::PSH);
+            tcp.set_ack(self.last.ack);
+            tcp.set_window(self.last.window);
+            tcp.set_flags(tcp.flags().without(of_the_run).with(self.flags));
             tcp.set_checksum(pseudo.fold());
         }
+        let alone = segments == 1;
         let vnet = VirtioNetHdr {
             needs_csum: true,
             data_valid: false,
-            gso_type: if ipv6 { GsoType::Tcpv6 } else { GsoType::Tcpv4 },
-            ecn: cwr,
+            gso_type: match ipv6 {
+                _ if alone => GsoType::None,
+                true => GsoType::Tcpv6,
+                false => GsoType::Tcpv4,
+            },
+            ecn: !alone && self.flags.any(Flags::CWR),
             hdr_len: header_len as u16,
-            gso_size: self.gso_size,
+            gso_size: if alone { 0 } else { self.gso_size },
             csum_start: transport_at as u16,
             csum_offset: 16,
         };

@@ -41,6 +41,9 @@ pub enum Pass {
     TcpOptions,
     /// More than 128 bytes of headers.
     LongHeader,
+    /// Data that the host has been given before, or that is held already: a retransmission, or a
+    /// packet that comes later than LRO waits.
+    Old,
     /// IPv6 extension headers, with which the checksum does not verify. One of them may name an
     /// address that counts in place of the fixed header's (a Routing header with segments left,
     /// RFC 8200 section 8.1; a Home Address option, RFC 6275 section 11.3.1): the host decides.
@@ -49,11 +52,11 @@ pub enum Pass {
 
 impl Pass {
     /// How many counters the reasons need.
-    pub const COUNT: usize = 14 + Malformed::ALL.len();
+    pub const COUNT: usize = 15 + Malformed::ALL.len();
 
     /// All reasons, in the order of [`index`](Self::index).
     pub fn all() -> impl Iterator<Item = Pass> {
-        const PLAIN: [Pass; 14] = [
+        const PLAIN: [Pass; 15] = [
             Pass::Alone,
             Pass::NotIp,
             Pass::Fragment,
@@ -68,6 +71,7 @@ impl Pass {
             Pass::TcpOptions,
             Pass::LongHeader,
             Pass::ExtensionHeaders,
+            Pass::Old,
         ];
         PLAIN.into_iter().chain(Malformed::ALL.into_iter().map(Pass::Malformed))
     }
@@ -89,7 +93,8 @@ impl Pass {
             Pass::TcpOptions => 11,
             Pass::LongHeader => 12,
             Pass::ExtensionHeaders => 13,
-            Pass::Malformed(why) => 14 + why as usize,
+            Pass::Old => 14,
+            Pass::Malformed(why) => 15 + why as usize,
         }
     }
 
@@ -110,13 +115,9 @@ impl Pass {
             Pass::TcpOptions => "tcp_options",
             Pass::LongHeader => "long_header",
             Pass::ExtensionHeaders => "extension_headers",
+            Pass::Old => "old",
             Pass::Malformed(why) => why.name(),
         }
-    }
-
-    /// Does this frame end its connection, so that its descriptor is free again?
-    pub(crate) const fn closes(self) -> bool {
-        matches!(self, Pass::Rst | Pass::Fin)
     }
 }
 
@@ -152,16 +153,52 @@ pub(crate) struct Segment {
     pub(crate) key: FlowKey,
     pub(crate) network_at: usize,
     pub(crate) transport_at: usize,
+    /// Length of all headers.
     pub(crate) payload_at: usize,
-    /// Bytes of payload; never 0.
-    pub(crate) len: u32,
+    /// First byte of payload that is wanted: all of it is, until some is trimmed.
+    pub(crate) start: usize,
+    /// Sequence number of that byte.
     pub(crate) seq: Seq,
+    /// Bytes of payload that are wanted; never 0.
+    pub(crate) len: u32,
+    pub(crate) carried: Carried,
+}
+
+/// What a data segment tells besides its data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried {
     pub(crate) ack: Seq,
+    pub(crate) timestamps: Option<Timestamps>,
     pub(crate) window: u16,
-    pub(crate) flags: Flags,
     /// IPv4 identification; 0 for IPv6.
     pub(crate) id: u16,
-    pub(crate) timestamps: Option<Timestamps>,
+    pub(crate) flags: Flags,
+}
+
+impl Carried {
+    pub(crate) const NOTHING: Carried =
+        Carried { ack: Seq(0), timestamps: None, window: 0, id: 0, flags: Flags(0) };
+}
+
+impl Segment {
+    /// The sequence number after the last that is wanted.
+    #[inline]
+    pub(crate) fn end(&self) -> Seq {
+        self.seq + self.len
+    }
+
+    /// Gives up what comes before `seq`, which lies within.
+    pub(crate) fn trim_front(&mut self, seq: Seq) {
+        let bytes = seq - self.seq;
+        self.start += bytes as usize;
+        self.len -= bytes;
+        self.seq = seq;
+    }
+
+    /// Gives up what comes from `seq` on, which lies within.
+    pub(crate) fn trim_back(&mut self, seq: Seq) {
+        self.len = seq - self.seq;
+    }
 }
 
 /// What the filter decides.
@@ -170,8 +207,10 @@ pub(crate) enum Verdict {
     Discard(Discard),
     /// No flow is concerned.
     Pass(Pass),
-    /// Goes on after what is held of its flow.
-    PassAfterFlow(Pass, FlowKey),
+    /// Goes on after what is held of its flow, which it takes up to this sequence number.
+    PassAfterFlow(Pass, FlowKey, Seq),
+    /// As that, but its numbers cannot be trusted.
+    PassUnread(Pass, FlowKey),
     Buffer(Segment),
 }
 
@@ -187,7 +226,7 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
     }
     let key = FlowKey::of(bytes, &headers);
     match headers.network {
-        Network::Ipv4 { options: true } => return Verdict::PassAfterFlow(Pass::IpOptions, key),
+        Network::Ipv4 { options: true } => return Verdict::PassUnread(Pass::IpOptions, key),
         Network::Ipv4 { .. } if !ip_checksum_ok(bytes, &headers) => {
             return Verdict::Discard(Discard::IpChecksum);
         }
@@ -196,7 +235,7 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
         Network::Ipv6 { extensions: true }
             if !tcp_checksum_ok(bytes, &headers, RxChecksum::Unverified) =>
         {
-            return Verdict::PassAfterFlow(Pass::ExtensionHeaders, key);
+            return Verdict::PassUnread(Pass::ExtensionHeaders, key);
         }
         _ if !tcp_checksum_ok(bytes, &headers, known) => {
             return Verdict::Discard(Discard::TcpChecksum);
@@ -208,28 +247,33 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
     };
     let options = match options(tcp.option_bytes()) {
         Ok(options) => options,
-        Err(why) => return Verdict::PassAfterFlow(Pass::Malformed(why), key),
+        Err(why) => return Verdict::PassUnread(Pass::Malformed(why), key),
     };
     if let Some(why) = keeps_its_own_packet(config, &headers, tcp.flags(), options) {
-        return Verdict::PassAfterFlow(why, key);
+        let len = headers.payload_len() as u32 + u32::from(tcp.flags().any(Flags::SYN));
+        return Verdict::PassAfterFlow(why, key, tcp.seq() + len);
     }
     Verdict::Buffer(Segment {
         key,
         network_at: headers.network_at,
         transport_at: headers.transport_at,
         payload_at: headers.payload_at,
-        len: headers.payload_len() as u32,
+        start: headers.payload_at,
         seq: tcp.seq(),
-        ack: tcp.ack(),
-        window: tcp.window(),
-        flags: tcp.flags(),
-        id: match headers.network {
-            Network::Ipv4 { .. } => {
-                u16::from_be_bytes([bytes[headers.network_at + 4], bytes[headers.network_at + 5]])
-            }
-            _ => 0,
+        len: headers.payload_len() as u32,
+        carried: Carried {
+            ack: tcp.ack(),
+            timestamps: options.timestamps,
+            window: tcp.window(),
+            id: match headers.network {
+                Network::Ipv4 { .. } => {
+                    let at = headers.network_at + 4;
+                    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+                }
+                _ => 0,
+            },
+            flags: tcp.flags(),
         },
-        timestamps: options.timestamps,
     })
 }
 

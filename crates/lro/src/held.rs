@@ -1,4 +1,4 @@
-//! Frames held for all flows, in one fixed arena; each flow's are a chain through it.
+//! Frames held for all flows, in one fixed arena; each flow's are chains through it.
 
 use alloc::vec::Vec;
 
@@ -9,13 +9,14 @@ use crate::list::NONE;
 pub struct Slice<F> {
     /// The frame, given back to its owner.
     pub frame: F,
-    /// First payload byte, from the start of the frame.
+    /// First payload byte that counts, from the start of the frame: what another segment brought
+    /// before is left out.
     pub start: usize,
-    /// Payload bytes, padding left out.
+    /// Payload bytes that count, padding left out.
     pub len: usize,
 }
 
-/// One flow's held frames, oldest first.
+/// Held frames with consecutive sequence numbers, lowest first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain {
     first: u32,
@@ -26,8 +27,14 @@ pub(crate) struct Chain {
 impl Chain {
     pub(crate) const EMPTY: Chain = Chain { first: NONE, last: NONE, len: 0 };
 
+    #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.len
+    }
+
+    /// The node of the first frame, or `NONE`.
+    pub(crate) fn first(&self) -> u32 {
+        self.first
     }
 }
 
@@ -55,17 +62,84 @@ impl<F> Held<F> {
         Held { nodes, free: 0 }
     }
 
+    pub(crate) fn capacity(&self) -> usize {
+        self.nodes.len()
+    }
+
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.free == NONE
     }
 
-    /// Appends in order, in constant time. There is room: [`is_full`](Self::is_full) was asked.
+    /// Appends at the end, in constant time. There is room: [`is_full`](Self::is_full) was asked.
     #[inline]
-    pub(crate) fn push(&mut self, chain: &mut Chain, frame: F, start: usize, len: u32) {
+    pub(crate) fn push_back(&mut self, chain: &mut Chain, frame: F, start: usize, len: u32) -> u32 {
+        let index = self.fill(frame, start, len);
+        self.link_back(chain, index);
+        index
+    }
+
+    /// Puts in front, in constant time; there is room.
+    pub(crate) fn push_front(
+        &mut self,
+        chain: &mut Chain,
+        frame: F,
+        start: usize,
+        len: u32,
+    ) -> u32 {
+        let index = self.fill(frame, start, len);
+        self.nodes[index as usize].next = chain.first;
+        if chain.first == NONE {
+            chain.last = index;
+        }
+        chain.first = index;
+        chain.len += 1;
+        index
+    }
+
+    /// Takes the first frame off the chain.
+    #[inline]
+    pub(crate) fn pop(&mut self, chain: &mut Chain) -> Option<Slice<F>> {
+        let index = self.unlink_front(chain)?;
+        let node = &mut self.nodes[index as usize];
+        node.next = core::mem::replace(&mut self.free, index);
+        let frame = node.frame.take()?;
+        Some(Slice { frame, start: node.start as usize, len: node.len as usize })
+    }
+
+    /// Moves the first frame of one chain to the end of another.
+    pub(crate) fn move_first(&mut self, from: &mut Chain, to: &mut Chain) {
+        if let Some(index) = self.unlink_front(from) {
+            self.link_back(to, index);
+        }
+    }
+
+    /// Puts all of `right` behind `left`, in constant time.
+    pub(crate) fn join(&mut self, left: &mut Chain, right: Chain) {
+        match left.last {
+            NONE => left.first = right.first,
+            last => self.nodes[last as usize].next = right.first,
+        }
+        left.last = right.last;
+        left.len += right.len;
+    }
+
+    /// Payload bytes of a node in use.
+    pub(crate) fn payload_len(&self, index: u32) -> u32 {
+        self.nodes[index as usize].len
+    }
+
+    #[inline]
+    fn fill(&mut self, frame: F, start: usize, len: u32) -> u32 {
         let index = self.free;
         let node = &mut self.nodes[index as usize];
         self.free = node.next;
         *node = Node { frame: Some(frame), start: start as u32, len, next: NONE };
+        index
+    }
+
+    #[inline]
+    fn link_back(&mut self, chain: &mut Chain, index: u32) {
         match chain.last {
             NONE => chain.first = index,
             last => self.nodes[last as usize].next = index,
@@ -74,21 +148,17 @@ impl<F> Held<F> {
         chain.len += 1;
     }
 
-    /// Takes the oldest frame off the chain.
     #[inline]
-    pub(crate) fn pop(&mut self, chain: &mut Chain) -> Option<Slice<F>> {
+    fn unlink_front(&mut self, chain: &mut Chain) -> Option<u32> {
         let index = chain.first;
         if index == NONE {
             return None;
         }
-        let node = &mut self.nodes[index as usize];
-        chain.first = core::mem::replace(&mut node.next, self.free);
-        self.free = index;
+        chain.first = core::mem::replace(&mut self.nodes[index as usize].next, NONE);
         chain.len -= 1;
         if chain.first == NONE {
             chain.last = NONE;
         }
-        let frame = node.frame.take()?;
-        Some(Slice { frame, start: node.start as usize, len: node.len as usize })
+        Some(index)
     }
 }

@@ -49,11 +49,15 @@ mod config;
 mod counters;
 mod descriptor;
 mod filter;
+mod flush;
 mod held;
+mod island;
 mod key;
 mod list;
 mod merge;
+mod reorder;
 mod table;
+mod timeout;
 
 pub use aggregate::Aggregate;
 pub use config::{Config, Nanos, Profile, RxChecksum};
@@ -62,13 +66,13 @@ pub use filter::{Discard, Pass};
 pub use held::Slice;
 pub use merge::Mismatch;
 
-use descriptor::Descriptor;
 use filter::{Segment, Verdict};
+use flush::PUSHED_MAX;
 use held::Held;
+use island::Islands;
+use key::FlowKey;
 use table::ConnectionTable;
-
-/// Flows that can wait for the end of a burst; one more is let go at once.
-const PUSHED_MAX: usize = 1024;
+use wire::Seq;
 
 /// Takes what leaves the LRO, in order.
 pub trait Sink<F> {
@@ -86,8 +90,11 @@ pub struct Lro<F> {
     config: Config,
     table: ConnectionTable,
     held: Held<F>,
+    islands: Islands,
     /// Flows that a PSH has completed, until the burst ends; some may have gone since.
     pushed: Vec<u32>,
+    /// Where flows are is remembered for as long as all their packets come by.
+    epoch: u32,
     counters: Counters,
 }
 
@@ -95,10 +102,13 @@ impl<F> Lro<F> {
     /// Allocates all memory that will ever be used: `config.flows` descriptors and
     /// `config.held_frames` places for held frames.
     pub fn new(config: Config) -> Self {
+        let held = Held::new(config.held_frames);
         Lro {
-            table: ConnectionTable::new(config.flows, config.hash_seed),
-            held: Held::new(config.held_frames),
+            table: ConnectionTable::new(config.flows, config.hash_seed, config.max_timeout),
+            islands: Islands::new(held.capacity()),
+            held,
             pushed: Vec::with_capacity(PUSHED_MAX),
+            epoch: 0,
             counters: Counters::default(),
             config,
         }
@@ -107,8 +117,7 @@ impl<F> Lro<F> {
     /// Takes one frame from the wire. `bytes` are the frame's own, from its Ethernet header on;
     /// `now` never goes back.
     ///
-    /// Asks the filter, then the flow: append to what is held, or let that go first and hold
-    /// this segment as the next one's beginning.
+    /// Asks the filter, then the flow: hold it with what is held, or let that go first.
     #[inline]
     pub fn receive(
         &mut self,
@@ -125,55 +134,26 @@ impl<F> Lro<F> {
                 sink.discard(frame, why);
             }
             Verdict::Pass(why) => self.pass(frame, why, sink),
-            Verdict::PassAfterFlow(why, key) => {
+            Verdict::PassAfterFlow(why, key, end) => {
+                self.let_pass(why, &key, end, sink);
+                self.pass(frame, why, sink);
+            }
+            Verdict::PassUnread(why, key) => {
                 if let Some(index) = self.table.find(&key) {
                     self.flush(index, Flush::Order, sink);
-                    if why.closes() {
-                        self.table.close(index);
-                    }
+                    self.table[index].begun = false;
                 }
                 self.pass(frame, why, sink);
             }
-            Verdict::Buffer(segment) => self.buffer(frame, bytes, &segment, now, sink),
+            Verdict::Buffer(segment) => self.buffer(frame, bytes, segment, now, sink),
         }
     }
 
-    /// Lets go of every flow whose deadline is at or before `now`.
-    pub fn expire(&mut self, now: Nanos, sink: &mut impl Sink<F>) {
-        while let Some((index, deadline)) = self.table.oldest_held() {
-            if deadline > now {
-                break;
-            }
-            self.flush(index, Flush::Deadline, sink);
-        }
-    }
-
-    /// Nothing more waits on the wire for now: lets go of what a PSH has completed.
-    ///
-    /// A sender sets PSH on the last segment of each burst. While more segments wait behind it,
-    /// some of the same flow perhaps, letting go costs merging and gains no time, as the host is
-    /// busy; so an aggregate that a PSH completed stays open until the caller has caught up with
-    /// the wire, or its deadline. With nothing waiting this is at once.
-    pub fn burst_ends(&mut self, sink: &mut impl Sink<F>) {
-        for at in 0..self.pushed.len() {
-            let index = self.pushed[at];
-            if self.table[index].pushed {
-                self.flush(index, Flush::Psh, sink);
-            }
-        }
-        self.pushed.clear();
-    }
-
-    /// Lets go of everything held.
-    pub fn flush_all(&mut self, sink: &mut impl Sink<F>) {
-        while let Some((index, _)) = self.table.oldest_held() {
-            self.flush(index, Flush::Idle, sink);
-        }
-    }
-
-    /// When [`expire`](Self::expire) has work next; `None` while nothing is held.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        self.table.oldest_held().map(|(_, deadline)| deadline)
+    /// Packets are about to come, or have come, that this LRO does not see: what is held goes, and
+    /// each flow is picked up anew by its next packet.
+    pub fn interrupt(&mut self, sink: &mut impl Sink<F>) {
+        self.flush_all(sink);
+        self.epoch = self.epoch.wrapping_add(1);
     }
 
     /// What happened so far.
@@ -190,9 +170,10 @@ impl<F> Lro<F> {
     /// [`new`](Self::new) (`flows`, `held_frames`, `hash_seed`), which stay as they are. What is
     /// held goes first: it was let in by the old rules, to wait for the old time-out.
     pub fn reconfigure(&mut self, config: Config, sink: &mut impl Sink<F>) {
-        self.flush_all(sink);
+        self.interrupt(sink);
         let Config { flows, held_frames, hash_seed, .. } = self.config;
         self.config = Config { flows, held_frames, hash_seed, ..config };
+        self.table.set_max_timeout(self.config.max_timeout);
     }
 
     fn pass(&mut self, frame: F, why: Pass, sink: &mut impl Sink<F>) {
@@ -200,117 +181,87 @@ impl<F> Lro<F> {
         sink.pass(frame, why);
     }
 
-    /// A data segment: append it to its flow's aggregate or begin a new one.
+    /// Makes way for a packet of a flow that is not held, and which takes it up to `end`.
+    fn let_pass(&mut self, why: Pass, key: &FlowKey, end: Seq, sink: &mut impl Sink<F>) {
+        let Some(index) = self.table.find(key) else {
+            if why == Pass::Syn {
+                let index = self.open(*key, false, sink);
+                self.table[index].starts_at(end, self.epoch);
+            }
+            return;
+        };
+        match why {
+            // Data that waits for a hole may be overtaken by an acknowledgment: it tells the host
+            // nothing of the data, and the host keeps the newest of what it tells (RFC 9293
+            // section 3.10.7.4: SND.WL1, SND.WL2).
+            Pass::PureAck => self.flush_run(index, Flush::Order, sink),
+            Pass::Rst | Pass::Fin => {
+                self.flush(index, Flush::Order, sink);
+                self.table.close(index);
+            }
+            Pass::Syn => {
+                self.flush(index, Flush::Order, sink);
+                self.table[index].starts_at(end, self.epoch);
+            }
+            _ => {
+                self.flush(index, Flush::Order, sink);
+                self.table[index].goes_on_at(end);
+            }
+        }
+    }
+
+    /// A data segment: append it to its flow's run, or see where it belongs.
     #[inline]
     fn buffer(
         &mut self,
         frame: F,
         bytes: &[u8],
-        segment: &Segment,
+        segment: Segment,
         now: Nanos,
         sink: &mut impl Sink<F>,
     ) {
-        let index = match self.table.find(&segment.key) {
-            Some(index) => index,
-            None => self.open(segment, sink),
-        };
         if self.held.is_full() {
             self.make_room(sink);
         }
-        if self.table[index].is_holding() {
-            match merge::ask(&self.config, &self.table[index], segment, bytes) {
-                Ok(()) => return self.append(index, frame, segment, sink),
-                Err(why) => {
+        let index = self.find_or_open(&segment, sink);
+        let flow = &mut self.table[index];
+        let later = flow.arrives(now);
+        let continues = segment.seq == flow.next_seq && flow.has_run() && flow.islands.is_empty();
+        let asked = continues.then(|| merge::ask(&self.config, flow, &segment, bytes));
+        match asked {
+            Some(Ok(())) => self.add(index, frame, bytes, &segment, now, sink),
+            _ if self.config.profile == Profile::Endpoint => {
+                self.reorder_packet(index, frame, bytes, segment, now, sink);
+            }
+            _ => {
+                if flow.has_run() {
+                    let why = asked.and_then(Result::err).unwrap_or(Mismatch::Sequence);
                     self.counters.mismatched[why as usize] += 1;
-                    self.flush(index, Flush::Mismatch, sink);
+                    self.flush_run(index, Flush::Mismatch, sink);
                 }
+                self.add(index, frame, bytes, &segment, now, sink);
             }
         }
-        self.begin(index, frame, bytes, segment, now, sink);
+        if later {
+            self.rearm(index);
+        }
+    }
+
+    #[inline]
+    fn find_or_open(&mut self, segment: &Segment, sink: &mut impl Sink<F>) -> u32 {
+        match self.table.find(&segment.key) {
+            Some(index) => index,
+            None => self.open(segment.key, true, sink),
+        }
     }
 
     /// A descriptor for a new flow; when none is free, the one that was used longest ago.
-    fn open(&mut self, segment: &Segment, sink: &mut impl Sink<F>) -> u32 {
+    fn open(&mut self, key: FlowKey, recently_used: bool, sink: &mut impl Sink<F>) -> u32 {
         if let Some(oldest) = self.table.pick_for_recycling() {
             self.counters.recycled += 1;
             self.flush(oldest, Flush::Memory, sink);
             self.table.close(oldest);
         }
-        self.table.open(segment.key)
-    }
-
-    /// Held memory is bounded: the flow that has waited longest goes first.
-    #[cold]
-    fn make_room(&mut self, sink: &mut impl Sink<F>) {
-        if let Some((index, _)) = self.table.oldest_held() {
-            self.flush(index, Flush::Memory, sink);
-        }
-    }
-
-    fn begin(
-        &mut self,
-        index: u32,
-        frame: F,
-        bytes: &[u8],
-        segment: &Segment,
-        now: Nanos,
-        sink: &mut impl Sink<F>,
-    ) {
-        let chain = &mut self.table[index].chain;
-        self.held.push(chain, frame, segment.payload_at, segment.len);
-        self.table[index].begin(segment, bytes);
-        self.table.hold(index, now.saturating_add(self.config.max_timeout));
-        self.complete(index, segment, sink);
-    }
-
-    #[inline]
-    fn append(&mut self, index: u32, frame: F, segment: &Segment, sink: &mut impl Sink<F>) {
-        let flow: &mut Descriptor = &mut self.table[index];
-        self.held.push(&mut flow.chain, frame, segment.payload_at, segment.len);
-        flow.append(segment);
-        self.complete(index, segment, sink);
-    }
-
-    /// Lets go of an aggregate that `segment` completes, or notes that a PSH did.
-    #[inline]
-    fn complete(&mut self, index: u32, segment: &Segment, sink: &mut impl Sink<F>) {
-        let flow: &mut Descriptor = &mut self.table[index];
-        if let Some(why) = merge::completes(&self.config, flow, segment) {
-            self.flush(index, why, sink);
-        } else if merge::pushes(&self.config, segment) && !flow.pushed {
-            if self.pushed.len() == PUSHED_MAX {
-                return self.flush(index, Flush::Psh, sink);
-            }
-            flow.pushed = true;
-            self.pushed.push(index);
-        }
-    }
-
-    /// Hands on what a flow holds: one frame as it came, or several as an aggregate.
-    fn flush(&mut self, index: u32, why: Flush, sink: &mut impl Sink<F>) {
-        let flow = &mut self.table[index];
-        if !flow.is_holding() {
-            return;
-        }
-        self.counters.flushed[why as usize] += 1;
-        let mut chain = flow.take_chain();
-        if chain.len() == 1 {
-            if let Some(slice) = self.held.pop(&mut chain) {
-                self.counters.passed[Pass::Alone.index()] += 1;
-                sink.pass(slice.frame, Pass::Alone);
-            }
-        } else {
-            self.counters.aggregates += 1;
-            self.counters.merged += u64::from(chain.len());
-            self.counters.aggregate_bytes += u64::from(flow.payload_len());
-            let fixed_id = flow.fixed_id();
-            let (header, vnet) = flow.reconstruct();
-            sink.aggregate(Aggregate::new(vnet, header, fixed_id, chain, &mut self.held));
-        }
-        let finished = flow.is_finished();
-        self.table.release(index);
-        if finished {
-            self.table.close(index);
-        }
+        self.table.open(key, recently_used)
     }
 }

@@ -12,6 +12,14 @@ pub(crate) struct Links {
 
 impl Links {
     pub(crate) const ALONE: Links = Links { previous: NONE, next: NONE };
+
+    pub(crate) fn previous(&self) -> u32 {
+        self.previous
+    }
+
+    pub(crate) fn next(&self) -> u32 {
+        self.next
+    }
 }
 
 /// First and last of a list whose links live in the nodes; `links` finds them.
@@ -24,24 +32,51 @@ pub(crate) struct List {
 impl List {
     pub(crate) const EMPTY: List = List { first: NONE, last: NONE };
 
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first == NONE
+    }
+
+    #[inline]
     pub(crate) fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
     }
 
+    pub(crate) fn last(&self) -> Option<u32> {
+        (self.last != NONE).then_some(self.last)
+    }
+
+    #[inline]
     pub(crate) fn push_back<N>(
         &mut self,
         nodes: &mut [N],
         index: u32,
         links: fn(&mut N) -> &mut Links,
     ) {
-        *links(&mut nodes[index as usize]) = Links { previous: self.last, next: NONE };
-        match self.last {
-            NONE => self.first = index,
-            last => links(&mut nodes[last as usize]).next = index,
-        }
-        self.last = index;
+        self.insert_after(nodes, self.last, index, links);
     }
 
+    /// Enters a node behind `left`, or as the first if that is `NONE`.
+    #[inline]
+    pub(crate) fn insert_after<N>(
+        &mut self,
+        nodes: &mut [N],
+        left: u32,
+        index: u32,
+        links: fn(&mut N) -> &mut Links,
+    ) {
+        let right = match left {
+            NONE => core::mem::replace(&mut self.first, index),
+            left => core::mem::replace(&mut links(&mut nodes[left as usize]).next, index),
+        };
+        match right {
+            NONE => self.last = index,
+            right => links(&mut nodes[right as usize]).previous = index,
+        }
+        *links(&mut nodes[index as usize]) = Links { previous: left, next: right };
+    }
+
+    #[inline]
     pub(crate) fn remove<N>(
         &mut self,
         nodes: &mut [N],

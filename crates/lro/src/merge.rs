@@ -12,10 +12,9 @@ use crate::{Config, Flush, Profile};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Mismatch {
-    /// It does not continue the held sequence numbers.
+    /// It does not continue the held sequence numbers (lossless), or comes after data was sent
+    /// again (endpoint).
     Sequence,
-    /// The aggregate would be too long, or of too many segments.
-    Size,
     /// MAC addresses or VLAN tags differ.
     Link,
     /// IP version, TOS or traffic class, flow label, TTL, DF or extension headers differ.
@@ -34,15 +33,18 @@ pub enum Mismatch {
     Uneven,
     /// A stale urgent pointer that differs (lossless).
     Urgent,
+    /// It overlaps what is held in more ways than trimming its ends can mend (endpoint).
+    Overlap,
+    /// So far from where the flow was that it is none of its holes or repetitions (endpoint).
+    Far,
     /// A checksum of 0xFFFF, which verifies where 0 does but would be restored as 0 (lossless).
     Checksum,
 }
 
 impl Mismatch {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Mismatch; 12] = [
+    pub const ALL: [Mismatch; 13] = [
         Mismatch::Sequence,
-        Mismatch::Size,
         Mismatch::Link,
         Mismatch::Network,
         Mismatch::Id,
@@ -52,6 +54,8 @@ impl Mismatch {
         Mismatch::Options,
         Mismatch::Uneven,
         Mismatch::Urgent,
+        Mismatch::Overlap,
+        Mismatch::Far,
         Mismatch::Checksum,
     ];
 
@@ -59,7 +63,6 @@ impl Mismatch {
     pub const fn name(self) -> &'static str {
         match self {
             Mismatch::Sequence => "sequence",
-            Mismatch::Size => "size",
             Mismatch::Link => "link",
             Mismatch::Network => "network",
             Mismatch::Id => "id",
@@ -69,6 +72,8 @@ impl Mismatch {
             Mismatch::Options => "options",
             Mismatch::Uneven => "uneven",
             Mismatch::Urgent => "urgent",
+            Mismatch::Overlap => "overlap",
+            Mismatch::Far => "far",
             Mismatch::Checksum => "checksum",
         }
     }
@@ -83,7 +88,8 @@ const URGENT: usize = 18;
 /// Flags that may differ between the segments of an aggregate: they are OR-ed into it.
 const ACCUMULATED: Flags = Flags(Flags::FIN.0 | Flags::PSH.0);
 
-/// Asks all questions of a segment whose flow holds something.
+/// Asks all questions but that of the size of a segment of a flow that holds something. Its
+/// sequence number may leave a hole in the endpoint profile only, which reorders.
 #[inline]
 pub(crate) fn ask(
     config: &Config,
@@ -91,27 +97,28 @@ pub(crate) fn ask(
     segment: &Segment,
     bytes: &[u8],
 ) -> Result<(), Mismatch> {
-    if segment.seq != flow.next_seq {
-        return Err(Mismatch::Sequence);
-    }
-    if !fits(config, flow, segment) {
-        return Err(Mismatch::Size);
-    }
     same_headers(flow.header(), segment, bytes)?;
     match config.profile {
-        Profile::Endpoint => endpoint(flow, segment),
+        Profile::Endpoint => endpoint(flow, segment, bytes),
+        Profile::Lossless if segment.seq != flow.next_seq => Err(Mismatch::Sequence),
         Profile::Lossless => lossless(flow, segment, bytes),
     }
 }
 
-/// Does `segment`, now the last of `flow`, complete the aggregate?
+/// Rule 9: would the IP packet stay within 65,535 bytes with `len` more?
 #[inline]
-pub(crate) fn completes(config: &Config, flow: &Descriptor, segment: &Segment) -> Option<Flush> {
-    if segment.flags.any(Flags::FIN) {
+pub(crate) fn fits(config: &Config, flow: &Descriptor, len: u32) -> bool {
+    flow.run.len() < config.max_segments && flow.ip_len() + len <= config.max_aggregate.min(IP_MAX)
+}
+
+/// Does a segment with these flags, now the last of the run, complete it?
+#[inline]
+pub(crate) fn completes(config: &Config, flow: &Descriptor, flags: Flags) -> Option<Flush> {
+    if flags.any(Flags::FIN) {
         Some(Flush::Fin)
-    } else if segment.flags.any(Flags::PSH) && config.profile == Profile::Lossless {
+    } else if flags.any(Flags::PSH) && config.profile == Profile::Lossless {
         Some(Flush::Psh)
-    } else if config.profile == Profile::Lossless && flow.last_len < u32::from(flow.gso_size) {
+    } else if config.profile == Profile::Lossless && flow.last_len < flow.gso_size {
         Some(Flush::Short)
     } else if is_full(config, flow) {
         Some(Flush::Size)
@@ -120,22 +127,17 @@ pub(crate) fn completes(config: &Config, flow: &Descriptor, segment: &Segment) -
     }
 }
 
-/// Does `segment` ask for what is held to go as soon as the burst ends?
+/// Do these flags ask for the run to go as soon as the burst ends?
 #[inline]
-pub(crate) fn pushes(config: &Config, segment: &Segment) -> bool {
-    config.flush_on_psh && segment.flags.any(Flags::PSH)
+pub(crate) fn pushes(config: &Config, flags: Flags) -> bool {
+    config.flush_on_psh && flags.any(Flags::PSH)
 }
 
-/// Would one more segment like the largest not fit?
+/// The paper's threshold: would one more segment like the largest not fit?
+#[inline]
 fn is_full(config: &Config, flow: &Descriptor) -> bool {
-    flow.chain.len() >= config.max_segments
+    flow.run.len() >= config.max_segments
         || flow.ip_len() + u32::from(flow.gso_size) > config.max_aggregate.min(IP_MAX)
-}
-
-/// Rule 9: the IP packet stays within 65,535 bytes.
-fn fits(config: &Config, flow: &Descriptor, segment: &Segment) -> bool {
-    flow.chain.len() < config.max_segments
-        && flow.ip_len() + segment.len <= config.max_aggregate.min(IP_MAX)
 }
 
 /// Rules 4, 6 and 7, which both profiles keep: everything but lengths, IDs, checksums, sequence
@@ -183,16 +185,30 @@ fn same_flags(held: &[u8], new: &[u8]) -> Result<(), Mismatch> {
     Ok(())
 }
 
-/// The acknowledgment and TSval move forward or stay; the window may be anything.
+/// The acknowledgment and TSval move forward or stay, and the options are of the same kinds; the
+/// window may be anything.
 #[inline]
-fn endpoint(flow: &Descriptor, segment: &Segment) -> Result<(), Mismatch> {
-    if segment.ack.before(flow.ack) {
+fn endpoint(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
+    let kinds = segment.transport_at + TCP_MIN_LEN;
+    let kinds = kinds..(kinds + 4).min(segment.payload_at);
+    if flow.header()[kinds.clone()] != bytes[kinds] {
+        return Err(Mismatch::Options);
+    }
+    if flow.has_data && segment.carried.ack.before(flow.last.ack) {
         return Err(Mismatch::Ack);
     }
-    match (flow.timestamps, segment.timestamps) {
-        (Some(held), Some(new)) if !new.value.before(held.value) => Ok(()),
-        (None, None) => Ok(()),
-        _ => Err(Mismatch::Options),
+    not_older(flow, segment)
+}
+
+/// Would the host believe the timestamp? One from before that of data in order is an old
+/// duplicate's (PAWS, RFC 7323 section 5.3), which must not be made to look right by what it joins.
+#[inline]
+pub(crate) fn not_older(flow: &Descriptor, segment: &Segment) -> Result<(), Mismatch> {
+    match (flow.last.timestamps, segment.carried.timestamps) {
+        (Some(last), Some(new)) if flow.has_data && new.value.before(last.value) => {
+            Err(Mismatch::Options)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -201,22 +217,21 @@ fn endpoint(flow: &Descriptor, segment: &Segment) -> Result<(), Mismatch> {
 fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
     let Segment { network_at, transport_at, payload_at, .. } = *segment;
     let (held, new) = (flow.header(), &bytes[..payload_at]);
-    if segment.ack != flow.ack {
+    if segment.carried.ack != flow.last.ack {
         return Err(Mismatch::Ack);
     }
-    if segment.window != flow.window {
+    if segment.carried.window != flow.last.window {
         return Err(Mismatch::Window);
     }
     let options = transport_at + TCP_MIN_LEN..;
     if held[options.clone()] != new[options] {
         return Err(Mismatch::Options);
     }
-    let gso_size = u32::from(flow.gso_size);
-    if segment.len > gso_size || flow.last_len < gso_size {
+    if segment.len > u32::from(flow.gso_size) || flow.last_len < flow.gso_size {
         return Err(Mismatch::Uneven);
     }
     let ipv4 = !segment.key.ipv6;
-    if ipv4 && !id_continues(flow, segment.id) {
+    if ipv4 && !id_continues(flow, segment.carried.id) {
         return Err(Mismatch::Id);
     }
     // CWR is part of a counter with Accurate ECN (RFC 9768), so since Linux 6.18 it must be
@@ -239,8 +254,8 @@ fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mi
 
 /// Rule 6: up by one (wrap included) or fixed, chosen at the second packet, never mixed.
 fn id_continues(flow: &Descriptor, id: u16) -> bool {
-    let up = id == flow.id.wrapping_add(1);
-    let same = id == flow.id;
+    let up = id == flow.last.id.wrapping_add(1);
+    let same = id == flow.last.id;
     match flow.id_step {
         IdStep::Undecided => up || same,
         IdStep::Moving => up,

@@ -10,7 +10,8 @@ use core::ops::{Index, IndexMut};
 use crate::Nanos;
 use crate::descriptor::Descriptor;
 use crate::key::FlowKey;
-use crate::list::{Links, List, NONE};
+use crate::list::NONE;
+use crate::timeout::Wheel;
 
 /// Eight bytes a bucket, so that a probe of several costs one cache line.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +28,8 @@ pub(crate) struct ConnectionTable {
     buckets: Box<[Bucket]>,
     descriptors: Vec<Descriptor>,
     free: VecDeque<u32>,
-    /// Flows that hold frames, in the order of their deadlines: the timeout is one for all.
-    holding: List,
+    /// Flows that hold frames, by when to look at them.
+    wheel: Wheel,
     /// Where the search for a descriptor to recycle goes on.
     hand: u32,
     /// The flow that was found last, or `NONE`.
@@ -38,13 +39,13 @@ pub(crate) struct ConnectionTable {
 
 impl ConnectionTable {
     /// Memory for `flows` descriptors.
-    pub(crate) fn new(flows: usize, seed: u64) -> Self {
+    pub(crate) fn new(flows: usize, seed: u64, max_timeout: Nanos) -> Self {
         let flows = flows.clamp(1, 1 << 24);
         ConnectionTable {
             buckets: vec![EMPTY; (flows * 2).next_power_of_two()].into_boxed_slice(),
             descriptors: vec![Descriptor::default(); flows],
             free: (0..flows as u32).collect(),
-            holding: List::EMPTY,
+            wheel: Wheel::new(max_timeout),
             hand: 0,
             last_found: NONE,
             seed,
@@ -80,7 +81,7 @@ impl ConnectionTable {
                     return Some(bucket.index);
                 }
             }
-            at = self.after(at);
+            at = self.next_bucket(at);
         }
     }
 
@@ -101,15 +102,18 @@ impl ConnectionTable {
 
     /// A descriptor for a flow that [`find`](Self::find) does not know. There is a free one:
     /// the caller has closed what [`pick_for_recycling`](Self::pick_for_recycling) named.
-    pub(crate) fn open(&mut self, key: FlowKey) -> u32 {
+    ///
+    /// One that is not `recently_used` is the next to be given up, should it not be found again
+    /// until then.
+    pub(crate) fn open(&mut self, key: FlowKey, recently_used: bool) -> u32 {
         let index = self.free.pop_front().unwrap_or_default();
         let descriptor = &mut self.descriptors[index as usize];
-        descriptor.key = key;
-        descriptor.recently_used = true;
+        descriptor.open(key);
+        descriptor.recently_used = recently_used;
         let hash = key.hash(self.seed);
         let mut at = self.home(hash);
         while self.buckets[at].index != NONE {
-            at = self.after(at);
+            at = self.next_bucket(at);
         }
         self.buckets[at] = Bucket { hash, index };
         index
@@ -126,7 +130,7 @@ impl ConnectionTable {
             if self.buckets[at].index == NONE {
                 return; // was not open
             }
-            at = self.after(at);
+            at = self.next_bucket(at);
         }
         self.fill_gap(at);
         self.free.push_back(index);
@@ -136,7 +140,7 @@ impl ConnectionTable {
     fn fill_gap(&mut self, mut gap: usize) {
         let mut at = gap;
         loop {
-            at = self.after(at);
+            at = self.next_bucket(at);
             let bucket = self.buckets[at];
             if bucket.index == NONE {
                 self.buckets[gap] = EMPTY;
@@ -152,22 +156,47 @@ impl ConnectionTable {
         }
     }
 
-    /// Enters a flow in the queue of deadlines.
-    pub(crate) fn hold(&mut self, index: u32, deadline: Nanos) {
-        self.descriptors[index as usize].deadline = deadline;
-        self.holding.push_back(&mut self.descriptors, index, links);
-    }
-
-    /// Takes a flow out of the queue of deadlines.
-    pub(crate) fn release(&mut self, index: u32) {
-        self.holding.remove(&mut self.descriptors, index, links);
-    }
-
-    /// The flow that must be let go first, and when.
+    /// Makes sure that a flow is looked at when `deadline` has come.
     #[inline]
-    pub(crate) fn oldest_held(&self) -> Option<(u32, Nanos)> {
-        let first = self.holding.first()?;
-        Some((first, self.descriptors[first as usize].deadline))
+    pub(crate) fn arm(&mut self, index: u32, deadline: Nanos) {
+        self.wheel.arm(&mut self.descriptors, index, deadline);
+    }
+
+    /// A flow holds nothing any more.
+    #[inline]
+    pub(crate) fn disarm(&mut self, index: u32) {
+        self.wheel.disarm(&mut self.descriptors, index);
+    }
+
+    /// A flow whose time may have come, no longer armed.
+    pub(crate) fn next_due(&mut self, now: Nanos) -> Option<u32> {
+        self.wheel.next_due(&mut self.descriptors, now)
+    }
+
+    /// The time at which a flow must be looked at, and which.
+    pub(crate) fn next_armed(&self) -> Option<(Nanos, u32)> {
+        self.wheel.next(&self.descriptors)
+    }
+
+    /// Slots of the wheel with armed flows in them.
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = usize> + use<> {
+        self.wheel.occupied()
+    }
+
+    /// The first armed flow in a slot.
+    pub(crate) fn first_in(&self, slot: usize) -> Option<u32> {
+        self.wheel.first_in(slot)
+    }
+
+    /// The armed flow after this one in its slot.
+    pub(crate) fn after(&self, index: u32) -> Option<u32> {
+        let next = self.descriptors[index as usize].links.next();
+        (next != NONE).then_some(next)
+    }
+
+    /// Another time-out from here on; nothing is held.
+    pub(crate) fn set_max_timeout(&mut self, max_timeout: Nanos) {
+        self.wheel = Wheel::new(max_timeout);
     }
 
     #[inline]
@@ -176,13 +205,9 @@ impl ConnectionTable {
     }
 
     #[inline]
-    fn after(&self, at: usize) -> usize {
+    fn next_bucket(&self, at: usize) -> usize {
         (at + 1) & (self.buckets.len() - 1)
     }
-}
-
-fn links(descriptor: &mut Descriptor) -> &mut Links {
-    &mut descriptor.links
 }
 
 impl Index<u32> for ConnectionTable {
@@ -216,7 +241,7 @@ mod tests {
         /// Against a `HashMap`: what is open is found, what was closed or recycled is not.
         #[test]
         fn behaves_like_a_map(operations in proptest::collection::vec((0u16..40, 0u8..3), 0..400)) {
-            let mut table = ConnectionTable::new(16, 1);
+            let mut table = ConnectionTable::new(16, 1, 1);
             let mut model: HashMap<u16, u32> = HashMap::new();
             for (n, what) in operations {
                 prop_assert_eq!(table.find(&key(n)), model.get(&n).copied());
@@ -230,7 +255,7 @@ mod tests {
                             table.close(oldest);
                             model.retain(|_, index| *index != oldest);
                         }
-                        model.insert(n, table.open(key(n)));
+                        model.insert(n, table.open(key(n), true));
                     }
                     _ => {}
                 }

@@ -1,0 +1,231 @@
+//! Packets reordering (the paper, section IV.C) of the endpoint profile: ReorderPacket, Insert and
+//! UpdateNextSeq.
+//!
+//! Where this leaves the paper's pseudocode, and why:
+//!
+//! - Algorithm 1 drops what comes before nextseq. The host would then never see a retransmission
+//!   of what it has, and the sender would learn nothing from it (D-SACK, RFC 2883; the duplicate
+//!   ACK of RFC 9293 section 3.10.7.4). It is passed on, behind what is held.
+//! - Nothing says where nextseq is when packets have been passed on over a hole. Here it follows
+//!   them, and [`frontier`](crate::descriptor::Descriptor::frontier) keeps the highest: the late
+//!   packet is then old, and those that continue it join again, as a sender's retransmissions do.
+//! - `desc.nextseq > pkt.seq` is no order on a circle. A segment that lies more than [`WINDOW`] from
+//!   the frontier, on either side, is neither a hole nor a repetition, and the flow starts over
+//!   there: so after data went another way, or after half the circle.
+//! - Algorithms 1 and 2 look at where packets start, and so deliver bytes twice, or lose them, when
+//!   packets overlap without starting together. Here the bytes that came first count, and later
+//!   ones are trimmed; what cannot be trimmed to one piece goes to the host as it came, behind all
+//!   that is held.
+//! - Algorithm 2 walks all packets from the head; see [`island`](crate::island).
+//! - A hole is waited for no longer than `max_timeout`; then what lies behind it goes to the host,
+//!   which sees the hole and asks for its data.
+
+use wire::{Flags, Seq};
+
+use crate::descriptor::Descriptor;
+use crate::filter::Segment;
+use crate::island::Next;
+use crate::timeout::run_deadline;
+use crate::{Flush, Lro, Mismatch, Nanos, Pass, Sink, merge};
+
+/// Bytes to either side of the frontier within which a segment is taken for late or early: more
+/// than a path of 100 Gb/s carries in a millisecond, and little of the circle.
+const WINDOW: u32 = 1 << 24;
+
+/// What becomes of a segment that does not continue its flow.
+enum Standing {
+    /// After all, it does, with what is left of it.
+    InOrder,
+    /// It lies behind a hole.
+    Early,
+    /// All of it came before.
+    Old,
+    /// It cannot be brought into line.
+    StartOver(Mismatch),
+}
+
+impl<F> Lro<F> {
+    /// The paper's algorithm 1, for all segments but those that continue a flow without holes.
+    #[inline(never)]
+    pub(crate) fn reorder_packet(
+        &mut self,
+        index: u32,
+        frame: F,
+        bytes: &[u8],
+        mut segment: Segment,
+        now: Nanos,
+        sink: &mut impl Sink<F>,
+    ) {
+        match self.standing(index, &mut segment, bytes) {
+            Standing::InOrder => {
+                self.add(index, frame, bytes, &segment, now, sink);
+                self.update_next_seq(index, sink);
+            }
+            Standing::Early => self.insert(index, frame, bytes, &segment, now),
+            Standing::Old => self.old(index, frame, &segment, sink),
+            Standing::StartOver(why) => {
+                self.counters.mismatched[why as usize] += 1;
+                self.start_over(index, frame, bytes, &segment, now, sink);
+            }
+        }
+    }
+
+    /// Where does the segment stand? What others brought before is trimmed from its ends.
+    fn standing(&mut self, index: u32, segment: &mut Segment, bytes: &[u8]) -> Standing {
+        let flow = &self.table[index];
+        if !flow.begun || flow.epoch != self.epoch {
+            return Standing::InOrder; // picked up here
+        }
+        if segment.seq == flow.next_seq && !flow.is_holding() {
+            return Standing::InOrder;
+        }
+        let ahead = segment.seq.distance(flow.frontier);
+        if ahead.unsigned_abs() > WINDOW {
+            return Standing::StartOver(Mismatch::Far);
+        }
+        let may_join = if flow.is_holding() {
+            merge::ask(&self.config, flow, segment, bytes)
+        } else {
+            merge::not_older(flow, segment)
+        };
+        if segment.seq != flow.next_seq && !segment.end().after(flow.frontier) {
+            return Standing::Old;
+        }
+        if let Err(why) = may_join {
+            return Standing::StartOver(why);
+        }
+        if segment.seq != flow.next_seq && ahead < 0 {
+            self.counters.trimmed += 1;
+            segment.trim_front(flow.frontier);
+        }
+        let in_order = segment.seq == flow.next_seq || segment.seq == flow.frontier;
+        let place = self.islands.find(&flow.islands, segment.seq);
+        if let Some(left) = self.islands.get(place.left)
+            && segment.seq.before(left.end)
+        {
+            if !segment.end().after(left.end) {
+                return Standing::Old;
+            }
+            self.counters.trimmed += 1;
+            segment.trim_front(left.end);
+        }
+        if let Some(right) = self.islands.get(place.right)
+            && segment.end().after(right.start)
+        {
+            if segment.end().after(right.end) || segment.carried.flags.any(Flags::FIN) {
+                return Standing::StartOver(Mismatch::Overlap);
+            }
+            self.counters.trimmed += 1;
+            segment.trim_back(right.start);
+        }
+        if in_order { Standing::InOrder } else { Standing::Early }
+    }
+
+    /// The paper's algorithm 2.
+    fn insert(&mut self, index: u32, frame: F, bytes: &[u8], segment: &Segment, now: Nanos) {
+        self.counters.reordered += 1;
+        let flow = &mut self.table[index];
+        if !flow.is_holding() {
+            flow.keep_header(segment, bytes);
+        }
+        let place = self.islands.find(&flow.islands, segment.seq);
+        let piece = (segment.start, segment.seq, segment.len);
+        let (held, carried) = (&mut self.held, segment.carried);
+        self.islands.insert(&mut flow.islands, place, held, frame, piece, carried, now);
+        self.table.arm(index, now.saturating_add(self.config.max_timeout));
+    }
+
+    /// The paper's algorithm 3: what the run now reaches joins it, one aggregate after the other.
+    fn update_next_seq(&mut self, index: u32, sink: &mut impl Sink<F>) {
+        loop {
+            let flow = &self.table[index];
+            let next = self.islands.next(&flow.islands, flow.next_seq, &self.held);
+            let Some(Next { len, mut carried, since }) = next else { return };
+            if flow.has_run() && !merge::fits(&self.config, flow, len) {
+                self.flush_run(index, Flush::Size, sink);
+            }
+            let flow = &mut self.table[index];
+            let raised = flow.catch_up(&mut carried);
+            if flow.has_run() {
+                flow.append(len, &carried);
+                flow.since = flow.since.min(since);
+            } else {
+                flow.begin(flow.next_seq, len, &carried, since);
+                if raised {
+                    flow.set_raised();
+                }
+            }
+            self.islands.take_next(&mut flow.islands, &mut self.held, &mut flow.run);
+            let deadline = run_deadline(&self.config, flow);
+            self.table.arm(index, deadline);
+            self.complete(index, carried.flags, sink);
+        }
+    }
+
+    /// Lets go of all islands, each by itself: the holes stay.
+    pub(crate) fn give_up_holes(&mut self, index: u32, why: Flush, sink: &mut impl Sink<F>) {
+        while let Some(island) = self.islands.first(&self.table[index].islands) {
+            self.counters.holes += 1;
+            self.table[index].next_seq = island.start;
+            self.update_next_seq(index, sink);
+            self.flush_run(index, why, sink);
+        }
+    }
+
+    /// Data that the host has, or that waits for it: the host must see that it came again. Data
+    /// that it continues may join it.
+    fn old(&mut self, index: u32, frame: F, segment: &Segment, sink: &mut impl Sink<F>) {
+        let end = segment.end();
+        if segment.carried.flags.any(Flags::FIN) || end.after(self.table[index].frontier) {
+            self.flush(index, Flush::Order, sink);
+        } else {
+            self.flush_run(index, Flush::Order, sink);
+        }
+        if segment.carried.flags.any(Flags::FIN) {
+            self.table.close(index);
+        } else {
+            self.table[index].next_seq = end;
+        }
+        self.pass(frame, Pass::Old, sink);
+    }
+
+    /// All that is held goes first, and the flow goes on from here.
+    fn start_over(
+        &mut self,
+        index: u32,
+        frame: F,
+        bytes: &[u8],
+        segment: &Segment,
+        now: Nanos,
+        sink: &mut impl Sink<F>,
+    ) {
+        self.flush(index, Flush::Mismatch, sink);
+        // A FIN in what was held has closed the flow.
+        let index = self.find_or_open(segment, sink);
+        let flow = &mut self.table[index];
+        if segment.seq.distance(flow.frontier).unsigned_abs() > WINDOW {
+            flow.frontier = segment.seq;
+        }
+        self.add(index, frame, bytes, segment, now, sink);
+    }
+}
+
+impl Descriptor {
+    /// A connection is being established (the paper, section IV.A): its data begins at `seq`.
+    pub(crate) fn starts_at(&mut self, seq: Seq, epoch: u32) {
+        self.has_data = false;
+        self.next_seq = seq;
+        self.frontier = seq;
+        self.epoch = epoch;
+        self.begun = true;
+    }
+
+    /// A packet that was not held takes the flow up to `seq`.
+    pub(crate) fn goes_on_at(&mut self, seq: Seq) {
+        let ahead = seq.distance(self.frontier);
+        self.next_seq = seq;
+        if ahead > 0 || ahead.unsigned_abs() > WINDOW {
+            self.frontier = seq;
+        }
+    }
+}
