@@ -58,7 +58,7 @@ impl<F> Lro<F> {
 
     /// Lets go of everything held.
     pub fn flush_all(&mut self, sink: &mut impl Sink<F>) {
-        while let Some((_, index)) = self.table.next_armed() {
+        while let Some(index) = self.table.first_armed() {
             self.flush(index, Flush::Idle, sink);
         }
         self.pushed.clear();
@@ -67,13 +67,13 @@ impl<F> Lro<F> {
     /// When [`expire`](Self::expire) is to be called next, at the latest; `None` while nothing is
     /// held.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.table.next_armed().map(|(deadline, _)| deadline)
+        self.table.next_armed()
     }
 
-    /// Held memory is bounded: the flow whose time is nearest goes first.
+    /// Held memory is bounded: one of the flows whose time is nearest goes first.
     #[cold]
     pub(crate) fn make_room(&mut self, sink: &mut impl Sink<F>) {
-        if let Some((_, index)) = self.table.next_armed() {
+        if let Some(index) = self.table.first_armed() {
             self.flush(index, Flush::Memory, sink);
         }
     }

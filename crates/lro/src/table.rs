@@ -173,9 +173,14 @@ impl ConnectionTable {
         self.wheel.next_due(&mut self.descriptors, now)
     }
 
-    /// The time at which a flow must be looked at, and which.
-    pub(crate) fn next_armed(&self) -> Option<(Nanos, u32)> {
+    /// The time at which a flow must be looked at.
+    pub(crate) fn next_armed(&self) -> Option<Nanos> {
         self.wheel.next(&self.descriptors)
+    }
+
+    /// A flow of those that must be looked at first, in constant time.
+    pub(crate) fn first_armed(&self) -> Option<u32> {
+        self.wheel.first()
     }
 
     /// Slots of the wheel with armed flows in them.

@@ -133,19 +133,20 @@ impl Wheel {
         })
     }
 
-    /// The time at which to look next, and at which flow.
-    pub(crate) fn next(&self, flows: &[Descriptor]) -> Option<(Nanos, u32)> {
-        let slot = (self.next_occupied()? % SLOTS) as usize;
-        let mut at = self.slots[slot].first();
-        let mut next: Option<(Nanos, u32)> = None;
+    /// The time at which to look next.
+    pub(crate) fn next(&self, flows: &[Descriptor]) -> Option<Nanos> {
+        let mut at = self.first();
+        let mut next = None;
         while let Some(flow) = at.and_then(|index| flows.get(index as usize)) {
-            let index = at.unwrap_or_default();
-            if next.is_none_or(|(armed, _)| flow.armed < armed) {
-                next = Some((flow.armed, index));
-            }
+            next = Some(flow.armed.min(next.unwrap_or(flow.armed)));
             at = Some(flow.links.next());
         }
         next
+    }
+
+    /// A flow of the first slot with any.
+    pub(crate) fn first(&self) -> Option<u32> {
+        self.first_in((self.next_occupied()? % SLOTS) as usize)
     }
 
     /// Slots with flows in them.
