@@ -22,6 +22,27 @@ struct Bucket {
 
 const EMPTY: Bucket = Bucket { hash: 0, index: NONE };
 
+/// With fewer flows than these, all that is needed stays in the cache by itself.
+const MANY_FLOWS: usize = 512;
+
+/// Frames by which each step of loading what a frame will need is ahead of the next.
+const STEP: usize = 4;
+
+/// Frames that were announced: the hashes of those whose buckets are being loaded, and the flows of
+/// those whose descriptors are.
+#[derive(Debug)]
+struct Ahead {
+    hashes: [u32; STEP],
+    flows: [u32; STEP],
+    at: usize,
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        Ahead { hashes: [0; STEP], flows: [NONE; STEP], at: 0 }
+    }
+}
+
 /// Open addressing with linear probing, at most half full.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
@@ -34,6 +55,7 @@ pub(crate) struct ConnectionTable {
     hand: u32,
     /// The flow that was found last, or `NONE`.
     last_found: u32,
+    ahead: Ahead,
     seed: u64,
 }
 
@@ -48,6 +70,7 @@ impl ConnectionTable {
             wheel: Wheel::new(max_timeout),
             hand: 0,
             last_found: NONE,
+            ahead: Ahead::default(),
             seed,
         }
     }
@@ -63,6 +86,40 @@ impl ConnectionTable {
             return Some(self.last_found);
         }
         self.search(key)
+    }
+
+    /// A packet of the flow `key` will come. Starts loading what [`find`](Self::find) will need, in
+    /// steps that each wait for the one before: the bucket now, the descriptor four announcements
+    /// later. Names the descriptor that should be there by now, four later again.
+    #[inline]
+    pub(crate) fn announce(&mut self, key: &FlowKey) -> Option<&Descriptor> {
+        let at = self.ahead.at;
+        self.ahead.at = (at + 1) % STEP;
+        let hash = key.hash(self.seed);
+        wire::cache::prefetch(&self.buckets[self.home(hash)]);
+        let earlier = core::mem::replace(&mut self.ahead.hashes[at], hash);
+        let index = self.index_of(earlier);
+        if let Some(descriptor) = self.descriptors.get(index as usize) {
+            wire::cache::prefetch(descriptor);
+        }
+        let loaded = core::mem::replace(&mut self.ahead.flows[at], index);
+        self.descriptors.get(loaded as usize)
+    }
+
+    /// Is there more than the cache keeps by itself?
+    #[inline]
+    pub(crate) fn has_many_flows(&self) -> bool {
+        self.descriptors.len() - self.free.len() > MANY_FLOWS
+    }
+
+    /// A flow with this hash, most likely the one that is meant.
+    #[inline]
+    fn index_of(&self, hash: u32) -> u32 {
+        let mut at = self.home(hash);
+        while self.buckets[at].index != NONE && self.buckets[at].hash != hash {
+            at = self.next_bucket(at);
+        }
+        self.buckets[at].index
     }
 
     fn search(&mut self, key: &FlowKey) -> Option<u32> {

@@ -193,8 +193,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
             }
             host.count_received(&received);
             if received.overflow > 0 || received.vnet.gso_type != GsoType::None {
-                // Merged elsewhere already; it must not overtake what is held of its flow.
-                self.lro.flush_all(&mut host);
+                // Merged elsewhere already; it must not overtake what is held of its flow, and
+                // moves it on by bytes that LRO does not see.
+                self.lro.interrupt(&mut host);
                 let rest = self.wire.overflow(&received);
                 host.super_packet(received, rest);
             } else if self.config.lro.enable {
@@ -249,10 +250,12 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 
     /// Sleeps in the kernel until a port or the control thread has something. The burst is over,
-    /// so nothing stays held and no timer is needed, but for a wire that cannot wake anybody when
-    /// it takes frames again.
+    /// so what is in order does not stay held. A timer is needed only while LRO waits for a hole to
+    /// be filled, or for a wire that cannot wake anybody when it takes frames again.
     fn sleep(&mut self) -> io::Result<()> {
-        self.let_go();
+        let mut host =
+            ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
+        self.lro.idle(&mut host);
         self.counters.sleeps += 1;
         self.publish();
         let mut set = PollSet::new();
@@ -266,7 +269,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
         if let Some(host) = self.host.fd().filter(|_| self.waiting.is_none()) {
             set.add(host, Interest::Read);
         }
-        set.wait(retry)?;
+        let hole = self.lro.next_deadline().map(|at| at.saturating_sub(sys::clock::now()));
+        set.wait(retry.into_iter().chain(hole).min())?;
         if set.readable(0) {
             self.shared.wake.drain()?;
         }

@@ -204,11 +204,26 @@ pub static KEYS: &[Key] = &[
         field: number!(lro.max_segments),
     },
     Key {
+        name: "lro.timeout_factor",
+        kind: number(10, 1, 1_000, Unit::Count),
+        run_time: true,
+        help: "a connection that is idle for so many times its average interval between segments \
+               has timed out: LRO lets go of what it holds (the paper, section IV.E)",
+        field: number!(lro.timeout_factor),
+    },
+    Key {
+        name: "lro.min_timeout",
+        kind: number(20 * US, 0, 100 * MS, Unit::Nanoseconds),
+        run_time: true,
+        help: "no connection times out before this; over lro.max_timeout it counts as that",
+        field: number!(lro.min_timeout),
+    },
+    Key {
         name: "lro.max_timeout",
         kind: number(500 * US, US, 100 * MS, Unit::Nanoseconds),
         run_time: true,
-        help: "longest time that LRO holds a segment back (the paper, section IV.E; \
-               gro_flush_timeout in sysfs)",
+        help: "longest time that LRO holds a segment back or waits for a missing one \
+               (gro_flush_timeout in sysfs)",
         field: number!(lro.max_timeout),
     },
     Key {

@@ -73,6 +73,10 @@ pub struct Lro {
     pub max_aggregate: u32,
     /// `lro.max_segments`
     pub max_segments: u32,
+    /// `lro.timeout_factor`
+    pub timeout_factor: u32,
+    /// `lro.min_timeout` in nanoseconds.
+    pub min_timeout: u64,
     /// `lro.max_timeout` in nanoseconds.
     pub max_timeout: u64,
     /// `lro.flush_on_psh`
@@ -115,6 +119,8 @@ impl Default for Config {
                 profile: lro::Profile::Endpoint,
                 max_aggregate: 0,
                 max_segments: 0,
+                timeout_factor: 0,
+                min_timeout: 0,
                 max_timeout: 0,
                 flush_on_psh: false,
                 flows: 0,
@@ -170,6 +176,8 @@ impl Config {
             profile: self.lro.profile,
             max_aggregate: self.lro.max_aggregate,
             max_segments: self.lro.max_segments,
+            timeout_factor: self.lro.timeout_factor,
+            min_timeout: self.lro.min_timeout,
             max_timeout: self.lro.max_timeout,
             flush_on_psh: self.lro.flush_on_psh,
             flows: self.lro.flows as usize,
