@@ -5,7 +5,7 @@
 //! host next, and the islands behind holes. All have the same headers, of which one is kept, but
 //! for what [`Carried`] tells.
 
-use wire::{Flags, GsoType, Seq, Tcp, VirtioNetHdr, protocol};
+use wire::{Flags, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
 
 use crate::Nanos;
 use crate::config::HEADER_MAX;
@@ -67,6 +67,8 @@ pub(crate) struct Descriptor {
     pub(crate) begun: bool,
     /// It has had data in order: `last` means something.
     pub(crate) has_data: bool,
+    /// What it holds is to be acknowledged.
+    pub(crate) ack_due: bool,
     network_at: u8,
     transport_at: u8,
     header_len: u8,
@@ -105,6 +107,7 @@ impl Default for Descriptor {
             raised: false,
             begun: false,
             has_data: false,
+            ack_due: false,
             network_at: 0,
             transport_at: 0,
             header_len: 0,
@@ -126,6 +129,7 @@ impl Descriptor {
         self.key = key;
         self.begun = false;
         self.has_data = false;
+        self.ack_due = false;
         self.average_interval = 0;
         self.last_arrival = 0;
     }
@@ -154,6 +158,24 @@ impl Descriptor {
     #[inline]
     pub(crate) fn header(&self) -> &[u8] {
         &self.header[..usize::from(self.header_len)]
+    }
+
+    /// Link header, IP header and ports of the sender's packets.
+    pub(crate) fn front(&self) -> (&[u8], &[u8], &[u8]) {
+        let transport_at = usize::from(self.transport_at);
+        let (front, tcp) = self.header().split_at(transport_at);
+        let (link, ip) = front.split_at(usize::from(self.network_at));
+        (link, ip, &tcp[..4])
+    }
+
+    /// Sequence number of the run's first segment.
+    pub(crate) fn first_seq(&self) -> Seq {
+        self.first_seq
+    }
+
+    /// Timestamps of the run's first segment.
+    pub(crate) fn first_timestamps(&self) -> Option<Timestamps> {
+        if self.has_run() { self.first.timestamps } else { self.last.timestamps }
     }
 
     /// Has the sender said in the run that no more will come?
@@ -280,25 +302,55 @@ impl Descriptor {
         let network_at = usize::from(self.network_at);
         let transport_at = usize::from(self.transport_at);
         let header_len = usize::from(self.header_len);
-        let tcp_len = header_len - transport_at + self.payload_len as usize;
+        let len = header_len - transport_at + self.payload_len as usize;
         let ip_len = self.ip_len() as usize;
         let ipv6 = self.key.ipv6;
-        let (front, tcp) = self.header[..header_len].split_at_mut(transport_at);
+        let udp = self.key.udp;
+        let protocol = if udp { protocol::UDP } else { protocol::TCP };
+        let (front, transport) = self.header[..header_len].split_at_mut(transport_at);
         let ip = &mut front[network_at..];
 
         let pseudo = if ipv6 {
             let payload_len = (ip_len - wire::IPV6_LEN) as u16;
             ip[4..6].copy_from_slice(&payload_len.to_be_bytes());
-            wire::checksum::pseudo_v6(&ip[8..40], protocol::TCP, tcp_len)
+            wire::checksum::pseudo_v6(&ip[8..40], protocol, len)
         } else {
             ip[2..4].copy_from_slice(&(ip_len as u16).to_be_bytes());
             ip[4..6].copy_from_slice(&self.first.id.to_be_bytes());
             ip[10..12].fill(0);
             let checksum = wire::checksum::sum(&ip[..wire::IPV4_MIN_LEN]).complement();
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-            wire::checksum::pseudo_v4(&ip[12..20], protocol::TCP, tcp_len)
+            wire::checksum::pseudo_v4(&ip[12..20], protocol, len)
         };
 
+        if udp {
+            transport[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+            transport[6..8].copy_from_slice(&pseudo.fold().to_be_bytes());
+        } else {
+            self.reconstruct_tcp(pseudo.fold());
+        }
+        let alone = segments == 1;
+        let vnet = VirtioNetHdr {
+            needs_csum: true,
+            data_valid: false,
+            gso_type: match (udp, ipv6) {
+                _ if alone => GsoType::None,
+                (true, _) => GsoType::UdpL4,
+                (false, true) => GsoType::Tcpv6,
+                (false, false) => GsoType::Tcpv4,
+            },
+            ecn: !alone && self.flags.any(Flags::CWR),
+            hdr_len: header_len as u16,
+            gso_size: if alone { 0 } else { self.gso_size },
+            csum_start: transport_at as u16,
+            csum_offset: if udp { 6 } else { 16 },
+        };
+        (&self.header[..header_len], vnet)
+    }
+
+    /// The TCP part of that.
+    fn reconstruct_tcp(&mut self, checksum: u16) {
+        let tcp = &mut self.header[usize::from(self.transport_at)..usize::from(self.header_len)];
         tcp[SEQ_AT..SEQ_AT + 4].copy_from_slice(&self.first_seq.0.to_be_bytes());
         if let (Some(first), Some(last)) = (self.first.timestamps, self.last.timestamps) {
             tcp[VALUE_AT..VALUE_AT + 4].copy_from_slice(&first.value.0.to_be_bytes());
@@ -309,23 +361,7 @@ impl Descriptor {
             tcp.set_ack(self.last.ack);
             tcp.set_window(self.last.window);
             tcp.set_flags(tcp.flags().without(of_the_run).with(self.flags));
-            tcp.set_checksum(pseudo.fold());
+            tcp.set_checksum(checksum);
         }
-        let alone = segments == 1;
-        let vnet = VirtioNetHdr {
-            needs_csum: true,
-            data_valid: false,
-            gso_type: match ipv6 {
-                _ if alone => GsoType::None,
-                true => GsoType::Tcpv6,
-                false => GsoType::Tcpv4,
-            },
-            ecn: !alone && self.flags.any(Flags::CWR),
-            hdr_len: header_len as u16,
-            gso_size: if alone { 0 } else { self.gso_size },
-            csum_start: transport_at as u16,
-            csum_offset: 16,
-        };
-        (&self.header[..header_len], vnet)
     }
 }

@@ -103,7 +103,7 @@ impl<F> Lro<F> {
         self.begin(index, frame, bytes, segment, now, sink);
     }
 
-    fn begin(
+    pub(crate) fn begin(
         &mut self,
         index: u32,
         frame: F,
@@ -129,9 +129,13 @@ impl<F> Lro<F> {
     #[inline]
     pub(crate) fn complete(&mut self, index: u32, flags: Flags, sink: &mut impl Sink<F>) {
         let flow = &mut self.table[index];
-        if let Some(why) = merge::completes(&self.config, flow, flags) {
+        let completed = match flow.key.udp {
+            true => merge::completes_datagrams(&self.config, flow),
+            false => merge::completes(&self.config, flow, flags),
+        };
+        if let Some(why) = completed {
             self.flush_run(index, why, sink);
-        } else if merge::pushes(&self.config, flags) && !flow.pushed {
+        } else if (flow.key.udp || merge::pushes(&self.config, flags)) && !flow.pushed {
             if self.pushed.len() == PUSHED_MAX {
                 return self.flush_run(index, Flush::Psh, sink);
             }

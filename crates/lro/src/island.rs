@@ -25,12 +25,20 @@ pub(crate) struct Island {
     pub(crate) end: Seq,
     /// When the first of them arrived.
     pub(crate) since: Nanos,
+    /// When the last of them arrived.
+    latest: Nanos,
     chain: Chain,
     links: Links,
 }
 
-const NOWHERE: Island =
-    Island { start: Seq(0), end: Seq(0), since: 0, chain: Chain::EMPTY, links: Links::ALONE };
+const NOWHERE: Island = Island {
+    start: Seq(0),
+    end: Seq(0),
+    since: 0,
+    latest: 0,
+    chain: Chain::EMPTY,
+    links: Links::ALONE,
+};
 
 /// Where a segment belongs among the islands of its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +88,21 @@ impl Islands {
         self.islands.get(of.first()? as usize)
     }
 
+    /// All islands, that of the segment that came last before the others (RFC 2018 section 4).
+    pub(crate) fn latest_first(&self, of: &List) -> impl Iterator<Item = &Island> {
+        let all = || {
+            let mut at = of.first().unwrap_or(NONE);
+            core::iter::from_fn(move || {
+                let (index, island) = (at, self.get(at)?);
+                at = island.links.next();
+                Some((index, island))
+            })
+        };
+        let latest = all().max_by_key(|(_, island)| island.latest).map(|(index, _)| index);
+        let first = latest.and_then(|index| self.get(index));
+        first.into_iter().chain(all().filter(move |(i, _)| Some(*i) != latest).map(|(_, i)| i))
+    }
+
     /// When the oldest island's first segment arrived.
     pub(crate) fn oldest(&self, of: &List) -> Option<Nanos> {
         let mut oldest = self.first(of)?.since;
@@ -123,16 +146,19 @@ impl Islands {
         {
             node = held.push_back(&mut left.chain, frame, start, len);
             left.end = end;
+            left.latest = now;
             self.join_if_they_touch(of, place, held);
         } else if let Some(right) = self.islands.get_mut(place.right as usize)
             && right.start == end
         {
             node = held.push_front(&mut right.chain, frame, start, len);
             right.start = seq;
+            right.latest = now;
         } else {
             let mut chain = Chain::EMPTY;
             node = held.push_back(&mut chain, frame, start, len);
-            let island = Island { start: seq, end, since: now, chain, links: Links::ALONE };
+            let island =
+                Island { start: seq, end, since: now, latest: now, chain, links: Links::ALONE };
             self.open(of, place, island);
         }
         self.carried[node as usize] = carried;
@@ -155,6 +181,7 @@ impl Islands {
         held.join(&mut left.chain, right.chain);
         left.end = right.end;
         left.since = left.since.min(right.since);
+        left.latest = left.latest.max(right.latest);
         self.close(of, place.right);
     }
 

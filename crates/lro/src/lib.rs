@@ -42,8 +42,11 @@
 
 extern crate alloc;
 
+use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 
+mod acknowledge;
 mod aggregate;
 mod config;
 mod counters;
@@ -60,12 +63,13 @@ mod table;
 mod timeout;
 
 pub use aggregate::Aggregate;
-pub use config::{Config, Nanos, Profile, RxChecksum};
+pub use config::{ActiveAck, Config, Nanos, Profile, RxChecksum};
 pub use counters::{Counters, Flush};
 pub use filter::{Discard, Pass};
 pub use held::Slice;
 pub use merge::Mismatch;
 
+use acknowledge::HostSide;
 use filter::{Segment, Verdict};
 use flush::PUSHED_MAX;
 use held::Held;
@@ -82,6 +86,8 @@ pub trait Sink<F> {
     fn aggregate(&mut self, aggregate: Aggregate<'_, F>);
     /// A frame that must not go on.
     fn discard(&mut self, frame: F, why: Discard);
+    /// An acknowledgment to be sent to the wire, complete with its checksums; only with active ACK.
+    fn acknowledge(&mut self, _frame: &[u8]) {}
 }
 
 /// The receive offload of one worker: its flows, what it holds of them, and why.
@@ -95,6 +101,10 @@ pub struct Lro<F> {
     pushed: Vec<u32>,
     /// Where flows are is remembered for as long as all their packets come by.
     epoch: u32,
+    /// The host's side of each flow, for active ACK, and flows with something to acknowledge.
+    hosts: Box<[HostSide]>,
+    unacknowledged: Vec<u32>,
+    suspended: bool,
     counters: Counters,
 }
 
@@ -103,12 +113,16 @@ impl<F> Lro<F> {
     /// `config.held_frames` places for held frames.
     pub fn new(config: Config) -> Self {
         let held = Held::new(config.held_frames);
+        let table = ConnectionTable::new(config.flows, config.hash_seed, config.max_timeout);
         Lro {
-            table: ConnectionTable::new(config.flows, config.hash_seed, config.max_timeout),
             islands: Islands::new(held.capacity()),
             held,
             pushed: Vec::with_capacity(PUSHED_MAX),
             epoch: 0,
+            hosts: vec![HostSide::default(); table.flows()].into_boxed_slice(),
+            unacknowledged: Vec::with_capacity(PUSHED_MAX),
+            suspended: false,
+            table,
             counters: Counters::default(),
             config,
         }
@@ -123,7 +137,7 @@ impl<F> Lro<F> {
             return;
         }
         if let Ok(headers) = Headers::parse(bytes)
-            && headers.transport == Transport::Tcp
+            && matches!(headers.transport, Transport::Tcp | Transport::Udp)
         {
             let key = FlowKey::of(bytes, &headers);
             if let Some(flow) = self.table.announce(&key) {
@@ -154,6 +168,9 @@ impl<F> Lro<F> {
             Verdict::Pass(why) => self.pass(frame, why, sink),
             Verdict::PassAfterFlow(why, key, end) => {
                 self.let_pass(why, &key, end, sink);
+                if why == Pass::Syn && self.acknowledges() {
+                    self.note_wire_syn(&key, bytes);
+                }
                 self.pass(frame, why, sink);
             }
             Verdict::PassUnread(why, key) => {
@@ -244,6 +261,10 @@ impl<F> Lro<F> {
         let index = self.find_or_open(&segment, sink);
         let flow = &mut self.table[index];
         let later = flow.arrives(now);
+        if segment.key.udp {
+            self.datagram(index, frame, bytes, &segment, now, sink);
+            return self.rearm(index);
+        }
         let continues = segment.seq == flow.next_seq && flow.has_run() && flow.islands.is_empty();
         let asked = continues.then(|| merge::ask(&self.config, flow, &segment, bytes));
         match asked {
@@ -263,6 +284,39 @@ impl<F> Lro<F> {
         if later {
             self.rearm(index);
         }
+        if self.acknowledges() {
+            self.acknowledge_later(index, sink);
+        }
+    }
+
+    /// A datagram: never reordered, so either it continues the run or the run goes first. It goes on
+    /// at the end of the burst, as no datagram says that more will come.
+    fn datagram(
+        &mut self,
+        index: u32,
+        frame: F,
+        bytes: &[u8],
+        segment: &Segment,
+        now: Nanos,
+        sink: &mut impl Sink<F>,
+    ) {
+        let flow = &self.table[index];
+        if flow.has_run() {
+            match merge::ask_datagram(flow, segment, bytes) {
+                Ok(()) if merge::fits(&self.config, flow, segment.len) => {
+                    let flow = &mut self.table[index];
+                    self.held.push_back(&mut flow.run, frame, segment.start, segment.len);
+                    flow.append(segment.len, &segment.carried);
+                    return self.complete(index, segment.carried.flags, sink);
+                }
+                Ok(()) => self.flush_run(index, Flush::Size, sink),
+                Err(why) => {
+                    self.counters.mismatched[why as usize] += 1;
+                    self.flush_run(index, Flush::Mismatch, sink);
+                }
+            }
+        }
+        self.begin(index, frame, bytes, segment, now, sink);
     }
 
     #[inline]
@@ -280,6 +334,10 @@ impl<F> Lro<F> {
             self.flush(oldest, Flush::Memory, sink);
             self.table.close(oldest);
         }
-        self.table.open(key, recently_used)
+        let index = self.table.open(key, recently_used);
+        if self.acknowledges() {
+            self.hosts[index as usize] = HostSide::default();
+        }
+        index
     }
 }

@@ -75,6 +75,11 @@ impl ConnectionTable {
         }
     }
 
+    /// How many flows there is memory for.
+    pub(crate) fn flows(&self) -> usize {
+        self.descriptors.len()
+    }
+
     /// SearchDescriptor of the paper's algorithm 1. Packets come in trains, so the flow of the last
     /// one is looked at first.
     #[inline]
@@ -296,7 +301,12 @@ mod tests {
 
     /// 0 is `NOBODY`, which anybody may claim to be.
     fn key(n: u16) -> FlowKey {
-        FlowKey { addresses: [u64::from(n / 2), 0, 0, 0], ports: 0, ipv6: n % 2 == 1 }
+        FlowKey {
+            addresses: [u64::from(n / 4), 0, 0, 0],
+            ports: 0,
+            ipv6: n % 2 == 1,
+            udp: n / 2 % 2 == 1,
+        }
     }
 
     proptest! {

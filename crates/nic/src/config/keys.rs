@@ -234,6 +234,13 @@ pub static KEYS: &[Key] = &[
         field: boolean!(lro.flush_on_psh),
     },
     Key {
+        name: "lro.udp",
+        kind: Kind::Bool { default: false },
+        run_time: true,
+        help: "join UDP datagrams of equal size, too (rx-udp-gro-forwarding in ethtool -k)",
+        field: boolean!(lro.udp),
+    },
+    Key {
         name: "lro.flows",
         kind: number(4_096, 1, 1_048_576, Unit::Count),
         run_time: false,

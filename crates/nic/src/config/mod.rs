@@ -81,6 +81,8 @@ pub struct Lro {
     pub max_timeout: u64,
     /// `lro.flush_on_psh`
     pub flush_on_psh: bool,
+    /// `lro.udp`: join datagrams, too.
+    pub udp: bool,
     /// `lro.flows`: connections remembered per worker.
     pub flows: u32,
 }
@@ -122,6 +124,7 @@ impl Default for Config {
                 timeout_factor: 0,
                 min_timeout: 0,
                 max_timeout: 0,
+                udp: false,
                 flush_on_psh: false,
                 flows: 0,
             },
@@ -180,6 +183,7 @@ impl Config {
             min_timeout: self.lro.min_timeout,
             max_timeout: self.lro.max_timeout,
             flush_on_psh: self.lro.flush_on_psh,
+            udp: self.lro.udp,
             flows: self.lro.flows as usize,
             held_frames: self.wire.frames as usize / 4,
             ..lro::Config::default()
