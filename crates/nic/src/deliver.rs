@@ -1,20 +1,15 @@
-//! The last step of the way in: LRO's output, as slices, to the host port.
-
-use std::io::IoSlice;
+//! The last step of the way in: LRO's output, where it lies, to the host port.
 
 use lro::{Aggregate, Discard, Pass, Sink, Slice};
-use sys::frames::FramePool;
+use sys::frames::{Frame, FramePool};
 use wire::VirtioNetHdr;
 
 use crate::counters::{Counters, Refused};
-use crate::port::{Host, RxFrame};
+use crate::port::{Delivered, Delivery, Host, RxFrame};
 
-/// Memory for one delivery, kept from one to the next; empty between them.
+/// Memory for the frames of one delivery, kept from one to the next; empty between them.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    frames: Vec<Slice<RxFrame>>,
-    slices: Vec<IoSlice<'static>>,
-}
+pub(crate) struct Scratch(Vec<Frame>);
 
 /// A worker's host port as LRO's [`Sink`].
 #[derive(Debug)]
@@ -22,7 +17,7 @@ pub(crate) struct ToHost<'a, H> {
     host: &'a mut H,
     pool: &'a FramePool,
     counters: &'a mut Counters,
-    scratch: &'a mut Scratch,
+    frames: &'a mut Vec<Frame>,
 }
 
 impl<'a, H: Host> ToHost<'a, H> {
@@ -33,7 +28,7 @@ impl<'a, H: Host> ToHost<'a, H> {
         counters: &'a mut Counters,
         scratch: &'a mut Scratch,
     ) -> Self {
-        ToHost { host, pool, counters, scratch }
+        ToHost { host, pool, counters, frames: &mut scratch.0 }
     }
 
     /// Counts a frame from the wire.
@@ -45,23 +40,31 @@ impl<'a, H: Host> ToHost<'a, H> {
     /// Delivers a frame as it came.
     #[inline]
     pub(crate) fn frame(&mut self, received: RxFrame) {
-        let bytes = self.pool.bytes(&received.frame);
-        let vnet = if received.maybe_partial { partial(bytes) } else { received.vnet };
-        self.deliver(&vnet, &[IoSlice::new(bytes)]);
-        self.pool.free(received.frame);
+        let vnet = match received.maybe_partial {
+            true => partial(self.pool.bytes(&received.frame)),
+            false => received.vnet,
+        };
+        self.frames.push(received.frame);
+        self.deliver(vnet, &[], &[]);
     }
 
     /// Delivers a super-packet that arrived as one: the part in its frame, and the rest.
     pub(crate) fn super_packet(&mut self, received: RxFrame, rest: &[u8]) {
-        let first = IoSlice::new(self.pool.bytes(&received.frame));
-        self.deliver(&received.vnet, &[first, IoSlice::new(rest)]);
-        self.pool.free(received.frame);
+        self.frames.push(received.frame);
+        self.deliver(received.vnet, &[], rest);
     }
 
-    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) {
-        match self.host.deliver(vnet, slices) {
-            Ok(()) => self.counters.host_in.count(slices.iter().map(|s| s.len()).sum()),
+    /// Hands over a packet of `header`, then `self.frames`, then `rest`.
+    fn deliver(&mut self, vnet: VirtioNetHdr, header: &[u8], rest: &[u8]) {
+        let packet = Delivery { vnet, header, frames: self.frames, rest };
+        let bytes = packet.bytes();
+        match self.host.deliver(self.pool.reader(), packet) {
+            Ok(Delivered::Now) => self.counters.host_in.count(bytes),
+            Ok(Delivered::Later) => self.counters.requests += 1,
             Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
+        }
+        for frame in self.frames.drain(..) {
+            self.pool.free(frame);
         }
     }
 }
@@ -71,31 +74,23 @@ impl<H: Host> Sink<RxFrame> for ToHost<'_, H> {
         self.frame(received);
     }
 
-    /// One `writev`: the rewritten header, then the payloads where they lie.
+    /// The rewritten header, then the payloads where they lie.
     fn aggregate(&mut self, mut aggregate: Aggregate<'_, RxFrame>) {
-        let vnet = aggregate.vnet();
-        let header = aggregate.header();
-        let mut frames = std::mem::take(&mut self.scratch.frames);
-        frames.extend(std::iter::from_fn(|| aggregate.next_slice()));
-
-        let mut slices = reuse(std::mem::take(&mut self.scratch.slices));
-        slices.push(IoSlice::new(header));
-        slices.extend(frames.iter().map(|slice| {
-            let bytes = self.pool.bytes(&slice.frame.frame);
-            IoSlice::new(&bytes[slice.start..slice.start + slice.len])
-        }));
-        self.deliver(&vnet, &slices);
-
-        self.scratch.slices = reuse(slices);
-        for slice in frames.drain(..) {
-            self.pool.free(slice.frame.frame);
-        }
-        self.scratch.frames = frames;
+        self.frames.extend(std::iter::from_fn(|| aggregate.next_slice()).map(payload));
+        self.deliver(aggregate.vnet(), aggregate.header(), &[]);
     }
 
     fn discard(&mut self, received: RxFrame, _why: Discard) {
         self.pool.free(received.frame);
     }
+}
+
+/// The frame, cut to the payload that the aggregate takes from it.
+fn payload(slice: Slice<RxFrame>) -> Frame {
+    let mut frame = slice.frame.frame;
+    frame.trim_front(slice.start);
+    frame.truncate(slice.len);
+    frame
 }
 
 /// A frame whose checksum is the pseudo-header's sum alone is told as such, as AF_PACKET would.
@@ -108,11 +103,4 @@ fn partial(bytes: &[u8]) -> VirtioNetHdr {
             ..VirtioNetHdr::default()
         }
     })
-}
-
-/// An empty vector with the memory of `used`, for slices of any lifetime: collecting in place
-/// keeps the allocation.
-pub(crate) fn reuse<'b>(mut used: Vec<IoSlice<'_>>) -> Vec<IoSlice<'b>> {
-    used.clear();
-    used.into_iter().map(|_| IoSlice::new(&[])).collect()
 }

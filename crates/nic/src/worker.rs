@@ -19,6 +19,7 @@ use wire::GsoType;
 use crate::config::Config;
 use crate::counters::{Counters, Published};
 use crate::deliver::{Scratch, ToHost};
+use crate::port::shared::Requests;
 use crate::port::{FromHost, Host, HostPacket, RxFrame, Sent, Transmit, Wire};
 
 /// Counters are published at least this often while there is work, and before every sleep.
@@ -93,6 +94,8 @@ pub struct Worker<W, H> {
     scratch: Scratch,
     /// The segment to go on with of the host's last packet, which the wire did not take whole.
     waiting: Option<usize>,
+    /// The wire waits for the host.
+    host_full: bool,
     last_work: Nanos,
     last_publish: Nanos,
 }
@@ -110,6 +113,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             received: VecDeque::with_capacity(256),
             scratch: Scratch::default(),
             waiting: None,
+            host_full: false,
             last_work: 0,
             last_publish: 0,
             shared,
@@ -127,6 +131,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
     pub fn run(mut self) -> io::Result<()> {
         let result = self.work();
         self.let_go();
+        let result = result.and(self.finish_requests());
         self.publish();
         self.wire.close(&mut self.pool);
         result
@@ -156,6 +161,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// A port that has become useless.
     pub fn turn(&mut self, now: Nanos) -> io::Result<bool> {
         self.take_up_changes();
+        self.take_completions();
         let inward = self.wire_to_host(now)?;
         let outward = self.host_to_wire()?;
         self.wire.flush(&mut self.pool)?;
@@ -180,8 +186,15 @@ impl<W: Wire, H: Host> Worker<W, H> {
         &self.pool
     }
 
-    /// In: a batch from the wire, through LRO, to the host.
+    /// In: a batch from the wire, through LRO, to the host. A full queue in front of the host makes
+    /// the wire wait.
     fn wire_to_host(&mut self, now: Nanos) -> io::Result<bool> {
+        let full = !self.host_has_room();
+        self.counters.requests_full += u64::from(full && !self.host_full);
+        self.host_full = full;
+        if full {
+            return Ok(false);
+        }
         self.wire.receive(&mut self.pool, &mut self.received, self.config.poll.batch)?;
         let pool = &self.pool;
         self.received.iter().take(PREFETCH_AHEAD).for_each(|ahead| pool.prefetch(&ahead.frame));
@@ -250,27 +263,80 @@ impl<W: Wire, H: Host> Worker<W, H> {
 
     /// Sleeps in the kernel until a port or the control thread has something. The burst is over,
     /// so nothing stays held and no timer is needed, but for a wire that cannot wake anybody when
-    /// it takes frames again.
+    /// it takes frames again. When it is the host that makes the wire wait, the burst goes on.
     fn sleep(&mut self) -> io::Result<()> {
-        self.let_go();
+        let room = self.host_has_room();
+        if room {
+            self.let_go();
+        }
         self.counters.sleeps += 1;
         self.publish();
+        if let Some(requests) = self.host.requests() {
+            requests.arm();
+        }
+        if self.take_completions() {
+            return self.disarm();
+        }
         let mut set = PollSet::new();
         set.add(self.shared.wake.as_fd(), Interest::Read);
         let pending = self.waiting.is_some() || self.wire.is_pending();
         let retry = self.wire.retry_after().filter(|_| pending);
-        if let Some(wire) = self.wire.fd() {
-            let write = pending && retry.is_none();
-            set.add(wire, if write { Interest::ReadWrite } else { Interest::Read });
+        let write = pending && retry.is_none();
+        if let Some((wire, interest)) = self.wire.fd().zip(interest(room, write)) {
+            set.add(wire, interest);
         }
         if let Some(host) = self.host.fd().filter(|_| self.waiting.is_none()) {
             set.add(host, Interest::Read);
         }
-        set.wait(retry)?;
+        if let Some(requests) = self.host.requests() {
+            set.add(requests.fd(), Interest::Read);
+        }
+        let expiry = self.lro.next_deadline().filter(|_| !room);
+        let expiry = expiry.map(|at| at.saturating_sub(sys::clock::now()));
+        set.wait(retry.into_iter().chain(expiry).min())?;
         if set.readable(0) {
             self.shared.wake.drain()?;
         }
-        Ok(())
+        self.disarm()
+    }
+
+    /// May packets be taken from the wire? Not while too many wait for a host port that several
+    /// workers share.
+    fn host_has_room(&self) -> bool {
+        self.host.requests().is_none_or(Requests::has_room)
+    }
+
+    /// Counts what became of the packets that were requested of a shared host port. Were there any?
+    fn take_completions(&mut self) -> bool {
+        let Some(requests) = self.host.requests_mut() else { return false };
+        let mut any = false;
+        while let Some(outcome) = requests.completed(&self.pool) {
+            any = true;
+            match outcome {
+                Ok(bytes) => self.counters.host_in.count(bytes),
+                Err(why) => self.counters.refused[why as usize] += 1,
+            }
+        }
+        any
+    }
+
+    fn disarm(&self) -> io::Result<()> {
+        self.host.requests().map_or(Ok(()), Requests::disarm)
+    }
+
+    /// Waits until the host has, or has refused, all that was requested.
+    fn finish_requests(&mut self) -> io::Result<()> {
+        loop {
+            if let Some(requests) = self.host.requests() {
+                requests.arm();
+            }
+            let any = self.take_completions();
+            match self.host.requests() {
+                Some(requests) if requests.under_way() > 0 && !any => requests.wait()?,
+                Some(requests) if requests.under_way() > 0 => {}
+                _ => return Ok(()),
+            }
+        }
     }
 
     fn let_go(&mut self) {
@@ -321,6 +387,16 @@ fn transmit<W: Wire>(
             counters.gso_refused.0[why.index()] += 1;
             None
         }
+    }
+}
+
+/// What to wait for on the wire.
+fn interest(read: bool, write: bool) -> Option<Interest> {
+    match (read, write) {
+        (true, true) => Some(Interest::ReadWrite),
+        (true, false) => Some(Interest::Read),
+        (false, true) => Some(Interest::Write),
+        (false, false) => None,
     }
 }
 

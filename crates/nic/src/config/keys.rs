@@ -1,7 +1,7 @@
 //! The table of keys.
 
 use super::value::{Choice, format_duration, parse_duration};
-use super::{Config, ConfigError, HostKind, WireMode, XdpMode, ZeroCopy};
+use super::{Config, ConfigError, HostKind, Order, WireMode, XdpMode, ZeroCopy};
 
 /// One setting.
 #[derive(Debug)]
@@ -172,6 +172,22 @@ pub static KEYS: &[Key] = &[
         run_time: false,
         help: "MTU of the host's interface",
         field: number!(host.mtu),
+    },
+    Key {
+        name: "host.queues",
+        kind: zero_or("one per worker", 1, 64, Unit::Count),
+        run_time: false,
+        help: "queues of the host's interface; workers share them if there are fewer, and only \
+               one worker a queue then takes what the host sends",
+        field: number!(host.queues),
+    },
+    Key {
+        name: "host.scheduler",
+        kind: first_of::<Order>(),
+        run_time: false,
+        help: "whose packet is next for a shared host queue (the paper's DMA load balance, \
+               section V.B); lifo is the stack that it replaced, which starves connections",
+        field: choice!(host.scheduler),
     },
     Key {
         name: "lro.enable",

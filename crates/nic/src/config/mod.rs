@@ -17,6 +17,8 @@ mod file;
 mod keys;
 mod value;
 
+use crate::port::shared::Order;
+
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind, Unit};
 pub use value::{Choice, HostKind, WireMode, XdpMode, ZeroCopy};
@@ -60,6 +62,10 @@ pub struct Host {
     pub kind: HostKind,
     /// `host.mtu` in bytes; 0 for the wire's.
     pub mtu: u32,
+    /// `host.queues`: queues of the host's interface; 0 for one per worker.
+    pub queues: u32,
+    /// `host.scheduler`: which worker's packet is next where several share a queue.
+    pub scheduler: Order,
 }
 
 /// Large receive offload.
@@ -109,7 +115,7 @@ impl Default for Config {
                 frames: 0,
                 ring: 0,
             },
-            host: Host { kind: HostKind::Auto, mtu: 0 },
+            host: Host { kind: HostKind::Auto, mtu: 0, queues: 0, scheduler: Order::RoundRobin },
             lro: Lro {
                 enable: false,
                 profile: lro::Profile::Endpoint,

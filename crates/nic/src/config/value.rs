@@ -1,5 +1,7 @@
 //! Values as text: choices by name, durations with their unit.
 
+use crate::port::shared::Order;
+
 /// A value that is one of a few named ones.
 pub trait Choice: Copy + PartialEq + 'static {
     /// All values.
@@ -74,6 +76,7 @@ named!(WireMode: Auto = "auto", Xdp = "xdp", Packet = "packet");
 named!(XdpMode: Auto = "auto", Native = "native", Generic = "generic");
 named!(ZeroCopy: Auto = "auto", Off = "off");
 named!(HostKind: Auto = "auto", Tap = "tap", Veth = "veth");
+named!(Order: RoundRobin = "round_robin", Lifo = "lifo");
 named!(lro::Profile: Endpoint = "endpoint", Lossless = "lossless");
 
 /// Nanoseconds in each unit, the largest first.
