@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bench::Case;
+use bench::throughput::WireKind;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -230,6 +232,7 @@ pub(crate) enum BenchCommand {
     LroThroughput(BenchLroThroughputArgs),
     Reordering(BenchReorderingArgs),
     Fairness(BenchFairnessArgs),
+    Latency(BenchLatencyArgs),
 }
 
 /// What LRO costs for each packet, and how much it joins
@@ -238,14 +241,101 @@ pub(crate) enum BenchCommand {
 pub(crate) struct BenchLroArgs {}
 
 /// How fast a kernel TCP receiver is behind wharf, against the number of connections
+///
+/// Over a wire in memory, whose senders cost next to nothing, so that the receiver is what is
+/// measured; and over veth, where real kernels send and share this machine with the receiver. On
+/// and off are wharf's LRO; kernel_gro is the kernel's own on the same wire. Every byte is compared
+/// before anything is timed.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wharf bench lro-throughput")]
-pub(crate) struct BenchLroThroughputArgs {}
+#[command(after_help = "Example: is it worth it here? A few seconds:\n  \
+                        wharf bench lro-throughput --quick\n\n\
+                        Example: the whole figure, for a program:\n  \
+                        wharf bench lro-throughput --json > lro-throughput.jsonl")]
+pub(crate) struct BenchLroThroughputArgs {
+    /// How many TCP connections at a time, one round each; without it 1,2,4,8,16,32,64
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub(crate) connections: Option<Vec<u32>>,
+    /// What the frames come over: memory, veth
+    #[arg(
+        long = "wire",
+        value_name = "WIRE,...",
+        value_delimiter = ',',
+        default_value = "memory,veth"
+    )]
+    pub(crate) wires: Vec<WireKind>,
+    #[command(flatten)]
+    pub(crate) runs: BenchRuns,
+}
 
-/// The same over a wire that reorders
+/// How fast the receiver stays when the wire reorders
+///
+/// As lro-throughput over the wire in memory, which displaces some segments by 1 to 32 positions of
+/// their connection. Its senders do not take reordering for loss.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wharf bench reordering")]
-pub(crate) struct BenchReorderingArgs {}
+#[command(after_help = "Example: one segment in ten comes late:\n  \
+                        wharf bench reordering --percent 0,10 --quick")]
+pub(crate) struct BenchReorderingArgs {
+    /// How many of 100 segments are displaced, one round each; without it 0,1,5,10,20,30
+    #[arg(long, value_name = "P,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) percent: Option<Vec<u32>>,
+    /// How many TCP connections at a time, one round each; without it 1 and 64
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub(crate) connections: Option<Vec<u32>>,
+    #[command(flatten)]
+    pub(crate) runs: BenchRuns,
+}
+
+/// How a throughput is measured.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchRuns {
+    /// Who merges: on, off (wharf's LRO) and kernel_gro
+    #[arg(
+        long = "case",
+        value_name = "CASE,...",
+        value_delimiter = ',',
+        default_value = "on,off,kernel_gro"
+    )]
+    pub(crate) cases: Vec<Case>,
+    /// How long each run is measured; without it 1, with --quick 0.3
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Runs of which the median is shown; without it 3, with --quick 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repetitions: Option<u32>,
+    /// Fewer, shorter runs
+    #[arg(long)]
+    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// Whether holding segments back costs an application time: request and response over veth
+///
+/// One connection sends a message and waits for an answer as long. LRO is turned on and off on the
+/// same connection, round by round; kernel_gro is a bare veth beside it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wharf bench latency --bytes 1,1024")]
+pub(crate) struct BenchLatencyArgs {
+    /// Lengths of the messages, one after the other
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,1024",
+          value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) bytes: Vec<u32>,
+    /// Round trips in each round
+    #[arg(long, value_name = "N", default_value_t = 2000,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) messages: u32,
+    /// Rounds of each case; without it 10, with --quick 2
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: Option<u32>,
+    /// Fewer rounds
+    #[arg(long)]
+    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
 
 /// Whether new connections get through to a host port that others saturate
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! The table of keys.
 
 use super::value::{Choice, format_duration, parse_duration};
-use super::{Config, ConfigError, HostKind, WireMode, XdpMode, ZeroCopy};
+use super::{Config, ConfigError, HostKind, Order, WireMode, XdpMode, ZeroCopy};
 
 /// One setting.
 #[derive(Debug)]
@@ -174,6 +174,22 @@ pub static KEYS: &[Key] = &[
         field: number!(host.mtu),
     },
     Key {
+        name: "host.queues",
+        kind: zero_or("one per worker", 1, 64, Unit::Count),
+        run_time: false,
+        help: "queues of the host's interface; workers share them if there are fewer, and only \
+               one worker a queue then takes what the host sends",
+        field: number!(host.queues),
+    },
+    Key {
+        name: "host.scheduler",
+        kind: first_of::<Order>(),
+        run_time: false,
+        help: "whose packet is next for a shared host queue (the paper's DMA load balance, \
+               section V.B); lifo is the stack that it replaced, which starves connections",
+        field: choice!(host.scheduler),
+    },
+    Key {
         name: "lro.enable",
         kind: Kind::Bool { default: true },
         run_time: true,
@@ -232,6 +248,15 @@ pub static KEYS: &[Key] = &[
         run_time: true,
         help: "let go of what a PSH completes as soon as the wire has nothing more waiting",
         field: boolean!(lro.flush_on_psh),
+    },
+    Key {
+        name: "lro.active_ack",
+        kind: first_of::<lro::ActiveAck>(),
+        run_time: true,
+        help: "acknowledge data that LRO holds (the paper, section V.C): safe, only within the \
+               window that the host has advertised; or as the paper does, with a window of 0xFFFF. \
+               Acknowledged data is lost if wharf is killed while it holds it",
+        field: choice!(lro.active_ack),
     },
     Key {
         name: "lro.udp",

@@ -17,6 +17,8 @@ mod file;
 mod keys;
 mod value;
 
+use crate::port::shared::Order;
+
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind, Unit};
 pub use value::{Choice, HostKind, WireMode, XdpMode, ZeroCopy};
@@ -60,6 +62,10 @@ pub struct Host {
     pub kind: HostKind,
     /// `host.mtu` in bytes; 0 for the wire's.
     pub mtu: u32,
+    /// `host.queues`: queues of the host's interface; 0 for one per worker.
+    pub queues: u32,
+    /// `host.scheduler`: which worker's packet is next where several share a queue.
+    pub scheduler: Order,
 }
 
 /// Large receive offload.
@@ -81,6 +87,8 @@ pub struct Lro {
     pub max_timeout: u64,
     /// `lro.flush_on_psh`
     pub flush_on_psh: bool,
+    /// `lro.active_ack`: acknowledge what is held.
+    pub active_ack: lro::ActiveAck,
     /// `lro.udp`: join datagrams, too.
     pub udp: bool,
     /// `lro.flows`: connections remembered per worker.
@@ -115,7 +123,7 @@ impl Default for Config {
                 frames: 0,
                 ring: 0,
             },
-            host: Host { kind: HostKind::Auto, mtu: 0 },
+            host: Host { kind: HostKind::Auto, mtu: 0, queues: 0, scheduler: Order::RoundRobin },
             lro: Lro {
                 enable: false,
                 profile: lro::Profile::Endpoint,
@@ -124,6 +132,7 @@ impl Default for Config {
                 timeout_factor: 0,
                 min_timeout: 0,
                 max_timeout: 0,
+                active_ack: lro::ActiveAck::Off,
                 udp: false,
                 flush_on_psh: false,
                 flows: 0,
@@ -183,6 +192,7 @@ impl Config {
             min_timeout: self.lro.min_timeout,
             max_timeout: self.lro.max_timeout,
             flush_on_psh: self.lro.flush_on_psh,
+            active_ack: self.lro.active_ack,
             udp: self.lro.udp,
             flows: self.lro.flows as usize,
             held_frames: self.wire.frames as usize / 4,

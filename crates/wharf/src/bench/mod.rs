@@ -1,6 +1,10 @@
 //! `wharf bench`: the measurements of the `bench` crate, as a table or as JSON lines.
 
+mod latency;
+mod lro_throughput;
+mod reordering;
 mod report;
+mod runs;
 
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::error::Error;
@@ -8,10 +12,12 @@ use report::Printer;
 
 /// Runs one scenario.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
-    let printer = Printer::new(args.json);
+    let mut printer = Printer::new(args.json);
     match &args.command {
-        BenchCommand::Lro(_) | BenchCommand::LroThroughput(_) => {}
-        BenchCommand::Reordering(_) | BenchCommand::Fairness(_) => {}
+        BenchCommand::Lro(_) | BenchCommand::Fairness(_) => {}
+        BenchCommand::LroThroughput(args) => lro_throughput::run(args, &mut printer)?,
+        BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
+        BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
     }
     printer.finish()
 }
