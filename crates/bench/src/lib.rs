@@ -6,6 +6,8 @@
 
 mod error;
 mod figure;
+pub mod lro;
+mod peers;
 
 pub use error::Error;
 pub use figure::{Figure, Report};

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use nic::config::Choice;
 
+use crate::bench::BenchLroArgs;
 use crate::demo::Case as DemoCase;
 
 /// A software NIC for Linux: it cuts large sends into packets (GSO) and joins received packets
@@ -231,11 +232,6 @@ pub(crate) enum BenchCommand {
     Reordering(BenchReorderingArgs),
     Fairness(BenchFairnessArgs),
 }
-
-/// What LRO costs for each packet, and how much it joins
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wharf bench lro")]
-pub(crate) struct BenchLroArgs {}
 
 /// How fast a kernel TCP receiver is behind wharf, against the number of connections
 #[derive(Debug, Args)]
