@@ -43,7 +43,7 @@ pub fn run(
     for (at, &setting) in settings.iter().enumerate() {
         for (n, &case) in options.cases.iter().enumerate() {
             let done = at * options.cases.len() + n;
-            report.progress(done, total, &format!("{}, {setting:?}", case.name()));
+            report.progress(done, total, &format!("{}, {setting}", case.name()));
             let mut valgrind = Command::new("valgrind");
             valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).args(COUNTED);
             let per_packet = counted(valgrind.arg(program).args(arguments(case, setting)))?;

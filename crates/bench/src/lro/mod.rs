@@ -75,6 +75,13 @@ pub struct Setting {
     pub verify: bool,
 }
 
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let verify = if self.verify { "with" } else { "without" };
+        write!(f, "{} flows, IPv{}, {verify} verification", self.flows, self.ip.number())
+    }
+}
+
 /// What to measure: everything listed with everything else.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -123,7 +130,7 @@ pub fn run(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
         }
         let mut group = Group::new(options, setting);
         for repetition in 0..REPETITIONS {
-            let what = format!("{setting:?}, {} of {REPETITIONS}", repetition + 1);
+            let what = format!("{setting}, {} of {REPETITIONS}", repetition + 1);
             report.progress(done, settings.len(), &what);
             group.repeat(&mut runners, report)?;
         }

@@ -88,7 +88,8 @@ impl Runner for TunRs {
         for own in &mut self.buffers {
             own.clone_from(&buffer);
         }
-        let mut header = workload.frame()[..workload.headers_len()].to_vec();
+        let headers_len = workload.frame().len() - PAYLOAD;
+        let mut header = workload.frame()[..headers_len].to_vec();
         let mut stream = Stream::default();
         laps(time, || self.lap(workload, &mut header, &mut stream))
     }

@@ -22,7 +22,7 @@ pub(crate) const BURST: usize = 128;
 pub(crate) const LAP: usize = 16_384;
 
 /// A TCP header with timestamps.
-pub(crate) const TCP_LEN: usize = 32;
+const TCP_LEN: usize = 32;
 
 /// IP version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,18 +77,13 @@ impl Workload {
         &self.frame
     }
 
-    /// Ethernet to TCP options.
-    pub(crate) fn headers_len(&self) -> usize {
-        self.transport_at + TCP_LEN
-    }
-
     /// Packets of a round.
     pub(crate) fn round(&self) -> usize {
         self.setting.flows as usize * SEGMENTS
     }
 
-    /// Makes `headers`, [`headers_len`](Self::headers_len) bytes at least, those of the next
-    /// segment of the stream, if they were those of another.
+    /// Makes `headers`, Ethernet to TCP options at least, those of the next segment of the stream,
+    /// if they were those of another.
     pub(crate) fn write(&self, headers: &mut [u8], stream: &mut Stream) {
         let (flow, seq) = stream.next(self);
         let tcp = &mut headers[self.transport_at..];
