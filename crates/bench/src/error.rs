@@ -30,4 +30,12 @@ pub enum Error {
         /// What went wrong.
         cause: io::Error,
     },
+    /// A system under test did not do what it should.
+    #[error("{who}: {why}")]
+    Failed {
+        /// Which.
+        who: &'static str,
+        /// What went wrong.
+        why: String,
+    },
 }

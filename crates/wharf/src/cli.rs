@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use nic::config::Choice;
 
+use crate::bench::BenchLroArgs;
 use crate::demo::Case as DemoCase;
 
 /// A software NIC for Linux: it cuts large sends into packets (GSO) and joins received packets
@@ -234,11 +235,6 @@ pub(crate) enum BenchCommand {
     Fairness(BenchFairnessArgs),
     Latency(BenchLatencyArgs),
 }
-
-/// What LRO costs for each packet, and how much it joins
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wharf bench lro")]
-pub(crate) struct BenchLroArgs {}
 
 /// How fast a kernel TCP receiver is behind wharf, against the number of connections
 ///

@@ -1,6 +1,7 @@
 //! `wharf bench`: the measurements of the `bench` crate, as a table or as JSON lines.
 
 mod latency;
+mod lro;
 mod lro_throughput;
 mod reordering;
 mod report;
@@ -8,16 +9,18 @@ mod runs;
 
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::error::Error;
+pub(crate) use lro::BenchLroArgs;
 use report::Printer;
 
 /// Runs one scenario.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let mut printer = Printer::new(args.json);
     match &args.command {
-        BenchCommand::Lro(_) | BenchCommand::Fairness(_) => {}
+        BenchCommand::Fairness(_) => {}
         BenchCommand::LroThroughput(args) => lro_throughput::run(args, &mut printer)?,
         BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
+        BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
     }
     printer.finish()
 }
