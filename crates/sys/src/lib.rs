@@ -25,6 +25,7 @@ pub mod poll;
 pub mod process;
 mod sockopt;
 pub mod sysctl;
+pub mod sysfs;
 pub mod tap;
 pub mod tcp;
 pub mod xdp;
