@@ -115,7 +115,7 @@ impl KernelGro {
     /// If the witness failed again and again: the frames need the whole bucket.
     pub fn witnessed(&mut self, frames: &[Vec<u8>]) -> io::Result<Vec<Seen>> {
         let [first, last] = Self::witness();
-        let around = [&[first.clone()], frames, &[last]].concat();
+        let around = [std::slice::from_ref(&first), frames, &[last]].concat();
         let is_witness = |seen: &Seen| seen.bytes.get(26..38) == first.get(26..38);
         for _ in 0..TRIES {
             let mut seen = self.deliver(&around)?;
@@ -174,6 +174,7 @@ impl KernelGro {
             if start.elapsed() > PATIENCE {
                 return Err(io::Error::other("the kernel has lost a frame"));
             }
+            std::thread::yield_now(); // the poll may have been left to ksoftirqd
         }
     }
 
