@@ -160,8 +160,13 @@ fn host(case: Case) -> Result<Tap, Error> {
     let tap = tap.map_err(nic::Error::from)?;
     tap.set_offload(Offloads::ALL).map_err(nic::Error::from)?;
     if case == Case::KernelGro {
-        sys::sysfs::write(HOST, "gro_flush_timeout", GRO_FLUSH_TIMEOUT)?;
-        sys::sysfs::write(HOST, "napi_defer_hard_irqs", GRO_DEFER)?;
+        let sysfs = sys::sysfs::Sysfs::mount()?;
+        let timeouts =
+            [("gro_flush_timeout", GRO_FLUSH_TIMEOUT), ("napi_defer_hard_irqs", GRO_DEFER)];
+        for (name, value) in timeouts {
+            let set = sysfs.setting(HOST, name)?.set(value);
+            set.map_err(|cause| Error::Io { what: "set the timers of the kernel's GRO", cause })?;
+        }
     }
     // Nobody speaks IPv6 here; a kernel without it has nothing to turn off.
     let _ = sys::sysctl::set_ipv6_conf(HOST, "disable_ipv6", "1");
