@@ -252,6 +252,11 @@ impl TapQueue {
         // A TAP takes a frame whole or not at all.
         (&self.0).write_vectored(slices).map(drop)
     }
+
+    /// Another descriptor of the same queue, so that one thread can write while another reads.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
 }
 
 impl AsFd for TapQueue {
