@@ -9,6 +9,7 @@
 //! prove that every byte arrives where it belongs.
 
 mod connection;
+mod crowd;
 mod displaced;
 mod frame;
 
@@ -26,6 +27,7 @@ use wire::{Headers, Tcp, Transport, VirtioNetHdr};
 
 use crate::random::{Random, pattern};
 use connection::{Connection, Nanos, Next};
+pub(crate) use crowd::{Crowd, CrowdPlan, Progress, SYN_TIMEOUT, SYN_TRIES};
 use displaced::Displaced;
 use frame::{HEADER, MSS};
 pub(crate) use frame::{RECEIVER, RECEIVER_MAC};
@@ -127,18 +129,6 @@ impl Senders {
         }
     }
 
-    /// The frames that are no segments.
-    fn receive_control(&mut self, pool: &mut FramePool, into: &mut VecDeque<RxFrame>, max: usize) {
-        while into.len() < max
-            && let Some(bytes) = self.control.pop_front()
-            && let Some(mut frame) = pool.alloc()
-        {
-            pool.set_range(&mut frame, CONTROL_AT, bytes.len());
-            pool.bytes_mut(&mut frame).copy_from_slice(&bytes);
-            into.push_back(received(frame));
-        }
-    }
-
     /// Segments, until none of the connections may send.
     fn receive_segments(&mut self, pool: &mut FramePool, into: &mut VecDeque<RxFrame>, max: usize) {
         let mut passed = 0;
@@ -172,19 +162,6 @@ impl Senders {
         }
     }
 
-    /// Puts a segment's payload into all chunks, where it stays: nobody else writes to them.
-    fn fill(&mut self, pool: &mut FramePool) {
-        let mut payload = [0; MSS];
-        pattern(0, 0, &mut payload);
-        let mut frames: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
-        for frame in &mut frames {
-            pool.set_range(frame, HEADER, MSS);
-            pool.bytes_mut(frame).copy_from_slice(&payload);
-        }
-        frames.into_iter().rev().for_each(|frame| pool.free(frame));
-        self.filler = Some(checksum::sum(&payload));
-    }
-
     /// A packet of the receiver's.
     fn take(&mut self, packet: &[u8]) {
         if let Some(reply) = frame::arp_reply(packet) {
@@ -204,6 +181,37 @@ impl Senders {
             self.control.push_back(connection.acknowledge(self.now));
             self.shared.established.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Puts a segment's payload into all chunks, where it stays: nobody else writes to them. Its sum.
+fn fill(pool: &mut FramePool) -> Sum {
+    let mut payload = [0; MSS];
+    pattern(0, 0, &mut payload);
+    let mut frames: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
+    for frame in &mut frames {
+        pool.set_range(frame, HEADER, MSS);
+        pool.bytes_mut(frame).copy_from_slice(&payload);
+    }
+    frames.into_iter().rev().for_each(|frame| pool.free(frame));
+    checksum::sum(&payload)
+}
+
+/// The frames that are no segments.
+fn receive_control(
+    control: &mut VecDeque<Vec<u8>>,
+    pool: &mut FramePool,
+    into: &mut VecDeque<RxFrame>,
+    max: usize,
+) {
+    while into.len() < max
+        && !control.is_empty()
+        && let Some(mut frame) = pool.alloc()
+        && let Some(bytes) = control.pop_front()
+    {
+        pool.set_range(&mut frame, CONTROL_AT, bytes.len());
+        pool.bytes_mut(&mut frame).copy_from_slice(&bytes);
+        into.push_back(received(frame));
     }
 }
 
@@ -228,14 +236,14 @@ impl Wire for Senders {
         max: usize,
     ) -> io::Result<()> {
         if self.filler.is_none() && self.plan.checked.is_none() {
-            self.fill(pool);
+            self.filler = Some(fill(pool));
         }
         self.now = sys::clock::now();
         if self.now - self.looked > LOOK_EVERY {
             self.looked = self.now;
             self.look();
         }
-        self.receive_control(pool, into, max);
+        receive_control(&mut self.control, pool, into, max);
         if self.shared.go.load(Ordering::Relaxed) {
             self.receive_segments(pool, into, max);
         }
