@@ -48,7 +48,7 @@ pub(crate) fn measure(run: Run, config: &Config, nanoseconds: u64) -> Result<Mea
     let mut lab = Lab::new(run, None, config)?;
     let sink = lab.sink(Taking::Discard)?;
     lab.go();
-    let measured = Meter::measure(&lab.namespace, &sink, nanoseconds)?;
+    let measured = Meter::measure(&lab.namespace, &sink, nanoseconds, Some(&lab.senders.cpu))?;
     sink.stop()?;
     let repeated = lab.senders.repeated.load(Ordering::Relaxed);
     lab.stop()?;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use gso::Refusal;
 use nic::port::{RxFrame, Sent, Transmit, Wire};
-use sys::frames::FramePool;
+use sys::frames::{Frame, FramePool};
 use wire::checksum::{self, Sum};
 use wire::{Headers, Tcp, Transport, VirtioNetHdr};
 
@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) go: AtomicBool,
     /// Times that a connection found something lost and went back.
     pub(crate) repeated: AtomicU64,
+    /// CPU time of the thread that the wire is on, in nanoseconds: the worker's.
+    pub(crate) cpu: AtomicU64,
 }
 
 /// The wire; see the module's documentation.
@@ -82,6 +84,8 @@ pub(crate) struct Senders {
     /// Whose turn it is, and how many segments are left of it.
     turn: usize,
     left: u64,
+    /// Memory for the frames to come, on its way into the cache.
+    ready: VecDeque<Frame>,
     random: Random,
     now: Nanos,
     looked: Nanos,
@@ -105,6 +109,7 @@ impl Senders {
             opening: 0,
             turn: 0,
             left: *BURST.end(),
+            ready: VecDeque::new(),
             random: Random::new(1),
             now: 0,
             looked: 0,
@@ -122,6 +127,7 @@ impl Senders {
             repeated += connection.repeated();
         }
         self.shared.repeated.store(repeated, Ordering::Relaxed);
+        self.shared.cpu.store(sys::clock::thread_cpu(), Ordering::Relaxed);
         let closed = self.connections.iter_mut().filter(|connection| connection.is_closed());
         for connection in closed.take(OPENING - self.opening) {
             self.opening += 1;
@@ -131,18 +137,26 @@ impl Senders {
 
     /// Segments, until none of the connections may send.
     fn receive_segments(&mut self, pool: &mut FramePool, into: &mut VecDeque<RxFrame>, max: usize) {
+        while self.ready.len() < max
+            && let Some(frame) = pool.alloc()
+        {
+            pool.prefetch(&frame);
+            self.ready.push_back(frame);
+        }
         let mut passed = 0;
         while into.len() < max && passed < self.connections.len() {
             let connection = &mut self.connections[self.turn];
             connection.freshen(self.now);
             while self.left > 0 && into.len() < max {
-                let Some(mut frame) = pool.alloc() else { return };
+                if self.ready.is_empty() {
+                    return;
+                }
                 let Some(next) = connection.next(self.now) else {
-                    pool.free(frame);
                     self.left = 0;
                     passed += 1;
                     break;
                 };
+                let Some(mut frame) = self.ready.pop_front() else { return };
                 passed = 0;
                 self.left -= 1;
                 pool.set_range(&mut frame, 0, HEADER + next.segment.len);
@@ -223,7 +237,7 @@ fn patterned(stream: u16, next: Next, frame: &mut [u8]) -> Sum {
 }
 
 /// A frame as a wire hands it over that knows nothing of its checksums.
-fn received(frame: sys::frames::Frame) -> RxFrame {
+fn received(frame: Frame) -> RxFrame {
     let vnet = VirtioNetHdr::default();
     RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial: false }
 }
@@ -280,5 +294,7 @@ impl Wire for Senders {
         Some(LOOK_EVERY)
     }
 
-    fn close(self, _pool: &mut FramePool) {}
+    fn close(self, pool: &mut FramePool) {
+        self.ready.into_iter().for_each(|frame| pool.free(frame));
+    }
 }
