@@ -6,6 +6,7 @@
 
 mod case;
 mod error;
+pub mod fairness;
 mod figure;
 pub mod hosts;
 pub mod latency;

@@ -23,7 +23,7 @@ use crate::{Error, meter::Measured, meter::Meter};
 const HOST: &str = "host0";
 const PREFIX_LEN: u8 = 24;
 /// Bytes of a chunk: a frame of an MTU of 1,500.
-const CHUNK: u32 = 2048;
+pub(crate) const CHUNK: u32 = 2048;
 /// How long the kernel's GRO holds a packet that could grow, in nanoseconds, and how often it does
 /// so without an interrupt: what makes it merge packets that come one by one. As long as wharf's
 /// own longest hold.
@@ -48,7 +48,7 @@ pub(crate) fn measure(run: Run, config: &Config, nanoseconds: u64) -> Result<Mea
     let mut lab = Lab::new(run, None, config)?;
     let sink = lab.sink(Taking::Discard)?;
     lab.go();
-    let measured = Meter::measure(&lab.namespace, &sink, nanoseconds)?;
+    let measured = Meter::measure(&lab.namespace, &sink, nanoseconds, Some(&lab.senders.cpu))?;
     sink.stop()?;
     let repeated = lab.senders.repeated.load(Ordering::Relaxed);
     lab.stop()?;
@@ -152,7 +152,7 @@ impl Drop for Lab {
 }
 
 /// The receiver's interface, in the calling thread's network namespace.
-fn host(case: Case) -> Result<Tap, Error> {
+pub(crate) fn host(case: Case) -> Result<Tap, Error> {
     let tap = match case {
         Case::KernelGro => Tap::create_napi(HOST),
         Case::On | Case::Off => Tap::create(HOST, 1),

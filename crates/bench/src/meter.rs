@@ -1,6 +1,7 @@
 //! How fast the receiver was, and what it was given.
 
 use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sys::netns::Namespace;
@@ -21,6 +22,10 @@ pub(crate) struct Measured {
     /// CPU seconds of this process (receiver, wharf and senders) and of the kernel's threads that
     /// receive, for 10^9 bytes of payload.
     pub(crate) cpu_per_gigabyte: f64,
+    /// The same for the worker alone, which is what limits where the senders cost nothing; `None`
+    /// where nobody tells. It says how fast the worker would be with a CPU to itself, whatever else
+    /// the machine does.
+    pub(crate) worker_cpu_per_gigabyte: Option<f64>,
     /// Times that a sender found something lost.
     pub(crate) repeated: u64,
 }
@@ -31,39 +36,49 @@ pub(crate) struct Meter {
     at: Instant,
     bytes: u64,
     cpu: u64,
+    worker: Option<u64>,
     packets: u64,
 }
 
 impl Meter {
-    /// Measures what `sink`, in `namespace`, receives in the time to come.
+    /// Measures what `sink`, in `namespace`, receives in the time to come. `worker` tells the CPU
+    /// time of who feeds it.
     pub(crate) fn measure(
         namespace: &Namespace,
         sink: &Sink,
         nanoseconds: u64,
+        worker: Option<&AtomicU64>,
     ) -> Result<Measured, Error> {
         std::thread::sleep(WARM_UP);
-        let before = Meter::read(namespace, sink)?;
+        let before = Meter::read(namespace, sink, worker)?;
         std::thread::sleep(Duration::from_nanos(nanoseconds));
-        let after = Meter::read(namespace, sink)?;
+        let after = Meter::read(namespace, sink, worker)?;
         Ok(after.since(&before))
     }
 
-    fn read(namespace: &Namespace, sink: &Sink) -> Result<Meter, Error> {
+    fn read(
+        namespace: &Namespace,
+        sink: &Sink,
+        worker: Option<&AtomicU64>,
+    ) -> Result<Meter, Error> {
         let snmp = namespace.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?;
         let packets = in_receives(&snmp.map_err(io("read the kernel's counters"))?).unwrap_or(0);
         let ksoftirqd = sys::process::ksoftirqd_cpu().unwrap_or(0);
         let cpu = sys::clock::process_cpu() + ksoftirqd;
-        Ok(Meter { at: Instant::now(), bytes: sink.bytes(), cpu, packets })
+        let worker = worker.map(|cpu| cpu.load(Ordering::Relaxed));
+        Ok(Meter { at: Instant::now(), bytes: sink.bytes(), cpu, worker, packets })
     }
 
     fn since(&self, before: &Meter) -> Measured {
         let seconds = (self.at - before.at).as_secs_f64();
         let bytes = (self.bytes - before.bytes) as f64;
         let packets = (self.packets - before.packets) as f64;
+        let worker = self.worker.zip(before.worker).map(|(after, before)| after - before);
         Measured {
             throughput: bytes * 8.0 / seconds,
             mean_aggregate: bytes / packets.max(1.0),
             cpu_per_gigabyte: (self.cpu - before.cpu) as f64 / bytes.max(1.0),
+            worker_cpu_per_gigabyte: worker.map(|cpu| cpu as f64 / bytes.max(1.0)),
             repeated: 0,
         }
     }

@@ -43,8 +43,13 @@ pub(crate) struct Listening {
 impl Listening {
     /// Listens in `namespace`.
     pub(crate) fn new(namespace: &Namespace) -> Result<Self, Error> {
+        Self::with_buffers(namespace, BUFFERS)
+    }
+
+    /// Listens, with receive buffers of these sizes (`tcp_rmem`).
+    pub(crate) fn with_buffers(namespace: &Namespace, buffers: &str) -> Result<Self, Error> {
         let listen = || -> Result<TcpListener, Error> {
-            sys::sysctl::write(&["ipv4", "tcp_rmem"], BUFFERS)?;
+            sys::sysctl::write(&["ipv4", "tcp_rmem"], buffers)?;
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(io("listen"))
         };
         let listener = namespace.run(listen)??;
@@ -58,9 +63,9 @@ impl Listening {
         let since = Instant::now();
         let mut accepted = Vec::with_capacity(connections);
         while accepted.len() < connections {
-            match self.listener.accept() {
-                Ok((stream, peer)) => accepted.push((stream, peer.port())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            match self.try_accept()? {
+                Some(connection) => accepted.push(connection),
+                None => {
                     if since.elapsed() > PATIENCE {
                         let what = format!("{} of {connections} came", accepted.len());
                         let cause = io::Error::new(io::ErrorKind::TimedOut, what);
@@ -69,10 +74,18 @@ impl Listening {
                     sys::poll::poll(&[self.listener.as_fd()], Some(10_000_000))
                         .map_err(io("wait for connections"))?;
                 }
-                Err(cause) => return Err(Error::Io { what: "accept a connection", cause }),
             }
         }
         Ok(accepted)
+    }
+
+    /// Takes a connection that waits, if there is one.
+    pub(crate) fn try_accept(&self) -> Result<Option<(TcpStream, u16)>, Error> {
+        match self.listener.accept() {
+            Ok((stream, peer)) => Ok(Some((stream, peer.port()))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(cause) => Err(Error::Io { what: "accept a connection", cause }),
+        }
     }
 
     /// Where it listens on the receiver's `address`.

@@ -216,12 +216,17 @@ impl Row<'_> {
                 "{what}, {case}: the receiver lost segments; senders went back {repeated} times"
             ));
         }
-        let middle = |value: fn(&Measured) -> f64| median(gave.iter().map(value));
+        let middle = |value: fn(&Measured) -> Option<f64>| {
+            let values: Option<Vec<f64>> = gave.iter().map(value).collect();
+            values.map(|values| median(values.into_iter()))
+        };
         for (metric, unit, value) in [
-            ("throughput", "bit/s", middle(|run| run.throughput)),
-            ("mean_aggregate", "B", middle(|run| run.mean_aggregate)),
-            ("cpu_per_gigabyte", "s/GB", middle(|run| run.cpu_per_gigabyte)),
+            ("throughput", "bit/s", middle(|run| Some(run.throughput))),
+            ("mean_aggregate", "B", middle(|run| Some(run.mean_aggregate))),
+            ("cpu_per_gigabyte", "s/GB", middle(|run| Some(run.cpu_per_gigabyte))),
+            ("worker_cpu_per_gigabyte", "s/GB", middle(|run| run.worker_cpu_per_gigabyte)),
         ] {
+            let Some(value) = value else { continue };
             report.figure(Figure {
                 bench: self.bench,
                 case: case.name().to_owned(),

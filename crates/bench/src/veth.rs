@@ -43,7 +43,7 @@ pub(crate) fn measure(
     let listening = Listening::new(&lab.server)?;
     let senders = Senders::start(&lab, listening.at(SERVER), connections)?;
     let sink = Sink::start(listening.accept(connections)?, Taking::Discard, &[])?;
-    let measured = Meter::measure(&lab.server, &sink, nanoseconds)?;
+    let measured = Meter::measure(&lab.server, &sink, nanoseconds, None)?;
     senders.stop()?;
     sink.stop()?;
     if let Some(nic) = nic {

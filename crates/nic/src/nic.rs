@@ -358,8 +358,7 @@ where
     for (queue, (reads, writes)) in queues.into_iter().enumerate() {
         let pools: Vec<&FramePool> =
             wires.iter().skip(queue).step_by(count).map(|(_, pool)| pool).collect();
-        let (order, spin) = (config.host.scheduler, config.poll.spin);
-        let (scheduler, requests) = Scheduler::start(writes, &pools, order, spin)?;
+        let (scheduler, requests) = Scheduler::start(writes, &pools, config)?;
         schedulers.push(scheduler);
         shares.push((requests.into_iter(), Some(reads)));
     }

@@ -97,6 +97,7 @@ impl Rig {
     fn new(workers: usize, order: Order, lro: bool) -> Rig {
         let mut config = Config::default();
         config.lro.enable = lro;
+        config.host.scheduler = order;
         let gate = Gate::new(Mood::Takes);
         let (inner, written) = MemoryHost::new();
         let (reads, host) = MemoryHost::new();
@@ -104,7 +105,7 @@ impl Rig {
             (0..workers).map(|_| FramePool::new(CHUNKS, 2048).unwrap()).collect();
         let port = Port { inner, gate: gate.clone() };
         let of = pools.iter().collect::<Vec<_>>();
-        let (scheduler, requests) = Scheduler::start(port, &of, order, 20_000).unwrap();
+        let (scheduler, requests) = Scheduler::start(port, &of, &config).unwrap();
         let mut rig = Rig {
             workers: Vec::new(),
             shared: Vec::new(),
@@ -258,7 +259,9 @@ fn a_port_that_does_not_keep_up_makes_the_wire_wait_and_loses_nothing() {
         rig.gate.set(Mood::Blocks);
         rig.arrive(1000);
         for _ in 0..1000 {
-            rig.workers.iter_mut().for_each(|worker| drop(worker.turn(0).unwrap()));
+            for worker in &mut rig.workers {
+                worker.turn(0).unwrap();
+            }
         }
         for worker in &rig.workers {
             let counters = worker.counters();

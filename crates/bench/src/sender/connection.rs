@@ -46,7 +46,9 @@ pub(super) struct Connection {
     /// The last timestamps: what the receiver said, and what was last sent.
     echo: Seq,
     said: (Seq, Seq),
-    id: u16,
+    /// The low half is the next identification. (As 16 bits, written and read again from segment
+    /// to segment, it is what compilers load with its neighbours, which waits for the store.)
+    id: u32,
     /// Acknowledged up to here.
     una: u64,
     /// Sent up to here.
@@ -77,7 +79,7 @@ impl Connection {
             scale: 0,
             echo: Seq(0),
             said: (Seq(0), Seq(0)),
-            id: first.0 as u16,
+            id: first.0,
             una: 0,
             nxt: 0,
             edge: 0,
@@ -272,7 +274,7 @@ impl Connection {
 
     fn take_id(&mut self) -> u16 {
         self.id = self.id.wrapping_add(1);
-        self.id
+        self.id as u16
     }
 }
 

@@ -9,6 +9,7 @@
 //! prove that every byte arrives where it belongs.
 
 mod connection;
+mod crowd;
 mod displaced;
 mod frame;
 
@@ -20,12 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use gso::Refusal;
 use nic::port::{RxFrame, Sent, Transmit, Wire};
-use sys::frames::FramePool;
+use sys::frames::{Frame, FramePool};
 use wire::checksum::{self, Sum};
 use wire::{Headers, Tcp, Transport, VirtioNetHdr};
 
 use crate::random::{Random, pattern};
 use connection::{Connection, Nanos, Next};
+pub(crate) use crowd::{Crowd, CrowdPlan, Progress, SYN_TIMEOUT, SYN_TRIES};
 use displaced::Displaced;
 use frame::{HEADER, MSS};
 pub(crate) use frame::{RECEIVER, RECEIVER_MAC};
@@ -66,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) go: AtomicBool,
     /// Times that a connection found something lost and went back.
     pub(crate) repeated: AtomicU64,
+    /// CPU time of the thread that the wire is on, in nanoseconds: the worker's.
+    pub(crate) cpu: AtomicU64,
 }
 
 /// The wire; see the module's documentation.
@@ -80,6 +84,8 @@ pub(crate) struct Senders {
     /// Whose turn it is, and how many segments are left of it.
     turn: usize,
     left: u64,
+    /// Memory for the frames to come, on its way into the cache.
+    ready: VecDeque<Frame>,
     random: Random,
     now: Nanos,
     looked: Nanos,
@@ -103,6 +109,7 @@ impl Senders {
             opening: 0,
             turn: 0,
             left: *BURST.end(),
+            ready: VecDeque::new(),
             random: Random::new(1),
             now: 0,
             looked: 0,
@@ -120,6 +127,7 @@ impl Senders {
             repeated += connection.repeated();
         }
         self.shared.repeated.store(repeated, Ordering::Relaxed);
+        self.shared.cpu.store(sys::clock::thread_cpu(), Ordering::Relaxed);
         let closed = self.connections.iter_mut().filter(|connection| connection.is_closed());
         for connection in closed.take(OPENING - self.opening) {
             self.opening += 1;
@@ -127,32 +135,28 @@ impl Senders {
         }
     }
 
-    /// The frames that are no segments.
-    fn receive_control(&mut self, pool: &mut FramePool, into: &mut VecDeque<RxFrame>, max: usize) {
-        while into.len() < max
-            && let Some(bytes) = self.control.pop_front()
-            && let Some(mut frame) = pool.alloc()
-        {
-            pool.set_range(&mut frame, CONTROL_AT, bytes.len());
-            pool.bytes_mut(&mut frame).copy_from_slice(&bytes);
-            into.push_back(received(frame));
-        }
-    }
-
     /// Segments, until none of the connections may send.
     fn receive_segments(&mut self, pool: &mut FramePool, into: &mut VecDeque<RxFrame>, max: usize) {
+        while self.ready.len() < max
+            && let Some(frame) = pool.alloc()
+        {
+            pool.prefetch(&frame);
+            self.ready.push_back(frame);
+        }
         let mut passed = 0;
         while into.len() < max && passed < self.connections.len() {
             let connection = &mut self.connections[self.turn];
             connection.freshen(self.now);
             while self.left > 0 && into.len() < max {
-                let Some(mut frame) = pool.alloc() else { return };
+                if self.ready.is_empty() {
+                    return;
+                }
                 let Some(next) = connection.next(self.now) else {
-                    pool.free(frame);
                     self.left = 0;
                     passed += 1;
                     break;
                 };
+                let Some(mut frame) = self.ready.pop_front() else { return };
                 passed = 0;
                 self.left -= 1;
                 pool.set_range(&mut frame, 0, HEADER + next.segment.len);
@@ -170,19 +174,6 @@ impl Senders {
                 self.left = least + self.random.below(most - least + 1);
             }
         }
-    }
-
-    /// Puts a segment's payload into all chunks, where it stays: nobody else writes to them.
-    fn fill(&mut self, pool: &mut FramePool) {
-        let mut payload = [0; MSS];
-        pattern(0, 0, &mut payload);
-        let mut frames: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
-        for frame in &mut frames {
-            pool.set_range(frame, HEADER, MSS);
-            pool.bytes_mut(frame).copy_from_slice(&payload);
-        }
-        frames.into_iter().rev().for_each(|frame| pool.free(frame));
-        self.filler = Some(checksum::sum(&payload));
     }
 
     /// A packet of the receiver's.
@@ -207,6 +198,37 @@ impl Senders {
     }
 }
 
+/// Puts a segment's payload into all chunks, where it stays: nobody else writes to them. Its sum.
+fn fill(pool: &mut FramePool) -> Sum {
+    let mut payload = [0; MSS];
+    pattern(0, 0, &mut payload);
+    let mut frames: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
+    for frame in &mut frames {
+        pool.set_range(frame, HEADER, MSS);
+        pool.bytes_mut(frame).copy_from_slice(&payload);
+    }
+    frames.into_iter().rev().for_each(|frame| pool.free(frame));
+    checksum::sum(&payload)
+}
+
+/// The frames that are no segments.
+fn receive_control(
+    control: &mut VecDeque<Vec<u8>>,
+    pool: &mut FramePool,
+    into: &mut VecDeque<RxFrame>,
+    max: usize,
+) {
+    while into.len() < max
+        && !control.is_empty()
+        && let Some(mut frame) = pool.alloc()
+        && let Some(bytes) = control.pop_front()
+    {
+        pool.set_range(&mut frame, CONTROL_AT, bytes.len());
+        pool.bytes_mut(&mut frame).copy_from_slice(&bytes);
+        into.push_back(received(frame));
+    }
+}
+
 /// Writes a segment's part of the stream behind its header; the sum.
 fn patterned(stream: u16, next: Next, frame: &mut [u8]) -> Sum {
     let payload = &mut frame[HEADER..];
@@ -215,7 +237,7 @@ fn patterned(stream: u16, next: Next, frame: &mut [u8]) -> Sum {
 }
 
 /// A frame as a wire hands it over that knows nothing of its checksums.
-fn received(frame: sys::frames::Frame) -> RxFrame {
+fn received(frame: Frame) -> RxFrame {
     let vnet = VirtioNetHdr::default();
     RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial: false }
 }
@@ -228,14 +250,14 @@ impl Wire for Senders {
         max: usize,
     ) -> io::Result<()> {
         if self.filler.is_none() && self.plan.checked.is_none() {
-            self.fill(pool);
+            self.filler = Some(fill(pool));
         }
         self.now = sys::clock::now();
         if self.now - self.looked > LOOK_EVERY {
             self.looked = self.now;
             self.look();
         }
-        self.receive_control(pool, into, max);
+        receive_control(&mut self.control, pool, into, max);
         if self.shared.go.load(Ordering::Relaxed) {
             self.receive_segments(pool, into, max);
         }
@@ -272,5 +294,7 @@ impl Wire for Senders {
         Some(LOOK_EVERY)
     }
 
-    fn close(self, _pool: &mut FramePool) {}
+    fn close(self, pool: &mut FramePool) {
+        self.ready.into_iter().for_each(|frame| pool.free(frame));
+    }
 }

@@ -190,6 +190,14 @@ pub static KEYS: &[Key] = &[
         field: choice!(host.scheduler),
     },
     Key {
+        name: "host.requests",
+        kind: number(64, 1, 16_384, Unit::Count),
+        run_time: false,
+        help: "packets of each worker that may wait for a shared host queue before the worker \
+               leaves the wire alone",
+        field: number!(host.requests),
+    },
+    Key {
         name: "lro.enable",
         kind: Kind::Bool { default: true },
         run_time: true,

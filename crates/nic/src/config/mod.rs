@@ -66,6 +66,9 @@ pub struct Host {
     pub queues: u32,
     /// `host.scheduler`: which worker's packet is next where several share a queue.
     pub scheduler: Order,
+    /// `host.requests`: packets of a worker that may wait for a shared queue before the worker
+    /// leaves the wire alone.
+    pub requests: u32,
 }
 
 /// Large receive offload.
@@ -123,7 +126,13 @@ impl Default for Config {
                 frames: 0,
                 ring: 0,
             },
-            host: Host { kind: HostKind::Auto, mtu: 0, queues: 0, scheduler: Order::RoundRobin },
+            host: Host {
+                kind: HostKind::Auto,
+                mtu: 0,
+                queues: 0,
+                scheduler: Order::RoundRobin,
+                requests: 0,
+            },
             lro: Lro {
                 enable: false,
                 profile: lro::Profile::Endpoint,

@@ -1,5 +1,6 @@
 //! `wharf bench`: the measurements of the `bench` crate, as a table or as JSON lines.
 
+mod fairness;
 mod latency;
 mod lro;
 mod lro_throughput;
@@ -16,9 +17,9 @@ use report::Printer;
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let mut printer = Printer::new(args.json);
     match &args.command {
-        BenchCommand::Fairness(_) => {}
         BenchCommand::LroThroughput(args) => lro_throughput::run(args, &mut printer)?,
         BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
+        BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
     }

@@ -9,6 +9,7 @@ mod ends;
 mod refused;
 mod running;
 mod setup;
+mod shared;
 mod tagged;
 mod through;
 mod traffic;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread::Thread;
 
@@ -16,9 +16,8 @@ use crate::port::Delivery;
 
 use super::order::Inlet;
 
-/// Requests that a worker may have under way before it leaves the wire alone: enough that the
-/// scheduler does not run dry while the worker wakes up, and few, as each makes others wait.
-const DEPTH: usize = 64;
+/// Frames of a batch, by default.
+const BATCH: usize = 64;
 
 /// Room for the headers of any packet that LRO joins.
 const HEADER_ROOM: usize = 256;
@@ -88,16 +87,17 @@ impl Request {
     }
 }
 
-/// Wakes a worker that sleeps until one of its requests is completed.
+/// Wakes a worker that sleeps until some of its requests are completed.
 #[derive(Debug)]
 pub(super) struct Bell {
     event: EventFd,
-    armed: AtomicBool,
+    /// Completions until the worker is to be woken; 0 while it is awake.
+    armed: AtomicUsize,
 }
 
 impl Bell {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Bell { event: EventFd::new()?, armed: AtomicBool::new(false) })
+        Ok(Bell { event: EventFd::new()?, armed: AtomicUsize::new(0) })
     }
 
     /// A completion is where the worker finds it.
@@ -105,7 +105,8 @@ impl Bell {
         // Either this sees that the worker sleeps, or the worker, which looks once more after it
         // has said so, sees the completion (`Requests::arm`).
         fence(Ordering::SeqCst);
-        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed) {
+        let count = |armed: usize| armed.checked_sub(1);
+        if self.armed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) == Ok(1) {
             // The one error is a counter about to overflow: then it is signalled already.
             let _ = self.event.signal();
         }
@@ -123,15 +124,17 @@ pub struct Requests {
     /// Not under way.
     spare: Vec<Request>,
     under_way: usize,
+    under_way_max: usize,
     frames_under_way: usize,
     frames_max: usize,
 }
 
 impl Requests {
-    /// For a worker whose pool has so many frames: an eighth of them may be under way before the
-    /// queue counts as full.
+    /// For a worker that may have so many requests under way before its queue counts as full, and
+    /// an eighth of the so many frames of its pool.
     pub(super) fn new(
         worker: usize,
+        depth: usize,
         frames: usize,
         inlet: Inlet<Request>,
         done: Receiver<Request>,
@@ -144,9 +147,10 @@ impl Requests {
             done,
             bell,
             scheduler,
-            // Those of the batch that fills the queue have a place, too.
-            spare: (0..2 * DEPTH).map(|_| Request::new(worker)).collect(),
+            // A batch may begin while there is room for one.
+            spare: (0..depth + BATCH).map(|_| Request::new(worker)).collect(),
             under_way: 0,
+            under_way_max: depth,
             frames_under_way: 0,
             frames_max: (frames / 8).max(1),
         }
@@ -161,7 +165,7 @@ impl Requests {
     /// be put when this says no: the queue has a place for every frame of the worker's pool, so it
     /// is never really full.
     pub fn has_room(&self) -> bool {
-        self.under_way < DEPTH && self.frames_under_way < self.frames_max
+        self.under_way < self.under_way_max && self.frames_under_way < self.frames_max
     }
 
     /// Queues a packet, and takes its frames; they stay where they are if it fails, which it does
@@ -202,10 +206,12 @@ impl Requests {
         Some(result)
     }
 
-    /// Makes the next completion wake whoever waits for [`fd`](Self::fd). Look for
+    /// Makes completions wake whoever waits for [`fd`](Self::fd): the next, or, while there is no
+    /// [room](Self::has_room), as many as make some that is worth waking up for. Look for
     /// [completions](Self::completed) once more before waiting.
     pub fn arm(&self) {
-        self.bell.armed.store(true, Ordering::Relaxed);
+        let completions = if self.has_room() { 1 } else { self.under_way / 4 };
+        self.bell.armed.store(completions.max(1), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
@@ -214,11 +220,11 @@ impl Requests {
     /// # Errors
     /// What `read` says of an eventfd.
     pub fn disarm(&self) -> io::Result<()> {
-        self.bell.armed.store(false, Ordering::Relaxed);
+        self.bell.armed.store(0, Ordering::Relaxed);
         self.bell.event.drain().map(drop)
     }
 
-    /// What becomes readable with a completion.
+    /// What becomes readable when it is time to look for completions.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.bell.event.as_fd()
     }

@@ -9,12 +9,13 @@ use std::thread::JoinHandle;
 use lro::Nanos;
 use sys::frames::{FramePool, FrameReader};
 
+use crate::config::Config;
 use crate::counters::Refused;
 use crate::port::Host;
 
+use super::Requests;
 use super::order::{Outlet, channel};
 use super::request::{Bell, Request};
-use super::{Order, Requests};
 
 /// Writes requests until it is stopped or dropped; what has been requested by then is written
 /// before it ends. Stop the workers first.
@@ -34,20 +35,19 @@ struct Orders {
 
 impl Scheduler {
     /// Starts the thread, in front of `port`, for the workers that have these pools; and gives each
-    /// worker its [`Requests`], in the same order. It looks for requests for `spin` nanoseconds
-    /// before it sleeps.
+    /// worker its [`Requests`], in the same order. `host.scheduler`, `host.requests` and
+    /// `poll.spin` are those of `config`.
     ///
     /// # Errors
     /// No thread or no descriptor is to be had.
     pub fn start<H: Host + Send + 'static>(
         port: H,
         pools: &[&FramePool],
-        order: Order,
-        spin: Nanos,
+        config: &Config,
     ) -> io::Result<(Scheduler, Vec<Requests>)> {
         // A request holds one frame at least, so there are never more than frames.
         let capacities: Vec<usize> = pools.iter().map(|pool| pool.capacity()).collect();
-        let (inlets, outlet) = channel(order, &capacities);
+        let (inlets, outlet) = channel(config.host.scheduler, &capacities);
         let mut workers = Vec::new();
         let mut ends = Vec::new();
         for pool in pools {
@@ -57,17 +57,21 @@ impl Scheduler {
             workers.push(ToWorker { memory, completions, bell: Arc::clone(&bell) });
             ends.push((done, bell));
         }
-        let orders = Arc::new(Orders { stop: AtomicBool::new(false), spin: AtomicU64::new(spin) });
+        let orders = Arc::new(Orders {
+            stop: AtomicBool::new(false),
+            spin: AtomicU64::new(config.poll.spin),
+        });
         let engine = Engine { port, outlet, workers, orders: Arc::clone(&orders) };
         let thread =
             std::thread::Builder::new().name("wharf-dma".to_owned()).spawn(move || engine.run())?;
+        let depth = config.host.requests as usize;
         let requests = inlets
             .into_iter()
             .zip(ends)
             .zip(capacities)
             .enumerate()
             .map(|(worker, ((inlet, (done, bell)), frames))| {
-                Requests::new(worker, frames, inlet, done, bell, thread.thread().clone())
+                Requests::new(worker, depth, frames, inlet, done, bell, thread.thread().clone())
             })
             .collect();
         Ok((Scheduler { orders, thread: Some(thread) }, requests))
