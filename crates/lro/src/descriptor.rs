@@ -7,13 +7,14 @@
 
 use wire::{Flags, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
 
-use crate::Nanos;
 use crate::config::HEADER_MAX;
 use crate::filter::{Carried, Segment};
 use crate::held::Chain;
 use crate::key::FlowKey;
 use crate::list::{Links, List};
+use crate::predict::Layout;
 use crate::timeout::UNARMED;
+use crate::{Nanos, Profile};
 
 /// Offsets in a TCP header, the last two with the usual twelve timestamp bytes for options (RFC 7323
 /// appendix A: two NOPs, kind, length, TSval, TSecr).
@@ -73,6 +74,8 @@ pub(crate) struct Descriptor {
     transport_at: u8,
     header_len: u8,
     pub(crate) slot: u8,
+    /// What [`predict`](crate::predict) may expect.
+    pub(crate) layout: Layout,
     header: [u8; HEADER_MAX],
     /// The run's first segment: what it carried, and its sequence number.
     first: Carried,
@@ -112,6 +115,7 @@ impl Default for Descriptor {
             transport_at: 0,
             header_len: 0,
             slot: 0,
+            layout: Layout::Unusual,
             header: [0; HEADER_MAX],
             first: Carried::NOTHING,
             first_seq: Seq(0),
@@ -152,6 +156,12 @@ impl Descriptor {
     #[inline]
     pub(crate) fn ip_len(&self) -> u32 {
         u32::from(self.header_len - self.network_at) + self.payload_len
+    }
+
+    /// The memory that the header begins.
+    #[inline(always)]
+    pub(crate) fn header_memory(&self) -> &[u8; HEADER_MAX] {
+        &self.header
     }
 
     /// The header that all held segments have, Ethernet to TCP options.
@@ -211,7 +221,11 @@ impl Descriptor {
 
     /// Keeps the header that what is held from now on must have. The filter has seen that it fits.
     #[inline]
-    pub(crate) fn keep_header(&mut self, segment: &Segment, bytes: &[u8]) {
+    pub(crate) fn keep_header(&mut self, profile: Profile, segment: &Segment, bytes: &[u8]) {
+        self.layout = match profile {
+            Profile::Endpoint => Layout::of(segment),
+            Profile::Lossless => Layout::Unusual,
+        };
         self.header[..segment.payload_at].copy_from_slice(&bytes[..segment.payload_at]);
         self.header_len = segment.payload_at as u8;
         self.network_at = segment.network_at as u8;

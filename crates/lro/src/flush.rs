@@ -113,7 +113,7 @@ impl<F> Lro<F> {
         sink: &mut impl Sink<F>,
     ) {
         let flow = &mut self.table[index];
-        flow.keep_header(segment, bytes);
+        flow.keep_header(self.config.profile, segment, bytes);
         if !flow.begun || flow.epoch != self.epoch {
             flow.frontier = segment.seq;
             flow.epoch = self.epoch;

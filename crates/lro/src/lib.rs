@@ -78,7 +78,7 @@ use island::Islands;
 use key::FlowKey;
 use predict::Expected;
 use table::ConnectionTable;
-use wire::{Headers, Seq, Transport};
+use wire::{Flags, Headers, Seq, Transport};
 
 /// Takes what leaves the LRO, in order.
 pub trait Sink<F> {
@@ -162,20 +162,32 @@ impl<F> Lro<F> {
         sink: &mut impl Sink<F>,
     ) {
         self.counters.received += 1;
-        if self.config.profile == Profile::Endpoint
-            && let Some(key) = predict::usual_key(bytes)
-            && let Some(index) = self.table.find(&key)
-            && let Some(next) = predict::expected(&self.table[index], bytes, checksum)
-            && merge::fits(&self.config, &self.table[index], next.len)
-            && !self.held.is_full()
-        {
+        if let Some((index, next)) = self.predict(bytes, checksum) {
             return self.append(index, frame, &next, now, sink);
         }
         self.receive_any(frame, bytes, checksum, now, sink);
     }
 
-    /// The next segment of a flow's run.
-    #[inline]
+    /// Is the frame the next segment of a flow's run? Packets come in trains, so the flow of the
+    /// last one is asked before another is looked for.
+    #[inline(always)]
+    fn predict(&mut self, bytes: &[u8], checksum: RxChecksum) -> Option<(u32, Expected)> {
+        if self.held.is_full() {
+            return None;
+        }
+        if let Some((index, flow)) = self.table.last_found()
+            && let Some(next) = predict::expected(flow, bytes, checksum)
+        {
+            flow.recently_used = true;
+            return Some((index, next));
+        }
+        let index = self.table.find(&predict::usual_key(bytes)?)?;
+        let next = predict::expected(&self.table[index], bytes, checksum)?;
+        Some((index, next))
+    }
+
+    /// The next segment of a flow's run, which is not full and so has room for it.
+    #[inline(always)]
     fn append(
         &mut self,
         index: u32,
@@ -188,7 +200,9 @@ impl<F> Lro<F> {
         let later = flow.arrives(now);
         self.held.push_back(&mut flow.run, frame, next.start, next.len);
         flow.append(next.len, &next.carried);
-        self.complete(index, next.carried.flags, sink);
+        if next.carried.flags.any(Flags::PSH) || merge::is_full(&self.config, flow) {
+            self.complete(index, next.carried.flags, sink);
+        }
         if later {
             self.rearm(index);
         }

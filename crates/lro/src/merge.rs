@@ -169,7 +169,7 @@ pub(crate) fn pushes(config: &Config, flags: Flags) -> bool {
 
 /// The paper's threshold: would one more segment like the largest not fit?
 #[inline]
-fn is_full(config: &Config, flow: &Descriptor) -> bool {
+pub(crate) fn is_full(config: &Config, flow: &Descriptor) -> bool {
     flow.run.len() >= config.max_segments
         || flow.ip_len() + u32::from(flow.gso_size) > config.max_aggregate.min(IP_MAX)
 }

@@ -2,24 +2,55 @@
 //! next segment of a flow that holds some, with the usual headers and nothing special about it.
 //!
 //! This asks all that the [`filter`](crate::filter) and [`merge`](crate::merge) ask, for that one
-//! case, in as few comparisons as it takes. Whatever it does not expect, bad checksums included, it
-//! leaves to them.
+//! case and the endpoint profile, in as few comparisons as it takes. Whatever it does not expect,
+//! bad checksums included, it leaves to them.
 
 use wire::{ETHERNET_LEN, Flags, IPV4_MIN_LEN, IPV6_LEN, Seq, Sum, TCP_MIN_LEN};
 use wire::{Timestamps, checksum, protocol};
 
 use crate::RxChecksum;
+use crate::config::HEADER_MAX;
 use crate::descriptor::Descriptor;
-use crate::filter::Carried;
+use crate::filter::{Carried, Segment};
 use crate::key::FlowKey;
 
 const IPV4_TCP: usize = ETHERNET_LEN + IPV4_MIN_LEN;
 const IPV6_TCP: usize = ETHERNET_LEN + IPV6_LEN;
 
-/// Length of a TCP header with the usual timestamps (RFC 7323 appendix A), and how its options
-/// begin.
-const TIMESTAMPED: usize = TCP_MIN_LEN + 12;
+/// Bytes of the usual timestamps (RFC 7323 appendix A), and how they begin.
+const TIMESTAMPS_LEN: usize = 12;
 const TIMESTAMPS: u32 = 0x0101_080a;
+
+const IPV4_PLAIN: usize = IPV4_TCP + TCP_MIN_LEN;
+const IPV4_TIMESTAMPED: usize = IPV4_PLAIN + TIMESTAMPS_LEN;
+const IPV6_PLAIN: usize = IPV6_TCP + TCP_MIN_LEN;
+const IPV6_TIMESTAMPED: usize = IPV6_PLAIN + TIMESTAMPS_LEN;
+
+/// What headers a flow's segments have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Layout {
+    /// Others than these, or none that are to be predicted.
+    Unusual,
+    Ipv4,
+    Ipv4Timestamps,
+    Ipv6,
+    Ipv6Timestamps,
+}
+
+impl Layout {
+    /// The layout of a segment of the endpoint profile.
+    pub(crate) fn of(segment: &Segment) -> Layout {
+        let timestamped = segment.carried.timestamps.is_some();
+        match (segment.key.ipv6, segment.payload_at) {
+            _ if segment.network_at != ETHERNET_LEN || segment.key.udp => Layout::Unusual,
+            (false, IPV4_PLAIN) => Layout::Ipv4,
+            (false, IPV4_TIMESTAMPED) if timestamped => Layout::Ipv4Timestamps,
+            (true, IPV6_PLAIN) => Layout::Ipv6,
+            (true, IPV6_TIMESTAMPED) if timestamped => Layout::Ipv6Timestamps,
+            _ => Layout::Unusual,
+        }
+    }
+}
 
 /// The next segment in order.
 pub(crate) struct Expected {
@@ -28,129 +59,145 @@ pub(crate) struct Expected {
     pub(crate) carried: Carried,
 }
 
-#[inline(always)]
-fn get<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at + N)?.first_chunk().copied()
-}
-
-/// The flow of a frame with no more than Ethernet, IP and TCP.
-#[inline(always)]
-pub(crate) fn usual_key(bytes: &[u8]) -> Option<FlowKey> {
-    let word = |at| get(bytes, at).map(u64::from_ne_bytes);
-    match get(bytes, 12)? {
-        [0x08, 0x00, 0x45, _] if *bytes.get(ETHERNET_LEN + 9)? == protocol::TCP => {
-            let ports = u32::from_ne_bytes(get(bytes, IPV4_TCP)?);
-            let addresses = [word(ETHERNET_LEN + 12)?, 0, 0, 0];
-            Some(FlowKey { addresses, ports, ipv6: false, udp: false })
-        }
-        [0x86, 0xdd, first, _]
-            if first >> 4 == 6 && *bytes.get(ETHERNET_LEN + 6)? == protocol::TCP =>
-        {
-            let ports = u32::from_ne_bytes(get(bytes, IPV6_TCP)?);
-            let at = ETHERNET_LEN + 8;
-            let addresses = [word(at)?, word(at + 8)?, word(at + 16)?, word(at + 24)?];
-            Some(FlowKey { addresses, ports, ipv6: true, udp: false })
-        }
-        _ => None,
-    }
-}
-
-/// Is the frame, whose [usual key](usual_key) is the flow's, the segment that continues the flow's
-/// run, may it join it (endpoint profile), and is it whole?
+/// Is the frame the segment that continues the flow's run, and no larger than the run's largest, may
+/// it join the run, and is it whole?
 #[inline(always)]
 pub(crate) fn expected(flow: &Descriptor, bytes: &[u8], known: RxChecksum) -> Option<Expected> {
     if !flow.has_run() || !flow.islands.is_empty() || known == RxChecksum::MaybePartial {
         return None;
     }
-    let held = flow.header();
-    let transport_at = if flow.key.ipv6 { IPV6_TCP } else { IPV4_TCP };
-    let timestamped = held.len() == transport_at + TIMESTAMPED;
-    if !timestamped && held.len() != transport_at + TCP_MIN_LEN {
+    match flow.layout {
+        Layout::Ipv4Timestamps => compare::<IPV4_TCP, IPV4_TIMESTAMPED>(flow, bytes, known),
+        Layout::Ipv6Timestamps => compare::<IPV6_TCP, IPV6_TIMESTAMPED>(flow, bytes, known),
+        Layout::Ipv4 => compare::<IPV4_TCP, IPV4_PLAIN>(flow, bytes, known),
+        Layout::Ipv6 => compare::<IPV6_TCP, IPV6_PLAIN>(flow, bytes, known),
+        Layout::Unusual => None,
+    }
+}
+
+/// `TCP` is where that header starts, `HEADER` where it ends: with constant lengths nothing is
+/// asked twice.
+#[inline(always)]
+fn compare<const TCP: usize, const HEADER: usize>(
+    flow: &Descriptor,
+    bytes: &[u8],
+    known: RxChecksum,
+) -> Option<Expected> {
+    let new: &[u8; HEADER] = bytes.first_chunk()?;
+    let held: &[u8; HEADER_MAX] = flow.header_memory();
+    let ipv6 = TCP == IPV6_TCP;
+    let timestamped = HEADER > TCP + TCP_MIN_LEN;
+
+    // One look at all that must be as it was: MAC addresses, EtherType, version, TOS or class ..
+    let mut differs = (be64(new, 0) ^ be64(held, 0)) | (be64(new, 8) ^ be64(held, 8));
+    let ip = ETHERNET_LEN;
+    if ipv6 {
+        // .. flow label, next header, hop limit, addresses ..
+        differs |= (be64(new, ip) ^ be64(held, ip)) & 0xffff_ffff_0000_ffff;
+        differs |=
+            (be64(new, ip + 8) ^ be64(held, ip + 8)) | (be64(new, ip + 16) ^ be64(held, ip + 16));
+        differs |=
+            (be64(new, ip + 24) ^ be64(held, ip + 24)) | (be64(new, ip + 32) ^ be64(held, ip + 32));
+    } else {
+        // .. DF, fragment offset, TTL, protocol, addresses ..
+        differs |= u64::from(be32(new, ip + 6) ^ be32(held, ip + 6));
+        differs |= be64(new, ip + 12) ^ be64(held, ip + 12);
+    }
+    // .. ports, data offset and all flags but PSH, FIN and CWR, of which none but PSH may be set ..
+    differs |= u64::from(be32(new, TCP) ^ be32(held, TCP));
+    let (new_flags, held_flags) = (be16(new, TCP + 12), be16(held, TCP + 12));
+    let alone = u16::from(Flags::FIN.0 | Flags::CWR.0);
+    let free = alone | u16::from(Flags::PSH.0);
+    differs |= u64::from((new_flags ^ held_flags) & !free | new_flags & alone);
+    // .. and the kind of the options.
+    if timestamped {
+        differs |= u64::from(be32(new, TCP + TCP_MIN_LEN) ^ TIMESTAMPS);
+    }
+    let (seq, ack) = (Seq(be32(new, TCP + 4)), Seq(be32(new, TCP + 8)));
+    if differs != 0 || seq != flow.next_seq || ack.before(flow.last.ack) {
         return None;
     }
-    // MAC addresses, EtherType, IP version, TOS or class.
-    if get::<16>(bytes, 0)? != get::<16>(held, 0)? {
-        return None;
+
+    let mut timestamps = None;
+    if timestamped {
+        let at = TCP + TCP_MIN_LEN + 4;
+        let (value, echo) = (Seq(be32(new, at)), Seq(be32(new, at + 4)));
+        if flow.last.timestamps.is_none_or(|last| value.before(last.value)) {
+            return None;
+        }
+        timestamps = Some(Timestamps { value, echo });
     }
-    let end = if flow.key.ipv6 { ipv6_end(bytes, held)? } else { ipv4_end(bytes, held)? };
-    let tcp: [u8; TCP_MIN_LEN] = get(bytes, transport_at)?;
-    let flags = Flags(tcp[13]);
-    let ours = Flags(*held.get(transport_at + 13)?);
-    // FIN, SYN, RST, URG and CWR are for others; ECE must be as it was, ACK be set.
-    let plain = Flags::ACK.0 | Flags::PSH.0 | Flags::ECE.0;
-    if tcp[12] != *held.get(transport_at + 12)?
-        || flags.0 & !plain != 0
-        || !flags.any(Flags::ACK)
-        || (flags.0 ^ ours.0) & Flags::ECE.0 != 0
-    {
-        return None;
-    }
-    let be32 = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
-    let (seq, ack) = (Seq(be32(4)), Seq(be32(8)));
-    if seq != flow.next_seq || ack.before(flow.last.ack) {
-        return None;
-    }
-    let timestamps = match flow.last.timestamps {
-        Some(last) if timestamped => Some(forward(bytes, transport_at + TCP_MIN_LEN, last)?),
-        None if !timestamped => None,
-        _ => return None,
+    let end = if ipv6 {
+        TCP + usize::from(be16(new, ip + 4))
+    } else {
+        ETHERNET_LEN + usize::from(be16(new, ip + 2))
     };
-    let start = held.len();
-    if end <= start || end > bytes.len() {
+    let len = end.wrapping_sub(HEADER);
+    // An end before the payload, too, makes this a great length.
+    if len.wrapping_sub(1) >= usize::from(flow.gso_size) || end > bytes.len() {
         return None;
     }
-    if known == RxChecksum::Unverified && !tcp_checksum_ok(bytes, flow.key.ipv6, end) {
+    if !ipv6 && !ipv4_checksum_ok(new) {
         return None;
     }
-    let id = if flow.key.ipv6 { 0 } else { u16::from_be_bytes(get(bytes, ETHERNET_LEN + 4)?) };
-    let window = u16::from_be_bytes([tcp[14], tcp[15]]);
-    let carried = Carried { ack, timestamps, window, id, flags };
-    Some(Expected { start, len: (end - start) as u32, carried })
+    if known == RxChecksum::Unverified && !tcp_checksum_ok::<TCP>(&bytes[..end]) {
+        return None;
+    }
+    let id = if ipv6 { 0 } else { be16(new, ip + 4) };
+    let flags = Flags(new_flags as u8);
+    let carried = Carried { ack, timestamps, window: be16(new, TCP + 14), id, flags };
+    Some(Expected { start: HEADER, len: len as u32, carried })
 }
 
-/// The timestamps, if that is what the options are and TSval does not go back.
 #[inline(always)]
-fn forward(bytes: &[u8], at: usize, last: Timestamps) -> Option<Timestamps> {
-    let option: [u8; 12] = get(bytes, at)?;
-    let be32 = |at: usize| {
-        u32::from_be_bytes([option[at], option[at + 1], option[at + 2], option[at + 3]])
-    };
-    let (value, echo) = (Seq(be32(4)), Seq(be32(8)));
-    (be32(0) == TIMESTAMPS && !value.before(last.value)).then_some(Timestamps { value, echo })
+fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Where the IP packet ends, if DF, the fragment offset, TTL and the protocol are as before and the
-/// header's checksum verifies.
 #[inline(always)]
-fn ipv4_end(bytes: &[u8], held: &[u8]) -> Option<usize> {
-    let header: [u8; IPV4_MIN_LEN] = get(bytes, ETHERNET_LEN)?;
-    if get::<4>(held, ETHERNET_LEN + 6)? != [header[6], header[7], header[8], header[9]] {
-        return None;
-    }
-    let words = header.as_chunks::<4>().0.iter();
-    let sum: u64 = words.map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
-    // What is divisible by 0xFFFF folds to 0xFFFF, as the sum is not 0.
-    sum.is_multiple_of(0xffff).then_some(())?;
-    Some(ETHERNET_LEN + usize::from(u16::from_be_bytes([header[2], header[3]])))
+fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The same for IPv6: class, flow label, next header and hop limit are as before.
 #[inline(always)]
-fn ipv6_end(bytes: &[u8], held: &[u8]) -> Option<usize> {
-    let header: [u8; 8] = get(bytes, ETHERNET_LEN)?;
-    let same = u64::from_be_bytes(header) ^ u64::from_be_bytes(get(held, ETHERNET_LEN)?);
-    if same & 0xffff_ffff_0000_ffff != 0 {
-        return None;
-    }
-    Some(IPV6_TCP + usize::from(u16::from_be_bytes([header[4], header[5]])))
+fn be64<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
+    u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
+}
+
+/// Does the IPv4 header sum to the zero of ones' complement (RFC 1071)?
+#[inline(always)]
+fn ipv4_checksum_ok<const N: usize>(bytes: &[u8; N]) -> bool {
+    let word = |n: usize| u64::from(be32(bytes, ETHERNET_LEN + 4 * n));
+    let sum = word(0) + word(1) + word(2) + word(3) + word(4);
+    // What folds to 0xFFFF is divisible by it, and no header is all zeros.
+    sum.is_multiple_of(0xffff)
 }
 
 /// Addresses, ports and payload lie side by side.
 #[inline(always)]
-fn tcp_checksum_ok(bytes: &[u8], ipv6: bool, end: usize) -> bool {
-    let (addresses_at, transport_at) =
-        if ipv6 { (ETHERNET_LEN + 8, IPV6_TCP) } else { (ETHERNET_LEN + 12, IPV4_TCP) };
-    let rest =
-        Sum::default().plus_word(protocol::TCP.into()).plus_word((end - transport_at) as u16);
-    checksum::sum(&bytes[addresses_at..end]).plus(rest).fold() == 0xffff
+fn tcp_checksum_ok<const TCP: usize>(packet: &[u8]) -> bool {
+    let addresses_at = if TCP == IPV6_TCP { TCP - 32 } else { TCP - 8 };
+    let len = (packet.len() - TCP) as u16;
+    let rest = Sum::default().plus_word(protocol::TCP.into()).plus_word(len);
+    checksum::sum(&packet[addresses_at..]).plus(rest).fold() == 0xffff
+}
+
+/// The flow of a frame with no more than Ethernet, IP and TCP.
+#[inline]
+pub(crate) fn usual_key(bytes: &[u8]) -> Option<FlowKey> {
+    let front: &[u8; IPV4_PLAIN] = bytes.first_chunk()?;
+    let at = |at: usize| be64(front, at).to_be();
+    let ip = ETHERNET_LEN;
+    if be32(front, 12) >> 8 == 0x08_0045 && front[ip + 9] == protocol::TCP {
+        let ports = be32(front, IPV4_TCP).to_be();
+        return Some(FlowKey { addresses: [at(ip + 12), 0, 0, 0], ports, ipv6: false, udp: false });
+    }
+    let front: &[u8; IPV6_PLAIN] = bytes.first_chunk()?;
+    let at = |at: usize| be64(front, at).to_be();
+    if be32(front, 12) >> 12 == 0x8_6dd6 && front[ip + 6] == protocol::TCP {
+        let addresses = [at(ip + 8), at(ip + 16), at(ip + 24), at(ip + 32)];
+        let ports = be32(front, IPV6_TCP).to_be();
+        return Some(FlowKey { addresses, ports, ipv6: true, udp: false });
+    }
+    None
 }

@@ -126,7 +126,7 @@ impl<F> Lro<F> {
         self.counters.reordered += 1;
         let flow = &mut self.table[index];
         if !flow.is_holding() {
-            flow.keep_header(segment, bytes);
+            flow.keep_header(self.config.profile, segment, bytes);
         }
         let place = self.islands.find(&flow.islands, segment.seq);
         let piece = (segment.start, segment.seq, segment.len);

@@ -80,6 +80,13 @@ impl ConnectionTable {
         self.descriptors.len()
     }
 
+    /// The flow that [`find`](Self::find) found last.
+    #[inline(always)]
+    pub(crate) fn last_found(&mut self) -> Option<(u32, &mut Descriptor)> {
+        let last = self.last_found;
+        self.descriptors.get_mut(last as usize).map(|descriptor| (last, descriptor))
+    }
+
     /// SearchDescriptor of the paper's algorithm 1. Packets come in trains, so the flow of the last
     /// one is looked at first.
     #[inline]
