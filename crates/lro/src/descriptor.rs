@@ -140,6 +140,11 @@ impl Descriptor {
         self.has_run() || !self.islands.is_empty()
     }
 
+    /// Does the run bring the byte at `seq`?
+    pub(crate) fn is_within_run(&self, seq: Seq) -> bool {
+        self.has_run() && !seq.before(self.first_seq) && seq.before(self.next_seq)
+    }
+
     pub(crate) fn payload_len(&self) -> u32 {
         self.payload_len
     }

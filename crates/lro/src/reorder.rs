@@ -13,9 +13,9 @@
 //!   the frontier, on either side, is neither a hole nor a repetition, and the flow starts over
 //!   there: so after data went another way, or after half the circle.
 //! - Algorithms 1 and 2 look at where packets start, and so deliver bytes twice, or lose them, when
-//!   packets overlap without starting together. Here the bytes that came first count, and later
-//!   ones are trimmed; what cannot be trimmed to one piece goes to the host as it came, behind all
-//!   that is held.
+//!   packets overlap without starting together. Here the bytes that came first count, of what is
+//!   held, and later ones are trimmed; what cannot be trimmed to one piece goes to the host as it
+//!   came, behind all that is held.
 //! - Algorithm 2 walks all packets from the head; see [`island`](crate::island).
 //! - A hole is waited for no longer than `max_timeout`; then what lies behind it goes to the host,
 //!   which sees the hole and asks for its data.
@@ -70,7 +70,9 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Where does the segment stand? What others brought before is trimmed from its ends.
+    /// Where does the segment stand? What others brought that are held is trimmed from its ends.
+    /// What was handed on is not: the host may have had no room for it (a probe of its zero window
+    /// is sent again with more behind it), and then waits for it.
     fn standing(&mut self, index: u32, segment: &mut Segment, bytes: &[u8]) -> Standing {
         let flow = &self.table[index];
         if !flow.begun || flow.epoch != self.epoch {
@@ -94,11 +96,11 @@ impl<F> Lro<F> {
         if let Err(why) = may_join {
             return Standing::StartOver(why);
         }
-        if segment.seq != flow.next_seq && ahead < 0 {
+        let in_order = segment.seq == flow.next_seq || ahead <= 0;
+        if flow.is_within_run(segment.seq) {
             self.counters.trimmed += 1;
-            segment.trim_front(flow.frontier);
+            segment.trim_front(flow.next_seq);
         }
-        let in_order = segment.seq == flow.next_seq || segment.seq == flow.frontier;
         let place = self.islands.find(&flow.islands, segment.seq);
         if let Some(left) = self.islands.get(place.left)
             && segment.seq.before(left.end)
