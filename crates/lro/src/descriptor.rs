@@ -242,8 +242,8 @@ impl Descriptor {
 
     /// What a segment that has waited on an island carries on, now that its turn has come.
     ///
-    /// What filled the hole was sent later, perhaps, so that its acknowledgment and TSval are the
-    /// newer ones. The newest acknowledgment stands ("the maximum ACK number after packets
+    /// What filled the hole was sent later, perhaps, so that its acknowledgment, TSval and TSecr are
+    /// the newer ones. The newest acknowledgment stands ("the maximum ACK number after packets
     /// reordering", the paper, section IV.A), and TSval must not go back: the host would discard the
     /// data as an old duplicate (PAWS, RFC 7323 section 5), which in the order of arrival it was
     /// not. True if it was raised.
@@ -255,13 +255,17 @@ impl Descriptor {
             carried.ack = self.last.ack;
             carried.window = self.last.window;
         }
-        match (&mut carried.timestamps, self.last.timestamps) {
-            (Some(new), Some(last)) if new.value.before(last.value) => {
-                *new = last;
-                true
-            }
-            _ => false,
+        let (Some(new), Some(last)) = (&mut carried.timestamps, self.last.timestamps) else {
+            return false;
+        };
+        if new.echo.before(last.echo) {
+            new.echo = last.echo;
         }
+        let raised = new.value.before(last.value);
+        if raised {
+            new.value = last.value;
+        }
+        raised
     }
 
     /// The run's first segment cannot go on as it came, should it stay alone.
