@@ -143,7 +143,9 @@ impl<F> Lro<F> {
             let flow = &self.table[index];
             let next = self.islands.next(&flow.islands, flow.next_seq, &self.held);
             let Some(Next { len, mut carried, since }) = next else { return };
-            if flow.has_run() && !merge::fits(&self.config, flow, len) {
+            if carried.flags.any(Flags::CWR) {
+                self.flush_run(index, Flush::Mismatch, sink); // it may only be the first (rule 4)
+            } else if flow.has_run() && !merge::fits(&self.config, flow, len) {
                 self.flush_run(index, Flush::Size, sink);
             }
             let flow = &mut self.table[index];
