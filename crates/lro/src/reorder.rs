@@ -207,6 +207,7 @@ impl<F> Lro<F> {
         // A FIN in what was held has closed the flow.
         let index = self.find_or_open(segment, sink);
         let flow = &mut self.table[index];
+        flow.arrives(now);
         if segment.seq.distance(flow.frontier).unsigned_abs() > WINDOW {
             flow.frontier = segment.seq;
         }
