@@ -61,7 +61,8 @@ pub(crate) struct Descriptor {
     pub(crate) recently_used: bool,
     /// A PSH has completed the run.
     pub(crate) pushed: bool,
-    /// The first segment's TSval is not the one that the run will carry.
+    /// The first segment's TSval is not the one that the run will carry, or not all of its bytes
+    /// are the run's.
     raised: bool,
     /// It is known where the flow is: `next_seq` and `frontier` mean something.
     pub(crate) begun: bool,
@@ -210,7 +211,7 @@ impl Descriptor {
         self.gso_size = len as u16;
         self.id_step = IdStep::Undecided;
         self.flags = Flags(carried.flags.0 & Flags::CWR.0);
-        self.raised = false;
+        self.raised = carried.cut;
         self.payload_len = 0;
         self.next_seq = seq;
         self.last = *carried;

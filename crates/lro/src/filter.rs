@@ -173,11 +173,13 @@ pub(crate) struct Carried {
     /// IPv4 identification; 0 for IPv6.
     pub(crate) id: u16,
     pub(crate) flags: Flags,
+    /// Its last bytes are left out: another segment brought them before, and they come behind it.
+    pub(crate) cut: bool,
 }
 
 impl Carried {
     pub(crate) const NOTHING: Carried =
-        Carried { ack: Seq(0), timestamps: None, window: 0, id: 0, flags: Flags(0) };
+        Carried { ack: Seq(0), timestamps: None, window: 0, id: 0, flags: Flags(0), cut: false };
 }
 
 impl Segment {
@@ -198,6 +200,7 @@ impl Segment {
     /// Gives up what comes from `seq` on, which lies within.
     pub(crate) fn trim_back(&mut self, seq: Seq) {
         self.len = seq - self.seq;
+        self.carried.cut = true;
     }
 }
 
@@ -273,6 +276,7 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
                 _ => 0,
             },
             flags: tcp.flags(),
+            cut: false,
         },
     })
 }
