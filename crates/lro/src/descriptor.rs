@@ -269,6 +269,17 @@ impl Descriptor {
         raised
     }
 
+    /// Data that came again is handed on before what waits for a hole. If it fills a hole of the
+    /// host's, its TSval is TS.Recent from then on (RFC 7323 section 4.3), and what waits must not
+    /// fall behind it.
+    pub(crate) fn overtaken_by(&mut self, carried: &Carried) {
+        if let (Some(last), Some(new)) = (&mut self.last.timestamps, carried.timestamps)
+            && last.value.before(new.value)
+        {
+            *last = new;
+        }
+    }
+
     /// The run's first segment cannot go on as it came, should it stay alone.
     pub(crate) fn set_raised(&mut self) {
         self.raised = true;

@@ -188,7 +188,9 @@ impl<F> Lro<F> {
         if segment.carried.flags.any(Flags::FIN) {
             self.table.close(index);
         } else {
-            self.table[index].next_seq = end;
+            let flow = &mut self.table[index];
+            flow.next_seq = end;
+            flow.overtaken_by(&segment.carried);
         }
         self.pass(frame, Pass::Old, sink);
     }
