@@ -72,7 +72,8 @@ pub struct Counters {
     pub received: u64,
     /// Frames that became part of an aggregate.
     pub merged: u64,
-    /// Aggregates: two frames or more, or one whose timestamp had to be that of one before it.
+    /// Aggregates: two frames or more, or one whose timestamp had to be that of one before it, or
+    /// whose last bytes had come before.
     pub aggregates: u64,
     /// Payload bytes in those aggregates.
     pub aggregate_bytes: u64,

@@ -62,7 +62,8 @@ pub(crate) struct Descriptor {
     pub(crate) recently_used: bool,
     /// A PSH has completed the run.
     pub(crate) pushed: bool,
-    /// The first segment's TSval is not the one that the run will carry.
+    /// The first segment's TSval is not the one that the run will carry, or not all of its bytes
+    /// are the run's.
     raised: bool,
     /// It is known where the flow is: `next_seq` and `frontier` mean something.
     pub(crate) begun: bool,
@@ -146,6 +147,11 @@ impl Descriptor {
     #[inline]
     pub(crate) fn is_holding(&self) -> bool {
         self.has_run() || !self.islands.is_empty()
+    }
+
+    /// Does the run bring the byte at `seq`?
+    pub(crate) fn is_within_run(&self, seq: Seq) -> bool {
+        self.has_run() && !seq.before(self.first_seq) && seq.before(self.next_seq)
     }
 
     pub(crate) fn payload_len(&self) -> u32 {
@@ -241,7 +247,7 @@ impl Descriptor {
         self.gso_size = len as u16;
         self.id_step = IdStep::Undecided;
         self.flags = Flags(carried.flags.0 & Flags::CWR.0);
-        self.raised = false;
+        self.raised = carried.cut;
         self.payload_len = 0;
         self.next_seq = seq;
         self.last = *carried;
@@ -273,8 +279,8 @@ impl Descriptor {
 
     /// What a segment that has waited on an island carries on, now that its turn has come.
     ///
-    /// What filled the hole was sent later, perhaps, so that its acknowledgment and TSval are the
-    /// newer ones. The newest acknowledgment stands ("the maximum ACK number after packets
+    /// What filled the hole was sent later, perhaps, so that its acknowledgment, TSval and TSecr are
+    /// the newer ones. The newest acknowledgment stands ("the maximum ACK number after packets
     /// reordering", the paper, section IV.A), and TSval must not go back: the host would discard the
     /// data as an old duplicate (PAWS, RFC 7323 section 5), which in the order of arrival it was
     /// not. True if it was raised.
@@ -286,12 +292,27 @@ impl Descriptor {
             carried.ack = self.last.ack;
             carried.window = self.last.window;
         }
-        match (&mut carried.timestamps, self.last.timestamps) {
-            (Some(new), Some(last)) if new.value.before(last.value) => {
-                *new = last;
-                true
-            }
-            _ => false,
+        let (Some(new), Some(last)) = (&mut carried.timestamps, self.last.timestamps) else {
+            return false;
+        };
+        if new.echo.before(last.echo) {
+            new.echo = last.echo;
+        }
+        let raised = new.value.before(last.value);
+        if raised {
+            new.value = last.value;
+        }
+        raised
+    }
+
+    /// Data that came again is handed on before what waits for a hole. If it fills a hole of the
+    /// host's, its TSval is TS.Recent from then on (RFC 7323 section 4.3), and what waits must not
+    /// fall behind it.
+    pub(crate) fn overtaken_by(&mut self, carried: &Carried) {
+        if let (Some(last), Some(new)) = (&mut self.last.timestamps, carried.timestamps)
+            && last.value.before(new.value)
+        {
+            *last = new;
         }
     }
 

@@ -182,11 +182,13 @@ pub(crate) struct Carried {
     /// IPv4 identification; 0 for IPv6.
     pub(crate) id: u16,
     pub(crate) flags: Flags,
+    /// Its last bytes are left out: another segment brought them before, and they come behind it.
+    pub(crate) cut: bool,
 }
 
 impl Carried {
     pub(crate) const NOTHING: Carried =
-        Carried { ack: Seq(0), timestamps: None, window: 0, id: 0, flags: Flags(0) };
+        Carried { ack: Seq(0), timestamps: None, window: 0, id: 0, flags: Flags(0), cut: false };
 }
 
 impl Segment {
@@ -207,6 +209,7 @@ impl Segment {
     /// Gives up what comes from `seq` on, which lies within.
     pub(crate) fn trim_back(&mut self, seq: Seq) {
         self.len = seq - self.seq;
+        self.carried.cut = true;
     }
 }
 
@@ -287,6 +290,7 @@ fn segment(config: &Config, bytes: &[u8], headers: &Headers, key: FlowKey) -> Ve
             window: tcp.window(),
             id: ip_id(bytes, headers),
             flags: tcp.flags(),
+            cut: false,
         },
     })
 }

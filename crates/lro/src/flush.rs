@@ -2,7 +2,7 @@
 
 use crate::filter::Segment;
 use crate::timeout::run_deadline;
-use crate::{Aggregate, Flush, Lro, Nanos, Pass, Sink, merge};
+use crate::{Aggregate, Flush, Lro, Nanos, Pass, Profile, Sink, merge};
 use wire::Flags;
 
 /// Flows that can wait for the end of a burst; one more is let go at once.
@@ -112,7 +112,10 @@ impl<F> Lro<F> {
         now: Nanos,
         sink: &mut impl Sink<F>,
     ) {
+        let endpoint = self.config.profile == Profile::Endpoint;
         let flow = &mut self.table[index];
+        // The host will not believe its TSval (PAWS), and what joins it would be lost with it.
+        let alone = endpoint && merge::not_older(flow, segment).is_err();
         flow.keep_header(self.config.profile, segment, bytes);
         if !flow.begun || flow.epoch != self.epoch {
             flow.frontier = segment.seq;
@@ -122,7 +125,11 @@ impl<F> Lro<F> {
         flow.begin(segment.seq, segment.len, &segment.carried, now);
         let deadline = run_deadline(&self.config, flow);
         self.table.arm(index, deadline);
-        self.complete(index, segment.carried.flags, sink);
+        if alone {
+            self.flush_run(index, Flush::Mismatch, sink);
+        } else {
+            self.complete(index, segment.carried.flags, sink);
+        }
     }
 
     /// Lets go of a run that a segment with these flags completes, or notes that a PSH did.

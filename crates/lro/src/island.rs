@@ -213,3 +213,145 @@ impl Islands {
 fn links(island: &mut Island) -> &mut Links {
     &mut island.links
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    /// What is held of a flow, sorted: start, end, when it came.
+    type Model = Vec<(u32, u32, Nanos)>;
+
+    #[derive(Clone, Debug)]
+    enum Operation {
+        /// So many bytes arrive at this place, if nothing is there.
+        Insert(u32, u32),
+        /// The turn of what lies first has come, for so many segments.
+        Take(usize),
+    }
+
+    fn operations() -> impl Strategy<Value = Vec<Operation>> {
+        let operation = prop_oneof![
+            8 => (0u32..60, 1u32..6).prop_map(|(at, len)| Operation::Insert(at, len)),
+            1 => (1usize..8).prop_map(Operation::Take),
+        ];
+        proptest::collection::vec(operation, 0..150)
+    }
+
+    /// Start, end and age of what touches.
+    fn islands_of(model: &Model) -> Model {
+        let mut islands: Model = Vec::new();
+        for (start, end, since) in model {
+            match islands.last_mut() {
+                Some(last) if last.1 == *start => *last = (last.0, *end, last.2.min(*since)),
+                _ => islands.push((*start, *end, *since)),
+            }
+        }
+        islands
+    }
+
+    struct Flow {
+        base: u32,
+        islands: Islands,
+        held: Held<u32>,
+        list: List,
+        model: Model,
+    }
+
+    impl Flow {
+        fn new(base: u32) -> Flow {
+            let (islands, held) = (Islands::new(64), Held::new(64));
+            Flow { base, islands, held, list: List::EMPTY, model: Vec::new() }
+        }
+
+        fn insert(&mut self, at: u32, len: u32, now: Nanos) {
+            let (start, end) = (self.base.wrapping_add(at), at + len);
+            let place = self.islands.find(&self.list, Seq(start));
+            let of = |index| self.islands.get(index).map(|i| i.start.0.wrapping_sub(self.base));
+            let islands = islands_of(&self.model);
+            let left = islands.iter().rev().find(|island| island.0 <= at).map(|island| island.0);
+            let right = islands.iter().find(|island| island.0 > at).map(|island| island.0);
+            assert_eq!((of(place.left), of(place.right)), (left, right));
+            if self.model.iter().any(|held| held.0 < end && at < held.1) || self.held.is_full() {
+                return;
+            }
+            let carried = Carried { ack: Seq(at), ..Carried::NOTHING };
+            let piece = (0, Seq(start), len);
+            let (islands, list, held) = (&mut self.islands, &mut self.list, &mut self.held);
+            islands.insert(list, place, held, at, piece, carried, now);
+            self.model.push((at, end, now));
+            self.model.sort_unstable();
+            self.age();
+        }
+
+        /// What touches is as old as the oldest of it, also when some of that has gone.
+        fn age(&mut self) {
+            for island in islands_of(&self.model) {
+                let on = |held: &&mut (u32, u32, Nanos)| held.0 >= island.0 && held.1 <= island.1;
+                self.model.iter_mut().filter(on).for_each(|held| held.2 = island.2);
+            }
+        }
+
+        fn take(&mut self, segments: usize) {
+            let mut run = Chain::EMPTY;
+            for _ in 0..segments.min(self.model.len()) {
+                let (start, end, since) = self.model.remove(0);
+                let seq = Seq(self.base.wrapping_add(start));
+                assert!(self.islands.next(&self.list, seq + 1, &self.held).is_none());
+                let next = self.islands.next(&self.list, seq, &self.held).expect("an island");
+                assert_eq!((next.len, next.carried.ack, next.since), (end - start, Seq(start), since));
+                self.islands.take_next(&mut self.list, &mut self.held, &mut run);
+                let slice = self.held.pop(&mut run).expect("a frame");
+                assert_eq!((slice.frame, slice.len), (start, (end - start) as usize));
+            }
+        }
+
+        fn check(&self) {
+            let expected = islands_of(&self.model);
+            let mut at = self.list.first();
+            let mut previous = NONE;
+            let mut is = Vec::new();
+            while let Some(island) = at.and_then(|index| self.islands.get(index)) {
+                assert_eq!(island.links.previous(), previous);
+                previous = at.unwrap_or(NONE);
+                let [start, end] = [island.start, island.end].map(|s| s.0.wrapping_sub(self.base));
+                is.push((start, end, island.since));
+                at = Some(island.links.next());
+            }
+            assert_eq!(is, expected);
+            assert_eq!(self.list.last().unwrap_or(NONE), previous);
+            let oldest = expected.iter().map(|island| island.2).min();
+            assert_eq!(self.islands.oldest(&self.list), oldest);
+            assert_eq!(self.islands.first(&self.list).is_none(), expected.is_empty());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// Against a sorted list of what was put in, also where sequence numbers wrap.
+        #[test]
+        fn islands_are_what_touches(
+            base in prop_oneof![any::<u32>(), u32::MAX - 60..=u32::MAX],
+            operations in operations(),
+        ) {
+            let mut flow = Flow::new(base);
+            for (now, operation) in (1..).zip(operations) {
+                match operation {
+                    Operation::Insert(at, len) => flow.insert(at, len, now),
+                    Operation::Take(segments) => flow.take(segments),
+                }
+                flow.check();
+            }
+            flow.take(usize::MAX);
+            flow.check();
+            // Nothing is lost to those that come after.
+            prop_assert_eq!((0..).map_while(|at| {
+                (!flow.held.is_full()).then(|| flow.insert(at * 2, 1, 1))
+            }).count(), 64);
+            flow.check();
+        }
+    }
+}

@@ -280,8 +280,7 @@ impl<F> Lro<F> {
     fn let_pass(&mut self, why: Pass, key: &FlowKey, end: Seq, sink: &mut impl Sink<F>) {
         let Some(index) = self.table.find(key) else {
             if why == Pass::Syn {
-                let index = self.open(*key, false, sink);
-                self.table[index].starts_at(end, self.epoch);
+                self.begins_at(key, end, sink);
             }
             return;
         };
@@ -296,13 +295,23 @@ impl<F> Lro<F> {
             }
             Pass::Syn => {
                 self.flush(index, Flush::Order, sink);
-                self.table[index].starts_at(end, self.epoch);
+                self.begins_at(key, end, sink);
             }
             _ => {
                 self.flush(index, Flush::Order, sink);
                 self.table[index].goes_on_at(end);
             }
         }
+    }
+
+    /// A SYN has come by: the data of its connection begins at `seq`.
+    fn begins_at(&mut self, key: &FlowKey, seq: Seq, sink: &mut impl Sink<F>) {
+        // A FIN in what was held has closed the flow, if there was one.
+        let index = match self.table.find(key) {
+            Some(index) => index,
+            None => self.open(*key, false, sink),
+        };
+        self.table[index].starts_at(seq, self.epoch);
     }
 
     /// A data segment: append it to its flow's run, or see where it belongs.

@@ -13,9 +13,9 @@
 //!   the frontier, on either side, is neither a hole nor a repetition, and the flow starts over
 //!   there: so after data went another way, or after half the circle.
 //! - Algorithms 1 and 2 look at where packets start, and so deliver bytes twice, or lose them, when
-//!   packets overlap without starting together. Here the bytes that came first count, and later
-//!   ones are trimmed; what cannot be trimmed to one piece goes to the host as it came, behind all
-//!   that is held.
+//!   packets overlap without starting together. Here the bytes that came first count, of what is
+//!   held, and later ones are trimmed; what cannot be trimmed to one piece goes to the host as it
+//!   came, behind all that is held.
 //! - Algorithm 2 walks all packets from the head; see [`island`](crate::island).
 //! - A hole is waited for no longer than `max_timeout`; then what lies behind it goes to the host,
 //!   which sees the hole and asks for its data.
@@ -70,7 +70,9 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Where does the segment stand? What others brought before is trimmed from its ends.
+    /// Where does the segment stand? What others brought that are held is trimmed from its ends.
+    /// What was handed on is not: the host may have had no room for it (a probe of its zero window
+    /// is sent again with more behind it), and then waits for it.
     fn standing(&mut self, index: u32, segment: &mut Segment, bytes: &[u8]) -> Standing {
         let flow = &self.table[index];
         if !flow.begun || flow.epoch != self.epoch {
@@ -94,11 +96,11 @@ impl<F> Lro<F> {
         if let Err(why) = may_join {
             return Standing::StartOver(why);
         }
-        if segment.seq != flow.next_seq && ahead < 0 {
+        let in_order = segment.seq == flow.next_seq || ahead <= 0;
+        if flow.is_within_run(segment.seq) {
             self.counters.trimmed += 1;
-            segment.trim_front(flow.frontier);
+            segment.trim_front(flow.next_seq);
         }
-        let in_order = segment.seq == flow.next_seq || segment.seq == flow.frontier;
         let place = self.islands.find(&flow.islands, segment.seq);
         if let Some(left) = self.islands.get(place.left)
             && segment.seq.before(left.end)
@@ -141,7 +143,9 @@ impl<F> Lro<F> {
             let flow = &self.table[index];
             let next = self.islands.next(&flow.islands, flow.next_seq, &self.held);
             let Some(Next { len, mut carried, since }) = next else { return };
-            if flow.has_run() && !merge::fits(&self.config, flow, len) {
+            if carried.flags.any(Flags::CWR) {
+                self.flush_run(index, Flush::Mismatch, sink); // it may only be the first (rule 4)
+            } else if flow.has_run() && !merge::fits(&self.config, flow, len) {
                 self.flush_run(index, Flush::Size, sink);
             }
             let flow = &mut self.table[index];
@@ -184,7 +188,9 @@ impl<F> Lro<F> {
         if segment.carried.flags.any(Flags::FIN) {
             self.table.close(index);
         } else {
-            self.table[index].next_seq = end;
+            let flow = &mut self.table[index];
+            flow.next_seq = end;
+            flow.overtaken_by(&segment.carried);
         }
         self.pass(frame, Pass::Old, sink);
     }
@@ -203,6 +209,7 @@ impl<F> Lro<F> {
         // A FIN in what was held has closed the flow.
         let index = self.find_or_open(segment, sink);
         let flow = &mut self.table[index];
+        flow.arrives(now);
         if segment.seq.distance(flow.frontier).unsigned_abs() > WINDOW {
             flow.frontier = segment.seq;
         }

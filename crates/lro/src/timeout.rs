@@ -36,6 +36,7 @@ impl Wheel {
     #[inline]
     pub(crate) fn arm(&mut self, flows: &mut [Descriptor], index: u32, deadline: Nanos) {
         let armed = flows[index as usize].armed;
+        let deadline = deadline.min(UNARMED - 1); // one that never comes is one all the same
         if armed <= deadline {
             return;
         }
@@ -49,8 +50,13 @@ impl Wheel {
         }
         // Past the last slot it is looked at early, and moves on.
         let tick = (deadline >> self.shift).clamp(self.tick, self.tick + SLOTS - 1);
-        flows[index as usize].armed = deadline.min(((tick + 1) << self.shift) - 1);
+        flows[index as usize].armed = deadline.min(self.end_of(tick));
         self.enter(flows, index, (tick % SLOTS) as usize);
+    }
+
+    /// The last time that belongs to a tick.
+    fn end_of(&self, tick: u64) -> Nanos {
+        (tick << self.shift) | ((1 << self.shift) - 1)
     }
 
     /// Takes a flow out, if it is in.
@@ -179,4 +185,201 @@ pub(crate) fn idle_limit(config: &Config, flow: &Descriptor) -> Nanos {
 pub(crate) fn run_deadline(config: &Config, flow: &Descriptor) -> Nanos {
     let idle = flow.last_arrival.saturating_add(idle_limit(config, flow));
     idle.min(flow.since.saturating_add(config.max_timeout))
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    const FLOWS: usize = 6;
+
+    #[derive(Clone, Debug)]
+    enum Operation {
+        /// A flow is to be looked at after so long, or by a deadline that was so long ago.
+        Arm(u32, i64),
+        Disarm(u32),
+        /// Time passes; nobody looks.
+        Pass(Nanos),
+        /// Whoever looks, looks until there is nothing left; those with time left go back.
+        Look,
+    }
+
+    fn times() -> impl Strategy<Value = Nanos> {
+        prop_oneof![1u64..100, 1u64..1_000_000, 1u64..=100_000_000]
+    }
+
+    fn operations(max_timeout: Nanos) -> impl Strategy<Value = Vec<Operation>> {
+        let flow = 0..FLOWS as u32;
+        let after = prop_oneof![
+            6 => (0..=max_timeout).prop_map(|after| after as i64),
+            1 => (0..=max_timeout).prop_map(|ago| -(ago as i64)),
+        ];
+        // From less than a slot to many times round.
+        let pass = prop_oneof![
+            0..=max_timeout / 50 + 1,
+            0..=max_timeout,
+            0..=max_timeout * 300,
+        ];
+        let operation = prop_oneof![
+            4 => (flow.clone(), after).prop_map(|(flow, after)| Operation::Arm(flow, after)),
+            1 => flow.prop_map(Operation::Disarm),
+            3 => pass.prop_map(Operation::Pass),
+            2 => Just(Operation::Look),
+        ];
+        proptest::collection::vec(operation, 0..120)
+    }
+
+    /// The wheel and, by flow, the earliest deadline that it was armed for.
+    struct Both {
+        wheel: Wheel,
+        flows: Vec<Descriptor>,
+        deadlines: [Option<Nanos>; FLOWS],
+        now: Nanos,
+    }
+
+    impl Both {
+        fn arm(&mut self, flow: u32, deadline: Nanos) {
+            self.wheel.arm(&mut self.flows, flow, deadline);
+            let known = &mut self.deadlines[flow as usize];
+            *known = Some(known.map_or(deadline, |known| known.min(deadline)));
+        }
+
+        fn apply(&mut self, operation: &Operation, max_timeout: Nanos) {
+            match *operation {
+                Operation::Arm(flow, after) => {
+                    self.arm(flow, self.now.saturating_add_signed(after));
+                }
+                Operation::Disarm(flow) => {
+                    self.wheel.disarm(&mut self.flows, flow);
+                    self.deadlines[flow as usize] = None;
+                }
+                Operation::Pass(time) => self.now += time,
+                Operation::Look => self.look(max_timeout),
+            }
+        }
+
+        /// Every flow whose deadline has come is named, once.
+        fn look(&mut self, max_timeout: Nanos) {
+            let mut named = [false; FLOWS];
+            while let Some(flow) = self.wheel.next_due(&mut self.flows, self.now) {
+                assert!(!core::mem::replace(&mut named[flow as usize], true), "{flow} twice");
+                let deadline = self.deadlines[flow as usize].take();
+                let deadline = deadline.expect("a flow that is not armed was named");
+                if deadline > self.now {
+                    assert!(deadline - self.now <= max_timeout);
+                    self.arm(flow, deadline);
+                }
+            }
+            let late = self.deadlines.iter().flatten().find(|deadline| **deadline <= self.now);
+            assert_eq!(late, None, "at {}", self.now);
+        }
+
+        fn check(&self) {
+            let next = self.wheel.next(&self.flows);
+            let expected = self.deadlines.iter().flatten().min().copied();
+            assert_eq!(next.is_some(), expected.is_some());
+            assert!(next <= expected, "{next:?} is after {expected:?}");
+            let mut armed: Vec<u32> = Vec::new();
+            for slot in self.wheel.occupied() {
+                let mut at = self.wheel.first_in(slot);
+                while let Some(flow) = at.filter(|flow| (*flow as usize) < FLOWS) {
+                    armed.push(flow);
+                    at = Some(self.flows[flow as usize].links.next());
+                }
+            }
+            armed.sort_unstable();
+            let is_armed = |flow: &u32| self.deadlines[*flow as usize].is_some();
+            assert!((0..FLOWS as u32).filter(is_armed).eq(armed.iter().copied()), "{armed:?}");
+            assert!(self.wheel.first().is_none_or(|flow| armed.contains(&flow)));
+            assert_eq!(self.wheel.first().is_none(), armed.is_empty());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(600))]
+
+        /// Against a deadline for each flow: whoever's time has come is named, and the time to look
+        /// next is never after the first of them.
+        #[test]
+        fn a_wheel_names_flows_in_time(
+            (max_timeout, operations) in times()
+                .prop_flat_map(|max_timeout| (Just(max_timeout), operations(max_timeout))),
+            start in prop_oneof![Just(0), 0..u64::MAX / 2],
+        ) {
+            let flows = vec![Descriptor::default(); FLOWS];
+            let wheel = Wheel::new(max_timeout);
+            let mut both = Both { wheel, flows, deadlines: [None; FLOWS], now: start };
+            for operation in operations {
+                both.apply(&operation, max_timeout);
+                both.check();
+            }
+        }
+
+        /// Whoever wakes when told to comes to the deadline exactly, and soon.
+        #[test]
+        fn waking_when_told_to_leads_to_the_deadline(
+            max_timeout in times(),
+            steps in proptest::collection::vec((0..=1000u64, 0..=1000u64), 1..20),
+        ) {
+            let mut flows = vec![Descriptor::default(); 1];
+            let mut wheel = Wheel::new(max_timeout);
+            let mut now = 5;
+            for (idle, after) in steps {
+                now += max_timeout * idle / 10;
+                let deadline = now + max_timeout * after / 1000;
+                wheel.arm(&mut flows, 0, deadline);
+                for round in 0.. {
+                    prop_assert!(round < 4, "looked at over and over");
+                    now = now.max(wheel.next(&flows).expect("armed"));
+                    prop_assert!(now <= deadline);
+                    prop_assert_eq!(wheel.next_due(&mut flows, now), Some(0));
+                    if now == deadline {
+                        break;
+                    }
+                    wheel.arm(&mut flows, 0, deadline);
+                }
+                prop_assert_eq!(wheel.next(&flows), None);
+            }
+        }
+    }
+
+    /// A time-out so long that the clock ends first is one that never comes, not one that is lost.
+    #[test]
+    fn a_flow_may_wait_for_ever() {
+        for max_timeout in [u64::MAX, u64::MAX / 2, u64::MAX - 1] {
+            let mut flows = vec![Descriptor::default(); 2];
+            let mut wheel = Wheel::new(max_timeout);
+            wheel.arm(&mut flows, 0, u64::MAX);
+            wheel.arm(&mut flows, 1, 7);
+            assert_eq!(wheel.next(&flows), Some(7));
+            assert_eq!(wheel.next_due(&mut flows, 7), Some(1));
+            assert_eq!(wheel.next_due(&mut flows, 7), None);
+            assert_eq!(wheel.first(), Some(0));
+            wheel.disarm(&mut flows, 0);
+            assert_eq!(wheel.next(&flows), None);
+        }
+    }
+
+    /// The paper, section IV.E: "larger than ten times of the ConnectionDescriptor's
+    /// average_interval", with a floor and a ceiling.
+    #[test]
+    fn the_idle_limit_is_the_factor_times_the_average_within_its_bounds() {
+        let limit = |timeout_factor, average_interval, min_timeout, max_timeout| {
+            let config = Config { timeout_factor, min_timeout, max_timeout, ..Config::default() };
+            let mut flow = Descriptor::default();
+            flow.average_interval = average_interval;
+            idle_limit(&config, &flow)
+        };
+        assert_eq!(limit(10, 700, 0, 500_000), 7_000);
+        assert_eq!(limit(100, 700, 0, 500_000), 70_000);
+        assert_eq!(limit(10, 700, 20_000, 500_000), 20_000);
+        assert_eq!(limit(10, 70_000, 20_000, 500_000), 500_000);
+        assert_eq!(limit(0, 700, 0, 500_000), 0);
+        assert_eq!(limit(10, 700, 600_000, 500_000), 500_000);
+        assert_eq!(limit(u32::MAX, u64::MAX, 0, u64::MAX), u64::MAX);
+    }
 }

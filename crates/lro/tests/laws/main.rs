@@ -9,5 +9,7 @@ mod delivery;
 mod merging;
 mod model;
 mod naive;
+mod reorder;
+mod rules;
 mod run;
 mod trace;

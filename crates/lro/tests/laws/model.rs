@@ -1,246 +1,533 @@
-//! What may merge, written anew from the rules of Linux GRO and of the paper, slowly and without
-//! looking at the crate: a list of packets per connection, and questions asked of whole packets.
+//! What comes out, and when: the crate's documentation and the paper's section IV written anew,
+//! slowly and without looking at the crate. A connection is a list of packets in order and a list
+//! of those that came early; everything else is asked of the packets each time.
 
-use lro::{Config, Nanos, Profile, RxChecksum};
+use lro::{Config, Nanos, Profile};
 
-use crate::naive::{ACK, CWR, FIN, Key, PSH, RST, SYN, Tcp, URG};
-use crate::run::{Frame, Step};
+use crate::naive::{CWR, FIN, Key, PSH, Tcp};
+use crate::rules::{self, Order, Verdict, is_before};
+use crate::run::{START, Step};
 
-/// What becomes of a frame.
-enum Verdict {
-    Discard,
-    /// Goes on at once, after what is held of the connection, if it is known.
-    Pass(Option<Key>),
-    Hold(Tcp),
+/// Packets that come out as one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Group {
+    pub(crate) key: Option<Key>,
+    pub(crate) now: Nanos,
+    /// Steps that brought the frames, with the part of each payload that counts.
+    pub(crate) parts: Vec<(usize, std::ops::Range<usize>)>,
+    /// What an aggregate's header says; `None` for a frame as it came.
+    pub(crate) header: Option<(u32, Told)>,
 }
 
-/// Predicts [`Run::groups`](crate::run::Run::groups), given room for all flows and frames.
-pub(crate) fn groups(config: &Config, steps: &[Step]) -> Vec<Vec<usize>> {
-    let mut model = Model { config: config.clone(), now: 0, held: Vec::new(), out: Vec::new() };
+/// What a segment tells besides its data. Of an aggregate: the first's TSval, else the last's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    pub(crate) ack: u32,
+    pub(crate) window: usize,
+    /// TSval and TSecr.
+    pub(crate) timestamps: Option<(u32, u32)>,
+}
+
+impl Told {
+    pub(crate) fn by(packet: &Tcp) -> Told {
+        let timestamps = packet.timestamps();
+        Told { ack: packet.ack(), window: packet.window(), timestamps }
+    }
+
+    fn is_older_than(&self, other: &Told) -> bool {
+        matches!((self.timestamps, other.timestamps), (Some(a), Some(b)) if is_before(a.0, b.0))
+    }
+}
+
+/// Predicts what comes out, given room for all flows and frames.
+pub(crate) fn groups(config: &Config, steps: &[Step]) -> Vec<Group> {
+    let world = World { config: config.clone(), now: START, out: Vec::new() };
+    let mut model = Model { world, connections: Vec::new() };
     for (number, step) in steps.iter().enumerate() {
         match step {
             Step::Frame(frame) => model.receive(number, frame),
             Step::Wait(time) => {
-                model.now += time;
-                let now = model.now;
-                model.release(|held| held.deadline <= now);
+                let end = model.world.now + time;
+                model.each(|connection, world| connection.wait(end, world));
+                model.world.now = end;
             }
-            Step::BurstEnds => model.burst_ends(),
-            Step::FlushAll => model.release(|_| true),
+            Step::BurstEnds => model.each(|connection, world| {
+                if connection.pushed {
+                    connection.flush_run(world);
+                }
+            }),
+            Step::Idle => model.each(Connection::flush_run),
+            Step::FlushAll => model.each(Connection::flush),
+            Step::Interrupt => model.forget(),
             Step::Reconfigure(config) => {
-                model.release(|_| true);
-                model.config = config.clone();
+                model.forget();
+                model.world.config = config.clone();
             }
         }
     }
-    model.release(|_| true);
-    model.out
+    model.each(Connection::flush);
+    model.world.out
 }
 
-/// One connection's packets, at least one.
-struct Held {
-    deadline: Nanos,
-    /// When a PSH first asked to let go at the end of the burst, as the number of its packet.
-    pushed: Option<usize>,
-    packets: Vec<(usize, Tcp)>,
+struct World {
+    config: Config,
+    now: Nanos,
+    out: Vec<Group>,
+}
+
+impl World {
+    fn limit(&self) -> usize {
+        (self.config.max_aggregate as usize).min(65_535)
+    }
+
+    fn pass(&mut self, key: Option<Key>, number: usize, len: usize) {
+        let parts = vec![(number, 0..len)];
+        self.out.push(Group { key, now: self.now, parts, header: None });
+    }
 }
 
 struct Model {
-    config: Config,
-    now: Nanos,
-    /// In the order in which they began.
-    held: Vec<Held>,
-    out: Vec<Vec<usize>>,
+    world: World,
+    connections: Vec<Connection>,
 }
 
 impl Model {
-    fn receive(&mut self, number: usize, frame: &Frame) {
-        match verdict(&self.config, frame) {
+    fn each(&mut self, mut act: impl FnMut(&mut Connection, &mut World)) {
+        for connection in &mut self.connections {
+            act(connection, &mut self.world);
+        }
+        self.connections.retain(|connection| !connection.closed);
+    }
+
+    fn forget(&mut self) {
+        self.each(Connection::flush);
+        self.connections.iter_mut().for_each(|connection| connection.place = None);
+    }
+
+    fn receive(&mut self, number: usize, frame: &crate::run::Frame) {
+        match rules::verdict(&self.world.config, frame) {
             Verdict::Discard => {}
-            Verdict::Pass(key) => {
-                self.release(|held| Some(held.packets[0].1.key()) == key);
-                self.out.push(vec![number]);
-            }
+            Verdict::Pass => self.world.pass(None, number, 0),
+            Verdict::PassAfter(packet, order) => self.pass(number, &packet, order),
             Verdict::Hold(packet) => self.hold(number, packet),
         }
     }
 
+    fn find(&mut self, key: &Key) -> Option<usize> {
+        self.connections.retain(|connection| !connection.closed);
+        self.connections.iter().position(|connection| connection.key == *key)
+    }
+
+    fn find_or_open(&mut self, key: &Key) -> &mut Connection {
+        let at = self.find(key).unwrap_or_else(|| {
+            self.connections.push(Connection::new(key.clone()));
+            self.connections.len() - 1
+        });
+        &mut self.connections[at]
+    }
+
+    fn pass(&mut self, number: usize, packet: &Tcp, order: Order) {
+        let key = packet.key();
+        if let Some(at) = self.find(&key) {
+            self.connections[at].makes_way(packet, order, &mut self.world);
+        }
+        if order == Order::Syn {
+            let connection = self.find_or_open(&key);
+            let data = end_of(packet).wrapping_add(1);
+            (connection.place, connection.last) = (Some((data, data)), None);
+        }
+        self.world.pass(Some(key), number, packet.payload.len());
+    }
+
     fn hold(&mut self, number: usize, packet: Tcp) {
         let key = packet.key();
-        let own = |held: &Held| held.packets[0].1.key() == key;
-        let deadline = self.now + self.config.max_timeout;
-        match self.held.iter_mut().find(|held| own(held)) {
-            Some(held) if joins(&self.config, held, &packet) => held.packets.push((number, packet)),
-            _ => {
-                self.release(own);
-                self.held.push(Held { deadline, pushed: None, packets: vec![(number, packet)] });
+        let now = self.world.now;
+        let len = packet.payload.len();
+        let told = Told::by(&packet);
+        let piece = Piece { number, packet, skip: 0, len, since: now, told, raised: false };
+        let connection = self.find_or_open(&key);
+        connection.arrives(now);
+        let at = self.find(&key).unwrap();
+        let (connection, world) = (&mut self.connections[at], &mut self.world);
+        let left = match world.config.profile {
+            Profile::Endpoint => connection.reorder(piece, world),
+            Profile::Lossless => connection.in_order_only(piece, world),
+        };
+        // Everything went, the connection with it: this begins another.
+        if let Some(piece) = left {
+            let connection = self.find_or_open(&key);
+            connection.arrives(now);
+            let at = self.find(&key).unwrap();
+            self.connections[at].add(piece, &mut self.world);
+        }
+    }
+}
+
+/// A packet, or the part of it that is not held yet.
+#[derive(Clone, Debug)]
+struct Piece {
+    number: usize,
+    packet: Tcp,
+    skip: usize,
+    len: usize,
+    since: Nanos,
+    told: Told,
+    /// It cannot go as it came.
+    raised: bool,
+}
+
+impl Piece {
+    fn seq(&self) -> u32 {
+        self.packet.seq().wrapping_add(self.skip as u32)
+    }
+
+    fn end(&self) -> u32 {
+        self.seq().wrapping_add(self.len as u32)
+    }
+
+    fn trim_front(&mut self, seq: u32) {
+        let bytes = seq.wrapping_sub(self.seq()) as usize;
+        (self.skip, self.len, self.raised) = (self.skip + bytes, self.len - bytes, true);
+    }
+
+    fn trim_back(&mut self, seq: u32) {
+        (self.len, self.raised) = (seq.wrapping_sub(self.seq()) as usize, true);
+    }
+}
+
+fn end_of(packet: &Tcp) -> u32 {
+    packet.seq().wrapping_add(packet.payload.len() as u32)
+}
+
+fn distance(a: u32, b: u32) -> i64 {
+    i64::from(a.wrapping_sub(b) as i32)
+}
+
+const FAR: i64 = 1 << 24;
+
+struct Connection {
+    key: Key,
+    /// What continues it, and the highest that was put in order or handed on.
+    place: Option<(u32, u32)>,
+    /// The latest in order.
+    last: Option<Told>,
+    run: Vec<Piece>,
+    /// By sequence number, without overlaps.
+    early: Vec<Piece>,
+    last_arrival: Nanos,
+    average_interval: Nanos,
+    pushed: bool,
+    closed: bool,
+}
+
+impl Connection {
+    fn new(key: Key) -> Connection {
+        Connection {
+            key,
+            place: None,
+            last: None,
+            run: Vec::new(),
+            early: Vec::new(),
+            last_arrival: 0,
+            average_interval: 0,
+            pushed: false,
+            closed: false,
+        }
+    }
+
+    /// Section IV.E.
+    fn arrives(&mut self, now: Nanos) {
+        if self.last_arrival != 0 && now != self.last_arrival {
+            self.average_interval = (self.average_interval + now - self.last_arrival) / 2;
+        }
+        self.last_arrival = now;
+    }
+
+    /// When everything must go, and when the run must.
+    fn deadlines(&self, config: &Config) -> (Option<Nanos>, Option<Nanos>) {
+        let Config { min_timeout, max_timeout, timeout_factor, .. } = *config;
+        let latest = |pieces: &[Piece]| pieces.iter().map(|p| p.since.saturating_add(max_timeout)).min();
+        let usual = self.average_interval.saturating_mul(timeout_factor.into());
+        let idle = self.last_arrival.saturating_add(usual.max(min_timeout).min(max_timeout));
+        (latest(&self.early), latest(&self.run).map(|latest| latest.min(idle)))
+    }
+
+    fn wait(&mut self, end: Nanos, world: &mut World) {
+        let start = world.now;
+        loop {
+            let (all, run) = self.deadlines(&world.config);
+            let Some(next) = all.into_iter().chain(run).min().filter(|next| *next <= end) else {
+                world.now = start;
+                return;
+            };
+            world.now = start.max(next);
+            let hole_is_over = all.is_some_and(|all| all <= world.now);
+            if hole_is_over { self.flush(world) } else { self.flush_run(world) }
+        }
+    }
+
+    fn held(&self) -> Option<&Tcp> {
+        self.run.first().or(self.early.first()).map(|piece| &piece.packet)
+    }
+
+    /// A packet that is not held comes by.
+    fn makes_way(&mut self, packet: &Tcp, order: Order, world: &mut World) {
+        match order {
+            Order::Ack => self.flush_run(world),
+            _ => self.flush(world),
+        }
+        match order {
+            Order::Unread => self.place = None,
+            Order::End => self.closed = true,
+            Order::Data => self.goes_on_at(end_of(packet)),
+            Order::Ack | Order::Syn => {}
+        }
+    }
+
+    fn goes_on_at(&mut self, end: u32) {
+        if let Some((next, frontier)) = &mut self.place {
+            *next = end;
+            if distance(end, *frontier) > 0 || distance(end, *frontier) < -FAR {
+                *frontier = end;
             }
         }
-        let config = self.config.clone();
-        self.release(|held| own(held) && is_complete(&config, held));
-        if let Some(held) = self.held.iter_mut().find(|held| own(held))
-            && config.flush_on_psh
-            && held.packets[held.packets.len() - 1].1.has(PSH)
+    }
+
+    fn in_order_only(&mut self, piece: Piece, world: &mut World) -> Option<Piece> {
+        let held: Vec<&Tcp> = self.run.iter().map(|piece| &piece.packet).collect();
+        let joins = held.last().is_some_and(|last| {
+            end_of(last) == piece.seq()
+                && rules::same_headers(held[0], &piece.packet)
+                && rules::restorable(&held, &piece.packet)
+        });
+        if !joins {
+            self.flush_run(world);
+        }
+        self.add(piece, world);
+        None
+    }
+
+    /// Where does it belong? What is given back is the first of a new connection.
+    fn reorder(&mut self, mut piece: Piece, world: &mut World) -> Option<Piece> {
+        let Some((next, frontier)) = self.place else {
+            self.add(piece, world);
+            return None;
+        };
+        if piece.seq() == next && self.held().is_none() {
+            self.add(piece, world);
+            return None;
+        }
+        if distance(piece.seq(), frontier).abs() > FAR {
+            return self.start_over(piece, world);
+        }
+        if piece.seq() != next && distance(piece.end(), frontier) <= 0 {
+            self.old(&piece, false, world);
+            return None;
+        }
+        let doubted = self.last.is_some_and(|last| piece.told.is_older_than(&last));
+        if doubted || !self.held().is_none_or(|held| self.like(held, &piece)) {
+            return self.start_over(piece, world);
+        }
+        let in_order = piece.seq() == next || distance(piece.seq(), frontier) <= 0;
+        let run_from = self.run.first().map(Piece::seq);
+        if run_from.is_some_and(|from| distance(piece.seq(), from) >= 0)
+            && distance(piece.seq(), next) < 0
         {
-            held.pushed.get_or_insert(number);
+            piece.trim_front(next);
         }
-    }
-
-    /// Connections go in the order in which a PSH completed them.
-    fn burst_ends(&mut self) {
-        while let Some(first) = self.held.iter().filter_map(|held| held.pushed).min() {
-            self.release(|held| held.pushed == Some(first));
-        }
-    }
-
-    fn release(&mut self, which: impl Fn(&Held) -> bool) {
-        for held in self.held.extract_if(.., |held| which(held)) {
-            self.out.push(held.packets.iter().map(|(number, _)| *number).collect());
-        }
-    }
-}
-
-fn verdict(config: &Config, frame: &Frame) -> Verdict {
-    let Some(packet) = Tcp::read(&frame.bytes) else { return Verdict::Pass(None) };
-    let key = Some(packet.key());
-    let extensions = packet.is_v6() && packet.ip.len() > 40;
-    if !packet.is_v6() && packet.ip.len() > 20 {
-        return Verdict::Pass(key);
-    }
-    if !packet.ip_checksum_ok() {
-        return Verdict::Discard;
-    }
-    if extensions && !packet.tcp_checksum_ok() {
-        return Verdict::Pass(key);
-    }
-    let partial = packet.checksum() == usize::from(packet.pseudo_sum());
-    let right = match frame.checksum {
-        RxChecksum::Unverified => packet.tcp_checksum_ok(),
-        RxChecksum::MaybePartial => packet.tcp_checksum_ok() || partial,
-        RxChecksum::Verified => true,
-    };
-    if !right {
-        return Verdict::Discard;
-    }
-    let alone = packet.has(SYN | RST | URG)
-        || !packet.has(ACK)
-        || packet.payload.is_empty()
-        || packet.header_len() > 128;
-    match kinds(packet.options()) {
-        _ if alone => Verdict::Pass(key),
-        None => Verdict::Pass(key),
-        Some(kinds)
-            if config.profile == Profile::Endpoint
-                && !kinds.is_empty()
-                && packet.timestamps().is_none() =>
-        {
-            Verdict::Pass(key)
-        }
-        Some(_) => Verdict::Hold(packet),
-    }
-}
-
-/// The kinds of all options but padding; `None` if they cannot be walked.
-fn kinds(mut options: &[u8]) -> Option<Vec<u8>> {
-    let mut kinds = Vec::new();
-    while let Some(&kind) = options.first() {
-        match kind {
-            0 => break,
-            1 => options = &options[1..],
-            _ => {
-                let len = usize::from(*options.get(1)?);
-                if len < 2 {
+        for (start, end) in self.islands() {
+            if distance(start, piece.seq()) <= 0 && distance(piece.seq(), end) < 0 {
+                if distance(piece.end(), end) <= 0 {
+                    self.old(&piece, true, world);
                     return None;
                 }
-                options = options.get(len..)?;
-                kinds.push(kind);
+                piece.trim_front(end);
+            }
+            if distance(start, piece.seq()) > 0 && distance(piece.end(), start) > 0 {
+                if distance(piece.end(), end) > 0 || piece.packet.has(FIN) {
+                    return self.start_over(piece, world);
+                }
+                piece.trim_back(start);
+            }
+        }
+        if in_order {
+            self.add(piece, world);
+        } else {
+            self.early.push(piece);
+            self.early.sort_by_key(|p| p.seq().wrapping_sub(frontier));
+            self.age_islands();
+        }
+        None
+    }
+
+    fn like(&self, held: &Tcp, piece: &Piece) -> bool {
+        rules::same_headers(held, &piece.packet)
+            && rules::same_kinds(held, &piece.packet)
+            && self.last.is_none_or(|last| !is_before(piece.told.ack, last.ack))
+    }
+
+    /// Start and end of what came early and touches.
+    fn islands(&self) -> Vec<(u32, u32)> {
+        let mut islands: Vec<(u32, u32)> = Vec::new();
+        for piece in &self.early {
+            match islands.last_mut() {
+                Some((_, end)) if *end == piece.seq() => *end = piece.end(),
+                _ => islands.push((piece.seq(), piece.end())),
+            }
+        }
+        islands
+    }
+
+    /// What touches is as old as the oldest of it.
+    fn age_islands(&mut self) {
+        for (start, end) in self.islands() {
+            let is_on = |p: &&mut Piece| {
+                distance(p.seq(), start) >= 0 && distance(p.seq(), end) < 0
+            };
+            let oldest = self.early.iter_mut().filter(is_on).map(|p| p.since).min().unwrap();
+            self.early.iter_mut().filter(is_on).for_each(|p| p.since = oldest);
+        }
+    }
+
+    fn start_over(&mut self, piece: Piece, world: &mut World) -> Option<Piece> {
+        self.flush(world);
+        if self.closed {
+            return Some(piece);
+        }
+        if let Some((_, frontier)) = &mut self.place
+            && distance(piece.seq(), *frontier).abs() > FAR
+        {
+            *frontier = piece.seq();
+        }
+        self.add(piece, world);
+        None
+    }
+
+    /// Data that came before, in what is handed on or, `waits`, on an island.
+    fn old(&mut self, piece: &Piece, waits: bool, world: &mut World) {
+        let finishes = piece.packet.has(FIN);
+        if finishes || waits { self.flush(world) } else { self.flush_run(world) }
+        self.closed |= finishes;
+        let end = end_of(&piece.packet);
+        self.goes_on_at(end);
+        if let Some(last) = &mut self.last
+            && last.is_older_than(&piece.told)
+        {
+            last.timestamps = piece.told.timestamps;
+        }
+        world.pass(Some(self.key.clone()), piece.number, piece.packet.payload.len());
+    }
+
+    fn fits(&self, len: usize, world: &World) -> bool {
+        self.run.len() < world.config.max_segments as usize && self.ip_len() + len <= world.limit()
+    }
+
+    /// Bytes of the IP packet that the run would be.
+    fn ip_len(&self) -> usize {
+        let first = &self.run[0].packet;
+        first.ip.len() + first.tcp.len() + self.run.iter().map(|p| p.len).sum::<usize>()
+    }
+
+    /// Puts a piece in order, and what waited for it behind it.
+    fn add(&mut self, piece: Piece, world: &mut World) {
+        let continues = self.place.is_some_and(|(next, _)| next == piece.seq());
+        if !self.run.is_empty() && (!continues || !self.fits(piece.len, world)) {
+            self.flush_run(world);
+        }
+        let doubted = world.config.profile == Profile::Endpoint
+            && self.run.is_empty()
+            && self.last.is_some_and(|last| piece.told.is_older_than(&last));
+        self.append(piece, world);
+        if doubted {
+            self.flush_run(world);
+        }
+        self.join_early(world);
+    }
+
+    fn append(&mut self, piece: Piece, world: &mut World) {
+        let (end, flags) = (piece.end(), piece.packet.flags());
+        let frontier = self.place.map_or(piece.seq(), |(_, frontier)| frontier);
+        let frontier = if distance(end, frontier) > 0 { end } else { frontier };
+        self.place = Some((end, frontier));
+        self.last = Some(piece.told);
+        self.run.push(piece);
+        if self.is_complete(flags, world) {
+            self.flush_run(world);
+        } else if world.config.flush_on_psh && flags & PSH != 0 {
+            self.pushed = true;
+        }
+    }
+
+    fn is_complete(&self, flags: u8, world: &World) -> bool {
+        let lossless = world.config.profile == Profile::Lossless;
+        let largest = self.run.iter().map(|p| p.len).max().unwrap();
+        flags & FIN != 0
+            || lossless && flags & PSH != 0
+            || lossless && self.run[self.run.len() - 1].len < largest
+            || self.run.len() >= world.config.max_segments as usize
+            || self.ip_len() + largest > world.limit()
+    }
+
+    fn join_early(&mut self, world: &mut World) {
+        while let Some((next, _)) = self.place
+            && self.early.first().is_some_and(|piece| piece.seq() == next)
+        {
+            let mut piece = self.early.remove(0);
+            let cwr = piece.packet.has(CWR);
+            if !self.run.is_empty() && (cwr || !self.fits(piece.len, world)) {
+                self.flush_run(world);
+            }
+            if let Some(last) = self.last {
+                piece.catches_up(&last);
+            }
+            self.append(piece, world);
+        }
+    }
+
+    fn flush(&mut self, world: &mut World) {
+        self.flush_run(world);
+        while let Some(first) = self.early.first() {
+            let (start, frontier) = (first.seq(), self.place.unwrap().1);
+            self.place = Some((start, frontier));
+            self.join_early(world);
+            self.flush_run(world);
+        }
+    }
+
+    fn flush_run(&mut self, world: &mut World) {
+        let run = std::mem::take(&mut self.run);
+        self.pushed = false;
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
+        let alone = run.len() == 1 && !first.raised;
+        let mut told = last.told;
+        told.timestamps = first.told.timestamps.zip(told.timestamps).map(|(f, l)| (f.0, l.1));
+        let part = |p: &Piece| (p.number, p.skip..p.skip + p.len);
+        world.out.push(Group {
+            key: Some(self.key.clone()),
+            now: world.now,
+            parts: run.iter().map(part).collect(),
+            header: (!alone).then(|| (first.seq(), told)),
+        });
+        if last.packet.has(FIN) {
+            self.flush(world);
+            self.closed = true;
+        }
+    }
+}
+
+impl Piece {
+    /// It waited, and others that belong before it were sent later: what they told is newer.
+    fn catches_up(&mut self, last: &Told) {
+        if is_before(self.told.ack, last.ack) {
+            (self.told.ack, self.told.window) = (last.ack, last.window);
+        }
+        if let (Some(new), Some(last)) = (&mut self.told.timestamps, last.timestamps) {
+            if is_before(new.0, last.0) {
+                (new.0, self.raised) = (last.0, true);
+            }
+            if is_before(new.1, last.1) {
+                new.1 = last.1;
             }
         }
     }
-    Some(kinds)
-}
-
-fn limit(config: &Config) -> usize {
-    (config.max_aggregate as usize).min(65_535)
-}
-
-/// Bytes of the IP packet that `held` would be.
-fn ip_len(held: &Held) -> usize {
-    let first = &held.packets[0].1;
-    first.ip.len() + first.tcp.len() + held.packets.iter().map(|p| p.1.payload.len()).sum::<usize>()
-}
-
-fn joins(config: &Config, held: &Held, new: &Tcp) -> bool {
-    let (first, last) = (&held.packets[0].1, &held.packets[held.packets.len() - 1].1);
-    new.seq() == last.seq().wrapping_add(last.payload.len() as u32)
-        && held.packets.len() < config.max_segments as usize
-        && ip_len(held) + new.payload.len() <= limit(config)
-        && new.link == first.link
-        && blank_ip(new) == blank_ip(first)
-        && new.tcp.len() == first.tcp.len()
-        && new.tcp[12] == first.tcp[12]
-        && (new.flags() ^ first.flags()) & !(FIN | PSH | CWR) == 0
-        && !new.has(CWR)
-        && match config.profile {
-            Profile::Endpoint => forward(last, new),
-            Profile::Lossless => restorable(held, new),
-        }
-}
-
-/// The IP header without lengths, ID and checksum.
-fn blank_ip(packet: &Tcp) -> Vec<u8> {
-    let mut ip = packet.ip.clone();
-    let blank: &[usize] = if packet.is_v6() { &[4, 5] } else { &[2, 3, 4, 5, 10, 11] };
-    blank.iter().for_each(|at| ip[*at] = 0);
-    ip
-}
-
-fn before(a: u32, b: u32) -> bool {
-    b.wrapping_sub(a).wrapping_sub(1) < 0x7fff_ffff
-}
-
-/// Endpoint: ACK and TSval do not go back, and both have timestamps or neither.
-fn forward(last: &Tcp, new: &Tcp) -> bool {
-    !is_before(new.ack(), last.ack())
-        && match (last.timestamps(), new.timestamps()) {
-            (Some(last), Some(new)) => !is_before(new.0, last.0),
-            (None, None) => true,
-            _ => false,
-        }
-}
-
-/// Half the circle counts as before, from both sides, as a signed difference has it.
-fn is_before(a: u32, b: u32) -> bool {
-    before(a, b) || a.wrapping_sub(b) == 0x8000_0000
-}
-
-/// Lossless: cutting gives the packet back.
-fn restorable(held: &Held, new: &Tcp) -> bool {
-    let (first, last) = (&held.packets[0].1, &held.packets[held.packets.len() - 1].1);
-    let id_step = |a: &Tcp, b: &Tcp| Some(b.id()?.wrapping_sub(a.id()?));
-    let step = id_step(last, new);
-    let same_step = held.packets.get(1).is_none_or(|second| id_step(first, &second.1) == step);
-    new.ack() == first.ack()
-        && new.window() == first.window()
-        && new.urgent() == first.urgent()
-        && new.options() == first.options()
-        && new.payload.len() <= first.payload.len()
-        && last.payload.len() == first.payload.len()
-        && matches!(step, None | Some(0 | 1))
-        && same_step
-        // Linux since 6.18 takes CWR for a part of AccECN's counter.
-        && !first.has(CWR)
-        // 0xFFFF verifies where 0 does, but is never written.
-        && [first, new].iter().all(|p| p.checksum() != 0xffff && p.ip_checksum() != Some(0xffff))
-}
-
-fn is_complete(config: &Config, held: &Held) -> bool {
-    let lossless = config.profile == Profile::Lossless;
-    let last = &held.packets[held.packets.len() - 1].1;
-    let largest = held.packets.iter().map(|p| p.1.payload.len()).max().unwrap();
-    last.has(FIN)
-        || lossless && last.has(PSH)
-        || lossless && last.payload.len() < largest
-        || held.packets.len() >= config.max_segments as usize
-        || ip_len(held) + largest > limit(config)
 }

@@ -3,6 +3,9 @@
 use lro::{Aggregate, Config, Discard, Lro, Nanos, Pass, RxChecksum, Sink};
 use wire::VirtioNetHdr;
 
+/// When a run begins.
+pub(crate) const START: Nanos = 1_000;
+
 /// One thing that happens to an LRO.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
@@ -12,7 +15,11 @@ pub(crate) enum Step {
     Wait(Nanos),
     /// The caller has caught up with the wire.
     BurstEnds,
+    /// The caller will sleep.
+    Idle,
     FlushAll,
+    /// Packets went by unseen.
+    Interrupt,
     /// Another configuration.
     Reconfigure(Config),
 }
@@ -78,6 +85,8 @@ pub(crate) struct Joined {
     /// Header and payload.
     pub(crate) bytes: Vec<u8>,
     pub(crate) frames: Vec<usize>,
+    /// The part of each frame that counts: its first byte and how many.
+    pub(crate) slices: Vec<(usize, usize)>,
 }
 
 impl Out {
@@ -139,11 +148,13 @@ impl Sink<usize> for Recorder<'_> {
             header_len: aggregate.header().len(),
             bytes: aggregate.header().to_vec(),
             frames: Vec::with_capacity(aggregate.segments()),
+            slices: Vec::with_capacity(aggregate.segments()),
         };
         while let Some(slice) = aggregate.next_slice() {
             let Step::Frame(frame) = &self.steps[slice.frame] else { unreachable!() };
             joined.bytes.extend(&frame.bytes[slice.start..slice.start + slice.len]);
             joined.frames.push(slice.frame);
+            joined.slices.push((slice.start, slice.len));
         }
         self.record(Out::Joined(joined));
     }
@@ -157,7 +168,7 @@ impl Sink<usize> for Recorder<'_> {
 /// come out, that its counters say so, and that nothing held is past its deadline.
 pub(crate) fn run(config: &Config, steps: &[Step]) -> Run {
     let mut lro: Lro<usize> = Lro::new(config.clone());
-    let mut out = Recorder { steps, step: 0, now: 1_000, events: Vec::new() };
+    let mut out = Recorder { steps, step: 0, now: START, events: Vec::new() };
     let mut arrivals = vec![0; steps.len()];
     let mut arrived = 0;
     for (step, what) in steps.iter().enumerate() {
@@ -170,8 +181,13 @@ pub(crate) fn run(config: &Config, steps: &[Step]) -> Run {
             }
             Step::Wait(time) => wait(&mut lro, *time, &mut out),
             Step::BurstEnds => lro.burst_ends(&mut out),
+            Step::Idle => lro.idle(&mut out),
             Step::FlushAll => {
                 lro.flush_all(&mut out);
+                assert_eq!(lro.next_deadline(), None);
+            }
+            Step::Interrupt => {
+                lro.interrupt(&mut out);
                 assert_eq!(lro.next_deadline(), None);
             }
             Step::Reconfigure(config) => lro.reconfigure(config.clone(), &mut out),

@@ -20,6 +20,8 @@ pub(crate) struct Sender {
     id: u16,
     id_step: u16,
     mss: usize,
+    /// The trace begins with its SYN, not in the middle of its connection.
+    opens: bool,
 }
 
 /// What a sender does next.
@@ -29,11 +31,13 @@ pub(crate) enum Action {
     Data(Option<usize>, Change),
     /// Sends so many segments that the network loses.
     Lose(u8),
-    /// Sends again from so many bytes back.
-    Resend(u32),
+    /// Sends again from so many bytes back: the same bytes, or others.
+    Resend(u32, bool),
     /// Segment without data.
     Control(Flags),
-    /// A byte from before the next (keepalive), or the next one (zero-window probe).
+    /// One of a new window.
+    Update(u16),
+    /// A byte of no meaning from before the next (keepalive), or the next one (zero-window probe).
     Probe(bool),
     Fragment,
     IpOptions,
@@ -91,10 +95,10 @@ pub(crate) enum Fate {
 #[derive(Clone, Debug)]
 pub(crate) enum Move {
     Act(prop::sample::Index, Action, Fate),
+    /// A sender's segments, as many as there are numbers, arrive in the order of those.
+    Shuffled(prop::sample::Index, Vec<u8>),
     Other(Vec<u8>),
-    Wait(u64),
-    BurstEnds,
-    FlushAll,
+    Between(Step),
 }
 
 fn sender() -> impl Strategy<Value = Sender> {
@@ -108,10 +112,11 @@ fn sender() -> impl Strategy<Value = Sender> {
         any::<bool>(),
         (near_wrap(), near_wrap(), prop_oneof![any::<u16>(), 0xfff8u16..=0xffff]),
         prop_oneof![3 => Just(1u16), 1 => Just(0), 1 => Just(7)],
-        prop_oneof![Just(1448usize), Just(8948), Just(20_000), 1usize..300],
+        (prop_oneof![Just(1448usize), Just(8948), Just(20_000), 1usize..300], any::<bool>()),
     )
-        .prop_map(|(v6, vlans, extensions, timestamps, (seq, clock, id), id_step, mss)| {
-            Sender { v6, vlans, extensions, timestamps, seq, clock, id, id_step, mss }
+        .prop_map(|(v6, vlans, extensions, timestamps, numbers, id_step, (mss, opens))| {
+            let (seq, clock, id) = numbers;
+            Sender { v6, vlans, extensions, timestamps, seq, clock, id, id_step, mss, opens }
         })
 }
 
@@ -171,8 +176,9 @@ fn action() -> impl Strategy<Value = Action> {
         30 => change().prop_map(|change| Action::Data(None, change)),
         4 => ((1usize..2000), change()).prop_map(|(len, change)| Action::Data(Some(len), change)),
         1 => (1u8..4).prop_map(Action::Lose),
-        2 => (0u32..5000).prop_map(Action::Resend),
+        2 => (0u32..5000, any::<bool>()).prop_map(|(back, same)| Action::Resend(back, same)),
         2 => control.prop_map(Action::Control),
+        1 => any::<u16>().prop_map(Action::Update),
         1 => any::<bool>().prop_map(Action::Probe),
         1 => Just(Action::Fragment),
         1 => Just(Action::IpOptions),
@@ -195,13 +201,19 @@ fn one_move() -> impl Strategy<Value = Move> {
         30 => Just(Fate::Arrives),
         1 => Just(Fate::Doubled),
         2 => (1usize..4).prop_map(Fate::Late),
+        1 => (1usize..40).prop_map(Fate::Late),
     ];
+    let shuffle = proptest::collection::vec(any::<u8>(), 2..33);
+    let between = |step: Step| Just(Move::Between(step));
     prop_oneof![
-        40 => (any::<prop::sample::Index>(), action(), fate).prop_map(|(i, a, f)| Move::Act(i, a, f)),
+        60 => (any::<prop::sample::Index>(), action(), fate).prop_map(|(i, a, f)| Move::Act(i, a, f)),
+        2 => (any::<prop::sample::Index>(), shuffle).prop_map(|(i, order)| Move::Shuffled(i, order)),
         2 => other().prop_map(Move::Other),
-        4 => (0u64..150_000).prop_map(Move::Wait),
-        3 => Just(Move::BurstEnds),
-        1 => Just(Move::FlushAll),
+        5 => prop_oneof![0u64..2000, 0u64..150_000].prop_map(|time| Move::Between(Step::Wait(time))),
+        3 => between(Step::BurstEnds),
+        2 => between(Step::Idle),
+        1 => between(Step::FlushAll),
+        1 => between(Step::Interrupt),
     ]
 }
 
@@ -217,15 +229,16 @@ pub(crate) fn checksums() -> impl Strategy<Value = RxChecksum> {
 /// Any configuration; sizes of memory are those of `new`.
 pub(crate) fn configs() -> impl Strategy<Value = Config> {
     (
-        prop_oneof![Just(Profile::Endpoint), Just(Profile::Lossless)],
+        prop_oneof![3 => Just(Profile::Endpoint), 1 => Just(Profile::Lossless)],
         prop_oneof![3 => Just(65_535u32), 1 => 500u32..65_536],
         prop_oneof![3 => Just(512u32), 1 => 0u32..20],
-        0u64..200_000,
+        (prop_oneof![0u64..200_000, 0u64..20], 0u64..50_000, 0u32..20),
         any::<bool>(),
     )
-        .prop_map(|(profile, max_aggregate, max_segments, max_timeout, flush_on_psh)| {
-            let limits = Config { max_aggregate, max_segments, ..Config::default() };
-            Config { profile, max_timeout, flush_on_psh, ..limits }
+        .prop_map(|(profile, max_aggregate, max_segments, time, flush_on_psh)| {
+            let (max_timeout, min_timeout, timeout_factor) = time;
+            let time = Config { max_timeout, min_timeout, timeout_factor, ..Config::default() };
+            Config { profile, max_aggregate, max_segments, flush_on_psh, ..time }
         })
 }
 
@@ -245,12 +258,22 @@ fn steps(senders: &[Sender], moves: &[Move]) -> Vec<Step> {
     let mut steps = Vec::new();
     // Frames that are late, and how many are still to pass them.
     let mut late: Vec<(usize, Step)> = Vec::new();
+    for state in states.iter_mut().filter(|state| state.sender.opens) {
+        let syn = state.packet(state.sender.seq.wrapping_sub(1), 0).flags(Flags::SYN);
+        steps.push(Step::Frame(syn.build().into()));
+    }
     for one in moves {
         match one {
-            Move::Wait(time) => steps.push(Step::Wait(*time)),
-            Move::BurstEnds => steps.push(Step::BurstEnds),
-            Move::FlushAll => steps.push(Step::FlushAll),
+            Move::Between(step) => steps.push(step.clone()),
             Move::Other(bytes) => steps.push(Step::Frame(bytes.clone().into())),
+            Move::Shuffled(who, order) => {
+                let state = &mut states[who.index(senders.len())];
+                let plain = Action::Data(None, Change::Nothing);
+                let mut sent: Vec<_> =
+                    order.iter().filter_map(|place| Some((*place, state.act(&plain)?))).collect();
+                sent.sort_by_key(|(place, _)| *place);
+                steps.extend(sent.into_iter().map(|(_, frame)| Step::Frame(frame)));
+            }
             Move::Act(who, action, fate) => {
                 let at = who.index(states.len());
                 let Some(frame) = states[at].act(action).map(Step::Frame) else { continue };
@@ -314,14 +337,21 @@ impl State {
                 self.sender.seq = seq.wrapping_add(u32::from(*segments) * mss as u32);
                 return None;
             }
-            Action::Resend(back) => {
+            Action::Resend(back, same) => {
                 // Of any length: it may overlap what was sent, partly or wholly, or more.
-                self.packet(seq.wrapping_sub(*back), mss).build().into()
+                let again = self.packet(seq.wrapping_sub(*back), mss);
+                let others = pattern(1 + seq as usize, mss);
+                if *same { again } else { again.payload(&others) }.build().into()
+            }
+            Action::Update(window) => {
+                self.window = *window;
+                self.packet(seq, 0).build().into()
             }
             Action::Control(flags) => self.packet(seq, 0).flags(*flags).build().into(),
-            Action::Probe(keepalive) => {
-                self.packet(seq.wrapping_sub(u32::from(*keepalive)), 1).build().into()
+            Action::Probe(true) => {
+                self.packet(seq.wrapping_sub(1), 1).payload(&[0]).build().into()
             }
+            Action::Probe(false) => self.packet(seq, 1).build().into(),
             Action::Fragment => self.packet(seq, mss).fragment(0, true).build().into(),
             Action::IpOptions if self.sender.v6 => return None,
             Action::IpOptions => {
