@@ -49,6 +49,16 @@ pub(crate) struct Place {
     pub(crate) right: u32,
 }
 
+impl Place {
+    /// There are no islands.
+    pub(crate) const NONE: Place = Place { left: NONE, right: NONE };
+
+    /// In front of all islands.
+    pub(crate) fn before_all(of: &List) -> Place {
+        Place { left: NONE, right: of.first().unwrap_or(NONE) }
+    }
+}
+
 /// The segment whose turn is next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
@@ -62,20 +72,19 @@ pub(crate) struct Next {
 #[derive(Debug)]
 pub(crate) struct Islands {
     islands: Vec<Island>,
-    /// Those not in use; `links.next` leads from one to the next.
-    free: List,
+    /// Those not in use.
+    free: Vec<u32>,
     /// What each held frame carried, by its node; valid for frames on islands.
     carried: Box<[Carried]>,
 }
 
 impl Islands {
     pub(crate) fn new(frames: usize) -> Self {
-        let mut islands = vec![NOWHERE; frames];
-        let mut free = List::EMPTY;
-        for index in 0..frames as u32 {
-            free.push_back(&mut islands, index, links);
+        Islands {
+            islands: vec![NOWHERE; frames],
+            free: (0..frames as u32).rev().collect(),
+            carried: vec![Carried::NOTHING; frames].into_boxed_slice(),
         }
-        Islands { islands, free, carried: vec![Carried::NOTHING; frames].into_boxed_slice() }
     }
 
     pub(crate) fn get(&self, index: u32) -> Option<&Island> {
@@ -166,8 +175,7 @@ impl Islands {
 
     fn open(&mut self, of: &mut List, place: Place, island: Island) {
         // There is one for each frame, and this frame was not held until now.
-        let Some(index) = self.free.first() else { return };
-        self.free.remove(&mut self.islands, index, links);
+        let Some(index) = self.free.pop() else { return };
         self.islands[index as usize] = island;
         of.insert_after(&mut self.islands, place.left, index, links);
     }
@@ -206,7 +214,7 @@ impl Islands {
 
     fn close(&mut self, of: &mut List, index: u32) {
         of.remove(&mut self.islands, index, links);
-        self.free.push_back(&mut self.islands, index, links);
+        self.free.push(index);
     }
 }
 
@@ -301,7 +309,10 @@ mod tests {
                 let seq = Seq(self.base.wrapping_add(start));
                 assert!(self.islands.next(&self.list, seq + 1, &self.held).is_none());
                 let next = self.islands.next(&self.list, seq, &self.held).expect("an island");
-                assert_eq!((next.len, next.carried.ack, next.since), (end - start, Seq(start), since));
+                assert_eq!(
+                    (next.len, next.carried.ack, next.since),
+                    (end - start, Seq(start), since)
+                );
                 self.islands.take_next(&mut self.list, &mut self.held, &mut run);
                 let slice = self.held.pop(&mut run).expect("a frame");
                 assert_eq!((slice.frame, slice.len), (start, (end - start) as usize));

@@ -162,47 +162,61 @@ impl<F> Lro<F> {
         sink: &mut impl Sink<F>,
     ) {
         self.counters.received += 1;
-        if let Some((index, next)) = self.predict(bytes, checksum) {
-            return self.append(index, frame, &next, now, sink);
+        if let Some((index, segment)) = self.predict(bytes, checksum) {
+            return self.join(index, frame, bytes, &segment, now, sink);
         }
         self.receive_any(frame, bytes, checksum, now, sink);
     }
 
-    /// Is the frame the next segment of a flow's run? Packets come in trains, so the flow of the
-    /// last one is asked before another is looked for.
+    /// Is the frame one more segment of a flow that holds some? Packets come in trains, so the flow
+    /// of the last one is asked before another is looked for.
     #[inline(always)]
     fn predict(&mut self, bytes: &[u8], checksum: RxChecksum) -> Option<(u32, Expected)> {
         if self.held.is_full() {
             return None;
         }
         if let Some((index, flow)) = self.table.last_found()
-            && let Some(next) = predict::expected(flow, bytes, checksum)
+            && let Some(segment) = predict::expected(flow, bytes, checksum)
         {
             flow.recently_used = true;
-            return Some((index, next));
+            return Some((index, segment));
         }
         let index = self.table.find(&predict::usual_key(bytes)?)?;
-        let next = predict::expected(&self.table[index], bytes, checksum)?;
-        Some((index, next))
+        let segment = predict::expected(&self.table[index], bytes, checksum)?;
+        Some((index, segment))
     }
 
-    /// The next segment of a flow's run, which is not full and so has room for it.
+    /// A segment as the flow's others are.
     #[inline(always)]
-    fn append(
+    fn join(
         &mut self,
         index: u32,
         frame: F,
-        next: &Expected,
+        bytes: &[u8],
+        segment: &Expected,
         now: Nanos,
         sink: &mut impl Sink<F>,
     ) {
         let flow = &mut self.table[index];
         let later = flow.arrives(now);
-        self.held.push_back(&mut flow.run, frame, next.start, next.len);
-        flow.append(next.len, &next.carried);
-        if next.carried.flags.any(Flags::PSH) || merge::is_full(&self.config, flow) {
-            self.complete(index, next.carried.flags, sink);
+        let is_next = segment.seq == flow.next_seq && flow.has_run() && flow.islands.is_empty();
+        // A run that is not full has room for one more like its largest.
+        if is_next && segment.len <= u32::from(flow.gso_size) {
+            self.held.push_back(&mut flow.run, frame, segment.start, segment.len);
+            flow.append(segment.len, &segment.carried);
+            if segment.carried.flags.any(Flags::PSH) || merge::is_full(&self.config, flow) {
+                self.complete(index, segment.carried.flags, sink);
+            }
+        } else {
+            let segment = segment.segment(flow.key);
+            self.reorder_packet(index, frame, bytes, segment, true, now, sink);
         }
+        self.after(index, later, sink);
+    }
+
+    /// What every data segment brings about.
+    #[inline(always)]
+    fn after(&mut self, index: u32, later: bool, sink: &mut impl Sink<F>) {
         if later {
             self.rearm(index);
         }
@@ -339,7 +353,7 @@ impl<F> Lro<F> {
         match asked {
             Some(Ok(())) => self.add(index, frame, bytes, &segment, now, sink),
             _ if self.config.profile == Profile::Endpoint => {
-                self.reorder_packet(index, frame, bytes, segment, now, sink);
+                self.reorder_packet(index, frame, bytes, segment, false, now, sink);
             }
             _ => {
                 if flow.has_run() {
@@ -350,12 +364,7 @@ impl<F> Lro<F> {
                 self.add(index, frame, bytes, &segment, now, sink);
             }
         }
-        if later {
-            self.rearm(index);
-        }
-        if self.acknowledges() {
-            self.acknowledge_later(index, sink);
-        }
+        self.after(index, later, sink);
     }
 
     /// A datagram: never reordered, so either it continues the run or the run goes first. It goes on

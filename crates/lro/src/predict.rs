@@ -1,5 +1,6 @@
-//! Header prediction (Van Jacobson, "4BSD TCP Header Prediction", 1990): nearly every frame is the
-//! next segment of a flow that holds some, with the usual headers and nothing special about it.
+//! Header prediction (Van Jacobson, "4BSD TCP Header Prediction", 1990): nearly every frame is a
+//! segment of a flow that holds some, with the usual headers and nothing special about it, and most
+//! are the next one.
 //!
 //! This asks all that the [`filter`](crate::filter) and [`merge`](crate::merge) ask, for that one
 //! case and the endpoint profile, in as few comparisons as it takes. Whatever it does not expect,
@@ -52,18 +53,19 @@ impl Layout {
     }
 }
 
-/// The next segment in order.
+/// A segment as its flow's others are.
 pub(crate) struct Expected {
+    pub(crate) transport_at: usize,
     pub(crate) start: usize,
+    pub(crate) seq: Seq,
     pub(crate) len: u32,
     pub(crate) carried: Carried,
 }
 
-/// Is the frame the segment that continues the flow's run, and no larger than the run's largest, may
-/// it join the run, and is it whole?
+/// May the frame join what the flow holds, should its sequence number fit, and is it whole?
 #[inline(always)]
 pub(crate) fn expected(flow: &Descriptor, bytes: &[u8], known: RxChecksum) -> Option<Expected> {
-    if !flow.has_run() || !flow.islands.is_empty() || known == RxChecksum::MaybePartial {
+    if !flow.is_holding() || known == RxChecksum::MaybePartial {
         return None;
     }
     match flow.layout {
@@ -72,6 +74,22 @@ pub(crate) fn expected(flow: &Descriptor, bytes: &[u8], known: RxChecksum) -> Op
         Layout::Ipv4 => compare::<IPV4_TCP, IPV4_PLAIN>(flow, bytes, known),
         Layout::Ipv6 => compare::<IPV6_TCP, IPV6_PLAIN>(flow, bytes, known),
         Layout::Unusual => None,
+    }
+}
+
+impl Expected {
+    /// The same for those who ask more.
+    pub(crate) fn segment(&self, key: FlowKey) -> Segment {
+        Segment {
+            key,
+            network_at: ETHERNET_LEN,
+            transport_at: self.transport_at,
+            payload_at: self.start,
+            start: self.start,
+            seq: self.seq,
+            len: self.len,
+            carried: self.carried,
+        }
     }
 }
 
@@ -114,7 +132,7 @@ fn compare<const TCP: usize, const HEADER: usize>(
         differs |= u64::from(be32(new, TCP + TCP_MIN_LEN) ^ TIMESTAMPS);
     }
     let (seq, ack) = (Seq(be32(new, TCP + 4)), Seq(be32(new, TCP + 8)));
-    if differs != 0 || seq != flow.next_seq || ack.before(flow.last.ack) {
+    if differs != 0 || flow.has_data && ack.before(flow.last.ack) {
         return None;
     }
 
@@ -122,7 +140,8 @@ fn compare<const TCP: usize, const HEADER: usize>(
     if timestamped {
         let at = TCP + TCP_MIN_LEN + 4;
         let (value, echo) = (Seq(be32(new, at)), Seq(be32(new, at + 4)));
-        if flow.last.timestamps.is_none_or(|last| value.before(last.value)) {
+        let goes_back = flow.last.timestamps.is_none_or(|last| value.before(last.value));
+        if flow.has_data && goes_back {
             return None;
         }
         timestamps = Some(Timestamps { value, echo });
@@ -132,9 +151,7 @@ fn compare<const TCP: usize, const HEADER: usize>(
     } else {
         ETHERNET_LEN + usize::from(be16(new, ip + 2))
     };
-    let len = end.wrapping_sub(HEADER);
-    // An end before the payload, too, makes this a great length.
-    if len.wrapping_sub(1) >= usize::from(flow.gso_size) || end > bytes.len() {
+    if end <= HEADER || end > bytes.len() {
         return None;
     }
     if !ipv6 && !ipv4_checksum_ok(new) {
@@ -145,8 +162,9 @@ fn compare<const TCP: usize, const HEADER: usize>(
     }
     let id = if ipv6 { 0 } else { be16(new, ip + 4) };
     let flags = Flags(new_flags as u8);
-    let carried = Carried { ack, timestamps, window: be16(new, TCP + 14), id, flags };
-    Some(Expected { start: HEADER, len: len as u32, carried })
+    let carried = Carried { ack, timestamps, window: be16(new, TCP + 14), id, flags, cut: false };
+    let len = (end - HEADER) as u32;
+    Some(Expected { transport_at: TCP, start: HEADER, seq, len, carried })
 }
 
 #[inline(always)]
