@@ -170,3 +170,33 @@ fn host(case: Case) -> Result<Tap, Error> {
     address::add(interface::index(HOST)?, RECEIVER.into(), PREFIX_LEN, true)?;
     Ok(tap)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sys::tap::TapError;
+
+    /// Is this what a machine says that does not let this process try?
+    fn is_closed(error: &Error) -> bool {
+        match error {
+            Error::Sys(error) => error.is_permission(),
+            Error::Nic(nic::Error::Tap(error)) => {
+                matches!(error, TapError::NoDevice | TapError::DevicePermission)
+            }
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn a_kernel_receives_every_byte_that_the_senders_in_memory_send() {
+        for case in Case::ALL {
+            for (connections, reordered) in [(1, 0), (3, 0), (2, 30)] {
+                match check(Run { case, connections, reordered }, &Config::default()) {
+                    Ok(()) => {}
+                    Err(error) if is_closed(&error) => eprintln!("skipped: {error}"),
+                    Err(error) => panic!("{case:?}, {connections}, {reordered} %: {error}"),
+                }
+            }
+        }
+    }
+}
