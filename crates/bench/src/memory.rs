@@ -13,6 +13,7 @@ use sys::frames::FramePool;
 use sys::interface;
 use sys::netlink::address;
 use sys::netns::Namespace;
+use sys::sysfs::Sysfs;
 use sys::tap::{Offloads, Tap};
 
 use crate::case::Case;
@@ -160,8 +161,13 @@ fn host(case: Case) -> Result<Tap, Error> {
     let tap = tap.map_err(nic::Error::from)?;
     tap.set_offload(Offloads::ALL).map_err(nic::Error::from)?;
     if case == Case::KernelGro {
-        sys::sysfs::write(HOST, "gro_flush_timeout", GRO_FLUSH_TIMEOUT)?;
-        sys::sysfs::write(HOST, "napi_defer_hard_irqs", GRO_DEFER)?;
+        let sysfs = Sysfs::mount()?;
+        for (setting, value) in
+            [("gro_flush_timeout", GRO_FLUSH_TIMEOUT), ("napi_defer_hard_irqs", GRO_DEFER)]
+        {
+            let setting = sysfs.setting(HOST, setting)?;
+            setting.set(value).map_err(io("let the kernel's GRO hold packets"))?;
+        }
     }
     // Nobody speaks IPv6 here; a kernel without it has nothing to turn off.
     let _ = sys::sysctl::set_ipv6_conf(HOST, "disable_ipv6", "1");

@@ -1,49 +1,106 @@
-//! Settings of interfaces under `/sys/class/net`, as the calling thread's network namespace has
-//! them. What is mounted at `/sys` shows the namespace that it was mounted in; so this mounts a
-//! sysfs of its own, in no place where anybody else could see it.
+//! Interface settings under `/sys/class/net`, of the calling thread's network namespace.
+//!
+//! What `/sys` shows belongs to the network namespace that it was mounted in, so a thread that has
+//! moved to another one needs a mount of its own. [`Sysfs`] is one that is attached to no
+//! directory: nobody else sees it, and it goes with the descriptor.
 
 use std::ffi::CStr;
-use std::fs::File;
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::ptr;
 
-use crate::error::check;
-use crate::interface::checked;
 use crate::{Error, Result};
 
-/// linux/mount.h.
-const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+/// The command of `fsconfig` that makes a file system (`FSCONFIG_CMD_CREATE` of linux/mount.h).
+const CMD_CREATE: libc::c_uint = 6;
 
-/// Sets an interface's setting, such as `gro_flush_timeout`. Needs `CAP_SYS_ADMIN` and Linux 5.2.
-pub fn write(interface: &str, setting: &'static str, value: &str) -> Result<()> {
-    let attribute = PathBuf::from("class/net").join(checked(interface)?).join(setting);
-    let set = || -> io::Result<()> {
-        let sysfs = mount()?;
-        // Through /proc, so that it is opened as any file is.
-        let root = PathBuf::from(format!("/proc/self/fd/{}", sysfs.as_raw_fd()));
-        File::options().write(true).open(root.join(&attribute))?.write_all(value.as_bytes())
-    };
-    set().map_err(|cause| Error::new(format!("set the {setting} of"), cause).on(interface))
+/// A sysfs of the network namespace in which it was mounted.
+#[derive(Debug)]
+pub struct Sysfs(OwnedFd);
+
+impl Sysfs {
+    /// Mounts it.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace, `ENOSYS` before Linux 5.2.
+    pub fn mount() -> Result<Self> {
+        mount(c"sysfs").map(Self).map_err(|cause| Error::new("mount a sysfs", cause))
+    }
+
+    /// One setting of an interface, such as `gro_flush_timeout`, to be written again and again.
+    ///
+    /// # Errors
+    /// [`Error::is_missing`] if there is no such interface or setting.
+    pub fn setting(&self, interface: &str, name: &str) -> Result<Setting> {
+        let fail = |cause| Error::new(format!("open {name} of"), cause).on(interface);
+        if [interface, name].iter().any(|part| part.starts_with('.') || part.contains('/')) {
+            return Err(fail(io::ErrorKind::InvalidInput.into()));
+        }
+        let mut path = PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()));
+        path.extend(["class", "net", interface, name]);
+        OpenOptions::new().write(true).open(path).map(Setting).map_err(fail)
+    }
 }
 
-/// A sysfs that is mounted nowhere, as long as the descriptor is open.
-fn mount() -> io::Result<OwnedFd> {
-    const SYSFS: &CStr = c"sysfs";
-    // SAFETY: fsopen reads a string that ends in NUL.
-    let context = unsafe { libc::syscall(libc::SYS_fsopen, SYSFS.as_ptr(), 1) };
-    let context = check(context as libc::c_int)?;
-    // SAFETY: the call succeeded, so this is a new descriptor that nothing else owns.
-    let context = unsafe { OwnedFd::from_raw_fd(context) };
-    let null = std::ptr::null::<libc::c_char>();
-    // SAFETY: FSCONFIG_CMD_CREATE takes no key and no value.
+/// An open setting.
+#[derive(Debug)]
+pub struct Setting(File);
+
+impl Setting {
+    /// Writes a value; it holds when this returns.
+    ///
+    /// # Errors
+    /// What the kernel says, such as `EINVAL` for a value out of range.
+    pub fn set(&self, value: &str) -> io::Result<()> {
+        self.0.write_all_at(value.as_bytes(), 0)
+    }
+}
+
+/// A new file system of this kind, mounted nowhere.
+fn mount(kind: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: fsopen reads a string that ends in NUL, and touches no other memory.
+    let context = descriptor(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), CLOSE) })?;
+    let no_text = ptr::null::<libc::c_char>();
+    // SAFETY: with CMD_CREATE fsconfig takes neither key nor value, and touches no memory.
     let created = unsafe {
-        libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_CMD_CREATE, null, null, 0)
+        let fd = context.as_raw_fd();
+        libc::syscall(libc::SYS_fsconfig, fd, CMD_CREATE, no_text, no_text, 0)
     };
-    check(created as libc::c_int)?;
-    // SAFETY: fsmount takes integers. FSMOUNT_CLOEXEC is 1.
-    let mount = unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), 1, 0) };
-    let mount = check(mount as libc::c_int)?;
-    // SAFETY: as above.
-    Ok(unsafe { OwnedFd::from_raw_fd(mount) })
+    if created < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fsmount takes integers.
+    descriptor(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), CLOSE, 0) })
+}
+
+/// `FSOPEN_CLOEXEC` and `FSMOUNT_CLOEXEC` alike.
+const CLOSE: libc::c_uint = 1;
+
+/// The descriptor that a system call has made.
+fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
+    match libc::c_int::try_from(result) {
+        // SAFETY: the call has just made this descriptor, which nobody else owns.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_of_a_name_leaves_its_directory() {
+        let Ok(sysfs) = Sysfs::mount() else {
+            return eprintln!("skipped: no right to mount a sysfs");
+        };
+        for (interface, name) in [("..", "mtu"), ("lo", "../lo/mtu"), ("lo", "."), ("a/b", "mtu")] {
+            assert!(sysfs.setting(interface, name).is_err(), "{interface} {name}");
+        }
+        assert!(sysfs.setting("no-such-if", "mtu").unwrap_err().is_missing());
+        sysfs.setting("lo", "mtu").unwrap();
+    }
 }

@@ -157,21 +157,21 @@ impl Tap {
     /// Makes a TAP of this name (a `%d` in it becomes a free number) with so many queues, one at
     /// least: down, with no offloads, in the calling thread's network namespace.
     pub fn create(name: &str, queues: u16) -> Result<Self, TapError> {
-        Self::create_with(name, queues, 0)
+        let multi_queue = if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+        Self::make(name, queues, multi_queue)
     }
 
-    /// Makes a TAP with one queue, of which the kernel merges what is written frame by frame with
-    /// its own GRO (`IFF_NAPI`): to compare with.
+    /// As [`create`](Self::create), with one queue whose frames go through the kernel's GRO
+    /// (`IFF_NAPI`), as a network card's do.
     pub fn create_napi(name: &str) -> Result<Self, TapError> {
-        Self::create_with(name, 1, libc::IFF_NAPI)
+        Self::make(name, 1, libc::IFF_NAPI)
     }
 
-    fn create_with(name: &str, queues: u16, more: libc::c_int) -> Result<Self, TapError> {
+    fn make(name: &str, queues: u16, more_flags: libc::c_int) -> Result<Self, TapError> {
         if let Some(fault) = interface::name_fault(name) {
             return Err(TapError::InvalidName { name: name.to_owned(), fault });
         }
-        let multi_queue = if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | multi_queue | more;
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | more_flags;
         let first = open()?;
         let name = attach(&first, name, flags | libc::IFF_TUN_EXCL)?;
         let os = |operation| {

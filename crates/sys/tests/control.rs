@@ -562,16 +562,3 @@ fn ethtool_sets_what_a_veth_can_change() {
         assert_eq!(fixed.kind(), std::io::ErrorKind::Unsupported);
     });
 }
-
-#[test]
-fn settings_in_sysfs_are_those_of_the_threads_own_namespace() {
-    with_tap(|| {
-        let _tap = Tap::create_napi("own0").unwrap();
-        match sys::sysfs::write("own0", "gro_flush_timeout", "20000") {
-            Err(error) if error.is_permission() => return eprintln!("skipped: {error}"),
-            set => set.unwrap(),
-        }
-        assert!(sys::sysfs::write("own1", "gro_flush_timeout", "1").unwrap_err().is_missing());
-        assert!(sys::sysfs::write("../lo", "mtu", "1").is_err());
-    });
-}
