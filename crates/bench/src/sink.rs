@@ -251,3 +251,20 @@ fn check(arrived: &[u8], port: u16, at: u64) -> Result<(), Error> {
 pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |cause| Error::Io { what, cause }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_that_was_not_sent_is_found() {
+        let mut arrived = [0; 100];
+        pattern(10_001, 1 << 33, &mut arrived);
+        assert!(check(&arrived, 10_001, 1 << 33).is_ok());
+        assert!(check(&arrived, 10_001, (1 << 33) + 1448).is_err());
+        assert!(check(&arrived, 10_002, 1 << 33).is_err());
+        arrived[70] ^= 1;
+        let error = check(&arrived, 10_001, 1 << 33).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { port: 10_001, at } if at == (1 << 33) + 70));
+    }
+}

@@ -85,9 +85,10 @@ pub fn lro_throughput(
     options.check()?;
     let mut steps = Steps::new(wires.len() * options.connections.len(), options);
     for &wire in wires {
-        if wire == WireKind::Memory {
-            check(options, 0, report)?;
-        }
+        let cases = match wire {
+            WireKind::Memory => checked(options, 0, report)?,
+            WireKind::Veth => options.cases.clone(),
+        };
         for &connections in &options.connections {
             let nanoseconds = options.nanoseconds();
             let run = |case| match wire {
@@ -103,7 +104,7 @@ pub fn lro_throughput(
                 what: format!("{} wire, {connections} connections", wire.name()),
                 run: &run,
             };
-            row.measure(options, &mut steps, report)?;
+            row.measure(options.repetitions, &cases, &mut steps, report)?;
         }
     }
     Ok(())
@@ -121,7 +122,7 @@ pub fn reordering(
     options.check()?;
     let mut steps = Steps::new(percents.len() * options.connections.len(), options);
     for &reordered in percents {
-        check(options, reordered, report)?;
+        let cases = checked(options, reordered, report)?;
         for &connections in &options.connections {
             let run = |case| {
                 let run = Run { case, connections, reordered };
@@ -137,20 +138,27 @@ pub fn reordering(
                 what: format!("{reordered} % reordered, {connections} connections"),
                 run: &run,
             };
-            row.measure(options, &mut steps, report)?;
+            row.measure(options.repetitions, &cases, &mut steps, report)?;
         }
     }
     Ok(())
 }
 
-/// Before anything is timed: does every byte arrive where it belongs?
-fn check(options: &Options, reordered: u32, report: &mut dyn Report) -> Result<(), Error> {
+/// Before anything is timed: does every byte arrive where it belongs? The cases that can be had.
+fn checked(options: &Options, reordered: u32, report: &mut dyn Report) -> Result<Vec<Case>, Error> {
     let connections = options.connections.iter().copied().max().unwrap_or(1);
+    let mut cases = Vec::new();
     for &case in &options.cases {
         report.progress(0, 1, &format!("compares every byte, {}", case.name()));
-        memory::check(Run { case, connections, reordered }, &options.config)?;
+        match memory::check(Run { case, connections, reordered }, &options.config) {
+            Ok(()) => cases.push(case),
+            Err(Error::Sys(error)) if case == Case::KernelGro && error.is_permission() => {
+                report.notice(&format!("no kernel_gro over the wire in memory: {error}"));
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(())
+    Ok(cases)
 }
 
 impl Options {
@@ -186,13 +194,14 @@ impl Row<'_> {
     /// Runs all cases of the row and reports what they gave.
     fn measure(
         &self,
-        options: &Options,
+        repetitions: usize,
+        cases: &[Case],
         steps: &mut Steps,
         report: &mut dyn Report,
     ) -> Result<(), Error> {
-        let mut gave: Vec<Vec<Measured>> = vec![Vec::new(); options.cases.len()];
-        for _ in 0..options.repetitions {
-            for (&case, gave) in options.cases.iter().zip(&mut gave) {
+        let mut gave: Vec<Vec<Measured>> = vec![Vec::new(); cases.len()];
+        for _ in 0..repetitions {
+            for (&case, gave) in cases.iter().zip(&mut gave) {
                 steps.done += 1;
                 report.progress(
                     steps.done,
@@ -202,7 +211,7 @@ impl Row<'_> {
                 gave.push((self.run)(case)?);
             }
         }
-        for (&case, gave) in options.cases.iter().zip(&gave) {
+        for (&case, gave) in cases.iter().zip(&gave) {
             self.report(case, gave, report);
         }
         Ok(())
@@ -249,5 +258,16 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
         0 => 0.0,
         len if len % 2 == 1 => values[middle],
         _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median([5.0, 1.0, 9.0].into_iter()), 5.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 9.0].into_iter()), 3.0);
     }
 }

@@ -320,10 +320,10 @@ pub(crate) struct BenchLatencyArgs {
           value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(crate) bytes: Vec<u32>,
     /// Round trips in each round
-    #[arg(long, value_name = "N", default_value_t = 2000,
+    #[arg(long, value_name = "N", default_value_t = 500,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) messages: u32,
-    /// Rounds of each case; without it 10, with --quick 2
+    /// Rounds of each case; without it 40, with --quick 6
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
     /// Fewer rounds

@@ -282,3 +282,69 @@ impl Connection {
 fn clock(now: Nanos) -> Seq {
     Seq((now / 1_000_000) as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use std::collections::BTreeMap;
+
+    /// A TCP header with one option.
+    fn header(seq: Seq, ack: Seq, flags: Flags, window: u16, option: [u8; 4]) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[4..8].copy_from_slice(&seq.0.to_be_bytes());
+        bytes[8..12].copy_from_slice(&ack.0.to_be_bytes());
+        bytes[12] = 6 << 4;
+        bytes[13] = flags.0;
+        bytes[14..16].copy_from_slice(&window.to_be_bytes());
+        bytes[20..].copy_from_slice(&option);
+        bytes
+    }
+
+    /// Whatever a path loses, the receiver ends up with all segments and a FIN behind them, and the
+    /// sender never goes beyond its window.
+    #[test]
+    fn what_is_lost_is_sent_again_until_all_is_acknowledged() {
+        const END: u64 = 200_000;
+        const WINDOW: u64 = 100 << 8;
+        for (loss, reordered) in [(0, 0), (5, 0), (40, 0), (0, 30), (5, 30)] {
+            let mut random = Random::new(loss);
+            let mut now = 1;
+            let mut sender = Connection::new(10_000, 80, END, Displaced::new(reordered, 1));
+            sender.open(now);
+            let (mine, theirs) = (sender.first, Seq(0xffff_fff0));
+            let syn = Flags::SYN.with(Flags::ACK);
+            let syn = header(theirs, mine + 1, syn, 100 << 8, [3, 3, 8, 0]);
+            assert!(sender.receive(Tcp::new(&syn[..]).unwrap(), now));
+            let mut arrived = BTreeMap::new();
+            let mut have = 0;
+            for _ in 0..100_000 {
+                if have > END {
+                    break;
+                }
+                now += 1_000_000;
+                if sender.is_stuck(now) {
+                    sender.try_again(now);
+                }
+                let Some(next) = sender.next(now) else { continue };
+                assert!(next.offset + next.segment.len as u64 <= have + WINDOW);
+                if random.below(100) < loss {
+                    continue;
+                }
+                let is_fin = next.segment.flags.any(Flags::FIN);
+                assert_eq!(is_fin, next.offset == END);
+                arrived.insert(next.offset, next.segment.len as u64 + u64::from(is_fin));
+                while let Some((&at, &len)) = arrived.range(..=have).next_back()
+                    && at + len > have
+                {
+                    have = at + len;
+                }
+                let ack = header(theirs + 1, mine + 1 + have as u32, Flags::ACK, 100, [0; 4]);
+                sender.receive(Tcp::new(&ack[..]).unwrap(), now);
+            }
+            assert_eq!(have, END + 1, "loss {loss}, reordered {reordered}");
+            assert_eq!(sender.repeated() > 0, loss > 0);
+            assert!(!sender.is_stuck(now + 10 * TIMEOUT));
+        }
+    }
+}

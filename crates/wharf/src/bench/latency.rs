@@ -9,7 +9,7 @@ use crate::error::Error;
 
 pub(super) fn run(args: &BenchLatencyArgs, printer: &mut Printer) -> Result<(), Error> {
     let config = runs::prepare(&args.settings)?;
-    let rounds = args.rounds.unwrap_or(if args.quick { 2 } else { 10 });
+    let rounds = args.rounds.unwrap_or(if args.quick { 6 } else { 40 });
     let options = Options {
         bytes: args.bytes.iter().map(|bytes| *bytes as usize).collect(),
         messages: args.messages as usize,

@@ -4,6 +4,7 @@
 //! Each test says why it skips where it lacks a privilege or a program. None depends on speed.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
+mod bench;
 mod demo;
 mod ends;
 mod refused;
