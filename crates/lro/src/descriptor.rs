@@ -82,6 +82,7 @@ pub(crate) struct Descriptor {
     first: Carried,
     first_seq: Seq,
     pub(crate) links: Links,
+    pub(crate) pushed_links: Links,
     /// When the run began to be held.
     pub(crate) since: Nanos,
     /// When it is looked at for a time-out, or `UNARMED`.
@@ -121,6 +122,7 @@ impl Default for Descriptor {
             first: Carried::NOTHING,
             first_seq: Seq(0),
             links: Links::ALONE,
+            pushed_links: Links::ALONE,
             since: 0,
             armed: UNARMED,
             epoch: 0,
@@ -323,7 +325,6 @@ impl Descriptor {
 
     /// Gives up the run; the next segment is expected where it ended.
     pub(crate) fn take_run(&mut self) -> Chain {
-        self.pushed = false;
         core::mem::replace(&mut self.run, Chain::EMPTY)
     }
 

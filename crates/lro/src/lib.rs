@@ -72,13 +72,15 @@ pub use merge::Mismatch;
 
 use acknowledge::HostSide;
 use filter::{Segment, Verdict};
-use flush::PUSHED_MAX;
 use held::Held;
 use island::Islands;
 use key::FlowKey;
 use predict::Expected;
 use table::ConnectionTable;
 use wire::{Flags, Headers, Seq, Transport};
+
+/// Flows that one batch of frames can make acknowledge something.
+const BATCH_MAX: usize = 256;
 
 /// Takes what leaves the LRO, in order.
 pub trait Sink<F> {
@@ -99,8 +101,6 @@ pub struct Lro<F> {
     table: ConnectionTable,
     held: Held<F>,
     islands: Islands,
-    /// Flows that a PSH has completed, until the burst ends; some may have gone since.
-    pushed: Vec<u32>,
     /// Where flows are is remembered for as long as all their packets come by.
     epoch: u32,
     /// The host's side of each flow, for active ACK, and flows with something to acknowledge.
@@ -119,10 +119,9 @@ impl<F> Lro<F> {
         Lro {
             islands: Islands::new(held.capacity()),
             held,
-            pushed: Vec::with_capacity(PUSHED_MAX),
             epoch: 0,
             hosts: vec![HostSide::default(); table.flows()].into_boxed_slice(),
-            unacknowledged: Vec::with_capacity(PUSHED_MAX),
+            unacknowledged: Vec::with_capacity(BATCH_MAX),
             suspended: false,
             table,
             counters: Counters::default(),

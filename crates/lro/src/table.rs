@@ -10,7 +10,7 @@ use core::ops::{Index, IndexMut};
 use crate::Nanos;
 use crate::descriptor::Descriptor;
 use crate::key::FlowKey;
-use crate::list::NONE;
+use crate::list::{List, NONE};
 use crate::timeout::Wheel;
 
 /// Eight bytes a bucket, so that a probe of several costs one cache line.
@@ -51,6 +51,8 @@ pub(crate) struct ConnectionTable {
     free: VecDeque<u32>,
     /// Flows that hold frames, by when to look at them.
     wheel: Wheel,
+    /// Flows whose run a PSH has completed, the first of them first.
+    pushed: List,
     /// Where the search for a descriptor to recycle goes on.
     hand: u32,
     /// The flow that was found last, or `NONE`.
@@ -68,6 +70,7 @@ impl ConnectionTable {
             descriptors: vec![Descriptor::default(); flows],
             free: (0..flows as u32).collect(),
             wheel: Wheel::new(max_timeout),
+            pushed: List::EMPTY,
             hand: 0,
             last_found: NONE,
             ahead: Ahead::default(),
@@ -223,6 +226,28 @@ impl ConnectionTable {
                 gap = at;
             }
         }
+    }
+
+    /// A PSH has completed the flow's run.
+    pub(crate) fn push(&mut self, index: u32) {
+        let flow = &mut self.descriptors[index as usize];
+        if !core::mem::replace(&mut flow.pushed, true) {
+            self.pushed.push_back(&mut self.descriptors, index, |flow| &mut flow.pushed_links);
+        }
+    }
+
+    /// The flow's run has gone.
+    #[inline]
+    pub(crate) fn unpush(&mut self, index: u32) {
+        let flow = &mut self.descriptors[index as usize];
+        if core::mem::take(&mut flow.pushed) {
+            self.pushed.remove(&mut self.descriptors, index, |flow| &mut flow.pushed_links);
+        }
+    }
+
+    /// The flow whose run a PSH completed first.
+    pub(crate) fn first_pushed(&self) -> Option<u32> {
+        self.pushed.first()
     }
 
     /// Makes sure that a flow is looked at when `deadline` has come.
