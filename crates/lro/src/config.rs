@@ -93,7 +93,7 @@ impl Default for Config {
             max_segments: 512,
             timeout_factor: 10,
             min_timeout: 20_000,
-            max_timeout: 500_000,
+            max_timeout: 2_000_000,
             flush_on_psh: true,
             active_ack: ActiveAck::Off,
             udp: false,

@@ -10,6 +10,7 @@ use wire::{Flags, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
 use crate::config::HEADER_MAX;
 use crate::filter::{Carried, Segment};
 use crate::held::Chain;
+use crate::island::Island;
 use crate::key::FlowKey;
 use crate::list::{Links, List};
 use crate::predict::Layout;
@@ -266,6 +267,18 @@ impl Descriptor {
         self.id_step = if fixed { IdStep::Fixed } else { IdStep::Moving };
         self.last = *carried;
         self.extend(len, carried.flags);
+    }
+
+    /// All segments of an island, as if each had been appended.
+    #[inline]
+    pub(crate) fn absorb(&mut self, island: &Island) {
+        self.gso_size = self.gso_size.max(island.largest);
+        let fixed =
+            island.fixed_id && island.first.id == self.last.id && self.id_step != IdStep::Moving;
+        self.id_step = if fixed { IdStep::Fixed } else { IdStep::Moving };
+        self.last = island.last;
+        self.since = self.since.min(island.since);
+        self.extend(island.bytes(), island.flags);
     }
 
     #[inline]

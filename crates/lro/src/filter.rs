@@ -191,6 +191,19 @@ impl Carried {
         Carried { ack: Seq(0), timestamps: None, window: 0, id: 0, flags: Flags(0), cut: false };
 }
 
+impl Carried {
+    /// Are acknowledgment and timestamps, if both have them, no older than those of `before`?
+    #[inline]
+    pub(crate) fn follows(&self, before: &Carried) -> bool {
+        let forward = match (self.timestamps, before.timestamps) {
+            (Some(new), Some(old)) => !new.value.before(old.value) && !new.echo.before(old.echo),
+            (None, None) => true,
+            _ => false,
+        };
+        forward && !self.ack.before(before.ack)
+    }
+}
+
 impl Segment {
     /// The sequence number after the last that is wanted.
     #[inline]

@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use wire::Seq;
+use wire::{Flags, Seq};
 
 use crate::Nanos;
 use crate::filter::Carried;
@@ -27,18 +27,80 @@ pub(crate) struct Island {
     pub(crate) since: Nanos,
     /// When the last of them arrived.
     latest: Nanos,
+    /// Of the segments in order: what the first and the last carried, the largest payload, all flags.
+    pub(crate) first: Carried,
+    pub(crate) last: Carried,
+    pub(crate) largest: u16,
+    pub(crate) flags: Flags,
+    /// Each follows the one before as in a flow that was not reordered, and nothing is special about
+    /// any: they may join a run all at once.
+    pub(crate) plain: bool,
+    /// All have one IPv4 ID.
+    pub(crate) fixed_id: bool,
     chain: Chain,
     links: Links,
 }
 
-const NOWHERE: Island = Island {
-    start: Seq(0),
-    end: Seq(0),
-    since: 0,
-    latest: 0,
-    chain: Chain::EMPTY,
-    links: Links::ALONE,
-};
+const NOWHERE: Island = Island::of(Seq(0), 0, Carried::NOTHING, 0);
+
+impl Island {
+    /// One segment.
+    const fn of(start: Seq, len: u32, carried: Carried, now: Nanos) -> Island {
+        let special = Flags::FIN.0 | Flags::CWR.0;
+        Island {
+            start,
+            end: Seq(start.0.wrapping_add(len)),
+            since: now,
+            latest: now,
+            first: carried,
+            last: carried,
+            largest: len as u16,
+            flags: carried.flags,
+            plain: !carried.cut && carried.flags.0 & special == 0,
+            fixed_id: true,
+            chain: Chain::EMPTY,
+            links: Links::ALONE,
+        }
+    }
+
+    /// Takes over what is known of the segments behind its own.
+    #[inline]
+    fn extend_back(&mut self, behind: &Island) {
+        self.end = behind.end;
+        self.plain &= behind.plain && behind.first.follows(&self.last);
+        self.fixed_id &= behind.fixed_id && behind.first.id == self.last.id;
+        self.last = behind.last;
+        self.merge(behind);
+    }
+
+    /// The same of those in front.
+    #[inline]
+    fn extend_front(&mut self, before: &Island) {
+        self.start = before.start;
+        self.plain &= before.plain && self.first.follows(&before.last);
+        self.fixed_id &= before.fixed_id && self.first.id == before.last.id;
+        self.first = before.first;
+        self.merge(before);
+    }
+
+    #[inline]
+    fn merge(&mut self, other: &Island) {
+        self.since = self.since.min(other.since);
+        self.latest = self.latest.max(other.latest);
+        self.largest = self.largest.max(other.largest);
+        self.flags = self.flags.with(other.flags);
+    }
+
+    /// Bytes of payload.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.end - self.start
+    }
+
+    /// Segments.
+    pub(crate) fn len(&self) -> u32 {
+        self.chain.len()
+    }
+}
 
 /// Where a segment belongs among the islands of its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,27 +210,22 @@ impl Islands {
         carried: Carried,
         now: Nanos,
     ) {
-        let end = seq + len;
+        let mut new = Island::of(seq, len, carried, now);
         let node;
         if let Some(left) = self.islands.get_mut(place.left as usize)
             && left.end == seq
         {
             node = held.push_back(&mut left.chain, frame, start, len);
-            left.end = end;
-            left.latest = now;
+            left.extend_back(&new);
             self.join_if_they_touch(of, place, held);
         } else if let Some(right) = self.islands.get_mut(place.right as usize)
-            && right.start == end
+            && right.start == new.end
         {
             node = held.push_front(&mut right.chain, frame, start, len);
-            right.start = seq;
-            right.latest = now;
+            right.extend_front(&new);
         } else {
-            let mut chain = Chain::EMPTY;
-            node = held.push_back(&mut chain, frame, start, len);
-            let island =
-                Island { start: seq, end, since: now, latest: now, chain, links: Links::ALONE };
-            self.open(of, place, island);
+            node = held.push_back(&mut new.chain, frame, start, len);
+            self.open(of, place, new);
         }
         self.carried[node as usize] = carried;
     }
@@ -187,9 +244,7 @@ impl Islands {
             return;
         }
         held.join(&mut left.chain, right.chain);
-        left.end = right.end;
-        left.since = left.since.min(right.since);
-        left.latest = left.latest.max(right.latest);
+        left.extend_back(&right);
         self.close(of, place.right);
     }
 
@@ -201,14 +256,22 @@ impl Islands {
         Some(Next { len, carried, since: island.since })
     }
 
+    /// Moves all of the first island to the end of `run`.
+    pub(crate) fn take_all<F>(&mut self, of: &mut List, held: &mut Held<F>, run: &mut Chain) {
+        let Some(index) = of.first() else { return };
+        held.join(run, self.islands[index as usize].chain);
+        self.close(of, index);
+    }
+
     /// Moves the first segment of the first island to the end of `run`.
     pub(crate) fn take_next<F>(&mut self, of: &mut List, held: &mut Held<F>, run: &mut Chain) {
         let Some(index) = of.first() else { return };
         let island = &mut self.islands[index as usize];
         island.start += held.payload_len(island.chain.first());
         held.move_first(&mut island.chain, run);
-        if island.chain.len() == 0 {
-            self.close(of, index);
+        match island.chain.first() {
+            NONE => self.close(of, index),
+            node => island.first = self.carried[node as usize],
         }
     }
 

@@ -6,6 +6,7 @@ use wire::{Flags, IPV4_MIN_LEN, TCP_MIN_LEN};
 use crate::config::{DATAGRAMS_MAX, IP_MAX};
 use crate::descriptor::{Descriptor, IdStep};
 use crate::filter::Segment;
+use crate::island::Island;
 use crate::{Config, Flush, Profile};
 
 /// Why a segment does not join what is held; what is held then goes first.
@@ -143,6 +144,18 @@ pub(crate) fn completes_datagrams(config: &Config, flow: &Descriptor) -> Option<
 #[inline]
 pub(crate) fn fits(config: &Config, flow: &Descriptor, len: u32) -> bool {
     flow.run.len() < config.max_segments && flow.ip_len() + len <= config.max_aggregate.min(IP_MAX)
+}
+
+/// May an island join the run all at once, because each of its segments might have been appended
+/// and the run is still not full with it?
+#[inline]
+pub(crate) fn takes(config: &Config, flow: &Descriptor, island: &Island) -> bool {
+    let room = config.max_aggregate.min(IP_MAX).saturating_sub(flow.ip_len());
+    island.plain
+        && flow.has_run()
+        && island.first.follows(&flow.last)
+        && flow.run.len() + island.len() < config.max_segments
+        && island.bytes() + u32::from(island.largest.max(flow.gso_size)) <= room
 }
 
 /// Does a segment with these flags, now the last of the run, complete it?

@@ -166,6 +166,18 @@ impl<F> Lro<F> {
     fn update_next_seq(&mut self, index: u32, sink: &mut impl Sink<F>) {
         loop {
             let flow = &mut self.table[index];
+            if let Some(island) = self.islands.first(&flow.islands)
+                && island.start == flow.next_seq
+                && merge::takes(&self.config, flow, island)
+            {
+                let flags = island.flags;
+                flow.absorb(island);
+                self.islands.take_all(&mut flow.islands, &mut self.held, &mut flow.run);
+                if flags.any(Flags::PSH) {
+                    self.complete(index, flags, sink);
+                }
+                break; // another island would have been part of this one
+            }
             let next = self.islands.next(&flow.islands, flow.next_seq, &self.held);
             let Some(Next { len, mut carried, since }) = next else { break };
             if flow.has_run() {

@@ -244,7 +244,7 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "lro.max_timeout",
-        kind: number(500 * US, US, 100 * MS, Unit::Nanoseconds),
+        kind: number(2 * MS, US, 100 * MS, Unit::Nanoseconds),
         run_time: true,
         help: "longest time that LRO holds a segment back or waits for a missing one \
                (gro_flush_timeout in sysfs)",
