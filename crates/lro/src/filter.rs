@@ -192,6 +192,12 @@ impl Carried {
 }
 
 impl Carried {
+    /// Is there nothing about it that its place in an aggregate depends on?
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        !self.cut && self.flags.0 & (Flags::FIN.0 | Flags::CWR.0) == 0
+    }
+
     /// Are acknowledgment and timestamps, if both have them, no older than those of `before`?
     #[inline]
     pub(crate) fn follows(&self, before: &Carried) -> bool {

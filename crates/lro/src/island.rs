@@ -46,7 +46,6 @@ const NOWHERE: Island = Island::of(Seq(0), 0, Carried::NOTHING, 0);
 impl Island {
     /// One segment.
     const fn of(start: Seq, len: u32, carried: Carried, now: Nanos) -> Island {
-        let special = Flags::FIN.0 | Flags::CWR.0;
         Island {
             start,
             end: Seq(start.0.wrapping_add(len)),
@@ -56,39 +55,50 @@ impl Island {
             last: carried,
             largest: len as u16,
             flags: carried.flags,
-            plain: !carried.cut && carried.flags.0 & special == 0,
+            plain: carried.is_plain(),
             fixed_id: true,
             chain: Chain::EMPTY,
             links: Links::ALONE,
         }
     }
 
-    /// Takes over what is known of the segments behind its own.
-    #[inline]
-    fn extend_back(&mut self, behind: &Island) {
+    /// Takes over what is known of those behind its own.
+    fn extend(&mut self, behind: &Island) {
         self.end = behind.end;
         self.plain &= behind.plain && behind.first.follows(&self.last);
         self.fixed_id &= behind.fixed_id && behind.first.id == self.last.id;
         self.last = behind.last;
-        self.merge(behind);
+        self.since = self.since.min(behind.since);
+        self.latest = self.latest.max(behind.latest);
+        self.largest = self.largest.max(behind.largest);
+        self.flags = self.flags.with(behind.flags);
     }
 
-    /// The same of those in front.
+    /// One more segment behind its own.
     #[inline]
-    fn extend_front(&mut self, before: &Island) {
-        self.start = before.start;
-        self.plain &= before.plain && self.first.follows(&before.last);
-        self.fixed_id &= before.fixed_id && self.first.id == before.last.id;
-        self.first = before.first;
-        self.merge(before);
+    fn push_back(&mut self, len: u32, carried: &Carried, now: Nanos) {
+        self.end += len;
+        self.fixed_id &= carried.id == self.last.id;
+        self.plain &= carried.is_plain() && carried.follows(&self.last);
+        self.last = *carried;
+        self.push(len, carried, now);
+    }
+
+    /// One more in front.
+    #[inline]
+    fn push_front(&mut self, seq: Seq, len: u32, carried: &Carried, now: Nanos) {
+        self.start = seq;
+        self.fixed_id &= carried.id == self.first.id;
+        self.plain &= carried.is_plain() && self.first.follows(carried);
+        self.first = *carried;
+        self.push(len, carried, now);
     }
 
     #[inline]
-    fn merge(&mut self, other: &Island) {
-        self.since = self.since.min(other.since);
-        self.latest = self.latest.max(other.latest);
-        self.largest = self.largest.max(other.largest);
-        self.flags = self.flags.with(other.flags);
+    fn push(&mut self, len: u32, carried: &Carried, now: Nanos) {
+        self.latest = now;
+        self.largest = self.largest.max(len as u16);
+        self.flags = self.flags.with(carried.flags);
     }
 
     /// Bytes of payload.
@@ -210,24 +220,38 @@ impl Islands {
         carried: Carried,
         now: Nanos,
     ) {
-        let mut new = Island::of(seq, len, carried, now);
         let node;
         if let Some(left) = self.islands.get_mut(place.left as usize)
             && left.end == seq
         {
             node = held.push_back(&mut left.chain, frame, start, len);
-            left.extend_back(&new);
+            left.push_back(len, &carried, now);
             self.join_if_they_touch(of, place, held);
         } else if let Some(right) = self.islands.get_mut(place.right as usize)
-            && right.start == new.end
+            && right.start == seq + len
         {
             node = held.push_front(&mut right.chain, frame, start, len);
-            right.extend_front(&new);
+            right.push_front(seq, len, &carried, now);
         } else {
+            let mut new = Island::of(seq, len, carried, now);
             node = held.push_back(&mut new.chain, frame, start, len);
             self.open(of, place, new);
         }
         self.carried[node as usize] = carried;
+    }
+
+    /// Is the segment's place found at once: behind the last island, or in front of the only one?
+    #[inline]
+    pub(crate) fn usual_place(&self, of: &List, seq: Seq, len: u32) -> Option<Place> {
+        let index = of.last()?;
+        let last = self.get(index)?;
+        if seq == last.end {
+            Some(Place { left: index, right: NONE })
+        } else if seq + len == last.start && of.first() == Some(index) {
+            Some(Place { left: NONE, right: index })
+        } else {
+            None
+        }
     }
 
     fn open(&mut self, of: &mut List, place: Place, island: Island) {
@@ -244,7 +268,7 @@ impl Islands {
             return;
         }
         held.join(&mut left.chain, right.chain);
-        left.extend_back(&right);
+        left.extend(&right);
         self.close(of, place.right);
     }
 

@@ -206,8 +206,11 @@ impl<F> Lro<F> {
             if segment.carried.flags.any(Flags::PSH) || merge::is_full(&self.config, flow) {
                 self.complete(index, segment.carried.flags, sink);
             }
+        } else if let Some(place) = self.usual_place(index, segment) {
+            let Expected { start, seq, len, carried, .. } = *segment;
+            self.insert(index, frame, (start, seq, len), carried, place, now);
         } else {
-            let segment = segment.segment(flow.key);
+            let segment = segment.segment(self.table[index].key);
             self.reorder_packet(index, frame, bytes, segment, true, now, sink);
         }
         self.after(index, later, sink);

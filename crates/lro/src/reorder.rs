@@ -23,8 +23,9 @@
 use wire::{Flags, Seq};
 
 use crate::descriptor::Descriptor;
-use crate::filter::Segment;
+use crate::filter::{Carried, Segment};
 use crate::island::{Next, Place};
+use crate::predict::Expected;
 use crate::timeout::run_deadline;
 use crate::{Flush, Lro, Mismatch, Nanos, Pass, Sink, merge};
 
@@ -67,7 +68,15 @@ impl<F> Lro<F> {
                     self.update_next_seq(index, sink);
                 }
             }
-            Standing::Early => self.insert(index, frame, bytes, &segment, place, now),
+            Standing::Early => {
+                let flow = &mut self.table[index];
+                if !flow.is_holding() {
+                    flow.keep_header(self.config.profile, &segment, bytes);
+                }
+                let piece = (segment.start, segment.seq, segment.len);
+                self.insert(index, frame, piece, segment.carried, place, now);
+                self.table.arm(index, now.saturating_add(self.config.max_timeout));
+            }
             Standing::Old => self.old(index, frame, &segment, sink),
             Standing::StartOver(why) => {
                 self.counters.mismatched[why as usize] += 1;
@@ -141,25 +150,31 @@ impl<F> Lro<F> {
         if in_order { Standing::InOrder } else { Standing::Early }
     }
 
-    /// The paper's algorithm 2.
-    fn insert(
+    /// The paper's algorithm 2. What is held already is armed; it has the same headers.
+    #[inline]
+    pub(crate) fn insert(
         &mut self,
         index: u32,
         frame: F,
-        bytes: &[u8],
-        segment: &Segment,
+        piece: (usize, Seq, u32),
+        carried: Carried,
         place: Place,
         now: Nanos,
     ) {
         self.counters.reordered += 1;
-        let flow = &mut self.table[index];
-        if !flow.is_holding() {
-            flow.keep_header(self.config.profile, segment, bytes);
+        let (of, held) = (&mut self.table[index].islands, &mut self.held);
+        self.islands.insert(of, place, held, frame, piece, carried, now);
+    }
+
+    /// The place of a segment that is surely early, where it is found at once.
+    #[inline]
+    pub(crate) fn usual_place(&self, index: u32, segment: &Expected) -> Option<Place> {
+        let flow = &self.table[index];
+        let ahead = segment.seq - flow.frontier;
+        if flow.islands.is_empty() || ahead.wrapping_sub(1) >= WINDOW || flow.epoch != self.epoch {
+            return None;
         }
-        let piece = (segment.start, segment.seq, segment.len);
-        let (held, carried) = (&mut self.held, segment.carried);
-        self.islands.insert(&mut flow.islands, place, held, frame, piece, carried, now);
-        self.table.arm(index, now.saturating_add(self.config.max_timeout));
+        self.islands.usual_place(&flow.islands, segment.seq, segment.len)
     }
 
     /// The paper's algorithm 3: what the run now reaches joins it, one aggregate after the other.
