@@ -274,7 +274,10 @@ mod tests {
                 let seq = Seq(self.base.wrapping_add(start));
                 assert!(self.islands.next(&self.list, seq + 1, &self.held).is_none());
                 let next = self.islands.next(&self.list, seq, &self.held).expect("an island");
-                assert_eq!((next.len, next.carried.ack, next.since), (end - start, Seq(start), since));
+                assert_eq!(
+                    (next.len, next.carried.ack, next.since),
+                    (end - start, Seq(start), since)
+                );
                 self.islands.take_next(&mut self.list, &mut self.held, &mut run);
                 let slice = self.held.pop(&mut run).expect("a frame");
                 assert_eq!((slice.frame, slice.len), (start, (end - start) as usize));

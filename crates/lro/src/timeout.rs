@@ -219,11 +219,7 @@ mod tests {
             1 => (0..=max_timeout).prop_map(|ago| -(ago as i64)),
         ];
         // From less than a slot to many times round.
-        let pass = prop_oneof![
-            0..=max_timeout / 50 + 1,
-            0..=max_timeout,
-            0..=max_timeout * 300,
-        ];
+        let pass = prop_oneof![0..=max_timeout / 50 + 1, 0..=max_timeout, 0..=max_timeout * 300,];
         let operation = prop_oneof![
             4 => (flow.clone(), after).prop_map(|(flow, after)| Operation::Arm(flow, after)),
             1 => flow.prop_map(Operation::Disarm),

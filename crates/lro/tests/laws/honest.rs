@@ -78,8 +78,11 @@ fn one_move() -> impl Strategy<Value = Move> {
 }
 
 fn honest_sender() -> impl Strategy<Value = Sender> {
-    (sender(), prop_oneof![Just(1448usize), 1usize..300])
-        .prop_map(|(sender, mss)| Sender { mss, timestamps: true, ..sender })
+    (sender(), prop_oneof![Just(1448usize), 1usize..300]).prop_map(|(sender, mss)| Sender {
+        mss,
+        timestamps: true,
+        ..sender
+    })
 }
 
 /// A trace, with the time to let all of it go.

@@ -211,9 +211,8 @@ impl Story<'_> {
         assert!(!is_before(with.snd_una, without.snd_una), "acknowledgment");
         let outside = self.without.iter().filter(|(_, fate)| **fate == Fate::Outside);
         let ignored = outside.filter_map(|(frame, _)| read(self.steps, *frame));
-        let of_ignored = |ack: u32| {
-            ignored.clone().any(|packet| packet.key() == *key && packet.ack() == ack)
-        };
+        let of_ignored =
+            |ack: u32| ignored.clone().any(|packet| packet.key() == *key && packet.ack() == ack);
         assert!(with.snd_una == without.snd_una || of_ignored(with.snd_una), "acknowledgment");
         let own = || self.merged.iter().filter(|segment| segment.packet.key() == *key);
         let newest = |segment: &&Segment| segment.packet.ack() == with.snd_una;
@@ -228,7 +227,7 @@ impl Story<'_> {
         let own: Vec<&Segment> = self.merged.iter().filter(|s| s.packet.key() == *key).collect();
         own.iter().enumerate().any(|(at, aggregate)| {
             let before = |s: &&Segment| is_before(aggregate.packet.seq(), s.packet.seq());
-            aggregate.from.len() > 1 && own[..at].iter().any(|s| before(s))
+            aggregate.from.len() > 1 && own[..at].iter().any(before)
         })
     }
 }

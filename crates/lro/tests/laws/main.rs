@@ -11,6 +11,8 @@ mod host;
 mod merging;
 mod model;
 mod naive;
+mod paper;
+mod patterns;
 mod receiver;
 mod reorder;
 mod rules;

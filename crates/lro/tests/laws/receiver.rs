@@ -108,9 +108,11 @@ impl Receiver {
 
     /// RFC 9293 section 3.4, the four cases; this window is never 0.
     fn is_acceptable(&self, packet: &Tcp) -> bool {
-        let len = packet.payload.len() as u32 + u32::from(packet.has(FIN)) + u32::from(packet.has(SYN));
+        let len =
+            packet.payload.len() as u32 + u32::from(packet.has(FIN)) + u32::from(packet.has(SYN));
         let inside = |seq: u32| seq.wrapping_sub(self.rcv_nxt) < self.window;
-        inside(packet.seq()) || len > 0 && inside(packet.seq().wrapping_add(len - 1))
+        inside(packet.seq())
+            || len > 0 && inside(packet.seq().wrapping_add(len - 1))
             || len > 0 && self.rcv_nxt.wrapping_sub(packet.seq()) < len
     }
 

@@ -88,13 +88,8 @@ fn what_waits_is_not_overwritten() {
     let waits = [bytes(0, 10), bytes(100, 200), bytes(300, 400)];
     let fills = [others(150, 350), others(10, 120)];
     let run = run_packets(&[&waits[..], &fills[..]].concat());
-    let expected = [
-        &pattern(0, 10)[..],
-        &[0xaa; 90],
-        &pattern(100, 100),
-        &[0xaa; 100],
-        &pattern(300, 100),
-    ];
+    let expected =
+        [&pattern(0, 10)[..], &[0xaa; 90], &pattern(100, 100), &[0xaa; 100], &pattern(300, 100)];
     assert_eq!(streams(&run), [(0, expected.concat())]);
     assert_eq!(run.counters.trimmed, 3);
 }
@@ -278,7 +273,11 @@ fn sixteen_megabytes_are_waited_for_and_more_are_not() {
         let early = bytes(100, 200).seq(100 + ahead);
         let packets = [bytes(0, 100), early, bytes(100, 200)];
         let run = run_packets(&packets);
-        let expected = if waits { [vec![0, 2], vec![1]].to_vec() } else { [[0], [1], [2]].map(Vec::from).to_vec() };
+        let expected = if waits {
+            [vec![0, 2], vec![1]].to_vec()
+        } else {
+            [[0], [1], [2]].map(Vec::from).to_vec()
+        };
         assert_eq!(run.groups(), expected, "{ahead}");
         assert_eq!(run.counters.mismatched[Mismatch::Far as usize], if waits { 0 } else { 2 });
     }

@@ -356,9 +356,7 @@ impl State {
                 self.packet(seq, 0).build().into()
             }
             Action::Control(flags) => self.packet(seq, 0).flags(*flags).build().into(),
-            Action::Probe(true) => {
-                self.packet(seq.wrapping_sub(1), 1).payload(&[0]).build().into()
-            }
+            Action::Probe(true) => self.packet(seq.wrapping_sub(1), 1).payload(&[0]).build().into(),
             Action::Probe(false) => self.packet(seq, 1).build().into(),
             Action::Fragment => self.packet(seq, mss).fragment(0, true).build().into(),
             Action::IpOptions if self.sender.v6 => return None,
