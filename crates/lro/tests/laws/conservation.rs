@@ -4,8 +4,8 @@
 use lro::{Config, Discard, Flush, Pass, Profile, RxChecksum};
 use proptest::prelude::*;
 
-use crate::naive::Tcp;
 use crate::model::{Group, Told};
+use crate::naive::Tcp;
 use crate::run::{Event, Out, Run, Step, run};
 use crate::trace::{configs, traces};
 use crate::{aggregate, model};

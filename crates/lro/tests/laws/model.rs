@@ -187,7 +187,7 @@ impl Piece {
 
     fn trim_front(&mut self, seq: u32) {
         let bytes = seq.wrapping_sub(self.seq()) as usize;
-        (self.skip, self.len, self.raised) = (self.skip + bytes, self.len - bytes, true);
+        (self.skip, self.len) = (self.skip + bytes, self.len - bytes);
     }
 
     fn trim_back(&mut self, seq: u32) {
@@ -246,7 +246,8 @@ impl Connection {
     /// When everything must go, and when the run must.
     fn deadlines(&self, config: &Config) -> (Option<Nanos>, Option<Nanos>) {
         let Config { min_timeout, max_timeout, timeout_factor, .. } = *config;
-        let latest = |pieces: &[Piece]| pieces.iter().map(|p| p.since.saturating_add(max_timeout)).min();
+        let latest =
+            |pieces: &[Piece]| pieces.iter().map(|p| p.since.saturating_add(max_timeout)).min();
         let usual = self.average_interval.saturating_mul(timeout_factor.into());
         let idle = self.last_arrival.saturating_add(usual.max(min_timeout).min(max_timeout));
         (latest(&self.early), latest(&self.run).map(|latest| latest.min(idle)))
@@ -381,9 +382,8 @@ impl Connection {
     /// What touches is as old as the oldest of it.
     fn age_islands(&mut self) {
         for (start, end) in self.islands() {
-            let is_on = |p: &&mut Piece| {
-                distance(p.seq(), start) >= 0 && distance(p.seq(), end) < 0
-            };
+            let is_on =
+                |p: &&mut Piece| distance(p.seq(), start) >= 0 && distance(p.seq(), end) < 0;
             let oldest = self.early.iter_mut().filter(is_on).map(|p| p.since).min().unwrap();
             self.early.iter_mut().filter(is_on).for_each(|p| p.since = oldest);
         }
@@ -406,7 +406,11 @@ impl Connection {
     /// Data that came before, in what is handed on or, `waits`, on an island.
     fn old(&mut self, piece: &Piece, waits: bool, world: &mut World) {
         let finishes = piece.packet.has(FIN);
-        if finishes || waits { self.flush(world) } else { self.flush_run(world) }
+        if finishes || waits {
+            self.flush(world)
+        } else {
+            self.flush_run(world)
+        }
         self.closed |= finishes;
         let end = end_of(&piece.packet);
         self.goes_on_at(end);
