@@ -187,7 +187,7 @@ impl Piece {
 
     fn trim_front(&mut self, seq: u32) {
         let bytes = seq.wrapping_sub(self.seq()) as usize;
-        (self.skip, self.len, self.raised) = (self.skip + bytes, self.len - bytes, true);
+        (self.skip, self.len) = (self.skip + bytes, self.len - bytes);
     }
 
     fn trim_back(&mut self, seq: u32) {

@@ -11,17 +11,17 @@ use crate::run::{Frame, Step};
 /// One connection, and where its numbers start.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
-    v6: bool,
-    vlans: Vec<u16>,
-    extensions: Vec<(u8, usize)>,
-    timestamps: bool,
-    seq: u32,
-    clock: u32,
-    id: u16,
-    id_step: u16,
-    mss: usize,
+    pub(crate) v6: bool,
+    pub(crate) vlans: Vec<u16>,
+    pub(crate) extensions: Vec<(u8, usize)>,
+    pub(crate) timestamps: bool,
+    pub(crate) seq: u32,
+    pub(crate) clock: u32,
+    pub(crate) id: u16,
+    pub(crate) id_step: u16,
+    pub(crate) mss: usize,
     /// The trace begins with its SYN, not in the middle of its connection.
-    opens: bool,
+    pub(crate) opens: bool,
 }
 
 /// What a sender does next.
@@ -31,8 +31,10 @@ pub(crate) enum Action {
     Data(Option<usize>, Change),
     /// Sends so many segments that the network loses.
     Lose(u8),
-    /// Sends again from so many bytes back: the same bytes, or others.
-    Resend(u32, bool),
+    /// Sends again from so many bytes back so many: the same bytes, or others.
+    Resend(u32, usize, bool),
+    /// Its sequence numbers jump.
+    Jump(i32),
     /// Segment without data.
     Control(Flags),
     /// One of a new window.
@@ -101,7 +103,7 @@ pub(crate) enum Move {
     Between(Step),
 }
 
-fn sender() -> impl Strategy<Value = Sender> {
+pub(crate) fn sender() -> impl Strategy<Value = Sender> {
     let kinds =
         prop::sample::select(vec![protocol::HOP_BY_HOP, protocol::ROUTING, protocol::DESTINATION]);
     let near_wrap = || prop_oneof![any::<u32>(), 0xffff_e000u32..=u32::MAX];
@@ -176,7 +178,9 @@ fn action() -> impl Strategy<Value = Action> {
         30 => change().prop_map(|change| Action::Data(None, change)),
         4 => ((1usize..2000), change()).prop_map(|(len, change)| Action::Data(Some(len), change)),
         1 => (1u8..4).prop_map(Action::Lose),
-        2 => (0u32..5000, any::<bool>()).prop_map(|(back, same)| Action::Resend(back, same)),
+        4 => (prop_oneof![0u32..5000, 0u32..40_000], 1usize..9000, any::<bool>())
+            .prop_map(|(back, len, same)| Action::Resend(back, len, same)),
+        1 => prop_oneof![-40_000_000i32..40_000_000, any::<i32>()].prop_map(Action::Jump),
         2 => control.prop_map(Action::Control),
         1 => any::<u16>().prop_map(Action::Update),
         1 => any::<bool>().prop_map(Action::Probe),
@@ -252,7 +256,7 @@ pub(crate) fn traces(senders: usize, moves: usize) -> impl Strategy<Value = Vec<
 }
 
 /// Plays the moves.
-fn steps(senders: &[Sender], moves: &[Move]) -> Vec<Step> {
+pub(crate) fn steps(senders: &[Sender], moves: &[Move]) -> Vec<Step> {
     let mut states: Vec<State> =
         senders.iter().enumerate().map(|(n, s)| State::new(n as u16, s)).collect();
     let mut steps = Vec::new();
@@ -337,10 +341,14 @@ impl State {
                 self.sender.seq = seq.wrapping_add(u32::from(*segments) * mss as u32);
                 return None;
             }
-            Action::Resend(back, same) => {
+            Action::Jump(by) => {
+                self.sender.seq = seq.wrapping_add_signed(*by);
+                return None;
+            }
+            Action::Resend(back, len, same) => {
                 // Of any length: it may overlap what was sent, partly or wholly, or more.
-                let again = self.packet(seq.wrapping_sub(*back), mss);
-                let others = pattern(1 + seq as usize, mss);
+                let again = self.packet(seq.wrapping_sub(*back), *len);
+                let others = pattern(1 + seq as usize, *len);
                 if *same { again } else { again.payload(&others) }.build().into()
             }
             Action::Update(window) => {
