@@ -14,6 +14,14 @@ pub enum Error {
     /// The NIC under test said no.
     #[error(transparent)]
     Nic(#[from] nic::Error),
+    /// The receiver was given something else than what was sent.
+    #[error("byte {at} from port {port} is not the one that was sent")]
+    Corrupt {
+        /// The sender's port.
+        port: u16,
+        /// Which byte of the connection's stream.
+        at: u64,
+    },
     /// What was done, and what went wrong.
     #[error("{what}: {cause}")]
     Io {
@@ -21,5 +29,13 @@ pub enum Error {
         what: &'static str,
         /// What went wrong.
         cause: io::Error,
+    },
+    /// A system under test did not do what it should.
+    #[error("{who}: {why}")]
+    Failed {
+        /// Which.
+        who: &'static str,
+        /// What went wrong.
+        why: String,
     },
 }

@@ -4,8 +4,22 @@
 //! that is interrupted has told what it knew. Ratios are for the reader to take from figures of
 //! one run; nothing here passes or fails by a time.
 
+mod case;
 mod error;
+pub mod fairness;
 mod figure;
+pub mod hosts;
+pub mod latency;
+pub mod lro;
+mod memory;
+mod meter;
+mod peers;
+mod random;
+mod sender;
+mod sink;
+pub mod throughput;
+mod veth;
 
+pub use case::Case;
 pub use error::Error;
 pub use figure::{Figure, Report};

@@ -15,6 +15,19 @@ pub enum Profile {
     Lossless,
 }
 
+/// Whether data that is held is acknowledged in the host's name (the paper, section V.C).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ActiveAck {
+    /// The host acknowledges what it is given, when it is given it.
+    #[default]
+    Off,
+    /// Never beyond the window that the host has advertised, and only where all that this needs is
+    /// known.
+    Safe,
+    /// The paper's: every packet, with a window of 0xFFFF.
+    Paper,
+}
+
 /// What is known of a frame's transport checksum when it arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RxChecksum {
@@ -49,6 +62,12 @@ pub struct Config {
     /// Let go of an aggregate that a PSH completes as soon as the burst ends (`Lro::burst_ends`).
     /// The lossless profile does so at once, as Linux GRO does.
     pub flush_on_psh: bool,
+    /// Acknowledge data that is held (endpoint profile).
+    pub active_ack: ActiveAck,
+    /// Join UDP datagrams, too, by the rules of Linux (`NETIF_F_GRO_UDP_FWD`): of equal size but
+    /// for the last, at most 64. A receiver must know USO, and what may be a tunnel is better left
+    /// alone, so this is off by default.
+    pub udp: bool,
     /// Flows remembered; past that the one used longest ago is recycled. Fixed.
     pub flows: usize,
     /// Frames held over all flows; past that the oldest aggregate goes. Fixed.
@@ -59,6 +78,9 @@ pub struct Config {
 
 /// The largest IP packet: its length field has 16 bits.
 pub(crate) const IP_MAX: u32 = 65_535;
+
+/// Most UDP datagrams in an aggregate (`UDP_GRO_CNT_MAX` in Linux).
+pub(crate) const DATAGRAMS_MAX: u32 = 64;
 
 /// Header bytes kept per flow: Ethernet, two VLAN tags, IPv6 and TCP with all options fit.
 pub(crate) const HEADER_MAX: usize = 128;
@@ -71,8 +93,10 @@ impl Default for Config {
             max_segments: 512,
             timeout_factor: 10,
             min_timeout: 20_000,
-            max_timeout: 500_000,
+            max_timeout: 2_000_000,
             flush_on_psh: true,
+            active_ack: ActiveAck::Off,
+            udp: false,
             flows: 4096,
             held_frames: 4096,
             hash_seed: 0x9e37_79b9_7f4a_7c15,

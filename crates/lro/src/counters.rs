@@ -83,6 +83,8 @@ pub struct Counters {
     pub holes: u64,
     /// Segments of which only a part was new.
     pub trimmed: u64,
+    /// Acknowledgments sent in the host's name.
+    pub acknowledged: u64,
     /// Descriptors taken from one flow for another.
     pub recycled: u64,
     /// Frames passed as they came, by [`Pass::index`].
@@ -105,6 +107,7 @@ impl Default for Counters {
             reordered: 0,
             holes: 0,
             trimmed: 0,
+            acknowledged: 0,
             recycled: 0,
             passed: [0; Pass::COUNT],
             discarded: [0; Discard::ALL.len()],
@@ -126,6 +129,7 @@ impl Counters {
             ("reordered", self.reordered),
             ("holes", self.holes),
             ("trimmed", self.trimmed),
+            ("acknowledged", self.acknowledged),
             ("recycled", self.recycled),
         ];
         plain

@@ -5,15 +5,17 @@
 //! host next, and the islands behind holes. All have the same headers, of which one is kept, but
 //! for what [`Carried`] tells.
 
-use wire::{Flags, GsoType, Seq, Tcp, VirtioNetHdr, protocol};
+use wire::{Flags, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
 
-use crate::Nanos;
 use crate::config::HEADER_MAX;
 use crate::filter::{Carried, Segment};
 use crate::held::Chain;
+use crate::island::Island;
 use crate::key::FlowKey;
 use crate::list::{Links, List};
+use crate::predict::Layout;
 use crate::timeout::UNARMED;
+use crate::{Nanos, Profile};
 
 /// Offsets in a TCP header, the last two with the usual twelve timestamp bytes for options (RFC 7323
 /// appendix A: two NOPs, kind, length, TSval, TSecr).
@@ -68,15 +70,20 @@ pub(crate) struct Descriptor {
     pub(crate) begun: bool,
     /// It has had data in order: `last` means something.
     pub(crate) has_data: bool,
+    /// What it holds is to be acknowledged.
+    pub(crate) ack_due: bool,
     network_at: u8,
     transport_at: u8,
     header_len: u8,
     pub(crate) slot: u8,
+    /// What [`predict`](crate::predict) may expect.
+    pub(crate) layout: Layout,
     header: [u8; HEADER_MAX],
     /// The run's first segment: what it carried, and its sequence number.
     first: Carried,
     first_seq: Seq,
     pub(crate) links: Links,
+    pub(crate) pushed_links: Links,
     /// When the run began to be held.
     pub(crate) since: Nanos,
     /// When it is looked at for a time-out, or `UNARMED`.
@@ -106,14 +113,17 @@ impl Default for Descriptor {
             raised: false,
             begun: false,
             has_data: false,
+            ack_due: false,
             network_at: 0,
             transport_at: 0,
             header_len: 0,
             slot: 0,
+            layout: Layout::Unusual,
             header: [0; HEADER_MAX],
             first: Carried::NOTHING,
             first_seq: Seq(0),
             links: Links::ALONE,
+            pushed_links: Links::ALONE,
             since: 0,
             armed: UNARMED,
             epoch: 0,
@@ -127,6 +137,7 @@ impl Descriptor {
         self.key = key;
         self.begun = false;
         self.has_data = false;
+        self.ack_due = false;
         self.average_interval = 0;
         self.last_arrival = 0;
     }
@@ -156,10 +167,34 @@ impl Descriptor {
         u32::from(self.header_len - self.network_at) + self.payload_len
     }
 
+    /// The memory that the header begins.
+    #[inline(always)]
+    pub(crate) fn header_memory(&self) -> &[u8; HEADER_MAX] {
+        &self.header
+    }
+
     /// The header that all held segments have, Ethernet to TCP options.
     #[inline]
     pub(crate) fn header(&self) -> &[u8] {
         &self.header[..usize::from(self.header_len)]
+    }
+
+    /// Link header, IP header and ports of the sender's packets.
+    pub(crate) fn front(&self) -> (&[u8], &[u8], &[u8]) {
+        let transport_at = usize::from(self.transport_at);
+        let (front, tcp) = self.header().split_at(transport_at);
+        let (link, ip) = front.split_at(usize::from(self.network_at));
+        (link, ip, &tcp[..4])
+    }
+
+    /// Sequence number of the run's first segment.
+    pub(crate) fn first_seq(&self) -> Seq {
+        self.first_seq
+    }
+
+    /// Timestamps of the run's first segment.
+    pub(crate) fn first_timestamps(&self) -> Option<Timestamps> {
+        if self.has_run() { self.first.timestamps } else { self.last.timestamps }
     }
 
     /// Has the sender said in the run that no more will come?
@@ -195,7 +230,11 @@ impl Descriptor {
 
     /// Keeps the header that what is held from now on must have. The filter has seen that it fits.
     #[inline]
-    pub(crate) fn keep_header(&mut self, segment: &Segment, bytes: &[u8]) {
+    pub(crate) fn keep_header(&mut self, profile: Profile, segment: &Segment, bytes: &[u8]) {
+        self.layout = match profile {
+            Profile::Endpoint => Layout::of(segment),
+            Profile::Lossless => Layout::Unusual,
+        };
         self.header[..segment.payload_at].copy_from_slice(&bytes[..segment.payload_at]);
         self.header_len = segment.payload_at as u8;
         self.network_at = segment.network_at as u8;
@@ -228,6 +267,18 @@ impl Descriptor {
         self.id_step = if fixed { IdStep::Fixed } else { IdStep::Moving };
         self.last = *carried;
         self.extend(len, carried.flags);
+    }
+
+    /// All segments of an island, as if each had been appended.
+    #[inline]
+    pub(crate) fn absorb(&mut self, island: &Island) {
+        self.gso_size = self.gso_size.max(island.largest);
+        let fixed =
+            island.fixed_id && island.first.id == self.last.id && self.id_step != IdStep::Moving;
+        self.id_step = if fixed { IdStep::Fixed } else { IdStep::Moving };
+        self.last = island.last;
+        self.since = self.since.min(island.since);
+        self.extend(island.bytes(), island.flags);
     }
 
     #[inline]
@@ -284,7 +335,6 @@ impl Descriptor {
 
     /// Gives up the run; the next segment is expected where it ended.
     pub(crate) fn take_run(&mut self) -> Chain {
-        self.pushed = false;
         core::mem::replace(&mut self.run, Chain::EMPTY)
     }
 
@@ -298,25 +348,55 @@ impl Descriptor {
         let network_at = usize::from(self.network_at);
         let transport_at = usize::from(self.transport_at);
         let header_len = usize::from(self.header_len);
-        let tcp_len = header_len - transport_at + self.payload_len as usize;
+        let len = header_len - transport_at + self.payload_len as usize;
         let ip_len = self.ip_len() as usize;
         let ipv6 = self.key.ipv6;
-        let (front, tcp) = self.header[..header_len].split_at_mut(transport_at);
+        let udp = self.key.udp;
+        let protocol = if udp { protocol::UDP } else { protocol::TCP };
+        let (front, transport) = self.header[..header_len].split_at_mut(transport_at);
         let ip = &mut front[network_at..];
 
         let pseudo = if ipv6 {
             let payload_len = (ip_len - wire::IPV6_LEN) as u16;
             ip[4..6].copy_from_slice(&payload_len.to_be_bytes());
-            wire::checksum::pseudo_v6(&ip[8..40], protocol::TCP, tcp_len)
+            wire::checksum::pseudo_v6(&ip[8..40], protocol, len)
         } else {
             ip[2..4].copy_from_slice(&(ip_len as u16).to_be_bytes());
             ip[4..6].copy_from_slice(&self.first.id.to_be_bytes());
             ip[10..12].fill(0);
             let checksum = wire::checksum::sum(&ip[..wire::IPV4_MIN_LEN]).complement();
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-            wire::checksum::pseudo_v4(&ip[12..20], protocol::TCP, tcp_len)
+            wire::checksum::pseudo_v4(&ip[12..20], protocol, len)
         };
 
+        if udp {
+            transport[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+            transport[6..8].copy_from_slice(&pseudo.fold().to_be_bytes());
+        } else {
+            self.reconstruct_tcp(pseudo.fold());
+        }
+        let alone = segments == 1;
+        let vnet = VirtioNetHdr {
+            needs_csum: true,
+            data_valid: false,
+            gso_type: match (udp, ipv6) {
+                _ if alone => GsoType::None,
+                (true, _) => GsoType::UdpL4,
+                (false, true) => GsoType::Tcpv6,
+                (false, false) => GsoType::Tcpv4,
+            },
+            ecn: !alone && self.flags.any(Flags::CWR),
+            hdr_len: header_len as u16,
+            gso_size: if alone { 0 } else { self.gso_size },
+            csum_start: transport_at as u16,
+            csum_offset: if udp { 6 } else { 16 },
+        };
+        (&self.header[..header_len], vnet)
+    }
+
+    /// The TCP part of that.
+    fn reconstruct_tcp(&mut self, checksum: u16) {
+        let tcp = &mut self.header[usize::from(self.transport_at)..usize::from(self.header_len)];
         tcp[SEQ_AT..SEQ_AT + 4].copy_from_slice(&self.first_seq.0.to_be_bytes());
         if let (Some(first), Some(last)) = (self.first.timestamps, self.last.timestamps) {
             tcp[VALUE_AT..VALUE_AT + 4].copy_from_slice(&first.value.0.to_be_bytes());
@@ -327,23 +407,7 @@ impl Descriptor {
             tcp.set_ack(self.last.ack);
             tcp.set_window(self.last.window);
             tcp.set_flags(tcp.flags().without(of_the_run).with(self.flags));
-            tcp.set_checksum(pseudo.fold());
+            tcp.set_checksum(checksum);
         }
-        let alone = segments == 1;
-        let vnet = VirtioNetHdr {
-            needs_csum: true,
-            data_valid: false,
-            gso_type: match ipv6 {
-                _ if alone => GsoType::None,
-                true => GsoType::Tcpv6,
-                false => GsoType::Tcpv4,
-            },
-            ecn: !alone && self.flags.any(Flags::CWR),
-            hdr_len: header_len as u16,
-            gso_size: if alone { 0 } else { self.gso_size },
-            csum_start: transport_at as u16,
-            csum_offset: 16,
-        };
-        (&self.header[..header_len], vnet)
     }
 }

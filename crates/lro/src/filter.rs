@@ -3,7 +3,7 @@
 
 use wire::{
     Flags, Headers, IPV4_MIN_LEN, IPV6_LEN, Malformed, Network, Seq, Sum, Tcp, TcpOption,
-    Timestamps, Transport, checksum, protocol,
+    Timestamps, Transport, UDP_LEN, checksum, protocol,
 };
 
 use crate::config::HEADER_MAX;
@@ -21,7 +21,7 @@ pub enum Pass {
     NotIp,
     /// A fragment of an IP datagram.
     Fragment,
-    /// Not TCP.
+    /// Not TCP, nor UDP where that is joined.
     NotTcp,
     /// IPv4 options.
     IpOptions,
@@ -44,6 +44,9 @@ pub enum Pass {
     /// Data that the host has been given before, or that is held already: a retransmission, or a
     /// packet that comes later than LRO waits.
     Old,
+    /// A UDP datagram without data or checksum, or one that is shorter than its IP packet: Linux
+    /// joins none of these.
+    UdpAlone,
     /// IPv6 extension headers, with which the checksum does not verify. One of them may name an
     /// address that counts in place of the fixed header's (a Routing header with segments left,
     /// RFC 8200 section 8.1; a Home Address option, RFC 6275 section 11.3.1): the host decides.
@@ -52,11 +55,11 @@ pub enum Pass {
 
 impl Pass {
     /// How many counters the reasons need.
-    pub const COUNT: usize = 15 + Malformed::ALL.len();
+    pub const COUNT: usize = 16 + Malformed::ALL.len();
 
     /// All reasons, in the order of [`index`](Self::index).
     pub fn all() -> impl Iterator<Item = Pass> {
-        const PLAIN: [Pass; 15] = [
+        const PLAIN: [Pass; 16] = [
             Pass::Alone,
             Pass::NotIp,
             Pass::Fragment,
@@ -72,6 +75,7 @@ impl Pass {
             Pass::LongHeader,
             Pass::ExtensionHeaders,
             Pass::Old,
+            Pass::UdpAlone,
         ];
         PLAIN.into_iter().chain(Malformed::ALL.into_iter().map(Pass::Malformed))
     }
@@ -94,7 +98,8 @@ impl Pass {
             Pass::LongHeader => 12,
             Pass::ExtensionHeaders => 13,
             Pass::Old => 14,
-            Pass::Malformed(why) => 15 + why as usize,
+            Pass::UdpAlone => 15,
+            Pass::Malformed(why) => 16 + why as usize,
         }
     }
 
@@ -116,6 +121,7 @@ impl Pass {
             Pass::LongHeader => "long_header",
             Pass::ExtensionHeaders => "extension_headers",
             Pass::Old => "old",
+            Pass::UdpAlone => "udp_alone",
             Pass::Malformed(why) => why.name(),
         }
     }
@@ -129,17 +135,20 @@ pub enum Discard {
     IpChecksum,
     /// The TCP checksum does not verify.
     TcpChecksum,
+    /// The UDP checksum does not verify.
+    UdpChecksum,
 }
 
 impl Discard {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Discard; 2] = [Discard::IpChecksum, Discard::TcpChecksum];
+    pub const ALL: [Discard; 3] = [Discard::IpChecksum, Discard::TcpChecksum, Discard::UdpChecksum];
 
     /// The counter's name.
     pub const fn name(self) -> &'static str {
         match self {
             Discard::IpChecksum => "ip_checksum",
             Discard::TcpChecksum => "tcp_checksum",
+            Discard::UdpChecksum => "udp_checksum",
         }
     }
 }
@@ -180,6 +189,25 @@ pub(crate) struct Carried {
 impl Carried {
     pub(crate) const NOTHING: Carried =
         Carried { ack: Seq(0), timestamps: None, window: 0, id: 0, flags: Flags(0), cut: false };
+}
+
+impl Carried {
+    /// Is there nothing about it that its place in an aggregate depends on?
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        !self.cut && self.flags.0 & (Flags::FIN.0 | Flags::CWR.0) == 0
+    }
+
+    /// Are acknowledgment and timestamps, if both have them, no older than those of `before`?
+    #[inline]
+    pub(crate) fn follows(&self, before: &Carried) -> bool {
+        let forward = match (self.timestamps, before.timestamps) {
+            (Some(new), Some(old)) => !new.value.before(old.value) && !new.echo.before(old.echo),
+            (None, None) => true,
+            _ => false,
+        };
+        forward && !self.ack.before(before.ack)
+    }
 }
 
 impl Segment {
@@ -224,10 +252,14 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
         Ok(headers) => headers,
         Err(why) => return Verdict::Pass(Pass::Malformed(why)),
     };
-    if let Some(why) = not_tcp(&headers) {
+    if let Some(why) = not_ours(config, &headers) {
         return Verdict::Pass(why);
     }
     let key = FlowKey::of(bytes, &headers);
+    let udp = key.udp;
+    if udp && datagram_stays_alone(bytes, &headers) {
+        return Verdict::PassUnread(Pass::UdpAlone, key);
+    }
     match headers.network {
         Network::Ipv4 { options: true } => return Verdict::PassUnread(Pass::IpOptions, key),
         Network::Ipv4 { .. } if !ip_checksum_ok(bytes, &headers) => {
@@ -236,15 +268,22 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
         // Not left to the port either: the aggregate's checksum is written anew, by the fixed
         // header's addresses.
         Network::Ipv6 { extensions: true }
-            if !tcp_checksum_ok(bytes, &headers, RxChecksum::Unverified) =>
+            if !checksum_ok(bytes, &headers, RxChecksum::Unverified) =>
         {
             return Verdict::PassUnread(Pass::ExtensionHeaders, key);
         }
-        _ if !tcp_checksum_ok(bytes, &headers, known) => {
-            return Verdict::Discard(Discard::TcpChecksum);
+        _ if !checksum_ok(bytes, &headers, known) => {
+            let why = if udp { Discard::UdpChecksum } else { Discard::TcpChecksum };
+            return Verdict::Discard(why);
         }
         _ => {}
     }
+    if udp { datagram(bytes, &headers, key) } else { segment(config, bytes, &headers, key) }
+}
+
+/// The questions about TCP itself.
+#[inline]
+fn segment(config: &Config, bytes: &[u8], headers: &Headers, key: FlowKey) -> Verdict {
     let Ok(tcp) = Tcp::new(&bytes[headers.transport_at..headers.end]) else {
         return Verdict::Pass(Pass::Malformed(Malformed::TcpDataOffset)); // parse has seen it
     };
@@ -252,7 +291,7 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
         Ok(options) => options,
         Err(why) => return Verdict::PassUnread(Pass::Malformed(why), key),
     };
-    if let Some(why) = keeps_its_own_packet(config, &headers, tcp.flags(), options) {
+    if let Some(why) = keeps_its_own_packet(config, headers, tcp.flags(), options) {
         let len = headers.payload_len() as u32 + u32::from(tcp.flags().any(Flags::SYN));
         return Verdict::PassAfterFlow(why, key, tcp.seq() + len);
     }
@@ -268,27 +307,59 @@ pub(crate) fn ask(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
             ack: tcp.ack(),
             timestamps: options.timestamps,
             window: tcp.window(),
-            id: match headers.network {
-                Network::Ipv4 { .. } => {
-                    let at = headers.network_at + 4;
-                    u16::from_be_bytes([bytes[at], bytes[at + 1]])
-                }
-                _ => 0,
-            },
+            id: ip_id(bytes, headers),
             flags: tcp.flags(),
             cut: false,
         },
     })
 }
 
-/// Is this anything but whole TCP packets over IP?
-fn not_tcp(headers: &Headers) -> Option<Pass> {
+/// A UDP datagram, which has no numbers.
+fn datagram(bytes: &[u8], headers: &Headers, key: FlowKey) -> Verdict {
+    if headers.payload_at > HEADER_MAX {
+        return Verdict::PassUnread(Pass::LongHeader, key);
+    }
+    Verdict::Buffer(Segment {
+        key,
+        network_at: headers.network_at,
+        transport_at: headers.transport_at,
+        payload_at: headers.payload_at,
+        start: headers.payload_at,
+        seq: Seq(0),
+        len: headers.payload_len() as u32,
+        carried: Carried { id: ip_id(bytes, headers), ..Carried::NOTHING },
+    })
+}
+
+/// IPv4 identification; 0 for IPv6.
+#[inline]
+fn ip_id(bytes: &[u8], headers: &Headers) -> u16 {
+    match headers.network {
+        Network::Ipv4 { .. } => {
+            u16::from_be_bytes([bytes[headers.network_at + 4], bytes[headers.network_at + 5]])
+        }
+        _ => 0,
+    }
+}
+
+/// Is this anything but whole TCP packets over IP, or UDP if that is wanted?
+#[inline]
+fn not_ours(config: &Config, headers: &Headers) -> Option<Pass> {
     match (headers.network, headers.transport) {
         (Network::Other(_), _) => Some(Pass::NotIp),
         (_, Transport::Fragment) => Some(Pass::Fragment),
         (_, Transport::Tcp) => None,
+        (_, Transport::Udp) if config.udp => None,
         _ => Some(Pass::NotTcp),
     }
+}
+
+/// Does Linux leave this datagram alone (`udp_gro_receive_segment`; facts, rule 8)? No data, no
+/// checksum, or a UDP length that is not that of the IP payload.
+fn datagram_stays_alone(bytes: &[u8], headers: &Headers) -> bool {
+    let udp = &bytes[headers.transport_at..];
+    let len = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+    len <= UDP_LEN || udp[6..8] == [0, 0] || headers.transport_at + len != headers.end
 }
 
 /// Does the IPv4 header checksum verify (facts, rule 8)? What a port says of a checksum is about
@@ -307,10 +378,10 @@ fn ip_checksum_ok(bytes: &[u8], headers: &Headers) -> bool {
     (sum >> 16) + (sum & 0xffff) == 0xffff
 }
 
-/// Is the TCP checksum right with the addresses of the IP header, as far as the port leaves that
-/// to be found out?
+/// Is the transport's checksum right with the addresses of the IP header, as far as the port leaves
+/// that to be found out?
 #[inline]
-fn tcp_checksum_ok(bytes: &[u8], headers: &Headers, known: RxChecksum) -> bool {
+fn checksum_ok(bytes: &[u8], headers: &Headers, known: RxChecksum) -> bool {
     if known == RxChecksum::Verified {
         return true;
     }
@@ -319,9 +390,14 @@ fn tcp_checksum_ok(bytes: &[u8], headers: &Headers, known: RxChecksum) -> bool {
         Network::Ipv4 { .. } => (headers.network_at + 12, headers.network_at + IPV4_MIN_LEN),
         _ => (headers.network_at + 8, headers.network_at + IPV6_LEN),
     };
+    let (protocol, at) = match headers.transport {
+        Transport::Udp => (protocol::UDP, 6),
+        _ => (protocol::TCP, 16),
+    };
     let addresses = &bytes[addresses_at..addresses_end];
-    let rest = Sum::default().plus_word(protocol::TCP.into()).plus_word(segment.len() as u16);
-    let partial = || checksum::sum(addresses).plus(rest).fold().to_be_bytes() == segment[16..18];
+    let rest = Sum::default().plus_word(protocol.into()).plus_word(segment.len() as u16);
+    let partial =
+        || checksum::sum(addresses).plus(rest).fold().to_be_bytes() == segment[at..at + 2];
     if known == RxChecksum::MaybePartial && partial() {
         return true;
     }

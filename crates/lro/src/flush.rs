@@ -5,9 +5,6 @@ use crate::timeout::run_deadline;
 use crate::{Aggregate, Flush, Lro, Nanos, Pass, Profile, Sink, merge};
 use wire::Flags;
 
-/// Flows that can wait for the end of a burst; one more is let go at once.
-pub(crate) const PUSHED_MAX: usize = 1024;
-
 impl<F> Lro<F> {
     /// Lets go of what has timed out at `now`: runs of flows that have been idle for too long, and
     /// whatever has been held, or has waited for a hole, for `max_timeout`.
@@ -33,13 +30,9 @@ impl<F> Lro<F> {
     /// busy; so an aggregate that a PSH completed stays open until the caller has caught up with
     /// the wire, or its deadline. With nothing waiting this is at once.
     pub fn burst_ends(&mut self, sink: &mut impl Sink<F>) {
-        for at in 0..self.pushed.len() {
-            let index = self.pushed[at];
-            if self.table[index].pushed {
-                self.flush_run(index, Flush::Psh, sink);
-            }
+        while let Some(index) = self.table.first_pushed() {
+            self.flush_run(index, Flush::Psh, sink);
         }
-        self.pushed.clear();
     }
 
     /// The caller has nothing to do and will sleep: lets go of all runs, since waiting for more
@@ -53,7 +46,6 @@ impl<F> Lro<F> {
                 self.flush_run(index, Flush::Idle, sink);
             }
         }
-        self.pushed.clear();
     }
 
     /// Lets go of everything held.
@@ -61,7 +53,6 @@ impl<F> Lro<F> {
         while let Some(index) = self.table.first_armed() {
             self.flush(index, Flush::Idle, sink);
         }
-        self.pushed.clear();
     }
 
     /// When [`expire`](Self::expire) is to be called next, at the latest; `None` while nothing is
@@ -103,7 +94,7 @@ impl<F> Lro<F> {
         self.begin(index, frame, bytes, segment, now, sink);
     }
 
-    fn begin(
+    pub(crate) fn begin(
         &mut self,
         index: u32,
         frame: F,
@@ -116,7 +107,7 @@ impl<F> Lro<F> {
         let flow = &mut self.table[index];
         // The host will not believe its TSval (PAWS), and what joins it would be lost with it.
         let alone = endpoint && merge::not_older(flow, segment).is_err();
-        flow.keep_header(segment, bytes);
+        flow.keep_header(self.config.profile, segment, bytes);
         if !flow.begun || flow.epoch != self.epoch {
             flow.frontier = segment.seq;
             flow.epoch = self.epoch;
@@ -136,14 +127,14 @@ impl<F> Lro<F> {
     #[inline]
     pub(crate) fn complete(&mut self, index: u32, flags: Flags, sink: &mut impl Sink<F>) {
         let flow = &mut self.table[index];
-        if let Some(why) = merge::completes(&self.config, flow, flags) {
+        let completed = match flow.key.udp {
+            true => merge::completes_datagrams(&self.config, flow),
+            false => merge::completes(&self.config, flow, flags),
+        };
+        if let Some(why) = completed {
             self.flush_run(index, why, sink);
-        } else if merge::pushes(&self.config, flags) && !flow.pushed {
-            if self.pushed.len() == PUSHED_MAX {
-                return self.flush_run(index, Flush::Psh, sink);
-            }
-            flow.pushed = true;
-            self.pushed.push(index);
+        } else if flow.key.udp || merge::pushes(&self.config, flags) {
+            self.table.push(index);
         }
     }
 
@@ -161,6 +152,8 @@ impl<F> Lro<F> {
         }
         self.counters.flushed[why as usize] += 1;
         let mut run = flow.take_run();
+        self.table.unpush(index);
+        let flow = &mut self.table[index];
         if run.len() == 1 && !flow.is_raised() {
             if let Some(slice) = self.held.pop(&mut run) {
                 self.counters.passed[Pass::Alone.index()] += 1;

@@ -97,6 +97,14 @@ impl<F> Held<F> {
         index
     }
 
+    /// The chain will be appended to: starts loading what that touches.
+    #[inline]
+    pub(crate) fn prefetch(&self, chain: &Chain) {
+        if let Some(last) = self.nodes.get(chain.last as usize) {
+            wire::cache::prefetch(last);
+        }
+    }
+
     /// Takes the first frame off the chain.
     #[inline]
     pub(crate) fn pop(&mut self, chain: &mut Chain) -> Option<Slice<F>> {

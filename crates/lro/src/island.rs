@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use wire::Seq;
+use wire::{Flags, Seq};
 
 use crate::Nanos;
 use crate::filter::Carried;
@@ -25,12 +25,92 @@ pub(crate) struct Island {
     pub(crate) end: Seq,
     /// When the first of them arrived.
     pub(crate) since: Nanos,
+    /// When the last of them arrived.
+    latest: Nanos,
+    /// Of the segments in order: what the first and the last carried, the largest payload, all flags.
+    pub(crate) first: Carried,
+    pub(crate) last: Carried,
+    pub(crate) largest: u16,
+    pub(crate) flags: Flags,
+    /// Each follows the one before as in a flow that was not reordered, and nothing is special about
+    /// any: they may join a run all at once.
+    pub(crate) plain: bool,
+    /// All have one IPv4 ID.
+    pub(crate) fixed_id: bool,
     chain: Chain,
     links: Links,
 }
 
-const NOWHERE: Island =
-    Island { start: Seq(0), end: Seq(0), since: 0, chain: Chain::EMPTY, links: Links::ALONE };
+const NOWHERE: Island = Island::of(Seq(0), 0, Carried::NOTHING, 0);
+
+impl Island {
+    /// One segment.
+    const fn of(start: Seq, len: u32, carried: Carried, now: Nanos) -> Island {
+        Island {
+            start,
+            end: Seq(start.0.wrapping_add(len)),
+            since: now,
+            latest: now,
+            first: carried,
+            last: carried,
+            largest: len as u16,
+            flags: carried.flags,
+            plain: carried.is_plain(),
+            fixed_id: true,
+            chain: Chain::EMPTY,
+            links: Links::ALONE,
+        }
+    }
+
+    /// Takes over what is known of those behind its own.
+    fn extend(&mut self, behind: &Island) {
+        self.end = behind.end;
+        self.plain &= behind.plain && behind.first.follows(&self.last);
+        self.fixed_id &= behind.fixed_id && behind.first.id == self.last.id;
+        self.last = behind.last;
+        self.since = self.since.min(behind.since);
+        self.latest = self.latest.max(behind.latest);
+        self.largest = self.largest.max(behind.largest);
+        self.flags = self.flags.with(behind.flags);
+    }
+
+    /// One more segment behind its own.
+    #[inline]
+    fn push_back(&mut self, len: u32, carried: &Carried, now: Nanos) {
+        self.end += len;
+        self.fixed_id &= carried.id == self.last.id;
+        self.plain &= carried.is_plain() && carried.follows(&self.last);
+        self.last = *carried;
+        self.push(len, carried, now);
+    }
+
+    /// One more in front.
+    #[inline]
+    fn push_front(&mut self, seq: Seq, len: u32, carried: &Carried, now: Nanos) {
+        self.start = seq;
+        self.fixed_id &= carried.id == self.first.id;
+        self.plain &= carried.is_plain() && self.first.follows(carried);
+        self.first = *carried;
+        self.push(len, carried, now);
+    }
+
+    #[inline]
+    fn push(&mut self, len: u32, carried: &Carried, now: Nanos) {
+        self.latest = now;
+        self.largest = self.largest.max(len as u16);
+        self.flags = self.flags.with(carried.flags);
+    }
+
+    /// Bytes of payload.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.end - self.start
+    }
+
+    /// Segments.
+    pub(crate) fn len(&self) -> u32 {
+        self.chain.len()
+    }
+}
 
 /// Where a segment belongs among the islands of its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +119,16 @@ pub(crate) struct Place {
     pub(crate) left: u32,
     /// The island after that, or `NONE`.
     pub(crate) right: u32,
+}
+
+impl Place {
+    /// There are no islands.
+    pub(crate) const NONE: Place = Place { left: NONE, right: NONE };
+
+    /// In front of all islands.
+    pub(crate) fn before_all(of: &List) -> Place {
+        Place { left: NONE, right: of.first().unwrap_or(NONE) }
+    }
 }
 
 /// The segment whose turn is next.
@@ -54,20 +144,19 @@ pub(crate) struct Next {
 #[derive(Debug)]
 pub(crate) struct Islands {
     islands: Vec<Island>,
-    /// Those not in use; `links.next` leads from one to the next.
-    free: List,
+    /// Those not in use.
+    free: Vec<u32>,
     /// What each held frame carried, by its node; valid for frames on islands.
     carried: Box<[Carried]>,
 }
 
 impl Islands {
     pub(crate) fn new(frames: usize) -> Self {
-        let mut islands = vec![NOWHERE; frames];
-        let mut free = List::EMPTY;
-        for index in 0..frames as u32 {
-            free.push_back(&mut islands, index, links);
+        Islands {
+            islands: vec![NOWHERE; frames],
+            free: (0..frames as u32).rev().collect(),
+            carried: vec![Carried::NOTHING; frames].into_boxed_slice(),
         }
-        Islands { islands, free, carried: vec![Carried::NOTHING; frames].into_boxed_slice() }
     }
 
     pub(crate) fn get(&self, index: u32) -> Option<&Island> {
@@ -78,6 +167,21 @@ impl Islands {
     #[inline]
     pub(crate) fn first(&self, of: &List) -> Option<&Island> {
         self.islands.get(of.first()? as usize)
+    }
+
+    /// All islands, that of the segment that came last before the others (RFC 2018 section 4).
+    pub(crate) fn latest_first(&self, of: &List) -> impl Iterator<Item = &Island> {
+        let all = || {
+            let mut at = of.first().unwrap_or(NONE);
+            core::iter::from_fn(move || {
+                let (index, island) = (at, self.get(at)?);
+                at = island.links.next();
+                Some((index, island))
+            })
+        };
+        let latest = all().max_by_key(|(_, island)| island.latest).map(|(index, _)| index);
+        let first = latest.and_then(|index| self.get(index));
+        first.into_iter().chain(all().filter(move |(i, _)| Some(*i) != latest).map(|(_, i)| i))
     }
 
     /// When the oldest island's first segment arrived.
@@ -116,32 +220,43 @@ impl Islands {
         carried: Carried,
         now: Nanos,
     ) {
-        let end = seq + len;
         let node;
         if let Some(left) = self.islands.get_mut(place.left as usize)
             && left.end == seq
         {
             node = held.push_back(&mut left.chain, frame, start, len);
-            left.end = end;
+            left.push_back(len, &carried, now);
             self.join_if_they_touch(of, place, held);
         } else if let Some(right) = self.islands.get_mut(place.right as usize)
-            && right.start == end
+            && right.start == seq + len
         {
             node = held.push_front(&mut right.chain, frame, start, len);
-            right.start = seq;
+            right.push_front(seq, len, &carried, now);
         } else {
-            let mut chain = Chain::EMPTY;
-            node = held.push_back(&mut chain, frame, start, len);
-            let island = Island { start: seq, end, since: now, chain, links: Links::ALONE };
-            self.open(of, place, island);
+            let mut new = Island::of(seq, len, carried, now);
+            node = held.push_back(&mut new.chain, frame, start, len);
+            self.open(of, place, new);
         }
         self.carried[node as usize] = carried;
     }
 
+    /// Is the segment's place found at once: behind the last island, or in front of the only one?
+    #[inline]
+    pub(crate) fn usual_place(&self, of: &List, seq: Seq, len: u32) -> Option<Place> {
+        let index = of.last()?;
+        let last = self.get(index)?;
+        if seq == last.end {
+            Some(Place { left: index, right: NONE })
+        } else if seq + len == last.start && of.first() == Some(index) {
+            Some(Place { left: NONE, right: index })
+        } else {
+            None
+        }
+    }
+
     fn open(&mut self, of: &mut List, place: Place, island: Island) {
         // There is one for each frame, and this frame was not held until now.
-        let Some(index) = self.free.first() else { return };
-        self.free.remove(&mut self.islands, index, links);
+        let Some(index) = self.free.pop() else { return };
         self.islands[index as usize] = island;
         of.insert_after(&mut self.islands, place.left, index, links);
     }
@@ -153,8 +268,7 @@ impl Islands {
             return;
         }
         held.join(&mut left.chain, right.chain);
-        left.end = right.end;
-        left.since = left.since.min(right.since);
+        left.extend(&right);
         self.close(of, place.right);
     }
 
@@ -166,12 +280,20 @@ impl Islands {
         Some(Next { len, carried, since: island.since })
     }
 
+    /// Moves all of the first island to the end of `run`.
+    pub(crate) fn take_all<F>(&mut self, of: &mut List, held: &mut Held<F>, run: &mut Chain) {
+        let Some(index) = of.first() else { return };
+        held.join(run, self.islands[index as usize].chain);
+        self.close(of, index);
+    }
+
     /// Moves the first segment of the first island to the end of `run`.
     pub(crate) fn take_next<F>(&mut self, of: &mut List, held: &mut Held<F>, run: &mut Chain) {
         let Some(index) = of.first() else { return };
         let island = &mut self.islands[index as usize];
         island.start += held.payload_len(island.chain.first());
         held.move_first(&mut island.chain, run);
+        island.plain = false; // the rest is less than what is known of it
         if island.chain.len() == 0 {
             self.close(of, index);
         }
@@ -179,7 +301,7 @@ impl Islands {
 
     fn close(&mut self, of: &mut List, index: u32) {
         of.remove(&mut self.islands, index, links);
-        self.free.push_back(&mut self.islands, index, links);
+        self.free.push(index);
     }
 }
 

@@ -1,13 +1,15 @@
 //! What tells flows apart.
 
-use wire::{Headers, Network};
+use wire::{Headers, Network, Transport};
 
-/// The four-tuple. IPv4 and IPv6 do not meet: an IPv4 key fills only the first address word.
+/// The four-tuple. IPv4 and IPv6 do not meet, nor do TCP and UDP: an IPv4 key fills only the first
+/// address word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowKey {
     pub(crate) addresses: [u64; 4],
     pub(crate) ports: u32,
     pub(crate) ipv6: bool,
+    pub(crate) udp: bool,
 }
 
 /// Word by word as they were written: a wider comparison would have to wait for the writes.
@@ -17,15 +19,17 @@ impl PartialEq for FlowKey {
         let differs = |i: usize| self.addresses[i] ^ other.addresses[i];
         self.ports == other.ports
             && self.ipv6 == other.ipv6
+            && self.udp == other.udp
             && differs(0) == 0
             && (!self.ipv6 || differs(1) | differs(2) | differs(3) == 0)
     }
 }
 
 impl FlowKey {
-    pub(crate) const NOBODY: FlowKey = FlowKey { addresses: [0; 4], ports: 0, ipv6: false };
+    pub(crate) const NOBODY: FlowKey =
+        FlowKey { addresses: [0; 4], ports: 0, ipv6: false, udp: false };
 
-    /// Reads the key of a TCP packet that [`Headers::parse`] has walked.
+    /// Reads the key of a TCP or UDP packet that [`Headers::parse`] has walked.
     #[inline]
     pub(crate) fn of(bytes: &[u8], headers: &Headers) -> FlowKey {
         let word = |at: usize| {
@@ -40,7 +44,15 @@ impl FlowKey {
             [word(at + 12), 0, 0, 0]
         };
         let p = &bytes[headers.transport_at..headers.transport_at + 4];
-        FlowKey { addresses, ports: u32::from_ne_bytes([p[0], p[1], p[2], p[3]]), ipv6 }
+        let udp = headers.transport == Transport::Udp;
+        FlowKey { addresses, ports: u32::from_ne_bytes([p[0], p[1], p[2], p[3]]), ipv6, udp }
+    }
+
+    /// The key of packets the other way.
+    pub(crate) fn reversed(&self) -> FlowKey {
+        let [a, b, c, d] = self.addresses;
+        let addresses = if self.ipv6 { [c, d, a, b] } else { [a.rotate_left(32), 0, 0, 0] };
+        FlowKey { addresses, ports: self.ports.rotate_left(16), ..*self }
     }
 
     /// A multiply-and-fold hash: two multiplications for IPv4.

@@ -1,19 +1,20 @@
 //! Large receive offload as a pure core: frames and time in, aggregates out.
 //!
-//! [`Lro`] holds in-order TCP segments of one flow and hands them on as one packet of up to 64 KB:
-//! a rewritten header and the payload slices of the held frames, which are never copied. It does
-//! no IO, reads no clock and starts no thread; the caller owns the frames (any type `F`) and a
+//! [`Lro`] holds TCP segments of a flow, puts them in order and hands them on as one packet of up to
+//! 64 KB: a rewritten header and the payload slices of the held frames, which are never copied. It
+//! does no IO, reads no clock and starts no thread; the caller owns the frames (any type `F`) and a
 //! [`Sink`] that takes what comes out.
 //!
 //! The stages bear the names of "Implementation of TCP Large Receive Offload on Multi-core NPU
 //! Platform": a packet `filter` of questions (section IV.B), a ConnectionTable of
-//! ConnectionDescriptors in fixed memory (IV.A), reconstruction (IV.D) and time-outs (IV.E).
-//! Packets out of order are, for now, passed on in the order in which they came.
+//! ConnectionDescriptors in fixed memory (IV.A), reordering (IV.C), reconstruction (IV.D), time-outs
+//! (IV.E) and active ACK (V.C).
 //!
 //! # Profiles
 //! [`Profile::Endpoint`] is for a host that terminates TCP: acknowledgment, window and timestamp
-//! echo move forward within an aggregate. [`Profile::Lossless`] merges only what Linux GRO may
-//! merge, so that cutting an aggregate at its `gso_size` gives the original packets back.
+//! echo move forward within an aggregate, and segments are reordered. [`Profile::Lossless`] merges
+//! only what Linux GRO may merge, in the order in which it comes, so that cutting an aggregate at its
+//! `gso_size` gives the original packets back.
 //!
 //! # Example
 //! ```
@@ -42,8 +43,11 @@
 
 extern crate alloc;
 
+use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 
+mod acknowledge;
 mod aggregate;
 mod config;
 mod counters;
@@ -55,24 +59,29 @@ mod island;
 mod key;
 mod list;
 mod merge;
+mod predict;
 mod reorder;
 mod table;
 mod timeout;
 
 pub use aggregate::Aggregate;
-pub use config::{Config, Nanos, Profile, RxChecksum};
+pub use config::{ActiveAck, Config, Nanos, Profile, RxChecksum};
 pub use counters::{Counters, Flush};
 pub use filter::{Discard, Pass};
 pub use held::Slice;
 pub use merge::Mismatch;
 
+use acknowledge::HostSide;
 use filter::{Segment, Verdict};
-use flush::PUSHED_MAX;
 use held::Held;
 use island::Islands;
 use key::FlowKey;
+use predict::Expected;
 use table::ConnectionTable;
-use wire::Seq;
+use wire::{Flags, Headers, Seq, Transport};
+
+/// Flows that one batch of frames can make acknowledge something.
+const BATCH_MAX: usize = 256;
 
 /// Takes what leaves the LRO, in order.
 pub trait Sink<F> {
@@ -82,6 +91,8 @@ pub trait Sink<F> {
     fn aggregate(&mut self, aggregate: Aggregate<'_, F>);
     /// A frame that must not go on.
     fn discard(&mut self, frame: F, why: Discard);
+    /// An acknowledgment to be sent to the wire, complete with its checksums; only with active ACK.
+    fn acknowledge(&mut self, _frame: &[u8]) {}
 }
 
 /// The receive offload of one worker: its flows, what it holds of them, and why.
@@ -91,10 +102,12 @@ pub struct Lro<F> {
     table: ConnectionTable,
     held: Held<F>,
     islands: Islands,
-    /// Flows that a PSH has completed, until the burst ends; some may have gone since.
-    pushed: Vec<u32>,
     /// Where flows are is remembered for as long as all their packets come by.
     epoch: u32,
+    /// The host's side of each flow, for active ACK, and flows with something to acknowledge.
+    hosts: Box<[HostSide]>,
+    unacknowledged: Vec<u32>,
+    suspended: bool,
     counters: Counters,
 }
 
@@ -103,14 +116,35 @@ impl<F> Lro<F> {
     /// `config.held_frames` places for held frames.
     pub fn new(config: Config) -> Self {
         let held = Held::new(config.held_frames);
+        let table = ConnectionTable::new(config.flows, config.hash_seed, config.max_timeout);
         Lro {
-            table: ConnectionTable::new(config.flows, config.hash_seed, config.max_timeout),
             islands: Islands::new(held.capacity()),
             held,
-            pushed: Vec::with_capacity(PUSHED_MAX),
             epoch: 0,
+            hosts: vec![HostSide::default(); table.flows()].into_boxed_slice(),
+            unacknowledged: Vec::with_capacity(BATCH_MAX),
+            suspended: false,
+            table,
             counters: Counters::default(),
             config,
+        }
+    }
+
+    /// A frame that is about to be [received](Self::receive), about a dozen frames from now: starts
+    /// loading what its flow will need into the cache. Worth while with thousands of flows, and
+    /// costs nothing with few; never necessary.
+    #[inline]
+    pub fn announce(&mut self, bytes: &[u8]) {
+        if !self.table.has_many_flows() {
+            return;
+        }
+        if let Ok(headers) = Headers::parse(bytes)
+            && matches!(headers.transport, Transport::Tcp | Transport::Udp)
+        {
+            let key = FlowKey::of(bytes, &headers);
+            if let Some(flow) = self.table.announce(&key) {
+                self.held.prefetch(&flow.run);
+            }
         }
     }
 
@@ -128,6 +162,81 @@ impl<F> Lro<F> {
         sink: &mut impl Sink<F>,
     ) {
         self.counters.received += 1;
+        if let Some((index, segment)) = self.predict(bytes, checksum) {
+            return self.join(index, frame, bytes, &segment, now, sink);
+        }
+        self.receive_any(frame, bytes, checksum, now, sink);
+    }
+
+    /// Is the frame one more segment of a flow that holds some? Packets come in trains, so the flow
+    /// of the last one is asked before another is looked for.
+    #[inline(always)]
+    fn predict(&mut self, bytes: &[u8], checksum: RxChecksum) -> Option<(u32, Expected)> {
+        if self.held.is_full() {
+            return None;
+        }
+        if let Some((index, flow)) = self.table.last_found()
+            && let Some(segment) = predict::expected(flow, bytes, checksum)
+        {
+            flow.recently_used = true;
+            return Some((index, segment));
+        }
+        let index = self.table.find(&predict::usual_key(bytes)?)?;
+        let segment = predict::expected(&self.table[index], bytes, checksum)?;
+        Some((index, segment))
+    }
+
+    /// A segment as the flow's others are.
+    #[inline(always)]
+    fn join(
+        &mut self,
+        index: u32,
+        frame: F,
+        bytes: &[u8],
+        segment: &Expected,
+        now: Nanos,
+        sink: &mut impl Sink<F>,
+    ) {
+        let flow = &mut self.table[index];
+        let later = flow.arrives(now);
+        let is_next = segment.seq == flow.next_seq && flow.has_run() && flow.islands.is_empty();
+        // A run that is not full has room for one more like its largest.
+        if is_next && segment.len <= u32::from(flow.gso_size) {
+            self.held.push_back(&mut flow.run, frame, segment.start, segment.len);
+            flow.append(segment.len, &segment.carried);
+            if segment.carried.flags.any(Flags::PSH) || merge::is_full(&self.config, flow) {
+                self.complete(index, segment.carried.flags, sink);
+            }
+        } else if let Some(place) = self.usual_place(index, segment) {
+            let Expected { start, seq, len, carried, .. } = *segment;
+            self.insert(index, frame, (start, seq, len), carried, place, now);
+        } else {
+            let segment = segment.segment(self.table[index].key);
+            self.reorder_packet(index, frame, bytes, segment, true, now, sink);
+        }
+        self.after(index, later, sink);
+    }
+
+    /// What every data segment brings about.
+    #[inline(always)]
+    fn after(&mut self, index: u32, later: bool, sink: &mut impl Sink<F>) {
+        if later {
+            self.rearm(index);
+        }
+        if self.acknowledges() {
+            self.acknowledge_later(index, sink);
+        }
+    }
+
+    /// A frame that is not what was expected.
+    fn receive_any(
+        &mut self,
+        frame: F,
+        bytes: &[u8],
+        checksum: RxChecksum,
+        now: Nanos,
+        sink: &mut impl Sink<F>,
+    ) {
         match filter::ask(&self.config, bytes, checksum) {
             Verdict::Discard(why) => {
                 self.counters.discarded[why as usize] += 1;
@@ -136,6 +245,9 @@ impl<F> Lro<F> {
             Verdict::Pass(why) => self.pass(frame, why, sink),
             Verdict::PassAfterFlow(why, key, end) => {
                 self.let_pass(why, &key, end, sink);
+                if why == Pass::Syn && self.acknowledges() {
+                    self.note_wire_syn(&key, bytes);
+                }
                 self.pass(frame, why, sink);
             }
             Verdict::PassUnread(why, key) => {
@@ -235,12 +347,16 @@ impl<F> Lro<F> {
         let index = self.find_or_open(&segment, sink);
         let flow = &mut self.table[index];
         let later = flow.arrives(now);
+        if segment.key.udp {
+            self.datagram(index, frame, bytes, &segment, now, sink);
+            return self.rearm(index);
+        }
         let continues = segment.seq == flow.next_seq && flow.has_run() && flow.islands.is_empty();
         let asked = continues.then(|| merge::ask(&self.config, flow, &segment, bytes));
         match asked {
             Some(Ok(())) => self.add(index, frame, bytes, &segment, now, sink),
             _ if self.config.profile == Profile::Endpoint => {
-                self.reorder_packet(index, frame, bytes, segment, now, sink);
+                self.reorder_packet(index, frame, bytes, segment, false, now, sink);
             }
             _ => {
                 if flow.has_run() {
@@ -251,9 +367,37 @@ impl<F> Lro<F> {
                 self.add(index, frame, bytes, &segment, now, sink);
             }
         }
-        if later {
-            self.rearm(index);
+        self.after(index, later, sink);
+    }
+
+    /// A datagram: never reordered, so either it continues the run or the run goes first. It goes on
+    /// at the end of the burst, as no datagram says that more will come.
+    fn datagram(
+        &mut self,
+        index: u32,
+        frame: F,
+        bytes: &[u8],
+        segment: &Segment,
+        now: Nanos,
+        sink: &mut impl Sink<F>,
+    ) {
+        let flow = &self.table[index];
+        if flow.has_run() {
+            match merge::ask_datagram(flow, segment, bytes) {
+                Ok(()) if merge::fits(&self.config, flow, segment.len) => {
+                    let flow = &mut self.table[index];
+                    self.held.push_back(&mut flow.run, frame, segment.start, segment.len);
+                    flow.append(segment.len, &segment.carried);
+                    return self.complete(index, segment.carried.flags, sink);
+                }
+                Ok(()) => self.flush_run(index, Flush::Size, sink),
+                Err(why) => {
+                    self.counters.mismatched[why as usize] += 1;
+                    self.flush_run(index, Flush::Mismatch, sink);
+                }
+            }
         }
+        self.begin(index, frame, bytes, segment, now, sink);
     }
 
     #[inline]
@@ -271,6 +415,10 @@ impl<F> Lro<F> {
             self.flush(oldest, Flush::Memory, sink);
             self.table.close(oldest);
         }
-        self.table.open(key, recently_used)
+        let index = self.table.open(key, recently_used);
+        if self.acknowledges() {
+            self.hosts[index as usize] = HostSide::default();
+        }
+        index
     }
 }

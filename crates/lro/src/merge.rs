@@ -3,9 +3,10 @@
 
 use wire::{Flags, IPV4_MIN_LEN, TCP_MIN_LEN};
 
-use crate::config::IP_MAX;
+use crate::config::{DATAGRAMS_MAX, IP_MAX};
 use crate::descriptor::{Descriptor, IdStep};
 use crate::filter::Segment;
+use crate::island::Island;
 use crate::{Config, Flush, Profile};
 
 /// Why a segment does not join what is held; what is held then goes first.
@@ -105,10 +106,56 @@ pub(crate) fn ask(
     }
 }
 
+/// The same of a datagram: Linux asks what it asks of TCP but for TCP's own fields
+/// (`udp_gro_receive_segment`), in both profiles.
+pub(crate) fn ask_datagram(
+    flow: &Descriptor,
+    segment: &Segment,
+    bytes: &[u8],
+) -> Result<(), Mismatch> {
+    same_front(flow.header(), segment, bytes)?;
+    if segment.len > u32::from(flow.gso_size) {
+        return Err(Mismatch::Uneven);
+    }
+    let ipv4 = !segment.key.ipv6;
+    if ipv4 && !id_continues(flow, segment.carried.id) {
+        return Err(Mismatch::Id);
+    }
+    // A UDP checksum of 0xFFFF comes back: 0 is sent as that.
+    let at = segment.network_at + IP_CHECKSUM;
+    if ipv4 && [flow.header(), bytes].iter().any(|header| is_minus_zero(header, at)) {
+        return Err(Mismatch::Checksum);
+    }
+    Ok(())
+}
+
+/// Does a datagram, now the last of its run, complete it?
+pub(crate) fn completes_datagrams(config: &Config, flow: &Descriptor) -> Option<Flush> {
+    if flow.last_len < flow.gso_size {
+        Some(Flush::Short)
+    } else if is_full(config, flow) || flow.run.len() >= DATAGRAMS_MAX {
+        Some(Flush::Size)
+    } else {
+        None
+    }
+}
+
 /// Rule 9: would the IP packet stay within 65,535 bytes with `len` more?
 #[inline]
 pub(crate) fn fits(config: &Config, flow: &Descriptor, len: u32) -> bool {
     flow.run.len() < config.max_segments && flow.ip_len() + len <= config.max_aggregate.min(IP_MAX)
+}
+
+/// May an island join the run all at once, because each of its segments might have been appended
+/// and the run is still not full with it?
+#[inline]
+pub(crate) fn takes(config: &Config, flow: &Descriptor, island: &Island) -> bool {
+    let room = config.max_aggregate.min(IP_MAX).saturating_sub(flow.ip_len());
+    island.plain
+        && flow.has_run()
+        && island.first.follows(&flow.last)
+        && flow.run.len() + island.len() < config.max_segments
+        && island.bytes() + u32::from(island.largest.max(flow.gso_size)) <= room
 }
 
 /// Does a segment with these flags, now the last of the run, complete it?
@@ -133,17 +180,27 @@ pub(crate) fn pushes(config: &Config, flags: Flags) -> bool {
     config.flush_on_psh && flags.any(Flags::PSH)
 }
 
-/// The paper's threshold: would one more segment like the largest not fit?
+/// The paper's threshold: would one more segment like the largest not fit? Linux finds out when one
+/// comes, as a shorter one may still fit.
 #[inline]
-fn is_full(config: &Config, flow: &Descriptor) -> bool {
+pub(crate) fn is_full(config: &Config, flow: &Descriptor) -> bool {
     flow.run.len() >= config.max_segments
-        || flow.ip_len() + u32::from(flow.gso_size) > config.max_aggregate.min(IP_MAX)
+        || config.profile == Profile::Endpoint
+            && flow.ip_len() + u32::from(flow.gso_size) > config.max_aggregate.min(IP_MAX)
 }
 
 /// Rules 4, 6 and 7, which both profiles keep: everything but lengths, IDs, checksums, sequence
 /// numbers, acknowledgment, window and options is equal.
 #[inline]
 fn same_headers(held: &[u8], segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
+    same_front(held, segment, bytes)?;
+    let tcp = segment.transport_at..segment.payload_at;
+    same_flags(&held[tcp.clone()], &bytes[tcp])
+}
+
+/// Of these, what comes before the transport's header.
+#[inline]
+fn same_front(held: &[u8], segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
     let Segment { network_at, transport_at, payload_at, .. } = *segment;
     if held.len() != payload_at {
         return Err(Mismatch::Options);
@@ -156,7 +213,7 @@ fn same_headers(held: &[u8], segment: &Segment, bytes: &[u8]) -> Result<(), Mism
     if !same_network(segment.key.ipv6, &held[network.clone()], &new[network]) {
         return Err(Mismatch::Network);
     }
-    same_flags(&held[transport_at..], &new[transport_at..])
+    Ok(())
 }
 
 #[inline]
@@ -245,11 +302,19 @@ fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mi
     }
     let checksum = transport_at + TCP_CHECKSUM;
     let ip_checksum = network_at + IP_CHECKSUM;
-    let minus_zero = |header: &[u8], at: usize| header[at..at + 2] == [0xff; 2];
-    if [held, new].iter().any(|h| minus_zero(h, checksum) || ipv4 && minus_zero(h, ip_checksum)) {
+    let not_restored = |header: &&[u8]| {
+        is_minus_zero(header, checksum) || ipv4 && is_minus_zero(header, ip_checksum)
+    };
+    if [held, new].iter().any(not_restored) {
         return Err(Mismatch::Checksum);
     }
     Ok(())
+}
+
+/// Is this checksum the other zero of ones' complement, which is never written for TCP and IPv4?
+#[inline]
+fn is_minus_zero(header: &[u8], at: usize) -> bool {
+    header[at..at + 2] == [0xff; 2]
 }
 
 /// Rule 6: up by one (wrap included) or fixed, chosen at the second packet, never mixed.

@@ -23,8 +23,9 @@
 use wire::{Flags, Seq};
 
 use crate::descriptor::Descriptor;
-use crate::filter::Segment;
-use crate::island::Next;
+use crate::filter::{Carried, Segment};
+use crate::island::{Next, Place};
+use crate::predict::Expected;
 use crate::timeout::run_deadline;
 use crate::{Flush, Lro, Mismatch, Nanos, Pass, Sink, merge};
 
@@ -45,7 +46,9 @@ enum Standing {
 }
 
 impl<F> Lro<F> {
-    /// The paper's algorithm 1, for all segments but those that continue a flow without holes.
+    /// The paper's algorithm 1, for all segments but those that continue a flow without holes. Are
+    /// the segment's headers known to be as those of what is held?
+    #[expect(clippy::too_many_arguments, reason = "a frame, and all that is known of it")]
     #[inline(never)]
     pub(crate) fn reorder_packet(
         &mut self,
@@ -53,15 +56,27 @@ impl<F> Lro<F> {
         frame: F,
         bytes: &[u8],
         mut segment: Segment,
+        matches: bool,
         now: Nanos,
         sink: &mut impl Sink<F>,
     ) {
-        match self.standing(index, &mut segment, bytes) {
+        let mut place = Place::NONE;
+        match self.standing(index, &mut segment, bytes, matches, &mut place) {
             Standing::InOrder => {
                 self.add(index, frame, bytes, &segment, now, sink);
-                self.update_next_seq(index, sink);
+                if !self.table[index].islands.is_empty() {
+                    self.update_next_seq(index, sink);
+                }
             }
-            Standing::Early => self.insert(index, frame, bytes, &segment, now),
+            Standing::Early => {
+                let flow = &mut self.table[index];
+                if !flow.is_holding() {
+                    flow.keep_header(self.config.profile, &segment, bytes);
+                }
+                let piece = (segment.start, segment.seq, segment.len);
+                self.insert(index, frame, piece, segment.carried, place, now);
+                self.table.arm(index, now.saturating_add(self.config.max_timeout));
+            }
             Standing::Old => self.old(index, frame, &segment, sink),
             Standing::StartOver(why) => {
                 self.counters.mismatched[why as usize] += 1;
@@ -73,7 +88,14 @@ impl<F> Lro<F> {
     /// Where does the segment stand? What others brought that are held is trimmed from its ends.
     /// What was handed on is not: the host may have had no room for it (a probe of its zero window
     /// is sent again with more behind it), and then waits for it.
-    fn standing(&mut self, index: u32, segment: &mut Segment, bytes: &[u8]) -> Standing {
+    fn standing(
+        &mut self,
+        index: u32,
+        segment: &mut Segment,
+        bytes: &[u8],
+        matches: bool,
+        place: &mut Place,
+    ) -> Standing {
         let flow = &self.table[index];
         if !flow.begun || flow.epoch != self.epoch {
             return Standing::InOrder; // picked up here
@@ -85,7 +107,9 @@ impl<F> Lro<F> {
         if ahead.unsigned_abs() > WINDOW {
             return Standing::StartOver(Mismatch::Far);
         }
-        let may_join = if flow.is_holding() {
+        let may_join = if matches {
+            Ok(())
+        } else if flow.is_holding() {
             merge::ask(&self.config, flow, segment, bytes)
         } else {
             merge::not_older(flow, segment)
@@ -101,7 +125,10 @@ impl<F> Lro<F> {
             self.counters.trimmed += 1;
             segment.trim_front(flow.next_seq);
         }
-        let place = self.islands.find(&flow.islands, segment.seq);
+        *place = match in_order {
+            true => Place::before_all(&flow.islands),
+            false => self.islands.find(&flow.islands, segment.seq),
+        };
         if let Some(left) = self.islands.get(place.left)
             && segment.seq.before(left.end)
         {
@@ -123,46 +150,80 @@ impl<F> Lro<F> {
         if in_order { Standing::InOrder } else { Standing::Early }
     }
 
-    /// The paper's algorithm 2.
-    fn insert(&mut self, index: u32, frame: F, bytes: &[u8], segment: &Segment, now: Nanos) {
+    /// The paper's algorithm 2. What is held already is armed; it has the same headers.
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        index: u32,
+        frame: F,
+        piece: (usize, Seq, u32),
+        carried: Carried,
+        place: Place,
+        now: Nanos,
+    ) {
         self.counters.reordered += 1;
-        let flow = &mut self.table[index];
-        if !flow.is_holding() {
-            flow.keep_header(segment, bytes);
+        let (of, held) = (&mut self.table[index].islands, &mut self.held);
+        self.islands.insert(of, place, held, frame, piece, carried, now);
+    }
+
+    /// The place of a segment that is surely early, where it is found at once.
+    #[inline]
+    pub(crate) fn usual_place(&self, index: u32, segment: &Expected) -> Option<Place> {
+        let flow = &self.table[index];
+        let ahead = segment.seq - flow.frontier;
+        if flow.islands.is_empty() || ahead.wrapping_sub(1) >= WINDOW || flow.epoch != self.epoch {
+            return None;
         }
-        let place = self.islands.find(&flow.islands, segment.seq);
-        let piece = (segment.start, segment.seq, segment.len);
-        let (held, carried) = (&mut self.held, segment.carried);
-        self.islands.insert(&mut flow.islands, place, held, frame, piece, carried, now);
-        self.table.arm(index, now.saturating_add(self.config.max_timeout));
+        self.islands.usual_place(&flow.islands, segment.seq, segment.len)
     }
 
     /// The paper's algorithm 3: what the run now reaches joins it, one aggregate after the other.
     fn update_next_seq(&mut self, index: u32, sink: &mut impl Sink<F>) {
         loop {
-            let flow = &self.table[index];
-            let next = self.islands.next(&flow.islands, flow.next_seq, &self.held);
-            let Some(Next { len, mut carried, since }) = next else { return };
-            if carried.flags.any(Flags::CWR) {
-                self.flush_run(index, Flush::Mismatch, sink); // it may only be the first (rule 4)
-            } else if flow.has_run() && !merge::fits(&self.config, flow, len) {
-                self.flush_run(index, Flush::Size, sink);
-            }
             let flow = &mut self.table[index];
-            let raised = flow.catch_up(&mut carried);
+            if let Some(island) = self.islands.first(&flow.islands)
+                && island.start == flow.next_seq
+                && merge::takes(&self.config, flow, island)
+            {
+                let flags = island.flags;
+                flow.absorb(island);
+                self.islands.take_all(&mut flow.islands, &mut self.held, &mut flow.run);
+                if flags.any(Flags::PSH) {
+                    self.complete(index, flags, sink);
+                }
+                break; // another island would have been part of this one
+            }
+            let next = self.islands.next(&flow.islands, flow.next_seq, &self.held);
+            let Some(Next { len, mut carried, since }) = next else { break };
             if flow.has_run() {
+                if carried.flags.any(Flags::CWR) {
+                    self.flush_run(index, Flush::Mismatch, sink); // only the first may (rule 4)
+                    continue;
+                }
+                if len > u32::from(flow.gso_size) && !merge::fits(&self.config, flow, len) {
+                    self.flush_run(index, Flush::Size, sink);
+                    continue;
+                }
+                flow.catch_up(&mut carried);
                 flow.append(len, &carried);
                 flow.since = flow.since.min(since);
             } else {
+                let raised = flow.catch_up(&mut carried);
                 flow.begin(flow.next_seq, len, &carried, since);
                 if raised {
                     flow.set_raised();
                 }
             }
             self.islands.take_next(&mut flow.islands, &mut self.held, &mut flow.run);
+            let asks = carried.flags.any(Flags::PSH.with(Flags::FIN));
+            if asks || merge::is_full(&self.config, flow) {
+                self.complete(index, carried.flags, sink);
+            }
+        }
+        let flow = &self.table[index];
+        if flow.has_run() {
             let deadline = run_deadline(&self.config, flow);
             self.table.arm(index, deadline);
-            self.complete(index, carried.flags, sink);
         }
     }
 

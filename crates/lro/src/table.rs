@@ -10,7 +10,7 @@ use core::ops::{Index, IndexMut};
 use crate::Nanos;
 use crate::descriptor::Descriptor;
 use crate::key::FlowKey;
-use crate::list::NONE;
+use crate::list::{List, NONE};
 use crate::timeout::Wheel;
 
 /// Eight bytes a bucket, so that a probe of several costs one cache line.
@@ -22,6 +22,27 @@ struct Bucket {
 
 const EMPTY: Bucket = Bucket { hash: 0, index: NONE };
 
+/// With fewer flows than these, all that is needed stays in the cache by itself.
+const MANY_FLOWS: usize = 512;
+
+/// Frames by which each step of loading what a frame will need is ahead of the next.
+const STEP: usize = 4;
+
+/// Frames that were announced: the hashes of those whose buckets are being loaded, and the flows of
+/// those whose descriptors are.
+#[derive(Debug)]
+struct Ahead {
+    hashes: [u32; STEP],
+    flows: [u32; STEP],
+    at: usize,
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        Ahead { hashes: [0; STEP], flows: [NONE; STEP], at: 0 }
+    }
+}
+
 /// Open addressing with linear probing, at most half full.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
@@ -30,10 +51,13 @@ pub(crate) struct ConnectionTable {
     free: VecDeque<u32>,
     /// Flows that hold frames, by when to look at them.
     wheel: Wheel,
+    /// Flows whose run a PSH has completed, the first of them first.
+    pushed: List,
     /// Where the search for a descriptor to recycle goes on.
     hand: u32,
     /// The flow that was found last, or `NONE`.
     last_found: u32,
+    ahead: Ahead,
     seed: u64,
 }
 
@@ -46,10 +70,24 @@ impl ConnectionTable {
             descriptors: vec![Descriptor::default(); flows],
             free: (0..flows as u32).collect(),
             wheel: Wheel::new(max_timeout),
+            pushed: List::EMPTY,
             hand: 0,
             last_found: NONE,
+            ahead: Ahead::default(),
             seed,
         }
+    }
+
+    /// How many flows there is memory for.
+    pub(crate) fn flows(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    /// The flow that [`find`](Self::find) found last.
+    #[inline(always)]
+    pub(crate) fn last_found(&mut self) -> Option<(u32, &mut Descriptor)> {
+        let last = self.last_found;
+        self.descriptors.get_mut(last as usize).map(|descriptor| (last, descriptor))
     }
 
     /// SearchDescriptor of the paper's algorithm 1. Packets come in trains, so the flow of the last
@@ -63,6 +101,40 @@ impl ConnectionTable {
             return Some(self.last_found);
         }
         self.search(key)
+    }
+
+    /// A packet of the flow `key` will come. Starts loading what [`find`](Self::find) will need, in
+    /// steps that each wait for the one before: the bucket now, the descriptor four announcements
+    /// later. Names the descriptor that should be there by now, four later again.
+    #[inline]
+    pub(crate) fn announce(&mut self, key: &FlowKey) -> Option<&Descriptor> {
+        let at = self.ahead.at;
+        self.ahead.at = (at + 1) % STEP;
+        let hash = key.hash(self.seed);
+        wire::cache::prefetch(&self.buckets[self.home(hash)]);
+        let earlier = core::mem::replace(&mut self.ahead.hashes[at], hash);
+        let index = self.index_of(earlier);
+        if let Some(descriptor) = self.descriptors.get(index as usize) {
+            wire::cache::prefetch(descriptor);
+        }
+        let loaded = core::mem::replace(&mut self.ahead.flows[at], index);
+        self.descriptors.get(loaded as usize)
+    }
+
+    /// Is there more than the cache keeps by itself?
+    #[inline]
+    pub(crate) fn has_many_flows(&self) -> bool {
+        self.descriptors.len() - self.free.len() > MANY_FLOWS
+    }
+
+    /// A flow with this hash, most likely the one that is meant.
+    #[inline]
+    fn index_of(&self, hash: u32) -> u32 {
+        let mut at = self.home(hash);
+        while self.buckets[at].index != NONE && self.buckets[at].hash != hash {
+            at = self.next_bucket(at);
+        }
+        self.buckets[at].index
     }
 
     fn search(&mut self, key: &FlowKey) -> Option<u32> {
@@ -156,6 +228,28 @@ impl ConnectionTable {
         }
     }
 
+    /// A PSH has completed the flow's run.
+    pub(crate) fn push(&mut self, index: u32) {
+        let flow = &mut self.descriptors[index as usize];
+        if !core::mem::replace(&mut flow.pushed, true) {
+            self.pushed.push_back(&mut self.descriptors, index, |flow| &mut flow.pushed_links);
+        }
+    }
+
+    /// The flow's run has gone.
+    #[inline]
+    pub(crate) fn unpush(&mut self, index: u32) {
+        let flow = &mut self.descriptors[index as usize];
+        if core::mem::take(&mut flow.pushed) {
+            self.pushed.remove(&mut self.descriptors, index, |flow| &mut flow.pushed_links);
+        }
+    }
+
+    /// The flow whose run a PSH completed first.
+    pub(crate) fn first_pushed(&self) -> Option<u32> {
+        self.pushed.first()
+    }
+
     /// Makes sure that a flow is looked at when `deadline` has come.
     #[inline]
     pub(crate) fn arm(&mut self, index: u32, deadline: Nanos) {
@@ -239,7 +333,12 @@ mod tests {
 
     /// 0 is `NOBODY`, which anybody may claim to be.
     fn key(n: u16) -> FlowKey {
-        FlowKey { addresses: [u64::from(n / 2), 0, 0, 0], ports: 0, ipv6: n % 2 == 1 }
+        FlowKey {
+            addresses: [u64::from(n / 4), 0, 0, 0],
+            ports: 0,
+            ipv6: n % 2 == 1,
+            udp: n / 2 % 2 == 1,
+        }
     }
 
     proptest! {

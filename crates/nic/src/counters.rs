@@ -57,6 +57,11 @@ pub struct Counters {
     pub wire_out: Sent,
     /// Packets and bytes that the host's stack was given.
     pub host_in: Sent,
+    /// Packets queued for the scheduler of a host port that several workers share. Those that it
+    /// has served since are among [`host_in`](Self::host_in) or [`refused`](Self::refused).
+    pub requests: u64,
+    /// Times that queue was full and the wire was made to wait.
+    pub requests_full: u64,
     /// Packets and bytes that the host handed over.
     pub host_out: Sent,
     /// Of those, super-packets.
@@ -113,6 +118,8 @@ impl Counters {
             ("wire", "tx_lost", self.wire_lost),
             ("host", "delivered_packets", self.host_in.frames),
             ("host", "delivered_bytes", self.host_in.bytes),
+            ("host", "requests", self.requests),
+            ("host", "requests_full", self.requests_full),
             ("host", "taken_packets", self.host_out.frames),
             ("host", "taken_bytes", self.host_out.bytes),
             ("host", "unreadable", self.host_unreadable),

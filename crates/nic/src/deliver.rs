@@ -1,19 +1,46 @@
-//! The last step of the way in: LRO's output, as slices, to the host port.
+//! The last step of the way in: LRO's output, where it lies, to the host port.
 
-use std::io::IoSlice;
+use std::collections::VecDeque;
 
-use lro::{Aggregate, Discard, Pass, Sink, Slice};
-use sys::frames::FramePool;
+use lro::{Aggregate, Discard, Nanos, Pass, Sink, Slice};
+use sys::frames::{Frame, FramePool};
 use wire::VirtioNetHdr;
 
 use crate::counters::{Counters, Refused};
-use crate::port::{Host, RxFrame};
+use crate::port::{Delivered, Delivery, Host, RxFrame};
 
-/// Memory for one delivery, kept from one to the next; empty between them.
+/// Packets that wait for a host that does not take them, at most: as many as one worker's LRO lets
+/// go of before it hears that nothing more may be acknowledged.
+const UNDELIVERED_MAX: usize = 4096;
+
+/// What is kept from one delivery to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    frames: Vec<Slice<RxFrame>>,
-    slices: Vec<IoSlice<'static>>,
+    /// Memory for the frames of one delivery; empty between them.
+    frames: Vec<Frame>,
+    /// Acknowledgments to be put on the wire.
+    pub(crate) acknowledgments: Vec<Vec<u8>>,
+    /// With active ACK, a packet that the host does not take may be acknowledged already, so that
+    /// nobody will send it again: it is kept, and offered until it is taken.
+    keep: bool,
+    undelivered: VecDeque<(VirtioNetHdr, Vec<u8>)>,
+}
+
+impl Scratch {
+    /// Is the host not taking what it was given?
+    pub(crate) fn is_stuck(&self) -> bool {
+        !self.undelivered.is_empty()
+    }
+
+    /// When to offer it again.
+    pub(crate) fn retry_after(&self) -> Option<Nanos> {
+        self.is_stuck().then_some(1_000_000)
+    }
+
+    /// Are packets that the host does not take to be kept?
+    pub(crate) fn keep_undelivered(&mut self, keep: bool) {
+        self.keep = keep;
+    }
 }
 
 /// A worker's host port as LRO's [`Sink`].
@@ -45,23 +72,70 @@ impl<'a, H: Host> ToHost<'a, H> {
     /// Delivers a frame as it came.
     #[inline]
     pub(crate) fn frame(&mut self, received: RxFrame) {
-        let bytes = self.pool.bytes(&received.frame);
-        let vnet = if received.maybe_partial { partial(bytes) } else { received.vnet };
-        self.deliver(&vnet, &[IoSlice::new(bytes)]);
-        self.pool.free(received.frame);
+        let vnet = match received.maybe_partial {
+            true => partial(self.pool.bytes(&received.frame)),
+            false => received.vnet,
+        };
+        self.scratch.frames.push(received.frame);
+        self.deliver(vnet, &[], &[]);
     }
 
     /// Delivers a super-packet that arrived as one: the part in its frame, and the rest.
     pub(crate) fn super_packet(&mut self, received: RxFrame, rest: &[u8]) {
-        let first = IoSlice::new(self.pool.bytes(&received.frame));
-        self.deliver(&received.vnet, &[first, IoSlice::new(rest)]);
-        self.pool.free(received.frame);
+        self.scratch.frames.push(received.frame);
+        self.deliver(received.vnet, &[], rest);
     }
 
-    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) {
-        match self.host.deliver(vnet, slices) {
-            Ok(()) => self.counters.host_in.count(slices.iter().map(|s| s.len()).sum()),
-            Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
+    /// Hands over a packet of `header`, then the frames, then `rest`.
+    fn deliver(&mut self, vnet: VirtioNetHdr, header: &[u8], rest: &[u8]) {
+        if self.scratch.is_stuck() {
+            // Nothing overtakes what waits.
+            self.keep(vnet, header, rest);
+        } else {
+            let packet = Delivery { vnet, header, frames: &mut self.scratch.frames, rest };
+            let bytes = packet.bytes();
+            match self.host.deliver(self.pool.reader(), packet) {
+                Ok(Delivered::Now) => self.counters.host_in.count(bytes),
+                Ok(Delivered::Later) => self.counters.requests += 1,
+                Err(_) if self.scratch.keep => self.keep(vnet, header, rest),
+                Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
+            }
+        }
+        for frame in self.scratch.frames.drain(..) {
+            self.pool.free(frame);
+        }
+    }
+
+    /// Keeps a copy of a packet that the host does not take.
+    #[cold]
+    fn keep(&mut self, vnet: VirtioNetHdr, header: &[u8], rest: &[u8]) {
+        if self.scratch.undelivered.len() == UNDELIVERED_MAX {
+            self.counters.refused[Refused::HostFull as usize] += 1;
+            return;
+        }
+        let frames = self.scratch.frames.iter().map(|frame| self.pool.bytes(frame));
+        let mut bytes = header.to_vec();
+        frames.chain([rest]).for_each(|part| bytes.extend_from_slice(part));
+        self.scratch.undelivered.push_back((vnet, bytes));
+    }
+
+    /// Is the host not taking what it was given?
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.scratch.is_stuck()
+    }
+
+    /// Offers what the host did not take once more, in order.
+    pub(crate) fn deliver_again(&mut self) {
+        while let Some((vnet, bytes)) = self.scratch.undelivered.front() {
+            let frames = &mut self.scratch.frames;
+            let packet = Delivery { vnet: *vnet, header: bytes, frames, rest: &[] };
+            match self.host.deliver(self.pool.reader(), packet) {
+                Ok(Delivered::Now) => self.counters.host_in.count(bytes.len()),
+                Ok(Delivered::Later) => self.counters.requests += 1,
+                Err(_) if self.scratch.keep => return,
+                Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
+            }
+            self.scratch.undelivered.pop_front();
         }
     }
 }
@@ -71,31 +145,27 @@ impl<H: Host> Sink<RxFrame> for ToHost<'_, H> {
         self.frame(received);
     }
 
-    /// One `writev`: the rewritten header, then the payloads where they lie.
+    /// The rewritten header, then the payloads where they lie.
     fn aggregate(&mut self, mut aggregate: Aggregate<'_, RxFrame>) {
-        let vnet = aggregate.vnet();
-        let header = aggregate.header();
-        let mut frames = std::mem::take(&mut self.scratch.frames);
-        frames.extend(std::iter::from_fn(|| aggregate.next_slice()));
+        self.scratch.frames.extend(std::iter::from_fn(|| aggregate.next_slice()).map(payload));
+        self.deliver(aggregate.vnet(), aggregate.header(), &[]);
+    }
 
-        let mut slices = reuse(std::mem::take(&mut self.scratch.slices));
-        slices.push(IoSlice::new(header));
-        slices.extend(frames.iter().map(|slice| {
-            let bytes = self.pool.bytes(&slice.frame.frame);
-            IoSlice::new(&bytes[slice.start..slice.start + slice.len])
-        }));
-        self.deliver(&vnet, &slices);
-
-        self.scratch.slices = reuse(slices);
-        for slice in frames.drain(..) {
-            self.pool.free(slice.frame.frame);
-        }
-        self.scratch.frames = frames;
+    fn acknowledge(&mut self, frame: &[u8]) {
+        self.scratch.acknowledgments.push(frame.to_vec());
     }
 
     fn discard(&mut self, received: RxFrame, _why: Discard) {
         self.pool.free(received.frame);
     }
+}
+
+/// The frame, cut to the payload that the aggregate takes from it.
+fn payload(slice: Slice<RxFrame>) -> Frame {
+    let mut frame = slice.frame.frame;
+    frame.trim_front(slice.start);
+    frame.truncate(slice.len);
+    frame
 }
 
 /// A frame whose checksum is the pseudo-header's sum alone is told as such, as AF_PACKET would.
@@ -108,11 +178,4 @@ fn partial(bytes: &[u8]) -> VirtioNetHdr {
             ..VirtioNetHdr::default()
         }
     })
-}
-
-/// An empty vector with the memory of `used`, for slices of any lifetime: collecting in place
-/// keeps the allocation.
-pub(crate) fn reuse<'b>(mut used: Vec<IoSlice<'_>>) -> Vec<IoSlice<'b>> {
-    used.clear();
-    used.into_iter().map(|_| IoSlice::new(&[])).collect()
 }

@@ -16,7 +16,8 @@ use crate::config::Config;
 use crate::counters::{Entry, Published};
 use crate::error::Error;
 use crate::features::Suited;
-use crate::open::{self, HostEnd, HostInterface, Hosts, Wires};
+use crate::open::{self, HostEnd, HostInterface, Hosts, Queues, Wires};
+use crate::port::shared::{Scheduler, SharedHost};
 use crate::port::{Host, Wire};
 use crate::quiet::Quiet;
 use crate::worker::{Shared, Worker};
@@ -25,7 +26,9 @@ use crate::worker::{Shared, Worker};
 #[derive(Debug)]
 pub struct Nic {
     config: Mutex<Config>,
-    workers: Vec<(Arc<Shared>, JoinHandle<io::Result<()>>)>,
+    workers: Workers,
+    /// Of host queues that several workers share; dropped after the workers.
+    schedulers: Vec<Scheduler>,
     host: HostInterface,
     wire: String,
     wire_index: u32,
@@ -51,14 +54,21 @@ pub struct Ports {
     pub wire: String,
     /// `TAP` or `veth`.
     pub host: &'static str,
-    /// How many workers, each with a queue of both.
+    /// How many workers, each with a queue of the wire.
     pub workers: usize,
+    /// How many queues the host's interface has; one for each worker, or fewer.
+    pub host_queues: usize,
 }
 
 impl fmt::Display for Ports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = if self.workers == 1 { "" } else { "s" };
-        write!(f, "{}, {}, {} worker{s}", self.wire, self.host, self.workers)
+        write!(f, "{}, {}, {} worker{s}", self.wire, self.host, self.workers)?;
+        if self.host_queues < self.workers {
+            let s = if self.host_queues == 1 { "" } else { "s" };
+            write!(f, ", {} host queue{s}", self.host_queues)?;
+        }
+        Ok(())
     }
 }
 
@@ -93,16 +103,22 @@ impl Nic {
             wire: wires.describe(),
             host: if matches!(hosts, Hosts::Tap(_)) { "TAP" } else { "veth" },
             workers,
+            host_queues: hosts.queues(),
         };
-        let (redirect, workers) = match (wires, hosts) {
-            (Wires::Xdp(w, redirect), Hosts::Tap(h)) => (Some(redirect), spawn(&config, w, h)?),
-            (Wires::Xdp(w, redirect), Hosts::Veth(h)) => (Some(redirect), spawn(&config, w, h)?),
-            (Wires::Packet(w), Hosts::Tap(h)) => (None, spawn(&config, w, h)?),
-            (Wires::Packet(w), Hosts::Veth(h)) => (None, spawn(&config, w, h)?),
+        let (redirect, running) = match (wires, hosts) {
+            (Wires::Xdp(w, redirect), Hosts::Tap(h)) => {
+                (Some(redirect), Running::start(&config, w, h)?)
+            }
+            (Wires::Xdp(w, redirect), Hosts::Veth(h)) => {
+                (Some(redirect), Running::start(&config, w, h)?)
+            }
+            (Wires::Packet(w), Hosts::Tap(h)) => (None, Running::start(&config, w, h)?),
+            (Wires::Packet(w), Hosts::Veth(h)) => (None, Running::start(&config, w, h)?),
         };
         let nic = Nic {
             config: Mutex::new(config),
-            workers,
+            workers: running.workers,
+            schedulers: running.schedulers,
             host: interface,
             wire: wire.to_owned(),
             wire_index: info.index,
@@ -166,6 +182,7 @@ impl Nic {
         for (shared, _) in &self.workers {
             shared.reconfigure(&config);
         }
+        self.schedulers.iter().for_each(|scheduler| scheduler.set_spin(config.poll.spin));
         Ok(())
     }
 
@@ -208,7 +225,10 @@ impl Nic {
             HostEnd::Veth { far, .. } => look(far, &self.host_is_gone),
             HostEnd::Tap(_) => false,
         };
-        wire_is_gone || host_is_gone || self.workers.iter().any(|(_, thread)| thread.is_finished())
+        wire_is_gone
+            || host_is_gone
+            || self.workers.iter().any(|(_, thread)| thread.is_finished())
+            || self.schedulers.iter().any(Scheduler::is_finished)
     }
 
     /// Ends the workers, which hand on what they hold, then closes the ports; the host interface
@@ -236,6 +256,9 @@ impl Nic {
             let ended =
                 thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
             result = result.and(ended);
+        }
+        for scheduler in self.schedulers.drain(..) {
+            result = result.and(scheduler.stop());
         }
         if let HostEnd::Veth { .. } = self.host.kind {
             // The workers' sockets are closed; a TAP vanishes with them, a veth must be told.
@@ -292,15 +315,70 @@ const BEYOND_VIRTIO: [&str; 10] = [
     "tx-tcp-accecn-segmentation",
 ];
 
-type Running = Vec<(Arc<Shared>, JoinHandle<io::Result<()>>)>;
+/// The threads of a NIC.
+struct Running {
+    workers: Workers,
+    schedulers: Vec<Scheduler>,
+}
+
+impl Running {
+    fn start<W, H>(
+        config: &Config,
+        wires: Vec<(W, FramePool)>,
+        queues: Queues<H>,
+    ) -> Result<Self, Error>
+    where
+        W: Wire + Send + 'static,
+        H: Host + Send + 'static,
+    {
+        let (schedulers, workers) = match queues {
+            Queues::Own(hosts) => (Vec::new(), spawn(config, wires, hosts)?),
+            Queues::Shared(ports) => {
+                let (schedulers, hosts) = share(config, &wires, ports).map_err(Error::Worker)?;
+                (schedulers, spawn(config, wires, hosts)?)
+            }
+        };
+        Ok(Running { workers, schedulers })
+    }
+}
+
+/// A scheduler for each queue of the host, and a share in one of them for each worker: worker `n`
+/// of the queue `n` modulo their number, which the first of them reads.
+fn share<W, H>(
+    config: &Config,
+    wires: &[(W, FramePool)],
+    queues: Vec<(H, H)>,
+) -> io::Result<(Vec<Scheduler>, Vec<SharedHost<H>>)>
+where
+    H: Host + Send + 'static,
+{
+    let count = queues.len();
+    let mut schedulers = Vec::new();
+    let mut shares = Vec::new();
+    for (queue, (reads, writes)) in queues.into_iter().enumerate() {
+        let pools: Vec<&FramePool> =
+            wires.iter().skip(queue).step_by(count).map(|(_, pool)| pool).collect();
+        let (scheduler, requests) = Scheduler::start(writes, &pools, config)?;
+        schedulers.push(scheduler);
+        shares.push((requests.into_iter(), Some(reads)));
+    }
+    let share = |worker: usize| {
+        let (requests, reads) = &mut shares[worker % count];
+        requests.next().map(|requests| SharedHost::new(requests, reads.take()))
+    };
+    let hosts = (0..wires.len()).filter_map(share).collect();
+    Ok((schedulers, hosts))
+}
+
+type Workers = Vec<(Arc<Shared>, JoinHandle<io::Result<()>>)>;
 
 /// One thread a worker.
-fn spawn<W, H>(config: &Config, wires: Vec<(W, FramePool)>, hosts: Vec<H>) -> Result<Running, Error>
+fn spawn<W, H>(config: &Config, wires: Vec<(W, FramePool)>, hosts: Vec<H>) -> Result<Workers, Error>
 where
     W: Wire + Send + 'static,
     H: Host + Send + 'static,
 {
-    let mut running: Running = Vec::new();
+    let mut workers: Workers = Vec::new();
     for (number, ((wire, pool), host)) in wires.into_iter().zip(hosts).enumerate() {
         let shared = Arc::new(Shared::new(config.clone()).map_err(Error::Worker)?);
         let worker = Worker::new(Arc::clone(&shared), config.clone(), wire, host, pool);
@@ -308,7 +386,7 @@ where
             .name(format!("wharf-{number}"))
             .spawn(move || worker.run())
             .map_err(Error::Worker)?;
-        running.push((shared, thread));
+        workers.push((shared, thread));
     }
-    Ok(running)
+    Ok(workers)
 }

@@ -207,10 +207,38 @@ pub(crate) fn silence(info: &Interface, wires: &Wires, notices: &mut Vec<String>
         .ok()
 }
 
-/// The host's ports, one a worker.
+/// The host's ports.
 pub(crate) enum Hosts {
-    Tap(Vec<TapHost>),
-    Veth(Vec<VethHost>),
+    Tap(Queues<TapHost>),
+    Veth(Queues<VethHost>),
+}
+
+impl Hosts {
+    /// How many queues there are.
+    pub(crate) fn queues(&self) -> usize {
+        match self {
+            Hosts::Tap(queues) => queues.len(),
+            Hosts::Veth(queues) => queues.len(),
+        }
+    }
+}
+
+/// How the workers reach the host's queues.
+pub(crate) enum Queues<H> {
+    /// Each worker has its own.
+    Own(Vec<H>),
+    /// Several workers share each: one of them reads by the first port, a scheduler writes by the
+    /// second.
+    Shared(Vec<(H, H)>),
+}
+
+impl<H> Queues<H> {
+    fn len(&self) -> usize {
+        match self {
+            Queues::Own(hosts) => hosts.len(),
+            Queues::Shared(ports) => ports.len(),
+        }
+    }
 }
 
 /// The host interface, up, with the wire's MAC address.
@@ -222,15 +250,17 @@ pub(crate) fn make_host(
     notices: &mut Vec<String>,
 ) -> Result<(HostInterface, Hosts), Error> {
     let mtu = if config.host.mtu == 0 { wire.mtu } else { config.host.mtu };
+    let shared = (1..workers).contains(&(config.host.queues as usize));
+    let queues = if shared { config.host.queues as usize } else { workers };
     let (mut host, hosts) = match config.host.kind {
-        HostKind::Veth => make_veth(name, wire.mtu.max(mtu), workers)?,
-        kind => match Tap::create(name, workers as u16) {
-            Ok(tap) => from_tap(tap),
+        HostKind::Veth => make_veth(name, wire.mtu.max(mtu), queues, shared)?,
+        kind => match Tap::create(name, queues as u16) {
+            Ok(tap) => from_tap(tap, shared)?,
             Err(error @ (TapError::NoDevice | TapError::DevicePermission))
                 if kind == HostKind::Auto =>
             {
                 notices.push(format!("no TAP ({error}); the host port is a veth"));
-                make_veth(name, wire.mtu.max(mtu), workers)?
+                make_veth(name, wire.mtu.max(mtu), queues, shared)?
             }
             Err(error) => return Err(error.into()),
         },
@@ -272,11 +302,17 @@ fn wait_for_veth(name: &str) -> sys::Result<()> {
     }
 }
 
-pub(crate) fn from_tap(mut tap: Tap) -> (HostInterface, Hosts) {
-    let hosts = tap.queues.drain(..).map(TapHost::new).collect();
+pub(crate) fn from_tap(mut tap: Tap, shared: bool) -> Result<(HostInterface, Hosts), Error> {
+    let hosts = tap.queues.drain(..).map(TapHost::new);
+    let queues = if shared {
+        let both = hosts.map(|host| host.try_clone().map(|clone| (host, clone)));
+        Queues::Shared(both.collect::<io::Result<_>>().map_err(Error::Worker)?)
+    } else {
+        Queues::Own(hosts.collect())
+    };
     let host =
         HostInterface { name: tap.name.clone(), index: tap.ifindex, kind: HostEnd::Tap(tap) };
-    (host, Hosts::Tap(hosts))
+    Ok((host, Hosts::Tap(queues)))
 }
 
 /// The name of the other end of the veth that is the host interface `name`, where it is one.
@@ -289,7 +325,8 @@ pub fn far_end_of(name: &str) -> String {
 pub(crate) fn make_veth(
     name: &str,
     mtu: u32,
-    workers: usize,
+    queues: usize,
+    shared: bool,
 ) -> Result<(HostInterface, Hosts), Error> {
     use sys::netlink::link::{VethEnd, create_veth, delete};
     if interface::index(name).is_ok() {
@@ -298,23 +335,29 @@ pub(crate) fn make_veth(
     let far_name = far_end_of(name);
     let far = VethEnd { mtu: Some(mtu), ..VethEnd::new(&far_name) };
     create_veth(&VethEnd::new(name), &far)?;
-    let open = || -> Result<(HostEnd, Vec<VethHost>), Error> {
+    let open = || -> Result<(HostEnd, Queues<VethHost>), Error> {
         let far = interface::index(&far_name)?;
         // The far end is wharf's alone: the host is not to hear the kernel there look for routers.
         let _ = sys::sysctl::set_ipv6_conf(&far_name, "disable_ipv6", "1");
         let quiet = Quiet::new(&far_name).ok();
         interface::set_up(&far_name)?;
-        let fanout = (workers > 1).then_some(sys::packet::Fanout {
+        let fanout = (queues > 1).then_some(sys::packet::Fanout {
             group: FANOUT_GROUP ^ far as u16,
-            members: workers as u32,
+            members: queues as u32,
         });
-        let mut hosts = Vec::new();
-        for _ in 0..workers {
-            let config = sys::packet::Config { fanout, ..sys::packet::Config::default() };
+        let host = |send_only| -> Result<VethHost, Error> {
+            let config =
+                sys::packet::Config { fanout, send_only, ..sys::packet::Config::default() };
             let socket = PacketSocket::open(far, config)
                 .map_err(|cause| Error::Packet { name: far_name.clone(), cause })?;
-            hosts.push(VethHost::new(socket).map_err(Error::Worker)?);
-        }
+            VethHost::new(socket).map_err(Error::Worker)
+        };
+        let hosts = if shared {
+            let both = (0..queues).map(|_| Ok((host(false)?, host(true)?)));
+            Queues::Shared(both.collect::<Result<_, Error>>()?)
+        } else {
+            Queues::Own((0..queues).map(|_| host(false)).collect::<Result<_, Error>>()?)
+        };
         Ok((HostEnd::Veth { far, _quiet: quiet }, hosts))
     };
     match open() {

@@ -14,18 +14,21 @@ use std::sync::{Mutex, PoisonError};
 use lro::{Lro, Nanos, RxChecksum};
 use sys::frames::FramePool;
 use sys::poll::{EventFd, Interest, PollSet};
-use wire::GsoType;
+use wire::{GsoType, VirtioNetHdr};
 
 use crate::config::Config;
 use crate::counters::{Counters, Published};
 use crate::deliver::{Scratch, ToHost};
+use crate::port::shared::Requests;
 use crate::port::{FromHost, Host, HostPacket, RxFrame, Sent, Transmit, Wire};
 
 /// Counters are published at least this often while there is work, and before every sleep.
 const PUBLISH_EVERY: Nanos = 10_000_000;
 
-/// Frames ahead of the one at hand whose headers are fetched into the cache.
-const PREFETCH_AHEAD: usize = 4;
+/// Frames ahead of the one at hand whose headers are fetched into the cache, and those that are
+/// announced to LRO, which by then must be there.
+const PREFETCH_AHEAD: usize = 16;
+const ANNOUNCE_AHEAD: usize = 12;
 
 /// What a worker shares with the rest of the process.
 #[derive(Debug)]
@@ -93,6 +96,8 @@ pub struct Worker<W, H> {
     scratch: Scratch,
     /// The segment to go on with of the host's last packet, which the wire did not take whole.
     waiting: Option<usize>,
+    /// The wire waits for the host.
+    host_full: bool,
     last_work: Nanos,
     last_publish: Nanos,
 }
@@ -110,6 +115,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             received: VecDeque::with_capacity(256),
             scratch: Scratch::default(),
             waiting: None,
+            host_full: false,
             last_work: 0,
             last_publish: 0,
             shared,
@@ -127,6 +133,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
     pub fn run(mut self) -> io::Result<()> {
         let result = self.work();
         self.let_go();
+        let result = result.and(self.finish_requests());
         self.publish();
         self.wire.close(&mut self.pool);
         result
@@ -156,6 +163,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// A port that has become useless.
     pub fn turn(&mut self, now: Nanos) -> io::Result<bool> {
         self.take_up_changes();
+        self.take_completions();
+        self.deliver_again();
         let inward = self.wire_to_host(now)?;
         let outward = self.host_to_wire()?;
         self.wire.flush(&mut self.pool)?;
@@ -163,6 +172,16 @@ impl<W: Wire, H: Host> Worker<W, H> {
             ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
         self.lro.expire(now, &mut host);
         Ok(inward || outward)
+    }
+
+    /// What active ACK has acknowledged and the host did not take is offered again.
+    fn deliver_again(&mut self) {
+        let keep = self.config.lro.active_ack != lro::ActiveAck::Off;
+        self.scratch.keep_undelivered(keep);
+        if self.scratch.is_stuck() {
+            ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch)
+                .deliver_again();
+        }
     }
 
     /// What the worker has counted so far.
@@ -180,8 +199,15 @@ impl<W: Wire, H: Host> Worker<W, H> {
         &self.pool
     }
 
-    /// In: a batch from the wire, through LRO, to the host.
+    /// In: a batch from the wire, through LRO, to the host. A full queue in front of the host makes
+    /// the wire wait.
     fn wire_to_host(&mut self, now: Nanos) -> io::Result<bool> {
+        let full = !self.host_has_room();
+        self.counters.requests_full += u64::from(full && !self.host_full);
+        self.host_full = full;
+        if full {
+            return Ok(false);
+        }
         self.wire.receive(&mut self.pool, &mut self.received, self.config.poll.batch)?;
         let pool = &self.pool;
         self.received.iter().take(PREFETCH_AHEAD).for_each(|ahead| pool.prefetch(&ahead.frame));
@@ -191,10 +217,14 @@ impl<W: Wire, H: Host> Worker<W, H> {
             if let Some(ahead) = self.received.get(PREFETCH_AHEAD - 1) {
                 pool.prefetch(&ahead.frame);
             }
+            if let Some(ahead) = self.received.get(ANNOUNCE_AHEAD - 1) {
+                self.lro.announce(pool.bytes(&ahead.frame));
+            }
             host.count_received(&received);
             if received.overflow > 0 || received.vnet.gso_type != GsoType::None {
-                // Merged elsewhere already; it must not overtake what is held of its flow.
-                self.lro.flush_all(&mut host);
+                // Merged elsewhere already; it must not overtake what is held of its flow, and
+                // moves it on by bytes that LRO does not see.
+                self.lro.interrupt(&mut host);
                 let rest = self.wire.overflow(&received);
                 host.super_packet(received, rest);
             } else if self.config.lro.enable {
@@ -208,7 +238,20 @@ impl<W: Wire, H: Host> Worker<W, H> {
         if count < self.config.poll.batch.min(self.wire.burst()) {
             self.lro.burst_ends(&mut host);
         }
+        self.lro.suspend_acknowledgments(host.is_stuck());
+        self.lro.acknowledge(&mut host);
+        self.send_acknowledgments();
         Ok(count > 0)
+    }
+
+    /// Sends what active ACK has to say. A wire that is full loses it, as a later one says the same.
+    fn send_acknowledgments(&mut self) {
+        for mut frame in self.scratch.acknowledgments.drain(..) {
+            let mut sent = Sent::default();
+            let plain = VirtioNetHdr::default();
+            let _ = self.wire.transmit(&mut self.pool, &mut frame, &plain, 0, &mut sent);
+            self.counters.wire_out.add(sent);
+        }
     }
 
     /// Out: a batch of packets from the host, cut by GSO, to the wire. A wire that is full makes
@@ -226,6 +269,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
                         self.counters.host_out.count(packet.bytes.len());
                         let is_super = packet.vnet.gso_type != GsoType::None;
                         self.counters.super_packets += u64::from(is_super);
+                        self.lro.observe(packet.bytes);
                         (packet, 0)
                     }
                     FromHost::Unreadable => {
@@ -249,28 +293,84 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 
     /// Sleeps in the kernel until a port or the control thread has something. The burst is over,
-    /// so nothing stays held and no timer is needed, but for a wire that cannot wake anybody when
-    /// it takes frames again.
+    /// so what is in order does not stay held. A timer is needed only while LRO waits for a hole to
+    /// be filled, or for a wire that cannot wake anybody when it takes frames again. When it is the
+    /// host that makes the wire wait, the burst goes on.
     fn sleep(&mut self) -> io::Result<()> {
-        self.let_go();
+        let room = self.host_has_room();
+        if room {
+            let mut host =
+                ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
+            self.lro.idle(&mut host);
+        }
         self.counters.sleeps += 1;
         self.publish();
+        if let Some(requests) = self.host.requests() {
+            requests.arm();
+        }
+        if self.take_completions() {
+            return self.disarm();
+        }
         let mut set = PollSet::new();
         set.add(self.shared.wake.as_fd(), Interest::Read);
         let pending = self.waiting.is_some() || self.wire.is_pending();
         let retry = self.wire.retry_after().filter(|_| pending);
-        if let Some(wire) = self.wire.fd() {
-            let write = pending && retry.is_none();
-            set.add(wire, if write { Interest::ReadWrite } else { Interest::Read });
+        let write = pending && retry.is_none();
+        if let Some((wire, interest)) = self.wire.fd().zip(interest(room, write)) {
+            set.add(wire, interest);
         }
         if let Some(host) = self.host.fd().filter(|_| self.waiting.is_none()) {
             set.add(host, Interest::Read);
         }
-        set.wait(retry)?;
+        if let Some(requests) = self.host.requests() {
+            set.add(requests.fd(), Interest::Read);
+        }
+        let expiry = self.lro.next_deadline().map(|at| at.saturating_sub(sys::clock::now()));
+        let undelivered = self.scratch.retry_after();
+        set.wait(retry.into_iter().chain(expiry).chain(undelivered).min())?;
         if set.readable(0) {
             self.shared.wake.drain()?;
         }
-        Ok(())
+        self.disarm()
+    }
+
+    /// May packets be taken from the wire? Not while too many wait for a host port that several
+    /// workers share.
+    fn host_has_room(&self) -> bool {
+        self.host.requests().is_none_or(Requests::has_room)
+    }
+
+    /// Counts what became of the packets that were requested of a shared host port. Were there any?
+    fn take_completions(&mut self) -> bool {
+        let Some(requests) = self.host.requests_mut() else { return false };
+        let mut any = false;
+        while let Some(outcome) = requests.completed(&self.pool) {
+            any = true;
+            match outcome {
+                Ok(bytes) => self.counters.host_in.count(bytes),
+                Err(why) => self.counters.refused[why as usize] += 1,
+            }
+        }
+        any
+    }
+
+    fn disarm(&self) -> io::Result<()> {
+        self.host.requests().map_or(Ok(()), Requests::disarm)
+    }
+
+    /// Waits until the host has, or has refused, all that was requested.
+    fn finish_requests(&mut self) -> io::Result<()> {
+        loop {
+            if let Some(requests) = self.host.requests() {
+                requests.arm();
+            }
+            let any = self.take_completions();
+            match self.host.requests() {
+                Some(requests) if requests.under_way() > 0 && !any => requests.wait()?,
+                Some(requests) if requests.under_way() > 0 => {}
+                _ => return Ok(()),
+            }
+        }
     }
 
     fn let_go(&mut self) {
@@ -321,6 +421,16 @@ fn transmit<W: Wire>(
             counters.gso_refused.0[why.index()] += 1;
             None
         }
+    }
+}
+
+/// What to wait for on the wire.
+fn interest(read: bool, write: bool) -> Option<Interest> {
+    match (read, write) {
+        (true, true) => Some(Interest::ReadWrite),
+        (true, false) => Some(Interest::Read),
+        (false, true) => Some(Interest::Write),
+        (false, false) => None,
     }
 }
 

@@ -66,7 +66,8 @@ impl Ours {
 impl Lab {
     fn new(settings: &[(&str, &str)]) -> Option<Self> {
         let (client, server) = (Host::new()?, Host::new()?);
-        Wire { near: "peer0", far: "wire0", mtu: 1500, offloads: false }.lay(&client, &server);
+        Wire { near: "peer0", far: "wire0", mtu: 1500, queues: 1, offloads: false }
+            .lay(&client, &server);
         let mut config = Config::default();
         settings.iter().for_each(|(key, value)| config.set(key, value).unwrap());
         // The peer is to be silent, or what it says would wake wharf.

@@ -3,7 +3,8 @@
 //! A pool belongs to one worker. Ports fill chunks and hand out [`Frame`] tokens; whoever holds the
 //! token owns the chunk, reads and writes it through the pool, and gives it back with
 //! [`FramePool::free`]. A token that is dropped instead loses its chunk for the life of the pool:
-//! memory-safe, but one frame less.
+//! memory-safe, but one frame less. Another thread that is given a token reads its bytes through a
+//! [`FrameReader`] and sends the token back.
 //!
 //! Nothing allocates after [`FramePool::new`].
 
@@ -103,10 +104,8 @@ impl Frame {
 /// still in the cache.
 #[derive(Debug)]
 pub struct FramePool {
-    memory: Arc<Mapping>,
-    id: u32,
+    reader: FrameReader,
     chunks: u32,
-    chunk_size: u32,
     /// Freeing takes `&self`, so that one frame can be freed while another is read: no slice of a
     /// frame outlives a `&mut` borrow of the pool, and only those can hand a chunk out again to be
     /// written.
@@ -133,10 +132,8 @@ impl FramePool {
         let memory = Mapping::anonymous(len)?;
         memory.prefer_huge_pages();
         Ok(Self {
-            memory: Arc::new(memory),
-            id: next_pool_id()?,
+            reader: FrameReader { memory: Arc::new(memory), id: next_pool_id()?, chunk_size },
             chunks,
-            chunk_size,
             free: RefCell::new((0..chunks).rev().collect()),
         })
     }
@@ -144,7 +141,7 @@ impl FramePool {
     /// Takes a free chunk: an empty frame at its start. `None` if there is none.
     pub fn alloc(&mut self) -> Option<Frame> {
         let chunk = self.free.get_mut().pop()?;
-        Some(Frame { chunk, pool: self.id, offset: 0, len: 0, continues: false })
+        Some(Frame { chunk, pool: self.id(), offset: 0, len: 0, continues: false })
     }
 
     /// Gives the chunk back.
@@ -194,7 +191,7 @@ impl FramePool {
     pub fn chunk_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         let start = self.start_of(frame);
         // SAFETY: as in `bytes_mut`; the chunk has `chunk_size` bytes.
-        unsafe { std::slice::from_raw_parts_mut(start, self.chunk_size as usize) }
+        unsafe { std::slice::from_raw_parts_mut(start, self.chunk_size()) }
     }
 
     /// Makes the frame the `len` bytes of its chunk that begin at `offset`.
@@ -205,9 +202,9 @@ impl FramePool {
         self.assert_own(frame);
         let end = offset.checked_add(len);
         assert!(
-            end.is_some_and(|end| end <= self.chunk_size as usize),
+            end.is_some_and(|end| end <= self.chunk_size()),
             "range {offset}+{len} is outside a chunk of {} bytes",
-            self.chunk_size
+            self.chunk_size()
         );
         // Both are at most MAX_CHUNK_SIZE, which fits.
         (frame.offset, frame.len) = (offset as u16, len as u16);
@@ -233,17 +230,22 @@ impl FramePool {
 
     /// Bytes in a chunk.
     pub fn chunk_size(&self) -> usize {
-        self.chunk_size as usize
+        self.reader.chunk_size as usize
+    }
+
+    /// What reads this pool's frames on any thread.
+    pub fn reader(&self) -> &FrameReader {
+        &self.reader
     }
 
     /// The memory of all chunks, one after the other.
     pub(crate) fn memory(&self) -> &Arc<Mapping> {
-        &self.memory
+        &self.reader.memory
     }
 
     /// A number that no other pool of this process has.
     pub(crate) fn id(&self) -> u32 {
-        self.id
+        self.reader.id
     }
 
     /// The first byte of the frame's chunk.
@@ -252,10 +254,7 @@ impl FramePool {
     /// If the frame is another pool's.
     #[inline]
     pub(crate) fn start_of(&self, frame: &Frame) -> *mut u8 {
-        self.assert_own(frame);
-        // SAFETY: the index of a token of this pool is below `chunks`, so the result lies within
-        // the mapping of chunks * chunk_size bytes.
-        unsafe { self.memory.start().as_ptr().add(frame.chunk as usize * self.chunk_size as usize) }
+        self.reader.start_of(frame)
     }
 
     /// A token for a chunk whose own token was given to the kernel.
@@ -267,9 +266,55 @@ impl FramePool {
     /// No token of this chunk exists, it is not in the free list, and the kernel no longer uses it.
     pub(crate) unsafe fn adopt(&self, chunk: u32, offset: u32, len: u32, continues: bool) -> Frame {
         assert!(chunk < self.chunks);
-        let mut frame = Frame { chunk, pool: self.id, offset: 0, len: 0, continues };
+        let mut frame = Frame { chunk, pool: self.id(), offset: 0, len: 0, continues };
         self.set_range(&mut frame, offset as usize, len as usize);
         frame
+    }
+
+    #[inline]
+    fn assert_own(&self, frame: &Frame) {
+        self.reader.assert_own(frame);
+    }
+}
+
+/// Reads the frames of one [`FramePool`], on whichever thread their tokens are.
+///
+/// It keeps the pool's memory mapped, so a token may outlive its pool.
+#[derive(Clone, Debug)]
+pub struct FrameReader {
+    memory: Arc<Mapping>,
+    id: u32,
+    chunk_size: u32,
+}
+
+impl FrameReader {
+    /// The frame's bytes, for as long as the token stays where it is.
+    ///
+    /// # Panics
+    /// If the frame is another pool's.
+    #[inline]
+    pub fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
+        let start = self.start_of(frame);
+        // SAFETY: `start_of` checked that the frame is of the pool whose mapping this is, so the
+        // chunk lies within it, and offset + len lies within the chunk (invariant of `Frame`). The
+        // memory was zeroed by mmap, so it is initialised, and the `Arc` keeps it mapped. Nobody
+        // writes to the chunk while the slice lives: that takes the token, borrowed exclusively
+        // (`bytes_mut`, `chunk_mut`) or given up (`free`, a port's queue), and the slice borrows
+        // the one token there is. What the pool's thread wrote before it gave the token away is
+        // seen here, because a token reaches another thread by what synchronises the two.
+        unsafe { std::slice::from_raw_parts(start.add(usize::from(frame.offset)), frame.len()) }
+    }
+
+    /// The first byte of the frame's chunk.
+    ///
+    /// # Panics
+    /// If the frame is another pool's.
+    #[inline]
+    fn start_of(&self, frame: &Frame) -> *mut u8 {
+        self.assert_own(frame);
+        // SAFETY: the index of a token of this pool is below `chunks`, so the result lies within
+        // the mapping of chunks * chunk_size bytes.
+        unsafe { self.memory.start().as_ptr().add(frame.chunk as usize * self.chunk_size as usize) }
     }
 
     #[inline]
@@ -356,6 +401,51 @@ mod tests {
         assert!(frame.is_empty());
         assert_eq!(pool.chunk_mut(&mut frame).len(), 2048);
         pool.free(frame);
+    }
+
+    #[test]
+    fn another_thread_reads_what_it_is_given_and_gives_it_back() {
+        let mut pool = FramePool::new(4, 2048).unwrap();
+        let reader = pool.reader().clone();
+        let (give, given) = std::sync::mpsc::channel::<Frame>();
+        let (give_back, returned) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            for frame in given {
+                let sum: u32 = reader.bytes(&frame).iter().map(|&b| u32::from(b)).sum();
+                give_back.send((frame, sum)).unwrap();
+            }
+        });
+        for round in 0..20u8 {
+            // The owner writes other chunks while the thread reads this one.
+            let mut frame = pool.alloc().unwrap();
+            pool.set_range(&mut frame, 100, 50);
+            pool.bytes_mut(&mut frame).fill(round);
+            give.send(frame).unwrap();
+            while let Some((frame, sum)) = returned.try_iter().next() {
+                assert_eq!(sum % 50, 0);
+                pool.free(frame);
+            }
+            if pool.available() == 0 {
+                let (frame, _) = returned.recv().unwrap();
+                pool.free(frame);
+            }
+        }
+        drop(give);
+        for (frame, sum) in returned {
+            assert_eq!(sum, 50 * u32::from(pool.bytes(&frame)[0]));
+            pool.free(frame);
+        }
+        thread.join().unwrap();
+        assert_eq!(pool.available(), pool.capacity());
+    }
+
+    #[test]
+    #[should_panic(expected = "another pool")]
+    fn a_reader_refuses_the_token_of_another_pool() {
+        let mut pool = FramePool::new(1, 2048).unwrap();
+        let other = FramePool::new(1, 2048).unwrap();
+        let frame = pool.alloc().unwrap();
+        let _ = other.reader().bytes(&frame);
     }
 
     #[test]

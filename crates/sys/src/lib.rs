@@ -12,6 +12,7 @@
 
 pub mod affinity;
 pub mod clock;
+pub mod epoll;
 mod error;
 pub mod ethtool;
 pub mod frames;
@@ -25,6 +26,7 @@ pub mod poll;
 pub mod process;
 mod sockopt;
 pub mod sysctl;
+pub mod sysfs;
 pub mod tap;
 pub mod tcp;
 pub mod xdp;

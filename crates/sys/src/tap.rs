@@ -157,11 +157,21 @@ impl Tap {
     /// Makes a TAP of this name (a `%d` in it becomes a free number) with so many queues, one at
     /// least: down, with no offloads, in the calling thread's network namespace.
     pub fn create(name: &str, queues: u16) -> Result<Self, TapError> {
+        let multi_queue = if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+        Self::make(name, queues, multi_queue)
+    }
+
+    /// As [`create`](Self::create), with one queue whose frames go through the kernel's GRO
+    /// (`IFF_NAPI`), as a network card's do.
+    pub fn create_napi(name: &str) -> Result<Self, TapError> {
+        Self::make(name, 1, libc::IFF_NAPI)
+    }
+
+    fn make(name: &str, queues: u16, more_flags: libc::c_int) -> Result<Self, TapError> {
         if let Some(fault) = interface::name_fault(name) {
             return Err(TapError::InvalidName { name: name.to_owned(), fault });
         }
-        let multi_queue = if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | multi_queue;
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | more_flags;
         let first = open()?;
         let name = attach(&first, name, flags | libc::IFF_TUN_EXCL)?;
         let os = |operation| {
@@ -241,6 +251,11 @@ impl TapQueue {
         }
         // A TAP takes a frame whole or not at all.
         (&self.0).write_vectored(slices).map(drop)
+    }
+
+    /// Another descriptor of the same queue, so that one thread can write while another reads.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
     }
 }
 

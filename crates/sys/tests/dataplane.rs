@@ -506,6 +506,22 @@ fn sockets_of_a_group_share_packets_by_flow_and_see_none_of_their_own() {
 }
 
 #[test]
+fn a_socket_that_only_sends_receives_nothing() {
+    let Some(wire) = Wire::lay(1500) else { return };
+    let mut pool = FramePool::new(CHUNKS, 2048).unwrap();
+    let config = packet::Config { send_only: true, ..Default::default() };
+    let open = || PacketSocket::open(wire.far, config).unwrap();
+    let mut sends = wire.far_namespace.run(open).unwrap();
+    let (mut near, mut far) = (wire.near_socket(), wire.far_socket());
+    send_all(&mut sends, &[frame_of(1, 100)]);
+    assert_eq!(receive_all(&mut near, &mut pool, 1)[0].0, frame_of(1, 100));
+    send_all(&mut near, &[frame_of(2, 100)]);
+    assert_eq!(receive_all(&mut far, &mut pool, 1)[0].0, frame_of(2, 100));
+    let mut batch = Vec::new();
+    assert_eq!(sends.receive(&mut pool, &mut batch, packet::BATCH).unwrap(), 0);
+}
+
+#[test]
 fn a_message_that_the_kernel_refuses_is_the_first_of_the_rest() {
     let Some(wire) = Wire::lay(1500) else { return };
     let mut near = wire.near_socket();

@@ -137,6 +137,8 @@ pub struct Wire<'a> {
     pub far: &'a str,
     /// Largest IP packet, in bytes.
     pub mtu: u32,
+    /// Queues of each end, each way.
+    pub queues: u32,
     /// The near end offloads checksums and segmentation, as a veth does unless told otherwise:
     /// frames then cross with partial checksums and, where the far end allows, as super-packets.
     pub offloads: bool,
@@ -148,10 +150,9 @@ impl Wire<'_> {
     /// # Panics
     /// If the kernel refuses.
     pub fn lay(&self, first: &Host, second: &Host) {
-        let mtu = Some(self.mtu);
-        let far =
-            VethEnd { mtu, namespace: Some(second.namespace.as_fd()), ..VethEnd::new(self.far) };
-        let near = VethEnd { mtu, ..VethEnd::new(self.near) };
+        let end = |name| VethEnd { mtu: Some(self.mtu), queues: self.queues, ..VethEnd::new(name) };
+        let far = VethEnd { namespace: Some(second.namespace.as_fd()), ..end(self.far) };
+        let near = end(self.near);
         let made = first.run(|| -> sys::Result<()> {
             create_veth(&near, &far)?;
             if !self.offloads {

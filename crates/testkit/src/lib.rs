@@ -1,9 +1,11 @@
 //! What wharf's tests share.
 //!
+//! - [`gro`]: the local kernel as an oracle of what may merge.
 //! - [`lab`]: hosts in network namespaces, wires between them, programs on them.
 //! - [`packet`]: frames written field by field, super-packets with their `virtio_net_hdr`.
 //! - [`verify`]: an independent, naive verifier of lengths and checksums.
 
+pub mod gro;
 pub mod lab;
 pub mod packet;
 pub mod verify;

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bench::Case;
+use bench::throughput::WireKind;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use nic::config::Choice;
 
+use crate::bench::BenchLroArgs;
 use crate::demo::Case as DemoCase;
 
 /// A software NIC for Linux: it cuts large sends into packets (GSO) and joins received packets
@@ -230,27 +233,143 @@ pub(crate) enum BenchCommand {
     LroThroughput(BenchLroThroughputArgs),
     Reordering(BenchReorderingArgs),
     Fairness(BenchFairnessArgs),
+    Latency(BenchLatencyArgs),
 }
 
-/// What LRO costs for each packet, and how much it joins
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wharf bench lro")]
-pub(crate) struct BenchLroArgs {}
-
 /// How fast a kernel TCP receiver is behind wharf, against the number of connections
+///
+/// Over a wire in memory, whose senders cost next to nothing, so that the receiver is what is
+/// measured; and over veth, where real kernels send and share this machine with the receiver. On
+/// and off are wharf's LRO; kernel_gro is the kernel's own on the same wire. Every byte is compared
+/// before anything is timed.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wharf bench lro-throughput")]
-pub(crate) struct BenchLroThroughputArgs {}
+#[command(after_help = "Example: is it worth it here? A few seconds:\n  \
+                        wharf bench lro-throughput --quick\n\n\
+                        Example: the whole figure, for a program:\n  \
+                        wharf bench lro-throughput --json > lro-throughput.jsonl")]
+pub(crate) struct BenchLroThroughputArgs {
+    /// How many TCP connections at a time, one round each; without it 1,2,4,8,16,32,64
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub(crate) connections: Option<Vec<u32>>,
+    /// What the frames come over: memory, veth
+    #[arg(
+        long = "wire",
+        value_name = "WIRE,...",
+        value_delimiter = ',',
+        default_value = "memory,veth"
+    )]
+    pub(crate) wires: Vec<WireKind>,
+    #[command(flatten)]
+    pub(crate) runs: BenchRuns,
+}
 
-/// The same over a wire that reorders
+/// How fast the receiver stays when the wire reorders
+///
+/// As lro-throughput over the wire in memory, which displaces some segments by 1 to 32 positions of
+/// their connection. Its senders do not take reordering for loss.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wharf bench reordering")]
-pub(crate) struct BenchReorderingArgs {}
+#[command(after_help = "Example: one segment in ten comes late:\n  \
+                        wharf bench reordering --percent 0,10 --quick")]
+pub(crate) struct BenchReorderingArgs {
+    /// How many of 100 segments are displaced, one round each; without it 0,1,5,10,20,30
+    #[arg(long, value_name = "P,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(crate) percent: Option<Vec<u32>>,
+    /// How many TCP connections at a time, one round each; without it 1 and 64
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub(crate) connections: Option<Vec<u32>>,
+    #[command(flatten)]
+    pub(crate) runs: BenchRuns,
+}
+
+/// How a throughput is measured.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchRuns {
+    /// Who merges: on, off (wharf's LRO) and kernel_gro
+    #[arg(
+        long = "case",
+        value_name = "CASE,...",
+        value_delimiter = ',',
+        default_value = "on,off,kernel_gro"
+    )]
+    pub(crate) cases: Vec<Case>,
+    /// How long each run is measured; without it 1, with --quick 0.3
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Runs of which the median is shown; without it 3, with --quick 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repetitions: Option<u32>,
+    /// Fewer, shorter runs
+    #[arg(long)]
+    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// Whether holding segments back costs an application time: request and response over veth
+///
+/// One connection sends a message and waits for an answer as long. LRO is turned on and off on the
+/// same connection, round by round; kernel_gro is a bare veth beside it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wharf bench latency --bytes 1,1024")]
+pub(crate) struct BenchLatencyArgs {
+    /// Lengths of the messages, one after the other
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,1024",
+          value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) bytes: Vec<u32>,
+    /// Round trips in each round
+    #[arg(long, value_name = "N", default_value_t = 500,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) messages: u32,
+    /// Rounds of each case; without it 40, with --quick 6
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: Option<u32>,
+    /// Fewer rounds
+    #[arg(long)]
+    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
 
 /// Whether new connections get through to a host port that others saturate
+///
+/// A few connections send all they can over wires in memory, one for each worker, to a host port
+/// with one queue and the kernel's TCP behind it; then others try to open, with three SYNs each,
+/// the first two of which they repeat after 0.2 and 0.4 s. round_robin is wharf's scheduler, lifo
+/// the stack of requests that the paper on LRO found to starve new connections.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wharf bench fairness")]
-pub(crate) struct BenchFairnessArgs {}
+#[command(after_help = "Example: as in the paper, where LRO is on:\n  \
+                        wharf bench fairness --lro on")]
+pub(crate) struct BenchFairnessArgs {
+    /// How long each round is measured at least
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+    /// Workers that share the host port
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub(crate) workers: u32,
+    /// Packets of each worker that may wait for it: host.requests, which is less by default. In a
+    /// short stack nothing stays at the bottom for long
+    #[arg(long, value_name = "N", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub(crate) requests: u32,
+    /// Connections that saturate it
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(1..=8_192))]
+    pub(crate) heavy: u32,
+    /// Connections that try to open meanwhile
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=8_192))]
+    pub(crate) openers: u32,
+    /// With LRO and without: on, off
+    #[arg(long, value_name = "ON,...", value_delimiter = ',', default_value = "off,on",
+          value_parser = PossibleValuesParser::new(["on", "off"]))]
+    pub(crate) lro: Vec<String>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PcapFiles {

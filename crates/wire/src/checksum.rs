@@ -51,7 +51,7 @@ pub fn sum(bytes: &[u8]) -> Sum {
     if bytes.len() >= x86::WORTH_IT {
         return Sum(x86::sum(bytes));
     }
-    Sum(sum_lanes(bytes))
+    Sum(sum_lanes::<WORDS>(bytes))
 }
 
 /// Copies `from` into `to` and sums it.
@@ -86,8 +86,8 @@ fn length(len: usize) -> Sum {
     Sum(0).plus_word((len >> 16) as u16).plus_word(len as u16)
 }
 
-/// Bytes summed by one round of the inner loop: eight 32-bit words.
-const ROUND: usize = 32;
+/// 32-bit words summed by one round of the inner loop, if the CPU has no wider vectors.
+const WORDS: usize = 8;
 
 /// Bytes after which the lanes are emptied: far fewer rounds than overflow 32 bits with 16-bit
 /// words, and a multiple of the round.
@@ -95,13 +95,12 @@ const BLOCK: usize = 1 << 20;
 
 /// Sums of the low and the high halves of 32-bit words: two 16-bit words at a time, in lanes that
 /// the compiler turns into vectors.
-#[derive(Default)]
-struct Lanes {
-    low: [u32; ROUND / 4],
-    high: [u32; ROUND / 4],
+struct Lanes<const N: usize> {
+    low: [u32; N],
+    high: [u32; N],
 }
 
-impl Lanes {
+impl<const N: usize> Lanes<N> {
     #[inline(always)]
     fn add(&mut self, round: &[u8]) {
         let words = round.chunks_exact(4);
@@ -118,13 +117,13 @@ impl Lanes {
     }
 }
 
-/// The portable loop; compiled a second time with wider vectors in `x86`.
+/// The portable loop, `N` words of 32 bits at a time; compiled again with wider vectors in `x86`.
 #[inline(always)]
-fn sum_lanes(bytes: &[u8]) -> u64 {
+fn sum_lanes<const N: usize>(bytes: &[u8]) -> u64 {
     let mut total = 0;
     for block in bytes.chunks(BLOCK) {
-        let mut lanes = Lanes::default();
-        let rounds = block.chunks_exact(ROUND);
+        let mut lanes = Lanes { low: [0; N], high: [0; N] };
+        let rounds = block.chunks_exact(4 * N);
         total += sum_tail(rounds.remainder());
         rounds.for_each(|round| lanes.add(round));
         total += lanes.total();
@@ -182,7 +181,7 @@ mod tests {
         fn every_path_agrees_with_rfc_1071(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
             let expected = rfc1071(&bytes);
             prop_assert!(same(sum(&bytes).fold(), expected));
-            prop_assert!(same(Sum(sum_lanes(&bytes)).fold(), expected));
+            prop_assert!(same(Sum(sum_lanes::<WORDS>(&bytes)).fold(), expected));
             let mut copy = Vec::from_iter(bytes.iter().map(|_| 0));
             prop_assert!(same(copy_and_sum(&mut copy, &bytes).fold(), expected));
             prop_assert_eq!(copy, bytes);
@@ -199,7 +198,7 @@ mod tests {
 
     #[test]
     fn any_length_of_ones_does_not_overflow() {
-        for len in [65_536, 2 * BLOCK + ROUND + 2] {
+        for len in [65_536, 2 * BLOCK + 4 * WORDS + 2] {
             let bytes = std::vec![0xffu8; len];
             assert_eq!(sum(&bytes).fold(), 0xffff);
         }

@@ -13,6 +13,7 @@
 //! ```
 #![no_std]
 
+pub mod cache;
 pub mod checksum;
 mod ethernet;
 mod headers;

@@ -4,6 +4,7 @@
 mod cargo;
 mod check;
 mod fuzz;
+mod gro;
 mod object;
 mod process;
 mod programs;
@@ -23,6 +24,9 @@ cargo xtask: what the project asks of itself
   cargo xtask fuzz --list            the fuzz targets
   cargo xtask fuzz [TARGET] [--seconds N]
                                      fuzz one target or all, 60 seconds each
+  cargo xtask gro [--sequences N] [--seed S] [--first N] [--json]
+                                     compare random sequences (a million) with the local kernel's
+                                     GRO; as root
 
 Example: the end-to-end tests alone:
   cargo xtask check --only e2e
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["check", rest @ ..] => check::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["gro", rest @ ..] => gro::run(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())

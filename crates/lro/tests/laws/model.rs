@@ -468,7 +468,7 @@ impl Connection {
             || lossless && flags & PSH != 0
             || lossless && self.run[self.run.len() - 1].len < largest
             || self.run.len() >= world.config.max_segments as usize
-            || self.ip_len() + largest > world.limit()
+            || !lossless && self.ip_len() + largest > world.limit()
     }
 
     fn join_early(&mut self, world: &mut World) {

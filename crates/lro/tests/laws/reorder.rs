@@ -163,7 +163,7 @@ fn what_waits_is_not_made_old_by_data_that_overtakes_it() {
         let steps = [
             frame(&at(0, 100, 5)),
             frame(&at(200, 300, 5)),
-            Step::Wait(1_000_000), // the hole is the host's now
+            Step::Wait(5_000_000), // the hole is the host's now
             frame(&at(400, 500, 5)),
             frame(&at(100, 200, value)),
         ];

@@ -71,7 +71,7 @@ fn run<O: Output>(
         if packet.is_cut_short() {
             cut_short += 1;
             // Which flow it belongs to may be unknown, and it must not overtake its own.
-            lro.flush_all(&mut sink);
+            lro.interrupt(&mut sink);
             sink.write_as_it_came(&packet);
         } else {
             let bytes = Rc::clone(&packet);

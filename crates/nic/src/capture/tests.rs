@@ -207,7 +207,7 @@ const SYN: u8 = 0x02;
 #[test]
 fn what_is_held_is_written_at_its_deadline_before_what_came_later() {
     let config = Config::default();
-    let timeout = config.lro.max_timeout;
+    let timeout = config.lro.min_timeout;
     let input = [
         Packet::new(1_000, segment(1, 0, ACK, &[1; 100])),
         Packet::new(2_000, segment(1, 100, ACK, &[2; 100])),
@@ -218,10 +218,10 @@ fn what_is_held_is_written_at_its_deadline_before_what_came_later() {
     let mut output = Vec::new();
     let statistics = lro(input.into_iter().map(Ok), &config, &mut output).unwrap();
     let written: Vec<_> = output.iter().map(|packet| (packet.time, packet.data.len())).collect();
-    // The SYN at once; flow 1 and flow 2 at their deadlines; flow 4 at the end.
+    // The SYN at once; flow 1 and flow 2 when they have timed out; flow 4 at the end.
     assert_eq!(
         written,
-        [(4_000, 54), (1_000 + timeout, 254), (3_000 + timeout, 154), (5_000_000, 154)]
+        [(4_000, 54), (2_000 + timeout, 254), (3_000 + timeout, 154), (5_000_000, 154)]
     );
     assert_eq!((statistics.packets_in, statistics.packets_out), (5, 4));
     assert_eq!(statistics.counter("lro", "merged"), 2);

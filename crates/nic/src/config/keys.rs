@@ -1,7 +1,7 @@
 //! The table of keys.
 
 use super::value::{Choice, format_duration, parse_duration};
-use super::{Config, ConfigError, HostKind, WireMode, XdpMode, ZeroCopy};
+use super::{Config, ConfigError, HostKind, Order, WireMode, XdpMode, ZeroCopy};
 
 /// One setting.
 #[derive(Debug)]
@@ -174,6 +174,30 @@ pub static KEYS: &[Key] = &[
         field: number!(host.mtu),
     },
     Key {
+        name: "host.queues",
+        kind: zero_or("one per worker", 1, 64, Unit::Count),
+        run_time: false,
+        help: "queues of the host's interface; workers share them if there are fewer, and only \
+               one worker a queue then takes what the host sends",
+        field: number!(host.queues),
+    },
+    Key {
+        name: "host.scheduler",
+        kind: first_of::<Order>(),
+        run_time: false,
+        help: "whose packet is next for a shared host queue (the paper's DMA load balance, \
+               section V.B); lifo is the stack that it replaced, which starves connections",
+        field: choice!(host.scheduler),
+    },
+    Key {
+        name: "host.requests",
+        kind: number(64, 1, 16_384, Unit::Count),
+        run_time: false,
+        help: "packets of each worker that may wait for a shared host queue before the worker \
+               leaves the wire alone",
+        field: number!(host.requests),
+    },
+    Key {
         name: "lro.enable",
         kind: Kind::Bool { default: true },
         run_time: true,
@@ -204,11 +228,26 @@ pub static KEYS: &[Key] = &[
         field: number!(lro.max_segments),
     },
     Key {
-        name: "lro.max_timeout",
-        kind: number(500 * US, US, 100 * MS, Unit::Nanoseconds),
+        name: "lro.timeout_factor",
+        kind: number(10, 1, 1_000, Unit::Count),
         run_time: true,
-        help: "longest time that LRO holds a segment back (the paper, section IV.E; \
-               gro_flush_timeout in sysfs)",
+        help: "a connection that is idle for so many times its average interval between segments \
+               has timed out: LRO lets go of what it holds (the paper, section IV.E)",
+        field: number!(lro.timeout_factor),
+    },
+    Key {
+        name: "lro.min_timeout",
+        kind: number(20 * US, 0, 100 * MS, Unit::Nanoseconds),
+        run_time: true,
+        help: "no connection times out before this; over lro.max_timeout it counts as that",
+        field: number!(lro.min_timeout),
+    },
+    Key {
+        name: "lro.max_timeout",
+        kind: number(2 * MS, US, 100 * MS, Unit::Nanoseconds),
+        run_time: true,
+        help: "longest time that LRO holds a segment back or waits for a missing one \
+               (gro_flush_timeout in sysfs)",
         field: number!(lro.max_timeout),
     },
     Key {
@@ -217,6 +256,22 @@ pub static KEYS: &[Key] = &[
         run_time: true,
         help: "let go of what a PSH completes as soon as the wire has nothing more waiting",
         field: boolean!(lro.flush_on_psh),
+    },
+    Key {
+        name: "lro.active_ack",
+        kind: first_of::<lro::ActiveAck>(),
+        run_time: true,
+        help: "acknowledge data that LRO holds (the paper, section V.C): safe, only within the \
+               window that the host has advertised; or as the paper does, with a window of 0xFFFF. \
+               Acknowledged data is lost if wharf is killed while it holds it",
+        field: choice!(lro.active_ack),
+    },
+    Key {
+        name: "lro.udp",
+        kind: Kind::Bool { default: false },
+        run_time: true,
+        help: "join UDP datagrams of equal size, too (rx-udp-gro-forwarding in ethtool -k)",
+        field: boolean!(lro.udp),
     },
     Key {
         name: "lro.flows",

@@ -17,6 +17,8 @@ mod file;
 mod keys;
 mod value;
 
+use crate::port::shared::Order;
+
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind, Unit};
 pub use value::{Choice, HostKind, WireMode, XdpMode, ZeroCopy};
@@ -60,6 +62,13 @@ pub struct Host {
     pub kind: HostKind,
     /// `host.mtu` in bytes; 0 for the wire's.
     pub mtu: u32,
+    /// `host.queues`: queues of the host's interface; 0 for one per worker.
+    pub queues: u32,
+    /// `host.scheduler`: which worker's packet is next where several share a queue.
+    pub scheduler: Order,
+    /// `host.requests`: packets of a worker that may wait for a shared queue before the worker
+    /// leaves the wire alone.
+    pub requests: u32,
 }
 
 /// Large receive offload.
@@ -73,10 +82,18 @@ pub struct Lro {
     pub max_aggregate: u32,
     /// `lro.max_segments`
     pub max_segments: u32,
+    /// `lro.timeout_factor`
+    pub timeout_factor: u32,
+    /// `lro.min_timeout` in nanoseconds.
+    pub min_timeout: u64,
     /// `lro.max_timeout` in nanoseconds.
     pub max_timeout: u64,
     /// `lro.flush_on_psh`
     pub flush_on_psh: bool,
+    /// `lro.active_ack`: acknowledge what is held.
+    pub active_ack: lro::ActiveAck,
+    /// `lro.udp`: join datagrams, too.
+    pub udp: bool,
     /// `lro.flows`: connections remembered per worker.
     pub flows: u32,
 }
@@ -109,13 +126,23 @@ impl Default for Config {
                 frames: 0,
                 ring: 0,
             },
-            host: Host { kind: HostKind::Auto, mtu: 0 },
+            host: Host {
+                kind: HostKind::Auto,
+                mtu: 0,
+                queues: 0,
+                scheduler: Order::RoundRobin,
+                requests: 0,
+            },
             lro: Lro {
                 enable: false,
                 profile: lro::Profile::Endpoint,
                 max_aggregate: 0,
                 max_segments: 0,
+                timeout_factor: 0,
+                min_timeout: 0,
                 max_timeout: 0,
+                active_ack: lro::ActiveAck::Off,
+                udp: false,
                 flush_on_psh: false,
                 flows: 0,
             },
@@ -170,8 +197,12 @@ impl Config {
             profile: self.lro.profile,
             max_aggregate: self.lro.max_aggregate,
             max_segments: self.lro.max_segments,
+            timeout_factor: self.lro.timeout_factor,
+            min_timeout: self.lro.min_timeout,
             max_timeout: self.lro.max_timeout,
             flush_on_psh: self.lro.flush_on_psh,
+            active_ack: self.lro.active_ack,
+            udp: self.lro.udp,
             flows: self.lro.flows as usize,
             held_frames: self.wire.frames as usize / 4,
             ..lro::Config::default()

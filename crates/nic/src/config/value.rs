@@ -1,5 +1,7 @@
 //! Values as text: choices by name, durations with their unit.
 
+use crate::port::shared::Order;
+
 /// A value that is one of a few named ones.
 pub trait Choice: Copy + PartialEq + 'static {
     /// All values.
@@ -74,7 +76,9 @@ named!(WireMode: Auto = "auto", Xdp = "xdp", Packet = "packet");
 named!(XdpMode: Auto = "auto", Native = "native", Generic = "generic");
 named!(ZeroCopy: Auto = "auto", Off = "off");
 named!(HostKind: Auto = "auto", Tap = "tap", Veth = "veth");
+named!(Order: RoundRobin = "round_robin", Lifo = "lifo");
 named!(lro::Profile: Endpoint = "endpoint", Lossless = "lossless");
+named!(lro::ActiveAck: Off = "off", Safe = "safe", Paper = "paper");
 
 /// Nanoseconds in each unit, the largest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];

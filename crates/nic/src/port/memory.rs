@@ -1,15 +1,15 @@
 //! Ports in memory: both ends of a wire or a host in one process, for tests and measurements.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gso::{Refusal, Segmenter};
-use sys::frames::FramePool;
+use sys::frames::{FramePool, FrameReader};
 use wire::VirtioNetHdr;
 
-use super::{FromHost, Host, HostPacket, RxFrame, Sent, Transmit, Wire};
+use super::{Delivered, Delivery, FromHost, Host, HostPacket, RxFrame, Sent, Transmit, Wire};
 
 /// A packet and the header that goes with it.
 pub type Packet = (VirtioNetHdr, Vec<u8>);
@@ -154,10 +154,11 @@ impl MemoryHost {
 }
 
 impl Host for MemoryHost {
-    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        let bytes = slices.iter().flat_map(|s| s.iter()).copied().collect();
-        self.far.lock().from_port.push_back((*vnet, bytes));
-        Ok(())
+    fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
+        let mut bytes = Vec::with_capacity(packet.bytes());
+        packet.slices(memory).for_each(|slice| bytes.extend_from_slice(&slice));
+        self.far.lock().from_port.push_back((packet.vnet, bytes));
+        Ok(Delivered::Now)
     }
 
     fn receive(&mut self) -> io::Result<FromHost<'_>> {

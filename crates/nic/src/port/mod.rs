@@ -4,6 +4,7 @@
 pub mod memory;
 pub mod packet;
 mod patience;
+pub mod shared;
 pub mod tap;
 pub mod veth;
 pub mod xdp;
@@ -14,7 +15,7 @@ use std::os::fd::BorrowedFd;
 
 use gso::Refusal;
 use lro::Nanos;
-use sys::frames::{Frame, FramePool};
+use sys::frames::{Frame, FramePool, FrameReader};
 use wire::VirtioNetHdr;
 
 /// A frame from the wire, with what the port knows of it.
@@ -164,13 +165,66 @@ pub enum FromHost<'a> {
     Empty,
 }
 
+/// A packet for the host, in the memory where it lies.
+#[derive(Debug)]
+pub struct Delivery<'a> {
+    /// Checksum state, and how it may be cut again.
+    pub vnet: VirtioNetHdr,
+    /// Its first bytes, where they are not those of a frame.
+    pub header: &'a [u8],
+    /// Frames whose bytes come next.
+    pub frames: &'a mut Vec<Frame>,
+    /// Its last bytes, where they are not those of a frame.
+    pub rest: &'a [u8],
+}
+
+impl Delivery<'_> {
+    /// Bytes of the packet, from the Ethernet header on.
+    pub fn bytes(&self) -> usize {
+        self.header.len() + self.frames.iter().map(Frame::len).sum::<usize>() + self.rest.len()
+    }
+
+    /// The packet in order.
+    pub(crate) fn slices<'s>(
+        &'s self,
+        memory: &'s FrameReader,
+    ) -> impl Iterator<Item = IoSlice<'s>> {
+        let ends = |bytes: &'s [u8]| (!bytes.is_empty()).then(|| IoSlice::new(bytes));
+        let frames = self.frames.iter().map(|frame| IoSlice::new(memory.bytes(frame)));
+        ends(self.header).into_iter().chain(frames).chain(ends(self.rest))
+    }
+}
+
+/// What became of a [`Delivery`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivered {
+    /// The host has it.
+    Now,
+    /// It is queued in front of the port; [`Requests::completed`](shared::Requests::completed)
+    /// will tell.
+    Later,
+}
+
 /// The side that faces the host's kernel.
 pub trait Host {
-    /// Hands one packet, given as slices, to the host.
+    /// Hands one packet to the host; its frames are of `memory`. Frames that are left in
+    /// `packet.frames` are not used any more. A port that needs them for longer takes them out, and
+    /// gives them back through its [`requests`](Self::requests).
     ///
     /// # Errors
     /// The kernel's own; see [`Refused`](crate::counters::Refused) for what becomes of it.
-    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) -> io::Result<()>;
+    fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered>;
+
+    /// The queue between the worker and a port that it shares with others; `None` for a port of its
+    /// own.
+    fn requests(&self) -> Option<&shared::Requests> {
+        None
+    }
+
+    /// The same, to take completions from.
+    fn requests_mut(&mut self) -> Option<&mut shared::Requests> {
+        None
+    }
 
     /// Takes one packet from the host; it stays in the port's buffer until the next call.
     ///
@@ -188,3 +242,10 @@ pub trait Host {
 
 /// The largest packet a host can hand over: Ethernet, two VLAN tags, and 64 KB of IP.
 pub(crate) const HOST_PACKET_MAX: usize = 14 + 8 + 65_536;
+
+/// An empty vector with the memory of `used`, for slices of any lifetime: collecting in place
+/// keeps the allocation.
+fn reuse<'b>(mut used: Vec<IoSlice<'_>>) -> Vec<IoSlice<'b>> {
+    used.clear();
+    used.into_iter().map(|_| IoSlice::new(&[])).collect()
+}

@@ -3,12 +3,11 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use sys::frames::FrameReader;
 use sys::tap::TapQueue;
 use wire::{VNET_LEGACY_LEN, VNET_LEN, VirtioNetHdr};
 
-use crate::deliver::reuse;
-
-use super::{FromHost, HOST_PACKET_MAX, Host, HostPacket};
+use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse};
 
 /// Most slices in one `writev` (`IOV_MAX`), the virtio header's included.
 const SLICES_MAX: usize = 1024;
@@ -37,17 +36,26 @@ impl TapHost {
             slices: Vec::with_capacity(SLICES_MAX),
         }
     }
+
+    /// A second port on the same queue, for one thread to read while another writes.
+    ///
+    /// # Errors
+    /// What `dup` says.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.queue.try_clone().map(TapHost::new)
+    }
 }
 
 impl Host for TapHost {
-    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        let header = vnet.encode();
-        let mut all = reuse(std::mem::take(&mut self.slices));
-        all.push(IoSlice::new(&header));
-        all.extend_from_slice(slices);
-        let result = self.queue.writev(&all);
-        self.slices = reuse(all);
-        result
+    /// One `writev`: the header, then the payloads where they lie.
+    fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
+        let header = packet.vnet.encode();
+        let mut slices = reuse(std::mem::take(&mut self.slices));
+        slices.push(IoSlice::new(&header));
+        slices.extend(packet.slices(memory));
+        let result = self.queue.writev(&slices);
+        self.slices = reuse(slices);
+        result.map(|()| Delivered::Now)
     }
 
     fn receive(&mut self) -> io::Result<FromHost<'_>> {

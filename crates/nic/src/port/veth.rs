@@ -7,14 +7,16 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use sys::frames::FramePool;
+use sys::frames::{FramePool, FrameReader};
 use sys::packet::{BATCH, PacketSocket, Received};
 use wire::VirtioNetHdr;
 
-use super::{FromHost, HOST_PACKET_MAX, Host, HostPacket};
+use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse};
 
 /// Chunk of the port's own pool; what is longer arrives as overflow.
 const CHUNK_SIZE: u32 = 2048;
+/// Most slices in one `sendmsg` (`UIO_MAXIOV`), the virtio header's not included.
+const SLICES_MAX: usize = 1023;
 
 /// The far end of the host's interface.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub struct VethHost {
     /// The packet at hand, in one piece.
     buffer: Box<[u8]>,
     last: Option<(VirtioNetHdr, usize)>,
+    /// Emptied after each call; kept for its memory.
+    slices: Vec<IoSlice<'static>>,
 }
 
 impl VethHost {
@@ -43,6 +47,7 @@ impl VethHost {
             received: Vec::with_capacity(BATCH),
             buffer: vec![0; HOST_PACKET_MAX].into_boxed_slice(),
             last: None,
+            slices: Vec::with_capacity(SLICES_MAX),
         })
     }
 
@@ -62,8 +67,12 @@ impl VethHost {
 }
 
 impl Host for VethHost {
-    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        self.socket.send_slices(&vnet.encode_legacy(), slices)
+    fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
+        let mut slices = reuse(std::mem::take(&mut self.slices));
+        slices.extend(packet.slices(memory));
+        let result = self.socket.send_slices(&packet.vnet.encode_legacy(), &slices);
+        self.slices = reuse(slices);
+        result.map(|()| Delivered::Now)
     }
 
     fn receive(&mut self) -> io::Result<FromHost<'_>> {

@@ -1,15 +1,15 @@
 //! The worker on its bench: ports in memory, a pool small enough to be short of, a clock.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nic::config::Config;
 use nic::port::memory::{FarEnd, MemoryHost, MemoryWire};
-use nic::port::{FromHost, Host, HostPacket};
+use nic::port::{Delivered, Delivery, FromHost, Host, HostPacket};
 use nic::worker::{Shared, Worker};
-use sys::frames::FramePool;
+use sys::frames::{FramePool, FrameReader};
 use testkit::packet::PacketBuilder;
 use wire::{Headers, VirtioNetHdr};
 
@@ -24,9 +24,9 @@ pub(crate) struct Moody {
 }
 
 impl Host for Moody {
-    fn deliver(&mut self, vnet: &VirtioNetHdr, slices: &[IoSlice<'_>]) -> io::Result<()> {
+    fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
         match self.errno.load(Ordering::Relaxed) {
-            0 => self.inner.deliver(vnet, slices),
+            0 => self.inner.deliver(memory, packet),
             errno => Err(io::Error::from_raw_os_error(errno)),
         }
     }

@@ -50,11 +50,20 @@ pub struct Config {
     /// Sends past the interface's queueing discipline (`PACKET_QDISC_BYPASS`): cheaper, but what
     /// the device does not take at once is dropped.
     pub qdisc_bypass: bool,
+    /// Only sends: nothing that arrives is received. Leaves `fanout` and `receive_buffer` without
+    /// effect.
+    pub send_only: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { fanout: None, receive_buffer: 16 << 20, send_buffer: 4 << 20, qdisc_bypass: false }
+        Self {
+            fanout: None,
+            receive_buffer: 16 << 20,
+            send_buffer: 4 << 20,
+            qdisc_bypass: false,
+            send_only: false,
+        }
     }
 }
 
@@ -100,7 +109,9 @@ impl PacketSocket {
         set_buffer(fd.as_fd(), libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive)?;
         set_buffer(fd.as_fd(), libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send)?;
         match config.fanout {
-            None => bind(fd.as_fd(), ifindex)?,
+            // Bound to no protocol, a socket is given nothing.
+            _ if config.send_only => bind(fd.as_fd(), ifindex, 0)?,
+            None => bind(fd.as_fd(), ifindex, libc::ETH_P_ALL)?,
             Some(fanout) => bind_to_group(fd.as_fd(), ifindex, fanout)?,
         }
         Ok(Self {
@@ -212,12 +223,12 @@ fn set_buffer(fd: BorrowedFd<'_>, force: i32, plain: i32, bytes: usize) -> io::R
         .or_else(|_| sockopt::set(fd, libc::SOL_SOCKET, plain, &value))
 }
 
-fn bind(fd: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
+fn bind(fd: BorrowedFd<'_>, ifindex: u32, protocol: libc::c_int) -> io::Result<()> {
     let index =
         libc::c_int::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_protocol: (protocol as u16).to_be(),
         sll_ifindex: index,
         sll_hatype: 0,
         sll_pkttype: 0,
@@ -243,7 +254,7 @@ fn bind_to_group(fd: BorrowedFd<'_>, ifindex: u32, fanout: Fanout) -> io::Result
     let mut program = [RETURN_ZERO];
     let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
     sockopt::set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
-    bind(fd, ifindex)?;
+    bind(fd, ifindex, libc::ETH_P_ALL)?;
     // The group has its own hook, which does not heed PACKET_IGNORE_OUTGOING of its members.
     let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
     let id_and_kind = u32::from(fanout.group) | kind << 16;

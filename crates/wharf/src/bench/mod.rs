@@ -1,17 +1,27 @@
 //! `wharf bench`: the measurements of the `bench` crate, as a table or as JSON lines.
 
+mod fairness;
+mod latency;
+mod lro;
+mod lro_throughput;
+mod reordering;
 mod report;
+mod runs;
 
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::error::Error;
+pub(crate) use lro::BenchLroArgs;
 use report::Printer;
 
 /// Runs one scenario.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
-    let printer = Printer::new(args.json);
+    let mut printer = Printer::new(args.json);
     match &args.command {
-        BenchCommand::Lro(_) | BenchCommand::LroThroughput(_) => {}
-        BenchCommand::Reordering(_) | BenchCommand::Fairness(_) => {}
+        BenchCommand::LroThroughput(args) => lro_throughput::run(args, &mut printer)?,
+        BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
+        BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
+        BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
+        BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
     }
     printer.finish()
 }

@@ -1,18 +1,17 @@
 //! `wharf demo`: what the offloads are worth, on this machine, with real kernel TCP.
 
-mod lab;
 mod report;
 mod traffic;
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use ::bench::hosts::Lab;
 use nic::config::{Config, WireMode};
 
 use crate::cli::DemoArgs;
 use crate::error::Error;
 use crate::{print, settings};
-use lab::Lab;
 pub(crate) use report::Case;
 use report::{Meter, OneWay, Row};
 use traffic::Direction;

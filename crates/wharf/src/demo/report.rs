@@ -2,9 +2,9 @@
 
 use std::fs;
 
+use bench::hosts::Lab;
 use serde_json::json;
 
-use super::lab::Lab;
 use super::traffic::Moved;
 use crate::error::Error;
 

@@ -7,11 +7,11 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bench::hosts::{Lab, SERVER};
 use sys::netns::Namespace;
 use sys::tcp::set_congestion_control;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::lab::{Lab, SERVER};
 use crate::error::Error;
 
 /// Bytes of one `write`, and at most of one `read`.

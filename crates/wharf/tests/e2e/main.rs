@@ -4,11 +4,13 @@
 //! Each test says why it skips where it lacks a privilege or a program. None depends on speed.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
+mod bench;
 mod demo;
 mod ends;
 mod refused;
 mod running;
 mod setup;
+mod shared;
 mod tagged;
 mod through;
 mod traffic;

@@ -28,7 +28,7 @@ fn a_second_wharf_leaves_the_first_alone() {
     }
     for port in Port::EACH {
         let Some(mut up) = Plan::new(port).up() else { continue };
-        Wire { near: "wire1", far: "peer1", mtu: 1500, offloads: true }
+        Wire { near: "wire1", far: "peer1", mtu: 1500, queues: 1, offloads: true }
             .lay(&up.hosts.server, &up.hosts.client);
         let before = interfaces(&up.hosts);
         for (wire, host) in [(WIRE, HOST), ("wire1", HOST), ("wire1", WIRE)] {

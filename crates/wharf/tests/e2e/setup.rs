@@ -91,6 +91,7 @@ impl Ip {
 pub(crate) struct Plan {
     pub(crate) port: Port,
     pub(crate) mtu: u32,
+    pub(crate) queues: u32,
     /// The client's end leaves checksums and segmentation to whoever is behind it.
     pub(crate) offloads: bool,
 }
@@ -98,7 +99,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// A wire as between two machines: frames of 1,500 bytes with complete checksums.
     pub(crate) fn new(port: Port) -> Self {
-        Plan { port, mtu: 1500, offloads: false }
+        Plan { port, mtu: 1500, queues: 1, offloads: false }
     }
 
     /// Makes the hosts; the client has its addresses. `None`, and a word why, without the right
@@ -109,16 +110,21 @@ impl Plan {
             return None;
         }
         let hosts = Hosts { port: self.port, client: Host::new()?, server: Host::new()? };
-        let Plan { mtu, offloads, .. } = self;
-        Wire { near: PEER, far: WIRE, mtu, offloads }.lay(&hosts.client, &hosts.server);
+        let Plan { mtu, queues, offloads, .. } = self;
+        Wire { near: PEER, far: WIRE, mtu, queues, offloads }.lay(&hosts.client, &hosts.server);
         give(&hosts.client, PEER, Ip::client);
         Some(hosts)
     }
 
     /// Makes the hosts and brings wharf up; its host interface has the server's addresses.
     pub(crate) fn up(self) -> Option<Up> {
+        self.up_with(&[])
+    }
+
+    /// As [`up`](Self::up), with more words.
+    pub(crate) fn up_with(self, words: &[&str]) -> Option<Up> {
         let hosts = self.hosts()?;
-        let wharf = hosts.wharf_up(&[]);
+        let wharf = hosts.wharf_up(words);
         give(&hosts.server, HOST, Ip::server);
         Some(Up { wharf, hosts })
     }

@@ -1,9 +1,10 @@
-//! The inner loop of [`super::sum_lanes`] compiled for AVX2, chosen at run time.
+//! The inner loop of [`super::sum_lanes`] compiled for AVX2 and AVX-512, chosen at run time.
 //!
-//! The loop is the same safe code; only the call into a function with wider vectors is `unsafe`.
+//! For AVX2 the loop is the same safe code; only the call into a function with wider vectors is
+//! `unsafe`.
 #![allow(unsafe_code)]
 
-use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Bytes from which the call costs less than it saves.
@@ -12,50 +13,93 @@ pub(super) const WORTH_IT: usize = 128;
 /// Sums `bytes` with the widest vectors that this CPU has.
 #[inline]
 pub(super) fn sum(bytes: &[u8]) -> u64 {
-    if has_avx2() {
-        // SAFETY: `has_avx2` saw the CPU and the OS support AVX2.
-        unsafe { sum_avx2(bytes) }
-    } else {
-        super::sum_lanes(bytes)
+    match vectors() {
+        // SAFETY: `vectors` saw the CPU and the OS support AVX-512F and BW.
+        AVX512 => unsafe { sum_avx512(bytes) },
+        // SAFETY: `vectors` saw the CPU and the OS support AVX2.
+        AVX2 => unsafe { sum_avx2(bytes) },
+        _ => super::sum_lanes::<{ super::WORDS }>(bytes),
     }
 }
 
 #[target_feature(enable = "avx2")]
 fn sum_avx2(bytes: &[u8]) -> u64 {
-    super::sum_lanes(bytes)
+    super::sum_lanes::<{ super::WORDS }>(bytes)
+}
+
+/// As [`super::sum_lanes`], with a masked load for what is left at the end: the compiler's own loops
+/// for that cost as much as the rest.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn sum_avx512(bytes: &[u8]) -> u64 {
+    let mut total = 0;
+    for block in bytes.chunks(super::BLOCK) {
+        let halves = _mm512_set1_epi32(0xffff);
+        let (mut low, mut high) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+        let mut add = |words| {
+            low = _mm512_add_epi32(low, _mm512_and_si512(words, halves));
+            high = _mm512_add_epi32(high, _mm512_srli_epi32::<16>(words));
+        };
+        let (rounds, tail) = block.as_chunks::<64>();
+        for round in rounds {
+            // SAFETY: a round is 64 bytes, and the load asks for no alignment.
+            add(unsafe { _mm512_loadu_si512(round.as_ptr().cast()) });
+        }
+        let mask = (1 << tail.len()) - 1;
+        // SAFETY: the mask leaves out all bytes but those of `tail`; the others are not accessed.
+        add(unsafe { _mm512_maskz_loadu_epi8(mask, tail.as_ptr().cast()) });
+        // A block is 2^14 rounds of 16 bits in each lane.
+        let wide = |lanes| {
+            let odd = _mm512_srli_epi64::<32>(lanes);
+            _mm512_add_epi64(_mm512_and_si512(lanes, _mm512_set1_epi64(0xffff_ffff)), odd)
+        };
+        total += _mm512_reduce_add_epi64(_mm512_add_epi64(wide(low), wide(high))) as u64;
+    }
+    total
 }
 
 const UNKNOWN: u8 = 0;
-const ABSENT: u8 = 1;
-const PRESENT: u8 = 2;
-static AVX2: AtomicU8 = AtomicU8::new(UNKNOWN);
+const NONE: u8 = 1;
+const AVX2: u8 = 2;
+const AVX512: u8 = 3;
+static VECTORS: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Does the CPU have AVX2 and does the OS save its registers? Asked once.
+/// Which vectors does the CPU have, and does the OS save their registers? Asked once.
 #[inline]
-fn has_avx2() -> bool {
-    match AVX2.load(Ordering::Relaxed) {
+fn vectors() -> u8 {
+    match VECTORS.load(Ordering::Relaxed) {
         UNKNOWN => {
-            let found = detect_avx2();
-            AVX2.store(if found { PRESENT } else { ABSENT }, Ordering::Relaxed);
+            let found = detect();
+            VECTORS.store(found, Ordering::Relaxed);
             found
         }
-        state => state == PRESENT,
+        found => found,
     }
 }
 
-/// Intel SDM volume 1, section 14.3: OSXSAVE and AVX, XCR0's SSE and AVX state, then AVX2.
+/// Intel SDM volume 1, sections 14.3 and 15.2: OSXSAVE and AVX, XCR0's SSE, AVX and AVX-512 states,
+/// then AVX2, AVX-512F and BW.
 #[cold]
-fn detect_avx2() -> bool {
+fn detect() -> u8 {
     const OSXSAVE_AND_AVX: u32 = 1 << 27 | 1 << 28;
     const SSE_AND_AVX_STATE: u64 = 6;
-    const AVX2: u32 = 1 << 5;
+    const AVX512_STATE: u64 = 0xe0 | SSE_AND_AVX_STATE;
+    const HAS_AVX2: u32 = 1 << 5;
+    const HAS_AVX512: u32 = 1 << 16 | 1 << 30 | HAS_AVX2;
     if cfg!(miri) || __cpuid(0).eax < 7 {
-        return false;
+        return NONE;
     }
     if __cpuid(1).ecx & OSXSAVE_AND_AVX != OSXSAVE_AND_AVX {
-        return false;
+        return NONE;
     }
     // SAFETY: OSXSAVE is set, so XGETBV exists.
     let enabled = unsafe { _xgetbv(0) };
-    enabled & SSE_AND_AVX_STATE == SSE_AND_AVX_STATE && __cpuid_count(7, 0).ebx & AVX2 != 0
+    let features = __cpuid_count(7, 0).ebx;
+    let has = |state, wanted| enabled & state == state && features & wanted == wanted;
+    if has(AVX512_STATE, HAS_AVX512) {
+        AVX512
+    } else if has(SSE_AND_AVX_STATE, HAS_AVX2) {
+        AVX2
+    } else {
+        NONE
+    }
 }

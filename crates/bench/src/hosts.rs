@@ -12,7 +12,8 @@ use sys::netlink::address;
 use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 
-use crate::error::Error;
+use crate::Error;
+use crate::sink::io;
 
 /// The client's end of the wire.
 const PEER: &str = "peer0";
@@ -22,22 +23,28 @@ const WIRE: &str = "wire0";
 const HOST: &str = "host0";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// Where the server listens.
-pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const PREFIX_LEN: u8 = 24;
 
 /// A client and a server.
 #[derive(Debug)]
-pub(crate) struct Lab {
-    pub(crate) client: Namespace,
-    pub(crate) server: Namespace,
+pub struct Lab {
+    /// Who sends to the server.
+    pub client: Namespace,
+    /// Who listens at [`SERVER`].
+    pub server: Namespace,
 }
 
 impl Lab {
     /// Two namespaces and a wire that carries frames of its MTU with complete checksums, as a
     /// real one does: the client's end does neither TSO nor checksum offload.
-    pub(crate) fn new() -> Result<Lab, Error> {
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn new() -> Result<Lab, Error> {
         let lab = Lab { client: Namespace::new()?, server: Namespace::new()? };
-        let server = lab.server.as_fd().try_clone_to_owned().map_err(Error::Io)?;
+        let server =
+            lab.server.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
         lab.client.run(move || -> sys::Result<()> {
             let far = VethEnd { namespace: Some(server.as_fd()), ..VethEnd::new(WIRE) };
             create_veth(&VethEnd::new(PEER), &far)?;
@@ -53,7 +60,10 @@ impl Lab {
     }
 
     /// The server's kernel on the bare wire, with GRO.
-    pub(crate) fn bare_kernel(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn bare_kernel(&self) -> Result<(), Error> {
         self.server.run(|| -> sys::Result<()> {
             plain_wire(WIRE)?;
             Ethtool::open(WIRE)?.set_offload(Offload::Gro, true)?;
@@ -63,7 +73,10 @@ impl Lab {
     }
 
     /// The server's kernel behind wharf.
-    pub(crate) fn wharf(&self, config: Config) -> Result<Nic, Error> {
+    ///
+    /// # Errors
+    /// As [`Nic::start`].
+    pub fn wharf(&self, config: Config) -> Result<Nic, Error> {
         self.server.run(move || -> Result<Nic, Error> {
             let nic = Nic::start(WIRE, HOST, config)?;
             address::add(nic.host().1, SERVER.into(), PREFIX_LEN, true)?;

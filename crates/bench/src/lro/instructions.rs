@@ -1,0 +1,79 @@
+//! Instructions for each packet, counted by callgrind: the same on a busy machine.
+//!
+//! wharf runs itself under `valgrind --tool=callgrind`, which counts only while `Lro` is at work
+//! (the two functions at the end of `wharf.rs`). Opening each flow once is among what is counted.
+
+use std::process::Command;
+
+use super::workload::Workload;
+use super::{Case, Options, Setting, System, figure, wharf};
+use crate::{Error, Report};
+
+/// What callgrind counts, callees included.
+const COUNTED: [&str; 2] = ["--toggle-collect=*hand_over*", "--toggle-collect=*let_go*"];
+
+/// What runs under callgrind: each case at each setting once, without looking at the time. Gives
+/// the packets.
+///
+/// # Errors
+/// wharf itself did not do what it should.
+pub fn count(options: &Options) -> Result<u64, Error> {
+    let mut packets = 0;
+    for setting in options.settings() {
+        for &case in &options.cases {
+            packets += wharf::Wharf::default().run_a_lap(&Workload::new(case, setting))?;
+        }
+    }
+    Ok(packets)
+}
+
+/// Counts for each case and setting. `program` and the arguments that `arguments` gives must call
+/// [`count`] with just that case and setting, and print what it gave.
+///
+/// # Errors
+/// valgrind is not here, or counted nothing.
+pub fn run(
+    options: &Options,
+    program: &std::path::Path,
+    arguments: impl Fn(Case, Setting) -> Vec<String>,
+    report: &mut dyn Report,
+) -> Result<(), Error> {
+    let settings = options.settings();
+    let total = settings.len() * options.cases.len();
+    for (at, &setting) in settings.iter().enumerate() {
+        for (n, &case) in options.cases.iter().enumerate() {
+            let done = at * options.cases.len() + n;
+            report.progress(done, total, &format!("{}, {setting}", case.name()));
+            let mut valgrind = Command::new("valgrind");
+            valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).args(COUNTED);
+            let per_packet = counted(valgrind.arg(program).args(arguments(case, setting)))?;
+            let metric = "instructions_per_packet";
+            report.figure(figure(case, setting, System::Wharf, metric, per_packet));
+        }
+    }
+    Ok(())
+}
+
+/// Runs it; gives instructions for each packet.
+fn counted(valgrind: &mut Command) -> Result<f64, Error> {
+    let failed = |why: String| Error::Failed { who: "callgrind", why };
+    let output = match valgrind.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let words = "counting instructions needs valgrind (apt install valgrind)";
+            return Err(Error::Usage(words.to_owned()));
+        }
+        other => other.map_err(|cause| failed(cause.to_string()))?,
+    };
+    let words = String::from_utf8_lossy(&output.stderr);
+    let packets = String::from_utf8_lossy(&output.stdout).trim().parse::<f64>().ok();
+    let instructions = words
+        .lines()
+        .find_map(|line| line.split_once("Collected : "))
+        .and_then(|(_, number)| number.trim().parse::<f64>().ok());
+    match (output.status.success(), instructions, packets) {
+        (true, Some(instructions), Some(packets)) if instructions > 0.0 => {
+            Ok(instructions / packets)
+        }
+        _ => Err(failed(words.lines().last().unwrap_or("it said nothing").to_owned())),
+    }
+}

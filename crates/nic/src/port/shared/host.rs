@@ -1,0 +1,52 @@
+//! A worker's view of a port that it shares.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use sys::frames::FrameReader;
+
+use crate::port::{Delivered, Delivery, FromHost, Host, HostPacket};
+
+use super::Requests;
+
+/// The host port of one worker among several: it delivers by request. One of the workers reads
+/// what the host sends, and sends it through its own queue of the wire; the others are given
+/// nothing.
+#[derive(Debug)]
+pub struct SharedHost<H> {
+    requests: Requests,
+    reads: Option<H>,
+}
+
+impl<H: Host> SharedHost<H> {
+    /// Delivers by `requests`, and reads from `reads` if it is this worker that does.
+    pub fn new(requests: Requests, reads: Option<H>) -> Self {
+        SharedHost { requests, reads }
+    }
+}
+
+impl<H: Host> Host for SharedHost<H> {
+    fn deliver(&mut self, _memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
+        self.requests.put(packet).map(|()| Delivered::Later)
+    }
+
+    fn requests(&self) -> Option<&Requests> {
+        Some(&self.requests)
+    }
+
+    fn requests_mut(&mut self) -> Option<&mut Requests> {
+        Some(&mut self.requests)
+    }
+
+    fn receive(&mut self) -> io::Result<FromHost<'_>> {
+        self.reads.as_mut().map_or(Ok(FromHost::Empty), Host::receive)
+    }
+
+    fn again(&mut self) -> Option<HostPacket<'_>> {
+        self.reads.as_mut().and_then(Host::again)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.reads.as_ref().and_then(Host::fd)
+    }
+}

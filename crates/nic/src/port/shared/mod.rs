@@ -1,0 +1,36 @@
+//! A host port that several workers share: the paper's "DMA load balance".
+//!
+//! The NPU of "Implementation of TCP Large Receive Offload on Multi-core NPU Platform" (section
+//! V.B) has one DMA engine for all packet receiving threads, and it keeps their requests in a stack.
+//! A few connections that have data to send then keep the top of the stack busy, and the SYN of
+//! another stays below until it times out. The paper's cure is one request queue for each
+//! packet receiving thread, and a thread that takes one request at a time from each in turn.
+//!
+//! Here the engine is a host port with fewer queues than there are workers. A [`Scheduler`] is the
+//! thread that writes to it; each worker has [`Requests`], and a [`SharedHost`] around them as its
+//! host port. [`Order`] chooses between the cure and the disease.
+//!
+//! ```text
+//!   worker 0 -- requests --> |           |
+//!   worker 1 -- requests --> | scheduler | --> one queue of the host port
+//!   worker 2 -- requests --> |           |
+//!            <- completions -
+//! ```
+//!
+//! A request takes the packet's frames along and its completion brings them back, so payload is not
+//! copied here either. Where nobody is asleep, a request costs two passes through a bounded channel
+//! of std, which neither locks nor allocates, and a few atomic operations: nothing beside the
+//! microseconds of the write. ([`Order::Lifo`] takes a lock, as all share its one stack.)
+//!
+//! Nothing is dropped because a queue is full: a worker whose queue is full leaves the wire alone
+//! until it is not, and the wire's own ring drops what comes too fast, and counts it.
+
+mod host;
+mod order;
+mod request;
+mod scheduler;
+
+pub use host::SharedHost;
+pub use order::Order;
+pub use request::Requests;
+pub use scheduler::Scheduler;

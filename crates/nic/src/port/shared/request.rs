@@ -1,0 +1,242 @@
+//! A worker's requests: put, counted, and completed.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::thread::Thread;
+
+use sys::frames::{Frame, FramePool};
+use sys::poll::{EventFd, Interest, PollSet};
+use wire::VirtioNetHdr;
+
+use crate::counters::Refused;
+use crate::port::Delivery;
+
+use super::order::Inlet;
+
+/// Frames of a batch, by default.
+const BATCH: usize = 64;
+
+/// Room for the headers of any packet that LRO joins.
+const HEADER_ROOM: usize = 256;
+/// Room for the frames of most; it grows to what is needed.
+const FRAMES_ROOM: usize = 64;
+
+/// How long to wait at the end before it is seen whether the scheduler is there at all.
+const LAST_LOOK: u64 = 10_000_000;
+
+/// One packet on its way to the host port, and back.
+#[derive(Debug)]
+pub(super) struct Request(Box<Content>);
+
+/// What a request is about; its memory is used again and again.
+#[derive(Debug)]
+struct Content {
+    worker: usize,
+    vnet: VirtioNetHdr,
+    header: Vec<u8>,
+    frames: Vec<Frame>,
+    rest: Vec<u8>,
+    bytes: usize,
+    outcome: Result<(), Refused>,
+}
+
+impl Request {
+    fn new(worker: usize) -> Self {
+        Request(Box::new(Content {
+            worker,
+            vnet: VirtioNetHdr::default(),
+            header: Vec::with_capacity(HEADER_ROOM),
+            frames: Vec::with_capacity(FRAMES_ROOM),
+            rest: Vec::new(),
+            bytes: 0,
+            outcome: Ok(()),
+        }))
+    }
+
+    /// Takes the packet over, its frames included. Header and rest are copied: they are where they
+    /// are only while the worker has this packet in its hands. A rest is the part that did not fit
+    /// the frame of a super-packet which the wire handed over as one.
+    fn fill(&mut self, packet: Delivery<'_>) {
+        let content = &mut *self.0;
+        content.bytes = packet.bytes();
+        content.vnet = packet.vnet;
+        content.header.clear();
+        content.header.extend_from_slice(packet.header);
+        content.rest.clear();
+        content.rest.extend_from_slice(packet.rest);
+        std::mem::swap(&mut content.frames, packet.frames);
+    }
+
+    /// Whose it is.
+    pub(super) fn worker(&self) -> usize {
+        self.0.worker
+    }
+
+    /// The packet, to be written.
+    pub(super) fn packet(&mut self) -> Delivery<'_> {
+        let Content { vnet, header, frames, rest, .. } = &mut *self.0;
+        Delivery { vnet: *vnet, header, frames, rest }
+    }
+
+    /// Says what became of it.
+    pub(super) fn complete(&mut self, outcome: Result<(), Refused>) {
+        self.0.outcome = outcome;
+    }
+}
+
+/// Wakes a worker that sleeps until some of its requests are completed.
+#[derive(Debug)]
+pub(super) struct Bell {
+    event: EventFd,
+    /// Completions until the worker is to be woken; 0 while it is awake.
+    armed: AtomicUsize,
+}
+
+impl Bell {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Bell { event: EventFd::new()?, armed: AtomicUsize::new(0) })
+    }
+
+    /// A completion is where the worker finds it.
+    pub(super) fn ring(&self) {
+        // Either this sees that the worker sleeps, or the worker, which looks once more after it
+        // has said so, sees the completion (`Requests::arm`).
+        fence(Ordering::SeqCst);
+        let count = |armed: usize| armed.checked_sub(1);
+        if self.armed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) == Ok(1) {
+            // The one error is a counter about to overflow: then it is signalled already.
+            let _ = self.event.signal();
+        }
+    }
+}
+
+/// The queue between one worker and the scheduler.
+#[derive(Debug)]
+pub struct Requests {
+    worker: usize,
+    inlet: Inlet<Request>,
+    done: Receiver<Request>,
+    bell: Arc<Bell>,
+    scheduler: Thread,
+    /// Not under way.
+    spare: Vec<Request>,
+    under_way: usize,
+    under_way_max: usize,
+    frames_under_way: usize,
+    frames_max: usize,
+}
+
+impl Requests {
+    /// For a worker that may have so many requests under way before its queue counts as full, and
+    /// an eighth of the so many frames of its pool.
+    pub(super) fn new(
+        worker: usize,
+        depth: usize,
+        frames: usize,
+        inlet: Inlet<Request>,
+        done: Receiver<Request>,
+        bell: Arc<Bell>,
+        scheduler: Thread,
+    ) -> Self {
+        Requests {
+            worker,
+            inlet,
+            done,
+            bell,
+            scheduler,
+            // A batch may begin while there is room for one.
+            spare: (0..depth + BATCH).map(|_| Request::new(worker)).collect(),
+            under_way: 0,
+            under_way_max: depth,
+            frames_under_way: 0,
+            frames_max: (frames / 8).max(1),
+        }
+    }
+
+    /// Requests that are not completed yet.
+    pub fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// May the worker take more from the wire? What it holds already, and what it has received, may
+    /// be put when this says no: the queue has a place for every frame of the worker's pool, so it
+    /// is never really full.
+    pub fn has_room(&self) -> bool {
+        self.under_way < self.under_way_max && self.frames_under_way < self.frames_max
+    }
+
+    /// Queues a packet, and takes its frames; they stay where they are if it fails, which it does
+    /// only when the scheduler has ended before its time.
+    pub(super) fn put(&mut self, packet: Delivery<'_>) -> io::Result<()> {
+        let Delivery { vnet, header, frames, rest } = packet;
+        let count = frames.len();
+        let mut request = self.spare.pop().unwrap_or_else(|| Request::new(self.worker));
+        request.fill(Delivery { vnet, header, frames: &mut *frames, rest });
+        if let Err(mut request) = self.inlet.put(request) {
+            std::mem::swap(&mut request.0.frames, frames);
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.under_way += 1;
+        self.frames_under_way += count;
+        self.scheduler.unpark();
+        Ok(())
+    }
+
+    /// Takes one completion, if there is one, and gives its frames back to the worker's pool. The
+    /// bytes of the packet, or why the host's kernel did not take it.
+    pub fn completed(&mut self, pool: &FramePool) -> Option<Result<usize, Refused>> {
+        let mut request = match self.done.try_recv() {
+            Ok(request) => request,
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => {
+                // The scheduler has ended before its time; nothing more comes back.
+                (self.under_way, self.frames_under_way) = (0, 0);
+                return None;
+            }
+        };
+        let content = &mut *request.0;
+        self.under_way -= 1;
+        self.frames_under_way -= content.frames.len();
+        content.frames.drain(..).for_each(|frame| pool.free(frame));
+        let result = content.outcome.map(|()| content.bytes);
+        self.spare.push(request);
+        Some(result)
+    }
+
+    /// Makes completions wake whoever waits for [`fd`](Self::fd): the next, or, while there is no
+    /// [room](Self::has_room), as many as make some that is worth waking up for. Look for
+    /// [completions](Self::completed) once more before waiting.
+    pub fn arm(&self) {
+        let completions = if self.has_room() { 1 } else { self.under_way / 4 };
+        self.bell.armed.store(completions.max(1), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Nobody waits any more.
+    ///
+    /// # Errors
+    /// What `read` says of an eventfd.
+    pub fn disarm(&self) -> io::Result<()> {
+        self.bell.armed.store(0, Ordering::Relaxed);
+        self.bell.event.drain().map(drop)
+    }
+
+    /// What becomes readable when it is time to look for completions.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.bell.event.as_fd()
+    }
+
+    /// Waits for a completion, for a while.
+    ///
+    /// # Errors
+    /// What `ppoll` says.
+    pub fn wait(&self) -> io::Result<()> {
+        let mut set = PollSet::new();
+        set.add(self.fd(), Interest::Read);
+        set.wait(Some(LAST_LOOK))?;
+        self.disarm()
+    }
+}

@@ -1,0 +1,165 @@
+//! The thread that writes to a host port what several workers request.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use lro::Nanos;
+use sys::frames::{FramePool, FrameReader};
+
+use crate::config::Config;
+use crate::counters::Refused;
+use crate::port::Host;
+
+use super::Requests;
+use super::order::{Outlet, channel};
+use super::request::{Bell, Request};
+
+/// Writes requests until it is stopped or dropped; what has been requested by then is written
+/// before it ends. Stop the workers first.
+#[derive(Debug)]
+pub struct Scheduler {
+    orders: Arc<Orders>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread is told while it runs.
+#[derive(Debug)]
+struct Orders {
+    stop: AtomicBool,
+    /// How long to look for requests before sleeping, in nanoseconds.
+    spin: AtomicU64,
+}
+
+impl Scheduler {
+    /// Starts the thread, in front of `port`, for the workers that have these pools; and gives each
+    /// worker its [`Requests`], in the same order. `host.scheduler`, `host.requests` and
+    /// `poll.spin` are those of `config`.
+    ///
+    /// # Errors
+    /// No thread or no descriptor is to be had.
+    pub fn start<H: Host + Send + 'static>(
+        port: H,
+        pools: &[&FramePool],
+        config: &Config,
+    ) -> io::Result<(Scheduler, Vec<Requests>)> {
+        // A request holds one frame at least, so there are never more than frames.
+        let capacities: Vec<usize> = pools.iter().map(|pool| pool.capacity()).collect();
+        let (inlets, outlet) = channel(config.host.scheduler, &capacities);
+        let mut workers = Vec::new();
+        let mut ends = Vec::new();
+        for pool in pools {
+            let (completions, done) = sync_channel(pool.capacity());
+            let bell = Arc::new(Bell::new()?);
+            let memory = pool.reader().clone();
+            workers.push(ToWorker { memory, completions, bell: Arc::clone(&bell) });
+            ends.push((done, bell));
+        }
+        let orders = Arc::new(Orders {
+            stop: AtomicBool::new(false),
+            spin: AtomicU64::new(config.poll.spin),
+        });
+        let engine = Engine { port, outlet, workers, orders: Arc::clone(&orders) };
+        let thread =
+            std::thread::Builder::new().name("wharf-dma".to_owned()).spawn(move || engine.run())?;
+        let depth = config.host.requests as usize;
+        let requests = inlets
+            .into_iter()
+            .zip(ends)
+            .zip(capacities)
+            .enumerate()
+            .map(|(worker, ((inlet, (done, bell)), frames))| {
+                Requests::new(worker, depth, frames, inlet, done, bell, thread.thread().clone())
+            })
+            .collect();
+        Ok((Scheduler { orders, thread: Some(thread) }, requests))
+    }
+
+    /// Changes how long it looks for requests before it sleeps.
+    pub fn set_spin(&self, spin: Nanos) {
+        self.orders.spin.store(spin, Ordering::Relaxed);
+    }
+
+    /// Has it ended by itself? It should not.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends it; what has been requested is written first.
+    ///
+    /// # Errors
+    /// It had panicked.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.orders.stop.store(true, Ordering::Release);
+        thread.thread().unpark();
+        thread.join().map_err(|_| io::Error::other("the scheduler of the host port panicked"))
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        // Whoever wants to know why it ended calls `stop`.
+        let _ = self.end();
+    }
+}
+
+/// The way back to a worker.
+#[derive(Debug)]
+struct ToWorker {
+    memory: FrameReader,
+    completions: SyncSender<Request>,
+    bell: Arc<Bell>,
+}
+
+/// What runs on the thread: the paper's DMA engine, and the queues in front of it.
+#[derive(Debug)]
+struct Engine<H> {
+    port: H,
+    outlet: Outlet<Request>,
+    workers: Vec<ToWorker>,
+    orders: Arc<Orders>,
+}
+
+impl<H: Host> Engine<H> {
+    fn run(mut self) {
+        let mut last_work = sys::clock::now();
+        loop {
+            // Read before the queues: what was requested before the stop is seen after it.
+            let stop = self.orders.stop.load(Ordering::Acquire);
+            if let Some(request) = self.outlet.take() {
+                self.serve(request);
+                while let Some(request) = self.outlet.take() {
+                    self.serve(request);
+                }
+                last_work = sys::clock::now();
+            } else if stop {
+                return;
+            } else if sys::clock::now() - last_work < self.orders.spin.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            } else {
+                // Returns at once if a request came, or the stop, since the queues were seen empty.
+                std::thread::park();
+            }
+        }
+    }
+
+    /// One write, and word to the worker.
+    fn serve(&mut self, mut request: Request) {
+        let worker = &self.workers[request.worker()];
+        let written = self.port.deliver(&worker.memory, request.packet());
+        request.complete(match written {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Refused::from_error(&error)),
+        });
+        // There is a place for each request. A worker that is gone misses nothing.
+        let _ = worker.completions.try_send(request);
+        worker.bell.ring();
+    }
+}

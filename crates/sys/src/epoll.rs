@@ -1,0 +1,111 @@
+//! Waiting on many descriptors (epoll(7)), level-triggered.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use crate::error::check;
+
+/// The most that one [`Epoll::wait`] reports.
+const BATCH: usize = 64;
+
+/// A set of descriptors, each with a number of the caller's, and room for what is ready.
+#[derive(Debug)]
+pub struct Epoll {
+    fd: OwnedFd,
+    ready: Vec<libc::epoll_event>,
+}
+
+impl Epoll {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// What `epoll_create1` says.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: epoll_create1 takes an integer.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the call succeeded, so `fd` is a new descriptor that nothing else owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd, ready: Vec::with_capacity(BATCH) })
+    }
+
+    /// Adds a descriptor, to be reported as `number` while there is something to read from it, or
+    /// it has failed. It leaves the set when the last descriptor of what it stands for is closed.
+    ///
+    /// # Errors
+    /// What `epoll_ctl` says: `AlreadyExists` for one that is in the set.
+    pub fn add(&self, fd: impl AsFd, number: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: number };
+        let (epoll, fd) = (self.fd.as_raw_fd(), fd.as_fd());
+        // SAFETY: `event` is one readable epoll_event; both descriptors are open.
+        let result =
+            unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) };
+        check(result).map(drop)
+    }
+
+    /// Takes a descriptor out of the set.
+    ///
+    /// # Errors
+    /// What `epoll_ctl` says: `NotFound` for one that is not in the set.
+    pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        let (epoll, fd) = (self.fd.as_raw_fd(), fd.as_fd());
+        // SAFETY: EPOLL_CTL_DEL ignores the event; both descriptors are open.
+        let result = unsafe {
+            libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd.as_raw_fd(), std::ptr::null_mut())
+        };
+        check(result).map(drop)
+    }
+
+    /// Waits until a descriptor is ready or `timeout` milliseconds have passed. A signal handler's
+    /// interruption counts as none.
+    ///
+    /// # Errors
+    /// What `epoll_wait` says.
+    pub fn wait(&mut self, timeout: u16) -> io::Result<()> {
+        self.ready.clear();
+        let (events, room) = (self.ready.as_mut_ptr(), BATCH as libc::c_int);
+        // SAFETY: there is memory for BATCH events (reserved by `new`), of which the kernel writes
+        // at most `room`.
+        let ready = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events, room, timeout.into()) };
+        match check(ready) {
+            // SAFETY: the kernel has written that many events, which is at most BATCH.
+            Ok(ready) => unsafe { self.ready.set_len(ready as usize) },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The numbers of those that the last wait found ready, no more than 64 of them.
+    pub fn ready(&self) -> impl Iterator<Item = u64> + '_ {
+        self.ready.iter().map(|event| event.u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::poll::EventFd;
+
+    #[test]
+    fn those_that_are_ready_are_reported_by_their_numbers() {
+        let events: Vec<EventFd> = (0..100).map(|_| EventFd::new().unwrap()).collect();
+        let mut epoll = Epoll::new().unwrap();
+        for (event, number) in events.iter().zip(0..) {
+            epoll.add(event, number).unwrap();
+        }
+        epoll.wait(0).unwrap();
+        assert_eq!(epoll.ready().count(), 0);
+        events[70].signal().unwrap();
+        events[7].signal().unwrap();
+        epoll.wait(1000).unwrap();
+        let mut ready: Vec<u64> = epoll.ready().collect();
+        ready.sort_unstable();
+        assert_eq!(ready, [7, 70]);
+        epoll.remove(&events[7]).unwrap();
+        epoll.wait(1000).unwrap();
+        assert!(epoll.ready().eq([70]));
+        events.iter().for_each(|event| event.signal().unwrap());
+        epoll.wait(1000).unwrap();
+        assert_eq!(epoll.ready().count(), BATCH);
+    }
+}

@@ -1,0 +1,216 @@
+//! The local kernel's GRO as an oracle: frames in, and what the stack above GRO sees of them.
+//!
+//! Frames are written one by one into a TAP with `IFF_NAPI`, so they take a network card's way
+//! through GRO, and are observed by an AF_PACKET socket with `PACKET_VNET_HDR`.
+//!
+//! # Why nothing here depends on timing
+//! Each write is one NAPI poll. While `gro_flush_timeout` is long, the end of a poll lets go only of
+//! what was held since before the current jiffy; with 0 it lets go of everything. So
+//! [`deliver`](KernelGro::deliver) writes the frames with a long timeout, sets it to 0 and writes a
+//! frame that is no IP: when that has been seen, and one more after it, all is out.
+//!
+//! That leaves the jiffy that may pass in the middle. [`witnessed`](KernelGro::witnessed) puts one
+//! segment of a connection of its own first and its continuation last. What is held first is let
+//! go first, by age or for want of room; so if the two come out as one, nothing in between was let
+//! go by anything but its own flow's packets. Otherwise the sequence is delivered again.
+
+use std::io::{self, IoSlice};
+use std::time::{Duration, Instant};
+
+use sys::frames::FramePool;
+use sys::netns::Namespace;
+use sys::packet::{Config, PacketSocket, Received};
+use sys::sysfs::{Setting, Sysfs};
+use sys::tap::{Tap, VNET_HDR_LEN};
+use wire::{Flags, VirtioNetHdr};
+
+use crate::packet::{DESTINATION_MAC, PacketBuilder, SOURCE_MAC};
+
+/// How many aggregates and packets the kernel holds at most where all packets have the same hash,
+/// as those from a TAP have (`MAX_GRO_SKBS`).
+pub const BUCKET: usize = 8;
+
+const NAME: &str = "gro0";
+/// Nanoseconds in which a sequence is surely over; no measure of anything.
+const LONG: &str = "10000000000";
+/// An EtherType for experiments (IEEE 802, local experimental 2), for which there is no GRO.
+const MARK: [u8; 2] = [0x88, 0xb6];
+/// Times that a sequence is delivered before its witness is given up.
+const TRIES: usize = 200;
+/// Past this the kernel has lost a frame that it must not lose.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why there is no kernel to ask.
+pub type Unavailable = Box<dyn std::error::Error + Send + Sync>;
+
+/// A packet as the stack above GRO sees it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// What the kernel says of it.
+    pub vnet: VirtioNetHdr,
+    /// The frame, from its Ethernet header on.
+    pub bytes: Vec<u8>,
+}
+
+impl std::fmt::Debug for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let head = &self.bytes[..self.bytes.len().min(94)];
+        write!(f, "{} bytes, {:?}: {head:02x?}", self.bytes.len(), self.vnet)
+    }
+}
+
+/// The kernel's GRO, in the network namespace that it was made in.
+#[derive(Debug)]
+pub struct KernelGro {
+    tap: Tap,
+    socket: PacketSocket,
+    pool: FramePool,
+    received: Vec<Received>,
+    timeout: Setting,
+    marks: u64,
+    retries: u64,
+}
+
+impl KernelGro {
+    /// Sets it up in the calling thread's network namespace, which it should have to itself.
+    ///
+    /// # Errors
+    /// Without root (a sysfs is to be mounted), `/dev/net/tun`, or `IFF_NAPI`.
+    pub fn new() -> Result<Self, Unavailable> {
+        let tap = Tap::create_napi(NAME)?;
+        let timeout = Sysfs::mount()?.setting(NAME, "gro_flush_timeout")?;
+        sys::sysctl::set_ipv6_conf(NAME, "disable_ipv6", "1")?;
+        sys::interface::set_up(NAME)?;
+        let socket = PacketSocket::open(tap.ifindex, Config::default())?;
+        let pool = FramePool::new(256, 8192)?;
+        let received = Vec::with_capacity(sys::packet::BATCH);
+        Ok(Self { tap, socket, pool, received, timeout, marks: 0, retries: 0 })
+    }
+
+    /// Runs `test` with the kernel's GRO in a namespace of its own, or says why not and returns
+    /// `None`.
+    pub fn with<T: Send>(test: impl FnOnce(KernelGro) -> T + Send) -> Option<T> {
+        let attempt = Namespace::new().map_err(Unavailable::from).and_then(|namespace| {
+            namespace.run(|| KernelGro::new().map(test)).map_err(Unavailable::from)?
+        });
+        attempt.inspect_err(|why| eprintln!("skipped: {why}")).ok()
+    }
+
+    /// The first and the last frame of a [`witnessed`](Self::witnessed) sequence: two segments of
+    /// one connection that nothing else should use, of which the second completes an aggregate.
+    pub fn witness() -> [Vec<u8>; 2] {
+        let first = PacketBuilder::tcp4()
+            .addresses4([192, 0, 2, 1], [192, 0, 2, 2])
+            .ports(9, 9)
+            .payload_pattern(8);
+        let second = first.clone().seq(9).id(2).flags(Flags::ACK.with(Flags::PSH));
+        [first.build(), second.build()]
+    }
+
+    /// What comes of these frames, in the order of coming out, if they arrive on an idle interface
+    /// and everything held is let go after the last. The kernel holds the witness beside them, so
+    /// one less than [`BUCKET`] is left to them.
+    ///
+    /// # Errors
+    /// If the witness failed again and again: the frames need the whole bucket.
+    pub fn witnessed(&mut self, frames: &[Vec<u8>]) -> io::Result<Vec<Seen>> {
+        let [first, last] = Self::witness();
+        let around = [std::slice::from_ref(&first), frames, &[last]].concat();
+        let is_witness = |seen: &Seen| seen.bytes.get(26..38) == first.get(26..38);
+        for _ in 0..TRIES {
+            let mut seen = self.deliver(&around)?;
+            let before = seen.len();
+            let merged = seen.iter().any(|s| is_witness(s) && s.bytes.len() > first.len());
+            seen.retain(|seen| !is_witness(seen));
+            if merged && before == seen.len() + 1 {
+                return Ok(seen);
+            }
+            self.retries += 1;
+        }
+        Err(io::Error::other("the kernel let go of a witness in every try"))
+    }
+
+    /// Writes the frames, then has everything let go. A jiffy that passes in between shows; see
+    /// [`witnessed`](Self::witnessed).
+    ///
+    /// # Errors
+    /// If the kernel refuses a frame, or loses one.
+    pub fn deliver(&mut self, frames: &[Vec<u8>]) -> io::Result<Vec<Seen>> {
+        let mut seen = Vec::with_capacity(frames.len());
+        self.timeout.set(LONG)?;
+        for frame in frames {
+            self.write(frame)?;
+        }
+        self.timeout.set("0")?;
+        // The first mark's own poll lets go of what is held, after the mark; a poll that is
+        // started when the first has been seen comes after that.
+        self.mark(&mut seen)?;
+        self.mark(&mut seen)?;
+        Ok(seen)
+    }
+
+    /// How often a sequence was delivered again because its witness had failed.
+    pub fn retries(&self) -> u64 {
+        self.retries
+    }
+
+    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.tap.queues[0].writev(&[IoSlice::new(&[0; VNET_HDR_LEN]), IoSlice::new(frame)])
+    }
+
+    /// Writes a frame that passes GRO by, and collects what comes until it has come too.
+    fn mark(&mut self, seen: &mut Vec<Seen>) -> io::Result<()> {
+        self.marks += 1;
+        let mac = [DESTINATION_MAC, SOURCE_MAC].concat();
+        let mark = [&mac[..], &MARK, &self.marks.to_be_bytes(), &[0; 38]].concat();
+        self.write(&mark)?;
+        let start = Instant::now();
+        loop {
+            self.receive(seen)?;
+            if let Some(at) = seen.iter().position(|seen| seen.bytes == mark) {
+                seen.remove(at);
+                return Ok(());
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(io::Error::other("the kernel has lost a frame"));
+            }
+            std::thread::yield_now(); // the poll may have been left to ksoftirqd
+        }
+    }
+
+    fn receive(&mut self, seen: &mut Vec<Seen>) -> io::Result<()> {
+        self.socket.receive(&mut self.pool, &mut self.received, sys::packet::BATCH)?;
+        for received in self.received.drain(..) {
+            let mut bytes = self.pool.bytes(&received.frame).to_vec();
+            bytes.extend(self.socket.overflow(received.slot, received.overflow));
+            self.pool.free(received.frame);
+            let vnet = VirtioNetHdr::decode(&received.vnet)
+                .map_err(|kind| io::Error::other(format!("{kind:?}")))?;
+            seen.push(Seen { vnet, bytes });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_together_comes_out_together() {
+        let segment = |n: u16| {
+            let seq = 1 + u32::from(n) * 1000;
+            PacketBuilder::tcp4().seq(seq).id(n).payload_pattern(1000).build()
+        };
+        KernelGro::with(|mut kernel| {
+            let frames: Vec<Vec<u8>> = [0, 1, 2, 5, 6].map(segment).into();
+            let seen = kernel.witnessed(&frames).expect("the kernel takes frames");
+            let sizes: Vec<usize> = seen.iter().map(|seen| seen.bytes.len() - 54).collect();
+            assert_eq!(sizes, [3000, 2000], "{seen:?}");
+            assert_eq!(seen[0].vnet.gso_size, 1000);
+            // Nothing of it is left for the next.
+            let seen = kernel.witnessed(&[segment(7)]).expect("the kernel takes frames");
+            assert_eq!(seen.iter().map(|s| &s.bytes).collect::<Vec<_>>(), [&segment(7)]);
+        });
+    }
+}

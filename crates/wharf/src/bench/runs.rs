@@ -1,0 +1,44 @@
+//! What the scenarios that measure a live receiver have in common.
+
+use std::time::Duration;
+
+use bench::throughput::Options;
+use nic::config::{Config, WireMode};
+
+use crate::cli::{BenchRuns, Settings};
+use crate::error::Error;
+use crate::settings;
+
+/// Connections of a quick run.
+const QUICK: [u32; 3] = [1, 8, 64];
+
+/// The options that the command line asks for, with `connections` unless it names some.
+pub(super) fn options(
+    args: &BenchRuns,
+    connections: Option<&[u32]>,
+    default: &[u32],
+) -> Result<Options, Error> {
+    let config = prepare(&args.settings)?;
+    let default = if args.quick { &QUICK } else { default };
+    let seconds = if args.quick { 0.3 } else { 1.0 };
+    let repetitions = if args.quick { 1 } else { 3 };
+    Ok(Options {
+        connections: connections.unwrap_or(default).iter().map(|n| *n as usize).collect(),
+        cases: args.cases.clone(),
+        duration: args.seconds.unwrap_or(Duration::from_secs_f64(seconds)),
+        repetitions: args.repetitions.unwrap_or(repetitions) as usize,
+        config,
+    })
+}
+
+/// The settings. An ordinary user goes on in a user namespace, where network namespaces may be
+/// made; before any thread is started.
+pub(super) fn prepare(settings: &Settings) -> Result<Config, Error> {
+    let mut config = settings::load(settings)?;
+    if !sys::process::has_net_admin() {
+        sys::netns::unshare_user_net()?;
+        // BPF asks for rights in the first user namespace.
+        config.wire.mode = WireMode::Packet;
+    }
+    Ok(config)
+}

@@ -1,0 +1,85 @@
+//! `wharf bench`: what the measurements of a live receiver print. None of it depends on speed.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use testkit::lab::Host;
+
+use super::setup::wharf;
+
+/// Runs a scenario with `--json` in a namespace of its own, where this process may make one.
+fn bench(words: &[&str]) -> Option<Vec<Value>> {
+    let host = Host::new()?;
+    let ended = host.output(wharf().arg("bench").args(words).arg("--json"));
+    if !ended.status.success() && ended.stderr.contains("/dev/net/tun") {
+        eprintln!("skipped: {ended}");
+        return None;
+    }
+    assert!(ended.status.success(), "{ended}");
+    assert_eq!(host.processes(), [0; 0]);
+    Some(ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+/// What each figure is about, all but its value.
+fn about(figures: &[Value], bench: &str, fields: &[&str]) -> BTreeSet<Vec<String>> {
+    let one = |figure: &Value| {
+        assert_eq!(figure["bench"], bench, "{figure}");
+        assert!(figure["value"].as_f64() > Some(0.0), "{figure}");
+        fields.iter().map(|field| figure[field].to_string().replace('"', "")).collect()
+    };
+    figures.iter().map(one).collect()
+}
+
+/// Where only root may set up the kernel's GRO, its figures may be missing.
+fn lacks_nothing(told: &BTreeSet<Vec<String>>, expected: &[Vec<&str>]) {
+    for one in expected {
+        let one: Vec<String> = one.iter().map(|&word| word.to_owned()).collect();
+        let may_be_missing = one[0] == "kernel_gro" && !sys::process::has_bpf();
+        assert!(may_be_missing || told.contains(&one), "{one:?} is not in {told:?}");
+    }
+}
+
+const CASES: [(&str, &str); 3] = [("on", "wharf"), ("off", "wharf"), ("kernel_gro", "kernel")];
+const METRICS: [&str; 3] = ["throughput", "mean_aggregate", "cpu_per_gigabyte"];
+
+#[test]
+fn lro_throughput_tells_every_case_over_both_wires() {
+    let words = ["lro-throughput", "--quick", "--connections", "1,3", "--seconds", "0.1"];
+    let Some(figures) = bench(&words) else { return };
+    let fields = ["case", "system", "wire", "connections", "metric"];
+    let told = about(&figures, "lro-throughput", &fields);
+    for (case, system) in CASES {
+        for wire in ["memory", "veth"] {
+            for connections in ["1", "3"] {
+                let row = |metric| vec![case, system, wire, connections, metric];
+                lacks_nothing(&told, &METRICS.map(row));
+            }
+        }
+    }
+    // LRO off, nothing is larger than a frame's payload; a little was on its way when it began.
+    let off = figures.iter().filter(|f| f["case"] == "off" && f["metric"] == "mean_aggregate");
+    off.for_each(|figure| assert!(figure["value"].as_f64() < Some(3000.0), "{figure}"));
+}
+
+#[test]
+fn reordering_tells_every_case_for_every_percentage() {
+    let words = ["reordering", "--percent", "0,20", "--connections", "2", "--seconds", "0.1"];
+    let Some(figures) = bench(&[&words[..], &["--repetitions", "1"]].concat()) else { return };
+    let told = about(&figures, "reordering", &["case", "system", "reordered", "metric"]);
+    for (case, system) in CASES {
+        for percent in ["0", "20"] {
+            lacks_nothing(&told, &METRICS.map(|metric| vec![case, system, percent, metric]));
+        }
+    }
+}
+
+#[test]
+fn latency_tells_the_median_of_every_case() {
+    let words = ["latency", "--messages", "20", "--rounds", "2"];
+    let Some(figures) = bench(&words) else { return };
+    let told = about(&figures, "latency", &["case", "system", "bytes", "metric", "unit"]);
+    for (case, system) in CASES {
+        let row = |bytes| vec![case, system, bytes, "median_rtt", "us"];
+        lacks_nothing(&told, &["1", "1024"].map(row));
+    }
+}
