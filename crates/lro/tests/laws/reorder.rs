@@ -312,6 +312,16 @@ fn sixteen_megabytes_are_waited_for_and_more_are_not() {
     }
 }
 
+/// The same behind another that waits, where places are found by a shortcut.
+#[test]
+fn sixteen_megabytes_are_the_limit_behind_others_too() {
+    for (ahead, waiting) in [(1u32 << 24, 2), ((1 << 24) + 1, 1)] {
+        let early = |ahead: u32| bytes(100, 200).seq(100 + ahead);
+        let run = run_packets(&[bytes(0, 100), early((1 << 24) - 100), early(ahead)]);
+        assert_eq!(run.counters.reordered, waiting, "{ahead}");
+    }
+}
+
 /// Numbers wrap in the middle of a hole.
 #[test]
 fn holes_across_the_wrap_are_filled() {
