@@ -5,19 +5,27 @@
 //! safe mode speaks only for what it knows:
 //!
 //! - It acknowledges data in order that is held and will be handed on within `max_timeout`, once a
-//!   turn for each flow; none while the caller [says](Lro::suspend_acknowledgments) that the host
-//!   does not take what it is given.
+//!   turn for each flow.
 //! - It goes by the host's own packets, seen by [`Lro::observe`]: their sequence number, their clock,
-//!   and the right edge of the window that they have advertised, which is never passed. So it needs
-//!   to have seen the SYNs of both sides, for the window scale (RFC 7323 section 2.2).
+//!   and the right edge of the window that they have last advertised, which is never passed. So it
+//!   needs to have seen the SYNs of both sides, for the window scale (RFC 7323 section 2.2), and
+//!   knows nothing of connections that began while it was off.
+//! - It says nothing that would close the window, and nothing at all where congestion is notified of
+//!   explicitly (ECN): whether a mark has arrived is for the host to say.
 //! - What it acknowledges is old news to the host's own acknowledgment, soon after.
 //!
+//! Neither mode acknowledges anything beyond a hole that was given up, until the host has; nor on a
+//! connection that the host has reset; nor while the caller
+//! [says](Lro::suspend_acknowledgments) that the host does not take what it is given. So even the
+//! paper's mode needs the SYN of the sender, or a word of the host.
+//!
 //! **What is lost if the process dies while it holds acknowledged data:** that data. The sender
-//! believes it delivered and will not send it again, and the connection can only be aborted. This is
-//! why it is off by default.
+//! believes it delivered and will not send it again, and the connection can only be aborted. The same
+//! is so if the host's stack drops what it was given within its window: it may do so when memory is
+//! short, or by a firewall's rule. This is why it is off by default.
 
 use wire::{ETHERNET_LEN, Flags, Headers, IPV4_MIN_LEN, IPV6_LEN, MAC_LEN, Seq, Tcp, TcpOption};
-use wire::{TCP_MIN_LEN, Transport, checksum, protocol};
+use wire::{TCP_MIN_LEN, Timestamps, Transport, checksum, protocol};
 
 use crate::descriptor::Descriptor;
 use crate::island::Islands;
@@ -41,16 +49,22 @@ const HOP_LIMIT: u8 = 64;
 /// Ethernet with two tags, IPv6, TCP with 40 bytes of options.
 const FRAME_MAX: usize = ETHERNET_LEN + 8 + IPV6_LEN + 60;
 
-/// What the options of a SYN offer.
+/// What a SYN says.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
+    /// What acknowledges it, without its data and with all of it (RFC 7413).
+    next: Seq,
+    data: u32,
     shift: Option<u8>,
     sack: bool,
+    /// Explicit congestion notification, accurate (RFC 9768) or not.
+    ecn: bool,
 }
 
 impl Offer {
-    fn read<T: AsRef<[u8]>>(syn: &Tcp<T>) -> Offer {
-        let mut offer = Offer { shift: None, sack: false };
+    fn read<T: AsRef<[u8]>>(syn: &Tcp<T>, data: u32) -> Offer {
+        let ecn = syn.flags().any(Flags::ECE.with(Flags::CWR)) || syn.reserved() & 1 != 0;
+        let mut offer = Offer { next: syn.seq() + 1, data, shift: None, sack: false, ecn };
         for option in syn.options().map_while(Result::ok) {
             match option {
                 TcpOption::Other { kind: WINDOW_SCALE, data: [shift] } => {
@@ -62,6 +76,20 @@ impl Offer {
         }
         offer
     }
+
+    /// Is this the SYN that another one answers?
+    fn is_answered_by<T: AsRef<[u8]>>(&self, syn: &Tcp<T>) -> bool {
+        syn.flags().any(Flags::ACK) && syn.ack() - self.next <= self.data
+    }
+}
+
+/// What both SYNs have agreed on.
+#[derive(Clone, Copy, Debug)]
+struct Agreed {
+    /// The shift of the host's windows.
+    shift: u8,
+    sack: bool,
+    ecn: bool,
 }
 
 /// The host's side of a connection, as far as its packets have told.
@@ -71,8 +99,16 @@ pub(crate) struct HostSide {
     host_offer: Option<Offer>,
     wire_offer: Option<Offer>,
     heard: Option<Heard>,
-    /// What was last acknowledged in its name.
+    /// The host has reset the connection.
+    aborted: bool,
+    /// The newest acknowledgment that the sender has been sent, by whom ever (Last.ACK.sent).
     acknowledged: Option<Seq>,
+    /// All before it has come, whether the host has acknowledged it or it was taken in here.
+    reached: Option<Seq>,
+    /// Where data in order ended when some last came.
+    ended: Option<Seq>,
+    /// What to echo (TS.Recent, RFC 7323 section 4.3), or a little older.
+    recent: Option<Seq>,
 }
 
 /// What the host has said since the handshake.
@@ -81,44 +117,97 @@ struct Heard {
     /// Its SND.NXT.
     next_seq: Seq,
     ack: Seq,
-    /// The highest sequence number that it has made room for, plus one.
+    /// The highest sequence number that it has made room for, plus one, as of its last word.
     right_edge: Seq,
     /// Its latest TSval.
     clock: Option<Seq>,
 }
 
+fn newest(old: Option<Seq>, new: Seq) -> Option<Seq> {
+    old.filter(|old| old.after(new)).or(Some(new))
+}
+
 impl HostSide {
-    /// The shift of the host's windows and whether SACK may be used; `None` unless both SYNs were
-    /// seen.
-    fn agreed(&self) -> Option<(u8, bool)> {
+    /// `None` unless both SYNs were seen.
+    fn agreed(&self) -> Option<Agreed> {
         let (host, wire) = (self.host_offer?, self.wire_offer?);
         let shift = host.shift.filter(|_| wire.shift.is_some()).unwrap_or(0);
-        Some((shift, host.sack && wire.sack))
+        Some(Agreed { shift, sack: host.sack && wire.sack, ecn: host.ecn && wire.ecn })
     }
 
-    /// A packet of the host that is no SYN.
+    /// The host's SYN by itself begins a connection; one with ACK answers.
+    fn host_syn<T: AsRef<[u8]>>(&mut self, syn: &Tcp<T>, data: u32) {
+        let before = core::mem::take(self);
+        if before.wire_offer.is_some_and(|offer| offer.is_answered_by(syn)) {
+            *self = HostSide { heard: None, aborted: false, ..before };
+        }
+        self.host_offer = Some(Offer::read(syn, data));
+    }
+
+    /// The same of the sender's.
+    fn wire_syn<T: AsRef<[u8]>>(&mut self, syn: &Tcp<T>, data: u32) {
+        let offer = Offer::read(syn, data);
+        let host_offer = self.host_offer.filter(|offer| offer.is_answered_by(syn));
+        let recent = timestamps(syn).map(|timestamps| timestamps.value);
+        *self = HostSide {
+            host_offer,
+            wire_offer: Some(offer),
+            acknowledged: Some(offer.next),
+            reached: Some(offer.next),
+            recent,
+            ..HostSide::default()
+        };
+    }
+
+    /// A packet of the host that is no SYN, with `len` bytes of data.
     fn hear<T: AsRef<[u8]>>(&mut self, tcp: &Tcp<T>, len: u32) {
-        let Some((shift, _)) = self.agreed() else { return };
+        self.aborted |= tcp.flags().any(Flags::RST);
         if !tcp.flags().any(Flags::ACK) {
             return;
         }
+        let ack = tcp.ack();
         let next_seq = tcp.seq() + len + u32::from(tcp.flags().any(Flags::FIN));
-        let edge = tcp.ack() + (u32::from(tcp.window()) << shift);
-        let clock = tcp.options().map_while(Result::ok).find_map(|option| match option {
-            TcpOption::Timestamps(timestamps) => Some(timestamps.value),
-            _ => None,
-        });
-        let newest = |old: Seq, new: Seq| if new.after(old) { new } else { old };
+        let shift = self.agreed().map_or(0, |agreed| agreed.shift);
+        let right_edge = ack + (u32::from(tcp.window()) << shift);
+        let clock = timestamps(tcp).map(|timestamps| timestamps.value);
         self.heard = Some(match self.heard {
-            None => Heard { next_seq, ack: tcp.ack(), right_edge: edge, clock },
+            None => Heard { next_seq, ack, right_edge, clock },
             Some(old) => Heard {
-                next_seq: newest(old.next_seq, next_seq),
-                ack: newest(old.ack, tcp.ack()),
-                right_edge: newest(old.right_edge, edge),
+                next_seq: if next_seq.after(old.next_seq) { next_seq } else { old.next_seq },
+                ack: if ack.after(old.ack) { ack } else { old.ack },
+                right_edge: if ack.before(old.ack) { old.right_edge } else { right_edge },
                 clock: clock.or(old.clock),
             },
         });
+        self.acknowledged = newest(self.acknowledged, ack);
+        self.reached = newest(self.reached, ack);
     }
+
+    /// Data has come: in order, when it is held now or has just been handed on, or not.
+    fn reach(&mut self, flow: &Descriptor) {
+        let in_order = self.ended.replace(flow.next_seq) != Some(flow.next_seq);
+        let (Some(reached), Some((from, to))) = (self.reached, flow.last_run()) else { return };
+        // A hole that was given up is for the host to tell of.
+        if from.after(reached) || !to.after(reached) {
+            return;
+        }
+        self.reached = Some(to);
+        // TS.Recent is of the segment that Last.ACK.sent lies in; one that comes with others behind
+        // it, which have waited for it, is not known here.
+        let is_one = in_order && to - reached == u32::from(flow.last_len);
+        let timestamps = flow.last.timestamps.filter(|_| is_one);
+        let covers = self.acknowledged.is_some_and(|said| !reached.after(said));
+        if let Some(timestamps) = timestamps.filter(|_| covers) {
+            self.recent = newest(self.recent, timestamps.value);
+        }
+    }
+}
+
+fn timestamps<T: AsRef<[u8]>>(tcp: &Tcp<T>) -> Option<Timestamps> {
+    tcp.options().map_while(Result::ok).find_map(|option| match option {
+        TcpOption::Timestamps(timestamps) => Some(timestamps),
+        _ => None,
+    })
 }
 
 /// The numbers of an acknowledgment.
@@ -126,7 +215,8 @@ struct Numbers {
     seq: Seq,
     ack: Seq,
     window: u16,
-    clock: Option<Seq>,
+    /// TSval and TSecr.
+    times: Option<(Seq, Seq)>,
     sack: bool,
 }
 
@@ -143,16 +233,13 @@ impl<F> Lro<F> {
         }
         let Ok(tcp) = Tcp::new(&bytes[headers.transport_at..headers.end]) else { return };
         let key = FlowKey::of(bytes, &headers).reversed();
+        let len = headers.payload_len() as u32;
         let known = self.table.find(&key);
         if tcp.flags().any(Flags::SYN) {
             let Some(index) = known.or_else(|| self.open_quietly(key)) else { return };
-            let wire_offer = self.hosts[index as usize].wire_offer;
-            // A SYN by itself begins a connection; one with ACK answers.
-            let wire_offer = wire_offer.filter(|_| tcp.flags().any(Flags::ACK));
-            let host_offer = Some(Offer::read(&tcp));
-            self.hosts[index as usize] = HostSide { host_offer, wire_offer, ..HostSide::default() };
+            self.hosts[index as usize].host_syn(&tcp, len);
         } else if let Some(index) = known {
-            self.hosts[index as usize].hear(&tcp, headers.payload_len() as u32);
+            self.hosts[index as usize].hear(&tcp, len);
         }
     }
 
@@ -166,7 +253,9 @@ impl<F> Lro<F> {
             self.counters.recycled += 1;
             self.table.close(oldest);
         }
-        Some(self.table.open(key, false))
+        let index = self.table.open(key, false);
+        self.hosts[index as usize] = HostSide::default();
+        Some(index)
     }
 
     /// Acknowledges what was taken in since the last call and is still held. To be called after a
@@ -193,20 +282,23 @@ impl<F> Lro<F> {
         self.config.active_ack != ActiveAck::Off && self.config.profile == Profile::Endpoint
     }
 
+    /// What is known of the hosts' sides is not any more: packets may have come by meanwhile.
+    pub(crate) fn forget_hosts(&mut self) {
+        self.hosts.fill(HostSide::default());
+    }
+
     /// A SYN from the wire begins, or answers, a connection.
     pub(crate) fn note_wire_syn(&mut self, key: &FlowKey, bytes: &[u8]) {
         let Some(index) = self.table.find(key) else { return };
         let Ok(headers) = Headers::parse(bytes) else { return };
         let Ok(syn) = Tcp::new(&bytes[headers.transport_at..headers.end]) else { return };
-        let host_offer = self.hosts[index as usize].host_offer;
-        let host_offer = host_offer.filter(|_| syn.flags().any(Flags::ACK));
-        let wire_offer = Some(Offer::read(&syn));
-        self.hosts[index as usize] = HostSide { host_offer, wire_offer, ..HostSide::default() };
+        self.hosts[index as usize].wire_syn(&syn, headers.payload_len() as u32);
     }
 
     /// A data segment has come: the paper acknowledges at once, the safe mode after the batch.
     pub(crate) fn acknowledge_later(&mut self, index: u32, sink: &mut impl Sink<F>) {
         let flow = &mut self.table[index];
+        self.hosts[index as usize].reach(flow);
         if !flow.is_holding() {
             return;
         }
@@ -220,49 +312,69 @@ impl<F> Lro<F> {
 
     fn send_acknowledgment(&mut self, index: u32, sink: &mut impl Sink<F>) {
         let (flow, host) = (&self.table[index], &self.hosts[index as usize]);
+        // Beyond a hole there is nothing to acknowledge.
+        let whole = host.reached.is_some_and(|reached| !flow.next_seq.after(reached));
+        if !self.acknowledges() || self.suspended || host.aborted || !whole {
+            return;
+        }
         let numbers = match self.config.active_ack {
-            ActiveAck::Paper => Some(paper_numbers(flow, host)),
-            _ if self.suspended => None,
+            ActiveAck::Paper => {
+                let island = self.islands.first(&flow.islands).filter(|_| !flow.has_run());
+                let (ack, seen) = match island {
+                    Some(island) => (island.last.ack, island.first.timestamps),
+                    None => (flow.last.ack, flow.first_timestamps()),
+                };
+                Some(paper_numbers(flow, host, ack, seen))
+            }
             _ => safe_numbers(flow, host),
         };
         let Some(numbers) = numbers else { return };
         let mut frame = [0; FRAME_MAX];
         let len = write(&mut frame, flow, &self.islands, &numbers);
-        self.hosts[index as usize].acknowledged = Some(numbers.ack);
+        let host = &mut self.hosts[index as usize];
+        host.acknowledged = newest(host.acknowledged, numbers.ack);
         self.counters.acknowledged += 1;
         sink.acknowledge(&frame[..len]);
     }
 }
 
-/// The paper's: nextseq, and a window of 0xFFFF.
-fn paper_numbers(flow: &Descriptor, host: &HostSide) -> Numbers {
-    let echo = flow.last.timestamps.map(|timestamps| timestamps.echo);
+/// The paper's: nextseq, and a window of 0xFFFF. What is held has acknowledged so much, at this time.
+fn paper_numbers(
+    flow: &Descriptor,
+    host: &HostSide,
+    ack: Seq,
+    seen: Option<Timestamps>,
+) -> Numbers {
+    let clock = host.heard.and_then(|heard| heard.clock).or(seen.map(|seen| seen.echo));
     Numbers {
-        seq: host.heard.map_or(flow.last.ack, |heard| heard.next_seq),
+        seq: host.heard.map_or(ack, |heard| heard.next_seq),
         ack: flow.next_seq,
         window: 0xffff,
-        clock: host.heard.and_then(|heard| heard.clock).or(echo),
-        sack: host.agreed().is_some_and(|(_, sack)| sack),
+        times: clock.zip(seen).map(|(clock, seen)| (clock, host.recent.unwrap_or(seen.value))),
+        sack: host.agreed().is_some_and(|agreed| agreed.sack),
     }
 }
 
 /// What the host would say, and will, unless that has been said already; `None` if not enough is
 /// known.
 fn safe_numbers(flow: &Descriptor, host: &HostSide) -> Option<Numbers> {
-    let (shift, sack) = host.agreed()?;
-    let heard = host.heard?;
-    let said = host.acknowledged.filter(|said| said.after(heard.ack)).unwrap_or(heard.ack);
-    // The host may have a hole from before, which only its own acknowledgments can tell.
-    if flow.first_seq().after(said) {
+    let (agreed, heard) = (host.agreed()?, host.heard?);
+    // Whether the host has seen a mark of congestion, only it can tell.
+    if agreed.ecn {
         return None;
     }
     let past_edge = flow.next_seq.after(heard.right_edge);
     let ack = if past_edge { heard.right_edge } else { flow.next_seq };
-    if !ack.after(said) || flow.last.timestamps.is_some() && heard.clock.is_none() {
+    if host.acknowledged.is_some_and(|said| !ack.after(said)) {
         return None;
     }
-    let window = ((heard.right_edge - ack) >> shift).min(0xffff) as u16;
-    Some(Numbers { seq: heard.next_seq, ack, window, clock: heard.clock, sack })
+    let times = match flow.first_timestamps() {
+        Some(seen) => Some((heard.clock?, host.recent.unwrap_or(seen.value))),
+        None => None,
+    };
+    let window = ((heard.right_edge - ack) >> agreed.shift).min(0xffff) as u16;
+    // A window that closes stops the sender, and the host is about to open it.
+    (window > 0).then_some(Numbers { seq: heard.next_seq, ack, window, times, sack: agreed.sack })
 }
 
 /// Writes the frame, from the host to the flow's sender, and gives its length.
@@ -314,18 +426,16 @@ fn write(
 }
 
 /// Timestamps, if the connection has them, and SACK blocks for the islands; gives their length.
-///
-/// TSecr is the TSval of the first segment that is not acknowledged yet (RFC 7323 section 4.3).
 fn options(at: &mut [u8], flow: &Descriptor, islands: &Islands, numbers: &Numbers) -> usize {
     let mut len = 0;
     let mut put = |bytes: &[u8]| {
         at[len..len + bytes.len()].copy_from_slice(bytes);
         len += bytes.len();
     };
-    if let (Some(clock), Some(first)) = (numbers.clock, flow.first_timestamps()) {
+    if let Some((clock, echo)) = numbers.times {
         put(&[1, 1, 8, 10]);
         put(&clock.0.to_be_bytes());
-        put(&first.value.0.to_be_bytes());
+        put(&echo.0.to_be_bytes());
     }
     let count =
         if numbers.sack { islands.latest_first(&flow.islands).take(BLOCKS_MAX).count() } else { 0 };

@@ -187,14 +187,15 @@ impl Descriptor {
         (link, ip, &tcp[..4])
     }
 
-    /// Sequence number of the run's first segment.
-    pub(crate) fn first_seq(&self) -> Seq {
-        self.first_seq
+    /// Where the run starts and ends, or the last one if nothing but that has been handed on since.
+    pub(crate) fn last_run(&self) -> Option<(Seq, Seq)> {
+        let is_last = self.has_data && self.first_seq + self.payload_len == self.next_seq;
+        is_last.then_some((self.first_seq, self.next_seq))
     }
 
-    /// Timestamps of the run's first segment.
+    /// Timestamps of the run's first segment, or the last one's.
     pub(crate) fn first_timestamps(&self) -> Option<Timestamps> {
-        if self.has_run() { self.first.timestamps } else { self.last.timestamps }
+        if self.has_data { self.first.timestamps } else { None }
     }
 
     /// Has the sender said in the run that no more will come?

@@ -25,8 +25,8 @@ pub(crate) struct Island {
     pub(crate) end: Seq,
     /// When the first of them arrived.
     pub(crate) since: Nanos,
-    /// When the last of them arrived.
-    latest: Nanos,
+    /// The latest arrival among them, as a count of arrivals: many have one time.
+    latest: u64,
     /// Of the segments in order: what the first and the last carried, the largest payload, all flags.
     pub(crate) first: Carried,
     pub(crate) last: Carried,
@@ -50,7 +50,7 @@ impl Island {
             start,
             end: Seq(start.0.wrapping_add(len)),
             since: now,
-            latest: now,
+            latest: 0,
             first: carried,
             last: carried,
             largest: len as u16,
@@ -76,27 +76,26 @@ impl Island {
 
     /// One more segment behind its own.
     #[inline]
-    fn push_back(&mut self, len: u32, carried: &Carried, now: Nanos) {
+    fn push_back(&mut self, len: u32, carried: &Carried) {
         self.end += len;
         self.fixed_id &= carried.id == self.last.id;
         self.plain &= carried.is_plain() && carried.follows(&self.last);
         self.last = *carried;
-        self.push(len, carried, now);
+        self.push(len, carried);
     }
 
     /// One more in front.
     #[inline]
-    fn push_front(&mut self, seq: Seq, len: u32, carried: &Carried, now: Nanos) {
+    fn push_front(&mut self, seq: Seq, len: u32, carried: &Carried) {
         self.start = seq;
         self.fixed_id &= carried.id == self.first.id;
         self.plain &= carried.is_plain() && self.first.follows(carried);
         self.first = *carried;
-        self.push(len, carried, now);
+        self.push(len, carried);
     }
 
     #[inline]
-    fn push(&mut self, len: u32, carried: &Carried, now: Nanos) {
-        self.latest = now;
+    fn push(&mut self, len: u32, carried: &Carried) {
         self.largest = self.largest.max(len as u16);
         self.flags = self.flags.with(carried.flags);
     }
@@ -148,6 +147,7 @@ pub(crate) struct Islands {
     free: Vec<u32>,
     /// What each held frame carried, by its node; valid for frames on islands.
     carried: Box<[Carried]>,
+    arrivals: u64,
 }
 
 impl Islands {
@@ -156,6 +156,7 @@ impl Islands {
             islands: vec![NOWHERE; frames],
             free: (0..frames as u32).rev().collect(),
             carried: vec![Carried::NOTHING; frames].into_boxed_slice(),
+            arrivals: 0,
         }
     }
 
@@ -221,19 +222,23 @@ impl Islands {
         now: Nanos,
     ) {
         let node;
+        self.arrivals += 1;
         if let Some(left) = self.islands.get_mut(place.left as usize)
             && left.end == seq
         {
             node = held.push_back(&mut left.chain, frame, start, len);
-            left.push_back(len, &carried, now);
+            left.push_back(len, &carried);
+            left.latest = self.arrivals;
             self.join_if_they_touch(of, place, held);
         } else if let Some(right) = self.islands.get_mut(place.right as usize)
             && right.start == seq + len
         {
             node = held.push_front(&mut right.chain, frame, start, len);
-            right.push_front(seq, len, &carried, now);
+            right.push_front(seq, len, &carried);
+            right.latest = self.arrivals;
         } else {
             let mut new = Island::of(seq, len, carried, now);
+            new.latest = self.arrivals;
             node = held.push_back(&mut new.chain, frame, start, len);
             self.open(of, place, new);
         }

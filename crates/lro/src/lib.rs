@@ -284,6 +284,9 @@ impl<F> Lro<F> {
     pub fn reconfigure(&mut self, config: Config, sink: &mut impl Sink<F>) {
         self.interrupt(sink);
         let Config { flows, held_frames, hash_seed, .. } = self.config;
+        if (config.active_ack, config.profile) != (self.config.active_ack, self.config.profile) {
+            self.forget_hosts();
+        }
         self.config = Config { flows, held_frames, hash_seed, ..config };
         self.table.set_max_timeout(self.config.max_timeout);
     }
