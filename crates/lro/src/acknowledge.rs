@@ -234,7 +234,7 @@ impl<F> Lro<F> {
         let Ok(tcp) = Tcp::new(&bytes[headers.transport_at..headers.end]) else { return };
         let key = FlowKey::of(bytes, &headers).reversed();
         let len = headers.payload_len() as u32;
-        let known = self.table.find(&key);
+        let known = self.table.peek(&key);
         if tcp.flags().any(Flags::SYN) {
             let Some(index) = known.or_else(|| self.open_quietly(key)) else { return };
             self.hosts[index as usize].host_syn(&tcp, len);
@@ -289,7 +289,7 @@ impl<F> Lro<F> {
 
     /// A SYN from the wire begins, or answers, a connection.
     pub(crate) fn note_wire_syn(&mut self, key: &FlowKey, bytes: &[u8]) {
-        let Some(index) = self.table.find(key) else { return };
+        let Some(index) = self.table.peek(key) else { return };
         let Ok(headers) = Headers::parse(bytes) else { return };
         let Ok(syn) = Tcp::new(&bytes[headers.transport_at..headers.end]) else { return };
         self.hosts[index as usize].wire_syn(&syn, headers.payload_len() as u32);

@@ -223,6 +223,7 @@ impl Segment {
         self.start += bytes as usize;
         self.len -= bytes;
         self.seq = seq;
+        self.carried.cut = true;
     }
 
     /// Gives up what comes from `seq` on, which lies within.

@@ -105,8 +105,11 @@ impl<F> Lro<F> {
     ) {
         let endpoint = self.config.profile == Profile::Endpoint;
         let flow = &mut self.table[index];
-        // The host will not believe its TSval (PAWS), and what joins it would be lost with it.
-        let alone = endpoint && merge::not_older(flow, segment).is_err();
+        // The host may not believe its TSval (PAWS) or its acknowledgment (RFC 5961 section 5.2): what
+        // joined it would be lost with it, or make it look right.
+        let alone = endpoint
+            && (merge::not_older(flow, segment).is_err()
+                || flow.has_data && segment.carried.ack.before(flow.last.ack));
         flow.keep_header(self.config.profile, segment, bytes);
         if !flow.begun || flow.epoch != self.epoch {
             flow.frontier = segment.seq;

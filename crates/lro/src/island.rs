@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use wire::{Flags, Seq};
 
 use crate::Nanos;
-use crate::filter::Carried;
+use crate::filter::{Carried, Segment};
 use crate::held::{Chain, Held};
 use crate::list::{Links, List, NONE};
 
@@ -243,6 +243,12 @@ impl Islands {
             self.open(of, place, new);
         }
         self.carried[node as usize] = carried;
+    }
+
+    /// Does the segment extend an island, at its place among them?
+    pub(crate) fn touches(&self, place: Place, segment: &Segment) -> bool {
+        self.get(place.left).is_some_and(|left| left.end == segment.seq)
+            || self.get(place.right).is_some_and(|right| right.start == segment.end())
     }
 
     /// Is the segment's place found at once: behind the last island, or in front of the only one?

@@ -27,14 +27,20 @@ impl Links {
 pub(crate) struct List {
     first: u32,
     last: u32,
+    len: u32,
 }
 
 impl List {
-    pub(crate) const EMPTY: List = List { first: NONE, last: NONE };
+    pub(crate) const EMPTY: List = List { first: NONE, last: NONE, len: 0 };
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.first == NONE
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.len
     }
 
     #[inline]
@@ -65,6 +71,7 @@ impl List {
         index: u32,
         links: fn(&mut N) -> &mut Links,
     ) {
+        self.len += 1;
         let right = match left {
             NONE => core::mem::replace(&mut self.first, index),
             left => core::mem::replace(&mut links(&mut nodes[left as usize]).next, index),
@@ -83,6 +90,7 @@ impl List {
         index: u32,
         links: fn(&mut N) -> &mut Links,
     ) {
+        self.len -= 1;
         let Links { previous, next } =
             core::mem::replace(links(&mut nodes[index as usize]), Links::ALONE);
         match previous {

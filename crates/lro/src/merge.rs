@@ -36,6 +36,8 @@ pub enum Mismatch {
     Urgent,
     /// It overlaps what is held in more ways than trimming its ends can mend (endpoint).
     Overlap,
+    /// Its flow has as many holes already as are kept in mind (endpoint).
+    Holes,
     /// So far from where the flow was that it is none of its holes or repetitions (endpoint).
     Far,
     /// A checksum of 0xFFFF, which verifies where 0 does but would be restored as 0 (lossless).
@@ -44,7 +46,7 @@ pub enum Mismatch {
 
 impl Mismatch {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Mismatch; 13] = [
+    pub const ALL: [Mismatch; 14] = [
         Mismatch::Sequence,
         Mismatch::Link,
         Mismatch::Network,
@@ -56,6 +58,7 @@ impl Mismatch {
         Mismatch::Uneven,
         Mismatch::Urgent,
         Mismatch::Overlap,
+        Mismatch::Holes,
         Mismatch::Far,
         Mismatch::Checksum,
     ];
@@ -74,6 +77,7 @@ impl Mismatch {
             Mismatch::Uneven => "uneven",
             Mismatch::Urgent => "urgent",
             Mismatch::Overlap => "overlap",
+            Mismatch::Holes => "holes",
             Mismatch::Far => "far",
             Mismatch::Checksum => "checksum",
         }

@@ -33,6 +33,10 @@ use crate::{Flush, Lro, Mismatch, Nanos, Pass, Sink, merge};
 /// than a path of 100 Gb/s carries in a millisecond, and little of the circle.
 const WINDOW: u32 = 1 << 24;
 
+/// Holes in one flow, at most: nobody's search may take long because a sender sends every other byte
+/// (CVE-2018-5390).
+const HOLES_MAX: u32 = 64;
+
 /// What becomes of a segment that does not continue its flow.
 enum Standing {
     /// After all, it does, with what is left of it.
@@ -147,7 +151,13 @@ impl<F> Lro<F> {
             self.counters.trimmed += 1;
             segment.trim_back(right.start);
         }
-        if in_order { Standing::InOrder } else { Standing::Early }
+        if in_order {
+            return Standing::InOrder;
+        }
+        if flow.islands.len() >= HOLES_MAX && !self.islands.touches(*place, segment) {
+            return Standing::StartOver(Mismatch::Holes);
+        }
+        Standing::Early
     }
 
     /// The paper's algorithm 2. What is held already is armed; it has the same headers.

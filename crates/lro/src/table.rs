@@ -137,6 +137,12 @@ impl ConnectionTable {
         self.buckets[at].index
     }
 
+    /// The same of a packet that does not show its flow to be in use, as a SYN does not.
+    pub(crate) fn peek(&self, key: &FlowKey) -> Option<u32> {
+        let index = self.index_of(key.hash(self.seed));
+        self.descriptors.get(index as usize).filter(|flow| flow.key == *key).map(|_| index)
+    }
+
     fn search(&mut self, key: &FlowKey) -> Option<u32> {
         let hash = key.hash(self.seed);
         let mut at = self.home(hash);

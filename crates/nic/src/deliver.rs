@@ -9,8 +9,8 @@ use wire::VirtioNetHdr;
 use crate::counters::{Counters, Refused};
 use crate::port::{Delivered, Delivery, Host, RxFrame};
 
-/// Packets that wait for a host that does not take them, at most: as many as one worker's LRO lets
-/// go of before it hears that nothing more may be acknowledged.
+/// Packets that wait for a host that does not take them, at most. Meanwhile the worker takes nothing
+/// from its wire, so they are what one batch and what LRO held made.
 const UNDELIVERED_MAX: usize = 4096;
 
 /// What is kept from one delivery to the next.
@@ -97,8 +97,13 @@ impl<'a, H: Host> ToHost<'a, H> {
             match self.host.deliver(self.pool.reader(), packet) {
                 Ok(Delivered::Now) => self.counters.host_in.count(bytes),
                 Ok(Delivered::Later) => self.counters.requests += 1,
-                Err(_) if self.scratch.keep => self.keep(vnet, header, rest),
-                Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
+                Err(error) => match Refused::from_error(&error) {
+                    // Another time it may take it.
+                    Refused::HostDown | Refused::HostFull if self.scratch.keep => {
+                        self.keep(vnet, header, rest);
+                    }
+                    why => self.counters.refused[why as usize] += 1,
+                },
             }
         }
         for frame in self.scratch.frames.drain(..) {
@@ -132,8 +137,10 @@ impl<'a, H: Host> ToHost<'a, H> {
             match self.host.deliver(self.pool.reader(), packet) {
                 Ok(Delivered::Now) => self.counters.host_in.count(bytes.len()),
                 Ok(Delivered::Later) => self.counters.requests += 1,
-                Err(_) if self.scratch.keep => return,
-                Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
+                Err(error) => match Refused::from_error(&error) {
+                    Refused::HostDown | Refused::HostFull if self.scratch.keep => return,
+                    why => self.counters.refused[why as usize] += 1,
+                },
             }
             self.scratch.undelivered.pop_front();
         }

@@ -110,7 +110,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let hash_seed = RandomState::new().hash_one(held_frames);
         Worker {
             generation: shared.generation.load(Ordering::Acquire),
-            lro: Lro::new(lro::Config { held_frames, hash_seed, ..config.lro() }),
+            lro: Lro::new(lro::Config { held_frames, hash_seed, ..lro_config(&config, &host) }),
             counters: Counters::default(),
             received: VecDeque::with_capacity(256),
             scratch: Scratch::default(),
@@ -133,6 +133,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
     pub fn run(mut self) -> io::Result<()> {
         let result = self.work();
         self.let_go();
+        self.scratch.keep_undelivered(false);
+        self.deliver_kept();
         let result = result.and(self.finish_requests());
         self.publish();
         self.wire.close(&mut self.pool);
@@ -176,8 +178,11 @@ impl<W: Wire, H: Host> Worker<W, H> {
 
     /// What active ACK has acknowledged and the host did not take is offered again.
     fn deliver_again(&mut self) {
-        let keep = self.config.lro.active_ack != lro::ActiveAck::Off;
-        self.scratch.keep_undelivered(keep);
+        self.scratch.keep_undelivered(self.lro.config().active_ack != lro::ActiveAck::Off);
+        self.deliver_kept();
+    }
+
+    fn deliver_kept(&mut self) {
         if self.scratch.is_stuck() {
             ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch)
                 .deliver_again();
@@ -337,7 +342,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// May packets be taken from the wire? Not while too many wait for a host port that several
     /// workers share.
     fn host_has_room(&self) -> bool {
-        self.host.requests().is_none_or(Requests::has_room)
+        !self.scratch.is_stuck() && self.host.requests().is_none_or(Requests::has_room)
     }
 
     /// Counts what became of the packets that were requested of a shared host port. Were there any?
@@ -386,9 +391,10 @@ impl<W: Wire, H: Host> Worker<W, H> {
         }
         self.generation = generation;
         self.config = self.shared.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lro = lro_config(&self.config, &self.host);
         let mut host =
             ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
-        self.lro.reconfigure(self.config.lro(), &mut host);
+        self.lro.reconfigure(lro, &mut host);
     }
 
     fn publish(&mut self) {
@@ -432,6 +438,16 @@ fn interest(read: bool, write: bool) -> Option<Interest> {
         (false, true) => Some(Interest::Write),
         (false, false) => None,
     }
+}
+
+/// LRO's part of the configuration. A port that is shared with other workers tells too late that it
+/// did not take a packet: what it is given must not have been acknowledged.
+fn lro_config<H: Host>(config: &Config, host: &H) -> lro::Config {
+    let mut lro = config.lro();
+    if host.requests().is_some() {
+        lro.active_ack = lro::ActiveAck::Off;
+    }
+    lro
 }
 
 /// What the port knows of a checksum, for LRO.

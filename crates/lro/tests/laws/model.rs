@@ -187,7 +187,7 @@ impl Piece {
 
     fn trim_front(&mut self, seq: u32) {
         let bytes = seq.wrapping_sub(self.seq()) as usize;
-        (self.skip, self.len) = (self.skip + bytes, self.len - bytes);
+        (self.skip, self.len, self.raised) = (self.skip + bytes, self.len - bytes, true);
     }
 
     fn trim_back(&mut self, seq: u32) {
@@ -439,7 +439,9 @@ impl Connection {
         }
         let doubted = world.config.profile == Profile::Endpoint
             && self.run.is_empty()
-            && self.last.is_some_and(|last| piece.told.is_older_than(&last));
+            && self.last.is_some_and(|last| {
+                piece.told.is_older_than(&last) || is_before(piece.told.ack, last.ack)
+            });
         self.append(piece, world);
         if doubted {
             self.flush_run(world);

@@ -332,3 +332,26 @@ fn holes_across_the_wrap_are_filled() {
         assert_eq!(run.counters.flushed[Flush::Idle as usize], 1);
     }
 }
+
+/// A sender of every other byte makes nobody search long (CVE-2018-5390): the 65th hole is one too
+/// many, and what waits goes on. What fills holes, or touches what waits, does not count.
+#[test]
+fn a_flow_has_so_many_holes_and_no_more() {
+    let syn = bytes(0, 0).flags(Flags::SYN).seq(u32::MAX);
+    for upward in [true, false] {
+        let islands = (1..=65u32).map(|n| bytes(2 * n, 2 * n + 1));
+        let mut islands: Vec<_> = islands.collect();
+        if !upward {
+            islands.reverse();
+        }
+        let run = run_packets(&[&[syn.clone()], &islands[..64]].concat());
+        assert_eq!(
+            (run.counters.holes, run.counters.mismatched[Mismatch::Holes as usize]),
+            (64, 0)
+        );
+        assert!(run.events[1..].iter().all(|event| event.step == 65), "some went before the end");
+        let run = run_packets(&[&[syn.clone()], &islands[..]].concat());
+        assert_eq!(run.counters.mismatched[Mismatch::Holes as usize], 1);
+        assert!(run.events[1..65].iter().all(|event| event.step == 65));
+    }
+}
