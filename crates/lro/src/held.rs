@@ -38,13 +38,15 @@ impl Chain {
     }
 }
 
-/// A place for a frame. Those without one are the free list: `next` leads on in it, and `start` back.
+/// A place for a frame.
 #[derive(Debug)]
 struct Node<F> {
     frame: Option<F>,
     start: u32,
     len: u32,
     next: u32,
+    /// It is in `Held::places`.
+    listed: bool,
 }
 
 /// The arena. A chain's next frame goes beside its last one if that place is free, so that a chain
@@ -52,26 +54,25 @@ struct Node<F> {
 #[derive(Debug)]
 pub(crate) struct Held<F> {
     nodes: Vec<Node<F>>,
-    free: u32,
-    /// The place that was given back last.
-    freed: u32,
+    /// Where chains may begin, each place once; all that are free are here, and some that were taken
+    /// from beside another.
+    places: Vec<u32>,
+    free: usize,
 }
 
-/// Places between those that are free first at the beginning: what most chains grow to.
-const APART: u32 = 64;
+/// Distance of the places that are offered first at the beginning: what most chains grow to.
+const APART: usize = 64;
 
 impl<F> Held<F> {
     pub(crate) fn new(capacity: usize) -> Self {
-        let capacity = capacity.clamp(1, NONE as usize - 1) as u32;
-        let node = |_| Node { frame: None, start: NONE, len: 0, next: NONE };
-        let mut held = Held { nodes: (0..capacity).map(node).collect(), free: NONE, freed: NONE };
-        for start in (0..APART.min(capacity)).rev() {
-            for index in (start..capacity).step_by(APART as usize).rev() {
-                held.freed = NONE;
-                held.give_back(index);
-            }
+        let capacity = capacity.clamp(1, NONE as usize - 1);
+        let node = |_| Node { frame: None, start: 0, len: 0, next: NONE, listed: true };
+        let starts = |first| (first..capacity).step_by(APART).rev().map(|place| place as u32);
+        Held {
+            nodes: (0..capacity).map(node).collect(),
+            places: (0..APART.min(capacity)).rev().flat_map(starts).collect(),
+            free: capacity,
         }
-        held
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -80,7 +81,7 @@ impl<F> Held<F> {
 
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.free == NONE
+        self.free == 0
     }
 
     /// Appends at the end, in constant time. There is room: [`is_full`](Self::is_full) was asked.
@@ -124,10 +125,12 @@ impl<F> Held<F> {
     pub(crate) fn pop(&mut self, chain: &mut Chain) -> Option<Slice<F>> {
         let index = self.unlink_front(chain)?;
         let node = &mut self.nodes[index as usize];
-        let (start, len) = (node.start as usize, node.len as usize);
         let frame = node.frame.take()?;
-        self.give_back(index);
-        Some(Slice { frame, start, len })
+        self.free += 1;
+        if !core::mem::replace(&mut node.listed, true) {
+            self.places.push(index);
+        }
+        Some(Slice { frame, start: node.start as usize, len: node.len as usize })
     }
 
     /// Moves the first frame of one chain to the end of another.
@@ -156,36 +159,24 @@ impl<F> Held<F> {
     #[inline]
     fn fill(&mut self, wish: u32, frame: F, start: usize, len: u32) -> u32 {
         let granted = self.nodes.get(wish as usize).is_some_and(|node| node.frame.is_none());
-        let index = if granted { wish } else { self.free };
-        let Node { start: previous, next, .. } = self.nodes[index as usize];
-        match previous {
-            NONE => self.free = next,
-            previous => self.nodes[previous as usize].next = next,
-        }
-        if next != NONE {
-            self.nodes[next as usize].start = previous;
-        }
-        self.nodes[index as usize] =
-            Node { frame: Some(frame), start: start as u32, len, next: NONE };
+        let index = if granted { wish } else { self.any_place() };
+        let node = &mut self.nodes[index as usize];
+        node.frame = Some(frame);
+        (node.start, node.len, node.next) = (start as u32, len, NONE);
+        self.free -= 1;
         index
     }
 
-    /// Frees a place: behind the one that was freed last if it lies beside that, so that a chain's
-    /// places are free in the order in which the next one will want them, or else in front.
-    #[inline]
-    fn give_back(&mut self, index: u32) {
-        let beside = index.wrapping_sub(1);
-        let follows = beside == core::mem::replace(&mut self.freed, index)
-            && self.nodes.get(beside as usize).is_some_and(|node| node.frame.is_none());
-        let (previous, next) = match follows {
-            true => (beside, core::mem::replace(&mut self.nodes[beside as usize].next, index)),
-            false => (NONE, core::mem::replace(&mut self.free, index)),
-        };
-        if next != NONE {
-            self.nodes[next as usize].start = index;
+    /// The free place that was given back last; there is one.
+    fn any_place(&mut self) -> u32 {
+        while let Some(index) = self.places.pop() {
+            let node = &mut self.nodes[index as usize];
+            node.listed = false;
+            if node.frame.is_none() {
+                return index;
+            }
         }
-        let node = &mut self.nodes[index as usize];
-        (node.start, node.next) = (previous, next);
+        0
     }
 
     #[inline]
