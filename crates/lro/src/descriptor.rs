@@ -321,14 +321,11 @@ impl Descriptor {
         raised
     }
 
-    /// Data that came again is handed on before what waits for a hole. If it fills a hole of the
-    /// host's, its TSval is TS.Recent from then on (RFC 7323 section 4.3), and what waits must not
-    /// fall behind it.
-    pub(crate) fn overtaken_by(&mut self, carried: &Carried) {
-        if let (Some(last), Some(new)) = (&mut self.last.timestamps, carried.timestamps)
-            && last.value.before(new.value)
-        {
-            *last = new;
+    /// Is a segment's TSval newer than that of the latest in order, as far as is known?
+    pub(crate) fn is_outdated_by(&self, carried: &Carried) -> bool {
+        match (self.last.timestamps.filter(|_| self.has_data), carried.timestamps) {
+            (Some(last), Some(new)) => last.value.before(new.value),
+            (last, new) => last.is_none() && new.is_some(),
         }
     }
 

@@ -38,6 +38,7 @@ impl Chain {
     }
 }
 
+/// A place for a frame. Those without one are the free list: `next` leads on in it, and `start` back.
 #[derive(Debug)]
 struct Node<F> {
     frame: Option<F>,
@@ -46,20 +47,31 @@ struct Node<F> {
     next: u32,
 }
 
-/// The arena. Free nodes form a chain of their own.
+/// The arena. A chain's next frame goes beside its last one if that place is free, so that a chain
+/// of many lies in few cache lines, however many flows take turns.
 #[derive(Debug)]
 pub(crate) struct Held<F> {
     nodes: Vec<Node<F>>,
     free: u32,
+    /// The place that was given back last.
+    freed: u32,
 }
+
+/// Places between those that are free first at the beginning: what most chains grow to.
+const APART: u32 = 64;
 
 impl<F> Held<F> {
     pub(crate) fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(1, NONE as usize - 1) as u32;
-        let node = |i| Node { frame: None, start: 0, len: 0, next: i };
-        let mut nodes: Vec<Node<F>> = (1..capacity).map(node).collect();
-        nodes.push(node(NONE));
-        Held { nodes, free: 0 }
+        let node = |_| Node { frame: None, start: NONE, len: 0, next: NONE };
+        let mut held = Held { nodes: (0..capacity).map(node).collect(), free: NONE, freed: NONE };
+        for start in (0..APART.min(capacity)).rev() {
+            for index in (start..capacity).step_by(APART as usize).rev() {
+                held.freed = NONE;
+                held.give_back(index);
+            }
+        }
+        held
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -74,7 +86,8 @@ impl<F> Held<F> {
     /// Appends at the end, in constant time. There is room: [`is_full`](Self::is_full) was asked.
     #[inline]
     pub(crate) fn push_back(&mut self, chain: &mut Chain, frame: F, start: usize, len: u32) -> u32 {
-        let index = self.fill(frame, start, len);
+        let beside = chain.last.wrapping_add(1);
+        let index = self.fill(beside, frame, start, len);
         self.link_back(chain, index);
         index
     }
@@ -87,7 +100,8 @@ impl<F> Held<F> {
         start: usize,
         len: u32,
     ) -> u32 {
-        let index = self.fill(frame, start, len);
+        let beside = chain.first.wrapping_sub(1);
+        let index = self.fill(beside, frame, start, len);
         self.nodes[index as usize].next = chain.first;
         if chain.first == NONE {
             chain.last = index;
@@ -110,9 +124,10 @@ impl<F> Held<F> {
     pub(crate) fn pop(&mut self, chain: &mut Chain) -> Option<Slice<F>> {
         let index = self.unlink_front(chain)?;
         let node = &mut self.nodes[index as usize];
-        node.next = core::mem::replace(&mut self.free, index);
+        let (start, len) = (node.start as usize, node.len as usize);
         let frame = node.frame.take()?;
-        Some(Slice { frame, start: node.start as usize, len: node.len as usize })
+        self.give_back(index);
+        Some(Slice { frame, start, len })
     }
 
     /// Moves the first frame of one chain to the end of another.
@@ -137,13 +152,40 @@ impl<F> Held<F> {
         self.nodes[index as usize].len
     }
 
+    /// Takes the place `wish` if it is there and free, or else any.
     #[inline]
-    fn fill(&mut self, frame: F, start: usize, len: u32) -> u32 {
-        let index = self.free;
-        let node = &mut self.nodes[index as usize];
-        self.free = node.next;
-        *node = Node { frame: Some(frame), start: start as u32, len, next: NONE };
+    fn fill(&mut self, wish: u32, frame: F, start: usize, len: u32) -> u32 {
+        let granted = self.nodes.get(wish as usize).is_some_and(|node| node.frame.is_none());
+        let index = if granted { wish } else { self.free };
+        let Node { start: previous, next, .. } = self.nodes[index as usize];
+        match previous {
+            NONE => self.free = next,
+            previous => self.nodes[previous as usize].next = next,
+        }
+        if next != NONE {
+            self.nodes[next as usize].start = previous;
+        }
+        self.nodes[index as usize] =
+            Node { frame: Some(frame), start: start as u32, len, next: NONE };
         index
+    }
+
+    /// Frees a place: behind the one that was freed last if it lies beside that, so that a chain's
+    /// places are free in the order in which the next one will want them, or else in front.
+    #[inline]
+    fn give_back(&mut self, index: u32) {
+        let beside = index.wrapping_sub(1);
+        let follows = beside == core::mem::replace(&mut self.freed, index)
+            && self.nodes.get(beside as usize).is_some_and(|node| node.frame.is_none());
+        let (previous, next) = match follows {
+            true => (beside, core::mem::replace(&mut self.nodes[beside as usize].next, index)),
+            false => (NONE, core::mem::replace(&mut self.free, index)),
+        };
+        if next != NONE {
+            self.nodes[next as usize].start = index;
+        }
+        let node = &mut self.nodes[index as usize];
+        (node.start, node.next) = (previous, next);
     }
 
     #[inline]

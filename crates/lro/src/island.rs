@@ -298,9 +298,9 @@ impl Islands {
         let island = &mut self.islands[index as usize];
         island.start += held.payload_len(island.chain.first());
         held.move_first(&mut island.chain, run);
-        match island.chain.first() {
-            NONE => self.close(of, index),
-            node => island.first = self.carried[node as usize],
+        island.plain = false; // the rest is less than what is known of it
+        if island.chain.len() == 0 {
+            self.close(of, index);
         }
     }
 

@@ -1,19 +1,20 @@
 //! Large receive offload as a pure core: frames and time in, aggregates out.
 //!
-//! [`Lro`] holds in-order TCP segments of one flow and hands them on as one packet of up to 64 KB:
-//! a rewritten header and the payload slices of the held frames, which are never copied. It does
-//! no IO, reads no clock and starts no thread; the caller owns the frames (any type `F`) and a
+//! [`Lro`] holds TCP segments of a flow, puts them in order and hands them on as one packet of up to
+//! 64 KB: a rewritten header and the payload slices of the held frames, which are never copied. It
+//! does no IO, reads no clock and starts no thread; the caller owns the frames (any type `F`) and a
 //! [`Sink`] that takes what comes out.
 //!
 //! The stages bear the names of "Implementation of TCP Large Receive Offload on Multi-core NPU
 //! Platform": a packet `filter` of questions (section IV.B), a ConnectionTable of
-//! ConnectionDescriptors in fixed memory (IV.A), reconstruction (IV.D) and time-outs (IV.E).
-//! Packets out of order are, for now, passed on in the order in which they came.
+//! ConnectionDescriptors in fixed memory (IV.A), reordering (IV.C), reconstruction (IV.D), time-outs
+//! (IV.E) and active ACK (V.C).
 //!
 //! # Profiles
 //! [`Profile::Endpoint`] is for a host that terminates TCP: acknowledgment, window and timestamp
-//! echo move forward within an aggregate. [`Profile::Lossless`] merges only what Linux GRO may
-//! merge, so that cutting an aggregate at its `gso_size` gives the original packets back.
+//! echo move forward within an aggregate, and segments are reordered. [`Profile::Lossless`] merges
+//! only what Linux GRO may merge, in the order in which it comes, so that cutting an aggregate at its
+//! `gso_size` gives the original packets back.
 //!
 //! # Example
 //! ```

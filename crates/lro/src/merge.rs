@@ -180,11 +180,13 @@ pub(crate) fn pushes(config: &Config, flags: Flags) -> bool {
     config.flush_on_psh && flags.any(Flags::PSH)
 }
 
-/// The paper's threshold: would one more segment like the largest not fit?
+/// The paper's threshold: would one more segment like the largest not fit? Linux finds out when one
+/// comes, as a shorter one may still fit.
 #[inline]
 pub(crate) fn is_full(config: &Config, flow: &Descriptor) -> bool {
     flow.run.len() >= config.max_segments
-        || flow.ip_len() + u32::from(flow.gso_size) > config.max_aggregate.min(IP_MAX)
+        || config.profile == Profile::Endpoint
+            && flow.ip_len() + u32::from(flow.gso_size) > config.max_aggregate.min(IP_MAX)
 }
 
 /// Rules 4, 6 and 7, which both profiles keep: everything but lengths, IDs, checksums, sequence

@@ -241,17 +241,21 @@ impl<F> Lro<F> {
     /// that it continues may join it.
     fn old(&mut self, index: u32, frame: F, segment: &Segment, sink: &mut impl Sink<F>) {
         let end = segment.end();
-        if segment.carried.flags.any(Flags::FIN) || end.after(self.table[index].frontier) {
+        let finishes = segment.carried.flags.any(Flags::FIN);
+        let flow = &self.table[index];
+        let waits = end.after(flow.frontier);
+        // If it fills a hole of the host's, its TSval is TS.Recent from then on (RFC 7323 section
+        // 4.3), and what waits would come too late. To raise that would be to trust a number that
+        // the host, which knows its window, may not.
+        if finishes || waits || flow.is_outdated_by(&segment.carried) {
             self.flush(index, Flush::Order, sink);
         } else {
             self.flush_run(index, Flush::Order, sink);
         }
-        if segment.carried.flags.any(Flags::FIN) {
+        if finishes {
             self.table.close(index);
         } else {
-            let flow = &mut self.table[index];
-            flow.next_seq = end;
-            flow.overtaken_by(&segment.carried);
+            self.table[index].next_seq = end;
         }
         self.pass(frame, Pass::Old, sink);
     }

@@ -11,6 +11,7 @@
 #![allow(unsafe_code)]
 
 pub mod affinity;
+pub mod allocator;
 pub mod clock;
 pub mod epoll;
 mod error;

@@ -21,6 +21,10 @@ use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 use error::{Error, one_line};
 
+/// Flow tables are large, and looked up at random.
+#[global_allocator]
+static ALLOCATOR: sys::allocator::HugePages = sys::allocator::HugePages;
+
 fn main() -> ExitCode {
     // The guard is no command: nobody is to find it in a help or a completion.
     let ended = if guard::is_this() { guard::run() } else { run(Cli::parse()) };

@@ -227,6 +227,22 @@ impl Connection {
             return None;
         }
         let offset = self.path.due().or_else(|| self.fresh(now)).or_else(|| self.path.next())?;
+        Some(self.segment(offset))
+    }
+
+    /// Are segments on their way that others have passed? They are the wire's delay, not the
+    /// connection's: they come before another connection's burst does.
+    pub(super) fn has_late(&self) -> bool {
+        self.path.has_late()
+    }
+
+    /// One of those.
+    pub(super) fn next_late(&mut self) -> Option<Next> {
+        let offset = self.path.next()?;
+        Some(self.segment(offset))
+    }
+
+    fn segment(&mut self, offset: u64) -> Next {
         self.path.arrives();
         let len = (self.end.saturating_sub(offset)).min(MSS as u64);
         let flags = if offset == self.end {
@@ -238,7 +254,7 @@ impl Connection {
         };
         let segment =
             Segment { id: self.take_id(), seq: self.seq(offset), flags, len: len as usize };
-        Some(Next { offset, segment })
+        Next { offset, segment }
     }
 
     /// A segment that was not sent yet, or is sent again, and does not go the long way round.

@@ -1,4 +1,5 @@
-//! A path that reorders: some segments of a connection come some positions late.
+//! A path that reorders: some segments of a connection come some positions late, but no later than
+//! the burst that they are part of ends.
 
 use crate::random::Random;
 
@@ -47,6 +48,11 @@ impl Displaced {
     pub(super) fn next(&mut self) -> Option<u64> {
         let at = (0..self.late.len()).min_by_key(|at| self.late[*at].1)?;
         Some(self.late.swap_remove(at).0)
+    }
+
+    /// Is there any?
+    pub(super) fn has_late(&self) -> bool {
+        !self.late.is_empty()
     }
 
     /// A segment of the connection arrives.

@@ -147,18 +147,22 @@ impl Senders {
         while into.len() < max && passed < self.connections.len() {
             let connection = &mut self.connections[self.turn];
             connection.freshen(self.now);
-            while self.left > 0 && into.len() < max {
+            while (self.left > 0 || connection.has_late()) && into.len() < max {
                 if self.ready.is_empty() {
                     return;
                 }
-                let Some(next) = connection.next(self.now) else {
+                let next = match self.left {
+                    0 => connection.next_late(),
+                    _ => connection.next(self.now),
+                };
+                let Some(next) = next else {
                     self.left = 0;
                     passed += 1;
                     break;
                 };
                 let Some(mut frame) = self.ready.pop_front() else { return };
                 passed = 0;
-                self.left -= 1;
+                self.left = self.left.saturating_sub(1);
                 pool.set_range(&mut frame, 0, HEADER + next.segment.len);
                 let bytes = pool.bytes_mut(&mut frame);
                 let payload = match self.filler {
@@ -168,7 +172,7 @@ impl Senders {
                 connection.template().write(bytes, next.segment, payload);
                 into.push_back(received(frame));
             }
-            if self.left == 0 {
+            if self.left == 0 && !self.connections[self.turn].has_late() {
                 self.turn = (self.turn + 1) % self.connections.len();
                 let (least, most) = (*BURST.start(), *BURST.end());
                 self.left = least + self.random.below(most - least + 1);

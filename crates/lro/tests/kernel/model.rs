@@ -135,9 +135,7 @@ impl<'a> Model<'a> {
             }
             self.let_go(at);
         }
-        let ip_len = packet.end - packet.network_at;
-        let len = packet.payload().len();
-        if flags & (PSH | FIN) != 0 || self.is_full(ip_len, len) {
+        if flags & (PSH | FIN) != 0 {
             return self.alone(n);
         }
         if self.held.len() == BUCKET - 1 {
@@ -146,6 +144,7 @@ impl<'a> Model<'a> {
         if self.held.len() == BUCKET && !self.wharf(Reason::Bucket) {
             self.let_go(0);
         }
+        let (len, ip_len) = (packet.payload().len(), packet.end - packet.network_at);
         let next_seq = packet.seq().wrapping_add(len as u32);
         let frames = vec![n];
         self.held.push(Held { key, frames, next_seq, gso_size: len, ip_len, fixed_id: None });
@@ -272,15 +271,10 @@ impl<'a> Model<'a> {
         held.next_seq = held.next_seq.wrapping_add(len as u32);
         held.ip_len += len;
         held.fixed_id = Some(fixed_id);
-        let (gso_size, ip_len) = (held.gso_size, held.ip_len);
-        let last = len < gso_size || packet.flags() & (PSH | FIN) != 0;
-        if last || self.is_full(ip_len, gso_size) {
+        let last = len < held.gso_size || packet.flags() & (PSH | FIN) != 0;
+        if last {
             self.let_go(at);
         }
-    }
-
-    fn is_full(&self, ip_len: usize, gso_size: usize) -> bool {
-        self.wharf(Reason::Full) && ip_len + gso_size > IP_MAX
     }
 
     fn alone_after(&mut self, held: Option<usize>, n: usize) {

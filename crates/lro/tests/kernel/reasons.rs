@@ -17,7 +17,6 @@ pub(crate) enum Reason {
     LongHeader,
     Urgent,
     MinusZero,
-    Full,
     Bucket,
     Cwr,
     FixedId,
@@ -31,7 +30,7 @@ pub(crate) enum Effect {
 }
 
 /// Reason, name, effect, explanation.
-pub(crate) const TABLE: [(Reason, &str, Effect, &str); 16] = [
+pub(crate) const TABLE: [(Reason, &str, Effect, &str); 15] = [
     (
         Reason::Padding,
         "padding",
@@ -113,13 +112,6 @@ pub(crate) const TABLE: [(Reason, &str, Effect, &str); 16] = [
         Effect::Fewer,
         "a checksum of 0xFFFF verifies like 0 but is restored as 0; wharf merges only where \
          cutting restores each packet",
-    ),
-    (
-        Reason::Full,
-        "full",
-        Effect::Fewer,
-        "wharf lets an aggregate go when one more segment of the same size would not fit; the \
-         kernel waits, and a last shorter one may still join",
     ),
     (
         Reason::Bucket,

@@ -15,15 +15,16 @@
 //! - *TS.Recent in order.* A host updates TS.Recent only from what comes in order. So it may refuse a
 //!   segment that comes later than one from before its place that was sent after it (again, then), if
 //!   to put things in order made that count.
-//! - *An acknowledgment that would have been ignored.* A segment outside the window, since its data
-//!   came before, tells a host nothing (RFC 9293 section 3.10.7.4). In an aggregate with new data it
-//!   tells its acknowledgment.
+//! - *The acknowledgment of data that came before.* A segment outside the window tells a host nothing
+//!   (RFC 9293 section 3.10.7.4). In an aggregate with new data it tells its acknowledgment; and it
+//!   may be outside only since it waited.
 //! - *The window of the newest acknowledgment.* By SND.WL1 the host takes the window of the highest
 //!   sequence number, even if its acknowledgment is older. Put in order, it takes the one that came
 //!   with the newest acknowledgment.
 //! - *The window behind data sent again.* An aggregate that begins with data sent again has an old
-//!   sequence number, by which the host does not take the window of the new data in it (unless the
-//!   acknowledgment is new as well, in Linux); it does with the next packet.
+//!   sequence number, by which the host does not take the window of the new data in it; nor does it
+//!   take that of data with an acknowledgment older than that of data sent again which overtook it.
+//!   (Linux does if the acknowledgment is new as well.) It takes the next packet's.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,7 @@ use crate::honest::{endpoints, honest_traces};
 use crate::naive::{FIN, Key, RST, SYN, Tcp};
 use crate::receiver::{Fate, Receiver, Segment};
 use crate::rules::is_before;
-use crate::run::{Out, Run, Step, run};
+use crate::run::{Event, Out, Run, Step, run};
 
 /// No sender sends more than its peer has room for.
 const WINDOW: u32 = 1 << 20;
@@ -49,29 +50,30 @@ fn read(steps: &[Step], at: usize) -> Option<Tcp> {
     }
 }
 
-fn whole(steps: &[Step], at: usize) -> Option<Segment> {
+fn whole(steps: &[Step], at: usize, step: usize) -> Option<Segment> {
     let packet = read(steps, at)?;
-    Some(Segment { from: vec![(at, packet.payload.len())], packet })
+    Some(Segment { from: vec![(at, packet.payload.len())], packet, step })
 }
 
 /// What the hosts are given without LRO.
 fn unmerged(steps: &[Step]) -> Vec<Segment> {
     let frames = (0..steps.len()).filter(|at| matches!(steps[*at], Step::Frame(_)));
-    frames.filter_map(|at| whole(steps, at)).collect()
+    frames.filter_map(|at| whole(steps, at, at)).collect()
 }
 
 /// What they are given with it.
 fn merged(run: &Run, steps: &[Step]) -> Vec<Segment> {
-    let given = |out: &Out| match out {
+    let given = |event: &Event| match &event.out {
         Out::Discarded(..) => None,
-        Out::Passed(at, _) => whole(steps, *at),
+        Out::Passed(at, _) => whole(steps, *at, event.step),
         Out::Joined(joined) => {
             let packet = Tcp::read(&joined.bytes)?;
             let lens = joined.slices.iter().map(|(_, len)| *len);
-            Some(Segment { from: joined.frames.iter().copied().zip(lens).collect(), packet })
+            let from = joined.frames.iter().copied().zip(lens).collect();
+            Some(Segment { from, packet, step: event.step })
         }
     };
-    run.events.iter().filter_map(|event| given(&event.out)).collect()
+    run.events.iter().filter_map(given).collect()
 }
 
 fn hosts(steps: &[Step]) -> Hosts {
@@ -99,6 +101,7 @@ struct Story<'a> {
     steps: &'a [Step],
     merged: &'a [Segment],
     without: &'a BTreeMap<usize, Fate>,
+    with: &'a BTreeMap<usize, Fate>,
 }
 
 impl Story<'_> {
@@ -135,8 +138,8 @@ impl Story<'_> {
             .any(|at| read(self.steps, at).is_some_and(|packet| overtakes(&packet)))
     }
 
-    /// Is nothing known, since its connection was picked up, that a frame's TSval could be compared
-    /// with?
+    /// Has nothing come out, since its connection was picked up, that a frame's TSval could be
+    /// compared with?
     fn is_picked_up(&self, frame: usize) -> bool {
         let late = read(self.steps, frame).unwrap();
         let mut known = false;
@@ -153,6 +156,7 @@ impl Story<'_> {
             let values = packet.timestamps().zip(late.timestamps());
             known &= !packet.has(SYN | FIN | RST);
             known |= !packet.payload.is_empty()
+                && self.aggregate_of(at).step < frame
                 && is_before(packet.seq(), late.seq())
                 && values.is_some_and(|(newer, older)| is_before(older.0, newer.0));
         }
@@ -188,9 +192,12 @@ impl Story<'_> {
                         assert!(may, "byte {at} of old frame {frame} is taken");
                         same = false;
                     }
-                    // A byte that differs is one of several that were sent for its place.
-                    let same_byte = was.is_none_or(|(was, _)| was == byte);
-                    assert!(same_byte || !same, "byte {at} is of frame {frame}, not {was:?}");
+                    // Of several for its place, the first that is not refused counts.
+                    if let Some((_, first)) = was.filter(|(was, _)| *was != byte) {
+                        let may = !same || self.may_refuse(first);
+                        assert!(may, "byte {at} is of frame {frame}, not {first}");
+                        same = false;
+                    }
                     same &= was.is_some();
                 }
                 (None, None) => {}
@@ -208,26 +215,35 @@ impl Story<'_> {
         if without.finished || without.reset {
             return; // which acknowledgments come after is of no account
         }
-        assert!(!is_before(with.snd_una, without.snd_una), "acknowledgment");
-        let outside = self.without.iter().filter(|(_, fate)| **fate == Fate::Outside);
-        let ignored = outside.filter_map(|(frame, _)| read(self.steps, *frame));
-        let of_ignored =
-            |ack: u32| ignored.clone().any(|packet| packet.key() == *key && packet.ack() == ack);
-        assert!(with.snd_una == without.snd_una || of_ignored(with.snd_una), "acknowledgment");
+        let (newer, ignored_by) = match is_before(with.snd_una, without.snd_una) {
+            true => (without.snd_una, self.with),
+            false => (with.snd_una, self.without),
+        };
+        let outside = ignored_by.iter().filter(|(_, fate)| **fate == Fate::Outside);
+        let mut ignored = outside.filter_map(|(frame, _)| read(self.steps, *frame));
+        assert!(
+            with.snd_una == without.snd_una
+                || ignored.any(|packet| packet.key() == *key && packet.ack() == newer),
+            "acknowledgment {} for {}",
+            with.snd_una,
+            without.snd_una
+        );
         let own = || self.merged.iter().filter(|segment| segment.packet.key() == *key);
         let newest = |segment: &&Segment| segment.packet.ack() == with.snd_una;
         let windows: Vec<usize> = own().filter(newest).map(|s| s.packet.window()).collect();
         let window = with.snd_wnd;
         let as_told = window == without.snd_wnd || windows.contains(&window);
-        assert!(as_told || self.sends_again(key), "window {window} for {}", without.snd_wnd);
+        assert!(as_told || self.may_miss_a_window(key), "window {window} for {}", without.snd_wnd);
     }
 
-    /// Is there an aggregate that begins before what was handed on before it?
-    fn sends_again(&self, key: &Key) -> bool {
+    /// Is there an aggregate that begins before what was handed on before it, or data with an older
+    /// acknowledgment?
+    fn may_miss_a_window(&self, key: &Key) -> bool {
         let own: Vec<&Segment> = self.merged.iter().filter(|s| s.packet.key() == *key).collect();
         own.iter().enumerate().any(|(at, aggregate)| {
             let before = |s: &&Segment| is_before(aggregate.packet.seq(), s.packet.seq());
-            aggregate.from.len() > 1 && own[..at].iter().any(before)
+            let newer = |s: &&Segment| is_before(aggregate.packet.ack(), s.packet.ack());
+            aggregate.from.len() > 1 && own[..at].iter().any(before) || own[..at].iter().any(newer)
         })
     }
 }
@@ -238,8 +254,8 @@ fn check(config: &Config, steps: &[Step]) {
     let merged = merged(&run, steps);
     let (mut without, mut with) = (hosts(steps), hosts(steps));
     let fates_without = play(&mut without, &unmerged(steps));
-    play(&mut with, &merged);
-    let story = Story { steps, merged: &merged, without: &fates_without };
+    let fates_with = play(&mut with, &merged);
+    let story = Story { steps, merged: &merged, without: &fates_without, with: &fates_with };
     for (key, host) in &without {
         story.check(key, host, &with[key]);
     }

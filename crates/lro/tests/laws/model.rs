@@ -403,22 +403,21 @@ impl Connection {
         None
     }
 
-    /// Data that came before, in what is handed on or, `waits`, on an island.
+    /// Data that came before, in what is handed on or, `waits`, on an island. What waits does not let
+    /// data sent after it overtake it.
     fn old(&mut self, piece: &Piece, waits: bool, world: &mut World) {
         let finishes = piece.packet.has(FIN);
-        if finishes || waits {
+        let newer = self.last.map_or(piece.told.timestamps.is_some(), |last| {
+            last.is_older_than(&piece.told)
+                || last.timestamps.is_none() && piece.told.timestamps.is_some()
+        });
+        if finishes || waits || newer {
             self.flush(world)
         } else {
             self.flush_run(world)
         }
         self.closed |= finishes;
-        let end = end_of(&piece.packet);
-        self.goes_on_at(end);
-        if let Some(last) = &mut self.last
-            && last.is_older_than(&piece.told)
-        {
-            last.timestamps = piece.told.timestamps;
-        }
+        self.goes_on_at(end_of(&piece.packet));
         world.pass(Some(self.key.clone()), piece.number, piece.packet.payload.len());
     }
 
@@ -469,7 +468,7 @@ impl Connection {
             || lossless && flags & PSH != 0
             || lossless && self.run[self.run.len() - 1].len < largest
             || self.run.len() >= world.config.max_segments as usize
-            || self.ip_len() + largest > world.limit()
+            || !lossless && self.ip_len() + largest > world.limit()
     }
 
     fn join_early(&mut self, world: &mut World) {

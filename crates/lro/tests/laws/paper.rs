@@ -226,7 +226,7 @@ mod packets_reconstruction {
     #[test]
     fn a_time_out_reconstructs_each_side_of_a_hole() {
         let mut steps: Vec<Step> = [0, 1, 3, 4, 6].map(|n| frame(segment(n))).into();
-        steps.push(Step::Wait(1_000_000));
+        steps.push(Step::Wait(5_000_000));
         let run = run_steps(&Config::default(), &steps);
         assert_eq!(run.groups(), [vec![0, 1], vec![2, 3], vec![4]]);
         assert_eq!((run.counters.holes, run.counters.flushed[Flush::Hole as usize]), (2, 2));

@@ -11,6 +11,8 @@ pub(crate) struct Segment {
     pub(crate) packet: Tcp,
     /// Frames and how many bytes of each.
     pub(crate) from: Vec<(usize, usize)>,
+    /// The step that brought it to the host.
+    pub(crate) step: usize,
 }
 
 /// What became of a segment's data.

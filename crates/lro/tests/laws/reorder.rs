@@ -154,25 +154,54 @@ fn a_keepalive_passes() {
     assert_eq!(run.counters.passed[Pass::Old.index()], 1);
 }
 
-/// What filled a hole of the host's made its TS.Recent newer; what waited through it must not look
-/// older then (RFC 7323 section 5.3).
+/// What fills a hole of the host's makes its TS.Recent newer; what waits would come too late for it
+/// (RFC 7323 section 5.3), so it goes first.
 #[test]
 fn what_waits_is_not_made_old_by_data_that_overtakes_it() {
     let at = |from, to, value| bytes(from, to).timestamps(value, 1);
-    let steps = [
-        frame(&at(0, 100, 5)),
-        frame(&at(200, 300, 5)),
-        Step::Wait(1_000_000), // the hole is the host's now
-        frame(&at(400, 500, 5)),
-        frame(&at(100, 200, 6)),
-        Step::Wait(1_000_000),
-    ];
-    let run = run_steps(&steps);
-    assert_eq!(run.groups(), [[0], [1], [4], [3]]);
+    for (value, expected) in [(6, [[0], [1], [3], [4]]), (5, [[0], [1], [4], [3]])] {
+        let steps = [
+            frame(&at(0, 100, 5)),
+            frame(&at(200, 300, 5)),
+            Step::Wait(5_000_000), // the hole is the host's now
+            frame(&at(400, 500, 5)),
+            frame(&at(100, 200, value)),
+        ];
+        let run = run_steps(&steps);
+        assert_eq!(run.groups(), expected, "{value}");
+    }
+}
+
+/// What waited goes by itself, but what filled the hole in front of it was sent later: then it is
+/// an aggregate of one, with the later TSval.
+#[test]
+fn what_waits_is_as_new_as_what_it_waited_for() {
+    let config = Config { max_segments: 1, ..Config::default() };
+    let at = |from, to, value| bytes(from, to).timestamps(value, 1);
+    let run = run_with(&config, &[at(0, 100, 5), at(200, 300, 5), at(100, 200, 6)]);
+    assert_eq!(run.groups(), [[0], [2], [1]]);
     let [(alone, is)] = &joined(&run)[..] else { panic!("{:?}", run.groups()) };
-    assert_eq!(is.timestamps(), Some((6, 1)));
+    assert_eq!((is.seq(), is.timestamps()), (200, Some((6, 1))));
     assert_eq!((alone.vnet.gso_type, alone.vnet.gso_size), (wire::GsoType::None, 0));
     assert!(alone.vnet.needs_csum);
+}
+
+/// The run counts as held since the first of it came, on whichever side of the hole.
+#[test]
+fn what_waited_is_held_no_longer_for_having_joined() {
+    let config = Config { max_timeout: 1000, min_timeout: 1000, ..Config::default() };
+    let steps = [
+        frame(&bytes(0, 100)),
+        Step::FlushAll,
+        frame(&bytes(200, 300)),
+        Step::Wait(600),
+        frame(&bytes(100, 200)),
+        Step::Wait(10_000),
+    ];
+    let run = run(&config, &steps);
+    check(&run, &steps);
+    assert_eq!(run.groups(), [vec![0], vec![4, 2]]);
+    assert_eq!(run.events[1].now - run.arrivals[2], 1000);
 }
 
 // What is told besides data.
@@ -280,6 +309,16 @@ fn sixteen_megabytes_are_waited_for_and_more_are_not() {
         };
         assert_eq!(run.groups(), expected, "{ahead}");
         assert_eq!(run.counters.mismatched[Mismatch::Far as usize], if waits { 0 } else { 2 });
+    }
+}
+
+/// The same behind another that waits, where places are found by a shortcut.
+#[test]
+fn sixteen_megabytes_are_the_limit_behind_others_too() {
+    for (ahead, waiting) in [(1u32 << 24, 2), ((1 << 24) + 1, 1)] {
+        let early = |ahead: u32| bytes(100, 200).seq(100 + ahead);
+        let run = run_packets(&[bytes(0, 100), early((1 << 24) - 100), early(ahead)]);
+        assert_eq!(run.counters.reordered, waiting, "{ahead}");
     }
 }
 

@@ -24,7 +24,8 @@ fn bench(words: &[&str]) -> Option<Vec<Value>> {
 fn about(figures: &[Value], bench: &str, fields: &[&str]) -> BTreeSet<Vec<String>> {
     let one = |figure: &Value| {
         assert_eq!(figure["bench"], bench, "{figure}");
-        assert!(figure["value"].as_f64() > Some(0.0), "{figure}");
+        // How much it is depends on who else uses the machine, and may be nothing in so short a run.
+        assert!(figure["value"].as_f64() >= Some(0.0), "{figure}");
         fields.iter().map(|field| figure[field].to_string().replace('"', "")).collect()
     };
     figures.iter().map(one).collect()
