@@ -242,7 +242,13 @@ impl<F> Lro<F> {
                 self.counters.discarded[why as usize] += 1;
                 sink.discard(frame, why);
             }
-            Verdict::Pass(why) => self.pass(frame, why, sink),
+            Verdict::Pass(why) => {
+                // It may be of any flow of datagrams, and those are never put out of order.
+                if why == Pass::Fragment && self.config.udp {
+                    self.burst_ends(sink);
+                }
+                self.pass(frame, why, sink);
+            }
             Verdict::PassAfterFlow(why, key, end) => {
                 self.let_pass(why, &key, end, sink);
                 if why == Pass::Syn && self.acknowledges() {

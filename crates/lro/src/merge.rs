@@ -137,7 +137,7 @@ pub(crate) fn ask_datagram(
 pub(crate) fn completes_datagrams(config: &Config, flow: &Descriptor) -> Option<Flush> {
     if flow.last_len < flow.gso_size {
         Some(Flush::Short)
-    } else if is_full(config, flow) || flow.run.len() >= DATAGRAMS_MAX {
+    } else if flow.run.len() >= config.max_segments.min(DATAGRAMS_MAX) {
         Some(Flush::Size)
     } else {
         None

@@ -19,3 +19,4 @@ mod reorder;
 mod rules;
 mod run;
 mod trace;
+mod udp;
