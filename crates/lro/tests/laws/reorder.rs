@@ -344,13 +344,13 @@ fn a_flow_has_so_many_holes_and_no_more() {
         if !upward {
             islands.reverse();
         }
-        let run = run_packets(&[&[syn.clone()], &islands[..64]].concat());
+        let run = run_packets(&[std::slice::from_ref(&syn), &islands[..64]].concat());
         assert_eq!(
             (run.counters.holes, run.counters.mismatched[Mismatch::Holes as usize]),
             (64, 0)
         );
         assert!(run.events[1..].iter().all(|event| event.step == 65), "some went before the end");
-        let run = run_packets(&[&[syn.clone()], &islands[..]].concat());
+        let run = run_packets(&[std::slice::from_ref(&syn), &islands[..]].concat());
         assert_eq!(run.counters.mismatched[Mismatch::Holes as usize], 1);
         assert!(run.events[1..65].iter().all(|event| event.step == 65));
     }
