@@ -1,6 +1,7 @@
 //! The last step of the way in: LRO's output, where it lies, to the host port.
 
 use std::collections::VecDeque;
+use std::io;
 
 use lro::{Aggregate, Discard, Nanos, Pass, Sink, Slice};
 use sys::frames::{Frame, FramePool};
@@ -9,9 +10,8 @@ use wire::VirtioNetHdr;
 use crate::counters::{Counters, Refused};
 use crate::port::{Delivered, Delivery, Host, RxFrame};
 
-/// Packets that wait for a host that does not take them, at most: as many as one worker's LRO lets
-/// go of before it hears that nothing more may be acknowledged.
-const UNDELIVERED_MAX: usize = 4096;
+/// How soon to offer again what the host did not take.
+const RETRY_AFTER: Nanos = 1_000_000;
 
 /// What is kept from one delivery to the next.
 #[derive(Debug, Default)]
@@ -19,10 +19,11 @@ pub(crate) struct Scratch {
     /// Memory for the frames of one delivery; empty between them.
     frames: Vec<Frame>,
     /// Acknowledgments to be put on the wire.
-    pub(crate) acknowledgments: Vec<Vec<u8>>,
+    pub(crate) acknowledgments: Acknowledgments,
     /// With active ACK, a packet that the host does not take may be acknowledged already, so that
     /// nobody will send it again: it is kept, and offered until it is taken.
     keep: bool,
+    /// No more than LRO holds and one batch, as nothing is taken from the wire meanwhile.
     undelivered: VecDeque<(VirtioNetHdr, Vec<u8>)>,
 }
 
@@ -34,12 +35,42 @@ impl Scratch {
 
     /// When to offer it again.
     pub(crate) fn retry_after(&self) -> Option<Nanos> {
-        self.is_stuck().then_some(1_000_000)
+        self.is_stuck().then_some(RETRY_AFTER)
     }
 
-    /// Are packets that the host does not take to be kept?
+    /// Are packets that the host does not take from now on to be kept? What is kept stays.
     pub(crate) fn keep_undelivered(&mut self, keep: bool) {
         self.keep = keep;
+    }
+
+    /// Gives up what the host did not take. How many packets?
+    pub(crate) fn give_up(&mut self) -> u64 {
+        self.undelivered.drain(..).count() as u64
+    }
+}
+
+/// Frames in memory that is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Acknowledgments {
+    bytes: Vec<u8>,
+    lens: Vec<usize>,
+}
+
+impl Acknowledgments {
+    fn push(&mut self, frame: &[u8]) {
+        self.bytes.extend_from_slice(frame);
+        self.lens.push(frame.len());
+    }
+
+    /// All of them, in order.
+    pub(crate) fn each(&mut self, mut work: impl FnMut(&mut [u8])) {
+        let mut rest = &mut self.bytes[..];
+        for len in self.lens.drain(..) {
+            let (frame, behind) = rest.split_at_mut(len);
+            work(frame);
+            rest = behind;
+        }
+        self.bytes.clear();
     }
 }
 
@@ -97,7 +128,9 @@ impl<'a, H: Host> ToHost<'a, H> {
             match self.host.deliver(self.pool.reader(), packet) {
                 Ok(Delivered::Now) => self.counters.host_in.count(bytes),
                 Ok(Delivered::Later) => self.counters.requests += 1,
-                Err(_) if self.scratch.keep => self.keep(vnet, header, rest),
+                Err(error) if self.scratch.keep && may_pass(&error) => {
+                    self.keep(vnet, header, rest);
+                }
                 Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
             }
         }
@@ -109,10 +142,6 @@ impl<'a, H: Host> ToHost<'a, H> {
     /// Keeps a copy of a packet that the host does not take.
     #[cold]
     fn keep(&mut self, vnet: VirtioNetHdr, header: &[u8], rest: &[u8]) {
-        if self.scratch.undelivered.len() == UNDELIVERED_MAX {
-            self.counters.refused[Refused::HostFull as usize] += 1;
-            return;
-        }
         let frames = self.scratch.frames.iter().map(|frame| self.pool.bytes(frame));
         let mut bytes = header.to_vec();
         frames.chain([rest]).for_each(|part| bytes.extend_from_slice(part));
@@ -132,7 +161,7 @@ impl<'a, H: Host> ToHost<'a, H> {
             match self.host.deliver(self.pool.reader(), packet) {
                 Ok(Delivered::Now) => self.counters.host_in.count(bytes.len()),
                 Ok(Delivered::Later) => self.counters.requests += 1,
-                Err(_) if self.scratch.keep => return,
+                Err(error) if may_pass(&error) => return,
                 Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
             }
             self.scratch.undelivered.pop_front();
@@ -152,12 +181,17 @@ impl<H: Host> Sink<RxFrame> for ToHost<'_, H> {
     }
 
     fn acknowledge(&mut self, frame: &[u8]) {
-        self.scratch.acknowledgments.push(frame.to_vec());
+        self.scratch.acknowledgments.push(frame);
     }
 
     fn discard(&mut self, received: RxFrame, _why: Discard) {
         self.pool.free(received.frame);
     }
+}
+
+/// Is the host likely to take the same packet later?
+fn may_pass(error: &io::Error) -> bool {
+    Refused::from_error(error) != Refused::HostRefused
 }
 
 /// The frame, cut to the payload that the aggregate takes from it.

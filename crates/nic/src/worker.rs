@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use lro::{Lro, Nanos, RxChecksum};
 use sys::frames::FramePool;
@@ -17,13 +18,16 @@ use sys::poll::{EventFd, Interest, PollSet};
 use wire::{GsoType, VirtioNetHdr};
 
 use crate::config::Config;
-use crate::counters::{Counters, Published};
+use crate::counters::{Counters, Published, Refused};
 use crate::deliver::{Scratch, ToHost};
 use crate::port::shared::Requests;
 use crate::port::{FromHost, Host, HostPacket, RxFrame, Sent, Transmit, Wire};
 
 /// Counters are published at least this often while there is work, and before every sleep.
 const PUBLISH_EVERY: Nanos = 10_000_000;
+
+/// How long what active ACK has acknowledged is offered to a host that does not take it, at the end.
+const LAST_OFFERS: Nanos = 500_000_000;
 
 /// Frames ahead of the one at hand whose headers are fetched into the cache, and those that are
 /// announced to LRO, which by then must be there.
@@ -133,6 +137,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
     pub fn run(mut self) -> io::Result<()> {
         let result = self.work();
         self.let_go();
+        self.deliver_last();
         let result = result.and(self.finish_requests());
         self.publish();
         self.wire.close(&mut self.pool);
@@ -176,12 +181,24 @@ impl<W: Wire, H: Host> Worker<W, H> {
 
     /// What active ACK has acknowledged and the host did not take is offered again.
     fn deliver_again(&mut self) {
-        let keep = self.config.lro.active_ack != lro::ActiveAck::Off;
+        let keep = self.lro.config().active_ack != lro::ActiveAck::Off;
         self.scratch.keep_undelivered(keep);
         if self.scratch.is_stuck() {
             ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch)
                 .deliver_again();
         }
+    }
+
+    /// What the host has not taken by the end is offered for a while longer.
+    fn deliver_last(&mut self) {
+        let end = sys::clock::now() + LAST_OFFERS;
+        while self.scratch.is_stuck() && sys::clock::now() < end {
+            if let Some(pause) = self.scratch.retry_after() {
+                std::thread::sleep(Duration::from_nanos(pause));
+            }
+            self.deliver_again();
+        }
+        self.counters.refused[Refused::HostFull as usize] += self.scratch.give_up();
     }
 
     /// What the worker has counted so far.
@@ -200,14 +217,19 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 
     /// In: a batch from the wire, through LRO, to the host. A full queue in front of the host makes
-    /// the wire wait.
+    /// the wire wait, as does a packet that must not be lost.
     fn wire_to_host(&mut self, now: Nanos) -> io::Result<bool> {
+        if self.scratch.is_stuck() {
+            return Ok(false);
+        }
         let full = !self.host_has_room();
         self.counters.requests_full += u64::from(full && !self.host_full);
         self.host_full = full;
         if full {
             return Ok(false);
         }
+        // What becomes of a request is known too late to keep the packet.
+        self.lro.suspend_acknowledgments(self.host.requests().is_some());
         self.wire.receive(&mut self.pool, &mut self.received, self.config.poll.batch)?;
         let pool = &self.pool;
         self.received.iter().take(PREFETCH_AHEAD).for_each(|ahead| pool.prefetch(&ahead.frame));
@@ -238,7 +260,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
         if count < self.config.poll.batch.min(self.wire.burst()) {
             self.lro.burst_ends(&mut host);
         }
-        self.lro.suspend_acknowledgments(host.is_stuck());
+        if host.is_stuck() {
+            self.lro.suspend_acknowledgments(true);
+        }
         self.lro.acknowledge(&mut host);
         self.send_acknowledgments();
         Ok(count > 0)
@@ -246,12 +270,13 @@ impl<W: Wire, H: Host> Worker<W, H> {
 
     /// Sends what active ACK has to say. A wire that is full loses it, as a later one says the same.
     fn send_acknowledgments(&mut self) {
-        for mut frame in self.scratch.acknowledgments.drain(..) {
+        let Worker { wire, pool, counters, scratch, .. } = self;
+        scratch.acknowledgments.each(|frame| {
             let mut sent = Sent::default();
-            let plain = VirtioNetHdr::default();
-            let _ = self.wire.transmit(&mut self.pool, &mut frame, &plain, 0, &mut sent);
-            self.counters.wire_out.add(sent);
-        }
+            let result = wire.transmit(pool, frame, &VirtioNetHdr::default(), 0, &mut sent);
+            counters.wire_out.add(sent);
+            counters.wire_full += u64::from(matches!(result, Ok(Transmit::Full { .. })));
+        });
     }
 
     /// Out: a batch of packets from the host, cut by GSO, to the wire. A wire that is full makes
@@ -297,7 +322,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// be filled, or for a wire that cannot wake anybody when it takes frames again. When it is the
     /// host that makes the wire wait, the burst goes on.
     fn sleep(&mut self) -> io::Result<()> {
-        let room = self.host_has_room();
+        let room = self.host_has_room() && !self.scratch.is_stuck();
         if room {
             let mut host =
                 ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
