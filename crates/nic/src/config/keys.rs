@@ -263,6 +263,7 @@ pub static KEYS: &[Key] = &[
         run_time: true,
         help: "acknowledge data that LRO holds (the paper, section V.C): safe, only within the \
                window that the host has advertised; or as the paper does, with a window of 0xFFFF. \
+               For connections that begin while it is on, where workers do not share a host queue. \
                Acknowledged data is lost if wharf is killed while it holds it",
         field: choice!(lro.active_ack),
     },

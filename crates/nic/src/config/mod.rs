@@ -201,7 +201,11 @@ impl Config {
             min_timeout: self.lro.min_timeout,
             max_timeout: self.lro.max_timeout,
             flush_on_psh: self.lro.flush_on_psh,
-            active_ack: self.lro.active_ack,
+            // What goes by unseen, its SYNs among it, is not to be spoken for.
+            active_ack: match self.lro.enable {
+                true => self.lro.active_ack,
+                false => lro::ActiveAck::Off,
+            },
             udp: self.lro.udp,
             flows: self.lro.flows as usize,
             held_frames: self.wire.frames as usize / 4,
