@@ -225,7 +225,7 @@ fn what_is_held_is_written_at_its_deadline_before_what_came_later() {
     );
     assert_eq!((statistics.packets_in, statistics.packets_out), (5, 4));
     assert_eq!(statistics.counter("lro", "merged"), 2);
-    assert_eq!(statistics.counter("lro_flush", "deadline"), 2);
+    assert_eq!(statistics.counter("lro_flush", "timeout"), 2);
 }
 
 #[test]
