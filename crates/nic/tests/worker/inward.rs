@@ -43,7 +43,7 @@ fn without_lro_frames_arrive_as_they_came_and_at_once() {
 
 #[test]
 fn a_deadline_is_kept_to_the_nanosecond_that_a_turn_comes() {
-    let mut rig = Rig::new(&config(&[("lro.max_timeout", "50us")]));
+    let mut rig = Rig::new(&config(&[("lro.min_timeout", "50us")]));
     rig.arrive(&segment(1, 0));
     rig.turn();
     rig.now += 49_999;
