@@ -12,6 +12,8 @@ pub mod counters;
 mod deliver;
 mod error;
 pub mod features;
+mod fragment_ids;
+pub mod hardware;
 pub mod nic;
 mod open;
 pub mod port;
