@@ -18,6 +18,7 @@ pub mod nic;
 mod open;
 pub mod port;
 pub mod quiet;
+mod selftest;
 pub mod worker;
 
 pub use error::Error;

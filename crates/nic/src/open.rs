@@ -18,6 +18,7 @@ use crate::port::tap::TapHost;
 use crate::port::veth::VethHost;
 use crate::port::xdp::XdpWire;
 use crate::quiet::Quiet;
+use crate::selftest;
 
 /// Ethernet header and two VLAN tags, around an IP packet of the MTU.
 const LINK_OVERHEAD: u32 = 14 + 8;
@@ -101,14 +102,14 @@ pub(crate) fn open_wires(
     notices: &mut Vec<String>,
 ) -> Result<Wires, Error> {
     if config.wire.mode == WireMode::Packet {
-        return open_packet(info, config);
+        return open_packet(info, config, notices);
     }
     match open_xdp(info, config) {
         Ok(wires) => Ok(wires),
         Err(error) if config.wire.mode == WireMode::Xdp => Err(error),
         Err(Error::Xdp { why, .. }) => {
             notices.push(format!("no AF_XDP on {}: {why}; using AF_PACKET", info.name));
-            open_packet(info, config)
+            open_packet(info, config, notices)
         }
         Err(error) => Err(error),
     }
@@ -171,7 +172,11 @@ pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error
     Ok(Wires::Xdp(wires, redirect))
 }
 
-pub(crate) fn open_packet(info: &Interface, config: &Config) -> Result<Wires, Error> {
+pub(crate) fn open_packet(
+    info: &Interface,
+    config: &Config,
+    notices: &mut Vec<String>,
+) -> Result<Wires, Error> {
     let workers = config.workers.max(1);
     let needed = info.mtu + LINK_OVERHEAD + sys::packet::HEADROOM as u32;
     let chunk =
@@ -180,7 +185,7 @@ pub(crate) fn open_packet(info: &Interface, config: &Config) -> Result<Wires, Er
         group: FANOUT_GROUP ^ info.index as u16,
         members: workers,
     });
-    let hardware = Hardware::read(&info.name);
+    let hardware = selftest::passed(info, Hardware::read(&info.name), notices);
     let mut wires = Vec::new();
     for _ in 0..workers {
         let config_of_socket = sys::packet::Config { fanout, ..sys::packet::Config::default() };
