@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod completion;
+mod fragments;
 mod kernel;
+mod outcome;
 mod refusals;
 mod segments;
 mod super_packets;
