@@ -3,8 +3,11 @@
 
 mod completion;
 mod fragments;
+mod hostile;
 mod kernel;
+mod mtu;
 mod outcome;
 mod refusals;
+mod sctp;
 mod segments;
 mod super_packets;
