@@ -34,18 +34,22 @@ impl<'a> Packet<'a> {
 
     /// By what is to be made of it.
     pub(crate) fn dispatch(self) -> Result<Segmenter<'a>, Refusal> {
-        let too_long = self.headers.end - self.headers.network_at > self.mtu;
         match (self.hdr.gso_type, self.headers.transport) {
             (GsoType::Tcpv4 | GsoType::Tcpv6, _) => self.tcp(self.hdr.gso_size.into()),
             (GsoType::UdpL4, _) => self.uso(),
             (GsoType::Udp, _) => self.ufo(),
-            (GsoType::None, _) if !too_long => self.whole(),
+            (GsoType::None, _) if self.fits() => self.whole(),
             (GsoType::None, Transport::Tcp) => self.tcp(usize::MAX),
             (GsoType::None, Transport::Other(protocol::SCTP)) => {
                 self.sctp()?.map_or_else(|| self.fragments(usize::MAX), Ok)
             }
             (GsoType::None, _) => self.fragments(usize::MAX),
         }
+    }
+
+    /// Is it, whole, not longer than the MTU?
+    fn fits(&self) -> bool {
+        self.headers.end - self.headers.network_at <= self.mtu
     }
 
     /// Bytes of payload that a frame of this packet's headers has room for.
@@ -108,12 +112,16 @@ impl<'a> Packet<'a> {
         if self.headers.transport != Transport::Udp || self.hdr.ecn {
             return Err(self.mismatch());
         }
-        match self.hdr.gso_size {
-            0 => Err(Refusal::GsoSizeZero),
-            // What fits one fragment is none.
-            size if self.headers.end - self.headers.transport_at <= size.into() => self.whole(),
-            size => self.fragments(size.into()),
+        let size = usize::from(self.hdr.gso_size);
+        if size == 0 {
+            return Err(Refusal::GsoSizeZero);
         }
+        self.check_position(udp::CHECKSUM)?;
+        // What fits one fragment is none.
+        if self.fits() && self.headers.end - self.headers.transport_at <= size {
+            return self.whole();
+        }
+        self.fragments(size)
     }
 
     /// SCTP, by chunks; `None` if they cannot be dealt out.
@@ -190,7 +198,7 @@ impl<'a> Packet<'a> {
     /// As it is.
     fn whole(self) -> Result<Segmenter<'a>, Refusal> {
         let mut template = [0; MAX_HEADER_LEN];
-        let cut = fragment::whole(&mut template, self.bytes, &self.headers, &self.hdr)?;
+        let cut = fragment::whole(&mut template, self.bytes, &self.headers, &self.hdr, self.mtu)?;
         Ok(by_ip(template, cut, None))
     }
 
@@ -207,15 +215,23 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Is the checksum that is left to be completed, if there is one, that of the transport that is
+    /// cut? It lies at `field` of its header.
+    fn check_position(&self, field: usize) -> Result<(), Refusal> {
+        let (start, offset) = (usize::from(self.hdr.csum_start), self.hdr.csum_offset);
+        let at = self.headers.transport_at;
+        if !self.hdr.needs_csum || start == at && usize::from(offset) == field {
+            return Ok(());
+        }
+        let tunnel = self.headers.transport == Transport::Udp && start > at;
+        Err(if tunnel { Refusal::UdpTunnel } else { Refusal::ChecksumPosition })
+    }
+
     /// The sum of the pseudo-header, its length left out.
     fn pseudo_header(&self, number: u8, field: usize) -> Result<Sum, Refusal> {
         let Packet { bytes, headers, hdr, .. } = self;
+        self.check_position(field)?;
         if hdr.needs_csum {
-            if usize::from(hdr.csum_start) != headers.transport_at
-                || usize::from(hdr.csum_offset) != field
-            {
-                return Err(Refusal::ChecksumPosition);
-            }
             // In one's complement, adding the complement takes the length away again.
             let l4_len = (headers.end - headers.transport_at) as u16;
             let partial = be16(bytes, headers.transport_at + field);
@@ -237,7 +253,7 @@ fn by_ip(template: [u8; MAX_HEADER_LEN], cut: Fragments<'_>, kind: Option<Kind>)
         header_len: part.header_len(false),
         payload: body,
         gso_size: size,
-        gso_segs: body.len().div_ceil(size).max(1),
+        gso_segs: part.count(body.len(), size),
         next: 0,
         offset: 0,
         kind,

@@ -165,10 +165,15 @@ impl<'a> Segmenter<'a> {
         self.next
     }
 
-    /// Bytes of the longest frame that will come, Ethernet header included.
+    /// Bytes of the longest frame that will come, Ethernet header included; SCTP packets may all be
+    /// shorter.
     #[inline]
     pub fn max_segment_len(&self) -> usize {
-        self.header_len + self.gso_size.min(self.payload.len())
+        let most = match &self.transport {
+            TransportPart::Fragment(part) => part.most(),
+            _ => self.gso_size,
+        };
+        self.header_len + most.min(self.payload.len())
     }
 
     /// Makes segment `n` (counted from 0) the next one: to go on where a full port stopped.
@@ -223,7 +228,9 @@ impl<'a> Segmenter<'a> {
         let rest = self.payload.get(self.offset..)?;
         let (len, head) = match &self.transport {
             TransportPart::Sctp(sctp) => (sctp.bundle(rest), 0),
-            TransportPart::Fragment(part) => (self.gso_size.min(rest.len()), part.head(first)),
+            TransportPart::Fragment(part) => {
+                (part.len(rest.len(), self.gso_size), part.head(first))
+            }
             _ => (self.gso_size.min(rest.len()), 0),
         };
         Some(Piece {
