@@ -14,3 +14,4 @@ mod shared;
 mod tagged;
 mod through;
 mod traffic;
+mod tunnels;
