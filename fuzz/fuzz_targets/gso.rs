@@ -5,7 +5,7 @@
 
 use gso::{Segmenter, complete_checksum, complete_checksum_into};
 use libfuzzer_sys::fuzz_target;
-use wire::{GsoType, Headers, Transport, VNET_LEGACY_LEN, VirtioNetHdr, protocol};
+use wire::{GsoType, Headers, Network, Transport, UdpTunnel, VNET_LEN, VirtioNetHdr, protocol};
 
 #[path = "../../crates/gso/tests/laws/outcome.rs"]
 mod outcome;
@@ -13,7 +13,7 @@ mod outcome;
 use outcome::Given;
 
 /// `virtio_net_hdr`, MTU (0 is none) and ID in front of the packet.
-const FRONT: usize = VNET_LEGACY_LEN + 2 + 4;
+const FRONT: usize = VNET_LEN + 2 + 4;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((front, packet)) = bytes.split_first_chunk::<FRONT>() else { return };
@@ -35,13 +35,28 @@ fn all(given: &Given<'_>) {
     cut(given);
     let parse = if given.bare_ip { Headers::parse_ip } else { Headers::parse };
     let Ok(at) = parse(given.packet) else { return };
+    every_type(given, &at, None);
+    // Behind UDP, or behind VXLAN and Ethernet.
+    for inner_at in [at.payload_at, at.payload_at + 8 + 14] {
+        let Ok(inner) = Headers::parse_ip_at(&given.packet[..at.end], inner_at) else { continue };
+        let tunnel = UdpTunnel {
+            v6: matches!(at.network, Network::Ipv6 { .. }),
+            csum: given.fragment_id & 1 != 0,
+            outer_th_offset: at.transport_at as u16,
+            inner_nh_offset: inner_at as u16,
+        };
+        every_type(given, &inner, Some(tunnel));
+    }
+}
+
+fn every_type(given: &Given<'_>, at: &Headers, tunnel: Option<UdpTunnel>) {
     let csum_start = at.transport_at as u16;
     let csum_offset = match at.transport {
         Transport::Tcp => 16,
         Transport::Other(protocol::SCTP) => 8,
         _ => 6,
     };
-    let hdr = VirtioNetHdr { csum_start, csum_offset, ..given.hdr };
+    let hdr = VirtioNetHdr { csum_start, csum_offset, tunnel, ..given.hdr };
     let types = [GsoType::None, GsoType::Tcpv4, GsoType::Tcpv6, GsoType::UdpL4, GsoType::Udp];
     for gso_type in types {
         cut(&Given { hdr: VirtioNetHdr { gso_type, ..hdr }, ..*given });

@@ -1,12 +1,15 @@
 //! How a packet is to be cut: the slides' `gso_dispatch` and `gso_functions`.
 
-use wire::{GsoType, Headers, Ipv4, Ipv6, Network, Sum, Transport, VirtioNetHdr, protocol};
+use wire::{
+    GsoType, Headers, Ipv4, Ipv6, Network, Sum, Transport, UdpTunnel, VirtioNetHdr, protocol,
+};
 
 use crate::fragment::{self, Fragments};
 use crate::ip::IpPart;
 use crate::sctp::{self, SctpPart};
 use crate::segmenter::{MAX_HEADER_LEN, Segmenter, TransportPart};
 use crate::tcp::TcpPart;
+use crate::tunnel::{self, TunnelPart};
 use crate::udp::{UDP_MAX_SEGMENTS, UdpPart};
 use crate::{Kind, Refusal, be16, tcp, udp};
 
@@ -14,7 +17,10 @@ use crate::{Kind, Refusal, be16, tcp, udp};
 #[derive(Clone, Copy)]
 pub(crate) struct Packet<'a> {
     bytes: &'a [u8],
+    /// Of the inner packet, if there is a tunnel.
     headers: Headers,
+    /// The tunnel, and its headers.
+    outer: Option<(Headers, UdpTunnel)>,
     hdr: VirtioNetHdr,
     /// Most bytes of a frame's IP packet.
     mtu: usize,
@@ -29,14 +35,20 @@ impl<'a> Packet<'a> {
         mtu: usize,
         fragment_id: u32,
     ) -> Packet<'a> {
-        Packet { bytes, headers, hdr: *hdr, mtu, fragment_id }
+        Packet { bytes, headers, outer: None, hdr: *hdr, mtu, fragment_id }
     }
 
     /// By what is to be made of it.
-    pub(crate) fn dispatch(self) -> Result<Segmenter<'a>, Refusal> {
+    pub(crate) fn dispatch(mut self) -> Result<Segmenter<'a>, Refusal> {
+        if let Some(tunnel) = self.hdr.tunnel {
+            self.outer = Some((self.headers, tunnel));
+            self.headers = tunnel::inner(self.bytes, &self.headers, &tunnel)?;
+        }
         match (self.hdr.gso_type, self.headers.transport) {
             (GsoType::Tcpv4 | GsoType::Tcpv6, _) => self.tcp(self.hdr.gso_size.into()),
             (GsoType::UdpL4, _) => self.uso(),
+            // These are no super-packets that Linux makes.
+            _ if self.outer.is_some() => Err(Refusal::UdpTunnel),
             (GsoType::Udp, _) => self.ufo(),
             (GsoType::None, _) if self.fits() => self.whole(),
             (GsoType::None, Transport::Tcp) => self.tcp(usize::MAX),
@@ -54,7 +66,8 @@ impl<'a> Packet<'a> {
 
     /// Bytes of payload that a frame of this packet's headers has room for.
     fn room(&self) -> usize {
-        self.mtu.saturating_sub(self.headers.payload_at - self.headers.network_at)
+        let outermost = self.outer.map_or(self.headers, |(outer, _)| outer);
+        self.mtu.saturating_sub(self.headers.payload_at - outermost.network_at)
     }
 
     /// TCP, into segments of `gso_size` bytes or what there is room for.
@@ -150,6 +163,7 @@ impl<'a> Packet<'a> {
             kind: Some(kind),
             ip,
             transport: TransportPart::Sctp(part),
+            tunnel: None,
         }))
     }
 
@@ -171,6 +185,10 @@ impl<'a> Packet<'a> {
         let payload = &self.bytes[header_len..self.headers.end];
         let gso_segs = payload.len().div_ceil(gso_size).max(1);
         let transport = part(header)?;
+        let tunnel = match self.outer {
+            Some((outer, tunnel)) => Some(TunnelPart::new(header, self.bytes, &outer, &tunnel)?),
+            None => None,
+        };
         Ok(Segmenter {
             template,
             header_len,
@@ -182,13 +200,14 @@ impl<'a> Packet<'a> {
             kind: Some(kind),
             ip,
             transport,
+            tunnel,
         })
     }
 
     /// Into IP fragments with at most `size` bytes each.
     fn fragments(self, size: usize) -> Result<Segmenter<'a>, Refusal> {
         let mut template = [0; MAX_HEADER_LEN];
-        let Packet { bytes, headers, hdr, mtu, fragment_id } = self;
+        let Packet { bytes, headers, hdr, mtu, fragment_id, .. } = self;
         let id = fragment_id;
         let cut = fragment::prepare(&mut template, bytes, &headers, &hdr, mtu, size, id)?;
         let kind = Kind::by_version(headers.network, Kind::Frag4, Kind::Frag6);
@@ -223,7 +242,8 @@ impl<'a> Packet<'a> {
         if !self.hdr.needs_csum || start == at && usize::from(offset) == field {
             return Ok(());
         }
-        let tunnel = self.headers.transport == Transport::Udp && start > at;
+        let udp = self.headers.transport == Transport::Udp;
+        let tunnel = udp && start > at && self.outer.is_none();
         Err(if tunnel { Refusal::UdpTunnel } else { Refusal::ChecksumPosition })
     }
 
@@ -259,5 +279,6 @@ fn by_ip(template: [u8; MAX_HEADER_LEN], cut: Fragments<'_>, kind: Option<Kind>)
         kind,
         ip: IpPart::default(),
         transport: TransportPart::Fragment(part),
+        tunnel: None,
     }
 }

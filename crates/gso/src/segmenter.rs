@@ -7,6 +7,7 @@ use crate::fragment::FragmentPart;
 use crate::ip::IpPart;
 use crate::sctp::SctpPart;
 use crate::tcp::TcpPart;
+use crate::tunnel::TunnelPart;
 use crate::udp::UdpPart;
 use crate::{Kind, Refusal};
 
@@ -44,6 +45,7 @@ pub struct Segmenter<'a> {
     pub(crate) kind: Option<Kind>,
     pub(crate) ip: IpPart,
     pub(crate) transport: TransportPart,
+    pub(crate) tunnel: Option<TunnelPart>,
 }
 
 /// The transport header's part in each segment.
@@ -139,6 +141,9 @@ impl<'a> Segmenter<'a> {
     #[must_use]
     pub fn fixed_id(mut self) -> Self {
         self.ip.fix_id();
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.fix_id();
+        }
         self
     }
 
@@ -256,12 +261,19 @@ impl<'a> Segmenter<'a> {
         if let TransportPart::Fragment(part) = &self.transport {
             return part.write(header, piece);
         }
-        self.ip.write(header, self.next, header.len() + payload.len());
+        let frame_len = header.len() + payload.len();
+        self.ip.write(header, self.next, frame_len);
+        let sum = match &self.transport {
+            TransportPart::Sctp(sctp) => return sctp.write(header, payload),
+            _ => checksum::sum(payload),
+        };
         match &self.transport {
-            TransportPart::Tcp(tcp) => tcp.write(header, piece, checksum::sum(payload)),
-            TransportPart::Udp(udp) => udp.write(header, piece, checksum::sum(payload)),
-            TransportPart::Sctp(sctp) => sctp.write(header, payload),
-            TransportPart::Fragment(_) => {}
+            TransportPart::Tcp(tcp) => tcp.write(header, piece, sum),
+            TransportPart::Udp(udp) => udp.write(header, piece, sum),
+            TransportPart::Sctp(_) | TransportPart::Fragment(_) => {}
+        }
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.write(header, self.next, frame_len, sum);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::verify::ones_complement_sum;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reassembled {
     /// The IP packet: the first fragment's headers, and all payload. Still a fragment itself if the
-    /// fragments were made of one (IPv4).
+    /// fragments were made of one.
     pub packet: Vec<u8>,
     /// The identification that all fragments had; 16 bits of it with IPv4.
     pub id: u32,
@@ -154,19 +154,23 @@ fn ipv6(packet: &[u8]) -> Result<Part<'_>, String> {
 }
 
 /// "The Next Header field of the last header of the Per-Fragment headers is obtained from the Next
-/// Header field of the first fragment's Fragment header."
+/// Header field of the first fragment's Fragment header." What is not all of the datagram keeps that.
 fn rebuild_ipv6(first: &Part<'_>, last: &Part<'_>, payload: &[u8]) -> Result<Vec<u8>, String> {
-    if first.offset != 0 || last.more {
-        return Err("IPv6: not all fragments of the datagram".into());
-    }
     let (headers, fragment) = first.header.split_at(first.header.len() - 8);
-    let (mut field, mut at) = (6, 40);
-    while at < headers.len() {
-        field = at;
-        at += 8 + usize::from(headers[at + 1]) * 8;
-    }
-    let mut packet = [headers, payload].concat();
-    packet[field] = fragment[0];
+    let mut packet = if first.offset == 0 && !last.more {
+        let (mut field, mut at) = (6, 40);
+        while at < headers.len() {
+            field = at;
+            at += 8 + usize::from(headers[at + 1]) * 8;
+        }
+        let mut packet = [headers, payload].concat();
+        packet[field] = fragment[0];
+        packet
+    } else {
+        let mut packet = [first.header, payload].concat();
+        packet[headers.len() + 3] = fragment[3] & !1 | u8::from(last.more);
+        packet
+    };
     let len = u16::try_from(packet.len() - 40).map_err(|_| "more than 65,535 bytes")?;
     packet[4..6].copy_from_slice(&len.to_be_bytes());
     Ok(packet)

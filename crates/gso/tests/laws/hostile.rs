@@ -45,7 +45,7 @@ proptest! {
         mtu in mtus(),
         fragment_id: u32,
     ) {
-        if let Ok(hdr) = VirtioNetHdr::decode(&hdr) {
+        if let Ok(hdr) = VirtioNetHdr::decode_legacy(&hdr) {
             exercise(&packet, hdr, mtu, fragment_id);
         }
     }
@@ -73,7 +73,7 @@ proptest! {
         for (at, byte) in hdr_wrong {
             bytes[at] = byte;
         }
-        if let Ok(hdr) = VirtioNetHdr::decode(&bytes) {
+        if let Ok(hdr) = VirtioNetHdr::decode_legacy(&bytes) {
             exercise(&packet, hdr, mtu, fragment_id);
             exercise(&packet[..cut.index(packet.len() + 1)], hdr, mtu, fragment_id);
             // A TUN's own, which begins with IP.
