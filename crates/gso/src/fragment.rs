@@ -117,7 +117,10 @@ pub(crate) fn prepare<'a>(
     let version = match headers.network {
         Network::Ipv4 { .. } => v4(&mut template[at..body_at], fragment_id),
         _ if extra == 0 => {
-            let field = be16(template, body_at - V6_FRAGMENT_LEN + 2);
+            let own = body_at - V6_FRAGMENT_LEN;
+            // Reserved bits are sent as zero, whatever they were.
+            template[own + 1] = 0;
+            let field = be16(template, own + 2);
             Version::V6 { field: field & !V6_RESERVED }
         }
         _ => {

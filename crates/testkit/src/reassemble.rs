@@ -7,7 +7,7 @@ use crate::verify::ones_complement_sum;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reassembled {
     /// The IP packet: the first fragment's headers, and all payload. Still a fragment itself if the
-    /// fragments were made of one (IPv4).
+    /// fragments were made of one.
     pub packet: Vec<u8>,
     /// The identification that all fragments had; 16 bits of it with IPv4.
     pub id: u32,
@@ -24,11 +24,14 @@ pub struct Reassembled {
 /// than 65,535 bytes.
 pub fn reassemble<T: AsRef<[u8]>>(packets: &[T]) -> Result<Reassembled, String> {
     let first = packets.first().and_then(|packet| packet.as_ref().first());
-    let parts = match first.ok_or("no fragments")? >> 4 {
-        4 => packets.iter().map(|packet| ipv4(packet.as_ref())).collect::<Result<Vec<_>, _>>()?,
-        6 => packets.iter().map(|packet| ipv6(packet.as_ref())).collect::<Result<Vec<_>, _>>()?,
-        version => return Err(format!("IP version {version}")),
+    let version = first.ok_or("no fragments")? >> 4;
+    let read = match version {
+        4 => ipv4,
+        6 => ipv6,
+        other => return Err(format!("IP version {other}")),
     };
+    let parts =
+        packets.iter().map(|packet| read(packet.as_ref())).collect::<Result<Vec<_>, _>>()?;
     let (first, last) = (&parts[0], &parts[parts.len() - 1]);
     let mut payload = Vec::new();
     for (n, part) in parts.iter().enumerate() {
@@ -49,7 +52,8 @@ pub fn reassemble<T: AsRef<[u8]>>(packets: &[T]) -> Result<Reassembled, String> 
     if first.offset + payload.len() > 65_535 {
         return Err(format!("a datagram of {} bytes", first.offset + payload.len()));
     }
-    let packet = (first.rebuild)(first, last, &payload)?;
+    let rebuild = if version == 4 { rebuild_ipv4 } else { rebuild_ipv6 };
+    let packet = rebuild(first, last, &payload)?;
     Ok(Reassembled { packet, id: first.same.id, fragments: parts.len() })
 }
 
@@ -70,7 +74,6 @@ struct Part<'a> {
     /// Up to what is put together.
     header: &'a [u8],
     payload: &'a [u8],
-    rebuild: fn(&Part<'_>, &Part<'_>, &[u8]) -> Result<Vec<u8>, String>,
 }
 
 fn be16(bytes: &[u8], at: usize) -> usize {
@@ -104,7 +107,6 @@ fn ipv4(packet: &[u8]) -> Result<Part<'_>, String> {
         more: flags & 0x2000 != 0,
         header,
         payload,
-        rebuild: rebuild_ipv4,
     })
 }
 
@@ -148,24 +150,27 @@ fn ipv6(packet: &[u8]) -> Result<Part<'_>, String> {
         more: field & 1 != 0,
         header: &packet[..at + 8],
         payload,
-        rebuild: rebuild_ipv6,
     })
 }
 
 /// "The Next Header field of the last header of the Per-Fragment headers is obtained from the Next
-/// Header field of the first fragment's Fragment header."
+/// Header field of the first fragment's Fragment header." What is not all of the datagram keeps that.
 fn rebuild_ipv6(first: &Part<'_>, last: &Part<'_>, payload: &[u8]) -> Result<Vec<u8>, String> {
-    if first.offset != 0 || last.more {
-        return Err("IPv6: not all fragments of the datagram".into());
-    }
     let (headers, fragment) = first.header.split_at(first.header.len() - 8);
-    let (mut field, mut at) = (6, 40);
-    while at < headers.len() {
-        field = at;
-        at += 8 + usize::from(headers[at + 1]) * 8;
-    }
-    let mut packet = [headers, payload].concat();
-    packet[field] = fragment[0];
+    let mut packet = if first.offset == 0 && !last.more {
+        let (mut field, mut at) = (6, 40);
+        while at < headers.len() {
+            field = at;
+            at += 8 + usize::from(headers[at + 1]) * 8;
+        }
+        let mut packet = [headers, payload].concat();
+        packet[field] = fragment[0];
+        packet
+    } else {
+        let mut packet = [first.header, payload].concat();
+        packet[headers.len() + 3] = fragment[3] & !1 | u8::from(last.more);
+        packet
+    };
     let len = u16::try_from(packet.len() - 40).map_err(|_| "more than 65,535 bytes")?;
     packet[4..6].copy_from_slice(&len.to_be_bytes());
     Ok(packet)

@@ -22,7 +22,7 @@ pub(crate) enum Carried {
     Icmp,
     /// A protocol that nobody knows (RFC 3692).
     Unknown,
-    /// A fragment of this offset in units of eight bytes, with or without more behind it (IPv4).
+    /// A fragment of this offset in units of eight bytes, with or without more behind it.
     Fragment(u16, bool),
 }
 
@@ -83,13 +83,14 @@ fn carried(v4: bool) -> BoxedStrategy<Carried> {
         1 => Just(Carried::Icmp),
         1 => Just(Carried::Unknown),
     ];
-    if !v4 {
-        return common.boxed();
-    }
     let fragment = (prop_oneof![Just(0u16), 1u16..600], any::<bool>())
         .prop_filter("a fragment", |(offset, more)| *offset > 0 || *more)
         .prop_map(|(offset, more)| Carried::Fragment(offset, more));
-    prop_oneof![4 => common, 1 => Just(Carried::UdpNone), 1 => fragment].boxed()
+    if v4 {
+        prop_oneof![4 => common, 1 => Just(Carried::UdpNone), 1 => fragment].boxed()
+    } else {
+        prop_oneof![4 => common, 1 => fragment].boxed()
+    }
 }
 
 /// Bytes of IP payload in a frame, and how many there are: around some whole fragments.

@@ -5,6 +5,7 @@ mod completion;
 mod fragments;
 mod hostile;
 mod kernel;
+mod kernel_fragments;
 mod mtu;
 mod outcome;
 mod refusals;

@@ -5,7 +5,7 @@ use gso::{Kind, MAX_HEADER_LEN, Refusal, Segmenter};
 use testkit::reassemble::reassemble;
 use testkit::sctp;
 use testkit::verify::{ones_complement_sum, pseudo_header};
-use wire::{Flags, GsoType, Headers, Network, Transport, VirtioNetHdr};
+use wire::{Flags, GsoType, Headers, Network, Transport, UdpTunnel, VirtioNetHdr};
 
 /// A packet, and how it is to be cut.
 #[derive(Clone, Copy)]
@@ -48,6 +48,7 @@ impl<'a> Given<'a> {
         let headers = self.headers();
         self.check_sizes(&headers, &outcome.frames);
         match outcome.kind {
+            _ if self.hdr.tunnel.is_some() => self.check_tunnel(&headers, &outcome),
             None => self.check_whole(&headers, &outcome.frames),
             Some(Kind::Frag4 | Kind::Frag6) => self.check_fragments(&headers, &outcome.frames),
             Some(Kind::Sctp4 | Kind::Sctp6) => self.check_sctp(&headers, &outcome.frames),
@@ -62,14 +63,42 @@ impl<'a> Given<'a> {
     /// The same without its link layer gives the same without theirs.
     fn check_bare_ip(&self, headers: &Headers, outcome: &Outcome) {
         let link = headers.network_at;
-        let Some(csum_start) = usize::from(self.hdr.csum_start).checked_sub(link) else { return };
-        let hdr = VirtioNetHdr { csum_start: csum_start as u16, ..self.hdr };
+        if usize::from(self.hdr.csum_start) < link {
+            return;
+        }
         let packet = &self.packet[link..];
+        let hdr = moved(&self.hdr, link);
         let bare =
             Given { packet, hdr, bare_ip: true, ..*self }.segmenter().expect("with Ethernet");
         assert_eq!(bare.kind(), outcome.kind);
         let without: Vec<&[u8]> = outcome.frames.iter().map(|frame| &frame[link..]).collect();
         assert!(by_slices(bare) == without, "of_ip gives other packets");
+    }
+
+    /// What is in the tunnel is cut as if it were in none, and the tunnel is around each segment.
+    fn check_tunnel(&self, outer: &Headers, outcome: &Outcome) {
+        let tunnel = self.hdr.tunnel.expect("asked before");
+        let (at, inner_at) = (outer.transport_at, usize::from(tunnel.inner_nh_offset));
+        let hdr = VirtioNetHdr { tunnel: None, ..moved(&self.hdr, inner_at) };
+        let mtu = self.mtu.saturating_sub(inner_at - outer.network_at);
+        let packet = &self.packet[inner_at..outer.end];
+        let inner = Given { packet, hdr, bare_ip: true, mtu, ..*self }.cut().expect("in a tunnel");
+        assert_eq!(inner.kind, outcome.kind);
+        let within: Vec<&[u8]> = outcome.frames.iter().map(|frame| &frame[inner_at..]).collect();
+        assert!(inner.frames == within, "the tunnel changes what is in it");
+        for (n, frame) in outcome.frames.iter().enumerate() {
+            self.check_ip_header(outer, frame, n, 0..at + 4);
+            self.check_ip_header(outer, frame, n, at + 8..inner_at);
+            let len = usize::from(frame[at + 4]) << 8 | usize::from(frame[at + 5]);
+            assert_eq!(len, frame.len() - at, "outer UDP length");
+            if tunnel.csum {
+                let pseudo = pseudo_header(&frame[addresses(outer)], 17, len);
+                let sum = ones_complement_sum(&[&pseudo[..], &frame[at..]].concat());
+                assert!(sum == 0xffff && frame[at + 6..at + 8] != [0, 0], "outer checksum");
+            } else {
+                assert_eq!(frame[at + 6..at + 8], self.packet[at + 6..at + 8]);
+            }
+        }
     }
 
     fn check_sizes(&self, headers: &Headers, frames: &[Vec<u8>]) {
@@ -145,6 +174,13 @@ impl<'a> Given<'a> {
             check_options(&ip, header);
         } else {
             check_per_fragment_headers(&ip);
+            if headers.transport == Transport::Fragment {
+                // Cut again: what it was put together from is of no account.
+                let field = headers.transport_at - headers.network_at;
+                (expected[field + 1], expected[field + 3]) = (0, expected[field + 3] & !6);
+                let own = reassemble(&[&expected]).expect("cut without being a fragment");
+                (expected, id) = (own.packet, own.id);
+            }
         }
         assert!(whole.packet == expected, "another datagram");
         assert_eq!((whole.id, whole.fragments), (id, frames.len()));
@@ -221,7 +257,7 @@ impl<'a> Given<'a> {
 
     /// The transport's checksum, which the host's partial sum is believed for.
     fn check_checksum(&self, headers: &Headers, frame: &[u8]) {
-        let (at, network) = (headers.transport_at, headers.network_at);
+        let at = headers.transport_at;
         let (number, field) = match headers.transport {
             Transport::Tcp => (6, at + 16),
             _ => (17, at + 6),
@@ -232,11 +268,7 @@ impl<'a> Given<'a> {
             let partial = &self.packet[field..field + 2];
             [partial, &(!host_len).to_be_bytes(), &len.to_be_bytes()].concat()
         } else {
-            let addresses = match headers.network {
-                Network::Ipv4 { .. } => network + 12..network + 20,
-                _ => network + 8..network + 40,
-            };
-            pseudo_header(&frame[addresses], number, frame.len() - at)
+            pseudo_header(&frame[addresses(headers)], number, frame.len() - at)
         };
         let sum = ones_complement_sum(&[&pseudo[..], &frame[at..]].concat());
         assert_eq!(sum, 0xffff, "transport checksum");
@@ -263,6 +295,26 @@ impl<'a> Given<'a> {
             assert_eq!(id(frame), id(self.packet).wrapping_add(n as u16), "ID of {n}");
         }
     }
+}
+
+/// Source and destination, as they stand in the fixed header.
+fn addresses(headers: &Headers) -> core::ops::Range<usize> {
+    let at = headers.network_at;
+    match headers.network {
+        Network::Ipv4 { .. } => at + 12..at + 20,
+        _ => at + 8..at + 40,
+    }
+}
+
+/// `hdr` of a packet whose first `by` bytes are gone; places among them are anything.
+fn moved(hdr: &VirtioNetHdr, by: usize) -> VirtioNetHdr {
+    let back = |place: u16| place.wrapping_sub(by as u16);
+    let tunnel = hdr.tunnel.map(|tunnel| UdpTunnel {
+        outer_th_offset: back(tunnel.outer_th_offset),
+        inner_nh_offset: back(tunnel.inner_nh_offset),
+        ..tunnel
+    });
+    VirtioNetHdr { csum_start: back(hdr.csum_start), tunnel, ..*hdr }
 }
 
 /// RFC 791 section 3.1: options with the copied flag are in all fragments, others in the first; wharf
