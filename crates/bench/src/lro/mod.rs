@@ -11,7 +11,6 @@
 
 mod case;
 pub mod instructions;
-pub(crate) mod runner;
 #[cfg(feature = "peers")]
 mod tun_rs;
 mod wharf;
@@ -20,10 +19,10 @@ pub(crate) mod workload;
 use std::time::Duration;
 
 pub use case::Case;
-use runner::{Runner, Sample};
-pub use workload::Ip;
 use workload::{PAYLOAD, Workload};
 
+pub use crate::packet::Ip;
+use crate::side_by_side::{Runner, Sample, System, median};
 use crate::{Error, Figure, Report, peers};
 
 /// How often each system does each case.
@@ -31,38 +30,6 @@ const REPETITIONS: u32 = 5;
 
 /// Most flows: each has a source port of its own.
 pub const FLOWS_MAX: u32 = 65_536;
-
-/// An implementation of receive offload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum System {
-    /// This project.
-    Wharf,
-    /// A Rust crate for TUN devices.
-    TunRs,
-    /// WireGuard in Go.
-    WireguardGo,
-    /// The network stack of Google's sandbox, in Go.
-    Gvisor,
-    /// The Data Plane Development Kit, in C.
-    Dpdk,
-}
-
-impl System {
-    /// All of them, as the figures list them.
-    pub const ALL: [System; 5] =
-        [System::Wharf, System::TunRs, System::WireguardGo, System::Gvisor, System::Dpdk];
-
-    /// The name in the figures' `system`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            System::Wharf => "wharf",
-            System::TunRs => "tun-rs",
-            System::WireguardGo => "wireguard-go",
-            System::Gvisor => "gvisor",
-            System::Dpdk => "dpdk",
-        }
-    }
-}
 
 /// What is varied beside the case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -250,10 +217,4 @@ fn figure(
         },
         value,
     }
-}
-
-/// Of an odd number the one in the middle, of an even number the larger of the two.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

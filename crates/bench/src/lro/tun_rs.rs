@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tun_rs::{GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
 use wire::ETHERNET_LEN;
 
-use super::runner::{Lap, Runner, Sample, laps};
+use super::Setting;
 use super::workload::{BURST, LAP, PAYLOAD, Stream, Workload};
-use super::{Setting, System};
 use crate::Error;
+use crate::side_by_side::{Lap, Runner, Sample, System, laps};
 
 /// Longest IP packet.
 const IP_MAX: usize = 65_535;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use lro::{Aggregate, Config, Discard, Lro, Pass, RxChecksum, Sink};
 
-use super::runner::{Lap, Runner, Sample, laps};
+use super::Setting;
 use super::workload::{BURST, LAP, SEGMENTS, Stream, Workload};
-use super::{Setting, System};
 use crate::Error;
+use crate::side_by_side::{Lap, Runner, Sample, System, laps};
 
 /// Frames by which those that come are announced, as a worker does.
 const ANNOUNCE_AHEAD: usize = 12;

@@ -6,10 +6,11 @@
 //! timed. Buffers are few and used again, so that frames are in the cache as a NIC's ring
 //! would have them.
 
-use wire::{ETHERNET_LEN, Flags, IPV4_MIN_LEN, IPV6_LEN, checksum, protocol};
+use wire::{ETHERNET_LEN, Flags, checksum, protocol};
 
 use super::Setting;
 use super::case::{Case, ORDERS};
+use crate::packet::{self, Ip};
 
 /// Segments of each flow in a round: two blocks of 64, and nearly three aggregates of 64 KB.
 pub(crate) const SEGMENTS: usize = 128;
@@ -20,35 +21,6 @@ pub(crate) const PAYLOAD: usize = 1448;
 pub(crate) const BURST: usize = 128;
 /// At least so many packets make a lap, the shortest time that is looked at.
 pub(crate) const LAP: usize = 16_384;
-
-/// A TCP header with timestamps.
-const TCP_LEN: usize = 32;
-
-/// IP version.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ip {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Ip {
-    /// The version's number.
-    pub const fn number(self) -> u8 {
-        match self {
-            Ip::V4 => 4,
-            Ip::V6 => 6,
-        }
-    }
-
-    const fn header_len(self) -> usize {
-        match self {
-            Ip::V4 => IPV4_MIN_LEN,
-            Ip::V6 => IPV6_LEN,
-        }
-    }
-}
 
 /// The segments of one case at one setting.
 #[derive(Debug)]
@@ -139,49 +111,10 @@ impl Stream {
 
 /// The segment from port 0 with sequence number 0, complete.
 fn frame(ip: Ip) -> Vec<u8> {
-    const DESTINATION_PORT: u16 = 5201;
-    let tcp_len = TCP_LEN + PAYLOAD;
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
-    let pseudo = match ip {
-        Ip::V4 => {
-            frame.extend([0x08, 0x00]);
-            let total = (IPV4_MIN_LEN + tcp_len) as u16;
-            let mut header = [0; IPV4_MIN_LEN];
-            header[0] = 0x45;
-            header[2..4].copy_from_slice(&total.to_be_bytes());
-            header[6] = 0x40; // DF
-            header[8] = 64;
-            header[9] = protocol::TCP;
-            header[12..].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
-            let sum = checksum::sum(&header).complement();
-            header[10..12].copy_from_slice(&sum.to_be_bytes());
-            frame.extend(header);
-            checksum::pseudo_v4(&header[12..], protocol::TCP, tcp_len)
-        }
-        Ip::V6 => {
-            frame.extend([0x86, 0xdd]);
-            let mut header = [0; IPV6_LEN];
-            header[0] = 0x60;
-            header[4..6].copy_from_slice(&(tcp_len as u16).to_be_bytes());
-            header[6] = protocol::TCP;
-            header[7] = 64;
-            (header[8], header[23]) = (0xfd, 1);
-            (header[24], header[39]) = (0xfd, 2);
-            frame.extend(header);
-            checksum::pseudo_v6(&header[8..], protocol::TCP, tcp_len)
-        }
-    };
-    let mut tcp = vec![0; TCP_LEN];
-    tcp[2..4].copy_from_slice(&DESTINATION_PORT.to_be_bytes());
-    tcp[8..12].copy_from_slice(&1u32.to_be_bytes()); // acknowledgment
-    tcp[12] = (TCP_LEN as u8 / 4) << 4;
-    tcp[13] = Flags::ACK.0;
-    tcp[14..16].copy_from_slice(&501u16.to_be_bytes()); // window
-    tcp[20..24].copy_from_slice(&[1, 1, 8, 10]); // two NOPs, timestamps (RFC 7323 appendix A)
-    tcp[24..28].copy_from_slice(&1u32.to_be_bytes());
-    tcp[28..32].copy_from_slice(&2u32.to_be_bytes());
-    tcp.extend((0..PAYLOAD as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 23) as u8));
-    let sum = checksum::sum(&tcp).plus(pseudo).complement();
+    let mut tcp = packet::tcp_header(Flags::ACK).to_vec();
+    tcp.extend(packet::payload(PAYLOAD));
+    let (mut frame, pseudo_header) = packet::ethernet_and_ip(ip, protocol::TCP, tcp.len());
+    let sum = checksum::sum(&tcp).plus(pseudo_header).complement();
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     frame.extend(tcp);
     frame

@@ -5,8 +5,8 @@
 mod build;
 mod process;
 
-use crate::lro::runner::Runner;
-use crate::lro::{Ip, Setting, System};
+use crate::lro::{Ip, Setting};
+use crate::side_by_side::{Runner, System};
 use build::Scratch;
 use process::Peer;
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::Error;
-use crate::lro::runner::{Runner, Sample};
+use crate::lro::Setting;
 use crate::lro::workload::Workload;
-use crate::lro::{Setting, System};
+use crate::side_by_side::{Runner, Sample, System};
 
 /// Runs until it is dropped.
 pub(super) struct Peer {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bench::Report;
-use bench::lro::{self, Case, FLOWS_MAX, Ip, Options, Setting, System, instructions};
+use bench::lro::{self, Case, FLOWS_MAX, Ip, Options, Setting, instructions};
+use bench::{Report, System};
 use clap::Args;
 
 use crate::error::Error;

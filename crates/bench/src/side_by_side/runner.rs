@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::workload::Workload;
-use super::{Setting, System};
+use super::System;
 use crate::Error;
+use crate::lro::Setting;
+use crate::lro::workload::Workload;
 
 /// A system under test.
 pub(crate) trait Runner {
@@ -53,4 +54,10 @@ pub(crate) fn laps(
             return Ok(sample);
         }
     }
+}
+
+/// Of an odd number the one in the middle, of an even number the larger of the two.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
