@@ -7,8 +7,8 @@ use std::process::Command;
 
 use super::workload::Workload;
 use super::{Case, Options, Setting, figure, wharf};
-use crate::side_by_side::{System, callgrind};
-use crate::{Error, Report};
+use crate::side_by_side::callgrind;
+use crate::{Error, Report, System};
 
 /// What callgrind counts, callees included.
 const COUNTED: [&str; 2] = ["--toggle-collect=*hand_over*", "--toggle-collect=*let_go*"];

@@ -8,9 +8,11 @@
 
 use wire::{ETHERNET_LEN, Flags, checksum, protocol};
 
-use super::Setting;
 use super::case::{Case, ORDERS};
+use super::{Setting, figure};
 use crate::packet::{self, Ip};
+use crate::side_by_side::{self, Total};
+use crate::{Figure, System};
 
 /// Segments of each flow in a round: two blocks of 64, and nearly three aggregates of 64 KB.
 pub(crate) const SEGMENTS: usize = 128;
@@ -25,6 +27,7 @@ pub(crate) const LAP: usize = 16_384;
 /// The segments of one case at one setting.
 #[derive(Debug)]
 pub(crate) struct Workload {
+    pub(crate) case: Case,
     pub(crate) setting: Setting,
     orders: Vec<u16>,
     /// The segment with source port and sequence number 0.
@@ -41,7 +44,7 @@ impl Workload {
         let frame = frame(setting.ip);
         let sum = [frame[transport_at + 16], frame[transport_at + 17]];
         let sum = u32::from(!u16::from_be_bytes(sum));
-        Workload { setting, orders: case.orders(), frame, transport_at, sum }
+        Workload { case, setting, orders: case.orders(), frame, transport_at, sum }
     }
 
     /// A frame to [`write`](Self::write) into.
@@ -68,16 +71,27 @@ impl Workload {
         }
         tcp[16..18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     }
+}
 
-    /// All of it as `bench/peers` read it: nine numbers of 32 bits, the orders with 16 bits a
-    /// number, and the frame; little-endian.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+impl side_by_side::Workload for Workload {
+    const BENCH: &'static str = "lro";
+
+    /// Ten numbers of 32 bits, the orders with 16 bits a number, and the frame; little-endian.
+    fn to_bytes(&self) -> Vec<u8> {
         let numbers = [SEGMENTS, ORDERS, PAYLOAD, BURST, LAP, self.transport_at, self.frame.len()];
-        let numbers = numbers.into_iter().map(|n| n as u32).chain([self.setting.flows, self.sum]);
+        let Setting { flows, verify, .. } = self.setting;
+        let numbers = numbers.into_iter().map(|n| n as u32);
+        let numbers = numbers.chain([flows, self.sum, verify.into()]);
         let mut bytes: Vec<u8> = numbers.flat_map(u32::to_le_bytes).collect();
         bytes.extend(self.orders.iter().flat_map(|n| n.to_le_bytes()));
         bytes.extend(&self.frame);
         bytes
+    }
+
+    fn figures(&self, system: System, total: Total) -> Vec<Figure> {
+        let mean_aggregate = total.packets as f64 * PAYLOAD as f64 / total.large as f64;
+        let values = [("ns_per_packet", total.ns_per_packet), ("mean_aggregate", mean_aggregate)];
+        values.map(|(metric, value)| figure(self.case, self.setting, system, metric, value)).into()
     }
 }
 
@@ -123,6 +137,7 @@ fn frame(ip: Ip) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::side_by_side::Workload as _;
     use std::collections::HashSet;
 
     /// Every frame of a round verifies, and each flow sends each of its segments once.
@@ -154,7 +169,7 @@ mod tests {
         let setting = Setting { flows: 65_536, ip: Ip::V4, verify: false };
         let workload = Workload::new(Case::Swap, setting);
         let bytes = workload.to_bytes();
-        assert_eq!(bytes.len(), 9 * 4 + ORDERS * SEGMENTS * 2 + workload.frame().len());
+        assert_eq!(bytes.len(), 10 * 4 + ORDERS * SEGMENTS * 2 + workload.frame().len());
         assert_eq!(bytes[28..32], 65_536u32.to_le_bytes());
     }
 }

@@ -15,15 +15,17 @@ macro_rules! file {
     };
 }
 
-const GO_MODULE: [(&str, &str); 5] = [
+const GO_MODULE: [(&str, &str); 6] = [
     file!("go.mod"),
     file!("go.sum"),
-    file!("workload/workload.go"),
+    file!("workload/serve.go"),
+    file!("workload/lro.go"),
     file!("gvisor/main.go"),
     file!("wireguard-go/module.go"),
 ];
 const WIREGUARD_GO: (&str, &str) = file!("wireguard-go/peer_test.go");
-const DPDK: [(&str, &str); 2] = [file!("dpdk/Makefile"), file!("dpdk/peer.c")];
+const DPDK: [(&str, &str); 4] =
+    [file!("dpdk/Makefile"), file!("dpdk/peer.h"), file!("dpdk/main.c"), file!("dpdk/lro.c")];
 
 const WIREGUARD_GO_MODULE: &str = "golang.zx2c4.com/wireguard";
 

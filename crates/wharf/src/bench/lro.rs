@@ -82,7 +82,7 @@ fn options(args: &BenchLroArgs) -> Options {
         flows: or(&args.flows, flows),
         ips: or(&args.ip, ips),
         verify: or(&args.verify, &[true, false]),
-        systems: or(&args.systems, &System::ALL),
+        systems: or(&args.systems, &lro::SYSTEMS),
         time: if args.quick { args.seconds / 10 } else { args.seconds },
     }
 }
@@ -112,7 +112,7 @@ fn case(text: &str) -> Result<Case, String> {
 }
 
 fn system(text: &str) -> Result<System, String> {
-    named(text, &System::ALL, System::name)
+    named(text, &lro::SYSTEMS, System::name)
 }
 
 fn ip(text: &str) -> Result<Ip, String> {
