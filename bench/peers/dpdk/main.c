@@ -29,7 +29,7 @@ static const char *start(char *name)
 	char *arguments[] = { name, "--no-huge", "--no-pci", "--no-shconf", "--no-telemetry",
 			      "-m", "512", "-l", lcore, NULL };
 	// It makes directories for files that are not wanted here.
-	char directory[] = "/tmp/wharf-bench-dpdk-XXXXXX", prefix[64], inner[64];
+	char directory[] = "/tmp/wharf-bench-dpdk-XXXXXX", prefix[64], inner[80];
 	if (mkdtemp(directory) == NULL || setenv("RUNTIME_DIRECTORY", directory, 1) != 0)
 		return "mkdtemp";
 	int started = rte_eal_init(RTE_DIM(arguments) - 1, arguments);
@@ -48,6 +48,8 @@ static const char *answer(const char *bench, const uint8_t *bytes, size_t len, u
 {
 	if (strcmp(bench, "lro") == 0)
 		return lro(bytes, len, millis, result);
+	if (strcmp(bench, "gso") == 0)
+		return gso(bytes, len, millis, result);
 	return "it has no bench of that name";
 }
 

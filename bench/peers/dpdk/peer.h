@@ -25,5 +25,6 @@ static inline uint64_t now(void)
 // Run the workload of these bytes for about so long, one lap at least; say what is wrong, if
 // something is.
 const char *lro(const uint8_t *bytes, size_t len, uint64_t millis, struct result *r);
+const char *gso(const uint8_t *bytes, size_t len, uint64_t millis, struct result *r);
 
 #endif

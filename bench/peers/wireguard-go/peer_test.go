@@ -32,6 +32,7 @@ type peer struct {
 func TestWharfPeer(*testing.T) {
 	workload.Serve(map[string]workload.Bench{
 		"lro": workload.LRO(&peer{tcp: newTCPGROTable(), udp: newUDPGROTable()}),
+		"gso": workload.GSO(&splitter{}),
 	})
 }
 

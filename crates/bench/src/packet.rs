@@ -1,7 +1,7 @@
 //! The packets that cores are given by themselves: Ethernet, IP, TCP with timestamps.
 
 use wire::checksum::{self, Sum};
-use wire::{Flags, IPV4_MIN_LEN, IPV6_LEN};
+use wire::{Flags, IPV4_MIN_LEN, IPV6_LEN, UDP_LEN};
 
 /// A TCP header with timestamps.
 pub(crate) const TCP_LEN: usize = 32;
@@ -82,6 +82,13 @@ pub(crate) fn tcp_header(flags: Flags) -> [u8; TCP_LEN] {
     tcp[24..28].copy_from_slice(&1u32.to_be_bytes());
     tcp[28..32].copy_from_slice(&2u32.to_be_bytes());
     tcp
+}
+
+/// From port 0; length and checksum are left at 0.
+pub(crate) fn udp_header() -> [u8; UDP_LEN] {
+    let mut udp = [0; UDP_LEN];
+    udp[2..4].copy_from_slice(&DESTINATION_PORT.to_be_bytes());
+    udp
 }
 
 /// So many bytes that tell their place.
