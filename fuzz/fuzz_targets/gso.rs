@@ -8,7 +8,7 @@ use wire::{GsoType, Headers, VNET_LEGACY_LEN, VirtioNetHdr};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((hdr, packet)) = bytes.split_first_chunk::<VNET_LEGACY_LEN>() else { return };
-    let Ok(hdr) = VirtioNetHdr::decode(hdr) else { return };
+    let Ok(hdr) = VirtioNetHdr::decode_legacy(hdr) else { return };
     complete(packet, &hdr);
     cut(packet, &hdr);
     believe_the_packet(packet, hdr);

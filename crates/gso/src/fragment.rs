@@ -4,7 +4,7 @@
 //! The transport's checksum covers the whole datagram. It is completed before the first fragment,
 //! which has the transport's header in its own; no payload is read after that.
 
-use wire::{Headers, IPV4_MIN_LEN, IPV6_LEN, Network, Sum, VirtioNetHdr, checksum};
+use wire::{Headers, IPV4_MIN_LEN, IPV6_LEN, Malformed, Network, Sum, VirtioNetHdr, checksum};
 use wire::{Transport, protocol};
 
 use crate::completion::Completion;
@@ -26,6 +26,8 @@ const V6_PAYLOAD_LEN: usize = 4;
 const V6_NEXT_HEADER: usize = 6;
 /// Bytes of an IPv6 Fragment header.
 const V6_FRAGMENT_LEN: usize = 8;
+/// Bits beside offset and M flag.
+const V6_RESERVED: u16 = 6;
 
 /// Most bytes of options in an IPv4 header.
 const OPTIONS_MAX: usize = 40;
@@ -43,6 +45,8 @@ pub(crate) struct FragmentPart {
     body_at: usize,
     /// Bytes of it that stand with the headers in the first fragment, as its checksum was written.
     head: usize,
+    /// Most bytes of it in the last fragment, whose length need not be a multiple of eight.
+    last: usize,
     version: Version,
 }
 
@@ -61,7 +65,10 @@ enum Version {
         /// The options of later fragments: others are replaced by no-operations, as in Linux.
         options: [u8; OPTIONS_MAX],
     },
-    V6,
+    V6 {
+        /// The packet's own offset and M flag; it may be a fragment itself.
+        field: u16,
+    },
 }
 
 /// What becomes of a packet that is cut by IP.
@@ -92,47 +99,57 @@ pub(crate) fn prepare<'a>(
     let (body_from, extra) = match headers.network {
         Network::Ipv4 { .. } if reaches_too_far(packet, headers) => return Err(Refusal::Fragment),
         Network::Ipv4 { .. } => (headers.transport_at, 0),
-        // To be reassembled by its receiver alone (RFC 8200 section 4.5).
+        // It has the header already, and is cut as if it had been sent in smaller fragments.
         Network::Ipv6 { .. } if headers.transport == Transport::Fragment => {
-            return Err(Refusal::Fragment);
+            (v6_fragment_end(packet, headers)?, 0)
         }
         Network::Ipv6 { .. } => (per_fragment_end(packet, headers), V6_FRAGMENT_LEN),
         Network::Other(_) => return Err(Refusal::OverMtu),
     };
     let body = &packet[body_from..headers.end];
     let body_at = body_from + extra;
-    let room = mtu.min(IP_MAX).saturating_sub(body_at - at).min(size) & !7;
+    let last = mtu.min(IP_MAX).saturating_sub(body_at - at).min(size);
+    let size = last & !7;
     let head = lay_out(template, packet, headers, hdr, body_from, body_at)?;
-    if room < head.max(8) {
+    if size < head.max(8) {
         return Err(Refusal::OverMtu);
     }
     let version = match headers.network {
         Network::Ipv4 { .. } => v4(&mut template[at..body_at], fragment_id),
+        _ if extra == 0 => {
+            let field = be16(template, body_at - V6_FRAGMENT_LEN + 2);
+            Version::V6 { field: field & !V6_RESERVED }
+        }
         _ => {
             let next = next_header_at(packet, headers, body_from);
             let fragment = [template[next], 0, 0, 0];
             template[next] = protocol::FRAGMENT;
             template[body_from..body_from + 4].copy_from_slice(&fragment);
             template[body_from + 4..body_at].copy_from_slice(&fragment_id.to_be_bytes());
-            Version::V6
+            Version::V6 { field: 0 }
         }
     };
-    Ok(Fragments { part: FragmentPart { at, body_at, head, version }, body, size: room })
+    Ok(Fragments { part: FragmentPart { at, body_at, head, last, version }, body, size })
 }
 
-/// Prepares `template` for `packet` as it is, with its checksum completed.
+/// Prepares `template` for `packet` as it is, with its checksum completed. Ethernet padding that the
+/// MTU has no room for is left out.
 pub(crate) fn whole<'a>(
     template: &mut [u8; MAX_HEADER_LEN],
     packet: &'a [u8],
     headers: &Headers,
     hdr: &VirtioNetHdr,
+    mtu: usize,
 ) -> Result<Fragments<'a>, Refusal> {
     // A few bytes are enough for the headers to be more than nothing.
     let body_at = headers.transport_at.min(MAX_HEADER_LEN);
     let head = lay_out(template, packet, headers, hdr, body_at, body_at)?;
-    let part = FragmentPart { at: headers.network_at, body_at, head, version: Version::Whole };
-    let body = &packet[body_at..];
-    Ok(Fragments { part, body, size: body.len().max(1) })
+    let end = headers.network_at.saturating_add(mtu).clamp(headers.end, packet.len());
+    let body = &packet[body_at..end];
+    let size = body.len().max(1);
+    let at = headers.network_at;
+    let part = FragmentPart { at, body_at, head, last: size, version: Version::Whole };
+    Ok(Fragments { part, body, size })
 }
 
 /// Copies what stands in front of the first fragment's payload to `template`: the headers up to
@@ -172,6 +189,20 @@ fn reaches_too_far(packet: &[u8], headers: &Headers) -> bool {
     offset + headers.end - headers.transport_at > IP_MAX
 }
 
+/// Where an IPv6 packet's own Fragment header ends.
+fn v6_fragment_end(packet: &[u8], headers: &Headers) -> Result<usize, Refusal> {
+    let at = headers.transport_at;
+    let end = at + V6_FRAGMENT_LEN;
+    if end > headers.end {
+        return Err(Refusal::Malformed(Malformed::Ipv6Extension));
+    }
+    let offset = usize::from(be16(packet, at + 2) & !7);
+    if offset + headers.end - end > IP_MAX {
+        return Err(Refusal::Fragment);
+    }
+    Ok(end)
+}
+
 /// Clears in the first fragment's IPv4 header what changes, and makes the later ones' options.
 fn v4(header: &mut [u8], fragment_id: u32) -> Version {
     let field = be16(header, V4_FLAGS);
@@ -199,7 +230,10 @@ fn keep_copied(options: &mut [u8]) {
         let len = match kind {
             END_OF_OPTIONS => return,
             NO_OPERATION => 1,
-            _ => usize::from(options.get(at + 1).copied().unwrap_or(0)).max(2),
+            _ => match options.get(at + 1) {
+                Some(&len @ 2..) => len.into(),
+                _ => return,
+            },
         };
         let Some(option) = options.get_mut(at..at + len) else { return };
         if kind & COPIED == 0 {
@@ -252,11 +286,28 @@ impl FragmentPart {
         if first { self.head } else { 0 }
     }
 
+    /// How many fragments `body` bytes become, with `size` in each but the last.
+    pub(crate) fn count(&self, body: usize, size: usize) -> usize {
+        body.saturating_sub(self.last).div_ceil(size) + 1
+    }
+
+    /// Bytes that the next fragment has of the `rest`: all of them as soon as they fit (RFC 791
+    /// section 3.2), `size` before.
+    #[inline]
+    pub(crate) fn len(&self, rest: usize, size: usize) -> usize {
+        if rest <= self.last { rest } else { size }
+    }
+
+    /// Most bytes of the fragmentable part in one fragment.
+    #[inline]
+    pub(crate) fn most(&self) -> usize {
+        self.last
+    }
+
     /// Fills in one fragment; `header` begins with Ethernet and ends where the payload begins.
     #[inline]
     pub(crate) fn write(&self, header: &mut [u8], piece: &Piece<'_>) {
         let frame_len = header.len() + piece.payload.len();
-        let more = if piece.last { 0 } else { MORE_FRAGMENTS };
         let units = (piece.offset / 8) as u16;
         match &self.version {
             Version::Whole => {}
@@ -268,18 +319,18 @@ impl FragmentPart {
                     ip[IPV4_MIN_LEN..].copy_from_slice(&options[..own]);
                 }
                 let len = (frame_len - self.at) as u16;
-                let field = (field + units) | more;
+                let field = (field + units) | if piece.last { 0 } else { MORE_FRAGMENTS };
                 put16(ip, V4_TOTAL_LEN, len);
                 put16(ip, V4_ID, *id);
                 put16(ip, V4_FLAGS, field);
                 let sum = sum.plus_word(len).plus_word(*id).plus_word(field);
                 put16(ip, V4_CHECKSUM, sum.complement());
             }
-            Version::V6 => {
+            Version::V6 { field } => {
                 let len = frame_len - self.at - IPV6_LEN;
                 put16(header, self.at + V6_PAYLOAD_LEN, len as u16);
-                let more = u16::from(more != 0);
-                put16(header, self.body_at - V6_FRAGMENT_LEN + 2, units << 3 | more);
+                let field = (field + (units << 3)) | u16::from(!piece.last);
+                put16(header, self.body_at - V6_FRAGMENT_LEN + 2, field);
             }
         }
     }

@@ -62,6 +62,7 @@ mod refusal;
 mod sctp;
 mod segmenter;
 mod tcp;
+mod tunnel;
 mod udp;
 
 pub use completion::{complete_checksum, complete_checksum_into};

@@ -173,9 +173,15 @@ impl Headers {
 
     /// The same of an IP packet without a link layer, as a TUN gives and takes it.
     pub fn parse_ip(packet: &[u8]) -> Result<Headers, Malformed> {
-        match packet.first().map(|first| first >> 4) {
-            Some(4) => Self::parse_ipv4(packet, 0),
-            Some(6) => Self::parse_ipv6(packet, 0),
+        Self::parse_ip_at(packet, 0)
+    }
+
+    /// The same of the IP packet that begins `network_at` bytes into `frame`, as one in a tunnel
+    /// does. Places count from the start of `frame`.
+    pub fn parse_ip_at(frame: &[u8], network_at: usize) -> Result<Headers, Malformed> {
+        match frame.get(network_at).map(|first| first >> 4) {
+            Some(4) => Self::parse_ipv4(frame, network_at),
+            Some(6) => Self::parse_ipv6(frame, network_at),
             Some(_) => Err(Malformed::IpVersion),
             None => Err(Malformed::ShortIpv4),
         }

@@ -32,7 +32,7 @@ pub use ipv6::{EXTENSIONS_MAX, Extensions, IPV6_LEN, Ipv6};
 pub use seq::Seq;
 pub use tcp::{Flags, TCP_MIN_LEN, Tcp, TcpOption, TcpOptions, Timestamps};
 pub use udp::{UDP_LEN, Udp};
-pub use vnet::{GsoType, UnknownGsoType, VNET_LEGACY_LEN, VNET_LEN, VirtioNetHdr};
+pub use vnet::{GsoType, UdpTunnel, UnknownGsoType, VNET_LEGACY_LEN, VNET_LEN, VirtioNetHdr};
 
 /// IP protocol and IPv6 next-header numbers (IANA "Protocol Numbers").
 pub mod protocol {

@@ -2,7 +2,12 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod completion;
+mod fragments;
+mod hostile;
 mod kernel;
+mod mtu;
+mod outcome;
 mod refusals;
+mod sctp;
 mod segments;
 mod super_packets;

@@ -100,7 +100,7 @@ proptest! {
         packet in proptest::collection::vec(any::<u8>(), 0..200),
         hdr in any::<[u8; VNET_LEGACY_LEN]>(),
     ) {
-        if let Ok(hdr) = VirtioNetHdr::decode(&hdr) {
+        if let Ok(hdr) = VirtioNetHdr::decode_legacy(&hdr) {
             exercise(&packet, &hdr);
         }
     }
@@ -122,7 +122,7 @@ proptest! {
         for (at, byte) in hdr_wrong {
             bytes[at] = byte;
         }
-        if let Ok(hdr) = VirtioNetHdr::decode(&bytes) {
+        if let Ok(hdr) = VirtioNetHdr::decode_legacy(&bytes) {
             exercise(&packet, &hdr);
             exercise(&packet[..cut.index(packet.len() + 1)], &hdr);
         }
