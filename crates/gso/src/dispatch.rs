@@ -242,7 +242,8 @@ impl<'a> Packet<'a> {
         if !self.hdr.needs_csum || start == at && usize::from(offset) == field {
             return Ok(());
         }
-        let tunnel = self.headers.transport == Transport::Udp && start > at;
+        let udp = self.headers.transport == Transport::Udp;
+        let tunnel = udp && start > at && self.outer.is_none();
         Err(if tunnel { Refusal::UdpTunnel } else { Refusal::ChecksumPosition })
     }
 

@@ -11,3 +11,4 @@ mod refusals;
 mod sctp;
 mod segments;
 mod super_packets;
+mod tunnel;
