@@ -1,15 +1,18 @@
 //! `wharf bench`: the measurements of the `bench` crate, as a table or as JSON lines.
 
 mod fairness;
+mod gso;
 mod latency;
 mod lro;
 mod lro_throughput;
 mod reordering;
 mod report;
 mod runs;
+mod values;
 
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::error::Error;
+pub(crate) use gso::BenchGsoArgs;
 pub(crate) use lro::BenchLroArgs;
 use report::Printer;
 
@@ -22,6 +25,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
+        BenchCommand::Gso(args) => gso::run(args, &mut printer)?,
     }
     printer.finish()
 }
