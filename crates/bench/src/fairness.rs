@@ -186,7 +186,8 @@ impl Lab {
         for (number, ((wire, pool), requests)) in
             wires.into_iter().zip(pools).zip(requests).enumerate()
         {
-            let shared = Arc::new(Shared::new(config.clone()).map_err(io("make a worker"))?);
+            let shared =
+                Arc::new(Shared::new(config.clone(), memory::MTU).map_err(io("make a worker"))?);
             let host = SharedHost::new(requests, reads.take());
             let worker = Worker::new(Arc::clone(&shared), config.clone(), wire, host, pool);
             let thread = std::thread::Builder::new()

@@ -72,6 +72,9 @@ pub(crate) fn check(run: Run, config: &Config) -> Result<(), Error> {
     Err(Error::Io { what: "receive", cause })
 }
 
+/// Of the wires in memory, in bytes.
+pub(crate) const MTU: u32 = 1_500;
+
 /// See the module's documentation.
 struct Lab {
     namespace: Namespace,
@@ -103,7 +106,7 @@ impl Lab {
         let wire = Senders::new(plan, Arc::clone(&senders));
         let port = TapHost::new(tap.queues.remove(0));
         let pool = FramePool::new(config.wire.frames, CHUNK).map_err(io("allocate frames"))?;
-        let shared = Arc::new(Shared::new(config.clone()).map_err(io("make a worker"))?);
+        let shared = Arc::new(Shared::new(config.clone(), MTU).map_err(io("make a worker"))?);
         let worker = Worker::new(Arc::clone(&shared), config, wire, port, pool);
         let mut cpus = sys::affinity::cpus().map_err(io("list the CPUs"))?;
         // A machine with one CPU leaves it to the kernel who has it when.

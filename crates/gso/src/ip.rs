@@ -10,13 +10,13 @@ const V4_CHECKSUM: usize = 10;
 const V6_PAYLOAD_LEN: usize = 4;
 
 /// The changing part of the IP header that stands at `at`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IpPart {
     at: usize,
     version: Version,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Version {
     V4 {
         /// Sum of the header less total length, ID and checksum.
@@ -25,6 +25,7 @@ enum Version {
         /// What each segment adds to the ID: 1, or 0 for a fixed ID.
         step: u16,
     },
+    #[default]
     V6,
 }
 

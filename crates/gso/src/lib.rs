@@ -54,13 +54,18 @@
 #![forbid(unsafe_code)]
 
 mod completion;
+mod dispatch;
+mod fragment;
 mod ip;
+mod kind;
 mod refusal;
+mod sctp;
 mod segmenter;
 mod tcp;
 mod udp;
 
 pub use completion::{complete_checksum, complete_checksum_into};
+pub use kind::Kind;
 pub use refusal::Refusal;
 pub use segmenter::{MAX_HEADER_LEN, Segment, Segmenter};
 pub use udp::UDP_MAX_SEGMENTS;

@@ -11,7 +11,8 @@ pub enum Refusal {
     Malformed(Malformed),
     /// `gso_type` is none: there is nothing to cut.
     NotSuperPacket,
-    /// `gso_type` asks for IP fragments of one UDP datagram (UFO).
+    /// `gso_type` asks for IP fragments of one UDP datagram (UFO), which need an ID and so
+    /// [`Segmenter::with_mtu`](crate::Segmenter::with_mtu).
     Ufo,
     /// `gso_size` is 0.
     GsoSizeZero,
@@ -33,13 +34,22 @@ pub enum Refusal {
     ChecksumRange,
     /// The caller's buffer is shorter than the frame.
     BufferTooSmall,
+    /// Longer than the MTU, and not to be cut: a USO datagram, no IP, or an MTU that does not hold
+    /// the headers.
+    OverMtu,
+    /// A super-packet in IP in IP, which `virtio_net_hdr` cannot describe.
+    IpipTunnel,
+    /// A super-packet in GRE, which `virtio_net_hdr` cannot describe.
+    GreTunnel,
+    /// A super-packet in a UDP tunnel, such as VXLAN, without the fields that describe it.
+    UdpTunnel,
 }
 
 const MALFORMED: usize = Malformed::ALL.len();
 
 impl Refusal {
     /// How many reasons there are, each kind of malformed headers counted.
-    pub const COUNT: usize = MALFORMED + 12;
+    pub const COUNT: usize = MALFORMED + 16;
 
     /// All reasons, in the order of [`index`](Self::index).
     pub const ALL: [Refusal; Self::COUNT] = {
@@ -62,6 +72,10 @@ impl Refusal {
             Refusal::ChecksumPosition,
             Refusal::ChecksumRange,
             Refusal::BufferTooSmall,
+            Refusal::OverMtu,
+            Refusal::IpipTunnel,
+            Refusal::GreTunnel,
+            Refusal::UdpTunnel,
         ];
         while i < Self::COUNT {
             all[i] = own[i - MALFORMED];
@@ -86,6 +100,10 @@ impl Refusal {
             Refusal::ChecksumPosition => MALFORMED + 9,
             Refusal::ChecksumRange => MALFORMED + 10,
             Refusal::BufferTooSmall => MALFORMED + 11,
+            Refusal::OverMtu => MALFORMED + 12,
+            Refusal::IpipTunnel => MALFORMED + 13,
+            Refusal::GreTunnel => MALFORMED + 14,
+            Refusal::UdpTunnel => MALFORMED + 15,
         }
     }
 
@@ -105,6 +123,10 @@ impl Refusal {
             Refusal::ChecksumPosition => "checksum_position",
             Refusal::ChecksumRange => "checksum_range",
             Refusal::BufferTooSmall => "buffer_too_small",
+            Refusal::OverMtu => "over_mtu",
+            Refusal::IpipTunnel => "ipip_tunnel",
+            Refusal::GreTunnel => "gre_tunnel",
+            Refusal::UdpTunnel => "udp_tunnel",
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The walk over a super-packet, segment by segment.
 
-use wire::{
-    GsoType, Headers, Ipv4, Ipv6, Network, Sum, Transport, VirtioNetHdr, checksum, protocol,
-};
+use wire::{GsoType, Headers, VirtioNetHdr, checksum};
 
+use crate::dispatch::Packet;
+use crate::fragment::FragmentPart;
 use crate::ip::IpPart;
+use crate::sctp::SctpPart;
 use crate::tcp::TcpPart;
-use crate::udp::{UDP_MAX_SEGMENTS, UdpPart};
-use crate::{Refusal, be16, tcp, udp};
+use crate::udp::UdpPart;
+use crate::{Kind, Refusal};
 
 /// The most header bytes that a segment may have: Ethernet, two VLAN tags, IPv6 and a TCP header
 /// full of options are 122; the rest is room for IPv6 extension headers.
@@ -29,31 +30,43 @@ pub struct Segment<'a> {
 #[derive(Clone, Debug)]
 pub struct Segmenter<'a> {
     /// All headers, with the fields that change set to 0.
-    template: [u8; MAX_HEADER_LEN],
-    header_len: usize,
-    payload: &'a [u8],
-    gso_size: usize,
-    gso_segs: usize,
-    next: usize,
-    ip: IpPart,
-    transport: TransportPart,
+    pub(crate) template: [u8; MAX_HEADER_LEN],
+    /// Bytes of header that every frame has.
+    pub(crate) header_len: usize,
+    /// What is cut.
+    pub(crate) payload: &'a [u8],
+    /// Most bytes of it in each frame.
+    pub(crate) gso_size: usize,
+    pub(crate) gso_segs: usize,
+    pub(crate) next: usize,
+    /// Where the next frame begins in the payload.
+    pub(crate) offset: usize,
+    pub(crate) kind: Option<Kind>,
+    pub(crate) ip: IpPart,
+    pub(crate) transport: TransportPart,
 }
 
 /// The transport header's part in each segment.
 #[derive(Clone, Copy, Debug)]
-enum TransportPart {
+pub(crate) enum TransportPart {
     Tcp(TcpPart),
     Udp(UdpPart),
+    Sctp(SctpPart),
+    Fragment(FragmentPart),
 }
 
 /// Where one segment lies in the super-packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece<'a> {
-    /// Bytes of payload before it.
+    pub(crate) header_len: usize,
+    /// Bytes of what is cut before it.
     pub(crate) offset: usize,
+    /// Without what stands in its header.
     pub(crate) payload: &'a [u8],
     pub(crate) first: bool,
     pub(crate) last: bool,
+    /// Where the piece after it begins.
+    next_offset: usize,
 }
 
 impl<'a> Segmenter<'a> {
@@ -64,45 +77,61 @@ impl<'a> Segmenter<'a> {
     /// With `NEEDS_CSUM` the checksum field must hold the pseudo-header's sum, length included;
     /// it is believed, as it is right even where a Routing header hides the final destination.
     /// TCP without `NEEDS_CSUM` gets its checksums computed from the addresses.
+    ///
+    /// # Errors
+    /// What cannot be cut is refused by name. IP fragments (UFO) need an ID, and a packet that is
+    /// no super-packet an MTU: see [`with_mtu`](Self::with_mtu).
     pub fn new(packet: &'a [u8], hdr: &VirtioNetHdr) -> Result<Segmenter<'a>, Refusal> {
         match hdr.gso_type {
-            GsoType::Tcpv4 | GsoType::Tcpv6 | GsoType::UdpL4 => Self::by_transport(packet, hdr),
+            GsoType::Tcpv4 | GsoType::Tcpv6 | GsoType::UdpL4 => {
+                Self::with_mtu(packet, hdr, usize::MAX, 0)
+            }
             GsoType::Udp => Err(Refusal::Ufo),
             GsoType::None => Err(Refusal::NotSuperPacket),
         }
     }
 
-    /// TCP and USO, whose segments each repeat all headers.
-    fn by_transport(packet: &'a [u8], hdr: &VirtioNetHdr) -> Result<Segmenter<'a>, Refusal> {
-        if hdr.gso_size == 0 {
-            return Err(Refusal::GsoSizeZero);
-        }
-        let headers = Headers::parse(packet)?;
-        check_type(hdr, &headers)?;
-        let header_len = headers.payload_at;
-        if header_len > MAX_HEADER_LEN {
-            return Err(Refusal::HeaderTooLong);
-        }
-        let pseudo_header = pseudo_header(packet, hdr, &headers)?;
+    /// Prepares to cut `packet`, an Ethernet frame, as `hdr` says and so that no IP packet is
+    /// longer than `mtu` bytes; with any packet that a host hands over.
+    ///
+    /// - TCP is cut into segments, of `gso_size` bytes if it is a super-packet, fewer where they
+    ///   would not fit.
+    /// - SCTP that is too long is dealt out by chunks.
+    /// - Of what else is too long IP makes fragments (the slides' GSO_UDP4 and GSO_UDP6), and of
+    ///   UFO super-packets. Where the ID is not the packet's own they get `fragment_id`, which must
+    ///   not come again soon between the same hosts, and not be foreseen by others (RFC 7739): all
+    ///   IPv6 packets, and those with DF (RFC 6864 section 4.1), which is cleared.
+    /// - What fits is one frame: the packet with its checksum completed.
+    ///
+    /// # Errors
+    /// What cannot be cut is refused by name.
+    pub fn with_mtu(
+        packet: &'a [u8],
+        hdr: &VirtioNetHdr,
+        mtu: usize,
+        fragment_id: u32,
+    ) -> Result<Segmenter<'a>, Refusal> {
+        Packet::new(packet, Headers::parse(packet)?, hdr, mtu, fragment_id).dispatch()
+    }
 
-        let mut template = [0; MAX_HEADER_LEN];
-        let header = &mut template[..header_len];
-        header.copy_from_slice(&packet[..header_len]);
-        let ip = IpPart::new(header, &headers).ok_or(Refusal::TypeMismatch)?;
-        let payload = &packet[header_len..headers.end];
-        let gso_size = usize::from(hdr.gso_size);
-        let gso_segs = payload.len().div_ceil(gso_size).max(1);
-        let at = headers.transport_at;
-        let transport = if hdr.gso_type == GsoType::UdpL4 {
-            if gso_segs > UDP_MAX_SEGMENTS {
-                return Err(Refusal::TooManySegments);
-            }
-            let l4_len = headers.end - at;
-            TransportPart::Udp(UdpPart::new(header, at, pseudo_header, l4_len)?)
-        } else {
-            TransportPart::Tcp(TcpPart::new(header, at, pseudo_header))
-        };
-        Ok(Segmenter { template, header_len, payload, gso_size, gso_segs, next: 0, ip, transport })
+    /// [`with_mtu`](Self::with_mtu) of an IP packet without a link layer, as a TUN hands it over.
+    /// The frames have no link layer either.
+    ///
+    /// # Errors
+    /// What cannot be cut is refused by name.
+    pub fn of_ip(
+        packet: &'a [u8],
+        hdr: &VirtioNetHdr,
+        mtu: usize,
+        fragment_id: u32,
+    ) -> Result<Segmenter<'a>, Refusal> {
+        Packet::new(packet, Headers::parse_ip(packet)?, hdr, mtu, fragment_id).dispatch()
+    }
+
+    /// How the packet is cut; `None` if it goes whole.
+    #[inline]
+    pub fn kind(&self) -> Option<Kind> {
+        self.kind
     }
 
     /// All segments carry the IPv4 ID of the super-packet (Linux `SKB_GSO_TCP_FIXEDID`), which
@@ -146,6 +175,13 @@ impl<'a> Segmenter<'a> {
     #[inline]
     pub fn skip_to(&mut self, n: usize) {
         self.next = n.min(self.gso_segs);
+        self.offset = match &self.transport {
+            // Chunks have lengths of their own.
+            TransportPart::Sctp(sctp) => {
+                (0..self.next).fold(0, |offset, _| offset + sctp.bundle(&self.payload[offset..]))
+            }
+            _ => self.next * self.gso_size,
+        };
     }
 
     /// Writes the headers of the next segment, all checksums final, to the start of `header` and
@@ -153,10 +189,9 @@ impl<'a> Segmenter<'a> {
     #[inline]
     pub fn next_segment(&mut self, header: &mut [u8; MAX_HEADER_LEN]) -> Option<Segment<'a>> {
         let piece = self.piece()?;
-        let sum = checksum::sum(piece.payload);
-        self.write_header(&mut header[..self.header_len], &piece, sum);
-        self.next += 1;
-        Some(Segment { header_len: self.header_len, payload: piece.payload })
+        self.write_header(&mut header[..piece.header_len], &piece, piece.payload);
+        self.pass(&piece);
+        Some(Segment { header_len: piece.header_len, payload: piece.payload })
     }
 
     /// Writes the next segment, headers and payload, to the start of `out`; gives its length, or
@@ -168,12 +203,13 @@ impl<'a> Segmenter<'a> {
     #[inline]
     pub fn next_into(&mut self, out: &mut [u8]) -> Result<Option<usize>, Refusal> {
         let Some(piece) = self.piece() else { return Ok(None) };
-        let len = self.header_len + piece.payload.len();
+        let len = piece.header_len + piece.payload.len();
         let out = out.get_mut(..len).ok_or(Refusal::BufferTooSmall)?;
-        let (header, payload) = out.split_at_mut(self.header_len);
-        let sum = checksum::copy_and_sum(payload, piece.payload);
-        self.write_header(header, &piece, sum);
-        self.next += 1;
+        let (header, payload) = out.split_at_mut(piece.header_len);
+        payload.copy_from_slice(piece.payload);
+        // The copy is in the first-level cache.
+        self.write_header(header, &piece, payload);
+        self.pass(&piece);
         Ok(Some(len))
     }
 
@@ -183,64 +219,42 @@ impl<'a> Segmenter<'a> {
         if self.next >= self.gso_segs {
             return None;
         }
-        let offset = self.next * self.gso_size;
-        let rest = self.payload.get(offset..)?;
+        let (first, last) = (self.next == 0, self.next + 1 == self.gso_segs);
+        let rest = self.payload.get(self.offset..)?;
+        let (len, head) = match &self.transport {
+            TransportPart::Sctp(sctp) => (sctp.bundle(rest), 0),
+            TransportPart::Fragment(part) => (self.gso_size.min(rest.len()), part.head(first)),
+            _ => (self.gso_size.min(rest.len()), 0),
+        };
         Some(Piece {
-            offset,
-            payload: &rest[..self.gso_size.min(rest.len())],
-            first: self.next == 0,
-            last: self.next + 1 == self.gso_segs,
+            header_len: self.header_len + head,
+            offset: self.offset,
+            payload: rest.get(head..len)?,
+            first,
+            last,
+            next_offset: self.offset + len,
         })
     }
 
     #[inline]
-    fn write_header(&self, header: &mut [u8], piece: &Piece<'_>, payload_sum: Sum) {
-        header.copy_from_slice(&self.template[..self.header_len]);
-        self.ip.write(header, self.next, self.header_len + piece.payload.len());
+    fn pass(&mut self, piece: &Piece<'_>) {
+        self.next += 1;
+        self.offset = piece.next_offset;
+    }
+
+    /// `payload` are the piece's bytes, wherever they lie.
+    #[inline]
+    fn write_header(&self, header: &mut [u8], piece: &Piece<'_>, payload: &[u8]) {
+        header.copy_from_slice(&self.template[..header.len()]);
+        if let TransportPart::Fragment(part) = &self.transport {
+            return part.write(header, piece);
+        }
+        self.ip.write(header, self.next, header.len() + payload.len());
         match &self.transport {
-            TransportPart::Tcp(tcp) => tcp.write(header, piece, payload_sum),
-            TransportPart::Udp(udp) => udp.write(header, piece, payload_sum),
+            TransportPart::Tcp(tcp) => tcp.write(header, piece, checksum::sum(payload)),
+            TransportPart::Udp(udp) => udp.write(header, piece, checksum::sum(payload)),
+            TransportPart::Sctp(sctp) => sctp.write(header, payload),
+            TransportPart::Fragment(_) => {}
         }
     }
-}
-
-/// Is the packet what `gso_type` says?
-fn check_type(hdr: &VirtioNetHdr, headers: &Headers) -> Result<(), Refusal> {
-    if headers.transport == Transport::Fragment {
-        return Err(Refusal::Fragment);
-    }
-    match (hdr.gso_type, headers.network, headers.transport) {
-        (GsoType::Tcpv4, Network::Ipv4 { .. }, Transport::Tcp)
-        | (GsoType::Tcpv6, Network::Ipv6 { .. }, Transport::Tcp) => Ok(()),
-        // The ECN bit speaks of CWR, which UDP has not; Linux refuses it too.
-        (GsoType::UdpL4, _, Transport::Udp) if !hdr.ecn => Ok(()),
-        _ => Err(Refusal::TypeMismatch),
-    }
-}
-
-/// The sum of the pseudo-header, its length left out.
-fn pseudo_header(packet: &[u8], hdr: &VirtioNetHdr, headers: &Headers) -> Result<Sum, Refusal> {
-    let (number, field) = match headers.transport {
-        Transport::Udp => (protocol::UDP, udp::CHECKSUM),
-        _ => (protocol::TCP, tcp::CHECKSUM),
-    };
-    if hdr.needs_csum {
-        if usize::from(hdr.csum_start) != headers.transport_at
-            || usize::from(hdr.csum_offset) != field
-        {
-            return Err(Refusal::ChecksumPosition);
-        }
-        // In one's complement, adding the complement takes the length away again.
-        let l4_len = (headers.end - headers.transport_at) as u16;
-        let partial = be16(packet, headers.transport_at + field);
-        return Ok(Sum::default().plus_word(partial).plus_word(!l4_len));
-    }
-    if number == protocol::UDP {
-        return Err(Refusal::ChecksumNotPartial);
-    }
-    let ip = &packet[headers.network_at..];
-    Ok(match headers.network {
-        Network::Ipv4 { .. } => Ipv4::new(ip)?.pseudo_header(0),
-        _ => Ipv6::new(ip)?.pseudo_header(number, 0),
-    })
 }

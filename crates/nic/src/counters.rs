@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gso::Refusal;
+use gso::{Kind, Refusal};
 
-use crate::port::Sent;
+use crate::port::{Put, Sent};
 
 /// Why the host's kernel did not take a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,10 +64,8 @@ pub struct Counters {
     pub requests_full: u64,
     /// Packets and bytes that the host handed over.
     pub host_out: Sent,
-    /// Of those, super-packets.
-    pub super_packets: u64,
-    /// Frames that super-packets were cut into.
-    pub segments: u64,
+    /// Of those, super-packets, and what they were cut into.
+    pub gso: Gso,
     /// Packets that the host's kernel did not take.
     pub refused: [u64; Refused::ALL.len()],
     /// Packets from the host that could not be cut or completed, by [`Refusal::index`].
@@ -82,6 +80,81 @@ pub struct Counters {
     pub wire_full: u64,
     /// Times the worker slept.
     pub sleeps: u64,
+}
+
+/// Super-packets by [`Kind`], as the slides' gso-stats shows them.
+#[derive(Clone, Debug, Default)]
+pub struct Gso([Bursts; Kind::ALL.len()]);
+
+/// Super-packets of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Bursts {
+    /// Super-packets that are on the wire, whole.
+    super_packets: u64,
+    /// Of those, how many the interface was left to cut.
+    hardware: u64,
+    /// Frames that they became.
+    segments: u64,
+    /// Bytes of the super-packets.
+    bytes: u64,
+    /// Bytes of the largest.
+    max_burst: u64,
+}
+
+/// The largest of several workers is not their sum.
+const MAX_BURST: &str = "max_burst";
+/// Bytes a super-packet, by the counters of its group in front of it.
+const MEAN_BURST: &str = "mean_burst";
+
+impl Gso {
+    /// Counts what was put on the wire, and the super-packet once all of it is: `done` is then its
+    /// length in bytes.
+    pub fn count(&mut self, put: &Put, done: Option<usize>) {
+        let Some(kind) = put.kind else { return };
+        let bursts = &mut self.0[kind as usize];
+        bursts.segments += put.sent.frames;
+        if let Some(len) = done {
+            bursts.super_packets += 1;
+            bursts.hardware += u64::from(put.hardware);
+            bursts.bytes += len as u64;
+            bursts.max_burst = bursts.max_burst.max(len as u64);
+        }
+    }
+
+    /// All kinds together, then each, in a fixed order.
+    fn entries(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+        let total = |count: fn(&Bursts) -> u64| self.0.iter().map(count).sum();
+        let all = [
+            ("gso", "super_packets", total(|bursts| bursts.super_packets)),
+            ("gso", "segments", total(|bursts| bursts.segments)),
+        ];
+        let each = Kind::ALL.into_iter().zip(&self.0).flat_map(|(kind, bursts)| {
+            [
+                ("super_packets", bursts.super_packets),
+                ("hardware", bursts.hardware),
+                ("segments", bursts.segments),
+                ("bytes", bursts.bytes),
+                (MAX_BURST, bursts.max_burst),
+                (MEAN_BURST, bursts.bytes.checked_div(bursts.super_packets).unwrap_or(0)),
+            ]
+            .map(|(name, value)| (group(kind), name, value))
+        });
+        all.into_iter().chain(each)
+    }
+}
+
+/// The counters' group.
+const fn group(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Tcp4 => "gso_tcp4",
+        Kind::Tcp6 => "gso_tcp6",
+        Kind::Uso4 => "gso_uso4",
+        Kind::Uso6 => "gso_uso6",
+        Kind::Frag4 => "gso_frag4",
+        Kind::Frag6 => "gso_frag6",
+        Kind::Sctp4 => "gso_sctp4",
+        Kind::Sctp6 => "gso_sctp6",
+    }
 }
 
 /// [`Refusal`]s, counted.
@@ -123,14 +196,13 @@ impl Counters {
             ("host", "taken_packets", self.host_out.frames),
             ("host", "taken_bytes", self.host_out.bytes),
             ("host", "unreadable", self.host_unreadable),
-            ("gso", "super_packets", self.super_packets),
-            ("gso", "segments", self.segments),
             ("worker", "sleeps", self.sleeps),
         ];
         let refused = Refused::ALL.into_iter().map(|r| ("host_drop", r.name(), r as usize));
         let gso = Refusal::ALL.into_iter().map(|r| ("gso_refused", r.name(), r.index()));
         plain
             .into_iter()
+            .chain(self.gso.entries())
             .chain(refused.map(|(group, name, at)| (group, name, self.refused[at])))
             .chain(gso.map(|(group, name, at)| (group, name, self.gso_refused.0[at])))
             .map(|(group, name, value)| Entry { group, name, value })
@@ -162,13 +234,27 @@ impl Published {
         }
     }
 
-    /// The sum over all workers.
+    /// The sum over all workers; of maxima the largest, of means the mean.
     pub fn total<'a>(workers: impl IntoIterator<Item = &'a Published>) -> Vec<Entry> {
         let (own, lro) = Default::default();
         let mut total: Vec<Entry> = all(&own, &lro).collect();
         for worker in workers {
             for (entry, cell) in total.iter_mut().zip(&worker.0) {
-                entry.value += cell.load(Ordering::Relaxed);
+                let value = cell.load(Ordering::Relaxed);
+                entry.value = match entry.name {
+                    MAX_BURST => entry.value.max(value),
+                    _ => entry.value + value,
+                };
+            }
+        }
+        let of = |total: &[Entry], group, name| {
+            total.iter().find(|e| (e.group, e.name) == (group, name)).map_or(0, |e| e.value)
+        };
+        for at in 0..total.len() {
+            if total[at].name == MEAN_BURST {
+                let group = total[at].group;
+                let packets = of(&total, group, "super_packets");
+                total[at].value = of(&total, group, "bytes").checked_div(packets).unwrap_or(0);
             }
         }
         total

@@ -12,10 +12,13 @@ pub mod counters;
 mod deliver;
 mod error;
 pub mod features;
+mod fragment_ids;
+pub mod hardware;
 pub mod nic;
 mod open;
 pub mod port;
 pub mod quiet;
+mod selftest;
 pub mod worker;
 
 pub use error::Error;

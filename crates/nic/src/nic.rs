@@ -107,13 +107,13 @@ impl Nic {
         };
         let (redirect, running) = match (wires, hosts) {
             (Wires::Xdp(w, redirect), Hosts::Tap(h)) => {
-                (Some(redirect), Running::start(&config, w, h)?)
+                (Some(redirect), Running::start(&config, info.mtu, w, h)?)
             }
             (Wires::Xdp(w, redirect), Hosts::Veth(h)) => {
-                (Some(redirect), Running::start(&config, w, h)?)
+                (Some(redirect), Running::start(&config, info.mtu, w, h)?)
             }
-            (Wires::Packet(w), Hosts::Tap(h)) => (None, Running::start(&config, w, h)?),
-            (Wires::Packet(w), Hosts::Veth(h)) => (None, Running::start(&config, w, h)?),
+            (Wires::Packet(w), Hosts::Tap(h)) => (None, Running::start(&config, info.mtu, w, h)?),
+            (Wires::Packet(w), Hosts::Veth(h)) => (None, Running::start(&config, info.mtu, w, h)?),
         };
         let nic = Nic {
             config: Mutex::new(config),
@@ -175,7 +175,7 @@ impl Nic {
         let mut config = self.lock();
         let mut changed = config.clone();
         changed.set_at_run_time(key, value)?;
-        if changed.gso.enable != config.gso.enable {
+        if changed.gso != config.gso {
             self.apply_offloads(&changed)?;
         }
         *config = changed;
@@ -198,6 +198,9 @@ impl Nic {
             let _ = tap.set_carrier(wire.running);
         }
         let before = self.wire_mtu.swap(wire.mtu, Ordering::Relaxed);
+        if wire.mtu != before {
+            self.workers.iter().for_each(|(shared, _)| shared.set_mtu(wire.mtu));
+        }
         (wire.mtu > before).then(|| {
             format!(
                 "the MTU of {} grew from {before} to {}: start wharf again to use it; until then \
@@ -271,26 +274,48 @@ impl Nic {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the host's kernel hand over super-packets, or not.
+    /// Tells the host's kernel what it may hand over.
     fn apply_offloads(&self, config: &Config) -> Result<(), Error> {
+        let gso = &config.gso;
+        let (tcp, udp) = (gso.enable && gso.tcp, gso.enable && gso.udp);
         match &self.host.kind {
             HostEnd::Tap(tap) => {
-                let none = Offloads { csum: true, ..Offloads::NONE };
-                tap.set_offload(if config.gso.enable { Offloads::ALL } else { none })?;
+                let offloads = Offloads {
+                    csum: true,
+                    tso4: tcp,
+                    tso6: tcp,
+                    tso_ecn: tcp,
+                    uso4: udp,
+                    uso6: udp,
+                    ..Offloads::NONE
+                };
+                tap.set_offload(offloads)?;
             }
             HostEnd::Veth { .. } => {
                 let features = sys::ethtool::Ethtool::open(&self.host.name)?;
-                features.set_offload(sys::ethtool::Offload::Tso, config.gso.enable)?;
+                features.set_offload(sys::ethtool::Offload::Tso, tcp)?;
                 // Absent on old kernels; then there is no USO to turn on or off.
-                let _ = features.set_feature("tx-udp-segmentation", config.gso.enable);
+                let _ = features.set_feature("tx-udp-segmentation", udp);
                 for feature in BEYOND_VIRTIO {
                     let _ = features.set_feature(feature, false);
                 }
             }
         }
+        let limited = interface::set_gso_max_size(&self.host.name, gso.max_burst + 1);
+        if gso.max_burst != DEFAULT_MAX_BURST {
+            limited?;
+        }
+        let host = interface::Interface::by_index(self.host.index)?;
+        let mtu = open::host_mtu(config, self.wire_mtu.load(Ordering::Relaxed)).min(host.max_mtu);
+        if host.mtu != mtu {
+            interface::set_mtu(&self.host.name, mtu)?;
+        }
         Ok(())
     }
 }
+
+/// What interfaces have from the start, so a kernel that cannot be told is not needed for it.
+const DEFAULT_MAX_BURST: u32 = 65_535;
 
 impl Drop for Nic {
     fn drop(&mut self) {
@@ -324,6 +349,7 @@ struct Running {
 impl Running {
     fn start<W, H>(
         config: &Config,
+        mtu: u32,
         wires: Vec<(W, FramePool)>,
         queues: Queues<H>,
     ) -> Result<Self, Error>
@@ -332,10 +358,10 @@ impl Running {
         H: Host + Send + 'static,
     {
         let (schedulers, workers) = match queues {
-            Queues::Own(hosts) => (Vec::new(), spawn(config, wires, hosts)?),
+            Queues::Own(hosts) => (Vec::new(), spawn(config, mtu, wires, hosts)?),
             Queues::Shared(ports) => {
                 let (schedulers, hosts) = share(config, &wires, ports).map_err(Error::Worker)?;
-                (schedulers, spawn(config, wires, hosts)?)
+                (schedulers, spawn(config, mtu, wires, hosts)?)
             }
         };
         Ok(Running { workers, schedulers })
@@ -373,14 +399,19 @@ where
 type Workers = Vec<(Arc<Shared>, JoinHandle<io::Result<()>>)>;
 
 /// One thread a worker.
-fn spawn<W, H>(config: &Config, wires: Vec<(W, FramePool)>, hosts: Vec<H>) -> Result<Workers, Error>
+fn spawn<W, H>(
+    config: &Config,
+    mtu: u32,
+    wires: Vec<(W, FramePool)>,
+    hosts: Vec<H>,
+) -> Result<Workers, Error>
 where
     W: Wire + Send + 'static,
     H: Host + Send + 'static,
 {
     let mut workers: Workers = Vec::new();
     for (number, ((wire, pool), host)) in wires.into_iter().zip(hosts).enumerate() {
-        let shared = Arc::new(Shared::new(config.clone()).map_err(Error::Worker)?);
+        let shared = Arc::new(Shared::new(config.clone(), mtu).map_err(Error::Worker)?);
         let worker = Worker::new(Arc::clone(&shared), config.clone(), wire, host, pool);
         let thread = std::thread::Builder::new()
             .name(format!("wharf-{number}"))

@@ -12,11 +12,13 @@ use sys::xdp::{Redirect, XdpSocket};
 
 use crate::config::{Config, HostKind, WireMode, XdpMode, ZeroCopy};
 use crate::error::Error;
+use crate::hardware::Hardware;
 use crate::port::packet::PacketWire;
 use crate::port::tap::TapHost;
 use crate::port::veth::VethHost;
 use crate::port::xdp::XdpWire;
 use crate::quiet::Quiet;
+use crate::selftest;
 
 /// Ethernet header and two VLAN tags, around an IP packet of the MTU.
 const LINK_OVERHEAD: u32 = 14 + 8;
@@ -100,14 +102,14 @@ pub(crate) fn open_wires(
     notices: &mut Vec<String>,
 ) -> Result<Wires, Error> {
     if config.wire.mode == WireMode::Packet {
-        return open_packet(info, config);
+        return open_packet(info, config, notices);
     }
     match open_xdp(info, config) {
         Ok(wires) => Ok(wires),
         Err(error) if config.wire.mode == WireMode::Xdp => Err(error),
         Err(Error::Xdp { why, .. }) => {
             notices.push(format!("no AF_XDP on {}: {why}; using AF_PACKET", info.name));
-            open_packet(info, config)
+            open_packet(info, config, notices)
         }
         Err(error) => Err(error),
     }
@@ -170,7 +172,11 @@ pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error
     Ok(Wires::Xdp(wires, redirect))
 }
 
-pub(crate) fn open_packet(info: &Interface, config: &Config) -> Result<Wires, Error> {
+pub(crate) fn open_packet(
+    info: &Interface,
+    config: &Config,
+    notices: &mut Vec<String>,
+) -> Result<Wires, Error> {
     let workers = config.workers.max(1);
     let needed = info.mtu + LINK_OVERHEAD + sys::packet::HEADROOM as u32;
     let chunk =
@@ -179,6 +185,7 @@ pub(crate) fn open_packet(info: &Interface, config: &Config) -> Result<Wires, Er
         group: FANOUT_GROUP ^ info.index as u16,
         members: workers,
     });
+    let hardware = selftest::passed(info, Hardware::read(&info.name), notices);
     let mut wires = Vec::new();
     for _ in 0..workers {
         let config_of_socket = sys::packet::Config { fanout, ..sys::packet::Config::default() };
@@ -190,7 +197,7 @@ pub(crate) fn open_packet(info: &Interface, config: &Config) -> Result<Wires, Er
             }
         })?;
         let pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;
-        wires.push((PacketWire::new(socket), pool));
+        wires.push((PacketWire::new(socket, hardware), pool));
     }
     Ok(Wires::Packet(wires))
 }
@@ -249,18 +256,19 @@ pub(crate) fn make_host(
     workers: usize,
     notices: &mut Vec<String>,
 ) -> Result<(HostInterface, Hosts), Error> {
-    let mtu = if config.host.mtu == 0 { wire.mtu } else { config.host.mtu };
+    let mtu = host_mtu(config, wire.mtu);
+    let far_mtu = wire.mtu.max(config.host.mtu);
     let shared = (1..workers).contains(&(config.host.queues as usize));
     let queues = if shared { config.host.queues as usize } else { workers };
     let (mut host, hosts) = match config.host.kind {
-        HostKind::Veth => make_veth(name, wire.mtu.max(mtu), queues, shared)?,
+        HostKind::Veth => make_veth(name, far_mtu, queues, shared)?,
         kind => match Tap::create(name, queues as u16) {
             Ok(tap) => from_tap(tap, shared)?,
             Err(error @ (TapError::NoDevice | TapError::DevicePermission))
                 if kind == HostKind::Auto =>
             {
                 notices.push(format!("no TAP ({error}); the host port is a veth"));
-                make_veth(name, wire.mtu.max(mtu), queues, shared)?
+                make_veth(name, far_mtu, queues, shared)?
             }
             Err(error) => return Err(error.into()),
         },
@@ -269,7 +277,7 @@ pub(crate) fn make_host(
         if let Some(mac) = wire.mac {
             interface::set_mac(name, mac)?;
         }
-        interface::set_mtu(name, mtu)?;
+        interface::set_mtu(name, mtu.min(Interface::by_name(name)?.max_mtu))?;
         interface::set_up(name)?;
         if let HostEnd::Veth { .. } = host.kind {
             wait_for_veth(name)?;
@@ -287,6 +295,21 @@ pub(crate) fn make_host(
     }
     Ok((host, hosts))
 }
+
+/// The host's MTU in bytes. Where it is over the wire's, that is for the host to hand over datagrams
+/// that become fragments; with that turned off, its own IP makes them. IPv6 leaves an interface with
+/// an MTU under its least.
+pub(crate) fn host_mtu(config: &Config, wire_mtu: u32) -> u32 {
+    let wanted = if config.host.mtu == 0 { wire_mtu } else { config.host.mtu };
+    let most = match config.gso.enable && config.gso.udp {
+        true => config.gso.max_burst,
+        false => IPV6_LEAST_MTU,
+    };
+    wanted.min(most.max(wire_mtu))
+}
+
+/// RFC 8200 section 5.
+const IPV6_LEAST_MTU: u32 = 1_280;
 
 /// Until both ends of a veth pair are operational. They get their queueing disciplines some time
 /// after they are up, from a kernel thread, and lose silently what is sent before.

@@ -8,20 +8,21 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lro::{Lro, Nanos, RxChecksum};
 use sys::frames::FramePool;
 use sys::poll::{EventFd, Interest, PollSet};
-use wire::{GsoType, VirtioNetHdr};
+use wire::GsoType;
 
-use crate::config::Config;
+use crate::config::{Config, GsoHardware};
 use crate::counters::{Counters, Published, Refused};
 use crate::deliver::{Scratch, ToHost};
+use crate::fragment_ids::FragmentIds;
 use crate::port::shared::Requests;
-use crate::port::{FromHost, Host, HostPacket, RxFrame, Sent, Transmit, Wire};
+use crate::port::{FromHost, Host, HostPacket, Limits, Outgoing, Put, RxFrame, Transmit, Wire};
 
 /// Counters are published at least this often while there is work, and before every sleep.
 const PUBLISH_EVERY: Nanos = 10_000_000;
@@ -43,20 +44,23 @@ pub struct Shared {
     /// Grows with every change of `config`, so that a worker sees one by one load.
     generation: AtomicU64,
     config: Mutex<Config>,
+    /// Of the wire, in bytes of IP packet.
+    mtu: AtomicU32,
 }
 
 impl Shared {
-    /// For a worker that starts with `config`.
+    /// For a worker that starts with `config`, on a wire of this MTU in bytes.
     ///
     /// # Errors
     /// What `eventfd` says.
-    pub fn new(config: Config) -> io::Result<Self> {
+    pub fn new(config: Config, mtu: u32) -> io::Result<Self> {
         Ok(Shared {
             published: Published::default(),
             wake: EventFd::new()?,
             stop: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             config: Mutex::new(config),
+            mtu: AtomicU32::new(mtu),
         })
     }
 
@@ -70,6 +74,18 @@ impl Shared {
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config.clone();
         self.generation.fetch_add(1, Ordering::Release);
         self.wake();
+    }
+
+    /// Tells the worker the wire's MTU in bytes, which it goes by from its next packet on.
+    pub fn set_mtu(&self, mtu: u32) {
+        self.mtu.store(mtu, Ordering::Release);
+        self.generation.fetch_add(1, Ordering::Release);
+        self.wake();
+    }
+
+    fn limits(&self, config: &Config) -> Limits {
+        let mtu = self.mtu.load(Ordering::Acquire) as usize;
+        Limits { mtu, hardware: config.gso.hardware == GsoHardware::Auto }
     }
 
     /// Asks the worker to let go of what it holds and end.
@@ -100,6 +116,7 @@ pub struct Worker<W, H> {
     scratch: Scratch,
     /// The segment to go on with of the host's last packet, which the wire did not take whole.
     waiting: Option<usize>,
+    fragment_ids: FragmentIds,
     /// The wire waits for the host.
     host_full: bool,
     last_work: Nanos,
@@ -108,7 +125,8 @@ pub struct Worker<W, H> {
 
 impl<W: Wire, H: Host> Worker<W, H> {
     /// A worker on its two ports, with `pool` as the memory of its frames.
-    pub fn new(shared: Arc<Shared>, config: Config, wire: W, host: H, pool: FramePool) -> Self {
+    pub fn new(shared: Arc<Shared>, config: Config, mut wire: W, host: H, pool: FramePool) -> Self {
+        wire.configure(shared.limits(&config));
         // However much LRO holds, the wire must find memory to receive into.
         let held_frames = pool.capacity() / 4;
         let hash_seed = RandomState::new().hash_one(held_frames);
@@ -119,6 +137,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             received: VecDeque::with_capacity(256),
             scratch: Scratch::default(),
             waiting: None,
+            fragment_ids: FragmentIds::new(RandomState::new().hash_one(hash_seed)),
             host_full: false,
             last_work: 0,
             last_publish: 0,
@@ -272,9 +291,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
     fn send_acknowledgments(&mut self) {
         let Worker { wire, pool, counters, scratch, .. } = self;
         scratch.acknowledgments.each(|frame| {
-            let mut sent = Sent::default();
-            let result = wire.transmit(pool, frame, &VirtioNetHdr::default(), 0, &mut sent);
-            counters.wire_out.add(sent);
+            let mut put = Put::default();
+            let result = wire.transmit(pool, Outgoing::frame(frame), &mut put);
+            counters.wire_out.add(put.sent);
             counters.wire_full += u64::from(matches!(result, Ok(Transmit::Full { .. })));
         });
     }
@@ -292,9 +311,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
                 None => match self.host.receive()? {
                     FromHost::Packet(packet) => {
                         self.counters.host_out.count(packet.bytes.len());
-                        let is_super = packet.vnet.gso_type != GsoType::None;
-                        self.counters.super_packets += u64::from(is_super);
                         self.lro.observe(packet.bytes);
+                        self.fragment_ids.advance();
                         (packet, 0)
                     }
                     FromHost::Unreadable => {
@@ -305,8 +323,10 @@ impl<W: Wire, H: Host> Worker<W, H> {
                     FromHost::Empty => break,
                 },
             };
-            let counters = &mut self.counters;
-            self.waiting = transmit(&mut self.wire, &mut self.pool, packet, position, counters);
+            let HostPacket { vnet, bytes } = packet;
+            let fragment_id = self.fragment_ids.current();
+            let packet = Outgoing { vnet, bytes, position, fragment_id };
+            self.waiting = transmit(&mut self.wire, &mut self.pool, packet, &mut self.counters);
             // Offering the same segment to a full wire again and again is no work.
             worked |= self.waiting != Some(position);
             if self.waiting.is_some() {
@@ -411,6 +431,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
         }
         self.generation = generation;
         self.config = self.shared.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.wire.configure(self.shared.limits(&self.config));
         let mut host =
             ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
         self.lro.reconfigure(self.config.lro(), &mut host);
@@ -423,22 +444,18 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 }
 
-/// Gives one packet to the wire from segment `position` on; the segment to go on with later, if
-/// the wire is full.
+/// Gives one packet to the wire; the segment to go on with later, if the wire is full.
 fn transmit<W: Wire>(
     wire: &mut W,
     pool: &mut FramePool,
-    packet: HostPacket<'_>,
-    position: usize,
+    packet: Outgoing<'_>,
     counters: &mut Counters,
 ) -> Option<usize> {
-    let is_super = packet.vnet.gso_type != GsoType::None;
-    let mut sent = Sent::default();
-    let result = wire.transmit(pool, packet.bytes, &packet.vnet, position, &mut sent);
-    counters.wire_out.add(sent);
-    if is_super {
-        counters.segments += sent.frames;
-    }
+    let len = packet.bytes.len();
+    let mut put = Put::default();
+    let result = wire.transmit(pool, packet, &mut put);
+    counters.wire_out.add(put.sent);
+    counters.gso.count(&put, matches!(result, Ok(Transmit::Done)).then_some(len));
     match result {
         Ok(Transmit::Done) => None,
         Ok(Transmit::Full { position }) => Some(position),

@@ -118,7 +118,7 @@ impl Rig {
         let mut reads = Some(reads);
         for (pool, requests) in pools.into_iter().zip(requests) {
             let (wire, far) = MemoryWire::new();
-            let shared = Arc::new(Shared::new(config.clone()).unwrap());
+            let shared = Arc::new(Shared::new(config.clone(), 1500).unwrap());
             let host = SharedHost::new(requests, reads.take());
             rig.workers.push(Worker::new(Arc::clone(&shared), config.clone(), wire, host, pool));
             rig.shared.push(shared);

@@ -162,6 +162,14 @@ pub fn set_mtu(name: &str, mtu: u32) -> Result<()> {
     change("set the MTU of", name, |message| message.attributes.push(LinkAttribute::Mtu(mtu)))
 }
 
+/// Sets the size in bytes, Ethernet header included, that the packets which the interface is left to
+/// cut stay below (`gso_max_size` in ip link). The kernel cuts larger ones itself.
+pub fn set_gso_max_size(name: &str, size: u32) -> Result<()> {
+    change("set gso_max_size of", name, |message| {
+        message.attributes.push(LinkAttribute::GsoMaxSize(size));
+    })
+}
+
 /// Sets the MAC address.
 pub fn set_mac(name: &str, mac: [u8; 6]) -> Result<()> {
     let address = LinkAttribute::Address(mac.to_vec());

@@ -1,10 +1,13 @@
-//! The Internet checksum (RFC 1071).
+//! The Internet checksum (RFC 1071), and [`Crc32c`].
 //!
 //! Sums are kept as 64-bit sums of native-order 16-bit words; one's-complement addition does not
 //! care about byte order (RFC 1071 section 2), so bytes are swapped once, in [`Sum::fold`].
 
+mod crc32c;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+
+pub use crc32c::Crc32c;
 
 /// An unfolded one's-complement sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

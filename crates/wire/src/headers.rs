@@ -171,6 +171,16 @@ impl Headers {
         }
     }
 
+    /// The same of an IP packet without a link layer, as a TUN gives and takes it.
+    pub fn parse_ip(packet: &[u8]) -> Result<Headers, Malformed> {
+        match packet.first().map(|first| first >> 4) {
+            Some(4) => Self::parse_ipv4(packet, 0),
+            Some(6) => Self::parse_ipv6(packet, 0),
+            Some(_) => Err(Malformed::IpVersion),
+            None => Err(Malformed::ShortIpv4),
+        }
+    }
+
     /// Bytes of the transport's payload, Ethernet padding left out.
     #[inline]
     pub fn payload_len(&self) -> usize {

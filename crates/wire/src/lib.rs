@@ -50,6 +50,14 @@ pub mod protocol {
     pub const ICMPV6: u8 = 58;
     /// IPv6 Destination options (RFC 8200 section 4.6).
     pub const DESTINATION: u8 = 60;
+    /// IPv4 in IP (RFC 2003).
+    pub const IPIP: u8 = 4;
+    /// IPv6 in IP (RFC 4213, RFC 2473).
+    pub const IPV6: u8 = 41;
+    /// Generic routing encapsulation (RFC 2784).
+    pub const GRE: u8 = 47;
+    /// SCTP (RFC 9260).
+    pub const SCTP: u8 = 132;
 }
 
 /// Reads a big-endian `u16` at `at`. The caller's view was length-checked when it was made.

@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use gso::Refusal;
-use nic::port::{RxFrame, Sent, Transmit, Wire};
+use nic::port::{Outgoing, Put, RxFrame, Transmit, Wire};
 use sys::frames::FramePool;
 use wire::checksum::Sum;
-use wire::{Headers, Tcp, Transport, VirtioNetHdr};
+use wire::{Headers, Tcp, Transport};
 
 use super::connection::{Connection, Nanos};
 use super::displaced::Displaced;
@@ -281,12 +281,11 @@ impl Wire for Crowd {
     fn transmit(
         &mut self,
         _pool: &mut FramePool,
-        packet: &mut [u8],
-        _vnet: &VirtioNetHdr,
-        _position: usize,
-        sent: &mut Sent,
+        packet: Outgoing<'_>,
+        put: &mut Put,
     ) -> Result<Transmit, Refusal> {
-        sent.count(packet.len());
+        let packet = packet.bytes;
+        put.sent.count(packet.len());
         if let Some(reply) = frame::arp_reply(packet) {
             self.control.push_back(reply);
         } else if let Some((port, _)) = parse(packet) {

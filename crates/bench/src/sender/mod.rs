@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use gso::Refusal;
-use nic::port::{RxFrame, Sent, Transmit, Wire};
+use nic::port::{Outgoing, Put, RxFrame, Transmit, Wire};
 use sys::frames::{Frame, FramePool};
 use wire::checksum::{self, Sum};
 use wire::{Headers, Tcp, Transport, VirtioNetHdr};
@@ -271,13 +271,11 @@ impl Wire for Senders {
     fn transmit(
         &mut self,
         _pool: &mut FramePool,
-        packet: &mut [u8],
-        _vnet: &VirtioNetHdr,
-        _position: usize,
-        sent: &mut Sent,
+        packet: Outgoing<'_>,
+        put: &mut Put,
     ) -> Result<Transmit, Refusal> {
-        sent.count(packet.len());
-        self.take(packet);
+        put.sent.count(packet.bytes.len());
+        self.take(packet.bytes);
         Ok(Transmit::Done)
     }
 

@@ -1,7 +1,7 @@
 //! The table of keys.
 
 use super::value::{Choice, format_duration, parse_duration};
-use super::{Config, ConfigError, HostKind, Order, WireMode, XdpMode, ZeroCopy};
+use super::{Config, ConfigError, GsoHardware, HostKind, Order, WireMode, XdpMode, ZeroCopy};
 
 /// One setting.
 #[derive(Debug)]
@@ -285,9 +285,40 @@ pub static KEYS: &[Key] = &[
         name: "gso.enable",
         kind: Kind::Bool { default: true },
         run_time: true,
-        help: "take super-packets from the host and cut them (tcp-segmentation-offload in \
-               ethtool -k)",
+        help: "take super-packets from the host and cut them (the slides' \
+               net.gso.dev.IF.enable_gso)",
         field: boolean!(gso.enable),
+    },
+    Key {
+        name: "gso.tcp",
+        kind: Kind::Bool { default: true },
+        run_time: true,
+        help: "those of TCP (net.inet.tcp.gso; tcp-segmentation-offload in ethtool -k)",
+        field: boolean!(gso.tcp),
+    },
+    Key {
+        name: "gso.udp",
+        kind: Kind::Bool { default: true },
+        run_time: true,
+        help: "those of UDP (net.inet.udp.gso): datagrams of one size (tx-udp-segmentation), and, \
+               where host.mtu is over the wire's, datagrams that become IP fragments",
+        field: boolean!(gso.udp),
+    },
+    Key {
+        name: "gso.max_burst",
+        kind: number(65_535, 1_500, 65_535, Unit::Bytes),
+        run_time: true,
+        help: "largest packet that the host hands over, and so the longest burst on the wire (the \
+               slides' net.gso.dev.IF.max_burst; gso_max_size in ip link)",
+        field: number!(gso.max_burst),
+    },
+    Key {
+        name: "gso.hardware",
+        kind: first_of::<GsoHardware>(),
+        run_time: true,
+        help: "auto: leave super-packets that the wire's interface can cut to it, where \
+               wire.mode=packet lets it; off: cut all in software",
+        field: choice!(gso.hardware),
     },
     Key {
         name: "poll.spin",

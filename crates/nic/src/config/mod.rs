@@ -21,7 +21,7 @@ use crate::port::shared::Order;
 
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, Kind, Unit};
-pub use value::{Choice, HostKind, WireMode, XdpMode, ZeroCopy};
+pub use value::{Choice, GsoHardware, HostKind, WireMode, XdpMode, ZeroCopy};
 
 /// All settings, typed; the fields are grouped and named as the [keys](KEYS) are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +103,14 @@ pub struct Lro {
 pub struct Gso {
     /// `gso.enable`
     pub enable: bool,
+    /// `gso.tcp`
+    pub tcp: bool,
+    /// `gso.udp`
+    pub udp: bool,
+    /// `gso.max_burst`: bytes of super-packet.
+    pub max_burst: u32,
+    /// `gso.hardware`: who cuts what the wire's interface could.
+    pub hardware: GsoHardware,
 }
 
 /// How workers wait.
@@ -146,7 +154,13 @@ impl Default for Config {
                 flush_on_psh: false,
                 flows: 0,
             },
-            gso: Gso { enable: false },
+            gso: Gso {
+                enable: false,
+                tcp: false,
+                udp: false,
+                max_burst: 0,
+                hardware: GsoHardware::Auto,
+            },
             poll: Poll { spin: 0, batch: 0 },
         };
         for key in KEYS {

@@ -62,6 +62,15 @@ pub enum HostKind {
     Veth,
 }
 
+/// Who cuts super-packets that the wire's interface could cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GsoHardware {
+    /// The interface, where the port lets it.
+    Auto,
+    /// wharf.
+    Off,
+}
+
 /// Names the values of a [`Choice`].
 macro_rules! named {
     ($choice:ty: $($value:ident = $name:literal),+) => {
@@ -76,6 +85,7 @@ named!(WireMode: Auto = "auto", Xdp = "xdp", Packet = "packet");
 named!(XdpMode: Auto = "auto", Native = "native", Generic = "generic");
 named!(ZeroCopy: Auto = "auto", Off = "off");
 named!(HostKind: Auto = "auto", Tap = "tap", Veth = "veth");
+named!(GsoHardware: Auto = "auto", Off = "off");
 named!(Order: RoundRobin = "round_robin", Lifo = "lifo");
 named!(lro::Profile: Endpoint = "endpoint", Lossless = "lossless");
 named!(lro::ActiveAck: Off = "off", Safe = "safe", Paper = "paper");

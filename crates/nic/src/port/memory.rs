@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gso::{Refusal, Segmenter};
 use sys::frames::{FramePool, FrameReader};
-use wire::VirtioNetHdr;
+use wire::{GsoType, VirtioNetHdr};
 
-use super::{Delivered, Delivery, FromHost, Host, HostPacket, RxFrame, Sent, Transmit, Wire};
+use super::{
+    Delivered, Delivery, FromHost, Host, HostPacket, Limits, Outgoing, Put, RxFrame, Transmit, Wire,
+};
 
 /// A packet and the header that goes with it.
 pub type Packet = (VirtioNetHdr, Vec<u8>);
@@ -50,17 +52,17 @@ impl FarEnd {
 }
 
 /// A wire in memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MemoryWire {
     far: FarEnd,
+    limits: Limits,
 }
 
 impl MemoryWire {
     /// A wire and its far end.
     pub fn new() -> (Self, FarEnd) {
-        let wire = MemoryWire::default();
-        let far = wire.far.clone();
-        (wire, far)
+        let far = FarEnd::default();
+        (MemoryWire { far: far.clone(), limits: Limits::NONE }, far)
     }
 }
 
@@ -85,38 +87,42 @@ impl Wire for MemoryWire {
         Ok(())
     }
 
+    fn configure(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     fn transmit(
         &mut self,
         _pool: &mut FramePool,
-        packet: &mut [u8],
-        vnet: &VirtioNetHdr,
-        position: usize,
-        sent: &mut Sent,
+        packet: Outgoing<'_>,
+        put: &mut Put,
     ) -> Result<Transmit, Refusal> {
+        let Outgoing { vnet, bytes, position, fragment_id } = packet;
         let mut queues = self.far.lock();
-        let mut put = |bytes: Vec<u8>| {
+        let mut send = |bytes: Vec<u8>| {
             if let Some(room) = &mut queues.room {
                 if *room == 0 {
                     return false;
                 }
                 *room -= 1;
             }
-            sent.count(bytes.len());
+            put.sent.count(bytes.len());
             queues.from_port.push_back((VirtioNetHdr::default(), bytes));
             true
         };
-        if vnet.gso_type == wire::GsoType::None {
-            gso::complete_checksum(packet, vnet)?;
-            let taken = put(packet.to_vec());
+        if vnet.gso_type == GsoType::None && self.limits.surely_holds(bytes) {
+            gso::complete_checksum(bytes, &vnet)?;
+            let taken = send(bytes.to_vec());
             return Ok(if taken { Transmit::Done } else { Transmit::Full { position: 0 } });
         }
-        let mut segments = Segmenter::new(packet, vnet)?;
+        let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_id)?;
+        put.kind = segments.kind();
         segments.skip_to(position);
         let mut out = vec![0; segments.max_segment_len()];
         loop {
             let position = segments.position();
             let Some(len) = segments.next_into(&mut out)? else { return Ok(Transmit::Done) };
-            if !put(out[..len].to_vec()) {
+            if !send(out[..len].to_vec()) {
                 return Ok(Transmit::Full { position });
             }
         }

@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use gso::Refusal;
+use gso::{Kind, Refusal};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool, FrameReader};
-use wire::VirtioNetHdr;
+use wire::{ETHERNET_LEN, VLAN_LEN, VirtioNetHdr};
 
 /// A frame from the wire, with what the port knows of it.
 #[derive(Debug)]
@@ -71,6 +71,57 @@ impl Sent {
     }
 }
 
+/// What a wire takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Largest IP packet in bytes.
+    pub mtu: usize,
+    /// May super-packets be left to the interface, where it can cut them (`gso.hardware`)?
+    pub hardware: bool,
+}
+
+impl Limits {
+    /// None but what a super-packet says itself.
+    pub const NONE: Limits = Limits { mtu: usize::MAX, hardware: false };
+
+    /// Does the frame surely fit? Ethernet and IP are at least so long.
+    #[inline]
+    pub fn surely_holds(&self, frame: &[u8]) -> bool {
+        frame.len() <= self.mtu.saturating_add(ETHERNET_LEN)
+    }
+}
+
+/// A packet from the host on its way to the wire.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    /// Checksum state, and how to cut it.
+    pub vnet: VirtioNetHdr,
+    /// From the Ethernet header on.
+    pub bytes: &'a mut [u8],
+    /// The segment to begin with; those before it are with the port.
+    pub position: usize,
+    /// ID of the IP fragments that it becomes, where it has none of its own.
+    pub fragment_id: u32,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A complete frame that fits the wire.
+    pub fn frame(bytes: &'a mut [u8]) -> Self {
+        Outgoing { vnet: VirtioNetHdr::default(), bytes, position: 0, fragment_id: 0 }
+    }
+}
+
+/// What of a packet is with the port now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Put {
+    /// Frames and bytes on the wire.
+    pub sent: Sent,
+    /// How the packet was cut; `None` if it was not.
+    pub kind: Option<Kind>,
+    /// The interface was left to cut it.
+    pub hardware: bool,
+}
+
 /// The side that faces the network.
 pub trait Wire {
     /// Moves up to `max` frames that have arrived to the end of `into`.
@@ -89,18 +140,19 @@ pub trait Wire {
         &[]
     }
 
-    /// Queues a packet from the host, cut and with complete checksums, from segment `position`
-    /// on. `sent` counts what was queued even if the rest is refused.
+    /// What the port is to go by from now on.
+    fn configure(&mut self, _limits: Limits) {}
+
+    /// Queues a packet from the host, cut and with complete checksums. `put` tells what was queued
+    /// even if the rest is refused.
     ///
     /// # Errors
     /// What cannot be cut is refused by name.
     fn transmit(
         &mut self,
         pool: &mut FramePool,
-        packet: &mut [u8],
-        vnet: &VirtioNetHdr,
-        position: usize,
-        sent: &mut Sent,
+        packet: Outgoing<'_>,
+        put: &mut Put,
     ) -> Result<Transmit, Refusal>;
 
     /// Makes the kernel take what was queued, and takes back the memory of what it has sent.
@@ -240,8 +292,11 @@ pub trait Host {
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// The largest packet a host can hand over: Ethernet, two VLAN tags, and 64 KB of IP.
-pub(crate) const HOST_PACKET_MAX: usize = 14 + 8 + 65_536;
+/// Ethernet header and two VLAN tags.
+pub(crate) const LINK_HEADER_MAX: usize = ETHERNET_LEN + 2 * VLAN_LEN;
+
+/// The largest packet a host can hand over: 64 KB of IP behind its link header.
+pub(crate) const HOST_PACKET_MAX: usize = LINK_HEADER_MAX + 65_536;
 
 /// An empty vector with the memory of `used`, for slices of any lifetime: collecting in place
 /// keeps the allocation.

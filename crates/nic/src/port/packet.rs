@@ -11,7 +11,8 @@ use sys::packet::{BATCH, Message, PacketSocket, Received, VNET_HDR_LEN};
 use wire::{GsoType, VirtioNetHdr};
 
 use super::patience::Patience;
-use super::{RxFrame, Sent, Transmit, Wire};
+use super::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
+use crate::hardware::{Hardware, SuperPacket};
 
 const ENOBUFS: i32 = 105;
 
@@ -35,11 +36,13 @@ pub struct PacketWire {
     /// With the frame that was dropped behind the socket, until it is taken or given up.
     patience: Patience,
     lost: u64,
+    limits: Limits,
+    hardware: Hardware,
 }
 
 impl PacketWire {
-    /// Takes the socket.
-    pub fn new(socket: PacketSocket) -> Self {
+    /// Takes the socket of an interface that can cut what `hardware` says.
+    pub fn new(socket: PacketSocket, hardware: Hardware) -> Self {
         PacketWire {
             socket,
             received: Vec::with_capacity(BATCH),
@@ -47,6 +50,8 @@ impl PacketWire {
             headers: Box::new([[0; MAX_HEADER_LEN]; BATCH]),
             patience: Patience::default(),
             lost: 0,
+            limits: Limits::NONE,
+            hardware,
         }
     }
 
@@ -142,6 +147,29 @@ impl PacketWire {
     }
 }
 
+impl PacketWire {
+    /// A super-packet for the interface to cut. `None` if it will not, as when it was told so since
+    /// it was asked.
+    fn send_whole(
+        &mut self,
+        packet: &[u8],
+        whole: &SuperPacket,
+        put: &mut Put,
+    ) -> Option<Transmit> {
+        let message = Message { vnet: whole.vnet.encode_legacy(), header: &[], payload: packet };
+        match self.socket.send(&[message]) {
+            Ok(0) => return Some(Transmit::Full { position: 0 }),
+            Ok(_) => self.patience.rewarded(),
+            Err(error) if error.raw_os_error() != Some(ENOBUFS) => return None,
+            Err(error) if !self.is_lost(&error) => return Some(Transmit::Full { position: 0 }),
+            Err(_) => return Some(Transmit::Done),
+        }
+        *put =
+            Put { sent: whole.on_the_wire(packet.len()), kind: Some(whole.kind), hardware: true };
+        Some(Transmit::Done)
+    }
+}
+
 impl Wire for PacketWire {
     fn receive(
         &mut self,
@@ -171,26 +199,37 @@ impl Wire for PacketWire {
         self.socket.overflow(received.slot, received.overflow)
     }
 
+    fn configure(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     fn transmit(
         &mut self,
         pool: &mut FramePool,
-        packet: &mut [u8],
-        vnet: &VirtioNetHdr,
-        position: usize,
-        sent: &mut Sent,
+        packet: Outgoing<'_>,
+        put: &mut Put,
     ) -> Result<Transmit, Refusal> {
-        if vnet.gso_type == GsoType::None {
-            return self.queue(pool, packet, vnet, sent);
+        let Outgoing { vnet, bytes, position, fragment_id } = packet;
+        if vnet.gso_type == GsoType::None && self.limits.surely_holds(bytes) {
+            return self.queue(pool, bytes, &vnet, &mut put.sent);
         }
-        let mut segments = Segmenter::new(packet, vnet)?;
-        segments.skip_to(position);
         // What was queued before goes before.
         if !self.send_queued(pool) {
             return Ok(Transmit::Full { position });
         }
+        if position == 0
+            && self.limits.hardware
+            && let Some(whole) = self.hardware.leave(bytes, &vnet, self.limits.mtu)
+            && let Some(result) = self.send_whole(bytes, &whole, put)
+        {
+            return Ok(result);
+        }
+        let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_id)?;
+        put.kind = segments.kind();
+        segments.skip_to(position);
         while segments.position() < segments.gso_segs() {
             let start = segments.position();
-            match self.send_segments(&mut segments, sent) {
+            match self.send_segments(&mut segments, &mut put.sent) {
                 Ok((taken, count)) if taken == count => {}
                 Ok((taken, _)) => return Ok(Transmit::Full { position: start + taken }),
                 Err(error) if self.is_lost(&error) => segments.skip_to(start + 1),

@@ -10,7 +10,7 @@ use sys::frames::{Frame, FramePool};
 use sys::xdp::XdpSocket;
 use wire::{GsoType, VirtioNetHdr};
 
-use super::{RxFrame, Sent, Transmit, Wire};
+use super::{LINK_HEADER_MAX, Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
 
 /// How long until an interface that is down is tried again.
 const RETRY_DOWN: Nanos = 10_000_000;
@@ -30,6 +30,9 @@ pub struct XdpWire {
     virtual_wire: bool,
     /// The interface was down when it was last given something to send.
     down: bool,
+    limits: Limits,
+    /// IP packet that fits a frame's memory behind Ethernet and two VLAN tags.
+    longest: usize,
 }
 
 impl XdpWire {
@@ -37,7 +40,15 @@ impl XdpWire {
     /// frames come from a kernel on this machine, which may not have computed their checksums.
     pub fn new(mut socket: XdpSocket, pool: &mut FramePool, virtual_wire: bool) -> Self {
         socket.refill(pool);
-        XdpWire { socket, frames: Vec::with_capacity(256), virtual_wire, down: false }
+        let longest = pool.chunk_size() - LINK_HEADER_MAX;
+        XdpWire {
+            socket,
+            frames: Vec::with_capacity(256),
+            virtual_wire,
+            down: false,
+            limits: Limits { mtu: longest, hardware: false },
+            longest,
+        }
     }
 
     /// Does the driver move frames without copying?
@@ -56,6 +67,29 @@ impl XdpWire {
             }
         }
         pool.alloc()
+    }
+
+    /// A packet that fits, with its checksum completed.
+    fn queue_whole(
+        &mut self,
+        pool: &mut FramePool,
+        packet: &[u8],
+        vnet: &VirtioNetHdr,
+        put: &mut Put,
+    ) -> Result<Transmit, Refusal> {
+        if packet.len() > pool.chunk_size() {
+            return Err(Refusal::BufferTooSmall);
+        }
+        let Some(mut frame) = self.frame_to_send(pool) else {
+            return Ok(Transmit::Full { position: 0 });
+        };
+        pool.set_range(&mut frame, 0, packet.len());
+        if let Err(why) = gso::complete_checksum_into(pool.bytes_mut(&mut frame), packet, vnet) {
+            pool.free(frame);
+            return Err(why);
+        }
+        self.queue(pool, frame, &mut put.sent);
+        Ok(Transmit::Done)
     }
 
     fn queue(&mut self, pool: &mut FramePool, frame: Frame, sent: &mut Sent) {
@@ -86,33 +120,24 @@ impl Wire for XdpWire {
         Ok(())
     }
 
+    fn configure(&mut self, limits: Limits) {
+        let mtu = limits.mtu.min(self.longest);
+        self.limits = Limits { mtu, hardware: false };
+    }
+
     fn transmit(
         &mut self,
         pool: &mut FramePool,
-        packet: &mut [u8],
-        vnet: &VirtioNetHdr,
-        position: usize,
-        sent: &mut Sent,
+        packet: Outgoing<'_>,
+        put: &mut Put,
     ) -> Result<Transmit, Refusal> {
-        let chunk_size = pool.chunk_size();
-        if vnet.gso_type == GsoType::None {
-            if packet.len() > chunk_size {
-                return Err(Refusal::BufferTooSmall);
-            }
-            let Some(mut frame) = self.frame_to_send(pool) else {
-                return Ok(Transmit::Full { position: 0 });
-            };
-            pool.set_range(&mut frame, 0, packet.len());
-            if let Err(why) = gso::complete_checksum_into(pool.bytes_mut(&mut frame), packet, vnet)
-            {
-                pool.free(frame);
-                return Err(why);
-            }
-            self.queue(pool, frame, sent);
-            return Ok(Transmit::Done);
+        let Outgoing { vnet, bytes, position, fragment_id } = packet;
+        if vnet.gso_type == GsoType::None && self.limits.surely_holds(bytes) {
+            return self.queue_whole(pool, bytes, &vnet, put);
         }
-        let mut segments = Segmenter::new(packet, vnet)?;
-        if segments.max_segment_len() > chunk_size {
+        let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_id)?;
+        put.kind = segments.kind();
+        if segments.max_segment_len() > pool.chunk_size() {
             return Err(Refusal::BufferTooSmall);
         }
         segments.skip_to(position);
@@ -123,7 +148,7 @@ impl Wire for XdpWire {
             match segments.next_into(pool.chunk_mut(&mut frame)) {
                 Ok(Some(len)) => {
                     pool.set_range(&mut frame, 0, len);
-                    self.queue(pool, frame, sent);
+                    self.queue(pool, frame, &mut put.sent);
                 }
                 Ok(None) => pool.free(frame),
                 Err(why) => {

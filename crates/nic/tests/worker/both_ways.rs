@@ -147,7 +147,7 @@ fn a_worker_that_is_stopped_hands_on_what_it_holds() {
     let mut config = Config::default();
     config.set("poll.spin", "10ms").unwrap();
     config.set("lro.max_timeout", "100ms").unwrap();
-    let shared = Arc::new(Shared::new(config.clone()).unwrap());
+    let shared = Arc::new(Shared::new(config.clone(), 1500).unwrap());
     let pool = FramePool::new(256, 2048).unwrap();
     let worker = Worker::new(Arc::clone(&shared), config.clone(), wire, host, pool);
     let thread = std::thread::spawn(move || worker.run());

@@ -104,3 +104,61 @@ fn what_cannot_be_cut_is_counted_and_the_next_goes_on() {
     rig.settle();
     assert_eq!(rig.sent().len(), 5);
 }
+
+/// The fragments of a datagram have one ID, though the wire takes them one by one; another datagram
+/// has another.
+#[test]
+fn what_is_too_long_for_the_wire_becomes_fragments() {
+    let mut rig = Rig::new(&Config::default());
+    let datagram = |n: usize| PacketBuilder::udp4().payload(&pattern(n, 4000));
+    for n in [1, 2] {
+        let (bytes, vnet) = datagram(n).partial();
+        rig.host.send(vnet, bytes);
+    }
+    let mut sent = Vec::new();
+    while sent.len() < 6 {
+        rig.wire.set_room(Some(1));
+        rig.turn();
+        sent.extend(rig.sent());
+    }
+    rig.settle();
+    assert!(rig.sent().is_empty());
+    let id = |frame: &Vec<u8>| [frame[18], frame[19]];
+    assert!(sent[..3].iter().all(|frame| id(frame) == id(&sent[0])));
+    assert!(sent[3..].iter().all(|frame| id(frame) == id(&sent[3])));
+    assert_ne!(id(&sent[0]), id(&sent[3]));
+    for (n, fragments) in [1, 2].into_iter().zip(sent.chunks(3)) {
+        assert!(fragments.iter().all(|frame| frame.len() <= 1514));
+        let body: Vec<u8> = fragments.iter().flat_map(|frame| &frame[34..]).copied().collect();
+        assert_eq!(body, datagram(n).build()[34..]);
+    }
+    let count = |name| [("gso_frag4", name)];
+    for ((group, name), value) in
+        [count("super_packets"), count("segments"), count("bytes"), count("max_burst")]
+            .into_iter()
+            .flatten()
+            .zip([2, 6, 2 * 4042, 4042])
+    {
+        assert_eq!(rig.counter(group, name), value, "{name}");
+    }
+}
+
+/// The wire's MTU bounds segments, also when it shrinks.
+#[test]
+fn segments_fit_the_wire() {
+    let mut rig = Rig::new(&Config::default());
+    rig.shared.set_mtu(600);
+    let (vnet, bytes) = super_packet(0, 10_000);
+    rig.host.send(vnet, bytes);
+    let (bytes, vnet) = segment(1, 10).payload(&pattern(10_000, 1000)).partial();
+    rig.host.send(vnet, bytes);
+    rig.settle();
+    let sent = rig.sent();
+    assert!(sent.iter().all(|frame| frame.len() <= 614 && verify::checksums(frame).is_ok()));
+    assert_eq!(stream(sent.iter().map(Vec::as_slice)), pattern(0, 11_000));
+    // 18 of 560 bytes and the rest, then 2.
+    assert_eq!(
+        (rig.counter("gso_tcp4", "super_packets"), rig.counter("wire", "tx_packets")),
+        (2, 20)
+    );
+}

@@ -60,7 +60,7 @@ impl Rig {
         let (inner, host) = MemoryHost::new();
         let errno = Arc::new(AtomicI32::new(0));
         let near_host = Moody { inner, errno: Arc::clone(&errno) };
-        let shared = Arc::new(Shared::new(config.clone()).unwrap());
+        let shared = Arc::new(Shared::new(config.clone(), 1500).unwrap());
         let pool = FramePool::new(CHUNKS, 32_768).unwrap();
         let worker = Worker::new(Arc::clone(&shared), config.clone(), near_wire, near_host, pool);
         Rig { worker, shared, wire, host, errno, now: 1_000_000 }

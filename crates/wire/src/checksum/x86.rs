@@ -1,4 +1,5 @@
-//! The inner loop of [`super::sum_lanes`] compiled for AVX2 and AVX-512, chosen at run time.
+//! The inner loop of [`super::sum_lanes`] compiled for AVX2 and AVX-512, and CRC32c by SSE4.2's
+//! instruction, chosen at run time.
 //!
 //! For AVX2 the loop is the same safe code; only the call into a function with wider vectors is
 //! `unsafe`.
@@ -57,7 +58,39 @@ fn sum_avx512(bytes: &[u8]) -> u64 {
     total
 }
 
+/// Adds `bytes` to the register of a CRC32c; `None` if the CPU has no instruction for it.
+#[inline]
+pub(super) fn crc32c(crc: u32, bytes: &[u8]) -> Option<u32> {
+    // SAFETY: `has_crc32` saw the CPU support SSE4.2.
+    has_crc32().then(|| unsafe { crc32c_sse42(crc, bytes) })
+}
+
+#[target_feature(enable = "sse4.2")]
+fn crc32c_sse42(crc: u32, bytes: &[u8]) -> u32 {
+    let (eights, rest) = bytes.as_chunks::<8>();
+    let mut wide = u64::from(crc);
+    for eight in eights {
+        wide = _mm_crc32_u64(wide, u64::from_le_bytes(*eight));
+    }
+    rest.iter().fold(wide as u32, |crc, byte| _mm_crc32_u8(crc, *byte))
+}
+
+/// Does the CPU have SSE4.2? Intel SDM volume 1, section 12.12.3.
+#[inline]
+fn has_crc32() -> bool {
+    match CRC32.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let found = !cfg!(miri) && __cpuid(1).ecx & (1 << 20) != 0;
+            CRC32.store(if found { FOUND } else { NONE }, Ordering::Relaxed);
+            found
+        }
+        found => found == FOUND,
+    }
+}
+
 const UNKNOWN: u8 = 0;
+const FOUND: u8 = 4;
+static CRC32: AtomicU8 = AtomicU8::new(UNKNOWN);
 const NONE: u8 = 1;
 const AVX2: u8 = 2;
 const AVX512: u8 = 3;

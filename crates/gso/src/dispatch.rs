@@ -1,0 +1,247 @@
+//! How a packet is to be cut: the slides' `gso_dispatch` and `gso_functions`.
+
+use wire::{GsoType, Headers, Ipv4, Ipv6, Network, Sum, Transport, VirtioNetHdr, protocol};
+
+use crate::fragment::{self, Fragments};
+use crate::ip::IpPart;
+use crate::sctp::{self, SctpPart};
+use crate::segmenter::{MAX_HEADER_LEN, Segmenter, TransportPart};
+use crate::tcp::TcpPart;
+use crate::udp::{UDP_MAX_SEGMENTS, UdpPart};
+use crate::{Kind, Refusal, be16, tcp, udp};
+
+/// One packet and what is known of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Packet<'a> {
+    bytes: &'a [u8],
+    headers: Headers,
+    hdr: VirtioNetHdr,
+    /// Most bytes of a frame's IP packet.
+    mtu: usize,
+    fragment_id: u32,
+}
+
+impl<'a> Packet<'a> {
+    pub(crate) fn new(
+        bytes: &'a [u8],
+        headers: Headers,
+        hdr: &VirtioNetHdr,
+        mtu: usize,
+        fragment_id: u32,
+    ) -> Packet<'a> {
+        Packet { bytes, headers, hdr: *hdr, mtu, fragment_id }
+    }
+
+    /// By what is to be made of it.
+    pub(crate) fn dispatch(self) -> Result<Segmenter<'a>, Refusal> {
+        let too_long = self.headers.end - self.headers.network_at > self.mtu;
+        match (self.hdr.gso_type, self.headers.transport) {
+            (GsoType::Tcpv4 | GsoType::Tcpv6, _) => self.tcp(self.hdr.gso_size.into()),
+            (GsoType::UdpL4, _) => self.uso(),
+            (GsoType::Udp, _) => self.ufo(),
+            (GsoType::None, _) if !too_long => self.whole(),
+            (GsoType::None, Transport::Tcp) => self.tcp(usize::MAX),
+            (GsoType::None, Transport::Other(protocol::SCTP)) => {
+                self.sctp()?.map_or_else(|| self.fragments(usize::MAX), Ok)
+            }
+            (GsoType::None, _) => self.fragments(usize::MAX),
+        }
+    }
+
+    /// Bytes of payload that a frame of this packet's headers has room for.
+    fn room(&self) -> usize {
+        self.mtu.saturating_sub(self.headers.payload_at - self.headers.network_at)
+    }
+
+    /// TCP, into segments of `gso_size` bytes or what there is room for.
+    fn tcp(self, gso_size: usize) -> Result<Segmenter<'a>, Refusal> {
+        let kind = match (self.hdr.gso_type, self.headers.network, self.headers.transport) {
+            (GsoType::Tcpv4 | GsoType::None, Network::Ipv4 { .. }, Transport::Tcp) => Kind::Tcp4,
+            (GsoType::Tcpv6 | GsoType::None, Network::Ipv6 { .. }, Transport::Tcp) => Kind::Tcp6,
+            _ => return Err(self.mismatch()),
+        };
+        if gso_size == 0 {
+            return Err(Refusal::GsoSizeZero);
+        }
+        let gso_size = gso_size.min(self.room());
+        if gso_size == 0 {
+            return Err(Refusal::OverMtu);
+        }
+        let pseudo_header = self.pseudo_header(protocol::TCP, tcp::CHECKSUM)?;
+        let at = self.headers.transport_at;
+        self.segments(kind, gso_size, |header| {
+            Ok(TransportPart::Tcp(TcpPart::new(header, at, pseudo_header)))
+        })
+    }
+
+    /// UDP, into datagrams of `gso_size` bytes. Their size is their sender's to choose.
+    fn uso(self) -> Result<Segmenter<'a>, Refusal> {
+        let gso_size = usize::from(self.hdr.gso_size);
+        // The ECN bit speaks of CWR, which UDP has not; Linux refuses it too.
+        if self.headers.transport != Transport::Udp || self.hdr.ecn {
+            return Err(self.mismatch());
+        }
+        if gso_size == 0 {
+            return Err(Refusal::GsoSizeZero);
+        }
+        if !self.hdr.needs_csum {
+            return Err(Refusal::ChecksumNotPartial);
+        }
+        let pseudo_header = self.pseudo_header(protocol::UDP, udp::CHECKSUM)?;
+        let payload_len = self.headers.payload_len();
+        if payload_len.div_ceil(gso_size) > UDP_MAX_SEGMENTS {
+            return Err(Refusal::TooManySegments);
+        }
+        if gso_size.min(payload_len) > self.room() {
+            return Err(Refusal::OverMtu);
+        }
+        let at = self.headers.transport_at;
+        let l4_len = self.headers.end - at;
+        let kind = Kind::by_version(self.headers.network, Kind::Uso4, Kind::Uso6);
+        self.segments(kind, gso_size, |header| {
+            Ok(TransportPart::Udp(UdpPart::new(header, at, pseudo_header, l4_len)?))
+        })
+    }
+
+    /// One UDP datagram, into IP fragments with `gso_size` bytes each.
+    fn ufo(self) -> Result<Segmenter<'a>, Refusal> {
+        if self.headers.transport != Transport::Udp || self.hdr.ecn {
+            return Err(self.mismatch());
+        }
+        match self.hdr.gso_size {
+            0 => Err(Refusal::GsoSizeZero),
+            // What fits one fragment is none.
+            size if self.headers.end - self.headers.transport_at <= size.into() => self.whole(),
+            size => self.fragments(size.into()),
+        }
+    }
+
+    /// SCTP, by chunks; `None` if they cannot be dealt out.
+    fn sctp(self) -> Result<Option<Segmenter<'a>>, Refusal> {
+        let at = self.headers.transport_at;
+        let header_len = at + sctp::HEADER_LEN;
+        let room = self.room().saturating_sub(sctp::HEADER_LEN);
+        if header_len > MAX_HEADER_LEN || self.headers.end < header_len {
+            return Ok(None);
+        }
+        let mut template = [0; MAX_HEADER_LEN];
+        let header = &mut template[..header_len];
+        header.copy_from_slice(&self.bytes[..header_len]);
+        let ip = IpPart::new(header, &self.headers).ok_or(Refusal::TypeMismatch)?;
+        let part = SctpPart::new(header, at, room);
+        let payload = &self.bytes[header_len..self.headers.end];
+        let kind = Kind::by_version(self.headers.network, Kind::Sctp4, Kind::Sctp6);
+        Ok(part.packets(payload).map(|gso_segs| Segmenter {
+            template,
+            header_len,
+            payload,
+            gso_size: room,
+            gso_segs,
+            next: 0,
+            offset: 0,
+            kind: Some(kind),
+            ip,
+            transport: TransportPart::Sctp(part),
+        }))
+    }
+
+    /// TCP and USO, whose segments each repeat all headers.
+    fn segments(
+        self,
+        kind: Kind,
+        gso_size: usize,
+        part: impl FnOnce(&mut [u8]) -> Result<TransportPart, Refusal>,
+    ) -> Result<Segmenter<'a>, Refusal> {
+        let header_len = self.headers.payload_at;
+        if header_len > MAX_HEADER_LEN {
+            return Err(Refusal::HeaderTooLong);
+        }
+        let mut template = [0; MAX_HEADER_LEN];
+        let header = &mut template[..header_len];
+        header.copy_from_slice(&self.bytes[..header_len]);
+        let ip = IpPart::new(header, &self.headers).ok_or(Refusal::TypeMismatch)?;
+        let payload = &self.bytes[header_len..self.headers.end];
+        let gso_segs = payload.len().div_ceil(gso_size).max(1);
+        let transport = part(header)?;
+        Ok(Segmenter {
+            template,
+            header_len,
+            payload,
+            gso_size,
+            gso_segs,
+            next: 0,
+            offset: 0,
+            kind: Some(kind),
+            ip,
+            transport,
+        })
+    }
+
+    /// Into IP fragments with at most `size` bytes each.
+    fn fragments(self, size: usize) -> Result<Segmenter<'a>, Refusal> {
+        let mut template = [0; MAX_HEADER_LEN];
+        let Packet { bytes, headers, hdr, mtu, fragment_id } = self;
+        let id = fragment_id;
+        let cut = fragment::prepare(&mut template, bytes, &headers, &hdr, mtu, size, id)?;
+        let kind = Kind::by_version(headers.network, Kind::Frag4, Kind::Frag6);
+        Ok(by_ip(template, cut, Some(kind)))
+    }
+
+    /// As it is.
+    fn whole(self) -> Result<Segmenter<'a>, Refusal> {
+        let mut template = [0; MAX_HEADER_LEN];
+        let cut = fragment::whole(&mut template, self.bytes, &self.headers, &self.hdr)?;
+        Ok(by_ip(template, cut, None))
+    }
+
+    /// Why the packet is not what `gso_type` says. What a tunnel carries `virtio_net_hdr` cannot
+    /// describe: it says where one transport begins.
+    fn mismatch(&self) -> Refusal {
+        let inner = usize::from(self.hdr.csum_start) > self.headers.transport_at;
+        match self.headers.transport {
+            Transport::Fragment => Refusal::Fragment,
+            Transport::Other(protocol::IPIP | protocol::IPV6) => Refusal::IpipTunnel,
+            Transport::Other(protocol::GRE) => Refusal::GreTunnel,
+            Transport::Udp if self.hdr.needs_csum && inner => Refusal::UdpTunnel,
+            _ => Refusal::TypeMismatch,
+        }
+    }
+
+    /// The sum of the pseudo-header, its length left out.
+    fn pseudo_header(&self, number: u8, field: usize) -> Result<Sum, Refusal> {
+        let Packet { bytes, headers, hdr, .. } = self;
+        if hdr.needs_csum {
+            if usize::from(hdr.csum_start) != headers.transport_at
+                || usize::from(hdr.csum_offset) != field
+            {
+                return Err(Refusal::ChecksumPosition);
+            }
+            // In one's complement, adding the complement takes the length away again.
+            let l4_len = (headers.end - headers.transport_at) as u16;
+            let partial = be16(bytes, headers.transport_at + field);
+            return Ok(Sum::default().plus_word(partial).plus_word(!l4_len));
+        }
+        let ip = &bytes[headers.network_at..];
+        Ok(match headers.network {
+            Network::Ipv4 { .. } => Ipv4::new(ip)?.pseudo_header(0),
+            _ => Ipv6::new(ip)?.pseudo_header(number, 0),
+        })
+    }
+}
+
+/// What IP cuts, or leaves whole.
+fn by_ip(template: [u8; MAX_HEADER_LEN], cut: Fragments<'_>, kind: Option<Kind>) -> Segmenter<'_> {
+    let Fragments { part, body, size } = cut;
+    Segmenter {
+        template,
+        header_len: part.header_len(false),
+        payload: body,
+        gso_size: size,
+        gso_segs: body.len().div_ceil(size).max(1),
+        next: 0,
+        offset: 0,
+        kind,
+        ip: IpPart::default(),
+        transport: TransportPart::Fragment(part),
+    }
+}

@@ -1,0 +1,97 @@
+//! What the wire's interface can cut itself, so that wharf need not (`gso.hardware`).
+
+use gso::Kind;
+use sys::ethtool::Ethtool;
+use wire::{ETHERNET_LEN, GsoType, Headers, Network, Transport, VirtioNetHdr};
+
+use crate::port::Sent;
+
+/// The kinds of super-packets that an interface takes; each as `ethtool -k` names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Hardware {
+    /// `tx-tcp-segmentation`
+    pub tcp4: bool,
+    /// `tx-tcp6-segmentation`
+    pub tcp6: bool,
+    /// `tx-tcp-ecn-segmentation`: of super-packets with CWR, which only their first segment is to
+    /// have.
+    pub ecn: bool,
+    /// `tx-udp-segmentation`
+    pub uso: bool,
+}
+
+/// A super-packet that an interface is to cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SuperPacket {
+    /// What the interface is told.
+    pub vnet: VirtioNetHdr,
+    /// How it is cut.
+    pub kind: Kind,
+    gso_segs: usize,
+}
+
+impl SuperPacket {
+    /// What a super-packet of `len` bytes becomes on the wire: each segment has the headers.
+    pub fn on_the_wire(&self, len: usize) -> Sent {
+        let headers = (self.gso_segs - 1) * usize::from(self.vnet.hdr_len);
+        Sent { frames: self.gso_segs as u64, bytes: (len + headers) as u64 }
+    }
+}
+
+impl Hardware {
+    /// Nothing.
+    pub const NONE: Hardware = Hardware { tcp4: false, tcp6: false, ecn: false, uso: false };
+
+    /// What `interface` says; nothing if it cannot be asked. Without scatter-gather and checksums
+    /// the kernel takes the other features back, so they are there where these are.
+    pub fn read(interface: &str) -> Hardware {
+        let active = Ethtool::open(interface).and_then(|ethtool| ethtool.features());
+        let is_on = |name| active.as_ref().is_ok_and(|features| features.get(name) == Some(&true));
+        Hardware {
+            tcp4: is_on("tx-tcp-segmentation"),
+            tcp6: is_on("tx-tcp6-segmentation"),
+            ecn: is_on("tx-tcp-ecn-segmentation"),
+            uso: is_on("tx-udp-segmentation"),
+        }
+    }
+
+    /// May `packet` be left to the interface, and what is it told? Its segments must fit `mtu`; those
+    /// of TCP can be made to.
+    pub fn leave(&self, packet: &[u8], vnet: &VirtioNetHdr, mtu: usize) -> Option<SuperPacket> {
+        // A device computes checksums or it does not; it cannot tell which are there.
+        if !vnet.needs_csum || vnet.gso_size == 0 {
+            return None;
+        }
+        let headers = Headers::parse(packet).ok()?;
+        let (kind, wanted) = match (vnet.gso_type, headers.network, headers.transport) {
+            (GsoType::Tcpv4, Network::Ipv4 { .. }, Transport::Tcp) => (Kind::Tcp4, self.tcp4),
+            (GsoType::Tcpv6, Network::Ipv6 { .. }, Transport::Tcp) => (Kind::Tcp6, self.tcp6),
+            (GsoType::UdpL4, Network::Ipv4 { .. }, Transport::Udp) => (Kind::Uso4, self.uso),
+            (GsoType::UdpL4, Network::Ipv6 { .. }, Transport::Udp) => (Kind::Uso6, self.uso),
+            _ => return None,
+        };
+        let csum_at = if vnet.gso_type == GsoType::UdpL4 { 6 } else { 16 };
+        let described = usize::from(vnet.csum_start) == headers.transport_at
+            && vnet.csum_offset == csum_at
+            // Ethernet padding would be taken for payload.
+            && headers.end == packet.len();
+        let room = mtu.saturating_sub(headers.payload_at - headers.network_at);
+        let gso_size = match vnet.gso_type {
+            GsoType::UdpL4 => usize::from(vnet.gso_size),
+            _ => usize::from(vnet.gso_size).min(room),
+        };
+        // Tags and extension headers are for software: not every device reads past them.
+        let plain = headers.network_at == ETHERNET_LEN
+            && !matches!(headers.network, Network::Ipv6 { extensions: true });
+        if !wanted || !described || !plain || (vnet.ecn && !self.ecn) {
+            return None;
+        }
+        let payload = headers.payload_len();
+        if gso_size == 0 || gso_size > room || payload <= gso_size {
+            return None;
+        }
+        let vnet =
+            VirtioNetHdr { hdr_len: headers.payload_at as u16, gso_size: gso_size as u16, ..*vnet };
+        Some(SuperPacket { vnet, kind, gso_segs: payload.div_ceil(gso_size) })
+    }
+}

@@ -1,0 +1,276 @@
+//! Is what the wire's interface cuts what wharf would have cut? Looked at before it is left to it,
+//! where what it sends can be seen: at the other end of a veth, or on a card that is told to loop
+//! its frames back.
+//!
+//! A veth hands super-packets over whole. What arrives is therefore cut in software if it is still to
+//! be, and then compared.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use gso::Segmenter;
+use sys::ethtool::Ethtool;
+use sys::frames::FramePool;
+use sys::interface::Interface;
+use sys::packet::{BATCH, Config, Message, PacketSocket};
+use sys::poll::{Interest, PollSet};
+use wire::{ETHERNET_LEN, EtherType, GsoType, IPV4_MIN_LEN, IPV6_LEN};
+use wire::{TCP_MIN_LEN, UDP_LEN, VirtioNetHdr, protocol};
+
+use crate::hardware::Hardware;
+
+/// How long a packet may take to the other end.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Bytes of payload a segment, and in all: three segments and a short one.
+const GSO_SIZE: usize = 400;
+const PAYLOAD: usize = 3 * GSO_SIZE + 7;
+/// Locally administered addresses, so that nobody takes the packets for theirs.
+const SOURCE: [u8; 6] = *b"\x02wharf";
+const DESTINATION: [u8; 6] = *b"\x02nobdy";
+/// RFC 5737 and RFC 3849: addresses that are nobody's. Ports 9 (discard).
+const ADDRESSES_V4: [u8; 8] = [192, 0, 2, 1, 192, 0, 2, 2];
+const NET_V6: [u8; 4] = [0x20, 0x01, 0x0d, 0xb8];
+
+/// A packet as it arrived: what the kernel says of it, and its bytes.
+type Arrived = (VirtioNetHdr, Vec<u8>);
+
+/// What of `hardware` the interface does as it should. What it does not becomes a notice.
+pub(crate) fn passed(wire: &Interface, hardware: Hardware, notices: &mut Vec<String>) -> Hardware {
+    let Some(end) = where_it_is_seen(wire) else { return hardware };
+    let Ok(mut path) = Path::open(wire.index, end) else { return hardware };
+    let mut passed = hardware;
+    for (feature, on, probe) in [
+        ("tx-tcp-segmentation", &mut passed.tcp4, Probe::tcp4()),
+        ("tx-tcp6-segmentation", &mut passed.tcp6, Probe::tcp6()),
+        ("tx-udp-segmentation", &mut passed.uso, Probe::uso()),
+    ] {
+        if !*on {
+            continue;
+        }
+        // A path that carries nothing tells nothing.
+        let arrived = path.carry(&probe).unwrap_or_default();
+        if !arrived.is_empty() && !probe.is_cut_right(&arrived) {
+            *on = false;
+            notices.push(format!(
+                "{} cuts packets wrongly ({feature}): wharf cuts them itself",
+                wire.name
+            ));
+        }
+    }
+    passed
+}
+
+/// The index of the interface at which what `wire` sends arrives.
+fn where_it_is_seen(wire: &Interface) -> Option<u32> {
+    let is_veth = wire.kind.as_deref() == Some("veth") && wire.link_netnsid.is_none();
+    if let Some(peer) = wire.link.filter(|_| is_veth) {
+        let peer = Interface::by_index(peer).ok()?;
+        return peer.operational.then_some(peer.index);
+    }
+    let features = Ethtool::open(&wire.name).and_then(|ethtool| ethtool.features()).ok()?;
+    (features.get("loopback") == Some(&true)).then_some(wire.index)
+}
+
+/// From an interface to where its frames are seen.
+struct Path {
+    near: PacketSocket,
+    far: PacketSocket,
+    pool: FramePool,
+}
+
+impl Path {
+    fn open(wire: u32, end: u32) -> io::Result<Path> {
+        let send_only = Config { send_only: true, ..Config::default() };
+        Ok(Path {
+            near: PacketSocket::open(wire, send_only)?,
+            far: PacketSocket::open(end, Config::default())?,
+            pool: FramePool::new(2 * BATCH as u32, sys::frames::MIN_CHUNK_SIZE)?,
+        })
+    }
+
+    /// What arrives of a packet.
+    fn carry(&mut self, probe: &Probe) -> io::Result<Vec<Arrived>> {
+        let vnet = probe.vnet.encode_legacy();
+        self.near.send(&[Message { vnet, header: &probe.packet, payload: &[] }])?;
+        let end = Instant::now() + PATIENCE;
+        let mut arrived: Vec<Arrived> = Vec::new();
+        let payload = |(_, packet): &Arrived| packet.len() - probe.header_len().min(packet.len());
+        while arrived.iter().map(payload).sum::<usize>() < PAYLOAD {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let mut set = PollSet::new();
+            set.add(std::os::fd::AsFd::as_fd(&self.far), Interest::Read);
+            set.wait(Some(left.as_nanos() as u64))?;
+            self.receive(&mut arrived)?;
+        }
+        Ok(arrived)
+    }
+
+    fn receive(&mut self, arrived: &mut Vec<Arrived>) -> io::Result<()> {
+        let mut received = Vec::new();
+        self.far.receive(&mut self.pool, &mut received, BATCH)?;
+        for packet in received {
+            let rest = self.far.overflow(packet.slot, packet.overflow);
+            let bytes = [self.pool.bytes(&packet.frame), rest].concat();
+            self.pool.free(packet.frame);
+            let is_probe = bytes.get(..12) == Some(&[DESTINATION, SOURCE].concat());
+            if let (true, Ok(vnet)) = (is_probe, VirtioNetHdr::decode(&packet.vnet)) {
+                arrived.push((vnet, bytes));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A super-packet to try.
+struct Probe {
+    packet: Vec<u8>,
+    vnet: VirtioNetHdr,
+}
+
+impl Probe {
+    fn tcp4() -> Probe {
+        Self::new(GsoType::Tcpv4, protocol::TCP, true)
+    }
+
+    fn tcp6() -> Probe {
+        Self::new(GsoType::Tcpv6, protocol::TCP, false)
+    }
+
+    fn uso() -> Probe {
+        Self::new(GsoType::UdpL4, protocol::UDP, true)
+    }
+
+    fn header_len(&self) -> usize {
+        self.vnet.hdr_len.into()
+    }
+
+    fn new(gso_type: GsoType, number: u8, v4: bool) -> Probe {
+        let (l4_header, csum_offset) = match number {
+            protocol::TCP => (TCP_MIN_LEN, 16),
+            _ => (UDP_LEN, 6),
+        };
+        let l4_len = l4_header + PAYLOAD;
+        let mut ip = if v4 { ipv4(number, l4_len) } else { ipv6(number, l4_len) };
+        let partial = match v4 {
+            true => wire::checksum::pseudo_v4(&ADDRESSES_V4, number, l4_len),
+            false => wire::checksum::pseudo_v6(&ip[8..40], number, l4_len),
+        };
+        let mut l4 = vec![0; l4_header];
+        l4[..4].copy_from_slice(&[0, 9, 0, 9]);
+        match number {
+            // Sequence number about to wrap, data offset, CWR is another feature: PSH and ACK.
+            protocol::TCP => {
+                l4[4..8].copy_from_slice(&0xffff_ff00_u32.to_be_bytes());
+                l4[12..16].copy_from_slice(&[0x50, 0x18, 1, 0]);
+            }
+            _ => l4[4..6].copy_from_slice(&(l4_len as u16).to_be_bytes()),
+        }
+        l4[csum_offset..csum_offset + 2].copy_from_slice(&partial.fold().to_be_bytes());
+        let kind = if v4 { EtherType::IPV4 } else { EtherType::IPV6 };
+        let mut packet = [DESTINATION, SOURCE].concat();
+        packet.extend(kind.0.to_be_bytes());
+        let csum_start = ETHERNET_LEN + ip.len();
+        packet.append(&mut ip);
+        packet.append(&mut l4);
+        let hdr_len = packet.len() as u16;
+        packet.extend((0..PAYLOAD).map(|n| (n * 31) as u8));
+        let vnet = VirtioNetHdr {
+            needs_csum: true,
+            gso_type,
+            hdr_len,
+            gso_size: GSO_SIZE as u16,
+            csum_start: csum_start as u16,
+            csum_offset: csum_offset as u16,
+            ..VirtioNetHdr::default()
+        };
+        Probe { packet, vnet }
+    }
+
+    /// Is what arrived what wharf makes of the packet?
+    fn is_cut_right(&self, arrived: &[Arrived]) -> bool {
+        let mut frames = Vec::new();
+        for (vnet, packet) in arrived {
+            match frames_of(packet, vnet) {
+                Some(cut) => frames.extend(cut),
+                None => return false,
+            }
+        }
+        frames_of(&self.packet, &self.vnet) == Some(frames)
+    }
+}
+
+/// What a packet becomes in software.
+fn frames_of(packet: &[u8], vnet: &VirtioNetHdr) -> Option<Vec<Vec<u8>>> {
+    let mut segments = Segmenter::with_mtu(packet, vnet, usize::MAX, 0).ok()?;
+    let mut frames = Vec::new();
+    let mut frame = vec![0; segments.max_segment_len()];
+    while let Some(len) = segments.next_into(&mut frame).ok()? {
+        frames.push(frame[..len].to_vec());
+    }
+    Some(frames)
+}
+
+fn ipv4(number: u8, l4_len: usize) -> Vec<u8> {
+    let mut ip = vec![0x45, 0, 0, 0, 0xff, 0xfe, 0x40, 0, 64, number, 0, 0];
+    ip.extend(ADDRESSES_V4);
+    let total = (IPV4_MIN_LEN + l4_len) as u16;
+    ip[2..4].copy_from_slice(&total.to_be_bytes());
+    let sum = wire::checksum::sum(&ip).complement();
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    ip
+}
+
+fn ipv6(number: u8, l4_len: usize) -> Vec<u8> {
+    let mut ip = vec![0; IPV6_LEN];
+    ip[0] = 0x60;
+    ip[4..6].copy_from_slice(&(l4_len as u16).to_be_bytes());
+    (ip[6], ip[7]) = (number, 64);
+    for (at, last) in [(8, 1), (24, 2)] {
+        ip[at..at + 4].copy_from_slice(&NET_V6);
+        ip[at + 15] = last;
+    }
+    ip
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a device gives that cuts as it should, then something done to it.
+    fn after(probe: &Probe, wrong: impl FnOnce(&mut Vec<Vec<u8>>)) -> Vec<Arrived> {
+        let mut frames = frames_of(&probe.packet, &probe.vnet).unwrap();
+        wrong(&mut frames);
+        frames.into_iter().map(|frame| (VirtioNetHdr::default(), frame)).collect()
+    }
+
+    #[test]
+    fn a_device_that_cuts_rightly_or_not_at_all_passes() {
+        for probe in [Probe::tcp4(), Probe::tcp6(), Probe::uso()] {
+            let frames = after(&probe, |_| {});
+            assert_eq!(frames.len(), 4);
+            assert!(probe.is_cut_right(&frames));
+            assert!(probe.is_cut_right(&[(probe.vnet, probe.packet.clone())]));
+        }
+    }
+
+    /// Each byte of each header counts, as do order and number.
+    #[test]
+    fn a_device_that_cuts_wrongly_does_not() {
+        for probe in [Probe::tcp4(), Probe::tcp6(), Probe::uso()] {
+            for at in 0..probe.header_len() {
+                for n in 0..4 {
+                    assert!(!probe.is_cut_right(&after(&probe, |frames| frames[n][at] ^= 1)));
+                }
+            }
+            assert!(!probe.is_cut_right(&after(&probe, |frames| frames.swap(1, 2))));
+            assert!(!probe.is_cut_right(&after(&probe, |frames| drop(frames.pop()))));
+            assert!(!probe.is_cut_right(&after(&probe, |frames| frames.push(frames[3].clone()))));
+            assert!(!probe.is_cut_right(&after(&probe, |frames| frames[0].truncate(400))));
+            let other_size = VirtioNetHdr { gso_size: 500, ..probe.vnet };
+            assert!(!probe.is_cut_right(&[(other_size, probe.packet.clone())]));
+        }
+    }
+}
