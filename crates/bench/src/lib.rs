@@ -8,6 +8,7 @@ mod case;
 mod error;
 pub mod fairness;
 mod figure;
+pub mod gso_throughput;
 pub mod hosts;
 pub mod latency;
 pub mod lro;

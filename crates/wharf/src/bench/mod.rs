@@ -1,6 +1,7 @@
 //! `wharf bench`: the measurements of the `bench` crate, as a table or as JSON lines.
 
 mod fairness;
+mod gso_throughput;
 mod latency;
 mod lro;
 mod lro_throughput;
@@ -10,6 +11,7 @@ mod runs;
 
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::error::Error;
+pub(crate) use gso_throughput::BenchGsoThroughputArgs;
 pub(crate) use lro::BenchLroArgs;
 use report::Printer;
 
@@ -21,6 +23,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
+        BenchCommand::GsoThroughput(args) => gso_throughput::run(args, &mut printer)?,
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
     }
     printer.finish()
