@@ -90,6 +90,9 @@ impl Lab {
             features.set_offload(Offload::Gro, true)?;
             // So that datagrams sent together are received together.
             let _ = features.set_feature("rx-udp-gro-forwarding", true);
+            address::add(interface::index(&far)?, far_address, prefix_len, true)?;
+            interface::set_up(&far)?;
+            // It can be told how to receive once it is up.
             let sysfs = Sysfs::mount()?;
             let set = |name, value| {
                 sysfs.setting(&far, name)?.set(value).map_err(io("set up the receiver"))
@@ -105,8 +108,6 @@ impl Lab {
             // Of a datagram that has lost a fragment the rest soon goes.
             let _ = sys::sysctl::write(&["ipv4", "ipfrag_time"], "1");
             let _ = sys::sysctl::write(&["ipv6", "ip6frag_time"], "1");
-            address::add(interface::index(&far)?, far_address, prefix_len, true)?;
-            interface::set_up(&far)?;
             Ok(())
         })??;
         let config = configured(case, protocol, config);

@@ -167,7 +167,9 @@ impl Sender {
         let (mut number, mut given_up) = (0, 0);
         while number < last && !progress.stop.load(Ordering::Relaxed) {
             let passed = progress.passed.load(Ordering::Relaxed).max(given_up);
-            if number - passed >= WINDOW * at_once {
+            // One first: while the receiver's address is being resolved only few packets are kept.
+            let window = if passed == 0 { 1 } else { WINDOW };
+            if number - passed >= window * at_once {
                 if !self.wait(passed) {
                     given_up = number;
                 }
