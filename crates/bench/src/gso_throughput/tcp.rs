@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sys::cgroup::CpuGroup;
-use sys::tcp::set_congestion_control;
 
 use super::lab::{Cores, Lab, enter};
 use super::{Protocol, SENDER};
