@@ -9,6 +9,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nic::Nic;
@@ -77,8 +78,10 @@ impl Lab {
         group: Option<Arc<CpuGroup>>,
     ) -> Result<Lab, Error> {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
-        // Threads of the kernel are named after interfaces, and no namespace tells them apart.
-        let far = format!("wf{}", std::process::id());
+        // Threads of the kernel are named after interfaces, and no namespace tells them apart; those of
+        // a namespace that nobody is in stay for a while.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let far = format!("w{:x}.{:x}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let (near_address, far_address, prefix_len) = protocol.addresses();
         let to = sender.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
         receiver.run(|| -> Result<(), Error> {

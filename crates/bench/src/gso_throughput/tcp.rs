@@ -88,10 +88,8 @@ pub(super) fn join<T>(thread: JoinHandle<sys::Result<Result<T, Error>>>) -> Resu
 }
 
 fn connect(to: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&to, STALLED)?;
     // The same on every machine: BBR's pacing, the default of some, would be what is measured.
-    set_congestion_control(&stream, "cubic")
-        .or_else(|_| set_congestion_control(&stream, "reno"))?;
+    let stream = sys::tcp::connect(to, "cubic").or_else(|_| sys::tcp::connect(to, "reno"))?;
     stream.set_write_timeout(Some(STALLED))?;
     Ok(stream)
 }
