@@ -31,7 +31,7 @@ const WIRE: &str = "wire0";
 const HOST: &str = "host0";
 /// How long the receiver's end waits until it looks again, in nanoseconds, and for how long it goes on
 /// doing so. A veth's ring holds 256 frames.
-const LOOK_AGAIN: &str = "20000";
+const LOOK_AGAIN: &str = "50000";
 const LOOKS: &str = "100000";
 /// Packets that may wait in the host's interface: more than TCP's window and than
 /// datagrams under way have, so that nothing is lost there.

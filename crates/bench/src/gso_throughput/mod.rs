@@ -30,6 +30,9 @@ const SENDER: &str = "sender";
 const WORKER: &str = "wharf-";
 const SINK: &str = "sink-0";
 
+/// A sender that uses less of what it may is not what limits.
+const ENOUGH: f64 = 0.9;
+
 /// The least bound on CPU time, in per cent.
 pub const LEAST_CPU: u32 = 10;
 
@@ -131,13 +134,22 @@ fn tell(run: Run, gave: &[Measured], report: &mut dyn Report) {
         ));
     }
     let middle = |value: fn(&Measured) -> f64| median(gave.iter().map(value));
+    let (used, receiver) = (middle(|run| run.sender_cpu), middle(|run| run.receiver_cpu));
+    if used < ENOUGH * f64::from(cpu_percent) {
+        report.notice(&format!(
+            "{}, {cpu_percent} %, {}: the sender used {used:.0} % of its core only; the receiver used \
+             {receiver:.0} % of its own, so it, or others on this machine, were the bottleneck",
+            protocol.name(),
+            case.name()
+        ));
+    }
     let mut figures = vec![
         ("throughput", "bit/s", middle(|run| run.throughput)),
         ("mean_super_packet", "B", middle(|run| run.mean_packet)),
         ("cpu_per_gigabyte", "s/GB", middle(|run| run.cpu_per_gigabyte)),
-        ("sender_cpu", "%", middle(|run| run.sender_cpu)),
+        ("sender_cpu", "%", used),
         ("worker_share", "%", middle(|run| run.worker_share)),
-        ("receiver_cpu", "%", middle(|run| run.receiver_cpu)),
+        ("receiver_cpu", "%", receiver),
     ];
     if !protocol.is_tcp() {
         figures.push(("lost", "%", middle(|run| run.lost)));
