@@ -9,6 +9,7 @@ mod error;
 pub mod fairness;
 mod figure;
 pub mod gso;
+pub mod gso_throughput;
 pub mod hosts;
 pub mod latency;
 pub mod lro;

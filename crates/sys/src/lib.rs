@@ -12,6 +12,7 @@
 
 pub mod affinity;
 pub mod allocator;
+pub mod cgroup;
 pub mod clock;
 pub mod epoll;
 mod error;

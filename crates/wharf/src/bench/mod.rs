@@ -2,6 +2,7 @@
 
 mod fairness;
 mod gso;
+mod gso_throughput;
 mod latency;
 mod lro;
 mod lro_throughput;
@@ -13,6 +14,7 @@ mod values;
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::error::Error;
 pub(crate) use gso::BenchGsoArgs;
+pub(crate) use gso_throughput::BenchGsoThroughputArgs;
 pub(crate) use lro::BenchLroArgs;
 use report::Printer;
 
@@ -24,6 +26,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
+        BenchCommand::GsoThroughput(args) => gso_throughput::run(args, &mut printer)?,
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
         BenchCommand::Gso(args) => gso::run(args, &mut printer)?,
     }
