@@ -30,6 +30,7 @@ pub mod sysctl;
 pub mod sysfs;
 pub mod tap;
 pub mod tcp;
+pub mod udp;
 pub mod xdp;
 
 pub use error::{Error, Result};
