@@ -53,8 +53,9 @@
 //!
 //! # Alone, in a VPN or a proxy
 //!
-//! A TUN opened with `IFF_VNET_HDR`, and told by `TUNSETOFFLOAD` that its reader does the offloads,
-//! gives super-packets that begin with IP. [`Segmenter::of_ip`] cuts them, and one `sendmmsg` sends
+//! A TUN opened with `IFF_VNET_HDR`, its headers made [`VNET_LEN`](wire::VNET_LEN) bytes long by
+//! `TUNSETVNETHDRSZ`, and told by `TUNSETOFFLOAD` that its reader does the offloads, gives
+//! super-packets that begin with IP. [`Segmenter::of_ip`] cuts them, and one `sendmmsg` sends
 //! the segments without a copy. What else is longer than the tunnel's MTU becomes IP fragments, so the
 //! TUN's own MTU may be larger. `examples/tun.rs` is a whole tunnel around this:
 //!
