@@ -174,20 +174,25 @@ impl Tap {
     /// least: down, with no offloads, in the calling thread's network namespace.
     pub fn create(name: &str, queues: u16) -> Result<Self, TapError> {
         let multi_queue = if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
-        Self::make(name, queues, multi_queue)
+        Self::make(name, queues, libc::IFF_TAP | multi_queue)
+    }
+
+    /// As [`create`](Self::create), but a TUN, with one queue: IP packets, without Ethernet.
+    pub fn create_tun(name: &str) -> Result<Self, TapError> {
+        Self::make(name, 1, libc::IFF_TUN)
     }
 
     /// As [`create`](Self::create), with one queue whose frames go through the kernel's GRO
     /// (`IFF_NAPI`), as a network card's do.
     pub fn create_napi(name: &str) -> Result<Self, TapError> {
-        Self::make(name, 1, libc::IFF_NAPI)
+        Self::make(name, 1, libc::IFF_TAP | libc::IFF_NAPI)
     }
 
-    fn make(name: &str, queues: u16, more_flags: libc::c_int) -> Result<Self, TapError> {
+    fn make(name: &str, queues: u16, kind: libc::c_int) -> Result<Self, TapError> {
         if let Some(fault) = interface::name_fault(name) {
             return Err(TapError::InvalidName { name: name.to_owned(), fault });
         }
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | more_flags;
+        let flags = kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
         let first = open()?;
         let name = attach(&first, name, flags | libc::IFF_TUN_EXCL)?;
         let os = |operation| {
