@@ -1,55 +1,87 @@
-//! Any `virtio_net_hdr` with any packet: nothing panics, no payload is lost, both ways to cut
-//! give the same frames, and each frame is sound enough to be parsed.
+//! Any `virtio_net_hdr` with any packet, MTU and ID, with Ethernet and without: nothing panics, and
+//! what comes out keeps the laws that the tests of `gso` hold it to. Fragments are put together
+//! again, sizes, checksums and chunks looked at, and both ways to cut give the same frames.
 #![no_main]
 
-use gso::{MAX_HEADER_LEN, Segmenter, complete_checksum, complete_checksum_into};
+use gso::{Segmenter, complete_checksum, complete_checksum_into};
 use libfuzzer_sys::fuzz_target;
-use wire::{GsoType, Headers, VNET_LEGACY_LEN, VirtioNetHdr};
+use wire::{GsoType, Headers, Network, Transport, UdpTunnel, VNET_LEN, VirtioNetHdr, protocol};
+
+#[path = "../../crates/gso/tests/laws/outcome.rs"]
+mod outcome;
+
+use outcome::Given;
+
+/// `virtio_net_hdr`, MTU (0 is none) and ID in front of the packet.
+const FRONT: usize = VNET_LEN + 2 + 4;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((hdr, packet)) = bytes.split_first_chunk::<VNET_LEGACY_LEN>() else { return };
+    let Some((front, packet)) = bytes.split_first_chunk::<FRONT>() else { return };
+    let (hdr, rest) = front.split_first_chunk().expect("shorter");
     let Ok(hdr) = VirtioNetHdr::decode(hdr) else { return };
-    complete(packet, &hdr);
-    cut(packet, &hdr);
-    believe_the_packet(packet, hdr);
+    let mtu = match u16::from_be_bytes([rest[0], rest[1]]) {
+        0 => usize::MAX,
+        mtu => mtu.into(),
+    };
+    let fragment_id = u32::from_be_bytes([rest[2], rest[3], rest[4], rest[5]]);
+    let given = Given::new(packet, hdr, mtu, fragment_id);
+    all(&given);
+    all(&Given { bare_ip: true, ..given });
 });
 
-/// Takes over into `hdr` what the packet says, so that most inputs get past the first questions.
-fn believe_the_packet(packet: &[u8], mut hdr: VirtioNetHdr) {
-    let Ok(at) = Headers::parse(packet) else { return };
-    hdr.csum_start = at.transport_at as u16;
-    for (gso_type, csum_offset) in [(GsoType::Tcpv4, 16), (GsoType::Tcpv6, 16), (GsoType::UdpL4, 6)]
-    {
-        hdr = VirtioNetHdr { gso_type, csum_offset, ..hdr };
-        complete(packet, &hdr);
-        cut(packet, &hdr);
+/// As it is, and with what the packet says taken over into `hdr`, so that most inputs get past the
+/// first questions.
+fn all(given: &Given<'_>) {
+    cut(given);
+    let parse = if given.bare_ip { Headers::parse_ip } else { Headers::parse };
+    let Ok(at) = parse(given.packet) else { return };
+    every_type(given, &at, None);
+    // Behind UDP, or behind VXLAN and Ethernet.
+    for inner_at in [at.payload_at, at.payload_at + 8 + 14] {
+        let Ok(inner) = Headers::parse_ip_at(&given.packet[..at.end], inner_at) else { continue };
+        let tunnel = UdpTunnel {
+            v6: matches!(at.network, Network::Ipv6 { .. }),
+            csum: given.fragment_id & 1 != 0,
+            outer_th_offset: at.transport_at as u16,
+            inner_nh_offset: inner_at as u16,
+        };
+        every_type(given, &inner, Some(tunnel));
     }
 }
 
-fn complete(packet: &[u8], hdr: &VirtioNetHdr) {
-    let mut copy = vec![0; packet.len()];
-    let into = complete_checksum_into(&mut copy, packet, hdr);
-    let mut in_place = packet.to_vec();
-    assert_eq!(complete_checksum(&mut in_place, hdr), into);
-    assert!(in_place == if into.is_ok() { copy.as_slice() } else { packet });
+fn every_type(given: &Given<'_>, at: &Headers, tunnel: Option<UdpTunnel>) {
+    let csum_start = at.transport_at as u16;
+    let csum_offset = match at.transport {
+        Transport::Tcp => 16,
+        Transport::Other(protocol::SCTP) => 8,
+        _ => 6,
+    };
+    let hdr = VirtioNetHdr { csum_start, csum_offset, tunnel, ..given.hdr };
+    let types = [GsoType::None, GsoType::Tcpv4, GsoType::Tcpv6, GsoType::UdpL4, GsoType::Udp];
+    for gso_type in types {
+        cut(&Given { hdr: VirtioNetHdr { gso_type, ..hdr }, ..*given });
+    }
 }
 
-fn cut(packet: &[u8], hdr: &VirtioNetHdr) {
-    let Ok(mut segmenter) = Segmenter::new(packet, hdr) else { return };
-    let original = Headers::parse(packet).expect("cut without being parsed");
-    let mut copying = segmenter.clone();
-    let mut header = [0; MAX_HEADER_LEN];
-    let mut frame = vec![0; segmenter.max_segment_len()];
-    let mut taken = 0;
-    while let Some(segment) = segmenter.next_segment(&mut header) {
-        let len = copying.next_into(&mut frame).expect("max_segment_len").expect("as many");
-        let (head, payload) = frame[..len].split_at(segment.header_len);
-        assert!(head == &header[..segment.header_len] && payload == segment.payload);
-        assert_eq!(payload, &packet[original.payload_at + taken..][..payload.len()]);
-        let headers = Headers::parse(&frame[..len]).expect("a frame that cannot be parsed");
-        assert_eq!((headers.payload_at, headers.end), (segment.header_len, len));
-        taken += payload.len();
+fn cut(given: &Given<'_>) {
+    if !given.bare_ip {
+        complete(given);
+        // Without an MTU the same laws hold.
+        if Segmenter::new(given.packet, &given.hdr).is_ok() {
+            let any = Given { mtu: usize::MAX, ..*given };
+            any.cut().expect("cut without an MTU");
+        }
     }
-    assert_eq!(copying.next_into(&mut frame), Ok(None));
-    assert_eq!(taken, original.payload_len());
+    drop(given.cut());
+}
+
+fn complete(given: &Given<'_>) {
+    let mut copy = vec![0; given.packet.len()];
+    let into = complete_checksum_into(&mut copy, given.packet, &given.hdr);
+    let mut in_place = given.packet.to_vec();
+    assert_eq!(complete_checksum(&mut in_place, &given.hdr), into);
+    match into {
+        Ok(()) => assert!(in_place == copy && in_place == given.completed(), "another checksum"),
+        Err(_) => assert!(in_place == given.packet, "changed, though refused"),
+    }
 }

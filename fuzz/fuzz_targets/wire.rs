@@ -6,9 +6,9 @@ use wire::{Headers, Ipv4, Ipv6, Network, Tcp, Transport, Udp, VirtioNetHdr, chec
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some((hdr, _)) = bytes.split_first_chunk()
-        && let Ok(hdr) = VirtioNetHdr::decode(hdr)
+        && let Ok(hdr) = VirtioNetHdr::decode_legacy(hdr)
     {
-        assert_eq!(VirtioNetHdr::decode(&hdr.encode_legacy()), Ok(hdr));
+        assert_eq!(VirtioNetHdr::decode_legacy(&hdr.encode_legacy()), Ok(hdr));
     }
     checksums(bytes);
     if let Ok(headers) = Headers::parse(bytes) {

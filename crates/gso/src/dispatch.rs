@@ -1,12 +1,15 @@
 //! How a packet is to be cut: the slides' `gso_dispatch` and `gso_functions`.
 
-use wire::{GsoType, Headers, Ipv4, Ipv6, Network, Sum, Transport, VirtioNetHdr, protocol};
+use wire::{
+    GsoType, Headers, Ipv4, Ipv6, Network, Sum, Transport, UdpTunnel, VirtioNetHdr, protocol,
+};
 
 use crate::fragment::{self, Fragments};
 use crate::ip::IpPart;
 use crate::sctp::{self, SctpPart};
 use crate::segmenter::{MAX_HEADER_LEN, Segmenter, TransportPart};
 use crate::tcp::TcpPart;
+use crate::tunnel::{self, TunnelPart};
 use crate::udp::{UDP_MAX_SEGMENTS, UdpPart};
 use crate::{Kind, Refusal, be16, tcp, udp};
 
@@ -14,7 +17,10 @@ use crate::{Kind, Refusal, be16, tcp, udp};
 #[derive(Clone, Copy)]
 pub(crate) struct Packet<'a> {
     bytes: &'a [u8],
+    /// Of the inner packet, if there is a tunnel.
     headers: Headers,
+    /// The tunnel, and its headers.
+    outer: Option<(Headers, UdpTunnel)>,
     hdr: VirtioNetHdr,
     /// Most bytes of a frame's IP packet.
     mtu: usize,
@@ -29,17 +35,22 @@ impl<'a> Packet<'a> {
         mtu: usize,
         fragment_id: u32,
     ) -> Packet<'a> {
-        Packet { bytes, headers, hdr: *hdr, mtu, fragment_id }
+        Packet { bytes, headers, outer: None, hdr: *hdr, mtu, fragment_id }
     }
 
     /// By what is to be made of it.
-    pub(crate) fn dispatch(self) -> Result<Segmenter<'a>, Refusal> {
-        let too_long = self.headers.end - self.headers.network_at > self.mtu;
+    pub(crate) fn dispatch(mut self) -> Result<Segmenter<'a>, Refusal> {
+        if let Some(tunnel) = self.hdr.tunnel {
+            self.outer = Some((self.headers, tunnel));
+            self.headers = tunnel::inner(self.bytes, &self.headers, &tunnel)?;
+        }
         match (self.hdr.gso_type, self.headers.transport) {
             (GsoType::Tcpv4 | GsoType::Tcpv6, _) => self.tcp(self.hdr.gso_size.into()),
             (GsoType::UdpL4, _) => self.uso(),
+            // These are no super-packets that Linux makes.
+            _ if self.outer.is_some() => Err(Refusal::UdpTunnel),
             (GsoType::Udp, _) => self.ufo(),
-            (GsoType::None, _) if !too_long => self.whole(),
+            (GsoType::None, _) if self.fits() => self.whole(),
             (GsoType::None, Transport::Tcp) => self.tcp(usize::MAX),
             (GsoType::None, Transport::Other(protocol::SCTP)) => {
                 self.sctp()?.map_or_else(|| self.fragments(usize::MAX), Ok)
@@ -48,9 +59,15 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Is it, whole, not longer than the MTU?
+    fn fits(&self) -> bool {
+        self.headers.end - self.headers.network_at <= self.mtu
+    }
+
     /// Bytes of payload that a frame of this packet's headers has room for.
     fn room(&self) -> usize {
-        self.mtu.saturating_sub(self.headers.payload_at - self.headers.network_at)
+        let outermost = self.outer.map_or(self.headers, |(outer, _)| outer);
+        self.mtu.saturating_sub(self.headers.payload_at - outermost.network_at)
     }
 
     /// TCP, into segments of `gso_size` bytes or what there is room for.
@@ -108,12 +125,16 @@ impl<'a> Packet<'a> {
         if self.headers.transport != Transport::Udp || self.hdr.ecn {
             return Err(self.mismatch());
         }
-        match self.hdr.gso_size {
-            0 => Err(Refusal::GsoSizeZero),
-            // What fits one fragment is none.
-            size if self.headers.end - self.headers.transport_at <= size.into() => self.whole(),
-            size => self.fragments(size.into()),
+        let size = usize::from(self.hdr.gso_size);
+        if size == 0 {
+            return Err(Refusal::GsoSizeZero);
         }
+        self.check_position(udp::CHECKSUM)?;
+        // What fits one fragment is none.
+        if self.fits() && self.headers.end - self.headers.transport_at <= size {
+            return self.whole();
+        }
+        self.fragments(size)
     }
 
     /// SCTP, by chunks; `None` if they cannot be dealt out.
@@ -142,6 +163,7 @@ impl<'a> Packet<'a> {
             kind: Some(kind),
             ip,
             transport: TransportPart::Sctp(part),
+            tunnel: None,
         }))
     }
 
@@ -163,6 +185,10 @@ impl<'a> Packet<'a> {
         let payload = &self.bytes[header_len..self.headers.end];
         let gso_segs = payload.len().div_ceil(gso_size).max(1);
         let transport = part(header)?;
+        let tunnel = match self.outer {
+            Some((outer, tunnel)) => Some(TunnelPart::new(header, self.bytes, &outer, &tunnel)?),
+            None => None,
+        };
         Ok(Segmenter {
             template,
             header_len,
@@ -174,13 +200,14 @@ impl<'a> Packet<'a> {
             kind: Some(kind),
             ip,
             transport,
+            tunnel,
         })
     }
 
     /// Into IP fragments with at most `size` bytes each.
     fn fragments(self, size: usize) -> Result<Segmenter<'a>, Refusal> {
         let mut template = [0; MAX_HEADER_LEN];
-        let Packet { bytes, headers, hdr, mtu, fragment_id } = self;
+        let Packet { bytes, headers, hdr, mtu, fragment_id, .. } = self;
         let id = fragment_id;
         let cut = fragment::prepare(&mut template, bytes, &headers, &hdr, mtu, size, id)?;
         let kind = Kind::by_version(headers.network, Kind::Frag4, Kind::Frag6);
@@ -190,7 +217,7 @@ impl<'a> Packet<'a> {
     /// As it is.
     fn whole(self) -> Result<Segmenter<'a>, Refusal> {
         let mut template = [0; MAX_HEADER_LEN];
-        let cut = fragment::whole(&mut template, self.bytes, &self.headers, &self.hdr)?;
+        let cut = fragment::whole(&mut template, self.bytes, &self.headers, &self.hdr, self.mtu)?;
         Ok(by_ip(template, cut, None))
     }
 
@@ -207,15 +234,24 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Is the checksum that is left to be completed, if there is one, that of the transport that is
+    /// cut? It lies at `field` of its header.
+    fn check_position(&self, field: usize) -> Result<(), Refusal> {
+        let (start, offset) = (usize::from(self.hdr.csum_start), self.hdr.csum_offset);
+        let at = self.headers.transport_at;
+        if !self.hdr.needs_csum || start == at && usize::from(offset) == field {
+            return Ok(());
+        }
+        let udp = self.headers.transport == Transport::Udp;
+        let tunnel = udp && start > at && self.outer.is_none();
+        Err(if tunnel { Refusal::UdpTunnel } else { Refusal::ChecksumPosition })
+    }
+
     /// The sum of the pseudo-header, its length left out.
     fn pseudo_header(&self, number: u8, field: usize) -> Result<Sum, Refusal> {
         let Packet { bytes, headers, hdr, .. } = self;
+        self.check_position(field)?;
         if hdr.needs_csum {
-            if usize::from(hdr.csum_start) != headers.transport_at
-                || usize::from(hdr.csum_offset) != field
-            {
-                return Err(Refusal::ChecksumPosition);
-            }
             // In one's complement, adding the complement takes the length away again.
             let l4_len = (headers.end - headers.transport_at) as u16;
             let partial = be16(bytes, headers.transport_at + field);
@@ -237,11 +273,12 @@ fn by_ip(template: [u8; MAX_HEADER_LEN], cut: Fragments<'_>, kind: Option<Kind>)
         header_len: part.header_len(false),
         payload: body,
         gso_size: size,
-        gso_segs: body.len().div_ceil(size).max(1),
+        gso_segs: part.count(body.len(), size),
         next: 0,
         offset: 0,
         kind,
         ip: IpPart::default(),
         transport: TransportPart::Fragment(part),
+        tunnel: None,
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct FragmentPart {
     body_at: usize,
     /// Bytes of it that stand with the headers in the first fragment, as its checksum was written.
     head: usize,
+    /// Most bytes of it in the last fragment, whose length need not be a multiple of eight.
+    last: usize,
     version: Version,
 }
 
@@ -106,15 +108,19 @@ pub(crate) fn prepare<'a>(
     };
     let body = &packet[body_from..headers.end];
     let body_at = body_from + extra;
-    let room = mtu.min(IP_MAX).saturating_sub(body_at - at).min(size) & !7;
+    let last = mtu.min(IP_MAX).saturating_sub(body_at - at).min(size);
+    let size = last & !7;
     let head = lay_out(template, packet, headers, hdr, body_from, body_at)?;
-    if room < head.max(8) {
+    if size < head.max(8) {
         return Err(Refusal::OverMtu);
     }
     let version = match headers.network {
         Network::Ipv4 { .. } => v4(&mut template[at..body_at], fragment_id),
         _ if extra == 0 => {
-            let field = be16(template, body_at - V6_FRAGMENT_LEN + 2);
+            let own = body_at - V6_FRAGMENT_LEN;
+            // Reserved bits are sent as zero, whatever they were.
+            template[own + 1] = 0;
+            let field = be16(template, own + 2);
             Version::V6 { field: field & !V6_RESERVED }
         }
         _ => {
@@ -126,22 +132,27 @@ pub(crate) fn prepare<'a>(
             Version::V6 { field: 0 }
         }
     };
-    Ok(Fragments { part: FragmentPart { at, body_at, head, version }, body, size: room })
+    Ok(Fragments { part: FragmentPart { at, body_at, head, last, version }, body, size })
 }
 
-/// Prepares `template` for `packet` as it is, with its checksum completed.
+/// Prepares `template` for `packet` as it is, with its checksum completed. Ethernet padding that the
+/// MTU has no room for is left out.
 pub(crate) fn whole<'a>(
     template: &mut [u8; MAX_HEADER_LEN],
     packet: &'a [u8],
     headers: &Headers,
     hdr: &VirtioNetHdr,
+    mtu: usize,
 ) -> Result<Fragments<'a>, Refusal> {
     // A few bytes are enough for the headers to be more than nothing.
     let body_at = headers.transport_at.min(MAX_HEADER_LEN);
     let head = lay_out(template, packet, headers, hdr, body_at, body_at)?;
-    let part = FragmentPart { at: headers.network_at, body_at, head, version: Version::Whole };
-    let body = &packet[body_at..];
-    Ok(Fragments { part, body, size: body.len().max(1) })
+    let end = headers.network_at.saturating_add(mtu).clamp(headers.end, packet.len());
+    let body = &packet[body_at..end];
+    let size = body.len().max(1);
+    let at = headers.network_at;
+    let part = FragmentPart { at, body_at, head, last: size, version: Version::Whole };
+    Ok(Fragments { part, body, size })
 }
 
 /// Copies what stands in front of the first fragment's payload to `template`: the headers up to
@@ -222,7 +233,10 @@ fn keep_copied(options: &mut [u8]) {
         let len = match kind {
             END_OF_OPTIONS => return,
             NO_OPERATION => 1,
-            _ => usize::from(options.get(at + 1).copied().unwrap_or(0)).max(2),
+            _ => match options.get(at + 1) {
+                Some(&len @ 2..) => len.into(),
+                _ => return,
+            },
         };
         let Some(option) = options.get_mut(at..at + len) else { return };
         if kind & COPIED == 0 {
@@ -273,6 +287,24 @@ impl FragmentPart {
     #[inline]
     pub(crate) fn head(&self, first: bool) -> usize {
         if first { self.head } else { 0 }
+    }
+
+    /// How many fragments `body` bytes become, with `size` in each but the last.
+    pub(crate) fn count(&self, body: usize, size: usize) -> usize {
+        body.saturating_sub(self.last).div_ceil(size) + 1
+    }
+
+    /// Bytes that the next fragment has of the `rest`: all of them as soon as they fit (RFC 791
+    /// section 3.2), `size` before.
+    #[inline]
+    pub(crate) fn len(&self, rest: usize, size: usize) -> usize {
+        if rest <= self.last { rest } else { size }
+    }
+
+    /// Most bytes of the fragmentable part in one fragment.
+    #[inline]
+    pub(crate) fn most(&self) -> usize {
+        self.last
     }
 
     /// Fills in one fragment; `header` begins with Ethernet and ends where the payload begins.

@@ -50,6 +50,55 @@
 //! }
 //! # Ok::<(), gso::Refusal>(())
 //! ```
+//!
+//! # Alone, in a VPN or a proxy
+//!
+//! A TUN opened with `IFF_VNET_HDR`, its headers made [`VNET_LEN`](wire::VNET_LEN) bytes long by
+//! `TUNSETVNETHDRSZ`, and told by `TUNSETOFFLOAD` that its reader does the offloads, gives
+//! super-packets that begin with IP. [`Segmenter::of_ip`] cuts them, and one `sendmmsg` sends
+//! the segments without a copy. What else is longer than the tunnel's MTU becomes IP fragments, so the
+//! TUN's own MTU may be larger. `examples/tun.rs` is a whole tunnel around this:
+//!
+//! ```no_run
+//! use std::io::{self, IoSlice, Read};
+//! use std::net::UdpSocket;
+//!
+//! use gso::{MAX_HEADER_LEN, Segmenter};
+//! use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
+//! use wire::{VNET_LEN, VirtioNetHdr};
+//!
+//! /// Reads one super-packet and sends its segments to the peer, one datagram each.
+//! fn carry(tun: &mut impl Read, peer: &UdpSocket, mtu: usize, fragment_id: u32) -> io::Result<()> {
+//!     let mut buffer = vec![0; VNET_LEN + 65_535];
+//!     let len = tun.read(&mut buffer)?;
+//!     let Some((hdr, packet)) = buffer[..len].split_first_chunk() else { return Ok(()) };
+//!     let hdr = VirtioNetHdr::decode(hdr).map_err(|_| io::ErrorKind::InvalidData)?;
+//!     let mut segmenter =
+//!         Segmenter::of_ip(packet, &hdr, mtu, fragment_id).map_err(io::Error::other)?;
+//!
+//!     let mut headers = [[0; MAX_HEADER_LEN]; 64];
+//!     while segmenter.position() < segmenter.gso_segs() {
+//!         let first = segmenter.position();
+//!         let mut slices = Vec::new();
+//!         for header in &mut headers {
+//!             let Some(segment) = segmenter.next_segment(header) else { break };
+//!             let header = IoSlice::new(&header[..segment.header_len]);
+//!             slices.push([header, IoSlice::new(segment.payload)]);
+//!         }
+//!         let mut control: Vec<_> =
+//!             slices.iter().map(|_| SendAncillaryBuffer::default()).collect();
+//!         let mut messages: Vec<_> = slices
+//!             .iter()
+//!             .zip(&mut control)
+//!             .map(|(slices, control)| MMsgHdr::new(slices, control))
+//!             .collect();
+//!         // A socket that is full takes fewer; the rest is cut again.
+//!         let sent = sendmmsg(peer, &mut messages, SendFlags::empty())?;
+//!         segmenter.skip_to(first + sent);
+//!     }
+//!     Ok(())
+//! }
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -62,6 +111,7 @@ mod refusal;
 mod sctp;
 mod segmenter;
 mod tcp;
+mod tunnel;
 mod udp;
 
 pub use completion::{complete_checksum, complete_checksum_into};

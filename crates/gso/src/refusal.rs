@@ -41,7 +41,8 @@ pub enum Refusal {
     IpipTunnel,
     /// A super-packet in GRE, which `virtio_net_hdr` cannot describe.
     GreTunnel,
-    /// A super-packet in a UDP tunnel, such as VXLAN, without the fields that describe it.
+    /// A super-packet in a UDP tunnel, such as VXLAN, without the fields that describe it, or with
+    /// such as are not true of it.
     UdpTunnel,
 }
 

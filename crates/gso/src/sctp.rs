@@ -52,9 +52,12 @@ impl SctpPart {
         len
     }
 
-    /// How many packets `chunks` become. `None` if they cannot be dealt out: one is larger than a
-    /// packet, one is cut short, or one depends on those beside it.
+    /// How many packets `chunks` become. `None` if they cannot be dealt out: there are none, one
+    /// is larger than a packet, one is cut short, or one depends on those beside it.
     pub(crate) fn packets(&self, mut chunks: &[u8]) -> Option<usize> {
+        if chunks.is_empty() {
+            return None;
+        }
         let mut rest = chunks;
         while !rest.is_empty() {
             let len = chunk_len(rest)?;

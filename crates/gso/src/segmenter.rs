@@ -7,6 +7,7 @@ use crate::fragment::FragmentPart;
 use crate::ip::IpPart;
 use crate::sctp::SctpPart;
 use crate::tcp::TcpPart;
+use crate::tunnel::TunnelPart;
 use crate::udp::UdpPart;
 use crate::{Kind, Refusal};
 
@@ -44,6 +45,7 @@ pub struct Segmenter<'a> {
     pub(crate) kind: Option<Kind>,
     pub(crate) ip: IpPart,
     pub(crate) transport: TransportPart,
+    pub(crate) tunnel: Option<TunnelPart>,
 }
 
 /// The transport header's part in each segment.
@@ -139,6 +141,9 @@ impl<'a> Segmenter<'a> {
     #[must_use]
     pub fn fixed_id(mut self) -> Self {
         self.ip.fix_id();
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.fix_id();
+        }
         self
     }
 
@@ -165,10 +170,15 @@ impl<'a> Segmenter<'a> {
         self.next
     }
 
-    /// Bytes of the longest frame that will come, Ethernet header included.
+    /// Bytes of the longest frame that will come, Ethernet header included; SCTP packets may all be
+    /// shorter.
     #[inline]
     pub fn max_segment_len(&self) -> usize {
-        self.header_len + self.gso_size.min(self.payload.len())
+        let most = match &self.transport {
+            TransportPart::Fragment(part) => part.most(),
+            _ => self.gso_size,
+        };
+        self.header_len + most.min(self.payload.len())
     }
 
     /// Makes segment `n` (counted from 0) the next one: to go on where a full port stopped.
@@ -223,7 +233,9 @@ impl<'a> Segmenter<'a> {
         let rest = self.payload.get(self.offset..)?;
         let (len, head) = match &self.transport {
             TransportPart::Sctp(sctp) => (sctp.bundle(rest), 0),
-            TransportPart::Fragment(part) => (self.gso_size.min(rest.len()), part.head(first)),
+            TransportPart::Fragment(part) => {
+                (part.len(rest.len(), self.gso_size), part.head(first))
+            }
             _ => (self.gso_size.min(rest.len()), 0),
         };
         Some(Piece {
@@ -249,12 +261,19 @@ impl<'a> Segmenter<'a> {
         if let TransportPart::Fragment(part) = &self.transport {
             return part.write(header, piece);
         }
-        self.ip.write(header, self.next, header.len() + payload.len());
+        let frame_len = header.len() + payload.len();
+        self.ip.write(header, self.next, frame_len);
+        let sum = match &self.transport {
+            TransportPart::Sctp(sctp) => return sctp.write(header, payload),
+            _ => checksum::sum(payload),
+        };
         match &self.transport {
-            TransportPart::Tcp(tcp) => tcp.write(header, piece, checksum::sum(payload)),
-            TransportPart::Udp(udp) => udp.write(header, piece, checksum::sum(payload)),
-            TransportPart::Sctp(sctp) => sctp.write(header, payload),
-            TransportPart::Fragment(_) => {}
+            TransportPart::Tcp(tcp) => tcp.write(header, piece, sum),
+            TransportPart::Udp(udp) => udp.write(header, piece, sum),
+            TransportPart::Sctp(_) | TransportPart::Fragment(_) => {}
+        }
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.write(header, self.next, frame_len, sum);
         }
     }
 }

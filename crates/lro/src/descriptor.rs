@@ -391,6 +391,7 @@ impl Descriptor {
             gso_size: if alone { 0 } else { self.gso_size },
             csum_start: transport_at as u16,
             csum_offset: if udp { 6 } else { 16 },
+            tunnel: None,
         };
         (&self.header[..header_len], vnet)
     }

@@ -38,6 +38,66 @@
 //! lro.receive(frame.clone(), &frame, RxChecksum::Unverified, 0, &mut Print);
 //! lro.flush_all(&mut Print);
 //! ```
+//!
+//! # Alone, in a VPN or a proxy
+//! Frames begin with Ethernet. Who has bare IP packets for a TUN puts a header of 14 bytes in front of
+//! each, always the same (a VPN decrypts to 14 bytes into its buffers, and nothing is copied), and
+//! leaves it out on the way to the TUN:
+//!
+//! ```
+//! use std::io::{IoSlice, Write};
+//!
+//! use lro::{Aggregate, Config, Discard, Lro, Pass, RxChecksum, Sink};
+//! use wire::{ETHERNET_LEN, EtherType, VNET_LEN, VirtioNetHdr};
+//!
+//! /// A TUN opened with `IFF_VNET_HDR`, or what else takes one packet with each `writev`.
+//! struct Tun<W>(W);
+//!
+//! impl<W: Write> Sink<Vec<u8>> for Tun<W> {
+//!     fn pass(&mut self, frame: Vec<u8>, _: Pass) {
+//!         let hdr = VirtioNetHdr::default().encode();
+//!         let slices = [IoSlice::new(&hdr), IoSlice::new(&frame[ETHERNET_LEN..])];
+//!         self.0.write_vectored(&slices).expect("the TUN is gone");
+//!     }
+//!
+//!     fn aggregate(&mut self, mut aggregate: Aggregate<'_, Vec<u8>>) {
+//!         let mut hdr = aggregate.vnet();
+//!         hdr.csum_start -= ETHERNET_LEN as u16;
+//!         hdr.hdr_len -= ETHERNET_LEN as u16;
+//!         let (hdr, header) = (hdr.encode(), &aggregate.header()[ETHERNET_LEN..]);
+//!         let segments: Vec<_> = std::iter::from_fn(|| aggregate.next_slice()).collect();
+//!         let mut slices = vec![IoSlice::new(&hdr), IoSlice::new(header)];
+//!         slices.extend(segments.iter().map(|s| IoSlice::new(&s.frame[s.start..][..s.len])));
+//!         self.0.write_vectored(&slices).expect("the TUN is gone");
+//!     }
+//!
+//!     fn discard(&mut self, _: Vec<u8>, _: Discard) {}
+//! }
+//!
+//! // What the tunnel brings: two segments of one connection, without Ethernet.
+//! # use testkit::packet::{PacketBuilder, pattern};
+//! # let segment = |seq| PacketBuilder::tcp4().seq(seq).id(seq as u16).payload(&pattern(seq as usize, 1000));
+//! # let packets = [segment(0), segment(1000)].map(|segment| segment.build().split_off(ETHERNET_LEN));
+//! let mut lro = Lro::new(Config::default());
+//! let mut tun = Tun(Vec::new());
+//! for packet in &packets {
+//!     let kind = if packet[0] >> 4 == 4 { EtherType::IPV4 } else { EtherType::IPV6 };
+//!     let frame = [&[0; 12], &kind.0.to_be_bytes()[..], packet].concat();
+//!     lro.receive(frame.clone(), &frame, RxChecksum::Unverified, 0, &mut tun);
+//! }
+//! lro.flush_all(&mut tun);
+//!
+//! // The host has got one packet of 2,000 bytes, which `gso` cuts into two again.
+//! let (hdr, packet) = tun.0.split_first_chunk::<VNET_LEN>().expect("a packet");
+//! let hdr = VirtioNetHdr::decode(hdr).expect("a type that virtio knows");
+//! assert_eq!((hdr.gso_size, packet.len()), (1000, 20 + 20 + 2000));
+//! # let mut segments = gso::Segmenter::of_ip(packet, &hdr, 1500, 0).expect("a super-packet");
+//! # let mut out = [0; 1500];
+//! # for packet in &packets {
+//! #     let len = segments.next_into(&mut out).expect("room").expect("two segments");
+//! #     assert_eq!(out[40..len], packet[40..]);
+//! # }
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

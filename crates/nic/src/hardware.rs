@@ -59,7 +59,8 @@ impl Hardware {
     /// of TCP can be made to.
     pub fn leave(&self, packet: &[u8], vnet: &VirtioNetHdr, mtu: usize) -> Option<SuperPacket> {
         // A device computes checksums or it does not; it cannot tell which are there.
-        if !vnet.needs_csum || vnet.gso_size == 0 {
+        // AF_PACKET's header has no word for tunnels.
+        if !vnet.needs_csum || vnet.gso_size == 0 || vnet.tunnel.is_some() {
             return None;
         }
         let headers = Headers::parse(packet).ok()?;

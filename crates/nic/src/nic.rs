@@ -287,6 +287,8 @@ impl Nic {
                     tso_ecn: tcp,
                     uso4: udp,
                     uso6: udp,
+                    udp_tunnel: tcp,
+                    udp_tunnel_csum: tcp,
                     ..Offloads::NONE
                 };
                 tap.set_offload(offloads)?;

@@ -116,7 +116,7 @@ impl Path {
             let bytes = [self.pool.bytes(&packet.frame), rest].concat();
             self.pool.free(packet.frame);
             let is_probe = bytes.get(..12) == Some(&[DESTINATION, SOURCE].concat());
-            if let (true, Ok(vnet)) = (is_probe, VirtioNetHdr::decode(&packet.vnet)) {
+            if let (true, Ok(vnet)) = (is_probe, VirtioNetHdr::decode_legacy(&packet.vnet)) {
                 arrived.push((vnet, bytes));
             }
         }

@@ -13,9 +13,14 @@ use crate::interface;
 
 const DEVICE: &str = "/dev/net/tun";
 
-/// Bytes of `virtio_net_hdr` in front of every frame read or written: `virtio_net_hdr_v1`, with
-/// `num_buffers` (virtio 1.2, 5.1.6).
-pub const VNET_HDR_LEN: usize = 12;
+/// Bytes of `virtio_net_hdr` in front of every frame read or written: as many as
+/// `virtio_net_hdr_v1_hash_tunnel` has (virtio 1.4, 5.1.6). A kernel that knows shorter ones only
+/// neither writes nor reads the rest.
+pub const VNET_HDR_LEN: usize = 24;
+
+/// linux/if_tun.h since 6.17.
+const TUN_F_UDP_TUNNEL_GSO: u32 = 0x80;
+const TUN_F_UDP_TUNNEL_GSO_CSUM: u32 = 0x100;
 
 /// The most slices that one [`TapQueue::writev`] takes (`UIO_MAXIOV`).
 pub const MAX_SLICES: usize = 1024;
@@ -88,6 +93,10 @@ pub struct Offloads {
     pub uso4: bool,
     /// `TUN_F_USO6`: the same over IPv6.
     pub uso6: bool,
+    /// `TUN_F_UDP_TUNNEL_GSO`: cutting what is in a UDP tunnel. Linux 6.17 and later.
+    pub udp_tunnel: bool,
+    /// `TUN_F_UDP_TUNNEL_GSO_CSUM`: the same with a checksum of the outer UDP. Needs the former.
+    pub udp_tunnel_csum: bool,
 }
 
 impl Offloads {
@@ -100,9 +109,11 @@ impl Offloads {
         ufo: false,
         uso4: false,
         uso6: false,
+        udp_tunnel: false,
+        udp_tunnel_csum: false,
     };
 
-    /// All that have an effect: checksums, TSO with ECN, USO.
+    /// All that have an effect: checksums, TSO with ECN, USO, and what is in UDP tunnels.
     pub const ALL: Self = Self {
         csum: true,
         tso4: true,
@@ -111,6 +122,8 @@ impl Offloads {
         ufo: false,
         uso4: true,
         uso6: true,
+        udp_tunnel: true,
+        udp_tunnel_csum: true,
     };
 
     /// As the kernel numbers them.
@@ -123,6 +136,8 @@ impl Offloads {
             (self.ufo, libc::TUN_F_UFO),
             (self.uso4, libc::TUN_F_USO4),
             (self.uso6, libc::TUN_F_USO6),
+            (self.udp_tunnel, TUN_F_UDP_TUNNEL_GSO),
+            (self.udp_tunnel_csum, TUN_F_UDP_TUNNEL_GSO_CSUM),
         ]
         .into_iter()
         .fold(0, |bits, (on, bit)| if on { bits | bit } else { bits })
@@ -135,7 +150,8 @@ impl Offloads {
         }
         let uso = self.uso4 && self.uso6;
         let tso_ecn = self.tso_ecn && (self.tso4 || self.tso6);
-        Self { tso_ecn, uso4: uso, uso6: uso, ..self }
+        let udp_tunnel_csum = self.udp_tunnel && self.udp_tunnel_csum;
+        Self { tso_ecn, uso4: uso, uso6: uso, udp_tunnel_csum, ..self }
     }
 }
 
@@ -158,20 +174,25 @@ impl Tap {
     /// least: down, with no offloads, in the calling thread's network namespace.
     pub fn create(name: &str, queues: u16) -> Result<Self, TapError> {
         let multi_queue = if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
-        Self::make(name, queues, multi_queue)
+        Self::make(name, queues, libc::IFF_TAP | multi_queue)
+    }
+
+    /// As [`create`](Self::create), but a TUN, with one queue: IP packets, without Ethernet.
+    pub fn create_tun(name: &str) -> Result<Self, TapError> {
+        Self::make(name, 1, libc::IFF_TUN)
     }
 
     /// As [`create`](Self::create), with one queue whose frames go through the kernel's GRO
     /// (`IFF_NAPI`), as a network card's do.
     pub fn create_napi(name: &str) -> Result<Self, TapError> {
-        Self::make(name, 1, libc::IFF_NAPI)
+        Self::make(name, 1, libc::IFF_TAP | libc::IFF_NAPI)
     }
 
-    fn make(name: &str, queues: u16, more_flags: libc::c_int) -> Result<Self, TapError> {
+    fn make(name: &str, queues: u16, kind: libc::c_int) -> Result<Self, TapError> {
         if let Some(fault) = interface::name_fault(name) {
             return Err(TapError::InvalidName { name: name.to_owned(), fault });
         }
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | more_flags;
+        let flags = kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
         let first = open()?;
         let name = attach(&first, name, flags | libc::IFF_TUN_EXCL)?;
         let os = |operation| {
@@ -193,19 +214,23 @@ impl Tap {
     }
 
     /// Sets what the host's kernel may leave to the reader, at any time, also while traffic flows.
-    /// Returns which of them are now on: those whose condition is not met are left out, and USO
-    /// where the kernel does not know it.
+    /// Returns which of them are now on: those whose condition is not met are left out, and USO and
+    /// UDP tunnels where the kernel does not know them.
     pub fn set_offload(&self, offloads: Offloads) -> Result<Offloads, TapError> {
         let wanted = offloads.consistent();
-        let without_uso = Offloads { uso4: false, uso6: false, ..wanted };
+        // What younger kernels than some have, the youngest first.
+        let without_tunnels = Offloads { udp_tunnel: false, udp_tunnel_csum: false, ..wanted };
+        let without_uso = Offloads { uso4: false, uso6: false, ..without_tunnels };
         let try_set = |offloads: Offloads| {
             set_offload_bits(&self.control, offloads.bits()).map(|()| offloads)
         };
+        let or_else = |error: io::Error, fewer: Offloads| match error.raw_os_error() {
+            Some(libc::EINVAL) => try_set(fewer),
+            _ => Err(error),
+        };
         try_set(wanted)
-            .or_else(|error| match error.raw_os_error() {
-                Some(libc::EINVAL) if wanted != without_uso => try_set(without_uso),
-                _ => Err(error),
-            })
+            .or_else(|error| or_else(error, without_tunnels))
+            .or_else(|error| or_else(error, without_uso))
             .map_err(|cause| self.error("set the offloads of", cause))
     }
 
@@ -323,7 +348,7 @@ mod tests {
         let ecn = Offloads { csum: true, tso_ecn: true, ..Offloads::NONE };
         assert!(!ecn.consistent().tso_ecn);
         assert_eq!(Offloads::ALL.consistent(), Offloads::ALL);
-        assert_eq!(Offloads::ALL.bits(), 0x6f);
+        assert_eq!(Offloads::ALL.bits(), 0x1ef);
     }
 
     #[test]

@@ -184,7 +184,7 @@ impl KernelGro {
             let mut bytes = self.pool.bytes(&received.frame).to_vec();
             bytes.extend(self.socket.overflow(received.slot, received.overflow));
             self.pool.free(received.frame);
-            let vnet = VirtioNetHdr::decode(&received.vnet)
+            let vnet = VirtioNetHdr::decode_legacy(&received.vnet)
                 .map_err(|kind| io::Error::other(format!("{kind:?}")))?;
             seen.push(Seen { vnet, bytes });
         }

@@ -26,7 +26,7 @@ pub fn pseudo_header(addresses: &[u8], protocol: u8, len: usize) -> Vec<u8> {
 }
 
 /// Checks every length and checksum of an Ethernet frame with up to two VLAN tags: the IPv4
-/// header's, and TCP's or UDP's. Frames of other kinds, and fragments past their IP header, pass.
+/// header's, and TCP's, UDP's or SCTP's. Frames of other kinds, and fragments past their IP header, pass.
 /// Bytes after the IP packet are ignored.
 ///
 /// # Errors
@@ -93,6 +93,8 @@ fn upper_layer(protocol: u8, addresses: &[u8], bytes: &[u8]) -> Result<(), Strin
             return if allowed { Ok(()) } else { Err("UDP checksum 0 over IPv6".into()) };
         }
         17 => "UDP",
+        132 if bytes.len() < 12 => return Err("no SCTP header".into()),
+        132 => return crate::sctp::verify(bytes),
         _ => return Ok(()),
     };
     let whole = [&pseudo_header(addresses, protocol, bytes.len()), bytes].concat();

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use nic::config::Choice;
 
-use crate::bench::{BenchGsoThroughputArgs, BenchLroArgs};
+use crate::bench::{BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs};
 use crate::demo::Case as DemoCase;
 
 /// A software NIC for Linux: it cuts large sends into packets (GSO) and joins received packets
@@ -230,6 +230,7 @@ pub(crate) struct BenchArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     Lro(BenchLroArgs),
+    Gso(BenchGsoArgs),
     LroThroughput(BenchLroThroughputArgs),
     Reordering(BenchReorderingArgs),
     Fairness(BenchFairnessArgs),

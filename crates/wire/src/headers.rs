@@ -173,9 +173,15 @@ impl Headers {
 
     /// The same of an IP packet without a link layer, as a TUN gives and takes it.
     pub fn parse_ip(packet: &[u8]) -> Result<Headers, Malformed> {
-        match packet.first().map(|first| first >> 4) {
-            Some(4) => Self::parse_ipv4(packet, 0),
-            Some(6) => Self::parse_ipv6(packet, 0),
+        Self::parse_ip_at(packet, 0)
+    }
+
+    /// The same of the IP packet that begins `network_at` bytes into `frame`, as one in a tunnel
+    /// does. Places count from the start of `frame`.
+    pub fn parse_ip_at(frame: &[u8], network_at: usize) -> Result<Headers, Malformed> {
+        match frame.get(network_at).map(|first| first >> 4) {
+            Some(4) => Self::parse_ipv4(frame, network_at),
+            Some(6) => Self::parse_ipv6(frame, network_at),
             Some(_) => Err(Malformed::IpVersion),
             None => Err(Malformed::ShortIpv4),
         }
@@ -252,6 +258,15 @@ impl Headers {
 /// then the frame is as whole as memory is.
 pub fn partial_checksum(frame: &[u8]) -> Option<(u16, u16)> {
     let headers = Headers::parse(frame).ok()?;
+    partial_of(frame, &headers).or_else(|| {
+        let inner_at = crate::vxlan::inner_frame_at(frame, &headers)?;
+        let inner = frame.get(inner_at..headers.end)?;
+        let (start, offset) = partial_of(inner, &Headers::parse(inner).ok()?)?;
+        Some((start.checked_add(u16::try_from(inner_at).ok()?)?, offset))
+    })
+}
+
+fn partial_of(frame: &[u8], headers: &Headers) -> Option<(u16, u16)> {
     let (kind, offset) = match headers.transport {
         Transport::Tcp => (protocol::TCP, 16),
         Transport::Udp => (protocol::UDP, 6),

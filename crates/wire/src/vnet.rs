@@ -1,14 +1,24 @@
 //! `virtio_net_hdr`: what a host port and wharf tell each other about a packet
 //! (virtio 1.2 section 5.1.6; Linux `include/uapi/linux/virtio_net.h`).
 
-/// Bytes of the version 1 header (with `num_buffers`), as TAP uses it after `TUNSETVNETHDRSZ`.
-pub const VNET_LEN: usize = 12;
+/// Bytes of the longest header, `virtio_net_hdr_v1_hash_tunnel` (virtio 1.4 section 5.1.6; Linux
+/// 6.17), as TAP uses it after `TUNSETVNETHDRSZ`. Older kernels leave all but the first twelve
+/// (`virtio_net_hdr_v1`) alone.
+pub const VNET_LEN: usize = 24;
 /// Bytes of the legacy header, as AF_PACKET uses it.
 pub const VNET_LEGACY_LEN: usize = 10;
 
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
+/// `VIRTIO_NET_HDR_F_UDP_TUNNEL_CSUM`
+const UDP_TUNNEL_CSUM: u8 = 8;
 const GSO_ECN: u8 = 0x80;
+/// `VIRTIO_NET_HDR_GSO_UDP_TUNNEL_IPV4` and `_IPV6`.
+const GSO_UDP_TUNNEL: u8 = 0x60;
+const GSO_UDP_TUNNEL_IPV4: u8 = 0x20;
+const GSO_UDP_TUNNEL_IPV6: u8 = 0x40;
+const OUTER_TH_OFFSET: usize = 20;
+const INNER_NH_OFFSET: usize = 22;
 
 /// How a super-packet is to be cut (`gso_type` without the ECN bit).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -24,6 +34,20 @@ pub enum GsoType {
     Tcpv6,
     /// UDP, each segment with its own UDP header (USO).
     UdpL4,
+}
+
+/// Where a super-packet lies in a UDP tunnel, such as VXLAN.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdpTunnel {
+    /// The outer header is IPv6's (`VIRTIO_NET_HDR_GSO_UDP_TUNNEL_IPV6`).
+    pub v6: bool,
+    /// The outer UDP has a checksum, to be computed for each segment
+    /// (`VIRTIO_NET_HDR_F_UDP_TUNNEL_CSUM`).
+    pub csum: bool,
+    /// Where the outer UDP header begins, from the start of the frame.
+    pub outer_th_offset: u16,
+    /// Where the inner IP header begins, from the start of the frame.
+    pub inner_nh_offset: u16,
 }
 
 /// A `gso_type` that virtio does not define.
@@ -50,11 +74,17 @@ pub struct VirtioNetHdr {
     pub csum_start: u16,
     /// Where the checksum lies, from `csum_start`.
     pub csum_offset: u16,
+    /// The tunnel that the super-packet is in. `gso_type`, `csum_start` and `csum_offset` are then
+    /// those of the inner packet, and `hdr_len` covers all headers.
+    pub tunnel: Option<UdpTunnel>,
 }
 
 impl VirtioNetHdr {
-    /// Reads the first ten bytes of `bytes`, which are common to both lengths.
-    pub fn decode(bytes: &[u8; VNET_LEGACY_LEN]) -> Result<Self, UnknownGsoType> {
+    /// Reads the legacy header, which describes no tunnel.
+    ///
+    /// # Errors
+    /// A `gso_type` that it cannot have.
+    pub fn decode_legacy(bytes: &[u8; VNET_LEGACY_LEN]) -> Result<Self, UnknownGsoType> {
         let le16 = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let gso_type = match bytes[1] & !GSO_ECN {
             0 => GsoType::None,
@@ -73,10 +103,35 @@ impl VirtioNetHdr {
             gso_size: le16(4),
             csum_start: le16(6),
             csum_offset: le16(8),
+            tunnel: None,
         })
     }
 
-    /// Writes the version 1 header; its first ten bytes are the legacy header.
+    /// Reads the longest header.
+    ///
+    /// # Errors
+    /// A `gso_type` that virtio does not define.
+    pub fn decode(bytes: &[u8; VNET_LEN]) -> Result<Self, UnknownGsoType> {
+        let le16 = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let mut legacy = [0; VNET_LEGACY_LEN];
+        legacy.copy_from_slice(&bytes[..VNET_LEGACY_LEN]);
+        legacy[1] &= !GSO_UDP_TUNNEL;
+        let v6 = match bytes[1] & GSO_UDP_TUNNEL {
+            0 => return Self::decode_legacy(&legacy),
+            GSO_UDP_TUNNEL_IPV4 => false,
+            GSO_UDP_TUNNEL_IPV6 => true,
+            _ => return Err(UnknownGsoType(bytes[1])),
+        };
+        let tunnel = UdpTunnel {
+            v6,
+            csum: bytes[0] & UDP_TUNNEL_CSUM != 0,
+            outer_th_offset: le16(OUTER_TH_OFFSET),
+            inner_nh_offset: le16(INNER_NH_OFFSET),
+        };
+        Ok(VirtioNetHdr { tunnel: Some(tunnel), ..Self::decode_legacy(&legacy)? })
+    }
+
+    /// Writes the longest header; its first ten bytes are the legacy header if there is no tunnel.
     pub fn encode(&self) -> [u8; VNET_LEN] {
         let mut out = [0; VNET_LEN];
         out[0] = u8::from(self.needs_csum) * NEEDS_CSUM + u8::from(self.data_valid) * DATA_VALID;
@@ -92,13 +147,51 @@ impl VirtioNetHdr {
         out[4..6].copy_from_slice(&self.gso_size.to_le_bytes());
         out[6..8].copy_from_slice(&self.csum_start.to_le_bytes());
         out[8..10].copy_from_slice(&self.csum_offset.to_le_bytes());
+        if let Some(tunnel) = self.tunnel {
+            out[0] |= u8::from(tunnel.csum) * UDP_TUNNEL_CSUM;
+            out[1] |= if tunnel.v6 { GSO_UDP_TUNNEL_IPV6 } else { GSO_UDP_TUNNEL_IPV4 };
+            let mut put = |at: usize, value: u16| {
+                out[at..at + 2].copy_from_slice(&value.to_le_bytes());
+            };
+            put(OUTER_TH_OFFSET, tunnel.outer_th_offset);
+            put(INNER_NH_OFFSET, tunnel.inner_nh_offset);
+        }
         out
     }
 
-    /// [`encode`](Self::encode) without `num_buffers`.
+    /// The legacy header; it cannot tell of a tunnel.
     pub fn encode_legacy(&self) -> [u8; VNET_LEGACY_LEN] {
         let mut out = [0; VNET_LEGACY_LEN];
-        out.copy_from_slice(&self.encode()[..VNET_LEGACY_LEN]);
+        let plain = VirtioNetHdr { tunnel: None, ..*self };
+        out.copy_from_slice(&plain.encode()[..VNET_LEGACY_LEN]);
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_written_the_same(bytes: [u8; VNET_LEN]) {
+            let Ok(hdr) = VirtioNetHdr::decode(&bytes) else { return Ok(()) };
+            prop_assert_eq!(VirtioNetHdr::decode(&hdr.encode()), Ok(hdr));
+            let written = hdr.encode();
+            prop_assert_eq!(written[1..10].to_vec(), bytes[1..10].to_vec());
+            if hdr.tunnel.is_some() {
+                prop_assert_eq!(written[20..].to_vec(), bytes[20..].to_vec());
+            } else {
+                prop_assert_eq!(VirtioNetHdr::decode_legacy(&hdr.encode_legacy()), Ok(hdr));
+            }
+        }
+    }
+
+    #[test]
+    fn a_tunnel_is_of_one_version() {
+        let mut bytes = [0; VNET_LEN];
+        bytes[1] = 0x61;
+        assert_eq!(VirtioNetHdr::decode(&bytes), Err(UnknownGsoType(0x61)));
     }
 }

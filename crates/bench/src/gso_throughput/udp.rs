@@ -74,11 +74,11 @@ impl Traffic {
         let far = bind(&lab.receiver, to)?.map_err(io("bind a socket"))?;
         let to = far.local_addr().map_err(io("bind a socket"))?;
         near.connect(to).map_err(io("bind a socket"))?;
-        sys::udp::set_receive_buffer(&far, BUFFER).map_err(io("set a receive buffer"))?;
+        sys::udp::force_receive_buffer(&far, BUFFER).map_err(io("set a receive buffer"))?;
         far.set_read_timeout(Some(LOOK_EVERY)).map_err(io("set a time-out"))?;
         let (size, at_once) = protocol.datagrams();
         if at_once > 1 {
-            sys::udp::set_segment(&near, size as u16).map_err(io("set UDP_SEGMENT"))?;
+            sys::udp::set_segment_size(&near, size as u16).map_err(io("set UDP_SEGMENT"))?;
             if taking == Taking::Discard {
                 sys::udp::set_gro(&far).map_err(io("set UDP_GRO"))?;
             }

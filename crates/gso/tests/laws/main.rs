@@ -2,7 +2,14 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod completion;
+mod fragments;
+mod hostile;
 mod kernel;
+mod kernel_fragments;
+mod mtu;
+mod outcome;
 mod refusals;
+mod sctp;
 mod segments;
 mod super_packets;
+mod tunnel;

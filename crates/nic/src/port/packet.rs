@@ -186,7 +186,7 @@ impl Wire for PacketWire {
         }
         into.extend(self.received.drain(..).map(|received| RxFrame {
             // The kernel wrote the header itself, so it can be read; if not, it says nothing.
-            vnet: VirtioNetHdr::decode(&received.vnet).unwrap_or_default(),
+            vnet: VirtioNetHdr::decode_legacy(&received.vnet).unwrap_or_default(),
             overflow: received.overflow,
             slot: received.slot,
             maybe_partial: false,

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use sys::frames::FrameReader;
 use sys::tap::TapQueue;
-use wire::{VNET_LEGACY_LEN, VNET_LEN, VirtioNetHdr};
+use wire::{VNET_LEN, VirtioNetHdr};
 
 use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse};
 
@@ -69,7 +69,7 @@ impl Host for TapHost {
             }
             Err(error) => return Err(error),
         };
-        let header: Option<&[u8; VNET_LEGACY_LEN]> = self.buffer.first_chunk();
+        let header: Option<&[u8; VNET_LEN]> = self.buffer.first_chunk();
         match header.map(VirtioNetHdr::decode) {
             Some(Ok(vnet)) if len >= VNET_LEN => {
                 self.last = Some((vnet, len));

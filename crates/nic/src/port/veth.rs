@@ -90,7 +90,7 @@ impl Host for VethHost {
         let Some(received) = self.batch.pop_front() else {
             return Ok(FromHost::Empty);
         };
-        let vnet = VirtioNetHdr::decode(&received.vnet);
+        let vnet = VirtioNetHdr::decode_legacy(&received.vnet);
         match (vnet, self.join(received)) {
             (Ok(vnet), len @ 1..) => {
                 self.last = Some((vnet, len));

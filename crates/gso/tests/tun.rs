@@ -1,0 +1,81 @@
+//! The example of a tunnel carries real TCP, and UDP that is longer than its MTU, between two hosts.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use sys::interface;
+use sys::netlink::address;
+use sys::tap::Tap;
+use testkit::lab::{Host, Wire};
+use testkit::packet::pattern;
+
+#[path = "../examples/tun.rs"]
+mod tun;
+
+use tun::Tunnel;
+
+const LEN: usize = 3_000_000;
+/// Of the tunnel; its TUNs have a larger one, so that the host leaves large datagrams whole.
+const MTU: usize = 1400;
+
+/// The end of the tunnel on a host, whose addresses end in `own`.
+fn end(own: u8, other: u8) -> Tunnel {
+    let wire = interface::index("wire").unwrap();
+    address::add(wire, [10, 0, 0, own].into(), 24, true).unwrap();
+    let tun = Tap::create_tun("tun0").unwrap();
+    interface::set_mtu("tun0", 9000).unwrap();
+    interface::set_up("tun0").unwrap();
+    address::add(tun.ifindex, [10, 8, 0, own].into(), 24, true).unwrap();
+    let socket = UdpSocket::bind((Ipv4Addr::new(10, 0, 0, own), 5000)).unwrap();
+    socket.connect((Ipv4Addr::new(10, 0, 0, other), 5000)).unwrap();
+    Tunnel::new(tun, socket, MTU).unwrap()
+}
+
+fn bytes_arrive(first: &Host, second: &Host) {
+    let listener = second.run(|| TcpListener::bind("10.8.0.2:80").unwrap());
+    let receive = || {
+        let mut bytes = Vec::new();
+        listener.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    let sent = pattern(0, LEN);
+    thread::scope(|scope| {
+        let received = scope.spawn(receive);
+        first.run(|| TcpStream::connect("10.8.0.2:80").unwrap().write_all(&sent).unwrap());
+        assert!(received.join().unwrap() == sent, "other bytes came out");
+    });
+}
+
+fn a_large_datagram_arrives(first: &Host, second: &Host) {
+    let there = second.run(|| UdpSocket::bind("10.8.0.2:53").unwrap());
+    there.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let sent = pattern(0, 8000);
+    first.run(|| UdpSocket::bind("10.8.0.1:53").unwrap().send_to(&sent, "10.8.0.2:53").unwrap());
+    let mut received = vec![0; 9000];
+    let len = there.recv(&mut received).unwrap();
+    assert!(received[..len] == sent, "another datagram came out");
+}
+
+#[test]
+fn the_example_carries_tcp_and_large_datagrams() {
+    let (Some(first), Some(second)) = (Host::new(), Host::new()) else { return };
+    let wire = Wire { near: "wire", far: "wire", mtu: 1500, queues: 1, offloads: false };
+    wire.lay(&first, &second);
+    let stop = AtomicBool::new(false);
+    let (mut here, mut there) = (first.run(|| end(1, 2)), second.run(|| end(2, 1)));
+    thread::scope(|scope| {
+        let tunnels = [&mut here, &mut there].map(|end| scope.spawn(|| end.run(&stop).unwrap()));
+        bytes_arrive(&first, &second);
+        a_large_datagram_arrives(&first, &second);
+        stop.store(true, Ordering::Relaxed);
+        for tunnel in tunnels {
+            tunnel.join().unwrap();
+        }
+    });
+    assert!(here.cut > LEN as u64 / 65_535, "{} super-packets", here.cut);
+    assert_eq!((here.dropped, there.dropped), (0, 0));
+}
