@@ -72,7 +72,9 @@ pub fn gso_throughput(options: &Options, report: &mut dyn Report) -> Result<(), 
         for &case in &cases {
             let what = format!("compares every byte, {}, {}", protocol.name(), case.name());
             report.progress(round, rounds, &what);
-            run::check(case, protocol, &options.config, cores)?;
+            for notice in run::check(case, protocol, &options.config, cores)? {
+                report.notice(&format!("{}, {}: {notice}", protocol.name(), case.name()));
+            }
         }
         for &cpu_percent in &percents {
             let mut gave: Vec<Vec<Measured>> = vec![Vec::new(); cases.len()];

@@ -98,16 +98,18 @@ impl Traffic {
     }
 }
 
-/// Does every byte arrive as it was sent?
+/// Does every byte arrive as it was sent? wharf's notices, if so.
 pub(super) fn check(
     case: Case,
     protocol: Protocol,
     config: &Config,
     cores: Cores,
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
     let lab = Lab::new(case, protocol, config, cores, None)?;
     Traffic::start(&lab, protocol, cores, None, Taking::Check)?.finish()?;
-    lab.stop()
+    let notices = lab.nic.notices().to_vec();
+    lab.stop()?;
+    Ok(notices)
 }
 
 /// Measures for so long.

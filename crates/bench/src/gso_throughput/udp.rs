@@ -22,8 +22,8 @@ use crate::Error;
 use crate::random::pattern;
 use crate::sink::{Taking, io};
 
-/// `send`s under way: 2 MB.
-const WINDOW: u64 = 32;
+/// `send`s under way: 4 MB, as much as TCP has.
+const WINDOW: u64 = 64;
 /// When nothing has arrived for so long, all that is under way is lost. Many of the periods in which a
 /// bounded sender has its time.
 const LOST_AFTER: Duration = Duration::from_millis(100);

@@ -86,26 +86,23 @@ fn latency_tells_the_median_of_every_case() {
 }
 
 #[test]
-fn gso_throughput_tells_every_case_for_every_protocol_and_bound() {
-    let words = ["gso-throughput", "--protocol", "tcp4,tcp6,udp4,udp6,uso4", "--cpu-percent"];
-    let cpu = ["100,50", "--seconds", "0.1", "--repetitions", "1"];
+fn gso_throughput_tells_every_case_of_a_sender_with_half_a_cpu() {
+    let words = ["gso-throughput", "--protocol", "tcp4,udp6,uso4", "--cpu-percent"];
+    let cpu = ["50", "--seconds", "0.1", "--repetitions", "1"];
     if !sys::process::has_bpf() || sys::affinity::count() < 2 {
         return eprintln!("skipped: it takes root and two CPUs");
     }
     let Some(figures) = bench(&[&words[..], &cpu[..]].concat()) else { return };
     let told = about(&figures, "gso-throughput", &["case", "protocol", "cpu_percent", "metric"]);
-    let bounded = told.iter().any(|one| one[2] == "50");
-    if !bounded {
-        eprintln!("skipped: no control groups of version 1 to bound CPU time");
+    if told.is_empty() {
+        return eprintln!("skipped: no control groups of version 1 to bound CPU time");
     }
-    for protocol in ["tcp4", "tcp6", "udp4", "udp6", "uso4"] {
+    for protocol in ["tcp4", "udp6", "uso4"] {
         // No card fragments datagrams.
         let cases = if protocol.starts_with("udp") { 2 } else { 3 };
         for case in &["none", "gso", "tso"][..cases] {
-            for cpu in if bounded { &["100", "50"][..] } else { &["100"] } {
-                let row = |metric| vec![*case, protocol, *cpu, metric];
-                lacks_nothing(&told, &["throughput", "mean_super_packet", "worker_share"].map(row));
-            }
+            let row = |metric| vec![*case, protocol, "50", metric];
+            lacks_nothing(&told, &["throughput", "mean_super_packet", "worker_share"].map(row));
         }
     }
     let packets = figures.iter().filter(|figure| figure["metric"] == "mean_super_packet");
