@@ -6,8 +6,11 @@ use std::str::FromStr;
 /// Who cuts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Case {
-    /// The host's kernel, above wharf: everything below it handles packets of the wire's MTU.
+    /// Nobody: the host's TCP and IP make packets of the wire's MTU, and everything below handles
+    /// these. What the slides call none.
     None,
+    /// The host's kernel, by its own GSO, right above wharf.
+    Kernel,
     /// wharf, in software.
     Gso,
     /// The card, for which a veth stands in: wharf passes super-packets down whole.
@@ -16,12 +19,13 @@ pub enum Case {
 
 impl Case {
     /// All, in the order in which they are shown.
-    pub const ALL: [Case; 3] = [Case::None, Case::Gso, Case::Tso];
+    pub const ALL: [Case; 4] = [Case::None, Case::Kernel, Case::Gso, Case::Tso];
 
     /// Its name in figures and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Case::None => "none",
+            Case::Kernel => "kernel",
             Case::Gso => "gso",
             Case::Tso => "tso",
         }
@@ -33,7 +37,7 @@ impl FromStr for Case {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Case::ALL.into_iter().find(|case| case.name() == name);
-        found.ok_or_else(|| "the cases are none, gso and tso".to_owned())
+        found.ok_or_else(|| "the cases are none, kernel, gso and tso".to_owned())
     }
 }
 
@@ -77,9 +81,9 @@ impl Protocol {
         }
     }
 
-    /// Can a card do this for the host? Linux has none that fragments (UFO went with 4.14).
+    /// Is there such a case? Linux has no GSO, and no card, that makes fragments (UFO went with 4.14).
     pub(super) const fn has(self, case: Case) -> bool {
-        !matches!((self, case), (Protocol::Udp4 | Protocol::Udp6, Case::Tso))
+        !(self.is_fragmented() && matches!(case, Case::Kernel | Case::Tso))
     }
 
     pub(super) const fn is_tcp(self) -> bool {

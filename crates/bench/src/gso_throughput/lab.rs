@@ -123,6 +123,9 @@ impl Lab {
             // What this thread starts is where it is.
             enter(cores.sender, group.as_deref())?;
             let nic = Nic::start(WIRE, HOST, config)?;
+            if case == Case::None {
+                Ethtool::open(HOST)?.set_offload(Offload::Gso, false)?;
+            }
             let queue = Sysfs::mount()?.setting(HOST, "tx_queue_len")?;
             queue.set(HOST_QUEUE).map_err(io("set the host's queue"))?;
             address::add(nic.host().1, near_address, prefix_len, true)?;
@@ -150,7 +153,7 @@ pub(super) fn enter(core: usize, group: Option<&CpuGroup>) -> Result<(), Error> 
 /// wharf's settings for a case.
 fn configured(case: Case, protocol: Protocol, config: &Config) -> Config {
     let mut config = config.clone();
-    config.gso.enable = case != Case::None;
+    config.gso.enable = matches!(case, Case::Gso | Case::Tso);
     config.gso.hardware = GsoHardware::Off;
     if case == Case::Tso {
         config.gso.hardware = GsoHardware::Auto;

@@ -29,12 +29,12 @@ const QUICK: [u32; 2] = [100, 36];
                         Example: the slides' tables, for a program:\n  \
                         wharf bench gso-throughput --json > gso-throughput.jsonl")]
 pub(crate) struct BenchGsoThroughputArgs {
-    /// Who cuts: none, gso, tso
+    /// Who cuts: none, kernel, gso, tso
     #[arg(
         long = "case",
         value_name = "CASE,...",
         value_delimiter = ',',
-        default_value = "none,gso,tso"
+        default_value = "none,kernel,gso,tso"
     )]
     cases: Vec<Case>,
     /// What is sent: tcp4, tcp6, udp4, udp6, uso4, uso6
