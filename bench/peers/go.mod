@@ -1,4 +1,4 @@
-// Peers of `wharf bench lro` that are written in Go; only the harnesses are wharf's own.
+// Peers of `wharf bench lro` and `gso` that are written in Go; only the harnesses are wharf's own.
 module wharf.invalid/peers
 
 go 1.25.5

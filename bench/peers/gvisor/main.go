@@ -15,7 +15,9 @@ import (
 	"wharf.invalid/peers/workload"
 )
 
-func main() { workload.Serve(&system{}) }
+func main() {
+	workload.Serve(map[string]workload.Bench{"lro": workload.LRO(&system{})})
+}
 
 type system struct {
 	gro      gro.GRO

@@ -30,7 +30,10 @@ type peer struct {
 }
 
 func TestWharfPeer(*testing.T) {
-	workload.Serve(&peer{tcp: newTCPGROTable(), udp: newUDPGROTable()})
+	workload.Serve(map[string]workload.Bench{
+		"lro": workload.LRO(&peer{tcp: newTCPGROTable(), udp: newUDPGROTable()}),
+		"gso": workload.GSO(&splitter{}),
+	})
 }
 
 func (p *peer) Begin(w *workload.Workload) {

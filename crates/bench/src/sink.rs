@@ -1,7 +1,7 @@
 //! The receiver that is measured: the kernel's TCP, and a few threads that take what it receives.
 
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,9 +48,18 @@ impl Listening {
 
     /// Listens, with receive buffers of these sizes (`tcp_rmem`).
     pub(crate) fn with_buffers(namespace: &Namespace, buffers: &str) -> Result<Self, Error> {
+        Self::bound(namespace, Ipv4Addr::UNSPECIFIED.into(), buffers)
+    }
+
+    /// Listens at one address, with receive buffers of these sizes.
+    pub(crate) fn bound(
+        namespace: &Namespace,
+        address: IpAddr,
+        buffers: &str,
+    ) -> Result<Self, Error> {
         let listen = || -> Result<TcpListener, Error> {
             sys::sysctl::write(&["ipv4", "tcp_rmem"], buffers)?;
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(io("listen"))
+            TcpListener::bind((address, 0)).map_err(io("listen"))
         };
         let listener = namespace.run(listen)??;
         let port = listener.local_addr().map_err(io("listen"))?.port();
@@ -89,8 +98,8 @@ impl Listening {
     }
 
     /// Where it listens on the receiver's `address`.
-    pub(crate) fn at(&self, address: Ipv4Addr) -> SocketAddr {
-        (address, self.port).into()
+    pub(crate) fn at(&self, address: impl Into<IpAddr>) -> SocketAddr {
+        (address.into(), self.port).into()
     }
 }
 

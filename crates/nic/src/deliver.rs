@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 
+use gso::{MAX_HEADER_LEN, Segmenter};
 use lro::{Aggregate, Discard, Nanos, Pass, Sink, Slice};
 use sys::frames::{Frame, FramePool};
-use wire::VirtioNetHdr;
+use wire::{GsoType, UdpTunnel, VirtioNetHdr};
 
 use crate::counters::{Counters, Refused};
 use crate::port::{Delivered, Delivery, Host, RxFrame};
@@ -18,6 +19,8 @@ const RETRY_AFTER: Nanos = 1_000_000;
 pub(crate) struct Scratch {
     /// Memory for the frames of one delivery; empty between them.
     frames: Vec<Frame>,
+    /// Memory for a packet in one piece; what is in it means nothing.
+    joined: Vec<u8>,
     /// Acknowledgments to be put on the wire.
     pub(crate) acknowledgments: Acknowledgments,
     /// With active ACK, a packet that the host does not take may be acknowledged already, so that
@@ -113,8 +116,42 @@ impl<'a, H: Host> ToHost<'a, H> {
 
     /// Delivers a super-packet that arrived as one: the part in its frame, and the rest.
     pub(crate) fn super_packet(&mut self, received: RxFrame, rest: &[u8]) {
+        if let Some(tunnel) = self.tunnel_of(&received, rest) {
+            self.pool.free(received.frame);
+            let packet = std::mem::take(&mut self.scratch.joined);
+            self.cut(&packet, &VirtioNetHdr { tunnel: Some(tunnel), ..received.vnet });
+            self.scratch.joined = packet;
+            return;
+        }
         self.scratch.frames.push(received.frame);
         self.deliver(received.vnet, &[], rest);
+    }
+
+    /// The tunnel that a super-packet is in, which is then in `joined`.
+    fn tunnel_of(&mut self, received: &RxFrame, rest: &[u8]) -> Option<UdpTunnel> {
+        let first = self.pool.bytes(&received.frame);
+        let VirtioNetHdr { gso_type, needs_csum, csum_start, .. } = received.vnet;
+        if gso_type == GsoType::None || !needs_csum || wire::is_outermost(first, csum_start) {
+            return None;
+        }
+        let packet = &mut self.scratch.joined;
+        packet.clear();
+        packet.extend_from_slice(first);
+        packet.extend_from_slice(rest);
+        wire::vxlan_tunnel(packet, csum_start)
+    }
+
+    /// Delivers the segments of a super-packet in a tunnel: not every host port has words for it.
+    fn cut(&mut self, packet: &[u8], vnet: &VirtioNetHdr) {
+        let Ok(mut segments) = Segmenter::new(packet, vnet) else {
+            self.counters.refused[Refused::HostRefused as usize] += 1;
+            return;
+        };
+        let mut header = [0; MAX_HEADER_LEN];
+        while let Some(segment) = segments.next_segment(&mut header) {
+            let header = &header[..segment.header_len];
+            self.deliver(VirtioNetHdr::default(), header, segment.payload);
+        }
     }
 
     /// Hands over a packet of `header`, then the frames, then `rest`.

@@ -26,6 +26,16 @@ pub fn count() -> usize {
 ///
 /// `EINVAL` when that CPU does not exist or is outside the process's cpuset.
 pub fn pin(cpu: usize) -> io::Result<()> {
+    pin_thread(0, cpu)
+}
+
+/// Pins the thread with this id, of whatever process or of the kernel's own, to one CPU; 0 is the
+/// calling thread.
+///
+/// As [`pin`], and `ESRCH` when there is no such thread, `EPERM` when it is another user's and
+/// `CAP_SYS_NICE` is missing.
+pub fn pin_thread(id: u32, cpu: usize) -> io::Result<()> {
+    let id = libc::pid_t::try_from(id).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: cpu_set_t is an array of integers, for which all zeroes is a valid value.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     if cpu >= 8 * mem::size_of_val(&set) {
@@ -34,7 +44,7 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     // SAFETY: `cpu` is below the number of bits of the set, checked above.
     unsafe { libc::CPU_SET(cpu, &mut set) };
     // SAFETY: `set` is readable and its true size is passed.
-    check(unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) }).map(drop)
+    check(unsafe { libc::sched_setaffinity(id, mem::size_of_val(&set), &set) }).map(drop)
 }
 
 #[cfg(test)]

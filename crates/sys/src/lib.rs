@@ -12,6 +12,7 @@
 
 pub mod affinity;
 pub mod allocator;
+pub mod cgroup;
 pub mod clock;
 pub mod epoll;
 mod error;
@@ -30,6 +31,7 @@ pub mod sysctl;
 pub mod sysfs;
 pub mod tap;
 pub mod tcp;
+pub mod udp;
 pub mod xdp;
 
 pub use error::{Error, Result};

@@ -111,6 +111,18 @@ pub fn uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Lets a thread run before all ordinary ones on its CPU, whenever it has something to do
+/// (`SCHED_FIFO`, sched(7)).
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_NICE`, `ESRCH` if there is no such thread.
+pub fn set_real_time(id: u32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: `parameters` is readable; the kernel copies it.
+    check(unsafe { libc::sched_setscheduler(pid_t(id)?, libc::SCHED_FIFO, &raw const parameters) })
+        .map(drop)
+}
+
 /// Whether the effective user is root *of this user namespace*.
 pub fn is_root() -> bool {
     uid() == 0
@@ -178,10 +190,36 @@ pub fn ksoftirqd_cpu() -> Option<u64> {
 
 /// The CPU time of the process at `/proc/PID` if it is a ksoftirqd.
 fn ksoftirqd_time(process: &Path) -> Option<u64> {
-    process.file_name()?.to_str()?.parse::<u32>().ok()?;
-    if !fs::read_to_string(process.join("comm")).ok()?.starts_with("ksoftirqd/") {
-        return None;
-    }
+    named(process, "ksoftirqd/")?;
+    cpu_time(process)
+}
+
+/// CPU time of the threads of this process whose names begin with `name`, in nanoseconds.
+pub fn threads_cpu(name: &str) -> u64 {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return 0 };
+    let time = |thread: &Path| named(thread, name).and_then(|_| cpu_time(thread));
+    threads.flatten().filter_map(|entry| time(&entry.path())).sum()
+}
+
+/// CPU time of one process or thread, in nanoseconds; `None` if there is none of that id.
+pub fn process_cpu(id: u32) -> Option<u64> {
+    cpu_time(&Path::new("/proc").join(id.to_string()))
+}
+
+/// The id of a process, or of a thread of the kernel, whose name begins with `name`.
+pub fn find(name: &str) -> Option<u32> {
+    let mut processes = fs::read_dir("/proc").ok()?.flatten();
+    processes.find_map(|entry| named(&entry.path(), name))
+}
+
+/// The id of the process or thread at `/proc/PID` or `/proc/PID/task/TID` if its name begins so.
+fn named(thread: &Path, name: &str) -> Option<u32> {
+    let id = thread.file_name()?.to_str()?.parse().ok()?;
+    fs::read_to_string(thread.join("comm")).ok()?.starts_with(name).then_some(id)
+}
+
+/// Time on the CPU of the process or thread at `/proc/PID`.
+fn cpu_time(process: &Path) -> Option<u64> {
     // schedstat's first field is time on the CPU in nanoseconds; stat counts in ticks of 10 ms.
     match fs::read_to_string(process.join("schedstat")) {
         Ok(schedstat) => schedstat.split_whitespace().next()?.parse().ok(),

@@ -35,12 +35,26 @@ impl Sysfs {
     /// # Errors
     /// [`Error::is_missing`] if there is no such interface or setting.
     pub fn setting(&self, interface: &str, name: &str) -> Result<Setting> {
+        self.open(interface, &[name])
+    }
+
+    /// One setting of a receive queue of an interface, such as `rps_cpus`.
+    ///
+    /// # Errors
+    /// [`Error::is_missing`] if there is no such interface, queue or setting.
+    pub fn queue_setting(&self, interface: &str, queue: u32, name: &str) -> Result<Setting> {
+        self.open(interface, &["queues", &format!("rx-{queue}"), name])
+    }
+
+    fn open(&self, interface: &str, parts: &[&str]) -> Result<Setting> {
+        let name = parts.last().copied().unwrap_or_default();
         let fail = |cause| Error::new(format!("open {name} of"), cause).on(interface);
-        if [interface, name].iter().any(|part| part.starts_with('.') || part.contains('/')) {
+        let leaves = |part: &&str| part.starts_with('.') || part.contains('/');
+        if leaves(&interface) || parts.iter().any(leaves) {
             return Err(fail(io::ErrorKind::InvalidInput.into()));
         }
         let mut path = PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()));
-        path.extend(["class", "net", interface, name]);
+        path.extend(["class", "net", interface].iter().chain(parts));
         OpenOptions::new().write(true).open(path).map(Setting).map_err(fail)
     }
 }

@@ -1,7 +1,8 @@
 //! What the kernel's TCP can be asked to do, socket by socket.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use crate::error::check;
 
@@ -20,6 +21,56 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
             libc::TCP_CONGESTION,
             name.as_ptr().cast(),
             length,
+        )
+    })
+    .map(drop)
+}
+
+/// Connects, with the congestion control of this name from the start. One that is set later does not
+/// undo what the first one did: BBR has a connection paced for good.
+///
+/// # Errors
+/// As [`set_congestion_control`], and what `connect` says.
+pub fn connect(to: SocketAddr, congestion_control: &str) -> io::Result<TcpStream> {
+    let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: socket takes integers and touches no memory of ours.
+    let fd = check(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: the call has just made this descriptor, which nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    set_congestion_control(&socket, congestion_control)?;
+    let port = to.port().to_be();
+    match to {
+        SocketAddr::V4(to) => {
+            let address = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: port,
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(to.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            connect_to(&socket, &address)
+        }
+        SocketAddr::V6(to) => {
+            let address = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: port,
+                sin6_flowinfo: to.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: to.ip().octets() },
+                sin6_scope_id: to.scope_id(),
+            };
+            connect_to(&socket, &address)
+        }
+    }?;
+    Ok(TcpStream::from(socket))
+}
+
+/// `connect` to an address as the kernel has it.
+fn connect_to<T>(socket: &OwnedFd, address: &T) -> io::Result<()> {
+    // SAFETY: `address` is readable and its true size is passed; the kernel copies it.
+    check(unsafe {
+        libc::connect(
+            socket.as_raw_fd(),
+            std::ptr::from_ref(address).cast(),
+            size_of::<T>() as libc::socklen_t,
         )
     })
     .map(drop)
@@ -46,6 +97,21 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_connection_is_opened_to_either_family() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                eprintln!("skipped: nothing can listen at {address}");
+                continue;
+            };
+            let near = connect(listener.local_addr().unwrap(), "reno").unwrap();
+            let (_far, peer) = listener.accept().unwrap();
+            assert_eq!(near.local_addr().unwrap(), peer);
+            let unknown = connect(listener.local_addr().unwrap(), "none-such").unwrap_err();
+            assert_eq!(unknown.kind(), io::ErrorKind::NotFound);
+        }
+    }
 
     #[test]
     fn what_is_discarded_is_counted_and_gone() {

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use nic::config::Choice;
 
-use crate::bench::BenchLroArgs;
+use crate::bench::{BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs};
 use crate::demo::Case as DemoCase;
 
 /// A software NIC for Linux: it cuts large sends into packets (GSO) and joins received packets
@@ -111,7 +111,7 @@ pub(crate) struct DemoArgs {
     pub(crate) settings: Settings,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("it is a number of seconds from 0.1 to 3600".to_owned()),
@@ -230,10 +230,12 @@ pub(crate) struct BenchArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     Lro(BenchLroArgs),
+    Gso(BenchGsoArgs),
     LroThroughput(BenchLroThroughputArgs),
     Reordering(BenchReorderingArgs),
     Fairness(BenchFairnessArgs),
     Latency(BenchLatencyArgs),
+    GsoThroughput(BenchGsoThroughputArgs),
 }
 
 /// How fast a kernel TCP receiver is behind wharf, against the number of connections

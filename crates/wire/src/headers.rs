@@ -259,24 +259,11 @@ impl Headers {
 pub fn partial_checksum(frame: &[u8]) -> Option<(u16, u16)> {
     let headers = Headers::parse(frame).ok()?;
     partial_of(frame, &headers).or_else(|| {
-        let inner_at = vxlan_inner(frame, &headers)?;
+        let inner_at = crate::vxlan::inner_frame_at(frame, &headers)?;
         let inner = frame.get(inner_at..headers.end)?;
         let (start, offset) = partial_of(inner, &Headers::parse(inner).ok()?)?;
         Some((start.checked_add(u16::try_from(inner_at).ok()?)?, offset))
     })
-}
-
-/// Where the frame begins that a VXLAN packet carries (RFC 7348 section 5): behind UDP to its port
-/// and a header of eight bytes whose I flag is set. Its sender leaves the inner checksum partial,
-/// and the outer one, if there is one, as it will be when that is complete.
-fn vxlan_inner(frame: &[u8], headers: &Headers) -> Option<usize> {
-    const PORT: u16 = 4789;
-    const HEADER_LEN: usize = 8;
-    const I_FLAG: u8 = 0x08;
-    let to_port =
-        headers.transport == Transport::Udp && be16(frame, headers.transport_at + 2) == PORT;
-    let header = frame.get(headers.payload_at..headers.payload_at + HEADER_LEN)?;
-    (to_port && header[0] == I_FLAG).then_some(headers.payload_at + HEADER_LEN)
 }
 
 fn partial_of(frame: &[u8], headers: &Headers) -> Option<(u16, u16)> {

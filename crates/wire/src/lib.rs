@@ -23,6 +23,7 @@ mod seq;
 mod tcp;
 mod udp;
 mod vnet;
+mod vxlan;
 
 pub use checksum::Sum;
 pub use ethernet::{ETHERNET_LEN, EtherType, MAC_LEN, VLAN_LEN};
@@ -33,6 +34,7 @@ pub use seq::Seq;
 pub use tcp::{Flags, TCP_MIN_LEN, Tcp, TcpOption, TcpOptions, Timestamps};
 pub use udp::{UDP_LEN, Udp};
 pub use vnet::{GsoType, UdpTunnel, UnknownGsoType, VNET_LEGACY_LEN, VNET_LEN, VirtioNetHdr};
+pub use vxlan::{is_outermost, vxlan_tunnel};
 
 /// IP protocol and IPv6 next-header numbers (IANA "Protocol Numbers").
 pub mod protocol {

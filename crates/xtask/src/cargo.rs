@@ -7,7 +7,7 @@ use crate::process::{is_root, run, works};
 use crate::tree::Tree;
 
 /// The integration tests that need a network of their own and other programs.
-const END_TO_END: &str = "e2e";
+const END_TO_END: [&str; 2] = ["e2e", "quic"];
 
 /// The cargo that runs this, in the tree.
 pub(crate) fn cargo(tree: &Tree) -> Command {
@@ -41,7 +41,8 @@ pub(crate) fn docs(tree: &Tree) -> Outcome {
 pub(crate) fn tests(tree: &Tree) -> Outcome {
     let mut test = cargo(tree);
     test.args(["test", "--workspace", "--lib", "--bins"]);
-    for name in integration_tests(tree)?.iter().filter(|name| *name != END_TO_END) {
+    for name in integration_tests(tree)?.iter().filter(|name| !END_TO_END.contains(&name.as_str()))
+    {
         test.args(["--test", name]);
     }
     run(&mut test)?;
@@ -51,7 +52,7 @@ pub(crate) fn tests(tree: &Tree) -> Outcome {
 
 /// The end-to-end tests; as an ordinary user those that a user namespace allows.
 pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
-    let words = ["test", "--workspace", "--test", END_TO_END];
+    let words = ["test", "--workspace", "--test", END_TO_END[0], "--test", END_TO_END[1]];
     if is_root() {
         run(cargo(tree).args(words).args(["--", "--show-output"]))?;
         return Ok(Vec::new());
@@ -100,6 +101,6 @@ mod tests {
             assert_eq!(test_name(other), None, "{other}");
         }
         let names = integration_tests(&Tree::of_this_build()).unwrap();
-        assert!(names.iter().any(|name| name == END_TO_END), "{names:?}");
+        assert!(END_TO_END.iter().all(|name| names.iter().any(|n| n == name)), "{names:?}");
     }
 }

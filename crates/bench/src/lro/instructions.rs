@@ -6,8 +6,9 @@
 use std::process::Command;
 
 use super::workload::Workload;
-use super::{Case, Options, Setting, System, figure, wharf};
-use crate::{Error, Report};
+use super::{Case, Options, Setting, figure, wharf};
+use crate::side_by_side::callgrind;
+use crate::{Error, Report, System};
 
 /// What callgrind counts, callees included.
 const COUNTED: [&str; 2] = ["--toggle-collect=*hand_over*", "--toggle-collect=*let_go*"];
@@ -46,34 +47,11 @@ pub fn run(
             report.progress(done, total, &format!("{}, {setting}", case.name()));
             let mut valgrind = Command::new("valgrind");
             valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).args(COUNTED);
-            let per_packet = counted(valgrind.arg(program).args(arguments(case, setting)))?;
+            let per_packet =
+                callgrind::counted(valgrind.arg(program).args(arguments(case, setting)))?;
             let metric = "instructions_per_packet";
             report.figure(figure(case, setting, System::Wharf, metric, per_packet));
         }
     }
     Ok(())
-}
-
-/// Runs it; gives instructions for each packet.
-fn counted(valgrind: &mut Command) -> Result<f64, Error> {
-    let failed = |why: String| Error::Failed { who: "callgrind", why };
-    let output = match valgrind.output() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let words = "counting instructions needs valgrind (apt install valgrind)";
-            return Err(Error::Usage(words.to_owned()));
-        }
-        other => other.map_err(|cause| failed(cause.to_string()))?,
-    };
-    let words = String::from_utf8_lossy(&output.stderr);
-    let packets = String::from_utf8_lossy(&output.stdout).trim().parse::<f64>().ok();
-    let instructions = words
-        .lines()
-        .find_map(|line| line.split_once("Collected : "))
-        .and_then(|(_, number)| number.trim().parse::<f64>().ok());
-    match (output.status.success(), instructions, packets) {
-        (true, Some(instructions), Some(packets)) if instructions > 0.0 => {
-            Ok(instructions / packets)
-        }
-        _ => Err(failed(words.lines().last().unwrap_or("it said nothing").to_owned())),
-    }
 }

@@ -4,65 +4,32 @@
 //! of 128 segments a flow ends. Its peers that work on a burst (tun-rs, wireguard-go, gVisor) let
 //! go at the end of each; DPDK does at one flow, where that is the fastest it has, and with more
 //! keeps a table until the round ends (`rte_gro_reassemble`).
-//!
-//! All cases and systems of one setting take turns, five times, so that whatever else the machine
-//! does meets all of them; a figure is the median of the repetitions, each of which
-//! counts its fastest lap.
 
 mod case;
 pub mod instructions;
-pub(crate) mod runner;
 #[cfg(feature = "peers")]
 mod tun_rs;
 mod wharf;
-pub(crate) mod workload;
+mod workload;
 
 use std::time::Duration;
 
 pub use case::Case;
-use runner::{Runner, Sample};
-pub use workload::Ip;
-use workload::{PAYLOAD, Workload};
+use workload::Workload;
 
-use crate::{Error, Figure, Report, peers};
-
-/// How often each system does each case.
-const REPETITIONS: u32 = 5;
+pub use crate::packet::Ip;
+use crate::side_by_side::{self, Found, Group, take_turns};
+use crate::{Error, Figure, Report, System, peers};
 
 /// Most flows: each has a source port of its own.
 pub const FLOWS_MAX: u32 = 65_536;
 
-/// An implementation of receive offload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum System {
-    /// This project.
-    Wharf,
-    /// A Rust crate for TUN devices.
-    TunRs,
-    /// WireGuard in Go.
-    WireguardGo,
-    /// The network stack of Google's sandbox, in Go.
-    Gvisor,
-    /// The Data Plane Development Kit, in C.
-    Dpdk,
-}
+/// Who can take part, as the figures list them.
+pub const SYSTEMS: [System; 5] =
+    [System::Wharf, System::TunRs, System::WireguardGo, System::Gvisor, System::Dpdk];
 
-impl System {
-    /// All of them, as the figures list them.
-    pub const ALL: [System; 5] =
-        [System::Wharf, System::TunRs, System::WireguardGo, System::Gvisor, System::Dpdk];
-
-    /// The name in the figures' `system`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            System::Wharf => "wharf",
-            System::TunRs => "tun-rs",
-            System::WireguardGo => "wireguard-go",
-            System::Gvisor => "gvisor",
-            System::Dpdk => "dpdk",
-        }
-    }
-}
+/// `rte_gro_param.max_flow_num` has 16 bits.
+const DPDK_FLOWS_MAX: u32 = 65_535;
 
 /// What is varied beside the case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,114 +82,42 @@ impl Options {
 /// # Errors
 /// wharf itself did not do what it should. Peers that fail are left out with a notice.
 pub fn run(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
-    let mut runners = runners(&options.systems, report);
-    let settings = options.settings();
-    let mut told = Vec::new();
-    for (done, &setting) in settings.iter().enumerate() {
-        for runner in &runners {
-            if let Some(why) = runner.left_out(setting) {
-                let words = format!("{}: left out {why}", runner.system().name());
-                if !told.contains(&words) {
-                    report.notice(&words);
-                    told.push(words);
-                }
-            }
-        }
-        let mut group = Group::new(options, setting);
-        for repetition in 0..REPETITIONS {
-            let what = format!("{setting}, {} of {REPETITIONS}", repetition + 1);
-            report.progress(done, settings.len(), &what);
-            group.repeat(&mut runners, report)?;
-        }
-        group.figures(&options.systems, report);
-    }
-    Ok(())
+    let runners = side_by_side::find(&options.systems, find, report);
+    let group = |setting: Setting| Group {
+        name: setting.to_string(),
+        workloads: options.cases.iter().map(|&case| Workload::new(case, setting)).collect(),
+    };
+    let groups: Vec<Group<Workload>> = options.settings().into_iter().map(group).collect();
+    take_turns(&groups, runners, options.time, report)
 }
 
-/// Those of `systems` that are here.
-fn runners(systems: &[System], report: &mut dyn Report) -> Vec<Box<dyn Runner>> {
-    let mut runners: Vec<Box<dyn Runner>> = Vec::new();
-    for (done, &system) in systems.iter().enumerate() {
-        report.progress(done, systems.len(), &format!("building {}", system.name()));
-        let found: Result<Box<dyn Runner>, String> = match system {
-            System::Wharf => Ok(Box::new(wharf::Wharf::default())),
-            #[cfg(feature = "peers")]
-            System::TunRs => Ok(Box::new(tun_rs::TunRs::default())),
-            #[cfg(not(feature = "peers"))]
-            System::TunRs => Err("wharf was built without the feature `peers`".to_owned()),
-            System::WireguardGo => peers::wireguard_go(),
-            System::Gvisor => peers::gvisor(),
-            System::Dpdk => peers::dpdk(),
-        };
-        match found {
-            Ok(runner) => runners.push(runner),
-            Err(why) => report.notice(&format!("{}: absent: {why}", system.name())),
-        }
+fn find(system: System) -> Found<Workload> {
+    match system {
+        System::Wharf => Ok(Box::new(wharf::Wharf::default())),
+        #[cfg(feature = "peers")]
+        System::TunRs => Ok(Box::new(tun_rs::TunRs::default())),
+        #[cfg(not(feature = "peers"))]
+        System::TunRs => Err(peers::NOT_BUILT_IN.to_owned()),
+        System::WireguardGo => peers::wireguard_go(left_out_by_wireguard_go),
+        System::Gvisor => peers::gvisor(|_| None),
+        System::Dpdk => peers::dpdk(left_out_by_dpdk),
+        System::WharfCopy => Err("it has no receive offload of its own".to_owned()),
     }
-    runners
 }
 
-/// All cases and systems at one setting.
-struct Group {
-    setting: Setting,
-    time: Duration,
-    workloads: Vec<(Case, Workload)>,
-    samples: Vec<(Case, System, Sample)>,
+fn left_out_by_wireguard_go(workload: &Workload) -> Option<&'static str> {
+    (!workload.setting.verify).then_some("without verification: it always verifies")
 }
 
-impl Group {
-    fn new(options: &Options, setting: Setting) -> Group {
-        Group {
-            setting,
-            time: options.time / REPETITIONS,
-            workloads: options.cases.iter().map(|&c| (c, Workload::new(c, setting))).collect(),
-            samples: Vec::new(),
-        }
-    }
-
-    /// Each case by each system, once. A peer that fails takes no further part.
-    fn repeat(
-        &mut self,
-        runners: &mut Vec<Box<dyn Runner>>,
-        report: &mut dyn Report,
-    ) -> Result<(), Error> {
-        for (case, workload) in &self.workloads {
-            let mut failed = Vec::new();
-            for runner in runners.iter_mut() {
-                let system = runner.system();
-                if runner.left_out(self.setting).is_some() {
-                    continue;
-                }
-                match runner.slice(workload, self.time) {
-                    Ok(sample) => self.samples.push((*case, system, sample)),
-                    Err(error) if system == System::Wharf => return Err(error),
-                    Err(error) => {
-                        report.notice(&format!("{error}; it is left out from here"));
-                        failed.push(system);
-                    }
-                }
-            }
-            runners.retain(|runner| !failed.contains(&runner.system()));
-        }
-        Ok(())
-    }
-
-    fn figures(&self, systems: &[System], report: &mut dyn Report) {
-        for (case, _) in &self.workloads {
-            for &system in systems {
-                let of = |sample: &&(Case, System, Sample)| (sample.0, sample.1) == (*case, system);
-                let samples: Vec<Sample> = self.samples.iter().filter(of).map(|s| s.2).collect();
-                if samples.is_empty() {
-                    continue;
-                }
-                let outputs: u64 = samples.iter().map(|sample| sample.outputs).sum();
-                let packets: u64 = samples.iter().map(|sample| sample.packets).sum();
-                let bytes = packets as f64 * PAYLOAD as f64 / outputs as f64;
-                let times = samples.iter().map(|sample| sample.ns_per_packet).collect();
-                report.figure(figure(*case, self.setting, system, "ns_per_packet", median(times)));
-                report.figure(figure(*case, self.setting, system, "mean_aggregate", bytes));
-            }
-        }
+fn left_out_by_dpdk(workload: &Workload) -> Option<&'static str> {
+    if workload.setting.verify {
+        Some("with verification: it verifies no checksum")
+    } else if workload.setting.ip == Ip::V6 {
+        Some("with IPv6: it merges TCP over IPv4 only")
+    } else if workload.setting.flows > DPDK_FLOWS_MAX {
+        Some("at 65,536 flows: its max_flow_num has 16 bits")
+    } else {
+        None
     }
 }
 
@@ -250,10 +145,4 @@ fn figure(
         },
         value,
     }
-}
-
-/// Of an odd number the one in the middle, of an even number the larger of the two.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use tun_rs::{GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
 use wire::ETHERNET_LEN;
 
-use super::runner::{Lap, Runner, Sample, laps};
 use super::workload::{BURST, LAP, PAYLOAD, Stream, Workload};
-use super::{Setting, System};
-use crate::Error;
+use crate::side_by_side::{Lap, Runner, Sample, laps};
+use crate::{Error, System};
 
 /// Longest IP packet.
 const IP_MAX: usize = 65_535;
@@ -33,7 +32,7 @@ impl TunRs {
         stream: &mut Stream,
     ) -> Result<Lap, Error> {
         let mut time = Duration::ZERO;
-        let mut outputs = 0;
+        let mut large = 0;
         for _ in 0..LAP / BURST {
             for buffer in &mut self.buffers {
                 workload.write(header, stream);
@@ -46,9 +45,9 @@ impl TunRs {
             let done = self.table.apply_gro(&mut self.buffers, VIRTIO_NET_HDR_LEN, false);
             time += begin.elapsed();
             done.map_err(|error| failed(error.to_string()))?;
-            outputs += self.outputs(header.len())?;
+            large += self.outputs(header.len())?;
         }
-        Ok(Lap { time, packets: LAP as u64, outputs })
+        Ok(Lap { time, packets: LAP as u64, large })
     }
 
     /// How many packets the burst became, all of its payload among them.
@@ -71,13 +70,13 @@ fn failed(why: String) -> Error {
     Error::Failed { who: "tun-rs", why }
 }
 
-impl Runner for TunRs {
+impl Runner<Workload> for TunRs {
     fn system(&self) -> System {
         System::TunRs
     }
 
-    fn left_out(&self, setting: Setting) -> Option<&'static str> {
-        (!setting.verify).then_some("without verification: it always verifies")
+    fn left_out(&self, workload: &Workload) -> Option<&'static str> {
+        (!workload.setting.verify).then_some("without verification: it always verifies")
     }
 
     fn slice(&mut self, workload: &Workload, time: Duration) -> Result<Sample, Error> {

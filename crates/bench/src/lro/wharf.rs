@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use lro::{Aggregate, Config, Discard, Lro, Pass, RxChecksum, Sink};
 
-use super::runner::{Lap, Runner, Sample, laps};
+use super::Setting;
 use super::workload::{BURST, LAP, SEGMENTS, Stream, Workload};
-use super::{Setting, System};
-use crate::Error;
+use crate::side_by_side::{Lap, Runner, Sample, laps};
+use crate::{Error, System};
 
 /// Frames by which those that come are announced, as a worker does.
 const ANNOUNCE_AHEAD: usize = 12;
@@ -68,7 +68,7 @@ impl Open {
             let why = format!("of {packets} packets {frames} came out and {discarded} were bad");
             return Err(Error::Failed { who: "wharf", why });
         }
-        Ok(Lap { time, packets: packets as u64, outputs: count.outputs })
+        Ok(Lap { time, packets: packets as u64, large: count.outputs })
     }
 }
 
@@ -84,7 +84,7 @@ impl Wharf {
     }
 }
 
-impl Runner for Wharf {
+impl Runner<Workload> for Wharf {
     fn system(&self) -> System {
         System::Wharf
     }

@@ -6,10 +6,13 @@
 //! timed. Buffers are few and used again, so that frames are in the cache as a NIC's ring
 //! would have them.
 
-use wire::{ETHERNET_LEN, Flags, IPV4_MIN_LEN, IPV6_LEN, checksum, protocol};
+use wire::{ETHERNET_LEN, Flags, checksum, protocol};
 
-use super::Setting;
 use super::case::{Case, ORDERS};
+use super::{Setting, figure};
+use crate::packet::{self, Ip};
+use crate::side_by_side::{self, Total};
+use crate::{Figure, System};
 
 /// Segments of each flow in a round: two blocks of 64, and nearly three aggregates of 64 KB.
 pub(crate) const SEGMENTS: usize = 128;
@@ -21,38 +24,10 @@ pub(crate) const BURST: usize = 128;
 /// At least so many packets make a lap, the shortest time that is looked at.
 pub(crate) const LAP: usize = 16_384;
 
-/// A TCP header with timestamps.
-const TCP_LEN: usize = 32;
-
-/// IP version.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ip {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Ip {
-    /// The version's number.
-    pub const fn number(self) -> u8 {
-        match self {
-            Ip::V4 => 4,
-            Ip::V6 => 6,
-        }
-    }
-
-    const fn header_len(self) -> usize {
-        match self {
-            Ip::V4 => IPV4_MIN_LEN,
-            Ip::V6 => IPV6_LEN,
-        }
-    }
-}
-
 /// The segments of one case at one setting.
 #[derive(Debug)]
 pub(crate) struct Workload {
+    pub(crate) case: Case,
     pub(crate) setting: Setting,
     orders: Vec<u16>,
     /// The segment with source port and sequence number 0.
@@ -69,7 +44,7 @@ impl Workload {
         let frame = frame(setting.ip);
         let sum = [frame[transport_at + 16], frame[transport_at + 17]];
         let sum = u32::from(!u16::from_be_bytes(sum));
-        Workload { setting, orders: case.orders(), frame, transport_at, sum }
+        Workload { case, setting, orders: case.orders(), frame, transport_at, sum }
     }
 
     /// A frame to [`write`](Self::write) into.
@@ -96,16 +71,27 @@ impl Workload {
         }
         tcp[16..18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     }
+}
 
-    /// All of it as `bench/peers` read it: nine numbers of 32 bits, the orders with 16 bits a
-    /// number, and the frame; little-endian.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+impl side_by_side::Workload for Workload {
+    const BENCH: &'static str = "lro";
+
+    /// Ten numbers of 32 bits, the orders with 16 bits a number, and the frame; little-endian.
+    fn to_bytes(&self) -> Vec<u8> {
         let numbers = [SEGMENTS, ORDERS, PAYLOAD, BURST, LAP, self.transport_at, self.frame.len()];
-        let numbers = numbers.into_iter().map(|n| n as u32).chain([self.setting.flows, self.sum]);
+        let Setting { flows, verify, .. } = self.setting;
+        let numbers = numbers.into_iter().map(|n| n as u32);
+        let numbers = numbers.chain([flows, self.sum, verify.into()]);
         let mut bytes: Vec<u8> = numbers.flat_map(u32::to_le_bytes).collect();
         bytes.extend(self.orders.iter().flat_map(|n| n.to_le_bytes()));
         bytes.extend(&self.frame);
         bytes
+    }
+
+    fn figures(&self, system: System, total: Total) -> Vec<Figure> {
+        let mean_aggregate = total.packets as f64 * PAYLOAD as f64 / total.large as f64;
+        let values = [("ns_per_packet", total.ns_per_packet), ("mean_aggregate", mean_aggregate)];
+        values.map(|(metric, value)| figure(self.case, self.setting, system, metric, value)).into()
     }
 }
 
@@ -139,49 +125,10 @@ impl Stream {
 
 /// The segment from port 0 with sequence number 0, complete.
 fn frame(ip: Ip) -> Vec<u8> {
-    const DESTINATION_PORT: u16 = 5201;
-    let tcp_len = TCP_LEN + PAYLOAD;
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
-    let pseudo = match ip {
-        Ip::V4 => {
-            frame.extend([0x08, 0x00]);
-            let total = (IPV4_MIN_LEN + tcp_len) as u16;
-            let mut header = [0; IPV4_MIN_LEN];
-            header[0] = 0x45;
-            header[2..4].copy_from_slice(&total.to_be_bytes());
-            header[6] = 0x40; // DF
-            header[8] = 64;
-            header[9] = protocol::TCP;
-            header[12..].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
-            let sum = checksum::sum(&header).complement();
-            header[10..12].copy_from_slice(&sum.to_be_bytes());
-            frame.extend(header);
-            checksum::pseudo_v4(&header[12..], protocol::TCP, tcp_len)
-        }
-        Ip::V6 => {
-            frame.extend([0x86, 0xdd]);
-            let mut header = [0; IPV6_LEN];
-            header[0] = 0x60;
-            header[4..6].copy_from_slice(&(tcp_len as u16).to_be_bytes());
-            header[6] = protocol::TCP;
-            header[7] = 64;
-            (header[8], header[23]) = (0xfd, 1);
-            (header[24], header[39]) = (0xfd, 2);
-            frame.extend(header);
-            checksum::pseudo_v6(&header[8..], protocol::TCP, tcp_len)
-        }
-    };
-    let mut tcp = vec![0; TCP_LEN];
-    tcp[2..4].copy_from_slice(&DESTINATION_PORT.to_be_bytes());
-    tcp[8..12].copy_from_slice(&1u32.to_be_bytes()); // acknowledgment
-    tcp[12] = (TCP_LEN as u8 / 4) << 4;
-    tcp[13] = Flags::ACK.0;
-    tcp[14..16].copy_from_slice(&501u16.to_be_bytes()); // window
-    tcp[20..24].copy_from_slice(&[1, 1, 8, 10]); // two NOPs, timestamps (RFC 7323 appendix A)
-    tcp[24..28].copy_from_slice(&1u32.to_be_bytes());
-    tcp[28..32].copy_from_slice(&2u32.to_be_bytes());
-    tcp.extend((0..PAYLOAD as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 23) as u8));
-    let sum = checksum::sum(&tcp).plus(pseudo).complement();
+    let mut tcp = packet::tcp_header(Flags::ACK).to_vec();
+    tcp.extend(packet::payload(PAYLOAD));
+    let (mut frame, pseudo_header) = packet::ethernet_and_ip(ip, protocol::TCP, tcp.len());
+    let sum = checksum::sum(&tcp).plus(pseudo_header).complement();
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     frame.extend(tcp);
     frame
@@ -190,6 +137,7 @@ fn frame(ip: Ip) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::side_by_side::Workload as _;
     use std::collections::HashSet;
 
     /// Every frame of a round verifies, and each flow sends each of its segments once.
@@ -221,7 +169,7 @@ mod tests {
         let setting = Setting { flows: 65_536, ip: Ip::V4, verify: false };
         let workload = Workload::new(Case::Swap, setting);
         let bytes = workload.to_bytes();
-        assert_eq!(bytes.len(), 9 * 4 + ORDERS * SEGMENTS * 2 + workload.frame().len());
+        assert_eq!(bytes.len(), 10 * 4 + ORDERS * SEGMENTS * 2 + workload.frame().len());
         assert_eq!(bytes[28..32], 65_536u32.to_le_bytes());
     }
 }

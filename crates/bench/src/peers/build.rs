@@ -15,15 +15,24 @@ macro_rules! file {
     };
 }
 
-const GO_MODULE: [(&str, &str); 5] = [
+const GO_MODULE: [(&str, &str); 7] = [
     file!("go.mod"),
     file!("go.sum"),
-    file!("workload/workload.go"),
+    file!("workload/serve.go"),
+    file!("workload/lro.go"),
+    file!("workload/gso.go"),
     file!("gvisor/main.go"),
     file!("wireguard-go/module.go"),
 ];
-const WIREGUARD_GO: (&str, &str) = file!("wireguard-go/peer_test.go");
-const DPDK: [(&str, &str); 2] = [file!("dpdk/Makefile"), file!("dpdk/peer.c")];
+const WIREGUARD_GO: [(&str, &str); 2] =
+    [file!("wireguard-go/peer_test.go"), file!("wireguard-go/gso_test.go")];
+const DPDK: [(&str, &str); 5] = [
+    file!("dpdk/Makefile"),
+    file!("dpdk/peer.h"),
+    file!("dpdk/main.c"),
+    file!("dpdk/lro.c"),
+    file!("dpdk/gso.c"),
+];
 
 const WIREGUARD_GO_MODULE: &str = "golang.zx2c4.com/wireguard";
 
@@ -32,7 +41,7 @@ const WIREGUARD_GO_MODULE: &str = "golang.zx2c4.com/wireguard";
 /// its cache of modules, so the module is used by a link to it.
 pub(super) fn wireguard_go(scratch: &Scratch) -> Result<PathBuf, String> {
     scratch.write(&GO_MODULE)?;
-    scratch.write(&[WIREGUARD_GO])?;
+    scratch.write(&WIREGUARD_GO)?;
     let module = output(go(scratch).args(["mod", "download", "-json", WIREGUARD_GO_MODULE]))?;
     let module: Value = serde_json::from_str(&module).map_err(|error| error.to_string())?;
     let Some(directory) = module.get("Dir").and_then(Value::as_str) else {
@@ -42,7 +51,8 @@ pub(super) fn wireguard_go(scratch: &Scratch) -> Result<PathBuf, String> {
     symlink(directory, &link).map_err(|error| format!("{}: {error}", link.display()))?;
     let replace = format!("{WIREGUARD_GO_MODULE}=./wireguard");
     output(go(scratch).args(["mod", "edit", "-replace", &replace]))?;
-    let overlay = overlay(&link.join("tun"), &scratch.path(WIREGUARD_GO.0))?;
+    let harness = WIREGUARD_GO.map(|(path, _)| scratch.path(path));
+    let overlay = overlay(&link.join("tun"), &harness)?;
     scratch.write(&[("overlay.json", &overlay)])?;
     let program = scratch.path("wireguard-go-peer");
     let mut test = go(scratch);
@@ -51,8 +61,8 @@ pub(super) fn wireguard_go(scratch: &Scratch) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Hides the tests of a package and puts `harness` in their place.
-fn overlay(package: &Path, harness: &Path) -> Result<String, String> {
+/// Hides the tests of a package and puts the files of a harness in their place.
+fn overlay(package: &Path, harness: &[PathBuf]) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", package.display());
     let mut replace = serde_json::Map::new();
     for entry in fs::read_dir(package).map_err(failed)? {
@@ -61,8 +71,10 @@ fn overlay(package: &Path, harness: &Path) -> Result<String, String> {
             replace.insert(package.join(name).display().to_string(), "".into());
         }
     }
-    let place = package.join("wharf_peer_test.go").display().to_string();
-    replace.insert(place, harness.display().to_string().into());
+    for (n, file) in harness.iter().enumerate() {
+        let place = package.join(format!("wharf{n}_test.go"));
+        replace.insert(place.display().to_string(), file.display().to_string().into());
+    }
     Ok(json!({ "Replace": replace }).to_string())
 }
 

@@ -1,8 +1,8 @@
 //! A peer's process, and how it is spoken to.
 //!
-//! A line `run VERIFY MILLISECONDS BYTES` (VERIFY 0 or 1) and then the workload, so many bytes, go
-//! in; a line with a JSON object comes out: `ns_per_packet`, `packets` and `outputs`, or `error`.
-//! It ends with its input.
+//! A line `BENCH MILLISECONDS BYTES` (BENCH as the workload names it) and then the workload, so many
+//! bytes, go in; a line with a JSON object comes out: `ns_per_packet`, `packets` and `large`, or
+//! `error`. It ends with its input.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,27 +11,26 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::Error;
-use crate::lro::runner::{Runner, Sample};
-use crate::lro::workload::Workload;
-use crate::lro::{Setting, System};
+use super::LeftOut;
+use crate::side_by_side::{Runner, Sample, Workload};
+use crate::{Error, System};
 
 /// Runs until it is dropped.
-pub(super) struct Peer {
+pub(super) struct Peer<W> {
     system: System,
-    left_out: fn(Setting) -> Option<&'static str>,
+    left_out: LeftOut<W>,
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Peer {
+impl<W: Workload> Peer<W> {
     pub(super) fn start(
         system: System,
         program: &Path,
         arguments: &[&str],
-        left_out: fn(Setting) -> Option<&'static str>,
-    ) -> Result<Peer, String> {
+        left_out: LeftOut<W>,
+    ) -> Result<Peer<W>, String> {
         let mut command = Command::new(program);
         command.args(arguments).current_dir("/");
         // DPDK tells of every huge page that it does not find; what matters comes as `error`.
@@ -45,18 +44,17 @@ impl Peer {
         }
     }
 
-    fn ask(&mut self, workload: &Workload, time: Duration) -> Result<Sample, String> {
+    fn ask(&mut self, workload: &W, time: Duration) -> Result<Sample, String> {
         let bytes = workload.to_bytes();
-        let verify = u8::from(workload.setting.verify);
-        let line = format!("run {verify} {} {}\n", time.as_millis(), bytes.len());
+        let line = format!("{} {} {}\n", W::BENCH, time.as_millis(), bytes.len());
         let sent =
             self.input.write_all(line.as_bytes()).and_then(|()| self.input.write_all(&bytes));
         sent.and_then(|()| self.input.flush()).map_err(|_| self.ended())?;
         let answer = self.answer()?;
         let number = |name| answer.get(name).and_then(Value::as_f64);
-        match (number("ns_per_packet"), number("packets"), number("outputs")) {
-            (Some(ns_per_packet), Some(packets), Some(outputs)) if outputs > 0.0 => {
-                Ok(Sample { ns_per_packet, packets: packets as u64, outputs: outputs as u64 })
+        match (number("ns_per_packet"), number("packets"), number("large")) {
+            (Some(ns_per_packet), Some(packets), Some(large)) if large > 0.0 => {
+                Ok(Sample { ns_per_packet, packets: packets as u64, large: large as u64 })
             }
             _ => Err(match answer.get("error").and_then(Value::as_str) {
                 Some(error) => error.to_owned(),
@@ -88,7 +86,7 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl<W> Drop for Peer<W> {
     fn drop(&mut self) {
         // One that has ended cannot be killed.
         let _ = self.child.kill();
@@ -96,16 +94,16 @@ impl Drop for Peer {
     }
 }
 
-impl Runner for Peer {
+impl<W: Workload> Runner<W> for Peer<W> {
     fn system(&self) -> System {
         self.system
     }
 
-    fn left_out(&self, setting: Setting) -> Option<&'static str> {
-        (self.left_out)(setting)
+    fn left_out(&self, workload: &W) -> Option<&'static str> {
+        (self.left_out)(workload)
     }
 
-    fn slice(&mut self, workload: &Workload, time: Duration) -> Result<Sample, Error> {
+    fn slice(&mut self, workload: &W, time: Duration) -> Result<Sample, Error> {
         let who = self.system.name();
         self.ask(workload, time).map_err(|why| Error::Failed { who, why })
     }

@@ -327,6 +327,7 @@ fn join(arrivals: &Arrivals<'_>, held: Held) -> Out {
         gso_size: held.gso_size as u16,
         csum_start: first.transport_at as u16,
         csum_offset: 16,
+        tunnel: None,
     };
     let fixed_id = held.fixed_id == Some(true);
     Out { vnet: Some(vnet), bytes, frames: held.frames, fixed_id }

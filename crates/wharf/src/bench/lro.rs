@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use bench::Report;
-use bench::lro::{self, Case, FLOWS_MAX, Ip, Options, Setting, System, instructions};
+use bench::lro::{self, Case, FLOWS_MAX, Ip, Options, Setting, instructions};
+use bench::{Report, System};
 use clap::Args;
 
+use super::values::{named, or, seconds};
 use crate::error::Error;
 use crate::print;
 
@@ -69,9 +70,6 @@ pub(super) fn run(args: &BenchLroArgs, report: &mut dyn Report) -> Result<(), Er
 }
 
 fn options(args: &BenchLroArgs) -> Options {
-    fn or<T: Clone>(given: &[T], default: &[T]) -> Vec<T> {
-        if given.is_empty() { default.to_vec() } else { given.to_vec() }
-    }
     let (flows, ips): (&[u32], &[Ip]) = if args.quick {
         (&[1, 64], &[Ip::V4])
     } else {
@@ -82,7 +80,7 @@ fn options(args: &BenchLroArgs) -> Options {
         flows: or(&args.flows, flows),
         ips: or(&args.ip, ips),
         verify: or(&args.verify, &[true, false]),
-        systems: or(&args.systems, &System::ALL),
+        systems: or(&args.systems, &lro::SYSTEMS),
         time: if args.quick { args.seconds / 10 } else { args.seconds },
     }
 }
@@ -99,20 +97,12 @@ fn under_callgrind(case: Case, setting: Setting) -> Vec<String> {
     words.split(' ').map(str::to_owned).collect()
 }
 
-/// The one of `all` with this name.
-fn named<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, String> {
-    all.iter().copied().find(|&one| name(one) == text).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|&one| name(one)).collect();
-        format!("it is one of {}", names.join(", "))
-    })
-}
-
 fn case(text: &str) -> Result<Case, String> {
     named(text, &Case::ALL, Case::name)
 }
 
 fn system(text: &str) -> Result<System, String> {
-    named(text, &System::ALL, System::name)
+    named(text, &lro::SYSTEMS, System::name)
 }
 
 fn ip(text: &str) -> Result<Ip, String> {
@@ -121,11 +111,4 @@ fn ip(text: &str) -> Result<Ip, String> {
 
 fn on_or_off(text: &str) -> Result<bool, String> {
     named(text, &[true, false], |on| if on { "on" } else { "off" })
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("it is a number of seconds from 0.01 to 60".to_owned()),
-    }
 }

@@ -1,15 +1,20 @@
 //! `wharf bench`: the measurements of the `bench` crate, as a table or as JSON lines.
 
 mod fairness;
+mod gso;
+mod gso_throughput;
 mod latency;
 mod lro;
 mod lro_throughput;
 mod reordering;
 mod report;
 mod runs;
+mod values;
 
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::error::Error;
+pub(crate) use gso::BenchGsoArgs;
+pub(crate) use gso_throughput::BenchGsoThroughputArgs;
 pub(crate) use lro::BenchLroArgs;
 use report::Printer;
 
@@ -21,7 +26,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
+        BenchCommand::GsoThroughput(args) => gso_throughput::run(args, &mut printer)?,
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
+        BenchCommand::Gso(args) => gso::run(args, &mut printer)?,
     }
     printer.finish()
 }

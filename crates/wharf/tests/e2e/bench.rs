@@ -84,3 +84,32 @@ fn latency_tells_the_median_of_every_case() {
         lacks_nothing(&told, &["1", "1024"].map(row));
     }
 }
+
+#[test]
+fn gso_throughput_tells_every_case_for_every_protocol_and_bound() {
+    let words = ["gso-throughput", "--protocol", "tcp4,tcp6,udp4,udp6,uso4", "--cpu-percent"];
+    let cpu = ["100,50", "--seconds", "0.1", "--repetitions", "1"];
+    if !sys::process::has_bpf() || sys::affinity::count() < 2 {
+        return eprintln!("skipped: it takes root and two CPUs");
+    }
+    let Some(figures) = bench(&[&words[..], &cpu[..]].concat()) else { return };
+    let told = about(&figures, "gso-throughput", &["case", "protocol", "cpu_percent", "metric"]);
+    let bounded = told.iter().any(|one| one[2] == "50");
+    if !bounded {
+        eprintln!("skipped: no control groups of version 1 to bound CPU time");
+    }
+    for protocol in ["tcp4", "tcp6", "udp4", "udp6", "uso4"] {
+        // No card fragments datagrams.
+        let cases = if protocol.starts_with("udp") { 2 } else { 3 };
+        for case in &["none", "gso", "tso"][..cases] {
+            for cpu in if bounded { &["100", "50"][..] } else { &["100"] } {
+                let row = |metric| vec![*case, protocol, *cpu, metric];
+                lacks_nothing(&told, &["throughput", "mean_super_packet", "worker_share"].map(row));
+            }
+        }
+    }
+    let packets = figures.iter().filter(|figure| figure["metric"] == "mean_super_packet");
+    for figure in packets.filter(|figure| figure["case"] == "none") {
+        assert!(figure["value"].as_f64() <= Some(1514.0), "{figure}");
+    }
+}

@@ -64,7 +64,7 @@ fn network(hosts: &Hosts) -> (Vec<String>, Vec<String>, String) {
 
 /// Gives the wire the addresses and routes of a server.
 fn furnish(hosts: &Hosts) {
-    give(&hosts.server, WIRE, Ip::server);
+    give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
     hosts.ip(&format!("address add 10.77.0.22/24 dev {WIRE}"));
     hosts.ip(&format!("route add default via 10.77.0.1 dev {WIRE}"));
     hosts.ip(&format!("route add 192.0.2.0/24 via 10.77.0.9 dev {WIRE} metric 7 src 10.77.0.22"));
@@ -162,7 +162,7 @@ fn nothing_stays_behind_after_kill_9() {
         let Some(hosts) = Plan::new(port).hosts() else { continue };
         let before = network(&hosts);
         let wharf = hosts.wharf_up(&[]);
-        give(&hosts.server, HOST, Ip::server);
+        give(&hosts.server, HOST, &Ip::BOTH, Ip::server);
         ping(&hosts.client, Ip::V4.server(), &[]);
         bring_to_an_end(End::Kill, &hosts, wharf);
         let came_back = wait_until(|| network(&hosts) == before);

@@ -7,10 +7,14 @@
 mod bench;
 mod demo;
 mod ends;
+mod received;
 mod refused;
 mod running;
+mod segments;
 mod setup;
 mod shared;
 mod tagged;
 mod through;
 mod traffic;
+mod tunnels;
+mod udp;

@@ -6,7 +6,7 @@ use super::setup::{HOST, Ip, Plan, Port, Up, WIRE};
 use super::traffic::{Direction, Load, transfer};
 
 /// Changes one setting.
-fn set(up: &Up, key: &str, value: &str) {
+pub(crate) fn set(up: &Up, key: &str, value: &str) {
     let ended = up.hosts.wharf(&["set", key, value]);
     assert!(ended.status.success() && ended.stderr.is_empty(), "{ended}");
     let ended = up.hosts.wharf(&["set", key]);

@@ -5,7 +5,9 @@ use std::process::Command;
 
 use sys::interface;
 use sys::netlink::address;
-use testkit::lab::{Ended, Host, Program, Wire, have};
+use testkit::lab::{Ended, Host, Program, Wire, have, wait_until};
+use testkit::lossy::Lossy;
+use testkit::snmp::trouble;
 
 /// The client's end of the wire.
 pub(crate) const PEER: &str = "peer0";
@@ -62,6 +64,11 @@ pub(crate) enum Ip {
 impl Ip {
     pub(crate) const BOTH: [Ip; 2] = [Ip::V4, Ip::V6];
 
+    /// The versions that cross a wire of this MTU: IPv6 needs 1,280 bytes (RFC 8200, section 5).
+    pub(crate) fn over(mtu: u32) -> &'static [Ip] {
+        if mtu < 1280 { &[Ip::V4] } else { &Ip::BOTH }
+    }
+
     pub(crate) fn client(self) -> IpAddr {
         self.host(1)
     }
@@ -76,6 +83,11 @@ impl Ip {
             Ip::V4 => Ipv4Addr::new(10, 77, 0, number).into(),
             Ip::V6 => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number.into()).into(),
         }
+    }
+
+    /// The group of counters of a kind of super-packet, such as `uso`, over this version.
+    pub(crate) fn gso(self, kind: &str) -> String {
+        format!("gso_{kind}{}", if self == Ip::V4 { 4 } else { 6 })
     }
 
     fn prefix_len(self) -> u8 {
@@ -94,12 +106,14 @@ pub(crate) struct Plan {
     pub(crate) queues: u32,
     /// The client's end leaves checksums and segmentation to whoever is behind it.
     pub(crate) offloads: bool,
+    /// Some frames are lost on the way, and others turned around.
+    pub(crate) lossy: bool,
 }
 
 impl Plan {
     /// A wire as between two machines: frames of 1,500 bytes with complete checksums.
     pub(crate) fn new(port: Port) -> Self {
-        Plan { port, mtu: 1500, queues: 1, offloads: false }
+        Plan { port, mtu: 1500, queues: 1, offloads: false, lossy: false }
     }
 
     /// Makes the hosts; the client has its addresses. `None`, and a word why, without the right
@@ -109,10 +123,20 @@ impl Plan {
             eprintln!("skipped: AF_XDP needs root");
             return None;
         }
-        let hosts = Hosts { port: self.port, client: Host::new()?, server: Host::new()? };
+        let (client, server) = (Host::new()?, Host::new()?);
         let Plan { mtu, queues, offloads, .. } = self;
-        Wire { near: PEER, far: WIRE, mtu, queues, offloads }.lay(&hosts.client, &hosts.server);
-        give(&hosts.client, PEER, Ip::client);
+        let wire = |near, far| Wire { near, far, mtu, queues, offloads };
+        let between = if self.lossy {
+            let host = Host::new()?;
+            wire(PEER, "left").lay(&client, &host);
+            wire("right", WIRE).lay(&host, &server);
+            Some((Lossy::between(&host, "left", "right"), host))
+        } else {
+            wire(PEER, WIRE).lay(&client, &server);
+            None
+        };
+        let hosts = Hosts { port: self.port, between, client, server };
+        give(&hosts.client, PEER, Ip::over(mtu), Ip::client);
         Some(hosts)
     }
 
@@ -125,16 +149,16 @@ impl Plan {
     pub(crate) fn up_with(self, words: &[&str]) -> Option<Up> {
         let hosts = self.hosts()?;
         let wharf = hosts.wharf_up(words);
-        give(&hosts.server, HOST, Ip::server);
+        give(&hosts.server, HOST, Ip::over(self.mtu), Ip::server);
         Some(Up { wharf, hosts })
     }
 }
 
-/// Gives an interface the addresses of both versions, without duplicate address detection.
-pub(crate) fn give(host: &Host, name: &str, which: fn(Ip) -> IpAddr) {
+/// Gives an interface addresses of these versions, without duplicate address detection.
+pub(crate) fn give(host: &Host, name: &str, versions: &[Ip], which: fn(Ip) -> IpAddr) {
     let add = || -> sys::Result<()> {
         let index = interface::index(name)?;
-        Ip::BOTH.iter().try_for_each(|ip| address::add(index, which(*ip), ip.prefix_len(), true))
+        versions.iter().try_for_each(|ip| address::add(index, which(*ip), ip.prefix_len(), true))
     };
     host.run(add).unwrap();
 }
@@ -143,6 +167,8 @@ pub(crate) fn give(host: &Host, name: &str, which: fn(Ip) -> IpAddr) {
 #[derive(Debug)]
 pub(crate) struct Hosts {
     port: Port,
+    /// What the wire goes through, if it is lossy.
+    between: Option<(Lossy, Host)>,
     pub(crate) client: Host,
     pub(crate) server: Host,
 }
@@ -157,6 +183,11 @@ impl Hosts {
         assert!(line.starts_with(&format!("up: {WIRE} -> {HOST} (")), "{line}");
         assert!(line.contains(self.port.name()), "{line}");
         wharf
+    }
+
+    /// How many frames the wire has lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.between.as_ref().map_or(0, |(wire, _)| wire.lost())
     }
 
     /// Runs a command of wharf on the server, to its end.
@@ -181,13 +212,51 @@ pub(crate) struct Up {
 impl Up {
     /// One counter of `wharf stats --json`.
     pub(crate) fn counter(&self, group: &str, name: &str) -> u64 {
+        self.group(group).find(|(this, _)| this == name).unwrap().1
+    }
+
+    /// Waits until wharf has published all that it has counted. It does before it sleeps, and a
+    /// setting wakes it.
+    pub(crate) fn all_counted(&self) {
+        let sleeps = || self.counter("worker", "sleeps");
+        let before = sleeps();
+        let ended = self.hosts.wharf(&["set", "poll.spin", "20us"]);
+        assert!(ended.status.success(), "{ended}");
+        assert!(wait_until(|| sleeps() > before), "the worker does not sleep");
+    }
+
+    /// Neither kernel received anything that was not as it should be, and wharf refused nothing
+    /// that it was to cut.
+    pub(crate) fn nothing_went_wrong(&self) {
+        for host in [&self.hosts.client, &self.hosts.server] {
+            let trouble = trouble(host);
+            assert!(trouble.is_empty(), "{trouble:?}");
+        }
+        let refused: Vec<_> = self.group("gso_refused").filter(|(_, count)| *count > 0).collect();
+        assert!(refused.is_empty(), "{refused:?}");
+    }
+
+    /// The counters of a group, by name.
+    pub(crate) fn group(&self, group: &str) -> impl Iterator<Item = (String, u64)> {
         let ended = self.hosts.wharf(&["stats", "--json"]);
         assert!(ended.status.success(), "{ended}");
         let stats: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
         let counters = stats["counters"].as_array().unwrap();
-        let this = |entry: &&serde_json::Value| entry["group"] == group && entry["name"] == name;
-        counters.iter().find(this).unwrap()["value"].as_u64().unwrap()
+        let of_group = counters.iter().filter(|entry| entry["group"] == group);
+        let pair = |entry: &serde_json::Value| {
+            (entry["name"].as_str().unwrap().to_owned(), entry["value"].as_u64().unwrap())
+        };
+        of_group.map(pair).collect::<Vec<_>>().into_iter()
     }
+}
+
+/// Whether a socket may have as much room as is asked for; a word if not.
+pub(crate) fn may_have_room() -> bool {
+    let may = sys::process::has_bpf();
+    if !may {
+        eprintln!("skipped: sockets with more room than net.core.rmem_max need root");
+    }
+    may
 }
 
 /// The built program.

@@ -91,7 +91,7 @@ fn iperf3_udp_arrives_in_order(up: &Up) {
 }
 
 /// Runs iperf3 between the hosts, to its end, and returns the client's report.
-fn iperf3(up: &Up, ip: Ip, words: &[&str]) -> Option<Value> {
+pub(crate) fn iperf3(up: &Up, ip: Ip, words: &[&str]) -> Option<Value> {
     if !have(&["iperf3"]) {
         return None;
     }

@@ -136,7 +136,7 @@ fn receive(mut from: TcpStream, count: &AtomicU64) -> String {
 
 /// Calls again what was interrupted: a socket with a time limit says so instead of going on by
 /// itself (signal(7)).
-fn whole<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn whole<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -146,7 +146,7 @@ fn whole<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 }
 
 /// The next bytes of splitmix64.
-fn fill(block: &mut [u8], state: &mut u64) {
+pub(crate) fn fill(block: &mut [u8], state: &mut u64) {
     for word in block.chunks_exact_mut(8) {
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = *state;

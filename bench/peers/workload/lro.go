@@ -1,19 +1,12 @@
-// Package workload is what the Go peers of `wharf bench lro` have in common: the segments that
-// crates/bench/src/lro/workload.rs describes, and the conversation with wharf, which is in
-// crates/bench/src/peers/process.rs.
 package workload
 
 import (
-	"bufio"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"runtime"
-	"runtime/debug"
 	"time"
 )
 
@@ -22,7 +15,7 @@ const (
 	tcpLen      = 32
 )
 
-// Workload is one case at one setting.
+// Workload is one case of `wharf bench lro` at one setting.
 type Workload struct {
 	Segments, Orders, Payload, Burst, Lap, Flows int
 	// Verify says whether TCP checksums are to be verified.
@@ -37,7 +30,7 @@ type Workload struct {
 }
 
 func parse(bytes []byte) (*Workload, error) {
-	var numbers [9]uint32
+	var numbers [10]uint32
 	if len(bytes) < 4*len(numbers) {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -50,6 +43,7 @@ func parse(bytes []byte) (*Workload, error) {
 	w.transportAt = n(5) - ethernetLen
 	w.HeadersLen = w.transportAt + tcpLen
 	w.sum = numbers[8]
+	w.Verify = numbers[9] != 0
 	orders := w.Segments * w.Orders
 	if len(bytes) != 2*orders+n(6) {
 		return nil, io.ErrUnexpectedEOF
@@ -113,44 +107,19 @@ type System interface {
 	End(*Workload) (outputs, payload int)
 }
 
-type answer struct {
-	NsPerPacket float64 `json:"ns_per_packet"`
-	Packets     int     `json:"packets"`
-	Outputs     int     `json:"outputs"`
-	Error       string  `json:"error,omitempty"`
-}
-
-// Serve does what wharf asks for until it asks no more.
-func Serve(system System) {
-	// Garbage is collected between two questions only.
-	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(2 << 30)
-	input := bufio.NewReader(os.Stdin)
-	for {
-		var verify, millis, size int
-		if _, err := fmt.Fscanf(input, "run %d %d %d\n", &verify, &millis, &size); err != nil {
-			return
-		}
-		bytes := make([]byte, size)
-		if _, err := io.ReadFull(input, bytes); err != nil {
-			return
-		}
+// LRO runs a system with the segments that crates/bench/src/lro/workload.rs describes.
+func LRO(system System) Bench {
+	return func(bytes []byte, limit time.Duration) (Answer, error) {
 		w, err := parse(bytes)
-		var result answer
-		if err == nil {
-			w.Verify = verify == 1
-			result, err = run(system, w, time.Duration(millis)*time.Millisecond)
-		}
 		if err != nil {
-			result = answer{Error: err.Error()}
+			return Answer{}, err
 		}
-		line, _ := json.Marshal(result)
-		fmt.Println(string(line))
+		return run(system, w, limit)
 	}
 }
 
 // run does laps for about this time; the fastest counts.
-func run(system System, w *Workload, limit time.Duration) (answer, error) {
+func run(system System, w *Workload, limit time.Duration) (Answer, error) {
 	system.Begin(w)
 	runtime.GC()
 	best, packets := math.Inf(1), 0
@@ -161,7 +130,7 @@ func run(system System, w *Workload, limit time.Duration) (answer, error) {
 		for lap < w.Lap {
 			burst, err := system.Burst(w, &s)
 			if err != nil {
-				return answer{}, err
+				return Answer{}, err
 			}
 			took += burst
 			lap += w.Burst
@@ -171,7 +140,7 @@ func run(system System, w *Workload, limit time.Duration) (answer, error) {
 	}
 	outputs, payload := system.End(w)
 	if payload != packets*w.Payload {
-		return answer{}, errors.New(fmt.Sprint("of ", packets*w.Payload, " bytes ", payload, " came out"))
+		return Answer{}, errors.New(fmt.Sprint("of ", packets*w.Payload, " bytes ", payload, " came out"))
 	}
-	return answer{NsPerPacket: best, Packets: packets, Outputs: outputs}, nil
+	return Answer{NsPerPacket: best, Packets: packets, Large: outputs}, nil
 }

@@ -1,40 +1,28 @@
-//! What all systems have in common: they are given a workload for a time, and say what it took.
+//! How a system is timed: laps, of which the fastest counts.
 
 use std::time::{Duration, Instant};
 
-use super::workload::Workload;
-use super::{Setting, System};
 use crate::Error;
-
-/// A system under test.
-pub(crate) trait Runner {
-    fn system(&self) -> System;
-
-    /// Why it has no part in this setting, if it has none.
-    fn left_out(&self, _: Setting) -> Option<&'static str> {
-        None
-    }
-
-    /// Runs the workload for about this time, one lap at least.
-    fn slice(&mut self, workload: &Workload, time: Duration) -> Result<Sample, Error>;
-}
 
 /// What a slice gave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// Of the fastest lap.
     pub(crate) ns_per_packet: f64,
+    /// Packets of the wire's size: what LRO is given, what GSO gives.
     pub(crate) packets: u64,
-    /// What they became; a packet that joined no other is one.
-    pub(crate) outputs: u64,
+    /// What they became, or came from. A packet that joined no other is one.
+    pub(crate) large: u64,
 }
 
 /// A part of a slice that is timed by itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lap {
     pub(crate) time: Duration,
+    /// See [`Sample`].
     pub(crate) packets: u64,
-    pub(crate) outputs: u64,
+    /// See [`Sample`].
+    pub(crate) large: u64,
 }
 
 /// Laps for about this time. The fastest counts: what else the machine does only adds to it.
@@ -43,12 +31,12 @@ pub(crate) fn laps(
     mut lap: impl FnMut() -> Result<Lap, Error>,
 ) -> Result<Sample, Error> {
     let end = Instant::now() + time;
-    let mut sample = Sample { ns_per_packet: f64::INFINITY, packets: 0, outputs: 0 };
+    let mut sample = Sample { ns_per_packet: f64::INFINITY, packets: 0, large: 0 };
     loop {
-        let Lap { time, packets, outputs } = lap()?;
+        let Lap { time, packets, large } = lap()?;
         sample.ns_per_packet = sample.ns_per_packet.min(time.as_nanos() as f64 / packets as f64);
         sample.packets += packets;
-        sample.outputs += outputs;
+        sample.large += large;
         if Instant::now() >= end {
             return Ok(sample);
         }

@@ -3,30 +3,24 @@
 // round. TCP over IPv4, checksums unseen. Packets are chained, not copied; mbufs are prepared
 // before the clock starts and released after it stopped.
 //
-// crates/bench/src/lro/workload.rs describes the segments, crates/bench/src/peers/process.rs the
-// conversation.
+// crates/bench/src/lro/workload.rs describes the segments.
 
-#define _GNU_SOURCE
-#include <inttypes.h>
-#include <sched.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_gro.h>
 #include <rte_mbuf.h>
 
-enum { ETHERNET_LEN = 14, TCP_LEN = 32, OUT_MAX = 1024, NUMBERS_LEN = 9 * sizeof(uint32_t) };
+#include "peer.h"
+
+enum { ETHERNET_LEN = 14, TCP_LEN = 32, OUT_MAX = 1024, NUMBERS_LEN = 10 * sizeof(uint32_t) };
 
 struct workload {
 	// In the order in which they are sent.
-	uint32_t segments, orders, payload, burst, lap, transport_at, frame_len, flows, sum;
+	uint32_t segments, orders, payload, burst, lap, transport_at, frame_len, flows, sum,
+		 verify;
 	const uint16_t *order;
 	const uint8_t *frame;
 };
@@ -35,24 +29,12 @@ struct stream {
 	uint32_t round, turn, flow;
 };
 
-struct result {
-	double best;
-	uint64_t packets, outputs, payload;
-};
-
 static struct rte_mempool *pool;
 static uint32_t pool_size;
 
 // Packets go back all at once, with no clock running.
 static struct rte_mbuf **done;
 static uint32_t done_count;
-
-static uint64_t now(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
 
 static const char *parse(struct workload *w, const uint8_t *bytes, size_t len)
 {
@@ -66,6 +48,8 @@ static const char *parse(struct workload *w, const uint8_t *bytes, size_t len)
 		return "the workload has another length";
 	if (w->burst > RTE_GRO_MAX_BURST_ITEM_NUM)
 		return "bursts are too long";
+	if (w->verify)
+		return "it verifies no checksum";
 	if (w->flows > UINT16_MAX)
 		return "max_flow_num has 16 bits";
 	return NULL;
@@ -140,7 +124,7 @@ static struct rte_mbuf *next(const struct workload *w, struct stream *s)
 static void take(const struct workload *w, struct rte_mbuf **out, uint32_t count, struct result *r)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		r->outputs++;
+		r->large++;
 		r->payload += out[i]->pkt_len - w->transport_at - TCP_LEN;
 		done[done_count++] = out[i];
 	}
@@ -224,56 +208,9 @@ static const char *run(const struct workload *w, uint64_t millis, struct result 
 	return wrong;
 }
 
-// EAL without huge pages, devices or files. It would keep this thread on one processor.
-static const char *start(char *name)
+const char *lro(const uint8_t *bytes, size_t len, uint64_t millis, struct result *r)
 {
-	static char lcore[32];
-	cpu_set_t allowed;
-	if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-		return "sched_getaffinity";
-	int first = 0;
-	while (first < CPU_SETSIZE - 1 && !CPU_ISSET(first, &allowed))
-		first++;
-	snprintf(lcore, sizeof lcore, "%d", first);
-	char *arguments[] = { name, "--no-huge", "--no-pci", "--no-shconf", "--no-telemetry",
-			      "-m", "512", "-l", lcore, NULL };
-	// It makes directories for files that are not wanted here.
-	char directory[] = "/tmp/wharf-bench-dpdk-XXXXXX", prefix[64], inner[64];
-	if (mkdtemp(directory) == NULL || setenv("RUNTIME_DIRECTORY", directory, 1) != 0)
-		return "mkdtemp";
-	int started = rte_eal_init(RTE_DIM(arguments) - 1, arguments);
-	snprintf(prefix, sizeof prefix, "%s/dpdk", directory);
-	snprintf(inner, sizeof inner, "%s/rte", prefix);
-	rmdir(inner), rmdir(prefix), rmdir(directory);
-	if (started < 0)
-		return rte_strerror(rte_errno);
-	if (sched_setaffinity(0, sizeof allowed, &allowed) != 0)
-		return "sched_setaffinity";
-	return NULL;
-}
-
-int main(int count, char **arguments)
-{
-	const char *absent = count > 0 ? start(arguments[0]) : "no name";
-	int verify;
-	uint64_t millis;
-	size_t len;
-	while (scanf("run %d %" SCNu64 " %zu", &verify, &millis, &len) == 3 && getchar() == '\n') {
-		uint8_t *bytes = malloc(len);
-		if (bytes == NULL || fread(bytes, 1, len, stdin) != len)
-			return 1;
-		struct workload workload;
-		struct result result = { 0 };
-		const char *wrong = absent ? absent : parse(&workload, bytes, len);
-		if (wrong == NULL)
-			wrong = verify ? "it verifies no checksum" : run(&workload, millis, &result);
-		if (wrong == NULL)
-			printf("{\"ns_per_packet\":%.3f,\"packets\":%" PRIu64 ",\"outputs\":%" PRIu64
-			       "}\n", result.best, result.packets, result.outputs);
-		else
-			printf("{\"error\":\"%s\"}\n", wrong);
-		fflush(stdout);
-		free(bytes);
-	}
-	return 0;
+	struct workload workload;
+	const char *wrong = parse(&workload, bytes, len);
+	return wrong ? wrong : run(&workload, millis, r);
 }

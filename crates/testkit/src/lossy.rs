@@ -1,0 +1,128 @@
+//! A wire that loses some frames and lets others pass each other, the same ones each time.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use sys::frames::FramePool;
+use sys::packet::{BATCH, Config, Message, PacketSocket, Received};
+use sys::poll::poll;
+use sys::{Result, interface};
+
+use crate::lab::Host;
+
+/// How long until the thread looks whether it is to end, in nanoseconds.
+const LOOK_EVERY: u64 = 20_000_000;
+
+/// One frame of so many is lost, and one of so many waits for those behind it. Primes, so that no
+/// rhythm of the traffic's own agrees with them.
+const LOSE: u64 = 211;
+const DELAY: u64 = 53;
+/// Frames that pass one that waits.
+const PASS: u64 = 3;
+
+/// Frames of 2 KB that are on their way.
+const FRAMES: u32 = 1024;
+const FRAME_SIZE: u32 = 2048;
+
+/// What carries frames between two interfaces of a host, and not all of them. It ends when this is
+/// dropped.
+#[derive(Debug)]
+pub struct Lossy {
+    stop: Arc<AtomicBool>,
+    lost: Arc<AtomicU64>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Lossy {
+    /// Starts between two interfaces of `host` that are up, for frames that are no longer than the
+    /// MTU of Ethernet.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn between(host: &Host, one: &str, other: &str) -> Self {
+        let open = |name| -> Result<PacketSocket> {
+            let index = interface::index(name)?;
+            PacketSocket::open(index, Config::default())
+                .map_err(|cause| sys::Error::new("open a packet socket on", cause).on(name))
+        };
+        let sockets = host.run(|| Ok::<_, sys::Error>([open(one)?, open(other)?]));
+        let sockets = sockets.unwrap_or_else(|error| panic!("{error}"));
+        let (stop, lost) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (enough, count) = (Arc::clone(&stop), Arc::clone(&lost));
+        let thread = std::thread::spawn(move || carry(sockets, &enough, &count));
+        Self { stop, lost, thread: Some(thread) }
+    }
+
+    /// How many frames it has lost so far.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Lossy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            assert!(matches!(ended, Some(Ok(Ok(())))), "the wire is broken: {ended:?}");
+        }
+    }
+}
+
+/// One way.
+#[derive(Default)]
+struct Way {
+    count: u64,
+    /// A frame that waits, and until which one.
+    waiting: Option<(Received, u64)>,
+}
+
+fn carry(mut sockets: [PacketSocket; 2], stop: &AtomicBool, lost: &AtomicU64) -> io::Result<()> {
+    let mut pool = FramePool::new(FRAMES, FRAME_SIZE)?;
+    let mut ways = [Way::default(), Way::default()];
+    let (mut received, mut passing) = (Vec::new(), Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        poll(&[sockets[0].as_fd(), sockets[1].as_fd()], Some(LOOK_EVERY))?;
+        for (from, way) in ways.iter_mut().enumerate() {
+            sockets[from].receive(&mut pool, &mut received, BATCH)?;
+            for frame in received.drain(..) {
+                way.count += 1;
+                if way.count.is_multiple_of(LOSE) {
+                    lost.fetch_add(1, Ordering::Relaxed);
+                    pool.free(frame.frame);
+                } else if way.count.is_multiple_of(DELAY) && way.waiting.is_none() {
+                    way.waiting = Some((frame, way.count + PASS));
+                } else {
+                    passing.push(frame);
+                }
+                if let Some((frame, _)) = way.waiting.take_if(|(_, until)| way.count >= *until) {
+                    passing.push(frame);
+                }
+            }
+            // Nothing may ever come behind the last.
+            passing.extend(way.waiting.take().map(|(frame, _)| frame));
+            send(&mut sockets[1 - from], &pool, &passing)?;
+            passing.drain(..).for_each(|frame| pool.free(frame.frame));
+        }
+    }
+    Ok(())
+}
+
+/// Sends what there is room for; what there is none for is lost, as on any wire.
+fn send(to: &mut PacketSocket, pool: &FramePool, frames: &[Received]) -> io::Result<()> {
+    let message = |frame: &Received| {
+        let vnet = frame.vnet;
+        Message { vnet, header: pool.bytes(&frame.frame), payload: &[] }
+    };
+    let messages: Vec<Message<'_>> = frames.iter().map(message).collect();
+    match to.send(&messages) {
+        Ok(_) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(ENOBUFS) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+const ENOBUFS: i32 = 105;

@@ -1,0 +1,28 @@
+//! Values on the command line of the benches of a core by itself.
+
+use std::time::Duration;
+
+/// What was given, or else the default.
+pub(super) fn or<T: Clone>(given: &[T], default: &[T]) -> Vec<T> {
+    if given.is_empty() { default.to_vec() } else { given.to_vec() }
+}
+
+/// The one of `all` with this name.
+pub(super) fn named<T: Copy>(
+    text: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<T, String> {
+    all.iter().copied().find(|&one| name(one) == text).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|&one| name(one)).collect();
+        format!("it is one of {}", names.join(", "))
+    })
+}
+
+/// How long a system runs for one figure.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("it is a number of seconds from 0.01 to 60".to_owned()),
+    }
+}

@@ -1,0 +1,51 @@
+//! VXLAN (RFC 7348), as far as it hides from a NIC what it is about to carry.
+
+use crate::{ETHERNET_LEN, EtherType, Headers, IPV4_MIN_LEN, IPV6_LEN, Network, Transport, be16};
+use crate::{UdpTunnel, VLAN_LEN};
+
+/// RFC 7348 section 8.
+const PORT: u16 = 4789;
+const HEADER_LEN: usize = 8;
+/// The network identifier is valid (RFC 7348 section 5).
+const I_FLAG: u8 = 0x08;
+
+/// Where the frame begins that a VXLAN packet carries: behind UDP to its port, and its header.
+pub(crate) fn inner_frame_at(frame: &[u8], headers: &Headers) -> Option<usize> {
+    let to_port =
+        headers.transport == Transport::Udp && be16(frame, headers.transport_at + 2) == PORT;
+    let header = frame.get(headers.payload_at..headers.payload_at + HEADER_LEN)?;
+    (to_port && header[0] == I_FLAG).then_some(headers.payload_at + HEADER_LEN)
+}
+
+/// Does `csum_start` surely not point into a tunnel? `frame` may be the first bytes of a packet. With
+/// IPv6 extension headers it is not sure.
+#[inline]
+pub fn is_outermost(frame: &[u8], csum_start: u16) -> bool {
+    let mut network_at = ETHERNET_LEN;
+    while network_at + IPV4_MIN_LEN <= frame.len()
+        && EtherType(be16(frame, network_at - 2)).is_vlan()
+    {
+        network_at += VLAN_LEN;
+    }
+    let header_len = match frame.get(network_at) {
+        Some(first) if first >> 4 == 4 => usize::from(first & 15) * 4,
+        _ => IPV6_LEN,
+    };
+    usize::from(csum_start) == network_at + header_len
+}
+
+/// The tunnel of a super-packet in VXLAN whose inner transport begins at `csum_start`, which is all
+/// that the legacy `virtio_net_hdr` says of it. `None` if it is not in VXLAN.
+pub fn vxlan_tunnel(frame: &[u8], csum_start: u16) -> Option<UdpTunnel> {
+    let outer = Headers::parse(frame).ok()?;
+    let inner_at = inner_frame_at(frame, &outer)?;
+    let inner = Headers::parse(frame.get(inner_at..outer.end)?).ok()?;
+    let at = |offset: usize| u16::try_from(inner_at + offset).ok();
+    (at(inner.transport_at) == Some(csum_start)).then_some(())?;
+    Some(UdpTunnel {
+        v6: matches!(outer.network, Network::Ipv6 { .. }),
+        csum: be16(frame, outer.transport_at + 6) != 0,
+        outer_th_offset: u16::try_from(outer.transport_at).ok()?,
+        inner_nh_offset: at(inner.network_at)?,
+    })
+}
