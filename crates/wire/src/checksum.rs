@@ -32,11 +32,10 @@ impl Sum {
     /// fold to 0xFFFF.
     #[inline]
     pub const fn fold(self) -> u16 {
-        let s = (self.0 >> 32) + (self.0 & 0xffff_ffff);
-        let s = (s >> 32) + (s & 0xffff_ffff);
-        let s = (s >> 16) + (s & 0xffff);
-        let s = (s >> 16) + (s & 0xffff);
-        let s = (s >> 16) + (s & 0xffff);
+        // A number plus itself with its halves exchanged has the sum of the halves in its upper
+        // half, with the carry of the lower one, which is the same sum: the end-around carry.
+        let s = (self.0.wrapping_add(self.0.rotate_right(32)) >> 32) as u32;
+        let s = s.wrapping_add(s.rotate_right(16)) >> 16;
         (s as u16).to_be()
     }
 

@@ -34,20 +34,32 @@ fn sum_avx2(bytes: &[u8]) -> u64 {
 fn sum_avx512(bytes: &[u8]) -> u64 {
     let mut total = 0;
     for block in bytes.chunks(super::BLOCK) {
-        let halves = _mm512_set1_epi32(0xffff);
-        let (mut low, mut high) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-        let mut add = |words| {
-            low = _mm512_add_epi32(low, _mm512_and_si512(words, halves));
-            high = _mm512_add_epi32(high, _mm512_srli_epi32::<16>(words));
+        // Sums of the words modulo 2^32, and of their upper halves, which do not overflow: together
+        // they tell the sum of the lower halves, without an operation a round to cut these off.
+        let zero = _mm512_setzero_si512();
+        let (mut whole, mut high) = ([zero; 2], [zero; 2]);
+        let mut add = |n: usize, words| {
+            whole[n] = _mm512_add_epi32(whole[n], words);
+            high[n] = _mm512_add_epi32(high[n], _mm512_srli_epi32::<16>(words));
         };
         let (rounds, tail) = block.as_chunks::<64>();
-        for round in rounds {
+        let (pairs, last) = rounds.as_chunks::<2>();
+        for [even, odd] in pairs {
             // SAFETY: a round is 64 bytes, and the load asks for no alignment.
-            add(unsafe { _mm512_loadu_si512(round.as_ptr().cast()) });
+            add(0, unsafe { _mm512_loadu_si512(even.as_ptr().cast()) });
+            // SAFETY: as above.
+            add(1, unsafe { _mm512_loadu_si512(odd.as_ptr().cast()) });
+        }
+        for round in last {
+            // SAFETY: as above.
+            add(0, unsafe { _mm512_loadu_si512(round.as_ptr().cast()) });
         }
         let mask = (1 << tail.len()) - 1;
         // SAFETY: the mask leaves out all bytes but those of `tail`; the others are not accessed.
-        add(unsafe { _mm512_maskz_loadu_epi8(mask, tail.as_ptr().cast()) });
+        add(1, unsafe { _mm512_maskz_loadu_epi8(mask, tail.as_ptr().cast()) });
+        let whole = _mm512_add_epi32(whole[0], whole[1]);
+        let high = _mm512_add_epi32(high[0], high[1]);
+        let low = _mm512_sub_epi32(whole, _mm512_slli_epi32::<16>(high));
         // A block is 2^14 rounds of 16 bits in each lane.
         let wide = |lanes| {
             let odd = _mm512_srli_epi64::<32>(lanes);
