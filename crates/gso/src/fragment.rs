@@ -167,12 +167,13 @@ fn lay_out(
     body_at: usize,
 ) -> Result<usize, Refusal> {
     let completion = Completion::of(packet, headers, hdr)?;
-    let head = match &completion {
-        Some(completion) => {
-            completion.field.end.checked_sub(body_from).ok_or(Refusal::ChecksumPosition)?
-        }
-        None => 0,
+    // It may lie anywhere, but not in the headers that stand in front.
+    let field = match &completion {
+        Some(completion) => completion.field.clone(),
+        None => body_from..body_from,
     };
+    let at = field.start.checked_sub(body_from).ok_or(Refusal::ChecksumPosition)?;
+    let head = field.end - body_from;
     let (header, first) = template
         .get_mut(..body_at + head)
         .and_then(|template| template.split_at_mut_checked(body_at))
@@ -180,8 +181,7 @@ fn lay_out(
     header[..body_from].copy_from_slice(&packet[..body_from]);
     first.copy_from_slice(&packet[body_from..body_from + head]);
     if let Some(completion) = completion {
-        let field = completion.field.start - body_from;
-        completion.store(first.get_mut(field..).ok_or(Refusal::ChecksumPosition)?, packet);
+        completion.store(&mut first[at..], packet);
     }
     Ok(head)
 }

@@ -124,10 +124,11 @@ impl<'a> Given<'a> {
 
     /// The packet with its checksum completed, by RFC 1071 and RFC 9260 alone.
     pub(crate) fn completed(&self) -> Vec<u8> {
-        let (headers, mut packet) = (self.headers(), self.packet.to_vec());
+        let mut packet = self.packet.to_vec();
         if !self.hdr.needs_csum {
             return packet;
         }
+        let headers = self.headers();
         let start = usize::from(self.hdr.csum_start);
         let field = start + usize::from(self.hdr.csum_offset);
         if headers.transport == Transport::Other(sctp::SCTP) {

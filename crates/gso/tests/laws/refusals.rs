@@ -182,6 +182,13 @@ fn plain_packets_by_their_names() {
     let (udp, hdr) = PacketBuilder::udp4().payload_pattern(3000).partial();
     let in_ip = VirtioNetHdr { csum_start: 14, csum_offset: 10, ..hdr };
     assert_eq!(refused(&udp, in_ip, 1500), Refusal::ChecksumPosition);
+    // Found by fuzzing: up to its end, and across it.
+    let (options, _) = PacketBuilder::udp4().ip_options(&[1; 8]).payload_pattern(3000).partial();
+    for csum_offset in [6, 7] {
+        let before = VirtioNetHdr { csum_start: 34, csum_offset, ..hdr };
+        assert_eq!(refused(&options, before, 1500), Refusal::ChecksumPosition);
+        assert_eq!(refused(&options, before, 9000), Refusal::ChecksumPosition);
+    }
     let deep = VirtioNetHdr { csum_start: 400, ..hdr };
     assert_eq!(refused(&udp, deep, 1500), Refusal::HeaderTooLong);
     let long = PacketBuilder::ip6(253).extension(60, MAX_HEADER_LEN).payload_pattern(3000).build();
