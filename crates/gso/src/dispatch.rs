@@ -164,6 +164,7 @@ impl<'a> Packet<'a> {
             ip,
             transport: TransportPart::Sctp(part),
             tunnel: None,
+            settled: false,
         }))
     }
 
@@ -201,7 +202,9 @@ impl<'a> Packet<'a> {
             ip,
             transport,
             tunnel,
-        })
+            settled: false,
+        }
+        .settle())
     }
 
     /// Into IP fragments with at most `size` bytes each.
@@ -280,5 +283,6 @@ fn by_ip(template: [u8; MAX_HEADER_LEN], cut: Fragments<'_>, kind: Option<Kind>)
         ip: IpPart::default(),
         transport: TransportPart::Fragment(part),
         tunnel: None,
+        settled: false,
     }
 }

@@ -1,6 +1,6 @@
 //! What changes in the IP header from segment to segment: lengths, and the ID of IPv4.
 
-use wire::{Headers, IPV6_LEN, Network, Sum, checksum};
+use wire::{Headers, IPV4_MIN_LEN, IPV6_LEN, Network, Sum, checksum};
 
 use crate::{be16, put16};
 
@@ -21,6 +21,8 @@ enum Version {
     V4 {
         /// Sum of the header less total length, ID and checksum.
         sum: Sum,
+        /// The same with the total length of a full segment.
+        full: Sum,
         id: u16,
         /// What each segment adds to the ID: 1, or 0 for a fixed ID.
         step: u16,
@@ -40,7 +42,8 @@ impl IpPart {
                 for field in [V4_TOTAL_LEN, V4_ID, V4_CHECKSUM] {
                     put16(header, field, 0);
                 }
-                Version::V4 { sum: checksum::sum(header), id, step: 1 }
+                let sum = checksum::sum(header);
+                Version::V4 { sum, full: sum, id, step: 1 }
             }
             Network::Ipv6 { .. } => Version::V6,
             Network::Other(_) => return None,
@@ -55,13 +58,38 @@ impl IpPart {
         }
     }
 
+    /// Writes what all segments of `frame_len` bytes have to `template`, so that
+    /// [`write_full`](Self::write_full) need not.
+    pub(crate) fn settle(&mut self, template: &mut [u8], frame_len: usize) {
+        let ip = &mut template[self.at..];
+        let len = frame_len - self.at;
+        match &mut self.version {
+            Version::V4 { sum, full, .. } => {
+                put16(ip, V4_TOTAL_LEN, len as u16);
+                *full = sum.plus_word(len as u16);
+            }
+            Version::V6 => put16(ip, V6_PAYLOAD_LEN, (len - IPV6_LEN) as u16),
+        }
+    }
+
+    /// Fills in segment `nth`, a full one.
+    #[inline]
+    pub(crate) fn write_full(&self, header: &mut [u8], nth: usize) {
+        if let Version::V4 { full, id, step, .. } = self.version {
+            let id = id.wrapping_add(step.wrapping_mul(nth as u16));
+            let Some(ip) = header[self.at..].first_chunk_mut::<IPV4_MIN_LEN>() else { return };
+            put16(ip, V4_ID, id);
+            put16(ip, V4_CHECKSUM, full.plus_word(id).complement());
+        }
+    }
+
     /// Fills in segment `nth`, a frame of `frame_len` bytes; `header` begins with Ethernet.
     #[inline]
     pub(crate) fn write(&self, header: &mut [u8], nth: usize, frame_len: usize) {
         let ip = &mut header[self.at..];
         let len = frame_len - self.at;
         match self.version {
-            Version::V4 { sum, id, step } => {
+            Version::V4 { sum, id, step, .. } => {
                 let id = id.wrapping_add(step.wrapping_mul(nth as u16));
                 put16(ip, V4_TOTAL_LEN, len as u16);
                 put16(ip, V4_ID, id);

@@ -15,6 +15,10 @@ use crate::{Kind, Refusal};
 /// full of options are 122; the rest is room for IPv6 extension headers.
 pub const MAX_HEADER_LEN: usize = 256;
 
+/// Bytes of a template that are copied at once, as a length that is known is copied faster: most
+/// headers fit. Ethernet, a VLAN tag, IPv6 and TCP with timestamps are 90.
+const SHORT: usize = 96;
+
 /// One segment: its header is in the caller's buffer, its payload in the super-packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment<'a> {
@@ -46,6 +50,8 @@ pub struct Segmenter<'a> {
     pub(crate) ip: IpPart,
     pub(crate) transport: TransportPart,
     pub(crate) tunnel: Option<TunnelPart>,
+    /// The template has what full segments in the middle have in common.
+    pub(crate) settled: bool,
 }
 
 /// The transport header's part in each segment.
@@ -155,7 +161,7 @@ impl<'a> Segmenter<'a> {
         if let TransportPart::Tcp(tcp) = &mut self.transport {
             tcp.keep_cwr();
         }
-        self
+        self.settle()
     }
 
     /// Segments in the whole super-packet, at least 1.
@@ -198,6 +204,16 @@ impl<'a> Segmenter<'a> {
     /// hands out its payload. Bytes of `header` past `header_len` mean nothing.
     #[inline]
     pub fn next_segment(&mut self, header: &mut [u8; MAX_HEADER_LEN]) -> Option<Segment<'a>> {
+        if let Some(payload) = self.full() {
+            if let (Some(short), Some(template)) =
+                (header.first_chunk_mut(), self.template.first_chunk::<SHORT>())
+            {
+                *short = *template;
+            }
+            self.write_full(header, payload);
+            self.pass_full();
+            return Some(Segment { header_len: self.header_len, payload });
+        }
         let piece = self.piece()?;
         self.write_header(&mut header[..piece.header_len], &piece, piece.payload);
         self.pass(&piece);
@@ -212,6 +228,17 @@ impl<'a> Segmenter<'a> {
     /// [`max_segment_len`](Self::max_segment_len) once, before the first.
     #[inline]
     pub fn next_into(&mut self, out: &mut [u8]) -> Result<Option<usize>, Refusal> {
+        if let Some(payload) = self.full() {
+            let len = self.header_len + payload.len();
+            let out = out.get_mut(..len).ok_or(Refusal::BufferTooSmall)?;
+            let (header, copy) = out.split_at_mut(self.header_len);
+            header.copy_from_slice(&self.template[..self.header_len]);
+            copy.copy_from_slice(payload);
+            // The copy is in the first-level cache.
+            self.write_full(header, copy);
+            self.pass_full();
+            return Ok(Some(len));
+        }
         let Some(piece) = self.piece() else { return Ok(None) };
         let len = piece.header_len + piece.payload.len();
         let out = out.get_mut(..len).ok_or(Refusal::BufferTooSmall)?;
@@ -221,6 +248,54 @@ impl<'a> Segmenter<'a> {
         self.write_header(header, &piece, payload);
         self.pass(&piece);
         Ok(Some(len))
+    }
+
+    /// The payload of the next segment, if all that differs between it and others is in
+    /// [`write_full`](Self::write_full).
+    #[inline]
+    fn full(&self) -> Option<&'a [u8]> {
+        let is_middle = self.next > 0 && self.next + 1 < self.gso_segs;
+        if !is_middle || !self.settled {
+            return None;
+        }
+        self.payload.get(self.offset..self.offset + self.gso_size)
+    }
+
+    /// Completes `header`, which is the template's. `payload` are the segment's bytes, wherever they
+    /// lie.
+    #[inline]
+    fn write_full(&self, header: &mut [u8], payload: &[u8]) {
+        let sum = checksum::sum(payload);
+        self.ip.write_full(header, self.next);
+        match &self.transport {
+            TransportPart::Tcp(tcp) => tcp.write_full(header, self.offset, sum),
+            TransportPart::Udp(udp) => udp.write_full(header, sum),
+            TransportPart::Sctp(_) | TransportPart::Fragment(_) => {}
+        }
+    }
+
+    #[inline]
+    fn pass_full(&mut self) {
+        self.next += 1;
+        self.offset += self.gso_size;
+    }
+
+    /// Writes what full segments in the middle have in common to the template, which makes these, the
+    /// most of them, cheap.
+    pub(crate) fn settle(mut self) -> Self {
+        if self.header_len > SHORT || self.tunnel.is_some() || self.gso_segs < 3 {
+            return self;
+        }
+        let template = &mut self.template[..self.header_len];
+        self.ip.settle(template, self.header_len + self.gso_size);
+        let l4_len = |at: usize| self.header_len - at + self.gso_size;
+        match &mut self.transport {
+            TransportPart::Tcp(tcp) => tcp.settle(template, l4_len(tcp.at)),
+            TransportPart::Udp(udp) => udp.settle(template, l4_len(udp.at)),
+            TransportPart::Sctp(_) | TransportPart::Fragment(_) => return self,
+        }
+        self.settled = true;
+        self
     }
 
     /// The next segment's place.

@@ -1,7 +1,7 @@
 //! What changes in the UDP header from datagram to datagram (Linux `__udp_gso_segment`): length
 //! and checksum. This is USO, where each segment is a datagram of its own.
 
-use wire::{Sum, checksum};
+use wire::{Sum, UDP_LEN, checksum};
 
 use crate::segmenter::Piece;
 use crate::{Refusal, be16, put16};
@@ -16,9 +16,11 @@ pub(crate) const CHECKSUM: usize = 6;
 /// The changing part of the UDP header that stands at `at`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UdpPart {
-    at: usize,
+    pub(crate) at: usize,
     /// Pseudo-header less its length, and the ports.
     sum: Sum,
+    /// The same with the length of a full datagram, twice.
+    full: Sum,
 }
 
 impl UdpPart {
@@ -36,7 +38,22 @@ impl UdpPart {
         }
         put16(header, LENGTH, 0);
         put16(header, CHECKSUM, 0);
-        Ok(UdpPart { at, sum: pseudo_header.plus(checksum::sum(header)) })
+        let sum = pseudo_header.plus(checksum::sum(header));
+        Ok(UdpPart { at, sum, full: sum })
+    }
+
+    /// Writes what all datagrams of `l4_len` bytes have to `template`, so that
+    /// [`write_full`](Self::write_full) need not.
+    pub(crate) fn settle(&mut self, template: &mut [u8], l4_len: usize) {
+        put16(&mut template[self.at..], LENGTH, l4_len as u16);
+        self.full = self.sum.plus_word(l4_len as u16).plus_word(l4_len as u16);
+    }
+
+    /// Fills in a full datagram.
+    #[inline]
+    pub(crate) fn write_full(&self, header: &mut [u8], payload_sum: Sum) {
+        let Some(udp) = header[self.at..].first_chunk_mut::<UDP_LEN>() else { return };
+        put16(udp, CHECKSUM, never_zero(self.full.plus(payload_sum).complement()));
     }
 
     /// Fills in one datagram; `header` ends with the UDP header.

@@ -28,6 +28,12 @@ impl Sum {
         Sum(self.0 + word.to_be() as u64)
     }
 
+    /// The sum with two 16-bit words added, given as one number.
+    #[inline]
+    pub const fn plus_double(self, double: u32) -> Sum {
+        Sum(self.0 + double.to_be() as u64)
+    }
+
     /// The 16-bit one's-complement sum, as a number. Bytes that hold their own correct checksum
     /// fold to 0xFFFF.
     #[inline]
