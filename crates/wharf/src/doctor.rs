@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 
+use nic::hardware::Hardware;
 use serde_json::json;
 use sys::ethtool::Ethtool;
 use sys::frames::FramePool;
@@ -219,7 +220,13 @@ fn wires() -> Vec<Finding> {
         let driver = driver.unwrap_or_else(|_| interface.kind.clone().unwrap_or_default());
         let queues = interface.rx_queues;
         let s = if queues == 1 { "" } else { "s" };
-        let found = format!("{driver}, {queues} receive queue{s}, MTU {}", interface.mtu);
+        let mut found = format!("{driver}, {queues} receive queue{s}, MTU {}", interface.mtu);
+        let hardware = Hardware::read(&interface.name);
+        for (cuts, what) in
+            [(hardware.tcp4, ", TSO4"), (hardware.tcp6, ", TSO6"), (hardware.uso, ", USO")]
+        {
+            found.push_str(if cuts { what } else { "" });
+        }
         let check = format!("interface {}", interface.name);
         if interface.up { Finding::ok(check, found) } else { Finding::ok(check, found + ", down") }
     };
@@ -286,7 +293,7 @@ fn tap() -> Finding {
     match tried {
         Ok(taken) if taken == Offloads::ALL => Finding::ok(check, names(taken)),
         Ok(taken) => {
-            let advice = "what is missing came with later kernels (USO: 6.2); the rest works";
+            let advice = "what is missing came with later kernels (USO: 6.2, UDP tunnels: 6.17); the rest works";
             Finding::limited(check, names(taken), advice)
         }
         Err(error) => without_tap(check, &error),
@@ -301,6 +308,7 @@ fn names(offloads: Offloads) -> String {
         (offloads.tso_ecn, "TSO_ECN"),
         (offloads.uso4, "USO4"),
         (offloads.uso6, "USO6"),
+        (offloads.udp_tunnel, "UDP_TUNNEL_GSO"),
     ];
     let on: Vec<&str> = all.into_iter().filter_map(|(on, name)| on.then_some(name)).collect();
     if on.is_empty() { "no offloads".to_owned() } else { on.join(", ") }
@@ -399,7 +407,7 @@ mod tests {
 
     #[test]
     fn offloads_have_the_kernels_names() {
-        assert_eq!(names(Offloads::ALL), "CSUM, TSO4, TSO6, TSO_ECN, USO4, USO6");
+        assert_eq!(names(Offloads::ALL), "CSUM, TSO4, TSO6, TSO_ECN, USO4, USO6, UDP_TUNNEL_GSO");
         assert_eq!(names(Offloads::NONE), "no offloads");
     }
 }
