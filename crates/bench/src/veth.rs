@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nic::config::Config;
-use sys::tcp::set_congestion_control;
 
 use crate::Error;
 use crate::case::Case;
@@ -79,10 +78,10 @@ impl Senders {
 }
 
 fn send(to: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&to, STALLED)?;
     // The same on every machine, where it is to be had: BBR's pacing, the default of some, would
-    // be what is measured.
-    let _ = set_congestion_control(&stream, "cubic");
+    // be what is measured, and outlives a later change.
+    let connected = sys::tcp::connect(to, "cubic");
+    let mut stream = connected.or_else(|_| TcpStream::connect_timeout(&to, STALLED))?;
     stream.set_write_timeout(Some(STALLED))?;
     let data = vec![0x55; CHUNK];
     while !stop.load(Ordering::Relaxed) {

@@ -69,10 +69,15 @@ pub(crate) fn run(
     }
 }
 
+/// Of both ends.
+const CONGESTION_CONTROL: &str = "cubic";
+
 /// Opens the connections one by one, so that both ends know which is which.
 fn connect(lab: &Lab, connections: usize) -> Result<(Vec<TcpStream>, Vec<TcpStream>), Error> {
     let listener =
         lab.server.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?.map_err(Error::Io)?;
+    // The connections that it accepts have it, too.
+    let _ = set_congestion_control(&listener, CONGESTION_CONTROL);
     let port = listener.local_addr().map_err(Error::Io)?.port();
     let address = SocketAddr::from((SERVER, port));
     lab.client
@@ -80,13 +85,13 @@ fn connect(lab: &Lab, connections: usize) -> Result<(Vec<TcpStream>, Vec<TcpStre
             let mut clients = Vec::new();
             let mut servers = Vec::new();
             for _ in 0..connections {
-                clients.push(TcpStream::connect_timeout(&address, STALLED)?);
+                // The same on every machine, where it is to be had: BBR's pacing, the default of
+                // some, would be what is measured, and outlives a later change.
+                let client = sys::tcp::connect(address, CONGESTION_CONTROL);
+                clients.push(client.or_else(|_| TcpStream::connect_timeout(&address, STALLED))?);
                 servers.push(listener.accept()?.0);
             }
             for stream in clients.iter().chain(&servers) {
-                // The same on every machine, where it is to be had: BBR's pacing, the default of
-                // some, would be what is measured.
-                let _ = set_congestion_control(stream, "cubic");
                 stream.set_read_timeout(Some(STALLED))?;
                 stream.set_write_timeout(Some(STALLED))?;
             }
