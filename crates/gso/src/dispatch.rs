@@ -1,7 +1,8 @@
 //! How a packet is to be cut: the slides' `gso_dispatch` and `gso_functions`.
 
 use wire::{
-    GsoType, Headers, Ipv4, Ipv6, Network, Sum, Transport, UdpTunnel, VirtioNetHdr, protocol,
+    Flags, GsoType, Headers, Ipv4, Ipv6, Network, Sum, Tcp, Transport, UdpTunnel, VirtioNetHdr,
+    protocol,
 };
 
 use crate::fragment::{self, Fragments};
@@ -51,12 +52,20 @@ impl<'a> Packet<'a> {
             _ if self.outer.is_some() => Err(Refusal::UdpTunnel),
             (GsoType::Udp, _) => self.ufo(),
             (GsoType::None, _) if self.fits() => self.whole(),
+            // The urgent pointer counts from its own segment's sequence number.
+            (GsoType::None, Transport::Tcp) if self.is_urgent() => self.fragments(usize::MAX),
             (GsoType::None, Transport::Tcp) => self.tcp(usize::MAX),
             (GsoType::None, Transport::Other(protocol::SCTP)) => {
                 self.sctp()?.map_or_else(|| self.fragments(usize::MAX), Ok)
             }
             (GsoType::None, _) => self.fragments(usize::MAX),
         }
+    }
+
+    /// Has it TCP's URG flag?
+    fn is_urgent(&self) -> bool {
+        Tcp::new(&self.bytes[self.headers.transport_at..self.headers.end])
+            .is_ok_and(|tcp| tcp.flags().any(Flags::URG))
     }
 
     /// Is it, whole, not longer than the MTU?

@@ -133,7 +133,11 @@ impl Nic {
             _quiet: quiet,
             _suited: suited,
         };
-        nic.apply_offloads(&nic.lock())?;
+        let config = nic.config();
+        // As if the interface had been made for the defaults, which are what it has.
+        let made = Config { gso: Config::default().gso, ..config.clone() };
+        nic.resize_host(&made, &config)?;
+        nic.apply_offloads(&config)?;
         Ok(nic)
     }
 
@@ -176,6 +180,7 @@ impl Nic {
         let mut changed = config.clone();
         changed.set_at_run_time(key, value)?;
         if changed.gso != config.gso {
+            self.resize_host(&config, &changed)?;
             self.apply_offloads(&changed)?;
         }
         *config = changed;
@@ -303,21 +308,24 @@ impl Nic {
                 }
             }
         }
-        let limited = interface::set_gso_max_size(&self.host.name, gso.max_burst + 1);
-        if gso.max_burst != DEFAULT_MAX_BURST {
-            limited?;
+        Ok(())
+    }
+
+    /// Tells the host's kernel how large a packet may be, where that changes: what somebody else has
+    /// set is theirs.
+    fn resize_host(&self, before: &Config, config: &Config) -> Result<(), Error> {
+        if config.gso.max_burst != before.gso.max_burst {
+            interface::set_gso_max_size(&self.host.name, config.gso.max_burst + 1)?;
         }
-        let host = interface::Interface::by_index(self.host.index)?;
-        let mtu = open::host_mtu(config, self.wire_mtu.load(Ordering::Relaxed)).min(host.max_mtu);
-        if host.mtu != mtu {
-            interface::set_mtu(&self.host.name, mtu)?;
+        let wire_mtu = self.wire_mtu.load(Ordering::Relaxed);
+        let mtu = open::host_mtu(config, wire_mtu);
+        if mtu != open::host_mtu(before, wire_mtu) {
+            let most = interface::Interface::by_index(self.host.index)?.max_mtu;
+            interface::set_mtu(&self.host.name, mtu.min(most))?;
         }
         Ok(())
     }
 }
-
-/// What interfaces have from the start, so a kernel that cannot be told is not needed for it.
-const DEFAULT_MAX_BURST: u32 = 65_535;
 
 impl Drop for Nic {
     fn drop(&mut self) {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use gso::Kind;
 use lro::{Lro, Nanos, RxChecksum};
 use sys::frames::FramePool;
 use sys::poll::{EventFd, Interest, PollSet};
@@ -117,6 +118,8 @@ pub struct Worker<W, H> {
     /// The segment to go on with of the host's last packet, which the wire did not take whole.
     waiting: Option<usize>,
     fragment_ids: FragmentIds,
+    /// What the wire is to go by has changed.
+    limits_changed: bool,
     /// The wire waits for the host.
     host_full: bool,
     last_work: Nanos,
@@ -138,6 +141,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             scratch: Scratch::default(),
             waiting: None,
             fragment_ids: FragmentIds::new(RandomState::new().hash_one(hash_seed)),
+            limits_changed: false,
             host_full: false,
             last_work: 0,
             last_publish: 0,
@@ -303,6 +307,11 @@ impl<W: Wire, H: Host> Worker<W, H> {
     fn host_to_wire(&mut self) -> io::Result<bool> {
         let mut worked = false;
         for _ in 0..self.config.poll.batch {
+            // The rest of a packet is cut as its beginning was.
+            if self.limits_changed && self.waiting.is_none() {
+                self.limits_changed = false;
+                self.wire.configure(self.shared.limits(&self.config));
+            }
             let (packet, position) = match self.waiting.take() {
                 Some(position) => match self.host.again() {
                     Some(packet) => (packet, position),
@@ -312,7 +321,6 @@ impl<W: Wire, H: Host> Worker<W, H> {
                     FromHost::Packet(packet) => {
                         self.counters.host_out.count(packet.bytes.len());
                         self.lro.observe(packet.bytes);
-                        self.fragment_ids.advance();
                         (packet, 0)
                     }
                     FromHost::Unreadable => {
@@ -326,7 +334,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
             let HostPacket { vnet, bytes } = packet;
             let fragment_id = self.fragment_ids.current();
             let packet = Outgoing { vnet, bytes, position, fragment_id };
-            self.waiting = transmit(&mut self.wire, &mut self.pool, packet, &mut self.counters);
+            let (wire, pool) = (&mut self.wire, &mut self.pool);
+            self.waiting = transmit(wire, pool, packet, &mut self.fragment_ids, &mut self.counters);
             // Offering the same segment to a full wire again and again is no work.
             worked |= self.waiting != Some(position);
             if self.waiting.is_some() {
@@ -431,7 +440,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
         }
         self.generation = generation;
         self.config = self.shared.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.wire.configure(self.shared.limits(&self.config));
+        self.limits_changed = true;
         let mut host =
             ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
         self.lro.reconfigure(self.config.lro(), &mut host);
@@ -449,13 +458,18 @@ fn transmit<W: Wire>(
     wire: &mut W,
     pool: &mut FramePool,
     packet: Outgoing<'_>,
+    fragment_ids: &mut FragmentIds,
     counters: &mut Counters,
 ) -> Option<usize> {
     let len = packet.bytes.len();
     let mut put = Put::default();
     let result = wire.transmit(pool, packet, &mut put);
     counters.wire_out.add(put.sent);
-    counters.gso.count(&put, matches!(result, Ok(Transmit::Done)).then_some(len));
+    let done = matches!(result, Ok(Transmit::Done));
+    counters.gso.count(&put, done.then_some(len));
+    if done && matches!(put.kind, Some(Kind::Frag4 | Kind::Frag6)) {
+        fragment_ids.advance();
+    }
     match result {
         Ok(Transmit::Done) => None,
         Ok(Transmit::Full { position }) => Some(position),

@@ -1,6 +1,6 @@
 //! Packets of any kind and an MTU: TCP that gives way to it, packets that fit, USO that does not.
 
-use gso::{Kind, Refusal, complete_checksum};
+use gso::{Kind, Refusal, Segmenter, complete_checksum};
 use proptest::prelude::*;
 use testkit::packet::PacketBuilder;
 use testkit::verify;
@@ -33,11 +33,17 @@ proptest! {
 
     /// TCP that is no super-packet is cut by the room that there is, or goes whole.
     #[test]
-    fn plain_tcp_fits_the_mtu(case in super_packets(), room in 1usize..3000, partial: bool) {
+    fn plain_tcp_fits_the_mtu(
+        case in super_packets(),
+        flags: u8,
+        room in 1usize..3000,
+        partial: bool,
+    ) {
         prop_assume!(case.tcp);
+        let builder = case.builder.flags(Flags(flags).without(Flags::URG));
         let (packet, hdr) = match partial {
-            true => case.builder.partial(),
-            false => (case.builder.build(), VirtioNetHdr::default()),
+            true => builder.partial(),
+            false => (builder.build(), VirtioNetHdr::default()),
         };
         let at = Headers::parse(&packet).unwrap();
         let mtu = at.payload_at - at.network_at + room;
@@ -140,4 +146,13 @@ fn a_super_packet_of_one_segment_is_the_packet() {
     let (packet, hdr) = builder.super_packet(100);
     assert_eq!(hdr.gso_type, GsoType::Tcpv6);
     assert_eq!(Given::new(&packet, hdr, 1500, 0).cut().unwrap().frames, [builder.build()]);
+}
+
+/// The urgent pointer counts from the segment's own sequence number, so the segment is not cut.
+#[test]
+fn urgent_data_goes_in_fragments() {
+    let builder = PacketBuilder::tcp4().flags(Flags::ACK.with(Flags::URG)).urgent(3);
+    let packet = builder.payload_pattern(4000).build();
+    let segments = Segmenter::with_mtu(&packet, &VirtioNetHdr::default(), 1500, 7).unwrap();
+    assert_eq!((segments.kind(), segments.gso_segs()), (Some(Kind::Frag4), 3));
 }

@@ -96,9 +96,6 @@ impl PacketWire {
         vnet: &VirtioNetHdr,
         sent: &mut Sent,
     ) -> Result<Transmit, Refusal> {
-        if packet.len() > pool.chunk_size() {
-            return Err(Refusal::BufferTooSmall);
-        }
         if self.queued.len() >= BATCH && !self.send_queued(pool) {
             return Ok(Transmit::Full { position: 0 });
         }
@@ -210,7 +207,9 @@ impl Wire for PacketWire {
         put: &mut Put,
     ) -> Result<Transmit, Refusal> {
         let Outgoing { vnet, bytes, position, fragment_id } = packet;
-        if vnet.gso_type == GsoType::None && self.limits.surely_holds(bytes) {
+        // What no frame holds, as the wire's MTU has grown, is sent from where it lies.
+        let fits = bytes.len() <= pool.chunk_size();
+        if vnet.gso_type == GsoType::None && fits && self.limits.surely_holds(bytes) {
             return self.queue(pool, bytes, &vnet, &mut put.sent);
         }
         // What was queued before goes before.

@@ -162,3 +162,23 @@ fn segments_fit_the_wire() {
         (2, 20)
     );
 }
+
+/// A wire whose MTU changes while it has a part of a packet gets the rest as it was begun.
+#[test]
+fn a_packet_under_way_is_cut_as_it_was_begun() {
+    let mut rig = Rig::new(&Config::default());
+    let (vnet, bytes) = super_packet(0, 10_000);
+    rig.host.send(vnet, bytes);
+    let (vnet, bytes) = super_packet(10_000, 2_000);
+    rig.host.send(vnet, bytes);
+    rig.wire.set_room(Some(3));
+    rig.turn();
+    rig.shared.set_mtu(600);
+    rig.turn();
+    rig.wire.set_room(None);
+    rig.settle();
+    let sent = rig.sent();
+    assert_eq!(stream(sent.iter().map(Vec::as_slice)), pattern(0, 12_000));
+    assert!(sent[..10].iter().all(|frame| frame.len() == 1054));
+    assert!(sent[10..].iter().all(|frame| frame.len() <= 614));
+}
