@@ -143,9 +143,12 @@ impl<'a, H: Host> ToHost<'a, H> {
 
     /// Delivers the segments of a super-packet in a tunnel: not every host port has words for it.
     fn cut(&mut self, packet: &[u8], vnet: &VirtioNetHdr) {
-        let Ok(mut segments) = Segmenter::new(packet, vnet) else {
-            self.counters.refused[Refused::HostRefused as usize] += 1;
-            return;
+        let mut segments = match Segmenter::new(packet, vnet) {
+            Ok(segments) => segments,
+            Err(why) => {
+                self.counters.gso_refused.0[why.index()] += 1;
+                return;
+            }
         };
         let mut header = [0; MAX_HEADER_LEN];
         while let Some(segment) = segments.next_segment(&mut header) {

@@ -2,7 +2,7 @@
 
 use gso::Kind;
 use sys::ethtool::Ethtool;
-use wire::{ETHERNET_LEN, GsoType, Headers, Network, Transport, VirtioNetHdr};
+use wire::{ETHERNET_LEN, GsoType, Headers, Network, Transport, Udp, VirtioNetHdr};
 
 use crate::port::Sent;
 
@@ -90,6 +90,14 @@ impl Hardware {
         let payload = headers.payload_len();
         if gso_size == 0 || gso_size > room || payload <= gso_size {
             return None;
+        }
+        // What software would refuse is for software to refuse, so that it is counted.
+        if vnet.gso_type == GsoType::UdpL4 {
+            let udp = Udp::new(packet.get(headers.transport_at..headers.end)?).ok()?;
+            let whole = usize::from(udp.length()) == headers.end - headers.transport_at;
+            if vnet.ecn || !whole || payload.div_ceil(gso_size) > gso::UDP_MAX_SEGMENTS {
+                return None;
+            }
         }
         let vnet =
             VirtioNetHdr { hdr_len: headers.payload_at as u16, gso_size: gso_size as u16, ..*vnet };

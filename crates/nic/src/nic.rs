@@ -181,7 +181,11 @@ impl Nic {
         changed.set_at_run_time(key, value)?;
         if changed.gso != config.gso {
             self.resize_host(&config, &changed)?;
-            self.apply_offloads(&changed)?;
+            if let Err(error) = self.apply_offloads(&changed) {
+                // All of it or nothing; the error that counts is the first.
+                let _ = self.resize_host(&changed, &config);
+                return Err(error.into());
+            }
         }
         *config = changed;
         for (shared, _) in &self.workers {
@@ -335,9 +339,9 @@ impl Drop for Nic {
 }
 
 /// What a veth offers to do for the host's kernel and a `virtio_net_hdr` cannot ask of wharf: the
-/// kernel does it itself. Segmenting within tunnels, CRCs, and CWR as part of AccECN's count, which
-/// is to be on all segments. Old kernels lack some of these.
-const BEYOND_VIRTIO: [&str; 10] = [
+/// kernel does it itself. Segmenting within tunnels, CRCs, CWR as part of AccECN's count, which is to
+/// be on all segments, and fixed IPv4 IDs. Old kernels lack some of these.
+const BEYOND_VIRTIO: [&str; 11] = [
     "tx-checksum-sctp",
     "tx-sctp-segmentation",
     "tx-gre-segmentation",
@@ -348,6 +352,7 @@ const BEYOND_VIRTIO: [&str; 10] = [
     "tx-udp_tnl-csum-segmentation",
     "tx-gso-list",
     "tx-tcp-accecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
 ];
 
 /// The threads of a NIC.

@@ -10,7 +10,7 @@ use sys::packet::PacketSocket;
 use sys::tap::{Tap, TapError};
 use sys::xdp::{Redirect, XdpSocket};
 
-use crate::config::{Config, HostKind, WireMode, XdpMode, ZeroCopy};
+use crate::config::{Config, GsoHardware, HostKind, WireMode, XdpMode, ZeroCopy};
 use crate::error::Error;
 use crate::hardware::Hardware;
 use crate::port::packet::PacketWire;
@@ -185,7 +185,11 @@ pub(crate) fn open_packet(
         group: FANOUT_GROUP ^ info.index as u16,
         members: workers,
     });
-    let hardware = selftest::passed(info, Hardware::read(&info.name), notices);
+    let hardware = match config.gso.hardware {
+        GsoHardware::Auto => selftest::passed(info, Hardware::read(&info.name), notices),
+        // It may be turned on later.
+        GsoHardware::Off => Hardware::read(&info.name),
+    };
     let mut wires = Vec::new();
     for _ in 0..workers {
         let config_of_socket = sys::packet::Config { fanout, ..sys::packet::Config::default() };

@@ -47,9 +47,9 @@ pub(crate) fn passed(wire: &Interface, hardware: Hardware, notices: &mut Vec<Str
         if !*on {
             continue;
         }
-        // A path that carries nothing tells nothing.
+        // What has not arrived in whole tells nothing.
         let arrived = path.carry(&probe).unwrap_or_default();
-        if !arrived.is_empty() && !probe.is_cut_right(&arrived) {
+        if probe.payload_of(&arrived) >= PAYLOAD && !probe.is_cut_right(&arrived) {
             *on = false;
             notices.push(format!(
                 "{} cuts packets wrongly ({feature}): wharf cuts them itself",
@@ -65,7 +65,8 @@ fn where_it_is_seen(wire: &Interface) -> Option<u32> {
     let is_veth = wire.kind.as_deref() == Some("veth") && wire.link_netnsid.is_none();
     if let Some(peer) = wire.link.filter(|_| is_veth) {
         let peer = Interface::by_index(peer).ok()?;
-        return peer.operational.then_some(peer.index);
+        // From the port of a bridge the packets would go on.
+        return (peer.operational && peer.master.is_none()).then_some(peer.index);
     }
     let features = Ethtool::open(&wire.name).and_then(|ethtool| ethtool.features()).ok()?;
     (features.get("loopback") == Some(&true)).then_some(wire.index)
@@ -94,8 +95,7 @@ impl Path {
         self.near.send(&[Message { vnet, header: &probe.packet, payload: &[] }])?;
         let end = Instant::now() + PATIENCE;
         let mut arrived: Vec<Arrived> = Vec::new();
-        let payload = |(_, packet): &Arrived| packet.len() - probe.header_len().min(packet.len());
-        while arrived.iter().map(payload).sum::<usize>() < PAYLOAD {
+        while probe.payload_of(&arrived) < PAYLOAD {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -145,6 +145,12 @@ impl Probe {
 
     fn header_len(&self) -> usize {
         self.vnet.hdr_len.into()
+    }
+
+    /// Bytes of payload in what arrived of it.
+    fn payload_of(&self, arrived: &[Arrived]) -> usize {
+        let header_len = self.header_len();
+        arrived.iter().map(|(_, packet)| packet.len().saturating_sub(header_len)).sum()
     }
 
     fn new(gso_type: GsoType, number: u8, v4: bool) -> Probe {
@@ -254,6 +260,36 @@ mod tests {
             assert!(probe.is_cut_right(&frames));
             assert!(probe.is_cut_right(&[(probe.vnet, probe.packet.clone())]));
         }
+    }
+
+    /// A veth is a path, and nothing is wrong with it; nobody looks behind the port of a bridge.
+    #[test]
+    fn a_veth_is_tried() {
+        use sys::netlink::link::{VethEnd, create_veth};
+        let Ok(namespace) = sys::netns::Namespace::new() else { return };
+        let made = namespace.run(|| -> sys::Result<()> {
+            create_veth(&VethEnd::new("near"), &VethEnd::new("far"))?;
+            sys::interface::set_up("near")?;
+            sys::interface::set_up("far")?;
+            let since = Instant::now();
+            while !Interface::by_name("far")?.operational {
+                assert!(since.elapsed() < Duration::from_secs(60), "it does not come up");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let near = Interface::by_name("near")?;
+            let far = where_it_is_seen(&near).unwrap();
+            let mut path = Path::open(near.index, far).unwrap();
+            for probe in [Probe::tcp4(), Probe::tcp6(), Probe::uso()] {
+                let arrived = path.carry(&probe).unwrap();
+                assert!(probe.is_cut_right(&arrived));
+            }
+            let mut notices = Vec::new();
+            let hardware = Hardware::read("near");
+            assert_eq!(passed(&near, hardware, &mut notices), hardware);
+            assert!(hardware.tcp4 && notices.is_empty());
+            Ok(())
+        });
+        made.unwrap().unwrap();
     }
 
     /// Each byte of each header counts, as do order and number.

@@ -14,6 +14,7 @@ const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
@@ -57,6 +58,8 @@ pub struct Interface {
     pub tx_queues: u32,
     /// For a veth the index of its peer, for a VLAN its parent's (`IFLA_LINK`).
     pub link: Option<u32>,
+    /// The index of the bridge or bond that it is a port of (`IFLA_MASTER`).
+    pub master: Option<u32>,
     /// The namespace `link` is in, as this namespace numbers it; `None` if it is this one.
     pub link_netnsid: Option<i32>,
     /// Whether an XDP program is attached.
@@ -96,6 +99,7 @@ impl Interface {
             tx_queues: 1,
             link: None,
             link_netnsid: None,
+            master: None,
             xdp: false,
         };
         for (kind, value) in attributes(message, IFINFOMSG) {
@@ -108,6 +112,7 @@ impl Interface {
                 IFLA_NUM_RX_QUEUES => this.rx_queues = number(value)?,
                 IFLA_NUM_TX_QUEUES => this.tx_queues = number(value)?,
                 IFLA_LINK => this.link = number(value),
+                IFLA_MASTER => this.master = number(value),
                 IFLA_LINK_NETNSID => this.link_netnsid = number(value).map(|id| id as i32),
                 IFLA_LINKINFO => this.kind = nested(value, IFLA_INFO_KIND).map(text),
                 IFLA_XDP => this.xdp = nested(value, IFLA_XDP_ATTACHED).is_some_and(|v| v != [0]),

@@ -111,8 +111,10 @@ impl Wire for MemoryWire {
             true
         };
         if vnet.gso_type == GsoType::None && self.limits.surely_holds(bytes) {
-            gso::complete_checksum(bytes, &vnet)?;
-            let taken = send(bytes.to_vec());
+            // Of a copy: the packet is offered again as it is.
+            let mut frame = bytes.to_vec();
+            gso::complete_checksum(&mut frame, &vnet)?;
+            let taken = send(frame);
             return Ok(if taken { Transmit::Done } else { Transmit::Full { position: 0 } });
         }
         let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_id)?;

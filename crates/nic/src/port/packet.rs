@@ -159,7 +159,11 @@ impl PacketWire {
             Ok(_) => self.patience.rewarded(),
             Err(error) if error.raw_os_error() != Some(ENOBUFS) => return None,
             Err(error) if !self.is_lost(&error) => return Some(Transmit::Full { position: 0 }),
-            Err(_) => return Some(Transmit::Done),
+            Err(_) => {
+                // One is counted already.
+                self.lost += whole.on_the_wire(packet.len()).frames - 1;
+                return Some(Transmit::Done);
+            }
         }
         *put =
             Put { sent: whole.on_the_wire(packet.len()), kind: Some(whole.kind), hardware: true };
@@ -268,6 +272,8 @@ impl Wire for PacketWire {
     }
 
     fn close(mut self, pool: &mut FramePool) {
+        // What the kernel does not take now, it would not have taken later.
+        self.send_queued(pool);
         for frame in self.queued.drain(..) {
             pool.free(frame);
         }
