@@ -188,32 +188,31 @@ impl<'a> Packet<'a> {
         if header_len > MAX_HEADER_LEN {
             return Err(Refusal::HeaderTooLong);
         }
-        let mut template = [0; MAX_HEADER_LEN];
-        let header = &mut template[..header_len];
-        header.copy_from_slice(&self.bytes[..header_len]);
-        let ip = IpPart::new(header, &self.headers).ok_or(Refusal::TypeMismatch)?;
         let payload = &self.bytes[header_len..self.headers.end];
-        let gso_segs = payload.len().div_ceil(gso_size).max(1);
-        let transport = part(header)?;
-        let tunnel = match self.outer {
-            Some((outer, tunnel)) => Some(TunnelPart::new(header, self.bytes, &outer, &tunnel)?),
-            None => None,
-        };
-        Ok(Segmenter {
-            template,
+        // Made where it stays: it is large.
+        let mut segmenter = Segmenter {
+            template: [0; MAX_HEADER_LEN],
             header_len,
             payload,
             gso_size,
-            gso_segs,
+            gso_segs: payload.len().div_ceil(gso_size).max(1),
             next: 0,
             offset: 0,
             kind: Some(kind),
-            ip,
-            transport,
-            tunnel,
+            ip: IpPart::default(),
+            transport: TransportPart::None,
+            tunnel: None,
             settled: false,
+        };
+        let header = &mut segmenter.template[..header_len];
+        header.copy_from_slice(&self.bytes[..header_len]);
+        segmenter.ip = IpPart::new(header, &self.headers).ok_or(Refusal::TypeMismatch)?;
+        segmenter.transport = part(header)?;
+        if let Some((outer, tunnel)) = self.outer {
+            segmenter.tunnel = Some(TunnelPart::new(header, self.bytes, &outer, &tunnel)?);
         }
-        .settle())
+        segmenter.settle();
+        Ok(segmenter)
     }
 
     /// Into IP fragments with at most `size` bytes each.

@@ -57,6 +57,8 @@ pub struct Segmenter<'a> {
 /// The transport header's part in each segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TransportPart {
+    /// Not known yet.
+    None,
     Tcp(TcpPart),
     Udp(UdpPart),
     Sctp(SctpPart),
@@ -161,7 +163,8 @@ impl<'a> Segmenter<'a> {
         if let TransportPart::Tcp(tcp) = &mut self.transport {
             tcp.keep_cwr();
         }
-        self.settle()
+        self.settle();
+        self
     }
 
     /// Segments in the whole super-packet, at least 1.
@@ -270,7 +273,7 @@ impl<'a> Segmenter<'a> {
         match &self.transport {
             TransportPart::Tcp(tcp) => tcp.write_full(header, self.offset, sum),
             TransportPart::Udp(udp) => udp.write_full(header, sum),
-            TransportPart::Sctp(_) | TransportPart::Fragment(_) => {}
+            TransportPart::Sctp(_) | TransportPart::Fragment(_) | TransportPart::None => {}
         }
     }
 
@@ -282,9 +285,9 @@ impl<'a> Segmenter<'a> {
 
     /// Writes what full segments in the middle have in common to the template, which makes these, the
     /// most of them, cheap.
-    pub(crate) fn settle(mut self) -> Self {
+    pub(crate) fn settle(&mut self) {
         if self.header_len > SHORT || self.tunnel.is_some() || self.gso_segs < 3 {
-            return self;
+            return;
         }
         let template = &mut self.template[..self.header_len];
         self.ip.settle(template, self.header_len + self.gso_size);
@@ -292,10 +295,9 @@ impl<'a> Segmenter<'a> {
         match &mut self.transport {
             TransportPart::Tcp(tcp) => tcp.settle(template, l4_len(tcp.at)),
             TransportPart::Udp(udp) => udp.settle(template, l4_len(udp.at)),
-            TransportPart::Sctp(_) | TransportPart::Fragment(_) => return self,
+            _ => return,
         }
         self.settled = true;
-        self
     }
 
     /// The next segment's place.
@@ -345,7 +347,7 @@ impl<'a> Segmenter<'a> {
         match &self.transport {
             TransportPart::Tcp(tcp) => tcp.write(header, piece, sum),
             TransportPart::Udp(udp) => udp.write(header, piece, sum),
-            TransportPart::Sctp(_) | TransportPart::Fragment(_) => {}
+            TransportPart::Sctp(_) | TransportPart::Fragment(_) | TransportPart::None => {}
         }
         if let Some(tunnel) = &self.tunnel {
             tunnel.write(header, self.next, frame_len, sum);
