@@ -15,9 +15,9 @@ use crate::{Kind, Refusal};
 /// full of options are 122; the rest is room for IPv6 extension headers.
 pub const MAX_HEADER_LEN: usize = 256;
 
-/// Bytes of a template that are copied at once, as a length that is known is copied faster: most
-/// headers fit. Ethernet, a VLAN tag, IPv6 and TCP with timestamps are 90.
+/// Bytes that hold most headers: Ethernet, a VLAN tag, IPv6 and TCP with timestamps are 90.
 const SHORT: usize = 96;
+const CACHE_LINE: usize = 64;
 
 /// One segment: its header is in the caller's buffer, its payload in the super-packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -208,10 +208,11 @@ impl<'a> Segmenter<'a> {
     #[inline]
     pub fn next_segment(&mut self, header: &mut [u8; MAX_HEADER_LEN]) -> Option<Segment<'a>> {
         if let Some(payload) = self.full() {
-            if let (Some(short), Some(template)) =
-                (header.first_chunk_mut(), self.template.first_chunk::<SHORT>())
-            {
-                *short = *template;
+            // A length that is known is copied faster.
+            if self.header_len <= CACHE_LINE {
+                copy_first::<CACHE_LINE>(header, &self.template);
+            } else {
+                copy_first::<SHORT>(header, &self.template);
             }
             self.write_full(header, payload);
             self.pass_full();
@@ -352,5 +353,13 @@ impl<'a> Segmenter<'a> {
         if let Some(tunnel) = &self.tunnel {
             tunnel.write(header, self.next, frame_len, sum);
         }
+    }
+}
+
+/// Copies the first `N` bytes.
+#[inline]
+fn copy_first<const N: usize>(to: &mut [u8; MAX_HEADER_LEN], from: &[u8; MAX_HEADER_LEN]) {
+    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
+        *to = *from;
     }
 }
