@@ -17,12 +17,13 @@ const QUICK: [u32; 2] = [100, 36];
 /// How fast a sender with little CPU time is, with and without GSO, and with a card's TSO
 ///
 /// A kernel's sockets and wharf's worker share one core and, by a control group, a part of its time;
-/// the receiver has another core, behind a veth. none: the sender's kernel cuts, so that all below
-/// it handles packets of the MTU; gso: wharf cuts; tso: the card does, for which the veth stands in.
-/// udp4 and udp6 are datagrams of 60,000 bytes that become IP fragments, uso4 and uso6 are many
-/// datagrams sent at once (UDP_SEGMENT). TCP's congestion control is cubic, whatever the machine's
-/// is. Throughput is what the receiver got; sender_cpu and receiver_cpu tell who was the
-/// bottleneck. Every byte is compared before anything is timed. Needs root.
+/// the receiver has another core, behind a veth. none: the sender's TCP and IP make packets of the
+/// MTU, which all below handles; kernel: its own GSO cuts, right above wharf; gso: wharf cuts; tso:
+/// the card does, for which the veth stands in. udp4 and udp6 are datagrams of 60,000 bytes that
+/// become IP fragments, uso4 and uso6 are many datagrams sent at once (UDP_SEGMENT). TCP's congestion
+/// control is cubic, whatever the machine's is. Throughput is what the receiver got; sender_cpu and
+/// receiver_cpu tell who was the bottleneck. Every byte is compared before anything is timed. Needs
+/// root.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: is it worth it here? Less than a minute:\n  \
                         wharf bench gso-throughput --quick\n\n\
