@@ -133,11 +133,7 @@ impl Nic {
             _quiet: quiet,
             _suited: suited,
         };
-        let config = nic.config();
-        // As if the interface had been made for the defaults, which are what it has.
-        let made = Config { gso: Config::default().gso, ..config.clone() };
-        nic.resize_host(&made, &config)?;
-        nic.apply_offloads(&config)?;
+        nic.apply_offloads(&nic.lock())?;
         Ok(nic)
     }
 

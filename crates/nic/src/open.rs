@@ -282,6 +282,10 @@ pub(crate) fn make_host(
             interface::set_mac(name, mac)?;
         }
         interface::set_mtu(name, mtu.min(Interface::by_name(name)?.max_mtu))?;
+        // As the default is the kernel's, one that cannot be told is no obstacle to it.
+        if config.gso.max_burst != Config::default().gso.max_burst {
+            interface::set_gso_max_size(name, config.gso.max_burst + 1)?;
+        }
         interface::set_up(name)?;
         if let HostEnd::Veth { .. } = host.kind {
             wait_for_veth(name)?;

@@ -142,9 +142,7 @@ impl PacketWire {
         }
         Ok((taken, count))
     }
-}
 
-impl PacketWire {
     /// A super-packet for the interface to cut. `None` if it will not, as when it was told so since
     /// it was asked.
     fn send_whole(
