@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::value::Unit;
-use crate::{Config, Discipline, Distribution, Probability, ValueError};
+use crate::{Config, Discipline, Distribution, Nanos, Probability, ValueError};
 
 /// One setting of a direction.
 #[derive(Debug)]
@@ -99,6 +99,17 @@ impl Key {
     pub fn is_bool(&self) -> bool {
         matches!(self.takes, Takes::Bool)
     }
+}
+
+/// How times are written.
+pub const TIME_FORM: &str = Unit::Time.form();
+
+/// Reads a time as the keys do, in nanoseconds.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn time(text: &str) -> Result<Nanos, ValueError> {
+    Unit::Time.parse(text)
 }
 
 /// The key of this name.
