@@ -73,8 +73,8 @@ pub struct Plot {
     pub series: Vec<Series>,
 }
 
-/// An axis of a plot. Its range follows from the points; a linear axis of values begins at 0 unless
-/// there are negative ones.
+/// An axis of a plot. Its range follows from the points. A linear y axis has 0 on it; a linear x axis
+/// if that leaves no more than half of it empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Axis {
     /// What it shows: `Throughput`.
@@ -106,8 +106,8 @@ pub struct Series {
     pub name: String,
     /// Whose values these are.
     pub source: Source,
-    /// The points, in any order. What is not finite, or cannot be on its axis, is left out and the
-    /// plot says so.
+    /// The points, in any order. What is not finite, or cannot be on its axis, is left out of the
+    /// drawing, which says so.
     pub points: Vec<Point>,
 }
 
@@ -117,15 +117,15 @@ pub enum Source {
     /// Measured in this run: filled markers, solid lines, whiskers.
     #[default]
     Measured,
-    /// From the paper's text: hollow markers, dashed lines, no whiskers. With a single point (on a
-    /// numeric x axis) it is a level, drawn across the whole plot.
+    /// From the paper: hollow markers, dashed lines, no whiskers.
     Published,
 }
 
 /// A value at a place of the x axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
-    /// Where on the x axis, in its unit; on a category axis the index of the category.
+    /// Where on the x axis, in its unit; on a category axis the index of the category; no number
+    /// (NaN) for a level of a published series, see [`Point::level`].
     pub x: f64,
     /// The median of the repetitions, in the y axis's unit.
     pub median: f64,
@@ -181,6 +181,13 @@ impl Point {
     #[must_use]
     pub fn single(x: f64, value: f64) -> Self {
         Self { x, median: value, min: value, max: value }
+    }
+
+    /// A value that a paper gives without saying at which x, or for all of them: drawn across the
+    /// whole plot. For published series.
+    #[must_use]
+    pub fn level(value: f64) -> Self {
+        Self::single(f64::NAN, value)
     }
 
     /// The median of repetitions with their least and greatest. `None` of none, or where one of
