@@ -16,6 +16,7 @@ pub mod lro;
 mod memory;
 mod meter;
 mod packet;
+pub mod paper;
 mod peers;
 mod random;
 mod sender;
