@@ -53,6 +53,8 @@ unsafe impl Plain for libc::tpacket_stats {}
 unsafe impl Plain for libc::tpacket_auxdata {}
 // SAFETY: integers only.
 unsafe impl Plain for libc::timespec {}
+// SAFETY: integers only (linux/tcp.h).
+unsafe impl Plain for libc::tcp_info {}
 // SAFETY: integers only (linux/if_xdp.h).
 unsafe impl Plain for libc::xdp_mmap_offsets {}
 // SAFETY: integers only (linux/if_xdp.h).

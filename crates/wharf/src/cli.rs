@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use nic::config::Choice;
 
-use crate::bench::{BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs};
+use crate::bench::{BenchDegenArgs, BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs};
 use crate::degen::DegenArgs;
 use crate::demo::Case as DemoCase;
 
@@ -244,6 +244,7 @@ pub(crate) enum BenchCommand {
     Fairness(BenchFairnessArgs),
     Latency(BenchLatencyArgs),
     GsoThroughput(BenchGsoThroughputArgs),
+    Degen(BenchDegenArgs),
 }
 
 /// How fast a kernel TCP receiver is behind wharf, against the number of connections
