@@ -123,6 +123,16 @@ pub fn set_real_time(id: u32) -> io::Result<()> {
         .map(drop)
 }
 
+/// The same for the calling thread.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_NICE`.
+pub fn run_in_real_time() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: 0 is the calling thread; `parameters` is readable, and the kernel copies it.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) }).map(drop)
+}
+
 /// How much later than asked for the kernel may wake the calling thread, in nanoseconds, to wake it
 /// together with others (`PR_SET_TIMERSLACK`; 50,000 unless set).
 ///

@@ -26,6 +26,8 @@ const AFTERMATH: Duration = Duration::from_millis(300);
 const WARM_UP: u64 = 2_000;
 /// How late a sender may be until it gives up catching up, in nanoseconds.
 const BEHIND: u64 = 2_000_000;
+/// The thread that degen runs in.
+const THREAD: &str = "wharf-degen";
 const NO_VNET: [u8; sys::packet::VNET_HDR_LEN] = [0; sys::packet::VNET_HDR_LEN];
 const ENOBUFS: i32 = 105;
 
@@ -59,8 +61,17 @@ impl Taken {
     }
 }
 
+/// What a run gave.
+#[derive(Debug)]
+pub(super) struct Gave {
+    /// What arrived on the left and on the right.
+    pub(super) taken: [Taken; 2],
+    /// Time that degen was on a CPU, in per cent of one, while frames were sent.
+    pub(super) cpu: f64,
+}
+
 /// Sends and receives; `delay` is how long frames are under way at least, in nanoseconds.
-pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<[Taken; 2], Error> {
+pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<Gave, Error> {
     let senders = sockets(lab, &Config { send_only: true, ..Config::default() })?;
     let stamps = Config { stamps: true, receive_buffer: 64 << 20, ..Config::default() };
     let receivers = sockets(lab, &stamps)?;
@@ -71,12 +82,15 @@ pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<[Taken; 2], Error
         .name("receiver".to_owned())
         .spawn(move || receive(receivers, capacity, &stop))
         .map_err(io("start a receiver"))?;
+    let (cpu, began) = (sys::process::threads_cpu(THREAD), sys::clock::now());
     let sent = send(senders, plan);
+    let cpu = sys::process::threads_cpu(THREAD).saturating_sub(cpu) as f64;
+    let cpu = 100.0 * cpu / sys::clock::now().saturating_sub(began).max(1) as f64;
     std::thread::sleep(Duration::from_nanos(delay) + AFTERMATH);
     enough.store(true, Ordering::Release);
     let taken = receiving.join().map_err(|_| failed("the receiver panicked"))?;
     sent.map_err(io("send frames"))?;
-    taken.map_err(io("receive frames"))
+    Ok(Gave { taken: taken.map_err(io("receive frames"))?, cpu })
 }
 
 fn failed(why: &str) -> Error {

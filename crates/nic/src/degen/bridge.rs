@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use degen::Nanos;
 use sys::frames::{Frame, FramePool};
@@ -29,8 +30,13 @@ use crate::port::packet::PacketWire;
 use crate::port::{RxFrame, Wire};
 use crate::quiet::Quiet;
 
-/// A frame that is due so soon is waited for awake: to be woken takes about as long.
-const AWAKE: Nanos = 60_000;
+/// How long it takes about to be woken, on a machine that is itself virtual: a frame that is due sooner
+/// is waited for awake.
+const WAKING: Nanos = 20_000;
+/// How long the thread may go on without sleep, and how long it then sleeps at least: no frame is late
+/// by more for it than it takes to be woken.
+const AWAKE: Nanos = 300_000;
+const REST: Duration = Duration::from_micros(3);
 /// The kernel wakes at the time asked for or after.
 const PUNCTUAL: Nanos = 1;
 
@@ -96,7 +102,7 @@ impl Bridge {
         let shared = Arc::new(Shared::new(settings.configs.clone()).map_err(Error::Worker)?);
         let ports = Arc::new(Ports::default());
         let ways = Ways::new(settings, Arc::clone(&shared), sys::clock::now());
-        let carrier = Carrier { ways, sides, pool, ports: Arc::clone(&ports) };
+        let carrier = Carrier { ways, sides, pool, ports: Arc::clone(&ports), awake_since: 0 };
         let thread = std::thread::Builder::new()
             .name("wharf-degen".to_owned())
             .spawn(move || carrier.run())
@@ -200,12 +206,16 @@ struct Carrier {
     sides: Vec<Side>,
     pool: FramePool,
     ports: Arc<Ports>,
+    /// When the thread last slept.
+    awake_since: Nanos,
 }
 
 impl Carrier {
     fn run(mut self) -> io::Result<()> {
         // The default would make every frame up to 50 us late.
         let _ = sys::process::set_timer_slack(PUNCTUAL);
+        // What else runs here is not to be felt on the path; without the right to it, it may be.
+        let _ = sys::process::run_in_real_time();
         let result = self.carry();
         self.publish();
         self.ways.close(&self.pool);
@@ -226,6 +236,7 @@ impl Carrier {
             if !worked {
                 self.sleep()?;
             }
+            self.rest();
             if self.ways.publish_sometimes(sys::clock::now()) {
                 self.publish_ports();
             }
@@ -266,11 +277,20 @@ impl Carrier {
         Ok(worked)
     }
 
+    /// Lets others have the CPU for a moment every now and then: the kernel would stop a real-time
+    /// thread that never sleeps for 50 ms in each second (sched(7), `sched_rt_runtime_us`).
+    fn rest(&mut self) {
+        if sys::clock::now().saturating_sub(self.awake_since) > AWAKE {
+            std::thread::sleep(REST);
+            self.awake_since = sys::clock::now();
+        }
+    }
+
     /// Until a frame arrives or is nearly due.
     fn sleep(&mut self) -> io::Result<()> {
         let now = sys::clock::now();
         let due = self.ways.next_deadline().map(|due| due.saturating_sub(now));
-        if due.is_some_and(|due| due < AWAKE) {
+        if due.is_some_and(|due| due < WAKING) {
             std::hint::spin_loop();
             return Ok(());
         }
@@ -289,8 +309,9 @@ impl Carrier {
             let fd: Option<BorrowedFd<'_>> = side.wire.fd();
             fd.map(|fd| set.add(fd, interest));
         }
-        let due = due.map(|due| due - AWAKE / 2);
+        let due = due.map(|due| due - WAKING);
         set.wait(due.into_iter().chain(retry).min())?;
+        self.awake_since = sys::clock::now();
         if set.readable(0) {
             self.ways.shared().waker().drain()?;
         }
