@@ -20,7 +20,7 @@ const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 const SCREENSHOTS: &str = "REPORT_SCREENSHOTS";
 /// Wider windows are not those of phones.
 const PHONE: u32 = 600;
-/// Browsers draw no longer pages in one piece.
+/// Chromium makes pictures of no more.
 const LONGEST: u64 = 16_000;
 
 /// What a page is shown as.
@@ -135,7 +135,7 @@ impl Browser {
     pub fn faults(&mut self, expected: &[&str]) -> io::Result<Vec<Fault>> {
         let unfold = "document.querySelectorAll('details').forEach(d => { d.open = true; })";
         self.evaluate(unfold)?;
-        self.show_all()?;
+        self.show_up_to(u64::MAX)?;
         let look = format!("({})({}, {})", include_str!("look.js"), self.width, json!(expected));
         let found = self.evaluate(&look)?;
         let seen = found.as_array().cloned().unwrap_or_default();
@@ -147,9 +147,9 @@ impl Browser {
         Ok(seen.chain(told).map(fault).collect())
     }
 
-    /// The whole page as PNG.
+    /// The page as PNG, as far as a picture can be long.
     pub fn screenshot(&mut self, file: &Path) -> io::Result<()> {
-        self.show_all()?;
+        self.show_up_to(LONGEST)?;
         let shot = self.connection.call("Page.captureScreenshot", json!({"format": "png"}))?;
         self.resize(800)?;
         let bytes = base64(shot["data"].as_str().unwrap_or_default());
@@ -160,9 +160,9 @@ impl Browser {
     }
 
     /// Makes the window as high as the page, so that all of it is seen.
-    fn show_all(&mut self) -> io::Result<()> {
+    fn show_up_to(&mut self, longest: u64) -> io::Result<()> {
         let height = self.evaluate("document.documentElement.scrollHeight")?;
-        self.resize(height.as_u64().unwrap_or(800).clamp(800, LONGEST))
+        self.resize(height.as_u64().unwrap_or(800).clamp(800, longest))
     }
 
     fn resize(&mut self, height: u64) -> io::Result<()> {
