@@ -52,8 +52,9 @@ impl fmt::Display for Fault {
 }
 
 /// Looks at a page at several widths, light and dark, with everything on it unfolded. Each of
-/// `expected` is a CSS selector of something that must be seen. Before that, the page as it is goes to
-/// `NAME-WIDTH-MEDIUM.png` in the directory that `REPORT_SCREENSHOTS` names.
+/// `expected` is a CSS selector of something that must be seen. Where `REPORT_SCREENSHOTS` names a
+/// directory, the page goes there as `NAME.html`, and as it looks before anything is unfolded as
+/// `NAME-WIDTH-MEDIUM.png`.
 ///
 /// `None` where no Chromium is installed. An error if the browser does not do what it is told.
 pub fn look_at(
@@ -63,15 +64,18 @@ pub fn look_at(
     expected: &[&str],
 ) -> io::Result<Option<Vec<Fault>>> {
     let Some(mut browser) = Browser::start()? else { return Ok(None) };
+    let directory = std::env::var_os(SCREENSHOTS).map(PathBuf::from);
+    if let Some(directory) = &directory {
+        std::fs::create_dir_all(directory)?;
+        std::fs::write(directory.join(format!("{name}.html")), html)?;
+    }
     let mut faults = Vec::new();
     for &width in widths {
         for medium in [Medium::Light, Medium::Dark] {
             browser.open(html, width, medium)?;
-            if let Some(directory) = std::env::var_os(SCREENSHOTS) {
+            if let Some(directory) = &directory {
                 let medium = format!("{medium:?}").to_lowercase();
-                browser.screenshot(
-                    &Path::new(&directory).join(format!("{name}-{width}-{medium}.png")),
-                )?;
+                browser.screenshot(&directory.join(format!("{name}-{width}-{medium}.png")))?;
             }
             faults.extend(browser.faults(expected)?);
         }
@@ -153,9 +157,6 @@ impl Browser {
         let shot = self.connection.call("Page.captureScreenshot", json!({"format": "png"}))?;
         self.resize(800)?;
         let bytes = base64(shot["data"].as_str().unwrap_or_default());
-        if let Some(directory) = file.parent() {
-            std::fs::create_dir_all(directory)?;
-        }
         std::fs::write(file, bytes)
     }
 
