@@ -51,8 +51,9 @@ fn receive_one(stamps: bool) -> Option<(u64, Option<u64>, u64)> {
 fn a_frame_says_when_it_was_received() {
     let Some((before, stamp, after)) = receive_one(true) else { return };
     let stamp = stamp.unwrap();
-    // The two clocks are read one after the other, and one of them may be slewed.
-    let slack = 1_000_000;
+    // The two clocks are read one after the other, on a machine that may be busy; they are half a
+    // century apart.
+    let slack = 10_000_000_000;
     assert!(before <= stamp + slack && stamp <= after + slack, "{before} {stamp} {after}");
 }
 
