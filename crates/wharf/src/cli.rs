@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use nic::config::Choice;
 
-use crate::bench::{BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs};
+use crate::bench::{BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs, BenchPaperArgs};
 use crate::demo::Case as DemoCase;
 
 /// A software NIC for Linux: it cuts large sends into packets (GSO) and joins received packets
@@ -236,6 +236,7 @@ pub(crate) enum BenchCommand {
     Fairness(BenchFairnessArgs),
     Latency(BenchLatencyArgs),
     GsoThroughput(BenchGsoThroughputArgs),
+    Paper(BenchPaperArgs),
 }
 
 /// How fast a kernel TCP receiver is behind wharf, against the number of connections

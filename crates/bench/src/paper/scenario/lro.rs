@@ -36,7 +36,8 @@ pub(in crate::paper) fn throughput(wire: WireKind) -> Scenario {
             WireKind::Memory => {
                 "The paper's sender is a host of its own behind 10 Gb/s of fibre; here senders in \
                  memory cost next to nothing and no link bounds them, so that the receiver is what is \
-                 measured. The paper's card was bounded by its PCIe bus."
+                 measured. The paper's card was bounded by its PCIe bus. kernel's GRO is behind a TAP \
+                 that is written frame by frame."
             }
             WireKind::Veth => {
                 "The paper's hosts are two machines; here both, and wharf, share one machine and its \
