@@ -14,6 +14,8 @@ const HEIGHT: f64 = 230.0;
 /// Between the ends of a numeric x axis and its first and last tick, so that marks and whiskers do
 /// not lie on the y axis.
 const INSET: f64 = 14.0;
+/// Right of the last tick where a level ends, for its mark.
+const BEYOND: f64 = 32.0;
 /// Above the last tick of the y axis, for the marks there.
 const HEADROOM: f64 = 9.0;
 /// Ticks on an axis, if their labels fit.
@@ -41,6 +43,8 @@ pub(crate) struct Axes<'a> {
     y: Ruler,
     /// From the area's top to the last tick of the y axis.
     headroom: f64,
+    /// From the last tick of a numeric x axis to the area's right.
+    inset_right: f64,
 }
 
 /// Where a point is drawn.
@@ -102,6 +106,7 @@ impl<'a> Axes<'a> {
             x: Across::Names(&[]),
             y,
             headroom: HEADROOM + above,
+            inset_right: if all().any(|(source, p)| is_level(source, p)) { BEYOND } else { INSET },
         };
         match &plot.x.scale {
             Scale::Category(names) => axes.x = Across::Names(names),
@@ -115,7 +120,7 @@ impl<'a> Axes<'a> {
         for at_most in (2..=MOST_TICKS).rev() {
             let ruler = Ruler::over(layout, values.clone(), Zero::IfNear, at_most);
             let last = ruler.ticks.last().map_or(0.0, |tick| label_width(*tick));
-            self.right = WIDTH - PAD - (last / 2.0 - INSET).max(0.0);
+            self.right = WIDTH - PAD - (last / 2.0 - self.inset_right).max(0.0);
             let places: Vec<(f64, f64)> = ruler
                 .ticks
                 .iter()
@@ -132,7 +137,7 @@ impl<'a> Axes<'a> {
     }
 
     fn across(&self, part: f64) -> f64 {
-        self.left + INSET + part * (self.right - self.left - 2.0 * INSET)
+        self.left + INSET + part * (self.right - self.left - INSET - self.inset_right)
     }
 
     /// Where a value of the x axis is.
@@ -180,7 +185,7 @@ impl<'a> Axes<'a> {
     /// ends below.
     pub(crate) fn draw(&self) -> (Markup, f64) {
         let (names, below) = match &self.x {
-            Across::Numbers(ruler) => (self.numbers(ruler), self.bottom + LINE + 4.0),
+            Across::Numbers(ruler) => (self.numbers(ruler), self.bottom + LINE + 8.0),
             Across::Names(names) => self.names(names),
         };
         let markup = html! {
@@ -227,7 +232,7 @@ impl<'a> Axes<'a> {
                     }
                 }
             };
-            return (markup, self.bottom + LINE * lines as f64 + 4.0);
+            return (markup, self.bottom + LINE * lines as f64 + 8.0);
         }
         // One above the other when turned, they need a line's height each; the rest goes unnamed.
         let every = (LINE / self.slot()).ceil().max(1.0);

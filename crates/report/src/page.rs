@@ -27,12 +27,10 @@ pub fn page(report: &Report) -> String {
             }
             body {
                 header.top {
-                    div {
-                        h1 { (Text(&report.title)) }
-                        p { (Text(&report.subtitle)) }
-                    }
+                    h1 { (Text(&report.title)) }
                     // Only a script can do what it says, so the script shows it.
                     button #theme type="button" hidden {}
+                    p { (Text(&report.subtitle)) }
                 }
                 main.cards {
                     (contents(report))

@@ -63,7 +63,7 @@ pub(crate) fn drawing(plot: &Plot, id: &str) -> Markup {
 fn inside(plot: &Plot) -> (Markup, f64) {
     let (title, top) = lines(&plot.title, "title", PAD);
     let (legend, top) = legend::draw(plot, has_bars(plot), top + 4.0);
-    let (y_label, top) = lines(&label(&plot.y), "muted", top + 2.0);
+    let (y_label, top) = lines(&label(&plot.y), "muted", top + 6.0);
     let numbers = numbers_fit(plot, &Axes::new(plot, top, 0.0));
     let axes = Axes::new(plot, top + 4.0, if numbers { NUMBER } else { 0.0 });
     let (drawn_axes, below) = axes.draw();
@@ -71,8 +71,11 @@ fn inside(plot: &Plot) -> (Markup, f64) {
     let (note, below) = lines(&note(plot), "muted", below + 2.0);
     let looks = legend::looks(plot);
     let markup = html! {
-        (title) (legend) (y_label) (drawn_axes)
-        (series::draw(plot, &looks, &axes, numbers))
+        (title)
+        g.legend { (legend) }
+        (y_label)
+        g.axes { (drawn_axes) }
+        g.data { (series::draw(plot, &looks, &axes, numbers)) }
         (x_label) (note)
     };
     (markup, below + PAD)
