@@ -170,18 +170,19 @@ fn by_ratio(at: &Point<'_>, points: &[Point<'_>]) -> Option<Verdict> {
 /// How the ratio found stands to the paper's.
 fn beside(found: Spread, claimed: f64) -> String {
     let share = found.median / claimed;
-    let claimed_words = number(claimed);
+    let paper = number(claimed);
     if (share - 1.0).abs() < SAME {
-        format!(", as many as in the paper ({claimed_words})")
-    } else if (found.min..=found.max).contains(&claimed) {
-        format!(
-            ", which does not differ from the paper's {claimed_words} by more than repetitions do"
-        )
-    } else if share > 1.0 {
-        format!(", more than the paper's {claimed_words}")
+        return format!(", as many as in the paper ({paper})");
+    }
+    let within = if (found.min..=found.max).contains(&claimed) {
+        ", though repetitions differ by more than that"
     } else {
-        let percent = number(share * 100.0);
-        format!(", less than the paper's {claimed_words}: {percent} % of that")
+        ""
+    };
+    if share > 1.0 {
+        format!(", more than the paper's {paper}{within}")
+    } else {
+        format!(", less than the paper's {paper}: {} % of that{within}", number(share * 100.0))
     }
 }
 

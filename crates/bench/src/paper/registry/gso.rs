@@ -109,6 +109,6 @@ fn slide(protocol: Protocol, rows: &[Row], title: &str) -> Entry {
         measured: "payload that the receiver takes",
         claim: "",
         published,
-        code: Code::Runs(gso::throughput(protocol)),
+        code: Code::Runs(Box::new(gso::throughput(protocol))),
     }
 }

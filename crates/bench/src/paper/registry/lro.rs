@@ -56,7 +56,7 @@ pub(super) fn entries() -> Vec<Entry> {
                     transmission, and the others' establishment failed due to timeout; queues \
                     served round robin solve it.",
             published: Vec::new(),
-            code: Code::Runs(lro::starvation()),
+            code: Code::Runs(Box::new(lro::starvation())),
         },
     ]
 }
@@ -93,6 +93,6 @@ fn throughput(name: &'static str, title: &'static str, wire: WireKind) -> Entry 
                     .to_owned(),
             },
         ],
-        code: Code::Runs(lro::throughput(wire)),
+        code: Code::Runs(Box::new(lro::throughput(wire))),
     }
 }

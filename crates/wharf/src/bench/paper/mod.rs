@@ -18,7 +18,7 @@ use self::progress::Line;
 use super::runs;
 use crate::cli::{Settings, seconds};
 use crate::error::Error;
-use crate::print;
+use crate::{print, settings};
 
 /// The page, in the directory of a run.
 const PAGE: &str = "report.html";
@@ -81,6 +81,9 @@ pub(super) fn run(args: &BenchPaperArgs, json: bool) -> Result<(), Error> {
     if args.list {
         return print(list::list(&chosen, json));
     }
+    // Rights that nothing is measured with are not asked for.
+    let measures = chosen.iter().any(|entry| entry.scenario().is_some());
+    let config = if measures { runs::prepare } else { settings::load };
     let parameters = Parameters {
         repetitions: args.repetitions as usize,
         duration: args.seconds.unwrap_or(Duration::from_millis(if args.quick {
@@ -90,7 +93,7 @@ pub(super) fn run(args: &BenchPaperArgs, json: bool) -> Result<(), Error> {
         })),
         quick: args.quick,
         seed: args.seed,
-        config: runs::prepare(&args.settings)?,
+        config: config(&args.settings)?,
     };
     let names: Vec<&'static str> = all.iter().map(|entry| entry.name).collect();
     let header = Header::of_this(&parameters, &build());
