@@ -5,6 +5,7 @@
 //! one run; nothing here passes or fails by a time.
 
 mod case;
+pub mod degen;
 mod error;
 pub mod fairness;
 mod figure;

@@ -62,6 +62,17 @@ pub enum Error {
     /// A file descriptor, thread or memory could not be had.
     #[error("cannot start a worker: {0}")]
     Worker(#[source] io::Error),
+    /// A WAN on a wire of several queues would be several.
+    #[error(
+        "degen on {name} would be one for each of {workers} workers: use one queue (ethtool -L \
+         {name} combined 1) or one worker (wire.mode=packet, workers=1)"
+    )]
+    SeveralWans {
+        /// The interface.
+        name: String,
+        /// Its workers.
+        workers: usize,
+    },
     /// The number of workers does not fit the wire.
     #[error(
         "{name} has {queues} receive queues and AF_XDP wants a worker for each: set workers to 0 \

@@ -9,6 +9,7 @@ pub mod capture;
 pub mod config;
 pub mod control;
 pub mod counters;
+pub mod degen;
 mod deliver;
 mod error;
 pub mod features;

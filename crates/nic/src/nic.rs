@@ -14,6 +14,7 @@ use sys::xdp::Redirect;
 
 use crate::config::Config;
 use crate::counters::{Entry, Published};
+use crate::degen::{self, wire::DegenWire};
 use crate::error::Error;
 use crate::features::Suited;
 use crate::open::{self, HostEnd, HostInterface, Hosts, Queues, Wires};
@@ -29,6 +30,7 @@ pub struct Nic {
     workers: Workers,
     /// Of host queues that several workers share; dropped after the workers.
     schedulers: Vec<Scheduler>,
+    wan: Option<Arc<degen::Shared>>,
     host: HostInterface,
     wire: String,
     wire_index: u32,
@@ -80,6 +82,21 @@ impl Nic {
     /// # Errors
     /// See [`Error`]; nothing is left behind.
     pub fn start(wire: &str, host: &str, config: Config) -> Result<Nic, Error> {
+        Nic::start_behind(wire, host, config, None)
+    }
+
+    /// The same with a WAN between the wire and wharf: its forward direction is that of what the host
+    /// sends.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); and where the wire has several queues, each with a worker and so with
+    /// a WAN of its own.
+    pub fn start_behind(
+        wire: &str,
+        host: &str,
+        config: Config,
+        wan: Option<&degen::Settings>,
+    ) -> Result<Nic, Error> {
         let info = open::find_wire(wire)?;
         interface::set_up(wire).map_err(|error| match error.is_permission() {
             true => Error::Permission { name: wire.to_owned() },
@@ -91,6 +108,9 @@ impl Nic {
             Wires::Xdp(wires, _) => wires.len(),
             Wires::Packet(wires) => wires.len(),
         };
+        if wan.is_some() && workers > 1 {
+            return Err(Error::SeveralWans { name: wire.to_owned(), workers });
+        }
         let multicast = Membership::hold(info.index, Filter::AllMulticast).ok();
         let suited = match &wires {
             Wires::Xdp(..) => Suited::to_xdp(wire, &mut notices),
@@ -105,20 +125,18 @@ impl Nic {
             workers,
             host_queues: hosts.queues(),
         };
-        let (redirect, running) = match (wires, hosts) {
-            (Wires::Xdp(w, redirect), Hosts::Tap(h)) => {
-                (Some(redirect), Running::start(&config, info.mtu, w, h)?)
+        let wan = wan.map(Wan::new).transpose().map_err(Error::Worker)?;
+        let (redirect, running) = match wires {
+            Wires::Xdp(w, redirect) => {
+                (Some(redirect), Running::on(&config, info.mtu, w, hosts, wan.as_ref())?)
             }
-            (Wires::Xdp(w, redirect), Hosts::Veth(h)) => {
-                (Some(redirect), Running::start(&config, info.mtu, w, h)?)
-            }
-            (Wires::Packet(w), Hosts::Tap(h)) => (None, Running::start(&config, info.mtu, w, h)?),
-            (Wires::Packet(w), Hosts::Veth(h)) => (None, Running::start(&config, info.mtu, w, h)?),
+            Wires::Packet(w) => (None, Running::on(&config, info.mtu, w, hosts, wan.as_ref())?),
         };
         let nic = Nic {
             config: Mutex::new(config),
             workers: running.workers,
             schedulers: running.schedulers,
+            wan: wan.map(|wan| wan.shared),
             host: interface,
             wire: wire.to_owned(),
             wire_index: info.index,
@@ -159,7 +177,16 @@ impl Nic {
 
     /// All counters, summed over the workers.
     pub fn counters(&self) -> Vec<Entry> {
-        Published::total(self.workers.iter().map(|(shared, _)| shared.published()))
+        let mut all = Published::total(self.workers.iter().map(|(shared, _)| shared.published()));
+        if let Some(wan) = &self.wan {
+            all.extend(wan.snapshot().entries(["degen.forward", "degen.reverse"]));
+        }
+        all
+    }
+
+    /// The WAN between the wire and wharf, if there is one.
+    pub fn wan(&self) -> Option<&degen::Shared> {
+        self.wan.as_deref()
     }
 
     /// A copy of the configuration in force.
@@ -351,6 +378,24 @@ const BEYOND_VIRTIO: [&str; 11] = [
     "tx-tcp-mangleid-segmentation",
 ];
 
+/// What a [`DegenWire`] is made of.
+struct Wan {
+    settings: degen::Settings,
+    shared: Arc<degen::Shared>,
+}
+
+impl Wan {
+    fn new(settings: &degen::Settings) -> io::Result<Self> {
+        let shared = Arc::new(degen::Shared::new(settings.configs.clone())?);
+        Ok(Wan { settings: settings.clone(), shared })
+    }
+
+    /// Puts a WAN in front of the wire.
+    fn around<W: Wire>(&self, wire: W) -> DegenWire<W, fn() -> u64> {
+        DegenWire::new(wire, &self.settings, Arc::clone(&self.shared), sys::clock::now)
+    }
+}
+
 /// The threads of a NIC.
 struct Running {
     workers: Workers,
@@ -358,6 +403,30 @@ struct Running {
 }
 
 impl Running {
+    fn on<W: Wire + Send + 'static>(
+        config: &Config,
+        mtu: u32,
+        wires: Vec<(W, FramePool)>,
+        hosts: Hosts,
+        wan: Option<&Wan>,
+    ) -> Result<Self, Error> {
+        let Some(wan) = wan else { return Self::between(config, mtu, wires, hosts) };
+        let wires = wires.into_iter().map(|(wire, pool)| (wan.around(wire), pool)).collect();
+        Self::between(config, mtu, wires, hosts)
+    }
+
+    fn between<W: Wire + Send + 'static>(
+        config: &Config,
+        mtu: u32,
+        wires: Vec<(W, FramePool)>,
+        hosts: Hosts,
+    ) -> Result<Self, Error> {
+        match hosts {
+            Hosts::Tap(hosts) => Self::start(config, mtu, wires, hosts),
+            Hosts::Veth(hosts) => Self::start(config, mtu, wires, hosts),
+        }
+    }
+
     fn start<W, H>(
         config: &Config,
         mtu: u32,

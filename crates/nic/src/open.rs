@@ -178,9 +178,7 @@ pub(crate) fn open_packet(
     notices: &mut Vec<String>,
 ) -> Result<Wires, Error> {
     let workers = config.workers.max(1);
-    let needed = info.mtu + LINK_OVERHEAD + sys::packet::HEADROOM as u32;
-    let chunk =
-        needed.next_power_of_two().clamp(sys::frames::MIN_CHUNK_SIZE, sys::frames::MAX_CHUNK_SIZE);
+    let chunk = packet_chunk(info.mtu);
     let fanout = (workers > 1).then_some(sys::packet::Fanout {
         group: FANOUT_GROUP ^ info.index as u16,
         members: workers,
@@ -193,24 +191,42 @@ pub(crate) fn open_packet(
     let mut wires = Vec::new();
     for _ in 0..workers {
         let config_of_socket = sys::packet::Config { fanout, ..sys::packet::Config::default() };
-        let socket = PacketSocket::open(info.index, config_of_socket).map_err(|cause| {
-            let name = info.name.clone();
-            match cause.kind() {
-                io::ErrorKind::PermissionDenied => Error::Permission { name },
-                _ => Error::Packet { name, cause },
-            }
-        })?;
+        let wire = packet_wire(info, config_of_socket, hardware)?;
         let pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;
-        wires.push((PacketWire::new(socket, hardware), pool));
+        wires.push((wire, pool));
     }
     Ok(Wires::Packet(wires))
 }
 
+/// Bytes of a frame's memory that AF_PACKET receives packets of this MTU into.
+pub(crate) fn packet_chunk(mtu: u32) -> u32 {
+    let needed = mtu + LINK_OVERHEAD + sys::packet::HEADROOM as u32;
+    needed.next_power_of_two().clamp(sys::frames::MIN_CHUNK_SIZE, sys::frames::MAX_CHUNK_SIZE)
+}
+
+/// One AF_PACKET port.
+pub(crate) fn packet_wire(
+    info: &Interface,
+    config: sys::packet::Config,
+    hardware: Hardware,
+) -> Result<PacketWire, Error> {
+    let socket = PacketSocket::open(info.index, config).map_err(|cause| {
+        let name = info.name.clone();
+        match cause.kind() {
+            io::ErrorKind::PermissionDenied => Error::Permission { name },
+            _ => Error::Packet { name, cause },
+        }
+    })?;
+    Ok(PacketWire::new(socket, hardware))
+}
+
 /// With AF_PACKET, silences the stack behind the wire.
 pub(crate) fn silence(info: &Interface, wires: &Wires, notices: &mut Vec<String>) -> Option<Quiet> {
-    if !matches!(wires, Wires::Packet(_)) {
-        return None;
-    }
+    matches!(wires, Wires::Packet(_)).then(|| quiet(info, notices)).flatten()
+}
+
+/// Silences the stack behind an interface.
+pub(crate) fn quiet(info: &Interface, notices: &mut Vec<String>) -> Option<Quiet> {
     Quiet::new(&info.name)
         .inspect_err(|error| {
             notices.push(format!("the kernel may answer on {} as well: {error}", info.name));

@@ -96,7 +96,7 @@ impl<'a> Axes<'a> {
             Zero::Always,
             6,
         );
-        let widest = y.ticks.iter().map(|tick| width(&number::tick(*tick))).fold(0.0, f64::max);
+        let widest = y.ticks().map(|(tick, _)| width(&number::tick(tick))).fold(0.0, f64::max);
         let left = PAD + widest * FONT + 8.0;
         let mut axes = Self {
             left,
@@ -119,13 +119,10 @@ impl<'a> Axes<'a> {
     fn measure_x(&mut self, layout: Layout, values: impl Iterator<Item = f64> + Clone) {
         for at_most in (2..=MOST_TICKS).rev() {
             let ruler = Ruler::over(layout, values.clone(), Zero::IfNear, at_most);
-            let last = ruler.ticks.last().map_or(0.0, |tick| label_width(*tick));
+            let last = ruler.ticks().last().map_or(0.0, |(tick, _)| label_width(tick));
             self.right = WIDTH - PAD - (last / 2.0 - self.inset_right).max(0.0);
-            let places: Vec<(f64, f64)> = ruler
-                .ticks
-                .iter()
-                .filter_map(|tick| Some((self.across(ruler.at(*tick)?), label_width(*tick))))
-                .collect();
+            let places: Vec<(f64, f64)> =
+                ruler.ticks().map(|(tick, part)| (self.across(part), label_width(tick))).collect();
             let fits = places
                 .windows(2)
                 .all(|pair| pair[1].0 - pair[0].0 >= (pair[0].1 + pair[1].1) / 2.0 + BETWEEN);
@@ -152,8 +149,11 @@ impl<'a> Axes<'a> {
 
     /// Where a value of the y axis is.
     pub(crate) fn y(&self, value: f64) -> Option<f64> {
-        let span = self.bottom - self.top - self.headroom;
-        self.y.at(value).map(|part| self.bottom - part * span)
+        self.y.at(value).map(|part| self.up(part))
+    }
+
+    fn up(&self, part: f64) -> f64 {
+        self.bottom - part * (self.bottom - self.top - self.headroom)
     }
 
     /// Where bars begin: at 0, or below everything where there is no 0.
@@ -189,11 +189,10 @@ impl<'a> Axes<'a> {
             Across::Names(names) => self.names(names),
         };
         let markup = html! {
-            @for tick in &self.y.ticks {
-                @if let Some(y) = self.y(*tick) {
-                    path.grid.thin d={ "M" (unit(self.left)) "," (unit(y)) "H" (unit(self.right)) } {}
-                    text.muted.end x=(unit(self.left - 8.0)) y=(unit(y + 5.5)) { (number::tick(*tick)) }
-                }
+            @for (tick, part) in self.y.ticks() {
+                @let y = self.up(part);
+                path.grid.thin d={ "M" (unit(self.left)) "," (unit(y)) "H" (unit(self.right)) } {}
+                text.muted.end x=(unit(self.left - 8.0)) y=(unit(y + 5.5)) { (number::tick(tick)) }
             }
             path.muted.thin d={
                 "M" (unit(self.left)) "," (unit(self.baseline())) "H" (unit(self.right))
@@ -205,13 +204,10 @@ impl<'a> Axes<'a> {
 
     fn numbers(&self, ruler: &Ruler) -> Markup {
         html! {
-            @for tick in &ruler.ticks {
-                @if let Some(x) = ruler.at(*tick).map(|part| self.across(part)) {
-                    path.muted.thin d={ "M" (unit(x)) "," (unit(self.bottom)) "v5" } {}
-                    text.muted.middle x=(unit(x)) y=(unit(self.bottom + LINE)) {
-                        (number::tick(*tick))
-                    }
-                }
+            @for (tick, part) in ruler.ticks() {
+                @let x = self.across(part);
+                path.muted.thin d={ "M" (unit(x)) "," (unit(self.bottom)) "v5" } {}
+                text.muted.middle x=(unit(x)) y=(unit(self.bottom + LINE)) { (number::tick(tick)) }
             }
         }
     }

@@ -14,6 +14,11 @@ pub fn since_boot() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
+/// Nanoseconds since 1970 (`CLOCK_REALTIME`), which somebody may set.
+pub fn real() -> u64 {
+    read(libc::CLOCK_REALTIME)
+}
+
 /// CPU time that the calling thread has used, in nanoseconds.
 pub fn thread_cpu() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
@@ -29,6 +34,11 @@ fn read(clock: libc::clockid_t) -> u64 {
     // SAFETY: `time` is a valid timespec that the call may write to. It cannot fail for the clocks
     // above, which every kernel that this crate supports has; if it did, time would read as zero.
     unsafe { libc::clock_gettime(clock, &mut time) };
+    nanoseconds(&time)
+}
+
+/// The kernel's form of a time in nanoseconds.
+pub(crate) fn nanoseconds(time: &libc::timespec) -> u64 {
     time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64
 }
 

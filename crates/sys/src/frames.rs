@@ -144,6 +144,22 @@ impl FramePool {
         Some(Frame { chunk, pool: self.id(), offset: 0, len: 0, continues: false })
     }
 
+    /// Another frame with the same bytes. `None` if there is no free chunk.
+    ///
+    /// # Panics
+    /// If the frame is another pool's.
+    pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
+        self.assert_own(frame);
+        let mut copy = self.alloc()?;
+        (copy.offset, copy.len, copy.continues) = (frame.offset, frame.len, frame.continues);
+        let to = self.start_of(&copy).wrapping_add(usize::from(copy.offset));
+        // SAFETY: `to` has the bytes of the copy in its own chunk, as `frame` has in its own at the same
+        // place and of the same length; two tokens are two chunks, which do not overlap. Nobody refers
+        // to a chunk that was free.
+        unsafe { to.copy_from_nonoverlapping(self.bytes(frame).as_ptr(), frame.len()) };
+        Some(copy)
+    }
+
     /// Gives the chunk back.
     ///
     /// # Panics

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use nic::capture::CaptureError;
 use nic::config::ConfigError;
 use nic::control::ClientError;
+use nic::degen::SettingError;
 use sys::tap::TapError;
 
 /// See the module's documentation.
@@ -17,6 +18,8 @@ pub(crate) enum Error {
     Usage(String),
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Degen(#[from] SettingError),
     #[error("cannot read the configuration file {}: {cause}", path.display())]
     ReadConfig { path: PathBuf, cause: io::Error },
     #[error("cannot read {}: {cause}", path.display())]
@@ -71,6 +74,7 @@ impl Error {
         match self {
             Error::Usage(_)
             | Error::Config(_)
+            | Error::Degen(_)
             | Error::ReadConfig { .. }
             | Error::Input { .. }
             | Error::Create { .. } => true,
@@ -80,7 +84,8 @@ impl Error {
                 | nic::Error::NotEthernet { .. }
                 | nic::Error::Permission { .. }
                 | nic::Error::XdpBusy { .. }
-                | nic::Error::Workers { .. } => true,
+                | nic::Error::Workers { .. }
+                | nic::Error::SeveralWans { .. } => true,
                 nic::Error::Tap(error) => !matches!(error, TapError::Os { .. }),
                 nic::Error::Sys(error) => error.is_permission(),
                 _ => false,

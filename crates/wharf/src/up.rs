@@ -8,6 +8,7 @@ use std::sync::Arc;
 use nic::Nic;
 use nic::config::Config;
 use nic::control::{Control, Handler, counters_json, settings_json};
+use nic::degen;
 use serde_json::{Value, json};
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
@@ -18,7 +19,10 @@ use crate::guard::{Before, Guard};
 use crate::{print, settings};
 
 /// How often wharf looks whether a worker has ended by itself.
-const LOOK_EVERY: u64 = 1_000_000_000;
+pub(crate) const LOOK_EVERY: u64 = 1_000_000_000;
+
+/// What the settings of a WAN between wire and wharf begin with.
+const WAN: &str = "degen.";
 
 /// Checks everything that can be checked before anything is made.
 pub(crate) fn load_config(args: &UpArgs) -> Result<Config, Error> {
@@ -28,6 +32,7 @@ pub(crate) fn load_config(args: &UpArgs) -> Result<Config, Error> {
 /// Runs until a signal, or until the wire or the host interface is gone.
 pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
     let config = load_config(args)?;
+    let wan = args.degen.as_deref().map(settings::load_degen).transpose()?;
     check_names(args)?;
     let wire = nic::find_wire(&args.wire)?;
     // Both are taken first: two wharfs for one interface would undo each other's work.
@@ -36,21 +41,30 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
     let signals = Signals::block().map_err(Error::Io)?;
     let before = Before::look(&args.wire, &args.host, args.take_addresses)?;
     let mut guard = Guard::start(before.clone())?;
-    let result = serve(args, config, control, &signals, &before, &mut guard);
+    let what = What { config, wan, control };
+    let result = serve(args, what, &signals, &before, &mut guard);
     // The host interface is gone by now, so the guard has only the wire to put back.
     result.and(guard.finish())
+}
+
+/// What is to run, and the name that it is known by.
+struct What {
+    config: Config,
+    wan: Option<degen::Settings>,
+    control: Control,
 }
 
 /// Brings the NIC up and keeps it up; it is down again when this returns.
 fn serve(
     args: &UpArgs,
-    config: Config,
-    control: Control,
+    what: What,
     signals: &Signals,
     before: &Before,
     guard: &mut Guard,
 ) -> Result<(), Error> {
-    let nic = Arc::new(Nic::start(&args.wire, &args.host, config)?);
+    let What { config, mut wan, control } = what;
+    let seed = wan.as_mut().map(degen::Settings::fix_seed);
+    let nic = Arc::new(Nic::start_behind(&args.wire, &args.host, config, wan.as_ref())?);
     let (host, host_index) = nic.host();
     guard.host_made(host_index)?;
     if args.take_addresses {
@@ -61,7 +75,8 @@ fn serve(
     }
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
     // Nobody need read it: a NIC does not end because a terminal did.
-    let _ = print(format!("up: {} -> {host} ({})\n", args.wire, nic.ports()));
+    let seed = seed.map(|seed| format!(", degen with seed {seed}")).unwrap_or_default();
+    let _ = print(format!("up: {} -> {host} ({}{seed})\n", args.wire, nic.ports()));
     let result = wait(&nic, signals, guard);
     drop(serving);
     let ended = match Arc::try_unwrap(nic) {
@@ -73,7 +88,7 @@ fn serve(
 }
 
 /// A line for whoever reads it; nobody need.
-fn tell(notice: &str) {
+pub(crate) fn tell(notice: &str) {
     let _ = writeln!(io::stderr(), "wharf: {notice}");
 }
 
@@ -123,7 +138,7 @@ fn check_names(args: &UpArgs) -> Result<(), Error> {
 }
 
 /// Claims a wire in this network namespace until what is returned is dropped, or wharf dies.
-fn claim(wire: &str, index: u32) -> Result<UnixListener, Error> {
+pub(crate) fn claim(wire: &str, index: u32) -> Result<UnixListener, Error> {
     SocketAddr::from_abstract_name(format!("wharf-wire/{index}"))
         .and_then(|address| UnixListener::bind_addr(&address))
         .map_err(|cause| match cause.kind() {
@@ -162,10 +177,23 @@ impl Handler for Answers {
     }
 
     fn get(&self, key: Option<&str>) -> Result<Value, String> {
-        settings_json(&self.0.config(), key)
+        let wan = self.0.wan().zip(key.map_or(Some(None), |key| key.strip_prefix(WAN).map(Some)));
+        let Some((wan, key_of_wan)) = wan else { return settings_json(&self.0.config(), key) };
+        let mut settings = match key {
+            Some(_) => Vec::new(),
+            None => settings_json(&self.0.config(), None)?.as_array().cloned().unwrap_or_default(),
+        };
+        let entries = degen::entries(&wan.snapshot().configs, key_of_wan);
+        for (key, value) in entries.map_err(|error| error.to_string())? {
+            settings.push(json!({"key": format!("{WAN}{key}"), "value": value}));
+        }
+        Ok(Value::Array(settings))
     }
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {
+        if let Some((wan, key)) = self.0.wan().zip(key.strip_prefix(WAN)) {
+            return wan.set(key, value).map_err(|error| error.to_string());
+        }
         self.0.set(key, value).map_err(|error| error.to_string())
     }
 }

@@ -127,6 +127,18 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         put16(self.0.as_mut(), 4, id);
     }
 
+    /// Sets the type of service, and the checksum along with it: one that was wrong stays wrong
+    /// (RFC 1624 section 3).
+    #[inline]
+    pub fn set_tos(&mut self, tos: u8) {
+        let bytes = self.0.as_mut();
+        let (before, checksum) = (be16(bytes, 0), be16(bytes, 10));
+        bytes[1] = tos;
+        let sum = Sum::default().plus_word(!checksum).plus_word(!before);
+        let checksum = sum.plus_word(be16(bytes, 0)).complement();
+        put16(bytes, 10, checksum);
+    }
+
     /// Recomputes the header checksum.
     #[inline]
     pub fn fill_checksum(&mut self) {

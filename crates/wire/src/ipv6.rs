@@ -128,4 +128,12 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
     pub fn set_payload_len(&mut self, len: u16) {
         put16(self.0.as_mut(), 4, len);
     }
+
+    /// Sets the traffic class.
+    #[inline]
+    pub fn set_traffic_class(&mut self, class: u8) {
+        let bytes = self.0.as_mut();
+        let first = be16(bytes, 0) & 0xf00f | u16::from(class) << 4;
+        put16(bytes, 0, first);
+    }
 }

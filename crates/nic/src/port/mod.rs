@@ -155,6 +155,21 @@ pub trait Wire {
         put: &mut Put,
     ) -> Result<Transmit, Refusal>;
 
+    /// Queues a complete frame that lies in the port's own memory already. A port that need not copy it
+    /// has its own way.
+    ///
+    /// # Errors
+    /// The frame, if the port is full.
+    fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
+        let mut bytes = pool.bytes(&frame).to_vec();
+        let result = self.transmit(pool, Outgoing::frame(&mut bytes), &mut Put::default());
+        if let Ok(Transmit::Full { .. }) = result {
+            return Err(frame);
+        }
+        pool.free(frame);
+        Ok(())
+    }
+
     /// Makes the kernel take what was queued, and takes back the memory of what it has sent.
     ///
     /// # Errors
@@ -173,6 +188,14 @@ pub trait Wire {
     fn retry_after(&self) -> Option<Nanos> {
         None
     }
+
+    /// When the port has something to do by itself, at [`sys::clock::now`]; `None` if never.
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// The worker publishes its counters; a port that has some of its own does so as well.
+    fn publish(&mut self) {}
 
     /// Most frames that one [`receive`](Self::receive) finds. Fewer mean that no more waited.
     fn burst(&self) -> usize {

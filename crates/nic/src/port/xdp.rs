@@ -169,6 +169,15 @@ impl Wire for XdpWire {
         Ok(Transmit::Done)
     }
 
+    fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
+        if self.socket.tx_room() == 0 {
+            // An error shows again, and is reported, at `flush`.
+            let _ = self.socket.kick();
+            self.socket.reap(pool);
+        }
+        self.socket.transmit(frame)
+    }
+
     fn flush(&mut self, pool: &mut FramePool) -> io::Result<()> {
         self.down = false;
         if self.socket.tx_queued() > 0 {

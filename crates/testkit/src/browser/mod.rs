@@ -20,7 +20,7 @@ const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 const SCREENSHOTS: &str = "REPORT_SCREENSHOTS";
 /// Wider windows are not those of phones.
 const PHONE: u32 = 600;
-/// Browsers draw no longer pages in one piece.
+/// Chromium makes pictures of no more.
 const LONGEST: u64 = 16_000;
 
 /// What a page is shown as.
@@ -52,8 +52,9 @@ impl fmt::Display for Fault {
 }
 
 /// Looks at a page at several widths, light and dark, with everything on it unfolded. Each of
-/// `expected` is a CSS selector of something that must be seen. Before that, the page as it is goes to
-/// `NAME-WIDTH-MEDIUM.png` in the directory that `REPORT_SCREENSHOTS` names.
+/// `expected` is a CSS selector of something that must be seen. Where `REPORT_SCREENSHOTS` names a
+/// directory, the page goes there as `NAME.html`, and as it looks before anything is unfolded as
+/// `NAME-WIDTH-MEDIUM.png`.
 ///
 /// `None` where no Chromium is installed. An error if the browser does not do what it is told.
 pub fn look_at(
@@ -63,15 +64,18 @@ pub fn look_at(
     expected: &[&str],
 ) -> io::Result<Option<Vec<Fault>>> {
     let Some(mut browser) = Browser::start()? else { return Ok(None) };
+    let directory = std::env::var_os(SCREENSHOTS).map(PathBuf::from);
+    if let Some(directory) = &directory {
+        std::fs::create_dir_all(directory)?;
+        std::fs::write(directory.join(format!("{name}.html")), html)?;
+    }
     let mut faults = Vec::new();
     for &width in widths {
         for medium in [Medium::Light, Medium::Dark] {
             browser.open(html, width, medium)?;
-            if let Some(directory) = std::env::var_os(SCREENSHOTS) {
+            if let Some(directory) = &directory {
                 let medium = format!("{medium:?}").to_lowercase();
-                browser.screenshot(
-                    &Path::new(&directory).join(format!("{name}-{width}-{medium}.png")),
-                )?;
+                browser.screenshot(&directory.join(format!("{name}-{width}-{medium}.png")))?;
             }
             faults.extend(browser.faults(expected)?);
         }
@@ -135,7 +139,7 @@ impl Browser {
     pub fn faults(&mut self, expected: &[&str]) -> io::Result<Vec<Fault>> {
         let unfold = "document.querySelectorAll('details').forEach(d => { d.open = true; })";
         self.evaluate(unfold)?;
-        self.show_all()?;
+        self.show_up_to(u64::MAX)?;
         let look = format!("({})({}, {})", include_str!("look.js"), self.width, json!(expected));
         let found = self.evaluate(&look)?;
         let seen = found.as_array().cloned().unwrap_or_default();
@@ -147,22 +151,19 @@ impl Browser {
         Ok(seen.chain(told).map(fault).collect())
     }
 
-    /// The whole page as PNG.
+    /// The page as PNG, as far as a picture can be long.
     pub fn screenshot(&mut self, file: &Path) -> io::Result<()> {
-        self.show_all()?;
+        self.show_up_to(LONGEST)?;
         let shot = self.connection.call("Page.captureScreenshot", json!({"format": "png"}))?;
         self.resize(800)?;
         let bytes = base64(shot["data"].as_str().unwrap_or_default());
-        if let Some(directory) = file.parent() {
-            std::fs::create_dir_all(directory)?;
-        }
         std::fs::write(file, bytes)
     }
 
     /// Makes the window as high as the page, so that all of it is seen.
-    fn show_all(&mut self) -> io::Result<()> {
+    fn show_up_to(&mut self, longest: u64) -> io::Result<()> {
         let height = self.evaluate("document.documentElement.scrollHeight")?;
-        self.resize(height.as_u64().unwrap_or(800).clamp(800, LONGEST))
+        self.resize(height.as_u64().unwrap_or(800).clamp(800, longest))
     }
 
     fn resize(&mut self, height: u64) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! `wharf bench`: the measurements of the `bench` crate, as a table or as JSON lines.
 
+mod degen;
 mod fairness;
 mod gso;
 mod gso_throughput;
@@ -14,6 +15,7 @@ mod values;
 
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::error::Error;
+pub(crate) use degen::BenchDegenArgs;
 pub(crate) use gso::BenchGsoArgs;
 pub(crate) use gso_throughput::BenchGsoThroughputArgs;
 pub(crate) use lro::BenchLroArgs;
@@ -30,6 +32,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
         BenchCommand::GsoThroughput(args) => gso_throughput::run(args, &mut printer)?,
+        BenchCommand::Degen(args) => degen::run(args, &mut printer)?,
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
         BenchCommand::Gso(args) => gso::run(args, &mut printer)?,
     }

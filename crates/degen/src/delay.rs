@@ -1,0 +1,143 @@
+//! Packets that are under way.
+
+use alloc::collections::{BinaryHeap, VecDeque};
+use core::cmp::Ordering;
+
+use crate::{Config, Distribution, Nanos, Random};
+
+/// A packet and when it arrives at the other end.
+#[derive(Debug)]
+struct UnderWay<T> {
+    due: Nanos,
+    /// Of packets due at the same time, the one that set out first arrives first.
+    number: u64,
+    packet: T,
+}
+
+impl<T> UnderWay<T> {
+    fn key(&self) -> (Nanos, u64) {
+        (self.due, self.number)
+    }
+}
+
+/// The greatest is due first, as a heap has the greatest on top.
+impl<T> Ord for UnderWay<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+impl<T> PartialOrd for UnderWay<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for UnderWay<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<T> Eq for UnderWay<T> {}
+
+/// Every packet has its own time of arrival, counted from its own time of departure: those of a burst
+/// do not delay each other (`rdma-over-ip` section 3).
+#[derive(Debug)]
+pub struct Delay<T> {
+    random: Random,
+    /// Those that arrive behind all before them.
+    in_order: VecDeque<UnderWay<T>>,
+    /// Those that overtake.
+    faster: BinaryHeap<UnderWay<T>>,
+    number: u64,
+    /// The latest arrival so far.
+    last_due: Nanos,
+}
+
+impl<T> Delay<T> {
+    /// With nothing under way.
+    pub fn new(seed: u64) -> Self {
+        Delay {
+            random: Random::stream(seed, 3),
+            in_order: VecDeque::new(),
+            faster: BinaryHeap::new(),
+            number: 0,
+            last_due: 0,
+        }
+    }
+
+    /// A packet sets out.
+    pub fn push(&mut self, packet: T, departs: Nanos, config: &Config) {
+        let mut due = departs.saturating_add(self.draw(config));
+        if !config.jitter_reorders {
+            due = due.max(self.last_due);
+        }
+        self.last_due = self.last_due.max(due);
+        self.number += 1;
+        let packet = UnderWay { due, number: self.number, packet };
+        if self.in_order.back().is_none_or(|last| last.due <= due) {
+            self.in_order.push_back(packet);
+        } else {
+            self.faster.push(packet);
+        }
+    }
+
+    /// When the next packet arrives; `None` if none is under way.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let faster = self.faster.peek().map(UnderWay::key);
+        let in_order = self.in_order.front().map(UnderWay::key);
+        faster.into_iter().chain(in_order).min().map(|(due, _)| due)
+    }
+
+    /// The next packet and its arrival, if that is at `now` or before.
+    pub fn pop(&mut self, now: Nanos) -> Option<(T, Nanos)> {
+        self.next_deadline().filter(|due| *due <= now)?;
+        self.take()
+    }
+
+    /// The next packet and its arrival, whatever the time.
+    pub fn take(&mut self) -> Option<(T, Nanos)> {
+        let faster = match (self.faster.peek(), self.in_order.front()) {
+            (Some(faster), Some(next)) => faster.key() < next.key(),
+            (faster, _) => faster.is_some(),
+        };
+        let next = if faster { self.faster.pop() } else { self.in_order.pop_front() };
+        next.map(|next| (next.packet, next.due))
+    }
+
+    /// Packets under way.
+    pub fn len(&self) -> usize {
+        self.in_order.len() + self.faster.len()
+    }
+
+    /// Is none under way?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How long a packet will be under way.
+    fn draw(&mut self, config: &Config) -> Nanos {
+        if config.jitter == 0 {
+            return config.delay;
+        }
+        let by = sample(config.jitter_distribution, &mut self.random) * config.jitter as f64;
+        // A float that no integer holds becomes the nearest: nothing is under way for less than 0.
+        (config.delay as f64 + by) as Nanos
+    }
+}
+
+/// A number with mean 0: within 1 if uniform, else with standard deviation 1.
+fn sample(distribution: Distribution, random: &mut Random) -> f64 {
+    let (one, other) = (random.fraction(), random.fraction());
+    match distribution {
+        Distribution::Uniform => 2.0 * one - 1.0,
+        // Box and Muller, "A note on the generation of random normal deviates" (1958).
+        Distribution::Normal => {
+            libm::sqrt(-2.0 * libm::log(one)) * libm::cos(core::f64::consts::TAU * other)
+        }
+        // The quantile of a Pareto distribution of shape 3 and scale 1, whose mean is 3/2 and whose
+        // variance is 3/4.
+        Distribution::Pareto => (1.0 / libm::cbrt(one) - 1.5) / libm::sqrt(0.75),
+    }
+}

@@ -1,0 +1,239 @@
+//! The table of what can be set: names, what they take, and how they are written.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+
+use crate::value::Unit;
+use crate::{Config, Discipline, Distribution, Nanos, Probability, ValueError};
+
+/// One setting of a direction.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is for, in one line.
+    pub help: &'static str,
+    takes: Takes,
+    get: fn(&Config) -> u64,
+    set: fn(&mut Config, u64),
+}
+
+/// What a key takes.
+#[derive(Clone, Copy, Debug)]
+enum Takes {
+    /// A number within bounds.
+    Number { unit: Unit, min: u64, max: u64, zero: Option<&'static str> },
+    /// `true` or `false`.
+    Bool,
+    /// The place of one of these names.
+    Choice(&'static [&'static str]),
+}
+
+impl Key {
+    /// Reads a value. 0 is allowed where it means something of its own.
+    ///
+    /// # Errors
+    /// What is wrong with it; [`takes`](Self::takes) says what would be right.
+    pub fn parse(&self, text: &str) -> Result<u64, ValueError> {
+        match self.takes {
+            Takes::Number { unit, min, max, zero } => {
+                let value = unit.parse(text)?;
+                let allowed = (min..=max).contains(&value) || (value == 0 && zero.is_some());
+                if allowed { Ok(value) } else { Err(ValueError::OutOfRange) }
+            }
+            Takes::Bool => match text.trim() {
+                "true" | "on" => Ok(1),
+                "false" | "off" => Ok(0),
+                _ => Err(ValueError::Unreadable),
+            },
+            Takes::Choice(names) => {
+                let at = names.iter().position(|name| *name == text.trim());
+                at.map(|at| at as u64).ok_or(ValueError::Unreadable)
+            }
+        }
+    }
+
+    /// Writes a value as [`parse`](Self::parse) reads it.
+    pub fn format(&self, value: u64) -> String {
+        match self.takes {
+            Takes::Number { unit, .. } => unit.format(value),
+            Takes::Bool => if value != 0 { "true" } else { "false" }.to_owned(),
+            Takes::Choice(names) => {
+                let at = usize::try_from(value).unwrap_or(usize::MAX);
+                names.get(at).copied().unwrap_or_default().to_owned()
+            }
+        }
+    }
+
+    /// The value in force, as text.
+    pub fn get(&self, config: &Config) -> String {
+        self.format((self.get)(config))
+    }
+
+    /// Sets a value that was [read](Self::parse).
+    pub fn set(&self, config: &mut Config, value: u64) {
+        (self.set)(config, value);
+    }
+
+    /// What may be written, in words: `a time such as 5ms, 100us or 1.5s, up to 3600s`.
+    pub fn takes(&self) -> String {
+        match self.takes {
+            Takes::Number { unit: Unit::Probability, .. } => {
+                format!("{}, from 0 to 100%", Unit::Probability.form())
+            }
+            Takes::Number { unit, min, max, zero } => {
+                let (form, max) = (unit.form(), unit.format(max));
+                match zero {
+                    Some(zero) => format!("{form}, up to {max}; 0: {zero}"),
+                    None if min == 0 => format!("{form}, up to {max}"),
+                    None => format!("{form}, from {} to {max}", unit.format(min)),
+                }
+            }
+            Takes::Bool => "true or false".to_owned(),
+            Takes::Choice(names) => names.join(" or "),
+        }
+    }
+
+    /// Is it a switch?
+    pub fn is_bool(&self) -> bool {
+        matches!(self.takes, Takes::Bool)
+    }
+}
+
+/// How times are written.
+pub const TIME_FORM: &str = Unit::Time.form();
+
+/// Reads a time as the keys do, in nanoseconds.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn time(text: &str) -> Result<Nanos, ValueError> {
+    Unit::Time.parse(text)
+}
+
+/// The key of this name.
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+const fn number(unit: Unit, min: u64, max: u64) -> Takes {
+    Takes::Number { unit, min, max, zero: None }
+}
+
+const fn zero_or(unit: Unit, zero: &'static str, min: u64, max: u64) -> Takes {
+    Takes::Number { unit, min, max, zero: Some(zero) }
+}
+
+const PERCENT: Takes = number(Unit::Probability, 0, Probability::WHOLE as u64);
+const TIME: Takes = number(Unit::Time, 0, HOUR);
+const HOUR: u64 = 3_600_000_000_000;
+
+/// A key whose field is a number. What is set has been found in range, so the cast keeps it.
+macro_rules! number {
+    ($name:ident, $takes:expr, $help:expr) => {
+        Key {
+            name: stringify!($name),
+            help: $help,
+            takes: $takes,
+            get: |config| config.$name as u64,
+            set: |config, value| config.$name = value as _,
+        }
+    };
+}
+
+/// A key whose field is a [`Probability`].
+macro_rules! percent {
+    ($name:ident, $help:expr) => {
+        Key {
+            name: stringify!($name),
+            help: $help,
+            takes: PERCENT,
+            get: |config| config.$name.parts().into(),
+            set: |config, value| {
+                config.$name = Probability::from_parts(value).unwrap_or(Probability::ALWAYS);
+            },
+        }
+    };
+}
+
+/// A key whose field is a switch.
+macro_rules! switch {
+    ($name:ident, $help:expr) => {
+        Key {
+            name: stringify!($name),
+            help: $help,
+            takes: Takes::Bool,
+            get: |config| config.$name.into(),
+            set: |config, value| config.$name = value != 0,
+        }
+    };
+}
+
+/// A key whose field is one of a few.
+macro_rules! choice {
+    ($name:ident: $($text:literal = $value:path),+; $help:expr) => {
+        Key {
+            name: stringify!($name),
+            help: $help,
+            takes: Takes::Choice(&[$($text),+]),
+            get: |config| {
+                [$($value),+].iter().position(|one| *one == config.$name).unwrap_or(0) as u64
+            },
+            set: |config, value| {
+                if let Some(one) = [$($value),+].get(value as usize) {
+                    config.$name = *one;
+                }
+            },
+        }
+    };
+}
+
+/// Every setting of a direction.
+pub static KEYS: &[Key] = &[
+    number!(delay, TIME, "how long a packet is under way"),
+    number!(jitter, TIME, "how much the delay varies around its mean"),
+    choice!(
+        jitter_distribution: "uniform" = Distribution::Uniform, "normal" = Distribution::Normal,
+        "pareto" = Distribution::Pareto;
+        "how it varies: within delay +- jitter, or with jitter as its standard deviation"
+    ),
+    switch!(jitter_reorders, "whether a packet with less delay passes those before it"),
+    percent!(loss, "packets lost, each by itself"),
+    percent!(
+        gilbert_p,
+        "Gilbert-Elliott's channel: from good to bad, at each packet; 0 is without"
+    ),
+    percent!(gilbert_r, "from bad to good"),
+    percent!(gilbert_h, "packets that get through the bad channel"),
+    percent!(gilbert_k, "packets that get through the good channel"),
+    percent!(duplicate, "packets that come twice"),
+    percent!(corrupt, "packets of which one bit is turned"),
+    percent!(reorder, "packets held back until others have passed"),
+    number!(reorder_distance, number(Unit::Count, 1, 65_535), "how many pass"),
+    number!(reorder_wait, TIME, "how long is waited for these at most"),
+    percent!(mark, "packets marked with congestion (CE), of those that may be"),
+    switch!(ecn, "mark what may be marked where it would be lost (loss, Gilbert-Elliott, CoDel)"),
+    number!(
+        rate,
+        zero_or(Unit::Rate, "as fast as they come", 1, 1_000_000_000_000),
+        "how fast packets leave"
+    ),
+    number!(
+        overhead,
+        number(Unit::Bytes, 0, 1_500),
+        "bytes a packet takes beside its own at this rate; 24 on Ethernet"
+    ),
+    choice!(
+        queue: "tail_drop" = Discipline::TailDrop, "codel" = Discipline::CoDel;
+        "what becomes of packets that wait for the rate: lost when the queue is full, or by CoDel, too"
+    ),
+    number!(queue_packets, number(Unit::Count, 0, 1_000_000), "packets that may wait"),
+    number!(
+        queue_bytes,
+        zero_or(Unit::Bytes, "no bound but queue_packets", 1, 4_000_000_000),
+        "bytes that may wait"
+    ),
+    number!(codel_target, number(Unit::Time, 1_000, HOUR), "wait that CoDel tolerates for long"),
+    number!(codel_interval, number(Unit::Time, 1_000, HOUR), "what CoDel takes for long"),
+];

@@ -1,0 +1,147 @@
+//! A link of a rate, and the queue in front of it.
+
+use alloc::collections::VecDeque;
+
+use crate::codel::{CoDel, Verdict};
+use crate::{Config, Discipline, Nanos};
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// A packet that waits.
+#[derive(Debug)]
+struct Waiting<T> {
+    packet: T,
+    len: usize,
+    since: Nanos,
+}
+
+/// What leaves a queue.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Left<T> {
+    /// The link has carried it.
+    Sent {
+        /// The packet.
+        packet: T,
+        /// When its last bit left.
+        at: Nanos,
+    },
+    /// CoDel would have it lost, or marked and [`Queue::spared`].
+    Condemned {
+        /// The packet.
+        packet: T,
+        /// Its length in bytes.
+        len: usize,
+        /// When.
+        at: Nanos,
+    },
+}
+
+/// Packets wait in order until the link is free. Times are computed, not observed: what becomes of a
+/// packet does not depend on when it is looked at.
+#[derive(Debug)]
+pub struct Queue<T> {
+    waiting: VecDeque<Waiting<T>>,
+    bytes: u64,
+    /// When the last bit of what was sent last leaves.
+    free_at: Nanos,
+    /// What that time was rounded down by, in nanoseconds divided by the rate.
+    remainder: u64,
+    /// The rate that `remainder` is of.
+    rate: u64,
+    codel: CoDel,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Queue {
+            waiting: VecDeque::new(),
+            bytes: 0,
+            free_at: 0,
+            remainder: 0,
+            rate: 0,
+            codel: CoDel::default(),
+        }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Puts a packet of `len` bytes at the end; gives it back if the queue is full. What has left by
+    /// `now` must have been taken.
+    ///
+    /// # Errors
+    /// The packet, if there is no room for it.
+    pub fn push(&mut self, packet: T, len: usize, now: Nanos, config: &Config) -> Result<(), T> {
+        // A packet that the link takes at once does not wait.
+        let waits = !self.waiting.is_empty() || (config.rate > 0 && self.free_at > now);
+        let packets_full = self.waiting.len() >= config.queue_packets as usize;
+        let bytes_full =
+            config.queue_bytes > 0 && self.bytes + len as u64 > u64::from(config.queue_bytes);
+        if waits && (packets_full || bytes_full) {
+            return Err(packet);
+        }
+        self.bytes += len as u64;
+        self.codel.saw(len);
+        self.waiting.push_back(Waiting { packet, len, since: now });
+        Ok(())
+    }
+
+    /// When the link takes the next packet; `None` if none waits.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.waiting.front().map(|first| self.free_at.max(first.since))
+    }
+
+    /// What leaves next, if the link takes it by `now`.
+    pub fn pop(&mut self, now: Nanos, config: &Config) -> Option<Left<T>> {
+        let at = self.next_deadline().filter(|at| *at <= now)?;
+        let Waiting { packet, len, since } = self.waiting.pop_front()?;
+        self.bytes -= len as u64;
+        if config.rate == 0 {
+            self.free_at = at;
+            return Some(Left::Sent { packet, at });
+        }
+        if config.queue == Discipline::CoDel
+            && self.codel.judge(at - since, self.bytes, at, config) == Verdict::Condemned
+        {
+            return Some(Left::Condemned { packet, len, at });
+        }
+        Some(Left::Sent { packet, at: self.occupy(at, len, config) })
+    }
+
+    /// A condemned packet is marked instead, and goes on its way. When its last bit leaves.
+    pub fn spared(&mut self, len: usize, at: Nanos, config: &Config) -> Nanos {
+        self.occupy(at, len, config)
+    }
+
+    /// Packets that wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Does none wait?
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes out a packet whatever the time, to give it back.
+    pub fn take(&mut self) -> Option<T> {
+        let first = self.waiting.pop_front()?;
+        self.bytes -= first.len as u64;
+        Some(first.packet)
+    }
+
+    /// The link is busy with so many bytes from `at` on; until when?
+    fn occupy(&mut self, at: Nanos, len: usize, config: &Config) -> Nanos {
+        // What the last packet left over counts while the link does not rest, so that no rate is
+        // rounded away.
+        if at > self.free_at || self.rate != config.rate {
+            self.remainder = 0;
+        }
+        let bits = (len as u64 + u64::from(config.overhead)) * 8;
+        let time = u128::from(bits) * u128::from(NANOS_PER_SECOND) + u128::from(self.remainder);
+        self.rate = config.rate;
+        self.remainder = (time % u128::from(config.rate)) as u64;
+        let whole = u64::try_from(time / u128::from(config.rate)).unwrap_or(u64::MAX);
+        self.free_at = at.saturating_add(whole);
+        self.free_at
+    }
+}
