@@ -145,19 +145,16 @@ fn notes(
 fn plot(entry: &Entry, scenario: &Scenario, rows: &[Row]) -> Plot {
     let x = match scenario.x.scale {
         Scale::Linear => Axis::linear(scenario.x.label, scenario.x.unit),
+        Scale::Log10 => Axis::log10(scenario.x.label, scenario.x.unit),
         Scale::Log2 => Axis::log2(scenario.x.label, scenario.x.unit),
         Scale::Names(names) => Axis::category(scenario.x.label, names),
     };
     let measured = scenario.series.iter().map(|series| {
-        let point = |row: &Row| {
-            let samples = row.samples(series.case, scenario.y.metric)?;
-            let samples: Vec<f64> = samples.iter().map(|it| it * scenario.y.factor).collect();
-            Point::of(f64::from(row.point), &samples)
-        };
+        let point = |row: &Row| Point::of(f64::from(row.point), &scenario.samples(row, series.id)?);
         Series::measured(series.label, rows.iter().filter_map(point).collect())
     });
     let published = scenario.series.iter().map(|series| {
-        let of_it = entry.published.iter().filter(|value| value.series == series.case);
+        let of_it = entry.published.iter().filter(|value| value.series == series.id);
         let points = of_it.map(|value| match value.x {
             Some(x) => Point::single(x, value.value),
             None => Point::level(value.value),
