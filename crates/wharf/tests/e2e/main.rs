@@ -7,6 +7,7 @@
 mod bench;
 mod demo;
 mod ends;
+mod paper;
 mod received;
 mod refused;
 mod running;
