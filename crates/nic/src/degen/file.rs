@@ -83,10 +83,11 @@ fn settings(document: &DeTable<'_>) -> Result<Settings, Fault> {
     if (1..LEAST_REPEAT).contains(&repeat) {
         return Err((repeat_at, SettingError::RepeatsTooOften));
     }
-    match steps {
-        Some(entry) => settings.schedules = schedules(entry, repeat, repeat_at)?,
-        None if repeat > 0 => return Err((repeat_at, SettingError::NothingToRepeat)),
-        None => {}
+    if let Some(entry) = steps {
+        settings.schedules = schedules(entry, repeat, repeat_at.clone())?;
+    }
+    if repeat > 0 && settings.schedules.iter().all(|schedule| schedule.steps().is_empty()) {
+        return Err((repeat_at, SettingError::NothingToRepeat));
     }
     Ok(settings)
 }
