@@ -162,6 +162,7 @@ pub(crate) struct SetArgs {
     /// The setting, such as lro.enable
     pub(crate) key: Option<String>,
     /// Its new value
+    #[arg(allow_hyphen_values = true)]
     pub(crate) value: Option<String>,
 }
 

@@ -11,6 +11,7 @@ use nic::control::{Control, Handler, counters_json};
 use nic::degen::bridge::Bridge;
 use nic::degen::{Settings, entries};
 use serde_json::{Value, json};
+use sys::interface::Interface;
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
 
@@ -86,11 +87,19 @@ impl Args for Both {
 fn option(key: &'static Key) -> Arg {
     let arg = Arg::new(key.name)
         .long(key.name.replace('_', "-"))
-        .help(format!("{} ({})", key.help, key.takes()))
-        .value_name("VALUE")
+        .help(format!("{} ({}) [default: {}]", capital(key.help), key.takes(), key.default_text()))
+        .value_name("VALUE");
+    match key.is_bool() {
+        true => arg.num_args(0..=1).default_missing_value("true"),
         // So that whoever asks for -5ms is told why not.
-        .allow_hyphen_values(true);
-    if key.is_bool() { arg.num_args(0..=1).default_missing_value("true") } else { arg }
+        false => arg.allow_hyphen_values(true),
+    }
+}
+
+/// A help text as clap has its own: with a capital letter.
+fn capital(help: &str) -> String {
+    let mut letters = help.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
 
 impl FromArgMatches for Both {
@@ -126,7 +135,7 @@ fn load(args: &DegenArgs) -> Result<Settings, Error> {
 }
 
 /// The two interfaces, if they can be two ends.
-fn between(args: &DegenArgs) -> Result<[&str; 2], Error> {
+fn between(args: &DegenArgs) -> Result<[Interface; 2], Error> {
     let [one, other] = &args.between[..] else {
         return Err(Error::Usage("--between takes two interfaces".to_owned()));
     };
@@ -136,22 +145,39 @@ fn between(args: &DegenArgs) -> Result<[&str; 2], Error> {
             return Err(Error::Usage(words));
         }
     }
-    let same = one == other || nic::find_wire(one)?.index == nic::find_wire(other)?.index;
-    if same {
-        let words = format!("--between wants two interfaces, and {one} and {other} are one");
-        return Err(Error::Usage(words));
+    let are = |what| {
+        Err(Error::Usage(format!(
+            "--between wants two interfaces, and {one} and {other} are {what}"
+        )))
+    };
+    if one == other {
+        return are("one");
     }
-    Ok([one, other])
+    let ends = [nic::find_wire(one)?, nic::find_wire(other)?];
+    let [first, second] = &ends;
+    if first.index == second.index {
+        return are("one");
+    }
+    // A veth's two ends, or a VLAN and what it lies on: every frame would come back for ever.
+    let leads_to = |from: &Interface, to: &Interface| {
+        from.link == Some(to.index) && from.link_netnsid.is_none()
+    };
+    if leads_to(first, second) || leads_to(second, first) {
+        return are("joined to each other already");
+    }
+    Ok(ends)
 }
 
 /// Runs until a signal, or until an interface is gone.
 pub(crate) fn run(args: &DegenArgs) -> Result<(), Error> {
     let mut settings = load(args)?;
-    let between = between(args)?;
+    let ends = between(args)?;
     let mut claims = Vec::new();
-    for name in between {
-        claims.push(claim(name, nic::find_wire(name)?.index)?);
+    for end in &ends {
+        claims.push(claim(&end.name, end.index, "choose other interfaces")?);
     }
+    // Not as they were called: an interface may have other names, which few things know it by.
+    let between = [&*ends[0].name, &*ends[1].name];
     let control = Control::bind(&between.join(":")).map_err(Error::Io)?;
     let signals = Signals::block().map_err(Error::Io)?;
     let mut guards = Vec::new();
@@ -218,7 +244,7 @@ struct Answers {
 
 impl Handler for Answers {
     fn stats(&self) -> Value {
-        json!({"host": self.name, "counters": counters_json(self.bridge.counters())})
+        json!({"degen": self.name, "counters": counters_json(self.bridge.counters())})
     }
 
     fn get(&self, key: Option<&str>) -> Result<Value, String> {

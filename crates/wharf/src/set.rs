@@ -1,23 +1,22 @@
 //! `wharf set`: the settings of a wharf that runs.
 
-use nic::config::{Config, KEYS};
+use degen::keys::Key;
+use nic::config::{Config, ConfigError, KEYS};
 use nic::control::Client;
+use nic::degen::{Direction, SettingError};
 
 use crate::cli::SetArgs;
 use crate::error::Error;
 use crate::print;
 use crate::table::{Align, Table};
+use crate::up::WAN;
 
 pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
     if args.defaults {
-        return print(list(None));
+        return print(format!("{}\n{}", list(None), list_degen(None)));
     }
     if let Some(key) = &args.key {
-        // A misspelt key is told even where no wharf runs.
-        let of_degen = nic::degen::find(key.strip_prefix("degen.").unwrap_or(key));
-        if let (Err(error), Err(_)) = (Config::default().get(key), of_degen) {
-            return Err(error.into());
-        }
+        check(key)?;
     }
     let mut client = Client::connect(args.host.as_deref())?;
     match (&args.key, &args.value) {
@@ -34,6 +33,24 @@ pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
     }
 }
 
+/// Tells a misspelt key even where no wharf runs.
+fn check(key: &str) -> Result<(), Error> {
+    let (prefix, rest) = match key.strip_prefix(WAN) {
+        Some(rest) => (WAN, rest),
+        None => ("", key),
+    };
+    match (Config::default().get(key), nic::degen::find(rest)) {
+        (Ok(_), _) | (_, Ok(_)) => Ok(()),
+        // Whoever knows better what was meant.
+        (Err(ConfigError::UnknownKey { closest: None, .. }), Err(error))
+            if !matches!(error, SettingError::UnknownKey { closest: None, .. }) =>
+        {
+            Err(error.under(prefix).into())
+        }
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
 /// The settings of a wharf, of a degen, or of a wharf with a degen in front of it.
 fn lists(values: &[(String, String)]) -> String {
     let of_wharf = |(key, _): &&(String, String)| KEYS.iter().any(|known| known.name == key);
@@ -42,23 +59,26 @@ fn lists(values: &[(String, String)]) -> String {
         text.push_str(&list(Some(values)));
     }
     if !values.iter().all(|entry| of_wharf(&entry)) {
-        text.push_str(&list_degen(values));
+        text.push_str(&list_degen(Some(values)));
     }
     text
 }
 
-/// degen's keys with the values in force in both directions.
-fn list_degen(values: &[(String, String)]) -> String {
-    let mut table = Table::new(&[Align::Left; 4]);
-    table.row(["DEGEN", "FORWARD", "REVERSE", "TAKES"].map(str::to_owned));
+/// degen's keys, with the values in force in both directions, if given.
+fn list_degen(values: Option<&[(String, String)]>) -> String {
+    let mut table = Table::new(&[Align::Left; 5]);
+    let value = |key: &Key, direction: Direction| {
+        let name = format!("{}.{}", direction.name(), key.name);
+        let is_it = |known: &str| known.strip_prefix(WAN).unwrap_or(known) == name;
+        let found = values?.iter().find(|(known, _)| is_it(known));
+        Some(found.map_or("?", |(_, value)| value).to_owned())
+    };
+    let directions: &[&str] = if values.is_some() { &["FORWARD", "REVERSE"] } else { &[] };
+    table.row([&["DEGEN"], directions, &["DEFAULT", "TAKES"]].concat());
     for key in degen::keys::KEYS {
-        let value = |direction: &str| {
-            let name = format!("{direction}.{}", key.name);
-            let is_it = |known: &str| known.strip_prefix("degen.").unwrap_or(known) == name;
-            let found = values.iter().find(|(known, _)| is_it(known));
-            found.map_or("?", |(_, value)| value).to_owned()
-        };
-        table.row([key.name.to_owned(), value("forward"), value("reverse"), key.takes()]);
+        let values = Direction::BOTH.into_iter().filter_map(|direction| value(key, direction));
+        let rest = [key.default_text(), key.takes()];
+        table.row([key.name.to_owned()].into_iter().chain(values).chain(rest));
         table.line(format!("    {}", key.help));
     }
     table.to_string()

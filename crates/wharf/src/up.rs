@@ -22,7 +22,7 @@ use crate::{print, settings};
 pub(crate) const LOOK_EVERY: u64 = 1_000_000_000;
 
 /// What the settings of a WAN between wire and wharf begin with.
-const WAN: &str = "degen.";
+pub(crate) const WAN: &str = "degen.";
 
 /// Checks everything that can be checked before anything is made.
 pub(crate) fn load_config(args: &UpArgs) -> Result<Config, Error> {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
     let wire = nic::find_wire(&args.wire)?;
     // Both are taken first: two wharfs for one interface would undo each other's work.
     let control = bind(&args.host)?;
-    let _claim = claim(&args.wire, wire.index)?;
+    let _claim = claim(&args.wire, wire.index, "choose another --wire")?;
     let signals = Signals::block().map_err(Error::Io)?;
     let before = Before::look(&args.wire, &args.host, args.take_addresses)?;
     let mut guard = Guard::start(before.clone())?;
@@ -137,13 +137,14 @@ fn check_names(args: &UpArgs) -> Result<(), Error> {
     }
 }
 
-/// Claims a wire in this network namespace until what is returned is dropped, or wharf dies.
-pub(crate) fn claim(wire: &str, index: u32) -> Result<UnixListener, Error> {
+/// Claims a wire in this network namespace until what is returned is dropped, or wharf dies. Where
+/// it is taken, whoever called is told what to do `instead`.
+pub(crate) fn claim(wire: &str, index: u32, instead: &str) -> Result<UnixListener, Error> {
     SocketAddr::from_abstract_name(format!("wharf-wire/{index}"))
         .and_then(|address| UnixListener::bind_addr(&address))
         .map_err(|cause| match cause.kind() {
             io::ErrorKind::AddrInUse => Error::Usage(format!(
-                "a wharf runs on {wire} already: choose another --wire, or stop it"
+                "a wharf (up or degen) runs on {wire} already: {instead}, or stop it"
             )),
             _ => Error::Io(cause),
         })
@@ -177,23 +178,43 @@ impl Handler for Answers {
     }
 
     fn get(&self, key: Option<&str>) -> Result<Value, String> {
-        let wan = self.0.wan().zip(key.map_or(Some(None), |key| key.strip_prefix(WAN).map(Some)));
-        let Some((wan, key_of_wan)) = wan else { return settings_json(&self.0.config(), key) };
-        let mut settings = match key {
-            Some(_) => Vec::new(),
-            None => settings_json(&self.0.config(), None)?.as_array().cloned().unwrap_or_default(),
-        };
-        let entries = degen::entries(&wan.snapshot().configs, key_of_wan);
-        for (key, value) in entries.map_err(|error| error.to_string())? {
-            settings.push(json!({"key": format!("{WAN}{key}"), "value": value}));
+        if let Some(key) = key.and_then(|key| key.strip_prefix(WAN)) {
+            return Ok(Value::Array(self.get_of_wan(self.wan()?, Some(key))?));
         }
-        Ok(Value::Array(settings))
+        let all = settings_json(&self.0.config(), key).map_err(|words| self.of_wan(key, words))?;
+        let of_wan = self.0.wan().filter(|_| key.is_none());
+        let of_wan = of_wan.map_or(Ok(Vec::new()), |wan| self.get_of_wan(wan, None))?;
+        Ok(all.as_array().into_iter().flatten().cloned().chain(of_wan).collect())
     }
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {
-        if let Some((wan, key)) = self.0.wan().zip(key.strip_prefix(WAN)) {
-            return wan.set(key, value).map_err(|error| error.to_string());
+        if let Some(key) = key.strip_prefix(WAN) {
+            return self.wan()?.set(key, value).map_err(|error| error.under(WAN).to_string());
         }
-        self.0.set(key, value).map_err(|error| error.to_string())
+        self.0.set(key, value).map_err(|error| self.of_wan(Some(key), error.to_string()))
+    }
+}
+
+impl Answers {
+    /// The WAN, or that there is none.
+    fn wan(&self) -> Result<&degen::Shared, String> {
+        let none = || "this wharf has no WAN: it begins with `wharf up --degen FILE`".to_owned();
+        self.0.wan().ok_or_else(none)
+    }
+
+    /// Settings of the WAN, of all keys or of one.
+    fn get_of_wan(&self, wan: &degen::Shared, key: Option<&str>) -> Result<Vec<Value>, String> {
+        let entries = degen::entries(&wan.snapshot().configs, key);
+        let entries = entries.map_err(|error| error.under(WAN).to_string())?;
+        let entry = |(key, value)| json!({"key": format!("{WAN}{key}"), "value": value});
+        Ok(entries.into_iter().map(entry).collect())
+    }
+
+    /// What to say of a key that is not wharf's: perhaps it is the WAN's.
+    fn of_wan(&self, key: Option<&str>, words: String) -> String {
+        match key.filter(|key| self.0.wan().is_some() && degen::find(key).is_ok()) {
+            Some(key) => format!("unknown key `{key}`; did you mean `{WAN}{key}`?"),
+            None => words,
+        }
     }
 }

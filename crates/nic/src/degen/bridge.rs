@@ -47,7 +47,8 @@ pub struct Bridge {
     ports: Arc<Ports>,
     thread: Option<JoinHandle<io::Result<()>>>,
     interfaces: [Interface; 2],
-    gone: AtomicBool,
+    /// Found gone, of each interface.
+    gone: [AtomicBool; 2],
     notices: Vec<String>,
     _held: Vec<(Membership, Option<Quiet>, Suited)>,
 }
@@ -108,7 +109,7 @@ impl Bridge {
             .spawn(move || carrier.run())
             .map_err(Error::Worker)?;
         let thread = Some(thread);
-        let gone = AtomicBool::new(false);
+        let gone = Default::default();
         Ok(Bridge { shared, ports, thread, interfaces, gone, notices, _held: held })
     }
 
@@ -136,13 +137,13 @@ impl Bridge {
     /// Has it ended by itself, or is an interface gone? To be asked in the network namespace that it
     /// was started in.
     pub fn has_failed(&self) -> bool {
-        let is_gone = |info: &Interface| {
-            Interface::by_index(info.index).is_err_and(|error| error.is_missing())
-        };
-        if self.interfaces.iter().any(is_gone) {
-            self.gone.store(true, Ordering::Relaxed);
+        for (info, gone) in self.interfaces.iter().zip(&self.gone) {
+            let found = Interface::by_index(info.index);
+            if found.is_err_and(|error| error.is_missing()) {
+                gone.store(true, Ordering::Relaxed);
+            }
         }
-        self.gone.load(Ordering::Relaxed)
+        self.gone.iter().any(|gone| gone.load(Ordering::Relaxed))
             || self.thread.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
@@ -152,9 +153,15 @@ impl Bridge {
     /// What made it end before it was told to.
     pub fn stop(mut self) -> io::Result<()> {
         let ended = self.end();
-        match self.gone.load(Ordering::Relaxed) {
-            true => Err(io::Error::other("one of the two interfaces is gone")),
-            false => ended,
+        let gone = self.gone.iter().zip(&self.interfaces);
+        let gone: Vec<&str> = gone
+            .filter(|(gone, _)| gone.load(Ordering::Relaxed))
+            .map(|(_, info)| info.name.as_str())
+            .collect();
+        match gone[..] {
+            [] => ended,
+            [one] => Err(io::Error::other(format!("the interface {one} is gone"))),
+            _ => Err(io::Error::other(format!("the interfaces {} are gone", gone.join(" and ")))),
         }
     }
 

@@ -5,7 +5,10 @@ use std::ops::Range;
 use degen::{Change, Schedule, Step};
 use toml::de::{DeTable, DeValue};
 
-use super::settings::{self, Direction, SettingError, Settings};
+use super::settings::{self, Direction, LEAST_REPEAT, SettingError, Settings};
+
+/// The array of steps.
+const SCHEDULE: &str = "schedule";
 
 /// Where something stands.
 type Span = Range<usize>;
@@ -33,36 +36,41 @@ struct Entry<'a> {
     value_at: Span,
 }
 
-/// The entries of a table and of those within it, in the order in which they are written.
+/// The entries of a table and of those within it: those of both directions, then those of one, in the
+/// order in which they are written.
 fn entries<'a>(table: &'a DeTable<'a>) -> Vec<Entry<'a>> {
-    fn flatten<'a>(table: &'a DeTable<'a>, group: &str, into: &mut Vec<Entry<'a>>) {
+    fn flatten<'a>(table: &'a DeTable<'a>, group: Option<&str>, into: &mut Vec<Entry<'a>>) {
         for (name, value) in table {
             let key = match group {
-                "" => name.get_ref().to_string(),
-                group => format!("{group}.{}", name.get_ref()),
+                None => name.get_ref().to_string(),
+                Some(group) => format!("{group}.{}", name.get_ref()),
             };
             let (key_at, value_at) = (name.span(), value.span());
             match value.get_ref() {
-                DeValue::Table(inner) => flatten(inner, &key, into),
+                // An empty table says nothing; it must still be one that there is.
+                DeValue::Table(inner) if is_group(&key, inner) => flatten(inner, Some(&key), into),
                 value => into.push(Entry { key, key_at, value, value_at }),
             }
         }
     }
+    fn is_group(key: &str, table: &DeTable<'_>) -> bool {
+        let of_direction = Direction::BOTH.iter().any(|direction| direction.name() == key);
+        of_direction || (!table.is_empty() && key != SCHEDULE)
+    }
     let mut entries = Vec::new();
-    flatten(table, "", &mut entries);
-    entries.sort_by_key(|entry| entry.key_at.start);
+    flatten(table, None, &mut entries);
+    // What is said of one direction goes over what is said of both, wherever it stands.
+    entries.sort_by_key(|entry| (entry.key.contains('.'), entry.key_at.start));
     entries
 }
 
 fn settings(document: &DeTable<'_>) -> Result<Settings, Fault> {
     let mut settings = Settings::default();
-    let mut all = entries(document);
-    // What is said of one direction goes over what is said of both, wherever it stands.
-    all.sort_by_key(|entry| entry.key.contains('.'));
+    let all = entries(document);
     let (mut steps, mut repeat) = (None, None);
     for entry in &all {
         match entry.key.as_str() {
-            "schedule" => steps = Some(entry),
+            SCHEDULE => steps = Some(entry),
             "repeat" => repeat = Some(entry),
             key => {
                 let text = text(entry.value);
@@ -72,10 +80,14 @@ fn settings(document: &DeTable<'_>) -> Result<Settings, Fault> {
     }
     let repeat_at = repeat.map_or(0..0, |entry| entry.value_at.clone());
     let repeat = repeat.map_or(Ok(0), time)?;
-    match steps {
-        Some(entry) => settings.schedules = schedules(entry, repeat, repeat_at)?,
-        None if repeat > 0 => return Err((repeat_at, SettingError::NothingToRepeat)),
-        None => {}
+    if (1..LEAST_REPEAT).contains(&repeat) {
+        return Err((repeat_at, SettingError::RepeatsTooOften));
+    }
+    if let Some(entry) = steps {
+        settings.schedules = schedules(entry, repeat, repeat_at.clone())?;
+    }
+    if repeat > 0 && settings.schedules.iter().all(|schedule| schedule.steps().is_empty()) {
+        return Err((repeat_at, SettingError::NothingToRepeat));
     }
     Ok(settings)
 }
@@ -84,10 +96,10 @@ fn set(settings: &mut Settings, entry: &Entry<'_>, key: &str, text: &str) -> Res
     settings.set(key, text).map_err(|cause| (place(entry, &cause), cause))
 }
 
-/// An unknown key is wrong where it stands, a value there.
+/// A key that is none here is wrong where it stands, a value there.
 fn place(entry: &Entry<'_>, cause: &SettingError) -> Span {
     match cause {
-        SettingError::UnknownKey { .. } => entry.key_at.clone(),
+        SettingError::UnknownKey { .. } | SettingError::SeedIsFixed => entry.key_at.clone(),
         _ => entry.value_at.clone(),
     }
 }
@@ -95,7 +107,7 @@ fn place(entry: &Entry<'_>, cause: &SettingError) -> Span {
 /// The schedules of both directions.
 fn schedules(entry: &Entry<'_>, repeat: u64, repeat_at: Span) -> Result<[Schedule; 2], Fault> {
     let wrong = || SettingError::Other {
-        key: "schedule",
+        key: SCHEDULE,
         value: text(entry.value),
         takes: "entries that begin with [[schedule]]",
     };

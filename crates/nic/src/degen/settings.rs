@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use degen::keys::{self, KEYS, Key};
-use degen::{Change, Config, Schedule, ScheduleError, ValueError};
+use degen::{Change, Config, Nanos, Schedule, ScheduleError, ValueError};
 
 use super::file;
 
@@ -33,13 +33,16 @@ impl Direction {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// No such key.
-    #[error("unknown key `{key}`{}", did_you_mean(*closest))]
+    #[error("unknown key `{key}`{}", did_you_mean(closest.as_deref()))]
     UnknownKey {
         /// As written.
         key: String,
-        /// The known key that looks most like it.
-        closest: Option<&'static str>,
+        /// The known key that looks most like it, in the same direction.
+        closest: Option<String>,
     },
+    /// The seed, where only what can change is known.
+    #[error("the seed cannot change later, and is one for both directions: set it at the start")]
+    SeedIsFixed,
     /// A value that the key does not take.
     #[error("`{key}` cannot be {value:?}, {why}: it takes {takes}")]
     Value {
@@ -71,6 +74,9 @@ pub enum SettingError {
     /// It is to begin again before it has ended.
     #[error("`repeat` must be longer than the time of the last step")]
     RepeatTooShort,
+    /// It would do little else than begin again.
+    #[error("`repeat` must be at least {}", keys::time_text(LEAST_REPEAT))]
+    RepeatsTooOften,
     /// `repeat` without steps.
     #[error("`repeat` needs [[schedule]] entries to repeat")]
     NothingToRepeat,
@@ -91,12 +97,31 @@ pub enum SettingError {
     Malformed(String),
 }
 
-fn did_you_mean(closest: Option<&'static str>) -> String {
+impl SettingError {
+    /// The same, where the key is known by a longer name that begins with `prefix`.
+    pub fn under(self, prefix: &str) -> Self {
+        match self {
+            SettingError::UnknownKey { key, closest } => SettingError::UnknownKey {
+                key: format!("{prefix}{key}"),
+                closest: closest.map(|closest| format!("{prefix}{closest}")),
+            },
+            other => other,
+        }
+    }
+}
+
+/// The least time after which a schedule begins again.
+pub(super) const LEAST_REPEAT: Nanos = 1_000_000;
+
+fn did_you_mean(closest: Option<&str>) -> String {
     match closest {
         Some(key) => format!("; did you mean `{key}`?"),
         None => "; `wharf degen --help` lists all keys".to_owned(),
     }
 }
+
+/// What is no key of a direction.
+const SEED: &str = "seed";
 
 /// What is set before degen begins.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -115,7 +140,7 @@ impl Settings {
     /// # Errors
     /// What is wrong with the key or its value.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
-        if key == "seed" {
+        if key == SEED {
             let seed = value.trim().parse().map_err(|_| bad_seed(value))?;
             self.seed = Some(seed);
             return Ok(());
@@ -174,11 +199,18 @@ pub fn find(name: &str) -> Result<(&'static [Direction], &'static Key), SettingE
         Some(("reverse", key)) => (&[Direction::Reverse], key),
         _ => (&Direction::BOTH, name),
     };
-    let known = keys::find(key).ok_or_else(|| SettingError::UnknownKey {
-        key: name.to_owned(),
-        closest: crate::config::closest(key, KEYS.iter().map(|known| known.name)),
-    })?;
-    Ok((directions, known))
+    match keys::find(key) {
+        Some(known) => Ok((directions, known)),
+        None if key == SEED => Err(SettingError::SeedIsFixed),
+        None => {
+            let last = key.rsplit('.').next().and_then(keys::find);
+            let closest = crate::config::closest(key, KEYS.iter().map(|known| known.name))
+                .or(last.map(|known| known.name));
+            let direction = name.strip_suffix(key).unwrap_or_default();
+            let closest = closest.map(|closest| format!("{direction}{closest}"));
+            Err(SettingError::UnknownKey { key: name.to_owned(), closest })
+        }
+    }
 }
 
 /// Keys and values of both directions as `wharf set` shows them: of all keys or of one.
@@ -208,8 +240,8 @@ pub(super) fn any_seed() -> u64 {
 }
 
 fn bad_seed(value: &str) -> SettingError {
-    let takes = "a whole number that is not negative";
-    SettingError::Other { key: "seed", value: value.to_owned(), takes }
+    let takes = "a whole number from 0 to 18446744073709551615";
+    SettingError::Other { key: SEED, value: value.to_owned(), takes }
 }
 
 impl From<ScheduleError> for SettingError {

@@ -125,6 +125,11 @@ impl Ways {
         self.ways.iter().filter_map(Degen::next_deadline).min()
     }
 
+    /// The same of one direction.
+    pub(super) fn next_deadline_of(&self, direction: Direction) -> Option<Nanos> {
+        self.ways[direction as usize].next_deadline()
+    }
+
     /// Publishes what was counted, if it is time to. Was it?
     pub(super) fn publish_sometimes(&mut self, now: Nanos) -> bool {
         let due = now.saturating_sub(self.last_publish) > PUBLISH_EVERY;

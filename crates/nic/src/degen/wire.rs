@@ -27,7 +27,12 @@ pub struct DegenWire<W, C> {
     received: VecDeque<RxFrame>,
     /// A frame that has come out and that the wire had no room for.
     waiting: Option<Frame>,
+    /// The last packet waits for memory.
+    starved: bool,
 }
+
+/// How long until a packet that waits for memory is tried again: it comes back from everywhere.
+const RETRY_MEMORY: Nanos = 100_000;
 
 impl<W: Wire, C: Fn() -> Nanos> DegenWire<W, C> {
     /// Puts degen around a wire. `shared` is the way to change it later.
@@ -40,13 +45,16 @@ impl<W: Wire, C: Fn() -> Nanos> DegenWire<W, C> {
             limits: Limits::NONE,
             received: VecDeque::with_capacity(256),
             waiting: None,
+            starved: false,
         }
     }
 
     /// A frame to fill. Some memory is left to receive into: as long as there is no more, the host
     /// waits.
-    fn frame(pool: &mut FramePool) -> Option<Frame> {
-        if pool.available() > pool.capacity() / 4 { pool.alloc() } else { None }
+    fn frame(&mut self, pool: &mut FramePool) -> Option<Frame> {
+        let frame = if pool.available() > pool.capacity() / 4 { pool.alloc() } else { None };
+        self.starved = frame.is_none();
+        frame
     }
 
     /// A packet of its own size.
@@ -60,7 +68,7 @@ impl<W: Wire, C: Fn() -> Nanos> DegenWire<W, C> {
         if packet.len() > pool.chunk_size() {
             return Err(Refusal::BufferTooSmall);
         }
-        let Some(mut frame) = Self::frame(pool) else {
+        let Some(mut frame) = self.frame(pool) else {
             return Ok(Transmit::Full { position: 0 });
         };
         pool.set_range(&mut frame, 0, packet.len());
@@ -125,7 +133,7 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
         }
         segments.skip_to(position);
         while segments.position() < segments.gso_segs() {
-            let Some(mut frame) = Self::frame(pool) else {
+            let Some(mut frame) = self.frame(pool) else {
                 return Ok(Transmit::Full { position: segments.position() });
             };
             match segments.next_into(pool.chunk_mut(&mut frame)) {
@@ -162,7 +170,12 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        let due = self.ways.next_deadline();
+        // What waits for the wire is not due at any time.
+        let forward = match self.waiting {
+            Some(_) => None,
+            None => self.ways.next_deadline_of(Direction::Forward),
+        };
+        let due = forward.into_iter().chain(self.ways.next_deadline_of(Direction::Reverse)).min();
         due.into_iter().chain(self.inner.next_deadline()).min()
     }
 
@@ -180,7 +193,7 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
     }
 
     fn retry_after(&self) -> Option<Nanos> {
-        self.inner.retry_after()
+        self.inner.retry_after().or_else(|| self.starved.then_some(RETRY_MEMORY))
     }
 
     fn lost(&self) -> u64 {
