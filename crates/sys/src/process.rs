@@ -234,6 +234,12 @@ pub fn find(name: &str) -> Option<u32> {
     processes.find_map(|entry| named(&entry.path(), name))
 }
 
+/// The id of a thread of this process whose name begins with `name`.
+pub fn thread(name: &str) -> Option<u32> {
+    let mut threads = fs::read_dir("/proc/self/task").ok()?.flatten();
+    threads.find_map(|entry| named(&entry.path(), name))
+}
+
 /// The id of the process or thread at `/proc/PID` or `/proc/PID/task/TID` if its name begins so.
 fn named(thread: &Path, name: &str) -> Option<u32> {
     let id = thread.file_name()?.to_str()?.parse().ok()?;

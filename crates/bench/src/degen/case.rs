@@ -108,7 +108,7 @@ impl Case {
             let lossy = Case::Loss(loss).config()?;
             settings.configs[0].loss = lossy.loss;
         }
-        let lab = Lab::new(&settings)?;
+        let lab = Lab::new(&settings, options.mode)?;
         let seconds = options.duration.as_secs_f64();
         let measured = match *self {
             Case::Delay(asked) => {

@@ -11,7 +11,7 @@ use sys::interface;
 use sys::packet::{BATCH, Config, Message, PacketSocket};
 use sys::poll::poll;
 
-use super::lab::{ENDS, Lab};
+use super::lab::{ENDS, Lab, THREAD};
 use crate::Error;
 use crate::sink::io;
 
@@ -26,8 +26,6 @@ const AFTERMATH: Duration = Duration::from_millis(300);
 const WARM_UP: u64 = 2_000;
 /// How late a sender may be until it gives up catching up, in nanoseconds.
 const BEHIND: u64 = 2_000_000;
-/// The thread that degen runs in.
-const THREAD: &str = "wharf-degen";
 const NO_VNET: [u8; sys::packet::VNET_HDR_LEN] = [0; sys::packet::VNET_HDR_LEN];
 const ENOBUFS: i32 = 105;
 
@@ -83,7 +81,9 @@ pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<Gave, Error> {
         .spawn(move || receive(receivers, capacity, &stop))
         .map_err(io("start a receiver"))?;
     let (cpu, began) = (sys::process::threads_cpu(THREAD), sys::clock::now());
-    let sent = send(senders, plan);
+    let sending = std::thread::Builder::new().name("sender".to_owned());
+    let sending = sending.spawn(move || send(senders, plan)).map_err(io("start a sender"))?;
+    let sent = sending.join().map_err(|_| failed("the sender panicked"))?;
     let cpu = sys::process::threads_cpu(THREAD).saturating_sub(cpu) as f64;
     let cpu = 100.0 * cpu / sys::clock::now().saturating_sub(began).max(1) as f64;
     std::thread::sleep(Duration::from_nanos(delay) + AFTERMATH);
@@ -111,6 +111,10 @@ fn sockets(lab: &Lab, config: &Config) -> Result<[PacketSocket; 2], Error> {
 /// Sends from both sides in turn.
 fn send(mut sockets: [PacketSocket; 2], plan: Plan) -> std::io::Result<()> {
     let _ = sys::process::set_timer_slack(1);
+    // Where a frame waits between its stamp and the wire, it is not degen that it waits for.
+    let cpus = sys::affinity::cpus()?;
+    let _ = cpus.first().map(|cpu| sys::affinity::pin(*cpu));
+    let _ = sys::process::run_in_real_time();
     let mut frames = vec![vec![0; plan.len.max(HEADER + 16)]; TOGETHER as usize];
     for frame in &mut frames {
         // To nobody, from nobody, locally administered.
@@ -171,6 +175,8 @@ fn receive(
     capacity: usize,
     enough: &AtomicBool,
 ) -> std::io::Result<[Taken; 2]> {
+    let cpus = sys::affinity::cpus()?;
+    let _ = cpus.first().map(|cpu| sys::affinity::pin(*cpu));
     let mut pool = FramePool::new(1024, 2048)?;
     let mut received = Vec::with_capacity(BATCH);
     let mut taken =

@@ -55,6 +55,7 @@ pub(super) fn run(
         packets: 0,
         repetitions: parameters.repetitions,
         seed: parameters.seed,
+        mode: Options::best_mode(),
     };
     degen(&options, report)
 }
