@@ -1,0 +1,7 @@
+//! The laws of degen, in virtual time.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+
+mod conservation;
+mod determinism;
+mod drive;
+mod given;
