@@ -7,7 +7,7 @@ use crate::drive::Polling;
 use crate::given::Given;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn every_packet_is_somewhere(bytes in prop::collection::vec(any::<u8>(), 0..400)) {

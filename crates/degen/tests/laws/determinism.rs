@@ -12,7 +12,7 @@ const MS: u64 = 1_000_000;
 const OTHERS: [Polling; 3] = [Polling::AtTheEnd, Polling::OneByOne, Polling::Often];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn it_does_not_matter_when_departures_are_asked_for(
