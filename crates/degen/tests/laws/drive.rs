@@ -68,6 +68,8 @@ struct Run<'a> {
     memory: Memory,
     departures: Vec<Out>,
     arrived: usize,
+    /// No packet is under way for less.
+    least: Nanos,
 }
 
 impl Given {
@@ -123,7 +125,10 @@ impl<'a> Run<'a> {
         let mut way = Degen::new(given.config.clone(), given.seed);
         way.begin(given.schedule.clone(), given.began);
         let memory = Memory { scarce: given.scarce, ..Memory::default() };
-        Run { given, way, memory, departures: Vec::new(), arrived: 0 }
+        let has_jitter = given.all(|config| config.jitter).iter().any(|jitter| *jitter > 0);
+        let delay = given.all(|config| config.delay).into_iter().min();
+        let least = delay.filter(|_| !has_jitter).unwrap_or_default();
+        Run { given, way, memory, departures: Vec::new(), arrived: 0, least }
     }
 
     /// The next packet arrives when it is to.
@@ -210,12 +215,7 @@ impl<'a> Run<'a> {
         let last = self.departures.last().map_or(0, |last| last.due);
         assert!(last <= out.due, "back from {last} to {}", out.due);
         let stamp = self.given.arrivals[out.packet.number].at;
-        let jitter = self.given.all(|config| config.jitter);
-        let least = match jitter.iter().all(|jitter| *jitter == 0) {
-            true => self.given.all(|config| config.delay).into_iter().min().unwrap_or_default(),
-            false => 0,
-        };
-        assert!(out.due >= stamp + least, "it came at {stamp} and left at {}", out.due);
+        assert!(out.due >= stamp + self.least, "it came at {stamp} and left at {}", out.due);
         self.looks_as_it_may(&out.packet);
         self.departures.push(out);
         true
