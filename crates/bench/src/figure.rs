@@ -63,3 +63,34 @@ pub trait Report {
     /// why.
     fn notice(&mut self, text: &str);
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_repeated_is_told_with_its_extremes() {
+        let figure = |samples| Figure {
+            bench: "b",
+            case: "c".to_owned(),
+            system: "s".to_owned(),
+            varied: vec![("flows", 3.into())],
+            metric: "m",
+            unit: "u",
+            value: 2.0,
+            samples,
+        };
+        let once = json!({
+            "bench": "b", "case": "c", "system": "s", "flows": 3, "metric": "m", "unit": "u",
+            "value": 2.0,
+        });
+        assert_eq!(figure(Vec::new()).json(), once);
+        let mut repeated = once;
+        repeated["min"] = json!(1.0);
+        repeated["max"] = json!(4.0);
+        repeated["samples"] = json!([2.0, 4.0, 1.0]);
+        assert_eq!(figure(vec![2.0, 4.0, 1.0]).json(), repeated);
+    }
+}

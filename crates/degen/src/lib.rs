@@ -7,7 +7,7 @@
 //! real wires and in a simulator's virtual time alike.
 //!
 //! ```text
-//!   arrive ── loss ── duplicate ── corrupt ── mark ── queue and rate ── delay ── reorder ── depart
+//!   arrive ── loss ── duplicate ── mark ── corrupt ── queue and rate ── delay ── reorder ── depart
 //! ```
 //!
 //! Each element is a module of its own and can be used alone. Each draws from its own stream of

@@ -19,6 +19,7 @@ pub mod nic;
 mod open;
 pub mod port;
 pub mod quiet;
+mod running;
 mod selftest;
 pub mod worker;
 

@@ -14,6 +14,8 @@ const HEIGHT: f64 = 230.0;
 /// Between the ends of a numeric x axis and its first and last tick, so that marks and whiskers do
 /// not lie on the y axis.
 const INSET: f64 = 14.0;
+/// Right of the last tick where a level ends, for its mark.
+const BEYOND: f64 = 32.0;
 /// Above the last tick of the y axis, for the marks there.
 const HEADROOM: f64 = 9.0;
 /// Ticks on an axis, if their labels fit.
@@ -41,6 +43,8 @@ pub(crate) struct Axes<'a> {
     y: Ruler,
     /// From the area's top to the last tick of the y axis.
     headroom: f64,
+    /// From the last tick of a numeric x axis to the area's right.
+    inset_right: f64,
 }
 
 /// Where a point is drawn.
@@ -92,7 +96,7 @@ impl<'a> Axes<'a> {
             Zero::Always,
             6,
         );
-        let widest = y.ticks.iter().map(|tick| width(&number::tick(*tick))).fold(0.0, f64::max);
+        let widest = y.ticks().map(|(tick, _)| width(&number::tick(tick))).fold(0.0, f64::max);
         let left = PAD + widest * FONT + 8.0;
         let mut axes = Self {
             left,
@@ -102,6 +106,7 @@ impl<'a> Axes<'a> {
             x: Across::Names(&[]),
             y,
             headroom: HEADROOM + above,
+            inset_right: if all().any(|(source, p)| is_level(source, p)) { BEYOND } else { INSET },
         };
         match &plot.x.scale {
             Scale::Category(names) => axes.x = Across::Names(names),
@@ -114,13 +119,10 @@ impl<'a> Axes<'a> {
     fn measure_x(&mut self, layout: Layout, values: impl Iterator<Item = f64> + Clone) {
         for at_most in (2..=MOST_TICKS).rev() {
             let ruler = Ruler::over(layout, values.clone(), Zero::IfNear, at_most);
-            let last = ruler.ticks.last().map_or(0.0, |tick| label_width(*tick));
-            self.right = WIDTH - PAD - (last / 2.0 - INSET).max(0.0);
-            let places: Vec<(f64, f64)> = ruler
-                .ticks
-                .iter()
-                .filter_map(|tick| Some((self.across(ruler.at(*tick)?), label_width(*tick))))
-                .collect();
+            let last = ruler.ticks().last().map_or(0.0, |(tick, _)| label_width(tick));
+            self.right = WIDTH - PAD - (last / 2.0 - self.inset_right).max(0.0);
+            let places: Vec<(f64, f64)> =
+                ruler.ticks().map(|(tick, part)| (self.across(part), label_width(tick))).collect();
             let fits = places
                 .windows(2)
                 .all(|pair| pair[1].0 - pair[0].0 >= (pair[0].1 + pair[1].1) / 2.0 + BETWEEN);
@@ -132,7 +134,7 @@ impl<'a> Axes<'a> {
     }
 
     fn across(&self, part: f64) -> f64 {
-        self.left + INSET + part * (self.right - self.left - 2.0 * INSET)
+        self.left + INSET + part * (self.right - self.left - INSET - self.inset_right)
     }
 
     /// Where a value of the x axis is.
@@ -147,8 +149,11 @@ impl<'a> Axes<'a> {
 
     /// Where a value of the y axis is.
     pub(crate) fn y(&self, value: f64) -> Option<f64> {
-        let span = self.bottom - self.top - self.headroom;
-        self.y.at(value).map(|part| self.bottom - part * span)
+        self.y.at(value).map(|part| self.up(part))
+    }
+
+    fn up(&self, part: f64) -> f64 {
+        self.bottom - part * (self.bottom - self.top - self.headroom)
     }
 
     /// Where bars begin: at 0, or below everything where there is no 0.
@@ -180,15 +185,14 @@ impl<'a> Axes<'a> {
     /// ends below.
     pub(crate) fn draw(&self) -> (Markup, f64) {
         let (names, below) = match &self.x {
-            Across::Numbers(ruler) => (self.numbers(ruler), self.bottom + LINE + 4.0),
+            Across::Numbers(ruler) => (self.numbers(ruler), self.bottom + LINE + 8.0),
             Across::Names(names) => self.names(names),
         };
         let markup = html! {
-            @for tick in &self.y.ticks {
-                @if let Some(y) = self.y(*tick) {
-                    path.grid.thin d={ "M" (unit(self.left)) "," (unit(y)) "H" (unit(self.right)) } {}
-                    text.muted.end x=(unit(self.left - 8.0)) y=(unit(y + 5.5)) { (number::tick(*tick)) }
-                }
+            @for (tick, part) in self.y.ticks() {
+                @let y = self.up(part);
+                path.grid.thin d={ "M" (unit(self.left)) "," (unit(y)) "H" (unit(self.right)) } {}
+                text.muted.end x=(unit(self.left - 8.0)) y=(unit(y + 5.5)) { (number::tick(tick)) }
             }
             path.muted.thin d={
                 "M" (unit(self.left)) "," (unit(self.baseline())) "H" (unit(self.right))
@@ -200,13 +204,10 @@ impl<'a> Axes<'a> {
 
     fn numbers(&self, ruler: &Ruler) -> Markup {
         html! {
-            @for tick in &ruler.ticks {
-                @if let Some(x) = ruler.at(*tick).map(|part| self.across(part)) {
-                    path.muted.thin d={ "M" (unit(x)) "," (unit(self.bottom)) "v5" } {}
-                    text.muted.middle x=(unit(x)) y=(unit(self.bottom + LINE)) {
-                        (number::tick(*tick))
-                    }
-                }
+            @for (tick, part) in ruler.ticks() {
+                @let x = self.across(part);
+                path.muted.thin d={ "M" (unit(x)) "," (unit(self.bottom)) "v5" } {}
+                text.muted.middle x=(unit(x)) y=(unit(self.bottom + LINE)) { (number::tick(tick)) }
             }
         }
     }
@@ -227,7 +228,7 @@ impl<'a> Axes<'a> {
                     }
                 }
             };
-            return (markup, self.bottom + LINE * lines as f64 + 4.0);
+            return (markup, self.bottom + LINE * lines as f64 + 8.0);
         }
         // One above the other when turned, they need a line's height each; the rest goes unnamed.
         let every = (LINE / self.slot()).ceil().max(1.0);

@@ -27,12 +27,10 @@ pub fn page(report: &Report) -> String {
             }
             body {
                 header.top {
-                    div {
-                        h1 { (Text(&report.title)) }
-                        p { (Text(&report.subtitle)) }
-                    }
+                    h1 { (Text(&report.title)) }
                     // Only a script can do what it says, so the script shows it.
                     button #theme type="button" hidden {}
+                    p { (Text(&report.subtitle)) }
                 }
                 main.cards {
                     (contents(report))
@@ -119,13 +117,17 @@ fn article(figure: &Figure, index: usize, anchor: &str) -> Markup {
                 (compared("Ratio", "ratio", &figure.ratio))
                 (compared("What it means", "meaning", &figure.meaning))
             }
-            div.plots {
-                @for (number, plot) in figure.plots.iter().enumerate() {
-                    figure { (plot::drawing(plot, &format!("plot-{index}-{number}"))) }
+            // A single drawing leaves room for the notes beside it.
+            div.shown.one[figure.plots.len() == 1] {
+                div.plots {
+                    @for (number, plot) in figure.plots.iter().enumerate() {
+                        @let id = format!("plot-{index}-{number}");
+                        figure { (plot::drawing(plot, &id, plot.title != figure.title)) }
+                    }
                 }
-            }
-            @if !figure.notes.is_empty() {
-                ul.notes { @for note in &figure.notes { li { (Text(note)) } } }
+                @if !figure.notes.is_empty() {
+                    ul.notes { @for note in &figure.notes { li { (Text(note)) } } }
+                }
             }
             @if !figure.plots.is_empty() {
                 details {

@@ -29,7 +29,7 @@ pub fn svg(plot: &Plot) -> String {
         LIGHT.drawing(""),
         DARK.drawing("")
     );
-    let (inside, height) = inside(plot);
+    let (inside, height) = inside(plot, true);
     let markup = html! {
         svg.plot xmlns="http://www.w3.org/2000/svg" viewBox={ "0 0 " (WIDTH) " " (unit(height)) }
             width=(SHOWN) height=(unit(height * SHOWN / WIDTH)) role="img" aria-labelledby="title desc"
@@ -44,9 +44,10 @@ pub fn svg(plot: &Plot) -> String {
     markup.into_string() + "\n"
 }
 
-/// A plot as part of a page, which has the styles; `id` is unique in it.
-pub(crate) fn drawing(plot: &Plot, id: &str) -> Markup {
-    let (inside, height) = inside(plot);
+/// A plot as part of a page, which has the styles; `id` is unique in it. Its title need not be shown
+/// where the page says the same above it.
+pub(crate) fn drawing(plot: &Plot, id: &str, titled: bool) -> Markup {
+    let (inside, height) = inside(plot, titled);
     html! {
         svg.plot viewBox={ "0 0 " (WIDTH) " " (unit(height)) } role="img"
             aria-labelledby={ (id) "-title " (id) "-desc" }
@@ -60,10 +61,10 @@ pub(crate) fn drawing(plot: &Plot, id: &str) -> Markup {
 }
 
 /// What is drawn, and how high it is.
-fn inside(plot: &Plot) -> (Markup, f64) {
-    let (title, top) = lines(&plot.title, "title", PAD);
+fn inside(plot: &Plot, titled: bool) -> (Markup, f64) {
+    let (title, top) = lines(if titled { &plot.title } else { "" }, "title", PAD);
     let (legend, top) = legend::draw(plot, has_bars(plot), top + 4.0);
-    let (y_label, top) = lines(&label(&plot.y), "muted", top + 2.0);
+    let (y_label, top) = lines(&label(&plot.y), "muted", top + 6.0);
     let numbers = numbers_fit(plot, &Axes::new(plot, top, 0.0));
     let axes = Axes::new(plot, top + 4.0, if numbers { NUMBER } else { 0.0 });
     let (drawn_axes, below) = axes.draw();
@@ -71,8 +72,11 @@ fn inside(plot: &Plot) -> (Markup, f64) {
     let (note, below) = lines(&note(plot), "muted", below + 2.0);
     let looks = legend::looks(plot);
     let markup = html! {
-        (title) (legend) (y_label) (drawn_axes)
-        (series::draw(plot, &looks, &axes, numbers))
+        (title)
+        g.legend { (legend) }
+        (y_label)
+        g.axes { (drawn_axes) }
+        g.data { (series::draw(plot, &looks, &axes, numbers)) }
         (x_label) (note)
     };
     (markup, below + PAD)

@@ -57,8 +57,9 @@ pub(crate) enum Zero {
 #[derive(Clone, Debug)]
 pub(crate) struct Ruler {
     layout: Layout,
-    /// From the first tick to the last, ascending; at least two.
-    pub(crate) ticks: Vec<f64>,
+    /// From the first tick to the last, ascending; at least two. Those around the furthest values
+    /// are further still.
+    ticks: Vec<f64>,
 }
 
 impl Ruler {
@@ -89,15 +90,21 @@ impl Ruler {
         Self { layout, ticks }
     }
 
+    /// The ticks, each with how far along the axis it is, from 0 to 1.
+    pub(crate) fn ticks(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.ticks.iter().map(|tick| (*tick, self.part(*tick)))
+    }
+
     /// How far along the axis a value is, from 0 to 1; `None` of a value that has no place.
     pub(crate) fn at(&self, value: f64) -> Option<f64> {
-        if !self.layout.has(value) {
-            return None;
-        }
-        let (first, last) = (*self.ticks.first()?, *self.ticks.last()?);
-        let (first, last) = (self.layout.position(first), self.layout.position(last));
-        let part = (self.layout.position(value) - first) / (last - first);
-        Some(part.clamp(0.0, 1.0))
+        self.layout.has(value).then(|| self.part(value))
+    }
+
+    fn part(&self, value: f64) -> f64 {
+        let position =
+            |value: Option<&f64>| value.map_or(0.0, |value| self.layout.position(*value));
+        let (first, last) = (position(self.ticks.first()), position(self.ticks.last()));
+        ((self.layout.position(value) - first) / (last - first)).clamp(0.0, 1.0)
     }
 }
 

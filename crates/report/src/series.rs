@@ -32,13 +32,12 @@ pub(crate) fn has_bars(plot: &Plot) -> bool {
 pub(crate) fn draw(plot: &Plot, looks: &[Look], axes: &Axes<'_>, numbers: bool) -> Markup {
     let all = || plot.series.iter().zip(looks).enumerate();
     let of = |source| all().filter(move |(_, (series, _))| series.source == source);
-    let bars = has_bars(plot).then_some(plot.series.len());
     html! {
         @for source in [Source::Published, Source::Measured] {
             @for (index, (series, look)) in of(source) {
                 g class=(look.class()) {
                     (levels(series, *look, axes))
-                    @let bar = bars.map(|bars| Bar::new(axes, index, bars));
+                    @let bar = has_bars(plot).then(|| Bar::new(plot, axes, index));
                     @let drawn = places(series, axes, bar.as_ref());
                     @match bar {
                         Some(bar) => (bar.draw(&drawn, source, axes)),
@@ -113,9 +112,14 @@ struct Bar {
 }
 
 impl Bar {
-    fn new(axes: &Axes<'_>, index: usize, bars: usize) -> Self {
+    /// Series of nothing but levels have no bars, and leave no room for them.
+    fn new(plot: &Plot, axes: &Axes<'_>, index: usize) -> Self {
+        let stands =
+            |series: &&Series| series.points.iter().any(|point| !is_level(series.source, point));
+        let bars = plot.series.iter().filter(stands).count();
+        let before = plot.series[..index].iter().filter(stands).count();
         let width = axes.bar(bars).min(WIDEST);
-        let offset = (index as f64 + 0.5 - bars as f64 / 2.0) * width;
+        let offset = (before as f64 + 0.5 - bars as f64 / 2.0) * width;
         Self { width, offset }
     }
 
@@ -134,7 +138,7 @@ impl Bar {
 
 /// Whether every bar has room for its number.
 pub(crate) fn numbers_fit(plot: &Plot, axes: &Axes<'_>) -> bool {
-    let bars = Bar::new(axes, 0, plot.series.len());
+    let bars = Bar::new(plot, axes, 0);
     let all = plot.series.iter().flat_map(|series| &series.points);
     has_bars(plot)
         && all.filter(|point| point.median.is_finite()).all(|point| {
@@ -145,7 +149,7 @@ pub(crate) fn numbers_fit(plot: &Plot, axes: &Axes<'_>) -> bool {
 fn above_bars(plot: &Plot, axes: &Axes<'_>) -> Markup {
     html! {
         @for (index, series) in plot.series.iter().enumerate() {
-            @let bar = Bar::new(axes, index, plot.series.len());
+            @let bar = Bar::new(plot, axes, index);
             @for Drawn { point, x, y } in places(series, axes, Some(&bar)) {
                 @let whisker = axes.y(point.max).filter(|_| series.source == Source::Measured);
                 @let top = whisker.unwrap_or(y).min(y);

@@ -82,7 +82,7 @@ fn cell(series: &Series, at: Row) -> Markup {
             @if index > 0 { br; }
             (number::value(point.median))
             @if series.source == Source::Measured && point.min < point.max {
-                " " small { "(" (number::value(point.min)) " to " (number::value(point.max)) ")" }
+                " " small { (number::value(point.min)) " to " (number::value(point.max)) }
             }
         }
     }
@@ -121,7 +121,7 @@ mod tests {
         let expected = [
             vec!["Connections", "on", "on, in the paper"],
             vec!["1", "3", "2"],
-            vec!["2", "4 (3.5 to 4.25)", ""],
+            vec!["2", "4 3.5 to 4.25", ""],
             vec!["any", "", "4.75"],
         ];
         let mut cells = cells(&plot);

@@ -58,7 +58,7 @@ fill:currentColor}
 .plot .dashed{stroke-dasharray:6 4}
 .plot .mark{fill:currentColor;stroke-width:1.5}
 .plot .hollow{stroke:currentColor;stroke-width:2}
-.plot .bar{fill:currentColor}
+.plot .bar{fill:currentColor;fill-opacity:.3;stroke:currentColor;stroke-width:2}
 .plot .open{stroke:currentColor;stroke-width:2;stroke-dasharray:6 4}
 ";
 

@@ -14,9 +14,25 @@ pub fn since_boot() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// Nanoseconds since 1970 (`CLOCK_REALTIME`), which somebody may set.
-pub fn real() -> u64 {
-    read(libc::CLOCK_REALTIME)
+/// By how much `CLOCK_REALTIME`, which somebody may set, is ahead of [`now`]. Whoever is interrupted
+/// between looking at the one and at the other sees a wrong difference, so the closest of a few looks
+/// counts.
+pub(crate) fn real_ahead() -> u64 {
+    /// Nobody was interrupted within so many nanoseconds.
+    const CLOSE: u64 = 2_000;
+    let (mut closest, mut ahead) = (u64::MAX, 0);
+    for _ in 0..4 {
+        let before = now();
+        let real = read(libc::CLOCK_REALTIME);
+        let took = now().saturating_sub(before);
+        if took < closest {
+            (closest, ahead) = (took, real.saturating_sub(before + took / 2));
+        }
+        if took < CLOSE {
+            break;
+        }
+    }
+    ahead
 }
 
 /// CPU time that the calling thread has used, in nanoseconds.

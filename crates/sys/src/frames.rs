@@ -98,6 +98,9 @@ impl Frame {
     }
 }
 
+/// What stands in front of a stamp (`STAMP_MAGIC` in bpf/redirect.c).
+const STAMP_MAGIC: u64 = 0x7768_6172_6673_746d;
+
 /// A fixed set of equal chunks of memory and the list of those that are free.
 ///
 /// The free list is last in, first out, so that the chunk handed out next is the one most likely
@@ -185,6 +188,19 @@ impl FramePool {
         // or written (`bytes_mut`) only through an exclusive borrow of this pool. (A frame given
         // to be sent meanwhile is only read by the kernel.)
         unsafe { std::slice::from_raw_parts(start.add(usize::from(frame.offset)), frame.len()) }
+    }
+
+    /// When a frame arrived, at [`clock::now`](crate::clock::now), as the XDP program says that
+    /// [stamps](crate::xdp::Redirect::attach_stamping) them; `None` if it did not.
+    ///
+    /// # Panics
+    /// If the frame is another pool's.
+    pub fn stamp(&self, frame: &Frame) -> Option<u64> {
+        let start = self.start_of(frame);
+        let before = usize::from(frame.offset).checked_sub(2 * size_of::<u64>())?;
+        // SAFETY: as for `bytes`: the sixteen bytes in front of the frame lie in its own chunk.
+        let [magic, time] = unsafe { start.add(before).cast::<[u64; 2]>().read_unaligned() };
+        (magic == STAMP_MAGIC).then_some(time)
     }
 
     /// The frame's bytes, to write.

@@ -10,7 +10,9 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use nic::config::Choice;
 
-use crate::bench::{BenchDegenArgs, BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs};
+use crate::bench::{
+    BenchDegenArgs, BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs, BenchPaperArgs,
+};
 use crate::degen::DegenArgs;
 use crate::demo::Case as DemoCase;
 
@@ -246,6 +248,7 @@ pub(crate) enum BenchCommand {
     Latency(BenchLatencyArgs),
     GsoThroughput(BenchGsoThroughputArgs),
     Degen(BenchDegenArgs),
+    Paper(BenchPaperArgs),
 }
 
 /// How fast a kernel TCP receiver is behind wharf, against the number of connections

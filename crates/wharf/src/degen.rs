@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ::degen::keys::{KEYS, Key};
 use clap::error::Error as ClapError;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use nic::config::{Choice, WireMode};
 use nic::control::{Control, Handler, counters_json};
 use nic::degen::bridge::Bridge;
 use nic::degen::{Settings, entries};
@@ -59,8 +60,17 @@ pub(crate) struct DegenArgs {
     #[arg(long, value_name = "N", default_value_t = 131_072,
           value_parser = clap::value_parser!(u32).range(1_024..=4_194_304))]
     frames: u32,
+    /// Kernel interface to both: auto, xdp or packet. auto takes AF_XDP between cards; between veths it
+    /// costs less as well, but VLAN tags that a peer leaves to its card are lost
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = mode)]
+    mode: WireMode,
     #[command(flatten)]
     both: Both,
+}
+
+fn mode(text: &str) -> Result<WireMode, String> {
+    let found = WireMode::VALUES.iter().find(|mode| mode.name() == text);
+    found.copied().ok_or_else(|| format!("it is one of {}", WireMode::NAMES.join(", ")))
 }
 
 fn assignment(text: &str) -> Result<(String, String), String> {
@@ -187,7 +197,7 @@ pub(crate) fn run(args: &DegenArgs) -> Result<(), Error> {
         guards.push(Guard::start(Before::look_at(name)?)?);
     }
     let seed = settings.fix_seed();
-    let result = Bridge::start(between, &settings, args.frames)
+    let result = Bridge::start(between, &settings, args.frames, args.mode)
         .map_err(Error::from)
         .and_then(|bridge| serve(bridge, between, seed, control, &signals, &mut guards));
     guards.into_iter().fold(result, |result, guard| result.and(guard.finish()))
@@ -207,7 +217,7 @@ fn serve(
     let answers = Answers { bridge: Arc::clone(&bridge), name: between.join(":") };
     let serving = control.serve(answers).map_err(Error::Io)?;
     // Nobody need read it.
-    let _ = print(format!("degen: {one} <-> {other} (seed {seed})\n"));
+    let _ = print(format!("degen: {one} <-> {other} ({}, seed {seed})\n", bridge.port()));
     let result = wait(&bridge, signals, guards);
     drop(serving);
     let ended = match Arc::try_unwrap(bridge) {

@@ -48,6 +48,12 @@ pub(crate) enum Error {
     /// The process that puts the wire back.
     #[error("cannot run the guard, which would put everything back (it needs /proc): {0}")]
     Guard(#[source] io::Error),
+    /// What was measured could not be kept.
+    #[error(transparent)]
+    Results(bench::paper::StoreError),
+    /// Some of what was asked for could not be measured, for these reasons.
+    #[error("not all could be measured: {0}")]
+    Incomplete(String),
     #[error("{0}")]
     Io(#[source] io::Error),
 }
@@ -94,6 +100,8 @@ impl Error {
             | Error::Stdout(_)
             | Error::HostGone(_)
             | Error::Guard(_)
+            | Error::Results(_)
+            | Error::Incomplete(_)
             | Error::Io(_) => false,
         }
     }

@@ -6,7 +6,7 @@ use degen::{Config, Probability};
 use nic::degen::Settings;
 
 use super::lab::Lab;
-use super::stream::{self, Plan, Taken};
+use super::stream::{self, Gave, Plan, Taken};
 use super::{Options, tcp};
 use crate::Error;
 
@@ -108,7 +108,7 @@ impl Case {
             let lossy = Case::Loss(loss).config()?;
             settings.configs[0].loss = lossy.loss;
         }
-        let lab = Lab::new(&settings)?;
+        let lab = Lab::new(&settings, options.mode)?;
         let seconds = options.duration.as_secs_f64();
         let measured = match *self {
             Case::Delay(asked) => {
@@ -144,7 +144,7 @@ fn key_text(key: &str, value: u64) -> String {
 /// How many of the frames sent arrived, as a share.
 fn counted(lab: &Lab, options: &Options) -> Result<f64, Error> {
     let plan = Plan { packets: options.packets, rate: COUNTED_RATE, len: FRAME };
-    let taken = stream::run(lab, plan, 0)?;
+    let taken = stream::run(lab, plan, 0)?.taken;
     let arrived: u64 = taken.iter().map(|taken| taken.frames).sum();
     Ok(arrived as f64 / (2 * options.packets) as f64)
 }
@@ -154,7 +154,8 @@ fn share(metric: &'static str, asked: f64, measured: f64) -> Measured {
 }
 
 /// How far the added delay is off. The delay was never shorter than asked for, or that counts as well.
-fn delay(taken: &[Taken; 2], asked: u64, sent: u64) -> Measured {
+fn delay(gave: &Gave, asked: u64, sent: u64) -> Measured {
+    let taken = &gave.taken;
     let off = |delay: &u64| (*delay as f64 - asked as f64).abs() / 1e3;
     let mut off: Vec<f64> = taken.iter().flat_map(|taken| taken.delays.iter().map(off)).collect();
     off.sort_unstable_by(f64::total_cmp);
@@ -171,6 +172,7 @@ fn delay(taken: &[Taken; 2], asked: u64, sent: u64) -> Measured {
         ("off_most", "us", quantile(1.0)),
         ("arrived", "%", 100.0 * frames as f64 / (2 * sent) as f64),
         ("packets_per_second", "1/s", rate),
+        ("degen_cpu", "%", gave.cpu),
     ]
 }
 
@@ -178,7 +180,7 @@ fn delay(taken: &[Taken; 2], asked: u64, sent: u64) -> Measured {
 fn rate(lab: &Lab, asked: u64, options: &Options) -> Result<Measured, Error> {
     let frames = asked as f64 / (8 * LONG_FRAME) as f64;
     let plan = Plan { packets: options.packets, rate: (frames * OFFERED) as u32, len: LONG_FRAME };
-    let taken = stream::run(lab, plan, 0)?;
+    let taken = stream::run(lab, plan, 0)?.taken;
     let bits = |taken: &Taken| taken.rate() * (8 * LONG_FRAME) as f64;
     let measured = taken.iter().map(bits).sum::<f64>() / 2.0;
     Ok(vec![("rate", "bit/s", measured), ("off_by", "%", 100.0 * (measured / asked as f64 - 1.0))])

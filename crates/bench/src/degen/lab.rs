@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
+use nic::config::WireMode;
 use nic::degen::Settings;
 use nic::degen::bridge::Bridge;
 use sys::interface;
@@ -19,6 +20,8 @@ const BETWEEN: [&str; 2] = ["left1", "right1"];
 /// Addresses of the hosts.
 pub(super) const ADDRESSES: [Ipv4Addr; 2] =
     [Ipv4Addr::new(10, 78, 0, 1), Ipv4Addr::new(10, 78, 0, 2)];
+/// The thread that degen runs in.
+pub(super) const THREAD: &str = "wharf-degen";
 /// Frames under way: 100 ms of 100,000 a second in both directions, and as many again.
 const FRAMES: u32 = 65_536;
 
@@ -31,7 +34,7 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    pub(super) fn new(settings: &Settings) -> Result<Lab, Error> {
+    pub(super) fn new(settings: &Settings, mode: WireMode) -> Result<Lab, Error> {
         let hosts = [Namespace::new()?, Namespace::new()?];
         let middle = Namespace::new()?;
         for (side, host) in hosts.iter().enumerate() {
@@ -47,7 +50,12 @@ impl Lab {
                 interface::set_up(near)
             })??;
         }
-        let bridge = middle.run(|| Bridge::start(BETWEEN, settings, FRAMES))??;
+        let bridge = middle.run(|| Bridge::start(BETWEEN, settings, FRAMES, mode))??;
+        // degen has a CPU of its own, and those who send and receive have another.
+        if let Some(thread) = sys::process::thread(THREAD) {
+            let cpus = sys::affinity::cpus().unwrap_or_default();
+            let _ = cpus.last().map(|cpu| sys::affinity::pin_thread(thread, *cpu));
+        }
         Ok(Lab { hosts, bridge })
     }
 

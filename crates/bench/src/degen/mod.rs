@@ -11,6 +11,7 @@ mod tcp;
 
 use std::time::Duration;
 
+use nic::config::{Choice, WireMode};
 use serde_json::Value;
 
 pub use case::Case;
@@ -34,6 +35,15 @@ pub struct Options {
     pub repetitions: usize,
     /// Where chance begins; each repetition goes on from there.
     pub seed: u64,
+    /// What degen's frames come and go by.
+    pub mode: WireMode,
+}
+
+impl Options {
+    /// AF_XDP, which costs degen less, where this process may use it.
+    pub fn best_mode() -> WireMode {
+        if sys::process::has_bpf() { WireMode::Xdp } else { WireMode::Packet }
+    }
 }
 
 /// Runs it.
@@ -54,13 +64,13 @@ pub fn degen(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
         }
     }
     for (case, gave) in options.cases.iter().zip(&gave) {
-        tell(case, gave, report);
+        tell(case, gave, options, report);
     }
     Ok(())
 }
 
 /// Reports what the runs of one case gave: all have measured the same things.
-fn tell(case: &Case, gave: &[Measured], report: &mut dyn Report) {
+fn tell(case: &Case, gave: &[Measured], options: &Options, report: &mut dyn Report) {
     let Some(first) = gave.first() else { return };
     for (at, (metric, unit, _)) in first.iter().enumerate() {
         let samples: Vec<f64> = gave.iter().map(|run| run[at].2).collect();
@@ -68,7 +78,10 @@ fn tell(case: &Case, gave: &[Measured], report: &mut dyn Report) {
             bench: "degen",
             case: case.name().to_owned(),
             system: "wharf".to_owned(),
-            varied: vec![("asked", Value::from(case.asked()))],
+            varied: vec![
+                ("port", Value::from(options.mode.name())),
+                ("asked", Value::from(case.asked())),
+            ],
             metric,
             unit,
             value: median(samples.iter().copied()),

@@ -11,7 +11,7 @@ use sys::interface;
 use sys::packet::{BATCH, Config, Message, PacketSocket};
 use sys::poll::poll;
 
-use super::lab::{ENDS, Lab};
+use super::lab::{ENDS, Lab, THREAD};
 use crate::Error;
 use crate::sink::io;
 
@@ -59,8 +59,17 @@ impl Taken {
     }
 }
 
+/// What a run gave.
+#[derive(Debug)]
+pub(super) struct Gave {
+    /// What arrived on the left and on the right.
+    pub(super) taken: [Taken; 2],
+    /// Time that degen was on a CPU, in per cent of one, while frames were sent.
+    pub(super) cpu: f64,
+}
+
 /// Sends and receives; `delay` is how long frames are under way at least, in nanoseconds.
-pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<[Taken; 2], Error> {
+pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<Gave, Error> {
     let senders = sockets(lab, &Config { send_only: true, ..Config::default() })?;
     let stamps = Config { stamps: true, receive_buffer: 64 << 20, ..Config::default() };
     let receivers = sockets(lab, &stamps)?;
@@ -71,12 +80,17 @@ pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<[Taken; 2], Error
         .name("receiver".to_owned())
         .spawn(move || receive(receivers, capacity, &stop))
         .map_err(io("start a receiver"))?;
-    let sent = send(senders, plan);
+    let (cpu, began) = (sys::process::threads_cpu(THREAD), sys::clock::now());
+    let sending = std::thread::Builder::new().name("sender".to_owned());
+    let sending = sending.spawn(move || send(senders, plan)).map_err(io("start a sender"))?;
+    let sent = sending.join().map_err(|_| failed("the sender panicked"))?;
+    let cpu = sys::process::threads_cpu(THREAD).saturating_sub(cpu) as f64;
+    let cpu = 100.0 * cpu / sys::clock::now().saturating_sub(began).max(1) as f64;
     std::thread::sleep(Duration::from_nanos(delay) + AFTERMATH);
     enough.store(true, Ordering::Release);
     let taken = receiving.join().map_err(|_| failed("the receiver panicked"))?;
     sent.map_err(io("send frames"))?;
-    taken.map_err(io("receive frames"))
+    Ok(Gave { taken: taken.map_err(io("receive frames"))?, cpu })
 }
 
 fn failed(why: &str) -> Error {
@@ -97,6 +111,10 @@ fn sockets(lab: &Lab, config: &Config) -> Result<[PacketSocket; 2], Error> {
 /// Sends from both sides in turn.
 fn send(mut sockets: [PacketSocket; 2], plan: Plan) -> std::io::Result<()> {
     let _ = sys::process::set_timer_slack(1);
+    // Where a frame waits between its stamp and the wire, it is not degen that it waits for.
+    let cpus = sys::affinity::cpus()?;
+    let _ = cpus.first().map(|cpu| sys::affinity::pin(*cpu));
+    let _ = sys::process::run_in_real_time();
     let mut frames = vec![vec![0; plan.len.max(HEADER + 16)]; TOGETHER as usize];
     for frame in &mut frames {
         // To nobody, from nobody, locally administered.
@@ -157,6 +175,8 @@ fn receive(
     capacity: usize,
     enough: &AtomicBool,
 ) -> std::io::Result<[Taken; 2]> {
+    let cpus = sys::affinity::cpus()?;
+    let _ = cpus.first().map(|cpu| sys::affinity::pin(*cpu));
     let mut pool = FramePool::new(1024, 2048)?;
     let mut received = Vec::with_capacity(BATCH);
     let mut taken =

@@ -1,9 +1,9 @@
 //! The evaluations of the five papers: every figure that wharf can run, measured again, and of each
 //! other one what is missing.
 //!
-//! [`registry`] lists all figures. What is to be measured is measured point by point, all cases of
+//! [`registry()`] lists all figures. What is to be measured is measured point by point, all cases of
 //! a point together and in turns, and kept in a [`Store`]; what is there is not measured again. A
-//! [`verdict`] compares it with what the paper claims.
+//! [`verdict()`] compares it with what the paper claims.
 
 mod header;
 mod plan;

@@ -5,34 +5,23 @@
 //! thread took to come by. It takes all that waits in bursts, and sleeps until shortly before the next
 //! frame is due.
 
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use degen::Nanos;
-use sys::frames::{Frame, FramePool};
 use sys::interface::{self, Interface};
-use sys::packet::{BATCH, Filter, Membership};
-use sys::poll::{Interest, PollSet};
 
+use super::carrier::{Carrier, Ports};
+use super::ends::{Ends, Held, Wires};
 use super::settings::{Direction, Settings};
 use super::shared::{Shared, Snapshot};
 use super::ways::Ways;
+use crate::config::WireMode;
 use crate::counters::Entry;
 use crate::error::Error;
-use crate::features::Suited;
 use crate::open;
-use crate::port::packet::PacketWire;
-use crate::port::{RxFrame, Wire};
-use crate::quiet::Quiet;
-
-/// A frame that is due so soon is waited for awake: to be woken takes about as long.
-const AWAKE: Nanos = 60_000;
-/// The kernel wakes at the time asked for or after.
-const PUNCTUAL: Nanos = 1;
+use crate::port::Wire;
 
 /// Two interfaces and degen between them.
 #[derive(Debug)]
@@ -43,21 +32,9 @@ pub struct Bridge {
     interfaces: [Interface; 2],
     /// Found gone, of each interface.
     gone: [AtomicBool; 2],
+    port: &'static str,
     notices: Vec<String>,
-    _held: Vec<(Membership, Option<Quiet>, Suited)>,
-}
-
-/// What the ports counted, a short while ago.
-#[derive(Debug, Default)]
-struct Ports(std::sync::Mutex<[PortCounters; 2]>);
-
-/// Of one port.
-#[derive(Clone, Copy, Debug, Default)]
-struct PortCounters {
-    /// Frames that the kernel dropped in front of the port.
-    dropped: u64,
-    /// Frames that the interface would not take.
-    lost: u64,
+    _held: Vec<Held>,
 }
 
 impl Bridge {
@@ -66,7 +43,12 @@ impl Bridge {
     ///
     /// # Errors
     /// See [`Error`]; nothing is left behind.
-    pub fn start(between: [&str; 2], settings: &Settings, frames: u32) -> Result<Bridge, Error> {
+    pub fn start(
+        between: [&str; 2],
+        settings: &Settings,
+        frames: u32,
+        mode: WireMode,
+    ) -> Result<Bridge, Error> {
         let mut notices = Vec::new();
         let interfaces = [open::find_wire(between[0])?, open::find_wire(between[1])?];
         for name in between {
@@ -75,36 +57,23 @@ impl Bridge {
                 false => Error::Sys(error),
             })?;
         }
-        if interfaces[0].mtu != interfaces[1].mtu {
-            let [one, other] = &interfaces;
-            notices.push(format!(
-                "frames that are longer than the smaller MTU are lost: {} has {} bytes, {} has {}",
-                one.name, one.mtu, other.name, other.mtu
-            ));
-        }
-        let chunk = open::packet_chunk(interfaces.iter().map(|info| info.mtu).max().unwrap_or(0));
-        let pool = FramePool::new(frames, chunk).map_err(Error::Worker)?;
-        let mut held = Vec::new();
-        let mut sides = Vec::new();
-        for info in &interfaces {
-            let config = sys::packet::Config { stamps: true, ..Default::default() };
-            sides.push(Side::new(open::packet_wire(info, config, Default::default())?));
-            let promiscuous = Membership::hold(info.index, Filter::Promiscuous)
-                .map_err(|cause| Error::Packet { name: info.name.clone(), cause })?;
-            let suited = Suited::to_packet(&info.name, &mut notices);
-            held.push((promiscuous, open::quiet(info, &mut notices), suited));
-        }
+        let Ends { wires, pool, held } = Ends::open(&interfaces, frames, mode, &mut notices)?;
         let shared = Arc::new(Shared::new(settings.configs.clone()).map_err(Error::Worker)?);
         let ports = Arc::new(Ports::default());
         let ways = Ways::new(settings, Arc::clone(&shared), sys::clock::now());
-        let carrier = Carrier { ways, sides, pool, ports: Arc::clone(&ports) };
-        let thread = std::thread::Builder::new()
-            .name("wharf-degen".to_owned())
-            .spawn(move || carrier.run())
-            .map_err(Error::Worker)?;
-        let thread = Some(thread);
+        let port = wires.name();
+        let thread = match wires {
+            Wires::Xdp(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports))),
+            Wires::Packet(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports))),
+        };
+        let thread = Some(thread.map_err(Error::Worker)?);
         let gone = Default::default();
-        Ok(Bridge { shared, ports, thread, interfaces, gone, notices, _held: held })
+        Ok(Bridge { shared, ports, thread, interfaces, port, gone, notices, _held: held })
+    }
+
+    /// What frames come and go by: `AF_XDP` or `AF_PACKET`.
+    pub fn port(&self) -> &'static str {
+        self.port
     }
 
     /// What did not go as well as it might have, and why; one line each.
@@ -173,146 +142,7 @@ impl Drop for Bridge {
     }
 }
 
-impl Ports {
-    fn read(&self) -> [PortCounters; 2] {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn publish(&self, counters: [PortCounters; 2]) {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = counters;
-    }
-}
-
-/// One interface.
-#[derive(Debug)]
-struct Side {
-    wire: PacketWire,
-    /// Received, on the way into degen; empty between turns.
-    received: VecDeque<(RxFrame, Option<Nanos>)>,
-    /// A frame that has come out and that the interface had no room for.
-    waiting: Option<Frame>,
-}
-
-impl Side {
-    fn new(wire: PacketWire) -> Self {
-        Side { wire, received: VecDeque::with_capacity(BATCH), waiting: None }
-    }
-}
-
-/// The thread's work.
-#[derive(Debug)]
-struct Carrier {
-    ways: Ways,
-    /// The first and the second interface.
-    sides: Vec<Side>,
-    pool: FramePool,
-    ports: Arc<Ports>,
-}
-
-impl Carrier {
-    fn run(mut self) -> io::Result<()> {
-        // The default would make every frame up to 50 us late.
-        let _ = sys::process::set_timer_slack(PUNCTUAL);
-        let result = self.carry();
-        self.publish();
-        self.ways.close(&self.pool);
-        for side in self.sides.drain(..) {
-            side.wire.close(&mut self.pool);
-        }
-        result
-    }
-
-    fn carry(&mut self) -> io::Result<()> {
-        while !self.ways.shared().is_stopped() {
-            self.ways.take_up_changes();
-            let mut worked = false;
-            for direction in Direction::BOTH {
-                worked |= self.take_in(direction)?;
-                worked |= self.let_out(direction)?;
-            }
-            if !worked {
-                self.sleep()?;
-            }
-            if self.ways.publish_sometimes(sys::clock::now()) {
-                self.publish_ports();
-            }
-        }
-        Ok(())
-    }
-
-    /// A burst from an interface into degen. Was there one?
-    fn take_in(&mut self, direction: Direction) -> io::Result<bool> {
-        let side = &mut self.sides[direction as usize];
-        side.wire.receive_stamped(&mut self.pool, &mut side.received, BATCH)?;
-        let now = sys::clock::now();
-        let worked = !side.received.is_empty();
-        for (received, stamp) in side.received.drain(..) {
-            let overflow = side.wire.overflow(&received);
-            let at = stamp.map_or(now, |stamp| stamp.min(now));
-            self.ways.arrive(direction, &mut self.pool, received, overflow, at);
-        }
-        Ok(worked)
-    }
-
-    /// What is due, out of the other interface. Was there something?
-    fn let_out(&mut self, direction: Direction) -> io::Result<bool> {
-        let side = &mut self.sides[1 - direction as usize];
-        let mut worked = false;
-        // Whatever falls due meanwhile is for the next turn.
-        let now = sys::clock::now();
-        let due = |ways: &mut Ways, pool: &mut FramePool| ways.depart(direction, pool, now);
-        while let Some(frame) = side.waiting.take().or_else(|| due(&mut self.ways, &mut self.pool))
-        {
-            if let Err(frame) = side.wire.send_frame(&mut self.pool, frame) {
-                side.waiting = Some(frame);
-                break;
-            }
-            worked = true;
-        }
-        side.wire.flush(&mut self.pool)?;
-        Ok(worked)
-    }
-
-    /// Until a frame arrives or is nearly due.
-    fn sleep(&mut self) -> io::Result<()> {
-        let now = sys::clock::now();
-        let due = self.ways.next_deadline().map(|due| due.saturating_sub(now));
-        if due.is_some_and(|due| due < AWAKE) {
-            std::hint::spin_loop();
-            return Ok(());
-        }
-        self.publish();
-        let mut set = PollSet::new();
-        set.add(self.ways.shared().waker().as_fd(), Interest::Read);
-        let mut retry = None;
-        for side in &mut self.sides {
-            let pending = side.waiting.is_some() || side.wire.is_pending();
-            let again = side.wire.retry_after().filter(|_| pending);
-            retry = retry.into_iter().chain(again).min();
-            let interest = match pending && again.is_none() {
-                true => Interest::ReadWrite,
-                false => Interest::Read,
-            };
-            let fd: Option<BorrowedFd<'_>> = side.wire.fd();
-            fd.map(|fd| set.add(fd, interest));
-        }
-        let due = due.map(|due| due - AWAKE / 2);
-        set.wait(due.into_iter().chain(retry).min())?;
-        if set.readable(0) {
-            self.ways.shared().waker().drain()?;
-        }
-        Ok(())
-    }
-
-    fn publish(&mut self) {
-        self.ways.publish();
-        self.publish_ports();
-    }
-
-    fn publish_ports(&mut self) {
-        let counters =
-            |side: &mut Side| PortCounters { dropped: side.wire.dropped(), lost: side.wire.lost() };
-        let [first, second] = &mut self.sides[..] else { return };
-        self.ports.publish([counters(first), counters(second)]);
-    }
+fn spawn<W: Wire + Send + 'static>(carrier: Carrier<W>) -> io::Result<JoinHandle<io::Result<()>>> {
+    let thread = std::thread::Builder::new().name("wharf-degen".to_owned());
+    thread.spawn(move || carrier.run())
 }

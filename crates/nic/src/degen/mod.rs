@@ -5,6 +5,8 @@
 //! somewhere. Super-packets are cut first, as degen stands on the wire, where there are none.
 
 pub mod bridge;
+mod carrier;
+mod ends;
 mod file;
 mod plain;
 mod settings;

@@ -135,6 +135,23 @@ pub trait Wire {
         max: usize,
     ) -> io::Result<()>;
 
+    /// The same, with the time at which the kernel received each frame, at [`sys::clock::now`], from a
+    /// port that was opened to know it.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    fn receive_stamped(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<(RxFrame, Option<Nanos>)>,
+        max: usize,
+    ) -> io::Result<()> {
+        let mut received = VecDeque::new();
+        self.receive(pool, &mut received, max)?;
+        into.extend(received.into_iter().map(|frame| (frame, None)));
+        Ok(())
+    }
+
     /// The bytes of a received super-packet that did not fit into its frame.
     fn overflow(&self, _received: &RxFrame) -> &[u8] {
         &[]

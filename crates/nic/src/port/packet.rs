@@ -55,24 +55,6 @@ impl PacketWire {
         }
     }
 
-    /// As [`receive`](Wire::receive), and when the kernel received each frame, if the socket was opened
-    /// with stamps.
-    pub(crate) fn receive_stamped(
-        &mut self,
-        pool: &mut FramePool,
-        into: &mut VecDeque<(RxFrame, Option<Nanos>)>,
-        max: usize,
-    ) -> io::Result<()> {
-        self.take(pool, max)?;
-        into.extend(
-            self.received
-                .drain(..)
-                .map(|frame| (frame.stamp, frame))
-                .map(|(stamp, frame)| (received(frame), stamp)),
-        );
-        Ok(())
-    }
-
     fn take(&mut self, pool: &mut FramePool, max: usize) -> io::Result<()> {
         match self.socket.receive(pool, &mut self.received, max) {
             // The interface went down; it may come up again.
@@ -215,6 +197,18 @@ impl Wire for PacketWire {
     ) -> io::Result<()> {
         self.take(pool, max)?;
         into.extend(self.received.drain(..).map(received));
+        Ok(())
+    }
+
+    fn receive_stamped(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<(RxFrame, Option<Nanos>)>,
+        max: usize,
+    ) -> io::Result<()> {
+        self.take(pool, max)?;
+        let stamped = |frame: Received| (frame.stamp, received(frame));
+        into.extend(self.received.drain(..).map(stamped).map(|(stamp, frame)| (frame, stamp)));
         Ok(())
     }
 

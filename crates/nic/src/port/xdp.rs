@@ -124,6 +124,22 @@ impl Wire for XdpWire {
         Ok(())
     }
 
+    fn receive_stamped(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<(RxFrame, Option<Nanos>)>,
+        max: usize,
+    ) -> io::Result<()> {
+        self.socket.receive(pool, &mut self.frames, max);
+        let maybe_partial = self.virtual_wire;
+        into.extend(self.frames.drain(..).map(|frame| {
+            let (vnet, stamp) = (VirtioNetHdr::default(), pool.stamp(&frame));
+            (RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial }, stamp)
+        }));
+        self.socket.refill(pool);
+        Ok(())
+    }
+
     fn configure(&mut self, limits: Limits) {
         let mtu = limits.mtu.min(self.longest);
         self.limits = Limits { mtu, hardware: false };

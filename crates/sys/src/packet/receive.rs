@@ -117,7 +117,7 @@ impl Receiver {
         let before = out.len();
         self.used = self.fill(fd, statistics, slots)?;
         if self.stamps && self.used > 0 {
-            self.ahead = clock::real().saturating_sub(clock::now());
+            self.ahead = clock::real_ahead();
         }
         for slot in 0..self.used {
             match self.take(pool, slot) {

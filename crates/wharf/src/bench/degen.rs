@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bench::degen::{self, Case, Options};
 use clap::Args;
+use nic::config::{Choice, WireMode};
 
 use super::report::Printer;
 use super::runs;
-use super::values::or;
+use super::values::{named, or};
 use crate::cli::{Settings, seconds};
 use crate::error::Error;
 
@@ -42,6 +43,9 @@ pub(crate) struct BenchDegenArgs {
     /// Where chance begins
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// What degen's frames come and go by: xdp or packet; without it xdp, where it is allowed
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    mode: Option<WireMode>,
     /// Fewer, shorter runs
     #[arg(long)]
     quick: bool,
@@ -56,6 +60,11 @@ pub(super) fn run(args: &BenchDegenArgs, printer: &mut Printer) -> Result<(), Er
         packets: args.packets.unwrap_or(if args.quick { 100_000 } else { 1_000_000 }),
         repetitions: args.repetitions.unwrap_or(if args.quick { 1 } else { 3 }) as usize,
         seed: args.seed,
+        mode: args.mode.unwrap_or_else(Options::best_mode),
     };
     Ok(degen::degen(&options, printer)?)
+}
+
+fn mode(text: &str) -> Result<WireMode, String> {
+    named(text, &[WireMode::Xdp, WireMode::Packet], Choice::name)
 }

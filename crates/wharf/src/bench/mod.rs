@@ -7,6 +7,7 @@ mod gso_throughput;
 mod latency;
 mod lro;
 mod lro_throughput;
+mod paper;
 mod reordering;
 mod report;
 mod runs;
@@ -18,12 +19,14 @@ pub(crate) use degen::BenchDegenArgs;
 pub(crate) use gso::BenchGsoArgs;
 pub(crate) use gso_throughput::BenchGsoThroughputArgs;
 pub(crate) use lro::BenchLroArgs;
+pub(crate) use paper::BenchPaperArgs;
 use report::Printer;
 
 /// Runs one scenario.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let mut printer = Printer::new(args.json);
     match &args.command {
+        BenchCommand::Paper(paper) => return paper::run(paper, args.json),
         BenchCommand::LroThroughput(args) => lro_throughput::run(args, &mut printer)?,
         BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,

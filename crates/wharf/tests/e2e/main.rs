@@ -8,6 +8,7 @@ mod bench;
 mod degen;
 mod demo;
 mod ends;
+mod paper;
 mod received;
 mod refused;
 mod running;

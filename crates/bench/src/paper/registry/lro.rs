@@ -35,13 +35,12 @@ pub(super) fn entries() -> Vec<Entry> {
     vec![
         throughput(
             "lro-throughput-memory",
-            "What a host receives over a wire that costs nothing, against the number of connections",
+            "Receive throughput over a wire in memory, against the number of connections",
             WireKind::Memory,
         ),
         throughput(
             "lro-throughput-veth",
-            "What a host receives from real senders on the same machine, against the number of \
-             connections",
+            "Receive throughput over a veth, against the number of connections",
             WireKind::Veth,
         ),
         Entry {
@@ -50,14 +49,14 @@ pub(super) fn entries() -> Vec<Entry> {
                 place(Paper::LroLong, "section V.B", None),
                 place(Paper::LroShort, "section V.A", None),
             ],
-            title: "Connections that open while others keep the way to the host busy",
+            title: "New connections while others keep the way to the host busy",
             varied: "the order in which requests to the host are served, with and without LRO",
             measured: "share of the new connections that open before their SYNs time out",
             claim: "With all requests in one stack only a few connections could conduct data \
                     transmission, and the others' establishment failed due to timeout; queues \
                     served round robin solve it.",
             published: Vec::new(),
-            code: Code::Runs(lro::starvation()),
+            code: Code::Runs(Box::new(lro::starvation())),
         },
     ]
 }
@@ -94,6 +93,6 @@ fn throughput(name: &'static str, title: &'static str, wire: WireKind) -> Entry 
                     .to_owned(),
             },
         ],
-        code: Code::Runs(lro::throughput(wire)),
+        code: Code::Runs(Box::new(lro::throughput(wire))),
     }
 }

@@ -117,7 +117,7 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 pub enum Code {
     /// By this.
-    Runs(Scenario),
+    Runs(Box<Scenario>),
     /// Not at all yet, for want of something: "needs ...".
     Lacks(&'static str),
 }

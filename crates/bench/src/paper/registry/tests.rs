@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::paper::Judge;
 
 /// Every caption of the papers, as their texts have them.
 fn captions(paper: Paper) -> Vec<String> {
@@ -86,12 +87,14 @@ fn every_entry_that_runs_has_axes_series_and_points() {
         let name = entry.name;
         assert!(!scenario.x.label.is_empty() && !scenario.y.label.is_empty(), "{name}");
         assert!(!scenario.y.unit.is_empty() && scenario.y.factor > 0.0, "{name}");
-        let cases: BTreeSet<&str> = scenario.series.iter().map(|series| series.case).collect();
-        assert_eq!(cases.len(), scenario.series.len(), "{name}");
-        let judge = scenario.judge;
-        for case in [Some(judge.subject), Some(judge.baseline), judge.peer].into_iter().flatten() {
-            assert!(cases.contains(case), "{name}: {case}");
-        }
+        let ids: BTreeSet<&str> = scenario.series.iter().map(|series| series.id).collect();
+        assert_eq!(ids.len(), scenario.series.len(), "{name}");
+        let judged = match scenario.judge {
+            Judge::Ratio { subject, baseline, peer, .. } => [Some(subject), Some(baseline), peer],
+            Judge::Cure { subject, baseline } => [Some(subject), Some(baseline), None],
+            Judge::Exact { subject, .. } => [Some(subject), None, None],
+        };
+        judged.into_iter().flatten().for_each(|id| assert!(ids.contains(id), "{name}: {id}"));
         let points: BTreeSet<u32> = scenario.points.iter().copied().collect();
         assert!(points.len() >= 2 && points.len() == scenario.points.len(), "{name}");
         assert!(!scenario.quick.is_empty(), "{name}");
@@ -110,7 +113,7 @@ fn every_published_value_cites_a_place_and_fits_its_figure() {
             assert!(place.contains("section ") || place.contains("slide ") || place == "Table 2");
             assert!(value.is_finite() && *value > 0.0 && !unit.is_empty(), "{published:?}");
             let Some(scenario) = entry.scenario() else { continue };
-            assert!(scenario.series.iter().any(|one| one.case == *series), "{published:?}");
+            assert!(scenario.series(series).is_some(), "{published:?}");
             assert_eq!(*unit, scenario.y.unit, "{published:?}");
             let at = |x: f64| scenario.points.iter().any(|point| f64::from(*point) == x);
             assert!(published.x.is_none_or(at), "{published:?}");

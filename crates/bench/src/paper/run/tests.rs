@@ -61,7 +61,7 @@ impl Runner for Fake {
                 case: series.case.to_owned(),
                 system: "wharf".to_owned(),
                 varied: vec![("point", point.into())],
-                metric: scenario.y.metric,
+                metric: series.metric,
                 unit: "bit/s",
                 value,
                 samples: (0..parameters.repetitions).map(|n| value + n as f64).collect(),

@@ -9,23 +9,23 @@ use crate::{Error, Report};
 
 pub(in crate::paper) fn throughput(protocol: Protocol) -> Scenario {
     let all = [
-        Series { case: "none", label: "none" },
-        Series { case: "gso", label: "GSO" },
-        Series { case: "kernel", label: "kernel's GSO" },
-        Series { case: "tso", label: "TSO" },
+        Series::of("none", "throughput", "none"),
+        Series::of("gso", "throughput", "GSO"),
+        Series::of("kernel", "throughput", "kernel's GSO"),
+        Series::of("tso", "throughput", "TSO"),
     ];
     let has =
         |series: &Series| Case::ALL.iter().any(|c| c.name() == series.case && protocol.has(*c));
     Scenario {
-        x: XAxis { label: "CPU", unit: "%", scale: Scale::Linear },
-        y: YAxis { metric: "throughput", label: "Throughput", unit: "Gb/s", factor: 1e-9 },
+        x: XAxis { label: "CPU", unit: "%", words: " % of a CPU", scale: Scale::Linear },
+        y: YAxis { label: "Throughput", unit: "Gb/s", factor: 1e-9 },
         series: all.into_iter().filter(has).collect(),
         points: CPU_PERCENTS.to_vec(),
         quick: vec![100, 36],
         run: Run::GsoThroughput(protocol),
         overhead: Duration::from_millis(700),
         at_least: Duration::ZERO,
-        judge: Judge {
+        judge: Judge::Ratio {
             subject: "gso",
             baseline: "none",
             peer: protocol.has(Case::Kernel).then_some("kernel"),

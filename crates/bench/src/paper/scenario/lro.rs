@@ -14,19 +14,19 @@ const OPENERS: usize = 64;
 
 pub(in crate::paper) fn throughput(wire: WireKind) -> Scenario {
     Scenario {
-        x: XAxis { label: "connections", unit: "", scale: Scale::Log2 },
-        y: YAxis { metric: "throughput", label: "Throughput", unit: "Gb/s", factor: 1e-9 },
+        x: XAxis { label: "connections", unit: "", words: " connections", scale: Scale::Log2 },
+        y: YAxis { label: "Throughput", unit: "Gb/s", factor: 1e-9 },
         series: vec![
-            Series { case: "on", label: "LRO on" },
-            Series { case: "off", label: "LRO off" },
-            Series { case: "kernel_gro", label: "kernel's GRO" },
+            Series::of("on", "throughput", "LRO on"),
+            Series::of("off", "throughput", "LRO off"),
+            Series::of("kernel_gro", "throughput", "kernel's GRO"),
         ],
         points: vec![1, 2, 4, 8, 16, 32, 64],
         quick: vec![1, 8, 64],
         run: Run::LroThroughput(wire),
         overhead: Duration::from_millis(500),
         at_least: Duration::ZERO,
-        judge: Judge {
+        judge: Judge::Ratio {
             subject: "on",
             baseline: "off",
             peer: Some("kernel_gro"),
@@ -36,7 +36,8 @@ pub(in crate::paper) fn throughput(wire: WireKind) -> Scenario {
             WireKind::Memory => {
                 "The paper's sender is a host of its own behind 10 Gb/s of fibre; here senders in \
                  memory cost next to nothing and no link bounds them, so that the receiver is what is \
-                 measured. The paper's card was bounded by its PCIe bus."
+                 measured. The paper's card was bounded by its PCIe bus. kernel's GRO is behind a TAP \
+                 that is written frame by frame."
             }
             WireKind::Veth => {
                 "The paper's hosts are two machines; here both, and wharf, share one machine and its \
@@ -66,16 +67,11 @@ pub(super) fn run_throughput(
 
 pub(in crate::paper) fn starvation() -> Scenario {
     Scenario {
-        x: XAxis { label: "LRO", unit: "", scale: Scale::Names(&["LRO off", "LRO on"]) },
-        y: YAxis {
-            metric: "handshakes_completed",
-            label: "Connections that opened",
-            unit: "%",
-            factor: 100.0 / OPENERS as f64,
-        },
+        x: XAxis { label: "LRO", unit: "", words: "", scale: Scale::Names(&["LRO off", "LRO on"]) },
+        y: YAxis { label: "Connections that opened", unit: "%", factor: 100.0 / OPENERS as f64 },
         series: vec![
-            Series { case: "round_robin", label: "round robin" },
-            Series { case: "lifo", label: "one stack" },
+            Series::of("round_robin", "handshakes_completed", "round robin"),
+            Series::of("lifo", "handshakes_completed", "one stack"),
         ],
         points: vec![0, 1],
         quick: vec![0, 1],
@@ -83,12 +79,7 @@ pub(in crate::paper) fn starvation() -> Scenario {
         overhead: Duration::from_millis(600),
         // Until the last SYN of those that starve has timed out.
         at_least: Duration::from_millis(1500),
-        judge: Judge {
-            subject: "round_robin",
-            baseline: "lifo",
-            peer: None,
-            headline: Headline::Cure,
-        },
+        judge: Judge::Cure { subject: "round_robin", baseline: "lifo" },
         differs: "The paper's DMA engine is a TAP with one queue here, to which writing costs more \
                   than receiving; 8 connections over 4 workers saturate it while 64 more try to open \
                   with three SYNs each, 0.2 and 0.4 s apart. The paper gives no numbers.",

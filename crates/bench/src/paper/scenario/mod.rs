@@ -1,13 +1,16 @@
 //! What it takes to measure a figure: its points, how one of them is run, and how what comes out is
 //! drawn and judged.
 
+pub(super) mod degen;
 pub(super) mod gso;
 pub(super) mod lro;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use nic::config::Config;
 
+use super::store::Row;
 use crate::{Error, Report};
 
 /// What a run of the evaluation is asked for.
@@ -60,6 +63,8 @@ pub enum Run {
     Starvation,
     /// A slide on GSO, with so many per cent of a CPU.
     GsoThroughput(crate::gso_throughput::Protocol),
+    /// A delay of so many microseconds by degen.
+    Degen,
 }
 
 /// What is varied along a figure.
@@ -69,6 +74,8 @@ pub struct XAxis {
     pub label: &'static str,
     /// The unit of its numbers; empty for counts.
     pub unit: &'static str,
+    /// What stands behind a number to make it a point in words: ` connections`.
+    pub words: &'static str,
     /// How it is laid out.
     pub scale: Scale,
 }
@@ -80,6 +87,8 @@ pub enum Scale {
     Linear,
     /// Numbers that double.
     Log2,
+    /// Powers of ten.
+    Log10,
     /// Names, of which points are the indices.
     Names(&'static [&'static str]),
 }
@@ -87,36 +96,57 @@ pub enum Scale {
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct YAxis {
-    /// The metric of the scenario's figures.
-    pub metric: &'static str,
     /// What it is.
     pub label: &'static str,
     /// Its unit in plots and words.
     pub unit: &'static str,
-    /// What a value of the metric is multiplied by for that unit.
+    /// What a value of a series' metric is multiplied by for that unit.
     pub factor: f64,
 }
 
 /// One of the things that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Series {
+    /// What it is known by here.
+    pub id: &'static str,
     /// The case of the scenario's figures.
     pub case: &'static str,
+    /// The metric of these.
+    pub metric: &'static str,
     /// Its name in plots and words.
     pub label: &'static str,
 }
 
-/// How what was measured is compared with what the paper claims.
+/// How what was measured is compared with what the paper claims. Series go by their ids.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Judge {
-    /// The case that the paper is about.
-    pub subject: &'static str,
-    /// The case without it, that it is measured against.
-    pub baseline: &'static str,
-    /// A case to name beside them: the kernel's own.
-    pub peer: Option<&'static str>,
-    /// The figure's one ratio.
-    pub headline: Headline,
+pub enum Judge {
+    /// By how many times as much one gives as the other.
+    Ratio {
+        /// What the paper is about.
+        subject: &'static str,
+        /// The same without it.
+        baseline: &'static str,
+        /// What to name beside them: the kernel's own.
+        peer: Option<&'static str>,
+        /// The figure's one ratio.
+        headline: Headline,
+    },
+    /// By whether one is whole (100 %) at all points where the other is not.
+    Cure {
+        /// What the paper does.
+        subject: &'static str,
+        /// What it did before.
+        baseline: &'static str,
+    },
+    /// By how far a time is off, in microseconds, where it is off most.
+    Exact {
+        /// The series that is judged.
+        subject: &'static str,
+        /// What is exact enough.
+        enough: u32,
+        /// Why.
+        why: &'static str,
+    },
 }
 
 /// Which ratio stands for a figure.
@@ -126,8 +156,13 @@ pub enum Headline {
     Last,
     /// The best of all points, for a table.
     Best,
-    /// The worst that the baseline does at any point; the subject should be whole (100 %) at all.
-    Cure,
+}
+
+impl Series {
+    /// One that is a case's only one.
+    pub(super) const fn of(case: &'static str, metric: &'static str, label: &'static str) -> Self {
+        Series { id: case, case, metric, label }
+    }
 }
 
 impl Scenario {
@@ -138,7 +173,8 @@ impl Scenario {
 
     /// How long a point takes, as far as can be told beforehand.
     pub fn estimate(&self, parameters: &Parameters) -> Duration {
-        let runs = u32::try_from(parameters.repetitions * self.series.len()).unwrap_or(u32::MAX);
+        let cases: BTreeSet<&str> = self.series.iter().map(|series| series.case).collect();
+        let runs = u32::try_from(parameters.repetitions * cases.len()).unwrap_or(u32::MAX);
         (parameters.duration.max(self.at_least) + self.overhead).saturating_mul(runs)
     }
 
@@ -146,17 +182,21 @@ impl Scenario {
     pub fn words(&self, point: u32) -> String {
         match self.x.scale {
             Scale::Names(names) => names.get(point as usize).copied().unwrap_or("?").to_owned(),
-            _ if self.x.unit.is_empty() && point == 1 => {
-                format!("1 {}", self.x.label.trim_end_matches('s'))
-            }
-            _ if self.x.unit.is_empty() => format!("{point} {}", self.x.label),
-            _ => format!("{point} {} of a {}", self.x.unit, self.x.label),
+            _ if point == 1 => format!("1{}", self.x.words.trim_end_matches('s')),
+            _ => format!("{point}{}", self.x.words),
         }
     }
 
-    /// The label of a case.
-    pub fn label(&self, case: &str) -> &'static str {
-        self.series.iter().find(|series| series.case == case).map_or("?", |series| series.label)
+    /// The series with that id.
+    pub fn series(&self, id: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.id == id)
+    }
+
+    /// What each repetition gave of a series at a point, in the unit of the y axis.
+    pub fn samples(&self, row: &Row, id: &str) -> Option<Vec<f64>> {
+        let series = self.series(id)?;
+        let samples = row.samples(series.case, series.metric)?;
+        Some(samples.into_iter().map(|value| value * self.y.factor).collect())
     }
 
     /// Runs all cases at a point, with the repetitions that are asked for.
@@ -173,6 +213,7 @@ impl Scenario {
             Run::LroThroughput(wire) => lro::run_throughput(wire, point, parameters, report),
             Run::Starvation => lro::run_starvation(point == 1, parameters, report),
             Run::GsoThroughput(protocol) => gso::run(protocol, point, parameters, report),
+            Run::Degen => degen::run(point, parameters, report),
         }
     }
 }

@@ -78,7 +78,7 @@ impl Middle {
         let between = ["degen", "--between", LEFT[1], RIGHT[1]];
         let mut program = self.host.spawn(wharf().args(between).args(words));
         let line = program.line_with("degen: ");
-        assert!(line.starts_with("degen: left1 <-> right1 (seed "), "{line}");
+        assert!(line.starts_with("degen: left1 <-> right1 ("), "{line}");
         Degen { program, middle: self }
     }
 
