@@ -215,7 +215,7 @@ pub static KEYS: &[Key] = &[
     percent!(loss, "how many packets are lost, each by a chance of its own"),
     percent!(
         gilbert_p,
-        "losses in bursts (Gilbert-Elliott): chance at each packet that the channel turns bad; 0: none"
+        "bursts of losses (Gilbert-Elliott): chance at each packet that the channel turns bad"
     ),
     percent!(gilbert_r, "chance at each packet that the bad channel turns good again"),
     percent!(gilbert_h, "how many packets the bad channel lets through"),
@@ -232,12 +232,12 @@ pub static KEYS: &[Key] = &[
     percent!(mark, "how many packets are marked with congestion (CE), of those that may be (ECT)"),
     switch!(
         ecn,
-        "mark packets instead of losing them by loss, gilbert_* or codel, if ECT allows it"
+        "mark packets (CE) where loss, gilbert_* or codel would lose them, if they may be (ECT)"
     ),
     number!(
         rate,
         zero_or(Unit::Rate, "as fast as they come", 1, 1_000_000_000_000),
-        "how fast packets leave"
+        "how fast packets leave; 0 is as fast as they come"
     ),
     number!(
         overhead,
@@ -246,7 +246,7 @@ pub static KEYS: &[Key] = &[
     ),
     choice!(
         queue: "tail_drop" = Discipline::TailDrop, "codel" = Discipline::CoDel;
-        "which packets are lost that wait for the rate: those too many, or those too long (CoDel), too"
+        "which packets the rate loses: those that find the queue full, and by codel those that wait long"
     ),
     number!(
         queue_packets,

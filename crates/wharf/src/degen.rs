@@ -35,7 +35,7 @@ use crate::{print, settings};
                         wharf degen --between eth1 eth2 --delay 10ms \\\n    \
                         --forward rate=50mbit --forward queue_bytes=625KB \\\n    \
                         --reverse rate=10mbit --reverse queue_bytes=125KB\n\n\
-                        Example: ten lossy seconds in each minute, from a file:\n  \
+                        Example: ten lossy seconds in each minute, by --file with a file of:\n  \
                         delay = \"20ms\"\n  repeat = \"60s\"\n  \
                         [[schedule]]\n  at = \"0s\"\n  loss = \"0\"\n  \
                         [[schedule]]\n  at = \"50s\"\n  forward.loss = \"5%\"")]
@@ -95,9 +95,11 @@ impl Args for Both {
 }
 
 fn option(key: &'static Key) -> Arg {
+    let (help, default) = (capital(key.help), key.default_text());
     let arg = Arg::new(key.name)
         .long(key.name.replace('_', "-"))
-        .help(format!("{} ({}) [default: {}]", capital(key.help), key.takes(), key.default_text()))
+        .help(format!("{help} [default: {default}]"))
+        .long_help(format!("{help}\n[takes: {}] [default: {default}]", key.takes()))
         .value_name("VALUE");
     match key.is_bool() {
         true => arg.num_args(0..=1).default_missing_value("true"),

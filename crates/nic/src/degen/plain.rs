@@ -60,7 +60,11 @@ impl Plain {
         unusable: &mut Unusable,
         give: &mut impl FnMut(&mut FramePool, Frame),
     ) -> Result<(), Refusal> {
-        let mut segments = Segmenter::new(&self.joined, vnet)?;
+        // AF_PACKET's header has no words for tunnels.
+        let inner = vnet.needs_csum && !wire::is_outermost(&self.joined, vnet.csum_start);
+        let tunnel = inner.then(|| wire::vxlan_tunnel(&self.joined, vnet.csum_start)).flatten();
+        let vnet = VirtioNetHdr { tunnel: vnet.tunnel.or(tunnel), ..*vnet };
+        let mut segments = Segmenter::new(&self.joined, &vnet)?;
         if segments.max_segment_len() > pool.chunk_size() {
             return Err(Refusal::BufferTooSmall);
         }

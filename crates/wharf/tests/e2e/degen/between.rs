@@ -3,9 +3,11 @@
 use testkit::lab::{have, wait_until};
 
 use super::{Counters, Frames, LEFT, Middle, RIGHT, forward};
-use crate::setup::{Ip, ping};
+use crate::setup::{Ip, may_have_room, ping};
 use crate::tagged::{Tap, frames};
 use crate::traffic::{Direction, datagrams, transfer};
+use crate::tunnels::{ADDRESSES, bulk, dig};
+use crate::udp::{Datagrams, Shape};
 
 const MB: u64 = 1 << 20;
 
@@ -32,6 +34,10 @@ fn everything_passes(mtu: u32) {
         ping(&middle.hosts.client, ip.server(), &["-M", "do", "-s", &largest.to_string()]);
         transfer(&middle.hosts, ip, Direction::In, 8 * MB + 1234);
         transfer(&middle.hosts, ip, Direction::Out, 8 * MB + 1234);
+    }
+    // What is lost of these is not sent again.
+    middle.queues_of_its_own();
+    for ip in Ip::BOTH {
         let around = [largest4, largest4 + 1, largest6, largest6 + 1];
         datagrams(&middle.hosts, ip, &[0, 1, 17, 18, 19, 512]);
         datagrams(&middle.hosts, ip, &around);
@@ -56,6 +62,36 @@ fn connections_datagrams_and_neighbours_pass() {
 #[test]
 fn jumbo_frames_pass() {
     everything_passes(9000);
+}
+
+/// Super-packets in tunnels, for which AF_PACKET has no words, and those of UDP.
+#[test]
+fn tunnels_and_datagrams_of_one_write_pass() {
+    let Some(middle) = Middle::new(1500, 1500) else { return };
+    middle.queues_of_its_own();
+    let degen = middle.degen(&[]);
+    if may_have_room() {
+        for ip in Ip::BOTH {
+            let segment = if ip == Ip::V4 { 1472 } else { 1452 };
+            for segment in [segment, 333] {
+                let writes = vec![segment, 2 * segment, 2 * segment + 1, 1, 44 * segment];
+                let shape = Shape { segment: Some(segment as u16), writes, mtu: 1500 };
+                let load = Datagrams::start(&middle.hosts, ip, Direction::In, &shape, Some(MB));
+                load.finish();
+            }
+        }
+    }
+    for checksums in ["udpcsum", "noudpcsum"] {
+        if have(&["ip"]) && dig(&middle.hosts, [LEFT[0], RIGHT[0]], checksums) {
+            for address in ADDRESSES {
+                bulk(&middle.hosts.client, &middle.hosts.server, address.parse().unwrap());
+            }
+            for host in [&middle.hosts.client, &middle.hosts.server] {
+                host.succeed("ip", &["link", "delete", "tunnel0"]);
+            }
+        }
+    }
+    nothing_dropped(&degen.counters());
 }
 
 /// Loss, copies, damage and disorder at once: TCP makes good what happens to it.

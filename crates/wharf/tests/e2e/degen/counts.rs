@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use testkit::lab::wait_until;
+
 use super::{Counters, Degen, Frames, Middle, forward, numbered};
 
-/// Many enough that chance shows, few enough for any queue of the kernel.
-const COUNT: u32 = 400;
+/// Many enough that chance shows, and twice as many fit the queue of a veth.
+const COUNT: u32 = 100;
 
 /// Sends the frames, and gives what arrived and what was counted when all had come through.
 fn through(middle: &Middle, degen: &Degen<'_>, frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, Counters) {
@@ -37,8 +39,8 @@ fn a_seed_loses_the_same_frames_again_and_another_does_not() {
         let (received, counters) = through(&middle, &degen, &frames);
         adds_up(&received, &counters);
         let [lost] = forward(&counters, ["lost"]);
-        // 40 are to be expected; so far off is one seed of a billion, and not these.
-        assert!((10..100).contains(&lost), "{lost} of {COUNT} lost");
+        // 10 are to be expected; so far off is one seed of a million, and not these.
+        assert!((1..30).contains(&lost), "{lost} of {COUNT} lost");
         received
     };
     let seven = ["--loss", "10%", "--seed", "7"];
@@ -80,7 +82,7 @@ fn every_frame_has_one_bit_turned() {
         bytes.extend(received.iter().zip(sent).position(|(a, b)| a != b));
     }
     // Anywhere in the frame, its header too.
-    assert!(bytes.len() > 50 && bytes.iter().any(|at| *at < 14), "{bytes:?}");
+    assert!(bytes.len() > 40 && bytes.iter().any(|at| *at < 14), "{bytes:?}");
 }
 
 /// And only from the left to the right, as it was asked for.
@@ -111,7 +113,7 @@ fn held_frames_come_behind_others() {
     let sorted = received.iter().cloned().collect::<BTreeSet<_>>();
     assert_eq!(sorted, frames.iter().cloned().collect(), "all of them, once");
     let [reordered] = forward(&counters, ["reordered"]);
-    assert!((20..200).contains(&reordered), "{reordered} of {COUNT} stepped aside");
+    assert!((3..50).contains(&reordered), "{reordered} of {COUNT} stepped aside");
     degen.set("reorder", "100%");
     degen.set("reorder_wait", "0");
     let (received, counters) = through_again(&middle, &degen, &frames, 2);
@@ -149,7 +151,7 @@ fn a_queue_holds_what_fits_and_loses_the_rest() {
         let held = || forward(&degen.counters(), ["arrived", "held", "queue_full", "departed"]);
         // One is on the link.
         let expected = [100, waiting + 1, 99 - waiting, 0];
-        assert!(testkit::lab::wait_until(|| held() == expected), "{words:?}: {:?}", held());
+        assert!(wait_until(|| held() == expected), "{words:?}: {:?}", held());
         assert_eq!(wire.received(0), [[0; 0]; 0]);
     }
 }
@@ -161,15 +163,19 @@ fn what_there_is_no_memory_for_waits_in_front() {
     let Some(middle) = Middle::silent() else { return };
     let degen = middle.degen(&["--delay", "3600s", "--frames", "1024", "--duplicate", "100%"]);
     let mut wire = Frames::of(&middle);
-    wire.send(&numbered(700));
     let names = ["arrived", "held", "duplicated", "not_duplicated", "no_memory"];
+    // No more at once than a veth holds; the last are not received.
+    for sent in [100, 200, 300, 400, 600] {
+        assert!(wait_until(|| forward(&degen.counters(), ["arrived"])[0] >= sent.min(400) - 100));
+        wire.send(&numbered(if sent == 600 { 200 } else { 100 }));
+    }
     let mut counted = [0; 5];
-    let full = testkit::lab::wait_until(|| {
+    let full = wait_until(|| {
         counted = forward(&degen.counters(), names);
         counted[1] >= 900 && counted[3] > 0
     });
     let [arrived, held, copies, no_copies, no_memory] = counted;
-    assert!(full && arrived < 700, "{counted:?}");
+    assert!(full && arrived < 600, "{counted:?}");
     assert_eq!((held, copies + no_copies, no_memory), (arrived + copies, arrived, 0));
     assert_eq!(degen.counter("first", "rx_dropped"), 0);
 }
