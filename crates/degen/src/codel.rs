@@ -11,7 +11,7 @@ pub enum Verdict {
     Condemned,
 }
 
-/// The state of RFC 8289 section 5.1, with its names.
+/// The state of RFC 8289 section 5.2, with its names.
 #[derive(Clone, Debug, Default)]
 pub struct CoDel {
     /// When the wait, if it stays over the target, will have been so for an interval.
@@ -52,7 +52,7 @@ impl CoDel {
             return Verdict::Sent;
         }
         if dropped {
-            self.drop_next = control_law(self.drop_next, self.count, config);
+            self.schedule_next(config);
         }
         if now < self.drop_next {
             return Verdict::Sent;
@@ -62,7 +62,21 @@ impl CoDel {
         Verdict::Condemned
     }
 
-    /// Has the wait been over the target for an interval? (`dodequeue`, section 5.4.)
+    /// The packet that was condemned is marked instead: the next drop is that of a later time, whatever
+    /// becomes of the packets behind it (as Linux's `codel_dequeue` has it; the RFC says nothing).
+    pub fn spared(&mut self, config: &Config) {
+        if core::mem::take(&mut self.dropped) {
+            self.schedule_next(config);
+        }
+    }
+
+    /// No packet is judged for a while: it begins anew, but for the rate of drops that worked.
+    pub fn rest(&mut self) {
+        self.first_above_time = None;
+        self.dropping = false;
+    }
+
+    /// Has the wait been over the target for an interval? (`dodequeue`, section 5.6.)
     fn ok_to_drop(&mut self, sojourn: Nanos, left: u64, now: Nanos, config: &Config) -> bool {
         if sojourn < config.codel_target || left <= self.maxpacket as u64 {
             self.first_above_time = None;
@@ -77,6 +91,10 @@ impl CoDel {
         }
     }
 
+    fn schedule_next(&mut self, config: &Config) {
+        self.drop_next = control_law(self.drop_next, self.count, config);
+    }
+
     fn start_dropping(&mut self, now: Nanos, config: &Config) {
         self.dropping = true;
         // Where dropping ended a short while ago it goes on at the rate that worked then.
@@ -88,7 +106,7 @@ impl CoDel {
     }
 }
 
-/// `t` plus the interval over the square root of `count` (section 5.3).
+/// `t` plus the interval over the square root of `count` (section 5.6).
 fn control_law(t: Nanos, count: u32, config: &Config) -> Nanos {
     let step = config.codel_interval as f64 / libm::sqrt(f64::from(count.max(1)));
     t.saturating_add(step as Nanos)

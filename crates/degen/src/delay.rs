@@ -9,7 +9,6 @@ use crate::{Config, Distribution, Nanos, Random};
 #[derive(Debug)]
 struct UnderWay<T> {
     due: Nanos,
-    /// Of packets due at the same time, the one that set out first arrives first.
     number: u64,
     packet: T,
 }
@@ -50,7 +49,6 @@ pub struct Delay<T> {
     in_order: VecDeque<UnderWay<T>>,
     /// Those that overtake.
     faster: BinaryHeap<UnderWay<T>>,
-    number: u64,
     /// The latest arrival so far.
     last_due: Nanos,
 }
@@ -59,23 +57,22 @@ impl<T> Delay<T> {
     /// With nothing under way.
     pub fn new(seed: u64) -> Self {
         Delay {
-            random: Random::stream(seed, 3),
+            random: Random::stream(seed, 5),
             in_order: VecDeque::new(),
             faster: BinaryHeap::new(),
-            number: 0,
             last_due: 0,
         }
     }
 
-    /// A packet sets out.
-    pub fn push(&mut self, packet: T, departs: Nanos, config: &Config) {
-        let mut due = departs.saturating_add(self.draw(config));
+    /// A packet sets out. Its number is higher than that of those before it, which arrive first where
+    /// they are due at the same time.
+    pub fn push(&mut self, packet: T, number: u64, departs: Nanos, config: &Config) {
+        let mut due = departs.saturating_add(self.draw(number, config));
         if !config.jitter_reorders {
             due = due.max(self.last_due);
         }
         self.last_due = self.last_due.max(due);
-        self.number += 1;
-        let packet = UnderWay { due, number: self.number, packet };
+        let packet = UnderWay { due, number, packet };
         if self.in_order.back().is_none_or(|last| last.due <= due) {
             self.in_order.push_back(packet);
         } else {
@@ -117,24 +114,27 @@ impl<T> Delay<T> {
     }
 
     /// How long a packet will be under way.
-    fn draw(&mut self, config: &Config) -> Nanos {
+    fn draw(&self, number: u64, config: &Config) -> Nanos {
         if config.jitter == 0 {
             return config.delay;
         }
-        let by = sample(config.jitter_distribution, &mut self.random) * config.jitter as f64;
+        let by = sample(config.jitter_distribution, &self.random, number) * config.jitter as f64;
         // A float that no integer holds becomes the nearest: nothing is under way for less than 0.
-        (config.delay as f64 + by) as Nanos
+        (config.delay as f64 + by + 0.5) as Nanos
     }
 }
 
 /// A number with mean 0: within 1 if uniform, else with standard deviation 1.
-fn sample(distribution: Distribution, random: &mut Random) -> f64 {
-    let (one, other) = (random.fraction(), random.fraction());
+fn sample(distribution: Distribution, random: &Random, number: u64) -> f64 {
+    // Two places a packet.
+    let place = number.wrapping_mul(2);
+    let one = random.fraction(place);
     match distribution {
         Distribution::Uniform => 2.0 * one - 1.0,
         // Box and Muller, "A note on the generation of random normal deviates" (1958).
         Distribution::Normal => {
-            libm::sqrt(-2.0 * libm::log(one)) * libm::cos(core::f64::consts::TAU * other)
+            let angle = core::f64::consts::TAU * random.fraction(place + 1);
+            libm::sqrt(-2.0 * libm::log(one)) * libm::cos(angle)
         }
         // The quantile of a Pareto distribution of shape 3 and scale 1, whose mean is 3/2 and whose
         // variance is 3/4.

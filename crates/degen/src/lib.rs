@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Each element is a module of its own and can be used alone. Each draws from its own stream of
-//! random numbers, so the packets lost are the same ones whatever the jitter.
+//! random numbers, and for each packet by the packet's number: the packets lost are the same ones
+//! whatever the jitter, and the packets doubled the same ones whatever the loss.
 //!
 //! ```
 //! use degen::{Config, Degen, Heap};
@@ -52,7 +53,7 @@ pub use value::ValueError;
 use delay::Delay;
 use loss::Loss;
 use queue::{Left, Queue};
-use reorder::Reorder;
+use reorder::{Aside, Reorder};
 use schedule::Running;
 
 /// Nanoseconds of any clock that does not step back.
@@ -95,8 +96,20 @@ pub struct Departure<T> {
     pub due: Nanos,
 }
 
-/// Packets that are ready whatever the time: they came out at `due`.
-type Ready<T> = Option<Departure<T>>;
+/// A packet and what it draws its numbers by: twice its place among those that arrived, and one more
+/// for a copy.
+#[derive(Debug)]
+struct Numbered<T> {
+    packet: T,
+    number: u64,
+}
+
+/// A packet under way, of which it is decided whether it steps aside in the end.
+#[derive(Debug)]
+struct Onward<T> {
+    packet: T,
+    aside: Option<Aside>,
+}
 
 /// One direction.
 #[derive(Debug)]
@@ -106,14 +119,17 @@ pub struct Degen<T> {
     loss: Loss,
     duplicate: Random,
     corrupt: Random,
+    corrupted_bit: Random,
     mark: Random,
-    queue: Queue<T>,
-    delay: Delay<T>,
+    queue: Queue<Numbered<T>>,
+    delay: Delay<Onward<T>>,
     reorder: Reorder<T>,
     counters: Counters,
-    /// When the last packet came by the others that step aside.
-    passed_at: Nanos,
-    /// The latest time that it knows of.
+    /// When the last packet arrived.
+    arrived_at: Nanos,
+    /// When the last packet departed.
+    departed_at: Nanos,
+    /// The latest time that it knows of: what was to be done by then is done.
     now: Nanos,
 }
 
@@ -124,21 +140,27 @@ impl<T> Degen<T> {
             config,
             schedule: Running::default(),
             loss: Loss::new(seed),
-            duplicate: Random::stream(seed, 5),
-            corrupt: Random::stream(seed, 6),
-            mark: Random::stream(seed, 7),
+            duplicate: Random::stream(seed, 6),
+            corrupt: Random::stream(seed, 7),
+            corrupted_bit: Random::stream(seed, 8),
+            mark: Random::stream(seed, 9),
             queue: Queue::default(),
             delay: Delay::new(seed),
             reorder: Reorder::new(seed),
             counters: Counters::default(),
-            passed_at: 0,
+            arrived_at: 0,
+            departed_at: 0,
             now: 0,
         }
     }
 
-    /// Begins a schedule at `now`, in place of another.
+    /// Begins a schedule at `now`. One that it takes the place of has done what it was to do until the
+    /// latest time that [`arrive`](Self::arrive) or [`depart`](Self::depart) was told.
     pub fn begin(&mut self, schedule: Schedule, now: Nanos) {
         self.schedule = Running::begin(schedule, now);
+        while self.next_step().is_some() {
+            self.step();
+        }
     }
 
     /// What is in force.
@@ -146,7 +168,8 @@ impl<T> Degen<T> {
         &self.config
     }
 
-    /// Changes what is done to packets from now on. Those under way arrive when they were to.
+    /// Changes what is done to packets from now on: the latest time that [`arrive`](Self::arrive) or
+    /// [`depart`](Self::depart) was told. Those under way arrive when they were to.
     pub fn change(&mut self, change: Change) {
         change.apply(&mut self.config);
     }
@@ -162,25 +185,33 @@ impl<T> Degen<T> {
     }
 
     /// A packet comes in, at `at`. Times that lie before those of earlier packets count as the same.
+    ///
+    /// Where `at` lies before a time that [`depart`](Self::depart) was asked for, the packet is delayed
+    /// from `at` all the same. But what was decided by then stays decided: steps of the schedule that
+    /// were made, what CoDel judged, room in the queue, and that packets have departed, behind which it
+    /// departs.
     pub fn arrive(&mut self, mut packet: T, at: Nanos, frames: &mut impl Frames<T>) {
         self.advance(at, frames);
-        let now = self.now;
+        self.arrived_at = self.arrived_at.max(at);
+        let number = self.counters.arrived * 2;
         self.counters.arrived += 1;
         self.counters.arrived_bytes += frames.bytes_mut(&mut packet).len() as u64;
-        if self.loss.loses(&self.config) && !self.mark_instead(&mut packet, frames) {
+        if self.loss.loses(number, &self.config) && !self.mark_instead(&mut packet, frames) {
             self.counters.lost += 1;
             return frames.discard(packet);
         }
-        let copy = self.duplicate(&packet, frames);
-        for packet in [Some(packet), copy].into_iter().flatten() {
-            self.enqueue(packet, now, frames);
+        let copy = self.duplicate(number, &packet, frames);
+        self.enqueue(Numbered { packet, number }, frames);
+        if let Some(packet) = copy {
+            self.enqueue(Numbered { packet, number: number + 1 }, frames);
         }
-        self.advance(now, frames);
     }
 
     /// The next packet that has come out by `now`; to be asked until there is none.
-    pub fn depart(&mut self, now: Nanos, frames: &mut impl Frames<T>) -> Ready<T> {
-        let Departure { mut packet, due } = self.come_out(now, frames)?;
+    pub fn depart(&mut self, now: Nanos, frames: &mut impl Frames<T>) -> Option<Departure<T>> {
+        self.advance(now, frames);
+        let (mut packet, due) = self.come_out(now)?;
+        self.departed_at = due;
         self.counters.departed += 1;
         self.counters.departed_bytes += frames.bytes_mut(&mut packet).len() as u64;
         Some(Departure { packet, due })
@@ -194,65 +225,92 @@ impl<T> Degen<T> {
 
     /// Takes back a packet that is held, whatever the time; for the end.
     pub fn take_back(&mut self) -> Option<T> {
-        let under_way = |delay: &mut Delay<T>| delay.take().map(|(packet, _)| packet);
-        let queued = self.queue.take().or_else(|| under_way(&mut self.delay));
-        queued.or_else(|| self.reorder.take())
+        let queued = self.queue.take().map(|queued| queued.packet);
+        let under_way =
+            |delay: &mut Delay<Onward<T>>| delay.take().map(|(onward, _)| onward.packet);
+        queued.or_else(|| under_way(&mut self.delay)).or_else(|| self.reorder.take())
     }
 
     /// Lets time pass in the schedule and in the queue, whose packets set out.
     fn advance(&mut self, now: Nanos, frames: &mut impl Frames<T>) {
-        self.now = self.now.max(now);
-        loop {
-            let change = self.schedule.next_deadline().filter(|at| *at <= self.now);
-            let until = change.unwrap_or(self.now);
-            while let Some(left) = self.queue.pop(until, &self.config) {
-                self.set_out(left, frames);
+        if now <= self.now {
+            return;
+        }
+        self.now = now;
+        while let Some(step) = self.next_step() {
+            // What happens at the time of a step sees what it changes.
+            if let Some(before) = step.checked_sub(1) {
+                self.let_go(before, frames);
             }
-            if change.is_none() {
-                return;
+            self.step();
+        }
+        self.let_go(self.now, frames);
+    }
+
+    /// When a step of the schedule is due that is not made yet.
+    fn next_step(&self) -> Option<Nanos> {
+        self.schedule.next_deadline().filter(|at| *at <= self.now)
+    }
+
+    fn step(&mut self) {
+        self.schedule.step(&mut self.config);
+        let quiet = self.queue.next_deadline().unwrap_or(self.now).min(self.now);
+        self.schedule.skip(quiet);
+    }
+
+    /// The queue lets go of what the link takes by `until`.
+    fn let_go(&mut self, until: Nanos, frames: &mut impl Frames<T>) {
+        while let Some(left) = self.queue.pop(until, &self.config) {
+            match left {
+                Left::Sent { packet, at } => self.go_on(packet, at),
+                Left::Condemned { packet, len, at } => self.condemned(packet, len, at, frames),
             }
-            self.schedule.step(&mut self.config);
         }
     }
 
-    /// The queue has let go of a packet.
-    fn set_out(&mut self, left: Left<T>, frames: &mut impl Frames<T>) {
-        match left {
-            Left::Sent { packet, at } => self.delay.push(packet, at, &self.config),
-            Left::Condemned { mut packet, len, at } => {
-                if self.mark_instead(&mut packet, frames) {
-                    let at = self.queue.spared(len, at, &self.config);
-                    self.delay.push(packet, at, &self.config);
-                } else {
-                    self.counters.codel_dropped += 1;
-                    frames.discard(packet);
-                }
-            }
+    fn condemned(
+        &mut self,
+        mut numbered: Numbered<T>,
+        len: usize,
+        at: Nanos,
+        frames: &mut impl Frames<T>,
+    ) {
+        if self.mark_instead(&mut numbered.packet, frames) {
+            let at = self.queue.spared(len, at, &self.config);
+            self.go_on(numbered, at);
+        } else {
+            self.counters.codel_dropped += 1;
+            frames.discard(numbered.packet);
         }
     }
 
-    fn come_out(&mut self, now: Nanos, frames: &mut impl Frames<T>) -> Ready<T> {
-        self.advance(now, frames);
+    /// The link has carried a packet: it is decided when it arrives, and whether others pass it.
+    fn go_on(&mut self, numbered: Numbered<T>, at: Nanos) {
+        let Numbered { packet, number } = numbered;
+        let aside = self.reorder.picks(number, &self.config);
+        self.delay.push(Onward { packet, aside }, number, at, &self.config);
+    }
+
+    fn come_out(&mut self, now: Nanos) -> Option<(T, Nanos)> {
         loop {
-            if let Some(packet) = self.reorder.pop_passed() {
-                return Some(Departure { packet, due: self.passed_at });
+            // What has departed is not passed by what arrived with a stamp of before.
+            let not_before = |due: Nanos| due.max(self.departed_at);
+            let arrival = self.delay.next_deadline().map(not_before).filter(|due| *due <= now);
+            // Whoever has waited for long enough by then goes first.
+            if let Some((packet, due)) = self.reorder.pop(arrival.unwrap_or(now)) {
+                return Some((packet, due.max(self.departed_at)));
             }
-            let arrival = self.delay.next_deadline().filter(|due| *due <= now);
-            // Whoever has waited long enough by then goes first.
-            if let Some((packet, due)) = self.reorder.pop_waited(arrival.unwrap_or(now)) {
-                return Some(Departure { packet, due });
-            }
-            let (packet, due) = self.delay.pop(now)?;
-            self.passed_at = due;
-            match self.reorder.pass(packet, due, &self.config) {
-                Some(packet) => return Some(Departure { packet, due }),
+            let due = arrival?;
+            let (Onward { packet, aside }, _) = self.delay.take()?;
+            match self.reorder.pass(packet, aside, due) {
+                Some(packet) => return Some((packet, due)),
                 None => self.counters.reordered += 1,
             }
         }
     }
 
-    fn duplicate(&mut self, packet: &T, frames: &mut impl Frames<T>) -> Option<T> {
-        if !self.duplicate.happens(self.config.duplicate) {
+    fn duplicate(&mut self, number: u64, packet: &T, frames: &mut impl Frames<T>) -> Option<T> {
+        if !self.duplicate.happens(number, self.config.duplicate) {
             return None;
         }
         let copy = frames.copy(packet);
@@ -263,22 +321,27 @@ impl<T> Degen<T> {
         copy
     }
 
-    fn enqueue(&mut self, mut packet: T, now: Nanos, frames: &mut impl Frames<T>) {
-        let corrupt = self.corrupt.happens(self.config.corrupt);
-        let bit = self.corrupt.next();
-        let mark = self.mark.happens(self.config.mark);
-        let bytes = frames.bytes_mut(&mut packet);
+    /// A packet that arrived last, or its copy, comes to the queue, which lets it go if it may.
+    fn enqueue(&mut self, mut numbered: Numbered<T>, frames: &mut impl Frames<T>) {
+        let Numbered { packet, number } = &mut numbered;
+        let bytes = frames.bytes_mut(packet);
         let len = bytes.len();
-        if mark && ecn::mark(bytes) {
+        if self.mark.happens(*number, self.config.mark) && ecn::mark(bytes) {
             self.counters.marked += 1;
         }
-        if corrupt && len > 0 {
-            turn(bytes, bit);
+        if len > 0 && self.corrupt.happens(*number, self.config.corrupt) {
+            turn(bytes, self.corrupted_bit.below(*number, len as u64 * 8));
             self.counters.corrupted += 1;
         }
-        if let Err(packet) = self.queue.push(packet, len, now, &self.config) {
-            self.counters.queue_full += 1;
-            frames.discard(packet);
+        if self.queue.passes(len, self.arrived_at, &self.config) {
+            return self.go_on(numbered, self.arrived_at);
+        }
+        match self.queue.push(numbered, len, self.arrived_at, &self.config) {
+            Ok(()) => self.let_go(self.now, frames),
+            Err(Numbered { packet, .. }) => {
+                self.counters.queue_full += 1;
+                frames.discard(packet);
+            }
         }
     }
 
@@ -290,9 +353,7 @@ impl<T> Degen<T> {
     }
 }
 
-/// Turns one bit, which `random` chooses.
-fn turn(bytes: &mut [u8], random: u64) {
-    let bits = bytes.len() as u64 * 8;
-    let bit = ((u128::from(random) * u128::from(bits)) >> 64) as usize;
-    bytes[bit / 8] ^= 1 << (bit % 8);
+/// Turns one bit.
+fn turn(bytes: &mut [u8], bit: u64) {
+    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
 }

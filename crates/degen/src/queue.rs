@@ -65,6 +65,16 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
+    /// Does a packet of `len` bytes go by at once, without [`push`](Self::push) and [`pop`](Self::pop)?
+    pub fn passes(&mut self, len: usize, now: Nanos, config: &Config) -> bool {
+        let passes = config.rate == 0 && self.waiting.is_empty() && self.free_at <= now;
+        if passes {
+            self.codel.saw(len);
+            self.codel.rest();
+        }
+        passes
+    }
+
     /// Puts a packet of `len` bytes at the end; gives it back if the queue is full. What has left by
     /// `now` must have been taken.
     ///
@@ -72,7 +82,7 @@ impl<T> Queue<T> {
     /// The packet, if there is no room for it.
     pub fn push(&mut self, packet: T, len: usize, now: Nanos, config: &Config) -> Result<(), T> {
         // A packet that the link takes at once does not wait.
-        let waits = !self.waiting.is_empty() || (config.rate > 0 && self.free_at > now);
+        let waits = !self.waiting.is_empty() || self.free_at > now;
         let packets_full = self.waiting.len() >= config.queue_packets as usize;
         let bytes_full =
             config.queue_bytes > 0 && self.bytes + len as u64 > u64::from(config.queue_bytes);
@@ -91,17 +101,14 @@ impl<T> Queue<T> {
     }
 
     /// What leaves next, if the link takes it by `now`.
+    #[inline]
     pub fn pop(&mut self, now: Nanos, config: &Config) -> Option<Left<T>> {
         let at = self.next_deadline().filter(|at| *at <= now)?;
         let Waiting { packet, len, since } = self.waiting.pop_front()?;
         self.bytes -= len as u64;
-        if config.rate == 0 {
-            self.free_at = at;
-            return Some(Left::Sent { packet, at });
-        }
-        if config.queue == Discipline::CoDel
-            && self.codel.judge(at - since, self.bytes, at, config) == Verdict::Condemned
-        {
+        if config.rate == 0 || config.queue != Discipline::CoDel {
+            self.codel.rest();
+        } else if self.codel.judge(at - since, self.bytes, at, config) == Verdict::Condemned {
             return Some(Left::Condemned { packet, len, at });
         }
         Some(Left::Sent { packet, at: self.occupy(at, len, config) })
@@ -109,6 +116,7 @@ impl<T> Queue<T> {
 
     /// A condemned packet is marked instead, and goes on its way. When its last bit leaves.
     pub fn spared(&mut self, len: usize, at: Nanos, config: &Config) -> Nanos {
+        self.codel.spared(config);
         self.occupy(at, len, config)
     }
 
@@ -131,6 +139,10 @@ impl<T> Queue<T> {
 
     /// The link is busy with so many bytes from `at` on; until when?
     fn occupy(&mut self, at: Nanos, len: usize, config: &Config) -> Nanos {
+        if config.rate == 0 {
+            self.free_at = at;
+            return at;
+        }
         // What the last packet left over counts while the link does not rest, so that no rate is
         // rounded away.
         if at > self.free_at || self.rate != config.rate {

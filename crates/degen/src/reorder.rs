@@ -1,8 +1,18 @@
 //! Packets that others pass.
 
 use alloc::collections::VecDeque;
+use core::num::NonZeroU32;
 
 use crate::{Config, Nanos, Random};
+
+/// What a packet that steps aside waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Aside {
+    /// So many packets pass.
+    pub distance: NonZeroU32,
+    /// It waits no longer than this, in nanoseconds.
+    pub wait: Nanos,
+}
 
 #[derive(Debug)]
 struct Held<T> {
@@ -14,48 +24,65 @@ struct Held<T> {
 }
 
 /// Some packets, as they arrive, step aside until others have passed. Those that step aside do not
-/// count as passing.
+/// count as passing, and stay in order.
 #[derive(Debug)]
 pub struct Reorder<T> {
     random: Random,
+    /// Neither `behind` nor `until` is less than that of a packet in front.
     held: VecDeque<Held<T>>,
     /// Packets that have gone by.
     passed: u64,
+    /// When the last of them did.
+    passed_at: Nanos,
 }
 
 impl<T> Reorder<T> {
     /// With nothing held.
     pub fn new(seed: u64) -> Self {
-        Reorder { random: Random::stream(seed, 4), held: VecDeque::new(), passed: 0 }
+        let random = Random::stream(seed, 4);
+        Reorder { random, held: VecDeque::new(), passed: 0, passed_at: 0 }
     }
 
-    /// A packet arrives at `now`: it goes by, or steps aside.
-    pub fn pass(&mut self, packet: T, now: Nanos, config: &Config) -> Option<T> {
-        if self.random.happens(config.reorder) && config.reorder_distance > 0 {
-            let behind = self.passed + u64::from(config.reorder_distance);
-            let until = now.saturating_add(config.reorder_wait);
-            self.held.push_back(Held { packet, behind, until });
-            return None;
+    /// Is the packet of this number to step aside?
+    pub fn picks(&self, number: u64, config: &Config) -> Option<Aside> {
+        let distance = NonZeroU32::new(config.reorder_distance)?;
+        let picked = self.random.happens(number, config.reorder);
+        picked.then_some(Aside { distance, wait: config.reorder_wait })
+    }
+
+    /// A packet arrives at `now`: it goes by, or steps aside. All that [leaves](Self::pop) by then must
+    /// have been taken.
+    pub fn pass(&mut self, packet: T, aside: Option<Aside>, now: Nanos) -> Option<T> {
+        let Some(Aside { distance, wait }) = aside else {
+            self.passed += 1;
+            self.passed_at = now;
+            return Some(packet);
+        };
+        let behind = self.passed + u64::from(distance.get());
+        let until = now.saturating_add(wait);
+        // Where less is asked for than before, those in front leave with it at the latest.
+        for held in self.held.iter_mut().rev() {
+            if held.behind <= behind && held.until <= until {
+                break;
+            }
+            held.behind = held.behind.min(behind);
+            held.until = held.until.min(until);
         }
-        self.passed += 1;
-        Some(packet)
+        self.held.push_back(Held { packet, behind, until });
+        None
     }
 
-    /// The next that enough have passed.
-    pub fn pop_passed(&mut self) -> Option<T> {
-        let passed = self.passed;
-        Some(self.held.pop_front_if(|held| held.behind <= passed)?.packet)
+    /// The next that enough have passed, or that has waited for long enough, by `now`; and when that
+    /// was.
+    pub fn pop(&mut self, now: Nanos) -> Option<(T, Nanos)> {
+        let at = self.next_deadline().filter(|at| *at <= now)?;
+        Some((self.take()?, at))
     }
 
-    /// The next that has waited for long enough by `now`, and when that was.
-    pub fn pop_waited(&mut self, now: Nanos) -> Option<(T, Nanos)> {
-        let held = self.held.pop_front_if(|held| held.until <= now)?;
-        Some((held.packet, held.until))
-    }
-
-    /// When the next has waited for long enough; `None` if none waits.
+    /// When the next leaves at the latest; `None` if none waits.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.held.front().map(|held| held.until)
+        let next = self.held.front()?;
+        Some(if next.behind <= self.passed { self.passed_at } else { next.until })
     }
 
     /// Takes out a packet whatever the time, to give it back.

@@ -101,9 +101,22 @@ impl Running {
         let Some(step) = self.schedule.steps.get(self.next) else { return };
         step.changes.iter().for_each(|change| change.apply(config));
         self.next += 1;
-        if self.next == self.schedule.steps.len() && self.schedule.repeat > 0 {
+        if self.next < self.schedule.steps.len() || self.schedule.repeat == 0 {
+            return;
+        }
+        // What would begin again after the end of time does not.
+        if let Some(again) = self.began.checked_add(self.schedule.repeat) {
+            self.began = again;
             self.next = 0;
-            self.began = self.began.saturating_add(self.schedule.repeat);
+        }
+    }
+
+    /// Leaves out rounds that end by `now` and behind which lies another: nothing that they change
+    /// lasts. Nothing else may happen before `now`.
+    pub(crate) fn skip(&mut self, now: Nanos) {
+        let rounds = now.saturating_sub(self.began).checked_div(self.schedule.repeat).unwrap_or(0);
+        if self.next == 0 && rounds > 1 {
+            self.began += (rounds - 1) * self.schedule.repeat;
         }
     }
 }

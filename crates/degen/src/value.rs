@@ -49,7 +49,7 @@ impl fmt::Display for ValueError {
 impl core::error::Error for ValueError {}
 
 impl Unit {
-    /// Names and sizes, the largest first. In small letters, as they are compared so.
+    /// Names and sizes, the largest first. Capital letters are as good.
     const fn names(self) -> &'static [(&'static str, u64)] {
         match self {
             Unit::Time => &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)],
@@ -72,15 +72,19 @@ impl Unit {
 
     /// The size of the unit called `name`.
     fn size(self, name: &str) -> Option<u64> {
-        let name = name.trim().to_lowercase();
+        let name = name.trim();
         let name = match self {
-            Unit::Rate => name.trim_end_matches("/s").trim_end_matches("ps"),
-            _ => &name,
+            Unit::Rate => {
+                let without = |end| name.strip_suffix(end);
+                without("/s").or_else(|| without("ps")).unwrap_or(name)
+            }
+            _ => name,
         };
         if self == Unit::Bytes && name.is_empty() {
             return Some(1);
         }
-        self.names().iter().find(|(known, _)| *known == name).map(|(_, size)| *size)
+        let named = |known: &str| known.eq_ignore_ascii_case(name);
+        self.names().iter().find(|(known, _)| named(known)).map(|(_, size)| *size)
     }
 
     /// What may be written.

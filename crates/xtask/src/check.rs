@@ -25,7 +25,11 @@ const STEPS: &[Step] = &[
         what: "unsafe code only in the rooms for it",
         run: source::unsafe_rooms,
     },
-    Step { name: "purity", what: "wire, lro and gso need no std and no OS", run: purity::check },
+    Step {
+        name: "purity",
+        what: "wire, lro, gso and degen need no std and no OS",
+        run: purity::check,
+    },
     Step { name: "xdp-object", what: "redirect.o is what redirect.c says", run: object::check },
     Step {
         name: "clippy",

@@ -10,8 +10,10 @@ use crate::check::Outcome;
 use crate::process::{output, run};
 use crate::tree::Tree;
 
-/// The protocol crates; each may need those before it.
-const CRATES: [&str; 3] = ["wire", "lro", "gso"];
+/// The protocol crates.
+const CRATES: [&str; 4] = ["wire", "lro", "gso", "degen"];
+/// What they need beside each other: mathematics without std.
+const EXTERNAL: [&str; 1] = ["libm"];
 const WASM: &str = "wasm32-unknown-unknown";
 
 /// A library with a panic handler of its own. With `std` anywhere among what it links there are
@@ -19,6 +21,7 @@ const WASM: &str = "wasm32-unknown-unknown";
 const WITHOUT_STD: &str = "\
 #![no_std]
 extern crate alloc;
+extern crate degen;
 extern crate gso;
 extern crate lro;
 extern crate wire;
@@ -36,7 +39,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
 pub(crate) fn check(tree: &Tree) -> Outcome {
     for name in CRATES {
         says_no_std(tree, name)?;
-        depends_on_protocol_crates_only(tree, name)?;
+        depends_on_pure_crates_only(tree, name)?;
     }
     links_without_std(tree)?;
     if !has_target(WASM) {
@@ -56,41 +59,54 @@ fn says_no_std(tree: &Tree, name: &str) -> Result<(), String> {
     Err(format!("{root} does not say #![no_std]"))
 }
 
-fn depends_on_protocol_crates_only(tree: &Tree, name: &str) -> Result<(), String> {
+fn depends_on_pure_crates_only(tree: &Tree, name: &str) -> Result<(), String> {
     let arguments = ["tree", "--edges", "normal,build", "--prefix", "none", "--package", name];
     let listed = output(cargo(tree).args(arguments))?;
-    let dependencies = listed.lines().filter_map(|line| line.split_whitespace().next());
-    match dependencies.into_iter().find(|dependency| !CRATES.contains(dependency)) {
+    let mut dependencies = listed.lines().filter_map(|line| line.split_whitespace().next());
+    match dependencies.find(|name| !CRATES.contains(name) && !EXTERNAL.contains(name)) {
         Some(other) => Err(format!("{name} depends on {other}, which is no protocol crate")),
         None => Ok(()),
     }
 }
 
-/// Compiles the crates with nothing but rustc, and links them into [`WITHOUT_STD`].
+/// Builds [`WITHOUT_STD`] as a package of its own, with the crates as its dependencies.
 fn links_without_std(tree: &Tree) -> Result<(), String> {
     let scratch = Scratch::new("purity")?;
-    for (at, name) in CRATES.into_iter().enumerate() {
-        let mut library = rustc(scratch.path(), &CRATES[..at]);
-        library.args(["--crate-type=rlib", "--crate-name", name]);
-        run(library.arg(tree.path(&format!("crates/{name}/src/lib.rs"))))?;
-    }
-    let probe = scratch.path().join("without_std.rs");
-    fs::write(&probe, WITHOUT_STD).map_err(|error| format!("{}: {error}", probe.display()))?;
-    let mut link = rustc(scratch.path(), &CRATES);
-    link.args(["--crate-type=staticlib", "-Cpanic=abort"]);
-    run(link.arg(probe)).map_err(|error| format!("the protocol crates need std: {error}"))
+    let write = |name: &str, text: &str| {
+        let path = scratch.path().join(name);
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    write("without_std.rs", WITHOUT_STD)?;
+    write("Cargo.toml", &manifest(tree))?;
+    // The same versions as the workspace's, which are here already.
+    write("Cargo.lock", &tree.read("Cargo.lock")?)?;
+    let mut build = cargo(tree);
+    build.args(["build", "--quiet", "--offline", "--manifest-path"]);
+    build.arg(scratch.path().join("Cargo.toml"));
+    build.arg("--target-dir").arg(scratch.path().join("target"));
+    run(&mut build).map_err(|error| format!("the protocol crates need std: {error}"))
 }
 
-/// The compiler alone, knowing `libraries` built before in the directory that it writes to.
-fn rustc(directory: &Path, libraries: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
-    command.args(["--edition=2024", "--cap-lints=allow", "--out-dir"]).arg(directory);
-    command.arg("-L").arg(directory);
-    for name in libraries {
-        let file = directory.join(format!("lib{name}.rlib"));
-        command.arg("--extern").arg(format!("{name}={}", file.display()));
+fn manifest(tree: &Tree) -> String {
+    let mut manifest = "\
+[package]
+name = \"without-std\"
+version = \"0.0.0\"
+edition = \"2024\"
+[lib]
+path = \"without_std.rs\"
+crate-type = [\"staticlib\"]
+[workspace]
+[profile.dev]
+panic = \"abort\"
+[dependencies]
+"
+    .to_owned();
+    for name in CRATES {
+        // Rust writes a path as TOML wants it.
+        manifest += &format!("{name} = {{ path = {:?} }}\n", tree.path(&format!("crates/{name}")));
     }
-    command
+    manifest
 }
 
 fn has_target(target: &str) -> bool {

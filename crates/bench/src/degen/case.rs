@@ -30,8 +30,6 @@ pub enum Case {
 
 /// A frame of a stream, headers included.
 const FRAME: usize = 256;
-/// Frames are longer where it is their bytes that count.
-const LONG_FRAME: usize = 1_000;
 /// How fast frames are sent that are only counted, in each direction.
 const COUNTED_RATE: u32 = 100_000;
 /// What a rate is offered, as a multiple of it.
@@ -178,10 +176,10 @@ fn delay(gave: &Gave, asked: u64, sent: u64) -> Measured {
 
 /// What passes when more is offered.
 fn rate(lab: &Lab, asked: u64, options: &Options) -> Result<Measured, Error> {
-    let frames = asked as f64 / (8 * LONG_FRAME) as f64;
-    let plan = Plan { packets: options.packets, rate: (frames * OFFERED) as u32, len: LONG_FRAME };
+    let frames = asked as f64 / (8 * FRAME) as f64;
+    let plan = Plan { packets: options.packets, rate: (frames * OFFERED) as u32, len: FRAME };
     let taken = stream::run(lab, plan, 0)?.taken;
-    let bits = |taken: &Taken| taken.rate() * (8 * LONG_FRAME) as f64;
+    let bits = |taken: &Taken| taken.rate() * (8 * FRAME) as f64;
     let measured = taken.iter().map(bits).sum::<f64>() / 2.0;
     Ok(vec![("rate", "bit/s", measured), ("off_by", "%", 100.0 * (measured / asked as f64 - 1.0))])
 }

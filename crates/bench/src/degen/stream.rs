@@ -177,6 +177,8 @@ fn receive(
 ) -> std::io::Result<[Taken; 2]> {
     let cpus = sys::affinity::cpus()?;
     let _ = cpus.first().map(|cpu| sys::affinity::pin(*cpu));
+    // Or the sender, which is, would never let it.
+    let _ = sys::process::run_in_real_time();
     let mut pool = FramePool::new(1024, 2048)?;
     let mut received = Vec::with_capacity(BATCH);
     let mut taken =

@@ -20,7 +20,7 @@ use crate::port::{RxFrame, Wire};
 const WAKING: Nanos = 20_000;
 /// How long the thread may go on without sleep, and how long it then sleeps at least: no frame is late
 /// by more for it than it takes to be woken.
-const AWAKE: Nanos = 300_000;
+const AWAKE: Nanos = 200_000;
 const REST: Duration = Duration::from_micros(3);
 /// The kernel wakes at the time asked for or after.
 const PUNCTUAL: Nanos = 1;
