@@ -136,6 +136,28 @@ fn frames_leave_and_arrive_at_their_time() {
     rig.close();
 }
 
+/// A tag is no part of what the MTU counts.
+#[test]
+fn what_fits_a_wire_does_so_behind_tags() {
+    let limits = Limits { mtu: MTU, hardware: false };
+    for (tags, len, fits) in [
+        (0, 1472, true),
+        (0, 1473, false),
+        (1, 1472, true),
+        (1, 1473, false),
+        (2, 1472, true),
+        (2, 1473, false),
+        (3, 1472, false),
+    ] {
+        let packet = PacketBuilder::udp4().payload_pattern(len);
+        let frame = (0..tags).fold(packet, PacketBuilder::vlan).build();
+        assert_eq!(limits.holds(&frame), fits, "{tags} tags, {len} bytes");
+    }
+    for len in 0..20 {
+        assert!(limits.holds(&vec![0x81; len]));
+    }
+}
+
 /// A burst arrives as a burst: delays do not add up.
 #[test]
 fn the_delays_of_a_burst_do_not_cascade() {

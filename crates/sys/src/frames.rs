@@ -191,16 +191,24 @@ impl FramePool {
     }
 
     /// When a frame arrived, at [`clock::now`](crate::clock::now), as the XDP program says that
-    /// [stamps](crate::xdp::Redirect::attach_stamping) them; `None` if it did not.
+    /// [stamps](crate::xdp::Redirect::attach_stamping) them; `None` if it did not. It is told once: the
+    /// next frame in the same memory may come from a driver that leaves no room for stamps.
     ///
     /// # Panics
     /// If the frame is another pool's.
-    pub fn stamp(&self, frame: &Frame) -> Option<u64> {
+    pub fn take_stamp(&mut self, frame: &Frame) -> Option<u64> {
         let start = self.start_of(frame);
         let before = usize::from(frame.offset).checked_sub(2 * size_of::<u64>())?;
-        // SAFETY: as for `bytes`: the sixteen bytes in front of the frame lie in its own chunk.
-        let [magic, time] = unsafe { start.add(before).cast::<[u64; 2]>().read_unaligned() };
-        (magic == STAMP_MAGIC).then_some(time)
+        // SAFETY: as for `bytes_mut`: the sixteen bytes in front of the frame lie in its own chunk.
+        let stamp = unsafe { start.add(before).cast::<[u64; 2]>() };
+        // SAFETY: as above; any bits are a number.
+        let [magic, time] = unsafe { stamp.read_unaligned() };
+        if magic != STAMP_MAGIC {
+            return None;
+        }
+        // SAFETY: as above, and the pool is borrowed exclusively.
+        unsafe { stamp.write_unaligned([0; 2]) };
+        Some(time)
     }
 
     /// The frame's bytes, to write.
@@ -432,6 +440,20 @@ mod tests {
         frame.trim_front(100);
         assert!(frame.is_empty());
         assert_eq!(pool.chunk_mut(&mut frame).len(), 2048);
+        pool.free(frame);
+    }
+
+    #[test]
+    fn a_stamp_is_told_once() {
+        let mut pool = FramePool::new(1, 2048).unwrap();
+        let mut frame = pool.alloc().unwrap();
+        pool.set_range(&mut frame, 0, 16);
+        let stamp = [STAMP_MAGIC.to_ne_bytes(), 5_u64.to_ne_bytes()].concat();
+        pool.bytes_mut(&mut frame).copy_from_slice(&stamp);
+        for (offset, stamp) in [(15, None), (17, None), (16, Some(5)), (16, None)] {
+            pool.set_range(&mut frame, offset, 100);
+            assert_eq!(pool.take_stamp(&frame), stamp, "{offset}");
+        }
         pool.free(frame);
     }
 

@@ -22,6 +22,8 @@ const WAKING: Nanos = 20_000;
 /// by more for it than it takes to be woken.
 const AWAKE: Nanos = 200_000;
 const REST: Duration = Duration::from_micros(3);
+/// How long until it is seen again whether there is memory to receive into.
+const RETRY_MEMORY: Nanos = 1_000_000;
 /// The kernel wakes at the time asked for or after.
 const PUNCTUAL: Nanos = 1;
 
@@ -57,6 +59,8 @@ struct Side<W> {
     received: VecDeque<(RxFrame, Option<Nanos>)>,
     /// A frame that has come out and that the interface had no room for.
     waiting: Option<Frame>,
+    /// There was no memory to receive into.
+    starved: bool,
 }
 
 /// The thread's work.
@@ -76,7 +80,7 @@ impl<W: Wire> Carrier<W> {
     /// Between the ports of two interfaces, whose memory is `pool`.
     pub(super) fn new(ways: Ways, wires: [Vec<W>; 2], pool: FramePool, ports: Arc<Ports>) -> Self {
         let received = || VecDeque::with_capacity(BATCH);
-        let side = |wires| Side { wires, received: received(), waiting: None };
+        let side = |wires| Side { wires, received: received(), waiting: None, starved: false };
         Carrier { ways, sides: wires.map(side), pool, ports, awake_since: 0 }
     }
 
@@ -131,6 +135,7 @@ impl<W: Wire> Carrier<W> {
                 self.ways.arrive(direction, &mut self.pool, received, overflow, at);
             }
         }
+        side.starved = !worked && self.pool.available() == 0;
         Ok(worked)
     }
 
@@ -162,10 +167,18 @@ impl<W: Wire> Carrier<W> {
         }
     }
 
+    /// When the next frame comes out, or something changes. What comes out behind a frame that waits
+    /// for its interface has to wait as well.
+    fn next_deadline(&self) -> Option<Nanos> {
+        let moves = |direction: &Direction| self.sides[1 - *direction as usize].waiting.is_none();
+        let moving = Direction::BOTH.into_iter().filter(moves);
+        moving.filter_map(|direction| self.ways.next_deadline_of(direction)).min()
+    }
+
     /// Until a frame arrives or is nearly due.
     fn sleep(&mut self) -> io::Result<()> {
         let now = sys::clock::now();
-        let due = self.ways.next_deadline().map(|due| due.saturating_sub(now));
+        let due = self.next_deadline().map(|due| due.saturating_sub(now));
         if due.is_some_and(|due| due < WAKING) {
             std::hint::spin_loop();
             return Ok(());
@@ -175,13 +188,17 @@ impl<W: Wire> Carrier<W> {
         set.add(self.ways.shared().waker().as_fd(), Interest::Read);
         let mut retry = None;
         for side in &mut self.sides {
+            // What cannot be received would wake the thread again at once.
+            let memory = side.starved.then_some(RETRY_MEMORY);
             for wire in &mut side.wires {
                 let pending = side.waiting.is_some() || wire.is_pending();
                 let again = wire.retry_after().filter(|_| pending);
-                retry = retry.into_iter().chain(again).min();
-                let interest = match pending && again.is_none() {
-                    true => Interest::ReadWrite,
-                    false => Interest::Read,
+                retry = retry.into_iter().chain(again).chain(memory).min();
+                let interest = match (!side.starved, pending && again.is_none()) {
+                    (true, true) => Interest::ReadWrite,
+                    (true, false) => Interest::Read,
+                    (false, true) => Interest::Write,
+                    (false, false) => continue,
                 };
                 wire.fd().map(|fd| set.add(fd, interest));
             }

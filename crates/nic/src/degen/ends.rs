@@ -11,6 +11,7 @@ use crate::features::Suited;
 use crate::open;
 use crate::port::packet::PacketWire;
 use crate::port::xdp::XdpWire;
+use crate::port::{Limits, Wire};
 use crate::quiet::Quiet;
 
 /// Ports, one for each queue of each interface.
@@ -80,7 +81,9 @@ impl Ends {
         let mut pool = FramePool::new(frames, chunk).map_err(Error::Worker)?;
         let mut held = Vec::new();
         let mut open = |info: &Interface| {
-            let (wires, redirect) = open::open_xdp_stamping(info, &mut pool, frames)?;
+            let (mut wires, redirect) = open::open_xdp_stamping(info, &mut pool, frames)?;
+            let limits = Limits { mtu: info.mtu as usize, hardware: false };
+            wires.iter_mut().for_each(|wire| wire.configure(limits));
             held.push(Held {
                 _promiscuous: promiscuous(info)?,
                 _suited: Suited::to_xdp(&info.name, notices),

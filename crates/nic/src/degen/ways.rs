@@ -120,12 +120,7 @@ impl Ways {
         Some(packet)
     }
 
-    /// When the next frame comes out, or something changes.
-    pub(super) fn next_deadline(&self) -> Option<Nanos> {
-        self.ways.iter().filter_map(Degen::next_deadline).min()
-    }
-
-    /// The same of one direction.
+    /// When the next frame of a direction comes out, or something changes.
     pub(super) fn next_deadline_of(&self, direction: Direction) -> Option<Nanos> {
         self.ways[direction as usize].next_deadline()
     }

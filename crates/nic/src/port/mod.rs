@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use gso::{Kind, Refusal};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool, FrameReader};
-use wire::{ETHERNET_LEN, VLAN_LEN, VirtioNetHdr};
+use wire::{ETHERNET_LEN, EtherType, VLAN_LEN, VirtioNetHdr};
 
 /// A frame from the wire, with what the port knows of it.
 #[derive(Debug)]
@@ -83,6 +83,17 @@ pub struct Limits {
 impl Limits {
     /// None but what a super-packet says itself.
     pub const NONE: Limits = Limits { mtu: usize::MAX, hardware: false };
+
+    /// Does the frame fit, behind up to two VLAN tags?
+    pub fn holds(&self, frame: &[u8]) -> bool {
+        let is_tag = |tag: &usize| {
+            let at = ETHERNET_LEN - 2 + tag * VLAN_LEN;
+            let ethertype = frame.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
+            ethertype.is_some_and(|bytes| EtherType(u16::from_be_bytes(bytes)).is_vlan())
+        };
+        let tags = (0..2).take_while(is_tag).count();
+        self.surely_holds(frame.get(tags * VLAN_LEN..).unwrap_or_default())
+    }
 
     /// Does the frame surely fit? Ethernet and IP are at least so long.
     #[inline]

@@ -34,6 +34,8 @@ pub struct XdpWire {
     virtual_wire: bool,
     /// The interface was down when it was last given something to send.
     down: bool,
+    /// Frames over the interface's MTU, which drivers drop without a word or send all the same.
+    lost: u64,
     limits: Limits,
     /// IP packet that fits a frame's memory behind Ethernet and two VLAN tags.
     longest: usize,
@@ -50,6 +52,7 @@ impl XdpWire {
             frames: Vec::with_capacity(256),
             virtual_wire,
             down: false,
+            lost: 0,
             limits: Limits { mtu: longest, hardware: false },
             longest,
         }
@@ -133,7 +136,7 @@ impl Wire for XdpWire {
         self.socket.receive(pool, &mut self.frames, max);
         let maybe_partial = self.virtual_wire;
         into.extend(self.frames.drain(..).map(|frame| {
-            let (vnet, stamp) = (VirtioNetHdr::default(), pool.stamp(&frame));
+            let (vnet, stamp) = (VirtioNetHdr::default(), pool.take_stamp(&frame));
             (RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial }, stamp)
         }));
         self.socket.refill(pool);
@@ -186,6 +189,11 @@ impl Wire for XdpWire {
     }
 
     fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
+        if !self.limits.holds(pool.bytes(&frame)) {
+            self.lost += 1;
+            pool.free(frame);
+            return Ok(());
+        }
         if self.socket.tx_room() == 0 {
             // An error shows again, and is reported, at `flush`.
             let _ = self.socket.kick();
@@ -223,6 +231,10 @@ impl Wire for XdpWire {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
+    }
+
+    fn lost(&self) -> u64 {
+        self.lost
     }
 
     fn dropped(&mut self) -> u64 {

@@ -21,12 +21,12 @@ fn nothing_dropped(counters: &Counters) {
 
 /// Both kernels leave checksums and segmentation to their interfaces, as a veth is made: what
 /// crosses is what a wire of the MTU would carry.
-fn everything_passes(mtu: u32) {
+fn everything_passes(mtu: u32, mode: &str) {
     if !have(&["sha256sum"]) {
         return;
     }
     let Some(middle) = Middle::new(mtu, mtu) else { return };
-    let degen = middle.degen(&["--delay", "200us"]);
+    let degen = middle.degen(&["--delay", "200us", "--mode", mode]);
     let (largest4, largest6) = (mtu as usize - 28, mtu as usize - 48);
     for ip in Ip::BOTH {
         // The first of these are preceded by ARP, or by neighbour discovery.
@@ -56,12 +56,19 @@ fn everything_passes(mtu: u32) {
 
 #[test]
 fn connections_datagrams_and_neighbours_pass() {
-    everything_passes(1500);
+    everything_passes(1500, "auto");
+}
+
+#[test]
+fn connections_datagrams_and_neighbours_pass_by_af_xdp() {
+    if sys::process::has_bpf() {
+        everything_passes(1500, "xdp");
+    }
 }
 
 #[test]
 fn jumbo_frames_pass() {
-    everything_passes(9000);
+    everything_passes(9000, "auto");
 }
 
 /// Super-packets in tunnels, for which AF_PACKET has no words, and those of UDP.
@@ -101,7 +108,14 @@ fn tcp_survives_everything_at_once() {
         return;
     }
     let Some(middle) = Middle::new(1500, 1500) else { return };
+    for mode in Middle::modes() {
+        survives_everything(&middle, *mode);
+    }
+}
+
+fn survives_everything(middle: &Middle, mode: [&str; 2]) {
     let words = [
+        mode,
         ["--delay", "300us"],
         ["--jitter", "100us"],
         ["--loss", "0.2%"],
@@ -142,25 +156,28 @@ fn tagged_and_unknown_frames_pass_untouched_and_in_order() {
 /// What the narrower wire cannot carry is lost, and counted, as whoever started degen was told.
 #[test]
 fn frames_over_the_smaller_mtu_are_lost_and_counted() {
-    let Some(middle) = Middle::new(9000, 1500) else { return };
-    let degen = middle.degen(&[]);
-    assert!(wait_until(|| degen.program.errors().ends_with('\n')), "it says nothing");
-    let told = degen.program.errors();
-    assert_eq!(told.lines().count(), 1, "{told}");
-    for part in ["smaller MTU", "left1", "9000", "right1", "1500"] {
-        assert!(told.contains(part), "{part:?} is not in {told:?}");
-    }
-    // The kernel at the left takes the MTU for its own; the answers are as short as the wire.
-    ping(&middle.hosts.client, Ip::V4.server(), &["-s", "1472"]);
-    assert_eq!(degen.counter("second", "tx_lost"), 0);
-    let mut frames = Frames::of(&middle);
-    let mut long = super::numbered(1).remove(0);
-    long.resize(14 + 1501, 7);
-    frames.send(&[long]);
-    assert!(wait_until(|| degen.counter("second", "tx_lost") == 1));
-    // A connection's ends agree on what both can receive.
-    if have(&["sha256sum"]) {
-        transfer(&middle.hosts, Ip::V4, Direction::In, MB);
-        transfer(&middle.hosts, Ip::V4, Direction::Out, MB);
+    let Some(middle) = Middle::new(3000, 1500) else { return };
+    for mode in Middle::modes() {
+        let degen = middle.degen(mode);
+        assert!(wait_until(|| degen.program.errors().ends_with('\n')), "it says nothing");
+        let told = degen.program.errors();
+        assert_eq!(told.lines().count(), 1, "{told}");
+        for part in ["smaller MTU", "left1", "3000", "right1", "1500"] {
+            assert!(told.contains(part), "{part:?} is not in {told:?}");
+        }
+        // What is as long as the wire passes.
+        ping(&middle.hosts.client, Ip::V4.server(), &["-i", "0.01", "-s", "1472"]);
+        assert_eq!(degen.counter("second", "tx_lost"), 0, "{mode:?}");
+        let mut frames = Frames::of(&middle);
+        let mut long = super::numbered(1).remove(0);
+        long.resize(14 + 1501, 7);
+        frames.send(&[long]);
+        let lost = || degen.counter("second", "tx_lost");
+        assert!(wait_until(|| lost() == 1), "{mode:?}: {:#?}", degen.counters());
+        // A connection's ends agree on what both can receive.
+        if have(&["sha256sum"]) {
+            transfer(&middle.hosts, Ip::V4, Direction::In, MB);
+            transfer(&middle.hosts, Ip::V4, Direction::Out, MB);
+        }
     }
 }

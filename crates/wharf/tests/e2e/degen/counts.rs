@@ -45,7 +45,9 @@ fn a_seed_loses_the_same_frames_again_and_another_does_not() {
     };
     let seven = ["--loss", "10%", "--seed", "7"];
     let first = run(&seven);
-    assert_eq!(run(&seven), first, "the same seed");
+    for mode in Middle::modes() {
+        assert_eq!(run(&[&seven[..], mode].concat()), first, "the same seed, {mode:?}");
+    }
     // Whatever else is done to them: each element has chance of its own.
     let jitter = [&seven[..], &["--delay", "1ms", "--jitter", "1ms"]].concat();
     let jittered: BTreeSet<_> = run(&jitter).into_iter().collect();
@@ -56,13 +58,16 @@ fn a_seed_loses_the_same_frames_again_and_another_does_not() {
 #[test]
 fn every_frame_comes_twice() {
     let Some(middle) = Middle::silent() else { return };
-    let degen = middle.degen(&["--duplicate", "100%"]);
-    let frames = numbered(COUNT);
-    let (received, counters) = through(&middle, &degen, &frames);
-    adds_up(&received, &counters);
-    let twice: Vec<_> = frames.iter().flat_map(|frame| [frame.clone(), frame.clone()]).collect();
-    assert_eq!(received, twice);
-    assert_eq!(forward(&counters, ["duplicated", "not_duplicated"]), [u64::from(COUNT), 0]);
+    for mode in Middle::modes() {
+        let degen = middle.degen(&[&["--duplicate", "100%"], &mode[..]].concat());
+        let frames = numbered(COUNT);
+        let (received, counters) = through(&middle, &degen, &frames);
+        adds_up(&received, &counters);
+        let twice: Vec<_> =
+            frames.iter().flat_map(|frame| [frame.clone(), frame.clone()]).collect();
+        assert_eq!(received, twice);
+        assert_eq!(forward(&counters, ["duplicated", "not_duplicated"]), [u64::from(COUNT), 0]);
+    }
 }
 
 #[test]
@@ -178,4 +183,52 @@ fn what_there_is_no_memory_for_waits_in_front() {
     assert!(full && arrived < 600, "{counted:?}");
     assert_eq!((held, copies + no_copies, no_memory), (arrived + copies, arrived, 0));
     assert_eq!(degen.counter("first", "rx_dropped"), 0);
+    sleeps(&degen);
+}
+
+/// While it can do nothing, it leaves the CPU to others. A slow machine gives it less, not more.
+#[track_caller]
+fn sleeps(degen: &Degen<'_>) {
+    let used = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", degen.program.id())).unwrap();
+        // utime and stime, in ticks of 10 ms (proc_pid_stat(5)).
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let (before, since) = (used(), std::time::Instant::now());
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let (ticks, time) = (used() - before, since.elapsed());
+    assert!(u128::from(ticks) * 10 < time.as_millis() / 2, "{ticks} ticks in {time:?}");
+}
+
+#[test]
+fn it_sleeps_while_there_is_nothing_to_do() {
+    let Some(middle) = Middle::silent() else { return };
+    for mode in Middle::modes() {
+        let degen = middle.degen(&[&["--delay", "3600s"], &mode[..]].concat());
+        sleeps(&degen);
+        Frames::of(&middle).send(&numbered(10));
+        assert!(wait_until(|| forward(&degen.counters(), ["held"]) == [10]));
+        sleeps(&degen);
+    }
+}
+
+/// Frames that are due wait for an interface that is down (AF_XDP), or are lost (AF_PACKET).
+#[test]
+fn it_sleeps_while_a_wire_takes_nothing() {
+    let Some(middle) = Middle::silent() else { return };
+    for mode in Middle::modes() {
+        let degen = middle.degen(&[&["--frames", "1024"], &mode[..]].concat());
+        middle.ip("link set right1 down");
+        let mut wire = Frames::of(&middle);
+        for round in 1..=10 {
+            wire.send(&numbered(100));
+            if round < 5 {
+                let arrived = || forward(&degen.counters(), ["arrived"])[0];
+                assert!(wait_until(|| arrived() >= round * 100), "{mode:?}");
+            }
+        }
+        sleeps(&degen);
+        middle.ip("link set right1 up");
+    }
 }

@@ -49,13 +49,14 @@ fn interfaces_are_as_before_however_it_ends() {
         Ip::V6 => "fd77::3".parse().unwrap(),
     });
     middle.ip(&format!("route add 192.0.2.0/24 via 10.77.0.9 dev {}", LEFT[1]));
-    for down in [false, true] {
+    let modes = Middle::modes().iter().flat_map(|mode| [(mode, false), (mode, true)]);
+    for (mode, down) in modes {
         for signal in [Signal::Terminate, Signal::Interrupt, Signal::Kill] {
             if down {
                 middle.ip(&format!("link set {} down", RIGHT[1]));
             }
             let before = both(&middle);
-            let degen = middle.degen(&[]);
+            let degen = middle.degen(mode);
             assert!(both(&middle)[0].join(" ").contains("promiscuity 1"));
             if !down {
                 ping(&middle.hosts.client, Ip::V4.server(), &["-i", "0.01"]);
@@ -66,7 +67,7 @@ fn interfaces_are_as_before_however_it_ends() {
                 assert!(ended.status.success() && ended.stderr.is_empty(), "{ended}");
             }
             let same = wait_until(|| both(&middle) == before);
-            assert!(same, "{signal:?}: {:#?} is not {before:#?}", both(&middle));
+            assert!(same, "{mode:?} {signal:?}: {:#?} is not {before:#?}", both(&middle));
             assert!(wait_until(|| middle.host.processes().is_empty()), "a process stays behind");
         }
     }
@@ -77,9 +78,9 @@ fn degen_ends_when_an_interface_is_gone() {
     if !have(&["ip"]) {
         return;
     }
-    for name in [LEFT[1], RIGHT[1]] {
+    for (name, mode) in [LEFT[1], RIGHT[1]].into_iter().zip(Middle::modes()) {
         let Some(middle) = Middle::new(1500, 1500) else { return };
-        let degen = middle.degen(&["--delay", "1ms"]);
+        let degen = middle.degen(&[&["--delay", "1ms"], &mode[..]].concat());
         middle.ip(&format!("link delete {name}"));
         let ended = degen.program.wait();
         assert_eq!(ended.status.code(), Some(1), "{ended}");

@@ -82,6 +82,15 @@ impl Middle {
         Degen { program, middle: self }
     }
 
+    /// The words for each way of moving frames that this process may use.
+    fn modes() -> &'static [[&'static str; 2]] {
+        const MODES: [[&str; 2]; 2] = [["--mode", "packet"], ["--mode", "xdp"]];
+        match sys::process::has_bpf() {
+            true => &MODES,
+            false => &MODES[..1],
+        }
+    }
+
     /// Runs a command of wharf in the middle, to its end.
     fn wharf(&self, words: &[&str]) -> Ended {
         self.host.output(wharf().args(words))
