@@ -205,7 +205,11 @@ impl<W: Wire> Carrier<W> {
         }
         let due = due.map(|due| due - WAKING);
         set.wait(due.into_iter().chain(retry).min())?;
-        self.awake_since = sys::clock::now();
+        // If something was there already, it was no sleep.
+        let awake = sys::clock::now();
+        if awake.saturating_sub(now) > WAKING / 2 {
+            self.awake_since = awake;
+        }
         if set.readable(0) {
             self.ways.shared().waker().drain()?;
         }
