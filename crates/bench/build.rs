@@ -15,17 +15,18 @@ fn main() {
     }
 }
 
-/// The commit that is built; `-dirty` says that there are changes that it does not have. It is looked
-/// at again whenever the index of the tree changes, as it does with each commit.
+/// The commit that is built; `-dirty` says that there are changes that it does not have.
 fn commit() -> Option<String> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    for path in ["HEAD", "index"].map(|name| format!("{root}/.git/{name}")) {
-        if std::fs::exists(&path).unwrap_or(false) {
-            println!("cargo::rerun-if-changed={path}");
-        }
-    }
-    let describe = ["-C", root, "describe", "--always", "--dirty", "--abbrev=12"];
-    let output = Command::new("git").args(describe).stderr(Stdio::null()).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.trim().to_owned())
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        let output = git.args(["-C", root]).args(arguments).stderr(Stdio::null()).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let of_git = git(&["rev-parse", "--absolute-git-dir"])?;
+    println!("cargo::rerun-if-changed={of_git}/HEAD");
+    println!("cargo::rerun-if-changed={of_git}/index");
+    println!("cargo::rerun-if-changed={root}/crates");
+    git(&["describe", "--always", "--dirty", "--abbrev=12"])
 }

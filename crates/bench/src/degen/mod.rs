@@ -72,6 +72,7 @@ pub fn degen(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
 /// Reports what the runs of one case gave: all have measured the same things.
 fn tell(case: &Case, gave: &[Measured], options: &Options, report: &mut dyn Report) {
     let Some(first) = gave.first() else { return };
+    warn(case, gave, options, report);
     for (at, (metric, unit, _)) in first.iter().enumerate() {
         let samples: Vec<f64> = gave.iter().map(|run| run[at].2).collect();
         report.figure(Figure {
@@ -87,5 +88,25 @@ fn tell(case: &Case, gave: &[Measured], options: &Options, report: &mut dyn Repo
             value: median(samples.iter().copied()),
             samples,
         });
+    }
+}
+
+/// Says where it was not what was asked for that was measured.
+fn warn(case: &Case, gave: &[Measured], options: &Options, report: &mut dyn Report) {
+    let runs = |name: &str| -> Vec<f64> {
+        let values = gave.iter().flatten().filter(|(metric, ..)| *metric == name);
+        values.map(|(.., value)| *value).collect()
+    };
+    let least = |values: &[f64]| values.iter().copied().reduce(f64::min);
+    if let Some(arrived) = least(&runs("arrived")).filter(|arrived| *arrived < 99.9) {
+        let case = case.words();
+        report.notice(&format!("{case}: {arrived:.1} % of the frames arrived, at the least"));
+    }
+    let asked = f64::from(options.packets_per_second);
+    if let Some(rate) = least(&runs("packets_per_second")).filter(|rate| *rate < 0.99 * asked) {
+        report.notice(&format!(
+            "{}: {rate:.0} frames a second in each direction, at the least, of {asked} asked for",
+            case.words()
+        ));
     }
 }

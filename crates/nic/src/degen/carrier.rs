@@ -127,16 +127,20 @@ impl<W: Wire> Carrier<W> {
     /// A burst from an interface into degen. Was there one?
     fn take_in(&mut self, direction: Direction) -> io::Result<bool> {
         let side = &mut self.sides[direction as usize];
-        let mut worked = false;
         for wire in &mut side.wires {
             wire.receive_stamped(&mut self.pool, &mut side.received, BATCH)?;
-            let now = sys::clock::now();
-            worked |= !side.received.is_empty();
-            for (received, stamp) in side.received.drain(..) {
-                let overflow = wire.overflow(&received);
-                let at = stamp.map_or(now, |stamp| stamp.min(now));
-                self.ways.arrive(direction, &mut self.pool, received, overflow, at);
-            }
+        }
+        let worked = !side.received.is_empty();
+        let now = sys::clock::now();
+        if let [_, _, ..] = side.wires[..] {
+            // Several queues are read one after the other, and frames came as they came.
+            side.received.make_contiguous().sort_by_key(|(_, stamp)| stamp.unwrap_or(now));
+        }
+        for (received, stamp) in side.received.drain(..) {
+            // What overflows comes from AF_PACKET, which has a single port for all queues.
+            let overflow = side.wires.first().map_or(&[][..], |wire| wire.overflow(&received));
+            let at = stamp.map_or(now, |stamp| stamp.min(now));
+            self.ways.arrive(direction, &mut self.pool, received, overflow, at);
         }
         side.starved = !worked && self.pool.available() == 0;
         Ok(worked)

@@ -37,7 +37,9 @@ pub(in crate::paper) fn delay() -> Scenario {
         },
         differs: "The paper's degen is a router on a machine of its own; here two hosts and the bridge \
                   between them, with degen in it, share one machine, which sends and receives 100,000 \
-                  frames a second in each direction meanwhile. Where it has no time for that, frames \
+                  frames a second in each direction meanwhile. degen runs in real time, on a CPU of its own \
+                  and by AF_XDP where it may; between veths it takes AF_PACKET unless it is told \
+                  otherwise, which is less exact. Where it has no time for that, frames \
                   wait for a CPU and not for degen. The paper does not say how exact its degen is.",
     }
 }

@@ -25,7 +25,8 @@ pub(super) fn verdict(
         found: None,
         measured: format!("The {label} is off by {}.", measured.join(", ")),
         ratio: format!(
-            "no number in the paper, off by {most_words} {unit} at most here, with {at}"
+            "no number in the paper; the {label} is off by {most_words} {unit} here where it is off \
+             most, with {at}"
         ),
         meaning: format!(
             "The {label} is off by {most_words} {unit} where it is off most, with {at}, and by no more \
