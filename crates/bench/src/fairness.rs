@@ -63,6 +63,8 @@ pub struct Options {
     pub lro: Vec<bool>,
     /// In which order the port is served, one round each.
     pub orders: Vec<Order>,
+    /// Rounds of which the median counts; the orders take turns.
+    pub repetitions: usize,
     /// wharf's settings.
     pub config: Config,
 }
@@ -73,15 +75,20 @@ pub struct Options {
 /// What the kernel says, or a number of connections or workers that cannot be.
 pub fn fairness(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
     options.check()?;
-    let total = options.lro.len() * options.orders.len();
+    let total = options.lro.len() * options.orders.len() * options.repetitions;
     let mut done = 0;
     for &lro in &options.lro {
-        for &order in &options.orders {
-            done += 1;
-            let on = if lro { "on" } else { "off" };
-            report.progress(done, total, &format!("{}, LRO {on}", order.name()));
-            let gave = Lab::new(options, order, lro)?.measure(options.duration)?;
-            gave.report(options, order, on, report);
+        let on = if lro { "on" } else { "off" };
+        let mut gave: Vec<Vec<Gave>> = options.orders.iter().map(|_| Vec::new()).collect();
+        for _ in 0..options.repetitions {
+            for (&order, gave) in options.orders.iter().zip(&mut gave) {
+                done += 1;
+                report.progress(done, total, &format!("{}, LRO {on}", order.name()));
+                gave.push(Lab::new(options, order, lro)?.measure(options.duration)?);
+            }
+        }
+        for (&order, gave) in options.orders.iter().zip(&gave) {
+            tell(gave, options, order, on, report);
         }
     }
     Ok(())
@@ -96,6 +103,9 @@ impl Options {
         if self.heavy == 0 || self.openers == 0 || self.heavy + self.openers > MOST {
             let what = format!("there can be one connection of each kind to {MOST} together");
             return Err(Error::Usage(what));
+        }
+        if self.repetitions == 0 {
+            return Err(Error::Usage("there must be one repetition at least".to_owned()));
         }
         Ok(())
     }
@@ -112,33 +122,44 @@ struct Gave {
 }
 
 impl Gave {
-    fn report(&self, options: &Options, order: Order, lro: &str, report: &mut dyn Report) {
-        let varied: Vec<(&'static str, Value)> = vec![
-            ("lro", lro.into()),
-            ("workers", options.workers.into()),
-            ("requests", options.requests.into()),
-            ("heavy", options.heavy.into()),
-            ("openers", options.openers.into()),
-        ];
-        let mut figure = |metric, unit, value| {
-            report.figure(Figure {
-                bench: "fairness",
-                case: order.name().to_owned(),
-                system: "wharf".to_owned(),
-                varied: varied.clone(),
-                metric,
-                unit,
-                value,
-            });
-        };
-        figure("handshakes_completed", "connections", self.handshakes.len() as f64);
-        let ms = self.handshakes.iter().map(|ns| *ns as f64 / 1e6);
-        if let Some(longest) = ms.clone().reduce(f64::max) {
-            figure("handshake_median", "ms", median(ms));
-            figure("handshake_max", "ms", longest);
-        }
-        figure("throughput", "bit/s", self.throughput);
+    fn milliseconds(&self) -> impl Iterator<Item = f64> + Clone {
+        self.handshakes.iter().map(|ns| *ns as f64 / 1e6)
     }
+}
+
+/// Reports what the rounds of one order gave. How long handshakes took is told of rounds in which
+/// there were any.
+fn tell(gave: &[Gave], options: &Options, order: Order, lro: &str, report: &mut dyn Report) {
+    let varied: Vec<(&'static str, Value)> = vec![
+        ("lro", lro.into()),
+        ("workers", options.workers.into()),
+        ("requests", options.requests.into()),
+        ("heavy", options.heavy.into()),
+        ("openers", options.openers.into()),
+    ];
+    let mut figure = |metric, unit, samples: Vec<f64>| {
+        if samples.is_empty() {
+            return;
+        }
+        report.figure(Figure {
+            bench: "fairness",
+            case: order.name().to_owned(),
+            system: "wharf".to_owned(),
+            varied: varied.clone(),
+            metric,
+            unit,
+            value: median(samples.iter().copied()),
+            samples,
+        });
+    };
+    let opened: Vec<&Gave> = gave.iter().filter(|round| !round.handshakes.is_empty()).collect();
+    let completed = gave.iter().map(|round| round.handshakes.len() as f64).collect();
+    let longest = |round: &&Gave| round.milliseconds().reduce(f64::max);
+    let medians = opened.iter().map(|round| median(round.milliseconds())).collect();
+    figure("handshakes_completed", "connections", completed);
+    figure("handshake_median", "ms", medians);
+    figure("handshake_max", "ms", opened.iter().filter_map(longest).collect());
+    figure("throughput", "bit/s", gave.iter().map(|round| round.throughput).collect());
 }
 
 /// The crowd, the workers, the scheduler and the kernel that they feed.

@@ -17,12 +17,16 @@ pub struct Figure {
     pub metric: &'static str,
     /// Its unit, such as `ns`.
     pub unit: &'static str,
-    /// How much it was.
+    /// How much it was: the median, where it was measured several times.
     pub value: f64,
+    /// What each repetition gave, in the order in which they ran; empty where there is nothing but
+    /// `value`.
+    pub samples: Vec<f64>,
 }
 
 impl Figure {
-    /// One JSON object: `bench`, `case`, `system`, what was varied, `metric`, `unit`, `value`.
+    /// One JSON object: `bench`, `case`, `system`, what was varied, `metric`, `unit`, `value`; of
+    /// what was repeated also `min`, `max` and all `samples`.
     pub fn json(&self) -> Value {
         let mut object = Map::new();
         object.insert("bench".into(), self.bench.into());
@@ -34,7 +38,16 @@ impl Figure {
         object.insert("metric".into(), self.metric.into());
         object.insert("unit".into(), self.unit.into());
         object.insert("value".into(), self.value.into());
+        if let (Some(min), Some(max)) = (self.extreme(f64::min), self.extreme(f64::max)) {
+            object.insert("min".into(), min.into());
+            object.insert("max".into(), max.into());
+            object.insert("samples".into(), self.samples.clone().into());
+        }
         Value::Object(object)
+    }
+
+    fn extreme(&self, of: fn(f64, f64) -> f64) -> Option<f64> {
+        self.samples.iter().copied().reduce(of)
     }
 }
 
@@ -49,4 +62,35 @@ pub trait Report {
     /// Something that the reader must know to read the figures, such as a peer that is absent and
     /// why.
     fn notice(&mut self, text: &str);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_repeated_is_told_with_its_extremes() {
+        let figure = |samples| Figure {
+            bench: "b",
+            case: "c".to_owned(),
+            system: "s".to_owned(),
+            varied: vec![("flows", 3.into())],
+            metric: "m",
+            unit: "u",
+            value: 2.0,
+            samples,
+        };
+        let once = json!({
+            "bench": "b", "case": "c", "system": "s", "flows": 3, "metric": "m", "unit": "u",
+            "value": 2.0,
+        });
+        assert_eq!(figure(Vec::new()).json(), once);
+        let mut repeated = once;
+        repeated["min"] = json!(1.0);
+        repeated["max"] = json!(4.0);
+        repeated["samples"] = json!([2.0, 4.0, 1.0]);
+        assert_eq!(figure(vec![2.0, 4.0, 1.0]).json(), repeated);
+    }
 }

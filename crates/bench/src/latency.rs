@@ -75,6 +75,7 @@ pub fn latency(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
                 metric: "median_rtt",
                 unit: "us",
                 value: median(times.into_iter()),
+                samples: Vec::new(),
             });
         }
         drop(through_wharf);

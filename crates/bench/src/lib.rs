@@ -5,6 +5,7 @@
 //! one run; nothing here passes or fails by a time.
 
 mod case;
+pub mod degen;
 mod error;
 pub mod fairness;
 mod figure;
@@ -16,6 +17,7 @@ pub mod lro;
 mod memory;
 mod meter;
 mod packet;
+pub mod paper;
 mod peers;
 mod random;
 mod sender;

@@ -42,6 +42,8 @@ pub(crate) struct Run {
     pub(crate) connections: usize,
     /// Of 100 segments, those that the wire displaces.
     pub(crate) reordered: u32,
+    /// What the lengths of bursts are drawn from.
+    pub(crate) seed: u64,
 }
 
 /// Measures one run for so long.
@@ -100,6 +102,7 @@ impl Lab {
             connections: run.connections,
             port: listening.port,
             reordered: run.reordered,
+            seed: run.seed,
             checked,
         };
         let senders = Arc::new(sender::Shared::default());
@@ -200,7 +203,7 @@ mod tests {
     fn a_kernel_receives_every_byte_that_the_senders_in_memory_send() {
         for case in Case::ALL {
             for (connections, reordered) in [(1, 0), (3, 0), (2, 30)] {
-                match check(Run { case, connections, reordered }, &Config::default()) {
+                match check(Run { case, connections, reordered, seed: 1 }, &Config::default()) {
                     Ok(()) => {}
                     Err(error) if is_closed(&error) => eprintln!("skipped: {error}"),
                     Err(error) => panic!("{case:?}, {connections}, {reordered} %: {error}"),

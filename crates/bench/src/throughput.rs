@@ -61,6 +61,8 @@ pub struct Options {
     pub duration: Duration,
     /// Runs of which the median counts.
     pub repetitions: usize,
+    /// What the lengths of the bursts of senders in memory are drawn from.
+    pub seed: u64,
     /// wharf's settings.
     pub config: Config,
 }
@@ -93,7 +95,7 @@ pub fn lro_throughput(
             let nanoseconds = options.nanoseconds();
             let run = |case| match wire {
                 WireKind::Memory => {
-                    let run = Run { case, connections, reordered: 0 };
+                    let run = Run { case, connections, reordered: 0, seed: options.seed };
                     memory::measure(run, &options.config, nanoseconds)
                 }
                 WireKind::Veth => veth::measure(case, connections, &options.config, nanoseconds),
@@ -125,7 +127,7 @@ pub fn reordering(
         let cases = checked(options, reordered, report)?;
         for &connections in &options.connections {
             let run = |case| {
-                let run = Run { case, connections, reordered };
+                let run = Run { case, connections, reordered, seed: options.seed };
                 memory::measure(run, &options.config, options.nanoseconds())
             };
             let row = Row {
@@ -150,7 +152,8 @@ fn checked(options: &Options, reordered: u32, report: &mut dyn Report) -> Result
     let mut cases = Vec::new();
     for &case in &options.cases {
         report.progress(0, 1, &format!("compares every byte, {}", case.name()));
-        match memory::check(Run { case, connections, reordered }, &options.config) {
+        let run = Run { case, connections, reordered, seed: options.seed };
+        match memory::check(run, &options.config) {
             Ok(()) => cases.push(case),
             Err(Error::Sys(error)) if case == Case::KernelGro && error.is_permission() => {
                 report.notice(&format!("no kernel_gro over the wire in memory: {error}"));
@@ -225,17 +228,15 @@ impl Row<'_> {
                 "{what}, {case}: the receiver lost segments; senders went back {repeated} times"
             ));
         }
-        let middle = |value: fn(&Measured) -> Option<f64>| {
-            let values: Option<Vec<f64>> = gave.iter().map(value).collect();
-            values.map(|values| median(values.into_iter()))
-        };
-        for (metric, unit, value) in [
-            ("throughput", "bit/s", middle(|run| Some(run.throughput))),
-            ("mean_aggregate", "B", middle(|run| Some(run.mean_aggregate))),
-            ("cpu_per_gigabyte", "s/GB", middle(|run| Some(run.cpu_per_gigabyte))),
-            ("worker_cpu_per_gigabyte", "s/GB", middle(|run| run.worker_cpu_per_gigabyte)),
-        ] {
-            let Some(value) = value else { continue };
+        let each = |value: fn(&Measured) -> Option<f64>| gave.iter().map(value).collect();
+        let metrics: [(_, _, Option<Vec<f64>>); 4] = [
+            ("throughput", "bit/s", each(|run| Some(run.throughput))),
+            ("mean_aggregate", "B", each(|run| Some(run.mean_aggregate))),
+            ("cpu_per_gigabyte", "s/GB", each(|run| Some(run.cpu_per_gigabyte))),
+            ("worker_cpu_per_gigabyte", "s/GB", each(|run| run.worker_cpu_per_gigabyte)),
+        ];
+        for (metric, unit, samples) in metrics {
+            let Some(samples) = samples else { continue };
             report.figure(Figure {
                 bench: self.bench,
                 case: case.name().to_owned(),
@@ -243,7 +244,8 @@ impl Row<'_> {
                 varied: self.varied.clone(),
                 metric,
                 unit,
-                value,
+                value: median(samples.iter().copied()),
+                samples,
             });
         }
     }

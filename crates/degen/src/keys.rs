@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::value::Unit;
-use crate::{Config, Discipline, Distribution, Probability, ValueError};
+use crate::{Config, Discipline, Distribution, Nanos, Probability, ValueError};
 
 /// One setting of a direction.
 #[derive(Debug)]
@@ -71,6 +71,11 @@ impl Key {
         self.format((self.get)(config))
     }
 
+    /// The value where nothing is set, as text.
+    pub fn default_text(&self) -> String {
+        self.get(&Config::default())
+    }
+
     /// Sets a value that was [read](Self::parse).
     pub fn set(&self, config: &mut Config, value: u64) {
         (self.set)(config, value);
@@ -91,7 +96,10 @@ impl Key {
                 }
             }
             Takes::Bool => "true or false".to_owned(),
-            Takes::Choice(names) => names.join(" or "),
+            Takes::Choice(names) => match names.split_last() {
+                Some((last, rest @ [_, ..])) => format!("{} or {last}", rest.join(", ")),
+                _ => names.concat(),
+            },
         }
     }
 
@@ -99,6 +107,22 @@ impl Key {
     pub fn is_bool(&self) -> bool {
         matches!(self.takes, Takes::Bool)
     }
+}
+
+/// How times are written.
+pub const TIME_FORM: &str = Unit::Time.form();
+
+/// Reads a time as the keys do, in nanoseconds.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn time(text: &str) -> Result<Nanos, ValueError> {
+    Unit::Time.parse(text)
+}
+
+/// Writes a time as the keys do.
+pub fn time_text(time: Nanos) -> String {
+    Unit::Time.format(time)
 }
 
 /// The key of this name.
@@ -181,48 +205,67 @@ macro_rules! choice {
 /// Every setting of a direction.
 pub static KEYS: &[Key] = &[
     number!(delay, TIME, "how long a packet is under way"),
-    number!(jitter, TIME, "how much the delay varies around its mean"),
+    number!(jitter, TIME, "how much the delay varies, as jitter_distribution says"),
     choice!(
         jitter_distribution: "uniform" = Distribution::Uniform, "normal" = Distribution::Normal,
         "pareto" = Distribution::Pareto;
-        "how it varies: within delay +- jitter, or with jitter as its standard deviation"
+        "how the delay varies: by jitter at most (uniform), or with it as standard deviation"
     ),
-    switch!(jitter_reorders, "whether a packet with less delay passes those before it"),
-    percent!(loss, "packets lost, each by itself"),
+    switch!(jitter_reorders, "whether a packet with a shorter delay passes those before it"),
+    percent!(loss, "how many packets are lost, each by a chance of its own"),
     percent!(
         gilbert_p,
-        "Gilbert-Elliott's channel: from good to bad, at each packet; 0 is without"
+        "bursts of losses (Gilbert-Elliott): chance at each packet that the channel turns bad"
     ),
-    percent!(gilbert_r, "from bad to good"),
-    percent!(gilbert_h, "packets that get through the bad channel"),
-    percent!(gilbert_k, "packets that get through the good channel"),
-    percent!(duplicate, "packets that come twice"),
-    percent!(corrupt, "packets of which one bit is turned"),
-    percent!(reorder, "packets held back until others have passed"),
-    number!(reorder_distance, number(Unit::Count, 1, 65_535), "how many pass"),
-    number!(reorder_wait, TIME, "how long is waited for these at most"),
-    percent!(mark, "packets marked with congestion (CE), of those that may be"),
-    switch!(ecn, "mark what may be marked where it would be lost (loss, Gilbert-Elliott, CoDel)"),
+    percent!(gilbert_r, "chance at each packet that the bad channel turns good again"),
+    percent!(gilbert_h, "how many packets the bad channel lets through"),
+    percent!(gilbert_k, "how many packets the good channel lets through, where gilbert_p is not 0"),
+    percent!(duplicate, "how many packets arrive twice"),
+    percent!(corrupt, "how many packets have one bit turned"),
+    percent!(reorder, "how many packets are held back until reorder_distance others have passed"),
+    number!(
+        reorder_distance,
+        number(Unit::Count, 1, 65_535),
+        "how many pass one that is held back"
+    ),
+    number!(reorder_wait, TIME, "how long a packet is held back at most"),
+    percent!(mark, "how many packets are marked with congestion (CE), of those that may be (ECT)"),
+    switch!(
+        ecn,
+        "mark packets (CE) where loss, gilbert_* or codel would lose them, if they may be (ECT)"
+    ),
     number!(
         rate,
         zero_or(Unit::Rate, "as fast as they come", 1, 1_000_000_000_000),
-        "how fast packets leave"
+        "how fast packets leave; 0 is as fast as they come"
     ),
     number!(
         overhead,
         number(Unit::Bytes, 0, 1_500),
-        "bytes a packet takes beside its own at this rate; 24 on Ethernet"
+        "bytes that a packet takes beside its own, at this rate; on Ethernet they are 24"
     ),
     choice!(
         queue: "tail_drop" = Discipline::TailDrop, "codel" = Discipline::CoDel;
-        "what becomes of packets that wait for the rate: lost when the queue is full, or by CoDel, too"
+        "which packets the rate loses: those that find the queue full, and by codel those that wait long"
     ),
-    number!(queue_packets, number(Unit::Count, 0, 1_000_000), "packets that may wait"),
+    number!(
+        queue_packets,
+        number(Unit::Count, 0, 1_000_000),
+        "how many packets may wait for the rate"
+    ),
     number!(
         queue_bytes,
         zero_or(Unit::Bytes, "no bound but queue_packets", 1, 4_000_000_000),
-        "bytes that may wait"
+        "how many bytes may wait for the rate"
     ),
-    number!(codel_target, number(Unit::Time, 1_000, HOUR), "wait that CoDel tolerates for long"),
-    number!(codel_interval, number(Unit::Time, 1_000, HOUR), "what CoDel takes for long"),
+    number!(
+        codel_target,
+        number(Unit::Time, 1_000, HOUR),
+        "how long packets may wait before CoDel takes it for too long"
+    ),
+    number!(
+        codel_interval,
+        number(Unit::Time, 1_000, HOUR),
+        "how long all of them must have waited too long before CoDel acts"
+    ),
 ];

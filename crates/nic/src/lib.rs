@@ -9,6 +9,7 @@ pub mod capture;
 pub mod config;
 pub mod control;
 pub mod counters;
+pub mod degen;
 mod deliver;
 mod error;
 pub mod features;
@@ -18,6 +19,7 @@ pub mod nic;
 mod open;
 pub mod port;
 pub mod quiet;
+mod running;
 mod selftest;
 pub mod worker;
 

@@ -4,9 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
-use sys::frames::FramePool;
 use sys::interface;
 use sys::packet::{Filter, Membership};
 use sys::tap::Offloads;
@@ -14,13 +12,13 @@ use sys::xdp::Redirect;
 
 use crate::config::Config;
 use crate::counters::{Entry, Published};
+use crate::degen;
 use crate::error::Error;
 use crate::features::Suited;
-use crate::open::{self, HostEnd, HostInterface, Hosts, Queues, Wires};
-use crate::port::shared::{Scheduler, SharedHost};
-use crate::port::{Host, Wire};
+use crate::open::{self, HostEnd, HostInterface, Hosts, Wires};
+use crate::port::shared::Scheduler;
 use crate::quiet::Quiet;
-use crate::worker::{Shared, Worker};
+use crate::running::{Running, Wan, Workers};
 
 /// The software NIC between one wire and one host interface.
 #[derive(Debug)]
@@ -29,6 +27,7 @@ pub struct Nic {
     workers: Workers,
     /// Of host queues that several workers share; dropped after the workers.
     schedulers: Vec<Scheduler>,
+    wan: Option<Arc<degen::Shared>>,
     host: HostInterface,
     wire: String,
     wire_index: u32,
@@ -80,6 +79,21 @@ impl Nic {
     /// # Errors
     /// See [`Error`]; nothing is left behind.
     pub fn start(wire: &str, host: &str, config: Config) -> Result<Nic, Error> {
+        Nic::start_behind(wire, host, config, None)
+    }
+
+    /// The same with a WAN between the wire and wharf: its forward direction is that of what the host
+    /// sends.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); and where the wire has several queues, each with a worker and so with
+    /// a WAN of its own.
+    pub fn start_behind(
+        wire: &str,
+        host: &str,
+        config: Config,
+        wan: Option<&degen::Settings>,
+    ) -> Result<Nic, Error> {
         let info = open::find_wire(wire)?;
         interface::set_up(wire).map_err(|error| match error.is_permission() {
             true => Error::Permission { name: wire.to_owned() },
@@ -91,6 +105,9 @@ impl Nic {
             Wires::Xdp(wires, _) => wires.len(),
             Wires::Packet(wires) => wires.len(),
         };
+        if wan.is_some() && workers > 1 {
+            return Err(Error::SeveralWans { name: wire.to_owned(), workers });
+        }
         let multicast = Membership::hold(info.index, Filter::AllMulticast).ok();
         let suited = match &wires {
             Wires::Xdp(..) => Suited::to_xdp(wire, &mut notices),
@@ -105,20 +122,18 @@ impl Nic {
             workers,
             host_queues: hosts.queues(),
         };
-        let (redirect, running) = match (wires, hosts) {
-            (Wires::Xdp(w, redirect), Hosts::Tap(h)) => {
-                (Some(redirect), Running::start(&config, info.mtu, w, h)?)
+        let wan = wan.map(Wan::new).transpose().map_err(Error::Worker)?;
+        let (redirect, running) = match wires {
+            Wires::Xdp(w, redirect) => {
+                (Some(redirect), Running::on(&config, info.mtu, w, hosts, wan.as_ref())?)
             }
-            (Wires::Xdp(w, redirect), Hosts::Veth(h)) => {
-                (Some(redirect), Running::start(&config, info.mtu, w, h)?)
-            }
-            (Wires::Packet(w), Hosts::Tap(h)) => (None, Running::start(&config, info.mtu, w, h)?),
-            (Wires::Packet(w), Hosts::Veth(h)) => (None, Running::start(&config, info.mtu, w, h)?),
+            Wires::Packet(w) => (None, Running::on(&config, info.mtu, w, hosts, wan.as_ref())?),
         };
         let nic = Nic {
             config: Mutex::new(config),
             workers: running.workers,
             schedulers: running.schedulers,
+            wan: wan.map(|wan| wan.shared),
             host: interface,
             wire: wire.to_owned(),
             wire_index: info.index,
@@ -159,7 +174,16 @@ impl Nic {
 
     /// All counters, summed over the workers.
     pub fn counters(&self) -> Vec<Entry> {
-        Published::total(self.workers.iter().map(|(shared, _)| shared.published()))
+        let mut all = Published::total(self.workers.iter().map(|(shared, _)| shared.published()));
+        if let Some(wan) = &self.wan {
+            all.extend(wan.snapshot().entries(["degen.forward", "degen.reverse"]));
+        }
+        all
+    }
+
+    /// The WAN between the wire and wharf, if there is one.
+    pub fn wan(&self) -> Option<&degen::Shared> {
+        self.wan.as_deref()
     }
 
     /// A copy of the configuration in force.
@@ -350,85 +374,3 @@ const BEYOND_VIRTIO: [&str; 11] = [
     "tx-tcp-accecn-segmentation",
     "tx-tcp-mangleid-segmentation",
 ];
-
-/// The threads of a NIC.
-struct Running {
-    workers: Workers,
-    schedulers: Vec<Scheduler>,
-}
-
-impl Running {
-    fn start<W, H>(
-        config: &Config,
-        mtu: u32,
-        wires: Vec<(W, FramePool)>,
-        queues: Queues<H>,
-    ) -> Result<Self, Error>
-    where
-        W: Wire + Send + 'static,
-        H: Host + Send + 'static,
-    {
-        let (schedulers, workers) = match queues {
-            Queues::Own(hosts) => (Vec::new(), spawn(config, mtu, wires, hosts)?),
-            Queues::Shared(ports) => {
-                let (schedulers, hosts) = share(config, &wires, ports).map_err(Error::Worker)?;
-                (schedulers, spawn(config, mtu, wires, hosts)?)
-            }
-        };
-        Ok(Running { workers, schedulers })
-    }
-}
-
-/// A scheduler for each queue of the host, and a share in one of them for each worker: worker `n`
-/// of the queue `n` modulo their number, which the first of them reads.
-fn share<W, H>(
-    config: &Config,
-    wires: &[(W, FramePool)],
-    queues: Vec<(H, H)>,
-) -> io::Result<(Vec<Scheduler>, Vec<SharedHost<H>>)>
-where
-    H: Host + Send + 'static,
-{
-    let count = queues.len();
-    let mut schedulers = Vec::new();
-    let mut shares = Vec::new();
-    for (queue, (reads, writes)) in queues.into_iter().enumerate() {
-        let pools: Vec<&FramePool> =
-            wires.iter().skip(queue).step_by(count).map(|(_, pool)| pool).collect();
-        let (scheduler, requests) = Scheduler::start(writes, &pools, config)?;
-        schedulers.push(scheduler);
-        shares.push((requests.into_iter(), Some(reads)));
-    }
-    let share = |worker: usize| {
-        let (requests, reads) = &mut shares[worker % count];
-        requests.next().map(|requests| SharedHost::new(requests, reads.take()))
-    };
-    let hosts = (0..wires.len()).filter_map(share).collect();
-    Ok((schedulers, hosts))
-}
-
-type Workers = Vec<(Arc<Shared>, JoinHandle<io::Result<()>>)>;
-
-/// One thread a worker.
-fn spawn<W, H>(
-    config: &Config,
-    mtu: u32,
-    wires: Vec<(W, FramePool)>,
-    hosts: Vec<H>,
-) -> Result<Workers, Error>
-where
-    W: Wire + Send + 'static,
-    H: Host + Send + 'static,
-{
-    let mut workers: Workers = Vec::new();
-    for (number, ((wire, pool), host)) in wires.into_iter().zip(hosts).enumerate() {
-        let shared = Arc::new(Shared::new(config.clone(), mtu).map_err(Error::Worker)?);
-        let worker = Worker::new(Arc::clone(&shared), config.clone(), wire, host, pool);
-        let thread = std::thread::Builder::new()
-            .name(format!("wharf-{number}"))
-            .spawn(move || worker.run())
-            .map_err(Error::Worker)?;
-        workers.push((shared, thread));
-    }
-    Ok(workers)
-}

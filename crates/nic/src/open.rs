@@ -116,60 +116,109 @@ pub(crate) fn open_wires(
 }
 
 pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error> {
-    let xdp = |why: String| Error::Xdp { name: info.name.clone(), why };
-    let needed = info.mtu + LINK_OVERHEAD + XDP_HEADROOM;
-    if needed > PAGE {
-        let most = PAGE - LINK_OVERHEAD - XDP_HEADROOM;
-        return Err(xdp(format!("its MTU of {} is over {most}, which is all that fits", info.mtu)));
-    }
-    let chunk = needed.next_power_of_two().max(sys::frames::MIN_CHUNK_SIZE);
-    let queues = sys::ethtool::Ethtool::open(&info.name)
-        .and_then(|ethtool| ethtool.rx_queues())
-        .unwrap_or(info.rx_queues)
-        .clamp(1, sys::xdp::QUEUES);
+    let chunk = xdp_chunk(info)?;
+    let queues = xdp_queues(info);
     if config.workers != 0 && config.workers != queues {
         return Err(Error::Workers { name: info.name.clone(), queues });
     }
-    let mode = match config.wire.xdp {
+    let zero_copy = match config.wire.zero_copy {
+        ZeroCopy::Auto => sys::xdp::ZeroCopy::Auto,
+        ZeroCopy::Off => sys::xdp::ZeroCopy::Copy,
+    };
+    // A quarter of the memory may be held by LRO; some must be left to send from.
+    let rx = config.wire.ring.min(config.wire.frames / 2);
+    let rings = sys::xdp::Config { zero_copy, ..xdp_rings(rx) };
+    let mut redirect = attached(info, Redirect::attach(info.index, xdp_mode(info, config)))?;
+    let mut wires = Vec::new();
+    for queue in 0..queues {
+        let mut pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;
+        wires.push((xdp_wire(info, queue, &mut redirect, &mut pool, rings)?, pool));
+    }
+    Ok(Wires::Xdp(wires, redirect))
+}
+
+/// AF_XDP on all queues of an interface, in memory of others, with stamps.
+pub(crate) fn open_xdp_stamping(
+    info: &Interface,
+    pool: &mut FramePool,
+    frames: u32,
+) -> Result<(Vec<XdpWire>, Redirect), Error> {
+    let mode = xdp_mode(info, &Config::default());
+    let mut redirect = attached(info, Redirect::attach_stamping(info.index, mode))?;
+    let queues = xdp_queues(info);
+    // Two interfaces, and most of the memory is for what is under way.
+    let share = (frames / 8 / queues).max(64);
+    let rings = xdp_rings((1 << share.ilog2()).min(Config::default().wire.ring));
+    let wires = (0..queues).map(|queue| xdp_wire(info, queue, &mut redirect, pool, rings));
+    Ok((wires.collect::<Result<_, _>>()?, redirect))
+}
+
+/// Bytes of a frame's memory that AF_XDP receives into.
+///
+/// # Errors
+/// The interface's frames fit none.
+pub(crate) fn xdp_chunk(info: &Interface) -> Result<u32, Error> {
+    let needed = info.mtu + LINK_OVERHEAD + XDP_HEADROOM;
+    if needed > PAGE {
+        let most = PAGE - LINK_OVERHEAD - XDP_HEADROOM;
+        let why = format!("its MTU of {} is over {most}, which is all that fits", info.mtu);
+        return Err(Error::Xdp { name: info.name.clone(), why });
+    }
+    Ok(needed.next_power_of_two().max(sys::frames::MIN_CHUNK_SIZE))
+}
+
+fn xdp_queues(info: &Interface) -> u32 {
+    sys::ethtool::Ethtool::open(&info.name)
+        .and_then(|ethtool| ethtool.rx_queues())
+        .unwrap_or(info.rx_queues)
+        .clamp(1, sys::xdp::QUEUES)
+}
+
+fn xdp_mode(info: &Interface, config: &Config) -> sys::xdp::Mode {
+    match config.wire.xdp {
         // In the stack of a virtual interface, generic XDP meets super-packets and what GRO has
         // merged, which no UMEM frame holds.
         XdpMode::Auto if info.kind.is_some() => sys::xdp::Mode::Native,
         XdpMode::Auto => sys::xdp::Mode::Auto,
         XdpMode::Native => sys::xdp::Mode::Native,
         XdpMode::Generic => sys::xdp::Mode::Generic,
-    };
-    // A quarter of the memory may be held by LRO; some must be left to send from.
-    let rx = config.wire.ring.min(config.wire.frames / 2);
+    }
+}
+
+fn xdp_rings(rx: u32) -> sys::xdp::Config {
     let tx = rx.min(TX_RING);
-    let socket_config = sys::xdp::Config {
+    sys::xdp::Config {
         rx_size: rx,
         tx_size: tx,
         fill_size: rx,
         completion_size: tx,
-        zero_copy: match config.wire.zero_copy {
-            ZeroCopy::Auto => sys::xdp::ZeroCopy::Auto,
-            ZeroCopy::Off => sys::xdp::ZeroCopy::Copy,
-        },
         ..sys::xdp::Config::default()
-    };
+    }
+}
+
+fn attached(info: &Interface, redirect: sys::Result<Redirect>) -> Result<Redirect, Error> {
+    let name = || info.name.clone();
+    redirect.map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => {
+            Error::XdpBusy { name: name() }
+        }
+        _ => Error::Xdp { name: name(), why: error.to_string() },
+    })
+}
+
+fn xdp_wire(
+    info: &Interface,
+    queue: u32,
+    redirect: &mut Redirect,
+    pool: &mut FramePool,
+    rings: sys::xdp::Config,
+) -> Result<XdpWire, Error> {
+    let xdp = |why: String| Error::Xdp { name: info.name.clone(), why };
+    let socket = XdpSocket::open(info.index, queue, pool, rings).map_err(|e| xdp(e.to_string()))?;
+    redirect.set(&socket).map_err(|error| xdp(error.to_string()))?;
     // A veth's frames, or a bridge's, come from a kernel on this machine, partial checksums and
     // all; a card has no kind.
-    let virtual_wire = info.kind.is_some();
-    let mut redirect = Redirect::attach(info.index, mode).map_err(|error| match error.kind() {
-        io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists => {
-            Error::XdpBusy { name: info.name.clone() }
-        }
-        _ => xdp(error.to_string()),
-    })?;
-    let mut wires = Vec::new();
-    for queue in 0..queues {
-        let mut pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;
-        let socket = XdpSocket::open(info.index, queue, &pool, socket_config)
-            .map_err(|error| xdp(error.to_string()))?;
-        redirect.set(&socket).map_err(|error| xdp(error.to_string()))?;
-        wires.push((XdpWire::new(socket, &mut pool, virtual_wire), pool));
-    }
-    Ok(Wires::Xdp(wires, redirect))
+    Ok(XdpWire::new(socket, pool, info.kind.is_some()))
 }
 
 pub(crate) fn open_packet(
@@ -178,9 +227,7 @@ pub(crate) fn open_packet(
     notices: &mut Vec<String>,
 ) -> Result<Wires, Error> {
     let workers = config.workers.max(1);
-    let needed = info.mtu + LINK_OVERHEAD + sys::packet::HEADROOM as u32;
-    let chunk =
-        needed.next_power_of_two().clamp(sys::frames::MIN_CHUNK_SIZE, sys::frames::MAX_CHUNK_SIZE);
+    let chunk = packet_chunk(info.mtu);
     let fanout = (workers > 1).then_some(sys::packet::Fanout {
         group: FANOUT_GROUP ^ info.index as u16,
         members: workers,
@@ -193,24 +240,42 @@ pub(crate) fn open_packet(
     let mut wires = Vec::new();
     for _ in 0..workers {
         let config_of_socket = sys::packet::Config { fanout, ..sys::packet::Config::default() };
-        let socket = PacketSocket::open(info.index, config_of_socket).map_err(|cause| {
-            let name = info.name.clone();
-            match cause.kind() {
-                io::ErrorKind::PermissionDenied => Error::Permission { name },
-                _ => Error::Packet { name, cause },
-            }
-        })?;
+        let wire = packet_wire(info, config_of_socket, hardware)?;
         let pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;
-        wires.push((PacketWire::new(socket, hardware), pool));
+        wires.push((wire, pool));
     }
     Ok(Wires::Packet(wires))
 }
 
+/// Bytes of a frame's memory that AF_PACKET receives packets of this MTU into.
+pub(crate) fn packet_chunk(mtu: u32) -> u32 {
+    let needed = mtu + LINK_OVERHEAD + sys::packet::HEADROOM as u32;
+    needed.next_power_of_two().clamp(sys::frames::MIN_CHUNK_SIZE, sys::frames::MAX_CHUNK_SIZE)
+}
+
+/// One AF_PACKET port.
+pub(crate) fn packet_wire(
+    info: &Interface,
+    config: sys::packet::Config,
+    hardware: Hardware,
+) -> Result<PacketWire, Error> {
+    let socket = PacketSocket::open(info.index, config).map_err(|cause| {
+        let name = info.name.clone();
+        match cause.kind() {
+            io::ErrorKind::PermissionDenied => Error::Permission { name },
+            _ => Error::Packet { name, cause },
+        }
+    })?;
+    Ok(PacketWire::new(socket, hardware))
+}
+
 /// With AF_PACKET, silences the stack behind the wire.
 pub(crate) fn silence(info: &Interface, wires: &Wires, notices: &mut Vec<String>) -> Option<Quiet> {
-    if !matches!(wires, Wires::Packet(_)) {
-        return None;
-    }
+    matches!(wires, Wires::Packet(_)).then(|| quiet(info, notices)).flatten()
+}
+
+/// Silences the stack behind an interface.
+pub(crate) fn quiet(info: &Interface, notices: &mut Vec<String>) -> Option<Quiet> {
     Quiet::new(&info.name)
         .inspect_err(|error| {
             notices.push(format!("the kernel may answer on {} as well: {error}", info.name));

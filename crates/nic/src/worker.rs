@@ -380,8 +380,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
             set.add(requests.fd(), Interest::Read);
         }
         let expiry = self.lro.next_deadline().map(|at| at.saturating_sub(sys::clock::now()));
+        let wire = self.wire.next_deadline().map(|at| at.saturating_sub(sys::clock::now()));
         let undelivered = self.scratch.retry_after();
-        set.wait(retry.into_iter().chain(expiry).chain(undelivered).min())?;
+        set.wait(retry.into_iter().chain(expiry).chain(wire).chain(undelivered).min())?;
         if set.readable(0) {
             self.shared.wake.drain()?;
         }
@@ -447,6 +448,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 
     fn publish(&mut self) {
+        self.wire.publish();
         self.counters.wire_dropped = self.wire.dropped();
         self.counters.wire_lost = self.wire.lost();
         self.shared.published.publish(&self.counters, self.lro.counters());

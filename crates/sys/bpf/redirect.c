@@ -39,6 +39,16 @@ struct bpf_map_def {
 };
 
 static long (*bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
+static long (*bpf_xdp_adjust_meta)(struct xdp_md *ctx, int delta) = (void *)54;
+static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+
+// Stands in front of a frame, where the socket's reader finds it.
+struct stamp {
+	u64 magic;
+	u64 time; // CLOCK_MONOTONIC, in nanoseconds
+};
+
+#define STAMP_MAGIC 0x776861726673746dULL // "wharfstm"
 
 // Queue index to AF_XDP socket.
 struct bpf_map_def SEC("maps") xsks = {
@@ -54,6 +64,20 @@ static __attribute__((always_inline)) int to_socket_of_queue(struct xdp_md *ctx)
 	return bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS);
 }
 
+// Where a driver leaves no room in front of frames they go without a stamp.
+static __attribute__((always_inline)) void put_stamp(struct xdp_md *ctx)
+{
+	struct stamp *stamp;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*stamp)))
+		return;
+	stamp = (void *)(long)ctx->data_meta;
+	if ((void *)(stamp + 1) > (void *)(long)ctx->data)
+		return;
+	stamp->magic = STAMP_MAGIC;
+	stamp->time = bpf_ktime_get_ns();
+}
+
 // A program that says it can take frames of more than one buffer: drivers
 // then attach it at any MTU (Linux 5.18).
 SEC("xdp.frags")
@@ -66,6 +90,21 @@ int redirect_frags(struct xdp_md *ctx)
 SEC("xdp")
 int redirect(struct xdp_md *ctx)
 {
+	return to_socket_of_queue(ctx);
+}
+
+// Both once more, with the time at which each frame arrived.
+SEC("xdp.frags")
+int stamp_frags(struct xdp_md *ctx)
+{
+	put_stamp(ctx);
+	return to_socket_of_queue(ctx);
+}
+
+SEC("xdp")
+int stamp(struct xdp_md *ctx)
+{
+	put_stamp(ctx);
 	return to_socket_of_queue(ctx);
 }
 

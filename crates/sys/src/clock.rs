@@ -14,6 +14,27 @@ pub fn since_boot() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
+/// By how much `CLOCK_REALTIME`, which somebody may set, is ahead of [`now`]. Whoever is interrupted
+/// between looking at the one and at the other sees a wrong difference, so the closest of a few looks
+/// counts.
+pub(crate) fn real_ahead() -> u64 {
+    /// Nobody was interrupted within so many nanoseconds.
+    const CLOSE: u64 = 2_000;
+    let (mut closest, mut ahead) = (u64::MAX, 0);
+    for _ in 0..4 {
+        let before = now();
+        let real = read(libc::CLOCK_REALTIME);
+        let took = now().saturating_sub(before);
+        if took < closest {
+            (closest, ahead) = (took, real.saturating_sub(before + took / 2));
+        }
+        if took < CLOSE {
+            break;
+        }
+    }
+    ahead
+}
+
 /// CPU time that the calling thread has used, in nanoseconds.
 pub fn thread_cpu() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
@@ -29,6 +50,11 @@ fn read(clock: libc::clockid_t) -> u64 {
     // SAFETY: `time` is a valid timespec that the call may write to. It cannot fail for the clocks
     // above, which every kernel that this crate supports has; if it did, time would read as zero.
     unsafe { libc::clock_gettime(clock, &mut time) };
+    nanoseconds(&time)
+}
+
+/// The kernel's form of a time in nanoseconds.
+pub(crate) fn nanoseconds(time: &libc::timespec) -> u64 {
     time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64
 }
 

@@ -98,6 +98,9 @@ impl Frame {
     }
 }
 
+/// What stands in front of a stamp (`STAMP_MAGIC` in bpf/redirect.c).
+const STAMP_MAGIC: u64 = 0x7768_6172_6673_746d;
+
 /// A fixed set of equal chunks of memory and the list of those that are free.
 ///
 /// The free list is last in, first out, so that the chunk handed out next is the one most likely
@@ -144,6 +147,22 @@ impl FramePool {
         Some(Frame { chunk, pool: self.id(), offset: 0, len: 0, continues: false })
     }
 
+    /// Another frame with the same bytes. `None` if there is no free chunk.
+    ///
+    /// # Panics
+    /// If the frame is another pool's.
+    pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
+        self.assert_own(frame);
+        let mut copy = self.alloc()?;
+        (copy.offset, copy.len, copy.continues) = (frame.offset, frame.len, frame.continues);
+        let to = self.start_of(&copy).wrapping_add(usize::from(copy.offset));
+        // SAFETY: `to` has the bytes of the copy in its own chunk, as `frame` has in its own at the same
+        // place and of the same length; two tokens are two chunks, which do not overlap. Nobody refers
+        // to a chunk that was free.
+        unsafe { to.copy_from_nonoverlapping(self.bytes(frame).as_ptr(), frame.len()) };
+        Some(copy)
+    }
+
     /// Gives the chunk back.
     ///
     /// # Panics
@@ -169,6 +188,27 @@ impl FramePool {
         // or written (`bytes_mut`) only through an exclusive borrow of this pool. (A frame given
         // to be sent meanwhile is only read by the kernel.)
         unsafe { std::slice::from_raw_parts(start.add(usize::from(frame.offset)), frame.len()) }
+    }
+
+    /// When a frame arrived, at [`clock::now`](crate::clock::now), as the XDP program says that
+    /// [stamps](crate::xdp::Redirect::attach_stamping) them; `None` if it did not. It is told once: the
+    /// next frame in the same memory may come from a driver that leaves no room for stamps.
+    ///
+    /// # Panics
+    /// If the frame is another pool's.
+    pub fn take_stamp(&mut self, frame: &Frame) -> Option<u64> {
+        let start = self.start_of(frame);
+        let before = usize::from(frame.offset).checked_sub(2 * size_of::<u64>())?;
+        // SAFETY: as for `bytes_mut`: the sixteen bytes in front of the frame lie in its own chunk.
+        let stamp = unsafe { start.add(before).cast::<[u64; 2]>() };
+        // SAFETY: as above; any bits are a number.
+        let [magic, time] = unsafe { stamp.read_unaligned() };
+        if magic != STAMP_MAGIC {
+            return None;
+        }
+        // SAFETY: as above, and the pool is borrowed exclusively.
+        unsafe { stamp.write_unaligned([0; 2]) };
+        Some(time)
     }
 
     /// The frame's bytes, to write.
@@ -400,6 +440,20 @@ mod tests {
         frame.trim_front(100);
         assert!(frame.is_empty());
         assert_eq!(pool.chunk_mut(&mut frame).len(), 2048);
+        pool.free(frame);
+    }
+
+    #[test]
+    fn a_stamp_is_told_once() {
+        let mut pool = FramePool::new(1, 2048).unwrap();
+        let mut frame = pool.alloc().unwrap();
+        pool.set_range(&mut frame, 0, 16);
+        let stamp = [STAMP_MAGIC.to_ne_bytes(), 5_u64.to_ne_bytes()].concat();
+        pool.bytes_mut(&mut frame).copy_from_slice(&stamp);
+        for (offset, stamp) in [(15, None), (17, None), (16, Some(5)), (16, None)] {
+            pool.set_range(&mut frame, offset, 100);
+            assert_eq!(pool.take_stamp(&frame), stamp, "{offset}");
+        }
         pool.free(frame);
     }
 

@@ -123,6 +123,28 @@ pub fn set_real_time(id: u32) -> io::Result<()> {
         .map(drop)
 }
 
+/// The same for the calling thread.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_NICE`.
+pub fn run_in_real_time() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: 0 is the calling thread; `parameters` is readable, and the kernel copies it.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) }).map(drop)
+}
+
+/// How much later than asked for the kernel may wake the calling thread, in nanoseconds, to wake it
+/// together with others (`PR_SET_TIMERSLACK`; 50,000 unless set).
+///
+/// # Errors
+/// None that are known.
+pub fn set_timer_slack(nanoseconds: u64) -> io::Result<()> {
+    // 0 would mean the default.
+    let slack = nanoseconds.max(1) as libc::c_ulong;
+    // SAFETY: PR_SET_TIMERSLACK takes a number.
+    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack) }).map(drop)
+}
+
 /// Whether the effective user is root *of this user namespace*.
 pub fn is_root() -> bool {
     uid() == 0
@@ -210,6 +232,12 @@ pub fn process_cpu(id: u32) -> Option<u64> {
 pub fn find(name: &str) -> Option<u32> {
     let mut processes = fs::read_dir("/proc").ok()?.flatten();
     processes.find_map(|entry| named(&entry.path(), name))
+}
+
+/// The id of a thread of this process whose name begins with `name`.
+pub fn thread(name: &str) -> Option<u32> {
+    let mut threads = fs::read_dir("/proc/self/task").ok()?.flatten();
+    threads.find_map(|entry| named(&entry.path(), name))
 }
 
 /// The id of the process or thread at `/proc/PID` or `/proc/PID/task/TID` if its name begins so.

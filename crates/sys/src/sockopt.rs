@@ -49,6 +49,12 @@ pub(crate) unsafe trait Plain: Copy {}
 unsafe impl Plain for libc::c_int {}
 // SAFETY: integers only (linux/if_packet.h).
 unsafe impl Plain for libc::tpacket_stats {}
+// SAFETY: integers only.
+unsafe impl Plain for libc::tpacket_auxdata {}
+// SAFETY: integers only.
+unsafe impl Plain for libc::timespec {}
+// SAFETY: integers only (linux/tcp.h).
+unsafe impl Plain for libc::tcp_info {}
 // SAFETY: integers only (linux/if_xdp.h).
 unsafe impl Plain for libc::xdp_mmap_offsets {}
 // SAFETY: integers only (linux/if_xdp.h).

@@ -3,8 +3,10 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use crate::error::check;
+use crate::sockopt;
 
 /// Sets a socket's congestion control (`TCP_CONGESTION`), such as `cubic`.
 ///
@@ -74,6 +76,15 @@ fn connect_to<T>(socket: &OwnedFd, address: &T) -> io::Result<()> {
         )
     })
     .map(drop)
+}
+
+/// The round-trip time that a connection goes by (`TCP_INFO`, `tcpi_rtt`).
+///
+/// # Errors
+/// What `getsockopt` says, as of a socket that is not TCP's.
+pub fn smoothed_rtt(socket: impl AsFd) -> io::Result<Duration> {
+    let info: libc::tcp_info = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    Ok(Duration::from_micros(info.tcpi_rtt.into()))
 }
 
 /// Takes up to `most` received bytes off a TCP socket without copying them anywhere (`MSG_TRUNC`,

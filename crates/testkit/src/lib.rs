@@ -1,5 +1,6 @@
 //! What wharf's tests share.
 //!
+//! - [`browser`]: pages in a real browser.
 //! - [`gro`]: the local kernel as an oracle of what may merge.
 //! - [`lab`]: hosts in network namespaces, wires between them, programs on them.
 //! - [`lossy`]: a wire that loses some frames and turns others around.
@@ -9,6 +10,7 @@
 //! - [`snmp`]: what a host's kernel counts of what it received.
 //! - [`verify`]: an independent, naive verifier of lengths and checksums.
 
+pub mod browser;
 pub mod gro;
 pub mod lab;
 pub mod lossy;

@@ -10,7 +10,10 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use nic::config::Choice;
 
-use crate::bench::{BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs};
+use crate::bench::{
+    BenchDegenArgs, BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs, BenchPaperArgs,
+};
+use crate::degen::DegenArgs;
 use crate::demo::Case as DemoCase;
 
 /// A software NIC for Linux: it cuts large sends into packets (GSO) and joins received packets
@@ -27,6 +30,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Up(UpArgs),
+    Degen(DegenArgs),
     Demo(DemoArgs),
     Stats(StatsArgs),
     Set(SetArgs),
@@ -61,6 +65,10 @@ pub(crate) struct UpArgs {
     /// Move addresses and routes from the wire to the host interface while wharf runs
     #[arg(long)]
     pub(crate) take_addresses: bool,
+    /// A WAN between the wire and wharf: a settings file of `wharf degen`, whose forward direction is
+    /// that of what this machine sends
+    #[arg(long, value_name = "FILE")]
+    pub(crate) degen: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) settings: Settings,
 }
@@ -122,7 +130,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: watch the rates, once a second:\n  wharf stats --watch")]
 pub(crate) struct StatsArgs {
-    /// Host interface of the wharf, if several run here
+    /// Host interface of the wharf, or the two of a degen (eth1:eth2), if several run here
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
     /// One JSON object a line instead of a table
@@ -141,9 +149,11 @@ pub(crate) struct StatsArgs {
 /// Without KEY it lists all settings, with KEY it prints one, with VALUE it changes one.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: hold segments back for at most 50 microseconds:\n  \
-                        wharf set lro.max_timeout 50us")]
+                        wharf set lro.max_timeout 50us\n\n\
+                        Example: a degen loses one packet in a hundred on the way back:\n  \
+                        wharf set reverse.loss 1%")]
 pub(crate) struct SetArgs {
-    /// Host interface of the wharf, if several run here
+    /// Host interface of the wharf, or the two of a degen (eth1:eth2), if several run here
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
     /// List all keys with their defaults; no wharf needs to run
@@ -152,6 +162,7 @@ pub(crate) struct SetArgs {
     /// The setting, such as lro.enable
     pub(crate) key: Option<String>,
     /// Its new value
+    #[arg(allow_hyphen_values = true)]
     pub(crate) value: Option<String>,
 }
 
@@ -236,6 +247,8 @@ pub(crate) enum BenchCommand {
     Fairness(BenchFairnessArgs),
     Latency(BenchLatencyArgs),
     GsoThroughput(BenchGsoThroughputArgs),
+    Degen(BenchDegenArgs),
+    Paper(BenchPaperArgs),
 }
 
 /// How fast a kernel TCP receiver is behind wharf, against the number of connections

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use nic::capture::CaptureError;
 use nic::config::ConfigError;
 use nic::control::ClientError;
+use nic::degen::SettingError;
 use sys::tap::TapError;
 
 /// See the module's documentation.
@@ -17,6 +18,8 @@ pub(crate) enum Error {
     Usage(String),
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Degen(#[from] SettingError),
     #[error("cannot read the configuration file {}: {cause}", path.display())]
     ReadConfig { path: PathBuf, cause: io::Error },
     #[error("cannot read {}: {cause}", path.display())]
@@ -45,6 +48,12 @@ pub(crate) enum Error {
     /// The process that puts the wire back.
     #[error("cannot run the guard, which would put everything back (it needs /proc): {0}")]
     Guard(#[source] io::Error),
+    /// What was measured could not be kept.
+    #[error(transparent)]
+    Results(bench::paper::StoreError),
+    /// Some of what was asked for could not be measured, for these reasons.
+    #[error("not all could be measured: {0}")]
+    Incomplete(String),
     #[error("{0}")]
     Io(#[source] io::Error),
 }
@@ -65,6 +74,7 @@ impl Error {
         match self {
             Error::Usage(_)
             | Error::Config(_)
+            | Error::Degen(_)
             | Error::ReadConfig { .. }
             | Error::Input { .. }
             | Error::Create { .. } => true,
@@ -74,7 +84,9 @@ impl Error {
                 | nic::Error::NotEthernet { .. }
                 | nic::Error::Permission { .. }
                 | nic::Error::XdpBusy { .. }
-                | nic::Error::Workers { .. } => true,
+                | nic::Error::Memory { .. }
+                | nic::Error::Workers { .. }
+                | nic::Error::SeveralWans { .. } => true,
                 nic::Error::Tap(error) => !matches!(error, TapError::Os { .. }),
                 nic::Error::Sys(error) => error.is_permission(),
                 _ => false,
@@ -89,6 +101,8 @@ impl Error {
             | Error::Stdout(_)
             | Error::HostGone(_)
             | Error::Guard(_)
+            | Error::Results(_)
+            | Error::Incomplete(_)
             | Error::Io(_) => false,
         }
     }

@@ -59,6 +59,11 @@ impl Before {
         })
     }
 
+    /// Looks at a wire that no host interface is made for.
+    pub(crate) fn look_at(wire: &str) -> sys::Result<Before> {
+        Ok(Before { far_end: None, ..Before::look(wire, wire, false)? })
+    }
+
     /// Moves addresses and routes to the host interface.
     pub(crate) fn move_to(&self, host_index: u32) -> sys::Result<()> {
         self.saved.remove()?;

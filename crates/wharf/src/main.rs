@@ -2,6 +2,7 @@
 
 mod bench;
 mod cli;
+mod degen;
 mod demo;
 mod doctor;
 mod error;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Error> {
     match cli.command {
         Command::Up(args) => up::run(&args),
+        Command::Degen(args) => degen::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Set(args) => set::run(&args),

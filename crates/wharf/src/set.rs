@@ -1,31 +1,87 @@
 //! `wharf set`: the settings of a wharf that runs.
 
-use nic::config::{Config, KEYS};
+use degen::keys::Key;
+use nic::config::{Config, ConfigError, KEYS};
 use nic::control::Client;
+use nic::degen::{Direction, SettingError};
 
 use crate::cli::SetArgs;
 use crate::error::Error;
 use crate::print;
 use crate::table::{Align, Table};
+use crate::up::WAN;
 
 pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
     if args.defaults {
-        return print(list(None));
+        return print(format!("{}\n{}", list(None), list_degen(None)));
     }
     if let Some(key) = &args.key {
-        // A misspelt key is told even where no wharf runs.
-        Config::default().get(key)?;
+        check(key)?;
     }
     let mut client = Client::connect(args.host.as_deref())?;
     match (&args.key, &args.value) {
         (Some(key), Some(value)) => Ok(client.set(key, value)?),
         (Some(key), None) => {
-            let values: Vec<String> =
-                client.get(Some(key))?.into_iter().map(|(_, value)| value + "\n").collect();
-            print(values.concat())
+            let entries = client.get(Some(key))?;
+            let line = |(key, value): &(String, String)| match entries.len() {
+                1 => format!("{value}\n"),
+                _ => format!("{key} {value}\n"),
+            };
+            print(entries.iter().map(line).collect::<String>())
         }
-        (None, _) => print(list(Some(&client.get(None)?))),
+        (None, _) => print(lists(&client.get(None)?)),
     }
+}
+
+/// Tells a misspelt key even where no wharf runs.
+fn check(key: &str) -> Result<(), Error> {
+    let (prefix, rest) = match key.strip_prefix(WAN) {
+        Some(rest) => (WAN, rest),
+        None => ("", key),
+    };
+    match (Config::default().get(key), nic::degen::find(rest)) {
+        (Ok(_), _) | (_, Ok(_)) => Ok(()),
+        // Whoever knows better what was meant.
+        (Err(ConfigError::UnknownKey { closest: None, .. }), Err(error))
+            if !matches!(error, SettingError::UnknownKey { closest: None, .. }) =>
+        {
+            Err(error.under(prefix).into())
+        }
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
+/// The settings of a wharf, of a degen, or of a wharf with a degen in front of it.
+fn lists(values: &[(String, String)]) -> String {
+    let of_wharf = |(key, _): &&(String, String)| KEYS.iter().any(|known| known.name == key);
+    let mut text = String::new();
+    if values.iter().any(|entry| of_wharf(&entry)) {
+        text.push_str(&list(Some(values)));
+    }
+    if !values.iter().all(|entry| of_wharf(&entry)) {
+        text.push_str(&list_degen(Some(values)));
+    }
+    text
+}
+
+/// degen's keys, with the values in force in both directions, if given.
+fn list_degen(values: Option<&[(String, String)]>) -> String {
+    let mut table = Table::new(&[Align::Left; 5]);
+    let value = |key: &Key, direction: Direction| {
+        let name = format!("{}.{}", direction.name(), key.name);
+        let is_it = |known: &str| known.strip_prefix(WAN).unwrap_or(known) == name;
+        let found = values?.iter().find(|(known, _)| is_it(known));
+        Some(found.map_or("?", |(_, value)| value).to_owned())
+    };
+    let directions: &[&str] = if values.is_some() { &["FORWARD", "REVERSE"] } else { &[] };
+    table.row([&["DEGEN"], directions, &["DEFAULT", "TAKES"]].concat());
+    for key in degen::keys::KEYS {
+        let values = Direction::BOTH.into_iter().filter_map(|direction| value(key, direction));
+        let rest = [key.default_text(), key.takes()];
+        table.row([key.name.to_owned()].into_iter().chain(values).chain(rest));
+        table.line(format!("    {}", key.help));
+    }
+    table.to_string()
 }
 
 /// All keys, each with its help on a line of its own; with the values in force, if given.

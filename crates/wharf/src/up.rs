@@ -8,6 +8,7 @@ use std::sync::Arc;
 use nic::Nic;
 use nic::config::Config;
 use nic::control::{Control, Handler, counters_json, settings_json};
+use nic::degen;
 use serde_json::{Value, json};
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
@@ -18,7 +19,10 @@ use crate::guard::{Before, Guard};
 use crate::{print, settings};
 
 /// How often wharf looks whether a worker has ended by itself.
-const LOOK_EVERY: u64 = 1_000_000_000;
+pub(crate) const LOOK_EVERY: u64 = 1_000_000_000;
+
+/// What the settings of a WAN between wire and wharf begin with.
+pub(crate) const WAN: &str = "degen.";
 
 /// Checks everything that can be checked before anything is made.
 pub(crate) fn load_config(args: &UpArgs) -> Result<Config, Error> {
@@ -28,29 +32,39 @@ pub(crate) fn load_config(args: &UpArgs) -> Result<Config, Error> {
 /// Runs until a signal, or until the wire or the host interface is gone.
 pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
     let config = load_config(args)?;
+    let wan = args.degen.as_deref().map(settings::load_degen).transpose()?;
     check_names(args)?;
     let wire = nic::find_wire(&args.wire)?;
     // Both are taken first: two wharfs for one interface would undo each other's work.
     let control = bind(&args.host)?;
-    let _claim = claim(&args.wire, wire.index)?;
+    let _claim = claim(&args.wire, wire.index, "choose another --wire")?;
     let signals = Signals::block().map_err(Error::Io)?;
     let before = Before::look(&args.wire, &args.host, args.take_addresses)?;
     let mut guard = Guard::start(before.clone())?;
-    let result = serve(args, config, control, &signals, &before, &mut guard);
+    let what = What { config, wan, control };
+    let result = serve(args, what, &signals, &before, &mut guard);
     // The host interface is gone by now, so the guard has only the wire to put back.
     result.and(guard.finish())
+}
+
+/// What is to run, and the name that it is known by.
+struct What {
+    config: Config,
+    wan: Option<degen::Settings>,
+    control: Control,
 }
 
 /// Brings the NIC up and keeps it up; it is down again when this returns.
 fn serve(
     args: &UpArgs,
-    config: Config,
-    control: Control,
+    what: What,
     signals: &Signals,
     before: &Before,
     guard: &mut Guard,
 ) -> Result<(), Error> {
-    let nic = Arc::new(Nic::start(&args.wire, &args.host, config)?);
+    let What { config, mut wan, control } = what;
+    let seed = wan.as_mut().map(degen::Settings::fix_seed);
+    let nic = Arc::new(Nic::start_behind(&args.wire, &args.host, config, wan.as_ref())?);
     let (host, host_index) = nic.host();
     guard.host_made(host_index)?;
     if args.take_addresses {
@@ -61,7 +75,8 @@ fn serve(
     }
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
     // Nobody need read it: a NIC does not end because a terminal did.
-    let _ = print(format!("up: {} -> {host} ({})\n", args.wire, nic.ports()));
+    let seed = seed.map(|seed| format!(", degen with seed {seed}")).unwrap_or_default();
+    let _ = print(format!("up: {} -> {host} ({}{seed})\n", args.wire, nic.ports()));
     let result = wait(&nic, signals, guard);
     drop(serving);
     let ended = match Arc::try_unwrap(nic) {
@@ -73,7 +88,7 @@ fn serve(
 }
 
 /// A line for whoever reads it; nobody need.
-fn tell(notice: &str) {
+pub(crate) fn tell(notice: &str) {
     let _ = writeln!(io::stderr(), "wharf: {notice}");
 }
 
@@ -122,13 +137,14 @@ fn check_names(args: &UpArgs) -> Result<(), Error> {
     }
 }
 
-/// Claims a wire in this network namespace until what is returned is dropped, or wharf dies.
-fn claim(wire: &str, index: u32) -> Result<UnixListener, Error> {
+/// Claims a wire in this network namespace until what is returned is dropped, or wharf dies. Where
+/// it is taken, whoever called is told what to do `instead`.
+pub(crate) fn claim(wire: &str, index: u32, instead: &str) -> Result<UnixListener, Error> {
     SocketAddr::from_abstract_name(format!("wharf-wire/{index}"))
         .and_then(|address| UnixListener::bind_addr(&address))
         .map_err(|cause| match cause.kind() {
             io::ErrorKind::AddrInUse => Error::Usage(format!(
-                "a wharf runs on {wire} already: choose another --wire, or stop it"
+                "a wharf (up or degen) runs on {wire} already: {instead}, or stop it"
             )),
             _ => Error::Io(cause),
         })
@@ -162,10 +178,43 @@ impl Handler for Answers {
     }
 
     fn get(&self, key: Option<&str>) -> Result<Value, String> {
-        settings_json(&self.0.config(), key)
+        if let Some(key) = key.and_then(|key| key.strip_prefix(WAN)) {
+            return Ok(Value::Array(self.get_of_wan(self.wan()?, Some(key))?));
+        }
+        let all = settings_json(&self.0.config(), key).map_err(|words| self.of_wan(key, words))?;
+        let of_wan = self.0.wan().filter(|_| key.is_none());
+        let of_wan = of_wan.map_or(Ok(Vec::new()), |wan| self.get_of_wan(wan, None))?;
+        Ok(all.as_array().into_iter().flatten().cloned().chain(of_wan).collect())
     }
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {
-        self.0.set(key, value).map_err(|error| error.to_string())
+        if let Some(key) = key.strip_prefix(WAN) {
+            return self.wan()?.set(key, value).map_err(|error| error.under(WAN).to_string());
+        }
+        self.0.set(key, value).map_err(|error| self.of_wan(Some(key), error.to_string()))
+    }
+}
+
+impl Answers {
+    /// The WAN, or that there is none.
+    fn wan(&self) -> Result<&degen::Shared, String> {
+        let none = || "this wharf has no WAN: it begins with `wharf up --degen FILE`".to_owned();
+        self.0.wan().ok_or_else(none)
+    }
+
+    /// Settings of the WAN, of all keys or of one.
+    fn get_of_wan(&self, wan: &degen::Shared, key: Option<&str>) -> Result<Vec<Value>, String> {
+        let entries = degen::entries(&wan.snapshot().configs, key);
+        let entries = entries.map_err(|error| error.under(WAN).to_string())?;
+        let entry = |(key, value)| json!({"key": format!("{WAN}{key}"), "value": value});
+        Ok(entries.into_iter().map(entry).collect())
+    }
+
+    /// What to say of a key that is not wharf's: perhaps it is the WAN's.
+    fn of_wan(&self, key: Option<&str>, words: String) -> String {
+        match key.filter(|key| self.0.wan().is_some() && degen::find(key).is_ok()) {
+            Some(key) => format!("unknown key `{key}`; did you mean `{WAN}{key}`?"),
+            None => words,
+        }
     }
 }

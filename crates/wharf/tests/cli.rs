@@ -134,6 +134,115 @@ fn settings_are_checked_before_interfaces() {
     up(&["--config", &range, "--set", "lro.max_aggregate=60000"], &["range.toml"]);
 }
 
+/// Nothing is looked at before the settings are: these interfaces do not exist.
+fn degen_refused(extra: &[&str], parts: &[&str]) {
+    refused(&[&["degen", "--between", "no-such-a", "no-such-b"], extra].concat(), parts);
+}
+
+#[test]
+fn degen_refuses_what_no_wan_does() {
+    for (extra, parts) in [
+        (&["--delay", "-5ms"][..], &["`delay`", "\"-5ms\"", "negative"][..]),
+        (&["--delay=-5ms"], &["`delay`", "\"-5ms\"", "negative"]),
+        (&["--delay", "5"], &["`delay`", "\"5\"", "a time such as 5ms"]),
+        (&["--delay", "5 light years"], &["`delay`", "a time such as 5ms"]),
+        (&["--delay", ""], &["`delay`", "a time such as 5ms"]),
+        (&["--delay", "\n"], &["`delay`", "\\n"]),
+        (&["--delay", "--loss"], &["`delay`", "\"--loss\""]),
+        (&["--loss", "101%"], &["`loss`", "from 0 to 100%"]),
+        (&["--loss", "-0.1%"], &["`loss`", "negative"]),
+        (&["--loss", "0.5"], &["`loss`", "a percentage such as 1%"]),
+        (&["--reverse", "loss=101%"], &["`loss`", "from 0 to 100%"]),
+        (&["--forward", "los=1%"], &["`forward.los`", "did you mean `forward.loss`?"]),
+        (&["--forward", "nonsense=1%"], &["`forward.nonsense`", "wharf degen --help"]),
+        (&["--forward", "=1%"], &["unknown key"]),
+        (&["--forward", "seed=1"], &["seed", "both directions"]),
+        (&["--jitter-distribution", "zipf"], &["uniform, normal or pareto"]),
+        (&["--queue", "red"], &["tail_drop or codel"]),
+        (&["--ecn=maybe"], &["`ecn`", "true or false"]),
+        (&["--reorder-distance", "0"], &["`reorder_distance`", "from 1 to 65535"]),
+        (&["--queue-packets", "1.5"], &["`queue_packets`", "a whole number"]),
+        (&["--rate", "10mb"], &["`rate`", "10mbit"]),
+        (&["--rate", "0.1bit"], &["`rate`", "too fine"]),
+        (&["--seed", "-1"], &["`seed`", "from 0 to"]),
+        (&["--seed", "0x10"], &["`seed`", "whole number"]),
+        (&["--seed", "18446744073709551616"], &["`seed`", "18446744073709551615"]),
+        // A switch takes no other option for its value.
+        (&["--ecn", "--delay", "1ms", "--jitter-reorders", "--seed", "1"], &["no-such-a"]),
+    ] {
+        degen_refused(extra, parts);
+    }
+}
+
+#[test]
+fn degen_wants_two_interfaces() {
+    let between = |one, other, parts: &[&str]| refused(&["degen", "--between", one, other], parts);
+    between("no-such", "no-such", &["two interfaces", "no-such"]);
+    between("no-such-a", "no-such-b", &["no-such-a", "there are:"]);
+    between("lo", "no-such-b", &["lo", "Ethernet"]);
+    between("sixteen-bytes-xx", "lo", &["--between", "sixteen-bytes-xx"]);
+    between("lo", "a/b", &["--between", "a/b"]);
+    between("", "lo", &["--between", "\"\""]);
+    for args in [
+        &["degen"][..],
+        &["degen", "--between", "one"],
+        &["degen", "--between", "one", "two", "three"],
+        &["degen", "--between", "one", "two", "--frames", "10"],
+        &["degen", "--between", "one", "two", "--forward", "loss"],
+        &["degen", "--between", "one", "two", "--delay", "1ms", "--delay", "2ms"],
+        &["degen", "--between", "one", "two", "--dealy", "1ms"],
+    ] {
+        let output = wharf(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn degen_says_where_a_file_is_wrong() {
+    let directory = Directory::new();
+    let wrong = |text: &str, parts: &[&str]| {
+        let file = directory.file("wan.toml", text.as_bytes());
+        degen_refused(&["--file", &file], parts);
+        // And so does `wharf up`, for the same file.
+        refused(&["up", "--wire", "no-such-if", "--host", "nic0", "--degen", &file], parts);
+    };
+    wrong("delay = 5ms\n", &["wan.toml:1:9"]);
+    wrong("delay = '-5ms'\n", &["wan.toml:1:9", "negative"]);
+    wrong("\n[reverse]\n  los = '1%'\n", &["wan.toml:3:3", "did you mean `reverse.loss`?"]);
+    wrong("[[schedule]]\nloss = '1%'\n", &["wan.toml:1:", "at = "]);
+    wrong("[[schedule]]\nat = '2s'\n[[schedule]]\nat = '1s'\n", &["wan.toml:4:6", "back in time"]);
+    wrong("repeat = '2s'\n[[schedule]]\nat = '2s'\n", &["wan.toml:1:10", "longer"]);
+    wrong("repeat = '2s'\n", &["wan.toml:1:10", "[[schedule]]"]);
+    wrong("seed = 'lucky'\n", &["wan.toml:1:8", "`seed`"]);
+    degen_refused(&["--file", &directory.path("none.toml")], &["none.toml", "No such file"]);
+    degen_refused(&["--file", &directory.path("")], &["directory"]);
+    degen_refused(&["--file", &directory.file("binary", b"\xff\xfe\x00")], &["binary"]);
+    // Whatever the options say of it, a wrong file is wrong; a right one is not looked at again.
+    let file = directory.file("wan.toml", b"loss = '1%'\n");
+    degen_refused(&["--file", &file, "--loss", "2%"], &["no-such-a"]);
+}
+
+/// Everything that can be set is in the help, with what it takes and what it is without.
+#[test]
+fn the_help_of_degen_names_every_setting() {
+    let output = wharf(&["degen", "--help"]);
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for key in degen::keys::KEYS {
+        let option = format!("--{}", key.name.replace('_', "-"));
+        let rest = format!("[takes: {}] [default: {}]", key.takes(), key.default_text());
+        let at = words.find(&format!("{option} ")).unwrap_or_else(|| panic!("{option}"));
+        assert!(words[at..].contains(&rest), "{option}: {rest}");
+    }
+    // The file that it shows is one.
+    let (_, file) = help.split_once("a file of:\n").unwrap();
+    let settings = nic::degen::Settings::from_toml("example", file).unwrap();
+    assert_eq!(settings.schedules[0].steps().len(), 2);
+}
+
 #[test]
 fn a_capture_that_cannot_be_read_leaves_no_output() {
     let directory = Directory::new();
@@ -257,7 +366,20 @@ fn keys_are_listed_without_a_wharf() {
     for key in nic::config::KEYS {
         assert!(text.contains(key.name) && text.contains(key.help), "{}", key.name);
     }
+    // degen's have a section of their own.
+    let (_, of_degen) = text.split_once("\nDEGEN").unwrap();
+    for key in degen::keys::KEYS {
+        let row = of_degen.lines().find(|line| line.split_whitespace().next() == Some(key.name));
+        let row = row.unwrap_or_else(|| panic!("{}", key.name));
+        assert!(row.contains(&key.default_text()) && row.contains(&key.takes()), "{row}");
+        assert!(of_degen.contains(key.help), "{}", key.help);
+    }
     refused(&["set", "lro.enabel", "true"], &["did you mean `lro.enable`?"]);
+    refused(&["set", "forward.los", "1%"], &["did you mean `forward.loss`?"]);
+    refused(&["set", "degen.forward.los", "1%"], &["did you mean `degen.forward.loss`?"]);
+    refused(&["set", "los"], &["did you mean `loss`?"]);
+    refused(&["set", "seed", "1"], &["seed", "start"]);
+    refused(&["set", "utter.nonsense", "-1"], &["utter.nonsense"]);
     refused(&["stats", "--host", "wharf-cli-none"], &["wharf"]);
 }
 
@@ -276,7 +398,10 @@ fn every_shell_has_completions() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = wharf(&["completions", shell]);
         assert!(output.status.success());
-        assert!(String::from_utf8(output.stdout).unwrap().contains("roundtrip"), "{shell}");
+        let script = String::from_utf8(output.stdout).unwrap();
+        for part in ["roundtrip", "degen", "between", "jitter-distribution", "queue-bytes"] {
+            assert!(script.contains(part), "{shell}: {part}");
+        }
     }
 }
 

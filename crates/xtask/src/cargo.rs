@@ -6,8 +6,8 @@ use crate::check::Outcome;
 use crate::process::{is_root, run, works};
 use crate::tree::Tree;
 
-/// The integration tests that need a network of their own and other programs.
-const END_TO_END: [&str; 2] = ["e2e", "quic"];
+/// The integration tests that need other programs, most of them a network of their own.
+const END_TO_END: [&str; 3] = ["e2e", "quic", "browser"];
 
 /// The cargo that runs this, in the tree.
 pub(crate) fn cargo(tree: &Tree) -> Command {
@@ -52,13 +52,14 @@ pub(crate) fn tests(tree: &Tree) -> Outcome {
 
 /// The end-to-end tests; as an ordinary user those that a user namespace allows.
 pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
-    let words = ["test", "--workspace", "--test", END_TO_END[0], "--test", END_TO_END[1]];
+    let mut words = vec!["test", "--workspace"];
+    words.extend(END_TO_END.iter().flat_map(|name| ["--test", name]));
     if is_root() {
-        run(cargo(tree).args(words).args(["--", "--show-output"]))?;
+        run(cargo(tree).args(&words).args(["--", "--show-output"]))?;
         return Ok(Vec::new());
     }
     // Whatever cargo has to fetch or build, it does outside of the namespace.
-    run(cargo(tree).args(words).arg("--no-run"))?;
+    run(cargo(tree).args(&words).arg("--no-run"))?;
     let namespace = ["--user", "--map-root-user", "--net"];
     if !works("unshare", &[&namespace[..], &["true"]].concat()) {
         let why = "all end-to-end tests: they need root, or the right to make user namespaces";
@@ -66,7 +67,7 @@ pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
     }
     let cargo = cargo(tree);
     let mut test = Command::new("unshare");
-    test.args(namespace).arg(cargo.get_program()).args(words).arg("--offline");
+    test.args(namespace).arg(cargo.get_program()).args(&words).arg("--offline");
     run(test.current_dir(tree.root()).args(["--", "--show-output"]))?;
     Ok(vec!["the end-to-end tests that need root: AF_XDP".to_owned()])
 }

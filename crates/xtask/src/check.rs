@@ -44,7 +44,11 @@ const STEPS: &[Step] = &[
         what: "what the end-to-end tests run is installed",
         run: programs::install,
     },
-    Step { name: "e2e", what: "end-to-end tests in network namespaces", run: cargo::end_to_end },
+    Step {
+        name: "e2e",
+        what: "end-to-end tests in network namespaces and a browser",
+        run: cargo::end_to_end,
+    },
 ];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {

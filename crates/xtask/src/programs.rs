@@ -7,7 +7,7 @@ use crate::process::{is_installed, is_root, run};
 use crate::tree::Tree;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 9] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -16,6 +16,7 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("sha256sum", "coreutils"),
     ("setpriv", "util-linux"),
     ("unshare", "util-linux"),
+    ("chromium", "chromium"),
 ];
 
 /// Installs what is missing, when root on a system with apt; names it otherwise.

@@ -117,5 +117,6 @@ fn figure(workload: &Workload, system: System, metric: &'static str, value: f64)
         metric,
         unit: if metric == "ns_per_segment" { "ns" } else { "instructions" },
         value,
+        samples: Vec::new(),
     }
 }

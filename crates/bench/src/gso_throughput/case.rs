@@ -82,7 +82,7 @@ impl Protocol {
     }
 
     /// Is there such a case? Linux has no GSO, and no card, that makes fragments (UFO went with 4.14).
-    pub(super) const fn has(self, case: Case) -> bool {
+    pub(crate) const fn has(self, case: Case) -> bool {
         !(self.is_fragmented() && matches!(case, Case::Kernel | Case::Tso))
     }
 

@@ -135,6 +135,7 @@ fn tell(run: Run, gave: &[Measured], report: &mut dyn Report) {
             case.name()
         ));
     }
+    let each = |value: fn(&Measured) -> f64| gave.iter().map(value).collect::<Vec<f64>>();
     let middle = |value: fn(&Measured) -> f64| median(gave.iter().map(value));
     let (used, receiver) = (middle(|run| run.sender_cpu), middle(|run| run.receiver_cpu));
     if used < ENOUGH * f64::from(cpu_percent) {
@@ -146,17 +147,17 @@ fn tell(run: Run, gave: &[Measured], report: &mut dyn Report) {
         ));
     }
     let mut figures = vec![
-        ("throughput", "bit/s", middle(|run| run.throughput)),
-        ("mean_super_packet", "B", middle(|run| run.mean_packet)),
-        ("cpu_per_gigabyte", "s/GB", middle(|run| run.cpu_per_gigabyte)),
-        ("sender_cpu", "%", used),
-        ("worker_share", "%", middle(|run| run.worker_share)),
-        ("receiver_cpu", "%", receiver),
+        ("throughput", "bit/s", each(|run| run.throughput)),
+        ("mean_super_packet", "B", each(|run| run.mean_packet)),
+        ("cpu_per_gigabyte", "s/GB", each(|run| run.cpu_per_gigabyte)),
+        ("sender_cpu", "%", each(|run| run.sender_cpu)),
+        ("worker_share", "%", each(|run| run.worker_share)),
+        ("receiver_cpu", "%", each(|run| run.receiver_cpu)),
     ];
     if !protocol.is_tcp() {
-        figures.push(("lost", "%", middle(|run| run.lost)));
+        figures.push(("lost", "%", each(|run| run.lost)));
     }
-    for (metric, unit, value) in figures {
+    for (metric, unit, samples) in figures {
         report.figure(Figure {
             bench: "gso-throughput",
             case: case.name().to_owned(),
@@ -168,7 +169,8 @@ fn tell(run: Run, gave: &[Measured], report: &mut dyn Report) {
             ],
             metric,
             unit,
-            value,
+            value: median(samples.iter().copied()),
+            samples,
         });
     }
 }

@@ -144,5 +144,6 @@ fn figure(
             _ => "instructions",
         },
         value,
+        samples: Vec::new(),
     }
 }

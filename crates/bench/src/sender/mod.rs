@@ -54,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) port: u16,
     /// Of 100 segments, those that the path displaces.
     pub(crate) reordered: u32,
+    /// What the lengths of turns are drawn from.
+    pub(crate) seed: u64,
     /// What each connection carries before it ends, byte for byte that of [`pattern`] with the
     /// connection's port as the stream; `None` to go on for ever with payload that nobody looks at.
     pub(crate) checked: Option<u64>,
@@ -110,7 +112,7 @@ impl Senders {
             turn: 0,
             left: *BURST.end(),
             ready: VecDeque::new(),
-            random: Random::new(1),
+            random: Random::new(plan.seed),
             now: 0,
             looked: 0,
             filler: None,

@@ -60,7 +60,7 @@ fn ufo(kernel: &mut Kernel, case: &Case, gso_size: u16) {
     let id = if expected > 1 { reassemble(&first).unwrap().id } else { 0 };
     if v4 && expected > 1 {
         let own = Ipv4::new(&case.packet[ip_at(&case.packet)..]).unwrap().id();
-        assert_eq!(id, own.into());
+        assert_eq!(id, u32::from(own));
     }
     assert_same(&wharf(id).frames, &theirs, case);
 }

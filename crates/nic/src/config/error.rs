@@ -62,7 +62,8 @@ pub enum ConfigError {
 impl ConfigError {
     /// No such key; finds the one that may have been meant.
     pub(super) fn unknown(key: &str) -> ConfigError {
-        ConfigError::UnknownKey { key: key.to_owned(), closest: closest(key) }
+        let closest = closest(key, KEYS.iter().map(|known| known.name));
+        ConfigError::UnknownKey { key: key.to_owned(), closest }
     }
 }
 
@@ -73,14 +74,17 @@ fn did_you_mean(closest: Option<&'static str>) -> String {
     }
 }
 
-/// The known key that `key` most resembles, whole or without its group, if any does.
-fn closest(key: &str) -> Option<&'static str> {
+/// The one of the `known` keys that `key` most resembles, whole or without its group, if any does.
+pub(crate) fn closest(
+    key: &str,
+    known: impl Iterator<Item = &'static str>,
+) -> Option<&'static str> {
     let key = key.to_lowercase();
     let distance = |known: &str| {
         let last = known.rsplit('.').next().unwrap_or(known);
         edits(&key, known).min(edits(&key, last))
     };
-    let nearest = KEYS.iter().map(|known| (distance(known.name), known.name)).min()?;
+    let nearest = known.map(|known| (distance(known), known)).min()?;
     (nearest.0 <= key.len() / 4 + 1).then_some(nearest.1)
 }
 

@@ -83,7 +83,7 @@ fn text_of(key: &Key, value: &DeValue<'_>) -> Result<String, ConfigError> {
 }
 
 /// Line and column of a byte, both counted from 1.
-fn position(text: &str, at: usize) -> (usize, usize) {
+pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)

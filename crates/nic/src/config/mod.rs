@@ -20,6 +20,8 @@ mod value;
 use crate::port::shared::Order;
 
 pub use error::ConfigError;
+pub(crate) use error::closest;
+pub(crate) use file::position;
 pub use keys::{KEYS, Key, Kind, Unit};
 pub use value::{Choice, GsoHardware, HostKind, WireMode, XdpMode, ZeroCopy};
 

@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use gso::{Kind, Refusal};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool, FrameReader};
-use wire::{ETHERNET_LEN, VLAN_LEN, VirtioNetHdr};
+use wire::{ETHERNET_LEN, EtherType, VLAN_LEN, VirtioNetHdr};
 
 /// A frame from the wire, with what the port knows of it.
 #[derive(Debug)]
@@ -84,6 +84,17 @@ impl Limits {
     /// None but what a super-packet says itself.
     pub const NONE: Limits = Limits { mtu: usize::MAX, hardware: false };
 
+    /// Does the frame fit, behind up to two VLAN tags?
+    pub fn holds(&self, frame: &[u8]) -> bool {
+        let is_tag = |tag: &usize| {
+            let at = ETHERNET_LEN - 2 + tag * VLAN_LEN;
+            let ethertype = frame.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
+            ethertype.is_some_and(|bytes| EtherType(u16::from_be_bytes(bytes)).is_vlan())
+        };
+        let tags = (0..2).take_while(is_tag).count();
+        self.surely_holds(frame.get(tags * VLAN_LEN..).unwrap_or_default())
+    }
+
     /// Does the frame surely fit? Ethernet and IP are at least so long.
     #[inline]
     pub fn surely_holds(&self, frame: &[u8]) -> bool {
@@ -135,6 +146,23 @@ pub trait Wire {
         max: usize,
     ) -> io::Result<()>;
 
+    /// The same, with the time at which the kernel received each frame, at [`sys::clock::now`], from a
+    /// port that was opened to know it.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    fn receive_stamped(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<(RxFrame, Option<Nanos>)>,
+        max: usize,
+    ) -> io::Result<()> {
+        let mut received = VecDeque::new();
+        self.receive(pool, &mut received, max)?;
+        into.extend(received.into_iter().map(|frame| (frame, None)));
+        Ok(())
+    }
+
     /// The bytes of a received super-packet that did not fit into its frame.
     fn overflow(&self, _received: &RxFrame) -> &[u8] {
         &[]
@@ -155,6 +183,21 @@ pub trait Wire {
         put: &mut Put,
     ) -> Result<Transmit, Refusal>;
 
+    /// Queues a complete frame that lies in the port's own memory already. A port that need not copy it
+    /// has its own way.
+    ///
+    /// # Errors
+    /// The frame, if the port is full.
+    fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
+        let mut bytes = pool.bytes(&frame).to_vec();
+        let result = self.transmit(pool, Outgoing::frame(&mut bytes), &mut Put::default());
+        if let Ok(Transmit::Full { .. }) = result {
+            return Err(frame);
+        }
+        pool.free(frame);
+        Ok(())
+    }
+
     /// Makes the kernel take what was queued, and takes back the memory of what it has sent.
     ///
     /// # Errors
@@ -173,6 +216,14 @@ pub trait Wire {
     fn retry_after(&self) -> Option<Nanos> {
         None
     }
+
+    /// When the port has something to do by itself, at [`sys::clock::now`]; `None` if never.
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// The worker publishes its counters; a port that has some of its own does so as well.
+    fn publish(&mut self) {}
 
     /// Most frames that one [`receive`](Self::receive) finds. Fewer mean that no more waited.
     fn burst(&self) -> usize {

@@ -55,6 +55,14 @@ impl PacketWire {
         }
     }
 
+    fn take(&mut self, pool: &mut FramePool, max: usize) -> io::Result<()> {
+        match self.socket.receive(pool, &mut self.received, max) {
+            // The interface went down; it may come up again.
+            Err(error) if error.kind() == io::ErrorKind::NetworkDown => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
     /// The first frame of several was refused. Is it lost, or to be offered again?
     fn is_lost(&mut self, error: &io::Error) -> bool {
         let lost =
@@ -169,6 +177,17 @@ impl PacketWire {
     }
 }
 
+fn received(received: Received) -> RxFrame {
+    RxFrame {
+        // The kernel wrote the header itself, so it can be read; if not, it says nothing.
+        vnet: VirtioNetHdr::decode_legacy(&received.vnet).unwrap_or_default(),
+        overflow: received.overflow,
+        slot: received.slot,
+        maybe_partial: false,
+        frame: received.frame,
+    }
+}
+
 impl Wire for PacketWire {
     fn receive(
         &mut self,
@@ -176,21 +195,20 @@ impl Wire for PacketWire {
         into: &mut VecDeque<RxFrame>,
         max: usize,
     ) -> io::Result<()> {
-        match self.socket.receive(pool, &mut self.received, max) {
-            // The interface went down; it may come up again.
-            Err(error) if error.kind() == io::ErrorKind::NetworkDown => {}
-            other => {
-                other?;
-            }
-        }
-        into.extend(self.received.drain(..).map(|received| RxFrame {
-            // The kernel wrote the header itself, so it can be read; if not, it says nothing.
-            vnet: VirtioNetHdr::decode_legacy(&received.vnet).unwrap_or_default(),
-            overflow: received.overflow,
-            slot: received.slot,
-            maybe_partial: false,
-            frame: received.frame,
-        }));
+        self.take(pool, max)?;
+        into.extend(self.received.drain(..).map(received));
+        Ok(())
+    }
+
+    fn receive_stamped(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<(RxFrame, Option<Nanos>)>,
+        max: usize,
+    ) -> io::Result<()> {
+        self.take(pool, max)?;
+        let stamped = |frame: Received| (frame.stamp, received(frame));
+        into.extend(self.received.drain(..).map(stamped).map(|(stamp, frame)| (frame, stamp)));
         Ok(())
     }
 
@@ -238,6 +256,14 @@ impl Wire for PacketWire {
             }
         }
         Ok(Transmit::Done)
+    }
+
+    fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
+        if self.queued.len() >= BATCH && !self.send_queued(pool) {
+            return Err(frame);
+        }
+        self.queued.push_back(frame);
+        Ok(())
     }
 
     fn flush(&mut self, pool: &mut FramePool) -> io::Result<()> {

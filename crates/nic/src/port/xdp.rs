@@ -34,6 +34,8 @@ pub struct XdpWire {
     virtual_wire: bool,
     /// The interface was down when it was last given something to send.
     down: bool,
+    /// Frames over the interface's MTU, which drivers drop without a word or send all the same.
+    lost: u64,
     limits: Limits,
     /// IP packet that fits a frame's memory behind Ethernet and two VLAN tags.
     longest: usize,
@@ -50,6 +52,7 @@ impl XdpWire {
             frames: Vec::with_capacity(256),
             virtual_wire,
             down: false,
+            lost: 0,
             limits: Limits { mtu: longest, hardware: false },
             longest,
         }
@@ -124,6 +127,22 @@ impl Wire for XdpWire {
         Ok(())
     }
 
+    fn receive_stamped(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<(RxFrame, Option<Nanos>)>,
+        max: usize,
+    ) -> io::Result<()> {
+        self.socket.receive(pool, &mut self.frames, max);
+        let maybe_partial = self.virtual_wire;
+        into.extend(self.frames.drain(..).map(|frame| {
+            let (vnet, stamp) = (VirtioNetHdr::default(), pool.take_stamp(&frame));
+            (RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial }, stamp)
+        }));
+        self.socket.refill(pool);
+        Ok(())
+    }
+
     fn configure(&mut self, limits: Limits) {
         let mtu = limits.mtu.min(self.longest);
         self.limits = Limits { mtu, hardware: false };
@@ -169,6 +188,20 @@ impl Wire for XdpWire {
         Ok(Transmit::Done)
     }
 
+    fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
+        if !self.limits.holds(pool.bytes(&frame)) {
+            self.lost += 1;
+            pool.free(frame);
+            return Ok(());
+        }
+        if self.socket.tx_room() == 0 {
+            // An error shows again, and is reported, at `flush`.
+            let _ = self.socket.kick();
+            self.socket.reap(pool);
+        }
+        self.socket.transmit(frame)
+    }
+
     fn flush(&mut self, pool: &mut FramePool) -> io::Result<()> {
         self.down = false;
         if self.socket.tx_queued() > 0 {
@@ -198,6 +231,10 @@ impl Wire for XdpWire {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
+    }
+
+    fn lost(&self) -> u64 {
+        self.lost
     }
 
     fn dropped(&mut self) -> u64 {

@@ -53,6 +53,9 @@ pub struct Config {
     /// Only sends: nothing that arrives is received. Leaves `fanout` and `receive_buffer` without
     /// effect.
     pub send_only: bool,
+    /// Each packet says when the kernel received it (`SO_TIMESTAMPNS`), which then stamps all that it
+    /// receives on any interface.
+    pub stamps: bool,
 }
 
 impl Default for Config {
@@ -63,6 +66,7 @@ impl Default for Config {
             send_buffer: 4 << 20,
             qdisc_bypass: false,
             send_only: false,
+            stamps: false,
         }
     }
 }
@@ -105,6 +109,9 @@ impl PacketSocket {
         packet(libc::PACKET_AUXDATA, 1)?;
         packet(libc::PACKET_IGNORE_OUTGOING, 1)?;
         packet(libc::PACKET_QDISC_BYPASS, config.qdisc_bypass.into())?;
+        if config.stamps {
+            sockopt::set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)?;
+        }
         let (receive, send) = (config.receive_buffer, config.send_buffer);
         set_buffer(fd.as_fd(), libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive)?;
         set_buffer(fd.as_fd(), libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send)?;
@@ -116,7 +123,7 @@ impl PacketSocket {
         }
         Ok(Self {
             fd,
-            receiver: Receiver::new()?,
+            receiver: Receiver::new(config.stamps)?,
             sender: Sender::new(),
             statistics: Statistics::default(),
         })

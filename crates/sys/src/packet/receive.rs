@@ -5,8 +5,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::send::empty_message;
 use super::{BATCH, Statistics, VNET_HDR_LEN};
+use crate::clock::{self, nanoseconds};
 use crate::frames::{Frame, FramePool};
 use crate::mapping::Mapping;
+use crate::sockopt::Plain;
 
 /// Bytes of each chunk left in front of a received frame, at least (a VLAN tag put back takes four
 /// of them).
@@ -19,7 +21,7 @@ const OVERFLOW: usize = 64 << 10;
 const MACS: usize = 12;
 const VLAN_TAG: usize = 4;
 
-/// Per slot: the virtio_net_hdr, then the control message with `struct tpacket_auxdata`.
+/// Per slot: the virtio_net_hdr, then the control messages: `struct tpacket_auxdata` and a time.
 const SMALL: usize = 128;
 const CONTROL: usize = 16;
 const CONTROL_LEN: usize = SMALL - CONTROL;
@@ -40,6 +42,18 @@ pub struct Received {
     pub overflow: u32,
     /// Which of the batch's buffers has the overflow.
     pub slot: u8,
+    /// When the kernel received it, in nanoseconds of [`clock::now`](crate::clock::now); `None` unless
+    /// the socket was opened with [`stamps`](super::Config::stamps).
+    pub stamp: Option<u64>,
+}
+
+/// What stands in the control messages of a packet.
+#[derive(Default)]
+struct Control {
+    /// The VLAN tag that the kernel took out of it: TPID and TCI.
+    tag: Option<[u8; VLAN_TAG]>,
+    /// When it was received, in nanoseconds of `CLOCK_REALTIME`.
+    stamp: Option<u64>,
 }
 
 /// The buffers of a batch: one slot per packet.
@@ -56,6 +70,10 @@ pub(super) struct Receiver {
     used: usize,
     /// The pool that the frames are of, if `ready` is not 0.
     pool_id: u32,
+    /// By how much `CLOCK_REALTIME`, which the kernel stamps with, is ahead of `CLOCK_MONOTONIC`;
+    /// looked at with each batch, as it may be set.
+    ahead: u64,
+    stamps: bool,
     /// The small buffers of all slots, then their overflow buffers. Accessed by raw pointer only:
     /// the kernel writes there during recvmmsg, and nothing borrows it then.
     buffers: Mapping,
@@ -68,7 +86,7 @@ unsafe impl Send for Receiver {}
 unsafe impl Sync for Receiver {}
 
 impl Receiver {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(stamps: bool) -> io::Result<Self> {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Ok(Self {
             messages: vec![empty_message(); BATCH].into_boxed_slice(),
@@ -77,6 +95,8 @@ impl Receiver {
             ready: 0,
             used: 0,
             pool_id: 0,
+            ahead: 0,
+            stamps,
             // Pages of overflow that no packet ever needed are never backed by memory.
             buffers: Mapping::anonymous(BATCH * (SMALL + OVERFLOW))?,
         })
@@ -96,6 +116,9 @@ impl Receiver {
         }
         let before = out.len();
         self.used = self.fill(fd, statistics, slots)?;
+        if self.stamps && self.used > 0 {
+            self.ahead = clock::real_ahead();
+        }
         for slot in 0..self.used {
             match self.take(pool, slot) {
                 Some(received) => out.push(received),
@@ -197,7 +220,7 @@ impl Receiver {
         if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
             return None;
         }
-        let tag = self.vlan_tag(slot);
+        let Control { tag, stamp } = self.control(slot);
         // SAFETY: the slot's small buffer begins with these ten bytes, in memory that was zeroed by
         // mmap; the kernel is done with it.
         let mut vnet = unsafe { self.small(slot).cast::<[u8; VNET_HDR_LEN]>().read() };
@@ -210,32 +233,32 @@ impl Receiver {
         {
             shift_offsets(&mut vnet);
         }
-        Some(Received { frame, vnet, overflow: (len - in_frame) as u32, slot: slot as u8 })
+        let stamp = stamp.map(|stamp| stamp.saturating_sub(self.ahead));
+        Some(Received { frame, vnet, overflow: (len - in_frame) as u32, slot: slot as u8, stamp })
     }
 
-    /// The VLAN tag that the kernel took out of the packet: TPID and TCI.
-    fn vlan_tag(&self, slot: usize) -> Option<[u8; VLAN_TAG]> {
+    /// What the kernel says beside the packet's bytes.
+    fn control(&self, slot: usize) -> Control {
         let message = &self.messages[slot].msg_hdr;
+        let mut control = Control::default();
         // SAFETY: the header is one that recvmmsg filled: its control buffer is alive, aligned (see
         // SMALL and CONTROL) and has msg_controllen bytes of control messages.
-        let control = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
-        let expected = (libc::SOL_PACKET, libc::PACKET_AUXDATA);
-        // SAFETY: no pointer is dereferenced; this computes a length.
-        let enough = unsafe { libc::CMSG_LEN(size_of::<libc::tpacket_auxdata>() as u32) } as usize;
-        if (control.cmsg_level, control.cmsg_type) != expected || control.cmsg_len < enough {
-            return None;
+        let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
+        // SAFETY: the macros give a pointer to a whole header within the buffer, or null.
+        while let Some(header) = unsafe { next.as_ref() } {
+            match (header.cmsg_level, header.cmsg_type) {
+                (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
+                    control.tag = data(header).and_then(vlan_tag);
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    control.stamp = data(header).map(|time: libc::timespec| nanoseconds(&time));
+                }
+                _ => {}
+            }
+            // SAFETY: as for the first; `header` is the one that it gave.
+            next = unsafe { libc::CMSG_NXTHDR(message, header) };
         }
-        // SAFETY: the control message has at least that many bytes of data, as just checked, of
-        // integers only.
-        let aux: libc::tpacket_auxdata =
-            unsafe { libc::CMSG_DATA(control).cast::<libc::tpacket_auxdata>().read_unaligned() };
-        if aux.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
-            return None;
-        }
-        let tpid_known = aux.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-        let tpid = if tpid_known { aux.tp_vlan_tpid } else { libc::ETH_P_8021Q as u16 };
-        let ([t0, t1], [c0, c1]) = (tpid.to_be_bytes(), aux.tp_vlan_tci.to_be_bytes());
-        Some([t0, t1, c0, c1])
+        control
     }
 
     pub(super) fn overflow(&self, slot: u8, len: u32) -> &[u8] {
@@ -258,6 +281,29 @@ impl Receiver {
     fn overflow_start(&self, slot: usize) -> *mut u8 {
         self.buffers.start().as_ptr().wrapping_add(BATCH * SMALL + slot * OVERFLOW)
     }
+}
+
+/// The data of a control message, if there is as much.
+fn data<T: Plain>(header: &libc::cmsghdr) -> Option<T> {
+    // SAFETY: no pointer is dereferenced; this computes a length.
+    let enough = unsafe { libc::CMSG_LEN(size_of::<T>() as u32) } as usize;
+    if header.cmsg_len < enough {
+        return None;
+    }
+    // SAFETY: the message has at least that many bytes of data, as just checked, and `Plain` promises
+    // that any bits are valid.
+    Some(unsafe { libc::CMSG_DATA(header).cast::<T>().read_unaligned() })
+}
+
+/// The tag's TPID and TCI, if the packet had one.
+fn vlan_tag(aux: libc::tpacket_auxdata) -> Option<[u8; VLAN_TAG]> {
+    if aux.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
+        return None;
+    }
+    let tpid_known = aux.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+    let tpid = if tpid_known { aux.tp_vlan_tpid } else { libc::ETH_P_8021Q as u16 };
+    let ([t0, t1], [c0, c1]) = (tpid.to_be_bytes(), aux.tp_vlan_tci.to_be_bytes());
+    Some([t0, t1, c0, c1])
 }
 
 fn iovec(start: *mut u8, len: usize) -> libc::iovec {

@@ -75,11 +75,12 @@ impl Sender {
                 part(message.payload),
             ]);
             out.msg_hdr.msg_iov = parts.as_mut_ptr();
-            out.msg_hdr.msg_iovlen = PARTS;
+            // Each part costs the kernel a look.
+            out.msg_hdr.msg_iovlen = PARTS - usize::from(message.payload.is_empty());
         }
         retry(|| {
             // SAFETY: the first batch.len() messages (at most BATCH, the array's length) each point
-            // to PARTS live iovecs, which point to live slices of `batch`. The kernel only reads
+            // to PARTS live iovecs or fewer, which point to live slices of `batch`. The kernel only reads
             // those; it writes `msg_len` in the array, which is borrowed exclusively.
             unsafe {
                 libc::sendmmsg(

@@ -19,6 +19,8 @@ static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/redirect.o");
 
 /// The program for drivers that take frames of several buffers, and the one for all others.
 const PROGRAMS: [&str; 2] = ["redirect_frags", "redirect"];
+/// The same with a [`stamp`](crate::frames::FramePool::take_stamp) in front of each frame.
+const STAMPING: [&str; 2] = ["stamp_frags", "stamp"];
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +59,19 @@ impl Redirect {
     /// driver, others) if its driver cannot run the program natively and `mode` asks for that;
     /// `EINVAL` also from kernels that have no bpf_link for XDP (before 5.9).
     pub fn attach(ifindex: u32, mode: Mode) -> Result<Self> {
+        Self::attach_one_of(PROGRAMS, ifindex, mode)
+    }
+
+    /// The same with a program that says in front of each frame when it arrived:
+    /// [`FramePool::take_stamp`](crate::frames::FramePool::take_stamp).
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach).
+    pub fn attach_stamping(ifindex: u32, mode: Mode) -> Result<Self> {
+        Self::attach_one_of(STAMPING, ifindex, mode)
+    }
+
+    fn attach_one_of(programs: [&str; 2], ifindex: u32, mode: Mode) -> Result<Self> {
         let tries: &[Mode] = match mode {
             Mode::Auto => &[Mode::Native, Mode::Generic],
             Mode::Native => &[Mode::Native],
@@ -65,7 +80,7 @@ impl Redirect {
         let mut ebpf = Ebpf::load(OBJECT).map_err(|error| bpf_error("load the XDP map", error))?;
         let mut refusal = None;
         for &mode in tries {
-            for program in PROGRAMS {
+            for program in programs {
                 match link(&mut ebpf, program, ifindex, mode) {
                     Ok(link) => return Ok(Self { _link: link, sockets: sockets(ebpf)?, mode }),
                     Err(error) if is_final(&error) => return Err(error),

@@ -18,6 +18,7 @@ pub(super) fn run(args: &BenchFairnessArgs, printer: &mut Printer) -> Result<(),
         openers: args.openers as usize,
         lro: args.lro.iter().map(|on| on == "on").collect(),
         orders: Order::VALUES.to_vec(),
+        repetitions: 1,
         config: runs::prepare(&args.settings)?,
     };
     Ok(fairness::fairness(&options, printer)?)

@@ -1,11 +1,13 @@
 //! `wharf bench`: the measurements of the `bench` crate, as a table or as JSON lines.
 
+mod degen;
 mod fairness;
 mod gso;
 mod gso_throughput;
 mod latency;
 mod lro;
 mod lro_throughput;
+mod paper;
 mod reordering;
 mod report;
 mod runs;
@@ -13,20 +15,24 @@ mod values;
 
 use crate::cli::{BenchArgs, BenchCommand};
 use crate::error::Error;
+pub(crate) use degen::BenchDegenArgs;
 pub(crate) use gso::BenchGsoArgs;
 pub(crate) use gso_throughput::BenchGsoThroughputArgs;
 pub(crate) use lro::BenchLroArgs;
+pub(crate) use paper::BenchPaperArgs;
 use report::Printer;
 
 /// Runs one scenario.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let mut printer = Printer::new(args.json);
     match &args.command {
+        BenchCommand::Paper(paper) => return paper::run(paper, args.json),
         BenchCommand::LroThroughput(args) => lro_throughput::run(args, &mut printer)?,
         BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
         BenchCommand::GsoThroughput(args) => gso_throughput::run(args, &mut printer)?,
+        BenchCommand::Degen(args) => degen::run(args, &mut printer)?,
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
         BenchCommand::Gso(args) => gso::run(args, &mut printer)?,
     }

@@ -27,6 +27,7 @@ pub(super) fn options(
         cases: args.cases.clone(),
         duration: args.seconds.unwrap_or(Duration::from_secs_f64(seconds)),
         repetitions: args.repetitions.unwrap_or(repetitions) as usize,
+        seed: 1,
         config,
     })
 }

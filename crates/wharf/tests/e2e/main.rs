@@ -5,8 +5,10 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod bench;
+mod degen;
 mod demo;
 mod ends;
+mod paper;
 mod received;
 mod refused;
 mod running;

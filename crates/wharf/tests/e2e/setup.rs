@@ -174,6 +174,11 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
+    /// A client and a server with something of the test's own between them.
+    pub(crate) fn of(client: Host, server: Host) -> Self {
+        Hosts { port: Port::Auto, between: None, client, server }
+    }
+
     /// `wharf up` on the server with more words, as far as its first line: traffic flows.
     pub(crate) fn wharf_up(&self, more: &[&str]) -> Program {
         let words = ["up", "--wire", WIRE, "--host", HOST];

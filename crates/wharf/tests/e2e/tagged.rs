@@ -12,24 +12,24 @@ use testkit::packet::{DESTINATION_MAC, PacketBuilder, SOURCE_MAC};
 use super::setup::{HOST, Ip, PEER, Plan, Port, ping};
 
 /// Raw frames at one interface.
-struct Tap {
+pub(crate) struct Tap {
     socket: PacketSocket,
     pool: FramePool,
 }
 
 impl Tap {
-    fn open(host: &Host, name: &str) -> Self {
+    pub(crate) fn open(host: &Host, name: &str) -> Self {
         let open = || PacketSocket::open(sys::interface::index(name).unwrap(), Config::default());
         Self { socket: host.run(open).unwrap(), pool: FramePool::new(1024, 4096).unwrap() }
     }
 
-    fn send(&mut self, frame: &[u8]) {
+    pub(crate) fn send(&mut self, frame: &[u8]) {
         let message = Message { vnet: [0; VNET_HDR_LEN], header: frame, payload: &[] };
         assert_eq!(self.socket.send(&[message]).unwrap(), 1);
     }
 
     /// The next frames that `ours` knows, so many.
-    fn receive(&mut self, count: usize, ours: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+    pub(crate) fn receive(&mut self, count: usize, ours: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let (until, mut all) = (Instant::now() + PATIENCE, Vec::new());
         while all.len() < count && Instant::now() < until {
             let a_while = Duration::from_millis(100).as_nanos() as u64;
@@ -50,7 +50,7 @@ impl Tap {
 
 /// Frames that must pass as they are, each with a number, which tells them apart and in order. The
 /// TCP segments leave gaps, or they could be joined.
-fn frames() -> Vec<Vec<u8>> {
+pub(crate) fn frames() -> Vec<Vec<u8>> {
     let tcp = |builder: PacketBuilder, n: u32| builder.seq(n * 1000).payload_pattern(100).build();
     let local = |n: u8| {
         // For local experiments (IEEE 802); shorter than the 60 bytes of a real wire.

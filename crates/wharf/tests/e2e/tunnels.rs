@@ -5,10 +5,13 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 
 use testkit::lab::{Host, PATIENCE, have};
 
-use super::setup::{HOST, Ip, PEER, Plan, Port, Up};
+use super::setup::{HOST, Hosts, Ip, PEER, Plan, Port};
 use super::traffic::bytes;
 
 const LENGTH: usize = 24 << 20;
+
+/// The client's in the tunnel.
+pub(crate) const ADDRESSES: [&str; 2] = ["10.88.0.1", "fd88::1"];
 
 #[test]
 fn through_xdp_with_outer_checksums() {
@@ -33,10 +36,10 @@ fn through_af_packet_without_outer_checksums() {
 fn tcp_goes_both_ways(port: Port, checksums: &str) {
     // The client's kernel leaves the inner checksums to its interface, as a veth lets it.
     let Some(up) = (Plan { offloads: true, ..Plan::new(port) }).up() else { return };
-    if !have(&["ip"]) || !dig(&up, checksums) {
+    if !have(&["ip"]) || !dig(&up.hosts, [PEER, HOST], checksums) {
         return;
     }
-    for address in ["10.88.0.1", "fd88::1"] {
+    for address in ADDRESSES {
         let address: IpAddr = address.parse().unwrap();
         bulk(&up.hosts.client, &up.hosts.server, address);
         let kind = if address.is_ipv4() { "gso_tcp4" } else { "gso_tcp6" };
@@ -46,8 +49,9 @@ fn tcp_goes_both_ways(port: Port, checksums: &str) {
     }
 }
 
-/// A VXLAN between the hosts, with addresses in it. `false`, and a word why, where there is none.
-fn dig(up: &Up, checksums: &str) -> bool {
+/// A VXLAN between the hosts, over these interfaces of theirs, with addresses in it. `false`, and a
+/// word why, where there is none.
+pub(crate) fn dig(hosts: &Hosts, devices: [&str; 2], checksums: &str) -> bool {
     let end = |host: &Host, device: &str, near: IpAddr, far: IpAddr, number: u8| {
         let ip = |line: &str| {
             let mut command = std::process::Command::new("ip");
@@ -72,11 +76,12 @@ fn dig(up: &Up, checksums: &str) -> bool {
         true
     };
     let (client, server) = (Ip::V4.client(), Ip::V4.server());
-    end(&up.hosts.client, PEER, client, server, 1) && end(&up.hosts.server, HOST, server, client, 2)
+    end(&hosts.client, devices[0], client, server, 1)
+        && end(&hosts.server, devices[1], server, client, 2)
 }
 
 /// From `sender` to `receiver`, which listens at `address`, and back; every byte is compared.
-fn bulk(receiver: &Host, sender: &Host, address: IpAddr) {
+pub(crate) fn bulk(receiver: &Host, sender: &Host, address: IpAddr) {
     let sent = bytes(LENGTH);
     let listener = receiver.run(|| TcpListener::bind((address, 0))).unwrap();
     let to = listener.local_addr().unwrap();

@@ -517,7 +517,7 @@ impl World {
         let reply = naive::Tcp::read(&self.connections[index].of_host().build()).unwrap();
         assert_eq!((packet.key(), &packet.link), (reply.key(), &reply.link));
         assert_eq!(packet.flags(), naive::ACK);
-        assert_eq!(packet.payload, []);
+        assert!(packet.payload.is_empty());
         assert_eq!(packet.urgent(), 0);
     }
 
@@ -551,7 +551,7 @@ impl World {
         }
         let islands = self.islands(connection, packet.ack());
         if islands.is_empty() || !connection.sack() || connection.seen != [true; 2] {
-            assert_eq!(options, [], "SACK blocks without islands or agreement");
+            assert!(options.is_empty(), "SACK blocks without islands or agreement");
             return;
         }
         let blocks: Vec<(u32, u32)> = options[4..]

@@ -1,0 +1,219 @@
+//! What it takes to measure a figure: its points, how one of them is run, and how what comes out is
+//! drawn and judged.
+
+pub(super) mod degen;
+pub(super) mod gso;
+pub(super) mod lro;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use nic::config::Config;
+
+use super::store::Row;
+use crate::{Error, Report};
+
+/// What a run of the evaluation is asked for.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    /// Runs of each case, of which the median counts; the cases take turns.
+    pub repetitions: usize,
+    /// How long each run is measured.
+    pub duration: Duration,
+    /// Fewer points.
+    pub quick: bool,
+    /// What scenarios draw random numbers from.
+    pub seed: u64,
+    /// wharf's settings.
+    pub config: Config,
+}
+
+/// How a figure is measured. All cases of a point are run together, taking turns, by the scenario of
+/// [`bench`](crate) that measures it otherwise, too.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What is varied along the figure.
+    pub x: XAxis,
+    /// What is measured.
+    pub y: YAxis,
+    /// What is compared at each point.
+    pub series: Vec<Series>,
+    /// All points of the x axis.
+    pub points: Vec<u32>,
+    /// Those of a quick run.
+    pub quick: Vec<u32>,
+    /// How a point is run.
+    pub run: Run,
+    /// How long a run takes beside the time that is measured.
+    pub overhead: Duration,
+    /// How long a run is measured at least.
+    pub at_least: Duration,
+    /// How what was measured is compared with what the paper claims.
+    pub judge: Judge,
+    /// What differs from the paper's experiment.
+    pub differs: &'static str,
+}
+
+/// How a point is run.
+#[derive(Clone, Copy, Debug)]
+pub enum Run {
+    /// The papers' throughput on LRO, at so many connections.
+    LroThroughput(crate::throughput::WireKind),
+    /// The papers' DMA load balance; the point is LRO off (0) or on (1).
+    Starvation,
+    /// A slide on GSO, with so many per cent of a CPU.
+    GsoThroughput(crate::gso_throughput::Protocol),
+    /// A delay of so many microseconds by degen.
+    Degen,
+}
+
+/// What is varied along a figure.
+#[derive(Clone, Debug)]
+pub struct XAxis {
+    /// What it is.
+    pub label: &'static str,
+    /// The unit of its numbers; empty for counts.
+    pub unit: &'static str,
+    /// What stands behind a number to make it a point in words: ` connections`.
+    pub words: &'static str,
+    /// How it is laid out.
+    pub scale: Scale,
+}
+
+/// How an x axis is laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    /// Numbers.
+    Linear,
+    /// Numbers that double.
+    Log2,
+    /// Powers of ten.
+    Log10,
+    /// Names, of which points are the indices.
+    Names(&'static [&'static str]),
+}
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct YAxis {
+    /// What it is.
+    pub label: &'static str,
+    /// Its unit in plots and words.
+    pub unit: &'static str,
+    /// What a value of a series' metric is multiplied by for that unit.
+    pub factor: f64,
+}
+
+/// One of the things that are compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Series {
+    /// What it is known by here.
+    pub id: &'static str,
+    /// The case of the scenario's figures.
+    pub case: &'static str,
+    /// The metric of these.
+    pub metric: &'static str,
+    /// Its name in plots and words.
+    pub label: &'static str,
+}
+
+/// How what was measured is compared with what the paper claims. Series go by their ids.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Judge {
+    /// By how many times as much one gives as the other.
+    Ratio {
+        /// What the paper is about.
+        subject: &'static str,
+        /// The same without it.
+        baseline: &'static str,
+        /// What to name beside them: the kernel's own.
+        peer: Option<&'static str>,
+        /// The figure's one ratio.
+        headline: Headline,
+    },
+    /// By whether one is whole (100 %) at all points where the other is not.
+    Cure {
+        /// What the paper does.
+        subject: &'static str,
+        /// What it did before.
+        baseline: &'static str,
+    },
+    /// By how far a time is off, in microseconds, where it is off most.
+    Exact {
+        /// The series that is judged.
+        subject: &'static str,
+        /// What is exact enough.
+        enough: u32,
+        /// Why.
+        why: &'static str,
+    },
+}
+
+/// Which ratio stands for a figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Headline {
+    /// That at the last point: where a curve has become flat.
+    Last,
+    /// The best of all points, for a table.
+    Best,
+}
+
+impl Series {
+    /// One that is a case's only one.
+    pub(super) const fn of(case: &'static str, metric: &'static str, label: &'static str) -> Self {
+        Series { id: case, case, metric, label }
+    }
+}
+
+impl Scenario {
+    /// The points that are asked for.
+    pub fn points(&self, parameters: &Parameters) -> &[u32] {
+        if parameters.quick { &self.quick } else { &self.points }
+    }
+
+    /// How long a point takes, as far as can be told beforehand.
+    pub fn estimate(&self, parameters: &Parameters) -> Duration {
+        let cases: BTreeSet<&str> = self.series.iter().map(|series| series.case).collect();
+        let runs = u32::try_from(parameters.repetitions * cases.len()).unwrap_or(u32::MAX);
+        (parameters.duration.max(self.at_least) + self.overhead).saturating_mul(runs)
+    }
+
+    /// A point in words, such as `64 connections`.
+    pub fn words(&self, point: u32) -> String {
+        match self.x.scale {
+            Scale::Names(names) => names.get(point as usize).copied().unwrap_or("?").to_owned(),
+            _ if point == 1 => format!("1{}", self.x.words.trim_end_matches('s')),
+            _ => format!("{point}{}", self.x.words),
+        }
+    }
+
+    /// The series with that id.
+    pub fn series(&self, id: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.id == id)
+    }
+
+    /// What each repetition gave of a series at a point, in the unit of the y axis.
+    pub fn samples(&self, row: &Row, id: &str) -> Option<Vec<f64>> {
+        let series = self.series(id)?;
+        let samples = row.samples(series.case, series.metric)?;
+        Some(samples.into_iter().map(|value| value * self.y.factor).collect())
+    }
+
+    /// Runs all cases at a point, with the repetitions that are asked for.
+    ///
+    /// # Errors
+    /// As the scenario's own.
+    pub fn run(
+        &self,
+        point: u32,
+        parameters: &Parameters,
+        report: &mut dyn Report,
+    ) -> Result<(), Error> {
+        match self.run {
+            Run::LroThroughput(wire) => lro::run_throughput(wire, point, parameters, report),
+            Run::Starvation => lro::run_starvation(point == 1, parameters, report),
+            Run::GsoThroughput(protocol) => gso::run(protocol, point, parameters, report),
+            Run::Degen => degen::run(point, parameters, report),
+        }
+    }
+}

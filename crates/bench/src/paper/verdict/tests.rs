@@ -1,0 +1,178 @@
+//! The words follow from the numbers.
+
+use serde_json::json;
+
+use super::*;
+use crate::paper::registry;
+
+/// A point at which each case gave these samples of the figure's metric, in the unit of its y axis.
+fn row(name: &str, point: u32, cases: &[(&str, &[f64])]) -> Row {
+    let entry = entry(name);
+    let scenario = entry.scenario().unwrap();
+    let figure = |(id, samples): &(&str, &[f64])| {
+        let samples: Vec<f64> = samples.iter().map(|value| value / scenario.y.factor).collect();
+        let series = scenario.series(id).unwrap();
+        json!({"case": series.case, "metric": series.metric, "samples": samples})
+    };
+    let figures = cases.iter().map(figure).collect();
+    Row { point, figures, notices: Vec::new(), took: 1.0 }
+}
+
+fn entry(name: &str) -> Entry {
+    registry().into_iter().find(|entry| entry.name == name).unwrap()
+}
+
+#[track_caller]
+fn judged(name: &str, rows: &[Row]) -> Verdict {
+    let verdict = verdict(&entry(name), rows).unwrap();
+    for text in [&verdict.measured, &verdict.ratio, &verdict.meaning] {
+        assert!(!text.is_empty() && !text.contains("NaN") && !text.contains("inf"), "{text}");
+    }
+    assert!(verdict.meaning.ends_with('.') && verdict.meaning.matches(". ").count() == 0);
+    verdict
+}
+
+const LRO: &str = "lro-throughput-memory";
+
+fn lro(on: &[f64]) -> Verdict {
+    let kernel = [20.0; 3];
+    let cases: [(&str, &[f64]); 3] =
+        [("on", on), ("off", &[1.0, 2.0, 4.0]), ("kernel_gro", &kernel)];
+    judged(LRO, &[row(LRO, 1, &cases), row(LRO, 64, &cases)])
+}
+
+#[test]
+fn a_ratio_above_the_papers_is_said_to_be_more() {
+    let verdict = lro(&[10.0, 20.0, 44.0]);
+    let found = verdict.found.unwrap();
+    assert_eq!([found.median, found.min, found.max].map(f64::round), [10.0, 10.0, 11.0]);
+    assert!((verdict.claimed.unwrap() - 5.2).abs() < 0.01);
+    assert_eq!(
+        verdict.meaning,
+        "LRO on gives 10.0 times what LRO off gives, at 64 connections, more than the paper's 5.20; \
+         kernel's GRO gives as much as LRO on."
+    );
+    assert_eq!(verdict.ratio, "5.20 in the paper, 10.0 (10.0 to 11.0) here, at 64 connections");
+    assert_eq!(
+        verdict.measured,
+        "From 1 connection to 64 connections: LRO on 20.0 to 20.0 Gb/s, LRO off 2.00 to 2.00 Gb/s, \
+         kernel's GRO 20.0 to 20.0 Gb/s."
+    );
+}
+
+#[test]
+fn a_ratio_below_the_papers_is_said_to_be_less() {
+    let verdict = lro(&[2.0, 4.0, 8.0]);
+    let less = "less than the paper's 5.20: 38.5 % of that; kernel's GRO is ahead, with 5.00 times";
+    assert!(verdict.meaning.contains(less), "{}", verdict.meaning);
+    assert!(!verdict.meaning.contains("loss"), "{}", verdict.meaning);
+}
+
+#[test]
+fn a_ratio_below_one_is_said_to_be_a_loss() {
+    let verdict = lro(&[0.5, 1.0, 2.0]);
+    assert!(verdict.meaning.contains("it is a loss here"), "{}", verdict.meaning);
+    assert!(verdict.meaning.contains("less than the paper's"), "{}", verdict.meaning);
+}
+
+#[test]
+fn a_ratio_that_is_the_papers_is_said_to_be_the_same() {
+    let verdict = lro(&[5.2, 10.4, 20.8]);
+    assert!(verdict.meaning.contains("as many as in the paper (5.20)"), "{}", verdict.meaning);
+}
+
+#[test]
+fn a_difference_that_repetitions_have_as_well_is_said_to_be_one() {
+    let differ = ", though repetitions differ by more than that";
+    for (on, words) in [
+        ([4.0, 9.0, 24.0], "less than the paper's 5.20: 86.5 % of that"),
+        ([4.0, 12.0, 28.0], "more than the paper's 5.20"),
+    ] {
+        let verdict = lro(&on);
+        assert!(verdict.meaning.contains(&format!("{words}{differ}")), "{}", verdict.meaning);
+    }
+}
+
+#[test]
+fn ratios_are_those_of_runs_that_followed_each_other() {
+    // A machine that grew slower all the time: each pair has the same ratio.
+    let verdict = lro(&[8.0, 16.0, 32.0]);
+    let found = verdict.found.unwrap();
+    assert_eq!((found.min.round(), found.max.round()), (8.0, 8.0));
+}
+
+#[test]
+fn a_table_is_judged_by_its_best_row_and_by_how_many_are_ahead() {
+    let name = "gso-udp4";
+    let at = |point, gso: f64| row(name, point, &[("none", &[1.0]), ("gso", &[gso])]);
+    let verdict = judged(name, &[at(36, 3.0), at(100, 1.1), at(15, 2.0)]);
+    assert_eq!(number(verdict.found.unwrap().median), "3.00");
+    assert_eq!(
+        verdict.meaning,
+        "At best GSO gives 3.00 times what none gives, at 36 % of a CPU, more than the paper's 1.19; \
+         it is more than the paper's at 2 of 3 points."
+    );
+    assert!(verdict.measured.starts_with("From 100 % of a CPU to 15 % of a CPU: none"));
+    let verdict = judged(name, &[at(36, 1.1), at(100, 1.0)]);
+    assert!(verdict.meaning.contains("less than the paper's 1.19"), "{}", verdict.meaning);
+    assert!(verdict.meaning.contains("at 0 of 2 points"), "{}", verdict.meaning);
+}
+
+#[test]
+fn starvation_is_told_as_it_is_found() {
+    let name = "lro-starvation";
+    let tell = |points: [(f64, f64); 2]| {
+        let at = |point, (fair, stack): (f64, f64)| {
+            row(name, point, &[("round_robin", &[fair]), ("lifo", &[stack])])
+        };
+        judged(name, &[at(0, points[0]), at(1, points[1])])
+    };
+    let verdict = tell([(100.0, 50.0), (100.0, 100.0)]);
+    assert_eq!(
+        verdict.meaning,
+        "With round robin every connection opens, with one stack 50.0 % at worst, with LRO off, and \
+         all with LRO on: \
+         the paper's starvation shows, and its cure works."
+    );
+    assert_eq!(number(verdict.found.unwrap().median), "2.00");
+    let verdict = tell([(100.0, 100.0), (100.0, 100.0)]);
+    assert!(verdict.meaning.contains("does not show here"), "{}", verdict.meaning);
+    let verdict = tell([(90.0, 50.0), (100.0, 100.0)]);
+    assert!(verdict.meaning.contains("not as complete"), "{}", verdict.meaning);
+    // Nobody at all: no ratio, and no words for one.
+    let verdict = tell([(100.0, 0.0), (100.0, 0.0)]);
+    assert_eq!(verdict.found, None);
+    assert_eq!(verdict.ratio, "no number in the paper, 100 % to 0.00 % here");
+}
+
+#[test]
+fn nothing_is_said_of_what_was_not_measured() {
+    assert_eq!(verdict(&entry(LRO), &[]), None);
+    assert_eq!(verdict(&entry(LRO), &[row(LRO, 1, &[("on", &[1.0])])]), None);
+    assert_eq!(verdict(&entry("handoff-web"), &[row(LRO, 1, &[])]), None);
+}
+
+#[test]
+fn a_time_is_exact_enough_or_not() {
+    let name = "rdma-degen";
+    let tell = |off: [f64; 2]| {
+        let at =
+            |point, off: f64| row(name, point, &[("p50", &[1.0]), ("p99", &[off, off, 900.0])]);
+        judged(name, &[at(100, off[0]), at(100_000, off[1])])
+    };
+    let verdict = tell([12.0, 30.0]);
+    assert_eq!(
+        verdict.meaning,
+        "The 99th percentile is off by 30.0 us where it is off most, with 100000 us asked for, and by \
+         no more than 50 us (a twentieth of a millisecond, in which the paper counts its delays) at 2 of \
+         2 points: exact enough."
+    );
+    let verdict = tell([70.0, 30.0]);
+    assert!(verdict.meaning.contains("off by 70.0 us where it is off most, with 100 us asked for"));
+    assert!(verdict.meaning.ends_with("at 1 of 2 points: not exact enough here."));
+    assert_eq!(
+        verdict.measured,
+        "The 99th percentile is off by 70.0 us with 100 us asked for, 30.0 us with \
+                                  100000 us asked for."
+    );
+}

@@ -1,0 +1,159 @@
+//! A router-in-the-middle: what arrives at one interface leaves at the other, as degen says.
+//!
+//! One thread serves both. The kernel stamps each frame when it receives it, and the delay counts from
+//! that stamp (`rdma-over-ip` section 3), so what is asked for is what is added, however long the
+//! thread took to come by. It takes all that waits in bursts, and sleeps until shortly before the next
+//! frame is due.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+
+use sys::interface::{self, Interface};
+
+use super::carrier::{Carrier, Ports};
+use super::ends::{Ends, Held, Wires};
+use super::settings::{Direction, Settings};
+use super::shared::{Shared, Snapshot};
+use super::ways::Ways;
+use crate::config::WireMode;
+use crate::counters::Entry;
+use crate::error::Error;
+use crate::open;
+use crate::port::Wire;
+
+/// Two interfaces and degen between them.
+#[derive(Debug)]
+pub struct Bridge {
+    shared: Arc<Shared>,
+    ports: Arc<Ports>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    interfaces: [Interface; 2],
+    /// Found gone, of each interface.
+    gone: [AtomicBool; 2],
+    port: &'static str,
+    notices: Vec<String>,
+    _held: Vec<Held>,
+}
+
+impl Bridge {
+    /// Begins to carry frames between two interfaces, which are set up, in the network namespace of
+    /// the calling thread. Up to `frames` may be under way or wait.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing is left behind.
+    pub fn start(
+        between: [&str; 2],
+        settings: &Settings,
+        frames: u32,
+        mode: WireMode,
+    ) -> Result<Bridge, Error> {
+        let mut notices = Vec::new();
+        let interfaces = [open::find_wire(between[0])?, open::find_wire(between[1])?];
+        for name in between {
+            interface::set_up(name).map_err(|error| match error.is_permission() {
+                true => Error::Permission { name: name.to_owned() },
+                false => Error::Sys(error),
+            })?;
+        }
+        let Ends { wires, pool, held } = Ends::open(&interfaces, frames, mode, &mut notices)?;
+        let shared = Arc::new(Shared::new(settings.configs.clone()).map_err(Error::Worker)?);
+        let ports = Arc::new(Ports::default());
+        let ways = Ways::new(settings, Arc::clone(&shared), sys::clock::now());
+        let port = wires.name();
+        let (say, said) = mpsc::channel();
+        let thread = match wires {
+            Wires::Xdp(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports)), say),
+            Wires::Packet(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports)), say),
+        };
+        let thread = Some(thread.map_err(Error::Worker)?);
+        if let Ok(Err(error)) = said.recv() {
+            notices.push(format!(
+                "not in real time ({error}; it takes CAP_SYS_NICE): frames are late when others use \
+                 the CPU"
+            ));
+        }
+        let gone = Default::default();
+        Ok(Bridge { shared, ports, thread, interfaces, port, gone, notices, _held: held })
+    }
+
+    /// What frames come and go by: `AF_XDP` or `AF_PACKET`.
+    pub fn port(&self) -> &'static str {
+        self.port
+    }
+
+    /// What did not go as well as it might have, and why; one line each.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// To change what is done to frames, and to see it.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// All counters.
+    pub fn counters(&self) -> Vec<Entry> {
+        let snapshot: Snapshot = self.shared.snapshot();
+        let mut entries = snapshot.entries(Direction::BOTH.map(Direction::name));
+        for (group, port) in ["first", "second"].into_iter().zip(self.ports.read()) {
+            entries.push(Entry { group, name: "rx_dropped", value: port.dropped });
+            entries.push(Entry { group, name: "tx_lost", value: port.lost });
+        }
+        entries
+    }
+
+    /// Has it ended by itself, or is an interface gone? To be asked in the network namespace that it
+    /// was started in.
+    pub fn has_failed(&self) -> bool {
+        for (info, gone) in self.interfaces.iter().zip(&self.gone) {
+            let found = Interface::by_index(info.index);
+            if found.is_err_and(|error| error.is_missing()) {
+                gone.store(true, Ordering::Relaxed);
+            }
+        }
+        self.gone.iter().any(|gone| gone.load(Ordering::Relaxed))
+            || self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// Ends; what is under way is lost.
+    ///
+    /// # Errors
+    /// What made it end before it was told to.
+    pub fn stop(mut self) -> io::Result<()> {
+        let ended = self.end();
+        let gone = self.gone.iter().zip(&self.interfaces);
+        let gone: Vec<&str> = gone
+            .filter(|(gone, _)| gone.load(Ordering::Relaxed))
+            .map(|(_, info)| info.name.as_str())
+            .collect();
+        match gone[..] {
+            [] => ended,
+            [one] => Err(io::Error::other(format!("the interface {one} is gone"))),
+            _ => Err(io::Error::other(format!("the interfaces {} are gone", gone.join(" and ")))),
+        }
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.shared.stop();
+        let panicked = |_| Err(io::Error::other("degen panicked"));
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        // Whoever wants to know why it ended calls `stop`.
+        let _ = self.end();
+    }
+}
+
+fn spawn<W: Wire + Send + 'static>(
+    carrier: Carrier<W>,
+    say: Sender<io::Result<()>>,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let thread = std::thread::Builder::new().name("wharf-degen".to_owned());
+    thread.spawn(move || carrier.run(say))
+}

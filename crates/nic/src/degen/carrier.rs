@@ -1,0 +1,235 @@
+//! The thread between two interfaces.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use degen::Nanos;
+use sys::frames::{Frame, FramePool};
+use sys::packet::BATCH;
+use sys::poll::{Interest, PollSet};
+
+use super::settings::Direction;
+use super::ways::Ways;
+use crate::port::{RxFrame, Wire};
+
+/// How long it takes about to be woken, on a machine that is itself virtual: a frame that is due sooner
+/// is waited for awake.
+const WAKING: Nanos = 20_000;
+/// How long the thread may go on without sleep, and how long it then sleeps at least: no frame is late
+/// by more for it than it takes to be woken.
+const AWAKE: Nanos = 200_000;
+const REST: Duration = Duration::from_micros(3);
+/// How long until it is seen again whether there is memory to receive into.
+const RETRY_MEMORY: Nanos = 1_000_000;
+/// The kernel wakes at the time asked for or after.
+const PUNCTUAL: Nanos = 1;
+
+/// What the ports counted, a short while ago.
+#[derive(Debug, Default)]
+pub(super) struct Ports(Mutex<[PortCounters; 2]>);
+
+/// Of one port.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PortCounters {
+    /// Frames that the kernel dropped in front of the port.
+    pub(super) dropped: u64,
+    /// Frames that the interface would not take.
+    pub(super) lost: u64,
+}
+
+impl Ports {
+    pub(super) fn read(&self) -> [PortCounters; 2] {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, counters: [PortCounters; 2]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+    }
+}
+
+/// One interface.
+#[derive(Debug)]
+struct Side<W> {
+    /// A port for each of its queues. All that leaves does so by the first.
+    wires: Vec<W>,
+    /// Received, on the way into degen; empty between turns.
+    received: VecDeque<(RxFrame, Option<Nanos>)>,
+    /// A frame that has come out and that the interface had no room for.
+    waiting: Option<Frame>,
+    /// There was no memory to receive into.
+    starved: bool,
+}
+
+/// The thread's work.
+#[derive(Debug)]
+pub(super) struct Carrier<W> {
+    ways: Ways,
+    /// The first and the second interface.
+    sides: [Side<W>; 2],
+    /// The memory of all ports, so that no frame is copied.
+    pool: FramePool,
+    ports: Arc<Ports>,
+    /// When the thread last slept.
+    awake_since: Nanos,
+}
+
+impl<W: Wire> Carrier<W> {
+    /// Between the ports of two interfaces, whose memory is `pool`.
+    pub(super) fn new(ways: Ways, wires: [Vec<W>; 2], pool: FramePool, ports: Arc<Ports>) -> Self {
+        let received = || VecDeque::with_capacity(BATCH);
+        let side = |wires| Side { wires, received: received(), waiting: None, starved: false };
+        Carrier { ways, sides: wires.map(side), pool, ports, awake_since: 0 }
+    }
+
+    /// Carries frames until it is told to stop. First of all it says whether it runs in real time:
+    /// what else this machine does is not to be felt on the path, and without the right to that it
+    /// may be.
+    ///
+    /// # Errors
+    /// A port that has become useless.
+    pub(super) fn run(mut self, in_real_time: Sender<io::Result<()>>) -> io::Result<()> {
+        // The default would make every frame up to 50 us late.
+        let _ = sys::process::set_timer_slack(PUNCTUAL);
+        // Whoever started it waits for this.
+        let _ = in_real_time.send(sys::process::run_in_real_time());
+        let result = self.carry();
+        self.publish();
+        self.ways.close(&self.pool);
+        for wire in self.sides.into_iter().flat_map(|side| side.wires) {
+            wire.close(&mut self.pool);
+        }
+        result
+    }
+
+    fn carry(&mut self) -> io::Result<()> {
+        while !self.ways.shared().is_stopped() {
+            self.ways.take_up_changes();
+            let mut worked = false;
+            for direction in Direction::BOTH {
+                worked |= self.take_in(direction)?;
+                worked |= self.let_out(direction)?;
+            }
+            if !worked {
+                self.sleep()?;
+            }
+            self.rest();
+            if self.ways.publish_sometimes(sys::clock::now()) {
+                self.publish_ports();
+            }
+        }
+        Ok(())
+    }
+
+    /// A burst from an interface into degen. Was there one?
+    fn take_in(&mut self, direction: Direction) -> io::Result<bool> {
+        let side = &mut self.sides[direction as usize];
+        let mut worked = false;
+        for wire in &mut side.wires {
+            wire.receive_stamped(&mut self.pool, &mut side.received, BATCH)?;
+            let now = sys::clock::now();
+            worked |= !side.received.is_empty();
+            for (received, stamp) in side.received.drain(..) {
+                let overflow = wire.overflow(&received);
+                let at = stamp.map_or(now, |stamp| stamp.min(now));
+                self.ways.arrive(direction, &mut self.pool, received, overflow, at);
+            }
+        }
+        side.starved = !worked && self.pool.available() == 0;
+        Ok(worked)
+    }
+
+    /// What is due, out of the other interface. Was there something?
+    fn let_out(&mut self, direction: Direction) -> io::Result<bool> {
+        let Side { wires, waiting, .. } = &mut self.sides[1 - direction as usize];
+        let Some(wire) = wires.first_mut() else { return Ok(false) };
+        let mut worked = false;
+        // Whatever falls due meanwhile is for the next turn.
+        let now = sys::clock::now();
+        let due = |ways: &mut Ways, pool: &mut FramePool| ways.depart(direction, pool, now);
+        while let Some(frame) = waiting.take().or_else(|| due(&mut self.ways, &mut self.pool)) {
+            if let Err(frame) = wire.send_frame(&mut self.pool, frame) {
+                *waiting = Some(frame);
+                break;
+            }
+            worked = true;
+        }
+        wire.flush(&mut self.pool)?;
+        Ok(worked)
+    }
+
+    /// Lets others have the CPU for a moment every now and then: the kernel would stop a real-time
+    /// thread that never sleeps for 50 ms in each second (sched(7), `sched_rt_runtime_us`).
+    fn rest(&mut self) {
+        if sys::clock::now().saturating_sub(self.awake_since) > AWAKE {
+            std::thread::sleep(REST);
+            self.awake_since = sys::clock::now();
+        }
+    }
+
+    /// When the next frame comes out, or something changes. What comes out behind a frame that waits
+    /// for its interface has to wait as well.
+    fn next_deadline(&self) -> Option<Nanos> {
+        let moves = |direction: &Direction| self.sides[1 - *direction as usize].waiting.is_none();
+        let moving = Direction::BOTH.into_iter().filter(moves);
+        moving.filter_map(|direction| self.ways.next_deadline_of(direction)).min()
+    }
+
+    /// Until a frame arrives or is nearly due.
+    fn sleep(&mut self) -> io::Result<()> {
+        let now = sys::clock::now();
+        let due = self.next_deadline().map(|due| due.saturating_sub(now));
+        if due.is_some_and(|due| due < WAKING) {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        self.publish();
+        let mut set = PollSet::new();
+        set.add(self.ways.shared().waker().as_fd(), Interest::Read);
+        let mut retry = None;
+        for side in &mut self.sides {
+            // What cannot be received would wake the thread again at once.
+            let memory = side.starved.then_some(RETRY_MEMORY);
+            for wire in &mut side.wires {
+                let pending = side.waiting.is_some() || wire.is_pending();
+                let again = wire.retry_after().filter(|_| pending);
+                retry = retry.into_iter().chain(again).chain(memory).min();
+                let interest = match (!side.starved, pending && again.is_none()) {
+                    (true, true) => Interest::ReadWrite,
+                    (true, false) => Interest::Read,
+                    (false, true) => Interest::Write,
+                    (false, false) => continue,
+                };
+                wire.fd().map(|fd| set.add(fd, interest));
+            }
+        }
+        let due = due.map(|due| due - WAKING);
+        set.wait(due.into_iter().chain(retry).min())?;
+        // If something was there already, it was no sleep.
+        let awake = sys::clock::now();
+        if awake.saturating_sub(now) > WAKING / 2 {
+            self.awake_since = awake;
+        }
+        if set.readable(0) {
+            self.ways.shared().waker().drain()?;
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        self.ways.publish();
+        self.publish_ports();
+    }
+
+    fn publish_ports(&mut self) {
+        let [first, second] = &mut self.sides;
+        let counters = |side: &mut Side<W>| PortCounters {
+            dropped: side.wires.iter_mut().map(W::dropped).sum(),
+            lost: side.wires.iter().map(W::lost).sum(),
+        };
+        self.ports.publish([counters(first), counters(second)]);
+    }
+}

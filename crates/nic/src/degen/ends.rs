@@ -1,0 +1,132 @@
+//! Opening the two interfaces of a bridge, with one memory for both.
+
+use sys::frames::FramePool;
+use sys::interface::Interface;
+use sys::packet::{Filter, Membership};
+use sys::xdp::Redirect;
+
+use crate::config::WireMode;
+use crate::error::Error;
+use crate::features::Suited;
+use crate::open;
+use crate::port::packet::PacketWire;
+use crate::port::xdp::XdpWire;
+use crate::port::{Limits, Wire};
+use crate::quiet::Quiet;
+
+/// Ports, one for each queue of each interface.
+pub(super) enum Wires {
+    Xdp([Vec<XdpWire>; 2]),
+    Packet([Vec<PacketWire>; 2]),
+}
+
+impl Wires {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Wires::Xdp(_) => "AF_XDP",
+            Wires::Packet(_) => "AF_PACKET",
+        }
+    }
+}
+
+/// What an interface is given back by, when it is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    _promiscuous: Membership,
+    _suited: Suited,
+    _quiet: Option<Quiet>,
+    _redirect: Option<Redirect>,
+}
+
+/// Both interfaces, open.
+pub(super) struct Ends {
+    pub(super) wires: Wires,
+    pub(super) pool: FramePool,
+    pub(super) held: Vec<Held>,
+}
+
+impl Ends {
+    /// By AF_XDP where both interfaces are cards and it works, else by AF_PACKET, unless `mode` says
+    /// which. On a veth AF_XDP does not see the VLAN tags that the peer leaves to its card.
+    pub(super) fn open(
+        interfaces: &[Interface; 2],
+        frames: u32,
+        mode: WireMode,
+        notices: &mut Vec<String>,
+    ) -> Result<Ends, Error> {
+        let [one, other] = interfaces;
+        if one.mtu != other.mtu {
+            notices.push(format!(
+                "frames that are longer than the smaller MTU are lost: {} has {} bytes, {} has {}",
+                one.name, one.mtu, other.name, other.mtu
+            ));
+        }
+        let cards = interfaces.iter().all(|info| info.kind.is_none());
+        match mode {
+            WireMode::Xdp => Ends::by_xdp(interfaces, frames, notices),
+            WireMode::Auto if cards => Ends::by_xdp(interfaces, frames, notices).or_else(|error| {
+                notices.push(format!("{error}; using AF_PACKET"));
+                Ends::by_packet(interfaces, frames, notices)
+            }),
+            _ => Ends::by_packet(interfaces, frames, notices),
+        }
+    }
+
+    fn by_xdp(
+        [one, other]: &[Interface; 2],
+        frames: u32,
+        notices: &mut Vec<String>,
+    ) -> Result<Ends, Error> {
+        let chunk = open::xdp_chunk(one)?.max(open::xdp_chunk(other)?);
+        let mut pool = memory(frames, chunk)?;
+        let mut held = Vec::new();
+        let mut open = |info: &Interface| {
+            let (mut wires, redirect) = open::open_xdp_stamping(info, &mut pool, frames)?;
+            let limits = Limits { mtu: info.mtu as usize, hardware: false };
+            wires.iter_mut().for_each(|wire| wire.configure(limits));
+            held.push(Held {
+                _promiscuous: promiscuous(info)?,
+                _suited: Suited::to_xdp(&info.name, notices),
+                _quiet: None,
+                _redirect: Some(redirect),
+            });
+            Ok::<_, Error>(wires)
+        };
+        let wires = Wires::Xdp([open(one)?, open(other)?]);
+        Ok(Ends { wires, pool, held })
+    }
+
+    fn by_packet(
+        [one, other]: &[Interface; 2],
+        frames: u32,
+        notices: &mut Vec<String>,
+    ) -> Result<Ends, Error> {
+        let chunk = open::packet_chunk(one.mtu.max(other.mtu));
+        let pool = memory(frames, chunk)?;
+        let mut held = Vec::new();
+        let mut open = |info: &Interface| {
+            let config = sys::packet::Config { stamps: true, ..Default::default() };
+            let wire = open::packet_wire(info, config, Default::default())?;
+            held.push(Held {
+                _promiscuous: promiscuous(info)?,
+                _suited: Suited::to_packet(&info.name, notices),
+                _quiet: open::quiet(info, notices),
+                _redirect: None,
+            });
+            Ok::<_, Error>(vec![wire])
+        };
+        let wires = Wires::Packet([open(one)?, open(other)?]);
+        Ok(Ends { wires, pool, held })
+    }
+}
+
+fn memory(frames: u32, chunk: u32) -> Result<FramePool, Error> {
+    let bytes = u64::from(frames) * u64::from(chunk);
+    FramePool::new(frames, chunk).map_err(|cause| Error::Memory { frames, bytes, cause })
+}
+
+/// Frames for others are to pass as well.
+fn promiscuous(info: &Interface) -> Result<Membership, Error> {
+    Membership::hold(info.index, Filter::Promiscuous)
+        .map_err(|cause| Error::Packet { name: info.name.clone(), cause })
+}

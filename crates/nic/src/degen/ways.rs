@@ -1,0 +1,158 @@
+//! Both directions, with frames of one pool.
+
+use std::sync::Arc;
+
+use degen::{Degen, Departure, Frames, Nanos, Random};
+use sys::frames::{Frame, FramePool};
+
+use super::plain::{Plain, Unusable};
+use super::settings::{Direction, Settings, any_seed};
+use super::shared::{Late, Shared, Snapshot};
+use crate::port::RxFrame;
+
+/// How often counters are published while there is work.
+const PUBLISH_EVERY: Nanos = 10_000_000;
+
+/// A pool's frames, as degen handles them.
+struct Pool<'a>(&'a mut FramePool);
+
+impl Frames<Frame> for Pool<'_> {
+    fn bytes_mut<'a>(&'a mut self, packet: &'a mut Frame) -> &'a mut [u8] {
+        self.0.bytes_mut(packet)
+    }
+
+    fn copy(&mut self, packet: &Frame) -> Option<Frame> {
+        self.0.copy(packet)
+    }
+
+    fn discard(&mut self, packet: Frame) {
+        self.0.free(packet);
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Ways {
+    shared: Arc<Shared>,
+    generation: u64,
+    ways: [Degen<Frame>; 2],
+    plain: Plain,
+    unusable: [Unusable; 2],
+    late: [Late; 2],
+    last_publish: Nanos,
+}
+
+impl Ways {
+    /// Begins at `now`. The seed, where the settings have none, is any.
+    pub(super) fn new(settings: &Settings, shared: Arc<Shared>, now: Nanos) -> Self {
+        let seed = settings.seed.unwrap_or_else(any_seed);
+        let way = |direction: Direction| {
+            let number = direction as usize;
+            let seed = Random::stream(seed, number as u64).next();
+            let mut way = Degen::new(settings.configs[number].clone(), seed);
+            way.begin(settings.schedules[number].clone(), now);
+            way
+        };
+        Ways {
+            generation: shared.generation(),
+            shared,
+            ways: Direction::BOTH.map(way),
+            plain: Plain::default(),
+            unusable: Default::default(),
+            late: Default::default(),
+            last_publish: now,
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Takes up what was set since.
+    pub(super) fn take_up_changes(&mut self) {
+        let generation = self.shared.generation();
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        for (direction, change) in self.shared.take_changes() {
+            self.ways[direction as usize].change(change);
+        }
+    }
+
+    /// A packet comes in, whole or as a frame.
+    pub(super) fn arrive(
+        &mut self,
+        direction: Direction,
+        pool: &mut FramePool,
+        received: RxFrame,
+        overflow: &[u8],
+        at: Nanos,
+    ) {
+        let way = &mut self.ways[direction as usize];
+        let unusable = &mut self.unusable[direction as usize];
+        self.plain.each(pool, received, overflow, unusable, |pool, frame| {
+            way.arrive(frame, at, &mut Pool(pool));
+        });
+    }
+
+    /// A frame comes in.
+    pub(super) fn arrive_plain(
+        &mut self,
+        direction: Direction,
+        pool: &mut FramePool,
+        frame: Frame,
+        at: Nanos,
+    ) {
+        self.ways[direction as usize].arrive(frame, at, &mut Pool(pool));
+    }
+
+    /// The next frame that has come out by `now`.
+    pub(super) fn depart(
+        &mut self,
+        direction: Direction,
+        pool: &mut FramePool,
+        now: Nanos,
+    ) -> Option<Frame> {
+        let way = &mut self.ways[direction as usize];
+        let Departure { packet, due } = way.depart(now, &mut Pool(pool))?;
+        self.late[direction as usize].count(due, now);
+        Some(packet)
+    }
+
+    /// When the next frame of a direction comes out, or something changes.
+    pub(super) fn next_deadline_of(&self, direction: Direction) -> Option<Nanos> {
+        self.ways[direction as usize].next_deadline()
+    }
+
+    /// Publishes what was counted, if it is time to. Was it?
+    pub(super) fn publish_sometimes(&mut self, now: Nanos) -> bool {
+        let due = now.saturating_sub(self.last_publish) > PUBLISH_EVERY;
+        if due {
+            self.last_publish = now;
+            self.publish();
+        }
+        due
+    }
+
+    /// Publishes what was counted.
+    pub(super) fn publish(&self) {
+        self.shared.publish(Snapshot {
+            configs: [0, 1].map(|way| self.ways[way].config().clone()),
+            counters: [0, 1].map(|way| *self.ways[way].counters()),
+            held: [0, 1].map(|way| self.ways[way].held() as u64),
+            late: self.late,
+            refused: self.unusable.map(|unusable| unusable.refused),
+            no_memory: self.unusable.map(|unusable| unusable.no_memory),
+        });
+    }
+
+    /// Gives all memory back.
+    pub(super) fn close(&mut self, pool: &FramePool) {
+        for way in &mut self.ways {
+            while let Some(frame) = way.take_back() {
+                pool.free(frame);
+            }
+        }
+    }
+}

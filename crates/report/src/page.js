@@ -1,0 +1,11 @@
+"use strict";
+const root = document.documentElement;
+const button = document.getElementById("theme");
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
+const show = () => { button.textContent = isDark() ? "Light page" : "Dark page"; };
+button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; show(); });
+dark.addEventListener("change", show);
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => { d.open = true; }));
+show();
+button.hidden = false;
