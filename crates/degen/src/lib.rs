@@ -14,6 +14,18 @@
 //! random numbers, and for each packet by the packet's number: the packets lost are the same ones
 //! whatever the jitter, and the packets doubled the same ones whatever the loss.
 //!
+//! Who knows netem will miss or find:
+//!
+//! - Nothing bounds the packets that are under way but the memory that they lie in. `queue_packets`
+//!   and `queue_bytes` bound those that wait for the rate; netem's `limit` counts all.
+//! - A packet is carried at the rate first and delayed then. The link itself holds one packet, which
+//!   does not count as waiting.
+//! - Reordered packets come late, behind `reorder_distance` others; netem's come early, without delay.
+//! - What is lost is not doubled, and a copy is not lost: netem's copies go through all of it again.
+//! - Gilbert and Elliott's `h` and `k` are what gets through; netem asks for 1-h and 1-k.
+//! - The normal and Pareto distributions have their tails; netem's tables end at 4 deviations.
+//! - There are no correlations, no model of four states and no slots.
+//!
 //! ```
 //! use degen::{Config, Degen, Heap};
 //! let config = Config { delay: 5_000_000, ..Config::default() };
