@@ -111,12 +111,13 @@ impl Running {
         }
     }
 
-    /// Leaves out rounds that end by `now` and behind which lies another: nothing that they change
-    /// lasts. Nothing else may happen before `now`.
+    /// Leaves out the rounds that end by `now`, if one has ended just now: what they change is as it is.
+    /// Nothing else may happen before `now`.
     pub(crate) fn skip(&mut self, now: Nanos) {
-        let rounds = now.saturating_sub(self.began).checked_div(self.schedule.repeat).unwrap_or(0);
-        if self.next == 0 && rounds > 1 {
-            self.began += (rounds - 1) * self.schedule.repeat;
+        if self.next == 0 {
+            let time = now.saturating_sub(self.began);
+            let rounds = time.checked_div(self.schedule.repeat).unwrap_or(0);
+            self.began += rounds * self.schedule.repeat;
         }
     }
 }

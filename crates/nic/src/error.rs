@@ -29,7 +29,7 @@ pub enum Error {
         name: String,
     },
     /// AF_XDP was asked for by name and is not to be had.
-    #[error("cannot use AF_XDP on {name}: {why}; wire.mode = \"auto\" falls back to AF_PACKET")]
+    #[error("cannot use AF_XDP on {name}: {why}; the mode auto falls back to AF_PACKET")]
     Xdp {
         /// The interface.
         name: String,
@@ -59,6 +59,16 @@ pub enum Error {
     /// Something else of the operating system's.
     #[error(transparent)]
     Sys(#[from] sys::Error),
+    /// Too many frames were asked for.
+    #[error("no memory for {frames} frames, which are {bytes} bytes: {cause}; ask for fewer")]
+    Memory {
+        /// How many.
+        frames: u32,
+        /// All of them.
+        bytes: u64,
+        /// The kernel's error.
+        cause: io::Error,
+    },
     /// A file descriptor, thread or memory could not be had.
     #[error("cannot start a worker: {0}")]
     Worker(#[source] io::Error),

@@ -43,8 +43,8 @@ pub(crate) struct DegenArgs {
     /// The two Ethernet interfaces
     #[arg(long, value_names = ["IF_A", "IF_B"], num_args = 2, required = true)]
     between: Vec<String>,
-    /// Settings file (TOML): the options' names with `_`, tables [forward] and [reverse], and
-    /// [[schedule]] entries with a time `at`, which begin again after `repeat`
+    /// Settings file (TOML): the options' names with `_`, tables `[forward]` and `[reverse]`,
+    /// and `[[schedule]]` entries with a time `at`, which begin again after `repeat`
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// One setting from IF_A to IF_B

@@ -84,6 +84,7 @@ impl Error {
                 | nic::Error::NotEthernet { .. }
                 | nic::Error::Permission { .. }
                 | nic::Error::XdpBusy { .. }
+                | nic::Error::Memory { .. }
                 | nic::Error::Workers { .. }
                 | nic::Error::SeveralWans { .. } => true,
                 nic::Error::Tap(error) => !matches!(error, TapError::Os { .. }),

@@ -1,7 +1,7 @@
 //! What a run of the evaluation was made with: the machine, the program and what it was asked for.
 
 use std::fs;
-use std::process::{Command, Stdio};
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
@@ -33,7 +33,7 @@ impl Header {
         put("kernel", read("/proc/sys/kernel/osrelease").map(|text| text.trim().into()));
         put("wharf", Some(env!("CARGO_PKG_VERSION").into()));
         put("build", Some(build.into()));
-        put("commit", commit().map(Into::into));
+        put("commit", option_env!("WHARF_COMMIT").map(Into::into));
         put("rustc", option_env!("WHARF_RUSTC").map(Into::into));
         put("date", Some(date(SystemTime::now()).into()));
         put("seed", Some(parameters.seed.into()));
@@ -103,16 +103,6 @@ fn cpu_model(cpuinfo: &str) -> Option<&str> {
 fn memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
-}
-
-/// The commit of the sources that this was built from, if they are still there. It is that of now;
-/// `-dirty` says that there are changes that it does not have.
-fn commit() -> Option<String> {
-    let mut git = Command::new("git");
-    git.args(["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--abbrev=12"]);
-    let output = git.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.trim().to_owned())
 }
 
 /// Day and time in UTC (RFC 3339).

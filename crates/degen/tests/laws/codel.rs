@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use degen::codel::{CoDel, Verdict};
 use degen::{Config, Counters, Degen, Discipline, Frames, Nanos, Random};
 use proptest::prelude::*;
 
@@ -353,4 +354,28 @@ fn what_was_before_it_was_off_does_not_count() {
     assert!(memory.discarded.is_empty());
     while way.depart(202 * MS, &mut memory).is_some() {}
     assert_eq!(memory.discarded.len(), 1);
+}
+
+/// A mark moves the next one at once, though the queue is short after it: that tells how long ago the
+/// marking ended, by which the next time begins where this one left off.
+#[test]
+fn a_mark_schedules_the_next() {
+    let config = config(1_000_000, 5 * MS, 100 * MS, 1_000, true);
+    let mut codel = CoDel::default();
+    let judge = |codel: &mut CoDel, wait, at: Nanos| {
+        let verdict = codel.judge(wait, 10_000, at, &config);
+        if verdict == Verdict::Condemned {
+            codel.spared(&config);
+        }
+        verdict == Verdict::Condemned
+    };
+    let long = 6 * MS;
+    // Too long from 0 to 400 ms: marked at 100 ms, and then at shorter and shorter intervals.
+    let marked: Vec<_> = (0..=400).filter(|at| judge(&mut codel, long, at * MS)).collect();
+    assert_eq!(marked, [100, 200, 271, 329, 379]);
+    // The next would have been at 423 ms. Until 16 intervals after that, what worked is taken up.
+    assert!(!judge(&mut codel, 0, 401 * MS));
+    let again = (423 + 1_600 - 101..).filter(|at| judge(&mut codel, long, at * MS));
+    let again: Vec<_> = again.take(2).collect();
+    assert_eq!(again, [2_022, 2_072]);
 }

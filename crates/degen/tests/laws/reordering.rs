@@ -104,8 +104,8 @@ proptest! {
         }
     }
 
-    /// Where settings change while packets are held, nobody waits longer than it was to, and those
-    /// that step aside stay in order.
+    /// Where settings change while packets are held, nobody waits longer or for more than it was to,
+    /// and those that step aside stay in order.
     #[test]
     fn nobody_waits_longer_when_settings_change(
         seed: u64,
@@ -126,9 +126,13 @@ proptest! {
         for out in &departures {
             let at = given.arrivals[out.packet.number].at;
             let before = settings.iter().rfind(|(step, ..)| *step <= at);
-            let wait = before.map_or(5 * MS, |(_, _, wait)| *wait);
+            let (_, distance, wait) = *before.unwrap_or(&(0, 20, 5 * MS));
             let most = if picked[out.packet.number] { wait } else { 0 };
             prop_assert!((at + MS..=at + MS + most).contains(&out.due));
+            let mut passing = (out.packet.number + 1..picked.len()).filter(|later| !picked[*later]);
+            if let Some(last) = passing.nth(distance as usize - 1) {
+                prop_assert!(out.due <= given.arrivals[last].at + MS, "more than {} pass", distance);
+            }
         }
         let aside = departures.iter().map(|out| out.packet.number).filter(|number| picked[*number]);
         prop_assert!(aside.is_sorted());

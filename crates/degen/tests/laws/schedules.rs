@@ -74,7 +74,8 @@ proptest! {
         let (mut at, mut steps) = (0, Vec::new());
         for (n, gap) in gaps.iter().enumerate() {
             at += gap;
-            steps.push(step(at, "delay", 1_000_000 * (n as u64 + 1)));
+            let (name, value) = if n % 2 == 0 { ("delay", 1_000_000) } else { ("overhead", 100) };
+            steps.push(step(at, name, value * (n as u64 + 1)));
         }
         let repeat = at + rest;
         let mut times = arrivals;

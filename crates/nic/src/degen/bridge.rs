@@ -8,6 +8,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
 use sys::interface::{self, Interface};
@@ -62,11 +63,18 @@ impl Bridge {
         let ports = Arc::new(Ports::default());
         let ways = Ways::new(settings, Arc::clone(&shared), sys::clock::now());
         let port = wires.name();
+        let (say, said) = mpsc::channel();
         let thread = match wires {
-            Wires::Xdp(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports))),
-            Wires::Packet(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports))),
+            Wires::Xdp(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports)), say),
+            Wires::Packet(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports)), say),
         };
         let thread = Some(thread.map_err(Error::Worker)?);
+        if let Ok(Err(error)) = said.recv() {
+            notices.push(format!(
+                "not in real time ({error}; it takes CAP_SYS_NICE): frames are late when others use \
+                 the CPU"
+            ));
+        }
         let gone = Default::default();
         Ok(Bridge { shared, ports, thread, interfaces, port, gone, notices, _held: held })
     }
@@ -142,7 +150,10 @@ impl Drop for Bridge {
     }
 }
 
-fn spawn<W: Wire + Send + 'static>(carrier: Carrier<W>) -> io::Result<JoinHandle<io::Result<()>>> {
+fn spawn<W: Wire + Send + 'static>(
+    carrier: Carrier<W>,
+    say: Sender<io::Result<()>>,
+) -> io::Result<JoinHandle<io::Result<()>>> {
     let thread = std::thread::Builder::new().name("wharf-degen".to_owned());
-    thread.spawn(move || carrier.run())
+    thread.spawn(move || carrier.run(say))
 }

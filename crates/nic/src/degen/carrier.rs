@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -84,15 +85,17 @@ impl<W: Wire> Carrier<W> {
         Carrier { ways, sides: wires.map(side), pool, ports, awake_since: 0 }
     }
 
-    /// Carries frames until it is told to stop.
+    /// Carries frames until it is told to stop. First of all it says whether it runs in real time:
+    /// what else this machine does is not to be felt on the path, and without the right to that it
+    /// may be.
     ///
     /// # Errors
     /// A port that has become useless.
-    pub(super) fn run(mut self) -> io::Result<()> {
+    pub(super) fn run(mut self, in_real_time: Sender<io::Result<()>>) -> io::Result<()> {
         // The default would make every frame up to 50 us late.
         let _ = sys::process::set_timer_slack(PUNCTUAL);
-        // What else runs here is not to be felt on the path; without the right to it, it may be.
-        let _ = sys::process::run_in_real_time();
+        // Whoever started it waits for this.
+        let _ = in_real_time.send(sys::process::run_in_real_time());
         let result = self.carry();
         self.publish();
         self.ways.close(&self.pool);
@@ -205,7 +208,11 @@ impl<W: Wire> Carrier<W> {
         }
         let due = due.map(|due| due - WAKING);
         set.wait(due.into_iter().chain(retry).min())?;
-        self.awake_since = sys::clock::now();
+        // If something was there already, it was no sleep.
+        let awake = sys::clock::now();
+        if awake.saturating_sub(now) > WAKING / 2 {
+            self.awake_since = awake;
+        }
         if set.readable(0) {
             self.ways.shared().waker().drain()?;
         }

@@ -78,7 +78,7 @@ impl Ends {
         notices: &mut Vec<String>,
     ) -> Result<Ends, Error> {
         let chunk = open::xdp_chunk(one)?.max(open::xdp_chunk(other)?);
-        let mut pool = FramePool::new(frames, chunk).map_err(Error::Worker)?;
+        let mut pool = memory(frames, chunk)?;
         let mut held = Vec::new();
         let mut open = |info: &Interface| {
             let (mut wires, redirect) = open::open_xdp_stamping(info, &mut pool, frames)?;
@@ -102,7 +102,7 @@ impl Ends {
         notices: &mut Vec<String>,
     ) -> Result<Ends, Error> {
         let chunk = open::packet_chunk(one.mtu.max(other.mtu));
-        let pool = FramePool::new(frames, chunk).map_err(Error::Worker)?;
+        let pool = memory(frames, chunk)?;
         let mut held = Vec::new();
         let mut open = |info: &Interface| {
             let config = sys::packet::Config { stamps: true, ..Default::default() };
@@ -118,6 +118,11 @@ impl Ends {
         let wires = Wires::Packet([open(one)?, open(other)?]);
         Ok(Ends { wires, pool, held })
     }
+}
+
+fn memory(frames: u32, chunk: u32) -> Result<FramePool, Error> {
+    let bytes = u64::from(frames) * u64::from(chunk);
+    FramePool::new(frames, chunk).map_err(|cause| Error::Memory { frames, bytes, cause })
 }
 
 /// Frames for others are to pass as well.

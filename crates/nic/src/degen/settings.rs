@@ -40,8 +40,8 @@ pub enum SettingError {
         /// The known key that looks most like it, in the same direction.
         closest: Option<String>,
     },
-    /// The seed, where only what can change is known.
-    #[error("the seed cannot change later, and is one for both directions: set it at the start")]
+    /// The seed, where only what can change in a direction is known.
+    #[error("the seed is one for both directions, and cannot change later: it is set at the start")]
     SeedIsFixed,
     /// A value that the key does not take.
     #[error("`{key}` cannot be {value:?}, {why}: it takes {takes}")]

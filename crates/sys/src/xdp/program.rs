@@ -19,7 +19,7 @@ static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/redirect.o");
 
 /// The program for drivers that take frames of several buffers, and the one for all others.
 const PROGRAMS: [&str; 2] = ["redirect_frags", "redirect"];
-/// The same with a [`stamp`](crate::frames::FramePool::stamp) in front of each frame.
+/// The same with a [`stamp`](crate::frames::FramePool::take_stamp) in front of each frame.
 const STAMPING: [&str; 2] = ["stamp_frags", "stamp"];
 
 /// Where the program runs.
@@ -63,7 +63,7 @@ impl Redirect {
     }
 
     /// The same with a program that says in front of each frame when it arrived:
-    /// [`FramePool::stamp`](crate::frames::FramePool::stamp).
+    /// [`FramePool::take_stamp`](crate::frames::FramePool::take_stamp).
     ///
     /// # Errors
     /// As [`attach`](Self::attach).

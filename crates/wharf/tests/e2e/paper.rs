@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
+use testkit::browser::look_at;
 
 use super::setup::wharf;
 
@@ -51,6 +52,31 @@ fn objects(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// A real browser finds nothing wrong with a page, on a phone and on a desk.
+fn look(name: &str, page: &str, expected: &[&str]) {
+    match look_at(name, page, &[360, 1280], expected).unwrap() {
+        Some(faults) => assert!(faults.is_empty(), "{name}: {faults:#?}"),
+        None => println!("skipped: no chromium is installed here"),
+    }
+}
+
+/// The run that is kept in bench/results has every figure that can run, and its page shows them all.
+#[test]
+fn the_page_of_the_kept_run_shows_every_figure() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/results");
+    let kept = fs::read_dir(&results).unwrap().flatten().map(|entry| entry.path());
+    let kept = kept.filter(|path| path.to_string_lossy().ends_with("-paper")).max();
+    let page = fs::read_to_string(kept.unwrap().join("report.html")).unwrap();
+    let list = wharf().args(["bench", "paper", "--list", "--json"]).output().unwrap();
+    let entries = objects(&String::from_utf8(list.stdout).unwrap());
+    let runs = entries.iter().filter(|entry| entry["runs"] == true);
+    let shown: Vec<String> =
+        runs.map(|entry| format!("#figure-{} svg", entry["figure"].as_str().unwrap())).collect();
+    assert!(shown.len() >= 8, "{entries:?}");
+    let expected: Vec<&str> = shown.iter().map(String::as_str).chain(["#missing table"]).collect();
+    look("kept", &page, &expected);
+}
+
 #[test]
 fn a_figure_is_measured_kept_and_shown_and_not_measured_again() {
     if !sys::process::has_bpf() || sys::affinity::count() < 2 {
@@ -93,6 +119,8 @@ fn a_figure_is_measured_kept_and_shown_and_not_measured_again() {
         assert!(page.contains(what), "{what}");
     }
     assert!(directory.read("gso-udp4.svg").contains("Throughput"));
+    let expected = ["#figure-gso-udp4 svg", "#figure-gso-udp4 .ratio", "#missing table"];
+    look("a-point", &page, &expected);
 
     // Again: nothing is measured. Torn: one point is. Otherwise: refused, until it is discarded.
     let raw = directory.read("gso-udp4.jsonl");
