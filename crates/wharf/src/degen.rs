@@ -198,7 +198,12 @@ pub(crate) fn run(args: &DegenArgs) -> Result<(), Error> {
     }
     let seed = settings.fix_seed();
     let result = Bridge::start(between, &settings, args.frames, args.mode)
-        .map_err(Error::from)
+        .map_err(|error| match error {
+            nic::Error::Xdp { name, why } => Error::Usage(format!(
+                "cannot use AF_XDP on {name}: {why}; with --mode auto it is AF_PACKET then"
+            )),
+            other => other.into(),
+        })
         .and_then(|bridge| serve(bridge, between, seed, control, &signals, &mut guards));
     guards.into_iter().fold(result, |result, guard| result.and(guard.finish()))
 }

@@ -65,7 +65,12 @@ impl Ends {
         match mode {
             WireMode::Xdp => Ends::by_xdp(interfaces, frames, notices),
             WireMode::Auto if cards => Ends::by_xdp(interfaces, frames, notices).or_else(|error| {
-                notices.push(format!("{error}; using AF_PACKET"));
+                notices.push(match error {
+                    Error::Xdp { name, why } => {
+                        format!("no AF_XDP on {name}: {why}; using AF_PACKET")
+                    }
+                    other => format!("{other}; using AF_PACKET"),
+                });
                 Ends::by_packet(interfaces, frames, notices)
             }),
             _ => Ends::by_packet(interfaces, frames, notices),

@@ -29,8 +29,15 @@ struct Middle {
 }
 
 impl Middle {
-    /// Wires as the kernel makes them, with all their offloads, of these MTUs.
+    /// Wires of these MTUs, with all the offloads that the kernel makes them with.
     fn new(left: u32, right: u32) -> Option<Self> {
+        let middle = Middle::as_made(left, right)?;
+        middle.queues_of_its_own();
+        Some(middle)
+    }
+
+    /// The same as the kernel makes them.
+    fn as_made(left: u32, right: u32) -> Option<Self> {
         let middle = Middle::without_addresses(left, right, |_| {})?;
         give(&middle.hosts.client, LEFT[0], Ip::over(left), Ip::client);
         give(&middle.hosts.server, RIGHT[0], Ip::over(right), Ip::server);

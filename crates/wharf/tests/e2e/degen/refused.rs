@@ -88,6 +88,22 @@ fn an_interface_has_one_wharf() {
 }
 
 #[test]
+fn frames_that_af_xdp_has_no_room_for_are_for_af_packet() {
+    if !have(&["ip"]) || !sys::process::has_bpf() {
+        return;
+    }
+    let Some(middle) = Middle::new(1500, 9000) else { return };
+    let before = middle.ip("-d link show");
+    let ended = middle.wharf(&["degen", "--between", LEFT[1], RIGHT[1], "--mode", "xdp"]);
+    // That the MTUs differ is said before.
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    assert!(last.contains("right1") && last.contains("9000") && last.contains("--mode"), "{ended}");
+    assert_eq!((ended.status.code(), &*ended.stdout), (Some(2), ""), "{ended}");
+    assert_eq!(middle.ip("-d link show"), before);
+    assert!(wait_until(|| middle.host.processes().is_empty()), "a process stays behind");
+}
+
+#[test]
 fn without_privilege_degen_says_what_it_needs() {
     if !have(&["ip", "setpriv"]) || !sys::process::has_bpf() {
         eprintln!("skipped unless root: it gives its privilege up");
