@@ -95,7 +95,8 @@ pub struct Config {
     /// Where a packet would be lost, by `loss`, Gilbert and Elliott's channel or CoDel, it is marked
     /// instead if it may be.
     pub ecn: bool,
-    /// How fast packets leave, in bits per second; 0 for at once.
+    /// How fast packets leave, in bits per second; 0 for at once. One that has begun to leave goes on at
+    /// the rate it began with, and those behind it wait.
     pub rate: u64,
     /// Bytes that each packet takes beside its own, on a link of this rate. Ethernet's preamble, FCS
     /// and gap are 24.

@@ -237,7 +237,7 @@ pub static KEYS: &[Key] = &[
     number!(
         rate,
         zero_or(Unit::Rate, "as fast as they come", 1, 1_000_000_000_000),
-        "how fast packets leave; 0 is as fast as they come"
+        "how fast packets leave; 0 is as fast as they come. One that has begun to leave goes on as it began"
     ),
     number!(
         overhead,
