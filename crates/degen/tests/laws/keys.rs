@@ -1,6 +1,6 @@
 //! What is written is what is set, or is refused with its reason.
 
-use degen::keys::{KEYS, Key, find};
+use degen::keys::{self, KEYS, Key, find};
 use degen::{Config, Probability, ValueError};
 use proptest::prelude::*;
 
@@ -42,6 +42,11 @@ proptest! {
             prop_assert_eq!(other.get(&config), other.get(&before));
         }
         prop_assert_eq!(config == before, key.get(&config) == key.get(&before));
+    }
+
+    #[test]
+    fn every_time_reads_back(time: u64) {
+        prop_assert_eq!(keys::time(&keys::time_text(time)), Ok(time));
     }
 
     #[test]
@@ -116,7 +121,8 @@ fn defaults_are_those_of_the_configuration() {
         codel_interval: 1,
     };
     for key in KEYS {
-        let default = key.get(&Config::default());
+        let default = key.default_text();
+        assert_eq!(default, key.get(&Config::default()));
         assert_ne!(key.get(&config), default, "{}", key.name);
         key.set(&mut config, key.parse(&default).unwrap());
     }
