@@ -112,11 +112,10 @@ impl Case {
             Case::Delay(asked) => {
                 let rate = options.packets_per_second;
                 let packets = (f64::from(rate) * seconds) as u64;
-                delay(
-                    &stream::run(&lab, Plan { packets, rate, len: FRAME }, asked)?,
-                    asked,
-                    packets,
-                )
+                let gave = stream::run(&lab, Plan { packets, rate, len: FRAME }, asked)?;
+                let mut measured = delay(&gave, asked, packets);
+                measured.push(("late", "%", lab.late()));
+                measured
             }
             Case::Loss(asked) => {
                 let counted = counted(&lab, options)?;
@@ -154,8 +153,12 @@ fn share(metric: &'static str, asked: f64, measured: f64) -> Measured {
 /// How far the added delay is off. The delay was never shorter than asked for, or that counts as well.
 fn delay(gave: &Gave, asked: u64, sent: u64) -> Measured {
     let taken = &gave.taken;
-    let off = |delay: &u64| (*delay as f64 - asked as f64).abs() / 1e3;
-    let mut off: Vec<f64> = taken.iter().flat_map(|taken| taken.delays.iter().map(off)).collect();
+    let all = || taken.iter().flat_map(|taken| &taken.delays);
+    // Of the others it is known when they came to degen.
+    let known = all().filter(|(_, number)| gave.interrupted.binary_search(number).is_err());
+    let off = |(delay, _): &(u64, u64)| (*delay as f64 - asked as f64).abs() / 1e3;
+    let mut off: Vec<f64> = known.map(off).collect();
+    let left_out = 100.0 * (1.0 - off.len() as f64 / all().count().max(1) as f64);
     off.sort_unstable_by(f64::total_cmp);
     let quantile = |part: f64| {
         let at = (off.len() as f64 * part) as usize;
@@ -171,6 +174,7 @@ fn delay(gave: &Gave, asked: u64, sent: u64) -> Measured {
         ("arrived", "%", 100.0 * frames as f64 / (2 * sent) as f64),
         ("packets_per_second", "1/s", rate),
         ("degen_cpu", "%", gave.cpu),
+        ("left_out", "%", left_out),
     ]
 }
 

@@ -24,6 +24,8 @@ const TOGETHER: u64 = 4;
 const AFTERMATH: Duration = Duration::from_millis(300);
 /// Frames sent before those that count, in each direction: all is warm by then.
 const WARM_UP: u64 = 2_000;
+/// To send so many frames takes less, in nanoseconds, unless it is interrupted.
+const INTERRUPTED: u64 = 40_000;
 /// How late a sender may be until it gives up catching up, in nanoseconds.
 const BEHIND: u64 = 2_000_000;
 const NO_VNET: [u8; sys::packet::VNET_HDR_LEN] = [0; sys::packet::VNET_HDR_LEN];
@@ -45,8 +47,8 @@ pub(super) struct Plan {
 pub(super) struct Taken {
     /// Frames, those that came twice counted twice.
     pub(super) frames: u64,
-    /// How long each was under way, in nanoseconds.
-    pub(super) delays: Vec<u64>,
+    /// How long each was under way, in nanoseconds, and its number.
+    pub(super) delays: Vec<(u64, u64)>,
     first: u64,
     last: u64,
 }
@@ -66,6 +68,9 @@ pub(super) struct Gave {
     pub(super) taken: [Taken; 2],
     /// Time that degen was on a CPU, in per cent of one, while frames were sent.
     pub(super) cpu: f64,
+    /// Numbers of the frames with which the sender itself was interrupted, in order: they may have
+    /// waited between their stamp and the wire.
+    pub(super) interrupted: Vec<u64>,
 }
 
 /// Sends and receives; `delay` is how long frames are under way at least, in nanoseconds.
@@ -89,8 +94,8 @@ pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<Gave, Error> {
     std::thread::sleep(Duration::from_nanos(delay) + AFTERMATH);
     enough.store(true, Ordering::Release);
     let taken = receiving.join().map_err(|_| failed("the receiver panicked"))?;
-    sent.map_err(io("send frames"))?;
-    Ok(Gave { taken: taken.map_err(io("receive frames"))?, cpu })
+    let interrupted = sent.map_err(io("send frames"))?;
+    Ok(Gave { taken: taken.map_err(io("receive frames"))?, cpu, interrupted })
 }
 
 fn failed(why: &str) -> Error {
@@ -108,8 +113,9 @@ fn sockets(lab: &Lab, config: &Config) -> Result<[PacketSocket; 2], Error> {
     Ok([open(0)?, open(1)?])
 }
 
-/// Sends from both sides in turn.
-fn send(mut sockets: [PacketSocket; 2], plan: Plan) -> std::io::Result<()> {
+/// Sends from both sides in turn. The numbers of the frames with which it was interrupted.
+fn send(mut sockets: [PacketSocket; 2], plan: Plan) -> std::io::Result<Vec<u64>> {
+    let mut interrupted = Vec::new();
     let _ = sys::process::set_timer_slack(1);
     // Where a frame waits between its stamp and the wire, it is not degen that it waits for.
     let cpus = sys::affinity::cpus()?;
@@ -128,16 +134,22 @@ fn send(mut sockets: [PacketSocket; 2], plan: Plan) -> std::io::Result<()> {
         wait_until(next);
         let count = TOGETHER.min(WARM_UP + plan.packets - number);
         for socket in &mut sockets {
-            for (frame, number) in frames.iter_mut().zip(number..number + count) {
-                let number = number.checked_sub(WARM_UP).map_or(0, |number| number + 1);
+            let numbers = (number..number + count)
+                .map(|number| number.checked_sub(WARM_UP).map_or(0, |number| number + 1));
+            for (frame, number) in frames.iter_mut().zip(numbers.clone()) {
                 frame[HEADER..HEADER + 8].copy_from_slice(&number.to_be_bytes());
             }
+            let began = sys::clock::now();
             send_all(socket, &mut frames[..count as usize])?;
+            if sys::clock::now().saturating_sub(began) > INTERRUPTED {
+                interrupted.extend(numbers);
+            }
         }
         number += count;
         next = (next + interval).max(sys::clock::now().saturating_sub(BEHIND));
     }
-    Ok(())
+    interrupted.dedup();
+    Ok(interrupted)
 }
 
 /// Sends all of them, stamped, however often it takes.
@@ -189,13 +201,13 @@ fn receive(
             socket.receive(&mut pool, &mut received, BATCH)?;
             any |= !received.is_empty();
             for frame in received.drain(..) {
-                if let Some((sent, stamp)) = times(pool.bytes(&frame.frame), frame.stamp) {
+                if let Some((number, sent, stamp)) = times(pool.bytes(&frame.frame), frame.stamp) {
                     if taken.frames == 0 {
                         taken.first = stamp;
                     }
                     taken.frames += 1;
                     taken.last = stamp;
-                    taken.delays.push(stamp.saturating_sub(sent));
+                    taken.delays.push((stamp.saturating_sub(sent), number));
                 }
                 pool.free(frame.frame);
             }
@@ -210,10 +222,10 @@ fn receive(
     Ok(taken)
 }
 
-/// When a frame that counts was sent, and when it was received.
-fn times(frame: &[u8], stamp: Option<u64>) -> Option<(u64, u64)> {
+/// The number of a frame that counts, when it was sent, and when it was received.
+fn times(frame: &[u8], stamp: Option<u64>) -> Option<(u64, u64, u64)> {
     let word = |at: usize| Some(u64::from_be_bytes(frame.get(at..at + 8)?.try_into().ok()?));
     let ours = frame.get(12..HEADER)? == ETHERTYPE.to_be_bytes();
-    let counts = ours && word(HEADER)? > 0;
-    counts.then_some((word(HEADER + 8)?, stamp?))
+    let number = word(HEADER).filter(|number| ours && *number > 0)?;
+    Some((number, word(HEADER + 8)?, stamp?))
 }

@@ -16,15 +16,17 @@ use super::settings::Direction;
 use super::ways::Ways;
 use crate::port::{RxFrame, Wire};
 
-/// How long it takes about to be woken, on a machine that is itself virtual: a frame that is due sooner
-/// is waited for awake.
-const WAKING: Nanos = 20_000;
+/// To be woken takes less than this, but for one time in a hundred on a machine that is itself virtual:
+/// a frame that is due sooner is waited for awake.
+const WAKING: Nanos = 40_000;
 /// How long the thread may go on without sleep, and how long it then sleeps at least: no frame is late
 /// by more for it than it takes to be woken.
-const AWAKE: Nanos = 200_000;
+const AWAKE: Nanos = 150_000;
 const REST: Duration = Duration::from_micros(3);
 /// How long until it is seen again whether there is memory to receive into.
 const RETRY_MEMORY: Nanos = 1_000_000;
+/// No sleep is shorter, in nanoseconds.
+const SHORTEST: Nanos = 2_000;
 /// The kernel wakes at the time asked for or after.
 const PUNCTUAL: Nanos = 1;
 
@@ -214,7 +216,7 @@ impl<W: Wire> Carrier<W> {
         set.wait(due.into_iter().chain(retry).min())?;
         // If something was there already, it was no sleep.
         let awake = sys::clock::now();
-        if awake.saturating_sub(now) > WAKING / 2 {
+        if awake.saturating_sub(now) > SHORTEST {
             self.awake_since = awake;
         }
         if set.readable(0) {

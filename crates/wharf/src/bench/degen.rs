@@ -16,7 +16,8 @@ use crate::error::Error;
 ///
 /// Frames at a steady rate go through a degen from both sides at the same time, between two veths;
 /// delays are from the sender's stamp to that of the receiver's kernel. `off_p99` is by how much the
-/// delay of the worst frame but 1 % was off, either way. tcp is one connection with Reno through a
+/// delay of the worst frame but 1 % was off, either way; `left_out` is the share of frames with which the
+/// sender itself was interrupted, of which that is not known. tcp is one connection with Reno through a
 /// round trip of 10 ms and a loss, beside the throughput that theory gives for it (Mathis et al.,
 /// 1997). It takes two idle CPUs.
 #[derive(Debug, Args)]
