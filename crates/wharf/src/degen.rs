@@ -9,7 +9,7 @@ use clap::error::Error as ClapError;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use nic::config::{Choice, WireMode};
 use nic::control::{Control, Handler, counters_json};
-use nic::degen::bridge::Bridge;
+use nic::degen::bridge::{Bridge, Carriage};
 use nic::degen::{Settings, entries};
 use serde_json::{Value, json};
 use sys::interface::Interface;
@@ -64,6 +64,9 @@ pub(crate) struct DegenArgs {
     /// costs less as well, but VLAN tags that a peer leaves to its card are lost
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = mode)]
     mode: WireMode,
+    /// Let other programs on the CPU have their turn. Frames are then late when they do
+    #[arg(long)]
+    no_real_time: bool,
     #[command(flatten)]
     both: Both,
 }
@@ -197,7 +200,8 @@ pub(crate) fn run(args: &DegenArgs) -> Result<(), Error> {
         guards.push(Guard::start(Before::look_at(name)?)?);
     }
     let seed = settings.fix_seed();
-    let result = Bridge::start(between, &settings, args.frames, args.mode)
+    let carriage = Carriage { frames: args.frames, mode: args.mode, real_time: !args.no_real_time };
+    let result = Bridge::start(between, &settings, carriage)
         .map_err(|error| match error {
             nic::Error::Xdp { name, why } => Error::Usage(format!(
                 "cannot use AF_XDP on {name}: {why}; with --mode auto it is AF_PACKET then"

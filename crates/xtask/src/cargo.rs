@@ -50,21 +50,12 @@ pub(crate) fn tests(tree: &Tree) -> Outcome {
     Ok(Vec::new())
 }
 
-/// The end-to-end tests of `wharf degen` and of `wharf up --degen`.
-const DEGEN: &str = "degen::";
-
 /// The end-to-end tests; as an ordinary user those that a user namespace allows.
 pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
     let mut words = vec!["test", "--workspace"];
     words.extend(END_TO_END.iter().flat_map(|name| ["--test", name]));
     if is_root() {
-        // degen runs in real time, before all others on its CPU: its tests would starve the rest.
-        run(cargo(tree).args(&words).args(["--", "--show-output", "--skip", DEGEN]))?;
-        run(cargo(tree).args(["test", "--package", "wharf", "--test", "e2e"]).args([
-            "--",
-            "--show-output",
-            DEGEN,
-        ]))?;
+        run(cargo(tree).args(&words).args(["--", "--show-output"]))?;
         return Ok(Vec::new());
     }
     // Whatever cargo has to fetch or build, it does outside of the namespace.

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use nic::config::WireMode;
 use nic::degen::Settings;
-use nic::degen::bridge::Bridge;
+use nic::degen::bridge::{Bridge, Carriage};
 use sys::interface;
 use sys::netlink::address;
 use sys::netlink::link::{VethEnd, create_veth};
@@ -50,7 +50,8 @@ impl Lab {
                 interface::set_up(near)
             })??;
         }
-        let bridge = middle.run(|| Bridge::start(BETWEEN, settings, FRAMES, mode))??;
+        let carriage = Carriage { frames: FRAMES, mode, real_time: true };
+        let bridge = middle.run(|| Bridge::start(BETWEEN, settings, carriage))??;
         // degen has a CPU of its own, and those who send and receive have another.
         if let Some(thread) = sys::process::thread(THREAD) {
             let cpus = sys::affinity::cpus().unwrap_or_default();

@@ -38,18 +38,30 @@ pub struct Bridge {
     _held: Vec<Held>,
 }
 
+/// How frames are carried, whatever is done to them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Carriage {
+    /// How many may be under way or wait.
+    pub frames: u32,
+    /// What they come and go by.
+    pub mode: WireMode,
+    /// Before all else that the CPU has to do (`SCHED_FIFO`), where that is allowed: what else this
+    /// machine does is then not felt on the path, but degen by what shares its CPU.
+    pub real_time: bool,
+}
+
 impl Bridge {
     /// Begins to carry frames between two interfaces, which are set up, in the network namespace of
-    /// the calling thread. Up to `frames` may be under way or wait.
+    /// the calling thread.
     ///
     /// # Errors
     /// See [`Error`]; nothing is left behind.
     pub fn start(
         between: [&str; 2],
         settings: &Settings,
-        frames: u32,
-        mode: WireMode,
+        carriage: Carriage,
     ) -> Result<Bridge, Error> {
+        let Carriage { frames, mode, real_time } = carriage;
         let mut notices = Vec::new();
         let interfaces = [open::find_wire(between[0])?, open::find_wire(between[1])?];
         for name in between {
@@ -64,9 +76,12 @@ impl Bridge {
         let ways = Ways::new(settings, Arc::clone(&shared), sys::clock::now());
         let port = wires.name();
         let (say, said) = mpsc::channel();
+        let start = real_time.then_some(say);
         let thread = match wires {
-            Wires::Xdp(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports)), say),
-            Wires::Packet(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports)), say),
+            Wires::Xdp(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports)), start),
+            Wires::Packet(wires) => {
+                spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports)), start)
+            }
         };
         let thread = Some(thread.map_err(Error::Worker)?);
         if let Ok(Err(error)) = said.recv() {
@@ -152,8 +167,8 @@ impl Drop for Bridge {
 
 fn spawn<W: Wire + Send + 'static>(
     carrier: Carrier<W>,
-    say: Sender<io::Result<()>>,
+    in_real_time: Option<Sender<io::Result<()>>>,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let thread = std::thread::Builder::new().name("wharf-degen".to_owned());
-    thread.spawn(move || carrier.run(say))
+    thread.spawn(move || carrier.run(in_real_time))
 }

@@ -87,17 +87,18 @@ impl<W: Wire> Carrier<W> {
         Carrier { ways, sides: wires.map(side), pool, ports, awake_since: 0 }
     }
 
-    /// Carries frames until it is told to stop. First of all it says whether it runs in real time:
-    /// what else this machine does is not to be felt on the path, and without the right to that it
-    /// may be.
+    /// Carries frames until it is told to stop; in real time, if somebody is to be told first whether
+    /// it may be.
     ///
     /// # Errors
     /// A port that has become useless.
-    pub(super) fn run(mut self, in_real_time: Sender<io::Result<()>>) -> io::Result<()> {
+    pub(super) fn run(mut self, in_real_time: Option<Sender<io::Result<()>>>) -> io::Result<()> {
         // The default would make every frame up to 50 us late.
         let _ = sys::process::set_timer_slack(PUNCTUAL);
-        // Whoever started it waits for this.
-        let _ = in_real_time.send(sys::process::run_in_real_time());
+        if let Some(say) = in_real_time {
+            // Whoever started it waits for this.
+            let _ = say.send(sys::process::run_in_real_time());
+        }
         let result = self.carry();
         self.publish();
         self.ways.close(&self.pool);

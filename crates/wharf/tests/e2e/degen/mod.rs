@@ -80,9 +80,10 @@ impl Middle {
         Some(Middle { hosts: Hosts::of(client, server), host })
     }
 
-    /// Starts `wharf degen` with more words, as far as its first line: frames pass.
+    /// Starts `wharf degen` with more words, as far as its first line: frames pass. Other tests have
+    /// their turn of the CPU.
     fn degen(&self, words: &[&str]) -> Degen<'_> {
-        let between = ["degen", "--between", LEFT[1], RIGHT[1]];
+        let between = ["degen", "--no-real-time", "--between", LEFT[1], RIGHT[1]];
         let mut program = self.host.spawn(wharf().args(between).args(words));
         let line = program.line_with("degen: ");
         assert!(line.starts_with("degen: left1 <-> right1 ("), "{line}");
