@@ -1,0 +1,138 @@
+//! What a connection goes by. One [`Config`] serves many connections.
+
+use crate::Nanos;
+
+/// One millisecond.
+pub const MILLISECOND: Nanos = 1_000_000;
+/// One second.
+pub const SECOND: Nanos = 1_000_000_000;
+
+/// Congestion control algorithm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Algorithm {
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+    /// NewReno (RFC 5681, RFC 6582).
+    NewReno,
+}
+
+/// Explicit congestion notification (RFC 3168).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ecn {
+    /// Neither asked for nor agreed to.
+    Off,
+    /// Agreed to when the peer asks, as Linux does.
+    #[default]
+    Passive,
+    /// Asked for as well.
+    On,
+}
+
+/// When a silent peer is asked whether it is still there (RFC 9293 section 3.8.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Nanos,
+    /// Between probes.
+    pub interval: Nanos,
+    /// Unanswered probes after which the connection is given up.
+    pub probes: u8,
+}
+
+impl Default for Keepalive {
+    /// Linux's values: 2 hours (RFC 9293 MUST-28), 75 seconds, 9 probes.
+    fn default() -> Self {
+        Keepalive { idle: 7200 * SECOND, interval: 75 * SECOND, probes: 9 }
+    }
+}
+
+/// Settings of a connection. The defaults are Linux's, where Linux has them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Bytes of the largest IP packet that the path's first link takes.
+    pub mtu: u16,
+    /// Largest MSS to announce and to use, in bytes; 0 for what the MTU gives.
+    pub mss: u16,
+    /// Most bytes that wait to be sent or acknowledged.
+    pub send_buffer: u32,
+    /// Receive window in bytes at the start.
+    pub receive_buffer: u32,
+    /// Up to which the receive window grows while the application keeps up, in bytes; at most 1 GiB.
+    pub receive_buffer_max: u32,
+    /// Congestion control.
+    pub congestion: Algorithm,
+    /// Segments that are sent before the first acknowledgment (RFC 6928: 10).
+    pub initial_window: u32,
+    /// Offer timestamps (RFC 7323).
+    pub timestamps: bool,
+    /// Offer selective acknowledgments (RFC 2018).
+    pub sack: bool,
+    /// Offer window scaling (RFC 7323).
+    pub window_scaling: bool,
+    /// Explicit congestion notification.
+    pub ecn: Ecn,
+    /// Longest time that an acknowledgment is held back (RFC 9293 section 3.8.6.3: below 500 ms).
+    pub delayed_ack: Nanos,
+    /// Retransmission time-out before the first measurement (RFC 6298 section 2.1).
+    pub initial_rto: Nanos,
+    /// Smallest retransmission time-out. RFC 6298 section 2.4 says 1 s; all hosts of today have less.
+    pub min_rto: Nanos,
+    /// Largest retransmission time-out (RFC 6298 section 2.5).
+    pub max_rto: Nanos,
+    /// Times that a SYN is sent again before the connection is given up.
+    pub syn_retries: u8,
+    /// Times that a SYN-ACK is sent again.
+    pub syn_ack_retries: u8,
+    /// Times that data is sent again before the connection is given up (RFC 9293 section 3.8.3, R2).
+    pub retries: u8,
+    /// How long data may stay unacknowledged (RFC 5482); 0 for what `retries` gives.
+    pub user_timeout: Nanos,
+    /// Probes of a silent peer; `None` for none (RFC 9293 MUST-25).
+    pub keepalive: Option<Keepalive>,
+    /// Send small segments at once (RFC 9293 section 3.7.4: Nagle's algorithm is switched off).
+    pub no_delay: bool,
+    /// How long TIME-WAIT lasts: twice the maximum segment lifetime.
+    pub time_wait: Nanos,
+    /// How long an application's end that is closed waits for the peer's FIN.
+    pub fin_wait_2: Nanos,
+    /// Most payload bytes of a super-packet; at least one segment goes anyhow.
+    pub burst: u32,
+    /// Look for the path's MTU by probes (RFC 4821), and step down when nothing large gets through.
+    pub probe_mtu: bool,
+    /// The urgent byte stays in the stream (SO_OOBINLINE).
+    pub urgent_inline: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            mtu: 1500,
+            mss: 0,
+            send_buffer: 4 << 20,
+            receive_buffer: 64 << 10,
+            receive_buffer_max: 6 << 20,
+            congestion: Algorithm::Cubic,
+            initial_window: 10,
+            timestamps: true,
+            sack: true,
+            window_scaling: true,
+            ecn: Ecn::Passive,
+            delayed_ack: 40 * MILLISECOND,
+            initial_rto: SECOND,
+            min_rto: 200 * MILLISECOND,
+            max_rto: 120 * SECOND,
+            syn_retries: 6,
+            syn_ack_retries: 5,
+            retries: 15,
+            user_timeout: 0,
+            keepalive: None,
+            no_delay: false,
+            time_wait: 60 * SECOND,
+            fin_wait_2: 60 * SECOND,
+            burst: 65_535 - 120,
+            probe_mtu: false,
+            urgent_inline: false,
+        }
+    }
+}

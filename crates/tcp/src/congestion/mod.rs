@@ -1,0 +1,128 @@
+//! Congestion control: what decides how much may be under way. Loss recovery decides when there was a
+//! loss (module `recovery`); this decides what follows from it.
+
+mod cubic;
+mod newreno;
+
+pub use cubic::Cubic;
+pub use newreno::NewReno;
+
+use crate::Nanos;
+use crate::config::Algorithm;
+
+/// What congestion control steers, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// Congestion window.
+    pub cwnd: u32,
+    /// Slow start threshold; [`u32::MAX`] before the first loss.
+    pub ssthresh: u32,
+    /// Payload of a full segment.
+    pub mss: u32,
+}
+
+impl Window {
+    /// Is it below the threshold (RFC 5681 section 3.1)?
+    #[inline]
+    pub fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+}
+
+/// An acknowledgment of new data, outside of recovery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Acked {
+    /// When it came.
+    pub now: Nanos,
+    /// Bytes newly delivered.
+    pub bytes: u32,
+    /// Smoothed round-trip time; 0 if there is none yet.
+    pub srtt: Nanos,
+    /// Round-trip time that this acknowledgment measured, if it did.
+    pub rtt: Option<Nanos>,
+    /// Bytes under way before it.
+    pub in_flight: u32,
+    /// What was sent was bounded by the window, not by the application (RFC 7661).
+    pub cwnd_limited: bool,
+    /// The next byte to be sent, as a count since the connection began modulo 2^32: for rounds.
+    pub snd_nxt: wire::Seq,
+    /// The first byte not acknowledged.
+    pub snd_una: wire::Seq,
+}
+
+/// An algorithm. It is told what happens and changes the window; what it remembers beside is its own.
+pub trait CongestionControl {
+    /// New data was acknowledged outside of recovery: the window may grow.
+    fn on_ack(&mut self, window: &mut Window, acked: &Acked);
+
+    /// A loss, or a congestion mark (RFC 3168 section 6.1.2), begins a recovery: the new slow start
+    /// threshold. The window itself is then led there by PRR, or at once for a mark.
+    fn on_congestion(&mut self, window: &Window, in_flight: u32, now: Nanos) -> u32;
+
+    /// A retransmission time-out: the new slow start threshold. The caller sets the window to one
+    /// segment (RFC 5681 section 3.1).
+    fn on_timeout(&mut self, window: &Window, in_flight: u32, now: Nanos) -> u32;
+
+    /// What was taken for a loss was none: what [`on_congestion`](Self::on_congestion) or
+    /// [`on_timeout`](Self::on_timeout) remembered is as before.
+    fn undo(&mut self);
+
+    /// Nothing was sent for a time and sending goes on (RFC 9293 section 3.8.2, RFC 5681 section 4.1),
+    /// from `idle` nanoseconds ago.
+    fn on_idle(&mut self, idle: Nanos);
+
+    /// What it remembers, for a snapshot taken at `now`: the words mean
+    /// something to this algorithm alone, and times are distances from `now`.
+    fn private(&self, now: Nanos) -> [u64; PRIVATE_WORDS];
+
+    /// Takes up what [`private`](Self::private) gave. `now` is the time; times inside are kept as
+    /// distances. Values that make no sense are put right, never trusted.
+    fn restore(&mut self, private: &[u64; PRIVATE_WORDS], now: Nanos);
+}
+
+/// Words of private state in a snapshot.
+pub const PRIVATE_WORDS: usize = 12;
+
+/// The algorithm of a connection.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Congestion {
+    /// CUBIC.
+    Cubic(Cubic),
+    /// NewReno.
+    NewReno(NewReno),
+}
+
+impl Congestion {
+    /// A new one.
+    pub fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Cubic => Congestion::Cubic(Cubic::default()),
+            Algorithm::NewReno => Congestion::NewReno(NewReno::default()),
+        }
+    }
+
+    /// Which it is.
+    pub fn algorithm(&self) -> Algorithm {
+        match self {
+            Congestion::Cubic(_) => Algorithm::Cubic,
+            Congestion::NewReno(_) => Algorithm::NewReno,
+        }
+    }
+
+    /// As the trait.
+    #[inline]
+    pub fn control(&mut self) -> &mut dyn CongestionControl {
+        match self {
+            Congestion::Cubic(cubic) => cubic,
+            Congestion::NewReno(newreno) => newreno,
+        }
+    }
+
+    /// What it remembers. Times are distances from `now`.
+    pub fn private(&self, now: Nanos) -> [u64; PRIVATE_WORDS] {
+        match self {
+            Congestion::Cubic(cubic) => cubic.private(now),
+            Congestion::NewReno(newreno) => newreno.private(now),
+        }
+    }
+}

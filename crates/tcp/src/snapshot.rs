@@ -1,0 +1,219 @@
+//! A connection at rest: everything of it that its peer could notice, so that it can go on elsewhere.
+//!
+//! A [`Snapshot`] holds no time, only distances in time from the moment at which it was taken: it may be
+//! thawed by another clock. [`encode`](Snapshot::encode) and [`decode`](Snapshot::decode) make bytes of
+//! it and refuse bytes that no connection could have given.
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use wire::Seq;
+
+use crate::congestion::PRIVATE_WORDS;
+use crate::options::Block;
+use crate::{Algorithm, Keepalive, Nanos, State};
+
+/// What both ends agreed to when they met, and what does not change since (Chimney calls this the
+/// constant state).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// Initial send sequence number.
+    pub iss: Seq,
+    /// Initial receive sequence number.
+    pub irs: Seq,
+    /// MSS that the peer announced, in bytes.
+    pub peer_mss: u16,
+    /// MSS that we announced, in bytes.
+    pub our_mss: u16,
+    /// Shifts of the peer's window and of ours; `None` if there is no scaling (RFC 7323 section 2).
+    pub window_scale: Option<(u8, u8)>,
+    /// Selective acknowledgments (RFC 2018).
+    pub sack: bool,
+    /// Timestamps (RFC 7323 section 3).
+    pub timestamps: bool,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+}
+
+/// What was sent (RFC 9293 section 3.3.1, the send sequence variables).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sending {
+    /// First byte not acknowledged.
+    pub una: Seq,
+    /// Next byte to be sent for the first time.
+    pub nxt: Seq,
+    /// The peer's window in bytes, scaled, from `una` as of the last update.
+    pub wnd: u32,
+    /// Largest window the peer ever offered (RFC 5961 section 5.2).
+    pub max_wnd: u32,
+    /// Sequence number of the last window update.
+    pub wl1: Seq,
+    /// Acknowledgment number of the last window update.
+    pub wl2: Seq,
+    /// Urgent pointer: one after the urgent byte, if there is urgent data not yet acknowledged.
+    pub urgent: Option<Seq>,
+    /// End of the last segment smaller than the MSS (Nagle's algorithm, Minshall's variant).
+    pub small: Seq,
+    /// Bytes from `una` on: sent and not acknowledged, then not yet sent.
+    pub queue: Vec<u8>,
+    /// The application has closed: a FIN follows the queue.
+    pub fin: bool,
+    /// What is under way, in order, without holes from `una` to `nxt`.
+    pub flight: Vec<Flight>,
+}
+
+/// A run of bytes sent at one time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flight {
+    /// Bytes, SYN and FIN included.
+    pub len: u32,
+    /// How long ago it was sent last.
+    pub ago: Nanos,
+    /// The peer's SACK has it.
+    pub sacked: bool,
+    /// It is taken for lost.
+    pub lost: bool,
+    /// It was sent more than once.
+    pub retransmitted: bool,
+}
+
+/// What was received (RFC 9293 section 3.3.1, the receive sequence variables).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Receiving {
+    /// Next byte expected.
+    pub nxt: Seq,
+    /// Acknowledgment number of the last segment sent.
+    pub acked: Seq,
+    /// Right edge of the window as last offered: it never shrinks.
+    pub edge: Seq,
+    /// Most bytes to hold.
+    pub buffer: u32,
+    /// Bytes before `nxt` that the application has not read.
+    pub queue: Vec<u8>,
+    /// What lies behind holes: where, and what.
+    pub islands: Vec<(Block, Vec<u8>)>,
+    /// Islands in the order in which SACK reports them: the latest first (RFC 2018 section 4).
+    pub recent: Vec<Block>,
+    /// The peer has closed; its FIN stands here.
+    pub fin: Option<Seq>,
+    /// Urgent pointer: one after the urgent byte, while that was not read.
+    pub urgent: Option<Seq>,
+    /// The last timestamp to be echoed and how long ago it came (RFC 7323 section 4.3).
+    pub ts_recent: (u32, Nanos),
+    /// Largest segment that came, in bytes.
+    pub mss: u16,
+    /// A congestion mark is being echoed (RFC 3168 section 6.1.3).
+    pub ecn_echo: bool,
+}
+
+/// Round-trip time (RFC 6298).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RoundTrip {
+    /// Smoothed round-trip time; 0 before the first measurement.
+    pub srtt: Nanos,
+    /// Its variation.
+    pub rttvar: Nanos,
+    /// Smallest of late (RFC 8985 section 6.1).
+    pub min: Nanos,
+    /// How often the time-out was doubled since the last measurement.
+    pub backoff: u8,
+}
+
+/// Congestion control and loss recovery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Control {
+    /// Which algorithm the words in `private` belong to.
+    pub algorithm: Algorithm,
+    /// Congestion window in bytes.
+    pub cwnd: u32,
+    /// Slow start threshold in bytes.
+    pub ssthresh: u32,
+    /// What the algorithm remembers.
+    pub private: [u64; PRIVATE_WORDS],
+    /// Recovery under way.
+    pub recovery: RecoveryState,
+    /// It ends when this is acknowledged.
+    pub recovery_point: Seq,
+    /// Duplicate acknowledgments in a row, for peers without SACK.
+    pub duplicates: u32,
+    /// Reordering was seen (RFC 8985 section 6.2).
+    pub reordering: bool,
+    /// Multiple of a quarter of the smallest round trip that reordering is waited for.
+    pub reorder_steps: u8,
+}
+
+/// Which kind of loss recovery a connection is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum RecoveryState {
+    /// None.
+    #[default]
+    Open = 0,
+    /// Fast recovery.
+    Recovery = 1,
+    /// After a retransmission time-out.
+    Loss = 2,
+    /// The window is being reduced because of congestion marks.
+    Marked = 3,
+}
+
+/// Timers that run, as the time that is left to them; 0 if it is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Timers {
+    /// Retransmission (RFC 6298 section 5).
+    pub retransmit: Option<Nanos>,
+    /// Zero-window probe (RFC 9293 section 3.8.6.1).
+    pub persist: Option<Nanos>,
+    /// Delayed acknowledgment.
+    pub delayed_ack: Option<Nanos>,
+    /// Keepalive.
+    pub keepalive: Option<Nanos>,
+    /// End of TIME-WAIT, or of FIN-WAIT-2 without an application.
+    pub time_wait: Option<Nanos>,
+}
+
+/// What the application has asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wishes {
+    /// TCP_NODELAY.
+    pub no_delay: bool,
+    /// TCP_CORK.
+    pub cork: bool,
+    /// SO_OOBINLINE.
+    pub urgent_inline: bool,
+    /// Keepalive.
+    pub keepalive: Option<Keepalive>,
+    /// User timeout; 0 for none.
+    pub user_timeout: Nanos,
+}
+
+/// See the module's documentation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// This end.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// State.
+    pub state: State,
+    /// What was agreed.
+    pub agreed: Agreed,
+    /// Payload bytes of a full segment, options taken off.
+    pub mss: u16,
+    /// MTU of the path in bytes, as far as it is known.
+    pub path_mtu: u16,
+    /// Timestamp that we would have sent at this moment (RFC 7323 section 5.4).
+    pub ts_now: u32,
+    /// What was sent.
+    pub send: Sending,
+    /// What was received.
+    pub receive: Receiving,
+    /// Round-trip time.
+    pub round_trip: RoundTrip,
+    /// Congestion control.
+    pub control: Control,
+    /// Timers.
+    pub timers: Timers,
+    /// The application's wishes.
+    pub wishes: Wishes,
+}
