@@ -231,6 +231,19 @@ proptest! {
         }
     }
 
+    /// A connection of which nothing is known has zeros: a new algorithm.
+    #[test]
+    fn zeros_are_a_beginning(happenings in happenings(), clock in any::<u64>()) {
+        for mut fresh in both() {
+            let mut zeros = fresh;
+            zeros.control().restore(&[0; PRIVATE_WORDS], clock);
+            let (mut a, mut b) = (window(10), window(10));
+            run(&mut fresh, &mut a, &mut clock.clone(), &happenings);
+            run(&mut zeros, &mut b, &mut clock.clone(), &happenings);
+            prop_assert_eq!(a, b);
+        }
+    }
+
     /// Words from nowhere: no panic, no window that an acknowledgment makes smaller or much larger (half
     /// as much again, or double in slow start), and no threshold below two segments.
     #[test]

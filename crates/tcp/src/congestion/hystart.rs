@@ -126,14 +126,15 @@ impl HyStart {
         }
     }
 
-    /// As words for a snapshot. It holds no time, only durations.
+    /// As words for a snapshot. They hold no time, only durations, inverted so that zeros are a
+    /// beginning.
     pub(super) fn words(&self) -> [u64; 3] {
         let small = u64::from(self.samples)
             | u64::from(self.rounds) << 8
             | u64::from(self.phase as u8) << 16;
         [
-            u64::from(self.window_end) << 32 | u64::from(self.last_min),
-            u64::from(self.current_min) << 32 | u64::from(self.baseline),
+            u64::from(self.window_end) << 32 | u64::from(!self.last_min),
+            u64::from(!self.current_min) << 32 | u64::from(!self.baseline),
             small,
         ]
     }
@@ -143,9 +144,9 @@ impl HyStart {
         let [_, _, _, _, _, phase, rounds, samples] = words[2].to_be_bytes();
         HyStart {
             window_end: (words[0] >> 32) as u32,
-            last_min: words[0] as u32,
-            current_min: (words[1] >> 32) as u32,
-            baseline: words[1] as u32,
+            last_min: !(words[0] as u32),
+            current_min: !((words[1] >> 32) as u32),
+            baseline: !(words[1] as u32),
             samples: samples.min(N_RTT_SAMPLE),
             rounds: rounds.min(CSS_ROUNDS),
             phase: match phase {

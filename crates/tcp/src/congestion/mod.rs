@@ -95,7 +95,8 @@ pub trait CongestionControl {
     fn private(&self, now: Nanos) -> [u64; PRIVATE_WORDS];
 
     /// Takes up what [`private`](Self::private) gave. `now` is the time; times inside are kept as
-    /// distances. Values that make no sense are put right, never trusted.
+    /// distances. Values that make no sense are put right, never trusted; zeros are a new algorithm, for
+    /// a connection of which nothing else is known.
     fn restore(&mut self, private: &[u64; PRIVATE_WORDS], now: Nanos);
 }
 
