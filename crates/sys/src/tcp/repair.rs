@@ -165,6 +165,11 @@ impl Parts {
         matches!(self.state, state::FIN_WAIT1 | state::FIN_WAIT2 | state::CLOSING | state::LAST_ACK)
     }
 
+    /// Bytes that are not acknowledged: a FIN counts in sequence numbers and is no byte.
+    fn unacknowledged_bytes(&self) -> usize {
+        self.unacknowledged.saturating_sub(u32::from(self.closed())) as usize
+    }
+
     /// Has the peer's FIN come?
     pub fn peer_closed(&self) -> bool {
         matches!(self.state, state::CLOSE_WAIT | state::CLOSING | state::LAST_ACK)

@@ -55,17 +55,18 @@ pub fn put_back(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
 }
 
 fn check_parts(parts: &Parts) -> io::Result<()> {
-    let bytes = parts.unacknowledged.checked_sub(u32::from(parts.closed()));
-    let fits = bytes.is_some_and(|bytes| bytes as usize == parts.send_queue.len())
+    let fits = parts.unacknowledged_bytes() == parts.send_queue.len()
         && parts.unsent <= parts.unacknowledged;
     if fits { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 /// All that is done in repair mode; returns the bytes that were never sent.
 fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]> {
-    let snd_una = parts.write_seq.wrapping_sub(parts.unacknowledged);
+    // A FIN of ours is not part of what is restored, acknowledged or not.
+    let fin = u32::from(parts.closed());
+    let snd_una = parts.write_seq.wrapping_sub(fin + parts.send_queue.len() as u32);
     // If anything was not sent, then the FIN was not.
-    let never_sent = parts.unsent.saturating_sub(u32::from(parts.closed())) as usize;
+    let never_sent = parts.unsent.saturating_sub(fin) as usize;
     let (sent, unsent) = parts.send_queue.split_at(parts.send_queue.len() - never_sent);
     let rcv_nxt = parts.rcv_nxt.wrapping_sub(u32::from(parts.peer_closed()));
     let first_unread = rcv_nxt.wrapping_sub(parts.recv_queue.len() as u32);

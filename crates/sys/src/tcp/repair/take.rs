@@ -138,8 +138,7 @@ fn read(
         settings: settings(socket)?,
     };
     refuse_urgent(socket, position.unread)?;
-    // A FIN counts in sequence numbers and is no byte.
-    let bytes = parts.unacknowledged.saturating_sub(u32::from(parts.closed())) as usize;
+    let bytes = parts.unacknowledged_bytes();
     let mut sent = peek(socket, SEND_QUEUE, bytes)?;
     parts.send_queue = sent.split_off(sent.len().saturating_sub(bytes));
     Ok(parts)
