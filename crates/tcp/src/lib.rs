@@ -15,7 +15,7 @@ mod state;
 pub use config::{Algorithm, Config, Ecn, Keepalive};
 pub use options::{Block, Options, SackBlocks};
 pub use segment::{FourTuple, Segment, Transmit};
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, SnapshotError};
 pub use state::{Reason, State};
 
 /// Nanoseconds of any clock that does not step back.

@@ -4,6 +4,10 @@
 //! thawed by another clock. [`encode`](Snapshot::encode) and [`decode`](Snapshot::decode) make bytes of
 //! it and refuse bytes that no connection could have given.
 
+mod codec;
+mod error;
+mod validate;
+
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -12,6 +16,12 @@ use wire::Seq;
 use crate::congestion::PRIVATE_WORDS;
 use crate::options::Block;
 use crate::{Algorithm, Keepalive, Nanos, State};
+
+pub use codec::{MAGIC, VERSION};
+pub use error::SnapshotError;
+pub use validate::{
+    CWND_MAX, FLIGHTS_MAX, ISLANDS_MAX, MSS_MIN, MTU_MIN, QUEUE_MAX, RTT_MAX, TIME_MAX,
+};
 
 /// What both ends agreed to when they met, and what does not change since (Chimney calls this the
 /// constant state).
