@@ -8,12 +8,14 @@ extern crate alloc;
 pub mod config;
 pub mod congestion;
 pub mod options;
+pub mod repair;
 mod segment;
 pub mod snapshot;
 mod state;
 
 pub use config::{Algorithm, Config, Ecn, Keepalive};
 pub use options::{Block, Options, SackBlocks};
+pub use repair::{Lost, Repair, RepairError};
 pub use segment::{FourTuple, Segment, Transmit};
 pub use snapshot::{Snapshot, SnapshotError};
 pub use state::{Reason, State};
