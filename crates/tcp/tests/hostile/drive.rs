@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tcp::config::{MILLISECOND, SECOND};
 use tcp::{
-    Algorithm, Config, Ecn, FourTuple, Icmp, Id, Keepalive, Nanos, Options, Segment, Snapshot, Stack,
-    StackConfig,
+    Algorithm, Config, Ecn, FourTuple, Icmp, Id, Keepalive, Nanos, Options, Segment, Snapshot,
+    Stack, StackConfig,
 };
 use wire::{Flags, Seq, Timestamps};
 
@@ -173,8 +173,10 @@ impl Drive {
         let ack = near(path.sent, bytes);
         let flags = match bytes.next() {
             any @ 0x80.. => Flags(any),
-            usual => [Flags::ACK, Flags::SYN, Flags::SYN.with(Flags::ACK), Flags::ACK.with(Flags::FIN)]
-                [usize::from(usual) % 4],
+            usual => {
+                [Flags::ACK, Flags::SYN, Flags::SYN.with(Flags::ACK), Flags::ACK.with(Flags::FIN)]
+                    [usize::from(usual) % 4]
+            }
         };
         let options = match bytes.next() % 4 {
             0 => Options::default(),
