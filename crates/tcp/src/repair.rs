@@ -34,8 +34,8 @@ use wire::Seq;
 use crate::config::{MILLISECOND, SECOND};
 use crate::congestion::PRIVATE_WORDS;
 use crate::snapshot::{
-    Agreed, CWND_MAX, Control, Flight, RTT_MAX, Receiving, RecoveryState, RoundTrip, Sending,
-    SnapshotError, Timers, Wishes,
+    Agreed, CWND_MAX, Control, Flight, Moment, RTT_MAX, Receiving, RecoveryState, RoundTrip,
+    Sending, SnapshotError, Timers, Wishes,
 };
 use crate::{Algorithm, Nanos, Snapshot, State};
 
@@ -43,9 +43,6 @@ const MICROSECOND: Nanos = 1_000;
 
 /// `TCP_INFINITE_SSTHRESH` (include/net/tcp.h).
 const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
-
-/// A timestamp older than this is not one to reject segments by (RFC 7323 section 5.5: 24 days).
-const OUTDATED: Nanos = 25 * 24 * 3600 * SECOND;
 
 /// `struct tcp_repair_window` (include/uapi/linux/tcp.h).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -244,7 +241,6 @@ impl Repair {
     fn receiving(&self) -> Receiving {
         let edge = self.window.rcv_wup + self.window.rcv_wnd;
         let offered = edge.distance(self.rcv_nxt).max(0) as u32;
-        let echo = self.ts_recent.map_or((0, OUTDATED), |value| (value, 0));
         Receiving {
             nxt: self.rcv_nxt,
             acked: self.window.rcv_wup,
@@ -255,7 +251,7 @@ impl Repair {
             recent: Vec::new(),
             fin: takes_fin(self.state).then(|| self.rcv_nxt + u32::MAX),
             urgent: None,
-            ts_recent: echo,
+            ts_recent: (self.ts_recent.unwrap_or(0), 0),
             mss: at_most_u16(self.path.rcv_mss),
             ecn_echo: false,
         }
@@ -287,8 +283,14 @@ impl Repair {
             recovery_point: una,
             duplicates: 0,
             reordering: false,
-            reorder_steps: 1,
+            reorder_steps: 0,
         }
+    }
+
+    /// The bookkeeping of recovery is that of a connection that has seen none.
+    fn moment(&self, una: Seq) -> Moment {
+        let sent_ago = Nanos::from(self.path.last_data_sent) * MILLISECOND;
+        Moment { sent_ago, fack: una, rack_end: una, ..Moment::default() }
     }
 
     /// What is not known is started as if it began now; what may be overdue is due.
@@ -298,6 +300,8 @@ impl Repair {
         let rto = (Nanos::from(self.path.rto) * MICROSECOND).max(MILLISECOND);
         Timers {
             retransmit: sent.then_some(rto),
+            tail_probe: None,
+            reorder: None,
             persist: stuck.then_some(rto),
             delayed_ack: (self.window.rcv_wup != self.rcv_nxt).then_some(0),
             keepalive: self.wishes.keepalive.map(|keepalive| keepalive.idle),
@@ -339,6 +343,7 @@ impl Snapshot {
             control: repair.control(una),
             timers: repair.timers(),
             wishes: repair.wishes,
+            moment: repair.moment(una),
         };
         snapshot.validate().map_err(RepairError::Contradiction)?;
         Ok(snapshot)
@@ -376,7 +381,7 @@ impl Snapshot {
             ecn: self.agreed.ecn,
             // The next even one, not the one before: what was sent must not be undercut.
             timestamp: self.ts_now.wrapping_add(1) & !1,
-            ts_recent: (receive.ts_recent.1 < OUTDATED).then_some(receive.ts_recent.0),
+            ts_recent: (receive.ts_recent.0 != 0).then_some(receive.ts_recent.0),
             window: RepairWindow {
                 snd_wl1: send.wl1,
                 snd_wnd: send.wnd,
@@ -426,7 +431,7 @@ impl Snapshot {
             congestion: !initial,
             scoreboard: send.flight.iter().filter(known).map(|flight| flight.len).sum(),
             out_of_order: receive.islands.iter().map(|(block, _)| block.len()).sum(),
-            ts_recent: self.agreed.timestamps && receive.ts_recent.1 < OUTDATED,
+            ts_recent: self.agreed.timestamps && receive.ts_recent.0 != 0,
             ecn: self.agreed.ecn,
             urgent: send.urgent.is_some() || receive.urgent.is_some(),
         }
