@@ -99,7 +99,7 @@ impl Connection {
         if room < record.len().min(mss) {
             return None;
         }
-        let mut len = record.len().min((room / mss).max(1) * mss).min(self.config.burst.max(mss));
+        let mut len = record.len().min((room / mss).max(1) * mss).min(self.burst(mss));
         // What the window has been taken back from waits; the first byte does not (RFC 9293 section
         // 3.8.6.1).
         let edge = self.hot.snd_una + self.hot.snd_wnd;
@@ -159,7 +159,7 @@ impl Connection {
         let full = self.full_segment();
         let room = self.window.cwnd.saturating_sub(self.in_flight());
         let space = self.window_space();
-        let most = unsent.min(room).min(space).min(self.config.burst.max(full));
+        let most = unsent.min(room).min(space).min(self.burst(full));
         if most >= full {
             let whole = most - most % full;
             let len = if most == unsent && self.may_send_part(most - whole) { most } else { whole };
@@ -179,6 +179,12 @@ impl Connection {
             part >= self.max_snd_wnd / 2 || self.hot.bits.push_small()
         };
         (part > 0 && worth).then(|| self.send_new(part.min(full), now))
+    }
+
+    /// Most payload of one transmission. Urgent pointers differ from segment to segment, which cards do
+    /// not know of: such data goes a segment at a time.
+    fn burst(&self, full: u32) -> u32 {
+        if self.snd_urgent.is_some() { full } else { self.config.burst.max(full) }
     }
 
     /// May the last part of the queue, less than a segment, go? (RFC 9293 section 3.7.4, in Minshall's
