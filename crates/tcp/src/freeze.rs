@@ -3,8 +3,6 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use wire::Seq;
-
 use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::connection::{Connection, Events};
@@ -367,7 +365,8 @@ impl Connection {
         recovery.duplicate_round = moment.duplicate_round;
         recovery.tlp_end = moment.tlp_end;
         recovery.tlp_retransmitted = moment.tlp_retransmitted;
-        if self.recovery.fack == Seq(0) {
+        if *moment == Moment::default() {
+            // Of a connection that another engine had: nothing is known beyond its sequence numbers.
             self.recovery.fack = self.hot.snd_una;
         }
     }
