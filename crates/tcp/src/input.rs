@@ -37,10 +37,6 @@ impl Connection {
         segment: &Segment<'_>,
         context: &mut Context<'_>,
     ) -> Answer {
-        if self.is_predicted(segment) {
-            self.on_predicted(segment, context);
-            return Answer::None;
-        }
         match self.hot.state {
             State::Closed => Answer::reset_unless_reset(segment),
             State::SynSent => self.on_syn_sent(segment, context),
@@ -244,6 +240,7 @@ impl Connection {
             if !self.duplicate.is_some_and(|block| block.start.before(block.end)) {
                 self.duplicate = None;
             }
+            self.hot.bits.set_reports(self.duplicate.is_some() || !self.islands.is_empty());
         }
     }
 
