@@ -216,8 +216,8 @@ impl Drive {
             urgent: if flags.any(Flags::URG) { bytes.two() } else { 0 },
             options,
             payload: if len == 0 { &[] } else { &pieces },
-            gso_size: if bytes.next() & 3 == 0 { bytes.two() } else { 0 },
-            ce: bytes.next() & 7 == 0,
+            gso_size: if bytes.next().is_multiple_of(4) { bytes.two() } else { 0 },
+            ce: bytes.next().is_multiple_of(8),
         };
         self.stack.receive(&path.tuple, &segment, self.now);
     }
