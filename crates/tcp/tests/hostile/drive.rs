@@ -216,8 +216,8 @@ impl Drive {
             urgent: if flags.any(Flags::URG) { bytes.two() } else { 0 },
             options,
             payload: if len == 0 { &[] } else { &pieces },
-            gso_size: if bytes.next().is_multiple_of(4) { bytes.two() } else { 0 },
-            ce: bytes.next().is_multiple_of(8),
+            gso_size: if bytes.next() & 3 == 0 { bytes.two() } else { 0 },
+            ce: bytes.next() & 7 == 0,
         };
         self.stack.receive(&path.tuple, &segment, self.now);
     }
@@ -373,7 +373,8 @@ fn difference(one: &Snapshot, other: Option<&Snapshot>) -> String {
     let mut differing = Vec::new();
     for (at, line) in lines(one).into_iter().enumerate() {
         if others.get(at) != Some(&line) && !byte(&line) {
-            differing.push(format!("{line}  <->  {}", others.get(at).map_or("", |line| line.trim())));
+            differing
+                .push(format!("{line}  <->  {}", others.get(at).map_or("", |line| line.trim())));
         }
     }
     differing.join("\n")
