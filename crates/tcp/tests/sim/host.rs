@@ -294,7 +294,7 @@ impl Host {
             self.app.stream.total,
             self.app.reading.place,
             self.app.reading.eof,
-            connection.map(|connection| connection.state()),
+            connection.map(|connection| connection.info()),
         )
     }
 }

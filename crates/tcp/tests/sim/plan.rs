@@ -285,7 +285,7 @@ fn endings(dice: &mut Dice, opening: Opening) -> [Ending; 2] {
 
 /// Clocks that have begun long ago, or just now.
 fn clock(dice: &mut Dice) -> Nanos {
-    let most = dice.one_of(&[1, MILLISECOND, SECOND, 1 << 50, 1 << 62]);
+    let most = dice.one_of(&[1, MILLISECOND, SECOND, 1 << 50, 1 << 60]);
     dice.below(most)
 }
 
