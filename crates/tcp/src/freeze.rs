@@ -143,7 +143,8 @@ impl Connection {
     }
 
     fn moment(&self, now: Nanos) -> Moment {
-        let ago = |at: Nanos| now.saturating_sub(at);
+        // What never was is not long ago.
+        let ago = |at: Nanos| if at == 0 { 0 } else { now.saturating_sub(at) };
         let (bits, recovery) = (self.hot.bits, &self.recovery);
         Moment {
             quick: self.hot.quick,

@@ -85,14 +85,19 @@ impl Connection {
         {
             return Some(self.plan_again(start, len, context));
         }
-        if self.flight.lost() > 0
-            && !self.recovery.frto_new
-            && let Some((start, len)) = self.next_retransmission()
-        {
+        let again = self.flight.lost() > 0 && !self.recovery.frto_new;
+        if again && let Some((start, len)) = self.next_retransmission() {
             return Some(self.plan_again(start, len, context));
         }
         let planned = self.plan_new(now);
         self.hot.bits.set_push_small(false);
+        if planned.is_none() && self.recovery.frto_new {
+            // RFC 5682 section 2.1, step 2.b: where nothing new can go, what was lost goes.
+            self.recovery.frto_new = false;
+            self.recovery.frto = false;
+            let (start, len) = self.next_retransmission()?;
+            return Some(self.plan_again(start, len, context));
+        }
         planned
     }
 

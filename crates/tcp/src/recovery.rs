@@ -258,6 +258,7 @@ impl Connection {
             }
         }
         self.recovery.frto = first;
+        self.recovery.frto_new = false;
         self.recovery.point = self.hot.snd_nxt;
         self.recovery.state = RecoveryState::Loss;
         self.recovery.duplicates = 0;
