@@ -31,11 +31,11 @@ impl Connection {
         if self.hot.bits.syn_due() {
             return Some(self.plan_syn(now));
         }
-        if self.reset_due {
-            self.reset_due = false;
+        if self.hot.bits.reset_due() {
+            self.hot.bits.set_reset_due(false);
             return Some(self.plan_bare(self.hot.snd_nxt, Flags::RST.with(Flags::ACK), now));
         }
-        if self.hot.state.transmits() {
+        if self.hot.state.transmits() && self.is_sending() {
             if let Some(planned) = self.plan_data(context) {
                 return Some(planned);
             }
@@ -63,12 +63,17 @@ impl Connection {
         bits.ack_now()
             || bits.syn_due()
             || bits.probe_due()
-            || self.reset_due
+            || self.hot.bits.reset_due()
             || self.hot.state.transmits()
-                && (self.flight.lost() > 0
-                    || self.tail_probe.is_some()
+                && (self.is_sending() && (self.flight.lost() > 0 || self.tail_probe.is_some())
                     || self.unsent_len() > 0
                     || self.is_fin_waiting())
+    }
+
+    /// Is anything under way or waiting? It tells so without a look at what few segments need.
+    #[inline]
+    pub(crate) fn is_sending(&self) -> bool {
+        self.hot.snd_una != self.hot.snd_nxt || !self.hot.send.is_empty() || self.is_fin_waiting()
     }
 
     /// Data, new or once more, or a FIN.
@@ -80,14 +85,19 @@ impl Connection {
         {
             return Some(self.plan_again(start, len, context));
         }
-        if self.flight.lost() > 0
-            && !self.recovery.frto_new
-            && let Some((start, len)) = self.next_retransmission()
-        {
+        let again = self.flight.lost() > 0 && !self.recovery.frto_new;
+        if again && let Some((start, len)) = self.next_retransmission() {
             return Some(self.plan_again(start, len, context));
         }
         let planned = self.plan_new(now);
         self.hot.bits.set_push_small(false);
+        if planned.is_none() && self.recovery.frto_new {
+            // RFC 5682 section 2.1, step 2.b: where nothing new can go, what was lost goes.
+            self.recovery.frto_new = false;
+            self.recovery.frto = false;
+            let (start, len) = self.next_retransmission()?;
+            return Some(self.plan_again(start, len, context));
+        }
         planned
     }
 
@@ -99,7 +109,7 @@ impl Connection {
         if room < record.len().min(mss) {
             return None;
         }
-        let mut len = record.len().min((room / mss).max(1) * mss).min(self.config.burst.max(mss));
+        let mut len = record.len().min((room / mss).max(1) * mss).min(self.burst(mss));
         // What the window has been taken back from waits; the first byte does not (RFC 9293 section
         // 3.8.6.1).
         let edge = self.hot.snd_una + self.hot.snd_wnd;
@@ -159,7 +169,7 @@ impl Connection {
         let full = self.full_segment();
         let room = self.window.cwnd.saturating_sub(self.in_flight());
         let space = self.window_space();
-        let most = unsent.min(room).min(space).min(self.config.burst.max(full));
+        let most = unsent.min(room).min(space).min(self.burst(full));
         if most >= full {
             let whole = most - most % full;
             let len = if most == unsent && self.may_send_part(most - whole) { most } else { whole };
@@ -179,6 +189,12 @@ impl Connection {
             part >= self.max_snd_wnd / 2 || self.hot.bits.push_small()
         };
         (part > 0 && worth).then(|| self.send_new(part.min(full), now))
+    }
+
+    /// Most payload of one transmission. Urgent pointers differ from segment to segment, which cards do
+    /// not know of: such data goes a segment at a time.
+    fn burst(&self, full: u32) -> u32 {
+        if self.snd_urgent.is_some() { full } else { self.config.burst.max(full) }
     }
 
     /// May the last part of the queue, less than a segment, go? (RFC 9293 section 3.7.4, in Minshall's
@@ -201,7 +217,7 @@ impl Connection {
 
     /// Bytes that SACK takes of the next segment.
     fn sack_len(&self) -> u32 {
-        if !self.hot.bits.sack() || self.islands.is_empty() && self.duplicate.is_none() {
+        if !self.hot.bits.sack() || !self.hot.bits.reports() {
             return 0;
         }
         let blocks = self.islands.recent().as_slice().len() + usize::from(self.duplicate.is_some());
@@ -312,7 +328,8 @@ impl Connection {
             options.timestamps =
                 Some(Timestamps { value: Seq(self.ts_clock(now)), echo: Seq(self.hot.ts_recent) });
         }
-        if self.hot.bits.sack() && !flags.any(Flags::RST) {
+        if self.hot.bits.sack() && self.hot.bits.reports() && !flags.any(Flags::RST) {
+            self.hot.bits.set_reports(!self.islands.is_empty());
             if let Some(duplicate) = self.duplicate.take() {
                 options.sack.push(duplicate);
             }

@@ -48,6 +48,7 @@ impl Snapshot {
         self.windows()?;
         self.sent()?;
         self.control()?;
+        self.moment()?;
         if self.state == State::SynSent { self.received_nothing() } else { self.received() }
     }
 
@@ -166,6 +167,33 @@ impl Snapshot {
             len > 0 && len <= under_way && start - self.send.una <= under_way - len
         });
         holds(again, SnapshotError::Recovery)
+    }
+
+    fn moment(&self) -> Validity {
+        let moment = &self.moment;
+        let past = [
+            moment.retransmitted_ago,
+            moment.received_ago,
+            moment.sent_ago,
+            moment.challenged_ago.unwrap_or(0),
+            moment.min_ago,
+            moment.read.1,
+            moment.rack_ago.unwrap_or(0),
+        ];
+        let bounded = past.iter().all(|time| *time <= TIME_MAX) && moment.rack_rtt <= RTT_MAX;
+        holds(bounded, SnapshotError::Time)?;
+        let under_way = self.send.nxt - self.send.una;
+        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        let opens = if moment.syn_due { opening } else { !opening || under_way > 0 };
+        holds(opens, SnapshotError::State)?;
+        if let Some((cwnd, ssthresh)) = moment.undo {
+            let before = (1..=CWND_MAX).contains(&cwnd) && ssthresh > 0;
+            holds(before, SnapshotError::CongestionWindow)?;
+        }
+        let Some((start, len)) = moment.tail_probe else { return Ok(()) };
+        let at = start - self.send.una;
+        let there = !opening && len > 0 && at < under_way && len <= under_way - at;
+        holds(there, SnapshotError::Flight)
     }
 
     fn received_nothing(&self) -> Validity {
