@@ -211,7 +211,7 @@ impl Connection {
     }
 
     /// Payload of a full segment beside the options that the next one has.
-    fn full_segment(&self) -> u32 {
+    pub(crate) fn full_segment(&self) -> u32 {
         u32::from(self.hot.mss) - self.sack_len()
     }
 
