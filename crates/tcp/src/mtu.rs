@@ -89,12 +89,13 @@ impl Connection {
     /// After a time-out: where large segments vanish without a word, smaller ones may pass (RFC 4821
     /// section 7.7).
     pub(crate) fn on_black_hole(&mut self, context: &mut Context<'_>) {
-        let base = BASE.min(self.config.mtu);
-        if !self.config.probe_mtu || self.retransmits < SUSPICIOUS || self.path_mtu <= base {
+        let least = if self.key.is_v6() { MIN_V6 } else { MIN_V4 };
+        if !self.config.probe_mtu || self.retransmits < SUSPICIOUS || self.path_mtu <= least {
             return;
         }
         context.counters.black_holes += 1;
-        self.path_mtu = base;
+        let smaller = if self.path_mtu > BASE { BASE } else { self.path_mtu / 2 };
+        self.path_mtu = smaller.max(least);
         self.mtu = Search { high: 0, probe: None };
         self.update_mss();
         self.window.cwnd = self.window.cwnd.max(u32::from(self.hot.mss));

@@ -22,9 +22,8 @@ impl Connection {
             && !hot.bits.released()
             && segment.options.sack.is_empty()
             && !segment.payload.is_empty()
+            && !hot.bits.disordered()
             && self.is_newer(segment)
-            && self.islands.is_empty()
-            && self.fin_at.is_none()
     }
 
     /// Timestamps as they were agreed to, and not older than the last.

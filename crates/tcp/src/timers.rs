@@ -253,7 +253,7 @@ impl Connection {
             self.keepalive_probes >= keepalive.probes
         };
         if over {
-            self.reset_due = true;
+            self.hot.bits.set_reset_due(true);
             self.finish(Reason::TimedOut);
             return;
         }

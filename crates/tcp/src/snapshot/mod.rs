@@ -242,6 +242,8 @@ pub struct Moment {
     pub mtu_high: u16,
     /// Congestion window and threshold before the reduction, if it can be taken back.
     pub undo: Option<(u32, u32)>,
+    /// Congestion control was told of the reduction.
+    pub reduced: bool,
     /// Retransmitted bytes of which no duplicate was reported.
     pub undo_bytes: u32,
     /// Timestamp of the first retransmission (RFC 3522).
@@ -272,6 +274,8 @@ pub struct Moment {
     pub tlp_retransmitted: bool,
     /// A tail probe is to be sent: from where, and how much.
     pub tail_probe: Option<(Seq, u32)>,
+    /// The urgent byte was read, ahead of what comes before it.
+    pub urgent_read: bool,
 }
 
 /// See the module's documentation.

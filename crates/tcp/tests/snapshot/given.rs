@@ -193,6 +193,8 @@ fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) ->
             let len = 1 + draw.up_to(data - 1);
             (send.una + draw.up_to(data - len), len)
         }),
+        reduced: draw.flag(),
+        urgent_read: draw.flag(),
     }
 }
 
