@@ -80,12 +80,7 @@ impl Connection {
                 context.counters.bad_acks += 1;
                 return Answer::Reset;
             }
-            self.acknowledge_syn(segment, context.now);
-            let event = if self.listener.is_some() { Events::ACCEPTED } else { Events::CONNECTED };
-            self.hot.events.add(event);
-            self.establish(context.now);
-            self.hot.snd_wnd = u32::from(segment.window) << self.hot.snd_shift;
-            self.max_snd_wnd = self.max_snd_wnd.max(self.hot.snd_wnd);
+            self.open_by(segment, self.hot.snd_shift, context.now);
         }
         self.hot.last_received = context.now;
         self.keepalive_probes = 0;

@@ -103,7 +103,7 @@ impl Connection {
 
     /// The next lost bytes that window and congestion window let go.
     fn next_retransmission(&mut self) -> Option<(Seq, u32)> {
-        let mss = u32::from(self.hot.mss);
+        let mss = self.full_segment();
         let record = self.flight.next_lost()?;
         let room = self.window.cwnd.saturating_sub(self.in_flight());
         if room < record.len().min(mss) {
