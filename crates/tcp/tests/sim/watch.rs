@@ -241,7 +241,7 @@ impl Watch {
         }
         let shift = if tcp.flags().any(Flags::SYN) { 0 } else { self.shift(peer) };
         let edge = tcp.ack() + (u32::from(tcp.window()) << shift);
-        // By less than a unit of the scale it may, as what is told is rounded (RFC 7323 section 2.4).
+        // What the scale cannot express may be missing (RFC 7323 section 2.4).
         if let Some(offered) = self.offered
             && (edge + ((1 << shift) - 1)).before(offered)
         {
