@@ -211,7 +211,7 @@ impl Connection {
     }
 
     /// Payload of a full segment beside the options that the next one has.
-    fn full_segment(&self) -> u32 {
+    pub(crate) fn full_segment(&self) -> u32 {
         u32::from(self.hot.mss) - self.sack_len()
     }
 
@@ -268,11 +268,13 @@ impl Connection {
             flags = flags.with(Flags::PSH);
         }
         let mut urgent = 0;
+        // What the pointer cannot reach a later segment tells, as from Linux.
         if let Some(up) = self.snd_urgent
             && up.after(start)
+            && let Ok(ahead) = u16::try_from(up - start)
         {
             flags = flags.with(Flags::URG);
-            urgent = (up - start).min(0xffff) as u16;
+            urgent = ahead;
         }
         let ect = self.hot.bits.ecn() && new && payload > 0;
         if ect && self.hot.bits.cwr_due() {

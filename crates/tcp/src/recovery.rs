@@ -378,8 +378,8 @@ impl Connection {
             }
             limit.min(ssthresh - pipe)
         };
-        if recovery.prr_out == 0 {
-            // The fast retransmission goes in any case.
+        if recovery.prr_out == 0 || pipe == 0 {
+            // The fast retransmission goes in any case, and what is under way must not die out.
             count = count.max(mss);
         }
         self.window.cwnd = pipe.saturating_add(count).min(CWND_MAX);

@@ -37,8 +37,9 @@ impl Connection {
             return;
         }
         let current = self.hot.rcv_edge - self.hot.rcv_nxt;
-        let free = self.hot.buffer.saturating_sub(self.hot.receive.len());
-        let step = (self.hot.buffer / 2).min(u32::from(self.hot.rcv_mss));
+        let largest = 65_535u32 << self.hot.rcv_shift;
+        let free = self.hot.buffer.saturating_sub(self.hot.receive.len()).min(largest);
+        let step = (self.hot.buffer / 2).min(u32::from(self.hot.rcv_mss)).max(1);
         // As Linux: when it has doubled. A sender that keeps a window full is woken by the
         // acknowledgments of what it sends before that.
         let worth = free >= current.saturating_mul(2) && free >= current.saturating_add(step);
@@ -47,18 +48,22 @@ impl Connection {
         }
     }
 
+    /// The buffer grows no further than the window can tell.
+    fn largest_buffer(&self) -> u32 {
+        self.config.receive_buffer_max.min(65_535u32 << self.hot.rcv_shift)
+    }
+
     /// Doubles the window when the application has read all of it within two round trips: then it was
     /// what bounded the sender (dynamic right-sizing).
     fn tune(&mut self, bytes: u32, now: Nanos) {
         self.tune_read = self.tune_read.saturating_add(bytes);
-        if self.tune_read < self.hot.buffer / 2 || self.hot.buffer >= self.config.receive_buffer_max
-        {
+        if self.tune_read < self.hot.buffer / 2 || self.hot.buffer >= self.largest_buffer() {
             return;
         }
         let took = now.saturating_sub(self.tune_since);
         let round = if self.rtt.min == 0 { Nanos::MAX } else { 4 * self.rtt.srtt.max(1_000_000) };
         if took <= round {
-            self.hot.buffer = self.hot.buffer.saturating_mul(2).min(self.config.receive_buffer_max);
+            self.hot.buffer = self.hot.buffer.saturating_mul(2).min(self.largest_buffer());
         }
         self.tune_read = 0;
         self.tune_since = now;
