@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tcp::config::MILLISECOND;
 use tcp::{
     Config, Events, FourTuple, Icmp, Id, Nanos, Segment, Snapshot, Stack, StackConfig, Transmit,
 };
@@ -38,6 +39,7 @@ pub(crate) struct Host {
     /// Times in a row that the stack woke up for nothing, and since when.
     idle_wakes: (u32, Nanos),
     pub(crate) frozen: u32,
+    ticks_together: bool,
 }
 
 /// Wakes for nothing within a second that are too many.
@@ -67,6 +69,7 @@ impl Host {
             at_rest: None,
             idle_wakes: (0, 0),
             frozen: 0,
+            ticks_together: plan.ticks_together,
         }
     }
 
@@ -253,6 +256,8 @@ impl Host {
             return Ok(());
         };
         if let Some(clock) = at_rest.moves {
+            let within = self.time(now) % MILLISECOND;
+            let clock = if self.ticks_together { clock / MILLISECOND * MILLISECOND + within } else { clock };
             self.clock = clock.wrapping_sub(now);
             self.stack = stack(&mut self.secrets, self.opening);
         }
