@@ -41,7 +41,7 @@ impl Connection {
             }
             self.arm_persist(now);
         }
-        if self.hot.state < State::Established {
+        if self.hot.state < State::SynReceived {
             return None;
         }
         if self.hot.bits.probe_due() {
