@@ -41,8 +41,11 @@ impl Connection {
             }
             self.arm_persist(now);
         }
-        if self.hot.state < State::SynReceived {
-            return None;
+        if self.hot.state < State::Established {
+            // What is to be acknowledged in SYN-RECEIVED is the SYN: the answer to it was lost.
+            let again = self.hot.state == State::SynReceived && self.hot.bits.ack_now();
+            self.hot.bits.set_ack_now(false);
+            return again.then(|| self.plan_syn(now));
         }
         if self.hot.bits.probe_due() {
             self.hot.bits.set_probe_due(false);
@@ -243,6 +246,7 @@ impl Connection {
         let mut planned = self.plan_range(seq, len + u32::from(fin), true, now);
         if probe {
             planned.gso_size = 0;
+            planned.flags = planned.flags.without(Flags::PSH);
         }
         if matches!(self.hot.pending, Pending::None | Pending::TailProbe | Pending::Persist) {
             self.rtt.backoff =
@@ -288,7 +292,11 @@ impl Connection {
         planned.len = payload;
         planned.urgent = urgent;
         planned.ect = ect;
-        planned.gso_size = if payload > full { full as u16 } else { 0 };
+        if payload > full {
+            planned.gso_size = full as u16;
+            // As from Linux: a receiver that merges knows the end of the burst.
+            planned.flags = planned.flags.with(Flags::PSH);
+        }
         // An answer within the time of a delayed acknowledgment: the peer is a conversation's other half.
         if new && payload > 0 && now.saturating_sub(self.hot.last_received) < 40 * MILLISECOND {
             self.hot.bits.set_interactive(true);
