@@ -8,6 +8,7 @@
 
 mod counters;
 mod deadlines;
+mod error;
 mod listen;
 mod secret;
 mod slots;
@@ -16,11 +17,11 @@ mod table;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 
 use wire::{Flags, Seq};
 
 pub use counters::Counters;
+pub use error::{ConnectError, ThawError};
 pub use listen::{ListenError, ListenerId};
 pub use slots::Id;
 
@@ -32,7 +33,7 @@ use crate::mtu::Icmp;
 use crate::options::{Encoded, Options};
 use crate::ring::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
-use crate::snapshot::{Snapshot, SnapshotError};
+use crate::snapshot::Snapshot;
 use crate::timers::NEVER;
 use crate::{Nanos, Reason, State};
 use deadlines::Deadlines;
@@ -54,49 +55,6 @@ pub struct StackConfig {
     /// Connections at most.
     pub connections: u32,
 }
-
-/// Why no connection can be opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ConnectError {
-    /// There is a connection with these two ends already (EADDRNOTAVAIL).
-    InUse,
-    /// There are as many connections as there may be (ENOBUFS).
-    Full,
-    /// One address is IPv4, the other IPv6, or one is not that of a single host.
-    BadAddress,
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConnectError::InUse => "there is a connection between these two ends already",
-            ConnectError::Full => "there are as many connections as there may be",
-            ConnectError::BadAddress => "these two addresses cannot be the ends of a connection",
-        })
-    }
-}
-
-impl core::error::Error for ConnectError {}
-
-/// Why a snapshot cannot be thawed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ThawError {
-    /// There is no place for it.
-    Connect(ConnectError),
-    /// It is none that a connection could have given.
-    Snapshot(SnapshotError),
-}
-
-impl fmt::Display for ThawError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ThawError::Connect(error) => error.fmt(f),
-            ThawError::Snapshot(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for ThawError {}
 
 /// A segment that belongs to no connection.
 #[derive(Clone, Copy, Debug)]
@@ -557,33 +515,6 @@ impl Stack {
         let connection = Connection::thaw(snapshot, config, now, &mut self.pool);
         self.counters.thawed += 1;
         Ok(self.insert(connection))
-    }
-}
-
-impl Connection {
-    /// Its timers stand among the deadlines.
-    fn arm(&mut self, slot: u32, deadlines: &mut Deadlines) {
-        let deadline = self.retransmit_deadline.min(self.slow_deadline);
-        if deadline < self.armed {
-            self.armed = deadline;
-            deadlines.at_most(slot, deadline);
-        }
-        self.arm_ack(slot, deadlines);
-    }
-
-    /// So does the acknowledgment that it holds back.
-    #[inline]
-    fn arm_ack(&mut self, slot: u32, deadlines: &mut Deadlines) {
-        let at = self.hot.ack_deadline;
-        if at >= self.armed || self.hot.bits.ack_queued() {
-            return;
-        }
-        if deadlines.queue_ack(slot, at) {
-            self.hot.bits.set_ack_queued(true);
-        } else {
-            self.armed = at;
-            deadlines.at_most(slot, at);
-        }
     }
 }
 
