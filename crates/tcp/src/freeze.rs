@@ -113,7 +113,7 @@ impl Connection {
             recent: self.islands.recent().as_slice().to_vec(),
             fin: self.fin_at,
             urgent: self.rcv_urgent,
-            ts_recent: (self.hot.ts_recent, now.saturating_sub(self.hot.last_received)),
+            ts_recent: (self.hot.ts_recent, self.moment(now).received_ago),
             mss: self.hot.rcv_mss,
             ecn_echo: self.hot.bits.ecn_echo(),
         }

@@ -140,7 +140,7 @@ impl Connection {
             return true;
         }
         context.counters.old_timestamps += 1;
-        if segment.payload.is_empty() && !segment.flags.any(Flags::SYN.with(Flags::FIN)) {
+        if segment.payload_len() == 0 && !segment.flags.any(Flags::SYN.with(Flags::FIN)) {
             // A pure acknowledgment that was overtaken is no reason to say anything.
             if segment.seq == self.hot.rcv_nxt && !segment.ack.after(self.hot.snd_una) {
                 return false;
