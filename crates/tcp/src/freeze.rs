@@ -227,7 +227,7 @@ impl Connection {
         self.hot.bits.set_sack(agreed.sack);
         self.hot.bits.set_timestamps(agreed.timestamps);
         self.hot.bits.set_ecn(agreed.ecn);
-        self.hot.mss = snapshot.mss.max(88);
+        self.hot.mss = snapshot.mss;
         self.window.mss = u32::from(self.hot.mss);
         self.path_mtu = snapshot.path_mtu;
         let wishes = &snapshot.wishes;

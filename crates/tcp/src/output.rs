@@ -5,6 +5,7 @@ use wire::{Flags, Seq, Timestamps};
 use crate::config::MILLISECOND;
 use crate::connection::{Connection, Context};
 use crate::options::{Encoded, Options};
+use crate::reassembly::earlier;
 use crate::segment::Transmit;
 use crate::timers::{NEVER, Pending};
 use crate::{Nanos, State};
@@ -33,7 +34,7 @@ impl Connection {
         }
         if self.hot.bits.reset_due() {
             self.hot.bits.set_reset_due(false);
-            return Some(self.plan_bare(self.hot.snd_nxt, Flags::RST.with(Flags::ACK), now));
+            return Some(self.plan_bare(self.acceptable_seq(), Flags::RST.with(Flags::ACK), now));
         }
         if self.hot.state.transmits() && self.is_sending() {
             if let Some(planned) = self.plan_data(context) {
@@ -54,9 +55,15 @@ impl Connection {
         }
         if self.hot.bits.ack_now() {
             context.counters.pure_acks += 1;
-            return Some(self.plan_bare(self.hot.snd_nxt, Flags::ACK, now));
+            return Some(self.plan_bare(self.acceptable_seq(), Flags::ACK, now));
         }
         None
+    }
+
+    /// SND.NXT, unless the peer has taken back the window before it: there it would not look at our
+    /// acknowledgment (RFC 9293 section 3.10.7.4, first check; tcp_acceptable_seq in Linux).
+    fn acceptable_seq(&self) -> Seq {
+        earlier(self.hot.snd_nxt, self.hot.snd_una + self.hot.snd_wnd)
     }
 
     /// Would [`plan`](Self::plan) perhaps give something?

@@ -45,6 +45,10 @@ use table::Table;
 /// Answers that wait to be sent, at most.
 const ANSWERS_MAX: usize = 1024;
 
+/// What is added to the time that comes in. A thawed connection remembers what was long before the clock
+/// here began to count; and 0 is a time that never was.
+const EPOCH: Nanos = 1 << 62;
+
 /// What a stack goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StackConfig {
@@ -130,7 +134,7 @@ impl Stack {
     /// The connection, for its application.
     pub fn socket(&mut self, id: Id, now: Nanos) -> Option<Socket<'_>> {
         self.slots.get(id)?;
-        Some(Socket::new(self, id, now))
+        Some(Socket::new(self, id, now + EPOCH))
     }
 
     /// Opens a connection (RFC 9293 section 3.10.1). An old one in TIME-WAIT makes way, if timestamps
@@ -144,6 +148,7 @@ impl Stack {
         config: Arc<Config>,
         now: Nanos,
     ) -> Result<Id, ConnectError> {
+        let now = now + EPOCH;
         let key = Key::new(&path);
         self.check(&path)?;
         let mut isn = self.secret.isn(&key, now);
@@ -223,6 +228,7 @@ impl Stack {
     /// A segment has come. `path.local` is where it was sent to.
     #[inline]
     pub fn receive(&mut self, path: &FourTuple, segment: &Segment<'_>, now: Nanos) {
+        let now = now + EPOCH;
         self.counters.segments_in += 1;
         let key = Key::new(path);
         let answer = match self.lookup(&key) {
@@ -292,6 +298,7 @@ impl Stack {
 
     /// An ICMP message quotes a segment of ours between these two ends, with this sequence number.
     pub fn unreachable(&mut self, path: &FourTuple, icmp: Icmp, seq: Seq, now: Nanos) {
+        let now = now + EPOCH;
         match self.lookup(&Key::new(path)) {
             Some(slot) => {
                 self.with(slot, now, |connection, context| connection.on_icmp(icmp, seq, context));
@@ -370,6 +377,7 @@ impl Stack {
     /// The next segment to send, which counts as sent then; `None` if there is none now. Connections
     /// take turns.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit<'_>> {
+        let now = now + EPOCH;
         if let Some(reply) = self.replies.pop_front() {
             self.counters.segments_out += 1;
             return Some(Transmit {
@@ -431,11 +439,12 @@ impl Stack {
 
     /// When [`on_time`](Self::on_time) is to be called; it may find that there is nothing to do.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.deadlines.next()
+        self.deadlines.next().map(|at| at.saturating_sub(EPOCH))
     }
 
     /// Runs all timers that are due.
     pub fn on_time(&mut self, now: Nanos) {
+        let now = now + EPOCH;
         while let Some(slot) = self.deadlines.due(now) {
             self.deadlines.remove(slot);
             self.slots.expect_mut(slot).armed = NEVER;
@@ -488,6 +497,7 @@ impl Stack {
     /// Takes a connection away as a [`Snapshot`]. Its peer is not told; whoever thaws it must do so
     /// before the next segment comes, or see that none comes here.
     pub fn freeze(&mut self, id: Id, now: Nanos) -> Option<Snapshot> {
+        let now = now + EPOCH;
         let snapshot = self.slots.get(id)?.snapshot(now)?;
         let mut connection = self.remove(id.slot())?;
         connection.hot.send.clear(&mut self.pool);
@@ -506,6 +516,7 @@ impl Stack {
         config: Arc<Config>,
         now: Nanos,
     ) -> Result<Id, ThawError> {
+        let now = now + EPOCH;
         snapshot.validate().map_err(ThawError::Snapshot)?;
         let path = FourTuple { local: snapshot.local, remote: snapshot.remote };
         self.check(&path).map_err(ThawError::Connect)?;
