@@ -247,12 +247,12 @@ impl Connection {
     }
 
     fn take_off(&mut self, bytes: u32, context: &mut Context<'_>) {
-        let keep = !self.islands.is_empty();
+        let keep = self.hot.bits.disordered();
         self.hot.receive.consume(bytes, keep, context.pool);
         if self.urgent_inline && self.rcv_urgent.is_some_and(|up| !up.after(self.read_seq())) {
             self.rcv_urgent = None;
         }
-        self.after_read(bytes, context);
+        self.after_read(context);
     }
 
     fn read_urgent(&mut self, context: &mut Context<'_>) -> Option<u8> {

@@ -121,6 +121,8 @@ pub(crate) struct Hot {
     pub(crate) snd_wl2: Seq,
     /// What our clock in milliseconds is away from the timestamps we send (RFC 7323 section 7.1).
     pub(crate) ts_offset: u32,
+    /// Where in what is received it is looked again whether the window is large enough.
+    pub(crate) tune_at: Seq,
     pub(crate) send: Ring,
     /// Payload of a full segment without SACK.
     pub(crate) mss: u16,
@@ -278,8 +280,7 @@ pub struct Connection {
     pub(crate) user_timeout: Nanos,
     pub(crate) last_sent: Nanos,
     pub(crate) last_challenge: Nanos,
-    /// Receive window tuning: bytes read since, and since when.
-    pub(crate) tune_read: u32,
+    /// When it was last looked whether the receive window is large enough.
     pub(crate) tune_since: Nanos,
     pub(crate) mtu: crate::mtu::Search,
     /// A tail probe that sends the end once more: from where, and how much.
@@ -312,6 +313,7 @@ impl Connection {
                 snd_wl1: Seq(0),
                 snd_wl2: Seq(0),
                 ts_offset,
+                tune_at: Seq(0),
                 send: Ring::default(),
                 mss: 0,
                 bits: Bits::default(),
@@ -354,7 +356,6 @@ impl Connection {
             slow_deadline: NEVER,
             last_sent: 0,
             last_challenge: 0,
-            tune_read: 0,
             tune_since: 0,
             mtu: crate::mtu::Search::default(),
             tail_probe: None,
@@ -373,7 +374,6 @@ impl Connection {
         wire::cache::prefetch(&self.hot.rcv_nxt);
         wire::cache::prefetch(&self.hot.send);
         wire::cache::prefetch(&self.key);
-        wire::cache::prefetch(&self.tune_read);
     }
 
     /// State.

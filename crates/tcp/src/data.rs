@@ -31,10 +31,15 @@ impl Connection {
             return Answer::Reset;
         }
         let start = later(segment.seq, self.hot.rcv_nxt);
-        let cut = earlier(end, self.hot.rcv_edge);
-        if fin && cut == end {
+        let mut cut = earlier(end, self.hot.rcv_edge);
+        let last = self.islands.as_slice().last().map_or(end, |island| island.end);
+        if fin && cut == end && self.fin_at.is_none() && !last.after(end) {
             self.fin_at = Some(end);
             self.hot.bits.set_disordered(true);
+        }
+        // Nothing comes behind a FIN, whatever a peer says later.
+        if let Some(at) = self.fin_at {
+            cut = earlier(cut, at);
         }
         if segment.seq.before(self.hot.rcv_nxt) && len > 0 {
             self.note_duplicate(segment);

@@ -80,16 +80,14 @@ impl Connection {
                 context.counters.bad_acks += 1;
                 return Answer::Reset;
             }
-            self.acknowledge_syn(segment, context.now);
-            let event = if self.listener.is_some() { Events::ACCEPTED } else { Events::CONNECTED };
-            self.hot.events.add(event);
-            self.establish(context.now);
-            self.hot.snd_wnd = u32::from(segment.window) << self.hot.snd_shift;
-            self.max_snd_wnd = self.max_snd_wnd.max(self.hot.snd_wnd);
+            self.open_by(segment, self.hot.snd_shift, context.now);
         }
         self.hot.last_received = context.now;
         self.keepalive_probes = 0;
         self.update_ts_recent(segment);
+        if let Some(seconds) = segment.options.user_timeout {
+            self.take_user_timeout(seconds);
+        }
         if !self.on_ack(segment, context) || self.hot.state == State::Closed {
             return Answer::None;
         }
@@ -145,7 +143,7 @@ impl Connection {
             return true;
         }
         context.counters.old_timestamps += 1;
-        if segment.payload.is_empty() && !segment.flags.any(Flags::SYN.with(Flags::FIN)) {
+        if segment.payload_len() == 0 && !segment.flags.any(Flags::SYN.with(Flags::FIN)) {
             // A pure acknowledgment that was overtaken is no reason to say anything.
             if segment.seq == self.hot.rcv_nxt && !segment.ack.after(self.hot.snd_una) {
                 return false;

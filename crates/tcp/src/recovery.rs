@@ -197,7 +197,7 @@ impl Connection {
         }
         if state == RecoveryState::Recovery {
             // RFC 6937 section 3: at the end the window is the threshold.
-            self.window.cwnd = self.window.ssthresh.max(u32::from(self.hot.mss));
+            self.window.cwnd = self.window.ssthresh.clamp(u32::from(self.hot.mss), CWND_MAX);
         }
         self.recovery.state = RecoveryState::Open;
         self.recovery.frto = false;
@@ -378,11 +378,11 @@ impl Connection {
             }
             limit.min(ssthresh - pipe)
         };
-        if recovery.prr_out == 0 {
-            // The fast retransmission goes in any case.
+        if recovery.prr_out == 0 || pipe == 0 {
+            // The fast retransmission goes in any case, and what is under way must not die out.
             count = count.max(mss);
         }
-        self.window.cwnd = pipe.saturating_add(count).min(CWND_MAX);
+        self.window.cwnd = pipe.saturating_add(count).clamp(mss, CWND_MAX);
     }
 
     /// The congestion window after a pause (RFC 5681 section 4.1): halved for each time-out that has

@@ -8,6 +8,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::Nanos;
+use crate::connection::Connection;
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -123,6 +124,33 @@ impl Deadlines {
             }
             self.swap(at, least);
             at = least;
+        }
+    }
+}
+
+impl Connection {
+    /// Its timers stand among the deadlines.
+    pub(super) fn arm(&mut self, slot: u32, deadlines: &mut Deadlines) {
+        let deadline = self.retransmit_deadline.min(self.slow_deadline);
+        if deadline < self.armed {
+            self.armed = deadline;
+            deadlines.at_most(slot, deadline);
+        }
+        self.arm_ack(slot, deadlines);
+    }
+
+    /// So does the acknowledgment that it holds back.
+    #[inline]
+    pub(super) fn arm_ack(&mut self, slot: u32, deadlines: &mut Deadlines) {
+        let at = self.hot.ack_deadline;
+        if at >= self.armed || self.hot.bits.ack_queued() {
+            return;
+        }
+        if deadlines.queue_ack(slot, at) {
+            self.hot.bits.set_ack_queued(true);
+        } else {
+            self.armed = at;
+            deadlines.at_most(slot, at);
         }
     }
 }

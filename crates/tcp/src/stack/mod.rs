@@ -8,6 +8,7 @@
 
 mod counters;
 mod deadlines;
+mod error;
 mod listen;
 mod secret;
 mod slots;
@@ -16,11 +17,11 @@ mod table;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 
 use wire::{Flags, Seq};
 
 pub use counters::Counters;
+pub use error::{ConnectError, ThawError};
 pub use listen::{ListenError, ListenerId};
 pub use slots::Id;
 
@@ -32,7 +33,7 @@ use crate::mtu::Icmp;
 use crate::options::{Encoded, Options};
 use crate::ring::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
-use crate::snapshot::{Snapshot, SnapshotError};
+use crate::snapshot::Snapshot;
 use crate::timers::NEVER;
 use crate::{Nanos, Reason, State};
 use deadlines::Deadlines;
@@ -44,6 +45,10 @@ use table::Table;
 /// Answers that wait to be sent, at most.
 const ANSWERS_MAX: usize = 1024;
 
+/// What is added to the time that comes in. A thawed connection remembers what was long before the clock
+/// here began to count; and 0 is a time that never was.
+const EPOCH: Nanos = 1 << 62;
+
 /// What a stack goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StackConfig {
@@ -54,49 +59,6 @@ pub struct StackConfig {
     /// Connections at most.
     pub connections: u32,
 }
-
-/// Why no connection can be opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ConnectError {
-    /// There is a connection with these two ends already (EADDRNOTAVAIL).
-    InUse,
-    /// There are as many connections as there may be (ENOBUFS).
-    Full,
-    /// One address is IPv4, the other IPv6, or one is not that of a single host.
-    BadAddress,
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConnectError::InUse => "there is a connection between these two ends already",
-            ConnectError::Full => "there are as many connections as there may be",
-            ConnectError::BadAddress => "these two addresses cannot be the ends of a connection",
-        })
-    }
-}
-
-impl core::error::Error for ConnectError {}
-
-/// Why a snapshot cannot be thawed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ThawError {
-    /// There is no place for it.
-    Connect(ConnectError),
-    /// It is none that a connection could have given.
-    Snapshot(SnapshotError),
-}
-
-impl fmt::Display for ThawError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ThawError::Connect(error) => error.fmt(f),
-            ThawError::Snapshot(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for ThawError {}
 
 /// A segment that belongs to no connection.
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +134,7 @@ impl Stack {
     /// The connection, for its application.
     pub fn socket(&mut self, id: Id, now: Nanos) -> Option<Socket<'_>> {
         self.slots.get(id)?;
-        Some(Socket::new(self, id, now))
+        Some(Socket::new(self, id, now + EPOCH))
     }
 
     /// Opens a connection (RFC 9293 section 3.10.1). An old one in TIME-WAIT makes way, if timestamps
@@ -186,6 +148,7 @@ impl Stack {
         config: Arc<Config>,
         now: Nanos,
     ) -> Result<Id, ConnectError> {
+        let now = now + EPOCH;
         let key = Key::new(&path);
         self.check(&path)?;
         let mut isn = self.secret.isn(&key, now);
@@ -265,6 +228,7 @@ impl Stack {
     /// A segment has come. `path.local` is where it was sent to.
     #[inline]
     pub fn receive(&mut self, path: &FourTuple, segment: &Segment<'_>, now: Nanos) {
+        let now = now + EPOCH;
         self.counters.segments_in += 1;
         let key = Key::new(path);
         let answer = match self.lookup(&key) {
@@ -334,6 +298,7 @@ impl Stack {
 
     /// An ICMP message quotes a segment of ours between these two ends, with this sequence number.
     pub fn unreachable(&mut self, path: &FourTuple, icmp: Icmp, seq: Seq, now: Nanos) {
+        let now = now + EPOCH;
         match self.lookup(&Key::new(path)) {
             Some(slot) => {
                 self.with(slot, now, |connection, context| connection.on_icmp(icmp, seq, context));
@@ -412,6 +377,7 @@ impl Stack {
     /// The next segment to send, which counts as sent then; `None` if there is none now. Connections
     /// take turns.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit<'_>> {
+        let now = now + EPOCH;
         if let Some(reply) = self.replies.pop_front() {
             self.counters.segments_out += 1;
             return Some(Transmit {
@@ -473,11 +439,12 @@ impl Stack {
 
     /// When [`on_time`](Self::on_time) is to be called; it may find that there is nothing to do.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.deadlines.next()
+        self.deadlines.next().map(|at| at.saturating_sub(EPOCH))
     }
 
     /// Runs all timers that are due.
     pub fn on_time(&mut self, now: Nanos) {
+        let now = now + EPOCH;
         while let Some(slot) = self.deadlines.due(now) {
             self.deadlines.remove(slot);
             self.slots.expect_mut(slot).armed = NEVER;
@@ -530,6 +497,7 @@ impl Stack {
     /// Takes a connection away as a [`Snapshot`]. Its peer is not told; whoever thaws it must do so
     /// before the next segment comes, or see that none comes here.
     pub fn freeze(&mut self, id: Id, now: Nanos) -> Option<Snapshot> {
+        let now = now + EPOCH;
         let snapshot = self.slots.get(id)?.snapshot(now)?;
         let mut connection = self.remove(id.slot())?;
         connection.hot.send.clear(&mut self.pool);
@@ -548,6 +516,7 @@ impl Stack {
         config: Arc<Config>,
         now: Nanos,
     ) -> Result<Id, ThawError> {
+        let now = now + EPOCH;
         snapshot.validate().map_err(ThawError::Snapshot)?;
         let path = FourTuple { local: snapshot.local, remote: snapshot.remote };
         self.check(&path).map_err(ThawError::Connect)?;
@@ -557,33 +526,6 @@ impl Stack {
         let connection = Connection::thaw(snapshot, config, now, &mut self.pool);
         self.counters.thawed += 1;
         Ok(self.insert(connection))
-    }
-}
-
-impl Connection {
-    /// Its timers stand among the deadlines.
-    fn arm(&mut self, slot: u32, deadlines: &mut Deadlines) {
-        let deadline = self.retransmit_deadline.min(self.slow_deadline);
-        if deadline < self.armed {
-            self.armed = deadline;
-            deadlines.at_most(slot, deadline);
-        }
-        self.arm_ack(slot, deadlines);
-    }
-
-    /// So does the acknowledgment that it holds back.
-    #[inline]
-    fn arm_ack(&mut self, slot: u32, deadlines: &mut Deadlines) {
-        let at = self.hot.ack_deadline;
-        if at >= self.armed || self.hot.bits.ack_queued() {
-            return;
-        }
-        if deadlines.queue_ack(slot, at) {
-            self.hot.bits.set_ack_queued(true);
-        } else {
-            self.armed = at;
-            deadlines.at_most(slot, at);
-        }
     }
 }
 
