@@ -44,6 +44,13 @@ impl Deadlines {
         fits
     }
 
+    /// Those at the head of the line of whom `is_gone` says so are taken out: nobody wakes for them.
+    pub(super) fn forget_acks(&mut self, is_gone: impl Fn(u32) -> bool) {
+        while self.acks.front().is_some_and(|&(_, slot)| is_gone(slot)) {
+            self.acks.pop_front();
+        }
+    }
+
     /// The next in line, if it is due at `now`, is taken out.
     pub(super) fn due_ack(&mut self, now: Nanos) -> Option<u32> {
         self.acks.front().filter(|&&(at, _)| at <= now)?;

@@ -222,6 +222,10 @@ impl Stack {
         }
         self.table.remove(self.table.hash(&connection.key), slot);
         self.deadlines.remove(slot);
+        let slots = &self.slots;
+        let waits =
+            |slot| slots.at(slot).is_some_and(|connection| connection.hot.bits.ack_queued());
+        self.deadlines.forget_acks(|slot| !waits(slot));
         Some(connection)
     }
 
