@@ -169,7 +169,10 @@ impl Lab {
         for _ in 0..most {
             let Some(transmit) = self.stack.poll_transmit(now) else { break };
             moved = true;
-            frame::write(&transmit, |frame| {show("engine>", &frame, self.since); self.far.give(&frame)});
+            frame::write(&transmit, |frame| {
+                show("engine>", &frame, self.since);
+                self.far.give(&frame)
+            });
         }
         while self.stack.next_event().is_some() {}
         moved
@@ -220,7 +223,12 @@ impl Lab {
     /// From the kernel to the engine, or back.
     pub(crate) fn hand_over(&mut self) {
         self.moves += 1;
-        eprintln!("{:?} move {} {}", self.since.elapsed(), self.moves, if self.id.is_some() {"to kernel"} else {"to engine"});
+        eprintln!(
+            "{:?} move {} {}",
+            self.since.elapsed(),
+            self.moves,
+            if self.id.is_some() { "to kernel" } else { "to engine" }
+        );
         match self.id.take() {
             None => self.to_engine(),
             Some(id) => self.to_kernel(id),
@@ -286,7 +294,16 @@ fn show(who: &str, frame: &[u8], since: Instant) {
     if let Some(a) = Arrival::parse(frame.to_vec()) {
         let t = a.tcp();
         let o = Options::parse(t.option_bytes());
-        eprintln!("{:?} {who} seq {:?} len {} ack {:?} win {} {:?} {:?}", since.elapsed(), t.seq(), a.payload().len(), t.ack(), t.window(), t.flags(), (o.timestamps.map(|t| (t.value.0,t.echo.0)), o.sack.as_slice()));
+        eprintln!(
+            "{:?} {who} seq {:?} len {} ack {:?} win {} {:?} {:?}",
+            since.elapsed(),
+            t.seq(),
+            a.payload().len(),
+            t.ack(),
+            t.window(),
+            t.flags(),
+            (o.timestamps.map(|t| (t.value.0, t.echo.0)), o.sack.as_slice())
+        );
     }
 }
 

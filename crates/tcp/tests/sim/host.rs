@@ -272,7 +272,11 @@ impl Host {
         };
         if let Some(clock) = at_rest.moves {
             let within = self.time(now) % MILLISECOND;
-            let clock = if self.ticks_together { clock / MILLISECOND * MILLISECOND + within } else { clock };
+            let clock = if self.ticks_together {
+                clock / MILLISECOND * MILLISECOND + within
+            } else {
+                clock
+            };
             self.clock = clock.wrapping_sub(now);
             self.stack = stack(&mut self.secrets, self.opening);
         }
