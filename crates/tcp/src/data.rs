@@ -8,7 +8,7 @@ use crate::input::Answer;
 use crate::options::Block;
 use crate::reassembly::{earlier, later};
 use crate::timers::NEVER;
-use crate::{Reason, Segment, State};
+use crate::{Nanos, Reason, Segment, State};
 
 impl Connection {
     /// Seventh and eighth check.
@@ -113,7 +113,7 @@ impl Connection {
             self.hot.quick -= 1;
             self.hot.bits.set_ack_now(true);
         } else if self.hot.ack_deadline == NEVER {
-            self.hot.ack_deadline = context.now + self.config.delayed_ack;
+            self.hot.ack_deadline = context.now + Nanos::from(self.delayed_ack);
         }
     }
 
@@ -160,7 +160,7 @@ impl Connection {
             return;
         }
         context.counters.urgent += 1;
-        self.rcv_urgent = Some(up);
+        self.set_rcv_urgent(Some(up));
         self.urgent_read = false;
         self.hot.events.add(Events::URGENT);
     }

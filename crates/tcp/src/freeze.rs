@@ -285,7 +285,7 @@ impl Connection {
         self.fin_at = receive.fin;
         self.hot.bits.set_disordered(receive.fin.is_some() || !self.islands.is_empty());
         self.hot.bits.set_reports(!self.islands.is_empty());
-        self.rcv_urgent = receive.urgent;
+        self.set_rcv_urgent(receive.urgent);
         self.hot.ts_recent = receive.ts_recent.0;
         self.hot.last_received = now.saturating_sub(receive.ts_recent.1);
         self.hot.rcv_mss = receive.mss;

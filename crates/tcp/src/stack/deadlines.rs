@@ -51,6 +51,11 @@ impl Deadlines {
         }
     }
 
+    /// Who stands so far from the head of the line.
+    pub(super) fn ack_ahead(&self, places: usize) -> Option<u32> {
+        self.acks.get(places).map(|&(_, slot)| slot)
+    }
+
     /// The next in line, if it is due at `now`, is taken out.
     pub(super) fn due_ack(&mut self, now: Nanos) -> Option<u32> {
         self.acks.front().filter(|&&(at, _)| at <= now)?;

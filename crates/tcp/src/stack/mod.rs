@@ -45,6 +45,12 @@ use table::Table;
 /// Answers that wait to be sent, at most.
 const ANSWERS_MAX: usize = 1024;
 
+/// How far ahead those whose acknowledgments may be due are fetched into the cache.
+const ACKS_AHEAD: usize = 8;
+
+/// Connections that are fetched into the cache at once.
+const BATCH: usize = 32;
+
 /// What is added to the time that comes in. A thawed connection remembers what was long before the clock
 /// here began to count; and 0 is a time that never was.
 const EPOCH: Nanos = 1 << 62;
@@ -185,15 +191,20 @@ impl Stack {
         Ok(())
     }
 
-    /// A segment of this connection comes soon: what it needs is fetched into the cache. Worth it for the
-    /// packets of a batch, before the first of them is received, where there are many connections.
-    #[inline]
-    pub fn announce(&self, path: &FourTuple) {
-        let hash = self.table.hash(&Key::new(path));
-        if let Some(connection) =
-            self.table.find(hash, |_| true).and_then(|slot| self.slots.at(slot))
-        {
-            connection.fetch();
+    /// Segments of these connections come next: what they need is fetched into the cache, all at once
+    /// instead of one after the other. Worth it where there are more than some hundred connections.
+    pub fn announce(&self, paths: &[FourTuple]) {
+        let mut hashes = [0; BATCH];
+        for batch in paths.chunks(BATCH) {
+            for (hash, path) in hashes.iter_mut().zip(batch) {
+                *hash = self.table.hash(&Key::new(path));
+                self.table.fetch(*hash);
+            }
+            for &hash in &hashes[..batch.len()] {
+                if let Some(slot) = self.table.find(hash, |_| true) {
+                    self.slots.fetch(slot);
+                }
+            }
         }
     }
 
@@ -343,7 +354,8 @@ impl Stack {
         self.settle_received(slot);
         let Some(connection) = self.slots.at_mut(slot) else { return };
         connection.arm(slot, &mut self.deadlines);
-        let gone = connection.end.is_some()
+        let gone = connection.hot.state == State::Closed
+            && connection.end.is_some()
             && connection.hot.bits.released()
             && !connection.hot.bits.reset_due()
             && !connection.hot.bits.ready();
@@ -419,7 +431,7 @@ impl Stack {
     /// stays until the next call.
     fn settle_sent(&mut self, slot: u32) {
         let Some(connection) = self.slots.at_mut(slot) else { return };
-        let over = connection.end.is_some();
+        let over = connection.hot.state == State::Closed && connection.end.is_some();
         if connection.may_transmit() || over {
             connection.hot.bits.set_ready(true);
             self.ready.push_back(slot);
@@ -462,6 +474,9 @@ impl Stack {
             self.settle(slot);
         }
         while let Some(slot) = self.deadlines.due_ack(now) {
+            if let Some(later) = self.deadlines.ack_ahead(ACKS_AHEAD) {
+                self.slots.fetch(later);
+            }
             self.on_ack_time(slot, now);
         }
     }

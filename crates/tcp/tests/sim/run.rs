@@ -351,7 +351,7 @@ impl<'a> Run<'a> {
             // A cookie is only accepted with the very first byte.
             let cookies = plan.opening == Opening::Cookies && errors.contains(&Reason::Reset);
             // Who was never let in may be told so late.
-            let outside = self.hosts[1].app.phase == Phase::Opening && plan.loses();
+            let outside = !self.hosts[1].app.was_open && plan.loses();
             return if given_up || cookies && plan.loses() || outside {
                 Ok(Outcome::GaveUp)
             } else {
