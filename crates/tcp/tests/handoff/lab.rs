@@ -164,14 +164,7 @@ impl Lab {
         for _ in 0..most.min(2) {
             let Some(transmit) = self.stack.poll_transmit(now) else { break };
             moved = true;
-<<<<<<< HEAD
             frame::write(&transmit, |frame| self.far.give(&frame));
-=======
-            frame::write(&transmit, |frame| {
-                show("engine>", &frame, self.since);
-                self.far.give(&frame)
-            });
->>>>>>> sim
         }
         while self.stack.next_event().is_some() {}
         moved
@@ -222,15 +215,6 @@ impl Lab {
     /// From the kernel to the engine, or back.
     pub(crate) fn hand_over(&mut self) {
         self.moves += 1;
-<<<<<<< HEAD
-=======
-        eprintln!(
-            "{:?} move {} {}",
-            self.since.elapsed(),
-            self.moves,
-            if self.id.is_some() { "to kernel" } else { "to engine" }
-        );
->>>>>>> sim
         match self.id.take() {
             None => self.move_to_engine(),
             Some(id) => self.move_to_kernel(id),
@@ -317,26 +301,6 @@ impl Lab {
     }
 }
 
-<<<<<<< HEAD
-=======
-fn show(who: &str, frame: &[u8], since: Instant) {
-    if let Some(a) = Arrival::parse(frame.to_vec()) {
-        let t = a.tcp();
-        let o = Options::parse(t.option_bytes());
-        eprintln!(
-            "{:?} {who} seq {:?} len {} ack {:?} win {} {:?} {:?}",
-            since.elapsed(),
-            t.seq(),
-            a.payload().len(),
-            t.ack(),
-            t.window(),
-            t.flags(),
-            (o.timestamps.map(|t| (t.value.0, t.echo.0)), o.sack.as_slice())
-        );
-    }
-}
-
->>>>>>> sim
 fn carry(from: &Host, to: &Host) {
     while let Some(frame) = from.next() {
         to.give(&frame);
