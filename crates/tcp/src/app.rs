@@ -135,7 +135,7 @@ impl<'a> Socket<'a> {
 
     /// No more data from here: a FIN follows what is queued (SHUT_WR).
     pub fn shutdown(&mut self) {
-        self.with(|connection, context| connection.shut(context.now));
+        self.with(|connection, _| connection.shut());
     }
 
     /// The application lets go. What is queued is still sent; if there is data that it has not read, the
@@ -278,12 +278,15 @@ impl Connection {
     }
 
     /// RFC 9293 section 3.10.4.
-    fn shut(&mut self, now: Nanos) {
+    fn shut(&mut self) {
+        if self.hot.state == State::SynSent {
+            self.finish(Reason::Aborted);
+            return;
+        }
         if self.hot.bits.fin_queued() || self.end.is_some() {
             return;
         }
         match self.hot.state {
-            State::SynSent => self.finish(Reason::Aborted),
             // The FIN waits until the connection is there.
             State::SynReceived => self.hot.bits.set_fin_queued(true),
             State::Established | State::CloseWait => {
@@ -296,7 +299,6 @@ impl Connection {
                 if self.hot.pending == Pending::Persist {
                     self.set_pending(Pending::None, NEVER);
                 }
-                let _ = now;
             }
             _ => {}
         }
@@ -310,7 +312,7 @@ impl Connection {
         }
         self.hot.bits.set_released(true);
         self.hot.events = Events::default();
-        self.shut(context.now);
+        self.shut();
         if self.hot.state == State::FinWait2 {
             self.arm_slow(context.now);
         }
