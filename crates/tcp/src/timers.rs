@@ -1,7 +1,7 @@
 //! Timers: at most one for what was sent, one for the acknowledgment that is held back, and one for the
 //! slow matters. A connection has one deadline, the earliest; an idle one has none.
 
-use crate::config::{Keepalive, MILLISECOND};
+use crate::config::{Keepalive, MILLISECOND, SECOND};
 use crate::connection::{Connection, Context};
 use crate::snapshot::RecoveryState;
 use crate::{Nanos, Reason, State};
@@ -244,7 +244,7 @@ impl Connection {
         if busy || idle < keepalive.idle {
             self.keepalive_probes = 0;
             let wait = if busy { keepalive.idle } else { keepalive.idle - idle };
-            self.slow_deadline = now + wait.max(MILLISECOND);
+            self.slow_deadline = now + if busy { wait.max(SECOND) } else { wait.max(MILLISECOND) };
             return;
         }
         let over = if self.user_timeout > 0 {
