@@ -78,9 +78,10 @@ impl Connection {
         if self.flight.outstanding() <= u32::from(self.hot.mss) {
             timeout += WORST_DELAYED_ACK;
         }
-        // The probe comes before the time-out, or not at all (step 3).
-        if self.hot.pending == Pending::Rto && now + timeout < self.retransmit_deadline {
-            self.set_pending(Pending::TailProbe, now + timeout);
+        // The probe comes in place of the time-out, if not before it.
+        if self.hot.pending == Pending::Rto {
+            let deadline = self.retransmit_deadline.min(now + timeout);
+            self.set_pending(Pending::TailProbe, deadline);
         }
     }
 
