@@ -182,11 +182,6 @@ impl Connection {
             let len = if most == unsent && self.may_send_part(most - whole) { most } else { whole };
             return Some(self.send_new(len, now));
         }
-        if room >= full {
-            // The peer's window or the application is what bounds it: the congestion window must not
-            // grow by acknowledgments of less than it lets through (RFC 7661, RFC 9438 section 5.8).
-            self.hot.bits.set_cwnd_limited(false);
-        }
         if room < unsent.min(full) && space >= unsent.min(full) {
             self.note_usage(true);
             if self.in_flight() > 0 {
