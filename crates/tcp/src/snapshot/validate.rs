@@ -1,0 +1,264 @@
+//! Whether a connection could be as a snapshot says: whatever would make an engine panic, count
+//! wrongly or wait for ever is refused. What is only unwise is not: a peer could have brought it about.
+
+use core::net::{IpAddr, SocketAddr};
+
+use super::{Flight, RecoveryState, Snapshot, SnapshotError};
+use crate::config::SECOND;
+use crate::options::Block;
+use crate::{Keepalive, Nanos, State};
+
+/// Most bytes of a queue: no window is larger (RFC 7323 section 2.3).
+pub const QUEUE_MAX: usize = 1 << 30;
+/// Most islands.
+pub const ISLANDS_MAX: usize = 1 << 16;
+/// Most runs under way.
+pub const FLIGHTS_MAX: usize = 1 << 20;
+/// Fewest payload bytes of a full segment: what Linux (`TCP_MIN_SND_MSS`) leaves beside 40 bytes of
+/// options.
+pub const MSS_MIN: u16 = 8;
+/// Smallest path MTU (RFC 791 section 3.1).
+pub const MTU_MIN: u16 = 68;
+/// Largest congestion window: twice the largest window.
+pub const CWND_MAX: u32 = 1 << 31;
+/// Longest of all times: a hundred years.
+pub const TIME_MAX: Nanos = 100 * 365 * 24 * 3600 * SECOND;
+/// Longest round trip: a day.
+pub const RTT_MAX: Nanos = 24 * 3600 * SECOND;
+
+/// Largest shift (RFC 7323 section 2.3).
+const SHIFT_MAX: u8 = 14;
+
+type Validity = Result<(), SnapshotError>;
+
+fn holds(condition: bool, otherwise: SnapshotError) -> Validity {
+    if condition { Ok(()) } else { Err(otherwise) }
+}
+
+impl Snapshot {
+    /// Could a connection be so?
+    ///
+    /// # Errors
+    /// The first contradiction found.
+    pub fn validate(&self) -> Result<(), SnapshotError> {
+        self.addresses()?;
+        holds(self.state != State::Closed, SnapshotError::State)?;
+        self.sizes()?;
+        self.times()?;
+        self.windows()?;
+        self.sent()?;
+        self.control()?;
+        if self.state == State::SynSent { self.received_nothing() } else { self.received() }
+    }
+
+    fn addresses(&self) -> Validity {
+        let same_family = self.local.is_ipv4() == self.remote.is_ipv4();
+        let end = |end: &SocketAddr| end.port() != 0 && is_host(end.ip());
+        holds(same_family && end(&self.local) && end(&self.remote), SnapshotError::Addresses)
+    }
+
+    fn sizes(&self) -> Validity {
+        let headers = if self.local.is_ipv4() { 40 } else { 60 };
+        let fits = u32::from(self.mss) + headers <= u32::from(self.path_mtu);
+        let sensible = self.mss >= MSS_MIN && self.path_mtu >= MTU_MIN;
+        holds(fits && sensible, SnapshotError::SegmentSize)?;
+        let islands = self.receive.islands.iter().map(|(_, bytes)| bytes.len());
+        let queues = [self.send.queue.len(), self.receive.queue.len()];
+        let short = queues.into_iter().chain(islands).all(|len| len <= QUEUE_MAX);
+        holds(short && self.receive.buffer as usize <= QUEUE_MAX, SnapshotError::QueueLength)
+    }
+
+    fn times(&self) -> Validity {
+        let timers = &self.timers;
+        let left = [
+            timers.retransmit,
+            timers.tail_probe,
+            timers.reorder,
+            timers.persist,
+            timers.delayed_ack,
+            timers.keepalive,
+            timers.time_wait,
+        ];
+        let past = self.send.flight.iter().map(|flight| flight.ago);
+        let mut all = left.into_iter().flatten().chain(past);
+        let moment = &self.moment;
+        let ages = [
+            moment.retransmitted_ago,
+            moment.received_ago,
+            moment.sent_ago,
+            moment.min_ago,
+            moment.read.1,
+            moment.challenged_ago.unwrap_or(0),
+            moment.rack_ago.unwrap_or(0),
+        ];
+        let bounded = ages.iter().all(|time| *time <= TIME_MAX)
+            && all.all(|time| time <= TIME_MAX)
+            && self.receive.ts_recent.1 <= TIME_MAX
+            && self.wishes.user_timeout <= TIME_MAX;
+        let round_trip = &self.round_trip;
+        let round_trips = [round_trip.srtt, round_trip.rttvar, round_trip.min, moment.rack_rtt];
+        holds(bounded && round_trips.iter().all(|time| *time <= RTT_MAX), SnapshotError::Time)?;
+        match self.wishes.keepalive {
+            Some(Keepalive { idle, interval, .. }) => {
+                holds(idle > 0 && interval > 0, SnapshotError::Keepalive)?;
+                holds(idle <= TIME_MAX && interval <= TIME_MAX, SnapshotError::Time)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn windows(&self) -> Validity {
+        let (peer, ours) = self.agreed.window_scale.unwrap_or((0, 0));
+        holds(peer <= SHIFT_MAX && ours <= SHIFT_MAX, SnapshotError::WindowScale)?;
+        let offered = self.send.wnd.max(self.send.max_wnd);
+        holds(offered <= largest_window(peer), SnapshotError::Window)?;
+        let edge = self.receive.edge.distance(self.receive.nxt);
+        let most = i64::from(largest_window(ours));
+        // Behind the edge there may be a FIN, which takes no room.
+        let offering = self.state != State::SynSent;
+        holds(!offering || (-1..=most).contains(&i64::from(edge)), SnapshotError::Window)
+    }
+
+    /// Sequence numbers from `una` on, SYN and FIN among them, against the queue.
+    fn sent(&self) -> Validity {
+        let send = &self.send;
+        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        let under_way = send.nxt - send.una;
+        let syn = u32::from(opening);
+        // No more than QUEUE_MAX: see `sizes`.
+        let queued = send.queue.len() as u32;
+        let all = syn + queued + u32::from(send.fin);
+        holds(under_way <= all, SnapshotError::SendSequence)?;
+        let opens_so = send.una == self.agreed.iss && under_way <= 1;
+        holds(!opening || opens_so, SnapshotError::SendSequence)?;
+        let behind = send.wl2.distance(send.nxt) <= 0;
+        holds(self.state == State::SynSent || behind, SnapshotError::SendSequence)?;
+        match self.state {
+            State::FinWait2 | State::TimeWait => {
+                holds(send.fin, SnapshotError::Fin)?;
+                holds(queued == 0 && under_way == 0, SnapshotError::State)?;
+            }
+            State::FinWait1 | State::Closing | State::LastAck => {
+                holds(send.fin, SnapshotError::Fin)?;
+            }
+            State::Established | State::CloseWait => holds(!send.fin, SnapshotError::Fin)?,
+            _ => {}
+        }
+        if let Some(urgent) = send.urgent {
+            let at = urgent - send.una;
+            holds(at > 0 && at <= syn + queued, SnapshotError::Urgent)?;
+        }
+        flights(&send.flight, under_way)
+    }
+
+    fn control(&self) -> Validity {
+        let control = &self.control;
+        let cwnd = u32::from(self.mss)..=CWND_MAX;
+        holds(cwnd.contains(&control.cwnd), SnapshotError::CongestionWindow)?;
+        holds(control.ssthresh > 0, SnapshotError::CongestionWindow)?;
+        let under_way = self.send.nxt - self.send.una;
+        let ends = control.recovery_point - self.send.una <= under_way;
+        holds(control.recovery == RecoveryState::Open || ends, SnapshotError::Recovery)?;
+        let prior =
+            self.moment.undo.is_none_or(|(cwnd, ssthresh)| cwnd <= CWND_MAX && ssthresh > 0);
+        holds(prior, SnapshotError::Recovery)?;
+        let again = self.moment.tail_probe.is_none_or(|(start, len)| {
+            len > 0 && len <= under_way && start - self.send.una <= under_way - len
+        });
+        holds(again, SnapshotError::Recovery)
+    }
+
+    fn received_nothing(&self) -> Validity {
+        let receive = &self.receive;
+        let nothing =
+            receive.queue.is_empty() && receive.islands.is_empty() && receive.recent.is_empty();
+        holds(nothing, SnapshotError::ReceiveSequence)?;
+        holds(receive.fin.is_none(), SnapshotError::Fin)?;
+        holds(receive.urgent.is_none(), SnapshotError::Urgent)
+    }
+
+    fn received(&self) -> Validity {
+        let receive = &self.receive;
+        let unacknowledged = receive.nxt.distance(receive.acked);
+        let most = QUEUE_MAX as i32;
+        holds((0..=most).contains(&unacknowledged), SnapshotError::ReceiveSequence)?;
+        // A segment with a FIN, acknowledged within a window, is the last that says anything of one.
+        let updated = self.send.wl1.distance(receive.edge) <= 1;
+        holds(updated, SnapshotError::ReceiveSequence)?;
+        self.peers_fin()?;
+        self.islands()?;
+        if let Some(urgent) = receive.urgent {
+            let oldest = receive.queue.len() as i32;
+            let at = urgent.distance(receive.nxt);
+            holds((-oldest..=most).contains(&at), SnapshotError::Urgent)?;
+        }
+        Ok(())
+    }
+
+    fn peers_fin(&self) -> Validity {
+        let receive = &self.receive;
+        let closed = matches!(
+            self.state,
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait
+        );
+        let agrees = match receive.fin {
+            // All was received, and the FIN is the last.
+            Some(fin) if closed => fin + 1 == receive.nxt && receive.islands.is_empty(),
+            // There is a hole before it.
+            Some(fin) => {
+                let after = |block: &Block| block.end.after(fin);
+                let within = !fin.before(receive.nxt) && fin.distance(receive.edge) <= 0;
+                within && !receive.islands.iter().any(|(block, _)| after(block))
+            }
+            None => !closed,
+        };
+        holds(agrees, SnapshotError::Fin)
+    }
+
+    fn islands(&self) -> Validity {
+        let receive = &self.receive;
+        holds(receive.islands.len() <= ISLANDS_MAX, SnapshotError::Islands)?;
+        let window = receive.edge.distance(receive.nxt).max(0) as u32;
+        // Islands that touch are one, and the first one does not touch what was received.
+        let mut before = 0;
+        for (block, bytes) in &receive.islands {
+            let (start, end) = (block.start - receive.nxt, block.end - receive.nxt);
+            let ordered = start > before && start < end && end <= window;
+            holds(ordered && (end - start) as usize == bytes.len(), SnapshotError::Islands)?;
+            before = end;
+        }
+        holds(receive.recent.len() <= receive.islands.len(), SnapshotError::Recent)?;
+        let there = |recent: &Block| !recent.is_empty() && self.has(*recent);
+        holds(receive.recent.iter().all(there), SnapshotError::Recent)
+    }
+
+    /// Is all of it in an island?
+    fn has(&self, recent: Block) -> bool {
+        let (islands, nxt) = (&self.receive.islands, self.receive.nxt);
+        let (start, end) = (recent.start - nxt, recent.end - nxt);
+        let at = islands.partition_point(|(block, _)| block.end - nxt <= start);
+        let island = islands.get(at);
+        island.is_some_and(|(block, _)| block.start - nxt <= start && end <= block.end - nxt)
+    }
+}
+
+/// They fill what is under way, and nothing is lost that the peer has.
+fn flights(flights: &[Flight], under_way: u32) -> Validity {
+    let mut sum = 0_u64;
+    for flight in flights {
+        let sensible = flight.len > 0 && !(flight.sacked && flight.lost);
+        holds(sensible, SnapshotError::Flight)?;
+        sum += u64::from(flight.len);
+    }
+    let fill = sum == u64::from(under_way) && flights.len() <= FLIGHTS_MAX;
+    holds(fill, SnapshotError::Flight)
+}
+
+fn largest_window(shift: u8) -> u32 {
+    u32::from(u16::MAX) << shift
+}
+
+fn is_host(address: IpAddr) -> bool {
+    let broadcast = address == IpAddr::V4(core::net::Ipv4Addr::BROADCAST);
+    !address.is_unspecified() && !address.is_multicast() && !broadcast
+}

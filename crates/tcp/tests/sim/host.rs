@@ -1,0 +1,316 @@
+//! A side: a stack with its own clock, and the application on it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tcp::{
+    Config, Events, FourTuple, Icmp, Id, Nanos, Segment, Snapshot, Stack, StackConfig, Transmit,
+};
+
+use crate::app::{App, Phase, Stream};
+use crate::frame::Arrival;
+use crate::plan::{Dice, Freeze, Opening, Plan};
+use crate::watch::Limits;
+
+/// Bytes of a snapshot, and when they are to be a connection again.
+#[derive(Debug)]
+struct AtRest {
+    bytes: Vec<u8>,
+    until: Nanos,
+    moves: Option<Nanos>,
+    /// The application has let go of it.
+    released: bool,
+}
+
+/// See the module's documentation.
+pub(crate) struct Host {
+    number: usize,
+    pub(crate) stack: Stack,
+    pub(crate) app: App,
+    pub(crate) path: FourTuple,
+    pub(crate) id: Option<Id>,
+    config: Arc<Config>,
+    opening: Opening,
+    secrets: Dice,
+    /// What the clock shows when the run begins; modulo 2^64, if it has begun since.
+    clock: Nanos,
+    at_rest: Option<AtRest>,
+    /// Times in a row that the stack woke up for nothing, and since when.
+    idle_wakes: (u32, Nanos),
+    pub(crate) frozen: u32,
+}
+
+/// Wakes for nothing within a second that are too many.
+const IDLE_WAKES_MAX: u32 = 200;
+
+impl Host {
+    pub(crate) fn new(plan: &Plan, number: usize) -> Host {
+        let side = &plan.sides[number];
+        let ends: [SocketAddr; 2] = match plan.v6 {
+            false => [([10, 0, 0, 1], 40_000).into(), ([10, 0, 0, 2], 80).into()],
+            true => ["[fd00::1]:40000", "[fd00::2]:80"].map(|end| match end.parse() {
+                Ok(end) => end,
+                Err(error) => panic!("{error}"),
+            }),
+        };
+        let mut secrets = Dice::new(plan.seed, 30 + number as u64);
+        Host {
+            number,
+            stack: stack(&mut secrets, plan.opening),
+            app: App::new(plan.seed, number as u64, side),
+            path: FourTuple { local: ends[number], remote: ends[1 - number] },
+            id: None,
+            config: Arc::new(side.config.clone()),
+            opening: plan.opening,
+            secrets,
+            clock: side.clock,
+            at_rest: None,
+            idle_wakes: (0, 0),
+            frozen: 0,
+        }
+    }
+
+    /// The time that its clock shows.
+    fn time(&self, now: Nanos) -> Nanos {
+        self.clock.wrapping_add(now)
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let config = &self.config;
+        Limits { mtu: config.mtu, mss: config.mss, probes_mtu: config.probe_mtu }
+    }
+
+    /// Connects or listens.
+    pub(crate) fn open(&mut self, now: Nanos) {
+        let now = self.time(now);
+        if self.number == 1 && self.opening != Opening::Simultaneous {
+            let address = Some(self.path.local.ip());
+            let listener =
+                self.stack.listen(address, self.path.local.port(), Arc::clone(&self.config));
+            assert!(listener.is_ok(), "{listener:?}");
+            return;
+        }
+        match self.stack.connect(self.path, Arc::clone(&self.config), now) {
+            Ok(id) => self.id = Some(id),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    /// When it has something to do.
+    pub(crate) fn next_time(&self) -> Option<Nanos> {
+        let stack = self.stack.next_deadline().map(|at| at.wrapping_sub(self.clock));
+        let app = if self.at_rest.is_none() { self.app.next_time() } else { None };
+        let thaw = self.at_rest.as_ref().map(|at_rest| at_rest.until);
+        [stack, app, thaw].into_iter().flatten().min()
+    }
+
+    /// Packets of one moment, of which some may be merged.
+    pub(crate) fn receive(&mut self, packets: &[Arrival], merge: bool, now: Nanos) {
+        if self.at_rest.is_some() {
+            return;
+        }
+        let now = self.time(now);
+        let mut rest = packets;
+        while let Some(first) = rest.first() {
+            let size = first.payload().len();
+            let mut count = 1;
+            let mut bytes = size;
+            while merge
+                && let Some(next) = rest.get(count)
+                && rest[count - 1].merges_with(next, size)
+                && bytes + next.payload().len() < 65_000
+            {
+                bytes += next.payload().len();
+                count += 1;
+            }
+            let (together, others) = rest.split_at(count);
+            let payload: Vec<&[u8]> = together.iter().map(Arrival::payload).collect();
+            let mut segment = Segment::new(&first.tcp(), &payload);
+            segment.gso_size = if count > 1 { size as u16 } else { 0 };
+            segment.ce = first.ce;
+            self.stack.receive(&first.path, &segment, now);
+            rest = others;
+        }
+    }
+
+    /// The network says something of a packet of ours.
+    pub(crate) fn unreachable(&mut self, icmp: Icmp, seq: wire::Seq, now: Nanos) {
+        if self.at_rest.is_none() {
+            self.stack.unreachable(&self.path, icmp, seq, self.time(now));
+        }
+    }
+
+    /// Runs timers, events and the application, and gives what is to be sent to `send`. Says whether
+    /// anything was done.
+    pub(crate) fn work(
+        &mut self,
+        peer: &Stream,
+        now: Nanos,
+        mut send: impl FnMut(&Transmit<'_>),
+    ) -> Result<bool, String> {
+        self.thaw_if_due(now)?;
+        let time = self.time(now);
+        let woken = self.stack.next_deadline().is_some_and(|at| at <= time);
+        if woken {
+            self.stack.on_time(time);
+        }
+        let mut busy = false;
+        for _ in 0..1_000 {
+            let mut again = false;
+            while let Some((id, events)) = self.stack.next_event() {
+                self.event(id, events)?;
+                again = true;
+            }
+            if let Some(id) = self.id
+                && let Some(mut socket) = self.stack.socket(id, time)
+            {
+                self.app.act(&mut socket, peer, now);
+            }
+            while let Some(transmit) = self.stack.poll_transmit(time) {
+                send(&transmit);
+                again = true;
+            }
+            busy |= again;
+            if !again {
+                self.look_at_deadline(woken && !busy, now)?;
+                return Ok(busy);
+            }
+        }
+        Err(format!("side {} has never done at one moment", self.number))
+    }
+
+    fn event(&mut self, id: Id, events: Events) -> Result<(), String> {
+        if events.any(Events::ACCEPTED) {
+            if self.id.is_some() {
+                return Err(format!("side {} has accepted again", self.number));
+            }
+            let path = self.stack.connection(id).map(|connection| connection.path());
+            if path != Some(self.path) {
+                return Err(format!("{path:?} was accepted"));
+            }
+            self.id = Some(id);
+        }
+        if self.id != Some(id) {
+            return Err(format!("{events:?} of a stranger"));
+        }
+        self.app.told(events);
+        Ok(())
+    }
+
+    /// After a stack has done what there was to do, its next deadline lies ahead.
+    fn look_at_deadline(&mut self, idle: bool, now: Nanos) -> Result<(), String> {
+        let time = self.time(now);
+        if let Some(at) = self.stack.next_deadline()
+            && at <= time
+        {
+            return Err(format!("side {} wants to be woken {} ns ago", self.number, time - at));
+        }
+        let (count, since) = &mut self.idle_wakes;
+        if now - *since > 1_000_000_000 {
+            (*count, *since) = (0, now);
+        }
+        *count += u32::from(idle);
+        if *count > IDLE_WAKES_MAX {
+            return Err(format!("side {} woke {count} times for nothing", self.number));
+        }
+        Ok(())
+    }
+
+    /// Takes the connection out of its stack, if there is one.
+    pub(crate) fn freeze(&mut self, freeze: &Freeze, now: Nanos) -> Result<bool, String> {
+        let Some(id) = self.id else { return Ok(false) };
+        if self.stack.connection(id).is_none_or(|connection| connection.end().is_some()) {
+            return Ok(false);
+        }
+        let before = self.stack.len();
+        let Some(snapshot) = self.stack.freeze(id, self.time(now)) else {
+            return Err("a living connection cannot be frozen".to_owned());
+        };
+        if self.stack.len() + 1 != before || self.stack.connection(id).is_some() {
+            return Err("a frozen connection is still there".to_owned());
+        }
+        let bytes = snapshot.encode();
+        match Snapshot::decode(&bytes) {
+            Ok(read) if read == snapshot => {}
+            Ok(_) => return Err("a snapshot is another one when decoded".to_owned()),
+            Err(error) => return Err(format!("{error} ({error:?}): {}", words(snapshot))),
+        }
+        self.id = None;
+        let released = self.app.phase == Phase::Over;
+        let until = now + freeze.gap;
+        self.at_rest = Some(AtRest { bytes, until, moves: freeze.moves, released });
+        self.frozen += 1;
+        self.thaw_if_due(now)?;
+        Ok(true)
+    }
+
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.at_rest.is_some()
+    }
+
+    fn thaw_if_due(&mut self, now: Nanos) -> Result<(), String> {
+        let Some(at_rest) = self.at_rest.take_if(|at_rest| at_rest.until <= now) else {
+            return Ok(());
+        };
+        if let Some(clock) = at_rest.moves {
+            self.clock = clock.wrapping_sub(now);
+            self.stack = stack(&mut self.secrets, self.opening);
+        }
+        let snapshot = Snapshot::decode(&at_rest.bytes).map_err(|error| error.to_string())?;
+        let time = self.time(now);
+        let state = snapshot.state;
+        let id = self.stack.thaw(&snapshot, Arc::clone(&self.config), time);
+        let id = id.map_err(|error| format!("{error:?} of {}", words(snapshot)))?;
+        self.id = Some(id);
+        self.app.moved(state);
+        if at_rest.released
+            && let Some(mut socket) = self.stack.socket(id, time)
+        {
+            socket.close();
+        }
+        Ok(())
+    }
+
+    /// The application waits no longer.
+    pub(crate) fn give_up(&mut self, now: Nanos) {
+        let time = self.time(now);
+        if let Some(id) = self.id
+            && let Some(mut socket) = self.stack.socket(id, time)
+        {
+            self.app.give_up(&mut socket);
+        }
+        self.app.phase = Phase::Over;
+    }
+
+    /// What its connection is like, in words.
+    pub(crate) fn words(&self) -> String {
+        let connection = self.id.and_then(|id| self.stack.connection(id));
+        format!(
+            "side {}: {:?}, end {:?}, wrote {} of {}, read {} (eof {}), {:?}",
+            self.number,
+            self.app.phase,
+            self.app.end,
+            self.app.stream.sent,
+            self.app.stream.total,
+            self.app.reading.place,
+            self.app.reading.eof,
+            connection.map(|connection| connection.state()),
+        )
+    }
+}
+
+fn stack(secrets: &mut Dice, opening: Opening) -> Stack {
+    let mut secret = [0; 16];
+    secret.fill_with(|| secrets.below(256) as u8);
+    let half_open = if opening == Opening::Cookies { 0 } else { 16 };
+    Stack::new(StackConfig { secret, half_open, connections: 16 })
+}
+
+/// A snapshot without the bytes in it.
+fn words(mut snapshot: Snapshot) -> String {
+    let queues = [snapshot.send.queue.len(), snapshot.receive.queue.len()];
+    snapshot.send.queue.clear();
+    snapshot.receive.queue.clear();
+    snapshot.receive.islands.iter_mut().for_each(|(_, bytes)| bytes.clear());
+    format!("{snapshot:?} with queues of {queues:?}")
+}

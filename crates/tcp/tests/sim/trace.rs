@@ -1,0 +1,96 @@
+//! Packets in words, for whoever looks for what went wrong.
+
+use tcp::{Icmp, Nanos, Options};
+use wire::Seq;
+
+use crate::frame::Arrival;
+use crate::plan::Freeze;
+
+/// Prints what happens, or does not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trace {
+    on: bool,
+    /// Initial sequence numbers: what is printed counts from them.
+    iss: [Option<Seq>; 2],
+}
+
+impl Trace {
+    pub(crate) fn on() -> Self {
+        Trace { on: true, iss: [None; 2] }
+    }
+
+    pub(crate) fn leaves(&mut self, now: Nanos, side: usize, packet: &Arrival) {
+        if self.on {
+            let tcp = packet.tcp();
+            if tcp.flags().any(wire::Flags::SYN) && self.iss[side].is_none() {
+                self.iss[side] = Some(tcp.seq());
+            }
+            self.print(now, side, if side == 0 { "->  " } else { "  <-" }, side, packet);
+        }
+    }
+
+    pub(crate) fn comes(&self, now: Nanos, side: usize, packet: &Arrival) {
+        if self.on {
+            self.print(now, side, if side == 0 { "=<  " } else { "  >=" }, 1 - side, packet);
+        }
+    }
+
+    fn print(&self, now: Nanos, side: usize, arrow: &str, from: usize, packet: &Arrival) {
+        let tcp = packet.tcp();
+        let relative = |seq: Seq, of: usize| seq - self.iss[of].unwrap_or_default();
+        let options = Options::parse(tcp.option_bytes());
+        let sack: Vec<_> = options
+            .sack
+            .as_slice()
+            .iter()
+            .map(|block| (relative(block.start, 1 - from), relative(block.end, 1 - from)))
+            .collect();
+        let ts = options.timestamps.map(|ts| (ts.value, ts.echo));
+        let syn = (options.mss, options.window_scale, options.sack_permitted);
+        let syn = if options.mss.is_some() { format!(" {syn:?}") } else { String::new() };
+        println!(
+            "{:>14} {side} {arrow} {:?} {}+{} ack {} win {}{}{}{}{syn}{}",
+            milliseconds(now),
+            tcp.flags(),
+            relative(tcp.seq(), from),
+            packet.payload().len(),
+            relative(tcp.ack(), 1 - from),
+            tcp.window(),
+            if tcp.urgent() > 0 { format!(" urg {}", tcp.urgent()) } else { String::new() },
+            if sack.is_empty() { String::new() } else { format!(" sack {sack:?}") },
+            ts.map(|ts| format!(" ts {ts:?}")).unwrap_or_default(),
+            if packet.ce { " CE" } else { "" },
+        );
+    }
+
+    pub(crate) fn broken(&self, now: Nanos, side: usize) {
+        self.say(now, side, "drops what is damaged");
+    }
+
+    pub(crate) fn drops(&self, now: Nanos, side: usize, mtu: u16) {
+        self.say(now, side, &format!("was too big for {mtu}"));
+    }
+
+    pub(crate) fn message(&self, now: Nanos, side: usize, icmp: &Icmp, seq: Seq) {
+        let seq = seq - self.iss[side].unwrap_or_default();
+        self.say(now, side, &format!("is told {icmp:?} of {seq}"));
+    }
+
+    pub(crate) fn froze(&self, now: Nanos, side: usize, freeze: &Freeze) {
+        self.say(now, side, &format!("freezes for {} ns, moves {:?}", freeze.gap, freeze.moves));
+    }
+
+    pub(crate) fn gives_up(&self, now: Nanos, side: usize) {
+        self.say(now, side, "waits no longer");
+    }
+
+    fn say(&self, now: Nanos, side: usize, words: &str) {
+        if self.on {
+            println!("{:>14} {side} {words}", milliseconds(now));
+        }
+    }
+}
+
+fn milliseconds(now: Nanos) -> String {
+    format!("{}.{:06}", now / 1_000_000, now % 1_000_000)
+}
