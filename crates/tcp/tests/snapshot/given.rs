@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use degen::Random;
 use tcp::options::Block;
 use tcp::snapshot::{
-    Agreed, Control, Flight, MSS_MIN, MTU_MIN, Moment, Receiving, RecoveryState, RoundTrip, Sending,
-    Snapshot, TIME_MAX, Timers, Wishes,
+    Agreed, Control, Flight, MSS_MIN, MTU_MIN, Moment, Receiving, RecoveryState, RoundTrip,
+    Sending, Snapshot, TIME_MAX, Timers, Wishes,
 };
 use tcp::{Algorithm, Keepalive, Nanos, State};
 use wire::Seq;
@@ -172,7 +172,7 @@ fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) ->
         sent_ago: draw.time(),
         challenged_ago: draw.maybe(Draw::time),
         min_ago: draw.time(),
-        read: (draw.up_to(100_000), draw.time()),
+        tuned: (Seq(draw.up_to(u32::MAX)), draw.time()),
         mtu_high: draw.between(0, 9_000),
         undo: draw.maybe(|draw| (1 + draw.up_to(100_000), 1 + draw.up_to(100_000))),
         undo_bytes: draw.up_to(100_000),
@@ -193,6 +193,8 @@ fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) ->
             let len = 1 + draw.up_to(data - 1);
             (send.una + draw.up_to(data - len), len)
         }),
+        reduced: draw.flag(),
+        urgent_read: draw.flag(),
     }
 }
 
