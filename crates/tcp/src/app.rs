@@ -153,7 +153,7 @@ impl<'a> Socket<'a> {
     pub fn set_no_delay(&mut self, yes: bool) {
         self.with(|connection, _| {
             connection.hot.bits.set_no_delay(yes);
-            connection.hot.bits.set_push_small(yes && !connection.hot.bits.cork());
+            connection.hot.bits.set_push_small(yes);
         });
     }
 
@@ -221,9 +221,10 @@ impl Connection {
             return len;
         }
         match self.rcv_urgent {
-            Some(up) if !self.urgent_inline => {
+            Some(up) => {
                 let ahead = (up - self.read_seq()).wrapping_sub(1);
-                if ahead < len { ahead } else { len }
+                // In line, it begins a read of its own.
+                if ahead < len && !(self.urgent_inline && ahead == 0) { ahead } else { len }
             }
             _ => len,
         }

@@ -10,7 +10,8 @@ use crate::flight::Sent;
 use crate::reassembly::ISLANDS_MAX;
 use crate::ring::{Pool, Ring};
 use crate::snapshot::{
-    Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, Timers, Wishes,
+    Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, TIME_MAX, Timers,
+    Wishes,
 };
 use crate::timers::{NEVER, Pending};
 use crate::{FourTuple, Nanos, State};
@@ -77,7 +78,7 @@ impl Connection {
     fn sending(&self, now: Nanos) -> Sending {
         let flight = |sent: &Sent| Flight {
             len: sent.len(),
-            ago: now.saturating_sub(sent.at),
+            ago: since(sent.at, now),
             sacked: sent.sacked,
             lost: sent.lost,
             retransmitted: sent.retransmitted,
@@ -120,7 +121,7 @@ impl Connection {
     }
 
     fn timers(&self, now: Nanos) -> Timers {
-        let left = |deadline: Nanos| (deadline != NEVER).then(|| deadline.saturating_sub(now));
+        let left = |deadline: Nanos| (deadline != NEVER).then(|| since(now, deadline));
         let of = |pending| {
             if self.hot.pending == pending { left(self.retransmit_deadline) } else { None }
         };
@@ -144,11 +145,13 @@ impl Connection {
 
     fn moment(&self, now: Nanos) -> Moment {
         // What never was is not long ago.
-        let ago = |at: Nanos| if at == 0 { 0 } else { now.saturating_sub(at) };
+        let ago = |at: Nanos| if at == 0 { 0 } else { since(at, now) };
         let (bits, recovery) = (self.hot.bits, &self.recovery);
         Moment {
             quick: self.hot.quick,
             interactive: bits.interactive(),
+            heard: bits.heard(),
+            round: (self.most_out, self.round_end),
             cwnd_limited: bits.cwnd_limited(),
             cwr_due: bits.cwr_due(),
             syn_due: bits.syn_due(),
@@ -338,10 +341,12 @@ impl Connection {
         let bits = &mut self.hot.bits;
         bits.set_interactive(moment.interactive);
         bits.set_cwnd_limited(moment.cwnd_limited);
+        bits.set_heard(moment.heard);
         bits.set_cwr_due(moment.cwr_due);
         bits.set_syn_due(moment.syn_due);
         bits.set_probe_due(moment.probe_due);
         bits.set_push_small(moment.push_small);
+        (self.most_out, self.round_end) = moment.round;
         self.duplicate = moment.duplicate;
         self.hot.bits.set_reports(moment.duplicate.is_some() || !self.islands.is_empty());
         self.retransmits = moment.retransmits;
@@ -383,4 +388,9 @@ impl Connection {
 
 fn bytes(ring: &Ring, offset: u32, len: u32) -> Vec<u8> {
     ring.slices(offset, len).concat()
+}
+
+/// The time from one moment to another, as far as snapshots reach.
+fn since(start: Nanos, end: Nanos) -> Nanos {
+    end.saturating_sub(start).min(TIME_MAX)
 }
