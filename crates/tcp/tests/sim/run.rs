@@ -210,7 +210,22 @@ impl<'a> Run<'a> {
         host.work(&peer.app.stream, self.now, |transmit| {
             frame::write(transmit, |frame| frames.push(frame));
         })?;
-        frames.into_iter().try_for_each(|frame| self.send(side, frame))
+        frames.into_iter().try_for_each(|frame| self.send(side, frame))?;
+        self.look_at_congestion_window(side)
+    }
+
+    /// Whoever sends something new keeps to the congestion window, by a probe or what limited transmit
+    /// allows for (RFC 5681 section 3.2, step 2).
+    fn look_at_congestion_window(&mut self, side: usize) -> Result<(), String> {
+        if !std::mem::take(&mut self.watches[side].sent_new) {
+            return Ok(());
+        }
+        let Some(info) = self.hosts[side].info() else { return Ok(()) };
+        let most = info.snd_cwnd.saturating_add(2 * u32::from(info.snd_mss));
+        if info.in_flight > most {
+            return Err(format!("side {side} has {} bytes under way", info.in_flight));
+        }
+        Ok(())
     }
 
     fn send(&mut self, side: usize, frame: Vec<u8>) -> Result<(), String> {

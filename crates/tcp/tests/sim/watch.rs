@@ -26,6 +26,8 @@ pub(crate) struct Watch {
     reached: Option<Seq>,
     /// The MTU it was told of.
     told_mtu: Option<u16>,
+    /// It has sent something for the first time since this was last looked at.
+    pub(crate) sent_new: bool,
     /// Its last timestamp.
     timestamp: Option<Seq>,
     pub(crate) packets: u64,
@@ -98,6 +100,7 @@ impl Watch {
         }
         let end =
             tcp.seq() + len + u32::from(flags.any(Flags::SYN)) + u32::from(flags.any(Flags::FIN));
+        self.sent_new |= len > 0 && self.sent.is_none_or(|sent| end.after(sent));
         self.sent = Some(self.sent.map_or(end, |sent| later(sent, end)));
         self.ends(flags, tcp.seq(), len, end)?;
         self.fits(frame, len, tcp.option_bytes().len(), peer, limits)?;
