@@ -38,15 +38,16 @@ pub(crate) struct Host {
     /// What the clock shows when the run begins; modulo 2^64, if it has begun since.
     clock: Nanos,
     at_rest: Option<AtRest>,
-    /// Times in a row that the stack woke up for nothing, and since when.
-    idle_wakes: (u32, Nanos),
+    /// Times in a row that the stack woke up for nothing.
+    idle_wakes: u32,
     pub(crate) frozen: u32,
     ticks_together: bool,
     accepted: bool,
 }
 
-/// Wakes for nothing within a second that are too many.
-const IDLE_WAKES_MAX: u32 = 200;
+/// Wakes for nothing, one after the other, that are too many: a deadline may have moved back since it
+/// was told of.
+const IDLE_WAKES_MAX: u32 = 10;
 
 impl Host {
     pub(crate) fn new(plan: &Plan, number: usize) -> Host {
@@ -72,7 +73,7 @@ impl Host {
             secrets,
             clock: clock(side, stack_config, path),
             at_rest: None,
-            idle_wakes: (0, 0),
+            idle_wakes: 0,
             frozen: 0,
             ticks_together: plan.ticks_together,
             accepted: false,
@@ -181,7 +182,9 @@ impl Host {
             }
             busy |= again;
             if !again {
-                self.look_at_deadline(woken && !busy, now)?;
+                if woken || busy {
+                    self.look_at_deadline(!busy, now)?;
+                }
                 return Ok(busy);
             }
         }
@@ -227,13 +230,9 @@ impl Host {
         {
             return Err(format!("side {} wants to be woken {} ns ago", self.number, time - at));
         }
-        let (count, since) = &mut self.idle_wakes;
-        if now - *since > 1_000_000_000 {
-            (*count, *since) = (0, now);
-        }
-        *count += u32::from(idle);
-        if *count > IDLE_WAKES_MAX {
-            return Err(format!("side {} woke {count} times for nothing", self.number));
+        self.idle_wakes = if idle { self.idle_wakes + 1 } else { 0 };
+        if self.idle_wakes > IDLE_WAKES_MAX {
+            return Err(format!("side {} woke {} times for nothing", self.number, self.idle_wakes));
         }
         Ok(())
     }

@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
             if let Icmp::TooBig { mtu } = message.icmp
                 && !host.is_at_rest()
             {
-                self.watches[message.to].told_mtu(mtu);
+                self.watches[message.to].told_mtu(mtu, message.seq);
             }
             host.unreachable(message.icmp, message.seq, now);
         }
@@ -322,7 +322,9 @@ impl<'a> Run<'a> {
     /// 3.8.4), or as long as it has patience.
     fn somebody_gives_up(&mut self) -> bool {
         let over = |host: &Host| host.app.phase == Phase::Over;
-        let gone = |host: &Host| over(host) && (host.app.abrupt || host.app.end.is_some());
+        let gone = |host: &Host| {
+            over(host) && (host.app.abrupt || host.app.end.is_some() || host.stack.is_empty())
+        };
         let mut sides = 0..2;
         let waiting = sides.find(|side| !over(&self.hosts[*side]) && gone(&self.hosts[1 - side]));
         if let Some(side) = waiting {
@@ -362,7 +364,9 @@ impl<'a> Run<'a> {
             if whole && errors.is_empty() {
                 return Ok(Outcome::Complete);
             }
-            let given_up = errors.contains(&Reason::TimedOut) && plan.loss() >= 100;
+            // Nobody is told of the end of a connection that its application has let go of.
+            let alone = self.hosts.iter().any(|host| host.stack.counters().failures > 0);
+            let given_up = (alone || errors.contains(&Reason::TimedOut)) && plan.loss() >= 100;
             // A cookie is only accepted with the very first byte.
             let cookies = plan.opening == Opening::Cookies && errors.contains(&Reason::Reset);
             // Who was never let in may be told so late.
