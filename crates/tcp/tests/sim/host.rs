@@ -47,7 +47,7 @@ pub(crate) struct Host {
 
 /// Wakes for nothing, one after the other, that are too many: a deadline may have moved back since it
 /// was told of.
-const IDLE_WAKES_MAX: u32 = 10;
+const IDLE_WAKES_MAX: u32 = 40;
 
 impl Host {
     pub(crate) fn new(plan: &Plan, number: usize) -> Host {
