@@ -16,7 +16,8 @@ const BYTES_MAX: f64 = 1_000.0;
 /// Bytes of memory that this process has, not counting what it maps of files.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: Vec<u64> = statm.split(' ').filter_map(|number| number.trim().parse().ok()).collect();
+    let pages: Vec<u64> =
+        statm.split(' ').filter_map(|number| number.trim().parse().ok()).collect();
     (pages[1] - pages[2]) * 4096
 }
 
@@ -31,7 +32,8 @@ struct Peer {
 impl Peer {
     fn new(number: u32) -> Self {
         let [_, a, b, c] = (number / 50_000).to_be_bytes();
-        let remote = SocketAddr::from((Ipv4Addr::new(11, a, b, c), 1_000 + (number % 50_000) as u16));
+        let remote =
+            SocketAddr::from((Ipv4Addr::new(11, a, b, c), 1_000 + (number % 50_000) as u16));
         let path = FourTuple { local: SocketAddr::from(([10, 0, 0, 1], 80)), remote };
         Peer { path, seq: Seq(number), ack: Seq(0), timestamp: Seq(0) }
     }

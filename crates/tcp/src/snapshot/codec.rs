@@ -8,8 +8,8 @@ use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use wire::Seq;
 
 use super::{
-    Agreed, Control, Flight, Receiving, RecoveryState, RoundTrip, Sending, Snapshot, SnapshotError,
-    Timers, Wishes,
+    Agreed, Control, Flight, Moment, Receiving, RecoveryState, RoundTrip, Sending, Snapshot,
+    SnapshotError, Timers, Wishes,
 };
 use crate::congestion::PRIVATE_WORDS;
 use crate::options::Block;
@@ -116,6 +116,7 @@ record!(Snapshot {
     control,
     timers,
     wishes,
+    moment,
 });
 record!(Agreed { iss, irs, peer_mss, our_mss, window_scale, sack, timestamps, ecn });
 record!(Sending { una, nxt, wnd, max_wnd, wl1, wl2, urgent, small, queue, fin, flight });
@@ -146,7 +147,42 @@ record!(Control {
     reordering,
     reorder_steps,
 });
-record!(Timers { retransmit, persist, delayed_ack, keepalive, time_wait });
+record!(Timers { retransmit, tail_probe, reorder, persist, delayed_ack, keepalive, time_wait });
+record!(Moment {
+    quick,
+    interactive,
+    cwnd_limited,
+    cwr_due,
+    syn_due,
+    probe_due,
+    push_small,
+    duplicate,
+    retransmits,
+    retransmitted_ago,
+    keepalive_probes,
+    received_ago,
+    sent_ago,
+    challenged_ago,
+    min_ago,
+    read,
+    mtu_high,
+    undo,
+    undo_bytes,
+    undo_ts,
+    prr,
+    prr_flight,
+    frto,
+    frto_new,
+    rack_ago,
+    rack_end,
+    rack_rtt,
+    fack,
+    reorder_persist,
+    duplicate_round,
+    tlp_end,
+    tlp_retransmitted,
+    tail_probe,
+});
 record!(Wishes { no_delay, cork, urgent_inline, keepalive, user_timeout });
 record!(Keepalive { idle, interval, probes });
 record!(Block { start, end });

@@ -172,6 +172,10 @@ pub enum RecoveryState {
 pub struct Timers {
     /// Retransmission (RFC 6298 section 5).
     pub retransmit: Option<Nanos>,
+    /// Tail loss probe (RFC 8985 section 7).
+    pub tail_probe: Option<Nanos>,
+    /// End of the wait for reordered segments (RFC 8985 section 6.2).
+    pub reorder: Option<Nanos>,
     /// Zero-window probe (RFC 9293 section 3.8.6.1).
     pub persist: Option<Nanos>,
     /// Delayed acknowledgment.
@@ -195,6 +199,78 @@ pub struct Wishes {
     pub keepalive: Option<Keepalive>,
     /// User timeout; 0 for none.
     pub user_timeout: Nanos,
+}
+
+/// What else decides about the next segments: a connection without it, all zero, goes on as well, but
+/// not exactly as it would have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moment {
+    /// Segments still to be acknowledged at once.
+    pub quick: u8,
+    /// Acknowledgments wait for data to go with.
+    pub interactive: bool,
+    /// The congestion window bounded what was sent.
+    pub cwnd_limited: bool,
+    /// The next new data says that the window was reduced (RFC 3168 section 6.1.2).
+    pub cwr_due: bool,
+    /// A SYN or SYN-ACK is to be sent.
+    pub syn_due: bool,
+    /// A probe is to be sent.
+    pub probe_due: bool,
+    /// What is less than a segment is to be sent.
+    pub push_small: bool,
+    /// The next acknowledgment reports this duplicate (RFC 2883).
+    pub duplicate: Option<Block>,
+    /// Retransmissions in a row.
+    pub retransmits: u8,
+    /// Since when.
+    pub retransmitted_ago: Nanos,
+    /// Keepalive probes without an answer.
+    pub keepalive_probes: u8,
+    /// When the last segment came.
+    pub received_ago: Nanos,
+    /// When the last data was sent.
+    pub sent_ago: Nanos,
+    /// When the last challenge was sent (RFC 5961 section 7).
+    pub challenged_ago: Option<Nanos>,
+    /// When the smallest round trip was measured.
+    pub min_ago: Nanos,
+    /// Bytes that the application has read since, and since when.
+    pub read: (u32, Nanos),
+    /// Smallest MTU that does not pass; 0 if none is known.
+    pub mtu_high: u16,
+    /// Congestion window and threshold before the reduction, if it can be taken back.
+    pub undo: Option<(u32, u32)>,
+    /// Retransmitted bytes of which no duplicate was reported.
+    pub undo_bytes: u32,
+    /// Timestamp of the first retransmission (RFC 3522).
+    pub undo_ts: Option<u32>,
+    /// prr_delivered and prr_out (RFC 6937 section 3).
+    pub prr: (u32, u32),
+    /// RecoverFS (RFC 6937 section 3).
+    pub prr_flight: u32,
+    /// F-RTO is deciding (RFC 5682).
+    pub frto: bool,
+    /// New data goes before retransmissions, for F-RTO.
+    pub frto_new: bool,
+    /// RACK.xmit_ts, as the time since (RFC 8985 section 5.3).
+    pub rack_ago: Option<Nanos>,
+    /// RACK.end_seq.
+    pub rack_end: Seq,
+    /// RACK.rtt.
+    pub rack_rtt: Nanos,
+    /// RACK.fack.
+    pub fack: Seq,
+    /// RACK.reo_wnd_persist.
+    pub reorder_persist: u8,
+    /// RACK.dsack_round.
+    pub duplicate_round: Option<Seq>,
+    /// TLP.end_seq (RFC 8985 section 7.1).
+    pub tlp_end: Option<Seq>,
+    /// TLP.is_retrans.
+    pub tlp_retransmitted: bool,
+    /// A tail probe is to be sent: from where, and how much.
+    pub tail_probe: Option<(Seq, u32)>,
 }
 
 /// See the module's documentation.
@@ -226,4 +302,6 @@ pub struct Snapshot {
     pub timers: Timers,
     /// The application's wishes.
     pub wishes: Wishes,
+    /// What holds for a round trip or so.
+    pub moment: Moment,
 }

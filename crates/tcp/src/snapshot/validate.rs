@@ -72,6 +72,8 @@ impl Snapshot {
         let timers = &self.timers;
         let left = [
             timers.retransmit,
+            timers.tail_probe,
+            timers.reorder,
             timers.persist,
             timers.delayed_ack,
             timers.keepalive,
@@ -79,11 +81,22 @@ impl Snapshot {
         ];
         let past = self.send.flight.iter().map(|flight| flight.ago);
         let mut all = left.into_iter().flatten().chain(past);
-        let bounded = all.all(|time| time <= TIME_MAX)
+        let moment = &self.moment;
+        let ages = [
+            moment.retransmitted_ago,
+            moment.received_ago,
+            moment.sent_ago,
+            moment.min_ago,
+            moment.read.1,
+            moment.challenged_ago.unwrap_or(0),
+            moment.rack_ago.unwrap_or(0),
+        ];
+        let bounded = ages.iter().all(|time| *time <= TIME_MAX)
+            && all.all(|time| time <= TIME_MAX)
             && self.receive.ts_recent.1 <= TIME_MAX
             && self.wishes.user_timeout <= TIME_MAX;
         let round_trip = &self.round_trip;
-        let round_trips = [round_trip.srtt, round_trip.rttvar, round_trip.min];
+        let round_trips = [round_trip.srtt, round_trip.rttvar, round_trip.min, moment.rack_rtt];
         holds(bounded && round_trips.iter().all(|time| *time <= RTT_MAX), SnapshotError::Time)?;
         match self.wishes.keepalive {
             Some(Keepalive { idle, interval, .. }) => {
@@ -145,7 +158,14 @@ impl Snapshot {
         holds(control.ssthresh > 0, SnapshotError::CongestionWindow)?;
         let under_way = self.send.nxt - self.send.una;
         let ends = control.recovery_point - self.send.una <= under_way;
-        holds(control.recovery == RecoveryState::Open || ends, SnapshotError::Recovery)
+        holds(control.recovery == RecoveryState::Open || ends, SnapshotError::Recovery)?;
+        let prior =
+            self.moment.undo.is_none_or(|(cwnd, ssthresh)| cwnd <= CWND_MAX && ssthresh > 0);
+        holds(prior, SnapshotError::Recovery)?;
+        let again = self.moment.tail_probe.is_none_or(|(start, len)| {
+            len > 0 && len <= under_way && start - self.send.una <= under_way - len
+        });
+        holds(again, SnapshotError::Recovery)
     }
 
     fn received_nothing(&self) -> Validity {

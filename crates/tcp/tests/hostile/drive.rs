@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tcp::config::{MILLISECOND, SECOND};
 use tcp::{
-    Algorithm, Config, Ecn, FourTuple, Icmp, Id, Keepalive, Nanos, Options, Segment, Snapshot, Stack,
-    StackConfig,
+    Algorithm, Config, Ecn, FourTuple, Icmp, Id, Keepalive, Nanos, Options, Segment, Snapshot,
+    Stack, StackConfig,
 };
 use wire::{Flags, Seq, Timestamps};
 
@@ -81,7 +81,7 @@ pub(crate) fn config(bytes: &mut Bytes<'_>) -> Config {
         no_delay: bit(5),
         probe_mtu: bit(6),
         urgent_inline: bit(7),
-        keepalive: bit(8).then(|| Keepalive { idle: SECOND, interval: SECOND, probes: 3 }),
+        keepalive: bit(8).then_some(Keepalive { idle: SECOND, interval: SECOND, probes: 3 }),
         send_buffer: if bit(9) { 3_000 } else { 200_000 },
         receive_buffer: if bit(10) { 3_000 } else { 65_536 },
         receive_buffer_max: if bit(11) { 65_536 } else { 1 << 20 },
@@ -173,8 +173,10 @@ impl Drive {
         let ack = near(path.sent, bytes);
         let flags = match bytes.next() {
             any @ 0x80.. => Flags(any),
-            usual => [Flags::ACK, Flags::SYN, Flags::SYN.with(Flags::ACK), Flags::ACK.with(Flags::FIN)]
-                [usize::from(usual) % 4],
+            usual => {
+                [Flags::ACK, Flags::SYN, Flags::SYN.with(Flags::ACK), Flags::ACK.with(Flags::FIN)]
+                    [usize::from(usual) % 4]
+            }
         };
         let options = match bytes.next() % 4 {
             0 => Options::default(),
@@ -211,8 +213,8 @@ impl Drive {
             urgent: if flags.any(Flags::URG) { bytes.two() } else { 0 },
             options,
             payload: if len == 0 { &[] } else { &pieces },
-            gso_size: if bytes.next() % 4 == 0 { bytes.two() } else { 0 },
-            ce: bytes.next() % 8 == 0,
+            gso_size: if bytes.next().is_multiple_of(4) { bytes.two() } else { 0 },
+            ce: bytes.next().is_multiple_of(8),
         };
         self.stack.receive(&path.tuple, &segment, self.now);
     }

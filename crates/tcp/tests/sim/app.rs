@@ -279,7 +279,6 @@ impl App {
                     assert_eq!(Some(reason), socket.end());
                     return;
                 }
-                Err(error) => panic!("{error:?}"),
             }
             let (one_in, long) = self.side.read_rest;
             if one_in > 0 && self.dice.once_in(one_in) {

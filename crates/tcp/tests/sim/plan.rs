@@ -5,6 +5,7 @@ use tcp::config::{MILLISECOND, SECOND};
 use tcp::{Algorithm, Config, Ecn, Keepalive, Nanos};
 
 /// Numbers for decisions.
+#[derive(Debug)]
 pub(crate) struct Dice(Random);
 
 impl Dice {

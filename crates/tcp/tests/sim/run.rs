@@ -325,7 +325,7 @@ impl<'a> Run<'a> {
     /// Nothing is left to be done.
     fn finish(&mut self) -> Result<Outcome, String> {
         for (side, host) in self.hosts.iter().enumerate() {
-            if host.stack.len() != 0 {
+            if !host.stack.is_empty() {
                 return Err(format!("nothing is to be done, and side {side} has connections"));
             }
         }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use degen::Random;
 use tcp::options::Block;
 use tcp::snapshot::{
-    Agreed, Control, Flight, MSS_MIN, MTU_MIN, Receiving, RecoveryState, RoundTrip, Sending,
-    Snapshot, TIME_MAX, Timers, Wishes,
+    Agreed, Control, Flight, MSS_MIN, MTU_MIN, Moment, Receiving, RecoveryState, RoundTrip,
+    Sending, Snapshot, TIME_MAX, Timers, Wishes,
 };
 use tcp::{Algorithm, Keepalive, Nanos, State};
 use wire::Seq;
@@ -126,6 +126,8 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
         control,
         timers: Timers {
             retransmit: draw.maybe(Draw::time),
+            tail_probe: draw.maybe(Draw::time),
+            reorder: draw.maybe(Draw::time),
             persist: draw.maybe(Draw::time),
             delayed_ack: draw.maybe(Draw::time),
             keepalive: draw.maybe(Draw::time),
@@ -142,6 +144,29 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
             }),
             user_timeout: draw.time(),
         },
+        moment: moment(draw),
+    }
+}
+
+fn moment(draw: &mut Draw) -> Moment {
+    Moment {
+        quick: draw.up_to(16) as u8,
+        interactive: draw.flag(),
+        cwnd_limited: draw.flag(),
+        retransmits: draw.up_to(15) as u8,
+        retransmitted_ago: draw.time(),
+        received_ago: draw.time(),
+        sent_ago: draw.time(),
+        challenged_ago: draw.maybe(Draw::time),
+        min_ago: draw.time(),
+        read: (draw.up_to(u32::MAX), draw.time()),
+        undo: draw.maybe(|draw| (draw.up_to(1 << 20), 1 + draw.up_to(1 << 20))),
+        undo_ts: draw.maybe(|draw| draw.up_to(u32::MAX)),
+        prr: (draw.up_to(u32::MAX), draw.up_to(u32::MAX)),
+        frto: draw.flag(),
+        rack_ago: draw.maybe(Draw::time),
+        rack_rtt: u64::from(draw.up_to(u32::MAX)),
+        ..Moment::default()
     }
 }
 

@@ -1,0 +1,227 @@
+//! Acknowledgments: what is delivered, what the peer's window is, and how long it took (RFC 9293 section
+//! 3.10.7.4, fifth check; RFC 5961 section 5; RFC 2018, RFC 2883, RFC 6298).
+
+use wire::{Flags, Seq};
+
+use crate::connection::{Connection, Context, Events};
+use crate::flight::Sent;
+use crate::options::Block;
+use crate::{Nanos, Segment};
+
+/// What one acknowledgment has told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Delivery {
+    /// Bytes newly delivered, by number or by SACK.
+    pub(crate) bytes: u32,
+    /// Of these, bytes that SACK reported.
+    pub(crate) sacked: u32,
+    /// SND.UNA has moved.
+    pub(crate) advanced: bool,
+    /// The latest of the delivered records: when it was sent, its end, and whether it was sent again.
+    pub(crate) latest: Option<(Nanos, Seq, bool)>,
+    /// When the latest of those sent once was sent.
+    pub(crate) once: Option<Nanos>,
+    /// Highest end of a record that was sent once.
+    pub(crate) once_end: Option<Seq>,
+    /// Lowest end of a record that was sent once: for reordering.
+    pub(crate) once_first: Option<Seq>,
+    /// The peer reported that something came twice.
+    pub(crate) duplicate: Option<Block>,
+    /// It is a duplicate acknowledgment in the sense of RFC 5681 section 2.
+    pub(crate) repeats: bool,
+    /// Bytes under way before.
+    pub(crate) in_flight: u32,
+    /// A round-trip time was measured.
+    pub(crate) rtt: Option<Nanos>,
+    /// The peer saw congestion (ECE, RFC 3168).
+    pub(crate) echo: bool,
+    /// Timestamp echoed, if there is one.
+    pub(crate) ts_echo: Option<u32>,
+    /// An MTU probe arrived: its end.
+    pub(crate) probe: Option<Seq>,
+}
+
+impl Delivery {
+    fn add(&mut self, record: &Sent) {
+        self.bytes += record.len();
+        if record.probe {
+            self.probe = Some(record.end);
+        }
+        if self.latest.is_none_or(|(at, end, _)| record.sent_after(at, end)) {
+            self.latest = Some((record.at, record.end, record.retransmitted));
+        }
+        if !record.retransmitted {
+            self.once = Some(self.once.map_or(record.at, |at| at.max(record.at)));
+            if self.once_end.is_none_or(|end| record.end.after(end)) {
+                self.once_end = Some(record.end);
+            }
+            if self.once_first.is_none_or(|end| record.end.before(end)) {
+                self.once_first = Some(record.end);
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// The acknowledgment of a segment. Returns whether its text is to be looked at.
+    pub(crate) fn on_ack(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> bool {
+        let ack = segment.ack;
+        let una = self.hot.snd_una;
+        if ack.after(self.hot.snd_nxt) || una - ack > self.max_snd_wnd && ack.before(una) {
+            // RFC 5961 section 5.2.
+            context.counters.bad_acks += 1;
+            self.challenge(context.now);
+            return false;
+        }
+        let mut delivery = Delivery {
+            in_flight: self.flight.pipe(),
+            advanced: ack.after(una),
+            echo: self.hot.bits.ecn() && segment.flags.any(Flags::ECE),
+            ts_echo: segment.options.timestamps.map(|timestamps| timestamps.echo.0),
+            ..Delivery::default()
+        };
+        let moved = self.update_window(segment);
+        if self.hot.bits.ecn() && segment.flags.any(Flags::CWR) {
+            self.hot.bits.set_ecn_echo(false);
+        }
+        if segment.ce && self.hot.bits.ecn() {
+            self.hot.bits.set_ecn_echo(true);
+            self.acknowledge_now();
+        }
+        if self.flight.is_empty() {
+            self.on_idle_ack(ack);
+            return true;
+        }
+        delivery.repeats = ack == una
+            && !moved
+            && segment.payload.is_empty()
+            && !segment.flags.any(Flags::FIN)
+            && segment.options.sack.is_empty();
+        if delivery.advanced {
+            self.advance(ack, &mut delivery, context);
+        }
+        if !segment.options.sack.is_empty() && self.hot.bits.sack() {
+            self.take_sack(segment, ack, &mut delivery);
+        }
+        self.measure(&mut delivery, context.now);
+        self.recover(&mut delivery, context);
+        if delivery.advanced {
+            self.after_advance(context.now);
+        }
+        true
+    }
+
+    /// Nothing is under way: the window may have opened, that is all.
+    fn on_idle_ack(&mut self, ack: Seq) {
+        if ack == self.hot.snd_una && self.window_space() > 0 && self.hot.bits.probe_due() {
+            self.hot.bits.set_probe_due(false);
+        }
+        if self.hot.pending == crate::timers::Pending::Persist {
+            // The peer lives; the window it tells is what counts.
+            self.retransmits = 0;
+            if self.window_space() > 0 {
+                self.rtt.backoff = 0;
+                self.set_pending(crate::timers::Pending::None, crate::timers::NEVER);
+            }
+        }
+    }
+
+    /// RFC 9293 section 3.10.7.4: only a segment that is newer than the last update may change the
+    /// window. Returns whether it did.
+    fn update_window(&mut self, segment: &Segment<'_>) -> bool {
+        let hot = &mut self.hot;
+        let newer = hot.snd_wl1.before(segment.seq)
+            || hot.snd_wl1 == segment.seq && !hot.snd_wl2.after(segment.ack)
+            || segment.ack.after(hot.snd_una);
+        if !newer || segment.ack.before(hot.snd_una) {
+            return false;
+        }
+        hot.snd_wl1 = segment.seq;
+        hot.snd_wl2 = segment.ack;
+        let window = u32::from(segment.window) << hot.snd_shift;
+        let changed = window != hot.snd_wnd;
+        hot.snd_wnd = window;
+        self.max_snd_wnd = self.max_snd_wnd.max(window);
+        changed
+    }
+
+    /// SND.UNA moves to `ack`.
+    fn advance(&mut self, ack: Seq, delivery: &mut Delivery, context: &mut Context<'_>) {
+        let end = self.queue_end();
+        let from = self.queue_start();
+        self.flight.acknowledge(ack, |record| delivery.add(record));
+        let data_end = crate::reassembly::earlier(ack, end);
+        if data_end.after(from) {
+            self.hot.send.consume(data_end - from, false, context.pool);
+        }
+        self.hot.snd_una = ack;
+        if self.snd_small.before(ack) {
+            self.snd_small = ack;
+        }
+        if self.snd_urgent.is_some_and(|up| !up.after(ack)) {
+            self.snd_urgent = None;
+        }
+        let free = self.config.send_buffer.saturating_sub(self.hot.send.len());
+        if self.wants_space && free >= self.config.send_buffer / 3 {
+            self.wants_space = false;
+            self.hot.events.add(Events::WRITABLE);
+        }
+    }
+
+    /// The SACK blocks of a segment (RFC 2018 section 5.1). The first may report a duplicate (RFC 2883
+    /// section 4).
+    fn take_sack(&mut self, segment: &Segment<'_>, ack: Seq, delivery: &mut Delivery) {
+        let blocks = segment.options.sack.as_slice();
+        let (una, nxt) = (self.hot.snd_una, self.hot.snd_nxt);
+        let mut rest = blocks;
+        if let Some((first, others)) = blocks.split_first() {
+            let below = !first.end.after(ack) && first.start.before(first.end);
+            let within = others.first().is_some_and(|second| second.contains(*first));
+            if below || within {
+                delivery.duplicate = Some(*first);
+                rest = others;
+            }
+        }
+        let before = self.flight.sacked();
+        for block in rest {
+            let start = crate::reassembly::later(block.start, una);
+            let sane = block.start.before(block.end) && start.before(block.end);
+            if sane && !block.end.after(nxt) {
+                self.flight.sack(Block { start, end: block.end }, |record| delivery.add(record));
+            }
+        }
+        delivery.sacked = self.flight.sacked().saturating_sub(before);
+    }
+
+    /// Round-trip time: by what was sent once (Karn's algorithm, RFC 6298 section 3), else by the
+    /// timestamp (RFC 7323 section 4).
+    fn measure(&mut self, delivery: &mut Delivery, now: Nanos) {
+        if let Some(at) = delivery.once {
+            let rtt = now.saturating_sub(at);
+            self.rtt.measure(rtt, now);
+            delivery.rtt = Some(rtt.max(1));
+        } else if delivery.advanced
+            && self.hot.bits.timestamps()
+            && let Some(echo) = delivery.ts_echo
+        {
+            self.measure_by_timestamp(echo, now);
+        }
+    }
+
+    pub(crate) fn measure_by_timestamp(&mut self, echo: u32, now: Nanos) {
+        let ticks = self.ts_clock(now).wrapping_sub(echo);
+        // An echo from the future or from last year says nothing.
+        if echo != 0 && ticks < 1 << 24 {
+            self.rtt.measure(Nanos::from(ticks.max(1)) * 1_000_000, now);
+        }
+    }
+
+    /// What was sent has been acknowledged: timers start anew (RFC 6298 section 5.3).
+    fn after_advance(&mut self, now: Nanos) {
+        self.retransmits = 0;
+        if self.hot.pending != crate::timers::Pending::Reorder || self.flight.is_empty() {
+            self.rearm_rto(now);
+            self.schedule_tail_probe(now);
+        }
+    }
+}

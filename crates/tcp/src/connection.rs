@@ -1,0 +1,471 @@
+//! One connection: its state, in two cache lines that nearly every segment needs and a rest that few do.
+
+use alloc::sync::Arc;
+use core::net::{IpAddr, SocketAddr};
+
+use wire::Seq;
+
+use crate::config::Config;
+use crate::congestion::{Congestion, Window};
+use crate::flight::Flight;
+use crate::options::TIMESTAMPS_LEN;
+use crate::reassembly::Islands;
+use crate::recovery::Recovery;
+use crate::ring::{Pool, Ring};
+use crate::rtt::Rtt;
+use crate::stack::{Counters, ListenerId};
+use crate::timers::{NEVER, Pending};
+use crate::{Block, FourTuple, Keepalive, Nanos, Reason, State};
+
+/// What a connection needs of its surroundings for a moment.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Nanos,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) counters: &'a mut Counters,
+}
+
+/// Yes-or-no state that nearly every segment needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Bits(u16);
+
+macro_rules! bits {
+    ($($(#[$doc:meta])* $name:ident, $set:ident = $bit:expr;)*) => {
+        impl Bits {
+            $(
+                $(#[$doc])*
+                #[inline]
+                pub(crate) fn $name(self) -> bool {
+                    self.0 & (1 << $bit) != 0
+                }
+                #[inline]
+                pub(crate) fn $set(&mut self, yes: bool) {
+                    self.0 = self.0 & !(1 << $bit) | u16::from(yes) << $bit;
+                }
+            )*
+        }
+    };
+}
+
+bits! {
+    /// Timestamps were agreed to.
+    timestamps, set_timestamps = 0;
+    /// SACK was agreed to.
+    sack, set_sack = 1;
+    /// ECN was agreed to.
+    ecn, set_ecn = 2;
+    /// An acknowledgment is to go out at once.
+    ack_now, set_ack_now = 3;
+    /// The application has closed: a FIN follows the data.
+    fin_queued, set_fin_queued = 4;
+    /// The FIN was sent at least once.
+    fin_sent, set_fin_sent = 5;
+    /// Congestion marks are echoed until the peer says CWR (RFC 3168 section 6.1.3).
+    ecn_echo, set_ecn_echo = 6;
+    /// The next new data carries CWR (RFC 3168 section 6.1.2).
+    cwr_due, set_cwr_due = 7;
+    /// Nagle's algorithm is off.
+    no_delay, set_no_delay = 8;
+    /// Part of a segment is held back (TCP_CORK).
+    cork, set_cork = 9;
+    /// A SYN, or a SYN with ACK, is to be sent.
+    syn_due, set_syn_due = 10;
+    /// A segment without data is to be sent that the peer must answer.
+    probe_due, set_probe_due = 11;
+    /// The window, not the application, bounded what was sent.
+    cwnd_limited, set_cwnd_limited = 12;
+    /// Small answers go with small questions: acknowledgments wait for data (RFC 9293 section 3.8.6.3).
+    interactive, set_interactive = 13;
+    /// The application has let go of it.
+    released, set_released = 14;
+    /// A part of a segment goes out although more might come.
+    push_small, set_push_small = 15;
+}
+
+/// What is read or written for every segment in order and every acknowledgment.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Hot {
+    // Receiving.
+    pub(crate) rcv_nxt: Seq,
+    /// RCV.NXT as of the last acknowledgment sent (Last.ACK.sent in RFC 7323).
+    pub(crate) rcv_acked: Seq,
+    /// Right edge of the window as last offered.
+    pub(crate) rcv_edge: Seq,
+    /// TS.Recent (RFC 7323 section 4.3).
+    pub(crate) ts_recent: u32,
+    pub(crate) receive: Ring,
+    pub(crate) ack_deadline: Nanos,
+    pub(crate) last_received: Nanos,
+    /// Largest segment that came of late.
+    pub(crate) rcv_mss: u16,
+    /// Segments to acknowledge at once, at the beginning.
+    pub(crate) quick: u8,
+    pub(crate) state: State,
+    // Sending.
+    pub(crate) snd_una: Seq,
+    pub(crate) snd_nxt: Seq,
+    pub(crate) snd_wnd: u32,
+    pub(crate) snd_wl1: Seq,
+    pub(crate) snd_wl2: Seq,
+    /// What our clock in milliseconds is away from the timestamps we send (RFC 7323 section 7.1).
+    pub(crate) ts_offset: u32,
+    pub(crate) send: Ring,
+    /// Payload of a full segment without SACK.
+    pub(crate) mss: u16,
+    pub(crate) bits: Bits,
+    /// Window shifts of the peer and of ours.
+    pub(crate) snd_shift: u8,
+    pub(crate) rcv_shift: u8,
+    pub(crate) pending: Pending,
+    pub(crate) events: Events,
+    /// Stands in the stack's queue of those that may transmit, or have events.
+    pub(crate) is_ready: bool,
+    pub(crate) is_eventful: bool,
+}
+
+const _: () = assert!(size_of::<Hot>() <= 128, "two cache lines");
+const _: () = assert!(size_of::<Connection>() < 1000, "a million idle ones in 1 GB");
+
+/// What has happened to a connection since it was last asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Events(u8);
+
+impl Events {
+    /// An active open has succeeded.
+    pub const CONNECTED: Events = Events(1);
+    /// A listener has a new connection.
+    pub const ACCEPTED: Events = Events(2);
+    /// There is data to read, or the peer has closed.
+    pub const READABLE: Events = Events(4);
+    /// There is room again for data to send.
+    pub const WRITABLE: Events = Events(8);
+    /// There is an urgent byte (RFC 9293 section 3.8.5).
+    pub const URGENT: Events = Events(16);
+    /// It is over; [`Connection::end`] says why.
+    pub const CLOSED: Events = Events(32);
+
+    /// Is any of `other` set?
+    #[inline]
+    pub fn any(self, other: Events) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Both together.
+    pub const fn with(self, other: Events) -> Events {
+        Events(self.0 | other.0)
+    }
+
+    /// Has nothing happened?
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, other: Events) {
+        self.0 |= other.0;
+    }
+}
+
+/// The two ends, IPv4 addresses mapped into IPv6 (RFC 4291 section 2.5.5.2): what is compared for every
+/// packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Key {
+    local: u128,
+    remote: u128,
+    ports: u32,
+}
+
+impl Key {
+    pub(crate) fn new(path: &FourTuple) -> Key {
+        Key {
+            local: number(path.local.ip()),
+            remote: number(path.remote.ip()),
+            ports: u32::from(path.local.port()) << 16 | u32::from(path.remote.port()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn words(&self) -> [u64; 5] {
+        let halves = |number: u128| [(number >> 64) as u64, number as u64];
+        let ([a, b], [c, d]) = (halves(self.local), halves(self.remote));
+        [a, b, c, d, u64::from(self.ports)]
+    }
+
+    pub(crate) fn path(&self) -> FourTuple {
+        FourTuple {
+            local: SocketAddr::new(address(self.local), (self.ports >> 16) as u16),
+            remote: SocketAddr::new(address(self.remote), self.ports as u16),
+        }
+    }
+
+    pub(crate) fn is_v6(&self) -> bool {
+        address(self.remote).is_ipv6()
+    }
+}
+
+#[inline]
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => 0xffff_0000_0000 | u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+#[inline]
+fn address(number: u128) -> IpAddr {
+    if number >> 32 == 0xffff {
+        IpAddr::V4((number as u32).into())
+    } else {
+        IpAddr::V6(number.into())
+    }
+}
+
+/// A connection: the transmission control block of RFC 9293.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Connection {
+    pub(crate) hot: Hot,
+    pub(crate) key: Key,
+    /// Deadlines, or [`NEVER`].
+    pub(crate) retransmit_deadline: Nanos,
+    pub(crate) slow_deadline: Nanos,
+    pub(crate) config: Arc<Config>,
+    pub(crate) flight: Flight,
+    pub(crate) window: Window,
+    pub(crate) rtt: Rtt,
+    pub(crate) recovery: Recovery,
+    pub(crate) congestion: Congestion,
+    pub(crate) islands: Islands,
+    /// The next acknowledgment reports this duplicate (RFC 2883).
+    pub(crate) duplicate: Option<Block>,
+    pub(crate) iss: Seq,
+    pub(crate) irs: Seq,
+    pub(crate) max_snd_wnd: u32,
+    pub(crate) peer_mss: u16,
+    pub(crate) path_mtu: u16,
+    pub(crate) listener: Option<ListenerId>,
+    pub(crate) end: Option<Reason>,
+    /// End of the last segment below the MSS (Nagle's algorithm, Minshall's variant).
+    pub(crate) snd_small: Seq,
+    /// Where the peer's FIN stands.
+    pub(crate) fin_at: Option<Seq>,
+    /// One after the urgent byte, each way.
+    pub(crate) snd_urgent: Option<Seq>,
+    pub(crate) rcv_urgent: Option<Seq>,
+    pub(crate) keepalive: Option<Keepalive>,
+    pub(crate) keepalive_probes: u8,
+    pub(crate) urgent_inline: bool,
+    pub(crate) scaled: bool,
+    /// Retransmissions in a row, and when the first of them went.
+    pub(crate) retransmits: u8,
+    pub(crate) retransmit_since: Nanos,
+    pub(crate) user_timeout: Nanos,
+    pub(crate) last_sent: Nanos,
+    pub(crate) last_challenge: Nanos,
+    pub(crate) buffer: u32,
+    /// Receive window tuning: bytes read since, and since when.
+    pub(crate) tune_read: u32,
+    pub(crate) tune_since: Nanos,
+    pub(crate) mtu: crate::mtu::Search,
+    /// A tail probe that sends the end once more: from where, and how much.
+    pub(crate) tail_probe: Option<(Seq, u32)>,
+    /// `send` took less than it was given.
+    pub(crate) wants_space: bool,
+    /// The peer is to be told that the connection is no more.
+    pub(crate) reset_due: bool,
+    /// The network said so while the connection was being opened.
+    pub(crate) unreachable: bool,
+}
+
+impl Connection {
+    /// A connection that nothing was sent or received on yet.
+    pub(crate) fn new(path: &FourTuple, config: Arc<Config>, iss: Seq, ts_offset: u32) -> Self {
+        let key = Key::new(path);
+        let mut connection = Connection {
+            hot: Hot {
+                rcv_nxt: Seq(0),
+                rcv_acked: Seq(0),
+                rcv_edge: Seq(0),
+                ts_recent: 0,
+                receive: Ring::default(),
+                ack_deadline: NEVER,
+                last_received: 0,
+                rcv_mss: 536,
+                quick: 16,
+                state: State::Closed,
+                snd_una: iss,
+                snd_nxt: iss,
+                snd_wnd: 0,
+                snd_wl1: Seq(0),
+                snd_wl2: Seq(0),
+                ts_offset,
+                send: Ring::default(),
+                mss: 0,
+                bits: Bits::default(),
+                snd_shift: 0,
+                rcv_shift: 0,
+                pending: Pending::None,
+                events: Events::default(),
+                is_ready: false,
+                is_eventful: false,
+            },
+            // RFC 9293 section 3.7.1 (MUST-15): what holds if the peer announces no MSS.
+            peer_mss: if key.is_v6() { 1220 } else { 536 },
+            path_mtu: config.mtu,
+            key,
+            flight: Flight::default(),
+            window: Window { cwnd: 0, ssthresh: u32::MAX, mss: 0 },
+            rtt: Rtt::default(),
+            recovery: Recovery::default(),
+            congestion: Congestion::new(config.congestion),
+            islands: Islands::default(),
+            duplicate: None,
+            iss,
+            irs: Seq(0),
+            max_snd_wnd: 0,
+            listener: None,
+            end: None,
+            snd_small: iss,
+            fin_at: None,
+            snd_urgent: None,
+            rcv_urgent: None,
+            keepalive: config.keepalive,
+            keepalive_probes: 0,
+            urgent_inline: config.urgent_inline,
+            scaled: false,
+            retransmits: 0,
+            retransmit_since: 0,
+            user_timeout: config.user_timeout,
+            retransmit_deadline: NEVER,
+            slow_deadline: NEVER,
+            last_sent: 0,
+            last_challenge: 0,
+            buffer: config.receive_buffer,
+            tune_read: 0,
+            tune_since: 0,
+            mtu: crate::mtu::Search::default(),
+            tail_probe: None,
+            wants_space: false,
+            reset_due: false,
+            unreachable: false,
+            config,
+        };
+        connection.hot.bits.set_no_delay(connection.config.no_delay);
+        connection.update_mss();
+        connection
+    }
+
+    /// State.
+    pub fn state(&self) -> State {
+        self.hot.state
+    }
+
+    /// Its two ends.
+    pub fn path(&self) -> FourTuple {
+        self.key.path()
+    }
+
+    /// The listener that accepted it, if one did.
+    pub fn listener(&self) -> Option<ListenerId> {
+        self.listener
+    }
+
+    /// Why it is over; `None` while it is not.
+    pub fn end(&self) -> Option<Reason> {
+        self.end
+    }
+
+    /// Bytes that [`Socket::receive`](crate::Socket::receive) would give.
+    pub fn readable_len(&self) -> usize {
+        self.hot.receive.len() as usize
+    }
+
+    /// Has the peer closed, and is everything before that read?
+    pub fn is_at_end(&self) -> bool {
+        self.hot.receive.is_empty()
+            && (self.end.is_some()
+                || matches!(
+                    self.hot.state,
+                    State::CloseWait | State::Closing | State::LastAck | State::TimeWait
+                ))
+    }
+
+    /// Bytes that [`Socket::send`](crate::Socket::send) would take.
+    pub fn send_space(&self) -> usize {
+        self.config.send_buffer.saturating_sub(self.hot.send.len()) as usize
+    }
+
+    /// Bytes that the application has sent and the peer has not acknowledged (SIOCOUTQ).
+    pub fn unacknowledged(&self) -> usize {
+        self.hot.send.len() as usize
+    }
+
+    /// Bytes that were never sent (SIOCOUTQNSD).
+    pub fn unsent(&self) -> usize {
+        self.unsent_len() as usize
+    }
+
+    /// Is there an urgent byte that was not read? `true` as well while it has not come yet.
+    pub fn is_urgent(&self) -> bool {
+        self.rcv_urgent.is_some()
+    }
+
+    /// Sequence number of the first byte in the send queue: the SYN takes none of it.
+    #[inline]
+    pub(crate) fn queue_start(&self) -> Seq {
+        if self.hot.state <= State::SynReceived { self.iss + 1 } else { self.hot.snd_una }
+    }
+
+    /// One after the last byte of the send queue: the FIN's place.
+    #[inline]
+    pub(crate) fn queue_end(&self) -> Seq {
+        self.queue_start() + self.hot.send.len()
+    }
+
+    /// Bytes of the queue that were never sent.
+    #[inline]
+    pub(crate) fn unsent_len(&self) -> u32 {
+        let end = self.queue_end();
+        let start = crate::reassembly::later(self.hot.snd_nxt, self.queue_start());
+        if end.after(start) { end - start } else { 0 }
+    }
+
+    /// Our FIN was sent and is acknowledged.
+    pub(crate) fn is_fin_acknowledged(&self) -> bool {
+        self.hot.bits.fin_sent() && self.flight.is_empty()
+    }
+
+    /// The timestamp clock: a millisecond a tick (RFC 7323 section 5.4).
+    #[inline]
+    pub(crate) fn ts_clock(&self, now: Nanos) -> u32 {
+        ((now / 1_000_000) as u32).wrapping_add(self.hot.ts_offset)
+    }
+
+    /// Bytes of IP and TCP header without options.
+    pub(crate) fn headers_len(&self) -> u16 {
+        if self.key.is_v6() { 60 } else { 40 }
+    }
+
+    /// The MSS to announce (RFC 9293 section 3.7.1, MUST-67): what the first link takes, without IP and
+    /// TCP header, options not counted.
+    pub(crate) fn our_mss(&self) -> u16 {
+        let fits = self.config.mtu.saturating_sub(self.headers_len()).max(88);
+        if self.config.mss == 0 { fits } else { fits.min(self.config.mss) }
+    }
+
+    /// Payload of a full segment, from the peer's MSS and the path's MTU (RFC 9293 section 3.7.1,
+    /// MUST-16: options that every segment has come off).
+    pub(crate) fn update_mss(&mut self) {
+        let fits = self.path_mtu.saturating_sub(self.headers_len());
+        let mut mss = fits.min(self.peer_mss);
+        if self.config.mss != 0 {
+            mss = mss.min(self.config.mss);
+        }
+        let options = if self.hot.bits.timestamps() { TIMESTAMPS_LEN as u16 } else { 0 };
+        // A peer that asks for less than 88 bytes gets segments of 88, as from Linux: RFC 9293 sets no
+        // bound, and 40 bytes of options must fit.
+        self.hot.mss = mss.max(88) - options;
+        self.window.mss = u32::from(self.hot.mss);
+    }
+}

@@ -1,0 +1,188 @@
+//! Text, FIN and urgent data arrive: what is taken, and when it is acknowledged (RFC 9293 section
+//! 3.10.7.4, sixth to eighth check; section 3.8.6.3).
+
+use wire::{Flags, Seq};
+
+use crate::connection::{Connection, Context, Events};
+use crate::input::Answer;
+use crate::options::Block;
+use crate::reassembly::{earlier, later};
+use crate::timers::NEVER;
+use crate::{Reason, Segment, State};
+
+impl Connection {
+    /// Seventh and eighth check.
+    pub(crate) fn on_text(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> Answer {
+        let len = segment.payload_len();
+        let fin = segment.flags.any(Flags::FIN);
+        if len == 0 && !fin {
+            return Answer::None;
+        }
+        if !self.hot.state.may_receive() {
+            // A FIN once more; data after it is a peer's mistake and is ignored.
+            self.acknowledge_now();
+            return Answer::None;
+        }
+        let end = segment.seq + len;
+        if self.hot.bits.released() && end.after(self.hot.rcv_nxt) && len > 0 {
+            // Nobody will read it (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
+            self.finish(Reason::Aborted);
+            self.hot.snd_nxt = segment.ack;
+            return Answer::Reset;
+        }
+        let start = later(segment.seq, self.hot.rcv_nxt);
+        let cut = earlier(end, self.hot.rcv_edge);
+        if fin && cut == end {
+            self.fin_at = Some(end);
+        }
+        if segment.seq.before(self.hot.rcv_nxt) && len > 0 {
+            self.note_duplicate(segment);
+            self.acknowledge_now();
+        }
+        if start.before(cut) {
+            self.measure_segment(segment, len);
+            self.take(Block { start, end: cut }, segment, context);
+        } else if len > 0 {
+            self.acknowledge_now();
+        }
+        self.take_fin(context);
+        Answer::None
+    }
+
+    /// Stores what is new, and moves RCV.NXT over what is in order.
+    fn take(&mut self, block: Block, segment: &Segment<'_>, context: &mut Context<'_>) {
+        let in_order = block.start == self.hot.rcv_nxt;
+        if !in_order && self.islands.is_full() {
+            context.counters.islands_full += 1;
+            self.acknowledge_now();
+            return;
+        }
+        let base = self.hot.receive.len();
+        let offset = base + (block.start - self.hot.rcv_nxt);
+        let skip = block.start - segment.seq;
+        store(self, offset, skip, block.len(), segment, context);
+        if !in_order {
+            context.counters.out_of_order += 1;
+            let duplicate = self.islands.insert(block);
+            if self.hot.bits.sack() && duplicate.is_some() {
+                self.duplicate = duplicate;
+            }
+            // RFC 5681 section 4.2: at once, so that the sender learns of the hole.
+            self.acknowledge_now();
+            return;
+        }
+        let mut next = block.end;
+        if !self.islands.is_empty() {
+            if let Some(first) = self.islands.as_slice().first().copied()
+                && first.start.before(block.end)
+                && self.hot.bits.sack()
+            {
+                self.duplicate =
+                    Some(Block { start: first.start, end: earlier(first.end, block.end) });
+            }
+            next = self.islands.advance(block.end);
+            // RFC 5681 section 4.2: a segment that fills a hole is acknowledged at once.
+            self.acknowledge_now();
+        }
+        self.hot.receive.extend(next - self.hot.rcv_nxt);
+        self.hot.rcv_nxt = next;
+        self.hot.events.add(Events::READABLE);
+        self.schedule_ack(context);
+    }
+
+    /// When in-order data is acknowledged: at least every second full segment, and within the delay
+    /// (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).
+    #[inline]
+    pub(crate) fn schedule_ack(&mut self, context: &mut Context<'_>) {
+        let waiting = self.hot.rcv_nxt - self.hot.rcv_acked;
+        if waiting > u32::from(self.hot.rcv_mss) {
+            self.hot.bits.set_ack_now(true);
+        } else if self.hot.quick > 0 && !self.hot.bits.interactive() {
+            // A sender in slow start waits for every acknowledgment.
+            self.hot.quick -= 1;
+            self.hot.bits.set_ack_now(true);
+        } else if self.hot.ack_deadline == NEVER {
+            self.hot.ack_deadline = context.now + self.config.delayed_ack;
+        }
+    }
+
+    /// The largest segment of late is what the peer's full segments are.
+    #[inline]
+    pub(crate) fn measure_segment(&mut self, segment: &Segment<'_>, len: u32) {
+        let one = if segment.gso_size > 0 { u32::from(segment.gso_size) } else { len };
+        let one = one.min(u32::from(u16::MAX)) as u16;
+        if one > self.hot.rcv_mss {
+            self.hot.rcv_mss = one.min(self.our_mss());
+        }
+    }
+
+    /// The peer's FIN is in order: it has closed.
+    fn take_fin(&mut self, context: &mut Context<'_>) {
+        let Some(at) = self.fin_at else { return };
+        if at != self.hot.rcv_nxt {
+            self.acknowledge_now();
+            return;
+        }
+        self.hot.rcv_nxt += 1;
+        self.hot.rcv_edge = later(self.hot.rcv_edge, self.hot.rcv_nxt);
+        self.hot.events.add(Events::READABLE);
+        self.acknowledge_now();
+        match self.hot.state {
+            State::Established => self.hot.state = State::CloseWait,
+            State::FinWait1 if self.is_fin_acknowledged() => self.enter_time_wait(context.now),
+            State::FinWait1 => self.hot.state = State::Closing,
+            State::FinWait2 => self.enter_time_wait(context.now),
+            _ => {}
+        }
+    }
+
+    /// Sixth check. Linux and BSD, and so everybody, take the pointer for one after the urgent byte
+    /// (RFC 6093 section 2.1).
+    pub(crate) fn on_urgent(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) {
+        if !segment.flags.any(Flags::URG) || segment.urgent == 0 || !self.hot.state.may_receive() {
+            return;
+        }
+        let up = segment.seq + u32::from(segment.urgent);
+        let last = self.rcv_urgent.unwrap_or(self.read_seq());
+        // Behind what was read, or before what is urgent already: nothing new.
+        if !up.after(last) || up.after(self.hot.rcv_edge + 1) {
+            return;
+        }
+        context.counters.urgent += 1;
+        self.rcv_urgent = Some(up);
+        self.hot.events.add(Events::URGENT);
+    }
+
+    /// Sequence number of the next byte that the application reads.
+    pub(crate) fn read_seq(&self) -> Seq {
+        let fin = u32::from(self.fin_at.is_some_and(|at| at.before(self.hot.rcv_nxt)));
+        Seq((self.hot.rcv_nxt.0).wrapping_sub(fin).wrapping_sub(self.hot.receive.len()))
+    }
+}
+
+/// Writes `len` bytes of the payload from `skip` on at `offset` of the receive queue.
+#[inline]
+fn store(
+    connection: &mut Connection,
+    mut offset: u32,
+    mut skip: u32,
+    mut len: u32,
+    segment: &Segment<'_>,
+    context: &mut Context<'_>,
+) {
+    for piece in segment.payload {
+        let size = piece.len() as u32;
+        if skip >= size {
+            skip -= size;
+            continue;
+        }
+        let part = &piece[skip as usize..(size.min(skip + len)) as usize];
+        connection.hot.receive.write_at(offset, part, context.pool);
+        offset += part.len() as u32;
+        len -= part.len() as u32;
+        skip = 0;
+        if len == 0 {
+            break;
+        }
+    }
+}

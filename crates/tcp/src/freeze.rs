@@ -1,0 +1,377 @@
+//! A connection becomes a snapshot, and a snapshot a connection.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::config::Config;
+use crate::congestion::Congestion;
+use crate::connection::{Connection, Events};
+use crate::flight::Sent;
+use crate::reassembly::ISLANDS_MAX;
+use crate::ring::{Pool, Ring};
+use crate::snapshot::{
+    Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, Timers, Wishes,
+};
+use crate::timers::{NEVER, Pending};
+use crate::{FourTuple, Nanos, State};
+
+impl Connection {
+    /// Everything of it that its peer could notice; `None` if it is over.
+    pub(crate) fn snapshot(&self, now: Nanos) -> Option<Snapshot> {
+        if self.hot.state == State::Closed {
+            return None;
+        }
+        let path = self.key.path();
+        Some(Snapshot {
+            local: path.local,
+            remote: path.remote,
+            state: self.hot.state,
+            agreed: self.agreed(),
+            mss: self.hot.mss,
+            path_mtu: self.path_mtu,
+            ts_now: self.ts_clock(now),
+            send: self.sending(now),
+            receive: self.receiving(now),
+            round_trip: RoundTrip {
+                srtt: self.rtt.srtt,
+                rttvar: self.rtt.rttvar,
+                min: self.rtt.min,
+                backoff: self.rtt.backoff,
+            },
+            control: Control {
+                algorithm: self.congestion.algorithm(),
+                cwnd: self.window.cwnd,
+                ssthresh: self.window.ssthresh,
+                private: self.congestion.private(now),
+                recovery: self.recovery.state,
+                recovery_point: self.recovery.point,
+                duplicates: self.recovery.duplicates,
+                reordering: self.recovery.reordering,
+                reorder_steps: self.recovery.reorder_steps,
+            },
+            timers: self.timers(now),
+            wishes: Wishes {
+                no_delay: self.hot.bits.no_delay(),
+                cork: self.hot.bits.cork(),
+                urgent_inline: self.urgent_inline,
+                keepalive: self.keepalive,
+                user_timeout: self.user_timeout,
+            },
+            moment: self.moment(now),
+        })
+    }
+
+    fn agreed(&self) -> Agreed {
+        Agreed {
+            iss: self.iss,
+            irs: self.irs,
+            peer_mss: self.peer_mss,
+            our_mss: self.our_mss(),
+            window_scale: self.scaled.then_some((self.hot.snd_shift, self.hot.rcv_shift)),
+            sack: self.hot.bits.sack(),
+            timestamps: self.hot.bits.timestamps(),
+            ecn: self.hot.bits.ecn(),
+        }
+    }
+
+    fn sending(&self, now: Nanos) -> Sending {
+        let flight = |sent: &Sent| Flight {
+            len: sent.len(),
+            ago: now.saturating_sub(sent.at),
+            sacked: sent.sacked,
+            lost: sent.lost,
+            retransmitted: sent.retransmitted,
+        };
+        Sending {
+            una: self.hot.snd_una,
+            nxt: self.hot.snd_nxt,
+            wnd: self.hot.snd_wnd,
+            max_wnd: self.max_snd_wnd,
+            wl1: self.hot.snd_wl1,
+            wl2: self.hot.snd_wl2,
+            urgent: self.snd_urgent,
+            small: self.snd_small,
+            queue: bytes(&self.hot.send, 0, self.hot.send.len()),
+            fin: self.hot.bits.fin_queued(),
+            flight: self.flight.iter().map(flight).collect(),
+        }
+    }
+
+    fn receiving(&self, now: Nanos) -> Receiving {
+        let ring = &self.hot.receive;
+        let islands = self.islands.as_slice().iter().map(|&block| {
+            let offset = ring.len() + (block.start - self.hot.rcv_nxt);
+            (block, bytes(ring, offset, block.len()))
+        });
+        Receiving {
+            nxt: self.hot.rcv_nxt,
+            acked: self.hot.rcv_acked,
+            edge: self.hot.rcv_edge,
+            buffer: self.buffer,
+            queue: bytes(ring, 0, ring.len()),
+            islands: islands.collect(),
+            recent: self.islands.recent().as_slice().to_vec(),
+            fin: self.fin_at,
+            urgent: self.rcv_urgent,
+            ts_recent: (self.hot.ts_recent, now.saturating_sub(self.hot.last_received)),
+            mss: self.hot.rcv_mss,
+            ecn_echo: self.hot.bits.ecn_echo(),
+        }
+    }
+
+    fn timers(&self, now: Nanos) -> Timers {
+        let left = |deadline: Nanos| (deadline != NEVER).then(|| deadline.saturating_sub(now));
+        let of = |pending| {
+            if self.hot.pending == pending { left(self.retransmit_deadline) } else { None }
+        };
+        let waits = self.hot.state == State::TimeWait
+            || self.hot.state == State::FinWait2 && self.hot.bits.released();
+        let slow = left(self.slow_deadline);
+        Timers {
+            retransmit: of(Pending::Rto),
+            tail_probe: of(Pending::TailProbe),
+            reorder: of(Pending::Reorder),
+            persist: of(Pending::Persist),
+            delayed_ack: if self.hot.bits.ack_now() {
+                Some(0)
+            } else {
+                left(self.hot.ack_deadline)
+            },
+            keepalive: if waits { None } else { slow },
+            time_wait: if waits { slow } else { None },
+        }
+    }
+
+    fn moment(&self, now: Nanos) -> Moment {
+        let ago = |at: Nanos| now.saturating_sub(at);
+        let (bits, recovery) = (self.hot.bits, &self.recovery);
+        Moment {
+            quick: self.hot.quick,
+            interactive: bits.interactive(),
+            cwnd_limited: bits.cwnd_limited(),
+            cwr_due: bits.cwr_due(),
+            syn_due: bits.syn_due(),
+            probe_due: bits.probe_due(),
+            push_small: bits.push_small(),
+            duplicate: self.duplicate,
+            retransmits: self.retransmits,
+            retransmitted_ago: ago(self.retransmit_since),
+            keepalive_probes: self.keepalive_probes,
+            received_ago: ago(self.hot.last_received),
+            sent_ago: ago(self.last_sent),
+            challenged_ago: (self.last_challenge != 0).then(|| ago(self.last_challenge)),
+            min_ago: ago(self.rtt.min_at),
+            read: (self.tune_read, ago(self.tune_since)),
+            mtu_high: self.mtu.high,
+            undo: recovery.undo.then_some((recovery.prior_cwnd, recovery.prior_ssthresh)),
+            undo_bytes: recovery.undo_bytes,
+            undo_ts: recovery.undo_ts,
+            prr: (recovery.prr_delivered, recovery.prr_out),
+            prr_flight: recovery.prr_flight,
+            frto: recovery.frto,
+            frto_new: recovery.frto_new,
+            rack_ago: (recovery.rack_at != 0).then(|| ago(recovery.rack_at)),
+            rack_end: recovery.rack_end,
+            rack_rtt: recovery.rack_rtt,
+            fack: recovery.fack,
+            reorder_persist: recovery.reorder_persist,
+            duplicate_round: recovery.duplicate_round,
+            tlp_end: recovery.tlp_end,
+            tlp_retransmitted: recovery.tlp_retransmitted,
+            tail_probe: self.tail_probe,
+        }
+    }
+
+    /// The connection of a valid snapshot. `config` gives what a snapshot does not have: sizes of buffers
+    /// and times.
+    pub(crate) fn thaw(
+        snapshot: &Snapshot,
+        config: Arc<Config>,
+        now: Nanos,
+        pool: &mut Pool,
+    ) -> Connection {
+        let path = FourTuple { local: snapshot.local, remote: snapshot.remote };
+        let clock = (now / 1_000_000) as u32;
+        let ts_offset = snapshot.ts_now.wrapping_sub(clock);
+        let mut connection = Connection::new(&path, config, snapshot.agreed.iss, ts_offset);
+        connection.hot.state = snapshot.state;
+        connection.take_agreed(snapshot);
+        connection.take_sending(&snapshot.send, now, pool);
+        connection.take_receiving(&snapshot.receive, now, pool);
+        connection.take_control(snapshot, now);
+        connection.take_timers(&snapshot.timers, now);
+        connection.take_moment(&snapshot.moment, now);
+        connection.rtt.srtt = snapshot.round_trip.srtt;
+        connection.rtt.rttvar = snapshot.round_trip.rttvar;
+        connection.rtt.min = snapshot.round_trip.min;
+        connection.rtt.backoff = snapshot.round_trip.backoff;
+        connection.wants_space = true;
+        if !snapshot.receive.queue.is_empty() || connection.is_at_end() {
+            connection.hot.events.add(Events::READABLE);
+        }
+        connection.hot.events.add(Events::WRITABLE);
+        connection
+    }
+
+    fn take_agreed(&mut self, snapshot: &Snapshot) {
+        let agreed = &snapshot.agreed;
+        self.irs = agreed.irs;
+        self.peer_mss = agreed.peer_mss;
+        self.scaled = agreed.window_scale.is_some();
+        let (theirs, ours) = agreed.window_scale.unwrap_or((0, 0));
+        self.hot.snd_shift = theirs;
+        self.hot.rcv_shift = ours;
+        self.hot.bits.set_sack(agreed.sack);
+        self.hot.bits.set_timestamps(agreed.timestamps);
+        self.hot.bits.set_ecn(agreed.ecn);
+        self.hot.mss = snapshot.mss.max(88);
+        self.window.mss = u32::from(self.hot.mss);
+        self.path_mtu = snapshot.path_mtu;
+        let wishes = &snapshot.wishes;
+        self.hot.bits.set_no_delay(wishes.no_delay);
+        self.hot.bits.set_cork(wishes.cork);
+        self.urgent_inline = wishes.urgent_inline;
+        self.keepalive = wishes.keepalive;
+        self.user_timeout = wishes.user_timeout;
+    }
+
+    fn take_sending(&mut self, send: &Sending, now: Nanos, pool: &mut Pool) {
+        self.hot.snd_una = send.una;
+        self.hot.snd_nxt = send.nxt;
+        self.hot.snd_wnd = send.wnd;
+        self.max_snd_wnd = send.max_wnd;
+        self.hot.snd_wl1 = send.wl1;
+        self.hot.snd_wl2 = send.wl2;
+        self.snd_urgent = send.urgent;
+        self.snd_small = send.small;
+        self.hot.send.push(&send.queue, pool);
+        self.hot.bits.set_fin_queued(send.fin);
+        let mut start = send.una;
+        for flight in &send.flight {
+            let end = start + flight.len;
+            self.flight.restore(Sent {
+                start,
+                end,
+                at: now.saturating_sub(flight.ago),
+                sacked: flight.sacked,
+                lost: flight.lost,
+                retransmitted: flight.retransmitted,
+                probe: false,
+            });
+            start = end;
+        }
+        let sent = send.nxt.after(self.queue_end());
+        let acknowledged = matches!(self.hot.state, State::FinWait2 | State::TimeWait);
+        self.hot.bits.set_fin_sent(send.fin && (sent || acknowledged));
+    }
+
+    fn take_receiving(&mut self, receive: &Receiving, now: Nanos, pool: &mut Pool) {
+        self.hot.rcv_nxt = receive.nxt;
+        self.hot.rcv_acked = receive.acked;
+        self.hot.rcv_edge = receive.edge;
+        self.buffer = receive.buffer;
+        self.hot.receive.push(&receive.queue, pool);
+        let len = self.hot.receive.len();
+        let mut blocks = Vec::new();
+        // More of them than an engine keeps were never acknowledged for good (RFC 2018 section 8).
+        for (block, bytes) in receive.islands.iter().take(ISLANDS_MAX) {
+            self.hot.receive.write_at(len + (block.start - receive.nxt), bytes, pool);
+            blocks.push(*block);
+        }
+        self.islands.restore(blocks, &receive.recent);
+        self.fin_at = receive.fin;
+        self.rcv_urgent = receive.urgent;
+        self.hot.ts_recent = receive.ts_recent.0;
+        self.hot.last_received = now.saturating_sub(receive.ts_recent.1);
+        self.hot.rcv_mss = receive.mss;
+        self.hot.bits.set_ecn_echo(receive.ecn_echo);
+    }
+
+    fn take_control(&mut self, snapshot: &Snapshot, now: Nanos) {
+        let control = &snapshot.control;
+        self.congestion = Congestion::new(control.algorithm);
+        self.congestion.control().restore(&control.private, now);
+        self.window.cwnd = control.cwnd;
+        self.window.ssthresh = control.ssthresh;
+        self.recovery.state = control.recovery;
+        self.recovery.point = control.recovery_point;
+        self.recovery.duplicates = control.duplicates;
+        self.recovery.reordering = control.reordering;
+        self.recovery.reorder_steps = control.reorder_steps;
+    }
+
+    fn take_timers(&mut self, timers: &Timers, now: Nanos) {
+        let pending = [
+            (Pending::Rto, timers.retransmit),
+            (Pending::TailProbe, timers.tail_probe),
+            (Pending::Reorder, timers.reorder),
+            (Pending::Persist, timers.persist),
+        ];
+        match pending.into_iter().find_map(|(kind, left)| Some((kind, left?))) {
+            Some((kind, left)) => self.set_pending(kind, now.saturating_add(left)),
+            // What is under way must not be waited for in vain.
+            None if !self.flight.is_empty() => self.rearm_rto(now),
+            None => {}
+        }
+        match timers.delayed_ack {
+            Some(0) => self.acknowledge_now(),
+            Some(left) => self.hot.ack_deadline = now.saturating_add(left),
+            None => {}
+        }
+        match timers.time_wait.or(timers.keepalive) {
+            Some(left) => self.slow_deadline = now.saturating_add(left),
+            None => self.arm_slow(now),
+        }
+        if timers.time_wait.is_some() && self.hot.state == State::FinWait2 {
+            self.hot.bits.set_released(true);
+        }
+    }
+
+    fn take_moment(&mut self, moment: &Moment, now: Nanos) {
+        let at = |ago: Nanos| now.saturating_sub(ago);
+        self.hot.quick = moment.quick;
+        let bits = &mut self.hot.bits;
+        bits.set_interactive(moment.interactive);
+        bits.set_cwnd_limited(moment.cwnd_limited);
+        bits.set_cwr_due(moment.cwr_due);
+        bits.set_syn_due(moment.syn_due);
+        bits.set_probe_due(moment.probe_due);
+        bits.set_push_small(moment.push_small);
+        self.duplicate = moment.duplicate;
+        self.retransmits = moment.retransmits;
+        self.retransmit_since = at(moment.retransmitted_ago);
+        self.keepalive_probes = moment.keepalive_probes;
+        self.hot.last_received = at(moment.received_ago);
+        self.last_sent = at(moment.sent_ago);
+        self.last_challenge = moment.challenged_ago.map_or(0, at);
+        self.rtt.min_at = at(moment.min_ago);
+        (self.tune_read, self.tune_since) = (moment.read.0, at(moment.read.1));
+        self.mtu.high = moment.mtu_high;
+        self.tail_probe = moment.tail_probe;
+        let recovery = &mut self.recovery;
+        recovery.undo = moment.undo.is_some();
+        (recovery.prior_cwnd, recovery.prior_ssthresh) = moment.undo.unwrap_or_default();
+        recovery.undo_bytes = moment.undo_bytes;
+        recovery.undo_ts = moment.undo_ts;
+        (recovery.prr_delivered, recovery.prr_out) = moment.prr;
+        recovery.prr_flight = moment.prr_flight.max(1);
+        recovery.frto = moment.frto;
+        recovery.frto_new = moment.frto_new;
+        recovery.rack_at = moment.rack_ago.map_or(0, at);
+        recovery.rack_end = moment.rack_end;
+        recovery.rack_rtt = moment.rack_rtt;
+        recovery.fack = moment.fack;
+        recovery.reorder_persist = moment.reorder_persist;
+        recovery.duplicate_round = moment.duplicate_round;
+        recovery.tlp_end = moment.tlp_end;
+        recovery.tlp_retransmitted = moment.tlp_retransmitted;
+        if *moment == Moment::default() {
+            // Of a connection that another engine had: nothing is known beyond its sequence numbers.
+            self.recovery.fack = self.hot.snd_una;
+        }
+    }
+}
+
+fn bytes(ring: &Ring, offset: u32, len: u32) -> Vec<u8> {
+    ring.slices(offset, len).concat()
+}

@@ -1,0 +1,286 @@
+//! A segment arrives (RFC 9293 section 3.10.7.4): the questions in the order of the RFC.
+
+use wire::Flags;
+
+use crate::config::{MILLISECOND, SECOND};
+use crate::connection::{Connection, Context, Events};
+use crate::options::Block;
+use crate::reassembly::{earlier, later};
+use crate::timers::NEVER;
+use crate::{Nanos, Reason, Segment, State};
+
+/// Answers to segments that are not ours to answer come at most so often (RFC 5961 section 7).
+const CHALLENGE_INTERVAL: Nanos = 500 * MILLISECOND;
+/// After so long without a segment TS.Recent says nothing (RFC 7323 section 5.5).
+const TIMESTAMPS_OUTDATED: Nanos = 24 * 24 * 3600 * SECOND;
+
+/// What is to be sent that belongs to no connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    None,
+    /// A reset for this very segment (RFC 9293 section 3.5.2).
+    Reset,
+}
+
+impl Answer {
+    /// A reset is never answered by one.
+    pub(crate) fn reset_unless_reset(segment: &Segment<'_>) -> Answer {
+        if segment.flags.any(Flags::RST) { Answer::None } else { Answer::Reset }
+    }
+}
+
+impl Connection {
+    /// A segment for this connection has come.
+    #[inline]
+    pub(crate) fn on_segment(
+        &mut self,
+        segment: &Segment<'_>,
+        context: &mut Context<'_>,
+    ) -> Answer {
+        if self.is_predicted(segment) {
+            self.on_predicted(segment, context);
+            return Answer::None;
+        }
+        match self.hot.state {
+            State::Closed => Answer::reset_unless_reset(segment),
+            State::SynSent => self.on_syn_sent(segment, context),
+            _ => self.on_any(segment, context),
+        }
+    }
+
+    fn on_any(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> Answer {
+        let mut segment = *segment;
+        if self.hot.state == State::SynReceived && segment.flags.any(Flags::SYN) {
+            match self.is_crossing(&segment) {
+                Crossing::Again => {
+                    self.hot.bits.set_syn_due(true);
+                    return Answer::None;
+                }
+                Crossing::Completes => {
+                    segment.seq += 1;
+                    segment.flags = segment.flags.without(Flags::SYN);
+                }
+                Crossing::Neither => {}
+            }
+        }
+        if !self.passes_timestamps(&segment, context) || !self.is_acceptable(&segment, context) {
+            return Answer::None;
+        }
+        if segment.flags.any(Flags::RST) {
+            self.on_reset(&segment, context);
+            return Answer::None;
+        }
+        if segment.flags.any(Flags::SYN) {
+            // RFC 5961 section 4.2.
+            context.counters.challenged_syns += 1;
+            self.challenge(context.now);
+            return Answer::None;
+        }
+        if !segment.flags.any(Flags::ACK) {
+            context.counters.without_ack += 1;
+            return Answer::None;
+        }
+        if self.hot.state == State::SynReceived {
+            if !segment.ack.after(self.hot.snd_una) || segment.ack.after(self.hot.snd_nxt) {
+                context.counters.bad_acks += 1;
+                return Answer::Reset;
+            }
+            self.acknowledge_syn(&segment, context.now);
+            let event = if self.listener.is_some() { Events::ACCEPTED } else { Events::CONNECTED };
+            self.hot.events.add(event);
+            self.establish(context.now);
+            self.hot.snd_wnd = u32::from(segment.window) << self.hot.snd_shift;
+            self.max_snd_wnd = self.max_snd_wnd.max(self.hot.snd_wnd);
+        }
+        self.hot.last_received = context.now;
+        self.keepalive_probes = 0;
+        self.update_ts_recent(&segment);
+        if !self.on_ack(&segment, context) || self.hot.state == State::Closed {
+            return Answer::None;
+        }
+        self.after_ack(context.now);
+        if self.hot.state == State::Closed {
+            return Answer::None;
+        }
+        self.on_urgent(&segment, context);
+        self.on_text(&segment, context)
+    }
+
+    /// A SYN in SYN-RECEIVED.
+    fn is_crossing(&self, segment: &Segment<'_>) -> Crossing {
+        if segment.seq != self.irs || segment.flags.any(Flags::RST) {
+            Crossing::Neither
+        } else if !segment.flags.any(Flags::ACK) {
+            // Our SYN-ACK was lost.
+            Crossing::Again
+        } else if segment.ack == self.hot.snd_nxt {
+            // The answer to ours, where both opened at once (RFC 9293 section 3.5, figure 8).
+            Crossing::Completes
+        } else {
+            Crossing::Neither
+        }
+    }
+
+    /// RFC 7323 sections 3.2 and 5.3.
+    fn passes_timestamps(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> bool {
+        if !self.hot.bits.timestamps() || segment.flags.any(Flags::RST) {
+            return true;
+        }
+        let Some(timestamps) = segment.options.timestamps else {
+            // Linux and others take it; RFC 7323 section 3.2 says that a segment SHOULD be dropped.
+            context.counters.without_timestamp += 1;
+            return false;
+        };
+        let age = self.hot.ts_recent.wrapping_sub(timestamps.value.0) as i32;
+        if age <= 0 || context.now.saturating_sub(self.hot.last_received) > TIMESTAMPS_OUTDATED {
+            return true;
+        }
+        context.counters.old_timestamps += 1;
+        if segment.payload.is_empty() && !segment.flags.any(Flags::SYN.with(Flags::FIN)) {
+            // A pure acknowledgment that was overtaken is no reason to say anything.
+            if segment.seq == self.hot.rcv_nxt && !segment.ack.after(self.hot.snd_una) {
+                return false;
+            }
+            self.challenge(context.now);
+        } else {
+            self.note_duplicate(segment);
+            self.acknowledge_now();
+        }
+        false
+    }
+
+    /// RFC 9293 section 3.4 and 3.10.7.4, first check. What lies before RCV.NXT, but was not
+    /// acknowledged yet, still counts for its own acknowledgment.
+    fn is_acceptable(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> bool {
+        let len = segment.len();
+        let end = segment.seq + len;
+        let too_old = if len == 0 {
+            segment.seq.before(self.hot.rcv_acked)
+        } else {
+            !end.after(self.hot.rcv_nxt)
+        };
+        let window = self.hot.rcv_edge - self.hot.rcv_nxt;
+        let too_new = if len == 0 {
+            segment.seq.after(self.hot.rcv_edge)
+        } else {
+            // With a closed window the acknowledgment still counts (RFC 9293 section 3.10.7.4).
+            let at_edge = window == 0 && segment.seq == self.hot.rcv_nxt;
+            !(segment.seq.before(self.hot.rcv_edge) || at_edge)
+        };
+        if !too_old && !too_new {
+            return true;
+        }
+        context.counters.out_of_window += 1;
+        if segment.flags.any(Flags::RST) {
+            return false;
+        }
+        if len > u32::from(segment.flags.any(Flags::SYN)) {
+            if too_old {
+                self.note_duplicate(segment);
+            }
+            if self.hot.state == State::TimeWait && segment.flags.any(Flags::FIN) {
+                // Our last acknowledgment was lost (RFC 9293 section 3.10.7.4).
+                self.arm_slow(context.now);
+            }
+            self.acknowledge_now();
+        } else {
+            self.challenge(context.now);
+        }
+        false
+    }
+
+    /// RFC 9293 section 3.10.7.4, second check, with RFC 5961 section 3.2.
+    fn on_reset(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) {
+        if segment.seq != self.hot.rcv_nxt {
+            context.counters.challenged_resets += 1;
+            self.challenge(context.now);
+            return;
+        }
+        match self.hot.state {
+            // RFC 1337: a reset must not end TIME-WAIT early.
+            State::TimeWait => context.counters.bad_resets += 1,
+            State::SynReceived if self.listener.is_none() => self.finish(Reason::Refused),
+            _ => self.finish(Reason::Reset),
+        }
+    }
+
+    /// An acknowledgment that makes a true peer say so again (RFC 5961), not too often.
+    pub(crate) fn challenge(&mut self, now: Nanos) {
+        if self.last_challenge != 0 && now.saturating_sub(self.last_challenge) < CHALLENGE_INTERVAL
+        {
+            return;
+        }
+        self.last_challenge = now.max(1);
+        self.acknowledge_now();
+    }
+
+    #[inline]
+    pub(crate) fn acknowledge_now(&mut self) {
+        self.hot.bits.set_ack_now(true);
+    }
+
+    /// RFC 7323 section 4.3, (2): the segment covers what was acknowledged last.
+    #[inline]
+    pub(crate) fn update_ts_recent(&mut self, segment: &Segment<'_>) {
+        if let Some(timestamps) = segment.options.timestamps
+            && self.hot.bits.timestamps()
+            && !segment.seq.after(self.hot.rcv_acked)
+        {
+            self.hot.ts_recent = later(timestamps.value, wire::Seq(self.hot.ts_recent)).0;
+        }
+    }
+
+    /// The next acknowledgment tells the peer that this came twice (RFC 2883 section 4).
+    pub(crate) fn note_duplicate(&mut self, segment: &Segment<'_>) {
+        let end = segment.seq + segment.payload_len();
+        if self.hot.bits.sack() && end != segment.seq {
+            self.duplicate =
+                Some(Block { start: segment.seq, end: earlier(end, self.hot.rcv_nxt) });
+            if !self.duplicate.is_some_and(|block| block.start.before(block.end)) {
+                self.duplicate = None;
+            }
+        }
+    }
+
+    /// Our FIN may be acknowledged now (RFC 9293 section 3.10.7.4, fifth check).
+    fn after_ack(&mut self, now: Nanos) {
+        if !self.is_fin_acknowledged() {
+            return;
+        }
+        match self.hot.state {
+            State::FinWait1 => {
+                self.hot.state = State::FinWait2;
+                self.arm_slow(now);
+            }
+            State::Closing => self.enter_time_wait(now),
+            State::LastAck => self.finish(Reason::Closed),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn enter_time_wait(&mut self, now: Nanos) {
+        self.hot.state = State::TimeWait;
+        self.set_pending(crate::timers::Pending::None, NEVER);
+        self.arm_slow(now);
+    }
+
+    /// It is over.
+    pub(crate) fn finish(&mut self, reason: Reason) {
+        self.end = Some(reason);
+        self.hot.state = State::Closed;
+        self.set_pending(crate::timers::Pending::None, NEVER);
+        self.slow_deadline = NEVER;
+        self.hot.ack_deadline = NEVER;
+        self.hot.bits.set_ack_now(false);
+        self.hot.bits.set_syn_due(false);
+        self.hot.bits.set_probe_due(false);
+        self.hot.events.add(Events::CLOSED);
+        self.hot.events.add(Events::READABLE);
+    }
+}
+
+enum Crossing {
+    Again,
+    Completes,
+    Neither,
+}

@@ -1,0 +1,154 @@
+//! The path's MTU: by ICMP (RFC 1191, RFC 8201, checked as RFC 5927 asks), by the silence of a black
+//! hole, and by probes (RFC 4821).
+
+use wire::Seq;
+
+use crate::ack::Delivery;
+use crate::connection::{Connection, Context};
+use crate::{Nanos, Reason, State};
+
+/// Smallest MTU that is believed: below it every segment would be mostly header (RFC 1191 section 3
+/// says 68 for IPv4, RFC 8200 1280 for IPv6).
+const MIN_V4: u16 = 552;
+const MIN_V6: u16 = 1280;
+/// MTU that nearly every path takes (RFC 4821 section 7.2, BASE_PMTU), for black holes.
+const BASE: u16 = 1280;
+/// Time-outs in a row after which large segments are suspected (RFC 4821 section 7.5).
+const SUSPICIOUS: u8 = 2;
+/// Ranges smaller than this are not searched.
+const ENOUGH: u16 = 32;
+
+/// The search for a larger MTU (RFC 4821 section 7.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Search {
+    /// The smallest MTU known not to pass; 0 if there is none.
+    pub(crate) high: u16,
+    /// A probe of this size is under way, and ends there.
+    pub(crate) probe: Option<(u16, Seq)>,
+}
+
+/// What an ICMP message says of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Icmp {
+    /// A packet was too big (ICMP type 3 code 4, ICMPv6 type 2).
+    TooBig {
+        /// MTU of the next link in bytes; 0 if the router does not say.
+        mtu: u16,
+    },
+    /// The destination cannot be reached.
+    Unreachable {
+        /// It will not be later either: protocol or port unreachable (RFC 1122 section 4.2.3.9).
+        hard: bool,
+    },
+}
+
+impl Connection {
+    /// An ICMP message has come that quotes a segment of ours with this sequence number.
+    pub(crate) fn on_icmp(&mut self, icmp: Icmp, seq: Seq, context: &mut Context<'_>) {
+        // RFC 5927 section 4.1: only what is under way can have caused it.
+        if seq.before(self.hot.snd_una) || !seq.before(self.hot.snd_nxt) {
+            context.counters.bad_icmp += 1;
+            return;
+        }
+        match icmp {
+            Icmp::TooBig { mtu } => self.on_too_big(mtu, context.now),
+            // RFC 5927 section 5.2: in synchronized states nothing is hard.
+            Icmp::Unreachable { hard } => match self.hot.state {
+                State::SynSent | State::SynReceived if hard => self.finish(Reason::Refused),
+                State::SynSent | State::SynReceived => self.unreachable = true,
+                _ => context.counters.soft_icmp += 1,
+            },
+        }
+    }
+
+    fn on_too_big(&mut self, mtu: u16, now: Nanos) {
+        let least = if self.key.is_v6() { MIN_V6 } else { MIN_V4 };
+        let mtu = if mtu == 0 { next_plateau(self.path_mtu) } else { mtu }.max(least);
+        if mtu < self.path_mtu {
+            self.shrink_to(mtu, now);
+        }
+    }
+
+    /// Smaller segments from now on; what was too big is sent again at once.
+    fn shrink_to(&mut self, mtu: u16, now: Nanos) {
+        let before = u32::from(self.hot.mss);
+        self.path_mtu = mtu;
+        self.mtu.high = mtu.saturating_add(1);
+        self.mtu.probe = None;
+        self.update_mss();
+        if !self.hot.state.is_synchronized() || u32::from(self.hot.mss) == before {
+            return;
+        }
+        // That it was too big is no congestion (RFC 4821 section 7.7): the window stays.
+        let mss = u32::from(self.hot.mss);
+        self.window.cwnd = self.window.cwnd.max(2 * mss);
+        self.flight.mark_lost(|record| record.len() > mss);
+        self.rearm_rto(now);
+    }
+
+    /// After a time-out: where large segments vanish without a word, smaller ones may pass (RFC 4821
+    /// section 7.7).
+    pub(crate) fn on_black_hole(&mut self, context: &mut Context<'_>) {
+        let base = BASE.min(self.config.mtu);
+        if !self.config.probe_mtu || self.retransmits < SUSPICIOUS || self.path_mtu <= base {
+            return;
+        }
+        context.counters.black_holes += 1;
+        self.path_mtu = base;
+        self.mtu = Search { high: 0, probe: None };
+        self.update_mss();
+        self.window.cwnd = self.window.cwnd.max(u32::from(self.hot.mss));
+    }
+
+    /// A probe has arrived, or the segments behind it have and it has not.
+    pub(crate) fn on_probe_result(&mut self, delivery: &Delivery) {
+        let Some((mtu, end)) = self.mtu.probe else { return };
+        if delivery.probe == Some(end) {
+            self.mtu.probe = None;
+            self.path_mtu = mtu;
+            self.update_mss();
+        } else if self.flight.iter().all(|record| !record.probe) {
+            self.mtu.probe = None;
+            self.mtu.high = mtu;
+        }
+    }
+
+    /// Is a segment of `len` bytes one that looks for a larger MTU?
+    pub(crate) fn is_mtu_probe(&self, len: u32) -> bool {
+        self.mtu.probe.is_some_and(|(_, end)| end == self.hot.snd_nxt + len)
+    }
+
+    /// Size of the next probe's payload, if it is time for one: nothing lost, enough data, and a range
+    /// left to search (RFC 4821 section 7.4).
+    pub(crate) fn next_mtu_probe(&mut self, unsent: u32) -> Option<u32> {
+        if !self.config.probe_mtu || self.mtu.probe.is_some() || self.flight.lost() > 0 {
+            return None;
+        }
+        let fits = self.config.mtu.min(self.peer_mss.saturating_add(self.headers_len()));
+        let high =
+            if self.mtu.high == 0 { fits.saturating_add(1) } else { self.mtu.high.min(fits + 1) };
+        if high <= self.path_mtu.saturating_add(ENOUGH) {
+            return None;
+        }
+        let quiet = self.recovery.state == crate::snapshot::RecoveryState::Open;
+        let mtu =
+            if self.mtu.high == 0 { fits } else { self.path_mtu + (high - self.path_mtu) / 2 };
+        let payload = u32::from(mtu - self.path_mtu) + u32::from(self.hot.mss);
+        let room = self.window.cwnd.saturating_sub(self.in_flight());
+        let ready =
+            quiet && unsent >= 2 * payload && room >= payload && self.window_space() >= payload;
+        if !ready || self.hot.state != State::Established && self.hot.state != State::CloseWait {
+            return None;
+        }
+        self.mtu.probe = Some((mtu, self.hot.snd_nxt + payload));
+        Some(payload)
+    }
+}
+
+/// The next smaller of the usual MTUs (RFC 1191 section 7.1), for routers that do not say.
+fn next_plateau(mtu: u16) -> u16 {
+    [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 576]
+        .into_iter()
+        .find(|&plateau| plateau < mtu)
+        .unwrap_or(576)
+}

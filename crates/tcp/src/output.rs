@@ -1,0 +1,365 @@
+//! What is to be sent next, and whether it may be (RFC 9293 sections 3.7.4, 3.8.6 and 3.10.7.4).
+
+use wire::{Flags, Seq, Timestamps};
+
+use crate::config::MILLISECOND;
+use crate::connection::{Connection, Context};
+use crate::options::{Encoded, Options};
+use crate::segment::Transmit;
+use crate::timers::{NEVER, Pending};
+use crate::{Nanos, State};
+
+/// A segment that was decided on; what it is made of lies in the connection still.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    seq: Seq,
+    flags: Flags,
+    /// Where the payload begins in the send queue.
+    offset: u32,
+    len: u32,
+    gso_size: u16,
+    window: u16,
+    urgent: u16,
+    options: Encoded,
+    ect: bool,
+}
+
+impl Connection {
+    /// The next segment, if there is one to send now. It counts as sent.
+    pub(crate) fn plan(&mut self, context: &mut Context<'_>) -> Option<Planned> {
+        let now = context.now;
+        if self.hot.bits.syn_due() {
+            return Some(self.plan_syn(now));
+        }
+        if self.reset_due {
+            self.reset_due = false;
+            return Some(self.plan_bare(self.hot.snd_nxt, Flags::RST.with(Flags::ACK), now));
+        }
+        if self.hot.state.transmits() {
+            if let Some(planned) = self.plan_data(context) {
+                return Some(planned);
+            }
+            self.arm_persist(now);
+        }
+        if self.hot.state < State::Established {
+            return None;
+        }
+        if self.hot.bits.probe_due() {
+            self.hot.bits.set_probe_due(false);
+            let before = Seq(self.hot.snd_una.0.wrapping_sub(1));
+            return Some(self.plan_bare(before, Flags::ACK, now));
+        }
+        if self.hot.bits.ack_now() {
+            context.counters.pure_acks += 1;
+            return Some(self.plan_bare(self.hot.snd_nxt, Flags::ACK, now));
+        }
+        None
+    }
+
+    /// Would [`plan`](Self::plan) perhaps give something?
+    #[inline]
+    pub(crate) fn may_transmit(&self) -> bool {
+        let bits = self.hot.bits;
+        bits.ack_now()
+            || bits.syn_due()
+            || bits.probe_due()
+            || self.reset_due
+            || self.hot.state.transmits()
+                && (self.flight.lost() > 0
+                    || self.tail_probe.is_some()
+                    || self.unsent_len() > 0
+                    || self.is_fin_waiting())
+    }
+
+    /// Data, new or once more, or a FIN.
+    fn plan_data(&mut self, context: &mut Context<'_>) -> Option<Planned> {
+        let now = context.now;
+        if let Some((start, len)) = self.tail_probe.take()
+            && !start.before(self.hot.snd_una)
+            && !self.flight.is_empty()
+        {
+            return Some(self.plan_again(start, len, context));
+        }
+        if self.flight.lost() > 0
+            && !self.recovery.frto_new
+            && let Some((start, len)) = self.next_retransmission()
+        {
+            return Some(self.plan_again(start, len, context));
+        }
+        let planned = self.plan_new(now);
+        self.hot.bits.set_push_small(false);
+        planned
+    }
+
+    /// The next lost bytes that window and congestion window let go.
+    fn next_retransmission(&mut self) -> Option<(Seq, u32)> {
+        let mss = u32::from(self.hot.mss);
+        let record = self.flight.next_lost()?;
+        let room = self.window.cwnd.saturating_sub(self.in_flight());
+        if room < record.len().min(mss) {
+            return None;
+        }
+        let mut len = record.len().min((room / mss).max(1) * mss).min(self.burst(mss));
+        // What the window has been taken back from waits; the first byte does not (RFC 9293 section
+        // 3.8.6.1).
+        let edge = self.hot.snd_una + self.hot.snd_wnd;
+        if record.start != self.hot.snd_una {
+            if !record.start.before(edge) {
+                return None;
+            }
+            len = len.min(edge - record.start);
+        }
+        Some((record.start, len))
+    }
+
+    fn plan_again(&mut self, start: Seq, len: u32, context: &mut Context<'_>) -> Planned {
+        let now = context.now;
+        context.counters.retransmissions += 1;
+        context.counters.retransmitted_bytes += u64::from(len);
+        self.flight.retransmitted(start, len, now);
+        self.recovery.prr_out = self.recovery.prr_out.saturating_add(len);
+        self.recovery.undo_bytes = self.recovery.undo_bytes.saturating_add(len);
+        if self.recovery.undo_ts.is_none() {
+            self.recovery.undo_ts = Some(self.ts_clock(now));
+        }
+        if matches!(self.hot.pending, Pending::None | Pending::Persist) {
+            self.rearm_rto(now);
+        }
+        self.plan_range(start, len, false, now)
+    }
+
+    /// Bytes that the peer's window has room for behind SND.NXT.
+    #[inline]
+    pub(crate) fn window_space(&self) -> u32 {
+        let edge = self.hot.snd_una + self.hot.snd_wnd;
+        if edge.after(self.hot.snd_nxt) { edge - self.hot.snd_nxt } else { 0 }
+    }
+
+    /// The application has closed, and the FIN was not sent.
+    #[inline]
+    pub(crate) fn is_fin_waiting(&self) -> bool {
+        self.hot.bits.fin_queued() && !self.hot.bits.fin_sent()
+    }
+
+    /// New data, as much of it as a burst may have.
+    fn plan_new(&mut self, now: Nanos) -> Option<Planned> {
+        let unsent = self.unsent_len();
+        let fin = self.is_fin_waiting();
+        if unsent == 0 {
+            if !self.hot.bits.fin_queued() && self.in_flight() < self.window.cwnd {
+                self.hot.bits.set_cwnd_limited(false);
+            }
+            // A FIN alone needs a place in the window, and no congestion window.
+            return (fin && self.window_space() > 0).then(|| self.send_new(0, now));
+        }
+        self.restart_after_idle(now);
+        if let Some(len) = self.next_mtu_probe(unsent) {
+            return Some(self.send_new(len, now));
+        }
+        let full = self.full_segment();
+        let room = self.window.cwnd.saturating_sub(self.in_flight());
+        let space = self.window_space();
+        let most = unsent.min(room).min(space).min(self.burst(full));
+        if most >= full {
+            let whole = most - most % full;
+            let len = if most == unsent && self.may_send_part(most - whole) { most } else { whole };
+            return Some(self.send_new(len, now));
+        }
+        if room < unsent.min(full) && space >= unsent.min(full) {
+            self.hot.bits.set_cwnd_limited(true);
+            if self.in_flight() > 0 {
+                return None;
+            }
+        }
+        let part = unsent.min(space);
+        let worth = if part == unsent {
+            self.may_send_part(part)
+        } else {
+            // RFC 9293 section 3.8.6.2.1: at least half of the largest window.
+            part >= self.max_snd_wnd / 2 || self.hot.bits.push_small()
+        };
+        (part > 0 && worth).then(|| self.send_new(part.min(full), now))
+    }
+
+    /// Most payload of one transmission. Urgent pointers differ from segment to segment, which cards do
+    /// not know of: such data goes a segment at a time.
+    fn burst(&self, full: u32) -> u32 {
+        if self.snd_urgent.is_some() { full } else { self.config.burst.max(full) }
+    }
+
+    /// May the last part of the queue, less than a segment, go? (RFC 9293 section 3.7.4, in Minshall's
+    /// variant: not while another small segment is under way.)
+    fn may_send_part(&self, part: u32) -> bool {
+        let bits = self.hot.bits;
+        if part == 0 || bits.fin_queued() || bits.push_small() || self.snd_urgent.is_some() {
+            return true;
+        }
+        if bits.cork() {
+            return false;
+        }
+        bits.no_delay() || !self.snd_small.after(self.hot.snd_una)
+    }
+
+    /// Payload of a full segment beside the options that the next one has.
+    fn full_segment(&self) -> u32 {
+        u32::from(self.hot.mss) - self.sack_len()
+    }
+
+    /// Bytes that SACK takes of the next segment.
+    fn sack_len(&self) -> u32 {
+        if !self.hot.bits.sack() || self.islands.is_empty() && self.duplicate.is_none() {
+            return 0;
+        }
+        let blocks = self.islands.recent().as_slice().len() + usize::from(self.duplicate.is_some());
+        let most = if self.hot.bits.timestamps() { 3 } else { 4 };
+        4 + 8 * blocks.min(most) as u32
+    }
+
+    fn send_new(&mut self, len: u32, now: Nanos) -> Planned {
+        let seq = self.hot.snd_nxt;
+        let last = len == self.unsent_len();
+        let fin = self.is_fin_waiting() && last;
+        let end = seq + len + u32::from(fin);
+        let probe = self.is_mtu_probe(len);
+        self.flight.push(seq, end, now, probe);
+        self.hot.snd_nxt = end;
+        self.recovery.prr_out = self.recovery.prr_out.saturating_add(len);
+        if !len.is_multiple_of(self.full_segment().max(1)) {
+            self.snd_small = end;
+        }
+        if fin {
+            self.hot.bits.set_fin_sent(true);
+        }
+        let mut planned = self.plan_range(seq, len + u32::from(fin), true, now);
+        if probe {
+            planned.gso_size = 0;
+        }
+        if matches!(self.hot.pending, Pending::None | Pending::TailProbe | Pending::Persist) {
+            self.rtt.backoff =
+                if self.hot.pending == Pending::Persist { 0 } else { self.rtt.backoff };
+            self.rearm_rto(now);
+        }
+        self.schedule_tail_probe(now);
+        planned
+    }
+
+    /// A segment of `len` of the sequence space from `start` on, which ends with the FIN if that is part
+    /// of it.
+    fn plan_range(&mut self, start: Seq, len: u32, new: bool, now: Nanos) -> Planned {
+        let queue_end = self.queue_end();
+        let end = start + len;
+        let fin = self.hot.bits.fin_sent() && end.after(queue_end);
+        let payload = len - u32::from(fin);
+        let mut flags = Flags::ACK;
+        if fin {
+            flags = flags.with(Flags::FIN);
+        }
+        if payload > 0 && start + payload == queue_end {
+            flags = flags.with(Flags::PSH);
+        }
+        let mut urgent = 0;
+        if let Some(up) = self.snd_urgent
+            && up.after(start)
+        {
+            flags = flags.with(Flags::URG);
+            urgent = (up - start).min(0xffff) as u16;
+        }
+        let ect = self.hot.bits.ecn() && new && payload > 0;
+        if ect && self.hot.bits.cwr_due() {
+            self.hot.bits.set_cwr_due(false);
+            flags = flags.with(Flags::CWR);
+        }
+        let offset = if payload > 0 { start - self.queue_start() } else { 0 };
+        let full = self.full_segment();
+        let mut planned = self.plan_bare(start, flags, now);
+        planned.offset = offset;
+        planned.len = payload;
+        planned.urgent = urgent;
+        planned.ect = ect;
+        planned.gso_size = if payload > full { full as u16 } else { 0 };
+        // An answer within the time of a delayed acknowledgment: the peer is a conversation's other half.
+        if new && payload > 0 && now.saturating_sub(self.hot.last_received) < 40 * MILLISECOND {
+            self.hot.bits.set_interactive(true);
+        }
+        self.last_sent = now;
+        planned
+    }
+
+    fn plan_syn(&mut self, now: Nanos) -> Planned {
+        self.hot.bits.set_syn_due(false);
+        let again = !self.flight.is_empty();
+        if again {
+            self.flight.retransmitted(self.iss, 1, now);
+        } else {
+            self.flight.push(self.iss, self.iss + 1, now, false);
+            self.hot.snd_nxt = self.iss + 1;
+        }
+        if !again || self.hot.pending == Pending::None {
+            self.rearm_rto(now);
+        }
+        self.hot.rcv_acked = self.hot.rcv_nxt;
+        Planned {
+            seq: self.iss,
+            flags: self.syn_flags(),
+            offset: 0,
+            len: 0,
+            gso_size: 0,
+            window: self.first_window(),
+            urgent: 0,
+            options: self.syn_options(now).encode(),
+            ect: false,
+        }
+    }
+
+    /// A segment without payload; every segment acknowledges all there is (RFC 9293 section 3.10.4).
+    fn plan_bare(&mut self, seq: Seq, flags: Flags, now: Nanos) -> Planned {
+        let mut options = Options::default();
+        if self.hot.bits.timestamps() {
+            options.timestamps =
+                Some(Timestamps { value: Seq(self.ts_clock(now)), echo: Seq(self.hot.ts_recent) });
+        }
+        if self.hot.bits.sack() && !flags.any(Flags::RST) {
+            if let Some(duplicate) = self.duplicate.take() {
+                options.sack.push(duplicate);
+            }
+            for &block in self.islands.recent().as_slice() {
+                options.sack.push(block);
+            }
+        }
+        let window = self.offer_window();
+        self.hot.rcv_acked = self.hot.rcv_nxt;
+        self.hot.ack_deadline = NEVER;
+        self.hot.bits.set_ack_now(false);
+        let echo = self.hot.bits.ecn_echo() && !flags.any(Flags::RST);
+        Planned {
+            seq,
+            flags: if echo { flags.with(Flags::ECE) } else { flags },
+            offset: 0,
+            len: 0,
+            gso_size: 0,
+            window,
+            urgent: 0,
+            options: options.encode(),
+            ect: false,
+        }
+    }
+
+    /// The segment with its payload.
+    #[inline]
+    pub(crate) fn transmit(&self, planned: &Planned) -> Transmit<'_> {
+        // A SYN and a RST without a connection acknowledge nothing.
+        let acknowledges = planned.flags.any(Flags::ACK);
+        Transmit {
+            path: self.key.path(),
+            seq: planned.seq,
+            ack: if acknowledges { self.hot.rcv_nxt } else { Seq(0) },
+            flags: planned.flags,
+            window: planned.window,
+            urgent: planned.urgent,
+            options: planned.options,
+            payload: self.hot.send.slices(planned.offset, planned.len),
+            gso_size: planned.gso_size,
+            ect: planned.ect,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! RACK and TLP: losses by time, and a probe where nothing else would tell of them (RFC 8985).
+
+use wire::Seq;
+
+use crate::Nanos;
+use crate::ack::Delivery;
+use crate::connection::{Connection, Context};
+use crate::recovery::DUP_THRESH;
+use crate::snapshot::RecoveryState;
+use crate::timers::Pending;
+
+/// Recoveries for which a wider reordering window lasts (RFC 8985 section 6.2, step 4).
+const PERSIST: u8 = 16;
+
+impl Connection {
+    /// Steps 2 and 3 of RFC 8985 section 6.2: the latest segment delivered, and whether segments were
+    /// reordered.
+    pub(crate) fn update_rack(&mut self, delivery: &Delivery, now: Nanos) {
+        let min = self.rtt.min;
+        let recovery = &mut self.recovery;
+        if let Some((at, end, retransmitted)) = delivery.latest {
+            let rtt = now.saturating_sub(at);
+            // An acknowledgment that comes sooner than any round trip is for the first transmission.
+            let ambiguous = retransmitted && rtt < min;
+            let later =
+                at > recovery.rack_at || at == recovery.rack_at && end.after(recovery.rack_end);
+            if !ambiguous {
+                recovery.rack_rtt = rtt;
+                if later {
+                    recovery.rack_at = at;
+                    recovery.rack_end = end;
+                }
+            }
+        }
+        if let Some(end) = delivery.once_first
+            && end.before(recovery.fack)
+        {
+            recovery.reordering = true;
+        }
+        if let Some(end) = delivery.once_end
+            && end.after(recovery.fack)
+        {
+            recovery.fack = end;
+        }
+        if recovery.fack.before(self.hot.snd_una) {
+            recovery.fack = self.hot.snd_una;
+        }
+    }
+
+    /// Step 4: how long reordering is waited for.
+    pub(crate) fn reorder_window(&self) -> Nanos {
+        let recovery = &self.recovery;
+        if !recovery.reordering {
+            let recovering = !matches!(recovery.state, RecoveryState::Open | RecoveryState::Marked);
+            let full = u32::from(self.hot.mss);
+            if recovering || self.flight.sacked() >= DUP_THRESH * full {
+                return 0;
+            }
+        }
+        let steps = Nanos::from(recovery.reorder_steps) + 1;
+        (steps * (self.rtt.min / 4)).min(self.rtt.srtt)
+    }
+
+    /// Step 5: what was sent so much before what has arrived is lost. Returns newly lost bytes.
+    pub(crate) fn detect_loss_by_rack(&mut self, now: Nanos) -> u32 {
+        let (at, end) = (self.recovery.rack_at, self.recovery.rack_end);
+        if at == 0 || self.flight.is_empty() {
+            return 0;
+        }
+        let limit = self.recovery.rack_rtt + self.reorder_window();
+        let mut wait = 0;
+        let lost = self.flight.mark_lost(|record| {
+            if record.sent_after(at, end) || record.at == at && record.end == end {
+                return false;
+            }
+            let due = record.at + limit;
+            if due <= now {
+                return true;
+            }
+            wait = wait.max(due - now);
+            false
+        });
+        if wait > 0 {
+            self.set_pending(Pending::Reorder, now + wait);
+        } else if self.hot.pending == Pending::Reorder {
+            self.rearm_rto(now);
+        }
+        lost
+    }
+
+    /// The time for reordering is over.
+    pub(crate) fn on_reorder_timeout(&mut self, context: &mut Context<'_>) {
+        let now = context.now;
+        let lost = self.detect_loss_by_rack(now);
+        if lost > 0 {
+            if matches!(self.recovery.state, RecoveryState::Open | RecoveryState::Marked) {
+                self.enter_recovery(context);
+            }
+            if self.recovery.state == RecoveryState::Recovery {
+                self.reduce_proportionally(&Delivery::default(), lost);
+            }
+        }
+        if self.hot.pending == Pending::None {
+            self.rearm_rto(now);
+        }
+    }
+
+    /// A D-SACK: our retransmission was needless, and reordering may be wider than thought (step 4).
+    pub(crate) fn on_duplicate_report(&mut self, delivery: &Delivery) {
+        let Some(block) = delivery.duplicate else { return };
+        let una = self.hot.snd_una;
+        let recovery = &mut self.recovery;
+        recovery.undo_bytes = recovery.undo_bytes.saturating_sub(block.len());
+        if self.recovery.tlp_end.is_some_and(|end| block.end == end) {
+            // The probe was the duplicate (RFC 8985 section 7.4.2).
+            self.recovery.tlp_end = None;
+            return;
+        }
+        let recovery = &mut self.recovery;
+        if recovery.duplicate_round.is_none_or(|round| !una.before(round)) {
+            recovery.duplicate_round = Some(self.hot.snd_nxt);
+            recovery.reordering = true;
+            recovery.reorder_steps = recovery.reorder_steps.saturating_add(1);
+            recovery.reorder_persist = PERSIST;
+        }
+    }
+
+    /// RFC 8985 section 7.3: new data if there is some, else the last segment once more.
+    pub(crate) fn send_tail_probe(&mut self, now: Nanos) {
+        let mss = u32::from(self.hot.mss);
+        if self.unsent_len() > 0 && self.window_space() >= self.unsent_len().min(mss) {
+            self.recovery.tlp_retransmitted = false;
+            self.hot.bits.set_push_small(true);
+            self.window.cwnd = self.window.cwnd.max(self.in_flight() + mss);
+        } else if let Some(last) = self.flight.last().copied() {
+            self.recovery.tlp_retransmitted = true;
+            let len = last.len().min(mss);
+            self.tail_probe = Some((Seq(last.end.0.wrapping_sub(len)), len));
+        }
+        self.recovery.tlp_end = Some(self.hot.snd_nxt);
+        self.rearm_rto(now);
+    }
+
+    /// RFC 8985 section 7.4: did the probe repair a loss?
+    pub(crate) fn on_tail_probe_ack(&mut self, delivery: &Delivery, now: Nanos) {
+        let Some(end) = self.recovery.tlp_end else { return };
+        if self.hot.snd_una.before(end) {
+            return;
+        }
+        if !self.recovery.tlp_retransmitted || delivery.duplicate.is_some() {
+            self.recovery.tlp_end = None;
+        } else if self.hot.snd_una.after(end) {
+            // Original or probe was lost: that is congestion, although it is repaired.
+            self.recovery.tlp_end = None;
+            if self.recovery.state == RecoveryState::Open {
+                self.reduce_once(now);
+            }
+        } else if !delivery.advanced && delivery.bytes == 0 {
+            // Both arrived: a duplicate acknowledgment of the same number.
+            self.recovery.tlp_end = None;
+        }
+    }
+
+    /// The window after a loss that is repaired already.
+    fn reduce_once(&mut self, now: Nanos) {
+        let flight = self.flight.pipe();
+        self.window.ssthresh = self.congestion.control().on_congestion(&self.window, flight, now);
+        self.window.cwnd = self.window.cwnd.min(self.window.ssthresh);
+        self.recovery.point = self.hot.snd_nxt;
+        self.recovery.state = RecoveryState::Marked;
+        self.recovery.undo = false;
+    }
+}

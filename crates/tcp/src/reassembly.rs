@@ -1,0 +1,129 @@
+//! What came out of order: where it lies, and what SACK says of it (RFC 2018 section 4, RFC 2883). The
+//! bytes themselves stand in the receive ring, behind its end.
+
+use alloc::vec::Vec;
+
+use wire::Seq;
+
+use crate::options::{Block, SackBlocks};
+
+/// Most islands. A peer that makes more of them wastes our memory: what else comes is not kept.
+pub(crate) const ISLANDS_MAX: usize = 4096;
+
+/// The islands of a connection, in order, disjoint, with holes between them.
+#[derive(Debug, Default)]
+pub(crate) struct Islands {
+    blocks: Vec<Block>,
+    /// The islands that grew last, the latest first (RFC 2018 section 4).
+    recent: SackBlocks,
+}
+
+impl Islands {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// In the order of SACK.
+    pub(crate) fn recent(&self) -> &SackBlocks {
+        &self.recent
+    }
+
+    /// Is there no room for one more?
+    pub(crate) fn is_full(&self) -> bool {
+        self.blocks.len() >= ISLANDS_MAX
+    }
+
+    /// Adds `block`, which touches or overlaps what it may. Returns the first part of it that was there
+    /// already, for D-SACK (RFC 2883 section 4).
+    pub(crate) fn insert(&mut self, block: Block) -> Option<Block> {
+        let from = self.blocks.partition_point(|island| island.end.before(block.start));
+        let mut merged = block;
+        let mut duplicate = None;
+        let mut to = from;
+        while let Some(island) = self.blocks.get(to)
+            && !island.start.after(block.end)
+        {
+            let start = later(island.start, block.start);
+            let end = earlier(island.end, block.end);
+            if duplicate.is_none() && start.before(end) {
+                duplicate = Some(Block { start, end });
+            }
+            merged.start = earlier(merged.start, island.start);
+            merged.end = later(merged.end, island.end);
+            to += 1;
+        }
+        self.blocks.splice(from..to, [merged]);
+        self.touch(merged);
+        duplicate
+    }
+
+    /// Puts `latest` first, and drops what is part of it.
+    fn touch(&mut self, latest: Block) {
+        let mut recent = SackBlocks::default();
+        recent.push(latest);
+        for &block in self.recent.as_slice() {
+            if !latest.contains(block) {
+                recent.push(block);
+            }
+        }
+        self.recent = recent;
+    }
+
+    /// Everything before `next` is in order now; an island that begins there, or before, joins it.
+    /// Returns the new next byte.
+    pub(crate) fn advance(&mut self, mut next: Seq) -> Seq {
+        let mut joined = 0;
+        for island in &self.blocks {
+            if island.start.after(next) {
+                break;
+            }
+            next = later(next, island.end);
+            joined += 1;
+        }
+        if joined > 0 {
+            self.blocks.drain(..joined);
+            self.forget_before(next);
+            if self.blocks.is_empty() {
+                self.blocks = Vec::new();
+            }
+        }
+        next
+    }
+
+    fn forget_before(&mut self, next: Seq) {
+        let mut recent = SackBlocks::default();
+        for &block in self.recent.as_slice() {
+            if block.start.after(next) {
+                recent.push(block);
+            }
+        }
+        self.recent = recent;
+    }
+
+    /// As they were, for a thawed connection.
+    pub(crate) fn restore(&mut self, blocks: Vec<Block>, recent: &[Block]) {
+        self.blocks = blocks;
+        for &block in recent {
+            if self.blocks.contains(&block) {
+                self.recent.push(block);
+            }
+        }
+    }
+}
+
+/// Whichever comes first.
+#[inline]
+pub(crate) fn earlier(a: Seq, b: Seq) -> Seq {
+    if a.before(b) { a } else { b }
+}
+
+/// Whichever comes last.
+#[inline]
+pub(crate) fn later(a: Seq, b: Seq) -> Seq {
+    if a.after(b) { a } else { b }
+}

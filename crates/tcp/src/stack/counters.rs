@@ -1,0 +1,93 @@
+//! What happened, as numbers.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What happened since the stack was made.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// All of them, with their names.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Segments received.
+    segments_in,
+    /// Segments given out to send; a super-packet counts as one.
+    segments_out,
+    /// Connections that we opened.
+    active_opens,
+    /// Connections that peers opened.
+    passive_opens,
+    /// Connections that ended without both having closed.
+    failures,
+    /// Connections taken away as a snapshot.
+    frozen,
+    /// Connections made of a snapshot.
+    thawed,
+    /// Segments sent again.
+    retransmissions,
+    /// Bytes of them.
+    retransmitted_bytes,
+    /// Retransmission time-outs.
+    timeouts,
+    /// Time-outs that were none (RFC 5682, RFC 3522).
+    spurious_timeouts,
+    /// Fast recoveries.
+    recoveries,
+    /// Fast recoveries taken back.
+    undone,
+    /// Tail loss probes (RFC 8985).
+    tail_probes,
+    /// Zero-window probes.
+    window_probes,
+    /// Acknowledgments sent by themselves.
+    pure_acks,
+    /// Acknowledgments that the delay brought out.
+    delayed_acks,
+    /// Segments that came out of order.
+    out_of_order,
+    /// Segments not kept because there were too many holes already.
+    islands_full,
+    /// Segments outside of the window.
+    out_of_window,
+    /// Segments with an old timestamp (PAWS).
+    old_timestamps,
+    /// Segments without the timestamp that was agreed to.
+    without_timestamp,
+    /// Segments without ACK where there must be one.
+    without_ack,
+    /// Acknowledgments of what was never sent, or long ago (RFC 5961).
+    bad_acks,
+    /// Resets that were ignored.
+    bad_resets,
+    /// Resets answered by a challenge (RFC 5961).
+    challenged_resets,
+    /// SYNs answered by a challenge (RFC 5961).
+    challenged_syns,
+    /// Urgent pointers.
+    urgent,
+    /// ICMP messages about nothing that is under way (RFC 5927).
+    bad_icmp,
+    /// ICMP messages that an established connection takes note of, no more.
+    soft_icmp,
+    /// Paths that lost all large segments without a word.
+    black_holes,
+    /// Segments for which there is no connection and no listener: answered by a reset.
+    resets,
+    /// Answers that were not sent because too many waited.
+    answers_dropped,
+    /// SYN cookies sent.
+    cookies_sent,
+    /// Connections made from a SYN cookie.
+    cookies_accepted,
+    /// SYNs dropped because there are as many connections as there may be.
+    table_full,
+}

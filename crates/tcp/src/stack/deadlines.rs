@@ -1,0 +1,100 @@
+//! The connections that wait for a time, the earliest first. A deadline that moves back is not moved
+//! here before it comes: in a transfer that goes well nothing is done.
+
+use alloc::vec::Vec;
+
+use crate::Nanos;
+
+const NOWHERE: u32 = u32::MAX;
+
+/// A binary heap in which every slot stands once at most.
+#[derive(Debug, Default)]
+pub(super) struct Deadlines {
+    heap: Vec<(Nanos, u32)>,
+    /// Where each slot stands.
+    places: Vec<u32>,
+}
+
+impl Deadlines {
+    /// When the first one is due.
+    pub(super) fn next(&self) -> Option<Nanos> {
+        self.heap.first().map(|&(at, _)| at)
+    }
+
+    /// The first slot, if it is due at `now`.
+    pub(super) fn due(&self, now: Nanos) -> Option<u32> {
+        self.heap.first().filter(|&&(at, _)| at <= now).map(|&(_, slot)| slot)
+    }
+
+    /// `slot` is due at `at`, or earlier if that was said before.
+    #[inline]
+    pub(super) fn at_most(&mut self, slot: u32, at: Nanos) {
+        if at == Nanos::MAX {
+            return;
+        }
+        match self.places.get(slot as usize).copied() {
+            Some(place) if place != NOWHERE => {
+                if at < self.heap[place as usize].0 {
+                    self.heap[place as usize].0 = at;
+                    self.up(place as usize);
+                }
+            }
+            _ => self.insert(slot, at),
+        }
+    }
+
+    fn insert(&mut self, slot: u32, at: Nanos) {
+        if self.places.len() <= slot as usize {
+            self.places.resize(slot as usize + 1, NOWHERE);
+        }
+        self.heap.push((at, slot));
+        self.places[slot as usize] = self.heap.len() as u32 - 1;
+        self.up(self.heap.len() - 1);
+    }
+
+    /// Takes `slot` out.
+    pub(super) fn remove(&mut self, slot: u32) {
+        let Some(place) = self.places.get(slot as usize).copied().filter(|&at| at != NOWHERE)
+        else {
+            return;
+        };
+        let place = place as usize;
+        self.places[slot as usize] = NOWHERE;
+        self.heap.swap_remove(place);
+        if let Some(&(_, moved)) = self.heap.get(place) {
+            self.places[moved as usize] = place as u32;
+            self.up(place);
+            self.down(place);
+        }
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.heap.swap(a, b);
+        self.places[self.heap[a].1 as usize] = a as u32;
+        self.places[self.heap[b].1 as usize] = b as u32;
+    }
+
+    fn up(&mut self, mut at: usize) {
+        while at > 0 && self.heap[at].0 < self.heap[(at - 1) / 2].0 {
+            self.swap(at, (at - 1) / 2);
+            at = (at - 1) / 2;
+        }
+    }
+
+    fn down(&mut self, mut at: usize) {
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let mut least = at;
+            for child in [left, right] {
+                if child < self.heap.len() && self.heap[child].0 < self.heap[least].0 {
+                    least = child;
+                }
+            }
+            if least == at {
+                return;
+            }
+            self.swap(at, least);
+            at = least;
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Listeners: who waits for connections on which port, and what a SYN gets (RFC 9293 section 3.10.7.2;
+//! RFC 4987 for floods of them).
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::net::IpAddr;
+
+use wire::{Flags, Seq, Timestamps};
+
+use super::{Reply, Stack, beyond, cookie_options, secret};
+use crate::Nanos;
+use crate::config::{Config, SECOND};
+use crate::connection::{Connection, Context, Key};
+use crate::input::Answer;
+use crate::open::our_shift;
+use crate::segment::{FourTuple, Segment};
+
+/// For how long after the last cookie an acknowledgment may be the answer to one.
+const COOKIES_LAST: Nanos = 130 * SECOND;
+
+/// A listener's name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ListenerId(u32);
+
+/// Why nobody can listen there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListenError {
+    /// Somebody listens there already (EADDRINUSE).
+    InUse,
+    /// Port 0 is none.
+    NoPort,
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ListenError::InUse => "somebody listens there already",
+            ListenError::NoPort => "0 is no port to listen on",
+        })
+    }
+}
+
+impl core::error::Error for ListenError {}
+
+#[derive(Debug)]
+pub(super) struct Listener {
+    address: Option<IpAddr>,
+    port: u16,
+    config: Arc<Config>,
+}
+
+impl Stack {
+    /// Waits for connections to a port, of one address or of all (RFC 9293 section 3.10.1, passive).
+    ///
+    /// # Errors
+    /// See [`ListenError`].
+    pub fn listen(
+        &mut self,
+        address: Option<IpAddr>,
+        port: u16,
+        config: Arc<Config>,
+    ) -> Result<ListenerId, ListenError> {
+        if port == 0 {
+            return Err(ListenError::NoPort);
+        }
+        let taken = |listener: &Listener| listener.port == port && listener.address == address;
+        if self.listeners.iter().flatten().any(taken) {
+            return Err(ListenError::InUse);
+        }
+        self.listeners.push(Some(Listener { address, port, config }));
+        Ok(ListenerId(self.listeners.len() as u32 - 1))
+    }
+
+    /// Waits no longer. Connections that are there stay.
+    pub fn unlisten(&mut self, id: ListenerId) {
+        if let Some(listener) = self.listeners.get_mut(id.0 as usize) {
+            *listener = None;
+        }
+    }
+
+    /// The listener of this address, else that of all.
+    fn listener(&self, path: &FourTuple) -> Option<(ListenerId, Arc<Config>)> {
+        let (address, port) = (path.local.ip(), path.local.port());
+        let find = |wanted: Option<IpAddr>| {
+            self.listeners.iter().position(|listener| {
+                listener.as_ref().is_some_and(|l| l.port == port && l.address == wanted)
+            })
+        };
+        let index = find(Some(address)).or_else(|| find(None))?;
+        let config = self.listeners[index].as_ref()?.config.clone();
+        Some((ListenerId(index as u32), config))
+    }
+
+    /// A segment that no connection knows of. `old` is the end of an old connection that it takes the
+    /// place of.
+    pub(super) fn on_unknown(
+        &mut self,
+        path: &FourTuple,
+        key: &Key,
+        segment: &Segment<'_>,
+        old: Option<Seq>,
+        now: Nanos,
+    ) -> Answer {
+        let flags = segment.flags;
+        if flags.any(Flags::RST) {
+            return Answer::None;
+        }
+        let Some((listener, config)) = self.listener(path) else {
+            return Answer::Reset;
+        };
+        if flags.any(Flags::ACK) {
+            return self.on_cookie(path, key, segment, (listener, config), now);
+        }
+        if !flags.any(Flags::SYN) || flags.any(Flags::FIN) {
+            // Neither opens anything (RFC 9293 section 3.10.7.2); a FIN with a SYN is no honest opening.
+            self.counters.without_ack += 1;
+            return Answer::None;
+        }
+        if self.check(path).is_err() {
+            self.counters.table_full += 1;
+            return Answer::None;
+        }
+        if self.half_open >= self.config.half_open {
+            self.send_cookie(path, key, segment, &config, now);
+            return Answer::None;
+        }
+        let mut isn = self.secret.isn(key, now);
+        if let Some(old) = old {
+            isn = beyond(isn, old);
+        }
+        let start = (isn, self.secret.ts_offset(key));
+        let connection = Connection::accept(path, config, listener, start, segment, now);
+        self.counters.passive_opens += 1;
+        self.insert(connection);
+        Answer::None
+    }
+
+    /// A SYN-ACK of which nothing is remembered.
+    fn send_cookie(
+        &mut self,
+        path: &FourTuple,
+        key: &Key,
+        syn: &Segment<'_>,
+        config: &Config,
+        now: Nanos,
+    ) {
+        let offered = &syn.options;
+        let timestamps = offered.timestamps.filter(|_| config.timestamps);
+        // Without a timestamp to carry them, options are not agreed to.
+        let scale = offered.window_scale.filter(|_| timestamps.is_some() && config.window_scaling);
+        let sack = offered.sack_permitted && timestamps.is_some() && config.sack;
+        let clock = ((now / 1_000_000) as u32).wrapping_add(self.secret.ts_offset(key));
+        let stamps = timestamps.map(|theirs| Timestamps {
+            value: Seq(secret::stamp_cookie(clock, scale, sack)),
+            echo: theirs.value,
+        });
+        let headers = if key.is_v6() { 60 } else { 40 };
+        let mss = config.mtu.saturating_sub(headers).max(88);
+        let mss = if config.mss == 0 { mss } else { mss.min(config.mss) };
+        let options = cookie_options(mss, stamps, scale.map(|_| our_shift(config)), sack);
+        self.last_cookie = Some(now);
+        self.counters.cookies_sent += 1;
+        self.reply(Reply {
+            path: *path,
+            seq: self.secret.cookie(key, syn.seq, offered, now),
+            ack: syn.seq + 1,
+            flags: Flags::SYN.with(Flags::ACK),
+            window: u16::try_from(config.receive_buffer).unwrap_or(u16::MAX),
+            options: options.encode(),
+        });
+    }
+
+    /// An acknowledgment for a listener: the answer to a cookie, or none.
+    fn on_cookie(
+        &mut self,
+        path: &FourTuple,
+        key: &Key,
+        segment: &Segment<'_>,
+        (listener, config): (ListenerId, Arc<Config>),
+        now: Nanos,
+    ) -> Answer {
+        let recent = self.last_cookie.is_some_and(|at| now.saturating_sub(at) < COOKIES_LAST);
+        if !recent || segment.flags.any(Flags::SYN) || self.check(path).is_err() {
+            return Answer::Reset;
+        }
+        let (irs, iss) = (Seq(segment.seq.0.wrapping_sub(1)), Seq(segment.ack.0.wrapping_sub(1)));
+        let Some(mss) = self.secret.cookie_mss(key, irs, iss, now) else {
+            return Answer::Reset;
+        };
+        let mut syn = *segment;
+        syn.seq = irs;
+        syn.options = secret::unstamp_cookie(mss, segment.options.timestamps);
+        let start = (iss, self.secret.ts_offset(key));
+        let connection = Connection::from_cookie(path, config, listener, start, &syn, now);
+        self.counters.cookies_accepted += 1;
+        self.counters.passive_opens += 1;
+        let slot = self.insert(connection).slot();
+        let answer = self.with(slot, now, |connection, context: &mut Context<'_>| {
+            connection.on_segment(segment, context)
+        });
+        self.settle(slot);
+        answer
+    }
+}

@@ -1,0 +1,533 @@
+//! All connections of one worker: whose segment is it, who may send, who waits for what time.
+//!
+//! ```text
+//!   receive ── table ── connection ──┬─ ready ────── poll_transmit
+//!   on_time ── deadlines ────────────┤
+//!   socket ── the application ───────┴─ eventful ─── next_event
+//! ```
+
+mod counters;
+mod deadlines;
+mod listen;
+mod secret;
+mod slots;
+mod table;
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use wire::{Flags, Seq};
+
+pub use counters::Counters;
+pub use listen::{ListenError, ListenerId};
+pub use slots::Id;
+
+use crate::app::Socket;
+use crate::config::{Config, SECOND};
+use crate::connection::{Connection, Context, Events, Key};
+use crate::input::Answer;
+use crate::mtu::Icmp;
+use crate::options::{Encoded, Options};
+use crate::ring::Pool;
+use crate::segment::{FourTuple, Segment, Transmit};
+use crate::snapshot::{Snapshot, SnapshotError};
+use crate::{Nanos, Reason, State};
+use deadlines::Deadlines;
+use listen::Listener;
+use secret::Secret;
+use slots::Slots;
+use table::Table;
+
+/// Answers that wait to be sent, at most.
+const ANSWERS_MAX: usize = 1024;
+
+/// What a stack goes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StackConfig {
+    /// Key of sequence numbers and cookies: random, and nobody else's.
+    pub secret: [u8; 16],
+    /// Connections that are half open; for more SYNs there are cookies.
+    pub half_open: u32,
+    /// Connections at most.
+    pub connections: u32,
+}
+
+/// Why no connection can be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConnectError {
+    /// There is a connection with these two ends already (EADDRNOTAVAIL).
+    InUse,
+    /// There are as many connections as there may be (ENOBUFS).
+    Full,
+    /// One address is IPv4, the other IPv6, or one is not that of a single host.
+    BadAddress,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConnectError::InUse => "there is a connection between these two ends already",
+            ConnectError::Full => "there are as many connections as there may be",
+            ConnectError::BadAddress => "these two addresses cannot be the ends of a connection",
+        })
+    }
+}
+
+impl core::error::Error for ConnectError {}
+
+/// Why a snapshot cannot be thawed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ThawError {
+    /// There is no place for it.
+    Connect(ConnectError),
+    /// It is none that a connection could have given.
+    Snapshot(SnapshotError),
+}
+
+impl fmt::Display for ThawError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ThawError::Connect(error) => error.fmt(f),
+            ThawError::Snapshot(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ThawError {}
+
+/// A segment that belongs to no connection.
+#[derive(Clone, Copy, Debug)]
+struct Reply {
+    path: FourTuple,
+    seq: Seq,
+    ack: Seq,
+    flags: Flags,
+    window: u16,
+    options: Encoded,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Stack {
+    config: StackConfig,
+    secret: Secret,
+    slots: Slots,
+    table: Table,
+    deadlines: Deadlines,
+    listeners: Vec<Option<Listener>>,
+    half_open: u32,
+    /// When the last cookie was sent.
+    last_cookie: Option<Nanos>,
+    ready: VecDeque<u32>,
+    eventful: VecDeque<u32>,
+    replies: VecDeque<Reply>,
+    pool: Pool,
+    counters: Counters,
+}
+
+impl Stack {
+    /// A stack without connections.
+    pub fn new(config: StackConfig) -> Self {
+        let secret = Secret::new(config.secret);
+        Stack {
+            config,
+            secret,
+            slots: Slots::default(),
+            table: Table::new(secret.words()),
+            deadlines: Deadlines::default(),
+            listeners: Vec::new(),
+            half_open: 0,
+            last_cookie: None,
+            ready: VecDeque::new(),
+            eventful: VecDeque::new(),
+            replies: VecDeque::new(),
+            pool: Pool::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Connections, in whatever state.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Is there no connection?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The connection, if it is there still.
+    pub fn connection(&self, id: Id) -> Option<&Connection> {
+        self.slots.get(id)
+    }
+
+    /// The connection, for its application.
+    pub fn socket(&mut self, id: Id, now: Nanos) -> Option<Socket<'_>> {
+        self.slots.get(id)?;
+        Some(Socket::new(self, id, now))
+    }
+
+    /// Opens a connection (RFC 9293 section 3.10.1). An old one in TIME-WAIT makes way, if timestamps
+    /// keep the two apart (RFC 6191).
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect(
+        &mut self,
+        path: FourTuple,
+        config: Arc<Config>,
+        now: Nanos,
+    ) -> Result<Id, ConnectError> {
+        let key = Key::new(&path);
+        self.check(&path)?;
+        let mut isn = self.secret.isn(&key, now);
+        let mut recent = None;
+        if let Some(slot) = self.lookup(&key) {
+            let Some(old) = self.slots.at(slot) else { return Err(ConnectError::InUse) };
+            let quiet = now.saturating_sub(old.hot.last_received) >= SECOND;
+            let apart = old.hot.bits.timestamps() && quiet;
+            if old.state() != State::TimeWait || !old.hot.bits.released() || !apart {
+                return Err(ConnectError::InUse);
+            }
+            recent = Some(old.hot.ts_recent);
+            isn = beyond(isn, old.hot.snd_nxt);
+            self.remove(slot);
+        }
+        let mut connection = Connection::connect(&path, config, isn, self.secret.ts_offset(&key));
+        connection.hot.ts_recent = recent.unwrap_or(0);
+        self.counters.active_opens += 1;
+        Ok(self.insert(connection))
+    }
+
+    /// Can there be a new connection between these two?
+    fn check(&self, path: &FourTuple) -> Result<(), ConnectError> {
+        let (local, remote) = (path.local.ip(), path.remote.ip());
+        let single =
+            |address: core::net::IpAddr| !address.is_multicast() && !address.is_unspecified();
+        let ports = path.local.port() != 0 && path.remote.port() != 0;
+        if local.is_ipv4() != remote.is_ipv4() || !single(local) || !single(remote) || !ports {
+            return Err(ConnectError::BadAddress);
+        }
+        if self.slots.len() >= self.config.connections as usize {
+            return Err(ConnectError::Full);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn lookup(&self, key: &Key) -> Option<u32> {
+        let slots = &self.slots;
+        let is = |slot| slots.at(slot).is_some_and(|connection| connection.key == *key);
+        self.table.find(self.table.hash(key), is)
+    }
+
+    fn insert(&mut self, connection: Connection) -> Id {
+        let hash = self.table.hash(&connection.key);
+        if connection.hot.state == State::SynReceived {
+            self.half_open += 1;
+        }
+        let id = self.slots.insert(connection);
+        self.table.insert(hash, id.slot());
+        self.settle(id.slot());
+        id
+    }
+
+    fn remove(&mut self, slot: u32) -> Option<Connection> {
+        let connection = self.slots.remove(slot)?;
+        if connection.hot.state == State::SynReceived {
+            self.half_open -= 1;
+        }
+        self.table.remove(self.table.hash(&connection.key), slot);
+        self.deadlines.remove(slot);
+        Some(connection)
+    }
+
+    /// A segment has come. `path.local` is where it was sent to.
+    #[inline]
+    pub fn receive(&mut self, path: &FourTuple, segment: &Segment<'_>, now: Nanos) {
+        self.counters.segments_in += 1;
+        let key = Key::new(path);
+        let answer = match self.lookup(&key) {
+            Some(slot) if !self.makes_way(slot, segment) => {
+                let answer = self
+                    .with(slot, now, |connection, context| connection.on_segment(segment, context));
+                self.settle(slot);
+                answer
+            }
+            Some(slot) => {
+                let old = self.remove(slot).map(|old| old.hot.snd_nxt);
+                self.on_unknown(path, &key, segment, old, now)
+            }
+            None => self.on_unknown(path, &key, segment, None, now),
+        };
+        if answer == Answer::Reset {
+            self.reset(path, segment);
+        }
+    }
+
+    /// Is it a new SYN for an old connection in TIME-WAIT, that no old segment can be mistaken for (RFC
+    /// 9293 section 3.10.7.4, RFC 6191 section 2)?
+    fn makes_way(&self, slot: u32, segment: &Segment<'_>) -> bool {
+        let flags = segment.flags.without(Flags::ECE.with(Flags::CWR));
+        if flags != Flags::SYN {
+            return false;
+        }
+        let Some(old) = self.slots.at(slot).filter(|old| old.state() == State::TimeWait) else {
+            return false;
+        };
+        let newer = match segment.options.timestamps {
+            Some(timestamps) if old.hot.bits.timestamps() => {
+                timestamps.value.after(Seq(old.hot.ts_recent))
+            }
+            _ => false,
+        };
+        newer || segment.seq.after(old.hot.rcv_nxt)
+    }
+
+    /// RFC 9293 section 3.5.2: a reset that the sender of `segment` will believe.
+    fn reset(&mut self, path: &FourTuple, segment: &Segment<'_>) {
+        self.counters.resets += 1;
+        let has_ack = segment.flags.any(Flags::ACK);
+        let (seq, ack, flags) = if has_ack {
+            (segment.ack, Seq(0), Flags::RST)
+        } else {
+            (Seq(0), segment.seq + segment.len(), Flags::RST.with(Flags::ACK))
+        };
+        let options = Encoded::default();
+        self.reply(Reply { path: *path, seq, ack, flags, window: 0, options });
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        if self.replies.len() < ANSWERS_MAX {
+            self.replies.push_back(reply);
+        } else {
+            self.counters.answers_dropped += 1;
+        }
+    }
+
+    /// An ICMP message quotes a segment of ours between these two ends, with this sequence number.
+    pub fn unreachable(&mut self, path: &FourTuple, icmp: Icmp, seq: Seq, now: Nanos) {
+        match self.lookup(&Key::new(path)) {
+            Some(slot) => {
+                self.with(slot, now, |connection, context| connection.on_icmp(icmp, seq, context));
+                self.settle(slot);
+            }
+            None => self.counters.bad_icmp += 1,
+        }
+    }
+
+    /// Something of the connection, with what it needs for it.
+    #[inline]
+    pub(crate) fn with<R>(
+        &mut self,
+        slot: u32,
+        now: Nanos,
+        call: impl FnOnce(&mut Connection, &mut Context<'_>) -> R,
+    ) -> R {
+        let mut context = Context { now, pool: &mut self.pool, counters: &mut self.counters };
+        let connection = self.slots.expect_mut(slot);
+        let before = connection.hot.state;
+        let result = call(connection, &mut context);
+        if before == State::SynReceived && connection.hot.state != State::SynReceived {
+            self.half_open -= 1;
+        } else if before != State::SynReceived && connection.hot.state == State::SynReceived {
+            self.half_open += 1;
+        }
+        result
+    }
+
+    pub(crate) fn expect(&self, id: Id) -> &Connection {
+        self.slots.expect(id.slot())
+    }
+
+    /// Takes up what has changed of a connection: it may transmit, it has events, it waits for another
+    /// time, or it is gone.
+    #[inline]
+    pub(crate) fn settle(&mut self, slot: u32) {
+        let Some(connection) = self.slots.at_mut(slot) else { return };
+        if !connection.hot.is_ready && connection.may_transmit() {
+            connection.hot.is_ready = true;
+            self.ready.push_back(slot);
+        }
+        let tells = !connection.hot.events.is_empty() && !connection.hot.bits.released();
+        if !connection.hot.is_eventful && tells {
+            connection.hot.is_eventful = true;
+            self.eventful.push_back(slot);
+        }
+        let deadline = connection.deadline();
+        let gone = connection.end.is_some()
+            && connection.hot.bits.released()
+            && !connection.reset_due
+            && !connection.hot.is_ready;
+        self.deadlines.at_most(slot, deadline);
+        if gone {
+            self.bury(slot);
+        }
+    }
+
+    fn bury(&mut self, slot: u32) {
+        if let Some(mut connection) = self.remove(slot) {
+            if connection.end != Some(Reason::Closed) {
+                self.counters.failures += 1;
+            }
+            connection.hot.send.clear(&mut self.pool);
+            connection.hot.receive.clear(&mut self.pool);
+        }
+    }
+
+    /// The next segment to send, which counts as sent then; `None` if there is none now. Connections
+    /// take turns.
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit<'_>> {
+        if let Some(reply) = self.replies.pop_front() {
+            self.counters.segments_out += 1;
+            return Some(Transmit {
+                path: reply.path,
+                seq: reply.seq,
+                ack: reply.ack,
+                flags: reply.flags,
+                window: reply.window,
+                urgent: 0,
+                options: reply.options,
+                payload: [&[], &[]],
+                gso_size: 0,
+                ect: false,
+            });
+        }
+        while let Some(slot) = self.ready.pop_front() {
+            let Some(connection) = self.slots.at_mut(slot) else { continue };
+            if !connection.hot.is_ready {
+                continue;
+            }
+            connection.hot.is_ready = false;
+            let planned = self.with(slot, now, |connection, context| connection.plan(context));
+            let Some(planned) = planned else {
+                self.settle_waiting(slot);
+                continue;
+            };
+            self.settle_sent(slot);
+            self.counters.segments_out += 1;
+            return Some(self.slots.expect(slot).transmit(&planned));
+        }
+        None
+    }
+
+    /// After a segment: there may be more, and a connection that is only waiting for its reset to go
+    /// stays until the next call.
+    fn settle_sent(&mut self, slot: u32) {
+        let Some(connection) = self.slots.at_mut(slot) else { return };
+        let over = connection.end.is_some();
+        if connection.may_transmit() || over {
+            connection.hot.is_ready = true;
+            self.ready.push_back(slot);
+        }
+        let deadline = connection.deadline();
+        self.deadlines.at_most(slot, deadline);
+    }
+
+    /// Nothing to send now: what window or Nagle hold back does not make it ready again.
+    fn settle_waiting(&mut self, slot: u32) {
+        let Some(connection) = self.slots.at_mut(slot) else { return };
+        let deadline = connection.deadline();
+        let gone = connection.end.is_some() && connection.hot.bits.released();
+        self.deadlines.at_most(slot, deadline);
+        if gone {
+            self.bury(slot);
+        }
+    }
+
+    /// When [`on_time`](Self::on_time) is to be called; it may find that there is nothing to do.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.deadlines.next()
+    }
+
+    /// Runs all timers that are due.
+    pub fn on_time(&mut self, now: Nanos) {
+        while let Some(slot) = self.deadlines.due(now) {
+            self.deadlines.remove(slot);
+            self.with(slot, now, |connection, context| {
+                if connection.deadline() <= now {
+                    connection.on_time(context);
+                } else {
+                    connection.rest();
+                }
+            });
+            self.settle(slot);
+        }
+    }
+
+    /// A connection to which something has happened, and what.
+    pub fn next_event(&mut self) -> Option<(Id, Events)> {
+        while let Some(slot) = self.eventful.pop_front() {
+            let id = self.slots.id(slot);
+            let Some(connection) = self.slots.at_mut(slot) else { continue };
+            if !core::mem::take(&mut connection.hot.is_eventful) {
+                continue;
+            }
+            let events = core::mem::take(&mut connection.hot.events);
+            if !events.is_empty() && !connection.hot.bits.released() {
+                return Some((id, events));
+            }
+        }
+        None
+    }
+
+    /// Takes a connection away as a [`Snapshot`]. Its peer is not told; whoever thaws it must do so
+    /// before the next segment comes, or see that none comes here.
+    pub fn freeze(&mut self, id: Id, now: Nanos) -> Option<Snapshot> {
+        let snapshot = self.slots.get(id)?.snapshot(now)?;
+        let mut connection = self.remove(id.slot())?;
+        connection.hot.send.clear(&mut self.pool);
+        connection.hot.receive.clear(&mut self.pool);
+        self.counters.frozen += 1;
+        Some(snapshot)
+    }
+
+    /// Goes on with a connection.
+    ///
+    /// # Errors
+    /// See [`ThawError`].
+    pub fn thaw(
+        &mut self,
+        snapshot: &Snapshot,
+        config: Arc<Config>,
+        now: Nanos,
+    ) -> Result<Id, ThawError> {
+        snapshot.validate().map_err(ThawError::Snapshot)?;
+        let path = FourTuple { local: snapshot.local, remote: snapshot.remote };
+        self.check(&path).map_err(ThawError::Connect)?;
+        if self.lookup(&Key::new(&path)).is_some() {
+            return Err(ThawError::Connect(ConnectError::InUse));
+        }
+        let connection = Connection::thaw(snapshot, config, now, &mut self.pool);
+        self.counters.thawed += 1;
+        Ok(self.insert(connection))
+    }
+}
+
+/// `isn`, moved beyond anything that the old connection sent (RFC 9293 section 3.4.3).
+fn beyond(isn: Seq, old: Seq) -> Seq {
+    if isn.after(old) { isn } else { old + 65_537 }
+}
+
+/// An answer to a SYN that nothing is remembered of.
+fn cookie_options(
+    mss: u16,
+    timestamps: Option<wire::Timestamps>,
+    scale: Option<u8>,
+    sack: bool,
+) -> Options {
+    Options {
+        mss: Some(mss),
+        window_scale: scale,
+        sack_permitted: sack,
+        timestamps,
+        ..Options::default()
+    }
+}

@@ -1,0 +1,61 @@
+//! The window that we offer: it never shrinks, opens in steps worth a segment, and grows with an
+//! application that keeps up (RFC 9293 sections 3.8.6 and 3.8.6.2.2).
+
+use crate::connection::{Connection, Context};
+use crate::{Nanos, State};
+
+impl Connection {
+    /// The window field of the next segment; what it says is remembered as offered.
+    #[inline]
+    pub(crate) fn offer_window(&mut self) -> u16 {
+        if self.hot.state <= State::SynReceived && self.hot.state != State::Closed {
+            return self.first_window();
+        }
+        let current = self.hot.rcv_edge - self.hot.rcv_nxt;
+        let free = self.buffer.saturating_sub(self.hot.receive.len());
+        let step = (self.buffer / 2).min(u32::from(self.hot.rcv_mss)).max(1);
+        let shift = self.hot.rcv_shift;
+        let largest = 65_535u32 << shift;
+        // RFC 9293 section 3.8.6.2.2: below the step the right edge stays where it is.
+        let field =
+            if free >= current.saturating_add(step) { free.min(largest) >> shift } else { 0 };
+        // The edge must not move left (RFC 9293 SHLD-14, RFC 7323 section 2.4): rounded up, it does not.
+        let kept = (current + (1u32 << shift) - 1) >> shift;
+        let field = field.max(kept).min(65_535);
+        self.hot.rcv_edge = self.hot.rcv_nxt + core::cmp::max(field << shift, current);
+        field as u16
+    }
+
+    /// The application has read `bytes`: the window may be worth telling of.
+    pub(crate) fn after_read(&mut self, bytes: u32, context: &mut Context<'_>) {
+        self.tune(bytes, context.now);
+        if !self.hot.state.may_receive() {
+            return;
+        }
+        let current = self.hot.rcv_edge - self.hot.rcv_nxt;
+        let free = self.buffer.saturating_sub(self.hot.receive.len());
+        let step = (self.buffer / 2).min(u32::from(self.hot.rcv_mss));
+        // As Linux: when it has doubled. A sender that keeps a window full is woken by the
+        // acknowledgments of what it sends before that.
+        let worth = free >= current.saturating_mul(2) && free >= current.saturating_add(step);
+        if worth && free >> self.hot.rcv_shift > 0 {
+            self.acknowledge_now();
+        }
+    }
+
+    /// Doubles the window when the application has read all of it within two round trips: then it was
+    /// what bounded the sender (dynamic right-sizing).
+    fn tune(&mut self, bytes: u32, now: Nanos) {
+        self.tune_read = self.tune_read.saturating_add(bytes);
+        if self.tune_read < self.buffer / 2 || self.buffer >= self.config.receive_buffer_max {
+            return;
+        }
+        let took = now.saturating_sub(self.tune_since);
+        let round = if self.rtt.min == 0 { Nanos::MAX } else { 4 * self.rtt.srtt.max(1_000_000) };
+        if took <= round {
+            self.buffer = self.buffer.saturating_mul(2).min(self.config.receive_buffer_max);
+        }
+        self.tune_read = 0;
+        self.tune_since = now;
+    }
+}
