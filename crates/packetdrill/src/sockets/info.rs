@@ -1,6 +1,7 @@
 //! `struct tcp_info` (linux/tcp.h), as far as the engine can tell.
 
-use tcp::{Connection, Nanos};
+use tcp::snapshot::RecoveryState;
+use tcp::{Info, Nanos};
 
 use super::{Fd, Host, SocketState, Stop, fail};
 
@@ -113,7 +114,7 @@ impl Host {
             SocketState::Connection { id, .. } => *id,
         };
         let Some(connection) = self.stack.connection(id) else { return fail(libc::EBADF) };
-        fill(&mut info, connection, self.now);
+        fill(&mut info, &connection.info());
         Ok(info)
     }
 }
@@ -134,6 +135,51 @@ fn kernel_state(state: tcp::State) -> u8 {
     }
 }
 
-fn fill(info: &mut TcpInfo, connection: &Connection, _now: Nanos) {
-    info.set("tcpi_state", kernel_state(connection.state()));
+fn kernel_recovery(state: RecoveryState) -> u8 {
+    match state {
+        RecoveryState::Open => 0,
+        RecoveryState::Marked => 2,
+        RecoveryState::Recovery => 3,
+        RecoveryState::Loss => 4,
+    }
+}
+
+fn fill(values: &mut TcpInfo, info: &Info) {
+    let mss = u32::from(info.snd_mss).max(1);
+    let segments = |bytes: u32| bytes.div_ceil(mss);
+    let microseconds = |time: Nanos| (time / 1000) as u32;
+    let options = u8::from(info.timestamps)
+        | u8::from(info.sack) << 1
+        | u8::from(info.window_scale.is_some()) << 2
+        | u8::from(info.ecn) << 3;
+    let (theirs, ours) = info.window_scale.unwrap_or_default();
+    // The kernel counts segments, and calls a threshold without bound 2^31 - 1.
+    let ssthresh =
+        if info.snd_ssthresh == u32::MAX { i32::MAX as u32 } else { info.snd_ssthresh / mss };
+    // What is in flight was sent once, or was sent again after it was lost.
+    let sent_once = info.unacked.saturating_sub(info.sacked + info.lost);
+    values.set("tcpi_state", kernel_state(info.state));
+    values.set("tcpi_ca_state", kernel_recovery(info.recovery));
+    values.set("tcpi_retransmits", info.retransmits);
+    values.set("tcpi_probes", info.probes);
+    values.set("tcpi_backoff", info.backoff);
+    values.set("tcpi_options", options);
+    values.set("tcpi_wscales", theirs | ours << 4);
+    values.set("tcpi_rto", microseconds(info.rto));
+    values.set("tcpi_snd_mss", info.snd_mss);
+    values.set("tcpi_rcv_mss", info.rcv_mss);
+    values.set("tcpi_unacked", segments(info.unacked));
+    values.set("tcpi_sacked", segments(info.sacked));
+    values.set("tcpi_lost", segments(info.lost));
+    values.set("tcpi_retrans", segments(info.in_flight.saturating_sub(sent_once)));
+    values.set("tcpi_pmtu", info.pmtu);
+    values.set("tcpi_rtt", microseconds(info.rtt));
+    values.set("tcpi_rttvar", microseconds(info.rttvar));
+    values.set("tcpi_snd_ssthresh", ssthresh);
+    values.set("tcpi_snd_cwnd", info.snd_cwnd / mss);
+    values.set("tcpi_notsent_bytes", info.notsent);
+    values.set("tcpi_min_rtt", microseconds(info.min_rtt));
+    values.set("tcpi_snd_wnd", info.snd_wnd);
+    values.set("tcpi_rcv_wnd", info.rcv_wnd);
+    values.set("tcpi_reord_seen", u8::from(info.reordering));
 }

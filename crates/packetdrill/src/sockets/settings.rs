@@ -53,7 +53,7 @@ const WITHOUT_EFFECT: [&str; 16] = [
 ];
 
 /// What the engine does always, with the values that say so.
-const ALWAYS: [(&str, &[i64]); 12] = [
+const ALWAYS: [(&str, &[i64]); 13] = [
     ("tcp_dsack", &[1]),
     ("tcp_frto", &[1, 2]),
     ("tcp_early_retrans", &[3, 4]),
@@ -66,6 +66,7 @@ const ALWAYS: [(&str, &[i64]); 12] = [
     ("tcp_abort_on_overflow", &[0]),
     ("tcp_stdurg", &[0]),
     ("tcp_invalid_ratelimit", &[500]),
+    ("tcp_syn_linear_timeouts", &[0]),
 ];
 
 /// All names that [`Settings::set`] acts on.
