@@ -64,7 +64,7 @@ impl Runner {
         out.extend(destination.to_be_bytes());
         out.extend(seq.to_be_bytes());
         out.extend(ack.to_be_bytes());
-        out.push(((TCP_MIN_LEN + options.len()) / 4 << 4) as u8);
+        out.push((((TCP_MIN_LEN + options.len()) / 4) << 4) as u8);
         out.push(spec.flags.0);
         out.extend(spec.window.unwrap_or(0).to_be_bytes());
         out.extend([0, 0]);
