@@ -39,3 +39,33 @@ pub(crate) unsafe extern "C" fn getsockopt(
         (true, _, _) => options::getsockopt(std::ptr::null_mut(), fd, level, name, value, len),
     }
 }
+
+/// Names the congestion control that sockets of the kernel are to have. A namespace that has inherited
+/// another may not change its default to one that is not free for all.
+const CONGESTION: &str = "WHARF_PACKETDRILL_CONGESTION";
+
+/// socket() for any process that this object is preloaded into.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: a system call on numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) as c_int };
+    let is_stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
+    let is_tcp = is_stream && matches!(domain, libc::AF_INET | libc::AF_INET6);
+    if let Some(name) = std::env::var_os(CONGESTION).filter(|_| fd >= 0 && is_tcp) {
+        let name = name.as_encoded_bytes();
+        // SAFETY: the name has as many bytes as are said. If the kernel does not have it, the socket
+        // keeps what it has.
+        unsafe {
+            let name = (name.as_ptr(), name.len());
+            libc::syscall(
+                libc::SYS_setsockopt,
+                fd,
+                libc::SOL_TCP,
+                libc::TCP_CONGESTION,
+                name.0,
+                name.1,
+            );
+        }
+    }
+    fd
+}
