@@ -153,9 +153,10 @@ impl World {
     }
 
     /// The thread of a call that was blocked looks at the clock: time may pass again. Gives whether it
-    /// was that thread.
+    /// was that thread, and the first time that it looks. (Before it makes a call, it lets time pass as
+    /// the main thread does.)
     pub(crate) fn leave(&self, inside: &mut Inside) -> bool {
-        if self.is_main() {
+        if self.is_main() || !inside.returning {
             return false;
         }
         inside.returning = false;
