@@ -258,11 +258,12 @@ impl Connection {
     fn read_urgent(&mut self, context: &mut Context<'_>) -> Option<u8> {
         let up = self.rcv_urgent?;
         let ahead = (up - self.read_seq()).wrapping_sub(1);
-        if self.urgent_inline || ahead >= self.hot.receive.len() {
+        if self.urgent_inline || self.urgent_read || ahead >= self.hot.receive.len() {
             return None;
         }
         let [first, second] = self.hot.receive.slices(ahead, 1);
         let byte = first.first().or(second.first()).copied()?;
+        self.urgent_read = true;
         if ahead == 0 {
             self.rcv_urgent = None;
             self.take_off(1, context);
@@ -313,7 +314,7 @@ impl Connection {
         let told = self.hot.state >= State::SynReceived && self.hot.state != State::TimeWait;
         if self.end.is_none() {
             self.finish(Reason::Aborted);
-            self.reset_due = told;
+            self.hot.bits.set_reset_due(told);
         }
         self.hot.bits.set_released(true);
         self.hot.events = Events::default();

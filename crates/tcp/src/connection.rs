@@ -26,7 +26,7 @@ pub(crate) struct Context<'a> {
 
 /// Yes-or-no state that nearly every segment needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Bits(u16);
+pub(crate) struct Bits(u32);
 
 macro_rules! bits {
     ($($(#[$doc:meta])* $name:ident, $set:ident = $bit:expr;)*) => {
@@ -39,7 +39,7 @@ macro_rules! bits {
                 }
                 #[inline]
                 pub(crate) fn $set(&mut self, yes: bool) {
-                    self.0 = self.0 & !(1 << $bit) | u16::from(yes) << $bit;
+                    self.0 = self.0 & !(1 << $bit) | u32::from(yes) << $bit;
                 }
             )*
         }
@@ -79,6 +79,18 @@ bits! {
     released, set_released = 14;
     /// A part of a segment goes out although more might come.
     push_small, set_push_small = 15;
+    /// Something stands behind a hole, or the peer's FIN was seen.
+    disordered, set_disordered = 16;
+    /// SACK has something to report.
+    reports, set_reports = 17;
+    /// The peer is to be told that the connection is no more.
+    reset_due, set_reset_due = 18;
+    /// Stands in the stack's queue of those that may transmit.
+    ready, set_ready = 19;
+    /// Stands in the stack's queue of those that have events.
+    eventful, set_eventful = 20;
+    /// Stands in the stack's queue of acknowledgments that are held back.
+    ack_queued, set_ack_queued = 21;
 }
 
 /// What is read or written for every segment in order and every acknowledgment.
@@ -118,9 +130,8 @@ pub(crate) struct Hot {
     pub(crate) rcv_shift: u8,
     pub(crate) pending: Pending,
     pub(crate) events: Events,
-    /// Stands in the stack's queue of those that may transmit, or have events.
-    pub(crate) is_ready: bool,
-    pub(crate) is_eventful: bool,
+    /// Most bytes to hold for the application.
+    pub(crate) buffer: u32,
 }
 
 const _: () = assert!(size_of::<Hot>() <= 128, "two cache lines");
@@ -171,8 +182,8 @@ impl Events {
 /// packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
-    local: u128,
-    remote: u128,
+    local: [u64; 2],
+    remote: [u64; 2],
     ports: u32,
 }
 
@@ -187,8 +198,7 @@ impl Key {
 
     #[inline]
     pub(crate) fn words(&self) -> [u64; 5] {
-        let halves = |number: u128| [(number >> 64) as u64, number as u64];
-        let ([a, b], [c, d]) = (halves(self.local), halves(self.remote));
+        let ([a, b], [c, d]) = (self.local, self.remote);
         [a, b, c, d, u64::from(self.ports)]
     }
 
@@ -205,19 +215,19 @@ impl Key {
 }
 
 #[inline]
-fn number(address: IpAddr) -> u128 {
+fn number(address: IpAddr) -> [u64; 2] {
     match address {
-        IpAddr::V4(v4) => 0xffff_0000_0000 | u128::from(v4.to_bits()),
-        IpAddr::V6(v6) => v6.to_bits(),
+        IpAddr::V4(v4) => [0, 0xffff_0000_0000 | u64::from(v4.to_bits())],
+        IpAddr::V6(v6) => [(v6.to_bits() >> 64) as u64, v6.to_bits() as u64],
     }
 }
 
 #[inline]
-fn address(number: u128) -> IpAddr {
-    if number >> 32 == 0xffff {
-        IpAddr::V4((number as u32).into())
+fn address([high, low]: [u64; 2]) -> IpAddr {
+    if high == 0 && low >> 32 == 0xffff {
+        IpAddr::V4((low as u32).into())
     } else {
-        IpAddr::V6(number.into())
+        IpAddr::V6((u128::from(high) << 64 | u128::from(low)).into())
     }
 }
 
@@ -227,10 +237,13 @@ fn address(number: u128) -> IpAddr {
 pub struct Connection {
     pub(crate) hot: Hot,
     pub(crate) key: Key,
-    /// Deadlines, or [`NEVER`].
+    /// Deadline, or [`NEVER`].
     pub(crate) retransmit_deadline: Nanos,
-    pub(crate) slow_deadline: Nanos,
+    /// For when the stack has it among its deadlines.
+    pub(crate) armed: Nanos,
     pub(crate) config: Arc<Config>,
+    /// Deadline, or [`NEVER`].
+    pub(crate) slow_deadline: Nanos,
     pub(crate) flight: Flight,
     pub(crate) window: Window,
     pub(crate) rtt: Rtt,
@@ -256,6 +269,8 @@ pub struct Connection {
     pub(crate) keepalive: Option<Keepalive>,
     pub(crate) keepalive_probes: u8,
     pub(crate) urgent_inline: bool,
+    /// The urgent byte was read, and is to be passed over.
+    pub(crate) urgent_read: bool,
     pub(crate) scaled: bool,
     /// Retransmissions in a row, and when the first of them went.
     pub(crate) retransmits: u8,
@@ -263,7 +278,6 @@ pub struct Connection {
     pub(crate) user_timeout: Nanos,
     pub(crate) last_sent: Nanos,
     pub(crate) last_challenge: Nanos,
-    pub(crate) buffer: u32,
     /// Receive window tuning: bytes read since, and since when.
     pub(crate) tune_read: u32,
     pub(crate) tune_since: Nanos,
@@ -272,8 +286,6 @@ pub struct Connection {
     pub(crate) tail_probe: Option<(Seq, u32)>,
     /// `send` took less than it was given.
     pub(crate) wants_space: bool,
-    /// The peer is to be told that the connection is no more.
-    pub(crate) reset_due: bool,
     /// The network said so while the connection was being opened.
     pub(crate) unreachable: bool,
 }
@@ -307,8 +319,7 @@ impl Connection {
                 rcv_shift: 0,
                 pending: Pending::None,
                 events: Events::default(),
-                is_ready: false,
-                is_eventful: false,
+                buffer: config.receive_buffer,
             },
             // RFC 9293 section 3.7.1 (MUST-15): what holds if the peer announces no MSS.
             peer_mss: if key.is_v6() { 1220 } else { 536 },
@@ -333,27 +344,36 @@ impl Connection {
             keepalive: config.keepalive,
             keepalive_probes: 0,
             urgent_inline: config.urgent_inline,
+            urgent_read: false,
             scaled: false,
             retransmits: 0,
             retransmit_since: 0,
             user_timeout: config.user_timeout,
             retransmit_deadline: NEVER,
+            armed: NEVER,
             slow_deadline: NEVER,
             last_sent: 0,
             last_challenge: 0,
-            buffer: config.receive_buffer,
             tune_read: 0,
             tune_since: 0,
             mtu: crate::mtu::Search::default(),
             tail_probe: None,
             wants_space: false,
-            reset_due: false,
             unreachable: false,
             config,
         };
         connection.hot.bits.set_no_delay(connection.config.no_delay);
         connection.update_mss();
         connection
+    }
+
+    /// Fetches into the cache what a segment in order needs.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        wire::cache::prefetch(&self.hot.rcv_nxt);
+        wire::cache::prefetch(&self.hot.send);
+        wire::cache::prefetch(&self.key);
+        wire::cache::prefetch(&self.tune_read);
     }
 
     /// State.

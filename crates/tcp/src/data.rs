@@ -34,6 +34,7 @@ impl Connection {
         let cut = earlier(end, self.hot.rcv_edge);
         if fin && cut == end {
             self.fin_at = Some(end);
+            self.hot.bits.set_disordered(true);
         }
         if segment.seq.before(self.hot.rcv_nxt) && len > 0 {
             self.note_duplicate(segment);
@@ -64,6 +65,8 @@ impl Connection {
         if !in_order {
             context.counters.out_of_order += 1;
             let duplicate = self.islands.insert(block);
+            self.hot.bits.set_disordered(true);
+            self.hot.bits.set_reports(true);
             if self.hot.bits.sack() && duplicate.is_some() {
                 self.duplicate = duplicate;
             }
@@ -81,6 +84,9 @@ impl Connection {
                     Some(Block { start: first.start, end: earlier(first.end, block.end) });
             }
             next = self.islands.advance(block.end);
+            let left = !self.islands.is_empty();
+            self.hot.bits.set_disordered(left || self.fin_at.is_some());
+            self.hot.bits.set_reports(left || self.duplicate.is_some());
             // RFC 5681 section 4.2: a segment that fills a hole is acknowledged at once.
             self.acknowledge_now();
         }
@@ -150,6 +156,7 @@ impl Connection {
         }
         context.counters.urgent += 1;
         self.rcv_urgent = Some(up);
+        self.urgent_read = false;
         self.hot.events.add(Events::URGENT);
     }
 

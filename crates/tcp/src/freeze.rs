@@ -107,13 +107,13 @@ impl Connection {
             nxt: self.hot.rcv_nxt,
             acked: self.hot.rcv_acked,
             edge: self.hot.rcv_edge,
-            buffer: self.buffer,
+            buffer: self.hot.buffer,
             queue: bytes(ring, 0, ring.len()),
             islands: islands.collect(),
             recent: self.islands.recent().as_slice().to_vec(),
             fin: self.fin_at,
             urgent: self.rcv_urgent,
-            ts_recent: (self.hot.ts_recent, now.saturating_sub(self.hot.last_received)),
+            ts_recent: (self.hot.ts_recent, self.moment(now).received_ago),
             mss: self.hot.rcv_mss,
             ecn_echo: self.hot.bits.ecn_echo(),
         }
@@ -143,7 +143,8 @@ impl Connection {
     }
 
     fn moment(&self, now: Nanos) -> Moment {
-        let ago = |at: Nanos| now.saturating_sub(at);
+        // What never was is not long ago.
+        let ago = |at: Nanos| if at == 0 { 0 } else { now.saturating_sub(at) };
         let (bits, recovery) = (self.hot.bits, &self.recovery);
         Moment {
             quick: self.hot.quick,
@@ -164,6 +165,7 @@ impl Connection {
             read: (self.tune_read, ago(self.tune_since)),
             mtu_high: self.mtu.high,
             undo: recovery.undo.then_some((recovery.prior_cwnd, recovery.prior_ssthresh)),
+            reduced: recovery.reduced,
             undo_bytes: recovery.undo_bytes,
             undo_ts: recovery.undo_ts,
             prr: (recovery.prr_delivered, recovery.prr_out),
@@ -179,6 +181,7 @@ impl Connection {
             tlp_end: recovery.tlp_end,
             tlp_retransmitted: recovery.tlp_retransmitted,
             tail_probe: self.tail_probe,
+            urgent_read: self.urgent_read,
         }
     }
 
@@ -269,7 +272,7 @@ impl Connection {
         self.hot.rcv_nxt = receive.nxt;
         self.hot.rcv_acked = receive.acked;
         self.hot.rcv_edge = receive.edge;
-        self.buffer = receive.buffer;
+        self.hot.buffer = receive.buffer;
         self.hot.receive.push(&receive.queue, pool);
         let len = self.hot.receive.len();
         let mut blocks = Vec::new();
@@ -280,6 +283,8 @@ impl Connection {
         }
         self.islands.restore(blocks, &receive.recent);
         self.fin_at = receive.fin;
+        self.hot.bits.set_disordered(receive.fin.is_some() || !self.islands.is_empty());
+        self.hot.bits.set_reports(!self.islands.is_empty());
         self.rcv_urgent = receive.urgent;
         self.hot.ts_recent = receive.ts_recent.0;
         self.hot.last_received = now.saturating_sub(receive.ts_recent.1);
@@ -338,6 +343,7 @@ impl Connection {
         bits.set_probe_due(moment.probe_due);
         bits.set_push_small(moment.push_small);
         self.duplicate = moment.duplicate;
+        self.hot.bits.set_reports(moment.duplicate.is_some() || !self.islands.is_empty());
         self.retransmits = moment.retransmits;
         self.retransmit_since = at(moment.retransmitted_ago);
         self.keepalive_probes = moment.keepalive_probes;
@@ -348,9 +354,11 @@ impl Connection {
         (self.tune_read, self.tune_since) = (moment.read.0, at(moment.read.1));
         self.mtu.high = moment.mtu_high;
         self.tail_probe = moment.tail_probe;
+        self.urgent_read = moment.urgent_read;
         let recovery = &mut self.recovery;
         recovery.undo = moment.undo.is_some();
         (recovery.prior_cwnd, recovery.prior_ssthresh) = moment.undo.unwrap_or_default();
+        recovery.reduced = moment.reduced;
         recovery.undo_bytes = moment.undo_bytes;
         recovery.undo_ts = moment.undo_ts;
         (recovery.prr_delivered, recovery.prr_out) = moment.prr;

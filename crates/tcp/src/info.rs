@@ -84,7 +84,7 @@ impl Connection {
             snd_ssthresh: self.window.ssthresh,
             snd_wnd: self.hot.snd_wnd,
             rcv_wnd: self.hot.rcv_edge - self.hot.rcv_nxt,
-            rcv_space: self.buffer,
+            rcv_space: self.hot.buffer,
             unacked: self.flight.outstanding(),
             sacked: self.flight.sacked(),
             lost: self.flight.lost(),

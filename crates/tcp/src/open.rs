@@ -97,7 +97,7 @@ impl Connection {
 
     /// The window that a SYN offers, which is never scaled.
     pub(crate) fn first_window(&self) -> u16 {
-        u16::try_from(self.buffer).unwrap_or(u16::MAX)
+        u16::try_from(self.hot.buffer).unwrap_or(u16::MAX)
     }
 
     fn offer_first(&mut self) {

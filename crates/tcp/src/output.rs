@@ -31,11 +31,11 @@ impl Connection {
         if self.hot.bits.syn_due() {
             return Some(self.plan_syn(now));
         }
-        if self.reset_due {
-            self.reset_due = false;
+        if self.hot.bits.reset_due() {
+            self.hot.bits.set_reset_due(false);
             return Some(self.plan_bare(self.hot.snd_nxt, Flags::RST.with(Flags::ACK), now));
         }
-        if self.hot.state.transmits() {
+        if self.hot.state.transmits() && self.is_sending() {
             if let Some(planned) = self.plan_data(context) {
                 return Some(planned);
             }
@@ -63,12 +63,17 @@ impl Connection {
         bits.ack_now()
             || bits.syn_due()
             || bits.probe_due()
-            || self.reset_due
+            || self.hot.bits.reset_due()
             || self.hot.state.transmits()
-                && (self.flight.lost() > 0
-                    || self.tail_probe.is_some()
+                && (self.is_sending() && (self.flight.lost() > 0 || self.tail_probe.is_some())
                     || self.unsent_len() > 0
                     || self.is_fin_waiting())
+    }
+
+    /// Is anything under way or waiting? It tells so without a look at what few segments need.
+    #[inline]
+    pub(crate) fn is_sending(&self) -> bool {
+        self.hot.snd_una != self.hot.snd_nxt || !self.hot.send.is_empty() || self.is_fin_waiting()
     }
 
     /// Data, new or once more, or a FIN.
@@ -80,20 +85,25 @@ impl Connection {
         {
             return Some(self.plan_again(start, len, context));
         }
-        if self.flight.lost() > 0
-            && !self.recovery.frto_new
-            && let Some((start, len)) = self.next_retransmission()
-        {
+        let again = self.flight.lost() > 0 && !self.recovery.frto_new;
+        if again && let Some((start, len)) = self.next_retransmission() {
             return Some(self.plan_again(start, len, context));
         }
         let planned = self.plan_new(now);
         self.hot.bits.set_push_small(false);
+        if planned.is_none() && self.recovery.frto_new {
+            // RFC 5682 section 2.1, step 2.b: where nothing new can go, what was lost goes.
+            self.recovery.frto_new = false;
+            self.recovery.frto = false;
+            let (start, len) = self.next_retransmission()?;
+            return Some(self.plan_again(start, len, context));
+        }
         planned
     }
 
     /// The next lost bytes that window and congestion window let go.
     fn next_retransmission(&mut self) -> Option<(Seq, u32)> {
-        let mss = u32::from(self.hot.mss);
+        let mss = self.full_segment();
         let record = self.flight.next_lost()?;
         let room = self.window.cwnd.saturating_sub(self.in_flight());
         if room < record.len().min(mss) {
@@ -201,13 +211,13 @@ impl Connection {
     }
 
     /// Payload of a full segment beside the options that the next one has.
-    fn full_segment(&self) -> u32 {
+    pub(crate) fn full_segment(&self) -> u32 {
         u32::from(self.hot.mss) - self.sack_len()
     }
 
     /// Bytes that SACK takes of the next segment.
     fn sack_len(&self) -> u32 {
-        if !self.hot.bits.sack() || self.islands.is_empty() && self.duplicate.is_none() {
+        if !self.hot.bits.sack() || !self.hot.bits.reports() {
             return 0;
         }
         let blocks = self.islands.recent().as_slice().len() + usize::from(self.duplicate.is_some());
@@ -258,11 +268,13 @@ impl Connection {
             flags = flags.with(Flags::PSH);
         }
         let mut urgent = 0;
+        // What the pointer cannot reach a later segment tells, as from Linux.
         if let Some(up) = self.snd_urgent
             && up.after(start)
+            && let Ok(ahead) = u16::try_from(up - start)
         {
             flags = flags.with(Flags::URG);
-            urgent = (up - start).min(0xffff) as u16;
+            urgent = ahead;
         }
         let ect = self.hot.bits.ecn() && new && payload > 0;
         if ect && self.hot.bits.cwr_due() {
@@ -318,7 +330,8 @@ impl Connection {
             options.timestamps =
                 Some(Timestamps { value: Seq(self.ts_clock(now)), echo: Seq(self.hot.ts_recent) });
         }
-        if self.hot.bits.sack() && !flags.any(Flags::RST) {
+        if self.hot.bits.sack() && self.hot.bits.reports() && !flags.any(Flags::RST) {
+            self.hot.bits.set_reports(!self.islands.is_empty());
             if let Some(duplicate) = self.duplicate.take() {
                 options.sack.push(duplicate);
             }

@@ -26,6 +26,8 @@ pub(crate) struct Recovery {
     pub(crate) prior_ssthresh: u32,
     /// The reduction can be taken back.
     pub(crate) undo: bool,
+    /// Congestion control was told of it, and not of a congestion mark before.
+    pub(crate) reduced: bool,
     /// Retransmitted bytes of which no duplicate was reported.
     pub(crate) undo_bytes: u32,
     /// Timestamp of the first retransmission (RFC 3522).
@@ -170,6 +172,7 @@ impl Connection {
         let (flight, now) = (self.flight.outstanding(), context.now);
         let marked = self.recovery.state == RecoveryState::Marked;
         self.remember();
+        self.recovery.reduced = !marked;
         if !marked {
             let control = self.congestion.control();
             self.window.ssthresh = control.on_congestion(&self.window, flight, now);
@@ -194,7 +197,7 @@ impl Connection {
         }
         if state == RecoveryState::Recovery {
             // RFC 6937 section 3: at the end the window is the threshold.
-            self.window.cwnd = self.window.ssthresh.max(u32::from(self.hot.mss));
+            self.window.cwnd = self.window.ssthresh.clamp(u32::from(self.hot.mss), CWND_MAX);
         }
         self.recovery.state = RecoveryState::Open;
         self.recovery.frto = false;
@@ -227,7 +230,9 @@ impl Connection {
         self.flight.clear_lost();
         self.window.cwnd = self.window.cwnd.max(self.recovery.prior_cwnd);
         self.window.ssthresh = self.window.ssthresh.max(self.recovery.prior_ssthresh);
-        self.congestion.control().undo();
+        if self.recovery.reduced {
+            self.congestion.control().undo();
+        }
         self.recovery.state = RecoveryState::Open;
         self.recovery.undo = false;
         self.recovery.frto = false;
@@ -247,11 +252,13 @@ impl Connection {
             let reduced = state == RecoveryState::Recovery;
             self.remember();
             if !reduced {
+                self.recovery.reduced = true;
                 let control = self.congestion.control();
                 self.window.ssthresh = control.on_timeout(&self.window, flight, now);
             }
         }
         self.recovery.frto = first;
+        self.recovery.frto_new = false;
         self.recovery.point = self.hot.snd_nxt;
         self.recovery.state = RecoveryState::Loss;
         self.recovery.duplicates = 0;
@@ -371,11 +378,11 @@ impl Connection {
             }
             limit.min(ssthresh - pipe)
         };
-        if recovery.prr_out == 0 {
-            // The fast retransmission goes in any case.
+        if recovery.prr_out == 0 || pipe == 0 {
+            // The fast retransmission goes in any case, and what is under way must not die out.
             count = count.max(mss);
         }
-        self.window.cwnd = pipe.saturating_add(count).min(CWND_MAX);
+        self.window.cwnd = pipe.saturating_add(count).clamp(mss, CWND_MAX);
     }
 
     /// The congestion window after a pause (RFC 5681 section 4.1): halved for each time-out that has

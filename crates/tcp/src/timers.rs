@@ -186,7 +186,7 @@ impl Connection {
     fn on_persist(&mut self, context: &mut Context<'_>) {
         let now = context.now;
         if !self.flight.is_empty() || (self.unsent_len() == 0 && !self.is_fin_waiting()) {
-            self.set_pending(Pending::None, NEVER);
+            self.rearm_rto(now);
             return;
         }
         if self.retransmits == 0 {
@@ -253,7 +253,7 @@ impl Connection {
             self.keepalive_probes >= keepalive.probes
         };
         if over {
-            self.reset_due = true;
+            self.hot.bits.set_reset_due(true);
             self.finish(Reason::TimedOut);
             return;
         }

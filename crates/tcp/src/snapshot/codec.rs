@@ -167,6 +167,7 @@ record!(Moment {
     read,
     mtu_high,
     undo,
+    reduced,
     undo_bytes,
     undo_ts,
     prr,
@@ -182,6 +183,7 @@ record!(Moment {
     tlp_end,
     tlp_retransmitted,
     tail_probe,
+    urgent_read,
 });
 record!(Wishes { no_delay, cork, urgent_inline, keepalive, user_timeout });
 record!(Keepalive { idle, interval, probes });

@@ -108,7 +108,8 @@ pub struct Receiving {
     pub fin: Option<Seq>,
     /// Urgent pointer: one after the urgent byte, while that was not read.
     pub urgent: Option<Seq>,
-    /// The last timestamp to be echoed and how long ago it came (RFC 7323 section 4.3).
+    /// The last timestamp to be echoed, 0 if none is known, and how long ago it came (RFC 7323 section
+    /// 4.3).
     pub ts_recent: (u32, Nanos),
     /// Largest segment that came, in bytes.
     pub mss: u16,
@@ -241,6 +242,8 @@ pub struct Moment {
     pub mtu_high: u16,
     /// Congestion window and threshold before the reduction, if it can be taken back.
     pub undo: Option<(u32, u32)>,
+    /// Congestion control was told of the reduction.
+    pub reduced: bool,
     /// Retransmitted bytes of which no duplicate was reported.
     pub undo_bytes: u32,
     /// Timestamp of the first retransmission (RFC 3522).
@@ -271,6 +274,8 @@ pub struct Moment {
     pub tlp_retransmitted: bool,
     /// A tail probe is to be sent: from where, and how much.
     pub tail_probe: Option<(Seq, u32)>,
+    /// The urgent byte was read, ahead of what comes before it.
+    pub urgent_read: bool,
 }
 
 /// See the module's documentation.

@@ -48,6 +48,7 @@ impl Snapshot {
         self.windows()?;
         self.sent()?;
         self.control()?;
+        self.opens()?;
         if self.state == State::SynSent { self.received_nothing() } else { self.received() }
     }
 
@@ -166,6 +167,14 @@ impl Snapshot {
             len > 0 && len <= under_way && start - self.send.una <= under_way - len
         });
         holds(again, SnapshotError::Recovery)
+    }
+
+    /// A SYN is sent while it opens, and if none is under way one is to be sent.
+    fn opens(&self) -> Validity {
+        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        let under_way = self.send.nxt != self.send.una;
+        let opens = if self.moment.syn_due { opening } else { !opening || under_way };
+        holds(opens, SnapshotError::State)
     }
 
     fn received_nothing(&self) -> Validity {

@@ -1,6 +1,10 @@
 //! The connections that wait for a time, the earliest first. A deadline that moves back is not moved
 //! here before it comes: in a transfer that goes well nothing is done.
+//!
+//! Acknowledgments that are held back come and go with every second segment, and all wait equally long:
+//! they stand in line, which costs less than a place in a heap.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::Nanos;
@@ -13,12 +17,36 @@ pub(super) struct Deadlines {
     heap: Vec<(Nanos, u32)>,
     /// Where each slot stands.
     places: Vec<u32>,
+    /// Acknowledgments that are held back, in the order of their times.
+    acks: VecDeque<(Nanos, u32)>,
 }
 
 impl Deadlines {
     /// When the first one is due.
     pub(super) fn next(&self) -> Option<Nanos> {
-        self.heap.first().map(|&(at, _)| at)
+        let timer = self.heap.first().map(|&(at, _)| at);
+        let ack = self.acks.front().map(|&(at, _)| at);
+        match (timer, ack) {
+            (Some(timer), Some(ack)) => Some(timer.min(ack)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// An acknowledgment of `slot` is held back until `at`. Returns whether it stands in line now; if not,
+    /// others there wait for longer.
+    #[inline]
+    pub(super) fn queue_ack(&mut self, slot: u32, at: Nanos) -> bool {
+        let fits = self.acks.back().is_none_or(|&(last, _)| last <= at);
+        if fits {
+            self.acks.push_back((at, slot));
+        }
+        fits
+    }
+
+    /// The next in line, if it is due at `now`, is taken out.
+    pub(super) fn due_ack(&mut self, now: Nanos) -> Option<u32> {
+        self.acks.front().filter(|&&(at, _)| at <= now)?;
+        self.acks.pop_front().map(|(_, slot)| slot)
     }
 
     /// The first slot, if it is due at `now`.

@@ -33,6 +33,7 @@ use crate::options::{Encoded, Options};
 use crate::ring::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
 use crate::snapshot::{Snapshot, SnapshotError};
+use crate::timers::NEVER;
 use crate::{Nanos, Reason, State};
 use deadlines::Deadlines;
 use listen::Listener;
@@ -221,6 +222,18 @@ impl Stack {
         Ok(())
     }
 
+    /// A segment of this connection comes soon: what it needs is fetched into the cache. Worth it for the
+    /// packets of a batch, before the first of them is received, where there are many connections.
+    #[inline]
+    pub fn announce(&self, path: &FourTuple) {
+        let hash = self.table.hash(&Key::new(path));
+        if let Some(connection) =
+            self.table.find(hash, |_| true).and_then(|slot| self.slots.at(slot))
+        {
+            connection.fetch();
+        }
+    }
+
     #[inline]
     fn lookup(&self, key: &Key) -> Option<u32> {
         let slots = &self.slots;
@@ -255,6 +268,13 @@ impl Stack {
         self.counters.segments_in += 1;
         let key = Key::new(path);
         let answer = match self.lookup(&key) {
+            Some(slot) if self.slots.at(slot).is_some_and(|at| at.is_predicted(segment)) => {
+                let mut context =
+                    Context { now, pool: &mut self.pool, counters: &mut self.counters };
+                self.slots.expect_mut(slot).on_predicted(segment, &mut context);
+                self.settle_received(slot);
+                Answer::None
+            }
             Some(slot) if !self.makes_way(slot, segment) => {
                 let answer = self
                     .with(slot, now, |connection, context| connection.on_segment(segment, context));
@@ -351,25 +371,32 @@ impl Stack {
     /// time, or it is gone.
     #[inline]
     pub(crate) fn settle(&mut self, slot: u32) {
+        self.settle_received(slot);
         let Some(connection) = self.slots.at_mut(slot) else { return };
-        if !connection.hot.is_ready && connection.may_transmit() {
-            connection.hot.is_ready = true;
-            self.ready.push_back(slot);
-        }
-        let tells = !connection.hot.events.is_empty() && !connection.hot.bits.released();
-        if !connection.hot.is_eventful && tells {
-            connection.hot.is_eventful = true;
-            self.eventful.push_back(slot);
-        }
-        let deadline = connection.deadline();
+        connection.arm(slot, &mut self.deadlines);
         let gone = connection.end.is_some()
             && connection.hot.bits.released()
-            && !connection.reset_due
-            && !connection.hot.is_ready;
-        self.deadlines.at_most(slot, deadline);
+            && !connection.hot.bits.reset_due()
+            && !connection.hot.bits.ready();
         if gone {
             self.bury(slot);
         }
+    }
+
+    /// The part of it that a segment in order calls for.
+    #[inline]
+    fn settle_received(&mut self, slot: u32) {
+        let Some(connection) = self.slots.at_mut(slot) else { return };
+        if !connection.hot.bits.ready() && connection.may_transmit() {
+            connection.hot.bits.set_ready(true);
+            self.ready.push_back(slot);
+        }
+        let tells = !connection.hot.events.is_empty() && !connection.hot.bits.released();
+        if !connection.hot.bits.eventful() && tells {
+            connection.hot.bits.set_eventful(true);
+            self.eventful.push_back(slot);
+        }
+        connection.arm_ack(slot, &mut self.deadlines);
     }
 
     fn bury(&mut self, slot: u32) {
@@ -402,10 +429,10 @@ impl Stack {
         }
         while let Some(slot) = self.ready.pop_front() {
             let Some(connection) = self.slots.at_mut(slot) else { continue };
-            if !connection.hot.is_ready {
+            if !connection.hot.bits.ready() {
                 continue;
             }
-            connection.hot.is_ready = false;
+            connection.hot.bits.set_ready(false);
             let planned = self.with(slot, now, |connection, context| connection.plan(context));
             let Some(planned) = planned else {
                 self.settle_waiting(slot);
@@ -424,20 +451,22 @@ impl Stack {
         let Some(connection) = self.slots.at_mut(slot) else { return };
         let over = connection.end.is_some();
         if connection.may_transmit() || over {
-            connection.hot.is_ready = true;
+            connection.hot.bits.set_ready(true);
             self.ready.push_back(slot);
         }
-        let deadline = connection.deadline();
-        self.deadlines.at_most(slot, deadline);
+        if connection.is_sending() || over {
+            connection.arm(slot, &mut self.deadlines);
+        }
     }
 
     /// Nothing to send now: what window or Nagle hold back does not make it ready again.
     fn settle_waiting(&mut self, slot: u32) {
         let Some(connection) = self.slots.at_mut(slot) else { return };
-        let deadline = connection.deadline();
-        let gone = connection.end.is_some() && connection.hot.bits.released();
-        self.deadlines.at_most(slot, deadline);
-        if gone {
+        if connection.is_sending() {
+            connection.arm(slot, &mut self.deadlines);
+        }
+        let over = connection.hot.state == State::Closed;
+        if over && connection.end.is_some() && connection.hot.bits.released() {
             self.bury(slot);
         }
     }
@@ -451,6 +480,7 @@ impl Stack {
     pub fn on_time(&mut self, now: Nanos) {
         while let Some(slot) = self.deadlines.due(now) {
             self.deadlines.remove(slot);
+            self.slots.expect_mut(slot).armed = NEVER;
             self.with(slot, now, |connection, context| {
                 if connection.deadline() <= now {
                     connection.on_time(context);
@@ -460,6 +490,24 @@ impl Stack {
             });
             self.settle(slot);
         }
+        while let Some(slot) = self.deadlines.due_ack(now) {
+            self.on_ack_time(slot, now);
+        }
+    }
+
+    /// An acknowledgment that was held back may be due; it may have gone long ago.
+    fn on_ack_time(&mut self, slot: u32, now: Nanos) {
+        let Some(connection) = self.slots.at_mut(slot) else { return };
+        if !connection.hot.bits.ack_queued() {
+            return;
+        }
+        connection.hot.bits.set_ack_queued(false);
+        if connection.hot.ack_deadline <= now {
+            self.with(slot, now, |connection, context| connection.on_time(context));
+            self.settle(slot);
+        } else {
+            connection.arm_ack(slot, &mut self.deadlines);
+        }
     }
 
     /// A connection to which something has happened, and what.
@@ -467,9 +515,10 @@ impl Stack {
         while let Some(slot) = self.eventful.pop_front() {
             let id = self.slots.id(slot);
             let Some(connection) = self.slots.at_mut(slot) else { continue };
-            if !core::mem::take(&mut connection.hot.is_eventful) {
+            if !connection.hot.bits.eventful() {
                 continue;
             }
+            connection.hot.bits.set_eventful(false);
             let events = core::mem::take(&mut connection.hot.events);
             if !events.is_empty() && !connection.hot.bits.released() {
                 return Some((id, events));
@@ -508,6 +557,33 @@ impl Stack {
         let connection = Connection::thaw(snapshot, config, now, &mut self.pool);
         self.counters.thawed += 1;
         Ok(self.insert(connection))
+    }
+}
+
+impl Connection {
+    /// Its timers stand among the deadlines.
+    fn arm(&mut self, slot: u32, deadlines: &mut Deadlines) {
+        let deadline = self.retransmit_deadline.min(self.slow_deadline);
+        if deadline < self.armed {
+            self.armed = deadline;
+            deadlines.at_most(slot, deadline);
+        }
+        self.arm_ack(slot, deadlines);
+    }
+
+    /// So does the acknowledgment that it holds back.
+    #[inline]
+    fn arm_ack(&mut self, slot: u32, deadlines: &mut Deadlines) {
+        let at = self.hot.ack_deadline;
+        if at >= self.armed || self.hot.bits.ack_queued() {
+            return;
+        }
+        if deadlines.queue_ack(slot, at) {
+            self.hot.bits.set_ack_queued(true);
+        } else {
+            self.armed = at;
+            deadlines.at_most(slot, at);
+        }
     }
 }
 

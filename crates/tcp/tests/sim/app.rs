@@ -126,6 +126,7 @@ pub(crate) struct App {
     urgent_read: u64,
     write_at: Nanos,
     read_at: Nanos,
+    looked_at: Nanos,
     paused: bool,
     buffer: Vec<u8>,
 }
@@ -145,6 +146,7 @@ impl App {
             corked: false,
             urgent_read: 0,
             write_at: 0,
+            looked_at: 0,
             read_at: side.read_from,
             paused: false,
             buffer: vec![0; side.read_max as usize],
@@ -179,7 +181,8 @@ impl App {
         let writes = self.writable && self.stream.sent < self.stream.total;
         let reads = self.readable && !self.reading.eof;
         let times = [writes.then_some(self.write_at), reads.then_some(self.read_at)];
-        times.into_iter().flatten().min()
+        let ahead = |at: &Nanos| !self.side.polls || *at > self.looked_at;
+        times.into_iter().flatten().filter(ahead).min()
     }
 
     /// Does all that is to be done at `now`.
@@ -195,6 +198,9 @@ impl App {
         if self.phase != Phase::Open {
             return;
         }
+        self.looked_at = now;
+        self.readable |= self.side.polls;
+        self.writable |= self.side.polls;
         self.write(socket, now);
         self.read(socket, peer, now);
         self.finish(socket);

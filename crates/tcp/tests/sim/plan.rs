@@ -90,6 +90,8 @@ pub(crate) struct Side {
     pub(crate) urgent: u64,
     /// One write of so many turns TCP_CORK on or off; 0 for none.
     pub(crate) cork: u64,
+    /// It looks at everything whenever anything happens, and waits for no event.
+    pub(crate) polls: bool,
     pub(crate) ending: Ending,
 }
 
@@ -101,7 +103,7 @@ pub(crate) struct Freeze {
     pub(crate) packet: u64,
     /// For how long it is in no stack. What comes then is lost.
     pub(crate) gap: Nanos,
-    /// It goes to another stack, whose clock shows this much more.
+    /// It goes to another stack, whose clock shows this.
     pub(crate) moves: Option<Nanos>,
 }
 
@@ -125,6 +127,9 @@ pub(crate) struct Plan {
     /// One packet of so many brings a forged one along; 0 for none.
     pub(crate) forged: u64,
     pub(crate) freezes: Vec<Freeze>,
+    /// Clocks that a connection moves to have their milliseconds at the same time as its own, so that
+    /// its timestamps are the same ones.
+    pub(crate) ticks_together: bool,
 }
 
 impl Plan {
@@ -158,6 +163,7 @@ impl Plan {
             merge: dice.once_in(2),
             forged: dice.one_of(&[0, 0, 0, 10]),
             freezes: freezes(&mut Dice::new(seed, 6)),
+            ticks_together: false,
         }
     }
 
@@ -283,6 +289,12 @@ fn endings(dice: &mut Dice, opening: Opening) -> [Ending; 2] {
     endings
 }
 
+/// Clocks that have begun long ago, or just now.
+fn clock(dice: &mut Dice) -> Nanos {
+    let most = dice.one_of(&[1, MILLISECOND, SECOND, 1 << 50, 1 << 60]);
+    dice.below(most)
+}
+
 fn size(dice: &mut Dice) -> u64 {
     match dice.below(20) {
         0..=1 => 0,
@@ -300,7 +312,7 @@ fn side(dice: &mut Dice, ending: Ending) -> Side {
     };
     Side {
         config: config(dice),
-        clock: dice.between(1, 1 << 50),
+        clock: clock(dice),
         total: size(dice),
         write_max: dice.one_of(&[10, 1_000, 4_000, 100_000]),
         read_max: dice.one_of(&[100, 3_000, 65_536, 65_536]),
@@ -310,6 +322,7 @@ fn side(dice: &mut Dice, ending: Ending) -> Side {
         pause: dice.once_in(4).then(|| (dice.below(50_000), dice.between(1, 30 * SECOND))),
         urgent: if dice.once_in(8) { dice.between(2, 50) } else { 0 },
         cork: if dice.once_in(6) { dice.between(2, 20) } else { 0 },
+        polls: false,
         ending,
     }
 }
@@ -356,7 +369,7 @@ fn freezes(dice: &mut Dice) -> Vec<Freeze> {
             side: dice.below(2) as usize,
             packet: dice.one_of(&[5, 30, 300]) * dice.below(100) / 100,
             gap: if dice.once_in(4) { dice.below(300 * MILLISECOND) } else { 0 },
-            moves: dice.once_in(2).then(|| dice.below(1 << 50)),
+            moves: dice.once_in(2).then(|| clock(dice)),
         });
     }
     freezes

@@ -9,7 +9,7 @@ use wire::{Flags, Seq};
 use crate::app::Phase;
 use crate::frame::{self, Arrival, ip_len};
 use crate::host::Host;
-use crate::plan::{Dice, Plan};
+use crate::plan::{Dice, Opening, Plan};
 use crate::trace::Trace;
 use crate::watch::Watch;
 
@@ -236,8 +236,8 @@ impl<'a> Run<'a> {
 
     /// MTU of the router at this time.
     fn mtu(&self) -> u16 {
-        let steps = self.plan.mtus.iter().filter(|(from, _)| *from <= self.now);
-        steps.last().map_or(9000, |(_, mtu)| *mtu)
+        let step = self.plan.mtus.iter().rfind(|(from, _)| *from <= self.now);
+        step.map_or(9000, |(_, mtu)| *mtu)
     }
 
     /// The router drops it, and says so or not.
@@ -341,9 +341,10 @@ impl<'a> Run<'a> {
             if whole && errors.is_empty() {
                 return Ok(Outcome::Complete);
             }
-            let given_up = errors.contains(&Reason::TimedOut);
-            let bad = plan.loss() >= 100;
-            return if given_up && bad {
+            let given_up = errors.contains(&Reason::TimedOut) && plan.loss() >= 100;
+            // A cookie is only accepted with the very first byte.
+            let cookies = plan.opening == Opening::Cookies && errors.contains(&Reason::Reset);
+            return if given_up || cookies && plan.loses() {
                 Ok(Outcome::GaveUp)
             } else {
                 Err(format!("all is over, and not all bytes have come: {errors:?}"))
