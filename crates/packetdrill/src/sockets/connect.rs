@@ -54,6 +54,22 @@ impl Host {
         Ok(())
     }
 
+    /// What is set on a listener holds for the connections that come: the engine is told by listening
+    /// anew. Connections that wait to be accepted stay.
+    pub(super) fn listen_again(&mut self, fd: Fd) {
+        let Some(Entry::Tcp(socket)) = self.entries.get(&fd) else { return };
+        let SocketState::Listening { id, bound, .. } = &socket.state else { return };
+        let (old, bound) = (*id, *bound);
+        let config = self.config_of(socket);
+        self.stack.unlisten(old);
+        let address = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
+        let Ok(new) = self.stack.listen(address, bound.port(), config) else { return };
+        self.listeners.insert(new, fd);
+        if let Ok(TcpSocket { state: SocketState::Listening { id, .. }, .. }) = self.tcp(fd) {
+            *id = new;
+        }
+    }
+
     fn free_port(&mut self) -> u16 {
         self.next_port = self.next_port.checked_add(1).unwrap_or(32_769);
         self.next_port

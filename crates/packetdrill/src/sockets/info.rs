@@ -156,10 +156,11 @@ fn fill(values: &mut TcpInfo, info: &Info) {
     // The kernel counts segments, and calls a threshold without bound 2^31 - 1.
     let ssthresh =
         if info.snd_ssthresh == u32::MAX { i32::MAX as u32 } else { info.snd_ssthresh / mss };
-    // What is in flight was sent once, or was sent again after it was lost.
-    let sent_once = info.unacked.saturating_sub(info.sacked + info.lost);
     values.set("tcpi_state", kernel_state(info.state));
-    values.set("tcpi_ca_state", kernel_recovery(info.recovery));
+    // The kernel tells a network that reorders, or may have lost something, from one that does not.
+    let disorder = info.recovery == RecoveryState::Open && info.sacked > 0;
+    let ca_state = if disorder { 1 } else { kernel_recovery(info.recovery) };
+    values.set("tcpi_ca_state", ca_state);
     values.set("tcpi_retransmits", info.retransmits);
     values.set("tcpi_probes", info.probes);
     values.set("tcpi_backoff", info.backoff);
@@ -171,7 +172,6 @@ fn fill(values: &mut TcpInfo, info: &Info) {
     values.set("tcpi_unacked", segments(info.unacked));
     values.set("tcpi_sacked", segments(info.sacked));
     values.set("tcpi_lost", segments(info.lost));
-    values.set("tcpi_retrans", segments(info.in_flight.saturating_sub(sent_once)));
     values.set("tcpi_pmtu", info.pmtu);
     values.set("tcpi_rtt", microseconds(info.rtt));
     values.set("tcpi_rttvar", microseconds(info.rttvar));

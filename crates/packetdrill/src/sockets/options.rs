@@ -26,11 +26,13 @@ impl Host {
         }
         let Some(number) = number(value) else { return fail(libc::EINVAL) };
         match level {
-            libc::SOL_SOCKET => self.set_socket_option(fd, name, number, value),
-            libc::SOL_TCP => self.set_tcp_option(fd, name, number),
-            libc::SOL_IP | libc::SOL_IPV6 => set_ip_option(name),
-            _ => fail(libc::ENOPROTOOPT),
+            libc::SOL_SOCKET => self.set_socket_option(fd, name, number, value)?,
+            libc::SOL_TCP => self.set_tcp_option(fd, name, number)?,
+            libc::SOL_IP | libc::SOL_IPV6 => set_ip_option(name)?,
+            _ => return fail(libc::ENOPROTOOPT),
         }
+        self.listen_again(fd);
+        Ok(())
     }
 
     fn set_socket_option(
@@ -219,7 +221,11 @@ impl TcpSocket {
 /// Options of the IP layer that change nothing here.
 fn set_ip_option(name: i32) -> Result<(), Stop> {
     match name {
-        libc::IP_TOS | libc::IP_TTL | libc::IP_RECVERR | libc::IP_FREEBIND => Ok(()),
+        libc::IP_TOS
+        | libc::IP_TTL
+        | libc::IP_RECVERR
+        | libc::IP_FREEBIND
+        | libc::IP_MTU_DISCOVER => Ok(()),
         _ => fail(libc::ENOPROTOOPT),
     }
 }

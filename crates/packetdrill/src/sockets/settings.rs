@@ -16,11 +16,16 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// The kernel's own defaults.
+    /// The kernel's own defaults. Super-packets have two segments: at the rates of scripts the kernel's
+    /// pacing allows no more than `tcp_min_tso_segs`.
     fn default() -> Self {
-        Settings { config: Config::default(), keepalive: Keepalive::default(), syn_cookies: true }
+        let config = Config { burst: 2 * SEGMENT, ..Config::default() };
+        Settings { config, keepalive: Keepalive::default(), syn_cookies: true }
     }
 }
+
+/// Payload of a segment on an Ethernet.
+const SEGMENT: u32 = 1460;
 
 /// A setting that the engine cannot follow.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,9 +38,8 @@ pub enum Refused {
 
 /// Settings that change nothing of what a script of one connection sees, or nothing but how the
 /// kernel sends super-packets.
-const WITHOUT_EFFECT: [&str; 16] = [
+const WITHOUT_EFFECT: [&str; 15] = [
     "tcp_tso_win_divisor",
-    "tcp_min_tso_segs",
     "tcp_tso_rtt_log",
     "tcp_pacing_ss_ratio",
     "tcp_pacing_ca_ratio",
@@ -70,7 +74,8 @@ const ALWAYS: [(&str, &[i64]); 13] = [
 ];
 
 /// All names that [`Settings::set`] acts on.
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 23] = [
+    "tcp_min_tso_segs",
     "tcp_timestamps",
     "tcp_sack",
     "tcp_window_scaling",
