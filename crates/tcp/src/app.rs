@@ -217,6 +217,9 @@ impl Connection {
     /// Bytes that can be read before the urgent one.
     fn before_urgent(&self) -> u32 {
         let len = self.hot.receive.len();
+        if !self.hot.bits.urgent() {
+            return len;
+        }
         match self.rcv_urgent {
             Some(up) if !self.urgent_inline => {
                 let ahead = (up - self.read_seq()).wrapping_sub(1);
@@ -229,7 +232,7 @@ impl Connection {
     fn read(&mut self, into: &mut [u8], context: &mut Context<'_>) -> Result<usize, ReceiveError> {
         if self.before_urgent() == 0 && !self.hot.receive.is_empty() {
             // At the mark: the urgent byte was not asked for, and is passed over.
-            self.rcv_urgent = None;
+            self.set_rcv_urgent(None);
             self.take_off(1, context);
         }
         let len = self.before_urgent().min(u32::try_from(into.len()).unwrap_or(u32::MAX));
@@ -247,12 +250,15 @@ impl Connection {
     }
 
     fn take_off(&mut self, bytes: u32, context: &mut Context<'_>) {
-        let keep = !self.islands.is_empty();
+        let keep = self.hot.bits.disordered();
         self.hot.receive.consume(bytes, keep, context.pool);
-        if self.urgent_inline && self.rcv_urgent.is_some_and(|up| !up.after(self.read_seq())) {
-            self.rcv_urgent = None;
+        if self.hot.bits.urgent()
+            && self.urgent_inline
+            && self.rcv_urgent.is_some_and(|up| !up.after(self.read_seq()))
+        {
+            self.set_rcv_urgent(None);
         }
-        self.after_read(bytes, context);
+        self.after_read(context);
     }
 
     fn read_urgent(&mut self, context: &mut Context<'_>) -> Option<u8> {
@@ -265,7 +271,7 @@ impl Connection {
         let byte = first.first().or(second.first()).copied()?;
         self.urgent_read = true;
         if ahead == 0 {
-            self.rcv_urgent = None;
+            self.set_rcv_urgent(None);
             self.take_off(1, context);
         }
         Some(byte)

@@ -1,7 +1,7 @@
 //! One connection: its state, in two cache lines that nearly every segment needs and a rest that few do.
 
 use alloc::sync::Arc;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use wire::Seq;
 
@@ -91,6 +91,10 @@ bits! {
     eventful, set_eventful = 20;
     /// Stands in the stack's queue of acknowledgments that are held back.
     ack_queued, set_ack_queued = 21;
+    /// The peer has sent urgent data that was not read.
+    urgent, set_urgent = 22;
+    /// There is none: it only takes a place that another may have later.
+    vacant, set_vacant = 23;
 }
 
 /// What is read or written for every segment in order and every acknowledgment.
@@ -121,6 +125,8 @@ pub(crate) struct Hot {
     pub(crate) snd_wl2: Seq,
     /// What our clock in milliseconds is away from the timestamps we send (RFC 7323 section 7.1).
     pub(crate) ts_offset: u32,
+    /// Where in what is received it is looked again whether the window is large enough.
+    pub(crate) tune_at: Seq,
     pub(crate) send: Ring,
     /// Payload of a full segment without SACK.
     pub(crate) mss: u16,
@@ -135,7 +141,11 @@ pub(crate) struct Hot {
 }
 
 const _: () = assert!(size_of::<Hot>() <= 128, "two cache lines");
+const _: () = assert!(core::mem::offset_of!(Connection, config) == IN_ORDER, "three cache lines");
 const _: () = assert!(size_of::<Connection>() < 1000, "a million idle ones in 1 GB");
+
+/// Bytes at the front of a connection that a segment in order needs.
+pub(crate) const IN_ORDER: usize = 192;
 
 /// What has happened to a connection since it was last asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -182,8 +192,8 @@ impl Events {
 /// packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
-    local: [u64; 2],
-    remote: [u64; 2],
+    local: [u32; 4],
+    remote: [u32; 4],
     ports: u32,
 }
 
@@ -198,8 +208,9 @@ impl Key {
 
     #[inline]
     pub(crate) fn words(&self) -> [u64; 5] {
-        let ([a, b], [c, d]) = (self.local, self.remote);
-        [a, b, c, d, u64::from(self.ports)]
+        let both = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let ([a, b, c, d], [e, f, g, h]) = (self.local, self.remote);
+        [both(a, b), both(c, d), both(e, f), both(g, h), u64::from(self.ports)]
     }
 
     pub(crate) fn path(&self) -> FourTuple {
@@ -215,19 +226,24 @@ impl Key {
 }
 
 #[inline]
-fn number(address: IpAddr) -> [u64; 2] {
+fn number(address: IpAddr) -> [u32; 4] {
     match address {
-        IpAddr::V4(v4) => [0, 0xffff_0000_0000 | u64::from(v4.to_bits())],
-        IpAddr::V6(v6) => [(v6.to_bits() >> 64) as u64, v6.to_bits() as u64],
+        IpAddr::V4(v4) => [0, 0, 0xffff, v4.to_bits()],
+        IpAddr::V6(v6) => {
+            let bits = v6.to_bits();
+            [(bits >> 96) as u32, (bits >> 64) as u32, (bits >> 32) as u32, bits as u32]
+        }
     }
 }
 
 #[inline]
-fn address([high, low]: [u64; 2]) -> IpAddr {
-    if high == 0 && low >> 32 == 0xffff {
-        IpAddr::V4((low as u32).into())
+fn address([a, b, c, d]: [u32; 4]) -> IpAddr {
+    if (a, b, c) == (0, 0, 0xffff) {
+        IpAddr::V4(d.into())
     } else {
-        IpAddr::V6((u128::from(high) << 64 | u128::from(low)).into())
+        let high = u128::from(a) << 32 | u128::from(b);
+        let low = u128::from(c) << 32 | u128::from(d);
+        IpAddr::V6((high << 64 | low).into())
     }
 }
 
@@ -237,13 +253,15 @@ fn address([high, low]: [u64; 2]) -> IpAddr {
 pub struct Connection {
     pub(crate) hot: Hot,
     pub(crate) key: Key,
-    /// Deadline, or [`NEVER`].
+    /// Longest time that an acknowledgment is held back, in nanoseconds.
+    pub(crate) delayed_ack: u32,
+    /// Deadlines, or [`NEVER`].
     pub(crate) retransmit_deadline: Nanos,
+    pub(crate) slow_deadline: Nanos,
     /// For when the stack has it among its deadlines.
     pub(crate) armed: Nanos,
+    // So far what a segment in order needs.
     pub(crate) config: Arc<Config>,
-    /// Deadline, or [`NEVER`].
-    pub(crate) slow_deadline: Nanos,
     pub(crate) flight: Flight,
     pub(crate) window: Window,
     pub(crate) rtt: Rtt,
@@ -278,8 +296,7 @@ pub struct Connection {
     pub(crate) user_timeout: Nanos,
     pub(crate) last_sent: Nanos,
     pub(crate) last_challenge: Nanos,
-    /// Receive window tuning: bytes read since, and since when.
-    pub(crate) tune_read: u32,
+    /// When it was last looked whether the receive window is large enough.
     pub(crate) tune_since: Nanos,
     pub(crate) mtu: crate::mtu::Search,
     /// A tail probe that sends the end once more: from where, and how much.
@@ -312,6 +329,7 @@ impl Connection {
                 snd_wl1: Seq(0),
                 snd_wl2: Seq(0),
                 ts_offset,
+                tune_at: Seq(0),
                 send: Ring::default(),
                 mss: 0,
                 bits: Bits::default(),
@@ -350,11 +368,11 @@ impl Connection {
             retransmit_since: 0,
             user_timeout: config.user_timeout,
             retransmit_deadline: NEVER,
+            delayed_ack: u32::try_from(config.delayed_ack).unwrap_or(u32::MAX),
             armed: NEVER,
             slow_deadline: NEVER,
             last_sent: 0,
             last_challenge: 0,
-            tune_read: 0,
             tune_since: 0,
             mtu: crate::mtu::Search::default(),
             tail_probe: None,
@@ -367,13 +385,13 @@ impl Connection {
         connection
     }
 
-    /// Fetches into the cache what a segment in order needs.
-    #[inline]
-    pub(crate) fn fetch(&self) {
-        wire::cache::prefetch(&self.hot.rcv_nxt);
-        wire::cache::prefetch(&self.hot.send);
-        wire::cache::prefetch(&self.key);
-        wire::cache::prefetch(&self.tune_read);
+    /// What stands where there is none.
+    pub(crate) fn vacant(config: Arc<Config>) -> Self {
+        let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        let path = FourTuple { local: nowhere, remote: nowhere };
+        let mut connection = Connection::new(&path, config, Seq(0), 0);
+        connection.hot.bits.set_vacant(true);
+        connection
     }
 
     /// State.
@@ -384,6 +402,12 @@ impl Connection {
     /// Its two ends.
     pub fn path(&self) -> FourTuple {
         self.key.path()
+    }
+
+    /// There is an urgent byte one before `up`, or none any more.
+    pub(crate) fn set_rcv_urgent(&mut self, up: Option<Seq>) {
+        self.rcv_urgent = up;
+        self.hot.bits.set_urgent(up.is_some());
     }
 
     /// The listener that accepted it, if one did.
@@ -428,7 +452,7 @@ impl Connection {
 
     /// Is there an urgent byte that was not read? `true` as well while it has not come yet.
     pub fn is_urgent(&self) -> bool {
-        self.rcv_urgent.is_some()
+        self.hot.bits.urgent()
     }
 
     /// Sequence number of the first byte in the send queue: the SYN takes none of it.

@@ -8,7 +8,7 @@ use crate::input::Answer;
 use crate::options::Block;
 use crate::reassembly::{earlier, later};
 use crate::timers::NEVER;
-use crate::{Reason, Segment, State};
+use crate::{Nanos, Reason, Segment, State};
 
 impl Connection {
     /// Seventh and eighth check.
@@ -31,10 +31,15 @@ impl Connection {
             return Answer::Reset;
         }
         let start = later(segment.seq, self.hot.rcv_nxt);
-        let cut = earlier(end, self.hot.rcv_edge);
-        if fin && cut == end {
+        let mut cut = earlier(end, self.hot.rcv_edge);
+        let last = self.islands.as_slice().last().map_or(end, |island| island.end);
+        if fin && cut == end && self.fin_at.is_none() && !last.after(end) {
             self.fin_at = Some(end);
             self.hot.bits.set_disordered(true);
+        }
+        // Nothing comes behind a FIN, whatever a peer says later.
+        if let Some(at) = self.fin_at {
+            cut = earlier(cut, at);
         }
         if segment.seq.before(self.hot.rcv_nxt) && len > 0 {
             self.note_duplicate(segment);
@@ -108,7 +113,7 @@ impl Connection {
             self.hot.quick -= 1;
             self.hot.bits.set_ack_now(true);
         } else if self.hot.ack_deadline == NEVER {
-            self.hot.ack_deadline = context.now + self.config.delayed_ack;
+            self.hot.ack_deadline = context.now + Nanos::from(self.delayed_ack);
         }
     }
 
@@ -155,7 +160,7 @@ impl Connection {
             return;
         }
         context.counters.urgent += 1;
-        self.rcv_urgent = Some(up);
+        self.set_rcv_urgent(Some(up));
         self.urgent_read = false;
         self.hot.events.add(Events::URGENT);
     }

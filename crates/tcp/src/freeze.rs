@@ -162,7 +162,7 @@ impl Connection {
             sent_ago: ago(self.last_sent),
             challenged_ago: (self.last_challenge != 0).then(|| ago(self.last_challenge)),
             min_ago: ago(self.rtt.min_at),
-            read: (self.tune_read, ago(self.tune_since)),
+            tuned: (self.hot.tune_at, ago(self.tune_since)),
             mtu_high: self.mtu.high,
             undo: recovery.undo.then_some((recovery.prior_cwnd, recovery.prior_ssthresh)),
             reduced: recovery.reduced,
@@ -227,7 +227,7 @@ impl Connection {
         self.hot.bits.set_sack(agreed.sack);
         self.hot.bits.set_timestamps(agreed.timestamps);
         self.hot.bits.set_ecn(agreed.ecn);
-        self.hot.mss = snapshot.mss.max(88);
+        self.hot.mss = snapshot.mss;
         self.window.mss = u32::from(self.hot.mss);
         self.path_mtu = snapshot.path_mtu;
         let wishes = &snapshot.wishes;
@@ -285,7 +285,7 @@ impl Connection {
         self.fin_at = receive.fin;
         self.hot.bits.set_disordered(receive.fin.is_some() || !self.islands.is_empty());
         self.hot.bits.set_reports(!self.islands.is_empty());
-        self.rcv_urgent = receive.urgent;
+        self.set_rcv_urgent(receive.urgent);
         self.hot.ts_recent = receive.ts_recent.0;
         self.hot.last_received = now.saturating_sub(receive.ts_recent.1);
         self.hot.rcv_mss = receive.mss;
@@ -351,13 +351,14 @@ impl Connection {
         self.last_sent = at(moment.sent_ago);
         self.last_challenge = moment.challenged_ago.map_or(0, at);
         self.rtt.min_at = at(moment.min_ago);
-        (self.tune_read, self.tune_since) = (moment.read.0, at(moment.read.1));
+        (self.hot.tune_at, self.tune_since) = (moment.tuned.0, at(moment.tuned.1));
         self.mtu.high = moment.mtu_high;
         self.tail_probe = moment.tail_probe;
         self.urgent_read = moment.urgent_read;
         let recovery = &mut self.recovery;
         recovery.undo = moment.undo.is_some();
-        (recovery.prior_cwnd, recovery.prior_ssthresh) = moment.undo.unwrap_or_default();
+        let prior = (self.window.cwnd, self.window.ssthresh);
+        (recovery.prior_cwnd, recovery.prior_ssthresh) = moment.undo.unwrap_or(prior);
         recovery.reduced = moment.reduced;
         recovery.undo_bytes = moment.undo_bytes;
         recovery.undo_ts = moment.undo_ts;

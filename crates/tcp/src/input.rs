@@ -85,6 +85,9 @@ impl Connection {
         self.hot.last_received = context.now;
         self.keepalive_probes = 0;
         self.update_ts_recent(segment);
+        if let Some(seconds) = segment.options.user_timeout {
+            self.take_user_timeout(seconds);
+        }
         if !self.on_ack(segment, context) || self.hot.state == State::Closed {
             return Answer::None;
         }

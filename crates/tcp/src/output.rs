@@ -5,6 +5,7 @@ use wire::{Flags, Seq, Timestamps};
 use crate::config::MILLISECOND;
 use crate::connection::{Connection, Context};
 use crate::options::{Encoded, Options};
+use crate::reassembly::earlier;
 use crate::segment::Transmit;
 use crate::timers::{NEVER, Pending};
 use crate::{Nanos, State};
@@ -33,7 +34,7 @@ impl Connection {
         }
         if self.hot.bits.reset_due() {
             self.hot.bits.set_reset_due(false);
-            return Some(self.plan_bare(self.hot.snd_nxt, Flags::RST.with(Flags::ACK), now));
+            return Some(self.plan_bare(self.acceptable_seq(), Flags::RST.with(Flags::ACK), now));
         }
         if self.hot.state.transmits() && self.is_sending() {
             if let Some(planned) = self.plan_data(context) {
@@ -42,7 +43,10 @@ impl Connection {
             self.arm_persist(now);
         }
         if self.hot.state < State::Established {
-            return None;
+            // What is to be acknowledged in SYN-RECEIVED is the SYN: the answer to it was lost.
+            let again = self.hot.state == State::SynReceived && self.hot.bits.ack_now();
+            self.hot.bits.set_ack_now(false);
+            return again.then(|| self.plan_syn(now));
         }
         if self.hot.bits.probe_due() {
             self.hot.bits.set_probe_due(false);
@@ -51,9 +55,15 @@ impl Connection {
         }
         if self.hot.bits.ack_now() {
             context.counters.pure_acks += 1;
-            return Some(self.plan_bare(self.hot.snd_nxt, Flags::ACK, now));
+            return Some(self.plan_bare(self.acceptable_seq(), Flags::ACK, now));
         }
         None
+    }
+
+    /// SND.NXT, unless the peer has taken back the window before it: there it would not look at our
+    /// acknowledgment (RFC 9293 section 3.10.7.4, first check; tcp_acceptable_seq in Linux).
+    fn acceptable_seq(&self) -> Seq {
+        earlier(self.hot.snd_nxt, self.hot.snd_una + self.hot.snd_wnd)
     }
 
     /// Would [`plan`](Self::plan) perhaps give something?
@@ -243,6 +253,7 @@ impl Connection {
         let mut planned = self.plan_range(seq, len + u32::from(fin), true, now);
         if probe {
             planned.gso_size = 0;
+            planned.flags = planned.flags.without(Flags::PSH);
         }
         if matches!(self.hot.pending, Pending::None | Pending::TailProbe | Pending::Persist) {
             self.rtt.backoff =
@@ -288,7 +299,11 @@ impl Connection {
         planned.len = payload;
         planned.urgent = urgent;
         planned.ect = ect;
-        planned.gso_size = if payload > full { full as u16 } else { 0 };
+        if payload > full {
+            planned.gso_size = full as u16;
+            // As from Linux: a receiver that merges knows the end of the burst.
+            planned.flags = planned.flags.with(Flags::PSH);
+        }
         // An answer within the time of a delayed acknowledgment: the peer is a conversation's other half.
         if new && payload > 0 && now.saturating_sub(self.hot.last_received) < 40 * MILLISECOND {
             self.hot.bits.set_interactive(true);

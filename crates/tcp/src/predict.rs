@@ -21,6 +21,7 @@ impl Connection {
             && !hot.bits.ecn_echo()
             && !hot.bits.released()
             && segment.options.sack.is_empty()
+            && segment.options.user_timeout.is_none()
             && segment.payload_len() > 0
             && !hot.bits.disordered()
             && self.is_newer(segment)

@@ -30,9 +30,11 @@ impl Connection {
         field as u16
     }
 
-    /// The application has read `bytes`: the window may be worth telling of.
-    pub(crate) fn after_read(&mut self, bytes: u32, context: &mut Context<'_>) {
-        self.tune(bytes, context.now);
+    /// The application has read: the window may be worth telling of.
+    pub(crate) fn after_read(&mut self, context: &mut Context<'_>) {
+        if !self.hot.rcv_nxt.before(self.hot.tune_at) {
+            self.tune(context.now);
+        }
         if !self.hot.state.may_receive() {
             return;
         }
@@ -53,19 +55,17 @@ impl Connection {
         self.config.receive_buffer_max.min(65_535u32 << self.hot.rcv_shift)
     }
 
-    /// Doubles the window when the application has read all of it within two round trips: then it was
-    /// what bounded the sender (dynamic right-sizing).
-    fn tune(&mut self, bytes: u32, now: Nanos) {
-        self.tune_read = self.tune_read.saturating_add(bytes);
-        if self.tune_read < self.hot.buffer / 2 || self.hot.buffer >= self.largest_buffer() {
-            return;
-        }
+    /// Doubles the window when half of it came, and was read, within two round trips: then it was what
+    /// bounded the sender (dynamic right-sizing).
+    #[cold]
+    fn tune(&mut self, now: Nanos) {
         let took = now.saturating_sub(self.tune_since);
         let round = if self.rtt.min == 0 { Nanos::MAX } else { 4 * self.rtt.srtt.max(1_000_000) };
-        if took <= round {
+        let keeps_up = self.hot.receive.len() <= self.hot.buffer / 4;
+        if took <= round && keeps_up && self.hot.buffer < self.largest_buffer() {
             self.hot.buffer = self.hot.buffer.saturating_mul(2).min(self.largest_buffer());
         }
-        self.tune_read = 0;
+        self.hot.tune_at = self.hot.rcv_nxt + self.hot.buffer / 2;
         self.tune_since = now;
     }
 }

@@ -164,7 +164,7 @@ record!(Moment {
     sent_ago,
     challenged_ago,
     min_ago,
-    read,
+    tuned,
     mtu_high,
     undo,
     reduced,

@@ -236,8 +236,9 @@ pub struct Moment {
     pub challenged_ago: Option<Nanos>,
     /// When the smallest round trip was measured.
     pub min_ago: Nanos,
-    /// Bytes that the application has read since, and since when.
-    pub read: (u32, Nanos),
+    /// Where in what is received it is looked again whether the receive window is large enough, and when
+    /// that was done last.
+    pub tuned: (Seq, Nanos),
     /// Smallest MTU that does not pass; 0 if none is known.
     pub mtu_high: u16,
     /// Congestion window and threshold before the reduction, if it can be taken back.

@@ -14,9 +14,9 @@ pub const QUEUE_MAX: usize = 1 << 30;
 pub const ISLANDS_MAX: usize = 1 << 16;
 /// Most runs under way.
 pub const FLIGHTS_MAX: usize = 1 << 20;
-/// Fewest payload bytes of a full segment: what Linux (`TCP_MIN_SND_MSS`) leaves beside 40 bytes of
-/// options.
-pub const MSS_MIN: u16 = 8;
+/// Fewest payload bytes of a full segment: an engine takes smaller announcements for 88, and timestamps
+/// may come off.
+pub const MSS_MIN: u16 = 76;
 /// Smallest path MTU (RFC 791 section 3.1).
 pub const MTU_MIN: u16 = 68;
 /// Largest congestion window: twice the largest window.
@@ -88,7 +88,7 @@ impl Snapshot {
             moment.received_ago,
             moment.sent_ago,
             moment.min_ago,
-            moment.read.1,
+            moment.tuned.1,
             moment.challenged_ago.unwrap_or(0),
             moment.rack_ago.unwrap_or(0),
         ];

@@ -8,6 +8,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::Nanos;
+use crate::connection::Connection;
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -41,6 +42,18 @@ impl Deadlines {
             self.acks.push_back((at, slot));
         }
         fits
+    }
+
+    /// Those at the head of the line of whom `is_gone` says so are taken out: nobody wakes for them.
+    pub(super) fn forget_acks(&mut self, is_gone: impl Fn(u32) -> bool) {
+        while self.acks.front().is_some_and(|&(_, slot)| is_gone(slot)) {
+            self.acks.pop_front();
+        }
+    }
+
+    /// Who stands so far from the head of the line.
+    pub(super) fn ack_ahead(&self, places: usize) -> Option<u32> {
+        self.acks.get(places).map(|&(_, slot)| slot)
     }
 
     /// The next in line, if it is due at `now`, is taken out.
@@ -123,6 +136,33 @@ impl Deadlines {
             }
             self.swap(at, least);
             at = least;
+        }
+    }
+}
+
+impl Connection {
+    /// Its timers stand among the deadlines.
+    pub(super) fn arm(&mut self, slot: u32, deadlines: &mut Deadlines) {
+        let deadline = self.retransmit_deadline.min(self.slow_deadline);
+        if deadline < self.armed {
+            self.armed = deadline;
+            deadlines.at_most(slot, deadline);
+        }
+        self.arm_ack(slot, deadlines);
+    }
+
+    /// So does the acknowledgment that it holds back.
+    #[inline]
+    pub(super) fn arm_ack(&mut self, slot: u32, deadlines: &mut Deadlines) {
+        let at = self.hot.ack_deadline;
+        if at >= self.armed || self.hot.bits.ack_queued() {
+            return;
+        }
+        if deadlines.queue_ack(slot, at) {
+            self.hot.bits.set_ack_queued(true);
+        } else {
+            self.armed = at;
+            deadlines.at_most(slot, at);
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod counters;
 mod deadlines;
+mod error;
 mod listen;
 mod secret;
 mod slots;
@@ -16,11 +17,11 @@ mod table;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 
 use wire::{Flags, Seq};
 
 pub use counters::Counters;
+pub use error::{ConnectError, ThawError};
 pub use listen::{ListenError, ListenerId};
 pub use slots::Id;
 
@@ -32,7 +33,7 @@ use crate::mtu::Icmp;
 use crate::options::{Encoded, Options};
 use crate::ring::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
-use crate::snapshot::{Snapshot, SnapshotError};
+use crate::snapshot::Snapshot;
 use crate::timers::NEVER;
 use crate::{Nanos, Reason, State};
 use deadlines::Deadlines;
@@ -44,6 +45,16 @@ use table::Table;
 /// Answers that wait to be sent, at most.
 const ANSWERS_MAX: usize = 1024;
 
+/// How far ahead those whose acknowledgments may be due are fetched into the cache.
+const ACKS_AHEAD: usize = 8;
+
+/// Connections that are fetched into the cache at once.
+const BATCH: usize = 32;
+
+/// What is added to the time that comes in. A thawed connection remembers what was long before the clock
+/// here began to count; and 0 is a time that never was.
+const EPOCH: Nanos = 1 << 62;
+
 /// What a stack goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StackConfig {
@@ -54,49 +65,6 @@ pub struct StackConfig {
     /// Connections at most.
     pub connections: u32,
 }
-
-/// Why no connection can be opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ConnectError {
-    /// There is a connection with these two ends already (EADDRNOTAVAIL).
-    InUse,
-    /// There are as many connections as there may be (ENOBUFS).
-    Full,
-    /// One address is IPv4, the other IPv6, or one is not that of a single host.
-    BadAddress,
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConnectError::InUse => "there is a connection between these two ends already",
-            ConnectError::Full => "there are as many connections as there may be",
-            ConnectError::BadAddress => "these two addresses cannot be the ends of a connection",
-        })
-    }
-}
-
-impl core::error::Error for ConnectError {}
-
-/// Why a snapshot cannot be thawed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ThawError {
-    /// There is no place for it.
-    Connect(ConnectError),
-    /// It is none that a connection could have given.
-    Snapshot(SnapshotError),
-}
-
-impl fmt::Display for ThawError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ThawError::Connect(error) => error.fmt(f),
-            ThawError::Snapshot(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for ThawError {}
 
 /// A segment that belongs to no connection.
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +140,7 @@ impl Stack {
     /// The connection, for its application.
     pub fn socket(&mut self, id: Id, now: Nanos) -> Option<Socket<'_>> {
         self.slots.get(id)?;
-        Some(Socket::new(self, id, now))
+        Some(Socket::new(self, id, now + EPOCH))
     }
 
     /// Opens a connection (RFC 9293 section 3.10.1). An old one in TIME-WAIT makes way, if timestamps
@@ -186,6 +154,7 @@ impl Stack {
         config: Arc<Config>,
         now: Nanos,
     ) -> Result<Id, ConnectError> {
+        let now = now + EPOCH;
         let key = Key::new(&path);
         self.check(&path)?;
         let mut isn = self.secret.isn(&key, now);
@@ -222,15 +191,20 @@ impl Stack {
         Ok(())
     }
 
-    /// A segment of this connection comes soon: what it needs is fetched into the cache. Worth it for the
-    /// packets of a batch, before the first of them is received, where there are many connections.
-    #[inline]
-    pub fn announce(&self, path: &FourTuple) {
-        let hash = self.table.hash(&Key::new(path));
-        if let Some(connection) =
-            self.table.find(hash, |_| true).and_then(|slot| self.slots.at(slot))
-        {
-            connection.fetch();
+    /// Segments of these connections come next: what they need is fetched into the cache, all at once
+    /// instead of one after the other. Worth it where there are more than some hundred connections.
+    pub fn announce(&self, paths: &[FourTuple]) {
+        let mut hashes = [0; BATCH];
+        for batch in paths.chunks(BATCH) {
+            for (hash, path) in hashes.iter_mut().zip(batch) {
+                *hash = self.table.hash(&Key::new(path));
+                self.table.fetch(*hash);
+            }
+            for &hash in &hashes[..batch.len()] {
+                if let Some(slot) = self.table.find(hash, |_| true) {
+                    self.slots.fetch(slot);
+                }
+            }
         }
     }
 
@@ -259,12 +233,17 @@ impl Stack {
         }
         self.table.remove(self.table.hash(&connection.key), slot);
         self.deadlines.remove(slot);
+        let slots = &self.slots;
+        let waits =
+            |slot| slots.at(slot).is_some_and(|connection| connection.hot.bits.ack_queued());
+        self.deadlines.forget_acks(|slot| !waits(slot));
         Some(connection)
     }
 
     /// A segment has come. `path.local` is where it was sent to.
     #[inline]
     pub fn receive(&mut self, path: &FourTuple, segment: &Segment<'_>, now: Nanos) {
+        let now = now + EPOCH;
         self.counters.segments_in += 1;
         let key = Key::new(path);
         let answer = match self.lookup(&key) {
@@ -334,6 +313,7 @@ impl Stack {
 
     /// An ICMP message quotes a segment of ours between these two ends, with this sequence number.
     pub fn unreachable(&mut self, path: &FourTuple, icmp: Icmp, seq: Seq, now: Nanos) {
+        let now = now + EPOCH;
         match self.lookup(&Key::new(path)) {
             Some(slot) => {
                 self.with(slot, now, |connection, context| connection.on_icmp(icmp, seq, context));
@@ -374,7 +354,8 @@ impl Stack {
         self.settle_received(slot);
         let Some(connection) = self.slots.at_mut(slot) else { return };
         connection.arm(slot, &mut self.deadlines);
-        let gone = connection.end.is_some()
+        let gone = connection.hot.state == State::Closed
+            && connection.end.is_some()
             && connection.hot.bits.released()
             && !connection.hot.bits.reset_due()
             && !connection.hot.bits.ready();
@@ -412,6 +393,7 @@ impl Stack {
     /// The next segment to send, which counts as sent then; `None` if there is none now. Connections
     /// take turns.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit<'_>> {
+        let now = now + EPOCH;
         if let Some(reply) = self.replies.pop_front() {
             self.counters.segments_out += 1;
             return Some(Transmit {
@@ -449,7 +431,7 @@ impl Stack {
     /// stays until the next call.
     fn settle_sent(&mut self, slot: u32) {
         let Some(connection) = self.slots.at_mut(slot) else { return };
-        let over = connection.end.is_some();
+        let over = connection.hot.state == State::Closed && connection.end.is_some();
         if connection.may_transmit() || over {
             connection.hot.bits.set_ready(true);
             self.ready.push_back(slot);
@@ -473,11 +455,12 @@ impl Stack {
 
     /// When [`on_time`](Self::on_time) is to be called; it may find that there is nothing to do.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.deadlines.next()
+        self.deadlines.next().map(|at| at.saturating_sub(EPOCH))
     }
 
     /// Runs all timers that are due.
     pub fn on_time(&mut self, now: Nanos) {
+        let now = now + EPOCH;
         while let Some(slot) = self.deadlines.due(now) {
             self.deadlines.remove(slot);
             self.slots.expect_mut(slot).armed = NEVER;
@@ -491,6 +474,9 @@ impl Stack {
             self.settle(slot);
         }
         while let Some(slot) = self.deadlines.due_ack(now) {
+            if let Some(later) = self.deadlines.ack_ahead(ACKS_AHEAD) {
+                self.slots.fetch(later);
+            }
             self.on_ack_time(slot, now);
         }
     }
@@ -530,6 +516,7 @@ impl Stack {
     /// Takes a connection away as a [`Snapshot`]. Its peer is not told; whoever thaws it must do so
     /// before the next segment comes, or see that none comes here.
     pub fn freeze(&mut self, id: Id, now: Nanos) -> Option<Snapshot> {
+        let now = now + EPOCH;
         let snapshot = self.slots.get(id)?.snapshot(now)?;
         let mut connection = self.remove(id.slot())?;
         connection.hot.send.clear(&mut self.pool);
@@ -548,6 +535,7 @@ impl Stack {
         config: Arc<Config>,
         now: Nanos,
     ) -> Result<Id, ThawError> {
+        let now = now + EPOCH;
         snapshot.validate().map_err(ThawError::Snapshot)?;
         let path = FourTuple { local: snapshot.local, remote: snapshot.remote };
         self.check(&path).map_err(ThawError::Connect)?;
@@ -557,33 +545,6 @@ impl Stack {
         let connection = Connection::thaw(snapshot, config, now, &mut self.pool);
         self.counters.thawed += 1;
         Ok(self.insert(connection))
-    }
-}
-
-impl Connection {
-    /// Its timers stand among the deadlines.
-    fn arm(&mut self, slot: u32, deadlines: &mut Deadlines) {
-        let deadline = self.retransmit_deadline.min(self.slow_deadline);
-        if deadline < self.armed {
-            self.armed = deadline;
-            deadlines.at_most(slot, deadline);
-        }
-        self.arm_ack(slot, deadlines);
-    }
-
-    /// So does the acknowledgment that it holds back.
-    #[inline]
-    fn arm_ack(&mut self, slot: u32, deadlines: &mut Deadlines) {
-        let at = self.hot.ack_deadline;
-        if at >= self.armed || self.hot.bits.ack_queued() {
-            return;
-        }
-        if deadlines.queue_ack(slot, at) {
-            self.hot.bits.set_ack_queued(true);
-        } else {
-            self.armed = at;
-            deadlines.at_most(slot, at);
-        }
     }
 }
 

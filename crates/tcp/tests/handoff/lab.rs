@@ -15,7 +15,7 @@ use sys::tcp::repair;
 use tcp::repair::Lost;
 use tcp::{
     Config, FourTuple, Id, Nanos, Options, ReceiveError, Segment, Snapshot, Stack, StackConfig,
-    Transmit,
+    State, Transmit,
 };
 use wire::{ETHERNET_LEN, Flags, Seq, Timestamps};
 
@@ -132,17 +132,12 @@ impl Lab {
         1_000_000_000 + self.since.elapsed().as_nanos() as Nanos
     }
 
-    pub(crate) fn is_moved(&self) -> bool {
-        self.id.is_some()
-    }
-
     /// Carries at most so many packets each way, and has the engine do what is due.
     pub(crate) fn pump(&mut self, most: usize) -> bool {
         let mut moved = false;
         for _ in 0..most {
             let Some(frame) = self.far.next() else { break };
             moved = true;
-            show("peer>", &frame, self.since);
             let arrival = Arrival::parse(frame.clone()).filter(|arrival| arrival.path == self.path);
             if let Some(arrival) = &arrival {
                 let options = Options::parse(arrival.tcp().option_bytes());
@@ -161,15 +156,15 @@ impl Lab {
         for _ in 0..most {
             let Some(frame) = self.near.next() else { break };
             moved = true;
-            show("kernel>", &frame, self.since);
             self.far.give(&frame);
         }
         let now = self.now();
         self.stack.on_time(now);
-        for _ in 0..most {
+        // Each may be forty packets and more, and what a socket has no memory for is dropped.
+        for _ in 0..most.min(2) {
             let Some(transmit) = self.stack.poll_transmit(now) else { break };
             moved = true;
-            frame::write(&transmit, |frame| {show("engine>", &frame, self.since); self.far.give(&frame)});
+            frame::write(&transmit, |frame| self.far.give(&frame));
         }
         while self.stack.next_event().is_some() {}
         moved
@@ -220,14 +215,13 @@ impl Lab {
     /// From the kernel to the engine, or back.
     pub(crate) fn hand_over(&mut self) {
         self.moves += 1;
-        eprintln!("{:?} move {} {}", self.since.elapsed(), self.moves, if self.id.is_some() {"to kernel"} else {"to engine"});
         match self.id.take() {
-            None => self.to_engine(),
-            Some(id) => self.to_kernel(id),
+            None => self.move_to_engine(),
+            Some(id) => self.move_to_kernel(id),
         }
     }
 
-    fn to_engine(&mut self) {
+    fn move_to_engine(&mut self) {
         let mut repair = repair_of(repair::take(&self.socket).unwrap());
         // What the kernel does not tell, the NIC has seen.
         repair.ts_recent = if self.moves % 4 == 1 { self.ts_recent } else { None };
@@ -237,7 +231,7 @@ impl Lab {
         self.id = Some(self.stack.thaw(&snapshot, Arc::new(Config::default()), now).unwrap());
     }
 
-    fn to_kernel(&mut self, id: Id) {
+    fn move_to_kernel(&mut self, id: Id) {
         let now = self.now();
         let snapshot = self.stack.freeze(id, now).unwrap();
         let (repair, lost) = snapshot.to_repair().unwrap();
@@ -252,7 +246,7 @@ impl Lab {
 
     /// The peer's FIN once more, which the kernel has not seen.
     fn give_fin(&mut self, snapshot: &Snapshot) {
-        let timestamps = snapshot.agreed.timestamps.then(|| Timestamps {
+        let timestamps = snapshot.agreed.timestamps.then_some(Timestamps {
             value: Seq(snapshot.receive.ts_recent.0),
             echo: Seq(snapshot.ts_now),
         });
@@ -272,21 +266,38 @@ impl Lab {
         frame::write(&fin, |frame| self.near.give(&frame));
     }
 
+    /// The engine has the connection, and the peer's FIN.
+    pub(crate) fn peer_has_closed(&self) -> bool {
+        let connection = self.id.and_then(|id| self.stack.connection(id));
+        connection.is_some_and(|connection| connection.state() == State::CloseWait)
+    }
+
+    /// The peer has acknowledged all, the end included.
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        match self.id.and_then(|id| self.stack.connection(id)) {
+            Some(connection) => connection.state() == State::FinWait2,
+            None => sys::tcp::state(&self.socket).unwrap() == repair::state::FIN_WAIT2,
+        }
+    }
+
+    /// The engine has bytes that lie behind a hole.
+    pub(crate) fn has_islands(&mut self) -> bool {
+        self.stack.counters().out_of_order > 0
+    }
+
+    /// The next packet of the peer is lost.
+    pub(crate) fn lose_one(&mut self) {
+        while self.far.next().is_none() {}
+    }
+
     /// The peer's end has a connection, and no error.
     pub(crate) fn is_peer_content(&self) -> bool {
         self.peer.take_error().unwrap().is_none()
     }
 
+    /// For messages.
     pub(crate) fn ends(&self) -> (SocketAddr, SocketAddr) {
         (self.path.local, self.path.remote)
-    }
-}
-
-fn show(who: &str, frame: &[u8], since: Instant) {
-    if let Some(a) = Arrival::parse(frame.to_vec()) {
-        let t = a.tcp();
-        let o = Options::parse(t.option_bytes());
-        eprintln!("{:?} {who} seq {:?} len {} ack {:?} win {} {:?} {:?}", since.elapsed(), t.seq(), a.payload().len(), t.ack(), t.window(), t.flags(), (o.timestamps.map(|t| (t.value.0,t.echo.0)), o.sack.as_slice()));
     }
 }
 

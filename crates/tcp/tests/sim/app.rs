@@ -119,7 +119,8 @@ pub(crate) struct App {
     pub(crate) end: Option<Reason>,
     /// It was closed or aborted before all was done.
     pub(crate) abrupt: bool,
-    pub(crate) was_shut_down: bool,
+    pub(crate) was_open: bool,
+    was_shut_down: bool,
     readable: bool,
     writable: bool,
     corked: bool,
@@ -140,6 +141,7 @@ impl App {
             reading: Reading::default(),
             end: None,
             abrupt: false,
+            was_open: false,
             was_shut_down: false,
             readable: true,
             writable: true,
@@ -157,17 +159,24 @@ impl App {
     /// What the stack has told. Without being told, it does not look again.
     pub(crate) fn told(&mut self, events: Events) {
         let opened = events.any(Events::CONNECTED) || events.any(Events::ACCEPTED);
-        if opened && self.phase == Phase::Opening {
-            self.phase = Phase::Open;
+        if opened {
+            self.open();
         }
         self.readable |= events.any(Events::READABLE) || events.any(Events::CLOSED);
         self.writable |= events.any(Events::WRITABLE);
     }
 
+    fn open(&mut self) {
+        self.was_open = true;
+        if self.phase == Phase::Opening {
+            self.phase = Phase::Open;
+        }
+    }
+
     /// The connection was moved: what it was not told by then, it sees for itself.
     pub(crate) fn moved(&mut self, state: State) {
-        if state.is_synchronized() && self.phase == Phase::Opening {
-            self.phase = Phase::Open;
+        if state.is_synchronized() {
+            self.open();
         }
         self.readable = true;
         self.writable = true;

@@ -76,7 +76,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
     ]);
     let (local, remote) = addresses(draw);
     let headers = if local.is_ipv4() { 40 } else { 60 };
-    let path_mtu = draw.between(MTU_MIN + headers, 9000);
+    let path_mtu = draw.between(MTU_MIN.max(MSS_MIN + headers), 9000);
     let mss = draw.between(MSS_MIN, path_mtu - headers);
     let agreed = Agreed {
         iss: draw.seq(),
@@ -172,7 +172,7 @@ fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) ->
         sent_ago: draw.time(),
         challenged_ago: draw.maybe(Draw::time),
         min_ago: draw.time(),
-        read: (draw.up_to(100_000), draw.time()),
+        tuned: (Seq(draw.up_to(u32::MAX)), draw.time()),
         mtu_high: draw.between(0, 9_000),
         undo: draw.maybe(|draw| (1 + draw.up_to(100_000), 1 + draw.up_to(100_000))),
         undo_bytes: draw.up_to(100_000),
