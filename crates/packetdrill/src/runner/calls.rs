@@ -58,7 +58,7 @@ impl Runner {
                 let end = when.base + end;
                 let tolerance = self.options.tolerance(end.saturating_sub(when.from));
                 let spec = spec.clone();
-                self.waiting = Some(Waiting { call, spec, end, tolerance, line: 0 });
+                self.waiting = Some(Waiting { call, spec, end, tolerance, line: self.line });
                 Ok(())
             }
             done => self.check_outcome(spec, done).map_err(named),

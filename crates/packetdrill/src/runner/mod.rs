@@ -93,6 +93,8 @@ struct Runner {
     checks_payload: bool,
     /// Time of the event before, for tolerances.
     last_event: Nanos,
+    /// Line of this event.
+    line: u32,
 }
 
 /// When an event must happen: not before the first, not after the second, with some tolerance.
@@ -122,11 +124,13 @@ impl Runner {
             variables: Variables::default(),
             checks_payload: true,
             last_event: 0,
+            line: 1,
         }
     }
 
     fn event(&mut self, event: &Event) -> Result<(), String> {
         let when = self.when(event.time);
+        self.line = event.line;
         match &event.action {
             // Whether a packet that leaves came too early can be told only by looking at it now.
             Action::Packet(packet) if packet.direction == Direction::Out => {
@@ -196,7 +200,11 @@ impl Runner {
             self.step(until)?;
         }
         if let Some(waiting) = &self.waiting {
-            return Err(format!("line {}: {} has not returned", waiting.line(), waiting.name()));
+            return Err(format!(
+                "{}() of line {} has not returned",
+                waiting.name(),
+                waiting.line()
+            ));
         }
         self.nothing_left(last)
     }

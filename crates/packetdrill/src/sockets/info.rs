@@ -113,8 +113,13 @@ impl Host {
             }
             SocketState::Connection { id, .. } => *id,
         };
+        let headers = if self.address.is_ipv6() { 60 } else { 40 };
+        let config = &self.tcp(fd)?.config;
+        let from_mtu = config.mtu.saturating_sub(headers);
+        let announced = if config.mss == 0 { from_mtu } else { config.mss.min(from_mtu) };
         let Some(connection) = self.stack.connection(id) else { return fail(libc::EBADF) };
         fill(&mut info, &connection.info());
+        info.set("tcpi_advmss", announced);
         Ok(info)
     }
 }

@@ -61,6 +61,21 @@ const FEATURES: &[Feature] = &[
         words: &["dev tun0 root fq", "SO_MAX_PACING_RATE"],
     },
     Feature {
+        name: "a queueing discipline that drops",
+        why: "the engine gives its packets to whoever asks",
+        words: &["pfifo limit"],
+    },
+    Feature {
+        name: "super-packets of tcp_min_tso_segs segments",
+        why: "the engine does not size them by the congestion window",
+        words: &["tcp_min_tso_segs=1"],
+    },
+    Feature {
+        name: "a size of segments in aggregates",
+        why: "packetdrill tells the kernel alone",
+        words: &["--mss="],
+    },
+    Feature {
         name: "routes with metrics",
         why: "the engine has no routes",
         words: &["ip route", "initcwnd", "tcp_metrics show"],
