@@ -155,6 +155,7 @@ fn reason(said: &str) -> String {
     let packets = lines.map(str::trim).filter(|line| {
         line.starts_with("script packet:")
             || line.starts_with("actual packet:")
+            || line.starts_with("assert ")
             || line.starts_with("AssertionError")
     });
     let mut out = first.trim().to_owned();

@@ -18,9 +18,9 @@ pub(super) fn summary(results: &[Both]) -> String {
          The kernel passes {} that wharf does not, {} of them for something not supported.\n",
         results.len(),
         open.len(),
-        open.iter().filter(|both| needs(&both.text).is_some()).count(),
+        open.iter().filter(|both| missing(both).is_some()).count(),
     );
-    for both in open.iter().filter(|both| needs(&both.text).is_none()) {
+    for both in open.iter().filter(|both| missing(both).is_none()) {
         let _ = writeln!(out, "    {}: {}", both.name, why(both));
     }
     out
@@ -29,6 +29,14 @@ pub(super) fn summary(results: &[Both]) -> String {
 /// Does the kernel pass it, and wharf not?
 fn is_open(both: &Both) -> bool {
     both.kernel == Verdict::Passed && both.engine != Verdict::Passed
+}
+
+/// What the engine does not have and the script needs.
+fn missing(both: &Both) -> Option<String> {
+    match &both.engine {
+        Verdict::Passed => None,
+        Verdict::Failed(why) => needs(&both.text, why),
+    }
 }
 
 /// A row for each script.
@@ -47,10 +55,10 @@ fn why(both: &Both) -> String {
         (Verdict::Passed, Verdict::Passed) => String::new(),
         (Verdict::Failed(kernel), Verdict::Passed) => format!("kernel: {kernel}"),
         (Verdict::Passed, Verdict::Failed(engine)) => {
-            needs(&both.text).unwrap_or_else(|| format!("wharf: {engine}"))
+            missing(both).unwrap_or_else(|| format!("wharf: {engine}"))
         }
         (Verdict::Failed(kernel), Verdict::Failed(engine)) => {
-            let engine = needs(&both.text).unwrap_or_else(|| format!("wharf: {engine}"));
+            let engine = missing(both).unwrap_or_else(|| format!("wharf: {engine}"));
             format!("kernel: {kernel}; {engine}")
         }
     }

@@ -7,6 +7,27 @@ struct Feature {
     words: &'static [&'static str],
 }
 
+/// What the engine cannot tell in `struct tcp_info`. Many scripts look at much of it; these words must
+/// be in what failed.
+const TCP_INFO: &[Feature] = &[
+    Feature {
+        name: "times of limitation in tcp_info",
+        why: "the engine does not keep them",
+        words: &["tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_sndbuf_limited", "tcpi_last_data"],
+    },
+    Feature {
+        name: "counters of segments in tcp_info",
+        why: "the engine counts per stack, not per connection",
+        words: &[
+            "tcpi_delivered",
+            "tcpi_reordering",
+            "tcpi_retrans",
+            "tcpi_segs_",
+            "tcpi_total_rto",
+        ],
+    },
+];
+
 const FEATURES: &[Feature] = &[
     Feature {
         name: "TCP Fast Open",
@@ -52,7 +73,7 @@ const FEATURES: &[Feature] = &[
     Feature {
         name: "SO_SNDBUF as the kernel counts it",
         why: "the kernel counts its own overhead of each buffer",
-        words: &["SO_SNDBUF"],
+        words: &["getsockopt(4, SOL_SOCKET, SO_SNDBUF"],
     },
     Feature { name: "IPv6 addresses", why: "the run is over IPv4", words: &["--ip_version=ipv6"] },
     Feature {
@@ -80,28 +101,12 @@ const FEATURES: &[Feature] = &[
         why: "the engine has no routes",
         words: &["ip route", "initcwnd", "tcp_metrics show"],
     },
-    Feature {
-        name: "times of limitation in tcp_info",
-        why: "the engine does not keep them",
-        words: &["tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_sndbuf_limited", "tcpi_last_data"],
-    },
-    Feature {
-        name: "counters of segments in tcp_info",
-        why: "the engine counts per stack, not per connection",
-        words: &[
-            "tcpi_delivered",
-            "tcpi_reordering",
-            "tcpi_advmss",
-            "tcpi_segs_",
-            "tcpi_total_rto",
-        ],
-    },
     Feature { name: "TCP_DEFER_ACCEPT", why: "a Linux API", words: &["TCP_DEFER_ACCEPT"] },
     Feature { name: "busy polling", why: "a Linux API", words: &["SO_BUSY_POLL"] },
 ];
 
-/// What a script needs that is not there.
-pub(super) fn needs(script: &str) -> Option<String> {
+/// What a script needs that is not there, if it failed with these words.
+pub(super) fn needs(script: &str, failure: &str) -> Option<String> {
     // Remarks ask for nothing.
     let code: String = script
         .lines()
@@ -118,11 +123,14 @@ mod tests {
 
     #[test]
     fn a_script_needs_what_it_uses_not_what_it_mentions() {
-        let needed = needs("+0 setsockopt(4, SOL_SOCKET, SO_ZEROCOPY, [1], 4) = 0");
+        let needed = needs("+0 setsockopt(4, SOL_SOCKET, SO_ZEROCOPY, [1], 4) = 0", "");
         assert_eq!(
             needed.as_deref(),
             Some("needs MSG_ZEROCOPY: a Linux API: the engine copies at the socket")
         );
-        assert_eq!(needs("// not with SO_ZEROCOPY\n+0 close(4) = 0"), None);
+        assert_eq!(needs("// not with SO_ZEROCOPY\n+0 close(4) = 0", ""), None);
+        let script = "+0 %{ assert tcpi_reordering == 3; assert tcpi_snd_cwnd == 10 }%";
+        assert!(needs(script, "9: assert tcpi_reordering == 3").is_some());
+        assert_eq!(needs(script, "9: assert tcpi_snd_cwnd == 10"), None);
     }
 }
