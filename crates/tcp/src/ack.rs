@@ -91,7 +91,9 @@ impl Connection {
         }
         if self.flight.is_empty() {
             self.on_idle_ack(ack);
-            return true;
+            if segment.options.sack.is_empty() {
+                return true;
+            }
         }
         delivery.repeats = ack == una
             && !moved

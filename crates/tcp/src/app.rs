@@ -135,7 +135,7 @@ impl<'a> Socket<'a> {
 
     /// No more data from here: a FIN follows what is queued (SHUT_WR).
     pub fn shutdown(&mut self) {
-        self.with(|connection, context| connection.shut(context.now));
+        self.with(|connection, _| connection.shut());
     }
 
     /// The application lets go. What is queued is still sent; if there is data that it has not read, the
@@ -153,7 +153,7 @@ impl<'a> Socket<'a> {
     pub fn set_no_delay(&mut self, yes: bool) {
         self.with(|connection, _| {
             connection.hot.bits.set_no_delay(yes);
-            connection.hot.bits.set_push_small(yes && !connection.hot.bits.cork());
+            connection.hot.bits.set_push_small(yes);
         });
     }
 
@@ -221,9 +221,10 @@ impl Connection {
             return len;
         }
         match self.rcv_urgent {
-            Some(up) if !self.urgent_inline => {
+            Some(up) => {
                 let ahead = (up - self.read_seq()).wrapping_sub(1);
-                if ahead < len { ahead } else { len }
+                // In line, it begins a read of its own.
+                if ahead < len && !(self.urgent_inline && ahead == 0) { ahead } else { len }
             }
             _ => len,
         }
@@ -278,12 +279,15 @@ impl Connection {
     }
 
     /// RFC 9293 section 3.10.4.
-    fn shut(&mut self, now: Nanos) {
+    fn shut(&mut self) {
+        if self.hot.state == State::SynSent {
+            self.finish(Reason::Aborted);
+            return;
+        }
         if self.hot.bits.fin_queued() || self.end.is_some() {
             return;
         }
         match self.hot.state {
-            State::SynSent => self.finish(Reason::Aborted),
             // The FIN waits until the connection is there.
             State::SynReceived => self.hot.bits.set_fin_queued(true),
             State::Established | State::CloseWait => {
@@ -296,7 +300,6 @@ impl Connection {
                 if self.hot.pending == Pending::Persist {
                     self.set_pending(Pending::None, NEVER);
                 }
-                let _ = now;
             }
             _ => {}
         }
@@ -310,7 +313,7 @@ impl Connection {
         }
         self.hot.bits.set_released(true);
         self.hot.events = Events::default();
-        self.shut(context.now);
+        self.shut();
         if self.hot.state == State::FinWait2 {
             self.arm_slow(context.now);
         }

@@ -93,6 +93,8 @@ bits! {
     ack_queued, set_ack_queued = 21;
     /// The peer has sent urgent data that was not read.
     urgent, set_urgent = 22;
+    /// Data has come since data was sent.
+    heard, set_heard = 24;
     /// There is none: it only takes a place that another may have later.
     vacant, set_vacant = 23;
 }
@@ -290,6 +292,9 @@ pub struct Connection {
     /// The urgent byte was read, and is to be passed over.
     pub(crate) urgent_read: bool,
     pub(crate) scaled: bool,
+    /// Most bytes that were under way in this round, and where the round ends.
+    pub(crate) most_out: u32,
+    pub(crate) round_end: Seq,
     /// Retransmissions in a row, and when the first of them went.
     pub(crate) retransmits: u8,
     pub(crate) retransmit_since: Nanos,
@@ -364,6 +369,8 @@ impl Connection {
             urgent_inline: config.urgent_inline,
             urgent_read: false,
             scaled: false,
+            most_out: 0,
+            round_end: iss,
             retransmits: 0,
             retransmit_since: 0,
             user_timeout: config.user_timeout,

@@ -105,6 +105,7 @@ impl Connection {
     /// (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).
     #[inline]
     pub(crate) fn schedule_ack(&mut self, context: &mut Context<'_>) {
+        self.hot.bits.set_heard(true);
         let waiting = self.hot.rcv_nxt - self.hot.rcv_acked;
         if waiting > u32::from(self.hot.rcv_mss) {
             self.hot.bits.set_ack_now(true);

@@ -149,6 +149,8 @@ impl Connection {
         Moment {
             quick: self.hot.quick,
             interactive: bits.interactive(),
+            heard: bits.heard(),
+            round: (self.most_out, self.round_end),
             cwnd_limited: bits.cwnd_limited(),
             cwr_due: bits.cwr_due(),
             syn_due: bits.syn_due(),
@@ -338,10 +340,12 @@ impl Connection {
         let bits = &mut self.hot.bits;
         bits.set_interactive(moment.interactive);
         bits.set_cwnd_limited(moment.cwnd_limited);
+        bits.set_heard(moment.heard);
         bits.set_cwr_due(moment.cwr_due);
         bits.set_syn_due(moment.syn_due);
         bits.set_probe_due(moment.probe_due);
         bits.set_push_small(moment.push_small);
+        (self.most_out, self.round_end) = moment.round;
         self.duplicate = moment.duplicate;
         self.hot.bits.set_reports(moment.duplicate.is_some() || !self.islands.is_empty());
         self.retransmits = moment.retransmits;

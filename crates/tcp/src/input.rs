@@ -84,13 +84,14 @@ impl Connection {
         }
         self.hot.last_received = context.now;
         self.keepalive_probes = 0;
-        self.update_ts_recent(segment);
         if let Some(seconds) = segment.options.user_timeout {
             self.take_user_timeout(seconds);
         }
         if !self.on_ack(segment, context) || self.hot.state == State::Closed {
             return Answer::None;
         }
+        // After the acknowledgment was looked at: one of what was never sent is no peer's.
+        self.update_ts_recent(segment);
         self.after_ack(context.now);
         if self.hot.state == State::Closed {
             return Answer::None;
@@ -204,8 +205,7 @@ impl Connection {
             return;
         }
         match self.hot.state {
-            // RFC 1337: a reset must not end TIME-WAIT early.
-            State::TimeWait => context.counters.bad_resets += 1,
+            State::TimeWait => self.finish(Reason::Closed),
             State::SynReceived if self.listener.is_none() => self.finish(Reason::Refused),
             _ => self.finish(Reason::Reset),
         }

@@ -39,7 +39,6 @@
 //! | zero-window probe | one byte of new data (9293, 3.8.6.1) | no data, one before SND.UNA: the peer must answer |
 //! | Nagle | while anything is unacknowledged (9293, 3.7.4) | while a small segment is (Minshall) |
 //! | first acknowledgments | may be delayed | 16 at once, as a sender in slow start waits for them |
-//! | reset in TIME-WAIT | ends it | ignored (1337) |
 //! | urgent pointer | the urgent byte (1122) | one after it (6093) |
 //!
 //! # What it does not do, and why

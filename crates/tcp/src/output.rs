@@ -166,9 +166,6 @@ impl Connection {
         let unsent = self.unsent_len();
         let fin = self.is_fin_waiting();
         if unsent == 0 {
-            if !self.hot.bits.fin_queued() && self.in_flight() < self.window.cwnd {
-                self.hot.bits.set_cwnd_limited(false);
-            }
             // A FIN alone needs a place in the window, and no congestion window.
             return (fin && self.window_space() > 0).then(|| self.send_new(0, now));
         }
@@ -186,7 +183,7 @@ impl Connection {
             return Some(self.send_new(len, now));
         }
         if room < unsent.min(full) && space >= unsent.min(full) {
-            self.hot.bits.set_cwnd_limited(true);
+            self.note_usage(true);
             if self.in_flight() > 0 {
                 return None;
             }
@@ -235,6 +232,18 @@ impl Connection {
         4 + 8 * blocks.min(most) as u32
     }
 
+    /// Remembers how much of the congestion window was used in this round (RFC 7661, as
+    /// tcp_cwnd_validate in Linux does it): a window that nobody fills does not grow.
+    fn note_usage(&mut self, limited: bool) {
+        let out = self.flight.outstanding();
+        let new_round = !self.hot.snd_una.before(self.round_end);
+        if new_round || limited || !self.hot.bits.cwnd_limited() && out > self.most_out {
+            self.hot.bits.set_cwnd_limited(limited);
+            self.most_out = out;
+            self.round_end = self.hot.snd_nxt;
+        }
+    }
+
     fn send_new(&mut self, len: u32, now: Nanos) -> Planned {
         let seq = self.hot.snd_nxt;
         let last = len == self.unsent_len();
@@ -250,6 +259,8 @@ impl Connection {
         if fin {
             self.hot.bits.set_fin_sent(true);
         }
+        let full = u32::from(self.hot.mss);
+        self.note_usage(self.in_flight() + full > self.window.cwnd);
         let mut planned = self.plan_range(seq, len + u32::from(fin), true, now);
         if probe {
             planned.gso_size = 0;
@@ -305,8 +316,10 @@ impl Connection {
             planned.flags = planned.flags.with(Flags::PSH);
         }
         // An answer within the time of a delayed acknowledgment: the peer is a conversation's other half.
-        if new && payload > 0 && now.saturating_sub(self.hot.last_received) < 40 * MILLISECOND {
-            self.hot.bits.set_interactive(true);
+        if new && payload > 0 && self.hot.bits.heard() {
+            let soon = now.saturating_sub(self.hot.last_received) < 40 * MILLISECOND;
+            self.hot.bits.set_interactive(self.hot.bits.interactive() || soon);
+            self.hot.bits.set_heard(false);
         }
         self.last_sent = now;
         planned

@@ -76,6 +76,10 @@ impl Connection {
         let mut lost = 0;
         match self.recovery.state {
             RecoveryState::Open | RecoveryState::Marked => {
+                if self.recovery.state == RecoveryState::Open && self.is_undone_late(delivery) {
+                    self.undo();
+                    context.counters.undone += 1;
+                }
                 lost = self.detect_loss(now);
                 if self.flight.lost() > 0 && !self.flight.is_probe_lost() {
                     self.enter_recovery(context);
@@ -225,6 +229,11 @@ impl Connection {
         by_time || by_duplicates
     }
 
+    /// The duplicates of all retransmissions were reported after recovery had ended (RFC 3708).
+    fn is_undone_late(&self, delivery: &Delivery) -> bool {
+        delivery.duplicate.is_some() && self.is_spurious(delivery)
+    }
+
     /// Takes back the reduction.
     pub(crate) fn undo(&mut self) {
         self.flight.clear_lost();
@@ -348,7 +357,7 @@ impl Connection {
                     in_flight: delivery.in_flight,
                     cwnd_limited: self.hot.bits.cwnd_limited()
                         || self.window.in_slow_start()
-                            && self.window.cwnd < delivery.in_flight.saturating_mul(2),
+                            && self.window.cwnd < self.most_out.saturating_mul(2),
                     snd_nxt: self.hot.snd_nxt,
                     snd_una: self.hot.snd_una,
                 };

@@ -23,7 +23,8 @@ impl Connection {
         // But bytes that are never read must not let it creep beyond the buffer; then it is rounded down
         // (RFC 7323 section 2.4 allows for that), and what the old edge allowed is still taken.
         let up = (current + (1u32 << shift) - 1) >> shift;
-        let most = free.saturating_add((self.hot.buffer / 8).max(1 << shift));
+        let slack = (self.hot.buffer / 8).max(1 << shift);
+        let most = self.hot.buffer.saturating_add(slack).saturating_sub(self.hot.receive.len());
         let kept = if up << shift <= most { up } else { current >> shift };
         let field = field.max(kept).min(65_535);
         self.hot.rcv_edge = self.hot.rcv_nxt + core::cmp::max(field << shift, current);

@@ -151,6 +151,8 @@ record!(Timers { retransmit, tail_probe, reorder, persist, delayed_ack, keepaliv
 record!(Moment {
     quick,
     interactive,
+    heard,
+    round,
     cwnd_limited,
     cwr_due,
     syn_due,

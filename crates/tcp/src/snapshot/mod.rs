@@ -210,6 +210,10 @@ pub struct Moment {
     pub quick: u8,
     /// Acknowledgments wait for data to go with.
     pub interactive: bool,
+    /// Data has come since data was sent.
+    pub heard: bool,
+    /// Most bytes under way in this round, and where it ends.
+    pub round: (u32, Seq),
     /// The congestion window bounded what was sent.
     pub cwnd_limited: bool,
     /// The next new data says that the window was reduced (RFC 3168 section 6.1.2).

@@ -156,6 +156,8 @@ fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) ->
     Moment {
         quick: draw.up_to(16) as u8,
         interactive: draw.flag(),
+        heard: draw.flag(),
+        round: (draw.up_to(u32::MAX), Seq(draw.up_to(u32::MAX))),
         cwnd_limited: draw.flag(),
         cwr_due: draw.flag(),
         syn_due: opening && (send.nxt == send.una || draw.flag()),
