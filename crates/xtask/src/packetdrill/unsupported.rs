@@ -112,8 +112,10 @@ pub(super) fn needs(script: &str, failure: &str) -> Option<String> {
         .lines()
         .map(|line| line.split("//").next().unwrap_or_default())
         .fold(String::new(), |code, line| code + line + "\n");
-    let found =
-        FEATURES.iter().find(|feature| feature.words.iter().any(|word| code.contains(word)));
+    let asked_for =
+        |text: &str, feature: &&Feature| feature.words.iter().any(|word| text.contains(word));
+    let found = FEATURES.iter().find(|feature| asked_for(&code, feature));
+    let found = found.or_else(|| TCP_INFO.iter().find(|feature| asked_for(failure, feature)));
     found.map(|feature| format!("needs {}: {}", feature.name, feature.why))
 }
 
