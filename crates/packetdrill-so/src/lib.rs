@@ -1,6 +1,6 @@
 //! The TCP engine as packetdrill loads it: `packetdrill --so_filename=libwharf_packetdrill.so SCRIPT`.
 //!
-//! packetdrill asks [`packetdrill_interface_init`] for a table of
+//! packetdrill asks `packetdrill_interface_init` for a table of
 //! functions and uses them in place of system calls, of its TUN interface and of the clock. Time is
 //! virtual: it passes when packetdrill sleeps or waits for a packet, and not otherwise.
 //!
@@ -9,7 +9,7 @@
 //! both.
 //!
 //! packetdrill reads `struct tcp_info` with its own getsockopt(), past the table. If this object is
-//! preloaded as well (`LD_PRELOAD`), [`preload`] answers that for descriptors of the engine.
+//! preloaded as well (`LD_PRELOAD`), module `preload` answers that for descriptors of the engine.
 // C calls us with its pointers. Each block says what C promises about them.
 #![allow(unsafe_code)]
 

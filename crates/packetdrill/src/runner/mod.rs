@@ -1,7 +1,7 @@
 //! Runs a script against the engine, in virtual time, as packetdrill runs one against a kernel.
 //!
 //! A script speaks of one connection at a time, in sequence numbers that begin at 0 and with ports of
-//! its own; [`peer`] maps them to those of the stack. Packets that leave are compared when an event
+//! its own; module `peer` maps them to those of the stack. Packets that leave are compared when an event
 //! expects one; those that were sent before the script's end and that nobody expected are a failure.
 
 mod calls;

@@ -113,13 +113,8 @@ impl Host {
             }
             SocketState::Connection { id, .. } => *id,
         };
-        let headers = if self.address.is_ipv6() { 60 } else { 40 };
-        let config = &self.tcp(fd)?.config;
-        let from_mtu = config.mtu.saturating_sub(headers);
-        let announced = if config.mss == 0 { from_mtu } else { config.mss.min(from_mtu) };
         let Some(connection) = self.stack.connection(id) else { return fail(libc::EBADF) };
         fill(&mut info, &connection.info());
-        info.set("tcpi_advmss", announced);
         Ok(info)
     }
 }
@@ -176,7 +171,10 @@ fn fill(values: &mut TcpInfo, info: &Info) {
     values.set("tcpi_rcv_mss", info.rcv_mss);
     values.set("tcpi_unacked", segments(info.unacked));
     values.set("tcpi_sacked", segments(info.sacked));
-    values.set("tcpi_lost", segments(info.lost));
+    // For the kernel what was lost and sent again is lost until it is acknowledged.
+    values.set("tcpi_lost", segments(info.lost + info.retransmitted));
+    values.set("tcpi_retrans", segments(info.retransmitted));
+    values.set("tcpi_advmss", info.advmss);
     values.set("tcpi_pmtu", info.pmtu);
     values.set("tcpi_rtt", microseconds(info.rtt));
     values.set("tcpi_rttvar", microseconds(info.rttvar));
