@@ -191,6 +191,7 @@ impl<'a> Socket<'a> {
     /// How long data may stay unacknowledged, in nanoseconds; 0 for what the retries give
     /// (TCP_USER_TIMEOUT).
     pub fn set_user_timeout(&mut self, timeout: Nanos) {
+        let timeout = timeout.min(crate::snapshot::USER_TIMEOUT_MAX);
         self.with(|connection, _| connection.user_timeout = timeout);
     }
 

@@ -10,7 +10,8 @@ use crate::flight::Sent;
 use crate::reassembly::ISLANDS_MAX;
 use crate::ring::{Pool, Ring};
 use crate::snapshot::{
-    Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, Timers, Wishes,
+    Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, TIME_MAX, Timers,
+    Wishes,
 };
 use crate::timers::{NEVER, Pending};
 use crate::{FourTuple, Nanos, State};
@@ -77,7 +78,7 @@ impl Connection {
     fn sending(&self, now: Nanos) -> Sending {
         let flight = |sent: &Sent| Flight {
             len: sent.len(),
-            ago: now.saturating_sub(sent.at),
+            ago: since(sent.at, now),
             sacked: sent.sacked,
             lost: sent.lost,
             retransmitted: sent.retransmitted,
@@ -120,7 +121,7 @@ impl Connection {
     }
 
     fn timers(&self, now: Nanos) -> Timers {
-        let left = |deadline: Nanos| (deadline != NEVER).then(|| deadline.saturating_sub(now));
+        let left = |deadline: Nanos| (deadline != NEVER).then(|| since(now, deadline));
         let of = |pending| {
             if self.hot.pending == pending { left(self.retransmit_deadline) } else { None }
         };
@@ -144,7 +145,7 @@ impl Connection {
 
     fn moment(&self, now: Nanos) -> Moment {
         // What never was is not long ago.
-        let ago = |at: Nanos| if at == 0 { 0 } else { now.saturating_sub(at) };
+        let ago = |at: Nanos| if at == 0 { 0 } else { since(at, now) };
         let (bits, recovery) = (self.hot.bits, &self.recovery);
         Moment {
             quick: self.hot.quick,
@@ -387,4 +388,9 @@ impl Connection {
 
 fn bytes(ring: &Ring, offset: u32, len: u32) -> Vec<u8> {
     ring.slices(offset, len).concat()
+}
+
+/// The time from one moment to another, as far as snapshots reach.
+fn since(start: Nanos, end: Nanos) -> Nanos {
+    end.saturating_sub(start).min(TIME_MAX)
 }

@@ -23,6 +23,8 @@ pub const MTU_MIN: u16 = 68;
 pub const CWND_MAX: u32 = 1 << 31;
 /// Longest of all times: a hundred years.
 pub const TIME_MAX: Nanos = 100 * 365 * 24 * 3600 * SECOND;
+/// Longest user timeout: what TCP_USER_TIMEOUT can say, 50 days.
+pub const USER_TIMEOUT_MAX: Nanos = u32::MAX as Nanos * 1_000_000;
 /// Longest round trip: a day.
 pub const RTT_MAX: Nanos = 24 * 3600 * SECOND;
 
@@ -95,7 +97,7 @@ impl Snapshot {
         let bounded = ages.iter().all(|time| *time <= TIME_MAX)
             && all.all(|time| time <= TIME_MAX)
             && self.receive.ts_recent.1 <= TIME_MAX
-            && self.wishes.user_timeout <= TIME_MAX;
+            && self.wishes.user_timeout <= USER_TIMEOUT_MAX;
         let round_trip = &self.round_trip;
         let round_trips = [round_trip.srtt, round_trip.rttvar, round_trip.min, moment.rack_rtt];
         holds(bounded && round_trips.iter().all(|time| *time <= RTT_MAX), SnapshotError::Time)?;

@@ -4,5 +4,6 @@
 
 mod peer;
 mod receive;
+mod sending;
 mod time;
 mod window;

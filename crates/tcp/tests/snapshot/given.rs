@@ -143,7 +143,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
                 interval: draw.time().max(1),
                 probes: draw.up_to(10) as u8,
             }),
-            user_timeout: draw.time(),
+            user_timeout: draw.time().min(tcp::snapshot::USER_TIMEOUT_MAX),
         },
         moment,
     }
