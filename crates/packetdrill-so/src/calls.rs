@@ -36,7 +36,7 @@ pub(crate) extern "C" fn socket(_: User, domain: c_int, kind: c_int, protocol: c
     let make = |world: &World| {
         let mut inside = world.lock();
         // The script may have changed them since the last socket.
-        *inside.host.settings_mut() = world::settings();
+        inside.host.set_settings(world::settings());
         match inside.host.socket(domain, kind, protocol) {
             Ok(fd) => inside.publish(fd).map(i64::from),
             Err(Stop::Errno(errno)) => Err(errno),
@@ -115,6 +115,9 @@ pub(crate) extern "C" fn recv(
     len: usize,
     flags: c_int,
 ) -> ssize_t {
+    if buffer.is_null() && len > 0 {
+        return answer(Err(Errno(libc::EFAULT))) as ssize_t;
+    }
     let received = receive(fd, len, flags).map(|bytes| {
         // SAFETY: packetdrill passes room for `len` bytes, or null, as recv() asks.
         unsafe { put(buffer, len, &bytes) };
@@ -189,6 +192,9 @@ pub(crate) extern "C" fn send(
     len: usize,
     flags: c_int,
 ) -> ssize_t {
+    if buffer.is_null() && len > 0 {
+        return answer(Err(Errno(libc::EFAULT))) as ssize_t;
+    }
     // SAFETY: packetdrill passes `len` bytes, as send() asks.
     let bytes = unsafe { bytes(buffer, len) }.to_vec();
     answer(send_bytes(fd, bytes, flags)) as ssize_t

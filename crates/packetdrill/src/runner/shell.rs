@@ -33,7 +33,9 @@ impl Runner {
             "set_sysctls.py" => self.assignments(arguments),
             "defaults.sh" => DEFAULTS.iter().try_for_each(|(name, value)| self.set(name, value)),
             "ethtool" => {
-                self.host.settings_mut().without_super_packets();
+                let mut settings = self.host.settings().clone();
+                settings.without_super_packets();
+                self.host.set_settings(settings);
                 Ok(())
             }
             "sleep" => {
@@ -66,10 +68,13 @@ impl Runner {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        self.host.settings_mut().set(name, value).map_err(|refused| match refused {
+        let mut settings = self.host.settings().clone();
+        settings.set(name, value).map_err(|refused| match refused {
             Refused::Unknown => format!("the engine has no {name}"),
             Refused::Value => format!("the engine does not have {name}={value}"),
-        })
+        })?;
+        self.host.set_settings(settings);
+        Ok(())
     }
 }
 

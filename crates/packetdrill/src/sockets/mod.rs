@@ -26,7 +26,7 @@ pub use epoll::{EpollEvent, Operation};
 pub use errno::{Errno, Stop};
 pub use info::{FIELDS, TcpInfo};
 pub use packet::Dropped;
-pub use settings::{NAMES, Refused, Settings};
+pub use settings::{NAMES, Refused, Settings, SynCookies};
 
 use epoll::Epoll;
 use errno::{fail, of_reason};
@@ -107,14 +107,20 @@ enum Progress {
     Told,
 }
 
+fn stack(settings: &Settings) -> Stack {
+    Stack::new(StackConfig {
+        // Any secret will do: initial sequence numbers are mapped by who looks at them.
+        secret: *b"virtual time, no",
+        half_open: settings.syn_cookies.half_open(),
+        connections: 1 << 20,
+    })
+}
+
 impl Host {
     /// A host with this address of its own, at time 0.
     pub fn new(address: IpAddr, settings: Settings) -> Self {
-        let half_open = if settings.syn_cookies { 1024 } else { 1 << 20 };
-        // Any secret will do: initial sequence numbers are mapped by who looks at them.
-        let config = StackConfig { secret: *b"virtual time, no", half_open, connections: 1 << 20 };
         Host {
-            stack: Stack::new(config),
+            stack: stack(&settings),
             now: 0,
             settings,
             address,
@@ -133,8 +139,17 @@ impl Host {
     }
 
     /// What sockets begin with that are made from now on.
-    pub fn settings_mut(&mut self) -> &mut Settings {
-        &mut self.settings
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Changes what sockets begin with that are made from now on. What holds for the host as a whole
+    /// changes only while it has no socket.
+    pub fn set_settings(&mut self, settings: Settings) {
+        if self.entries.is_empty() && settings.syn_cookies != self.settings.syn_cookies {
+            self.stack = stack(&settings);
+        }
+        self.settings = settings;
     }
 
     /// When something is due by itself.

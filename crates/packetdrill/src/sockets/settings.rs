@@ -10,9 +10,8 @@ pub struct Settings {
     pub config: Config,
     /// What `SO_KEEPALIVE` switches on.
     pub keepalive: Keepalive,
-    /// Answer a full queue of half-open connections with SYN cookies; otherwise it is as good as
-    /// endless.
-    pub syn_cookies: bool,
+    /// When SYNs are answered by cookies.
+    pub syn_cookies: SynCookies,
 }
 
 impl Default for Settings {
@@ -20,7 +19,29 @@ impl Default for Settings {
     /// pacing allows no more than `tcp_min_tso_segs`.
     fn default() -> Self {
         let config = Config { burst: 2 * SEGMENT, ..Config::default() };
-        Settings { config, keepalive: Keepalive::default(), syn_cookies: true }
+        Settings { config, keepalive: Keepalive::default(), syn_cookies: SynCookies::WhenFull }
+    }
+}
+
+/// When SYNs are answered by cookies (RFC 4987 section 3.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SynCookies {
+    /// Never: the queue of half-open connections is as good as endless.
+    Never,
+    /// When the queue is full.
+    WhenFull,
+    /// Always.
+    Always,
+}
+
+impl SynCookies {
+    /// Half-open connections that are kept.
+    pub(super) fn half_open(self) -> u32 {
+        match self {
+            SynCookies::Never => 1 << 20,
+            SynCookies::WhenFull => 1024,
+            SynCookies::Always => 0,
+        }
     }
 }
 
@@ -154,7 +175,14 @@ impl Settings {
             "tcp_keepalive_probes" => self.keepalive.probes = byte()?,
             "tcp_fin_timeout" => config.fin_wait_2 = positive * SECOND,
             "tcp_mtu_probing" => config.probe_mtu = value != 0,
-            "tcp_syncookies" => self.syn_cookies = value != 0,
+            "tcp_syncookies" => {
+                self.syn_cookies = match value {
+                    0 => SynCookies::Never,
+                    1 => SynCookies::WhenFull,
+                    2 => SynCookies::Always,
+                    _ => return Err(Refused::Value),
+                }
+            }
             "tcp_rto_min_us" => config.min_rto = positive * 1000,
             "tcp_rto_max_ms" => config.max_rto = positive * MILLISECOND,
             "tcp_slow_start_after_idle"
