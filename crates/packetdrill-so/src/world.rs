@@ -22,6 +22,10 @@ pub(crate) type Nanos = u64;
 /// only for a process that is being torn down.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// After how long, in real time, without a call the main thread is taken to wait for the other one. It
+/// does so for a second, and then gives up.
+const IDLE: Duration = Duration::from_millis(300);
+
 /// How long, in virtual time, a call of the main thread may block, and a packet may be waited for.
 pub(crate) const LONGEST_WAIT: Nanos = 600_000_000_000;
 
@@ -42,6 +46,8 @@ pub(crate) struct Inside {
     blocked: Option<Blocked>,
     /// A call has returned whose thread has not looked at the clock yet.
     returning: bool,
+    /// Counts who came to look, so that a main thread that does nothing is seen.
+    looks: u64,
 }
 
 struct Blocked {
@@ -57,6 +63,7 @@ pub(crate) fn begin() {
             fds: HashMap::new(),
             blocked: None,
             returning: false,
+            looks: 0,
         }),
         changed: Condvar::new(),
         main: std::thread::current().id(),
@@ -89,7 +96,9 @@ pub(crate) fn settings() -> Settings {
 impl World {
     /// Nothing in here panics half way, so what a panicked thread left is whole.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.looks += 1;
+        inside
     }
 
     fn wait<'a>(&'a self, inside: MutexGuard<'a, Inside>) -> MutexGuard<'a, Inside> {
@@ -202,11 +211,21 @@ impl World {
         }
     }
 
-    /// The other thread blocks until the main thread has completed its call.
+    /// The other thread blocks until the main thread has completed its call. If the main thread has
+    /// nothing left to do but to wait for this one, which it does without a call of ours, time passes
+    /// here.
     fn sleep_for(&self, mut inside: MutexGuard<'_, Inside>, call: Call) -> Result<Outcome, Stop> {
         inside.blocked = Some(Blocked { call, result: None });
         loop {
-            inside = self.changed.wait(inside).unwrap_or_else(PoisonError::into_inner);
+            let before = inside.looks;
+            let (after, timeout) =
+                self.changed.wait_timeout(inside, IDLE).unwrap_or_else(PoisonError::into_inner);
+            inside = after;
+            if timeout.timed_out() && before == inside.looks {
+                let until = inside.host.now() + LONGEST_WAIT;
+                inside.step(until);
+                self.go_on(&mut inside);
+            }
             if let Some(Blocked { result: Some(_), .. }) = &inside.blocked {
                 let done = inside.blocked.take().and_then(|blocked| blocked.result);
                 return done.unwrap_or(Err(Stop::Block));
