@@ -1,4 +1,7 @@
 //! Calls on sockets.
+//!
+//! The functions here and in the other modules are those of the C library, but for their first
+//! argument. The unsafe ones ask of their pointers what the C library's ask.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -46,7 +49,7 @@ pub(crate) extern "C" fn socket(_: User, domain: c_int, kind: c_int, protocol: c
     answer(world::get().ok_or(Errno(libc::ENOSYS)).and_then(make)) as c_int
 }
 
-pub(crate) extern "C" fn bind(
+pub(crate) unsafe extern "C" fn bind(
     _: User,
     fd: c_int,
     address: *const sockaddr,
@@ -62,7 +65,7 @@ pub(crate) extern "C" fn listen(_: User, fd: c_int, _backlog: c_int) -> c_int {
     answer(at_once(fd, |host, fd| host.listen(fd)).map(|()| 0)) as c_int
 }
 
-pub(crate) extern "C" fn accept(
+pub(crate) unsafe extern "C" fn accept(
     _: User,
     fd: c_int,
     address: *mut sockaddr,
@@ -80,7 +83,7 @@ pub(crate) extern "C" fn accept(
     answer(accepted) as c_int
 }
 
-pub(crate) extern "C" fn connect(
+pub(crate) unsafe extern "C" fn connect(
     _: User,
     fd: c_int,
     address: *const sockaddr,
@@ -104,11 +107,17 @@ fn receive(fd: c_int, len: usize, flags: c_int) -> Result<Vec<u8>, Errno> {
     }
 }
 
-pub(crate) extern "C" fn read(user: User, fd: c_int, buffer: *mut c_void, len: usize) -> ssize_t {
-    recv(user, fd, buffer, len, 0)
+pub(crate) unsafe extern "C" fn read(
+    user: User,
+    fd: c_int,
+    buffer: *mut c_void,
+    len: usize,
+) -> ssize_t {
+    // SAFETY: what read() asks of the buffer is what recv() asks.
+    unsafe { recv(user, fd, buffer, len, 0) }
 }
 
-pub(crate) extern "C" fn recv(
+pub(crate) unsafe extern "C" fn recv(
     _: User,
     fd: c_int,
     buffer: *mut c_void,
@@ -126,7 +135,7 @@ pub(crate) extern "C" fn recv(
     answer(received) as ssize_t
 }
 
-pub(crate) extern "C" fn recvfrom(
+pub(crate) unsafe extern "C" fn recvfrom(
     user: User,
     fd: c_int,
     buffer: *mut c_void,
@@ -136,25 +145,36 @@ pub(crate) extern "C" fn recvfrom(
     _address_len: *mut socklen_t,
 ) -> ssize_t {
     // A connected socket says nothing of where bytes came from.
-    recv(user, fd, buffer, len, flags)
+    // SAFETY: what recvfrom() asks of the buffer is what recv() asks.
+    unsafe { recv(user, fd, buffer, len, flags) }
 }
 
-fn receive_pieces(fd: c_int, pieces: &[iovec], flags: c_int) -> Result<i64, Errno> {
+/// recv() into pieces.
+///
+/// # Safety
+/// Each piece has room for what it says.
+unsafe fn receive_pieces(fd: c_int, pieces: &[iovec], flags: c_int) -> Result<i64, Errno> {
     let len = pieces.iter().map(|piece| piece.iov_len).sum();
     receive(fd, len, flags).map(|bytes| {
-        // SAFETY: packetdrill passes pieces with room for what they say, as readv() asks.
+        // SAFETY: as the caller promises.
         unsafe { scatter(pieces, &bytes) };
         bytes.len() as i64
     })
 }
 
-pub(crate) extern "C" fn readv(_: User, fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+pub(crate) unsafe extern "C" fn readv(
+    _: User,
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+) -> ssize_t {
     // SAFETY: packetdrill passes `count` pieces, as readv() asks.
     let pieces = unsafe { pieces(vector, count.max(0) as usize) };
-    answer(receive_pieces(fd, pieces, 0)) as ssize_t
+    // SAFETY: they have room for what they say, as readv() asks.
+    answer(unsafe { receive_pieces(fd, pieces, 0) }) as ssize_t
 }
 
-pub(crate) extern "C" fn recvmsg(
+pub(crate) unsafe extern "C" fn recvmsg(
     _: User,
     fd: c_int,
     message: *mut msghdr,
@@ -166,7 +186,8 @@ pub(crate) extern "C" fn recvmsg(
     message.msg_flags = 0;
     message.msg_controllen = 0;
     message.msg_namelen = 0;
-    answer(receive_pieces(fd, pieces, flags)) as ssize_t
+    // SAFETY: the pieces have room for what they say, as recvmsg() asks.
+    answer(unsafe { receive_pieces(fd, pieces, flags) }) as ssize_t
 }
 
 fn send_bytes(fd: c_int, bytes: Vec<u8>, flags: c_int) -> Result<i64, Errno> {
@@ -176,16 +197,17 @@ fn send_bytes(fd: c_int, bytes: Vec<u8>, flags: c_int) -> Result<i64, Errno> {
     in_time(fd, |fd| Call::Send { fd, bytes, done: 0, flags }).map(|outcome| outcome.value())
 }
 
-pub(crate) extern "C" fn write(
+pub(crate) unsafe extern "C" fn write(
     user: User,
     fd: c_int,
     buffer: *const c_void,
     len: usize,
 ) -> ssize_t {
-    send(user, fd, buffer, len, 0)
+    // SAFETY: what write() asks of the buffer is what send() asks.
+    unsafe { send(user, fd, buffer, len, 0) }
 }
 
-pub(crate) extern "C" fn send(
+pub(crate) unsafe extern "C" fn send(
     _: User,
     fd: c_int,
     buffer: *const c_void,
@@ -200,7 +222,7 @@ pub(crate) extern "C" fn send(
     answer(send_bytes(fd, bytes, flags)) as ssize_t
 }
 
-pub(crate) extern "C" fn sendto(
+pub(crate) unsafe extern "C" fn sendto(
     user: User,
     fd: c_int,
     buffer: *const c_void,
@@ -210,16 +232,22 @@ pub(crate) extern "C" fn sendto(
     _address_len: socklen_t,
 ) -> ssize_t {
     // A connected socket sends to its peer whatever the address is.
-    send(user, fd, buffer, len, flags)
+    // SAFETY: what sendto() asks of the buffer is what send() asks.
+    unsafe { send(user, fd, buffer, len, flags) }
 }
 
-pub(crate) extern "C" fn writev(_: User, fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+pub(crate) unsafe extern "C" fn writev(
+    _: User,
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+) -> ssize_t {
     // SAFETY: packetdrill passes `count` pieces of initialized memory, as writev() asks.
     let bytes = unsafe { gather(pieces(vector, count.max(0) as usize)) };
     answer(send_bytes(fd, bytes, 0)) as ssize_t
 }
 
-pub(crate) extern "C" fn sendmsg(
+pub(crate) unsafe extern "C" fn sendmsg(
     _: User,
     fd: c_int,
     message: *const msghdr,

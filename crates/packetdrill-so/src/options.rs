@@ -24,7 +24,12 @@ pub(crate) extern "C" fn fcntl(_: User, fd: c_int, command: c_int, argument: c_l
     answer(result) as c_int
 }
 
-pub(crate) extern "C" fn ioctl(_: User, fd: c_int, request: c_ulong, value: *mut c_int) -> c_int {
+pub(crate) unsafe extern "C" fn ioctl(
+    _: User,
+    fd: c_int,
+    request: c_ulong,
+    value: *mut c_int,
+) -> c_int {
     let is = |name: &str| symbols::value(name) == Some(request as i64);
     let result = at_once(fd, |host, fd| {
         if is("SIOCINQ") {
@@ -47,7 +52,7 @@ pub(crate) extern "C" fn ioctl(_: User, fd: c_int, request: c_ulong, value: *mut
     answer(result) as c_int
 }
 
-pub(crate) extern "C" fn setsockopt(
+pub(crate) unsafe extern "C" fn setsockopt(
     _: User,
     fd: c_int,
     level: c_int,
@@ -60,7 +65,7 @@ pub(crate) extern "C" fn setsockopt(
     answer(at_once(fd, |host, fd| host.set_option(fd, level, name, value)).map(|()| 0)) as c_int
 }
 
-pub(crate) extern "C" fn getsockopt(
+pub(crate) unsafe extern "C" fn getsockopt(
     _: User,
     fd: c_int,
     level: c_int,

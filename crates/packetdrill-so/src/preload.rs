@@ -36,7 +36,10 @@ pub(crate) unsafe extern "C" fn getsockopt(
             unsafe { std::ptr::write_bytes(value.cast::<u8>(), 0, *len as usize) };
             0
         }
-        (true, _, _) => options::getsockopt(std::ptr::null_mut(), fd, level, name, value, len),
+        (true, _, _) => {
+            // SAFETY: the caller promises of the pointers what getsockopt() asks.
+            unsafe { options::getsockopt(std::ptr::null_mut(), fd, level, name, value, len) }
+        }
     }
 }
 

@@ -22,7 +22,11 @@ pub(crate) extern "C" fn usleep(_: User, microseconds: c_uint) -> c_int {
     0
 }
 
-pub(crate) extern "C" fn gettimeofday(_: User, into: *mut timeval, _zone: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C" fn gettimeofday(
+    _: User,
+    into: *mut timeval,
+    _zone: *mut c_void,
+) -> c_int {
     let Some(world) = world::get() else { return -1 };
     let mut inside = world.lock();
     if !world.leave(&mut inside) {
@@ -39,7 +43,7 @@ pub(crate) extern "C" fn gettimeofday(_: User, into: *mut timeval, _zone: *mut c
     0
 }
 
-pub(crate) extern "C" fn netdev_send(_: User, packet: *const c_void, len: usize) -> c_int {
+pub(crate) unsafe extern "C" fn netdev_send(_: User, packet: *const c_void, len: usize) -> c_int {
     let Some(world) = world::get() else { return -1 };
     // SAFETY: packetdrill passes a packet of `len` bytes.
     let packet = unsafe { bytes(packet, len) };
@@ -52,7 +56,7 @@ pub(crate) extern "C" fn netdev_send(_: User, packet: *const c_void, len: usize)
 
 /// Waits for the next packet. None at all in a long time is a packet of no bytes, which packetdrill
 /// refuses: it would wait for ever otherwise.
-pub(crate) extern "C" fn netdev_receive(
+pub(crate) unsafe extern "C" fn netdev_receive(
     _: User,
     into: *mut c_void,
     len: *mut usize,

@@ -16,7 +16,12 @@ fn deadline(world: &World, timeout: c_int) -> Option<Nanos> {
     Some(world.lock().host.now() + timeout * 1_000_000)
 }
 
-pub(crate) extern "C" fn poll(_: User, fds: *mut PollFd, count: nfds_t, timeout: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn poll(
+    _: User,
+    fds: *mut PollFd,
+    count: nfds_t,
+    timeout: c_int,
+) -> c_int {
     // SAFETY: packetdrill passes `count` descriptors, as poll() asks.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
     let result = world::get().ok_or(Errno(libc::ENOSYS)).and_then(|world| {
@@ -45,7 +50,7 @@ pub(crate) extern "C" fn epoll_create(_: User, _size: c_int) -> c_int {
     answer(world::get().ok_or(Errno(libc::ENOSYS)).and_then(make)) as c_int
 }
 
-pub(crate) extern "C" fn epoll_ctl(
+pub(crate) unsafe extern "C" fn epoll_ctl(
     _: User,
     epoll: c_int,
     operation: c_int,
@@ -72,7 +77,7 @@ pub(crate) extern "C" fn epoll_ctl(
     answer(result.map(|()| 0)) as c_int
 }
 
-pub(crate) extern "C" fn epoll_wait(
+pub(crate) unsafe extern "C" fn epoll_wait(
     _: User,
     epoll: c_int,
     into: *mut epoll_event,
