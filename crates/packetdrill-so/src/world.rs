@@ -85,11 +85,8 @@ pub(crate) fn settings() -> Settings {
         }
     }
     let tun = sys::ethtool::Ethtool::open("tun0");
-    let without_gso =
-        tun.and_then(|tun| tun.offload(sys::ethtool::Offload::Tso)).is_ok_and(|tso| !tso);
-    if without_gso {
-        settings.without_super_packets();
-    }
+    let tso = tun.and_then(|tun| tun.offload(sys::ethtool::Offload::Tso));
+    settings.super_packets = tso.unwrap_or(true);
     settings
 }
 

@@ -34,7 +34,7 @@ impl Runner {
             "defaults.sh" => DEFAULTS.iter().try_for_each(|(name, value)| self.set(name, value)),
             "ethtool" => {
                 let mut settings = self.host.settings().clone();
-                settings.without_super_packets();
+                settings.super_packets = false;
                 self.host.set_settings(settings);
                 Ok(())
             }

@@ -187,7 +187,13 @@ impl Host {
     /// Sends what may be sent and tells the sockets what happened.
     fn settle(&mut self) {
         while let Some(transmit) = self.stack.poll_transmit(self.now) {
-            self.out.push_back(Sent { at: self.now, packet: packet::encode(&transmit) });
+            let packets = if self.settings.super_packets {
+                vec![packet::encode(&transmit)]
+            } else {
+                packet::cut(&transmit)
+            };
+            let at = self.now;
+            self.out.extend(packets.into_iter().map(|packet| Sent { at, packet }));
         }
         while let Some((id, events)) = self.stack.next_event() {
             self.on_event(id, events);

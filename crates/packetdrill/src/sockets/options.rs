@@ -3,7 +3,7 @@
 use tcp::config::{MILLISECOND, SECOND};
 use tcp::{Algorithm, Nanos};
 
-use super::{Fd, Host, Settings, SocketState, Stop, TcpSocket, fail};
+use super::{Fd, Host, SocketState, Stop, TcpSocket, fail};
 
 /// Least SO_SNDBUF and SO_RCVBUF (SOCK_MIN_SNDBUF, SOCK_MIN_RCVBUF).
 const SEND_LEAST: i32 = 4608;
@@ -236,12 +236,5 @@ fn number(value: &[u8]) -> Option<i32> {
         [a, b, c, d, ..] => Some(i32::from_ne_bytes([*a, *b, *c, *d])),
         [a] => Some(i32::from(*a)),
         _ => None,
-    }
-}
-
-impl Settings {
-    /// Only super-packets of one segment: what is sent looks as on a wire.
-    pub fn without_super_packets(&mut self) {
-        self.config.burst = 1;
     }
 }

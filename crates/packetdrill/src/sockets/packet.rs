@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tcp::{FourTuple, Icmp, Segment, Stack, Transmit};
+use wire::Flags;
 use wire::{
     Headers, IPV4_MIN_LEN, IPV6_LEN, Ipv4, Ipv6, Network, Seq, TCP_MIN_LEN, Tcp, Transport,
 };
@@ -171,6 +172,39 @@ fn report(
     };
     stack.unreachable(&path, icmp, Seq(u32::from_be_bytes([e, f, g, h])), now);
     Ok(())
+}
+
+/// A super-packet as the segments that a host without TSO cuts it into: PSH and FIN go with the last,
+/// CWR with the first (RFC 3168 section 6.1.2).
+pub(super) fn cut(transmit: &Transmit<'_>) -> Vec<Vec<u8>> {
+    let (size, len) = (usize::from(transmit.gso_size), transmit.payload_len());
+    if size == 0 {
+        return vec![encode(transmit)];
+    }
+    let piece = |from: usize| {
+        let to = (from + size).min(len);
+        let mut segment = *transmit;
+        segment.seq = transmit.seq + from as u32;
+        segment.payload = range(transmit.payload, from, to);
+        segment.gso_size = 0;
+        if from > 0 {
+            segment.flags = segment.flags.without(Flags::CWR);
+        }
+        if to < len {
+            segment.flags = segment.flags.without(Flags::PSH.with(Flags::FIN));
+        }
+        encode(&segment)
+    };
+    (0..len).step_by(size).map(piece).collect()
+}
+
+/// A part of what lies in two pieces.
+fn range(pieces: [&[u8]; 2], from: usize, to: usize) -> [&[u8]; 2] {
+    let middle = pieces[0].len();
+    [
+        &pieces[0][from.min(middle)..to.min(middle)],
+        &pieces[1][from.saturating_sub(middle)..to.saturating_sub(middle)],
+    ]
 }
 
 /// What the stack sends, as an IP packet. A super-packet is one packet, as a card with TSO sees it.

@@ -10,6 +10,8 @@ pub struct Settings {
     pub config: Config,
     /// What `SO_KEEPALIVE` switches on.
     pub keepalive: Keepalive,
+    /// Super-packets are seen as such, as behind a stack whose card has TSO; otherwise as segments.
+    pub super_packets: bool,
     /// When SYNs are answered by cookies.
     pub syn_cookies: SynCookies,
 }
@@ -19,7 +21,12 @@ impl Default for Settings {
     /// pacing allows no more than `tcp_min_tso_segs`.
     fn default() -> Self {
         let config = Config { burst: 2 * SEGMENT, ..Config::default() };
-        Settings { config, keepalive: Keepalive::default(), syn_cookies: SynCookies::WhenFull }
+        Settings {
+            config,
+            keepalive: Keepalive::default(),
+            super_packets: true,
+            syn_cookies: SynCookies::WhenFull,
+        }
     }
 }
 
