@@ -85,8 +85,9 @@ const WITHOUT_EFFECT: [&str; 15] = [
 ];
 
 /// What the engine does always, with the values that say so.
-const ALWAYS: [(&str, &[i64]); 13] = [
+const ALWAYS: [(&str, &[i64]); 14] = [
     ("tcp_dsack", &[1]),
+    ("tcp_slow_start_after_idle", &[1]),
     ("tcp_frto", &[1, 2]),
     ("tcp_early_retrans", &[3, 4]),
     ("tcp_recovery", &[1]),
@@ -102,7 +103,7 @@ const ALWAYS: [(&str, &[i64]); 13] = [
 ];
 
 /// All names that [`Settings::set`] acts on.
-pub const NAMES: [&str; 23] = [
+pub const NAMES: [&str; 19] = [
     "tcp_min_tso_segs",
     "tcp_timestamps",
     "tcp_sack",
@@ -122,10 +123,6 @@ pub const NAMES: [&str; 23] = [
     "tcp_syncookies",
     "tcp_rto_min_us",
     "tcp_rto_max_ms",
-    "tcp_slow_start_after_idle",
-    "tcp_retries1",
-    "tcp_orphan_retries",
-    "tcp_base_mss",
 ];
 
 impl Settings {
@@ -192,10 +189,9 @@ impl Settings {
             }
             "tcp_rto_min_us" => config.min_rto = positive * 1000,
             "tcp_rto_max_ms" => config.max_rto = positive * MILLISECOND,
-            "tcp_slow_start_after_idle"
-            | "tcp_retries1"
-            | "tcp_orphan_retries"
-            | "tcp_base_mss" => {}
+            "tcp_min_tso_segs" => {
+                config.burst = u32::try_from(value).map_err(|_| Refused::Value)? * SEGMENT;
+            }
             _ => return Err(Refused::Unknown),
         }
         Ok(())
@@ -214,5 +210,25 @@ impl Settings {
             self.config.send_buffer = bytes(most)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_acted_on() {
+        for name in NAMES {
+            let value = match name {
+                "tcp_congestion_control" => "reno",
+                "tcp_rmem" | "tcp_wmem" => "4096 131072 6291456",
+                _ => "1",
+            };
+            assert_eq!(Settings::default().set(name, value), Ok(()), "{name}");
+        }
+        assert_eq!(Settings::default().set("tcp_nothing", "1"), Err(Refused::Unknown));
+        assert_eq!(Settings::default().set("tcp_ecn", "3"), Err(Refused::Value));
+        assert_eq!(Settings::default().set("tcp_sack", "yes"), Err(Refused::Value));
     }
 }

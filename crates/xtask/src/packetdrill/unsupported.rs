@@ -87,11 +87,6 @@ const FEATURES: &[Feature] = &[
         words: &["pfifo limit"],
     },
     Feature {
-        name: "super-packets of tcp_min_tso_segs segments",
-        why: "the engine does not size them by the congestion window",
-        words: &["tcp_min_tso_segs=1"],
-    },
-    Feature {
         name: "a size of segments in aggregates",
         why: "packetdrill tells the kernel alone",
         words: &["--mss="],
