@@ -169,7 +169,8 @@ impl Connection {
             tuned: (self.hot.tune_at, ago(self.tune_since)),
             mtu_high: self.mtu.high,
             mtu_probe: self.mtu.probe,
-            undo: recovery.undo.then_some((recovery.prior_cwnd, recovery.prior_ssthresh)),
+            prior: (recovery.prior_cwnd, recovery.prior_ssthresh),
+            undo: recovery.undo,
             reduced: recovery.reduced,
             undo_bytes: recovery.undo_bytes,
             undo_ts: recovery.undo_ts,
@@ -364,9 +365,8 @@ impl Connection {
         self.tail_probe = moment.tail_probe;
         self.urgent_read = moment.urgent_read;
         let recovery = &mut self.recovery;
-        recovery.undo = moment.undo.is_some();
-        let prior = (self.window.cwnd, self.window.ssthresh);
-        (recovery.prior_cwnd, recovery.prior_ssthresh) = moment.undo.unwrap_or(prior);
+        recovery.undo = moment.undo;
+        (recovery.prior_cwnd, recovery.prior_ssthresh) = moment.prior;
         recovery.reduced = moment.reduced;
         recovery.undo_bytes = moment.undo_bytes;
         recovery.undo_ts = moment.undo_ts;

@@ -407,6 +407,8 @@ impl Connection {
         let halvings = u32::try_from(idle / rto.max(1)).unwrap_or(31).min(31);
         self.window.cwnd = (self.window.cwnd >> halvings).max(least);
         self.congestion.control().on_idle(idle);
+        // Once for each pause, however often it is tried to send.
+        self.last_sent = now;
     }
 }
 

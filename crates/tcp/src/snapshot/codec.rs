@@ -169,6 +169,7 @@ record!(Moment {
     tuned,
     mtu_high,
     mtu_probe,
+    prior,
     undo,
     reduced,
     undo_bytes,

@@ -250,8 +250,10 @@ pub struct Moment {
     pub mtu_high: u16,
     /// A larger MTU that is being tried, and the end of the segment that tries it (RFC 4821 section 7).
     pub mtu_probe: Option<(u16, Seq)>,
-    /// Congestion window and threshold before the reduction, if it can be taken back.
-    pub undo: Option<(u32, u32)>,
+    /// Congestion window and threshold before the last reduction; 0 and 0 if there was none.
+    pub prior: (u32, u32),
+    /// It can be taken back.
+    pub undo: bool,
     /// Congestion control was told of the reduction.
     pub reduced: bool,
     /// Retransmitted bytes of which no duplicate was reported.

@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
             if let Icmp::TooBig { mtu } = message.icmp
                 && !host.is_at_rest()
             {
-                self.watches[message.to].told_mtu(mtu);
+                self.watches[message.to].told_mtu(mtu, message.seq);
             }
             host.unreachable(message.icmp, message.seq, now);
         }
@@ -210,7 +210,22 @@ impl<'a> Run<'a> {
         host.work(&peer.app.stream, self.now, |transmit| {
             frame::write(transmit, |frame| frames.push(frame));
         })?;
-        frames.into_iter().try_for_each(|frame| self.send(side, frame))
+        frames.into_iter().try_for_each(|frame| self.send(side, frame))?;
+        self.look_at_congestion_window(side)
+    }
+
+    /// Whoever sends something new keeps to the congestion window, by a probe or what limited transmit
+    /// allows for (RFC 5681 section 3.2, step 2).
+    fn look_at_congestion_window(&mut self, side: usize) -> Result<(), String> {
+        if !std::mem::take(&mut self.watches[side].sent_new) {
+            return Ok(());
+        }
+        let Some(info) = self.hosts[side].info() else { return Ok(()) };
+        let most = info.snd_cwnd.saturating_add(2 * u32::from(info.snd_mss));
+        if info.in_flight > most {
+            return Err(format!("side {side} has {} bytes under way", info.in_flight));
+        }
+        Ok(())
     }
 
     fn send(&mut self, side: usize, frame: Vec<u8>) -> Result<(), String> {
@@ -307,7 +322,9 @@ impl<'a> Run<'a> {
     /// 3.8.4), or as long as it has patience.
     fn somebody_gives_up(&mut self) -> bool {
         let over = |host: &Host| host.app.phase == Phase::Over;
-        let gone = |host: &Host| over(host) && (host.app.abrupt || host.app.end.is_some());
+        let gone = |host: &Host| {
+            over(host) && (host.app.abrupt || host.app.end.is_some() || host.stack.is_empty())
+        };
         let mut sides = 0..2;
         let waiting = sides.find(|side| !over(&self.hosts[*side]) && gone(&self.hosts[1 - side]));
         if let Some(side) = waiting {
@@ -347,7 +364,9 @@ impl<'a> Run<'a> {
             if whole && errors.is_empty() {
                 return Ok(Outcome::Complete);
             }
-            let given_up = errors.contains(&Reason::TimedOut) && plan.loss() >= 100;
+            // Nobody is told of the end of a connection that its application has let go of.
+            let alone = self.hosts.iter().any(|host| host.stack.counters().failures > 0);
+            let given_up = (alone || errors.contains(&Reason::TimedOut)) && plan.loss() >= 100;
             // A cookie is only accepted with the very first byte.
             let cookies = plan.opening == Opening::Cookies && errors.contains(&Reason::Reset);
             // Who was never let in may be told so late.

@@ -183,7 +183,8 @@ fn moment(
         mtu_high: draw.between(0, 9_000),
         mtu_probe: draw
             .maybe(|draw| (path_mtu + draw.between(1, 500), send.una + draw.up_to(under_way))),
-        undo: draw.maybe(|draw| (1 + draw.up_to(100_000), 1 + draw.up_to(100_000))),
+        prior: draw.one_of(&[(0, 0), (5_000, u32::MAX), (90_000, 3_000)]),
+        undo: draw.flag(),
         undo_bytes: draw.up_to(100_000),
         undo_ts: draw.maybe(|draw| draw.seq().0),
         prr: (draw.up_to(100_000), draw.up_to(100_000)),
