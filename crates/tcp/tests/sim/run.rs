@@ -340,7 +340,7 @@ impl<'a> Run<'a> {
         let round_trip: Nanos = self.plan.ways.iter().map(|way| way.delay + 40 * way.jitter).sum();
         let rests = self.plan.longest_rest() + round_trip * 4;
         match (self.plan.loses(), largest_rto) {
-            (true, Some(rto)) => rests + 16 * rto + 20 * SECOND,
+            (true, Some(rto)) => rests + 40 * rto + 20 * SECOND,
             _ => rests + 10 * SECOND,
         }
     }
