@@ -185,6 +185,7 @@ impl Host {
             }
             busy |= again;
             if !again {
+                self.look_at_window()?;
                 if woken || busy {
                     self.look_at_deadline(!busy, now)?;
                 }
@@ -241,6 +242,18 @@ impl Host {
         };
         if count > IDLE_WAKES_MAX {
             return Err(format!("side {} woke {count} times for nothing", self.number));
+        }
+        Ok(())
+    }
+
+    /// Whoever has read everything has told the peer of the room.
+    fn look_at_window(&self) -> Result<(), String> {
+        let Some(connection) = self.id.and_then(|id| self.stack.connection(id)) else {
+            return Ok(());
+        };
+        let closed = connection.info().rcv_wnd == 0 && connection.state().may_receive();
+        if closed && connection.readable_len() == 0 {
+            return Err(format!("side {} has an empty buffer and offers no window", self.number));
         }
         Ok(())
     }

@@ -7,10 +7,11 @@ use tcp::config::MILLISECOND;
 use wire::Seq;
 
 use crate::frame::Arrival;
-use crate::number;
+use crate::kept::FREEZES;
 use crate::plan::{Dice, Freeze, Plan};
 use crate::run::{Run, Sent};
 use crate::trace::{self, Trace};
+use crate::{RUNS, number};
 
 /// A run without freezes of its own.
 fn plan(seed: u64) -> Plan {
@@ -89,8 +90,8 @@ fn the_peer_sees_nothing_of_a_freeze() {
         println!("{}", look(seed, Trace::on()).unwrap_or_default());
         return;
     }
-    let runs = number("WHARF_SIM_RUNS").unwrap_or(300) / 3;
-    let seeds = (0..runs).map(|seed| seed + 1_000_000);
+    let runs = number("WHARF_SIM_RUNS").unwrap_or(RUNS) / 3;
+    let seeds = (0..runs).map(|seed| seed + 1_000_000).chain(FREEZES.iter().copied());
     let failures = seeds
         .filter_map(|seed| look(seed, Trace::default()).map(|law| format!("seed {seed}, {law}")));
     let failures: Vec<String> = failures.take(5).collect();
