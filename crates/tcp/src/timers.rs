@@ -245,7 +245,11 @@ impl Connection {
         if busy || idle < keepalive.idle {
             self.keepalive_probes = 0;
             let wait = if busy { keepalive.idle } else { keepalive.idle - idle };
-            self.slow_deadline = now + if busy { wait.max(SECOND) } else { wait.max(MILLISECOND) };
+            self.slow_deadline = now + wait.max(MILLISECOND);
+            if busy && self.retransmit_deadline != NEVER {
+                // Before that there is nothing to look after.
+                self.slow_deadline = self.slow_deadline.max(self.retransmit_deadline + SECOND);
+            }
             return;
         }
         let over = if self.user_timeout > 0 {
