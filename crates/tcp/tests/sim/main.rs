@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod app;
+mod attack;
 mod frame;
 mod host;
 mod kept;
