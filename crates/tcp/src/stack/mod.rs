@@ -289,10 +289,11 @@ impl Stack {
         let Some(old) = self.slots.at(slot).filter(|old| old.state() == State::TimeWait) else {
             return false;
         };
-        if !old.hot.bits.released() || !self.has_listener(&old.path()) {
+        // Without a listener nothing would come of it; and an application may have data to read still.
+        if !old.hot.bits.released() || self.listener(&old.path()).is_none() {
             return false;
         }
-        match segment.options.timestamps {
+        let newer = match segment.options.timestamps {
             Some(timestamps) if old.hot.bits.timestamps() => {
                 timestamps.value.after(Seq(old.hot.ts_recent))
             }
