@@ -209,7 +209,11 @@ impl Connection {
     /// Most payload of one transmission. Urgent pointers differ from segment to segment, which cards do
     /// not know of: such data goes a segment at a time.
     fn burst(&self, full: u32) -> u32 {
-        if self.snd_urgent.is_some() { full } else { self.config.burst.max(full) }
+        if self.snd_urgent.is_some() {
+            return full;
+        }
+        // Whole segments, and half of the window at most, so that acknowledgments keep coming; as Linux.
+        (self.config.burst.min(self.window.cwnd / 2) / full * full).max(full)
     }
 
     /// May the last part of the queue, less than a segment, go? (RFC 9293 section 3.7.4, in Minshall's

@@ -383,7 +383,9 @@ impl Connection {
     pub(crate) fn reduce_proportionally(&mut self, delivery: &Delivery, lost: u32) {
         let mss = u32::from(self.hot.mss);
         let without_sack = if self.hot.bits.sack() || !delivery.repeats { 0 } else { mss };
-        let delivered = delivery.bytes.saturating_sub(delivery.counted) + without_sack;
+        // The hole that is filled counts, the rest was counted by the duplicates (RFC 6582 section 3.2).
+        let hole = if delivery.counted > 0 { mss.min(delivery.bytes) } else { 0 };
+        let delivered = delivery.bytes.saturating_sub(delivery.counted).max(hole) + without_sack;
         let pipe = self.in_flight();
         let recovery = &mut self.recovery;
         recovery.prr_delivered = recovery.prr_delivered.saturating_add(delivered);

@@ -293,7 +293,7 @@ impl Stack {
         if !old.hot.bits.released() || self.listener(&old.path()).is_none() {
             return false;
         }
-        let newer = match segment.options.timestamps {
+        match segment.options.timestamps {
             Some(timestamps) if old.hot.bits.timestamps() => {
                 timestamps.value.after(Seq(old.hot.ts_recent))
             }
