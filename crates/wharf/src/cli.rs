@@ -12,6 +12,7 @@ use nic::config::Choice;
 
 use crate::bench::{
     BenchDegenArgs, BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs, BenchPaperArgs,
+    BenchTcpArgs,
 };
 use crate::degen::DegenArgs;
 use crate::demo::Case as DemoCase;
@@ -248,6 +249,7 @@ pub(crate) enum BenchCommand {
     Latency(BenchLatencyArgs),
     GsoThroughput(BenchGsoThroughputArgs),
     Degen(BenchDegenArgs),
+    Tcp(BenchTcpArgs),
     Paper(BenchPaperArgs),
 }
 

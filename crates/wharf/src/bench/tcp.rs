@@ -1,0 +1,85 @@
+//! `wharf bench tcp`.
+
+use std::time::Duration;
+
+use bench::tcp::engine::{self, Work};
+use bench::tcp::{Case, Options, tcp};
+use clap::Args;
+
+use super::report::Printer;
+use super::values::{named, or};
+use crate::cli::seconds;
+use crate::error::Error;
+use crate::print;
+
+/// What the TCP engine costs and gives, beside Linux's TCP and smoltcp
+///
+/// engine is the engine by itself, in cycles for each segment of 1,448 bytes, receiving and sending, in
+/// single segments and in aggregates of 44.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: what a segment costs inside the engine:\n  \
+                        wharf bench tcp --case engine --connections 1,100000\n\n\
+                        Example: what callgrind counts, the same on a busy machine:\n  \
+                        wharf bench tcp --instructions --what receive --connections 1")]
+pub(crate) struct BenchTcpArgs {
+    /// What is measured: engine [default: all]
+    #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',', value_parser = case)]
+    cases: Vec<Case>,
+    /// engine: what it does: receive, receive_lro, send, send_lro [default: all]
+    #[arg(long = "what", value_name = "WORK,...", value_delimiter = ',', value_parser = work)]
+    works: Vec<Work>,
+    /// engine: how many connections take turns [default: 1,1000,100000]
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: Vec<u32>,
+    /// How long each system runs for one figure; without it 1, with --quick 0.3
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// A first look: shorter; 1 and 1,000 connections unless others are given
+    #[arg(long)]
+    quick: bool,
+    /// Count the engine's instructions with callgrind (Debian's valgrind) instead of measuring time
+    #[arg(long)]
+    instructions: bool,
+    /// What `--instructions` runs under callgrind
+    #[arg(long, hide = true, conflicts_with = "instructions")]
+    under_callgrind: bool,
+}
+
+pub(super) fn run(args: &BenchTcpArgs, printer: &mut Printer) -> Result<(), Error> {
+    let options = options(args);
+    if args.under_callgrind {
+        return print(format!("{}\n", engine::count(&options)?));
+    }
+    if args.instructions {
+        let program = std::env::current_exe().map_err(Error::Io)?;
+        return Ok(engine::instructions(&options, &program, under_callgrind, printer)?);
+    }
+    Ok(tcp(&options, printer)?)
+}
+
+fn options(args: &BenchTcpArgs) -> Options {
+    let connections: &[u32] = if args.quick { &[1, 1000] } else { &[1, 1000, 100_000] };
+    let seconds = if args.quick { 0.3 } else { 1.0 };
+    Options {
+        cases: or(&args.cases, &Case::ALL),
+        duration: args.seconds.unwrap_or(Duration::from_secs_f64(seconds)),
+        works: or(&args.works, &Work::ALL),
+        connections: or(&args.connections, connections),
+    }
+}
+
+/// The command line of one kind of work at one number of connections.
+fn under_callgrind(work: Work, connections: u32) -> Vec<String> {
+    let words =
+        format!("bench tcp --under-callgrind --what {} --connections {connections}", work.name());
+    words.split(' ').map(str::to_owned).collect()
+}
+
+fn case(text: &str) -> Result<Case, String> {
+    named(text, &Case::ALL, Case::name)
+}
+
+fn work(text: &str) -> Result<Work, String> {
+    named(text, &Work::ALL, Work::name)
+}
