@@ -21,6 +21,7 @@ pub mod port;
 pub mod quiet;
 mod running;
 mod selftest;
+pub mod tcp;
 pub mod worker;
 
 pub use error::Error;

@@ -386,7 +386,7 @@ const IPV6_LEAST_MTU: u32 = 1_280;
 
 /// Until both ends of a veth pair are operational. They get their queueing disciplines some time
 /// after they are up, from a kernel thread, and lose silently what is sent before.
-fn wait_for_veth(name: &str) -> sys::Result<()> {
+pub(crate) fn wait_for_veth(name: &str) -> sys::Result<()> {
     let since = Instant::now();
     loop {
         let near = Interface::by_name(name)?;

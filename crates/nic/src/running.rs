@@ -27,7 +27,7 @@ impl Wan {
     }
 
     /// Puts a WAN in front of the wire.
-    fn around<W: Wire>(&self, wire: W) -> DegenWire<W, fn() -> u64> {
+    pub(crate) fn around<W: Wire>(&self, wire: W) -> DegenWire<W, fn() -> u64> {
         DegenWire::new(wire, &self.settings, Arc::clone(&self.shared), sys::clock::now)
     }
 }

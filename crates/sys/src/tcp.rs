@@ -1,5 +1,8 @@
 //! What the kernel's TCP can be asked to do, socket by socket.
 
+mod address;
+pub mod repair;
+
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -7,6 +10,7 @@ use std::time::Duration;
 
 use crate::error::check;
 use crate::sockopt;
+use address::SocketAddress;
 
 /// Sets a socket's congestion control (`TCP_CONGESTION`), such as `cubic`.
 ///
@@ -40,42 +44,8 @@ pub fn connect(to: SocketAddr, congestion_control: &str) -> io::Result<TcpStream
     // SAFETY: the call has just made this descriptor, which nobody else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     set_congestion_control(&socket, congestion_control)?;
-    let port = to.port().to_be();
-    match to {
-        SocketAddr::V4(to) => {
-            let address = libc::sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: port,
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(to.ip().octets()) },
-                sin_zero: [0; 8],
-            };
-            connect_to(&socket, &address)
-        }
-        SocketAddr::V6(to) => {
-            let address = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: port,
-                sin6_flowinfo: to.flowinfo(),
-                sin6_addr: libc::in6_addr { s6_addr: to.ip().octets() },
-                sin6_scope_id: to.scope_id(),
-            };
-            connect_to(&socket, &address)
-        }
-    }?;
+    SocketAddress::from(to).connect(socket.as_fd())?;
     Ok(TcpStream::from(socket))
-}
-
-/// `connect` to an address as the kernel has it.
-fn connect_to<T>(socket: &OwnedFd, address: &T) -> io::Result<()> {
-    // SAFETY: `address` is readable and its true size is passed; the kernel copies it.
-    check(unsafe {
-        libc::connect(
-            socket.as_raw_fd(),
-            std::ptr::from_ref(address).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    })
-    .map(drop)
 }
 
 /// The round-trip time that a connection goes by (`TCP_INFO`, `tcpi_rtt`).

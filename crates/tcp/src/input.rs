@@ -131,8 +131,12 @@ impl Connection {
             context.counters.without_timestamp += 1;
             return false;
         };
+        if context.now.saturating_sub(self.hot.last_received) > TIMESTAMPS_OUTDATED {
+            self.hot.ts_recent = 0;
+        }
         let age = self.hot.ts_recent.wrapping_sub(timestamps.value.0) as i32;
-        if age <= 0 || context.now.saturating_sub(self.hot.last_received) > TIMESTAMPS_OUTDATED {
+        // 0 is none, as in Linux: what the peer has sent before is outdated, or not known here.
+        if age <= 0 || self.hot.ts_recent == 0 {
             return true;
         }
         context.counters.old_timestamps += 1;
@@ -226,7 +230,8 @@ impl Connection {
             && self.hot.bits.timestamps()
             && !segment.seq.after(self.hot.rcv_acked)
         {
-            self.hot.ts_recent = later(timestamps.value, wire::Seq(self.hot.ts_recent)).0;
+            let latest = later(timestamps.value, wire::Seq(self.hot.ts_recent)).0;
+            self.hot.ts_recent = if self.hot.ts_recent == 0 { timestamps.value.0 } else { latest };
         }
     }
 

@@ -23,6 +23,7 @@ mod predict;
 mod rack;
 mod reassembly;
 mod recovery;
+pub mod repair;
 mod ring;
 mod rtt;
 mod segment;
@@ -38,6 +39,7 @@ pub use connection::{Connection, Events};
 pub use info::Info;
 pub use mtu::Icmp;
 pub use options::{Block, Options, SackBlocks};
+pub use repair::{Lost, Repair, RepairError};
 pub use segment::{FourTuple, Segment, Transmit};
 pub use snapshot::{Snapshot, SnapshotError};
 pub use stack::{

@@ -16,6 +16,7 @@ use crate::bench::{
 };
 use crate::degen::DegenArgs;
 use crate::demo::Case as DemoCase;
+use crate::tcp::TcpArgs;
 
 /// A software NIC for Linux: it cuts large sends into packets (GSO) and joins received packets
 /// into large ones (LRO), in front of an unmodified kernel.
@@ -32,6 +33,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Up(UpArgs),
     Degen(DegenArgs),
+    Tcp(TcpArgs),
     Demo(DemoArgs),
     Stats(StatsArgs),
     Set(SetArgs),

@@ -54,6 +54,9 @@ pub(crate) enum Error {
     /// Some of what was asked for could not be measured, for these reasons.
     #[error("not all could be measured: {0}")]
     Incomplete(String),
+    /// What a service was to do was not done.
+    #[error("{0}")]
+    Service(String),
     #[error("{0}")]
     Io(#[source] io::Error),
 }
@@ -103,6 +106,7 @@ impl Error {
             | Error::Guard(_)
             | Error::Results(_)
             | Error::Incomplete(_)
+            | Error::Service(_)
             | Error::Io(_) => false,
         }
     }

@@ -12,6 +12,7 @@ mod set;
 mod settings;
 mod stats;
 mod table;
+mod tcp;
 mod up;
 
 use std::io::Write;
@@ -45,6 +46,7 @@ fn run(cli: Cli) -> Result<(), Error> {
     match cli.command {
         Command::Up(args) => up::run(&args),
         Command::Degen(args) => degen::run(&args),
+        Command::Tcp(args) => tcp::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Set(args) => set::run(&args),

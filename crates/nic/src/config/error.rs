@@ -1,6 +1,6 @@
 //! What can be wrong with a setting.
 
-use super::keys::KEYS;
+use super::KEYS;
 
 /// What is wrong with a setting, in words for whoever wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

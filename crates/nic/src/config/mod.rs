@@ -15,6 +15,8 @@
 mod error;
 mod file;
 mod keys;
+mod table;
+mod tcp;
 mod value;
 
 use crate::port::shared::Order;
@@ -22,7 +24,9 @@ use crate::port::shared::Order;
 pub use error::ConfigError;
 pub(crate) use error::closest;
 pub(crate) use file::position;
-pub use keys::{KEYS, Key, Kind, Unit};
+pub use keys::{Key, Kind, Unit};
+pub use table::KEYS;
+pub use tcp::Tcp;
 pub use value::{Choice, GsoHardware, HostKind, WireMode, XdpMode, ZeroCopy};
 
 /// All settings, typed; the fields are grouped and named as the [keys](KEYS) are.
@@ -38,6 +42,8 @@ pub struct Config {
     pub lro: Lro,
     /// `gso.*`
     pub gso: Gso,
+    /// `tcp.*`
+    pub tcp: Tcp,
     /// `poll.*`
     pub poll: Poll,
 }
@@ -163,6 +169,7 @@ impl Default for Config {
                 max_burst: 0,
                 hardware: GsoHardware::Auto,
             },
+            tcp: Tcp::blank(),
             poll: Poll { spin: 0, batch: 0 },
         };
         for key in KEYS {

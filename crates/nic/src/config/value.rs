@@ -87,6 +87,8 @@ named!(ZeroCopy: Auto = "auto", Off = "off");
 named!(HostKind: Auto = "auto", Tap = "tap", Veth = "veth");
 named!(GsoHardware: Auto = "auto", Off = "off");
 named!(Order: RoundRobin = "round_robin", Lifo = "lifo");
+named!(tcp::Algorithm: Cubic = "cubic", NewReno = "newreno");
+named!(tcp::Ecn: Off = "off", Passive = "passive", On = "on");
 named!(lro::Profile: Endpoint = "endpoint", Lossless = "lossless");
 named!(lro::ActiveAck: Off = "off", Safe = "safe", Paper = "paper");
 

@@ -10,7 +10,8 @@ use sys::frames::{FramePool, FrameReader};
 use wire::{GsoType, VirtioNetHdr};
 
 use super::{
-    Delivered, Delivery, FromHost, Host, HostPacket, Limits, Outgoing, Put, RxFrame, Transmit, Wire,
+    Delivered, Delivery, FromHost, Host, HostPacket, Limits, Outgoing, Pieces, Put, RxFrame,
+    Transmit, Wire,
 };
 
 /// A packet and the header that goes with it.
@@ -181,5 +182,12 @@ impl Host for MemoryHost {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+impl Pieces for MemoryHost {
+    fn send(&mut self, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> io::Result<()> {
+        self.far.lock().from_port.push_back((vnet, pieces.concat()));
+        Ok(())
     }
 }

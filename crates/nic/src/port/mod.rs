@@ -343,6 +343,15 @@ pub trait Host {
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
+/// A host port that takes packets from where they lie, outside of any frame.
+pub trait Pieces: Host {
+    /// Hands the host a packet that lies in these pieces.
+    ///
+    /// # Errors
+    /// The kernel's own, as [`Host::deliver`].
+    fn send(&mut self, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> io::Result<()>;
+}
+
 /// Ethernet header and two VLAN tags.
 pub(crate) const LINK_HEADER_MAX: usize = ETHERNET_LEN + 2 * VLAN_LEN;
 

@@ -7,7 +7,7 @@ use sys::frames::FrameReader;
 use sys::tap::TapQueue;
 use wire::{VNET_LEN, VirtioNetHdr};
 
-use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse};
+use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, Pieces, reuse};
 
 /// Most slices in one `writev` (`IOV_MAX`), the virtio header's included.
 const SLICES_MAX: usize = 1024;
@@ -86,5 +86,12 @@ impl Host for TapHost {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.queue.as_fd())
+    }
+}
+
+impl Pieces for TapHost {
+    fn send(&mut self, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> io::Result<()> {
+        let (header, [first, second, third]) = (vnet.encode(), pieces);
+        self.queue.writev(&[&header, first, second, third].map(IoSlice::new))
     }
 }

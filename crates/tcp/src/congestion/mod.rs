@@ -2,6 +2,7 @@
 //! loss (module `recovery`); this decides what follows from it.
 
 mod cubic;
+mod hystart;
 mod newreno;
 
 pub use cubic::Cubic;
@@ -27,6 +28,24 @@ impl Window {
     pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
+
+    /// Grows by `bytes`, up to the threshold; returns the bytes that are left over.
+    fn grow_to_threshold(&mut self, bytes: u32) -> u32 {
+        let grown = bytes.min(self.ssthresh.saturating_sub(self.cwnd));
+        self.cwnd += grown;
+        bytes - grown
+    }
+}
+
+/// A part of the window, at least the two segments that RFC 5681 (equation 4) and RFC 9438 (section
+/// 4.6) leave.
+fn threshold(window: &Window, part: (u32, u32)) -> u32 {
+    fraction(window.cwnd, part).max(window.mss.saturating_mul(2))
+}
+
+/// `value * part.0 / part.1`, for parts of at most a whole.
+fn fraction(value: u32, part: (u32, u32)) -> u32 {
+    (u64::from(value) * u64::from(part.0) / u64::from(part.1)) as u32
 }
 
 /// An acknowledgment of new data, outside of recovery.
@@ -76,7 +95,8 @@ pub trait CongestionControl {
     fn private(&self, now: Nanos) -> [u64; PRIVATE_WORDS];
 
     /// Takes up what [`private`](Self::private) gave. `now` is the time; times inside are kept as
-    /// distances. Values that make no sense are put right, never trusted.
+    /// distances. Values that make no sense are put right, never trusted; zeros are a new algorithm, for
+    /// a connection of which nothing else is known.
     fn restore(&mut self, private: &[u64; PRIVATE_WORDS], now: Nanos);
 }
 

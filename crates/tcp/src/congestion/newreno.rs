@@ -1,37 +1,44 @@
-//! NewReno (RFC 5681 section 3.1, RFC 6582; appropriate byte counting of RFC 3465 with L = 2).
+//! NewReno: slow start and congestion avoidance of RFC 5681 section 3.1 with the byte counting of
+//! RFC 3465. What RFC 6582 adds, when recovery ends, is loss recovery's concern.
 
-use super::{Acked, CongestionControl, PRIVATE_WORDS, Window};
+use super::{Acked, CongestionControl, PRIVATE_WORDS, Window, threshold};
 use crate::Nanos;
 
 /// Reno's additive increase and multiplicative decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NewReno {
-    /// Bytes acknowledged since the window last grew, in congestion avoidance.
+    /// Bytes acknowledged since the window last grew, in congestion avoidance (RFC 3465 section
+    /// 2.1, `bytes_acked`).
     acked: u32,
+    /// The same before the last congestion event, in case that was none.
+    before: u32,
 }
 
 impl CongestionControl for NewReno {
+    /// RFC 3465's limit L of two segments per acknowledgment in slow start is not kept: receivers
+    /// that merge segments acknowledge forty and more at once. Linux keeps none either.
     fn on_ack(&mut self, window: &mut Window, acked: &Acked) {
         if !acked.cwnd_limited {
             return;
         }
         let mut bytes = acked.bytes;
         if window.in_slow_start() {
-            let room = window.ssthresh - window.cwnd;
-            let grown = bytes.min(room);
-            window.cwnd = window.cwnd.saturating_add(grown);
-            bytes -= grown;
+            bytes = window.grow_to_threshold(bytes);
         }
-        self.acked = self.acked.saturating_add(bytes);
-        while self.acked >= window.cwnd {
+        // At most one segment per round trip (RFC 5681 section 3.1): no more than a window counts.
+        self.acked = self.acked.min(window.cwnd).saturating_add(bytes.min(window.cwnd));
+        if self.acked >= window.cwnd {
             self.acked -= window.cwnd;
             window.cwnd = window.cwnd.saturating_add(window.mss);
         }
     }
 
+    /// Half of the window (RFC 5681 equation 4). The RFC has half of what is under way, lest the window
+    /// have grown unused; ours does not grow then. Linux does the same.
     fn on_congestion(&mut self, window: &Window, _in_flight: u32, _now: Nanos) -> u32 {
+        self.before = self.acked;
         self.acked = 0;
-        (window.cwnd / 2).max(2 * window.mss)
+        threshold(window, (1, 2))
     }
 
     fn on_timeout(&mut self, window: &Window, in_flight: u32, now: Nanos) -> u32 {
@@ -39,18 +46,19 @@ impl CongestionControl for NewReno {
     }
 
     fn undo(&mut self) {
-        self.acked = 0;
+        self.acked = self.before;
     }
 
     fn on_idle(&mut self, _idle: Nanos) {}
 
     fn private(&self, _now: Nanos) -> [u64; PRIVATE_WORDS] {
         let mut words = [0; PRIVATE_WORDS];
-        words[0] = u64::from(self.acked);
+        words[0] = u64::from(self.before) << 32 | u64::from(self.acked);
         words
     }
 
     fn restore(&mut self, private: &[u64; PRIVATE_WORDS], _now: Nanos) {
-        self.acked = u32::try_from(private[0]).unwrap_or(0);
+        self.acked = private[0] as u32;
+        self.before = (private[0] >> 32) as u32;
     }
 }

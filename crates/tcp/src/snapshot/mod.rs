@@ -108,7 +108,8 @@ pub struct Receiving {
     pub fin: Option<Seq>,
     /// Urgent pointer: one after the urgent byte, while that was not read.
     pub urgent: Option<Seq>,
-    /// The last timestamp to be echoed and how long ago it came (RFC 7323 section 4.3).
+    /// The last timestamp to be echoed, 0 if none is known, and how long ago it came (RFC 7323 section
+    /// 4.3).
     pub ts_recent: (u32, Nanos),
     /// Largest segment that came, in bytes.
     pub mss: u16,

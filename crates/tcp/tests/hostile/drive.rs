@@ -51,6 +51,8 @@ pub(crate) struct Drive {
     paths: Vec<Path>,
     /// Payload that segments are cut from.
     payload: Vec<u8>,
+    /// Its connections were opened by it.
+    born: bool,
 }
 
 /// One pair of ends.
@@ -96,7 +98,7 @@ pub(crate) fn config(bytes: &mut Bytes<'_>) -> Config {
 impl Drive {
     /// A stack that listens, and one connection begun by it.
     pub(crate) fn begin(bytes: &mut Bytes<'_>) -> Self {
-        let mut drive = Drive::empty(bytes);
+        let mut drive = Drive { born: true, ..Drive::empty(bytes) };
         let config = Arc::clone(&drive.config);
         drive.stack.listen(None, 80, Arc::clone(&config)).expect("a free port");
         let active = tuple("10.0.0.1:4000", "10.0.0.2:80");
@@ -117,6 +119,7 @@ impl Drive {
             now: u64::from(bytes.four()) << bytes.pick(&[0, 10, 28]),
             paths: Vec::new(),
             payload: (0..70_000_u32).map(|at| at as u8).collect(),
+            born: false,
         }
     }
 
@@ -213,8 +216,8 @@ impl Drive {
             urgent: if flags.any(Flags::URG) { bytes.two() } else { 0 },
             options,
             payload: if len == 0 { &[] } else { &pieces },
-            gso_size: if bytes.next().is_multiple_of(4) { bytes.two() } else { 0 },
-            ce: bytes.next().is_multiple_of(8),
+            gso_size: if bytes.next() & 3 == 0 { bytes.two() } else { 0 },
+            ce: bytes.next() & 7 == 0,
         };
         self.stack.receive(&path.tuple, &segment, self.now);
     }
@@ -244,13 +247,26 @@ impl Drive {
         let path = &mut self.paths[which];
         let Some(id) = path.id else { return };
         let Some(snapshot) = self.stack.freeze(id, self.now) else { return };
-        assert_eq!(snapshot.validate(), Ok(()), "{snapshot:?}");
+        assert_eq!(snapshot.validate(), Ok(()), "{}", difference(&snapshot, None));
         assert_eq!(Snapshot::decode(&snapshot.encode()).as_ref(), Ok(&snapshot));
         let thawed = self.stack.thaw(&snapshot, Arc::clone(&self.config), self.now);
         path.id = Some(thawed.expect("it was here before"));
-        let again = self.stack.freeze(path.id.expect("it is there"), self.now);
-        assert_eq!(again.as_ref(), Some(&snapshot), "thawed, it is another one");
-        path.id = self.stack.thaw(&snapshot, Arc::clone(&self.config), self.now).ok();
+        let second = self.stack.freeze(path.id.expect("it is there"), self.now);
+        let second = second.expect("it was just thawed");
+        path.id = self.stack.thaw(&second, Arc::clone(&self.config), self.now).ok();
+        let third = self.stack.freeze(path.id.expect("it was there twice"), self.now);
+        assert!(third.as_ref() == Some(&second), "{}", difference(&second, third.as_ref()));
+        path.id = self.stack.thaw(&second, Arc::clone(&self.config), self.now).ok();
+        // Who was not born here may have come with what makes no sense, and lost it.
+        if self.born {
+            let mut first = snapshot;
+            // What is not known yet is set to what it is taken for.
+            first.moment.prr_flight = first.moment.prr_flight.max(1);
+            if first.moment.fack == Seq(0) {
+                first.moment.fack = first.send.una;
+            }
+            assert!(first == second, "{}", difference(&first, Some(&second)));
+        }
     }
 
     fn application(&mut self, which: usize, bytes: &mut Bytes<'_>) {
@@ -335,7 +351,9 @@ impl Drive {
             self.now = at;
             self.stack.on_time(at);
         }
-        assert_eq!(self.stack.len(), 0, "a connection is left, and nobody holds it");
+        let ids = self.paths.iter().filter_map(|path| path.id);
+        let left: Vec<_> = ids.filter_map(|id| self.stack.connection(id)).collect();
+        assert_eq!(self.stack.len(), 0, "connections are left and have nothing to do: {left:#?}");
         assert_eq!(self.stack.next_deadline(), None);
     }
 
@@ -346,4 +364,20 @@ impl Drive {
             }
         }
     }
+}
+
+/// The lines in which two snapshots differ; all but the bytes of the queues if there is one only.
+fn difference(one: &Snapshot, other: Option<&Snapshot>) -> String {
+    let lines = |snapshot: &Snapshot| -> Vec<String> {
+        format!("{snapshot:#?}").lines().map(str::to_owned).collect()
+    };
+    let byte = |line: &String| line.trim().trim_end_matches(',').parse::<u8>().is_ok();
+    let others = other.map(lines).unwrap_or_default();
+    let mut differing = Vec::new();
+    for (at, line) in lines(one).into_iter().enumerate() {
+        if others.get(at) != Some(&line) && !byte(&line) {
+            differing.push(format!("{line}  <->  {}", others.get(at).map_or("", |line| line.trim())));
+        }
+    }
+    differing.join("\n")
 }

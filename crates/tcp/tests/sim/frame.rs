@@ -64,10 +64,6 @@ fn packet(transmit: &Transmit<'_>) -> Vec<u8> {
             frame.extend([0, 0, 0x40, 0, 64, protocol::TCP, 0, 0]);
             frame.extend(source.octets());
             frame.extend(destination.octets());
-            let mut ip = Ipv4::new(&mut frame[ETHERNET_LEN..]);
-            if let Ok(ip) = &mut ip {
-                ip.fill_checksum();
-            }
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             frame.extend([0x86, 0xdd, 0x60 | tos >> 4, tos << 4, 0, 0]);
@@ -84,6 +80,9 @@ fn packet(transmit: &Transmit<'_>) -> Vec<u8> {
     frame.extend(payload);
     let sum = pseudo(&frame, at, tcp_len).plus(checksum::sum(&frame[at..])).complement();
     frame[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
+    if let Ok(mut ip) = Ipv4::new(&mut frame[ETHERNET_LEN..]) {
+        ip.fill_checksum();
+    }
     frame
 }
 

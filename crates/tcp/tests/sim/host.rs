@@ -32,7 +32,7 @@ pub(crate) struct Host {
     config: Arc<Config>,
     opening: Opening,
     secrets: Dice,
-    /// What the clock shows when the run begins.
+    /// What the clock shows when the run begins; modulo 2^64, if it has begun since.
     clock: Nanos,
     at_rest: Option<AtRest>,
     /// Times in a row that the stack woke up for nothing, and since when.
@@ -72,7 +72,7 @@ impl Host {
 
     /// The time that its clock shows.
     fn time(&self, now: Nanos) -> Nanos {
-        self.clock + now
+        self.clock.wrapping_add(now)
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -98,7 +98,7 @@ impl Host {
 
     /// When it has something to do.
     pub(crate) fn next_time(&self) -> Option<Nanos> {
-        let stack = self.stack.next_deadline().map(|at| at.saturating_sub(self.clock));
+        let stack = self.stack.next_deadline().map(|at| at.wrapping_sub(self.clock));
         let app = if self.at_rest.is_none() { self.app.next_time() } else { None };
         let thaw = self.at_rest.as_ref().map(|at_rest| at_rest.until);
         [stack, app, thaw].into_iter().flatten().min()
@@ -233,7 +233,7 @@ impl Host {
         match Snapshot::decode(&bytes) {
             Ok(read) if read == snapshot => {}
             Ok(_) => return Err("a snapshot is another one when decoded".to_owned()),
-            Err(error) => return Err(format!("{error} ({error:?}): {snapshot:?}")),
+            Err(error) => return Err(format!("{error} ({error:?}): {}", words(snapshot))),
         }
         self.id = None;
         let released = self.app.phase == Phase::Over;
@@ -252,16 +252,17 @@ impl Host {
         let Some(at_rest) = self.at_rest.take_if(|at_rest| at_rest.until <= now) else {
             return Ok(());
         };
-        if let Some(more) = at_rest.moves {
-            self.clock += more;
+        if let Some(clock) = at_rest.moves {
+            self.clock = clock.wrapping_sub(now);
             self.stack = stack(&mut self.secrets, self.opening);
         }
         let snapshot = Snapshot::decode(&at_rest.bytes).map_err(|error| error.to_string())?;
         let time = self.time(now);
+        let state = snapshot.state;
         let id = self.stack.thaw(&snapshot, Arc::clone(&self.config), time);
-        let id = id.map_err(|error| format!("{error:?} of {snapshot:?}"))?;
+        let id = id.map_err(|error| format!("{error:?} of {}", words(snapshot)))?;
         self.id = Some(id);
-        self.app.moved(snapshot.state);
+        self.app.moved(state);
         if at_rest.released
             && let Some(mut socket) = self.stack.socket(id, time)
         {
@@ -285,7 +286,7 @@ impl Host {
     pub(crate) fn words(&self) -> String {
         let connection = self.id.and_then(|id| self.stack.connection(id));
         format!(
-            "side {}: {:?}, end {:?}, wrote {} of {}, read {} (eof {}), {:?}, {:?}",
+            "side {}: {:?}, end {:?}, wrote {} of {}, read {} (eof {}), {:?}",
             self.number,
             self.app.phase,
             self.app.end,
@@ -294,7 +295,6 @@ impl Host {
             self.app.reading.place,
             self.app.reading.eof,
             connection.map(|connection| connection.state()),
-            connection.map(|connection| connection.info()),
         )
     }
 }
@@ -304,4 +304,13 @@ fn stack(secrets: &mut Dice, opening: Opening) -> Stack {
     secret.fill_with(|| secrets.below(256) as u8);
     let half_open = if opening == Opening::Cookies { 0 } else { 16 };
     Stack::new(StackConfig { secret, half_open, connections: 16 })
+}
+
+/// A snapshot without the bytes in it.
+fn words(mut snapshot: Snapshot) -> String {
+    let queues = [snapshot.send.queue.len(), snapshot.receive.queue.len()];
+    snapshot.send.queue.clear();
+    snapshot.receive.queue.clear();
+    snapshot.receive.islands.iter_mut().for_each(|(_, bytes)| bytes.clear());
+    format!("{snapshot:?} with queues of {queues:?}")
 }

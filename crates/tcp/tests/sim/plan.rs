@@ -101,7 +101,7 @@ pub(crate) struct Freeze {
     pub(crate) packet: u64,
     /// For how long it is in no stack. What comes then is lost.
     pub(crate) gap: Nanos,
-    /// It goes to another stack, whose clock shows this much more.
+    /// It goes to another stack, whose clock shows this.
     pub(crate) moves: Option<Nanos>,
 }
 
@@ -283,6 +283,12 @@ fn endings(dice: &mut Dice, opening: Opening) -> [Ending; 2] {
     endings
 }
 
+/// Clocks that have begun long ago, or just now.
+fn clock(dice: &mut Dice) -> Nanos {
+    let most = dice.one_of(&[1, MILLISECOND, SECOND, 1 << 50, 1 << 62]);
+    dice.below(most)
+}
+
 fn size(dice: &mut Dice) -> u64 {
     match dice.below(20) {
         0..=1 => 0,
@@ -300,7 +306,7 @@ fn side(dice: &mut Dice, ending: Ending) -> Side {
     };
     Side {
         config: config(dice),
-        clock: dice.between(1, 1 << 50),
+        clock: clock(dice),
         total: size(dice),
         write_max: dice.one_of(&[10, 1_000, 4_000, 100_000]),
         read_max: dice.one_of(&[100, 3_000, 65_536, 65_536]),
@@ -356,7 +362,7 @@ fn freezes(dice: &mut Dice) -> Vec<Freeze> {
             side: dice.below(2) as usize,
             packet: dice.one_of(&[5, 30, 300]) * dice.below(100) / 100,
             gap: if dice.once_in(4) { dice.below(300 * MILLISECOND) } else { 0 },
-            moves: dice.once_in(2).then(|| dice.below(1 << 50)),
+            moves: dice.once_in(2).then(|| clock(dice)),
         });
     }
     freezes

@@ -236,8 +236,8 @@ impl<'a> Run<'a> {
 
     /// MTU of the router at this time.
     fn mtu(&self) -> u16 {
-        let steps = self.plan.mtus.iter().filter(|(from, _)| *from <= self.now);
-        steps.last().map_or(9000, |(_, mtu)| *mtu)
+        let step = self.plan.mtus.iter().rfind(|(from, _)| *from <= self.now);
+        step.map_or(9000, |(_, mtu)| *mtu)
     }
 
     /// The router drops it, and says so or not.

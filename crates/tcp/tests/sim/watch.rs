@@ -9,7 +9,10 @@ use crate::frame::{Arrival, ip_len};
 /// What a side has sent and has received so far.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Its initial sequence number.
+    /// Initial sequence numbers that it has shown: several, if it answers SYNs with cookies, until it
+    /// sends something else.
+    shown: Vec<(Seq, Options)>,
+    /// The one of the connection.
     iss: Option<Seq>,
     /// One after the last of what it sent.
     sent: Option<Seq>,
@@ -38,9 +41,9 @@ pub(crate) struct Limits {
 }
 
 impl Watch {
-    /// Has sent its SYN with this number.
+    /// Is it a segment of the connection, as far as can be told?
     fn is_of_connection(&self, tcp_flags: Flags) -> bool {
-        self.iss.is_some() && !tcp_flags.any(Flags::RST)
+        !self.shown.is_empty() && !tcp_flags.any(Flags::RST)
     }
 
     fn shift(&self, peer: &Watch) -> u8 {
@@ -84,11 +87,14 @@ impl Watch {
         self.packets += 1;
         self.payload += u64::from(len);
         let options = Options::parse(tcp.option_bytes());
-        if flags.any(Flags::SYN) && !self.opens(tcp.seq(), &options) {
+        if flags.any(Flags::SYN) && !self.shows(tcp.seq(), &options) {
             return Ok(());
         }
         if !self.is_of_connection(flags) {
             return Ok(());
+        }
+        if !flags.any(Flags::SYN) {
+            self.settles(tcp.seq());
         }
         let end =
             tcp.seq() + len + u32::from(flags.any(Flags::SYN)) + u32::from(flags.any(Flags::FIN));
@@ -104,11 +110,23 @@ impl Watch {
     }
 
     /// A SYN: does it belong to the connection?
-    fn opens(&mut self, seq: Seq, options: &Options) -> bool {
-        if self.iss.is_none() {
-            (self.iss, self.syn) = (Some(seq), Some(*options));
+    fn shows(&mut self, seq: Seq, options: &Options) -> bool {
+        if self.iss.is_none() && !self.shown.iter().any(|(iss, _)| *iss == seq) {
+            self.shown.push((seq, *options));
+            self.syn = Some(*options);
+            self.sent = Some(seq + 1);
         }
-        self.iss == Some(seq)
+        self.iss.is_none_or(|iss| iss == seq)
+    }
+
+    /// Something else than a SYN: it tells which of the numbers shown is the connection's.
+    fn settles(&mut self, seq: Seq) {
+        if self.iss.is_none()
+            && let Some((iss, options)) = self.shown.iter().min_by_key(|(iss, _)| seq - *iss)
+        {
+            (self.iss, self.syn) = (Some(*iss), Some(*options));
+            self.sent = Some(*iss + 1);
+        }
     }
 
     fn ends(&mut self, flags: Flags, seq: Seq, len: u32, end: Seq) -> Result<(), String> {
@@ -208,7 +226,8 @@ impl Watch {
         let Some(sent) = peer.sent else {
             return Err(format!("ack {:?} of nothing", tcp.ack()));
         };
-        if tcp.ack().after(sent) {
+        let shown = peer.iss.is_none() && peer.shown.iter().any(|(iss, _)| *iss + 1 == tcp.ack());
+        if tcp.ack().after(sent) && !shown {
             return Err(format!("ack {:?} of {sent:?}", tcp.ack()));
         }
         for block in options.sack.as_slice() {

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use degen::Random;
 use tcp::options::Block;
 use tcp::snapshot::{
-    Agreed, Control, Flight, MSS_MIN, MTU_MIN, Moment, Receiving, RecoveryState, RoundTrip,
-    Sending, Snapshot, TIME_MAX, Timers, Wishes,
+    Agreed, Control, Flight, MSS_MIN, MTU_MIN, Moment, Receiving, RecoveryState, RoundTrip, Sending,
+    Snapshot, TIME_MAX, Timers, Wishes,
 };
 use tcp::{Algorithm, Keepalive, Nanos, State};
 use wire::Seq;
@@ -107,6 +107,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
         reordering: draw.flag(),
         reorder_steps: draw.up_to(20) as u8,
     };
+    let moment = moment(draw, state, &send, &receive);
     Snapshot {
         local,
         remote,
@@ -144,29 +145,54 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
             }),
             user_timeout: draw.time(),
         },
-        moment: moment(draw),
+        moment,
     }
 }
 
-fn moment(draw: &mut Draw) -> Moment {
+fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) -> Moment {
+    let opening = matches!(state, State::SynSent | State::SynReceived);
+    let under_way = send.nxt - send.una;
+    let data = under_way.min(send.queue.len() as u32);
     Moment {
         quick: draw.up_to(16) as u8,
         interactive: draw.flag(),
         cwnd_limited: draw.flag(),
+        cwr_due: draw.flag(),
+        syn_due: opening && (send.nxt == send.una || draw.flag()),
+        probe_due: draw.flag(),
+        push_small: draw.flag(),
+        duplicate: draw.maybe(|_| Block {
+            start: Seq(receive.nxt.0.wrapping_sub(20)),
+            end: Seq(receive.nxt.0.wrapping_sub(10)),
+        }),
         retransmits: draw.up_to(15) as u8,
         retransmitted_ago: draw.time(),
+        keepalive_probes: draw.up_to(9) as u8,
         received_ago: draw.time(),
         sent_ago: draw.time(),
         challenged_ago: draw.maybe(Draw::time),
         min_ago: draw.time(),
-        read: (draw.up_to(u32::MAX), draw.time()),
-        undo: draw.maybe(|draw| (draw.up_to(1 << 20), 1 + draw.up_to(1 << 20))),
-        undo_ts: draw.maybe(|draw| draw.up_to(u32::MAX)),
-        prr: (draw.up_to(u32::MAX), draw.up_to(u32::MAX)),
+        read: (draw.up_to(100_000), draw.time()),
+        mtu_high: draw.between(0, 9_000),
+        undo: draw.maybe(|draw| (1 + draw.up_to(100_000), 1 + draw.up_to(100_000))),
+        undo_bytes: draw.up_to(100_000),
+        undo_ts: draw.maybe(|draw| draw.seq().0),
+        prr: (draw.up_to(100_000), draw.up_to(100_000)),
+        prr_flight: draw.up_to(100_000),
         frto: draw.flag(),
+        frto_new: draw.flag(),
         rack_ago: draw.maybe(Draw::time),
+        rack_end: draw.seq(),
         rack_rtt: u64::from(draw.up_to(u32::MAX)),
-        ..Moment::default()
+        fack: draw.seq(),
+        reorder_persist: draw.up_to(16) as u8,
+        duplicate_round: draw.maybe(Draw::seq),
+        tlp_end: draw.maybe(Draw::seq),
+        tlp_retransmitted: draw.flag(),
+        tail_probe: (data > 0 && !opening).then(|| {
+            let len = 1 + draw.up_to(data - 1);
+            (send.una + draw.up_to(data - len), len)
+        }),
     }
 }
 

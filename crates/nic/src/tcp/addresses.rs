@@ -1,0 +1,238 @@
+//! The endpoint's own addresses, and where packets for others go first.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+/// An address with the length of its network's prefix: `10.0.0.2/24`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The address itself.
+    pub ip: IpAddr,
+    /// Leading bits that all addresses of the network share.
+    pub prefix_len: u8,
+}
+
+/// What is wrong with an address.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddressError {
+    /// Neither an IPv4 nor an IPv6 address.
+    #[error("`{0}` is no IP address: it is such as 10.0.0.2/24 or fd00::2/64")]
+    NoAddress(String),
+    /// The prefix is longer than the address, or no number.
+    #[error("`{0}` has no length of a prefix: it is such as 10.0.0.2/24 or fd00::2/64")]
+    NoPrefix(String),
+    /// No host may have it.
+    #[error("{0} cannot be the address of a host")]
+    NotAHost(IpAddr),
+    /// It stands there twice.
+    #[error("{0} is given twice")]
+    Twice(IpAddr),
+    /// A gateway on none of the endpoint's networks.
+    #[error("the gateway {0} is on none of the endpoint's networks")]
+    FarGateway(IpAddr),
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    /// Reads `10.0.0.2/24`, or `10.0.0.2` for a network of one.
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (ip, len) = text.split_once('/').map_or((text, None), |(ip, len)| (ip, Some(len)));
+        let ip: IpAddr = ip.parse().map_err(|_| AddressError::NoAddress(text.to_owned()))?;
+        let most = if ip.is_ipv4() { 32 } else { 128 };
+        let prefix_len = match len {
+            None => most,
+            Some(len) => len
+                .parse()
+                .ok()
+                .filter(|len| *len <= most)
+                .ok_or_else(|| AddressError::NoPrefix(text.to_owned()))?,
+        };
+        Ok(Address { ip, prefix_len })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix_len)
+    }
+}
+
+impl Address {
+    /// Is `ip` on the network of this address?
+    pub fn is_on_link(&self, ip: IpAddr) -> bool {
+        let len = u32::from(self.prefix_len);
+        match (self.ip, ip) {
+            (IpAddr::V4(own), IpAddr::V4(ip)) => {
+                let differ = own.to_bits() ^ ip.to_bits();
+                differ.checked_shr(32 - len).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(ip)) => {
+                let differ = own.to_bits() ^ ip.to_bits();
+                differ.checked_shr(128 - len).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The addresses of an endpoint and its gateways. They do not change while it runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Addresses {
+    own: Vec<Address>,
+    gateways: Vec<IpAddr>,
+}
+
+impl Addresses {
+    /// Its own addresses, at least one, and at most one gateway for each version that counts: the
+    /// first.
+    ///
+    /// # Errors
+    /// Addresses that cannot be a host's, that stand there twice, or gateways that cannot be reached.
+    pub fn new(own: Vec<Address>, gateways: Vec<IpAddr>) -> Result<Self, AddressError> {
+        for (at, address) in own.iter().enumerate() {
+            let ip = address.ip;
+            if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || is_broadcast(ip) {
+                return Err(AddressError::NotAHost(ip));
+            }
+            if own[..at].iter().any(|other| other.ip == ip) {
+                return Err(AddressError::Twice(ip));
+            }
+        }
+        let addresses = Addresses { own, gateways };
+        match addresses.gateways.iter().find(|ip| !addresses.is_on_link(**ip)) {
+            Some(gateway) => Err(AddressError::FarGateway(*gateway)),
+            None => Ok(addresses),
+        }
+    }
+
+    /// Its own addresses.
+    pub fn own(&self) -> &[Address] {
+        &self.own
+    }
+
+    /// Is `ip` one of its own?
+    #[inline]
+    pub fn is_own(&self, ip: IpAddr) -> bool {
+        self.own.iter().any(|own| own.ip == ip)
+    }
+
+    fn is_on_link(&self, ip: IpAddr) -> bool {
+        self.own.iter().any(|own| own.is_on_link(ip))
+            || self.has_version_of(ip) && is_link_local(ip)
+    }
+
+    fn has_version_of(&self, ip: IpAddr) -> bool {
+        self.own.iter().any(|own| own.ip.is_ipv4() == ip.is_ipv4())
+    }
+
+    /// Who gets a packet for `to` first: itself where it is a neighbour, else the gateway. `None`
+    /// where nobody does.
+    #[inline]
+    pub fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
+        if self.is_on_link(to) {
+            return Some(to);
+        }
+        self.gateways.iter().copied().find(|gateway| gateway.is_ipv4() == to.is_ipv4())
+    }
+
+    /// The own address that speaks with `to`: that of its network, or the first of its version.
+    pub fn source_for(&self, to: IpAddr) -> Option<IpAddr> {
+        let of_version = || self.own.iter().filter(|own| own.ip.is_ipv4() == to.is_ipv4());
+        let near = of_version().find(|own| own.is_on_link(to));
+        near.or_else(|| of_version().next()).map(|own| own.ip)
+    }
+}
+
+/// May a packet have come from this address? None comes from a group or from nobody (RFC 1122
+/// section 3.2.1.3; RFC 4291 section 2.7).
+#[inline]
+pub(super) fn is_sender(ip: IpAddr) -> bool {
+    !(ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) || ip.is_loopback())
+}
+
+fn is_broadcast(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
+}
+
+/// On every link (RFC 4291 section 2.5.6).
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+/// The group in which a neighbour looks for who has an address (RFC 4291 section 2.7.1).
+pub(super) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+    const PREFIX: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
+    Ipv6Addr::from_bits(PREFIX | ip.to_bits() & 0xff_ffff)
+}
+
+/// The Ethernet address of an IPv6 group (RFC 2464 section 7).
+pub(super) fn group_mac(group: Ipv6Addr) -> [u8; 6] {
+    let [.., a, b, c, d] = group.octets();
+    [0x33, 0x33, a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn addresses(own: &[&str], gateways: &[&str]) -> Result<Addresses, AddressError> {
+        let own = own.iter().map(|text| text.parse().unwrap()).collect();
+        Addresses::new(own, gateways.iter().map(|text| ip(text)).collect())
+    }
+
+    #[test]
+    fn an_address_is_read_and_written_alike() {
+        for text in ["10.0.0.2/24", "fd00::2/64", "0.0.0.1/0", "::1/0", "192.0.2.1/32"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        assert_eq!("fd00::2".parse::<Address>().unwrap().to_string(), "fd00::2/128");
+        for wrong in ["", "10.0.0.2/33", "fd00::2/129", "10.0.0/24", "10.0.0.2/", "10.0.0.2/-1"] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn neighbours_are_reached_by_themselves_and_others_by_the_gateway() {
+        let all = addresses(&["10.0.0.2/24", "fd00::2/64"], &["10.0.0.1", "fe80::1"]).unwrap();
+        assert_eq!(all.next_hop(ip("10.0.0.77")), Some(ip("10.0.0.77")));
+        assert_eq!(all.next_hop(ip("10.0.1.77")), Some(ip("10.0.0.1")));
+        assert_eq!(all.next_hop(ip("fd00::7")), Some(ip("fd00::7")));
+        assert_eq!(all.next_hop(ip("fe80::7")), Some(ip("fe80::7")));
+        assert_eq!(all.next_hop(ip("2001:db8::1")), Some(ip("fe80::1")));
+        let few = addresses(&["10.0.0.2/24", "10.0.1.2/24"], &[]).unwrap();
+        assert_eq!(few.next_hop(ip("10.0.2.1")), None);
+        assert_eq!(few.next_hop(ip("fe80::7")), None);
+        assert_eq!(few.source_for(ip("10.0.1.1")), Some(ip("10.0.1.2")));
+        assert_eq!(few.source_for(ip("10.9.1.1")), Some(ip("10.0.0.2")));
+        assert_eq!(few.source_for(ip("fd00::1")), None);
+        let whole = addresses(&["10.0.0.2/0"], &[]).unwrap();
+        assert_eq!(whole.next_hop(ip("192.0.2.1")), Some(ip("192.0.2.1")));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for wrong in ["0.0.0.0/0", "224.0.0.1/8", "ff02::1/64", "255.255.255.255/0", "::1/128"] {
+            assert!(matches!(addresses(&[wrong], &[]), Err(AddressError::NotAHost(_))), "{wrong}");
+        }
+        let twice = addresses(&["10.0.0.2/24", "10.0.0.2/16"], &[]);
+        assert_eq!(twice, Err(AddressError::Twice(ip("10.0.0.2"))));
+        let far = addresses(&["10.0.0.2/24"], &["10.0.1.1"]);
+        assert_eq!(far, Err(AddressError::FarGateway(ip("10.0.1.1"))));
+        let other_version = addresses(&["10.0.0.2/24"], &["fe80::1"]);
+        assert!(matches!(other_version, Err(AddressError::FarGateway(_))));
+    }
+
+    #[test]
+    fn a_group_has_the_end_of_the_address() {
+        let IpAddr::V6(address) = ip("fd00::12:3456:789a") else { unreachable!() };
+        let group = solicited_node(address);
+        assert_eq!(IpAddr::V6(group), ip("ff02::1:ff56:789a"));
+        assert_eq!(group_mac(group), [0x33, 0x33, 0xff, 0x56, 0x78, 0x9a]);
+    }
+}

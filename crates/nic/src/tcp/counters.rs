@@ -1,0 +1,206 @@
+//! What an endpoint counts beside the engine's own counters.
+
+use crate::counters::{Entry, Refused};
+use crate::port::Sent;
+
+/// Why a packet that arrived, or was to leave, went nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Dropped {
+    /// Its Ethernet address is another's.
+    OtherHost,
+    /// It is in a VLAN.
+    Vlan,
+    /// Neither IP nor ARP.
+    NotIp,
+    /// Its headers cannot be walked.
+    Malformed,
+    /// A fragment of an IP datagram; the engine's peers find out the path's MTU.
+    Fragment,
+    /// The checksum of the IPv4 header is wrong.
+    IpChecksum,
+    /// The checksum of the TCP segment is wrong.
+    TcpChecksum,
+    /// The checksum of the ICMP message is wrong.
+    IcmpChecksum,
+    /// Its destination is none of the endpoint's addresses.
+    OtherAddress,
+    /// Nobody can have sent it from where it says (RFC 1122 section 3.2.1.3).
+    BadSource,
+    /// Neither TCP nor ICMP.
+    Protocol,
+    /// An ICMP message that has nothing to say to an endpoint.
+    Icmp,
+    /// An ARP message for others, or that cannot be read.
+    Arp,
+    /// There is no way to where it is to go: a gateway is missing.
+    NoRoute,
+    /// Too many neighbours are being looked for.
+    TooManyNeighbours,
+    /// Too many answers wait to be sent.
+    TooManyReplies,
+}
+
+impl Dropped {
+    /// All reasons, in the order of their discriminants.
+    pub const ALL: [Dropped; 16] = [
+        Dropped::OtherHost,
+        Dropped::Vlan,
+        Dropped::NotIp,
+        Dropped::Malformed,
+        Dropped::Fragment,
+        Dropped::IpChecksum,
+        Dropped::TcpChecksum,
+        Dropped::IcmpChecksum,
+        Dropped::OtherAddress,
+        Dropped::BadSource,
+        Dropped::Protocol,
+        Dropped::Icmp,
+        Dropped::Arp,
+        Dropped::NoRoute,
+        Dropped::TooManyNeighbours,
+        Dropped::TooManyReplies,
+    ];
+
+    /// The counter's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dropped::OtherHost => "other_host",
+            Dropped::Vlan => "vlan",
+            Dropped::NotIp => "not_ip",
+            Dropped::Malformed => "malformed",
+            Dropped::Fragment => "fragment",
+            Dropped::IpChecksum => "ip_checksum",
+            Dropped::TcpChecksum => "tcp_checksum",
+            Dropped::IcmpChecksum => "icmp_checksum",
+            Dropped::OtherAddress => "other_address",
+            Dropped::BadSource => "bad_source",
+            Dropped::Protocol => "protocol",
+            Dropped::Icmp => "icmp",
+            Dropped::Arp => "arp",
+            Dropped::NoRoute => "no_route",
+            Dropped::TooManyNeighbours => "too_many_neighbours",
+            Dropped::TooManyReplies => "too_many_replies",
+        }
+    }
+}
+
+/// What a port counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PortCounters {
+    /// Packets and bytes that arrived.
+    pub(super) received: Sent,
+    /// Packets and bytes that were sent; frames, on a wire.
+    pub(super) sent: Sent,
+    /// Packets whose header made no sense.
+    pub(super) unreadable: u64,
+    /// Packets that the host's kernel did not take, by reason.
+    pub(super) refused: [u64; Refused::ALL.len()],
+    /// Packets that LRO found to be damaged.
+    pub(super) lro_discarded: u64,
+    /// Packets that fit no frame.
+    pub(super) too_long: u64,
+    /// Packets for which there was no memory.
+    pub(super) no_memory: u64,
+    /// Frames that the interface would not take.
+    pub(super) lost: u64,
+    /// Frames that were dropped in front of the port.
+    pub(super) dropped: u64,
+}
+
+/// What an endpoint counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counters {
+    /// Segments that were given to the engine, aggregates as one, and their payload bytes.
+    pub(super) segments_in: Sent,
+    /// Segments that the engine gave, super-packets as one, and their payload bytes.
+    pub(super) segments_out: Sent,
+    /// Those of several segments, each way.
+    pub(super) aggregates: u64,
+    pub(super) super_packets: u64,
+    /// Requests and replies of ARP, and messages of Neighbour Discovery, that were answered.
+    pub(super) resolutions: u64,
+    /// Questions where a neighbour is.
+    pub(super) questions: u64,
+    /// Echo requests that were answered.
+    pub(super) pings: u64,
+    /// What the network said of segments that were sent.
+    pub(super) icmp_errors: u64,
+    /// Packets whose neighbour did not answer in time.
+    pub(super) neighbour_silent: u64,
+    /// Neighbours that are known or being asked.
+    pub(super) neighbours: u64,
+    /// Packets that went nowhere, by reason.
+    pub(super) dropped: [u64; Dropped::ALL.len()],
+    /// Connections there are now.
+    pub(super) connections: u64,
+    /// Those that came to the service, or were opened by it, and those that ended.
+    pub(super) begun: u64,
+    pub(super) ended: u64,
+    /// Those of them that did not end in order.
+    pub(super) failed: u64,
+    /// Bytes that the service has read and written.
+    pub(super) bytes_read: u64,
+    pub(super) bytes_written: u64,
+    /// Connections on which something else came than was sent, where that is looked at.
+    pub(super) mismatches: u64,
+    /// Times that the worker slept.
+    pub(super) sleeps: u64,
+}
+
+impl Counters {
+    /// Counts a packet that goes nowhere.
+    #[inline]
+    pub(super) fn drop(&mut self, why: Dropped) {
+        self.dropped[why as usize] += 1;
+    }
+
+    /// Every counter, those of the port and of the engine among them, in a fixed order.
+    pub(super) fn entries<'a>(
+        &'a self,
+        port: &'a PortCounters,
+        engine: &'a tcp::Counters,
+    ) -> impl Iterator<Item = Entry> + 'a {
+        let service = [
+            ("service", "connections", self.connections),
+            ("service", "begun", self.begun),
+            ("service", "ended", self.ended),
+            ("service", "failed", self.failed),
+            ("service", "bytes_read", self.bytes_read),
+            ("service", "bytes_written", self.bytes_written),
+            ("service", "mismatches", self.mismatches),
+        ];
+        let own = [
+            ("port", "rx_packets", port.received.frames),
+            ("port", "rx_bytes", port.received.bytes),
+            ("port", "rx_dropped", port.dropped),
+            ("port", "rx_damaged", port.lro_discarded),
+            ("port", "tx_packets", port.sent.frames),
+            ("port", "tx_bytes", port.sent.bytes),
+            ("port", "tx_lost", port.lost),
+            ("port", "tx_too_long", port.too_long),
+            ("port", "no_memory", port.no_memory),
+            ("port", "unreadable", port.unreadable),
+            ("segments", "received", self.segments_in.frames),
+            ("segments", "received_bytes", self.segments_in.bytes),
+            ("segments", "aggregates", self.aggregates),
+            ("segments", "sent", self.segments_out.frames),
+            ("segments", "sent_bytes", self.segments_out.bytes),
+            ("segments", "super_packets", self.super_packets),
+            ("network", "neighbours", self.neighbours),
+            ("network", "questions", self.questions),
+            ("network", "resolutions", self.resolutions),
+            ("network", "pings", self.pings),
+            ("network", "icmp_errors", self.icmp_errors),
+            ("worker", "sleeps", self.sleeps),
+        ];
+        let refused = Refused::ALL.into_iter();
+        let refused = refused.map(|why| ("drop", why.name(), port.refused[why as usize]));
+        let dropped = Dropped::ALL.into_iter();
+        let dropped = dropped.map(|why| ("drop", why.name(), self.dropped[why as usize]));
+        let silent = [("drop", "neighbour_silent", self.neighbour_silent)];
+        let engine = engine.iter().map(|(name, value)| ("tcp", name, value));
+        let all = service.into_iter().chain(own).chain(dropped).chain(silent).chain(refused);
+        all.chain(engine).map(|(group, name, value)| Entry { group, name, value })
+    }
+}

@@ -1,0 +1,259 @@
+//! A running endpoint: its port opened, its thread started, and what may be asked of it.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
+
+use lro::Nanos;
+use tcp::{Stack, StackConfig};
+
+use super::addresses::{Address, Addresses};
+use super::apps::{Apps, Report, Service, Work};
+use super::node::Node;
+use super::open::{self, Held, Opened};
+use super::port::{HostPort, Port};
+use super::shared::Shared;
+use super::tap_wire::TapWire;
+use super::wire_port::WirePort;
+use super::worker::{Pace, Role, Worker};
+use crate::config::Config;
+use crate::counters::Entry;
+use crate::degen;
+use crate::error::Error;
+use crate::running::Wan;
+
+/// Where an endpoint is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Behind an interface that is made for it: what the kernel sends there, the endpoint receives.
+    Host {
+        /// Name of the interface.
+        name: String,
+        /// Addresses that the kernel is given on it.
+        addresses: Vec<Address>,
+    },
+    /// On a wire, which is then the endpoint's alone.
+    Wire {
+        /// Name of the interface.
+        name: String,
+    },
+}
+
+impl Place {
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Place::Host { name, .. } | Place::Wire { name } => name,
+        }
+    }
+}
+
+/// What an endpoint is to be.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where it is.
+    pub place: Place,
+    /// Its addresses.
+    pub addresses: Addresses,
+    /// Whom it speaks with.
+    pub role: Role,
+    /// What it does.
+    pub work: Work,
+    /// For how long, in nanoseconds; `None` for ever.
+    pub run: Option<Nanos>,
+    /// `tcp.*`, and how it waits; `lro.*` and `wire.*` on a wire, `host.*` behind an interface.
+    pub config: Config,
+    /// A WAN in front of it, whose forward direction is that of what the endpoint sends.
+    pub wan: Option<degen::Settings>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Endpoint {
+    name: String,
+    port: String,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    reports: Receiver<Report>,
+    wan: Option<Arc<degen::Shared>>,
+    notices: Vec<String>,
+    /// Dropped after the thread has ended.
+    held: Option<Held>,
+}
+
+impl Endpoint {
+    /// Opens the port, in the network namespace of the calling thread, and starts the worker. What is
+    /// behind an interface of its own answers when this returns.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing is left behind.
+    pub fn start(plan: Plan) -> Result<Endpoint, Error> {
+        let mut notices = Vec::new();
+        let Opened { link, held } =
+            open::open(&plan.place, &plan.config, plan.wan.is_some(), &mut notices)?;
+        let wan = plan.wan.as_ref().map(Wan::new).transpose().map_err(Error::Worker)?;
+        let (sender, reports) = mpsc::channel();
+        let reports_to = (plan.work.service != Service::Discard).then_some(sender);
+        let shared = Arc::new(Shared::new().map_err(Error::Worker)?);
+        let parts = Parts { shared: Arc::clone(&shared), reports: reports_to, plan };
+        let (name, port) = (parts.plan.place.name().to_owned(), link.describe());
+        let thread = parts.start(link, wan.as_ref())?;
+        Ok(Endpoint {
+            name,
+            port,
+            shared,
+            thread: Some(thread),
+            reports,
+            wan: wan.map(|wan| wan.shared),
+            notices,
+            held: Some(held),
+        })
+    }
+
+    /// Name of the interface.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is reached by: `TAP`, `AF_XDP native, copy`, ...
+    pub fn port(&self) -> &str {
+        &self.port
+    }
+
+    /// What did not go as well as it might have, and why; one line each.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// All counters.
+    pub fn counters(&self) -> Vec<Entry> {
+        let mut all = self.shared.entries();
+        if let Some(wan) = &self.wan {
+            all.extend(wan.snapshot().entries(["degen.forward", "degen.reverse"]));
+        }
+        all
+    }
+
+    /// The WAN in front of it, if there is one.
+    pub fn wan(&self) -> Option<&degen::Shared> {
+        self.wan.as_deref()
+    }
+
+    /// The connections that have ended since this was last asked; none of those of
+    /// [`Service::Discard`].
+    pub fn reports(&self) -> impl Iterator<Item = Report> + '_ {
+        self.reports.try_iter()
+    }
+
+    /// Has it ended by itself: is everything done, or has its port become useless?
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Resets the connections that are left, and closes the port. The counters stay.
+    ///
+    /// # Errors
+    /// What made it end before it was told to.
+    pub fn stop(&mut self) -> io::Result<()> {
+        self.shared.stop();
+        let ended = self.thread.take().map_or(Ok(()), |thread| {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the endpoint panicked")))
+        });
+        self.held = None;
+        ended
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // Whoever wants to know why it ended calls `stop`.
+        let _ = self.stop();
+    }
+}
+
+/// What a worker is made of, but for its port.
+struct Parts {
+    shared: Arc<Shared>,
+    reports: Option<mpsc::Sender<Report>>,
+    plan: Plan,
+}
+
+impl Parts {
+    /// A worker on this link, with a WAN in front of it if there is one.
+    fn start(
+        self,
+        link: open::Link,
+        wan: Option<&Wan>,
+    ) -> Result<JoinHandle<io::Result<()>>, Error> {
+        let (mac, mtu) = (link.mac, link.mtu);
+        let config = self.plan.config.clone();
+        match (link.port, wan) {
+            (open::LinkPort::Tap(host), None) => self.spawn(mac, mtu, HostPort::new(host)),
+            (open::LinkPort::Veth(host), None) => self.spawn(mac, mtu, HostPort::new(host)),
+            (open::LinkPort::Tap(host), Some(wan)) => {
+                let wire = wan.around(TapWire::new(host));
+                let pool = open::plain_pool(&config, mtu)?;
+                self.spawn(mac, mtu, WirePort::new(wire, pool, &config, mtu))
+            }
+            (open::LinkPort::Veth(host), Some(wan)) => {
+                let wire = wan.around(TapWire::new(host));
+                let pool = open::plain_pool(&config, mtu)?;
+                self.spawn(mac, mtu, WirePort::new(wire, pool, &config, mtu))
+            }
+            (open::LinkPort::Xdp(wire, pool), None) => {
+                self.spawn(mac, mtu, WirePort::new(wire, pool, &config, mtu))
+            }
+            (open::LinkPort::Xdp(wire, pool), Some(wan)) => {
+                self.spawn(mac, mtu, WirePort::new(wan.around(wire), pool, &config, mtu))
+            }
+            (open::LinkPort::Packet(wire, pool), None) => {
+                self.spawn(mac, mtu, WirePort::new(wire, pool, &config, mtu))
+            }
+            (open::LinkPort::Packet(wire, pool), Some(wan)) => {
+                self.spawn(mac, mtu, WirePort::new(wan.around(wire), pool, &config, mtu))
+            }
+        }
+    }
+
+    fn spawn<P: Port + Send + 'static>(
+        self,
+        mac: [u8; 6],
+        mtu: u32,
+        port: P,
+    ) -> Result<JoinHandle<io::Result<()>>, Error> {
+        let Parts { shared, reports, plan } = self;
+        let config = &plan.config;
+        let stack = Stack::new(StackConfig {
+            secret: secret(),
+            half_open: config.tcp.half_open,
+            connections: config.tcp.connections,
+        });
+        let worker = Worker {
+            port,
+            node: Node::new(mac, plan.addresses, stack),
+            apps: Apps::new(plan.work, reports),
+            shared,
+            pace: Pace { spin: config.poll.spin, batch: config.poll.batch, run: plan.run },
+            role: plan.role,
+            config: Arc::new(config.tcp(mtu)),
+            until: None,
+            is_over: false,
+            is_full: false,
+        };
+        std::thread::Builder::new()
+            .name("wharf-tcp".to_owned())
+            .spawn(move || worker.run())
+            .map_err(Error::Worker)
+    }
+}
+
+/// What nobody outside can know: std's hashers are seeded by the operating system.
+fn secret() -> [u8; 16] {
+    let mut secret = [0; 16];
+    let (one, other) = secret.split_at_mut(8);
+    one.copy_from_slice(&RandomState::new().hash_one(0).to_ne_bytes());
+    other.copy_from_slice(&RandomState::new().hash_one(1).to_ne_bytes());
+    secret
+}

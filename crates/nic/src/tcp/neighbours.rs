@@ -1,0 +1,356 @@
+//! Which neighbour has which Ethernet address: learned, asked for, and asked again (RFC 826, RFC 1122
+//! section 2.3.2, RFC 4861 section 7). Both versions are treated alike, as Linux does.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use lro::Nanos;
+use wire::{MAC_LEN, VirtioNetHdr};
+
+const SECOND: Nanos = 1_000_000_000;
+/// How long what a neighbour said is taken for true (RFC 4861 section 10, REACHABLE_TIME).
+const REACHABLE: Nanos = 30 * SECOND;
+/// Between two questions (RFC 4861 section 10, RETRANS_TIMER; RFC 1122 section 2.3.2.1).
+const RETRY: Nanos = SECOND;
+/// Unanswered questions after which nobody is there (RFC 4861 section 10).
+const QUESTIONS: u8 = 3;
+/// Most neighbours.
+const NEIGHBOURS_MAX: usize = 1024;
+/// Most of them that have not answered yet: a scan of the network leaves room for those who have.
+const UNRESOLVED_MAX: usize = NEIGHBOURS_MAX / 2;
+/// Packets that may wait for one neighbour; the oldest goes first (RFC 4861 section 7.2.2).
+const WAITING_MAX: usize = 16;
+/// Bytes that may wait for all neighbours together.
+const WAITING_BYTES: usize = 1 << 20;
+
+/// An Ethernet address.
+pub(super) type Mac = [u8; MAC_LEN];
+
+/// A frame that waits for the address of its neighbour, which is still to be written.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) vnet: VirtioNetHdr,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Whether a packet can leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Resolved {
+    /// The neighbour is there.
+    At(Mac),
+    /// It is being asked: the packet may [wait](Neighbours::hold).
+    Asking,
+    /// Too many are being asked already.
+    TooMany,
+}
+
+/// How an address was learned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Learned {
+    /// The neighbour asked for an address of ours, so we will have something to say to it.
+    FromQuestion,
+    /// It answered a question, or told everybody. Only what is being looked for, or is known, is
+    /// believed.
+    FromAnswer {
+        /// It says that this is to be believed over what was known.
+        overrides: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Neighbour {
+    /// `None` while nobody has answered.
+    mac: Option<Mac>,
+    /// When a packet was last sent to it.
+    used: Nanos,
+    state: State,
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// To be believed until then.
+    Reachable(Nanos),
+    /// Questions that are left, and when the next is due.
+    Asked { left: u8, next: Nanos },
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    all: HashMap<IpAddr, Neighbour>,
+    /// Who was sent to last, and until when that is known: most packets go where the last one went.
+    last: Option<(IpAddr, Mac, Nanos)>,
+    /// How many of them have not answered.
+    unresolved: usize,
+    waiting_bytes: usize,
+    /// When the next question is due.
+    next: Option<Nanos>,
+    /// Packets whose neighbour has answered.
+    released: VecDeque<Waiting>,
+    /// Packets whose neighbour did not, or that had to make room.
+    given_up: u64,
+}
+
+impl Neighbours {
+    /// Where `ip` is. Starts asking if that is not known, or not any more.
+    #[inline]
+    pub(super) fn resolve(&mut self, ip: IpAddr, now: Nanos) -> Resolved {
+        match self.last {
+            Some((last, mac, until)) if last == ip && now < until => Resolved::At(mac),
+            _ => self.look(ip, now),
+        }
+    }
+
+    fn look(&mut self, ip: IpAddr, now: Nanos) -> Resolved {
+        let Some(neighbour) = self.all.get_mut(&ip) else { return self.ask(ip, now) };
+        neighbour.used = now;
+        match (neighbour.mac, neighbour.state) {
+            (Some(mac), State::Reachable(until)) if now < until => {
+                self.last = Some((ip, mac, until));
+                Resolved::At(mac)
+            }
+            (Some(mac), state) => {
+                if let State::Reachable(_) = state {
+                    // It is asked whether it is still there, while packets go where it was.
+                    neighbour.state = State::Asked { left: QUESTIONS, next: now };
+                    self.next = Some(now);
+                }
+                Resolved::At(mac)
+            }
+            (None, _) => Resolved::Asking,
+        }
+    }
+
+    #[cold]
+    fn ask(&mut self, ip: IpAddr, now: Nanos) -> Resolved {
+        if self.unresolved >= UNRESOLVED_MAX || !self.make_room() {
+            return Resolved::TooMany;
+        }
+        let state = State::Asked { left: QUESTIONS, next: now };
+        let waiting = VecDeque::new();
+        self.all.insert(ip, Neighbour { mac: None, used: now, state, waiting });
+        self.unresolved += 1;
+        self.next = Some(now);
+        Resolved::Asking
+    }
+
+    /// The one that was not sent to for longest goes, if there must be room.
+    fn make_room(&mut self) -> bool {
+        if self.all.len() < NEIGHBOURS_MAX {
+            return true;
+        }
+        let resolved = self.all.iter().filter(|(_, neighbour)| neighbour.mac.is_some());
+        let oldest = resolved.min_by_key(|(_, neighbour)| neighbour.used).map(|(ip, _)| *ip);
+        self.last = None;
+        oldest.is_some_and(|ip| self.all.remove(&ip).is_some())
+    }
+
+    /// Keeps a frame until its neighbour has answered.
+    pub(super) fn hold(&mut self, ip: IpAddr, vnet: VirtioNetHdr, bytes: Vec<u8>) {
+        let room = self.waiting_bytes + bytes.len() <= WAITING_BYTES;
+        let Some(neighbour) = self.all.get_mut(&ip).filter(|_| room) else {
+            self.given_up += 1;
+            return;
+        };
+        if neighbour.waiting.len() >= WAITING_MAX
+            && let Some(oldest) = neighbour.waiting.pop_front()
+        {
+            self.waiting_bytes -= oldest.bytes.len();
+            self.given_up += 1;
+        }
+        self.waiting_bytes += bytes.len();
+        neighbour.waiting.push_back(Waiting { vnet, bytes });
+    }
+
+    /// A neighbour has said where it is.
+    pub(super) fn learn(&mut self, ip: IpAddr, mac: Mac, how: Learned, now: Nanos) {
+        if !self.all.contains_key(&ip) {
+            if how != Learned::FromQuestion || !self.make_room() {
+                return;
+            }
+            let state = State::Reachable(now);
+            let waiting = VecDeque::new();
+            self.all.insert(ip, Neighbour { mac: Some(mac), used: now, state, waiting });
+        }
+        let Some(neighbour) = self.all.get_mut(&ip) else { return };
+        let differs = neighbour.mac.is_some_and(|known| known != mac);
+        if differs && how == (Learned::FromAnswer { overrides: false }) {
+            // Not to be believed over what is known, but that is worth a question.
+            neighbour.state = State::Asked { left: QUESTIONS, next: now };
+            self.next = Some(now);
+            return;
+        }
+        self.unresolved -= usize::from(neighbour.mac.is_none());
+        neighbour.mac = Some(mac);
+        neighbour.state = State::Reachable(now + REACHABLE);
+        for mut waiting in neighbour.waiting.drain(..) {
+            self.waiting_bytes -= waiting.bytes.len();
+            if let Some(destination) = waiting.bytes.first_chunk_mut() {
+                *destination = mac;
+            }
+            self.released.push_back(waiting);
+        }
+        self.last = None;
+    }
+
+    /// The next frame whose neighbour has answered, addressed.
+    pub(super) fn released(&mut self) -> Option<Waiting> {
+        self.released.pop_front()
+    }
+
+    /// When a question is due.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.next
+    }
+
+    /// Calls `ask` for each neighbour that is to be asked now, with where it was last, if that is
+    /// known. Those that have not answered are forgotten, and what waited for them.
+    pub(super) fn on_time(&mut self, now: Nanos, mut ask: impl FnMut(IpAddr, Option<Mac>)) {
+        if self.next.is_none_or(|next| now < next) {
+            return;
+        }
+        self.last = None;
+        let (mut soonest, mut bytes, mut unresolved, mut given_up) = (None::<Nanos>, 0, 0, 0);
+        self.all.retain(|ip, neighbour| {
+            let State::Asked { left, next } = &mut neighbour.state else { return true };
+            if now >= *next {
+                if *left == 0 {
+                    given_up += neighbour.waiting.len() as u64;
+                    bytes +=
+                        neighbour.waiting.iter().map(|waiting| waiting.bytes.len()).sum::<usize>();
+                    unresolved += usize::from(neighbour.mac.is_none());
+                    return false;
+                }
+                *left -= 1;
+                *next = now + RETRY;
+                ask(*ip, neighbour.mac);
+            }
+            soonest = Some(soonest.map_or(*next, |soonest| soonest.min(*next)));
+            true
+        });
+        self.next = soonest;
+        self.waiting_bytes -= bytes;
+        self.unresolved -= unresolved;
+        self.given_up += given_up;
+    }
+
+    /// How many are known or being asked.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Packets that were dropped because nobody answered in time, since the beginning.
+    pub(super) fn given_up(&self) -> u64 {
+        self.given_up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: Mac = [2, 0, 0, 0, 0, 9];
+    const OTHER: Mac = [2, 0, 0, 0, 0, 8];
+    const ANSWER: Learned = Learned::FromAnswer { overrides: true };
+
+    fn ip(number: u32) -> IpAddr {
+        IpAddr::V4((0x0a00_0000 + number).into())
+    }
+
+    fn asked(neighbours: &mut Neighbours, now: Nanos) -> Vec<(IpAddr, Option<Mac>)> {
+        let mut all = Vec::new();
+        neighbours.on_time(now, |ip, mac| all.push((ip, mac)));
+        all
+    }
+
+    fn frame(number: u8) -> Vec<u8> {
+        vec![number; 60]
+    }
+
+    #[test]
+    fn what_waits_leaves_in_order_once_the_neighbour_answers() {
+        let mut neighbours = Neighbours::default();
+        assert_eq!(neighbours.resolve(ip(1), 5), Resolved::Asking);
+        assert_eq!(asked(&mut neighbours, 5), [(ip(1), None)]);
+        assert_eq!(asked(&mut neighbours, 5), []);
+        for number in 0..WAITING_MAX as u8 + 2 {
+            neighbours.hold(ip(1), VirtioNetHdr::default(), frame(number));
+        }
+        assert_eq!(neighbours.given_up(), 2);
+        neighbours.learn(ip(1), MAC, ANSWER, 10);
+        for number in 2..WAITING_MAX as u8 + 2 {
+            let bytes = neighbours.released().unwrap().bytes;
+            assert_eq!((&bytes[..6], &bytes[6..]), (&MAC[..], &frame(number)[6..]));
+        }
+        assert!(neighbours.released().is_none());
+        assert_eq!(neighbours.resolve(ip(1), 10), Resolved::At(MAC));
+        assert_eq!((neighbours.waiting_bytes, neighbours.unresolved), (0, 0));
+    }
+
+    #[test]
+    fn who_does_not_answer_three_questions_is_given_up() {
+        let mut neighbours = Neighbours::default();
+        neighbours.resolve(ip(1), 0);
+        neighbours.hold(ip(1), VirtioNetHdr::default(), frame(0));
+        for second in 0..3 {
+            assert_eq!(neighbours.next_deadline(), Some(second * SECOND));
+            assert_eq!(asked(&mut neighbours, second * SECOND), [(ip(1), None)]);
+        }
+        assert_eq!(asked(&mut neighbours, 3 * SECOND), []);
+        assert_eq!((neighbours.len(), neighbours.given_up()), (0, 1));
+        assert_eq!(neighbours.next_deadline(), None);
+        assert_eq!((neighbours.waiting_bytes, neighbours.unresolved), (0, 0));
+    }
+
+    #[test]
+    fn a_neighbour_in_use_is_asked_again_where_it_was_and_forgotten_if_it_is_gone() {
+        let mut neighbours = Neighbours::default();
+        neighbours.learn(ip(1), MAC, Learned::FromQuestion, 0);
+        assert_eq!(neighbours.resolve(ip(1), REACHABLE - 1), Resolved::At(MAC));
+        assert_eq!(neighbours.next_deadline(), None);
+        assert_eq!(neighbours.resolve(ip(1), REACHABLE), Resolved::At(MAC));
+        assert_eq!(asked(&mut neighbours, REACHABLE), [(ip(1), Some(MAC))]);
+        neighbours.learn(ip(1), MAC, ANSWER, REACHABLE + 1);
+        assert_eq!(asked(&mut neighbours, REACHABLE + SECOND), []);
+        assert_eq!(neighbours.next_deadline(), None);
+        neighbours.resolve(ip(1), 3 * REACHABLE);
+        for second in 0..4 {
+            asked(&mut neighbours, 3 * REACHABLE + second * SECOND);
+        }
+        assert_eq!(neighbours.resolve(ip(1), 4 * REACHABLE), Resolved::Asking);
+    }
+
+    #[test]
+    fn answers_that_nobody_asked_for_are_not_remembered() {
+        let mut neighbours = Neighbours::default();
+        neighbours.learn(ip(1), MAC, ANSWER, 0);
+        assert_eq!(neighbours.len(), 0);
+        neighbours.learn(ip(1), MAC, Learned::FromQuestion, 0);
+        neighbours.learn(ip(1), OTHER, Learned::FromAnswer { overrides: false }, 1);
+        assert_eq!(neighbours.resolve(ip(1), 1), Resolved::At(MAC));
+        assert_eq!(asked(&mut neighbours, 1), [(ip(1), Some(MAC))]);
+        neighbours.learn(ip(1), OTHER, ANSWER, 2);
+        assert_eq!(neighbours.resolve(ip(1), 2), Resolved::At(OTHER));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_those_in_use_stay() {
+        let mut neighbours = Neighbours::default();
+        neighbours.learn(ip(0), MAC, Learned::FromQuestion, 0);
+        for number in 1..10 * NEIGHBOURS_MAX as u32 {
+            neighbours.resolve(ip(number), 1);
+            neighbours.hold(ip(number), VirtioNetHdr::default(), vec![0; 60_000]);
+        }
+        assert_eq!(neighbours.unresolved, UNRESOLVED_MAX);
+        assert!(neighbours.waiting_bytes <= WAITING_BYTES);
+        for number in 1..10 * NEIGHBOURS_MAX as u32 {
+            assert_eq!(neighbours.resolve(ip(0), Nanos::from(number)), Resolved::At(MAC));
+            neighbours.last = None;
+            neighbours.learn(ip(number), OTHER, Learned::FromQuestion, Nanos::from(number));
+        }
+        assert!(neighbours.len() <= NEIGHBOURS_MAX);
+        assert_eq!(neighbours.resolve(ip(0), 20_000), Resolved::At(MAC));
+    }
+}

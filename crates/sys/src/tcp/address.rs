@@ -1,0 +1,84 @@
+//! Socket addresses as the kernel has them.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::error::check;
+use crate::sockopt;
+
+/// `sockaddr_in` or `sockaddr_in6`.
+pub(super) enum SocketAddress {
+    V4(libc::sockaddr_in),
+    V6(libc::sockaddr_in6),
+}
+
+impl From<SocketAddr> for SocketAddress {
+    fn from(address: SocketAddr) -> Self {
+        let port = address.port().to_be();
+        match address {
+            SocketAddr::V4(address) => SocketAddress::V4(libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: port,
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(address) => SocketAddress::V6(libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: port,
+                sin6_flowinfo: address.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                sin6_scope_id: address.scope_id(),
+            }),
+        }
+    }
+}
+
+impl SocketAddress {
+    fn as_raw(&self) -> (*const libc::sockaddr, libc::socklen_t) {
+        match self {
+            Self::V4(address) => raw(address),
+            Self::V6(address) => raw(address),
+        }
+    }
+
+    /// `connect`.
+    pub(super) fn connect(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let (address, length) = self.as_raw();
+        // SAFETY: `address` points to `length` readable bytes of `self`; the kernel copies them.
+        check(unsafe { libc::connect(socket.as_raw_fd(), address, length) }).map(drop)
+    }
+
+    /// `bind`.
+    pub(super) fn bind(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let (address, length) = self.as_raw();
+        // SAFETY: `address` points to `length` readable bytes of `self`; the kernel copies them.
+        check(unsafe { libc::bind(socket.as_raw_fd(), address, length) }).map(drop)
+    }
+}
+
+fn raw<T>(address: &T) -> (*const libc::sockaddr, libc::socklen_t) {
+    (std::ptr::from_ref(address).cast(), size_of::<T>() as libc::socklen_t)
+}
+
+/// Ends a socket's connection, with `connect` to no address (`AF_UNSPEC`, connect(2)).
+pub(super) fn disconnect(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let nowhere =
+        libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    let (address, length) = raw(&nowhere);
+    // SAFETY: `address` points to `length` readable bytes of `nowhere`; the kernel copies them.
+    check(unsafe { libc::connect(socket.as_raw_fd(), address, length) }).map(drop)
+}
+
+/// The address in the form that this socket takes: an IPv6 socket has IPv4 addresses in mapped form
+/// (ipv6(7)).
+pub(super) fn for_socket(socket: BorrowedFd<'_>, address: SocketAddr) -> io::Result<SocketAddress> {
+    let domain: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
+    Ok(match address {
+        SocketAddr::V4(v4) if domain == libc::AF_INET6 => {
+            let mapped: Ipv6Addr = v4.ip().to_ipv6_mapped();
+            SocketAddr::V6(SocketAddrV6::new(mapped, v4.port(), 0, 0)).into()
+        }
+        _ => address.into(),
+    })
+}

@@ -1,0 +1,177 @@
+//! Putting a connection back into the kernel.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use super::{
+    NO_QUEUE, OPTION_SACK, OPTION_TIMESTAMPS, OPTION_WSCALE, Parts, RECV_QUEUE, REPAIR_OFF_NO_WP,
+    SEND_QUEUE, set, use_queue,
+};
+use crate::error::check;
+use crate::sockopt;
+use crate::tcp::address;
+
+/// Option kinds that `TCP_REPAIR_OPTIONS` takes (include/net/tcp.h, `TCPOPT_*`).
+const TCPOPT_MSS: u32 = 2;
+const TCPOPT_WINDOW: u32 = 3;
+const TCPOPT_SACK_PERM: u32 = 4;
+const TCPOPT_TIMESTAMP: u32 = 8;
+
+/// Bytes given to a queue at a time, halved where the kernel has no memory for them.
+const CHUNK: usize = 64 << 10;
+
+/// Puts a connection back into the socket that [`take`] took it from. Its peer's packets may reach the
+/// kernel again when this has returned.
+///
+/// Returns how many bytes at the end of the send queue, none of them ever sent, the socket has no room
+/// for: they are the caller's to write when it has.
+///
+/// If the peer's FIN had come ([`Parts::peer_closed`]), the kernel has to see it again: the caller gives it
+/// a segment with FIN and ACK of sequence number `rcv_nxt - 1`. A FIN of ours is sent again by this: the
+/// peer takes it for a retransmission.
+///
+/// # Errors
+/// `PermissionDenied` without the privilege; `AddrNotAvailable` if another socket has the connection's
+/// addresses, or no interface has the local one; `InvalidInput` if the parts do not fit each other;
+/// `OutOfMemory` if the queues do not fit the socket's buffers, however large these may be made. The
+/// socket is then unconnected and in repair mode as before, and this may be tried again.
+pub fn put_back(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
+    let socket = socket.as_fd();
+    check_parts(parts)?;
+    let restored = restore(socket, parts);
+    if restored.is_err() {
+        // In repair mode this is silent; there may be nothing to disconnect.
+        address::disconnect(socket)?;
+    }
+    let unsent = restored?;
+    use_queue(socket, NO_QUEUE)?;
+    set(socket, libc::TCP_REPAIR, &REPAIR_OFF_NO_WP)?;
+    let written = write(socket, unsent)?;
+    if parts.closed() && written == unsent.len() {
+        // SAFETY: shutdown takes integers and touches no memory of ours.
+        check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) })?;
+    }
+    Ok(unsent.len() - written)
+}
+
+fn check_parts(parts: &Parts) -> io::Result<()> {
+    let fits = parts.unacknowledged_bytes() == parts.send_queue.len()
+        && parts.unsent <= parts.unacknowledged;
+    if fits { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+/// All that is done in repair mode; returns the bytes that were never sent.
+fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]> {
+    // A FIN of ours is not part of what is restored, acknowledged or not.
+    let fin = u32::from(parts.closed());
+    let snd_una = parts.write_seq.wrapping_sub(fin + parts.send_queue.len() as u32);
+    // If anything was not sent, then the FIN was not.
+    let never_sent = parts.unsent.saturating_sub(fin) as usize;
+    let (sent, unsent) = parts.send_queue.split_at(parts.send_queue.len() - never_sent);
+    let rcv_nxt = parts.rcv_nxt.wrapping_sub(u32::from(parts.peer_closed()));
+    let first_unread = rcv_nxt.wrapping_sub(parts.recv_queue.len() as u32);
+
+    match address::for_socket(socket, parts.local)?.bind(socket) {
+        // It is bound from the time before.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+        other => other?,
+    }
+    set_sequence(socket, SEND_QUEUE, snd_una)?;
+    set_sequence(socket, RECV_QUEUE, first_unread)?;
+    address::for_socket(socket, parts.remote)?.connect(socket)?;
+    set_options(socket, parts)?;
+    if parts.options & OPTION_TIMESTAMPS != 0 {
+        set(socket, libc::TCP_TIMESTAMP, &(parts.timestamp as libc::c_int))?;
+    }
+    fill(socket, RECV_QUEUE, &parts.recv_queue)?;
+    fill(socket, SEND_QUEUE, sent)?;
+    let mut window = parts.window;
+    if parts.peer_closed() && window.rcv_wup == parts.rcv_nxt {
+        // The FIN was acknowledged, and will be once more.
+        window.rcv_wup = rcv_nxt;
+        window.rcv_wnd = window.rcv_wnd.saturating_add(1);
+    }
+    set(socket, libc::TCP_REPAIR_WINDOW, &window)?;
+    Ok(unsent)
+}
+
+fn set_sequence(socket: BorrowedFd<'_>, queue: libc::c_int, sequence: u32) -> io::Result<()> {
+    use_queue(socket, queue)?;
+    set(socket, libc::TCP_QUEUE_SEQ, &(sequence as libc::c_int))
+}
+
+/// `struct tcp_repair_opt`, as many as there are.
+fn set_options(socket: BorrowedFd<'_>, parts: &Parts) -> io::Result<()> {
+    set(socket, libc::TCP_REPAIR_OPTIONS, &[TCPOPT_MSS, parts.mss_clamp])?;
+    if parts.options & OPTION_WSCALE != 0 {
+        let shifts = u32::from(parts.snd_wscale) | u32::from(parts.rcv_wscale) << 16;
+        set(socket, libc::TCP_REPAIR_OPTIONS, &[TCPOPT_WINDOW, shifts])?;
+    }
+    if parts.options & OPTION_SACK != 0 {
+        set(socket, libc::TCP_REPAIR_OPTIONS, &[TCPOPT_SACK_PERM, 0])?;
+    }
+    if parts.options & OPTION_TIMESTAMPS != 0 {
+        set(socket, libc::TCP_REPAIR_OPTIONS, &[TCPOPT_TIMESTAMP, 0])?;
+    }
+    Ok(())
+}
+
+/// Fills a queue of a socket in repair mode.
+fn fill(socket: BorrowedFd<'_>, queue: libc::c_int, mut bytes: &[u8]) -> io::Result<()> {
+    use_queue(socket, queue)?;
+    let mut chunk = CHUNK;
+    while !bytes.is_empty() {
+        match send(socket, &bytes[..chunk.min(bytes.len())]) {
+            Ok(taken) => bytes = &bytes[taken..],
+            Err(error) if !is_full(&error) => return Err(error),
+            Err(_) if chunk > 1024 => chunk /= 2,
+            Err(error) => {
+                if !enlarge(socket, queue, bytes.len())? {
+                    return Err(io::Error::new(io::ErrorKind::OutOfMemory, error));
+                }
+                chunk = CHUNK;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes room for `more` bytes in a buffer, if it has not got that yet.
+fn enlarge(socket: BorrowedFd<'_>, queue: libc::c_int, more: usize) -> io::Result<bool> {
+    let (force, option) = if queue == SEND_QUEUE {
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
+    } else {
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
+    };
+    let before: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, option)?;
+    // The kernel doubles what it is given, for its own part of the memory.
+    let more = libc::c_int::try_from(more).unwrap_or(libc::c_int::MAX);
+    sockopt::set(socket, libc::SOL_SOCKET, force, &before.saturating_add(more))?;
+    let after: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, option)?;
+    Ok(after > before)
+}
+
+/// Writes what there is room for, as the application would; how much that was.
+fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match send(socket, &bytes[written..]) {
+            Ok(taken) => written += taken,
+            Err(error) if is_full(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(written)
+}
+
+/// Has the socket no room?
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS))
+}
+
+fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `bytes` is readable for its length; the kernel copies it.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}

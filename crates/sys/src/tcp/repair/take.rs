@@ -1,0 +1,236 @@
+//! Taking a connection out of the kernel.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use super::{
+    Parts, Path, RECV_QUEUE, REPAIR_OFF_NO_WP, REPAIR_ON, SEND_QUEUE, Settings, Window, get, set,
+    state, use_queue,
+};
+use crate::error::check;
+use crate::sockopt;
+use crate::tcp::address;
+
+/// `SIOCOUTQNSD` (include/uapi/linux/sockios.h): bytes never sent.
+const SIOCOUTQNSD: libc::Ioctl = 0x894B;
+
+/// More than any one segment of the send queue holds: the kernel keeps segments of which the first part
+/// is acknowledged, and peeks them as a whole.
+const PEEK_SLACK: usize = 1 << 20;
+
+/// A connection that still moves after this many looks is not kept away from its peer.
+const LOOKS: usize = 16;
+
+/// Takes a connection out of the kernel. The peer learns nothing; the socket stays open, in repair mode
+/// and unconnected, for [`put_back`].
+///
+/// See the module's documentation for what must have been done before.
+///
+/// # Errors
+/// `PermissionDenied` without the privilege; `NotConnected` for a socket that has no connection;
+/// `InvalidInput` for a connection that is being opened, or that ends and is nobody's any more, or of which
+/// urgent data is waiting to be read;
+/// `ResourceBusy` if the connection would not stand still. The socket is then as it was, except that
+/// `SO_REUSEADDR` is off: leaving repair mode does that.
+pub fn take(socket: impl AsFd) -> io::Result<Parts> {
+    let socket = socket.as_fd();
+    let names = TcpStream::from(socket.try_clone_to_owned()?);
+    let (local, remote) = (names.local_addr()?, names.peer_addr()?);
+    drop(names);
+    set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
+    let taken = read_at_rest(socket, local, remote).and_then(|parts| {
+        address::disconnect(socket)?;
+        Ok(parts)
+    });
+    match taken {
+        Ok(parts) => {
+            // Repair mode leaves ECONNABORTED behind: whoever looks at the socket need not see it.
+            let _: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_ERROR)?;
+            Ok(parts)
+        }
+        Err(error) => {
+            set(socket, libc::TCP_REPAIR, &REPAIR_OFF_NO_WP)?;
+            Err(error)
+        }
+    }
+}
+
+/// Reads the connection until two looks at it agree.
+fn read_at_rest(
+    socket: BorrowedFd<'_>,
+    local: SocketAddr,
+    remote: SocketAddr,
+) -> io::Result<Parts> {
+    for _ in 0..LOOKS {
+        let before = Position::read(socket)?;
+        let parts = read(socket, local, remote, &before)?;
+        if Position::read(socket)? == before {
+            return Ok(parts);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, "the connection does not stand still"))
+}
+
+/// What moves when a connection does.
+#[derive(PartialEq, Eq)]
+struct Position {
+    state: u8,
+    write_seq: u32,
+    rcv_nxt: u32,
+    unacknowledged: u32,
+    unsent: u32,
+    unread: u32,
+    window: Window,
+}
+
+impl Position {
+    fn read(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let info: libc::tcp_info = get(socket, libc::TCP_INFO)?;
+        use_queue(socket, SEND_QUEUE)?;
+        let write_seq: libc::c_int = get(socket, libc::TCP_QUEUE_SEQ)?;
+        use_queue(socket, RECV_QUEUE)?;
+        let rcv_nxt: libc::c_int = get(socket, libc::TCP_QUEUE_SEQ)?;
+        Ok(Position {
+            state: info.tcpi_state,
+            write_seq: write_seq as u32,
+            rcv_nxt: rcv_nxt as u32,
+            unacknowledged: queued(socket, libc::TIOCOUTQ)?,
+            unsent: queued(socket, SIOCOUTQNSD)?,
+            unread: queued(socket, libc::FIONREAD)?,
+            window: get(socket, libc::TCP_REPAIR_WINDOW)?,
+        })
+    }
+}
+
+fn read(
+    socket: BorrowedFd<'_>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    position: &Position,
+) -> io::Result<Parts> {
+    use state::{CLOSE_WAIT, CLOSING, ESTABLISHED, FIN_WAIT1, FIN_WAIT2, LAST_ACK};
+    let known = [ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING];
+    if !known.contains(&position.state) {
+        let kind = io::ErrorKind::InvalidInput;
+        return Err(io::Error::new(kind, "the connection is not established"));
+    }
+    let info: libc::tcp_info = get(socket, libc::TCP_INFO)?;
+    let mss_clamp: libc::c_int = get(socket, libc::TCP_MAXSEG)?;
+    let timestamp: libc::c_int = get(socket, libc::TCP_TIMESTAMP)?;
+    let mut parts = Parts {
+        local,
+        remote,
+        state: position.state,
+        write_seq: position.write_seq,
+        unacknowledged: position.unacknowledged,
+        unsent: position.unsent,
+        rcv_nxt: position.rcv_nxt,
+        send_queue: Vec::new(),
+        recv_queue: peek(socket, RECV_QUEUE, position.unread as usize)?,
+        options: info.tcpi_options,
+        snd_wscale: info.tcpi_snd_rcv_wscale & 15,
+        rcv_wscale: info.tcpi_snd_rcv_wscale >> 4,
+        mss_clamp: mss_clamp as u32,
+        timestamp: not_before(timestamp as u32),
+        window: position.window,
+        path: path(&info),
+        settings: settings(socket)?,
+    };
+    refuse_urgent(socket, position.unread)?;
+    let bytes = parts.unacknowledged_bytes();
+    let mut sent = peek(socket, SEND_QUEUE, bytes)?;
+    parts.send_queue = sent.split_off(sent.len().saturating_sub(bytes));
+    Ok(parts)
+}
+
+/// The kernel says microseconds in the lowest bit, so that it tells a timestamp of milliseconds only to a
+/// pair of them. One that was sent must not be undercut (RFC 7323 section 5.3): the next pair.
+fn not_before(timestamp: u32) -> u32 {
+    if timestamp & 1 == 0 { timestamp.wrapping_add(2) } else { timestamp }
+}
+
+/// With urgent data in the queue the kernel shows the bytes before it only. It counts all if urgent data
+/// is to stay in the stream, and those before it if not.
+fn refuse_urgent(socket: BorrowedFd<'_>, unread: u32) -> io::Result<()> {
+    let inline: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE)?;
+    sockopt::set(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, &libc::c_int::from(inline == 0))?;
+    let otherwise = queued(socket, libc::FIONREAD);
+    sockopt::set(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, &inline)?;
+    if otherwise? == unread {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "urgent data is waiting to be read"))
+}
+
+fn settings(socket: BorrowedFd<'_>) -> io::Result<Settings> {
+    let of_tcp = |option| get::<libc::c_int>(socket, option);
+    let of_socket = |option| sockopt::get::<libc::c_int>(socket, libc::SOL_SOCKET, option);
+    let keepalive = if of_socket(libc::SO_KEEPALIVE)? == 0 {
+        None
+    } else {
+        let [idle, interval, probes] =
+            [libc::TCP_KEEPIDLE, libc::TCP_KEEPINTVL, libc::TCP_KEEPCNT].map(of_tcp);
+        Some([idle? as u32, interval? as u32, probes? as u32])
+    };
+    Ok(Settings {
+        no_delay: of_tcp(libc::TCP_NODELAY)? != 0,
+        cork: of_tcp(libc::TCP_CORK)? != 0,
+        urgent_inline: of_socket(libc::SO_OOBINLINE)? != 0,
+        keepalive,
+        user_timeout: of_tcp(libc::TCP_USER_TIMEOUT)? as u32,
+    })
+}
+
+fn path(info: &libc::tcp_info) -> Path {
+    Path {
+        rto: info.tcpi_rto,
+        rtt: info.tcpi_rtt,
+        rttvar: info.tcpi_rttvar,
+        min_rtt: info.tcpi_min_rtt,
+        snd_cwnd: info.tcpi_snd_cwnd,
+        snd_ssthresh: info.tcpi_snd_ssthresh,
+        snd_mss: info.tcpi_snd_mss,
+        rcv_mss: info.tcpi_rcv_mss,
+        advmss: info.tcpi_advmss,
+        pmtu: info.tcpi_pmtu,
+        backoff: info.tcpi_backoff,
+        last_data_sent: info.tcpi_last_data_sent,
+    }
+}
+
+/// The bytes of a queue of a socket in repair mode. They stay where they are.
+fn peek(socket: BorrowedFd<'_>, queue: libc::c_int, bytes: usize) -> io::Result<Vec<u8>> {
+    if bytes == 0 {
+        return Ok(Vec::new());
+    }
+    use_queue(socket, queue)?;
+    let slack = if queue == SEND_QUEUE { PEEK_SLACK } else { 0 };
+    let mut into = vec![0; bytes + slack];
+    // SAFETY: `into` is writable for its length.
+    let peeked = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            into.as_mut_ptr().cast(),
+            into.len(),
+            libc::MSG_PEEK | libc::MSG_DONTWAIT,
+        )
+    };
+    into.truncate(usize::try_from(peeked).map_err(|_| io::Error::last_os_error())?);
+    if into.len() < bytes {
+        // SO_PEEK_OFF, or the connection has moved.
+        return Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "the queue is shorter than it says",
+        ));
+    }
+    Ok(into)
+}
+
+/// How many bytes a queue has, by one of the `SIOC*Q` requests.
+fn queued(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u32> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: each of the requests writes one int, to a live one.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut bytes) })?;
+    Ok(bytes as u32)
+}

@@ -1,0 +1,222 @@
+//! Connections taken out of the kernel and put back, in network namespaces of the tests' own. The peer,
+//! another socket of the same kernel, must not notice.
+//!
+//! Without the privilege to make a namespace, each test says so and returns.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+
+use sys::interface;
+use sys::netns::Namespace;
+use sys::tcp::repair::{self, OPTION_SACK, OPTION_TIMESTAMPS, OPTION_WSCALE, Parts, state};
+
+fn in_namespace(test: impl FnOnce() + Send) {
+    match Namespace::new() {
+        Ok(namespace) => namespace
+            .run(|| {
+                interface::set_up("lo").unwrap();
+                test();
+            })
+            .unwrap(),
+        Err(error) if error.is_permission() => eprintln!("skipped: {error}"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Both ends of a connection: the one that was accepted, and the one that connected.
+fn connection(address: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(address).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // A socket of both families is reached by the older one here.
+    let to = address.replace("[::]:0", "127.0.0.1:0").parse::<SocketAddr>().unwrap();
+    let near = TcpStream::connect((to.ip(), port)).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    (far, near)
+}
+
+fn bytes(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
+}
+
+/// Writes until the socket is full; how much that was.
+fn write_until_full(mut to: &TcpStream, bytes: &[u8]) -> usize {
+    to.set_nonblocking(true).unwrap();
+    let mut written = 0;
+    loop {
+        match to.write(&bytes[written..]) {
+            Ok(0) => break,
+            Ok(taken) => written += taken,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    to.set_nonblocking(false).unwrap();
+    written
+}
+
+fn read(mut from: &TcpStream, len: usize) -> Vec<u8> {
+    let mut into = vec![0; len];
+    from.read_exact(&mut into).unwrap();
+    into
+}
+
+fn move_out_and_in(socket: &TcpStream) -> Parts {
+    let parts = repair::take(socket).unwrap();
+    assert!(socket.peer_addr().is_err(), "the kernel has let go of it");
+    assert_eq!(socket.take_error().unwrap().map(|error| error.to_string()), None);
+    assert_eq!(repair::put_back(socket, &parts).unwrap(), 0);
+    parts
+}
+
+#[test]
+fn both_queues_survive_and_the_peer_notices_nothing() {
+    in_namespace(|| {
+        for address in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+            for accepted in [true, false] {
+                let (mut ours, mut peer) = connection(address);
+                if !accepted {
+                    std::mem::swap(&mut ours, &mut peer);
+                }
+                let names = (ours.local_addr().unwrap(), ours.peer_addr().unwrap());
+                let out = bytes(8 << 20, 1);
+                let back = bytes(50_000, 2);
+                let written = write_until_full(&ours, &out);
+                (&peer).write_all(&back).unwrap();
+                for _ in 0..3 {
+                    let parts = move_out_and_in(&ours);
+                    assert!(parts.unsent > 0, "more was written than the peer's window takes");
+                    assert_eq!(parts.recv_queue, back);
+                    assert_eq!((parts.local, parts.remote), names);
+                    assert_eq!((ours.local_addr().unwrap(), ours.peer_addr().unwrap()), names);
+                }
+                let sent = std::thread::scope(|scope| {
+                    let sender = scope.spawn(|| (&ours).write_all(&out[written..]).unwrap());
+                    let sent = read(&peer, out.len());
+                    sender.join().unwrap();
+                    sent
+                });
+                assert!(sent == out, "{address}: what was sent arrives once and in order");
+                assert_eq!(read(&ours, back.len()), back);
+                (&peer).write_all(b"and on").unwrap();
+                assert_eq!(read(&ours, 6), b"and on");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_was_agreed_stays_agreed() {
+    in_namespace(|| {
+        let (ours, peer) = connection("127.0.0.1:0");
+        let before = move_out_and_in(&ours);
+        let all = OPTION_TIMESTAMPS | OPTION_SACK | OPTION_WSCALE;
+        assert_eq!(before.options & all, all);
+        let after = move_out_and_in(&ours);
+        assert_eq!(after.options & all, all);
+        assert_eq!(after.mss_clamp, before.mss_clamp);
+        assert_eq!((after.snd_wscale, after.rcv_wscale), (before.snd_wscale, before.rcv_wscale));
+        assert_eq!(after.window, before.window);
+        assert!(after.timestamp.wrapping_sub(before.timestamp) < u32::MAX / 2, "time goes on");
+        drop(peer);
+    });
+}
+
+#[test]
+fn many_times_there_and_back_loses_no_byte() {
+    in_namespace(|| {
+        let (ours, peer) = connection("127.0.0.1:0");
+        ours.set_nodelay(true).unwrap();
+        for i in 0..300_u32 {
+            (&ours).write_all(&i.to_be_bytes()).unwrap();
+            (&peer).write_all(&(!i).to_be_bytes()).unwrap();
+            let parts = move_out_and_in(&ours);
+            assert!(parts.settings.no_delay);
+            assert_eq!(read(&peer, 4), i.to_be_bytes());
+            assert_eq!(read(&ours, 4), (!i).to_be_bytes());
+        }
+    });
+}
+
+/// The peer has our FIN already: the one sent again by coming back is a duplicate to it.
+#[test]
+fn a_closed_half_stays_closed() {
+    in_namespace(|| {
+        let (ours, peer) = connection("127.0.0.1:0");
+        (&ours).write_all(b"last words").unwrap();
+        ours.shutdown(Shutdown::Write).unwrap();
+        // This acknowledges the FIN.
+        (&peer).write_all(b"the other half ").unwrap();
+        let parts = move_out_and_in(&ours);
+        assert_eq!(parts.state, state::FIN_WAIT2);
+        assert!(parts.closed() && !parts.peer_closed());
+        let mut said = String::new();
+        (&peer).read_to_string(&mut said).unwrap();
+        assert_eq!(said, "last words");
+        (&peer).write_all(b"is open").unwrap();
+        drop(peer);
+        said.clear();
+        (&ours).read_to_string(&mut said).unwrap();
+        assert_eq!(said, "the other half is open");
+    });
+}
+
+#[test]
+fn the_peers_end_is_told_and_its_bytes_are_kept() {
+    in_namespace(|| {
+        let (ours, peer) = connection("127.0.0.1:0");
+        (&peer).write_all(b"bye").unwrap();
+        peer.shutdown(Shutdown::Write).unwrap();
+        // This acknowledges the FIN: it will not come again.
+        (&ours).write_all(b"!").unwrap();
+        let parts = repair::take(&ours).unwrap();
+        assert_eq!(parts.state, state::CLOSE_WAIT);
+        assert!(parts.peer_closed() && !parts.closed());
+        assert_eq!(parts.recv_queue, b"bye");
+        repair::put_back(&ours, &parts).unwrap();
+        // As no FIN is given to the kernel here, this end is as it was before the FIN.
+        assert_eq!(read(&ours, 3), b"bye");
+        let again = repair::take(&ours).unwrap();
+        assert_eq!(again.state, state::ESTABLISHED);
+        assert_eq!(again.rcv_nxt, parts.rcv_nxt.wrapping_sub(1));
+    });
+}
+
+#[test]
+fn what_cannot_be_taken_is_left_as_it_was() {
+    in_namespace(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(repair::take(&listener).unwrap_err().kind(), ErrorKind::NotConnected);
+
+        let (ours, peer) = connection("127.0.0.1:0");
+        (&peer).write_all(b"before").unwrap();
+        assert_eq!(send_urgent(&peer, b'!'), 1);
+        (&peer).write_all(b"after").unwrap();
+        let refused = repair::take(&ours).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
+        assert_eq!(read(&ours, 11), b"beforeafter");
+        (&ours).write_all(b"alive").unwrap();
+        assert_eq!(read(&peer, 5), b"alive");
+
+        let mut parts = repair::take(&ours).unwrap();
+        parts.unacknowledged += 1;
+        assert_eq!(repair::put_back(&ours, &parts).unwrap_err().kind(), ErrorKind::InvalidInput);
+        parts.unacknowledged -= 1;
+        let (window, garbled) =
+            (parts.window, repair::Window { rcv_wup: parts.rcv_nxt + 1, ..parts.window });
+        parts.window = garbled;
+        assert_eq!(repair::put_back(&ours, &parts).unwrap_err().kind(), ErrorKind::InvalidInput);
+        parts.window = window;
+        repair::put_back(&ours, &parts).unwrap();
+        (&ours).write_all(b"still").unwrap();
+        assert_eq!(read(&peer, 5), b"still");
+    });
+}
+
+/// `send` with `MSG_OOB`, which std has not.
+#[allow(unsafe_code)] // no safe function of std or of this crate does it
+fn send_urgent(socket: &TcpStream, byte: u8) -> isize {
+    // SAFETY: one readable byte.
+    unsafe { libc::send(socket.as_raw_fd(), (&raw const byte).cast(), 1, libc::MSG_OOB) }
+}

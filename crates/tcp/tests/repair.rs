@@ -1,0 +1,163 @@
+//! Snapshots to what Linux takes and back: what the table in `tcp::repair` says is kept is kept, what is
+//! lost is named, and no numbers of a kernel make a connection that there is not.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+
+#[path = "snapshot/given.rs"]
+mod given;
+
+use proptest::prelude::*;
+use tcp::repair::{Repair, RepairError, RepairPath, RepairWindow};
+use tcp::snapshot::{RecoveryState, RoundTrip};
+use tcp::{Algorithm, Snapshot, State};
+use wire::Seq;
+
+fn is_served(state: State) -> bool {
+    use State::*;
+    !matches!(state, Closed | SynSent | SynReceived | TimeWait)
+}
+
+/// What is left of a snapshot that has been to the kernel in between, by the table.
+fn as_it_comes_back(before: &Snapshot) -> Snapshot {
+    let mut after = before.clone();
+    let (send, receive) = (&mut after.send, &mut after.receive);
+    after.agreed.iss = Seq(send.una.0.wrapping_sub(1));
+    after.agreed.irs = Seq(receive.nxt.0.wrapping_sub(1));
+    after.ts_now = before.ts_now.wrapping_add(before.ts_now & 1);
+    send.max_wnd = send.max_wnd.max(send.wnd);
+    (send.wl2, send.small, send.urgent) = (send.una, send.una, None);
+    receive.islands.clear();
+    receive.recent.clear();
+    receive.urgent = None;
+    receive.ecn_echo = false;
+    if !matches!(before.state, State::CloseWait | State::Closing | State::LastAck) {
+        receive.fin = None;
+    }
+    after.control.algorithm = Algorithm::Cubic;
+    after.control.private = [0; tcp::congestion::PRIVATE_WORDS];
+    after.control.recovery = RecoveryState::Open;
+    after.control.recovery_point = send.una;
+    (after.control.duplicates, after.control.reordering) = (0, false);
+    after.control.reorder_steps = 0;
+    after
+}
+
+proptest! {
+    #[test]
+    fn what_is_kept_is_kept(seed in any::<u64>()) {
+        let before = given::snapshot(seed);
+        prop_assume!(is_served(before.state));
+        let (repair, _) = before.to_repair().unwrap();
+        let after = Snapshot::from_repair(&repair).unwrap();
+        let mut expected = as_it_comes_back(&before);
+        // These are rounded or begun anew, and looked at below.
+        expected.send.flight = after.send.flight.clone();
+        expected.receive.buffer = after.receive.buffer;
+        expected.receive.ts_recent = after.receive.ts_recent;
+        expected.timers = after.timers;
+        expected.moment = after.moment;
+        expected.round_trip = after.round_trip;
+        expected.control.cwnd = after.control.cwnd;
+        expected.control.ssthresh = after.control.ssthresh;
+        prop_assert_eq!(&after, &expected);
+
+        let under_way = before.send.nxt - before.send.una;
+        let flight: u32 = after.send.flight.iter().map(|flight| flight.len).sum();
+        prop_assert_eq!(flight, under_way);
+        prop_assert_eq!(after.timers.retransmit.is_some(), under_way > 0);
+        let mss = u32::from(before.mss);
+        prop_assert_eq!(after.control.cwnd / mss, before.control.cwnd / mss);
+        let micros = |time: &RoundTrip| [time.srtt / 1000, time.rttvar / 1000, time.min / 1000];
+        prop_assert_eq!(micros(&after.round_trip), micros(&before.round_trip));
+        let window = before.receive.edge - before.receive.nxt;
+        prop_assert!(after.receive.buffer >= window, "what was offered has room");
+
+        // Once through, nothing more is lost.
+        let (again, _) = after.to_repair().unwrap();
+        prop_assert_eq!(Snapshot::from_repair(&again).unwrap(), after);
+    }
+
+    #[test]
+    fn what_is_lost_is_named(seed in any::<u64>()) {
+        let before = given::snapshot(seed);
+        prop_assume!(is_served(before.state));
+        let (repair, lost) = before.to_repair().unwrap();
+        let after = Snapshot::from_repair(&repair).unwrap();
+        let islands: usize = before.receive.islands.iter().map(|(_, bytes)| bytes.len()).sum();
+        prop_assert_eq!(lost.out_of_order as usize, islands);
+        let urgent = before.send.urgent.is_some() || before.receive.urgent.is_some();
+        prop_assert_eq!(lost.urgent, urgent);
+        prop_assert_eq!(lost.ecn, before.agreed.ecn);
+        let plain = before.send.flight.iter().filter(|f| !f.sacked && !f.lost && !f.retransmitted);
+        let plain: u32 = plain.map(|flight| flight.len).sum();
+        prop_assert_eq!(lost.scoreboard, (before.send.nxt - before.send.una) - plain);
+        // What the kernel never hears of is no part of what it is given.
+        prop_assert_eq!(after.receive.ts_recent.0, repair.ts_recent.unwrap_or(0));
+    }
+
+    #[test]
+    fn connections_that_the_kernel_does_not_take_are_refused(seed in any::<u64>()) {
+        let snapshot = given::snapshot(seed);
+        prop_assume!(!is_served(snapshot.state));
+        prop_assert_eq!(snapshot.to_repair(), Err(RepairError::State(snapshot.state)));
+    }
+
+    /// Whatever a kernel says: a valid snapshot, or an error.
+    #[test]
+    fn no_numbers_make_a_connection_that_there_is_not(
+        seed in any::<u64>(),
+        state in 0u8..13,
+        seqs in any::<[u32; 4]>(),
+        few in prop::collection::vec(0u32..20_000, 4),
+        many in prop::collection::vec(any::<u32>(), 9),
+        fit in any::<bool>(),
+    ) {
+        let given = given::snapshot(seed);
+        let Some(state) = Repair::state_from_kernel(state) else { return Ok(()) };
+        let repair = Repair {
+            local: given.local,
+            remote: given.remote,
+            state,
+            write_seq: Seq(seqs[0]),
+            unacknowledged: few[0],
+            unsent: few[1],
+            rcv_nxt: Seq(seqs[1]),
+            send_queue: vec![7; few[if fit { 0 } else { 2 }] as usize],
+            recv_queue: vec![8; few[3] as usize],
+            timestamps: true,
+            sack: true,
+            window_scale: given.agreed.window_scale,
+            mss_clamp: few[0] as u16,
+            ecn: false,
+            timestamp: seqs[2],
+            ts_recent: None,
+            window: RepairWindow {
+                snd_wl1: Seq(seqs[1].wrapping_sub(few[2])),
+                snd_wnd: many[0] >> (few[0] % 32),
+                max_window: many[1] >> (few[0] % 32),
+                rcv_wnd: many[2] >> (few[1] % 32),
+                rcv_wup: Seq(seqs[if fit { 1 } else { 3 }]),
+            },
+            path: RepairPath {
+                rto: many[3],
+                rtt: many[4],
+                rttvar: many[5],
+                min_rtt: many[6],
+                snd_cwnd: many[7],
+                snd_ssthresh: many[8],
+                snd_mss: few[2],
+                rcv_mss: few[3],
+                advmss: few[3],
+                pmtu: few[2] + 60,
+                backoff: seqs[0] as u8,
+                last_data_sent: many[0],
+            },
+            wishes: given.wishes,
+        };
+        if let Ok(snapshot) = Snapshot::from_repair(&repair) {
+            prop_assert_eq!(snapshot.validate(), Ok(()));
+            let encoded = Snapshot::decode(&snapshot.encode()).unwrap();
+            prop_assert_eq!(&encoded, &snapshot);
+            prop_assert!(snapshot.to_repair().is_ok());
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! `wharf tcp`: the TCP engine with a service for whoever connects, or that connects itself.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use nic::control::{Control, Handler, counters_json, settings_json};
+use nic::counters::Entry;
+use nic::degen;
+use nic::tcp::{Address, Addresses, Endpoint, Place, Plan, Report, Role, Service, Work};
+use serde_json::{Value, json};
+use sys::poll::{Interest, PollSet, Signals};
+use sys::process::Signal;
+
+use crate::cli::{Settings, seconds};
+use crate::error::Error;
+use crate::guard::{Before, Guard};
+use crate::table::{Align, Table, thousands};
+use crate::up::{WAN, claim, tell};
+use crate::{print, settings};
+
+/// How often it is looked whether there is something to tell.
+const LOOK_EVERY: u64 = 50_000_000;
+/// How often `--json` tells how it goes.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Run wharf's own TCP with a simple service, behind an interface or on a wire
+///
+/// The address is the engine's alone: no kernel has it. It answers ARP, Neighbour Discovery and ping.
+/// With --connect it opens connections itself, and does on them what the service says.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: an echo server that this machine reaches by the interface nic0:\n  \
+                        wharf tcp echo --host nic0 --host-address 10.0.0.1/24 \\\n    \
+                        --address 10.0.0.2/24 --port 7\n  \
+                        nc 10.0.0.2 7        # in another terminal\n\n\
+                        Example: how fast does it send, on eth1, to a server that only reads?\n  \
+                        wharf tcp source --wire eth1 --address 192.0.2.7/24 \\\n    \
+                        --connect 192.0.2.1:9 --seconds 10"
+)]
+pub(crate) struct TcpArgs {
+    #[command(subcommand)]
+    service: ServiceArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum ServiceArgs {
+    /// Send back what comes (RFC 862)
+    #[command(after_help = "Example: IPv4 and IPv6 at once:\n  \
+                            wharf tcp echo --host nic0 --host-address 10.0.0.1/24 \\\n    \
+                            --host-address fd00::1/64 --address 10.0.0.2/24 \\\n    \
+                            --address fd00::2/64 --port 7")]
+    Echo(Common),
+    /// Read what comes, and tell of each connection how much it was
+    #[command(after_help = "Example: is it what a `wharf tcp source` sends?\n  \
+                            wharf tcp sink --host nic0 --address 10.0.0.2/24 --port 9 --verify")]
+    Sink {
+        #[command(flatten)]
+        common: Common,
+        /// Compare what comes with what `wharf tcp source` sends
+        #[arg(long)]
+        verify: bool,
+    },
+    /// Send as fast as it goes; what comes is read
+    #[command(after_help = "Example: a file of 1 GB for whoever asks, whatever it asks for:\n  \
+                            wharf tcp source --host nic0 --host-address 10.0.0.1/24 \\\n    \
+                            --address 10.0.0.2/24 --port 80 --bytes 1000000000\n  \
+                            curl --http0.9 http://10.0.0.2/ -o file")]
+    Source {
+        #[command(flatten)]
+        common: Common,
+        /// Bytes on each connection, which is closed then; without it as many as go
+        #[arg(long, value_name = "N")]
+        bytes: Option<u64>,
+    },
+    /// Read what comes, and say nothing (RFC 863)
+    #[command(after_help = "Example:\n  \
+                            wharf tcp discard --host nic0 --address 10.0.0.2/24 --port 9")]
+    Discard(Common),
+}
+
+#[derive(Clone, Debug, Args)]
+struct Common {
+    /// Name of the interface to make: what this machine sends there, the engine receives
+    #[arg(long, value_name = "NAME", required_unless_present = "wire", conflicts_with = "wire")]
+    host: Option<String>,
+    /// Ethernet interface to take instead; all that arrives there is the engine's
+    #[arg(long, value_name = "IF")]
+    wire: Option<String>,
+    /// An address of the engine, with the length of its network's prefix
+    #[arg(long, value_name = "ADDRESS/LEN", required = true)]
+    address: Vec<Address>,
+    /// An address that this machine gets on the interface; or give it some by `ip address add`
+    #[arg(long, value_name = "ADDRESS/LEN", conflicts_with = "wire")]
+    host_address: Vec<Address>,
+    /// Where packets for other networks go; one for IPv4, one for IPv6
+    #[arg(long, value_name = "ADDRESS")]
+    gateway: Vec<IpAddr>,
+    /// TCP port to listen on
+    #[arg(long, value_name = "N", required_unless_present = "connect",
+          conflicts_with = "connect", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Open connections to there, do the work, and end with them
+    #[arg(long, value_name = "HOST:PORT")]
+    connect: Option<String>,
+    /// How many connections to open at once
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "connect",
+          value_parser = clap::value_parser!(u32).range(1..=28_000))]
+    connections: u32,
+    /// Stop after so long: sources close then, others reset what is left
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// A WAN in front of the engine: a settings file of `wharf degen`, whose forward direction is that of
+    /// what the engine sends
+    #[arg(long, value_name = "FILE")]
+    degen: Option<PathBuf>,
+    /// One JSON object a line: how it goes each second, connections that end, and all counters at the end
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Runs until a signal, or until all is done.
+pub(crate) fn run(args: &TcpArgs) -> Result<(), Error> {
+    let work = |service| Work { service, bytes: None, verify: false };
+    match &args.service {
+        ServiceArgs::Echo(common) => serve(common, work(Service::Echo)),
+        ServiceArgs::Sink { common, verify } => {
+            serve(common, Work { verify: *verify, ..work(Service::Sink) })
+        }
+        ServiceArgs::Source { common, bytes } => {
+            serve(common, Work { bytes: *bytes, ..work(Service::Source) })
+        }
+        ServiceArgs::Discard(common) => serve(common, work(Service::Discard)),
+    }
+}
+
+fn usage(error: impl std::fmt::Display) -> Error {
+    Error::Usage(error.to_string())
+}
+
+/// Checks everything that can be checked before anything is made.
+fn plan(args: &Common, work: Work) -> Result<Plan, Error> {
+    let config = settings::load(&args.settings)?;
+    let wan = args.degen.as_deref().map(settings::load_degen).transpose()?;
+    let addresses = Addresses::new(args.address.clone(), args.gateway.clone()).map_err(usage)?;
+    let place = match (&args.host, &args.wire) {
+        (Some(name), _) => Place::Host { name: name.clone(), addresses: args.host_address.clone() },
+        (None, Some(name)) => Place::Wire { name: name.clone() },
+        (None, None) => return Err(usage("either --host or --wire is needed")),
+    };
+    if let Some(fault) = sys::interface::name_fault(place.name()) {
+        return Err(usage(format!("{:?} cannot be an interface's name: {fault}", place.name())));
+    }
+    if let Some(both) = args.host_address.iter().find(|host| addresses.is_own(host.ip)) {
+        return Err(usage(format!("{} cannot be both the engine's and this machine's", both.ip)));
+    }
+    let role = match (args.port, &args.connect) {
+        (Some(port), _) => Role::Listen { port },
+        (None, Some(to)) => {
+            Role::Connect { to: resolve(to, &addresses)?, connections: args.connections }
+        }
+        (None, None) => return Err(usage("either --port or --connect is needed")),
+    };
+    let run = args.seconds.map(|seconds| seconds.as_nanos() as u64);
+    Ok(Plan { place, addresses, role, work, run, config, wan })
+}
+
+/// The first of the addresses behind a name that the engine has an address of the same version for.
+fn resolve(to: &str, addresses: &Addresses) -> Result<SocketAddr, Error> {
+    let all = to.to_socket_addrs().map_err(|error| {
+        usage(format!(
+            "--connect {to:?}: {error}; it is HOST:PORT, such as 10.0.0.1:9 or [fd00::1]:9"
+        ))
+    })?;
+    let reachable = |to: &SocketAddr| addresses.source_for(to.ip()).is_some() && to.port() != 0;
+    all.into_iter().find(reachable).ok_or_else(|| {
+        usage(format!("--connect {to:?}: the engine has no --address of the same IP version"))
+    })
+}
+
+fn serve(args: &Common, work: Work) -> Result<(), Error> {
+    let mut plan = plan(args, work)?;
+    let seed = plan.wan.as_mut().map(degen::Settings::fix_seed);
+    let name = plan.place.name().to_owned();
+    // As `wharf up`: two for one interface would undo each other's work.
+    let control = Control::bind(&name).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            usage(format!("a wharf runs on {name} here already: choose another name, or stop it"))
+        }
+        _ => Error::Io(error),
+    })?;
+    let signals = Signals::block().map_err(Error::Io)?;
+    let mut wire = match &plan.place {
+        Place::Host { .. } => None,
+        Place::Wire { name } => Some(Taken::take(name)?),
+    };
+    let config = plan.config.clone();
+    let service = Running { args, work, seed, role: plan.role };
+    let result = Endpoint::start(plan).map_err(Error::from).and_then(|endpoint| {
+        let endpoint = Arc::new(Mutex::new(endpoint));
+        let answers = Answers { endpoint: Arc::clone(&endpoint), config };
+        let serving = control.serve(answers).map_err(Error::Io)?;
+        let result = service.run(&endpoint, &signals, wire.as_mut());
+        drop(serving);
+        result
+    });
+    result.and(wire.map_or(Ok(()), |wire| wire.guard.finish()))
+}
+
+/// A wire that is this process's.
+struct Taken {
+    guard: Guard,
+    _claim: UnixListener,
+}
+
+impl Taken {
+    fn take(name: &str) -> Result<Taken, Error> {
+        let info = nic::find_wire(name)?;
+        let claim = claim(name, info.index, "choose another --wire")?;
+        Ok(Taken { guard: Guard::start(Before::look_at(name)?)?, _claim: claim })
+    }
+}
+
+/// What is shown of an endpoint at work.
+struct Running<'a> {
+    args: &'a Common,
+    work: Work,
+    seed: Option<u64>,
+    role: Role,
+}
+
+impl Running<'_> {
+    fn run(
+        &self,
+        endpoint: &Mutex<Endpoint>,
+        signals: &Signals,
+        wire: Option<&mut Taken>,
+    ) -> Result<(), Error> {
+        lock(endpoint).notices().iter().for_each(|notice| tell(notice));
+        // Nobody need read it.
+        let _ = print(self.first_line(&lock(endpoint)));
+        let result = self.wait(endpoint, signals, wire);
+        let mut endpoint = lock(endpoint);
+        let ended = endpoint.stop().map_err(Error::Io);
+        self.tell_reports(&endpoint);
+        let _ = print(self.last_lines(&endpoint.counters()));
+        result.and(ended).and_then(|()| self.verdict(&endpoint.counters()))
+    }
+
+    fn first_line(&self, endpoint: &Endpoint) -> String {
+        let service = match self.work.service {
+            Service::Echo => "echo",
+            Service::Sink => "sink",
+            Service::Source => "source",
+            Service::Discard => "discard",
+        };
+        let to = match self.role {
+            Role::Listen { port } => format!("port {port}"),
+            Role::Connect { to, connections } => format!("{connections} to {to}"),
+        };
+        let own = self.args.address.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let seed = self.seed.map(|seed| format!(", degen with seed {seed}")).unwrap_or_default();
+        let (name, port) = (endpoint.name(), endpoint.port());
+        match self.args.json {
+            true => format!(
+                "{}\n",
+                json!({"tcp": service, "interface": name, "port": port, "seed": self.seed})
+            ),
+            false => format!("tcp: {service} {own} on {name}, {to} ({port}{seed})\n"),
+        }
+    }
+
+    /// Until there is a reason to end.
+    fn wait(
+        &self,
+        endpoint: &Mutex<Endpoint>,
+        signals: &Signals,
+        mut wire: Option<&mut Taken>,
+    ) -> Result<(), Error> {
+        let mut meter = Meter::new();
+        loop {
+            let mut set = PollSet::new();
+            set.add(signals.as_fd(), Interest::Read);
+            set.wait(Some(LOOK_EVERY)).map_err(Error::Io)?;
+            while let Some(signal) = signals.read().map_err(Error::Io)? {
+                match (signal, &mut wire) {
+                    (Signal::Child, Some(wire)) => wire.guard.watch()?,
+                    (Signal::Child, None) => {}
+                    _ => return Ok(()),
+                }
+            }
+            let endpoint = lock(endpoint);
+            self.tell_reports(&endpoint);
+            if self.args.json
+                && let Some(line) = meter.line(&endpoint.counters())
+            {
+                let _ = print(line);
+            }
+            if endpoint.is_finished() {
+                // `stop` tells why.
+                return Ok(());
+            }
+        }
+    }
+
+    fn tell_reports(&self, endpoint: &Endpoint) {
+        let tells = self.args.json || self.work.service == Service::Sink;
+        for report in endpoint.reports().filter(|_| tells) {
+            let _ = print(match self.args.json {
+                true => report_json(&report),
+                false => report_text(&report),
+            });
+        }
+    }
+
+    fn last_lines(&self, counters: &[Entry]) -> String {
+        if self.args.json {
+            return format!("{}\n", json!({"counters": counters_json(counters.iter().copied())}));
+        }
+        let mut table = Table::new(&[Align::Left, Align::Left, Align::Right]);
+        let mut last_group = "";
+        for Entry { group, name, value } in counters.iter().filter(|entry| entry.value > 0) {
+            let shown = if *group == last_group { "" } else { group };
+            last_group = group;
+            table.row([shown.to_owned(), (*name).to_owned(), thousands(*value)]);
+        }
+        table.to_string()
+    }
+
+    /// Connections that the endpoint opened and that failed are a failure.
+    fn verdict(&self, counters: &[Entry]) -> Result<(), Error> {
+        let (failed, wrong) = (service(counters, "failed"), service(counters, "mismatches"));
+        if wrong > 0 {
+            return Err(Error::Service(format!("{wrong} connections did not carry the pattern")));
+        }
+        match self.role {
+            Role::Connect { connections, .. } if failed > 0 => {
+                Err(Error::Service(format!("{failed} of {connections} connections failed")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn lock(endpoint: &Mutex<Endpoint>) -> std::sync::MutexGuard<'_, Endpoint> {
+    endpoint.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A counter of the service.
+fn service(counters: &[Entry], name: &str) -> u64 {
+    let found = counters.iter().find(|entry| entry.group == "service" && entry.name == name);
+    found.map_or(0, |entry| entry.value)
+}
+
+fn report_json(report: &Report) -> String {
+    let Report { local, remote, read, written, nanos, end, mismatch } = report;
+    let seconds = *nanos as f64 / 1e9;
+    let line = json!({"connection": {
+        "local": local.to_string(), "remote": remote.to_string(), "read": read, "written": written,
+        "seconds": seconds, "end": end.to_string(), "mismatch": mismatch,
+    }});
+    format!("{line}\n")
+}
+
+fn report_text(report: &Report) -> String {
+    let Report { remote, read, nanos, end, mismatch, .. } = report;
+    let seconds = *nanos as f64 / 1e9;
+    let wrong = mismatch.map(|at| format!(", not the pattern from byte {at} on"));
+    let (read, wrong) = (thousands(*read), wrong.unwrap_or_default());
+    format!("{remote}: {read} bytes in {seconds:.3} s, {end}{wrong}\n")
+}
+
+/// How it goes, each second.
+struct Meter {
+    since: Instant,
+    before: (Instant, u64, u64),
+}
+
+impl Meter {
+    fn new() -> Self {
+        let now = Instant::now();
+        Meter { since: now, before: (now, 0, 0) }
+    }
+
+    /// A line, if it is time for one.
+    fn line(&mut self, counters: &[Entry]) -> Option<String> {
+        let now = Instant::now();
+        let (then, read_before, written_before) = self.before;
+        let passed = now.duration_since(then);
+        if passed < TELL_EVERY {
+            return None;
+        }
+        let of = |name| service(counters, name);
+        let (read, written) = (of("bytes_read"), of("bytes_written"));
+        self.before = (now, read, written);
+        let rate = |bytes: u64| (bytes as f64 * 8.0 / passed.as_secs_f64()).round();
+        let line = json!({
+            "seconds": now.duration_since(self.since).as_secs_f64(),
+            "connections": of("connections"), "begun": of("begun"), "ended": of("ended"),
+            "read": read, "written": written,
+            "read_bits_per_second": rate(read - read_before),
+            "written_bits_per_second": rate(written - written_before),
+        });
+        Some(format!("{line}\n"))
+    }
+}
+
+/// What the control socket answers.
+struct Answers {
+    endpoint: Arc<Mutex<Endpoint>>,
+    config: nic::config::Config,
+}
+
+impl Handler for Answers {
+    fn stats(&self) -> Value {
+        let endpoint = lock(&self.endpoint);
+        json!({
+            "host": endpoint.name(), "port": endpoint.port(),
+            "counters": counters_json(endpoint.counters()),
+        })
+    }
+
+    fn get(&self, key: Option<&str>) -> Result<Value, String> {
+        let Some(of_wan) = key.and_then(|key| key.strip_prefix(WAN)) else {
+            return settings_json(&self.config, key);
+        };
+        let endpoint = lock(&self.endpoint);
+        let wan = endpoint.wan().ok_or("there is no WAN: it begins with --degen FILE")?;
+        let entries = degen::entries(&wan.snapshot().configs, Some(of_wan));
+        let entries = entries.map_err(|error| error.under(WAN).to_string())?;
+        let entry = |(key, value)| json!({"key": format!("{WAN}{key}"), "value": value});
+        Ok(entries.into_iter().map(entry).collect())
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<(), String> {
+        let Some(of_wan) = key.strip_prefix(WAN) else {
+            self.config.get(key).map_err(|error| error.to_string())?;
+            return Err(format!(
+                "`{key}` cannot change while an endpoint runs: start it with --set {key}=VALUE"
+            ));
+        };
+        let endpoint = lock(&self.endpoint);
+        let wan = endpoint.wan().ok_or("there is no WAN: it begins with --degen FILE")?;
+        wan.set(of_wan, value).map_err(|error| error.under(WAN).to_string())
+    }
+}
