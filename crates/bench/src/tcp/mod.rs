@@ -1,7 +1,13 @@
 //! `tcp`: the TCP engine beside Linux's and smoltcp's.
 
 mod case;
+mod client;
 pub mod engine;
+mod lab;
+mod live;
+mod server;
+mod system;
+mod turns;
 
 use std::time::Duration;
 
@@ -9,6 +15,7 @@ use serde_json::Value;
 
 pub use case::Case;
 use engine::Work;
+pub use system::{Link, System};
 
 use crate::{Error, Figure, Report};
 
@@ -17,8 +24,12 @@ use crate::{Error, Figure, Report};
 pub struct Options {
     /// Scenarios.
     pub cases: Vec<Case>,
+    /// Who takes part.
+    pub systems: Vec<System>,
     /// How long each system runs for one figure.
     pub duration: Duration,
+    /// Rounds of which the median is shown, but for [`Case::Engine`].
+    pub repetitions: usize,
     /// What the engine is at, for [`Case::Engine`].
     pub works: Vec<Work>,
     /// Connections, for [`Case::Engine`].
@@ -33,16 +44,19 @@ pub fn tcp(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
     for case in &options.cases {
         match case {
             Case::Engine => engine::run(options, report)?,
+            Case::Bulk => live::bulk(options, report)?,
+            Case::Rr => live::request_response(options, report)?,
+            Case::Connect => live::connect(options, report)?,
         }
     }
     Ok(())
 }
 
-/// One figure of this bench, whose cases all vary the same two things.
+/// One figure of this bench, whose cases all vary the same things.
 fn figure(
     case: &'static str,
     system: &'static str,
-    varied: [(&'static str, Value); 2],
+    varied: [(&'static str, Value); 3],
     metric: &'static str,
     unit: &'static str,
     value: f64,

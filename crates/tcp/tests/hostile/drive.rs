@@ -376,7 +376,8 @@ fn difference(one: &Snapshot, other: Option<&Snapshot>) -> String {
     let mut differing = Vec::new();
     for (at, line) in lines(one).into_iter().enumerate() {
         if others.get(at) != Some(&line) && !byte(&line) {
-            differing.push(format!("{line}  <->  {}", others.get(at).map_or("", |line| line.trim())));
+            differing
+                .push(format!("{line}  <->  {}", others.get(at).map_or("", |line| line.trim())));
         }
     }
     differing.join("\n")

@@ -52,7 +52,8 @@ fn look(seeds: impl Iterator<Item = u64>) {
         let dice = &mut Dice::new(seed, 60);
         let side = dice.below(2) as usize;
         let most = plain.iter().filter(|sent| sent.side != side).count() as u64;
-        let moves = dice.once_in(2).then(|| dice.below(1 << 40) / (1 << dice.below(40)) * 1_000_000);
+        let moves =
+            dice.once_in(2).then(|| dice.below(1 << 40) / (1 << dice.below(40)) * 1_000_000);
         let every = dice.once_in(3);
         let packets = if every {
             1..=most

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use degen::Random;
 use tcp::options::Block;
 use tcp::snapshot::{
-    Agreed, Control, Flight, MSS_MIN, MTU_MIN, Moment, Receiving, RecoveryState, RoundTrip, Sending,
-    Snapshot, TIME_MAX, Timers, Wishes,
+    Agreed, Control, Flight, MSS_MIN, MTU_MIN, Moment, Receiving, RecoveryState, RoundTrip,
+    Sending, Snapshot, TIME_MAX, Timers, Wishes,
 };
 use tcp::{Algorithm, Keepalive, Nanos, State};
 use wire::Seq;

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use bench::tcp::engine::{self, Work};
-use bench::tcp::{Case, Options, tcp};
+use bench::tcp::{Case, Options, System, tcp};
 use clap::Args;
 
 use super::report::Printer;
+use super::runs;
 use super::values::{named, or};
-use crate::cli::seconds;
+use crate::cli::{Settings, seconds};
 use crate::error::Error;
 use crate::print;
 
@@ -22,9 +23,12 @@ use crate::print;
                         Example: what callgrind counts, the same on a busy machine:\n  \
                         wharf bench tcp --instructions --what receive --connections 1")]
 pub(crate) struct BenchTcpArgs {
-    /// What is measured: engine [default: all]
+    /// What is measured: engine, bulk, rr, connect [default: all]
     #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',', value_parser = case)]
     cases: Vec<Case>,
+    /// Who takes part: kernel, wharf, smoltcp [default: all]
+    #[arg(long = "system", value_name = "SYSTEM,...", value_delimiter = ',', value_parser = system)]
+    systems: Vec<System>,
     /// engine: what it does: receive, receive_lro, send, send_lro [default: all]
     #[arg(long = "what", value_name = "WORK,...", value_delimiter = ',', value_parser = work)]
     works: Vec<Work>,
@@ -35,6 +39,9 @@ pub(crate) struct BenchTcpArgs {
     /// How long each system runs for one figure; without it 1, with --quick 0.3
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
+    /// Rounds of which the median is shown, but for engine; without it 5, with --quick 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    repetitions: Option<u32>,
     /// A first look: shorter; 1 and 1,000 connections unless others are given
     #[arg(long)]
     quick: bool,
@@ -55,6 +62,9 @@ pub(super) fn run(args: &BenchTcpArgs, printer: &mut Printer) -> Result<(), Erro
         let program = std::env::current_exe().map_err(Error::Io)?;
         return Ok(engine::instructions(&options, &program, under_callgrind, printer)?);
     }
+    if options.cases.iter().any(|case| *case != Case::Engine) {
+        runs::prepare(&Settings::default())?;
+    }
     Ok(tcp(&options, printer)?)
 }
 
@@ -64,6 +74,8 @@ fn options(args: &BenchTcpArgs) -> Options {
     Options {
         cases: or(&args.cases, &Case::ALL),
         duration: args.seconds.unwrap_or(Duration::from_secs_f64(seconds)),
+        repetitions: args.repetitions.unwrap_or(if args.quick { 1 } else { 5 }) as usize,
+        systems: or(&args.systems, &System::ALL),
         works: or(&args.works, &Work::ALL),
         connections: or(&args.connections, connections),
     }
@@ -78,6 +90,10 @@ fn under_callgrind(work: Work, connections: u32) -> Vec<String> {
 
 fn case(text: &str) -> Result<Case, String> {
     named(text, &Case::ALL, Case::name)
+}
+
+fn system(text: &str) -> Result<System, String> {
+    named(text, &System::ALL, System::name)
 }
 
 fn work(text: &str) -> Result<Work, String> {

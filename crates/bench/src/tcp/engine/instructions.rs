@@ -51,9 +51,15 @@ pub fn run(
             done += 1;
             let mut valgrind = Command::new("valgrind");
             valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", COUNTED]);
+            // valgrind counts `rep movsb` once for each byte.
+            valgrind.env("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=1000000000");
             valgrind.arg(program).args(arguments(work, connections));
             let gave = callgrind::counted(&mut valgrind)?;
-            let varied = [("what", work.name().into()), ("connections", connections.into())];
+            let varied = [
+                ("what", work.name().into()),
+                ("link", "".into()),
+                ("connections", connections.into()),
+            ];
             let metric = "instructions_per_segment";
             report.figure(figure("engine", "wharf", varied, metric, "", gave, Vec::new()));
         }

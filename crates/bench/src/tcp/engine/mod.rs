@@ -108,7 +108,11 @@ fn measure(
     let kernel = frequency::of_kernel();
     let mut tell = |metric, unit, samples: Vec<f64>| {
         let value = median(samples.iter().copied());
-        let varied = [("what", Value::from(work.name())), ("connections", connections.into())];
+        let varied = [
+            ("what", Value::from(work.name())),
+            ("link", "".into()),
+            ("connections", connections.into()),
+        ];
         report.figure(figure("engine", "wharf", varied, metric, unit, value, samples));
     };
     let cycles = |core: &(Sample, Option<Frequency>)| {

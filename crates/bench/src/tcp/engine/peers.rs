@@ -183,7 +183,7 @@ fn header(number: u32, peer: &Peer, flags: Flags, clock: Seq) -> Header {
     put(2, &LOCAL.1.to_be_bytes());
     put(4, &peer.seq.0.to_be_bytes());
     put(8, &peer.ack.0.to_be_bytes());
-    put(12, &[(HEADER / 4 << 4) as u8, flags.0]);
+    put(12, &[((HEADER / 4) << 4) as u8, flags.0]);
     put(14, &WINDOW.0.to_be_bytes());
     put(20, &[1, 1, 8, 10]);
     put(24, &clock.0.to_be_bytes());

@@ -1,0 +1,94 @@
+//! A client, which is a kernel, and a server, joined by a link.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+
+use sys::ethtool::{Ethtool, Offload};
+use sys::interface;
+use sys::netlink::address;
+use sys::netlink::link::{VethEnd, create_veth};
+use sys::netns::Namespace;
+
+use super::system::Link;
+use crate::Error;
+use crate::sink::io;
+
+/// The client's end of the link, a TAP or one of a veth.
+pub(super) const NEAR: &str = "client0";
+/// The server's end, of a veth.
+pub(super) const FAR: &str = "server0";
+pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
+pub(super) const PREFIX_LEN: u8 = 24;
+/// All that the kernel can leave to an interface, or to nobody.
+const OFFLOADS: [Offload; 5] =
+    [Offload::Tso, Offload::Gso, Offload::Gro, Offload::TxChecksum, Offload::RxChecksum];
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Lab {
+    pub(super) client: Namespace,
+    pub(super) server: Namespace,
+    pub(super) link: Link,
+}
+
+impl Lab {
+    /// Two hosts; a TAP is made by whoever serves.
+    pub(super) fn new(link: Link) -> Result<Lab, Error> {
+        let lab = Lab { client: Namespace::new()?, server: Namespace::new()?, link };
+        lab.client.run(|| -> sys::Result<()> {
+            // Thousands of connections a second use a port again while it is in TIME-WAIT.
+            sys::sysctl::write(&["ipv4", "ip_local_port_range"], "1024 65535")?;
+            sys::sysctl::write(&["ipv4", "tcp_tw_reuse"], "1")
+        })??;
+        if !link.is_tap() {
+            lab.veth()?;
+        }
+        Ok(lab)
+    }
+
+    fn veth(&self) -> Result<(), Error> {
+        let plain = !self.link.has_offloads();
+        let server =
+            self.server.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
+        self.client.run(move || -> sys::Result<()> {
+            let far = VethEnd { namespace: Some(server.as_fd()), ..VethEnd::new(FAR) };
+            create_veth(&VethEnd::new(NEAR), &far)
+        })??;
+        self.server.run(move || -> sys::Result<()> {
+            quiet(FAR);
+            if plain { without_offloads(FAR) } else { Ok(()) }?;
+            interface::set_up(FAR)
+        })??;
+        self.client.run(move || near(plain))??;
+        Ok(())
+    }
+}
+
+/// Sets up the client's end, which is there.
+pub(super) fn near(plain: bool) -> sys::Result<()> {
+    quiet(NEAR);
+    if plain {
+        without_offloads(NEAR)?;
+    }
+    let index = interface::index(NEAR)?;
+    address::add(index, CLIENT.into(), PREFIX_LEN, true)?;
+    interface::set_up(NEAR)
+}
+
+/// Nothing but what is measured: no router is looked for.
+pub(super) fn quiet(name: &str) {
+    let _ = sys::sysctl::set_ipv6_conf(name, "disable_ipv6", "1");
+}
+
+/// Turns all off, as `ethtool -K` does. What an interface does not know is off.
+pub(super) fn without_offloads(name: &str) -> sys::Result<()> {
+    let features = Ethtool::open(name)?;
+    for offload in OFFLOADS {
+        match features.set_offload(offload, false) {
+            Err(_) if features.offload(offload).is_ok_and(|on| !on) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! wharf's TCP: an endpoint on the veth, or behind a TAP.
+
+use std::net::IpAddr;
+
+use nic::config::{Config, WireMode};
+use nic::tcp::{self as endpoint, Address, Addresses, Endpoint, Place, Plan, Role, Work};
+
+use super::{PORT, Service};
+use crate::Error;
+use crate::tcp::lab::{self, CLIENT, FAR, Lab, NEAR, PREFIX_LEN, SERVER};
+use crate::tcp::system::Link;
+
+/// An endpoint at the server's end of the lab's link.
+pub(super) fn serve(lab: &Lab, service: Service) -> Result<Endpoint, Error> {
+    let link = lab.link;
+    if link.is_tap() {
+        return lab.client.run(move || behind_tap(link, service))?;
+    }
+    let mut config = Config::default();
+    if link == Link::VethOffloads {
+        // AF_XDP takes no frame that is longer than the MTU.
+        config.wire.mode = WireMode::Packet;
+    }
+    let place = Place::Wire { name: FAR.to_owned() };
+    lab.server.run(move || start(place, SERVER.into(), service, config))?
+}
+
+fn behind_tap(link: Link, service: Service) -> Result<Endpoint, Error> {
+    let mut config = Config::default();
+    if link == Link::Tap {
+        // A frame at a time: one segment goes anyhow.
+        config.tcp.burst = 0;
+    }
+    let addresses = vec![Address { ip: CLIENT.into(), prefix_len: PREFIX_LEN }];
+    let place = Place::Host { name: NEAR.to_owned(), addresses };
+    let endpoint = start(place, SERVER.into(), service, config)?;
+    lab::quiet(NEAR);
+    if link == Link::Tap {
+        lab::without_offloads(NEAR)?;
+    }
+    Ok(endpoint)
+}
+
+/// An endpoint that serves whoever connects, in the network namespace of the calling thread.
+pub(in crate::tcp) fn start(
+    place: Place,
+    own: IpAddr,
+    service: Service,
+    config: Config,
+) -> Result<Endpoint, Error> {
+    let service = match service {
+        Service::Sink => endpoint::Service::Discard,
+        Service::Source => endpoint::Service::Source,
+        Service::Echo => endpoint::Service::Echo,
+    };
+    let addresses = Addresses::new(vec![Address { ip: own, prefix_len: PREFIX_LEN }], Vec::new());
+    let addresses = addresses
+        .map_err(|error| Error::Failed { who: "wharf", why: format!("{own}: {error}") })?;
+    Ok(Endpoint::start(Plan {
+        place,
+        addresses,
+        role: Role::Listen { port: PORT },
+        work: Work { service, bytes: None, verify: false },
+        run: None,
+        config,
+        wan: None,
+    })?)
+}

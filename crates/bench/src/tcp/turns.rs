@@ -1,0 +1,102 @@
+//! Everyone in turns, so that whatever else the machine does meets all of them, and what they gave
+//! beside each other.
+
+use serde_json::Value;
+
+use super::system::{Entrant, System};
+use super::{Case, Options, figure};
+use crate::throughput::median;
+use crate::{Error, Report};
+
+/// What is measured of all entrants.
+pub(super) struct Contest {
+    pub(super) case: Case,
+    /// What is done in it, such as `in`.
+    pub(super) what: &'static str,
+    pub(super) connections: u32,
+    pub(super) metric: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) entrants: Vec<Entrant>,
+}
+
+impl Contest {
+    fn words(&self) -> String {
+        format!("{} {}, {} connections", self.case.name(), self.what, self.connections)
+    }
+
+    /// Reports something of an entrant.
+    fn tell(
+        &self,
+        entrant: Entrant,
+        metric: &'static str,
+        unit: &'static str,
+        samples: Vec<f64>,
+        report: &mut dyn Report,
+    ) {
+        let varied = [
+            ("what", Value::from(self.what)),
+            ("link", entrant.link.name().into()),
+            ("connections", self.connections.into()),
+        ];
+        let (case, system) = (self.case.name(), entrant.system.name());
+        let value = median(samples.iter().copied());
+        report.figure(figure(case, system, varied, metric, unit, value, samples));
+    }
+}
+
+/// Holds each contest in `options.repetitions` rounds. `measure` gives what an entrant does.
+///
+/// # Errors
+/// The kernel or wharf did not do what it should. A peer that fails is left out with a notice.
+pub(super) fn hold(
+    contests: &[Contest],
+    options: &Options,
+    report: &mut dyn Report,
+    mut measure: impl FnMut(&Contest, Entrant, usize, &mut dyn Report) -> Result<f64, Error>,
+) -> Result<(), Error> {
+    for (done, contest) in contests.iter().enumerate() {
+        let chosen = |entrant: &Entrant| options.systems.contains(&entrant.system);
+        let mut entrants: Vec<Entrant> = contest.entrants.iter().copied().filter(chosen).collect();
+        let mut gave: Vec<(Entrant, Vec<f64>)> =
+            entrants.iter().map(|entrant| (*entrant, Vec::new())).collect();
+        for round in 0..options.repetitions {
+            let mut failed = Vec::new();
+            for &entrant in &entrants {
+                let name = entrant.system.name();
+                let what = format!("{}, round {}, {name}", contest.words(), round + 1);
+                report.progress(done, contests.len(), &what);
+                match measure(contest, entrant, round, report) {
+                    Ok(value) => gave
+                        .iter_mut()
+                        .filter(|(other, _)| *other == entrant)
+                        .for_each(|(_, samples)| samples.push(value)),
+                    Err(error) if entrant.system == System::Smoltcp => {
+                        let words = contest.words();
+                        report.notice(&format!("{words}, {name}: {error}; it is left out here"));
+                        failed.push(entrant);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            entrants.retain(|entrant| !failed.contains(entrant));
+        }
+        gave.retain(|(entrant, _)| entrants.contains(entrant));
+        compare(contest, &gave, report);
+    }
+    Ok(())
+}
+
+/// Reports all, and the ratios of what two gave in the same round.
+fn compare(contest: &Contest, gave: &[(Entrant, Vec<f64>)], report: &mut dyn Report) {
+    for (entrant, samples) in gave {
+        contest.tell(*entrant, contest.metric, contest.unit, samples.clone(), report);
+        for (metric, rival) in entrant.rivals() {
+            let of_rival = gave.iter().find(|(other, _)| *other == rival);
+            let Some((_, theirs)) = of_rival.filter(|(other, _)| other != entrant) else {
+                continue;
+            };
+            let ratios = samples.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+            contest.tell(*entrant, metric, "", ratios, report);
+        }
+    }
+}
