@@ -57,6 +57,16 @@ pub fn smoothed_rtt(socket: impl AsFd) -> io::Result<Duration> {
     Ok(Duration::from_micros(info.tcpi_rtt.into()))
 }
 
+/// The state of a connection, as the kernel numbers them (`TCP_INFO`, `tcpi_state`; [`repair::state`] has
+/// some).
+///
+/// # Errors
+/// What `getsockopt` says, as of a socket that is not TCP's.
+pub fn state(socket: impl AsFd) -> io::Result<u8> {
+    let info: libc::tcp_info = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    Ok(info.tcpi_state)
+}
+
 /// Takes up to `most` received bytes off a TCP socket without copying them anywhere (`MSG_TRUNC`,
 /// tcp(7)); returns how many, 0 at the end of the stream.
 ///

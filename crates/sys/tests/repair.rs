@@ -116,6 +116,7 @@ fn what_was_agreed_stays_agreed() {
         let after = move_out_and_in(&ours);
         assert_eq!(after.options & all, all);
         assert_eq!(after.mss_clamp, before.mss_clamp);
+        assert_eq!(after.path.snd_mss, before.path.snd_mss.min(32_767 - 12), "segments as large");
         assert_eq!((after.snd_wscale, after.rcv_wscale), (before.snd_wscale, before.rcv_wscale));
         assert_eq!(after.window, before.window);
         assert!(after.timestamp.wrapping_sub(before.timestamp) < u32::MAX / 2, "time goes on");

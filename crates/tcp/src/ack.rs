@@ -84,17 +84,20 @@ impl Connection {
         if self.hot.bits.ecn() && segment.flags.any(Flags::CWR) {
             self.hot.bits.set_ecn_echo(false);
         }
-        if segment.ce && self.hot.bits.ecn() {
+        // RFC 3168 section 6.1.4: marks on data count.
+        if segment.ce && self.hot.bits.ecn() && segment.payload_len() > 0 {
             self.hot.bits.set_ecn_echo(true);
             self.acknowledge_now();
         }
         if self.flight.is_empty() {
             self.on_idle_ack(ack);
-            return true;
+            if segment.options.sack.is_empty() {
+                return true;
+            }
         }
         delivery.repeats = ack == una
             && !moved
-            && segment.payload.is_empty()
+            && segment.payload_len() == 0
             && !segment.flags.any(Flags::FIN)
             && segment.options.sack.is_empty();
         if delivery.advanced {

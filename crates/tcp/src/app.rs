@@ -135,7 +135,7 @@ impl<'a> Socket<'a> {
 
     /// No more data from here: a FIN follows what is queued (SHUT_WR).
     pub fn shutdown(&mut self) {
-        self.with(|connection, context| connection.shut(context.now));
+        self.with(|connection, _| connection.shut());
     }
 
     /// The application lets go. What is queued is still sent; if there is data that it has not read, the
@@ -153,7 +153,7 @@ impl<'a> Socket<'a> {
     pub fn set_no_delay(&mut self, yes: bool) {
         self.with(|connection, _| {
             connection.hot.bits.set_no_delay(yes);
-            connection.hot.bits.set_push_small(yes && !connection.hot.bits.cork());
+            connection.hot.bits.set_push_small(yes);
         });
     }
 
@@ -191,6 +191,7 @@ impl<'a> Socket<'a> {
     /// How long data may stay unacknowledged, in nanoseconds; 0 for what the retries give
     /// (TCP_USER_TIMEOUT).
     pub fn set_user_timeout(&mut self, timeout: Nanos) {
+        let timeout = timeout.min(crate::snapshot::USER_TIMEOUT_MAX);
         self.with(|connection, _| connection.user_timeout = timeout);
     }
 
@@ -217,10 +218,14 @@ impl Connection {
     /// Bytes that can be read before the urgent one.
     fn before_urgent(&self) -> u32 {
         let len = self.hot.receive.len();
+        if !self.hot.bits.urgent() {
+            return len;
+        }
         match self.rcv_urgent {
-            Some(up) if !self.urgent_inline => {
+            Some(up) => {
                 let ahead = (up - self.read_seq()).wrapping_sub(1);
-                if ahead < len { ahead } else { len }
+                // In line, it begins a read of its own.
+                if ahead < len && !(self.urgent_inline && ahead == 0) { ahead } else { len }
             }
             _ => len,
         }
@@ -229,7 +234,7 @@ impl Connection {
     fn read(&mut self, into: &mut [u8], context: &mut Context<'_>) -> Result<usize, ReceiveError> {
         if self.before_urgent() == 0 && !self.hot.receive.is_empty() {
             // At the mark: the urgent byte was not asked for, and is passed over.
-            self.rcv_urgent = None;
+            self.set_rcv_urgent(None);
             self.take_off(1, context);
         }
         let len = self.before_urgent().min(u32::try_from(into.len()).unwrap_or(u32::MAX));
@@ -247,36 +252,43 @@ impl Connection {
     }
 
     fn take_off(&mut self, bytes: u32, context: &mut Context<'_>) {
-        let keep = !self.islands.is_empty();
+        let keep = self.hot.bits.disordered();
         self.hot.receive.consume(bytes, keep, context.pool);
-        if self.urgent_inline && self.rcv_urgent.is_some_and(|up| !up.after(self.read_seq())) {
-            self.rcv_urgent = None;
+        if self.hot.bits.urgent()
+            && self.urgent_inline
+            && self.rcv_urgent.is_some_and(|up| !up.after(self.read_seq()))
+        {
+            self.set_rcv_urgent(None);
         }
-        self.after_read(bytes, context);
+        self.after_read(context);
     }
 
     fn read_urgent(&mut self, context: &mut Context<'_>) -> Option<u8> {
         let up = self.rcv_urgent?;
         let ahead = (up - self.read_seq()).wrapping_sub(1);
-        if self.urgent_inline || ahead >= self.hot.receive.len() {
+        if self.urgent_inline || self.urgent_read || ahead >= self.hot.receive.len() {
             return None;
         }
         let [first, second] = self.hot.receive.slices(ahead, 1);
         let byte = first.first().or(second.first()).copied()?;
+        self.urgent_read = true;
         if ahead == 0 {
-            self.rcv_urgent = None;
+            self.set_rcv_urgent(None);
             self.take_off(1, context);
         }
         Some(byte)
     }
 
     /// RFC 9293 section 3.10.4.
-    fn shut(&mut self, now: Nanos) {
+    fn shut(&mut self) {
+        if self.hot.state == State::SynSent {
+            self.finish(Reason::Aborted);
+            return;
+        }
         if self.hot.bits.fin_queued() || self.end.is_some() {
             return;
         }
         match self.hot.state {
-            State::SynSent => self.finish(Reason::Aborted),
             // The FIN waits until the connection is there.
             State::SynReceived => self.hot.bits.set_fin_queued(true),
             State::Established | State::CloseWait => {
@@ -289,7 +301,6 @@ impl Connection {
                 if self.hot.pending == Pending::Persist {
                     self.set_pending(Pending::None, NEVER);
                 }
-                let _ = now;
             }
             _ => {}
         }
@@ -303,7 +314,7 @@ impl Connection {
         }
         self.hot.bits.set_released(true);
         self.hot.events = Events::default();
-        self.shut(context.now);
+        self.shut();
         if self.hot.state == State::FinWait2 {
             self.arm_slow(context.now);
         }
@@ -313,7 +324,7 @@ impl Connection {
         let told = self.hot.state >= State::SynReceived && self.hot.state != State::TimeWait;
         if self.end.is_none() {
             self.finish(Reason::Aborted);
-            self.reset_due = told;
+            self.hot.bits.set_reset_due(told);
         }
         self.hot.bits.set_released(true);
         self.hot.events = Events::default();

@@ -88,6 +88,8 @@ pub struct Config {
     pub retries: u8,
     /// How long data may stay unacknowledged (RFC 5482); 0 for what `retries` gives.
     pub user_timeout: Nanos,
+    /// Tell the peer our user timeout, and take up what it tells, within bounds (RFC 5482).
+    pub user_timeout_option: bool,
     /// Probes of a silent peer; `None` for none (RFC 9293 MUST-25).
     pub keepalive: Option<Keepalive>,
     /// Send small segments at once (RFC 9293 section 3.7.4: Nagle's algorithm is switched off).
@@ -126,6 +128,7 @@ impl Default for Config {
             syn_ack_retries: 5,
             retries: 15,
             user_timeout: 0,
+            user_timeout_option: false,
             keepalive: None,
             no_delay: false,
             time_wait: 60 * SECOND,

@@ -1,7 +1,7 @@
 //! One connection: its state, in two cache lines that nearly every segment needs and a rest that few do.
 
 use alloc::sync::Arc;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use wire::Seq;
 
@@ -26,7 +26,7 @@ pub(crate) struct Context<'a> {
 
 /// Yes-or-no state that nearly every segment needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Bits(u16);
+pub(crate) struct Bits(u32);
 
 macro_rules! bits {
     ($($(#[$doc:meta])* $name:ident, $set:ident = $bit:expr;)*) => {
@@ -39,7 +39,7 @@ macro_rules! bits {
                 }
                 #[inline]
                 pub(crate) fn $set(&mut self, yes: bool) {
-                    self.0 = self.0 & !(1 << $bit) | u16::from(yes) << $bit;
+                    self.0 = self.0 & !(1 << $bit) | u32::from(yes) << $bit;
                 }
             )*
         }
@@ -79,6 +79,24 @@ bits! {
     released, set_released = 14;
     /// A part of a segment goes out although more might come.
     push_small, set_push_small = 15;
+    /// Something stands behind a hole, or the peer's FIN was seen.
+    disordered, set_disordered = 16;
+    /// SACK has something to report.
+    reports, set_reports = 17;
+    /// The peer is to be told that the connection is no more.
+    reset_due, set_reset_due = 18;
+    /// Stands in the stack's queue of those that may transmit.
+    ready, set_ready = 19;
+    /// Stands in the stack's queue of those that have events.
+    eventful, set_eventful = 20;
+    /// Stands in the stack's queue of acknowledgments that are held back.
+    ack_queued, set_ack_queued = 21;
+    /// The peer has sent urgent data that was not read.
+    urgent, set_urgent = 22;
+    /// Data has come since data was sent.
+    heard, set_heard = 24;
+    /// There is none: it only takes a place that another may have later.
+    vacant, set_vacant = 23;
 }
 
 /// What is read or written for every segment in order and every acknowledgment.
@@ -109,6 +127,8 @@ pub(crate) struct Hot {
     pub(crate) snd_wl2: Seq,
     /// What our clock in milliseconds is away from the timestamps we send (RFC 7323 section 7.1).
     pub(crate) ts_offset: u32,
+    /// Where in what is received it is looked again whether the window is large enough.
+    pub(crate) tune_at: Seq,
     pub(crate) send: Ring,
     /// Payload of a full segment without SACK.
     pub(crate) mss: u16,
@@ -118,13 +138,16 @@ pub(crate) struct Hot {
     pub(crate) rcv_shift: u8,
     pub(crate) pending: Pending,
     pub(crate) events: Events,
-    /// Stands in the stack's queue of those that may transmit, or have events.
-    pub(crate) is_ready: bool,
-    pub(crate) is_eventful: bool,
+    /// Most bytes to hold for the application.
+    pub(crate) buffer: u32,
 }
 
 const _: () = assert!(size_of::<Hot>() <= 128, "two cache lines");
+const _: () = assert!(core::mem::offset_of!(Connection, config) == IN_ORDER, "three cache lines");
 const _: () = assert!(size_of::<Connection>() < 1000, "a million idle ones in 1 GB");
+
+/// Bytes at the front of a connection that a segment in order needs.
+pub(crate) const IN_ORDER: usize = 192;
 
 /// What has happened to a connection since it was last asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -171,8 +194,8 @@ impl Events {
 /// packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
-    local: u128,
-    remote: u128,
+    local: [u32; 4],
+    remote: [u32; 4],
     ports: u32,
 }
 
@@ -187,9 +210,9 @@ impl Key {
 
     #[inline]
     pub(crate) fn words(&self) -> [u64; 5] {
-        let halves = |number: u128| [(number >> 64) as u64, number as u64];
-        let ([a, b], [c, d]) = (halves(self.local), halves(self.remote));
-        [a, b, c, d, u64::from(self.ports)]
+        let both = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let ([a, b, c, d], [e, f, g, h]) = (self.local, self.remote);
+        [both(a, b), both(c, d), both(e, f), both(g, h), u64::from(self.ports)]
     }
 
     pub(crate) fn path(&self) -> FourTuple {
@@ -205,19 +228,24 @@ impl Key {
 }
 
 #[inline]
-fn number(address: IpAddr) -> u128 {
+fn number(address: IpAddr) -> [u32; 4] {
     match address {
-        IpAddr::V4(v4) => 0xffff_0000_0000 | u128::from(v4.to_bits()),
-        IpAddr::V6(v6) => v6.to_bits(),
+        IpAddr::V4(v4) => [0, 0, 0xffff, v4.to_bits()],
+        IpAddr::V6(v6) => {
+            let bits = v6.to_bits();
+            [(bits >> 96) as u32, (bits >> 64) as u32, (bits >> 32) as u32, bits as u32]
+        }
     }
 }
 
 #[inline]
-fn address(number: u128) -> IpAddr {
-    if number >> 32 == 0xffff {
-        IpAddr::V4((number as u32).into())
+fn address([a, b, c, d]: [u32; 4]) -> IpAddr {
+    if (a, b, c) == (0, 0, 0xffff) {
+        IpAddr::V4(d.into())
     } else {
-        IpAddr::V6(number.into())
+        let high = u128::from(a) << 32 | u128::from(b);
+        let low = u128::from(c) << 32 | u128::from(d);
+        IpAddr::V6((high << 64 | low).into())
     }
 }
 
@@ -227,9 +255,14 @@ fn address(number: u128) -> IpAddr {
 pub struct Connection {
     pub(crate) hot: Hot,
     pub(crate) key: Key,
+    /// Longest time that an acknowledgment is held back, in nanoseconds.
+    pub(crate) delayed_ack: u32,
     /// Deadlines, or [`NEVER`].
     pub(crate) retransmit_deadline: Nanos,
     pub(crate) slow_deadline: Nanos,
+    /// For when the stack has it among its deadlines.
+    pub(crate) armed: Nanos,
+    // So far what a segment in order needs.
     pub(crate) config: Arc<Config>,
     pub(crate) flight: Flight,
     pub(crate) window: Window,
@@ -256,24 +289,25 @@ pub struct Connection {
     pub(crate) keepalive: Option<Keepalive>,
     pub(crate) keepalive_probes: u8,
     pub(crate) urgent_inline: bool,
+    /// The urgent byte was read, and is to be passed over.
+    pub(crate) urgent_read: bool,
     pub(crate) scaled: bool,
+    /// Most bytes that were under way in this round, and where the round ends.
+    pub(crate) most_out: u32,
+    pub(crate) round_end: Seq,
     /// Retransmissions in a row, and when the first of them went.
     pub(crate) retransmits: u8,
     pub(crate) retransmit_since: Nanos,
     pub(crate) user_timeout: Nanos,
     pub(crate) last_sent: Nanos,
     pub(crate) last_challenge: Nanos,
-    pub(crate) buffer: u32,
-    /// Receive window tuning: bytes read since, and since when.
-    pub(crate) tune_read: u32,
+    /// When it was last looked whether the receive window is large enough.
     pub(crate) tune_since: Nanos,
     pub(crate) mtu: crate::mtu::Search,
     /// A tail probe that sends the end once more: from where, and how much.
     pub(crate) tail_probe: Option<(Seq, u32)>,
     /// `send` took less than it was given.
     pub(crate) wants_space: bool,
-    /// The peer is to be told that the connection is no more.
-    pub(crate) reset_due: bool,
     /// The network said so while the connection was being opened.
     pub(crate) unreachable: bool,
 }
@@ -300,6 +334,7 @@ impl Connection {
                 snd_wl1: Seq(0),
                 snd_wl2: Seq(0),
                 ts_offset,
+                tune_at: Seq(0),
                 send: Ring::default(),
                 mss: 0,
                 bits: Bits::default(),
@@ -307,8 +342,7 @@ impl Connection {
                 rcv_shift: 0,
                 pending: Pending::None,
                 events: Events::default(),
-                is_ready: false,
-                is_eventful: false,
+                buffer: config.receive_buffer,
             },
             // RFC 9293 section 3.7.1 (MUST-15): what holds if the peer announces no MSS.
             peer_mss: if key.is_v6() { 1220 } else { 536 },
@@ -333,26 +367,37 @@ impl Connection {
             keepalive: config.keepalive,
             keepalive_probes: 0,
             urgent_inline: config.urgent_inline,
+            urgent_read: false,
             scaled: false,
+            most_out: 0,
+            round_end: iss,
             retransmits: 0,
             retransmit_since: 0,
             user_timeout: config.user_timeout,
             retransmit_deadline: NEVER,
+            delayed_ack: u32::try_from(config.delayed_ack).unwrap_or(u32::MAX),
+            armed: NEVER,
             slow_deadline: NEVER,
             last_sent: 0,
             last_challenge: 0,
-            buffer: config.receive_buffer,
-            tune_read: 0,
             tune_since: 0,
             mtu: crate::mtu::Search::default(),
             tail_probe: None,
             wants_space: false,
-            reset_due: false,
             unreachable: false,
             config,
         };
         connection.hot.bits.set_no_delay(connection.config.no_delay);
         connection.update_mss();
+        connection
+    }
+
+    /// What stands where there is none.
+    pub(crate) fn vacant(config: Arc<Config>) -> Self {
+        let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        let path = FourTuple { local: nowhere, remote: nowhere };
+        let mut connection = Connection::new(&path, config, Seq(0), 0);
+        connection.hot.bits.set_vacant(true);
         connection
     }
 
@@ -364,6 +409,12 @@ impl Connection {
     /// Its two ends.
     pub fn path(&self) -> FourTuple {
         self.key.path()
+    }
+
+    /// There is an urgent byte one before `up`, or none any more.
+    pub(crate) fn set_rcv_urgent(&mut self, up: Option<Seq>) {
+        self.rcv_urgent = up;
+        self.hot.bits.set_urgent(up.is_some());
     }
 
     /// The listener that accepted it, if one did.
@@ -408,7 +459,7 @@ impl Connection {
 
     /// Is there an urgent byte that was not read? `true` as well while it has not come yet.
     pub fn is_urgent(&self) -> bool {
-        self.rcv_urgent.is_some()
+        self.hot.bits.urgent()
     }
 
     /// Sequence number of the first byte in the send queue: the SYN takes none of it.

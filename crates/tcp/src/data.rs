@@ -8,7 +8,7 @@ use crate::input::Answer;
 use crate::options::Block;
 use crate::reassembly::{earlier, later};
 use crate::timers::NEVER;
-use crate::{Reason, Segment, State};
+use crate::{Nanos, Reason, Segment, State};
 
 impl Connection {
     /// Seventh and eighth check.
@@ -31,9 +31,15 @@ impl Connection {
             return Answer::Reset;
         }
         let start = later(segment.seq, self.hot.rcv_nxt);
-        let cut = earlier(end, self.hot.rcv_edge);
-        if fin && cut == end {
+        let mut cut = earlier(end, self.hot.rcv_edge);
+        let last = self.islands.as_slice().last().map_or(end, |island| island.end);
+        if fin && cut == end && self.fin_at.is_none() && !last.after(end) {
             self.fin_at = Some(end);
+            self.hot.bits.set_disordered(true);
+        }
+        // Nothing comes behind a FIN, whatever a peer says later.
+        if let Some(at) = self.fin_at {
+            cut = earlier(cut, at);
         }
         if segment.seq.before(self.hot.rcv_nxt) && len > 0 {
             self.note_duplicate(segment);
@@ -64,6 +70,8 @@ impl Connection {
         if !in_order {
             context.counters.out_of_order += 1;
             let duplicate = self.islands.insert(block);
+            self.hot.bits.set_disordered(true);
+            self.hot.bits.set_reports(true);
             if self.hot.bits.sack() && duplicate.is_some() {
                 self.duplicate = duplicate;
             }
@@ -81,6 +89,9 @@ impl Connection {
                     Some(Block { start: first.start, end: earlier(first.end, block.end) });
             }
             next = self.islands.advance(block.end);
+            let left = !self.islands.is_empty();
+            self.hot.bits.set_disordered(left || self.fin_at.is_some());
+            self.hot.bits.set_reports(left || self.duplicate.is_some());
             // RFC 5681 section 4.2: a segment that fills a hole is acknowledged at once.
             self.acknowledge_now();
         }
@@ -94,6 +105,7 @@ impl Connection {
     /// (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).
     #[inline]
     pub(crate) fn schedule_ack(&mut self, context: &mut Context<'_>) {
+        self.hot.bits.set_heard(true);
         let waiting = self.hot.rcv_nxt - self.hot.rcv_acked;
         if waiting > u32::from(self.hot.rcv_mss) {
             self.hot.bits.set_ack_now(true);
@@ -102,7 +114,7 @@ impl Connection {
             self.hot.quick -= 1;
             self.hot.bits.set_ack_now(true);
         } else if self.hot.ack_deadline == NEVER {
-            self.hot.ack_deadline = context.now + self.config.delayed_ack;
+            self.hot.ack_deadline = context.now + Nanos::from(self.delayed_ack);
         }
     }
 
@@ -149,7 +161,8 @@ impl Connection {
             return;
         }
         context.counters.urgent += 1;
-        self.rcv_urgent = Some(up);
+        self.set_rcv_urgent(Some(up));
+        self.urgent_read = false;
         self.hot.events.add(Events::URGENT);
     }
 

@@ -77,6 +77,12 @@ impl Flight {
         self.outstanding() - self.sacked - self.lost
     }
 
+    /// Bytes sent more than once that the peer does not have by SACK.
+    pub(crate) fn retransmitted_len(&self) -> u32 {
+        let again = self.records.iter().filter(|record| record.retransmitted && !record.sacked);
+        again.map(Sent::len).sum()
+    }
+
     pub(crate) fn first(&self) -> Option<&Sent> {
         self.records.front()
     }

@@ -10,7 +10,8 @@ use crate::flight::Sent;
 use crate::reassembly::ISLANDS_MAX;
 use crate::ring::{Pool, Ring};
 use crate::snapshot::{
-    Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, Timers, Wishes,
+    Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, TIME_MAX, Timers,
+    Wishes,
 };
 use crate::timers::{NEVER, Pending};
 use crate::{FourTuple, Nanos, State};
@@ -77,7 +78,7 @@ impl Connection {
     fn sending(&self, now: Nanos) -> Sending {
         let flight = |sent: &Sent| Flight {
             len: sent.len(),
-            ago: now.saturating_sub(sent.at),
+            ago: since(sent.at, now),
             sacked: sent.sacked,
             lost: sent.lost,
             retransmitted: sent.retransmitted,
@@ -107,20 +108,20 @@ impl Connection {
             nxt: self.hot.rcv_nxt,
             acked: self.hot.rcv_acked,
             edge: self.hot.rcv_edge,
-            buffer: self.buffer,
+            buffer: self.hot.buffer,
             queue: bytes(ring, 0, ring.len()),
             islands: islands.collect(),
             recent: self.islands.recent().as_slice().to_vec(),
             fin: self.fin_at,
             urgent: self.rcv_urgent,
-            ts_recent: (self.hot.ts_recent, now.saturating_sub(self.hot.last_received)),
+            ts_recent: (self.hot.ts_recent, self.moment(now).received_ago),
             mss: self.hot.rcv_mss,
             ecn_echo: self.hot.bits.ecn_echo(),
         }
     }
 
     fn timers(&self, now: Nanos) -> Timers {
-        let left = |deadline: Nanos| (deadline != NEVER).then(|| deadline.saturating_sub(now));
+        let left = |deadline: Nanos| (deadline != NEVER).then(|| since(now, deadline));
         let of = |pending| {
             if self.hot.pending == pending { left(self.retransmit_deadline) } else { None }
         };
@@ -143,11 +144,14 @@ impl Connection {
     }
 
     fn moment(&self, now: Nanos) -> Moment {
-        let ago = |at: Nanos| now.saturating_sub(at);
+        // What never was is not long ago.
+        let ago = |at: Nanos| if at == 0 { 0 } else { since(at, now) };
         let (bits, recovery) = (self.hot.bits, &self.recovery);
         Moment {
             quick: self.hot.quick,
             interactive: bits.interactive(),
+            heard: bits.heard(),
+            round: (self.most_out, self.round_end),
             cwnd_limited: bits.cwnd_limited(),
             cwr_due: bits.cwr_due(),
             syn_due: bits.syn_due(),
@@ -161,9 +165,10 @@ impl Connection {
             sent_ago: ago(self.last_sent),
             challenged_ago: (self.last_challenge != 0).then(|| ago(self.last_challenge)),
             min_ago: ago(self.rtt.min_at),
-            read: (self.tune_read, ago(self.tune_since)),
+            tuned: (self.hot.tune_at, ago(self.tune_since)),
             mtu_high: self.mtu.high,
             undo: recovery.undo.then_some((recovery.prior_cwnd, recovery.prior_ssthresh)),
+            reduced: recovery.reduced,
             undo_bytes: recovery.undo_bytes,
             undo_ts: recovery.undo_ts,
             prr: (recovery.prr_delivered, recovery.prr_out),
@@ -179,6 +184,7 @@ impl Connection {
             tlp_end: recovery.tlp_end,
             tlp_retransmitted: recovery.tlp_retransmitted,
             tail_probe: self.tail_probe,
+            urgent_read: self.urgent_read,
         }
     }
 
@@ -224,7 +230,7 @@ impl Connection {
         self.hot.bits.set_sack(agreed.sack);
         self.hot.bits.set_timestamps(agreed.timestamps);
         self.hot.bits.set_ecn(agreed.ecn);
-        self.hot.mss = snapshot.mss.max(88);
+        self.hot.mss = snapshot.mss;
         self.window.mss = u32::from(self.hot.mss);
         self.path_mtu = snapshot.path_mtu;
         let wishes = &snapshot.wishes;
@@ -269,7 +275,7 @@ impl Connection {
         self.hot.rcv_nxt = receive.nxt;
         self.hot.rcv_acked = receive.acked;
         self.hot.rcv_edge = receive.edge;
-        self.buffer = receive.buffer;
+        self.hot.buffer = receive.buffer;
         self.hot.receive.push(&receive.queue, pool);
         let len = self.hot.receive.len();
         let mut blocks = Vec::new();
@@ -280,7 +286,9 @@ impl Connection {
         }
         self.islands.restore(blocks, &receive.recent);
         self.fin_at = receive.fin;
-        self.rcv_urgent = receive.urgent;
+        self.hot.bits.set_disordered(receive.fin.is_some() || !self.islands.is_empty());
+        self.hot.bits.set_reports(!self.islands.is_empty());
+        self.set_rcv_urgent(receive.urgent);
         self.hot.ts_recent = receive.ts_recent.0;
         self.hot.last_received = now.saturating_sub(receive.ts_recent.1);
         self.hot.rcv_mss = receive.mss;
@@ -333,11 +341,14 @@ impl Connection {
         let bits = &mut self.hot.bits;
         bits.set_interactive(moment.interactive);
         bits.set_cwnd_limited(moment.cwnd_limited);
+        bits.set_heard(moment.heard);
         bits.set_cwr_due(moment.cwr_due);
         bits.set_syn_due(moment.syn_due);
         bits.set_probe_due(moment.probe_due);
         bits.set_push_small(moment.push_small);
+        (self.most_out, self.round_end) = moment.round;
         self.duplicate = moment.duplicate;
+        self.hot.bits.set_reports(moment.duplicate.is_some() || !self.islands.is_empty());
         self.retransmits = moment.retransmits;
         self.retransmit_since = at(moment.retransmitted_ago);
         self.keepalive_probes = moment.keepalive_probes;
@@ -345,12 +356,15 @@ impl Connection {
         self.last_sent = at(moment.sent_ago);
         self.last_challenge = moment.challenged_ago.map_or(0, at);
         self.rtt.min_at = at(moment.min_ago);
-        (self.tune_read, self.tune_since) = (moment.read.0, at(moment.read.1));
+        (self.hot.tune_at, self.tune_since) = (moment.tuned.0, at(moment.tuned.1));
         self.mtu.high = moment.mtu_high;
         self.tail_probe = moment.tail_probe;
+        self.urgent_read = moment.urgent_read;
         let recovery = &mut self.recovery;
         recovery.undo = moment.undo.is_some();
-        (recovery.prior_cwnd, recovery.prior_ssthresh) = moment.undo.unwrap_or_default();
+        let prior = (self.window.cwnd, self.window.ssthresh);
+        (recovery.prior_cwnd, recovery.prior_ssthresh) = moment.undo.unwrap_or(prior);
+        recovery.reduced = moment.reduced;
         recovery.undo_bytes = moment.undo_bytes;
         recovery.undo_ts = moment.undo_ts;
         (recovery.prr_delivered, recovery.prr_out) = moment.prr;
@@ -374,4 +388,9 @@ impl Connection {
 
 fn bytes(ring: &Ring, offset: u32, len: u32) -> Vec<u8> {
     ring.slices(offset, len).concat()
+}
+
+/// The time from one moment to another, as far as snapshots reach.
+fn since(start: Nanos, end: Nanos) -> Nanos {
+    end.saturating_sub(start).min(TIME_MAX)
 }

@@ -29,6 +29,8 @@ pub struct Info {
     pub snd_mss: u16,
     /// Largest segment that came.
     pub rcv_mss: u16,
+    /// MSS that was announced to the peer.
+    pub advmss: u16,
     /// MTU of the path as far as it is known.
     pub pmtu: u16,
     /// Congestion window in bytes.
@@ -47,6 +49,8 @@ pub struct Info {
     pub sacked: u32,
     /// Of these, bytes taken for lost and not sent again yet.
     pub lost: u32,
+    /// Of these, bytes sent more than once that the peer does not have by SACK.
+    pub retransmitted: u32,
     /// Bytes believed to be in the network.
     pub in_flight: u32,
     /// Bytes of the queue that were never sent.
@@ -79,15 +83,17 @@ impl Connection {
             probes: self.keepalive_probes,
             snd_mss: self.hot.mss,
             rcv_mss: self.hot.rcv_mss,
+            advmss: self.our_mss(),
             pmtu: self.path_mtu,
             snd_cwnd: self.window.cwnd,
             snd_ssthresh: self.window.ssthresh,
             snd_wnd: self.hot.snd_wnd,
             rcv_wnd: self.hot.rcv_edge - self.hot.rcv_nxt,
-            rcv_space: self.buffer,
+            rcv_space: self.hot.buffer,
             unacked: self.flight.outstanding(),
             sacked: self.flight.sacked(),
             lost: self.flight.lost(),
+            retransmitted: self.flight.retransmitted_len(),
             in_flight: self.in_flight(),
             notsent: self.unsent_len(),
             reordering: self.recovery.reordering,

@@ -37,10 +37,6 @@ impl Connection {
         segment: &Segment<'_>,
         context: &mut Context<'_>,
     ) -> Answer {
-        if self.is_predicted(segment) {
-            self.on_predicted(segment, context);
-            return Answer::None;
-        }
         match self.hot.state {
             State::Closed => Answer::reset_unless_reset(segment),
             State::SynSent => self.on_syn_sent(segment, context),
@@ -49,25 +45,24 @@ impl Connection {
     }
 
     fn on_any(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> Answer {
-        let mut segment = *segment;
         if self.hot.state == State::SynReceived && segment.flags.any(Flags::SYN) {
-            match self.is_crossing(&segment) {
+            match self.is_crossing(segment) {
                 Crossing::Again => {
                     self.hot.bits.set_syn_due(true);
                     return Answer::None;
                 }
                 Crossing::Completes => {
-                    segment.seq += 1;
-                    segment.flags = segment.flags.without(Flags::SYN);
+                    self.open_by(segment, 0, context.now);
+                    return Answer::None;
                 }
                 Crossing::Neither => {}
             }
         }
-        if !self.passes_timestamps(&segment, context) || !self.is_acceptable(&segment, context) {
+        if !self.passes_timestamps(segment, context) || !self.is_acceptable(segment, context) {
             return Answer::None;
         }
         if segment.flags.any(Flags::RST) {
-            self.on_reset(&segment, context);
+            self.on_reset(segment, context);
             return Answer::None;
         }
         if segment.flags.any(Flags::SYN) {
@@ -85,25 +80,34 @@ impl Connection {
                 context.counters.bad_acks += 1;
                 return Answer::Reset;
             }
-            self.acknowledge_syn(&segment, context.now);
-            let event = if self.listener.is_some() { Events::ACCEPTED } else { Events::CONNECTED };
-            self.hot.events.add(event);
-            self.establish(context.now);
-            self.hot.snd_wnd = u32::from(segment.window) << self.hot.snd_shift;
-            self.max_snd_wnd = self.max_snd_wnd.max(self.hot.snd_wnd);
+            self.open_by(segment, self.hot.snd_shift, context.now);
         }
         self.hot.last_received = context.now;
         self.keepalive_probes = 0;
-        self.update_ts_recent(&segment);
-        if !self.on_ack(&segment, context) || self.hot.state == State::Closed {
+        if let Some(seconds) = segment.options.user_timeout {
+            self.take_user_timeout(seconds);
+        }
+        if !self.on_ack(segment, context) || self.hot.state == State::Closed {
             return Answer::None;
         }
+        // After the acknowledgment was looked at: one of what was never sent is no peer's.
+        self.update_ts_recent(segment);
         self.after_ack(context.now);
         if self.hot.state == State::Closed {
             return Answer::None;
         }
-        self.on_urgent(&segment, context);
-        self.on_text(&segment, context)
+        self.on_urgent(segment, context);
+        self.on_text(segment, context)
+    }
+
+    /// Our SYN is acknowledged in SYN-RECEIVED. The window of a SYN is not shifted.
+    fn open_by(&mut self, segment: &Segment<'_>, shift: u8, now: Nanos) {
+        self.acknowledge_syn(segment, now);
+        let event = if self.listener.is_some() { Events::ACCEPTED } else { Events::CONNECTED };
+        self.hot.events.add(event);
+        self.establish(now);
+        self.hot.snd_wnd = u32::from(segment.window) << shift;
+        self.max_snd_wnd = self.max_snd_wnd.max(self.hot.snd_wnd);
     }
 
     /// A SYN in SYN-RECEIVED.
@@ -140,7 +144,7 @@ impl Connection {
             return true;
         }
         context.counters.old_timestamps += 1;
-        if segment.payload.is_empty() && !segment.flags.any(Flags::SYN.with(Flags::FIN)) {
+        if segment.payload_len() == 0 && !segment.flags.any(Flags::SYN.with(Flags::FIN)) {
             // A pure acknowledgment that was overtaken is no reason to say anything.
             if segment.seq == self.hot.rcv_nxt && !segment.ack.after(self.hot.snd_una) {
                 return false;
@@ -201,8 +205,7 @@ impl Connection {
             return;
         }
         match self.hot.state {
-            // RFC 1337: a reset must not end TIME-WAIT early.
-            State::TimeWait => context.counters.bad_resets += 1,
+            State::TimeWait => self.finish(Reason::Closed),
             State::SynReceived if self.listener.is_none() => self.finish(Reason::Refused),
             _ => self.finish(Reason::Reset),
         }
@@ -244,6 +247,7 @@ impl Connection {
             if !self.duplicate.is_some_and(|block| block.start.before(block.end)) {
                 self.duplicate = None;
             }
+            self.hot.bits.set_reports(self.duplicate.is_some() || !self.islands.is_empty());
         }
     }
 

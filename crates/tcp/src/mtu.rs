@@ -89,12 +89,13 @@ impl Connection {
     /// After a time-out: where large segments vanish without a word, smaller ones may pass (RFC 4821
     /// section 7.7).
     pub(crate) fn on_black_hole(&mut self, context: &mut Context<'_>) {
-        let base = BASE.min(self.config.mtu);
-        if !self.config.probe_mtu || self.retransmits < SUSPICIOUS || self.path_mtu <= base {
+        let least = if self.key.is_v6() { MIN_V6 } else { MIN_V4 };
+        if !self.config.probe_mtu || self.retransmits < SUSPICIOUS || self.path_mtu <= least {
             return;
         }
         context.counters.black_holes += 1;
-        self.path_mtu = base;
+        let smaller = if self.path_mtu > BASE { BASE } else { self.path_mtu / 2 };
+        self.path_mtu = smaller.max(least);
         self.mtu = Search { high: 0, probe: None };
         self.update_mss();
         self.window.cwnd = self.window.cwnd.max(u32::from(self.hot.mss));
@@ -124,7 +125,8 @@ impl Connection {
         if !self.config.probe_mtu || self.mtu.probe.is_some() || self.flight.lost() > 0 {
             return None;
         }
-        let fits = self.config.mtu.min(self.peer_mss.saturating_add(self.headers_len()));
+        let most = self.peer_mss.min(self.our_mss());
+        let fits = self.config.mtu.min(most.saturating_add(self.headers_len()));
         let high =
             if self.mtu.high == 0 { fits.saturating_add(1) } else { self.mtu.high.min(fits + 1) };
         if high <= self.path_mtu.saturating_add(ENOUGH) {
@@ -133,7 +135,7 @@ impl Connection {
         let quiet = self.recovery.state == crate::snapshot::RecoveryState::Open;
         let mtu =
             if self.mtu.high == 0 { fits } else { self.path_mtu + (high - self.path_mtu) / 2 };
-        let payload = u32::from(mtu - self.path_mtu) + u32::from(self.hot.mss);
+        let payload = u32::from(mtu - self.path_mtu) + self.full_segment();
         let room = self.window.cwnd.saturating_sub(self.in_flight());
         let ready =
             quiet && unsent >= 2 * payload && room >= payload && self.window_space() >= payload;

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use wire::{Flags, Seq, Timestamps};
 
-use crate::config::{Config, Ecn};
+use crate::config::{Config, Ecn, SECOND};
 use crate::connection::{Connection, Context, Events};
 use crate::input::Answer;
 use crate::options::Options;
@@ -85,6 +85,9 @@ impl Connection {
             self.hot.snd_shift = shift.min(SHIFT_MAX);
             self.hot.rcv_shift = our_shift(&self.config);
         }
+        if let Some(seconds) = options.user_timeout {
+            self.take_user_timeout(seconds);
+        }
         self.update_mss();
         // A SYN's window is never scaled (RFC 7323 section 2.2).
         self.hot.snd_wnd = u32::from(syn.window);
@@ -97,7 +100,7 @@ impl Connection {
 
     /// The window that a SYN offers, which is never scaled.
     pub(crate) fn first_window(&self) -> u16 {
-        u16::try_from(self.buffer).unwrap_or(u16::MAX)
+        u16::try_from(self.hot.buffer).unwrap_or(u16::MAX)
     }
 
     fn offer_first(&mut self) {
@@ -118,7 +121,24 @@ impl Connection {
                 value: Seq(self.ts_clock(now)),
                 echo: Seq(self.hot.ts_recent),
             }),
+            user_timeout: self.our_user_timeout(),
             ..Options::default()
+        }
+    }
+
+    /// The user timeout to tell the peer, in seconds (RFC 5482 section 3).
+    fn our_user_timeout(&self) -> Option<u32> {
+        let tells = self.config.user_timeout_option && self.user_timeout >= SECOND;
+        tells.then(|| u32::try_from(self.user_timeout / SECOND).unwrap_or(u32::MAX))
+    }
+
+    /// Takes up the peer's user timeout (RFC 5482 section 3.1): not below 100 s, which the RFC's
+    /// L_LIMIT is, nor above an hour; what the application asks for holds if it is longer.
+    #[cold]
+    pub(crate) fn take_user_timeout(&mut self, seconds: u32) {
+        if self.config.user_timeout_option && self.user_timeout > 0 {
+            let theirs = (Nanos::from(seconds) * SECOND).clamp(100 * SECOND, 3600 * SECOND);
+            self.user_timeout = self.user_timeout.max(theirs);
         }
     }
 
@@ -213,6 +233,7 @@ impl Connection {
         }
         self.rearm_rto(now);
         self.tune_since = now;
+        self.hot.tune_at = self.hot.rcv_nxt + self.hot.buffer / 2;
         self.last_sent = now;
         self.arm_slow(now);
         self.hot.events.add(Events::WRITABLE);

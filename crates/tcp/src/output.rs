@@ -5,6 +5,7 @@ use wire::{Flags, Seq, Timestamps};
 use crate::config::MILLISECOND;
 use crate::connection::{Connection, Context};
 use crate::options::{Encoded, Options};
+use crate::reassembly::earlier;
 use crate::segment::Transmit;
 use crate::timers::{NEVER, Pending};
 use crate::{Nanos, State};
@@ -31,18 +32,21 @@ impl Connection {
         if self.hot.bits.syn_due() {
             return Some(self.plan_syn(now));
         }
-        if self.reset_due {
-            self.reset_due = false;
-            return Some(self.plan_bare(self.hot.snd_nxt, Flags::RST.with(Flags::ACK), now));
+        if self.hot.bits.reset_due() {
+            self.hot.bits.set_reset_due(false);
+            return Some(self.plan_bare(self.acceptable_seq(), Flags::RST.with(Flags::ACK), now));
         }
-        if self.hot.state.transmits() {
+        if self.hot.state.transmits() && self.is_sending() {
             if let Some(planned) = self.plan_data(context) {
                 return Some(planned);
             }
             self.arm_persist(now);
         }
         if self.hot.state < State::Established {
-            return None;
+            // What is to be acknowledged in SYN-RECEIVED is the SYN: the answer to it was lost.
+            let again = self.hot.state == State::SynReceived && self.hot.bits.ack_now();
+            self.hot.bits.set_ack_now(false);
+            return again.then(|| self.plan_syn(now));
         }
         if self.hot.bits.probe_due() {
             self.hot.bits.set_probe_due(false);
@@ -51,9 +55,15 @@ impl Connection {
         }
         if self.hot.bits.ack_now() {
             context.counters.pure_acks += 1;
-            return Some(self.plan_bare(self.hot.snd_nxt, Flags::ACK, now));
+            return Some(self.plan_bare(self.acceptable_seq(), Flags::ACK, now));
         }
         None
+    }
+
+    /// SND.NXT, unless the peer has taken back the window before it: there it would not look at our
+    /// acknowledgment (RFC 9293 section 3.10.7.4, first check; tcp_acceptable_seq in Linux).
+    fn acceptable_seq(&self) -> Seq {
+        earlier(self.hot.snd_nxt, self.hot.snd_una + self.hot.snd_wnd)
     }
 
     /// Would [`plan`](Self::plan) perhaps give something?
@@ -63,12 +73,17 @@ impl Connection {
         bits.ack_now()
             || bits.syn_due()
             || bits.probe_due()
-            || self.reset_due
+            || self.hot.bits.reset_due()
             || self.hot.state.transmits()
-                && (self.flight.lost() > 0
-                    || self.tail_probe.is_some()
+                && (self.is_sending() && (self.flight.lost() > 0 || self.tail_probe.is_some())
                     || self.unsent_len() > 0
                     || self.is_fin_waiting())
+    }
+
+    /// Is anything under way or waiting? It tells so without a look at what few segments need.
+    #[inline]
+    pub(crate) fn is_sending(&self) -> bool {
+        self.hot.snd_una != self.hot.snd_nxt || !self.hot.send.is_empty() || self.is_fin_waiting()
     }
 
     /// Data, new or once more, or a FIN.
@@ -80,20 +95,25 @@ impl Connection {
         {
             return Some(self.plan_again(start, len, context));
         }
-        if self.flight.lost() > 0
-            && !self.recovery.frto_new
-            && let Some((start, len)) = self.next_retransmission()
-        {
+        let again = self.flight.lost() > 0 && !self.recovery.frto_new;
+        if again && let Some((start, len)) = self.next_retransmission() {
             return Some(self.plan_again(start, len, context));
         }
         let planned = self.plan_new(now);
         self.hot.bits.set_push_small(false);
+        if planned.is_none() && self.recovery.frto_new {
+            // RFC 5682 section 2.1, step 2.b: where nothing new can go, what was lost goes.
+            self.recovery.frto_new = false;
+            self.recovery.frto = false;
+            let (start, len) = self.next_retransmission()?;
+            return Some(self.plan_again(start, len, context));
+        }
         planned
     }
 
     /// The next lost bytes that window and congestion window let go.
     fn next_retransmission(&mut self) -> Option<(Seq, u32)> {
-        let mss = u32::from(self.hot.mss);
+        let mss = self.full_segment();
         let record = self.flight.next_lost()?;
         let room = self.window.cwnd.saturating_sub(self.in_flight());
         if room < record.len().min(mss) {
@@ -146,9 +166,6 @@ impl Connection {
         let unsent = self.unsent_len();
         let fin = self.is_fin_waiting();
         if unsent == 0 {
-            if !self.hot.bits.fin_queued() && self.in_flight() < self.window.cwnd {
-                self.hot.bits.set_cwnd_limited(false);
-            }
             // A FIN alone needs a place in the window, and no congestion window.
             return (fin && self.window_space() > 0).then(|| self.send_new(0, now));
         }
@@ -166,7 +183,7 @@ impl Connection {
             return Some(self.send_new(len, now));
         }
         if room < unsent.min(full) && space >= unsent.min(full) {
-            self.hot.bits.set_cwnd_limited(true);
+            self.note_usage(true);
             if self.in_flight() > 0 {
                 return None;
             }
@@ -201,18 +218,30 @@ impl Connection {
     }
 
     /// Payload of a full segment beside the options that the next one has.
-    fn full_segment(&self) -> u32 {
+    pub(crate) fn full_segment(&self) -> u32 {
         u32::from(self.hot.mss) - self.sack_len()
     }
 
     /// Bytes that SACK takes of the next segment.
     fn sack_len(&self) -> u32 {
-        if !self.hot.bits.sack() || self.islands.is_empty() && self.duplicate.is_none() {
+        if !self.hot.bits.sack() || !self.hot.bits.reports() {
             return 0;
         }
         let blocks = self.islands.recent().as_slice().len() + usize::from(self.duplicate.is_some());
         let most = if self.hot.bits.timestamps() { 3 } else { 4 };
         4 + 8 * blocks.min(most) as u32
+    }
+
+    /// Remembers how much of the congestion window was used in this round (RFC 7661, as
+    /// tcp_cwnd_validate in Linux does it): a window that nobody fills does not grow.
+    fn note_usage(&mut self, limited: bool) {
+        let out = self.flight.outstanding();
+        let new_round = !self.hot.snd_una.before(self.round_end);
+        if new_round || limited || !self.hot.bits.cwnd_limited() && out > self.most_out {
+            self.hot.bits.set_cwnd_limited(limited);
+            self.most_out = out;
+            self.round_end = self.hot.snd_nxt;
+        }
     }
 
     fn send_new(&mut self, len: u32, now: Nanos) -> Planned {
@@ -230,9 +259,12 @@ impl Connection {
         if fin {
             self.hot.bits.set_fin_sent(true);
         }
+        let full = u32::from(self.hot.mss);
+        self.note_usage(self.in_flight() + full > self.window.cwnd);
         let mut planned = self.plan_range(seq, len + u32::from(fin), true, now);
         if probe {
             planned.gso_size = 0;
+            planned.flags = planned.flags.without(Flags::PSH);
         }
         if matches!(self.hot.pending, Pending::None | Pending::TailProbe | Pending::Persist) {
             self.rtt.backoff =
@@ -258,11 +290,13 @@ impl Connection {
             flags = flags.with(Flags::PSH);
         }
         let mut urgent = 0;
+        // What the pointer cannot reach a later segment tells, as from Linux.
         if let Some(up) = self.snd_urgent
             && up.after(start)
+            && let Ok(ahead) = u16::try_from(up - start)
         {
             flags = flags.with(Flags::URG);
-            urgent = (up - start).min(0xffff) as u16;
+            urgent = ahead;
         }
         let ect = self.hot.bits.ecn() && new && payload > 0;
         if ect && self.hot.bits.cwr_due() {
@@ -276,10 +310,16 @@ impl Connection {
         planned.len = payload;
         planned.urgent = urgent;
         planned.ect = ect;
-        planned.gso_size = if payload > full { full as u16 } else { 0 };
+        if payload > full {
+            planned.gso_size = full as u16;
+            // As from Linux: a receiver that merges knows the end of the burst.
+            planned.flags = planned.flags.with(Flags::PSH);
+        }
         // An answer within the time of a delayed acknowledgment: the peer is a conversation's other half.
-        if new && payload > 0 && now.saturating_sub(self.hot.last_received) < 40 * MILLISECOND {
-            self.hot.bits.set_interactive(true);
+        if new && payload > 0 && self.hot.bits.heard() {
+            let soon = now.saturating_sub(self.hot.last_received) < 40 * MILLISECOND;
+            self.hot.bits.set_interactive(self.hot.bits.interactive() || soon);
+            self.hot.bits.set_heard(false);
         }
         self.last_sent = now;
         planned
@@ -318,7 +358,8 @@ impl Connection {
             options.timestamps =
                 Some(Timestamps { value: Seq(self.ts_clock(now)), echo: Seq(self.hot.ts_recent) });
         }
-        if self.hot.bits.sack() && !flags.any(Flags::RST) {
+        if self.hot.bits.sack() && self.hot.bits.reports() && !flags.any(Flags::RST) {
+            self.hot.bits.set_reports(!self.islands.is_empty());
             if let Some(duplicate) = self.duplicate.take() {
                 options.sack.push(duplicate);
             }

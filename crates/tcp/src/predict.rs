@@ -21,10 +21,10 @@ impl Connection {
             && !hot.bits.ecn_echo()
             && !hot.bits.released()
             && segment.options.sack.is_empty()
-            && !segment.payload.is_empty()
+            && segment.options.user_timeout.is_none()
+            && segment.payload_len() > 0
+            && !hot.bits.disordered()
             && self.is_newer(segment)
-            && self.islands.is_empty()
-            && self.fin_at.is_none()
     }
 
     /// Timestamps as they were agreed to, and not older than the last.
@@ -48,7 +48,7 @@ impl Connection {
         self.hot.last_received = context.now;
         self.hot.snd_wl1 = segment.seq;
         self.update_ts_recent(segment);
-        if take < len || len == 0 {
+        if take < len {
             self.acknowledge_now();
         }
         if take == 0 {

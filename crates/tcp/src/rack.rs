@@ -127,7 +127,7 @@ impl Connection {
 
     /// RFC 8985 section 7.3: new data if there is some, else the last segment once more.
     pub(crate) fn send_tail_probe(&mut self, now: Nanos) {
-        let mss = u32::from(self.hot.mss);
+        let mss = self.full_segment();
         if self.unsent_len() > 0 && self.window_space() >= self.unsent_len().min(mss) {
             self.recovery.tlp_retransmitted = false;
             self.hot.bits.set_push_small(true);

@@ -26,6 +26,8 @@ pub(crate) struct Recovery {
     pub(crate) prior_ssthresh: u32,
     /// The reduction can be taken back.
     pub(crate) undo: bool,
+    /// Congestion control was told of it, and not of a congestion mark before.
+    pub(crate) reduced: bool,
     /// Retransmitted bytes of which no duplicate was reported.
     pub(crate) undo_bytes: u32,
     /// Timestamp of the first retransmission (RFC 3522).
@@ -74,6 +76,10 @@ impl Connection {
         let mut lost = 0;
         match self.recovery.state {
             RecoveryState::Open | RecoveryState::Marked => {
+                if self.recovery.state == RecoveryState::Open && self.is_undone_late(delivery) {
+                    self.undo();
+                    context.counters.undone += 1;
+                }
                 lost = self.detect_loss(now);
                 if self.flight.lost() > 0 && !self.flight.is_probe_lost() {
                     self.enter_recovery(context);
@@ -170,6 +176,7 @@ impl Connection {
         let (flight, now) = (self.flight.outstanding(), context.now);
         let marked = self.recovery.state == RecoveryState::Marked;
         self.remember();
+        self.recovery.reduced = !marked;
         if !marked {
             let control = self.congestion.control();
             self.window.ssthresh = control.on_congestion(&self.window, flight, now);
@@ -194,7 +201,7 @@ impl Connection {
         }
         if state == RecoveryState::Recovery {
             // RFC 6937 section 3: at the end the window is the threshold.
-            self.window.cwnd = self.window.ssthresh.max(u32::from(self.hot.mss));
+            self.window.cwnd = self.window.ssthresh.clamp(u32::from(self.hot.mss), CWND_MAX);
         }
         self.recovery.state = RecoveryState::Open;
         self.recovery.frto = false;
@@ -222,12 +229,19 @@ impl Connection {
         by_time || by_duplicates
     }
 
+    /// The duplicates of all retransmissions were reported after recovery had ended (RFC 3708).
+    fn is_undone_late(&self, delivery: &Delivery) -> bool {
+        delivery.duplicate.is_some() && self.is_spurious(delivery)
+    }
+
     /// Takes back the reduction.
     pub(crate) fn undo(&mut self) {
         self.flight.clear_lost();
         self.window.cwnd = self.window.cwnd.max(self.recovery.prior_cwnd);
         self.window.ssthresh = self.window.ssthresh.max(self.recovery.prior_ssthresh);
-        self.congestion.control().undo();
+        if self.recovery.reduced {
+            self.congestion.control().undo();
+        }
         self.recovery.state = RecoveryState::Open;
         self.recovery.undo = false;
         self.recovery.frto = false;
@@ -247,11 +261,13 @@ impl Connection {
             let reduced = state == RecoveryState::Recovery;
             self.remember();
             if !reduced {
+                self.recovery.reduced = true;
                 let control = self.congestion.control();
                 self.window.ssthresh = control.on_timeout(&self.window, flight, now);
             }
         }
         self.recovery.frto = first;
+        self.recovery.frto_new = false;
         self.recovery.point = self.hot.snd_nxt;
         self.recovery.state = RecoveryState::Loss;
         self.recovery.duplicates = 0;
@@ -341,7 +357,7 @@ impl Connection {
                     in_flight: delivery.in_flight,
                     cwnd_limited: self.hot.bits.cwnd_limited()
                         || self.window.in_slow_start()
-                            && self.window.cwnd < delivery.in_flight.saturating_mul(2),
+                            && self.window.cwnd < self.most_out.saturating_mul(2),
                     snd_nxt: self.hot.snd_nxt,
                     snd_una: self.hot.snd_una,
                 };
@@ -371,11 +387,11 @@ impl Connection {
             }
             limit.min(ssthresh - pipe)
         };
-        if recovery.prr_out == 0 {
-            // The fast retransmission goes in any case.
+        if recovery.prr_out == 0 || pipe == 0 {
+            // The fast retransmission goes in any case, and what is under way must not die out.
             count = count.max(mss);
         }
-        self.window.cwnd = pipe.saturating_add(count).min(CWND_MAX);
+        self.window.cwnd = pipe.saturating_add(count).clamp(mss, CWND_MAX);
     }
 
     /// The congestion window after a pause (RFC 5681 section 4.1): halved for each time-out that has

@@ -297,7 +297,11 @@ impl Repair {
     fn timers(&self) -> Timers {
         let sent = self.unacknowledged > self.unsent;
         let stuck = !sent && self.unsent > 0;
-        let rto = (Nanos::from(self.path.rto) * MICROSECOND).max(MILLISECOND);
+        // A kernel that has measured nothing, as after a connection came back to it, waits for three.
+        let rto = match self.path.rtt {
+            0 => SECOND,
+            _ => (Nanos::from(self.path.rto) * MICROSECOND).max(MILLISECOND),
+        };
         Timers {
             retransmit: sent.then_some(rto),
             tail_probe: None,

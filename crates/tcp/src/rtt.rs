@@ -6,6 +6,8 @@ use crate::config::{Config, SECOND};
 
 /// For how long the smallest round trip counts.
 const MIN_WINDOW: Nanos = 300 * SECOND;
+/// No round trip takes longer.
+const LONGEST: Nanos = 3600 * SECOND;
 /// Two ticks of a coarse clock (RFC 6298 section 2, G).
 const GRANULARITY: Nanos = 1_000_000;
 
@@ -24,7 +26,7 @@ pub(crate) struct Rtt {
 impl Rtt {
     /// Takes a measurement of a segment that was sent once (Karn's algorithm, RFC 6298 section 3).
     pub(crate) fn measure(&mut self, rtt: Nanos, now: Nanos) {
-        let rtt = rtt.max(1);
+        let rtt = rtt.clamp(1, LONGEST);
         if self.min == 0 || rtt <= self.min || now.saturating_sub(self.min_at) > MIN_WINDOW {
             self.min = rtt;
             self.min_at = now;

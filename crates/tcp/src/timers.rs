@@ -1,7 +1,7 @@
 //! Timers: at most one for what was sent, one for the acknowledgment that is held back, and one for the
 //! slow matters. A connection has one deadline, the earliest; an idle one has none.
 
-use crate::config::{Keepalive, MILLISECOND};
+use crate::config::{Keepalive, MILLISECOND, SECOND};
 use crate::connection::{Connection, Context};
 use crate::snapshot::RecoveryState;
 use crate::{Nanos, Reason, State};
@@ -78,9 +78,10 @@ impl Connection {
         if self.flight.outstanding() <= u32::from(self.hot.mss) {
             timeout += WORST_DELAYED_ACK;
         }
-        // The probe comes before the time-out, or not at all (step 3).
-        if self.hot.pending == Pending::Rto && now + timeout < self.retransmit_deadline {
-            self.set_pending(Pending::TailProbe, now + timeout);
+        // The probe comes in place of the time-out, if not before it.
+        if self.hot.pending == Pending::Rto {
+            let deadline = self.retransmit_deadline.min(now + timeout);
+            self.set_pending(Pending::TailProbe, deadline);
         }
     }
 
@@ -186,7 +187,7 @@ impl Connection {
     fn on_persist(&mut self, context: &mut Context<'_>) {
         let now = context.now;
         if !self.flight.is_empty() || (self.unsent_len() == 0 && !self.is_fin_waiting()) {
-            self.set_pending(Pending::None, NEVER);
+            self.rearm_rto(now);
             return;
         }
         if self.retransmits == 0 {
@@ -244,7 +245,7 @@ impl Connection {
         if busy || idle < keepalive.idle {
             self.keepalive_probes = 0;
             let wait = if busy { keepalive.idle } else { keepalive.idle - idle };
-            self.slow_deadline = now + wait.max(MILLISECOND);
+            self.slow_deadline = now + if busy { wait.max(SECOND) } else { wait.max(MILLISECOND) };
             return;
         }
         let over = if self.user_timeout > 0 {
@@ -253,7 +254,7 @@ impl Connection {
             self.keepalive_probes >= keepalive.probes
         };
         if over {
-            self.reset_due = true;
+            self.hot.bits.set_reset_due(true);
             self.finish(Reason::TimedOut);
             return;
         }

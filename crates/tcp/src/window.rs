@@ -12,29 +12,37 @@ impl Connection {
             return self.first_window();
         }
         let current = self.hot.rcv_edge - self.hot.rcv_nxt;
-        let free = self.buffer.saturating_sub(self.hot.receive.len());
-        let step = (self.buffer / 2).min(u32::from(self.hot.rcv_mss)).max(1);
+        let free = self.hot.buffer.saturating_sub(self.hot.receive.len());
+        let step = (self.hot.buffer / 2).min(u32::from(self.hot.rcv_mss)).max(1);
         let shift = self.hot.rcv_shift;
         let largest = 65_535u32 << shift;
         // RFC 9293 section 3.8.6.2.2: below the step the right edge stays where it is.
         let field =
             if free >= current.saturating_add(step) { free.min(largest) >> shift } else { 0 };
         // The edge must not move left (RFC 9293 SHLD-14, RFC 7323 section 2.4): rounded up, it does not.
-        let kept = (current + (1u32 << shift) - 1) >> shift;
+        // But bytes that are never read must not let it creep beyond the buffer; then it is rounded down
+        // (RFC 7323 section 2.4 allows for that), and what the old edge allowed is still taken.
+        let up = (current + (1u32 << shift) - 1) >> shift;
+        let slack = (self.hot.buffer / 8).max(1 << shift);
+        let most = self.hot.buffer.saturating_add(slack).saturating_sub(self.hot.receive.len());
+        let kept = if up << shift <= most { up } else { current >> shift };
         let field = field.max(kept).min(65_535);
         self.hot.rcv_edge = self.hot.rcv_nxt + core::cmp::max(field << shift, current);
         field as u16
     }
 
-    /// The application has read `bytes`: the window may be worth telling of.
-    pub(crate) fn after_read(&mut self, bytes: u32, context: &mut Context<'_>) {
-        self.tune(bytes, context.now);
+    /// The application has read: the window may be worth telling of.
+    pub(crate) fn after_read(&mut self, context: &mut Context<'_>) {
+        if !self.hot.rcv_nxt.before(self.hot.tune_at) {
+            self.tune(context.now);
+        }
         if !self.hot.state.may_receive() {
             return;
         }
         let current = self.hot.rcv_edge - self.hot.rcv_nxt;
-        let free = self.buffer.saturating_sub(self.hot.receive.len());
-        let step = (self.buffer / 2).min(u32::from(self.hot.rcv_mss));
+        let largest = 65_535u32 << self.hot.rcv_shift;
+        let free = self.hot.buffer.saturating_sub(self.hot.receive.len()).min(largest);
+        let step = (self.hot.buffer / 2).min(u32::from(self.hot.rcv_mss)).max(1);
         // As Linux: when it has doubled. A sender that keeps a window full is woken by the
         // acknowledgments of what it sends before that.
         let worth = free >= current.saturating_mul(2) && free >= current.saturating_add(step);
@@ -43,19 +51,22 @@ impl Connection {
         }
     }
 
-    /// Doubles the window when the application has read all of it within two round trips: then it was
-    /// what bounded the sender (dynamic right-sizing).
-    fn tune(&mut self, bytes: u32, now: Nanos) {
-        self.tune_read = self.tune_read.saturating_add(bytes);
-        if self.tune_read < self.buffer / 2 || self.buffer >= self.config.receive_buffer_max {
-            return;
-        }
+    /// The buffer grows no further than the window can tell.
+    fn largest_buffer(&self) -> u32 {
+        self.config.receive_buffer_max.min(65_535u32 << self.hot.rcv_shift)
+    }
+
+    /// Doubles the window when half of it came, and was read, within two round trips: then it was what
+    /// bounded the sender (dynamic right-sizing).
+    #[cold]
+    fn tune(&mut self, now: Nanos) {
         let took = now.saturating_sub(self.tune_since);
         let round = if self.rtt.min == 0 { Nanos::MAX } else { 4 * self.rtt.srtt.max(1_000_000) };
-        if took <= round {
-            self.buffer = self.buffer.saturating_mul(2).min(self.config.receive_buffer_max);
+        let keeps_up = self.hot.receive.len() <= self.hot.buffer / 4;
+        if took <= round && keeps_up && self.hot.buffer < self.largest_buffer() {
+            self.hot.buffer = self.hot.buffer.saturating_mul(2).min(self.largest_buffer());
         }
-        self.tune_read = 0;
+        self.hot.tune_at = self.hot.rcv_nxt + self.hot.buffer / 2;
         self.tune_since = now;
     }
 }

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use nic::control::{Control, Handler, counters_json, settings_json};
 use nic::counters::Entry;
 use nic::degen;
-use nic::tcp::{Address, Addresses, Endpoint, Place, Plan, Report, Role, Service, Work};
+use nic::tcp::{Address, Addresses, Endpoint, Place, Plan, Reason, Report, Role, Service, Work};
 use serde_json::{Value, json};
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
@@ -310,13 +310,19 @@ impl Running<'_> {
     }
 
     fn tell_reports(&self, endpoint: &Endpoint) {
-        let tells = self.args.json || self.work.service == Service::Sink;
-        for report in endpoint.reports().filter(|_| tells) {
-            let _ = print(match self.args.json {
-                true => report_json(&report),
-                false => report_text(&report),
-            });
+        for report in endpoint.reports() {
+            if self.args.json {
+                let _ = print(report_json(&report));
+            } else if self.work.service == Service::Sink {
+                let _ = print(report_text(&report));
+            } else if self.opens() && report.end != Reason::Closed {
+                tell(&format!("{}: {}", report.remote, report.end));
+            }
         }
+    }
+
+    fn opens(&self) -> bool {
+        matches!(self.role, Role::Connect { .. })
     }
 
     fn last_lines(&self, counters: &[Entry]) -> String {

@@ -7,8 +7,14 @@ const LINE: usize = 64;
 /// Starts loading all cache lines of a value, without waiting for them.
 #[inline]
 pub fn prefetch<T>(value: &T) {
+    prefetch_first(value, size_of::<T>());
+}
+
+/// Starts loading the cache lines of the first `bytes` of a value.
+#[inline]
+pub fn prefetch_first<T>(value: &T, bytes: usize) {
     let start = core::ptr::from_ref(value).cast::<u8>();
-    for line in 0..size_of::<T>().div_ceil(LINE) {
+    for line in 0..bytes.min(size_of::<T>()).div_ceil(LINE) {
         prefetch_line(start.wrapping_add(line * LINE));
     }
 }

@@ -423,6 +423,13 @@ pub static KEYS: &[Key] = &[
         field: number!(tcp.user_timeout),
     },
     Key {
+        name: "tcp.user_timeout_option",
+        kind: Kind::Bool { default: false },
+        run_time: false,
+        help: "tell the peer the user timeout, and go by what it tells (RFC 5482)",
+        field: boolean!(tcp.user_timeout_option),
+    },
+    Key {
         name: "tcp.keepalive",
         kind: zero_or("none", S, 32_767 * S, Unit::Nanoseconds),
         run_time: false,

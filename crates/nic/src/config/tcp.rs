@@ -50,6 +50,8 @@ pub struct Tcp {
     pub retries: u8,
     /// `tcp.user_timeout` in nanoseconds; 0 for what retries gives.
     pub user_timeout: u64,
+    /// `tcp.user_timeout_option`.
+    pub user_timeout_option: bool,
     /// `tcp.keepalive` in nanoseconds; 0 for none.
     pub keepalive: u64,
     /// `tcp.keepalive_interval` in nanoseconds.
@@ -94,6 +96,7 @@ impl Tcp {
             syn_ack_retries: 0,
             retries: 0,
             user_timeout: 0,
+            user_timeout_option: false,
             keepalive: 0,
             keepalive_interval: 0,
             keepalive_probes: 0,
@@ -136,6 +139,7 @@ impl Config {
             syn_ack_retries: tcp.syn_ack_retries,
             retries: tcp.retries,
             user_timeout: tcp.user_timeout,
+            user_timeout_option: tcp.user_timeout_option,
             keepalive: (tcp.keepalive > 0).then_some(keepalive),
             no_delay: tcp.no_delay,
             time_wait: tcp.time_wait,

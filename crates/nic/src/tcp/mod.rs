@@ -30,6 +30,8 @@ mod port;
 mod shared;
 mod split;
 mod tap_wire;
+#[cfg(test)]
+mod tests;
 mod wire_port;
 mod worker;
 
@@ -38,4 +40,5 @@ pub use apps::{Report, Service, Work};
 pub use counters::Dropped;
 pub use endpoint::{Endpoint, Place, Plan};
 pub use pattern::{PERIOD, Pattern};
+pub use tcp::Reason;
 pub use worker::Role;

@@ -80,6 +80,8 @@ impl<P: Port> Worker<P> {
         self.node.announce();
         let result = self.open(now).and_then(|()| self.work());
         let now = sys::clock::now();
+        // Those that are about to end in order do.
+        let result = result.and_then(|()| self.turn(now).map(drop));
         let Node { stack, counters, .. } = &mut self.node;
         self.apps.abort_all(stack, counters, now);
         let last = result.and_then(|()| self.turn(now).map(drop));

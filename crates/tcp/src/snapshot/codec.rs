@@ -151,6 +151,8 @@ record!(Timers { retransmit, tail_probe, reorder, persist, delayed_ack, keepaliv
 record!(Moment {
     quick,
     interactive,
+    heard,
+    round,
     cwnd_limited,
     cwr_due,
     syn_due,
@@ -164,9 +166,10 @@ record!(Moment {
     sent_ago,
     challenged_ago,
     min_ago,
-    read,
+    tuned,
     mtu_high,
     undo,
+    reduced,
     undo_bytes,
     undo_ts,
     prr,
@@ -182,6 +185,7 @@ record!(Moment {
     tlp_end,
     tlp_retransmitted,
     tail_probe,
+    urgent_read,
 });
 record!(Wishes { no_delay, cork, urgent_inline, keepalive, user_timeout });
 record!(Keepalive { idle, interval, probes });

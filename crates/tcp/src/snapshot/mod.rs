@@ -21,6 +21,7 @@ pub use codec::{MAGIC, VERSION};
 pub use error::SnapshotError;
 pub use validate::{
     CWND_MAX, FLIGHTS_MAX, ISLANDS_MAX, MSS_MIN, MTU_MIN, QUEUE_MAX, RTT_MAX, TIME_MAX,
+    USER_TIMEOUT_MAX,
 };
 
 /// What both ends agreed to when they met, and what does not change since (Chimney calls this the
@@ -210,6 +211,10 @@ pub struct Moment {
     pub quick: u8,
     /// Acknowledgments wait for data to go with.
     pub interactive: bool,
+    /// Data has come since data was sent.
+    pub heard: bool,
+    /// Most bytes under way in this round, and where it ends.
+    pub round: (u32, Seq),
     /// The congestion window bounded what was sent.
     pub cwnd_limited: bool,
     /// The next new data says that the window was reduced (RFC 3168 section 6.1.2).
@@ -236,12 +241,15 @@ pub struct Moment {
     pub challenged_ago: Option<Nanos>,
     /// When the smallest round trip was measured.
     pub min_ago: Nanos,
-    /// Bytes that the application has read since, and since when.
-    pub read: (u32, Nanos),
+    /// Where in what is received it is looked again whether the receive window is large enough, and when
+    /// that was done last.
+    pub tuned: (Seq, Nanos),
     /// Smallest MTU that does not pass; 0 if none is known.
     pub mtu_high: u16,
     /// Congestion window and threshold before the reduction, if it can be taken back.
     pub undo: Option<(u32, u32)>,
+    /// Congestion control was told of the reduction.
+    pub reduced: bool,
     /// Retransmitted bytes of which no duplicate was reported.
     pub undo_bytes: u32,
     /// Timestamp of the first retransmission (RFC 3522).
@@ -272,6 +280,8 @@ pub struct Moment {
     pub tlp_retransmitted: bool,
     /// A tail probe is to be sent: from where, and how much.
     pub tail_probe: Option<(Seq, u32)>,
+    /// The urgent byte was read, ahead of what comes before it.
+    pub urgent_read: bool,
 }
 
 /// See the module's documentation.

@@ -14,15 +14,17 @@ pub const QUEUE_MAX: usize = 1 << 30;
 pub const ISLANDS_MAX: usize = 1 << 16;
 /// Most runs under way.
 pub const FLIGHTS_MAX: usize = 1 << 20;
-/// Fewest payload bytes of a full segment: what Linux (`TCP_MIN_SND_MSS`) leaves beside 40 bytes of
-/// options.
-pub const MSS_MIN: u16 = 8;
+/// Fewest payload bytes of a full segment: an engine takes smaller announcements for 88, and timestamps
+/// may come off.
+pub const MSS_MIN: u16 = 76;
 /// Smallest path MTU (RFC 791 section 3.1).
 pub const MTU_MIN: u16 = 68;
 /// Largest congestion window: twice the largest window.
 pub const CWND_MAX: u32 = 1 << 31;
 /// Longest of all times: a hundred years.
 pub const TIME_MAX: Nanos = 100 * 365 * 24 * 3600 * SECOND;
+/// Longest user timeout: what TCP_USER_TIMEOUT can say, 50 days.
+pub const USER_TIMEOUT_MAX: Nanos = u32::MAX as Nanos * 1_000_000;
 /// Longest round trip: a day.
 pub const RTT_MAX: Nanos = 24 * 3600 * SECOND;
 
@@ -48,6 +50,7 @@ impl Snapshot {
         self.windows()?;
         self.sent()?;
         self.control()?;
+        self.opens()?;
         if self.state == State::SynSent { self.received_nothing() } else { self.received() }
     }
 
@@ -87,14 +90,14 @@ impl Snapshot {
             moment.received_ago,
             moment.sent_ago,
             moment.min_ago,
-            moment.read.1,
+            moment.tuned.1,
             moment.challenged_ago.unwrap_or(0),
             moment.rack_ago.unwrap_or(0),
         ];
         let bounded = ages.iter().all(|time| *time <= TIME_MAX)
             && all.all(|time| time <= TIME_MAX)
             && self.receive.ts_recent.1 <= TIME_MAX
-            && self.wishes.user_timeout <= TIME_MAX;
+            && self.wishes.user_timeout <= USER_TIMEOUT_MAX;
         let round_trip = &self.round_trip;
         let round_trips = [round_trip.srtt, round_trip.rttvar, round_trip.min, moment.rack_rtt];
         holds(bounded && round_trips.iter().all(|time| *time <= RTT_MAX), SnapshotError::Time)?;
@@ -166,6 +169,14 @@ impl Snapshot {
             len > 0 && len <= under_way && start - self.send.una <= under_way - len
         });
         holds(again, SnapshotError::Recovery)
+    }
+
+    /// A SYN is sent while it opens, and if none is under way one is to be sent.
+    fn opens(&self) -> Validity {
+        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        let under_way = self.send.nxt != self.send.una;
+        let opens = if self.moment.syn_due { opening } else { !opening || under_way };
+        holds(opens, SnapshotError::State)
     }
 
     fn received_nothing(&self) -> Validity {

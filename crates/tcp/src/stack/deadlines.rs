@@ -1,9 +1,14 @@
 //! The connections that wait for a time, the earliest first. A deadline that moves back is not moved
 //! here before it comes: in a transfer that goes well nothing is done.
+//!
+//! Acknowledgments that are held back come and go with every second segment, and all wait equally long:
+//! they stand in line, which costs less than a place in a heap.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::Nanos;
+use crate::connection::Connection;
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -13,12 +18,48 @@ pub(super) struct Deadlines {
     heap: Vec<(Nanos, u32)>,
     /// Where each slot stands.
     places: Vec<u32>,
+    /// Acknowledgments that are held back, in the order of their times.
+    acks: VecDeque<(Nanos, u32)>,
 }
 
 impl Deadlines {
     /// When the first one is due.
     pub(super) fn next(&self) -> Option<Nanos> {
-        self.heap.first().map(|&(at, _)| at)
+        let timer = self.heap.first().map(|&(at, _)| at);
+        let ack = self.acks.front().map(|&(at, _)| at);
+        match (timer, ack) {
+            (Some(timer), Some(ack)) => Some(timer.min(ack)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// An acknowledgment of `slot` is held back until `at`. Returns whether it stands in line now; if not,
+    /// others there wait for longer.
+    #[inline]
+    pub(super) fn queue_ack(&mut self, slot: u32, at: Nanos) -> bool {
+        let fits = self.acks.back().is_none_or(|&(last, _)| last <= at);
+        if fits {
+            self.acks.push_back((at, slot));
+        }
+        fits
+    }
+
+    /// Those at the head of the line of whom `is_gone` says so are taken out: nobody wakes for them.
+    pub(super) fn forget_acks(&mut self, is_gone: impl Fn(u32) -> bool) {
+        while self.acks.front().is_some_and(|&(_, slot)| is_gone(slot)) {
+            self.acks.pop_front();
+        }
+    }
+
+    /// Who stands so far from the head of the line.
+    pub(super) fn ack_ahead(&self, places: usize) -> Option<u32> {
+        self.acks.get(places).map(|&(_, slot)| slot)
+    }
+
+    /// The next in line, if it is due at `now`, is taken out.
+    pub(super) fn due_ack(&mut self, now: Nanos) -> Option<u32> {
+        self.acks.front().filter(|&&(at, _)| at <= now)?;
+        self.acks.pop_front().map(|(_, slot)| slot)
     }
 
     /// The first slot, if it is due at `now`.
@@ -95,6 +136,33 @@ impl Deadlines {
             }
             self.swap(at, least);
             at = least;
+        }
+    }
+}
+
+impl Connection {
+    /// Its timers stand among the deadlines.
+    pub(super) fn arm(&mut self, slot: u32, deadlines: &mut Deadlines) {
+        let deadline = self.retransmit_deadline.min(self.slow_deadline);
+        if deadline < self.armed {
+            self.armed = deadline;
+            deadlines.at_most(slot, deadline);
+        }
+        self.arm_ack(slot, deadlines);
+    }
+
+    /// So does the acknowledgment that it holds back.
+    #[inline]
+    pub(super) fn arm_ack(&mut self, slot: u32, deadlines: &mut Deadlines) {
+        let at = self.hot.ack_deadline;
+        if at >= self.armed || self.hot.bits.ack_queued() {
+            return;
+        }
+        if deadlines.queue_ack(slot, at) {
+            self.hot.bits.set_ack_queued(true);
+        } else {
+            self.armed = at;
+            deadlines.at_most(slot, at);
         }
     }
 }

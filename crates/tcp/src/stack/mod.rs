@@ -8,6 +8,7 @@
 
 mod counters;
 mod deadlines;
+mod error;
 mod listen;
 mod secret;
 mod slots;
@@ -16,11 +17,11 @@ mod table;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 
 use wire::{Flags, Seq};
 
 pub use counters::Counters;
+pub use error::{ConnectError, ThawError};
 pub use listen::{ListenError, ListenerId};
 pub use slots::Id;
 
@@ -32,7 +33,8 @@ use crate::mtu::Icmp;
 use crate::options::{Encoded, Options};
 use crate::ring::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
-use crate::snapshot::{Snapshot, SnapshotError};
+use crate::snapshot::Snapshot;
+use crate::timers::NEVER;
 use crate::{Nanos, Reason, State};
 use deadlines::Deadlines;
 use listen::Listener;
@@ -42,6 +44,16 @@ use table::Table;
 
 /// Answers that wait to be sent, at most.
 const ANSWERS_MAX: usize = 1024;
+
+/// How far ahead those whose acknowledgments may be due are fetched into the cache.
+const ACKS_AHEAD: usize = 8;
+
+/// Connections that are fetched into the cache at once.
+const BATCH: usize = 32;
+
+/// What is added to the time that comes in. A thawed connection remembers what was long before the clock
+/// here began to count; and 0 is a time that never was.
+const EPOCH: Nanos = 1 << 62;
 
 /// What a stack goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,49 +65,6 @@ pub struct StackConfig {
     /// Connections at most.
     pub connections: u32,
 }
-
-/// Why no connection can be opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ConnectError {
-    /// There is a connection with these two ends already (EADDRNOTAVAIL).
-    InUse,
-    /// There are as many connections as there may be (ENOBUFS).
-    Full,
-    /// One address is IPv4, the other IPv6, or one is not that of a single host.
-    BadAddress,
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConnectError::InUse => "there is a connection between these two ends already",
-            ConnectError::Full => "there are as many connections as there may be",
-            ConnectError::BadAddress => "these two addresses cannot be the ends of a connection",
-        })
-    }
-}
-
-impl core::error::Error for ConnectError {}
-
-/// Why a snapshot cannot be thawed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ThawError {
-    /// There is no place for it.
-    Connect(ConnectError),
-    /// It is none that a connection could have given.
-    Snapshot(SnapshotError),
-}
-
-impl fmt::Display for ThawError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ThawError::Connect(error) => error.fmt(f),
-            ThawError::Snapshot(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for ThawError {}
 
 /// A segment that belongs to no connection.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +140,7 @@ impl Stack {
     /// The connection, for its application.
     pub fn socket(&mut self, id: Id, now: Nanos) -> Option<Socket<'_>> {
         self.slots.get(id)?;
-        Some(Socket::new(self, id, now))
+        Some(Socket::new(self, id, now + EPOCH))
     }
 
     /// Opens a connection (RFC 9293 section 3.10.1). An old one in TIME-WAIT makes way, if timestamps
@@ -185,6 +154,7 @@ impl Stack {
         config: Arc<Config>,
         now: Nanos,
     ) -> Result<Id, ConnectError> {
+        let now = now + EPOCH;
         let key = Key::new(&path);
         self.check(&path)?;
         let mut isn = self.secret.isn(&key, now);
@@ -221,6 +191,23 @@ impl Stack {
         Ok(())
     }
 
+    /// Segments of these connections come next: what they need is fetched into the cache, all at once
+    /// instead of one after the other. Worth it where there are more than some hundred connections.
+    pub fn announce(&self, paths: &[FourTuple]) {
+        let mut hashes = [0; BATCH];
+        for batch in paths.chunks(BATCH) {
+            for (hash, path) in hashes.iter_mut().zip(batch) {
+                *hash = self.table.hash(&Key::new(path));
+                self.table.fetch(*hash);
+            }
+            for &hash in &hashes[..batch.len()] {
+                if let Some(slot) = self.table.find(hash, |_| true) {
+                    self.slots.fetch(slot);
+                }
+            }
+        }
+    }
+
     #[inline]
     fn lookup(&self, key: &Key) -> Option<u32> {
         let slots = &self.slots;
@@ -246,15 +233,27 @@ impl Stack {
         }
         self.table.remove(self.table.hash(&connection.key), slot);
         self.deadlines.remove(slot);
+        let slots = &self.slots;
+        let waits =
+            |slot| slots.at(slot).is_some_and(|connection| connection.hot.bits.ack_queued());
+        self.deadlines.forget_acks(|slot| !waits(slot));
         Some(connection)
     }
 
     /// A segment has come. `path.local` is where it was sent to.
     #[inline]
     pub fn receive(&mut self, path: &FourTuple, segment: &Segment<'_>, now: Nanos) {
+        let now = now + EPOCH;
         self.counters.segments_in += 1;
         let key = Key::new(path);
         let answer = match self.lookup(&key) {
+            Some(slot) if self.slots.at(slot).is_some_and(|at| at.is_predicted(segment)) => {
+                let mut context =
+                    Context { now, pool: &mut self.pool, counters: &mut self.counters };
+                self.slots.expect_mut(slot).on_predicted(segment, &mut context);
+                self.settle_received(slot);
+                Answer::None
+            }
             Some(slot) if !self.makes_way(slot, segment) => {
                 let answer = self
                     .with(slot, now, |connection, context| connection.on_segment(segment, context));
@@ -314,6 +313,7 @@ impl Stack {
 
     /// An ICMP message quotes a segment of ours between these two ends, with this sequence number.
     pub fn unreachable(&mut self, path: &FourTuple, icmp: Icmp, seq: Seq, now: Nanos) {
+        let now = now + EPOCH;
         match self.lookup(&Key::new(path)) {
             Some(slot) => {
                 self.with(slot, now, |connection, context| connection.on_icmp(icmp, seq, context));
@@ -351,25 +351,33 @@ impl Stack {
     /// time, or it is gone.
     #[inline]
     pub(crate) fn settle(&mut self, slot: u32) {
+        self.settle_received(slot);
         let Some(connection) = self.slots.at_mut(slot) else { return };
-        if !connection.hot.is_ready && connection.may_transmit() {
-            connection.hot.is_ready = true;
-            self.ready.push_back(slot);
-        }
-        let tells = !connection.hot.events.is_empty() && !connection.hot.bits.released();
-        if !connection.hot.is_eventful && tells {
-            connection.hot.is_eventful = true;
-            self.eventful.push_back(slot);
-        }
-        let deadline = connection.deadline();
-        let gone = connection.end.is_some()
+        connection.arm(slot, &mut self.deadlines);
+        let gone = connection.hot.state == State::Closed
+            && connection.end.is_some()
             && connection.hot.bits.released()
-            && !connection.reset_due
-            && !connection.hot.is_ready;
-        self.deadlines.at_most(slot, deadline);
+            && !connection.hot.bits.reset_due()
+            && !connection.hot.bits.ready();
         if gone {
             self.bury(slot);
         }
+    }
+
+    /// The part of it that a segment in order calls for.
+    #[inline]
+    fn settle_received(&mut self, slot: u32) {
+        let Some(connection) = self.slots.at_mut(slot) else { return };
+        if !connection.hot.bits.ready() && connection.may_transmit() {
+            connection.hot.bits.set_ready(true);
+            self.ready.push_back(slot);
+        }
+        let tells = !connection.hot.events.is_empty() && !connection.hot.bits.released();
+        if !connection.hot.bits.eventful() && tells {
+            connection.hot.bits.set_eventful(true);
+            self.eventful.push_back(slot);
+        }
+        connection.arm_ack(slot, &mut self.deadlines);
     }
 
     fn bury(&mut self, slot: u32) {
@@ -385,6 +393,7 @@ impl Stack {
     /// The next segment to send, which counts as sent then; `None` if there is none now. Connections
     /// take turns.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit<'_>> {
+        let now = now + EPOCH;
         if let Some(reply) = self.replies.pop_front() {
             self.counters.segments_out += 1;
             return Some(Transmit {
@@ -402,10 +411,10 @@ impl Stack {
         }
         while let Some(slot) = self.ready.pop_front() {
             let Some(connection) = self.slots.at_mut(slot) else { continue };
-            if !connection.hot.is_ready {
+            if !connection.hot.bits.ready() {
                 continue;
             }
-            connection.hot.is_ready = false;
+            connection.hot.bits.set_ready(false);
             let planned = self.with(slot, now, |connection, context| connection.plan(context));
             let Some(planned) = planned else {
                 self.settle_waiting(slot);
@@ -422,35 +431,39 @@ impl Stack {
     /// stays until the next call.
     fn settle_sent(&mut self, slot: u32) {
         let Some(connection) = self.slots.at_mut(slot) else { return };
-        let over = connection.end.is_some();
+        let over = connection.hot.state == State::Closed && connection.end.is_some();
         if connection.may_transmit() || over {
-            connection.hot.is_ready = true;
+            connection.hot.bits.set_ready(true);
             self.ready.push_back(slot);
         }
-        let deadline = connection.deadline();
-        self.deadlines.at_most(slot, deadline);
+        if connection.is_sending() || over {
+            connection.arm(slot, &mut self.deadlines);
+        }
     }
 
     /// Nothing to send now: what window or Nagle hold back does not make it ready again.
     fn settle_waiting(&mut self, slot: u32) {
         let Some(connection) = self.slots.at_mut(slot) else { return };
-        let deadline = connection.deadline();
-        let gone = connection.end.is_some() && connection.hot.bits.released();
-        self.deadlines.at_most(slot, deadline);
-        if gone {
+        if connection.is_sending() {
+            connection.arm(slot, &mut self.deadlines);
+        }
+        let over = connection.hot.state == State::Closed;
+        if over && connection.end.is_some() && connection.hot.bits.released() {
             self.bury(slot);
         }
     }
 
     /// When [`on_time`](Self::on_time) is to be called; it may find that there is nothing to do.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.deadlines.next()
+        self.deadlines.next().map(|at| at.saturating_sub(EPOCH))
     }
 
     /// Runs all timers that are due.
     pub fn on_time(&mut self, now: Nanos) {
+        let now = now + EPOCH;
         while let Some(slot) = self.deadlines.due(now) {
             self.deadlines.remove(slot);
+            self.slots.expect_mut(slot).armed = NEVER;
             self.with(slot, now, |connection, context| {
                 if connection.deadline() <= now {
                     connection.on_time(context);
@@ -460,6 +473,27 @@ impl Stack {
             });
             self.settle(slot);
         }
+        while let Some(slot) = self.deadlines.due_ack(now) {
+            if let Some(later) = self.deadlines.ack_ahead(ACKS_AHEAD) {
+                self.slots.fetch(later);
+            }
+            self.on_ack_time(slot, now);
+        }
+    }
+
+    /// An acknowledgment that was held back may be due; it may have gone long ago.
+    fn on_ack_time(&mut self, slot: u32, now: Nanos) {
+        let Some(connection) = self.slots.at_mut(slot) else { return };
+        if !connection.hot.bits.ack_queued() {
+            return;
+        }
+        connection.hot.bits.set_ack_queued(false);
+        if connection.hot.ack_deadline <= now {
+            self.with(slot, now, |connection, context| connection.on_time(context));
+            self.settle(slot);
+        } else {
+            connection.arm_ack(slot, &mut self.deadlines);
+        }
     }
 
     /// A connection to which something has happened, and what.
@@ -467,9 +501,10 @@ impl Stack {
         while let Some(slot) = self.eventful.pop_front() {
             let id = self.slots.id(slot);
             let Some(connection) = self.slots.at_mut(slot) else { continue };
-            if !core::mem::take(&mut connection.hot.is_eventful) {
+            if !connection.hot.bits.eventful() {
                 continue;
             }
+            connection.hot.bits.set_eventful(false);
             let events = core::mem::take(&mut connection.hot.events);
             if !events.is_empty() && !connection.hot.bits.released() {
                 return Some((id, events));
@@ -481,6 +516,7 @@ impl Stack {
     /// Takes a connection away as a [`Snapshot`]. Its peer is not told; whoever thaws it must do so
     /// before the next segment comes, or see that none comes here.
     pub fn freeze(&mut self, id: Id, now: Nanos) -> Option<Snapshot> {
+        let now = now + EPOCH;
         let snapshot = self.slots.get(id)?.snapshot(now)?;
         let mut connection = self.remove(id.slot())?;
         connection.hot.send.clear(&mut self.pool);
@@ -499,6 +535,7 @@ impl Stack {
         config: Arc<Config>,
         now: Nanos,
     ) -> Result<Id, ThawError> {
+        let now = now + EPOCH;
         snapshot.validate().map_err(ThawError::Snapshot)?;
         let path = FourTuple { local: snapshot.local, remote: snapshot.remote };
         self.check(&path).map_err(ThawError::Connect)?;

@@ -1,8 +1,10 @@
 //! Where connections stand. They never move: memory is added in pieces.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::connection::Connection;
+use crate::config::Config;
+use crate::connection::{Connection, IN_ORDER};
 
 /// Connections of one piece.
 const PIECE: usize = 256;
@@ -26,12 +28,16 @@ impl Id {
     }
 }
 
+/// Whether there is a connection stands in the connection itself, where its hot state is: an `Option` would
+/// keep it in some other cache line.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    pieces: Vec<Vec<Option<Connection>>>,
+    pieces: Vec<Vec<Connection>>,
     generations: Vec<u32>,
     free: Vec<u32>,
     len: usize,
+    /// What vacant places go by.
+    config: Arc<Config>,
 }
 
 impl Slots {
@@ -43,7 +49,7 @@ impl Slots {
         self.len += 1;
         if let Some(slot) = self.free.pop() {
             if let Some(place) = self.place(slot) {
-                *place = Some(connection);
+                *place = connection;
             }
             return self.id(slot);
         }
@@ -51,18 +57,20 @@ impl Slots {
             self.pieces.push(Vec::with_capacity(PIECE));
         }
         if let Some(piece) = self.pieces.last_mut() {
-            piece.push(Some(connection));
+            piece.push(connection);
         }
         self.generations.push(0);
         self.id(self.generations.len() as u32 - 1)
     }
 
-    fn place(&mut self, slot: u32) -> Option<&mut Option<Connection>> {
+    #[inline]
+    fn place(&mut self, slot: u32) -> Option<&mut Connection> {
         self.pieces.get_mut(slot as usize / PIECE)?.get_mut(slot as usize % PIECE)
     }
 
     pub(super) fn remove(&mut self, slot: u32) -> Option<Connection> {
-        let connection = self.place(slot)?.take()?;
+        let vacant = Connection::vacant(self.config.clone());
+        let connection = core::mem::replace(self.at_mut(slot)?, vacant);
         self.len -= 1;
         self.generations[slot as usize] = self.generations[slot as usize].wrapping_add(1);
         self.free.push(slot);
@@ -80,12 +88,22 @@ impl Slots {
 
     #[inline]
     pub(super) fn at(&self, slot: u32) -> Option<&Connection> {
-        self.pieces.get(slot as usize / PIECE)?.get(slot as usize % PIECE)?.as_ref()
+        let piece = self.pieces.get(slot as usize / PIECE)?;
+        piece.get(slot as usize % PIECE).filter(|connection| !connection.hot.bits.vacant())
+    }
+
+    /// Starts loading what a segment in order needs of a connection.
+    #[inline]
+    pub(super) fn fetch(&self, slot: u32) {
+        let piece = self.pieces.get(slot as usize / PIECE);
+        if let Some(place) = piece.and_then(|piece| piece.get(slot as usize % PIECE)) {
+            wire::cache::prefetch_first(place, IN_ORDER);
+        }
     }
 
     #[inline]
     pub(super) fn at_mut(&mut self, slot: u32) -> Option<&mut Connection> {
-        self.place(slot)?.as_mut()
+        self.place(slot).filter(|connection| !connection.hot.bits.vacant())
     }
 
     /// A slot that the stack's own tables name holds a connection.

@@ -60,6 +60,12 @@ impl Table {
         }
     }
 
+    /// Starts loading where [`find`](Self::find) begins.
+    #[inline]
+    pub(super) fn fetch(&self, hash: u32) {
+        wire::cache::prefetch(&self.entries[hash as usize & self.mask()]);
+    }
+
     pub(super) fn insert(&mut self, hash: u32, slot: u32) {
         if (self.len + 1) * 2 > self.entries.len() {
             let empty = vec![Entry { hash: 0, slot: EMPTY }; self.entries.len() * 2];

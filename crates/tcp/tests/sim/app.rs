@@ -119,13 +119,15 @@ pub(crate) struct App {
     pub(crate) end: Option<Reason>,
     /// It was closed or aborted before all was done.
     pub(crate) abrupt: bool,
-    pub(crate) was_shut_down: bool,
+    pub(crate) was_open: bool,
+    was_shut_down: bool,
     readable: bool,
     writable: bool,
     corked: bool,
     urgent_read: u64,
     write_at: Nanos,
     read_at: Nanos,
+    looked_at: Nanos,
     paused: bool,
     buffer: Vec<u8>,
 }
@@ -139,12 +141,14 @@ impl App {
             reading: Reading::default(),
             end: None,
             abrupt: false,
+            was_open: false,
             was_shut_down: false,
             readable: true,
             writable: true,
             corked: false,
             urgent_read: 0,
             write_at: 0,
+            looked_at: 0,
             read_at: side.read_from,
             paused: false,
             buffer: vec![0; side.read_max as usize],
@@ -155,17 +159,24 @@ impl App {
     /// What the stack has told. Without being told, it does not look again.
     pub(crate) fn told(&mut self, events: Events) {
         let opened = events.any(Events::CONNECTED) || events.any(Events::ACCEPTED);
-        if opened && self.phase == Phase::Opening {
-            self.phase = Phase::Open;
+        if opened {
+            self.open();
         }
         self.readable |= events.any(Events::READABLE) || events.any(Events::CLOSED);
         self.writable |= events.any(Events::WRITABLE);
     }
 
+    fn open(&mut self) {
+        self.was_open = true;
+        if self.phase == Phase::Opening {
+            self.phase = Phase::Open;
+        }
+    }
+
     /// The connection was moved: what it was not told by then, it sees for itself.
     pub(crate) fn moved(&mut self, state: State) {
-        if state.is_synchronized() && self.phase == Phase::Opening {
-            self.phase = Phase::Open;
+        if state.is_synchronized() {
+            self.open();
         }
         self.readable = true;
         self.writable = true;
@@ -179,7 +190,8 @@ impl App {
         let writes = self.writable && self.stream.sent < self.stream.total;
         let reads = self.readable && !self.reading.eof;
         let times = [writes.then_some(self.write_at), reads.then_some(self.read_at)];
-        times.into_iter().flatten().min()
+        let ahead = |at: &Nanos| !self.side.polls || *at > self.looked_at;
+        times.into_iter().flatten().filter(ahead).min()
     }
 
     /// Does all that is to be done at `now`.
@@ -195,6 +207,9 @@ impl App {
         if self.phase != Phase::Open {
             return;
         }
+        self.looked_at = now;
+        self.readable |= self.side.polls;
+        self.writable |= self.side.polls;
         self.write(socket, now);
         self.read(socket, peer, now);
         self.finish(socket);

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tcp::config::MILLISECOND;
 use tcp::{
     Config, Events, FourTuple, Icmp, Id, Nanos, Segment, Snapshot, Stack, StackConfig, Transmit,
 };
@@ -38,6 +39,8 @@ pub(crate) struct Host {
     /// Times in a row that the stack woke up for nothing, and since when.
     idle_wakes: (u32, Nanos),
     pub(crate) frozen: u32,
+    ticks_together: bool,
+    accepted: bool,
 }
 
 /// Wakes for nothing within a second that are too many.
@@ -67,6 +70,8 @@ impl Host {
             at_rest: None,
             idle_wakes: (0, 0),
             frozen: 0,
+            ticks_together: plan.ticks_together,
+            accepted: false,
         }
     }
 
@@ -158,7 +163,7 @@ impl Host {
         for _ in 0..1_000 {
             let mut again = false;
             while let Some((id, events)) = self.stack.next_event() {
-                self.event(id, events)?;
+                self.event(id, events, time)?;
                 again = true;
             }
             if let Some(id) = self.id
@@ -179,21 +184,34 @@ impl Host {
         Err(format!("side {} has never done at one moment", self.number))
     }
 
-    fn event(&mut self, id: Id, events: Events) -> Result<(), String> {
+    fn event(&mut self, id: Id, events: Events, time: Nanos) -> Result<(), String> {
         if events.any(Events::ACCEPTED) {
-            if self.id.is_some() {
-                return Err(format!("side {} has accepted again", self.number));
-            }
             let path = self.stack.connection(id).map(|connection| connection.path());
             if path != Some(self.path) {
                 return Err(format!("{path:?} was accepted"));
             }
+            if self.accepted {
+                return self.accepts_again(id, time);
+            }
+            self.accepted = true;
             self.id = Some(id);
         }
         if self.id != Some(id) {
             return Err(format!("{events:?} of a stranger"));
         }
         self.app.told(events);
+        Ok(())
+    }
+
+    /// A cookie that comes twice opens two connections, one after the other: nobody remembers that it
+    /// came. No other way leads here.
+    fn accepts_again(&mut self, id: Id, time: Nanos) -> Result<(), String> {
+        if self.opening != Opening::Cookies {
+            return Err(format!("side {} has accepted again", self.number));
+        }
+        if let Some(mut socket) = self.stack.socket(id, time) {
+            socket.abort();
+        }
         Ok(())
     }
 
@@ -253,6 +271,12 @@ impl Host {
             return Ok(());
         };
         if let Some(clock) = at_rest.moves {
+            let within = self.time(now) % MILLISECOND;
+            let clock = if self.ticks_together {
+                clock / MILLISECOND * MILLISECOND + within
+            } else {
+                clock
+            };
             self.clock = clock.wrapping_sub(now);
             self.stack = stack(&mut self.secrets, self.opening);
         }
@@ -294,7 +318,7 @@ impl Host {
             self.app.stream.total,
             self.app.reading.place,
             self.app.reading.eof,
-            connection.map(|connection| connection.state()),
+            connection.map(|connection| connection.info()),
         )
     }
 }

@@ -104,7 +104,7 @@ fn all_bytes_arrive_or_there_is_a_reason() {
             Some(1..) => Trace::on(),
             _ => Trace::default(),
         };
-        println!("{:#?}", Plan::new(seed));
+        println!("{:?}", Plan::new(seed));
         run(seed, trace).map(drop).unwrap_or_else(|law| panic!("{law}"));
         return;
     }

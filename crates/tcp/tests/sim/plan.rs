@@ -90,6 +90,8 @@ pub(crate) struct Side {
     pub(crate) urgent: u64,
     /// One write of so many turns TCP_CORK on or off; 0 for none.
     pub(crate) cork: u64,
+    /// It looks at everything whenever anything happens, and waits for no event.
+    pub(crate) polls: bool,
     pub(crate) ending: Ending,
 }
 
@@ -125,6 +127,9 @@ pub(crate) struct Plan {
     /// One packet of so many brings a forged one along; 0 for none.
     pub(crate) forged: u64,
     pub(crate) freezes: Vec<Freeze>,
+    /// Clocks that a connection moves to have their milliseconds at the same time as its own, so that
+    /// its timestamps are the same ones.
+    pub(crate) ticks_together: bool,
 }
 
 impl Plan {
@@ -158,6 +163,7 @@ impl Plan {
             merge: dice.once_in(2),
             forged: dice.one_of(&[0, 0, 0, 10]),
             freezes: freezes(&mut Dice::new(seed, 6)),
+            ticks_together: false,
         }
     }
 
@@ -285,7 +291,7 @@ fn endings(dice: &mut Dice, opening: Opening) -> [Ending; 2] {
 
 /// Clocks that have begun long ago, or just now.
 fn clock(dice: &mut Dice) -> Nanos {
-    let most = dice.one_of(&[1, MILLISECOND, SECOND, 1 << 50, 1 << 62]);
+    let most = dice.one_of(&[1, MILLISECOND, SECOND, 1 << 50, 1 << 60]);
     dice.below(most)
 }
 
@@ -316,6 +322,7 @@ fn side(dice: &mut Dice, ending: Ending) -> Side {
         pause: dice.once_in(4).then(|| (dice.below(50_000), dice.between(1, 30 * SECOND))),
         urgent: if dice.once_in(8) { dice.between(2, 50) } else { 0 },
         cork: if dice.once_in(6) { dice.between(2, 20) } else { 0 },
+        polls: false,
         ending,
     }
 }

@@ -9,7 +9,7 @@ use wire::{Flags, Seq};
 use crate::app::Phase;
 use crate::frame::{self, Arrival, ip_len};
 use crate::host::Host;
-use crate::plan::{Dice, Plan};
+use crate::plan::{Dice, Opening, Plan};
 use crate::trace::Trace;
 use crate::watch::Watch;
 
@@ -132,6 +132,9 @@ impl<'a> Run<'a> {
             let messages = self.messages.iter().map(|message| message.due);
             let Some(next) = hosts.chain(ways.map(|at| self.interrupt(at))).chain(messages).min()
             else {
+                if self.somebody_gives_up() {
+                    continue;
+                }
                 return self.finish();
             };
             self.now = self.now.max(next);
@@ -294,21 +297,24 @@ impl<'a> Run<'a> {
         if self.now - since <= bound {
             return Ok(());
         }
-        // Who waits for somebody who is gone, and has nothing to send, waits for ever (RFC 9293
-        // section 3.8.4).
-        let gone = |host: &Host| {
-            host.app.phase == Phase::Over && (host.app.abrupt || host.app.end.is_some())
-        };
-        let waiting = (0..2)
-            .find(|side| self.hosts[*side].app.phase != Phase::Over && gone(&self.hosts[1 - side]));
-        match waiting {
-            Some(side) => {
-                self.trace.gives_up(self.now, side);
-                self.hosts[side].give_up(self.now);
-                Ok(())
-            }
-            None => Err(format!("no progress for {} s", (self.now - since) / SECOND)),
+        if self.somebody_gives_up() {
+            return Ok(());
         }
+        Err(format!("no progress for {} s", (self.now - since) / SECOND))
+    }
+
+    /// Who waits for somebody who is gone, and has nothing to send, waits for ever (RFC 9293 section
+    /// 3.8.4), or as long as it has patience.
+    fn somebody_gives_up(&mut self) -> bool {
+        let over = |host: &Host| host.app.phase == Phase::Over;
+        let gone = |host: &Host| over(host) && (host.app.abrupt || host.app.end.is_some());
+        let mut sides = 0..2;
+        let waiting = sides.find(|side| !over(&self.hosts[*side]) && gone(&self.hosts[1 - side]));
+        if let Some(side) = waiting {
+            self.trace.gives_up(self.now, side);
+            self.hosts[side].give_up(self.now);
+        }
+        waiting.is_some()
     }
 
     /// How long may nothing go on?
@@ -341,9 +347,12 @@ impl<'a> Run<'a> {
             if whole && errors.is_empty() {
                 return Ok(Outcome::Complete);
             }
-            let given_up = errors.contains(&Reason::TimedOut);
-            let bad = plan.loss() >= 100;
-            return if given_up && bad {
+            let given_up = errors.contains(&Reason::TimedOut) && plan.loss() >= 100;
+            // A cookie is only accepted with the very first byte.
+            let cookies = plan.opening == Opening::Cookies && errors.contains(&Reason::Reset);
+            // Who was never let in may be told so late.
+            let outside = !self.hosts[1].app.was_open && plan.loses();
+            return if given_up || cookies && plan.loses() || outside {
                 Ok(Outcome::GaveUp)
             } else {
                 Err(format!("all is over, and not all bytes have come: {errors:?}"))
@@ -352,7 +361,9 @@ impl<'a> Run<'a> {
         let explained = |reason: &Reason| match reason {
             Reason::Closed | Reason::Reset | Reason::Aborted => true,
             Reason::TimedOut => plan.loses(),
-            Reason::Refused | Reason::Unreachable | Reason::Frozen => false,
+            // By a peer that had opened at the same time and closed at once.
+            Reason::Refused => plan.opening == Opening::Simultaneous,
+            Reason::Unreachable | Reason::Frozen => false,
         };
         match errors.iter().find(|reason| !explained(reason)) {
             Some(reason) => Err(format!("nothing explains {reason:?}")),

@@ -36,31 +36,9 @@ impl Trace {
     }
 
     fn print(&self, now: Nanos, side: usize, arrow: &str, from: usize, packet: &Arrival) {
-        let tcp = packet.tcp();
-        let relative = |seq: Seq, of: usize| seq - self.iss[of].unwrap_or_default();
-        let options = Options::parse(tcp.option_bytes());
-        let sack: Vec<_> = options
-            .sack
-            .as_slice()
-            .iter()
-            .map(|block| (relative(block.start, 1 - from), relative(block.end, 1 - from)))
-            .collect();
-        let ts = options.timestamps.map(|ts| (ts.value, ts.echo));
-        let syn = (options.mss, options.window_scale, options.sack_permitted);
-        let syn = if options.mss.is_some() { format!(" {syn:?}") } else { String::new() };
-        println!(
-            "{:>14} {side} {arrow} {:?} {}+{} ack {} win {}{}{}{}{syn}{}",
-            milliseconds(now),
-            tcp.flags(),
-            relative(tcp.seq(), from),
-            packet.payload().len(),
-            relative(tcp.ack(), 1 - from),
-            tcp.window(),
-            if tcp.urgent() > 0 { format!(" urg {}", tcp.urgent()) } else { String::new() },
-            if sack.is_empty() { String::new() } else { format!(" sack {sack:?}") },
-            ts.map(|ts| format!(" ts {ts:?}")).unwrap_or_default(),
-            if packet.ce { " CE" } else { "" },
-        );
+        let iss = |side: usize| self.iss[side].unwrap_or_default();
+        let words = words(packet, iss(from), iss(1 - from));
+        println!("{:>14} {side} {arrow} {words}", milliseconds(now));
     }
 
     pub(crate) fn broken(&self, now: Nanos, side: usize) {
@@ -89,6 +67,28 @@ impl Trace {
             println!("{:>14} {side} {words}", milliseconds(now));
         }
     }
+}
+
+/// A packet, its numbers counted from `iss` and `irs`.
+pub(crate) fn words(packet: &Arrival, iss: Seq, irs: Seq) -> String {
+    let tcp = packet.tcp();
+    let (seq, len, ack) = (tcp.seq() - iss, packet.payload().len(), tcp.ack() - irs);
+    let mut words = format!("{:?} {seq}+{len} ack {ack} win {}", tcp.flags(), tcp.window());
+    if tcp.urgent() > 0 {
+        words += &format!(" urg {}", tcp.urgent());
+    }
+    let options = Options::parse(tcp.option_bytes());
+    for block in options.sack.as_slice() {
+        words += &format!(" sack {}-{}", block.start - irs, block.end - irs);
+    }
+    if let Some(timestamps) = options.timestamps {
+        words += &format!(" ts {:?} {:?}", timestamps.value, timestamps.echo);
+    }
+    if let Some(mss) = options.mss {
+        let (scale, sack) = (options.window_scale, options.sack_permitted);
+        words += &format!(" mss {mss} scale {scale:?} sack {sack}");
+    }
+    words + if packet.ce { " CE" } else { "" }
 }
 
 fn milliseconds(now: Nanos) -> String {

@@ -3,16 +3,20 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use wire::Seq;
+
+use crate::frame::Arrival;
 use crate::plan::{Dice, Freeze, Plan};
 use crate::run::{Run, Sent};
-use crate::trace::Trace;
+use crate::trace::{self, Trace};
 
 /// A run without freezes of its own.
 fn plan(seed: u64) -> Plan {
     let mut plan = Plan::new(seed);
     plan.freezes.clear();
-    // The clocks of timestamps tick together, wherever a connection goes.
-    plan.sides.iter_mut().for_each(|side| side.clock = side.clock.next_multiple_of(1_000_000));
+    plan.ticks_together = true;
+    // One who was moved is told that there may be room, and would write earlier than it had.
+    plan.sides.iter_mut().for_each(|side| side.polls = true);
     plan
 }
 
@@ -31,14 +35,10 @@ fn differ(plain: &[Sent], frozen: &[Sent]) -> Option<String> {
     let at = plain.iter().zip(frozen).position(|(a, b)| a != b);
     let at = at.unwrap_or(plain.len().min(frozen.len()));
     let words = |sent: Option<&Sent>| {
-        sent.map_or("nothing".to_owned(), |sent| {
-            format!(
-                "{} ns, side {}: {:02x?}",
-                sent.at,
-                sent.side,
-                &sent.frame[14..sent.frame.len().min(100)]
-            )
-        })
+        let Some(sent) = sent else { return "nothing".to_owned() };
+        let packet = Arrival::parse(sent.frame.clone());
+        let packet = packet.map(|packet| trace::words(&packet, Seq(0), Seq(0)));
+        format!("{} ns, side {}: {}", sent.at, sent.side, packet.unwrap_or_default())
     };
     Some(format!("packet {at}:\n  {}\n  {}", words(plain.get(at)), words(frozen.get(at))))
 }

@@ -241,13 +241,14 @@ impl Watch {
         }
         let shift = if tcp.flags().any(Flags::SYN) { 0 } else { self.shift(peer) };
         let edge = tcp.ack() + (u32::from(tcp.window()) << shift);
+        // What the scale cannot express may be missing (RFC 7323 section 2.4).
         if let Some(offered) = self.offered
-            && edge.before(offered)
+            && (edge + ((1 << shift) - 1)).before(offered)
         {
             let less = offered - edge;
             return Err(format!("the window shrinks by {less} (shift {shift}) to {edge:?}"));
         }
-        self.offered = Some(edge);
+        self.offered = Some(self.offered.map_or(edge, |offered| later(offered, edge)));
         Ok(())
     }
 }

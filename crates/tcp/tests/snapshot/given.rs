@@ -76,7 +76,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
     ]);
     let (local, remote) = addresses(draw);
     let headers = if local.is_ipv4() { 40 } else { 60 };
-    let path_mtu = draw.between(MTU_MIN + headers, 9000);
+    let path_mtu = draw.between(MTU_MIN.max(MSS_MIN + headers), 9000);
     let mss = draw.between(MSS_MIN, path_mtu - headers);
     let agreed = Agreed {
         iss: draw.seq(),
@@ -143,7 +143,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
                 interval: draw.time().max(1),
                 probes: draw.up_to(10) as u8,
             }),
-            user_timeout: draw.time(),
+            user_timeout: draw.time().min(tcp::snapshot::USER_TIMEOUT_MAX),
         },
         moment,
     }
@@ -156,6 +156,8 @@ fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) ->
     Moment {
         quick: draw.up_to(16) as u8,
         interactive: draw.flag(),
+        heard: draw.flag(),
+        round: (draw.up_to(u32::MAX), Seq(draw.up_to(u32::MAX))),
         cwnd_limited: draw.flag(),
         cwr_due: draw.flag(),
         syn_due: opening && (send.nxt == send.una || draw.flag()),
@@ -172,7 +174,7 @@ fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) ->
         sent_ago: draw.time(),
         challenged_ago: draw.maybe(Draw::time),
         min_ago: draw.time(),
-        read: (draw.up_to(100_000), draw.time()),
+        tuned: (Seq(draw.up_to(u32::MAX)), draw.time()),
         mtu_high: draw.between(0, 9_000),
         undo: draw.maybe(|draw| (1 + draw.up_to(100_000), 1 + draw.up_to(100_000))),
         undo_bytes: draw.up_to(100_000),
@@ -193,6 +195,8 @@ fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) ->
             let len = 1 + draw.up_to(data - 1);
             (send.una + draw.up_to(data - len), len)
         }),
+        reduced: draw.flag(),
+        urgent_read: draw.flag(),
     }
 }
 

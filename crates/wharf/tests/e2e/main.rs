@@ -16,6 +16,7 @@ mod segments;
 mod setup;
 mod shared;
 mod tagged;
+mod tcp;
 mod through;
 mod traffic;
 mod tunnels;

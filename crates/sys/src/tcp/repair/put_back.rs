@@ -17,6 +17,10 @@ const TCPOPT_WINDOW: u32 = 3;
 const TCPOPT_SACK_PERM: u32 = 4;
 const TCPOPT_TIMESTAMP: u32 = 8;
 
+/// What `TCP_MAXSEG` takes lies between these (include/net/tcp.h).
+const TCP_MIN_MSS: u32 = 88;
+const MAX_TCP_WINDOW: u32 = 32_767;
+
 /// Bytes given to a queue at a time, halved where the kernel has no memory for them.
 const CHUNK: usize = 64 << 10;
 
@@ -78,7 +82,12 @@ fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]>
     }
     set_sequence(socket, SEND_QUEUE, snd_una)?;
     set_sequence(socket, RECV_QUEUE, first_unread)?;
+    // The kernel works out the size of its segments when it connects, and not again when it is told the
+    // peer's MSS: without this it would send 536 bytes at a time.
+    let user_mss = parts.mss_clamp.clamp(TCP_MIN_MSS, MAX_TCP_WINDOW) as libc::c_int;
+    set(socket, libc::TCP_MAXSEG, &user_mss)?;
     address::for_socket(socket, parts.remote)?.connect(socket)?;
+    set(socket, libc::TCP_MAXSEG, &0)?;
     set_options(socket, parts)?;
     if parts.options & OPTION_TIMESTAMPS != 0 {
         set(socket, libc::TCP_TIMESTAMP, &(parts.timestamp as libc::c_int))?;

@@ -1,0 +1,166 @@
+//! A connection of an engine, and a peer that says what it likes.
+
+use std::sync::Arc;
+
+use tcp::{Block, Config, FourTuple, Id, Nanos, Options, Segment, Socket, Stack, StackConfig};
+use wire::{Flags, Seq, Timestamps};
+
+/// A segment that the engine has sent, kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) ack: Seq,
+    pub(crate) window: u16,
+    pub(crate) sack: Vec<Block>,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// What the peer offers in its SYN.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub(crate) sack: bool,
+    pub(crate) timestamps: bool,
+    pub(crate) window_scale: Option<u8>,
+}
+
+pub(crate) struct Peer {
+    pub(crate) stack: Stack,
+    pub(crate) id: Id,
+    path: FourTuple,
+    pub(crate) now: Nanos,
+    /// The peer's first byte.
+    pub(crate) first: Seq,
+    /// The engine's first byte.
+    pub(crate) theirs: Seq,
+    /// Shift of the engine's window.
+    pub(crate) shift: u8,
+    /// The window field that the peer sends.
+    pub(crate) window: u16,
+    timestamps: bool,
+}
+
+impl Peer {
+    /// Connects to an engine that listens; the handshake takes `rtt`.
+    pub(crate) fn new(config: Config, offer: Offer, iss: u32, rtt: Nanos) -> Peer {
+        let mut stack = Stack::new(StackConfig { secret: [3; 16], half_open: 8, connections: 8 });
+        stack.listen(None, 80, Arc::new(config)).unwrap();
+        let path = FourTuple {
+            local: "10.0.0.1:80".parse().unwrap(),
+            remote: "10.0.0.2:5000".parse().unwrap(),
+        };
+        let now = 1_000_000_000;
+        let options = Options {
+            mss: Some(1000),
+            window_scale: offer.window_scale,
+            sack_permitted: offer.sack,
+            timestamps: offer.timestamps.then_some(Timestamps { value: Seq(1), echo: Seq(0) }),
+            ..Options::default()
+        };
+        let syn = Segment {
+            seq: Seq(iss),
+            ack: Seq(0),
+            flags: Flags::SYN,
+            window: 65_535,
+            urgent: 0,
+            options,
+            payload: &[],
+            gso_size: 0,
+            ce: false,
+        };
+        stack.receive(&path, &syn, now);
+        let answer = stack.poll_transmit(now).unwrap();
+        let theirs = answer.seq + 1;
+        let agreed = Options::parse(answer.options.as_slice());
+        let now = now + rtt;
+        let mut peer = Peer {
+            shift: agreed.window_scale.filter(|_| offer.window_scale.is_some()).unwrap_or(0),
+            id: complete(&mut stack, &path, &syn, theirs, offer, now),
+            stack,
+            path,
+            now,
+            first: Seq(iss) + 1,
+            theirs,
+            window: 65_535,
+            timestamps: offer.timestamps,
+        };
+        peer.listen();
+        peer
+    }
+
+    /// A segment from the peer.
+    pub(crate) fn say(&mut self, seq: Seq, ack: Seq, flags: Flags, payload: &[u8]) {
+        let pieces = [payload];
+        let segment = Segment {
+            seq,
+            ack,
+            flags,
+            window: self.window,
+            urgent: 0,
+            options: options(self.timestamps, self.now),
+            payload: if payload.is_empty() { &[] } else { &pieces },
+            gso_size: 0,
+            ce: false,
+        };
+        self.stack.receive(&self.path, &segment, self.now);
+    }
+
+    /// All that the engine has to say now.
+    pub(crate) fn listen(&mut self) -> Vec<Said> {
+        let mut all = Vec::new();
+        while let Some(transmit) = self.stack.poll_transmit(self.now) {
+            all.push(Said {
+                ack: transmit.ack,
+                window: transmit.window,
+                sack: Options::parse(transmit.options.as_slice()).sack.as_slice().to_vec(),
+                payload: transmit.payload.concat(),
+            });
+        }
+        while self.stack.next_event().is_some() {}
+        all
+    }
+
+    /// Time goes by, with all that the engine says meanwhile and when.
+    pub(crate) fn wait(&mut self, time: Nanos) -> Vec<(Nanos, Said)> {
+        let until = self.now + time;
+        let mut all = Vec::new();
+        while let Some(deadline) = self.stack.next_deadline().filter(|at| *at <= until) {
+            self.now = self.now.max(deadline);
+            self.stack.on_time(self.now);
+            let now = self.now;
+            all.extend(self.listen().into_iter().map(|said| (now, said)));
+        }
+        self.now = until;
+        all
+    }
+
+    pub(crate) fn socket(&mut self) -> Socket<'_> {
+        self.stack.socket(self.id, self.now).unwrap()
+    }
+}
+
+fn options(timestamps: bool, now: Nanos) -> Options {
+    let value = Seq((now / 1_000_000) as u32);
+    Options {
+        timestamps: timestamps.then_some(Timestamps { value, echo: Seq(0) }),
+        ..Options::default()
+    }
+}
+
+/// The last segment of the handshake, and the connection that there is then.
+fn complete(
+    stack: &mut Stack,
+    path: &FourTuple,
+    syn: &Segment<'_>,
+    theirs: Seq,
+    offer: Offer,
+    now: Nanos,
+) -> Id {
+    let last = Segment {
+        seq: syn.seq + 1,
+        ack: theirs,
+        flags: Flags::ACK,
+        options: options(offer.timestamps, now),
+        ..*syn
+    };
+    stack.receive(path, &last, now);
+    stack.next_event().unwrap().0
+}
