@@ -11,11 +11,16 @@ pub enum Case {
     Rr,
     /// How often connections are opened and closed.
     Connect,
+    /// Throughput where packets are lost at random.
+    Recovery,
+    /// How those of wharf and of the kernel share a bottleneck.
+    Fairness,
 }
 
 impl Case {
     /// All, in the order in which they run.
-    pub const ALL: [Case; 4] = [Case::Engine, Case::Bulk, Case::Rr, Case::Connect];
+    pub const ALL: [Case; 6] =
+        [Case::Engine, Case::Bulk, Case::Rr, Case::Connect, Case::Recovery, Case::Fairness];
 
     /// Its name in figures and on the command line.
     pub const fn name(self) -> &'static str {
@@ -24,6 +29,8 @@ impl Case {
             Case::Bulk => "bulk",
             Case::Rr => "rr",
             Case::Connect => "connect",
+            Case::Recovery => "recovery",
+            Case::Fairness => "fairness",
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Clients, which are a kernel's: what they get of a server.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sys::epoll::Epoll;
+use sys::netns::Namespace;
 
-use super::lab::Lab;
 use super::server::Server;
 use crate::Error;
 use crate::sink::io as doing;
@@ -20,6 +20,9 @@ const CHUNK: usize = 256 << 10;
 const WARM_UP: Duration = Duration::from_millis(300);
 /// A connection that stands still for so long has failed.
 const STALLED: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether a client has failed.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a client does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,12 +37,12 @@ pub(super) enum Client {
     Connect,
 }
 
-/// Counts, and when to stop.
-#[derive(Default)]
+/// What is done on a connection, and when to stop.
+#[derive(Clone, Default)]
 struct Tally {
     /// Bytes, round trips or connections.
-    done: AtomicU64,
-    stop: AtomicBool,
+    done: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
 }
 
 impl Tally {
@@ -50,69 +53,105 @@ impl Tally {
     fn add(&self, amount: u64) {
         self.done.fetch_add(amount, Ordering::Relaxed);
     }
+
+    /// Sleeps, but not on when a client has failed.
+    fn rest(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end && self.goes_on() {
+            let left = end.saturating_duration_since(Instant::now());
+            std::thread::sleep(left.min(LOOK_EVERY));
+        }
+    }
 }
 
 /// How much is done in a second with so many connections: bytes, round trips or connections.
 pub(super) fn measure(
-    lab: &Lab,
+    host: &Namespace,
     client: Client,
     connections: u32,
     duration: Duration,
 ) -> Result<f64, Error> {
-    let tally = Arc::new(Tally::default());
     let threads = if client == Client::PingPong { 1 } else { connections };
-    let mut running = Vec::new();
-    for _ in 0..threads {
-        let tally = Arc::clone(&tally);
-        running.push(lab.client.spawn(move || {
-            let result = work(client, connections, &tally);
+    let work = |_| move |tally: &Tally| work(client, connections, tally);
+    let gave = run(host, (0..threads).map(work), WARM_UP, duration)?;
+    Ok(gave.iter().sum())
+}
+
+/// How many bytes in a second are received of each of these servers.
+pub(super) fn receive_of(
+    host: &Namespace,
+    servers: &[SocketAddr],
+    warm_up: Duration,
+    duration: Duration,
+) -> Result<Vec<f64>, Error> {
+    let work = |to: &SocketAddr| {
+        let to = *to;
+        move |tally: &Tally| receive(to, tally)
+    };
+    run(host, servers.iter().map(work), warm_up, duration)
+}
+
+/// A thread for each of these, and what each does in a second.
+fn run<F>(
+    host: &Namespace,
+    works: impl Iterator<Item = F>,
+    warm_up: Duration,
+    duration: Duration,
+) -> Result<Vec<f64>, Error>
+where
+    F: FnOnce(&Tally) -> io::Result<()> + Send + 'static,
+{
+    let all = Tally::default();
+    let (mut threads, mut tallies) = (Vec::new(), Vec::new());
+    for work in works {
+        let tally = Tally { done: Arc::default(), stop: Arc::clone(&all.stop) };
+        tallies.push(tally.clone());
+        threads.push(host.spawn(move || {
+            let result = work(&tally);
             // Others need not go on.
             tally.stop.fetch_or(result.is_err(), Ordering::Relaxed);
             result
         })?);
     }
-    let rest = |time: Duration| {
-        let end = Instant::now() + time;
-        while Instant::now() < end && tally.goes_on() {
-            let left = end.saturating_duration_since(Instant::now());
-            std::thread::sleep(left.min(Duration::from_millis(50)));
-        }
-    };
-    rest(WARM_UP);
-    let (began, before) = (Instant::now(), tally.done.load(Ordering::Relaxed));
-    rest(duration);
-    let (took, after) = (began.elapsed(), tally.done.load(Ordering::Relaxed));
-    tally.stop.store(true, Ordering::Relaxed);
-    for thread in running {
+    let read =
+        || -> Vec<u64> { tallies.iter().map(|tally| tally.done.load(Ordering::Relaxed)).collect() };
+    all.rest(warm_up);
+    let (began, before) = (Instant::now(), read());
+    all.rest(duration);
+    let (took, after) = (began.elapsed().as_secs_f64(), read());
+    all.stop.store(true, Ordering::Relaxed);
+    for thread in threads {
         let ended = thread.join().unwrap_or_else(|_| Ok(Err(io::Error::other("a panic"))));
         ended?.map_err(doing("speak with the server"))?;
     }
-    if after == before {
+    let gave: Vec<f64> =
+        before.iter().zip(&after).map(|(before, after)| (after - before) as f64 / took).collect();
+    if gave.iter().sum::<f64>() == 0.0 {
         let why = "nothing came through".to_owned();
         return Err(Error::Failed { who: "the server", why });
     }
-    Ok((after - before) as f64 / took.as_secs_f64())
+    Ok(gave)
 }
 
 fn work(client: Client, connections: u32, tally: &Tally) -> io::Result<()> {
     match client {
         Client::Send => send(tally),
-        Client::Receive => receive(tally),
+        Client::Receive => receive(Server::at(), tally),
         Client::PingPong => ping_pong(connections, tally),
         Client::Connect => connect_again(tally),
     }
 }
 
 /// A connection with CUBIC, whatever is usual here.
-pub(super) fn connect() -> io::Result<TcpStream> {
-    let stream = sys::tcp::connect(Server::at(), "cubic")?;
+fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = sys::tcp::connect(to, "cubic")?;
     stream.set_read_timeout(Some(STALLED))?;
     stream.set_write_timeout(Some(STALLED))?;
     Ok(stream)
 }
 
 fn send(tally: &Tally) -> io::Result<()> {
-    let mut stream = connect()?;
+    let mut stream = connect(Server::at())?;
     let data = vec![0x55; CHUNK];
     while tally.goes_on() {
         tally.add(stream.write(&data)? as u64);
@@ -120,8 +159,8 @@ fn send(tally: &Tally) -> io::Result<()> {
     Ok(())
 }
 
-fn receive(tally: &Tally) -> io::Result<()> {
-    let mut stream = connect()?;
+fn receive(to: SocketAddr, tally: &Tally) -> io::Result<()> {
+    let mut stream = connect(to)?;
     let mut buffer = vec![0; CHUNK];
     while tally.goes_on() {
         match stream.read(&mut buffer)? {
@@ -137,7 +176,7 @@ fn ping_pong(connections: u32, tally: &Tally) -> io::Result<()> {
     let mut streams = Vec::new();
     let mut epoll = Epoll::new()?;
     for number in 0..connections {
-        let mut stream = connect()?;
+        let mut stream = connect(Server::at())?;
         stream.set_nodelay(true)?;
         stream.write_all(&[1])?;
         epoll.add(stream.as_fd(), number.into())?;
@@ -172,7 +211,7 @@ fn back_and_forth(stream: &mut TcpStream, tally: &Tally) -> io::Result<()> {
 
 fn connect_again(tally: &Tally) -> io::Result<()> {
     while tally.goes_on() {
-        let mut stream = connect()?;
+        let mut stream = connect(Server::at())?;
         stream.set_nodelay(true)?;
         stream.write_all(&[1])?;
         stream.read_exact(&mut [0])?;

@@ -3,6 +3,9 @@
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
+use nic::config::WireMode;
+use nic::degen::Settings;
+use nic::degen::bridge::{Bridge, Carriage};
 use sys::ethtool::{Ethtool, Offload};
 use sys::interface;
 use sys::netlink::address;
@@ -24,26 +27,59 @@ pub(super) const PREFIX_LEN: u8 = 24;
 const OFFLOADS: [Offload; 5] =
     [Offload::Tso, Offload::Gso, Offload::Gro, Offload::TxChecksum, Offload::RxChecksum];
 
+/// The far ends of both, where degen is.
+const BETWEEN: [&str; 2] = ["server1", "client1"];
+/// The thread that degen runs in.
+const DEGEN: &str = "wharf-degen";
+/// Frames under way or in degen's queue.
+const FRAMES: u32 = 16_384;
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Lab {
     pub(super) client: Namespace,
     pub(super) server: Namespace,
     pub(super) link: Link,
+    _degen: Option<Bridge>,
 }
 
 impl Lab {
     /// Two hosts; a TAP is made by whoever serves.
     pub(super) fn new(link: Link) -> Result<Lab, Error> {
-        let lab = Lab { client: Namespace::new()?, server: Namespace::new()?, link };
+        let (client, server) = (Namespace::new()?, Namespace::new()?);
+        let lab = Lab { client, server, link, _degen: None };
         lab.client.run(|| -> sys::Result<()> {
             // Thousands of connections a second use a port again while it is in TIME-WAIT.
             sys::sysctl::write(&["ipv4", "ip_local_port_range"], "1024 65535")?;
             sys::sysctl::write(&["ipv4", "tcp_tw_reuse"], "1")
         })??;
-        if !link.is_tap() {
+        if matches!(link, Link::Veth | Link::VethOffloads) {
             lab.veth()?;
         }
+        Ok(lab)
+    }
+
+    /// Two hosts and a WAN, whose forward direction is that of what the server sends.
+    pub(super) fn wan(settings: &Settings) -> Result<Lab, Error> {
+        let mut lab = Lab::new(Link::Wan)?;
+        let middle = Namespace::new()?;
+        for (host, near, far) in [(&lab.server, FAR, BETWEEN[0]), (&lab.client, NEAR, BETWEEN[1])] {
+            let to = middle.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
+            host.run(move || -> sys::Result<()> {
+                let far = VethEnd { namespace: Some(to.as_fd()), ..VethEnd::new(far) };
+                create_veth(&VethEnd::new(near), &far)
+            })??;
+        }
+        lab.set_up(true)?;
+        let mode = if sys::process::has_bpf() { WireMode::Xdp } else { WireMode::Packet };
+        let carriage = Carriage { frames: FRAMES, mode, real_time: true };
+        let bridge = middle.run(|| Bridge::start(BETWEEN, settings, carriage))??;
+        // degen has a CPU of its own as far as it needs it.
+        if let Some(thread) = sys::process::thread(DEGEN) {
+            let cpus = sys::affinity::cpus().unwrap_or_default();
+            let _ = cpus.last().map(|cpu| sys::affinity::pin_thread(thread, *cpu));
+        }
+        lab._degen = Some(bridge);
         Ok(lab)
     }
 
@@ -55,6 +91,11 @@ impl Lab {
             let far = VethEnd { namespace: Some(server.as_fd()), ..VethEnd::new(FAR) };
             create_veth(&VethEnd::new(NEAR), &far)
         })??;
+        self.set_up(plain)
+    }
+
+    /// Sets up both ends, which are there.
+    fn set_up(&self, plain: bool) -> Result<(), Error> {
         self.server.run(move || -> sys::Result<()> {
             quiet(FAR);
             if plain { without_offloads(FAR) } else { Ok(()) }?;

@@ -66,7 +66,7 @@ fn run(contests: &[Contest], options: &Options, report: &mut dyn Report) -> Resu
                 told.push(words);
             }
         }
-        let gave = client::measure(&lab, client, contest.connections, options.duration)?;
+        let gave = client::measure(&lab.client, client, contest.connections, options.duration)?;
         Ok(gave * unit)
     })
 }

@@ -3,11 +3,14 @@
 mod case;
 mod client;
 pub mod engine;
+mod fairness;
 mod lab;
 mod live;
+mod recovery;
 mod server;
 mod system;
 mod turns;
+mod virtual_time;
 
 use std::time::Duration;
 
@@ -26,7 +29,8 @@ pub struct Options {
     pub cases: Vec<Case>,
     /// Who takes part.
     pub systems: Vec<System>,
-    /// How long each system runs for one figure.
+    /// How long each system runs for one figure; ten times that for [`Case::Recovery`] and
+    /// [`Case::Fairness`].
     pub duration: Duration,
     /// Rounds of which the median is shown, but for [`Case::Engine`].
     pub repetitions: usize,
@@ -47,6 +51,8 @@ pub fn tcp(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
             Case::Bulk => live::bulk(options, report)?,
             Case::Rr => live::request_response(options, report)?,
             Case::Connect => live::connect(options, report)?,
+            Case::Recovery => recovery::run(options, report)?,
+            Case::Fairness => fairness::run(options, report)?,
         }
     }
     Ok(())

@@ -36,6 +36,10 @@ pub enum Link {
     Tap,
     /// A TAP with `virtio_net_hdr`: what is sent stays whole, and has no checksum.
     TapOffloads,
+    /// Two veth pairs without offloads and degen between them.
+    Wan,
+    /// degen in virtual time; at the other end is the same TCP.
+    Virtual,
 }
 
 impl Link {
@@ -46,6 +50,8 @@ impl Link {
             Link::VethOffloads => "veth_offloads",
             Link::Tap => "tap",
             Link::TapOffloads => "tap_offloads",
+            Link::Wan => "wan",
+            Link::Virtual => "virtual",
         }
     }
 
@@ -80,15 +86,26 @@ impl Entrant {
         Entrant { system: System::Wharf, link: Link::TapOffloads },
     ];
 
+    /// Those that have a WAN between them and the client.
+    pub(super) const WAN: [Entrant; 3] = [
+        Entrant { system: System::Kernel, link: Link::Wan },
+        Entrant { system: System::Wharf, link: Link::Wan },
+        Entrant { system: System::Wharf, link: Link::Virtual },
+    ];
+
     /// Whom `self` is compared with, and the name of that ratio. smoltcp knows no link but a TAP without
     /// offloads, the kernel none but a veth.
     pub(super) fn rivals(self) -> Vec<(&'static str, Entrant)> {
         if self.system != System::Wharf {
             return Vec::new();
         }
-        let veth = if self.link.has_offloads() { Link::VethOffloads } else { Link::Veth };
+        let link = match self.link {
+            Link::Veth | Link::Tap => Link::Veth,
+            Link::VethOffloads | Link::TapOffloads => Link::VethOffloads,
+            Link::Wan | Link::Virtual => Link::Wan,
+        };
         vec![
-            ("times_kernel", Entrant { system: System::Kernel, link: veth }),
+            ("times_kernel", Entrant { system: System::Kernel, link }),
             ("times_smoltcp", Entrant { system: System::Smoltcp, link: Link::Tap }),
         ]
     }

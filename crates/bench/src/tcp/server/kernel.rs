@@ -35,7 +35,7 @@ pub(in crate::tcp) struct Server {
 }
 
 /// Gives the kernel of the server's host its address.
-pub(super) fn address(lab: &Lab) -> Result<(), Error> {
+pub(in crate::tcp) fn address(lab: &Lab) -> Result<(), Error> {
     Ok(lab.server.run(|| -> sys::Result<()> {
         let index = sys::interface::index(FAR)?;
         sys::netlink::address::add(index, SERVER.into(), PREFIX_LEN, true)

@@ -1,9 +1,9 @@
 //! Servers: what a client finds at [`SERVER`](super::lab::SERVER).
 
-mod kernel;
+pub(super) mod kernel;
 #[cfg(feature = "peers")]
 mod smoltcp;
-mod wharf;
+pub(super) mod wharf;
 
 use std::any::Any;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! wharf's TCP: an endpoint on the veth, or behind a TAP.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use nic::config::{Config, WireMode};
 use nic::tcp::{self as endpoint, Address, Addresses, Endpoint, Place, Plan, Role, Work};
@@ -22,7 +22,7 @@ pub(super) fn serve(lab: &Lab, service: Service) -> Result<Endpoint, Error> {
         config.wire.mode = WireMode::Packet;
     }
     let place = Place::Wire { name: FAR.to_owned() };
-    lab.server.run(move || start(place, SERVER.into(), service, config))?
+    lab.server.run(move || start(place, addresses(SERVER, None)?, service, config))?
 }
 
 fn behind_tap(link: Link, service: Service) -> Result<Endpoint, Error> {
@@ -33,7 +33,7 @@ fn behind_tap(link: Link, service: Service) -> Result<Endpoint, Error> {
     }
     let addresses = vec![Address { ip: CLIENT.into(), prefix_len: PREFIX_LEN }];
     let place = Place::Host { name: NEAR.to_owned(), addresses };
-    let endpoint = start(place, SERVER.into(), service, config)?;
+    let endpoint = start(place, self::addresses(SERVER, None)?, service, config)?;
     lab::quiet(NEAR);
     if link == Link::Tap {
         lab::without_offloads(NEAR)?;
@@ -41,10 +41,21 @@ fn behind_tap(link: Link, service: Service) -> Result<Endpoint, Error> {
     Ok(endpoint)
 }
 
+/// An address of an endpoint, and the router for all that is not in its network.
+pub(in crate::tcp) fn addresses(
+    own: Ipv4Addr,
+    gateway: Option<Ipv4Addr>,
+) -> Result<Addresses, Error> {
+    let address = Address { ip: own.into(), prefix_len: PREFIX_LEN };
+    let gateways = gateway.map(IpAddr::from).into_iter().collect();
+    Addresses::new(vec![address], gateways)
+        .map_err(|error| Error::Failed { who: "wharf", why: error.to_string() })
+}
+
 /// An endpoint that serves whoever connects, in the network namespace of the calling thread.
 pub(in crate::tcp) fn start(
     place: Place,
-    own: IpAddr,
+    addresses: Addresses,
     service: Service,
     config: Config,
 ) -> Result<Endpoint, Error> {
@@ -53,9 +64,6 @@ pub(in crate::tcp) fn start(
         Service::Source => endpoint::Service::Source,
         Service::Echo => endpoint::Service::Echo,
     };
-    let addresses = Addresses::new(vec![Address { ip: own, prefix_len: PREFIX_LEN }], Vec::new());
-    let addresses = addresses
-        .map_err(|error| Error::Failed { who: "wharf", why: format!("{own}: {error}") })?;
     Ok(Endpoint::start(Plan {
         place,
         addresses,
