@@ -42,6 +42,9 @@ impl Hardware {
     /// Nothing.
     pub const NONE: Hardware = Hardware { tcp4: false, tcp6: false, ecn: false, uso: false };
 
+    /// Everything: the kernel cuts what the interface does not (`validate_xmit_skb`).
+    pub const KERNEL: Hardware = Hardware { tcp4: true, tcp6: true, ecn: true, uso: true };
+
     /// What `interface` says; nothing if it cannot be asked. Without scatter-gather and checksums
     /// the kernel takes the other features back, so they are there where these are.
     pub fn read(interface: &str) -> Hardware {

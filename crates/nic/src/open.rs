@@ -235,7 +235,7 @@ pub(crate) fn open_packet(
     let hardware = match config.gso.hardware {
         GsoHardware::Auto => selftest::passed(info, Hardware::read(&info.name), notices),
         // It may be turned on later.
-        GsoHardware::Off => Hardware::read(&info.name),
+        GsoHardware::Kernel | GsoHardware::Off => Hardware::read(&info.name),
     };
     let mut wires = Vec::new();
     for _ in 0..workers {

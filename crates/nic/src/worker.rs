@@ -18,7 +18,7 @@ use sys::frames::FramePool;
 use sys::poll::{EventFd, Interest, PollSet};
 use wire::GsoType;
 
-use crate::config::{Config, GsoHardware};
+use crate::config::Config;
 use crate::counters::{Counters, Published, Refused};
 use crate::deliver::{Scratch, ToHost};
 use crate::fragment_ids::FragmentIds;
@@ -86,7 +86,7 @@ impl Shared {
 
     fn limits(&self, config: &Config) -> Limits {
         let mtu = self.mtu.load(Ordering::Acquire) as usize;
-        Limits { mtu, hardware: config.gso.hardware == GsoHardware::Auto }
+        Limits { mtu, hardware: config.gso.hardware }
     }
 
     /// Asks the worker to let go of what it holds and end.

@@ -47,7 +47,7 @@ fn rig(text: &str) -> Rig<impl Fn() -> u64> {
         move || now.load(Ordering::Relaxed)
     };
     let mut wire = DegenWire::new(inner, &settings, Arc::clone(&shared), clock);
-    wire.configure(Limits { mtu: MTU, hardware: false });
+    wire.configure(Limits { mtu: MTU, hardware: nic::config::GsoHardware::Off });
     Rig { wire, shared, far, pool: FramePool::new(CHUNKS, 32_768).unwrap(), now }
 }
 
@@ -139,7 +139,7 @@ fn frames_leave_and_arrive_at_their_time() {
 /// A tag is no part of what the MTU counts.
 #[test]
 fn what_fits_a_wire_does_so_behind_tags() {
-    let limits = Limits { mtu: MTU, hardware: false };
+    let limits = Limits { mtu: MTU, hardware: nic::config::GsoHardware::Off };
     for (tags, len, fits) in [
         (0, 1472, true),
         (0, 1473, false),

@@ -82,6 +82,7 @@ impl Connection {
             sacked: sent.sacked,
             lost: sent.lost,
             retransmitted: sent.retransmitted,
+            probe: sent.probe,
         };
         Sending {
             una: self.hot.snd_una,
@@ -167,6 +168,7 @@ impl Connection {
             min_ago: ago(self.rtt.min_at),
             tuned: (self.hot.tune_at, ago(self.tune_since)),
             mtu_high: self.mtu.high,
+            mtu_probe: self.mtu.probe,
             undo: recovery.undo.then_some((recovery.prior_cwnd, recovery.prior_ssthresh)),
             reduced: recovery.reduced,
             undo_bytes: recovery.undo_bytes,
@@ -262,7 +264,7 @@ impl Connection {
                 sacked: flight.sacked,
                 lost: flight.lost,
                 retransmitted: flight.retransmitted,
-                probe: false,
+                probe: flight.probe,
             });
             start = end;
         }
@@ -358,6 +360,7 @@ impl Connection {
         self.rtt.min_at = at(moment.min_ago);
         (self.hot.tune_at, self.tune_since) = (moment.tuned.0, at(moment.tuned.1));
         self.mtu.high = moment.mtu_high;
+        self.mtu.probe = moment.mtu_probe;
         self.tail_probe = moment.tail_probe;
         self.urgent_read = moment.urgent_read;
         let recovery = &mut self.recovery;

@@ -131,9 +131,10 @@ impl Connection {
             return true;
         }
         let Some(timestamps) = segment.options.timestamps else {
-            // Linux and others take it; RFC 7323 section 3.2 says that a segment SHOULD be dropped.
+            // RFC 7323 section 3.2 says that it SHOULD be dropped. Linux takes it, and some middleboxes strip
+            // options: so do we.
             context.counters.without_timestamp += 1;
-            return false;
+            return true;
         };
         if context.now.saturating_sub(self.hot.last_received) > TIMESTAMPS_OUTDATED {
             self.hot.ts_recent = 0;

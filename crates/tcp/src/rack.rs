@@ -6,6 +6,7 @@ use crate::Nanos;
 use crate::ack::Delivery;
 use crate::connection::{Connection, Context};
 use crate::recovery::DUP_THRESH;
+use crate::rtt::LONGEST;
 use crate::snapshot::RecoveryState;
 use crate::timers::Pending;
 
@@ -19,7 +20,7 @@ impl Connection {
         let min = self.rtt.min;
         let recovery = &mut self.recovery;
         if let Some((at, end, retransmitted)) = delivery.latest {
-            let rtt = now.saturating_sub(at);
+            let rtt = now.saturating_sub(at).min(LONGEST);
             // An acknowledgment that comes sooner than any round trip is for the first transmission.
             let ambiguous = retransmitted && rtt < min;
             let later =

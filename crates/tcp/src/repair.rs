@@ -222,7 +222,7 @@ impl Repair {
         let (una, window) = (self.snd_una(), &self.window);
         let nxt = self.write_seq + self.unsent.wrapping_neg();
         let ago = Nanos::from(self.path.last_data_sent) * MILLISECOND;
-        let all = Flight { len: nxt - una, ago, sacked: false, lost: false, retransmitted: false };
+        let all = Flight { len: nxt - una, ago, ..Flight::default() };
         Sending {
             una,
             nxt,

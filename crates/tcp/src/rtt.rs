@@ -7,7 +7,7 @@ use crate::config::{Config, SECOND};
 /// For how long the smallest round trip counts.
 const MIN_WINDOW: Nanos = 300 * SECOND;
 /// No round trip takes longer.
-const LONGEST: Nanos = 3600 * SECOND;
+pub(crate) const LONGEST: Nanos = 3600 * SECOND;
 /// Two ticks of a coarse clock (RFC 6298 section 2, G).
 const GRANULARITY: Nanos = 1_000_000;
 

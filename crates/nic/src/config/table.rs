@@ -261,7 +261,8 @@ pub static KEYS: &[Key] = &[
         kind: first_of::<GsoHardware>(),
         run_time: true,
         help: "auto: leave super-packets that the wire's interface can cut to it, where \
-               wire.mode=packet lets it; off: cut all in software",
+               wire.mode=packet lets it; kernel: leave all to the kernel there, which cuts what the \
+               interface cannot; off: cut all in wharf",
         field: choice!(gso.hardware),
     },
     Key {

@@ -62,11 +62,13 @@ pub enum HostKind {
     Veth,
 }
 
-/// Who cuts super-packets that the wire's interface could cut.
+/// Who cuts super-packets on their way to the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GsoHardware {
     /// The interface, where the port lets it.
     Auto,
+    /// The kernel, where the port lets it: what the interface cannot cut, the kernel cuts before it.
+    Kernel,
     /// wharf.
     Off,
 }
@@ -85,7 +87,7 @@ named!(WireMode: Auto = "auto", Xdp = "xdp", Packet = "packet");
 named!(XdpMode: Auto = "auto", Native = "native", Generic = "generic");
 named!(ZeroCopy: Auto = "auto", Off = "off");
 named!(HostKind: Auto = "auto", Tap = "tap", Veth = "veth");
-named!(GsoHardware: Auto = "auto", Off = "off");
+named!(GsoHardware: Auto = "auto", Kernel = "kernel", Off = "off");
 named!(Order: RoundRobin = "round_robin", Lifo = "lifo");
 named!(tcp::Algorithm: Cubic = "cubic", NewReno = "newreno");
 named!(tcp::Ecn: Off = "off", Passive = "passive", On = "on");

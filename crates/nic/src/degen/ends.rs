@@ -5,7 +5,7 @@ use sys::interface::Interface;
 use sys::packet::{Filter, Membership};
 use sys::xdp::Redirect;
 
-use crate::config::WireMode;
+use crate::config::{GsoHardware, WireMode};
 use crate::error::Error;
 use crate::features::Suited;
 use crate::open;
@@ -87,7 +87,7 @@ impl Ends {
         let mut held = Vec::new();
         let mut open = |info: &Interface| {
             let (mut wires, redirect) = open::open_xdp_stamping(info, &mut pool, frames)?;
-            let limits = Limits { mtu: info.mtu as usize, hardware: false };
+            let limits = Limits { mtu: info.mtu as usize, hardware: GsoHardware::Off };
             wires.iter_mut().for_each(|wire| wire.configure(limits));
             held.push(Held {
                 _promiscuous: promiscuous(info)?,

@@ -18,6 +18,8 @@ use lro::Nanos;
 use sys::frames::{Frame, FramePool, FrameReader};
 use wire::{ETHERNET_LEN, EtherType, VLAN_LEN, VirtioNetHdr};
 
+use crate::config::GsoHardware;
+
 /// A frame from the wire, with what the port knows of it.
 #[derive(Debug)]
 pub struct RxFrame {
@@ -76,13 +78,13 @@ impl Sent {
 pub struct Limits {
     /// Largest IP packet in bytes.
     pub mtu: usize,
-    /// May super-packets be left to the interface, where it can cut them (`gso.hardware`)?
-    pub hardware: bool,
+    /// Who cuts super-packets, where the port has a choice (`gso.hardware`).
+    pub hardware: GsoHardware,
 }
 
 impl Limits {
     /// None but what a super-packet says itself.
-    pub const NONE: Limits = Limits { mtu: usize::MAX, hardware: false };
+    pub const NONE: Limits = Limits { mtu: usize::MAX, hardware: GsoHardware::Off };
 
     /// Does the frame fit, behind up to two VLAN tags?
     pub fn holds(&self, frame: &[u8]) -> bool {
@@ -182,6 +184,12 @@ pub trait Wire {
         packet: Outgoing<'_>,
         put: &mut Put,
     ) -> Result<Transmit, Refusal>;
+
+    /// Does [`transmit`](Self::transmit) leave super-packets to be cut behind the port, so that it is cheaper
+    /// than to cut them before?
+    fn takes_whole(&self) -> bool {
+        false
+    }
 
     /// Queues a complete frame that lies in the port's own memory already. A port that need not copy it
     /// has its own way.

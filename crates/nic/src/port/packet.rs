@@ -12,6 +12,7 @@ use wire::{GsoType, VirtioNetHdr};
 
 use super::patience::Patience;
 use super::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
+use crate::config::GsoHardware;
 use crate::hardware::{Hardware, SuperPacket};
 
 const ENOBUFS: i32 = 105;
@@ -177,6 +178,17 @@ impl PacketWire {
     }
 }
 
+impl PacketWire {
+    /// What is left to the interface, or to the kernel before it.
+    fn hardware(&self) -> Hardware {
+        match self.limits.hardware {
+            GsoHardware::Auto => self.hardware,
+            GsoHardware::Kernel => Hardware::KERNEL,
+            GsoHardware::Off => Hardware::NONE,
+        }
+    }
+}
+
 fn received(received: Received) -> RxFrame {
     RxFrame {
         // The kernel wrote the header itself, so it can be read; if not, it says nothing.
@@ -237,8 +249,7 @@ impl Wire for PacketWire {
             return Ok(Transmit::Full { position });
         }
         if position == 0
-            && self.limits.hardware
-            && let Some(whole) = self.hardware.leave(bytes, &vnet, self.limits.mtu)
+            && let Some(whole) = self.hardware().leave(bytes, &vnet, self.limits.mtu)
             && let Some(result) = self.send_whole(bytes, &whole, put)
         {
             return Ok(result);
@@ -256,6 +267,10 @@ impl Wire for PacketWire {
             }
         }
         Ok(Transmit::Done)
+    }
+
+    fn takes_whole(&self) -> bool {
+        self.hardware().tcp4 && self.hardware().tcp6
     }
 
     fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {

@@ -10,6 +10,8 @@ use sys::frames::{Frame, FramePool};
 use sys::xdp::XdpSocket;
 use wire::{GsoType, VirtioNetHdr};
 
+use crate::config::GsoHardware;
+
 use super::{LINK_HEADER_MAX, Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
 
 /// Frames after which the kernel is to take them, at the end of a super-packet. It takes as many at
@@ -53,7 +55,7 @@ impl XdpWire {
             virtual_wire,
             down: false,
             lost: 0,
-            limits: Limits { mtu: longest, hardware: false },
+            limits: Limits { mtu: longest, hardware: GsoHardware::Off },
             longest,
         }
     }
@@ -145,7 +147,7 @@ impl Wire for XdpWire {
 
     fn configure(&mut self, limits: Limits) {
         let mtu = limits.mtu.min(self.longest);
-        self.limits = Limits { mtu, hardware: false };
+        self.limits = Limits { mtu, hardware: GsoHardware::Off };
     }
 
     fn transmit(

@@ -8,13 +8,13 @@ use std::os::fd::BorrowedFd;
 use lro::{Aggregate, Discard, Lro, Nanos, Pass, RxChecksum, Sink, Slice};
 use sys::frames::{Frame, FramePool};
 use sys::poll::Interest;
-use wire::GsoType;
+use wire::{GsoType, VirtioNetHdr};
 
 use super::counters::PortCounters;
 use super::cut::Frames;
 use super::port::{Arrived, Packet, Port, TURN_BYTES, checksum_of};
-use crate::config::Config;
-use crate::port::{Limits, RxFrame, Wire};
+use crate::config::{Config, GsoHardware};
+use crate::port::{Limits, Outgoing, Put, RxFrame, Transmit, Wire};
 
 /// Frames that a super-packet may become: 64 KB in packets of the least MTU that IPv4 asks for.
 const SUPER_PACKET_FRAMES: usize = 65_536 / 536 + 1;
@@ -30,6 +30,10 @@ pub(super) struct WirePort<W> {
     received: VecDeque<RxFrame>,
     /// Frames that the wire had no room for.
     waiting: VecDeque<Frame>,
+    /// A super-packet in one piece, for a wire that takes it whole.
+    whole: Vec<u8>,
+    /// What is said of it, and from which of its segments on the wire had no room for it.
+    left: Option<(VirtioNetHdr, usize)>,
     /// Frames of the aggregate at hand; kept for its memory.
     frames: Vec<Frame>,
     /// Its payload; empty between calls, kept for its memory.
@@ -41,7 +45,12 @@ pub(super) struct WirePort<W> {
 impl<W: Wire> WirePort<W> {
     /// Takes the wire, whose MTU in bytes this is, and the memory of its frames.
     pub(super) fn new(mut wire: W, pool: FramePool, config: &Config, mtu: u32) -> Self {
-        wire.configure(Limits { mtu: mtu as usize, hardware: false });
+        // What is the engine's own cannot be wrong, and the kernel cuts in one go what it sends in one go.
+        let hardware = match config.gso.hardware {
+            GsoHardware::Off => GsoHardware::Off,
+            GsoHardware::Auto | GsoHardware::Kernel => GsoHardware::Kernel,
+        };
+        wire.configure(Limits { mtu: mtu as usize, hardware });
         let held_frames = pool.capacity() / 4;
         let hash_seed = RandomState::new().hash_one(held_frames);
         let lro = lro::Config {
@@ -58,6 +67,8 @@ impl<W: Wire> WirePort<W> {
             lro: config.lro.enable.then(|| Lro::new(lro)),
             received: VecDeque::with_capacity(256),
             waiting: VecDeque::with_capacity(SUPER_PACKET_FRAMES),
+            whole: Vec::new(),
+            left: None,
             frames: Vec::with_capacity(1024),
             slices: Vec::with_capacity(1024),
             counters: PortCounters::default(),
@@ -65,6 +76,18 @@ impl<W: Wire> WirePort<W> {
     }
 
     /// Calls `work` with the LRO, if there is one, and a place for what leaves it.
+    /// Offers the super-packet in `whole` from one of its segments on.
+    fn offer(&mut self, vnet: VirtioNetHdr, position: usize) {
+        let packet = Outgoing { vnet, bytes: &mut self.whole, position, fragment_id: 0 };
+        let mut put = Put::default();
+        match self.wire.transmit(&mut self.pool, packet, &mut put) {
+            Ok(Transmit::Done) => {}
+            Ok(Transmit::Full { position }) => self.left = Some((vnet, position)),
+            Err(_) => self.counters.too_long += 1,
+        }
+        self.counters.sent.add(put.sent);
+    }
+
     fn with_lro<T: FnMut(Arrived<'_>)>(
         &mut self,
         take: T,
@@ -126,10 +149,19 @@ impl<W: Wire> Port for WirePort<W> {
     fn has_room(&mut self) -> bool {
         // Some memory is left to receive into.
         self.waiting.is_empty()
+            && self.left.is_none()
             && self.pool.available() >= SUPER_PACKET_FRAMES + self.pool.capacity() / 8
     }
 
     fn send(&mut self, packet: &Packet<'_>) {
+        if packet.vnet.gso_size > 0 && self.wire.takes_whole() && self.waiting.is_empty() {
+            self.whole.clear();
+            self.whole.extend_from_slice(packet.header);
+            self.whole.extend_from_slice(packet.payload[0]);
+            self.whole.extend_from_slice(packet.payload[1]);
+            self.offer(packet.vnet, 0);
+            return;
+        }
         let frames = Frames::of(packet);
         if frames.longest() > self.pool.chunk_size() {
             self.counters.too_long += 1;
@@ -152,6 +184,9 @@ impl<W: Wire> Port for WirePort<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if let Some((vnet, position)) = self.left.take() {
+            self.offer(vnet, position);
+        }
         while let Some(frame) = self.waiting.pop_front() {
             if let Err(frame) = self.wire.send_frame(&mut self.pool, frame) {
                 self.waiting.push_front(frame);
@@ -167,7 +202,8 @@ impl<W: Wire> Port for WirePort<W> {
     }
 
     fn wait(&mut self, waits: bool) -> (Option<(BorrowedFd<'_>, Interest)>, Option<Nanos>) {
-        let pending = waits || !self.waiting.is_empty() || self.wire.is_pending();
+        let behind = !self.waiting.is_empty() || self.left.is_some();
+        let pending = waits || behind || self.wire.is_pending();
         let retry = self.wire.retry_after().filter(|_| pending);
         let interest = match pending && retry.is_none() {
             true => Interest::ReadWrite,

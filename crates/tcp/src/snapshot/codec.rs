@@ -120,7 +120,7 @@ record!(Snapshot {
 });
 record!(Agreed { iss, irs, peer_mss, our_mss, window_scale, sack, timestamps, ecn });
 record!(Sending { una, nxt, wnd, max_wnd, wl1, wl2, urgent, small, queue, fin, flight });
-record!(Flight { len, ago, sacked, lost, retransmitted });
+record!(Flight { len, ago, sacked, lost, retransmitted, probe });
 record!(Receiving {
     nxt,
     acked,
@@ -168,6 +168,7 @@ record!(Moment {
     min_ago,
     tuned,
     mtu_high,
+    mtu_probe,
     undo,
     reduced,
     undo_bytes,

@@ -74,7 +74,7 @@ pub struct Sending {
 }
 
 /// A run of bytes sent at one time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flight {
     /// Bytes, SYN and FIN included.
     pub len: u32,
@@ -86,6 +86,8 @@ pub struct Flight {
     pub lost: bool,
     /// It was sent more than once.
     pub retransmitted: bool,
+    /// It looks for the path's MTU (RFC 4821).
+    pub probe: bool,
 }
 
 /// What was received (RFC 9293 section 3.3.1, the receive sequence variables).
@@ -246,6 +248,8 @@ pub struct Moment {
     pub tuned: (Seq, Nanos),
     /// Smallest MTU that does not pass; 0 if none is known.
     pub mtu_high: u16,
+    /// A larger MTU that is being tried, and the end of the segment that tries it (RFC 4821 section 7).
+    pub mtu_probe: Option<(u16, Seq)>,
     /// Congestion window and threshold before the reduction, if it can be taken back.
     pub undo: Option<(u32, u32)>,
     /// Congestion control was told of the reduction.

@@ -64,7 +64,8 @@ impl Snapshot {
         let headers = if self.local.is_ipv4() { 40 } else { 60 };
         let fits = u32::from(self.mss) + headers <= u32::from(self.path_mtu);
         let sensible = self.mss >= MSS_MIN && self.path_mtu >= MTU_MIN;
-        holds(fits && sensible, SnapshotError::SegmentSize)?;
+        let larger = self.moment.mtu_probe.is_none_or(|(mtu, _)| mtu > self.path_mtu);
+        holds(fits && sensible && larger, SnapshotError::SegmentSize)?;
         let islands = self.receive.islands.iter().map(|(_, bytes)| bytes.len());
         let queues = [self.send.queue.len(), self.receive.queue.len()];
         let short = queues.into_iter().chain(islands).all(|len| len <= QUEUE_MAX);

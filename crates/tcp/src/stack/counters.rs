@@ -60,7 +60,7 @@ counters! {
     out_of_window,
     /// Segments with an old timestamp (PAWS).
     old_timestamps,
-    /// Segments without the timestamp that was agreed to.
+    /// Segments without the timestamp that was agreed to; they are taken.
     without_timestamp,
     /// Segments without ACK where there must be one.
     without_ack,

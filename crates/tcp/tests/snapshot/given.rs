@@ -107,7 +107,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
         reordering: draw.flag(),
         reorder_steps: draw.up_to(20) as u8,
     };
-    let moment = moment(draw, state, &send, &receive);
+    let moment = moment(draw, (state, path_mtu), &send, &receive);
     Snapshot {
         local,
         remote,
@@ -149,7 +149,12 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
     }
 }
 
-fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) -> Moment {
+fn moment(
+    draw: &mut Draw,
+    (state, path_mtu): (State, u16),
+    send: &Sending,
+    receive: &Receiving,
+) -> Moment {
     let opening = matches!(state, State::SynSent | State::SynReceived);
     let under_way = send.nxt - send.una;
     let data = under_way.min(send.queue.len() as u32);
@@ -176,6 +181,8 @@ fn moment(draw: &mut Draw, state: State, send: &Sending, receive: &Receiving) ->
         min_ago: draw.time(),
         tuned: (Seq(draw.up_to(u32::MAX)), draw.time()),
         mtu_high: draw.between(0, 9_000),
+        mtu_probe: draw
+            .maybe(|draw| (path_mtu + draw.between(1, 500), send.una + draw.up_to(under_way))),
         undo: draw.maybe(|draw| (1 + draw.up_to(100_000), 1 + draw.up_to(100_000))),
         undo_bytes: draw.up_to(100_000),
         undo_ts: draw.maybe(|draw| draw.seq().0),
@@ -280,6 +287,7 @@ fn sending(draw: &mut Draw, state: State, agreed: &Agreed, receive: &Receiving) 
             sacked,
             lost: !sacked && draw.up_to(3) == 0,
             retransmitted: draw.flag(),
+            probe: draw.up_to(9) == 0,
         });
         rest -= len;
     }

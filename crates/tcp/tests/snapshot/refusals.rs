@@ -59,8 +59,7 @@ fn what_is_under_way_fills_the_space_between_una_and_nxt() {
     refused(SnapshotError::Flight, |snapshot| snapshot.send.flight.truncate(1));
     refused(SnapshotError::Flight, |snapshot| snapshot.send.flight[0].len += 1);
     refused(SnapshotError::Flight, |snapshot| {
-        let nothing = Flight { len: 0, ago: 0, sacked: false, lost: false, retransmitted: false };
-        snapshot.send.flight.push(nothing);
+        snapshot.send.flight.push(Flight::default());
     });
     refused(SnapshotError::Flight, |snapshot| {
         snapshot.send.flight[0].sacked = true;
