@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sys::epoll::Epoll;
-use sys::netns::Namespace;
 
+use super::cores;
+use super::lab::Lab;
 use super::server::Server;
 use crate::Error;
 use crate::sink::io as doing;
@@ -64,22 +65,33 @@ impl Tally {
     }
 }
 
-/// How much is done in a second with so many connections: bytes, round trips or connections.
+/// What a server was found to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    /// Bytes, round trips or connections in a second.
+    pub(super) rate: f64,
+    /// CPU time that each of them took, in seconds: of the server, the client and the kernel's threads that
+    /// receive.
+    pub(super) cpu: f64,
+}
+
+/// How much is done with so many connections.
 pub(super) fn measure(
-    host: &Namespace,
+    lab: &Lab,
     client: Client,
     connections: u32,
     duration: Duration,
-) -> Result<f64, Error> {
+) -> Result<Measured, Error> {
     let threads = if client == Client::PingPong { 1 } else { connections };
     let work = |_| move |tally: &Tally| work(client, connections, tally);
-    let gave = run(host, (0..threads).map(work), WARM_UP, duration)?;
-    Ok(gave.iter().sum())
+    let (gave, cpu) = run(lab, (0..threads).map(work), WARM_UP, duration)?;
+    let rate: f64 = gave.iter().sum();
+    Ok(Measured { rate, cpu: cpu / rate })
 }
 
 /// How many bytes in a second are received of each of these servers.
 pub(super) fn receive_of(
-    host: &Namespace,
+    lab: &Lab,
     servers: &[SocketAddr],
     warm_up: Duration,
     duration: Duration,
@@ -88,26 +100,27 @@ pub(super) fn receive_of(
         let to = *to;
         move |tally: &Tally| receive(to, tally)
     };
-    run(host, servers.iter().map(work), warm_up, duration)
+    Ok(run(lab, servers.iter().map(work), warm_up, duration)?.0)
 }
 
-/// A thread for each of these, and what each does in a second.
+/// A thread for each of these, what each does in a second, and the CPU time of all in a second.
 fn run<F>(
-    host: &Namespace,
+    lab: &Lab,
     works: impl Iterator<Item = F>,
     warm_up: Duration,
     duration: Duration,
-) -> Result<Vec<f64>, Error>
+) -> Result<(Vec<f64>, f64), Error>
 where
     F: FnOnce(&Tally) -> io::Result<()> + Send + 'static,
 {
+    let core = lab.cores.map(|cores| cores.client);
     let all = Tally::default();
     let (mut threads, mut tallies) = (Vec::new(), Vec::new());
     for work in works {
         let tally = Tally { done: Arc::default(), stop: Arc::clone(&all.stop) };
         tallies.push(tally.clone());
-        threads.push(host.spawn(move || {
-            let result = work(&tally);
+        threads.push(lab.client.spawn(move || {
+            let result = cores::enter(core).and_then(|()| work(&tally));
             // Others need not go on.
             tally.stop.fetch_or(result.is_err(), Ordering::Relaxed);
             result
@@ -116,9 +129,9 @@ where
     let read =
         || -> Vec<u64> { tallies.iter().map(|tally| tally.done.load(Ordering::Relaxed)).collect() };
     all.rest(warm_up);
-    let (began, before) = (Instant::now(), read());
+    let (began, cpu_before, before) = (Instant::now(), cpu(), read());
     all.rest(duration);
-    let (took, after) = (began.elapsed().as_secs_f64(), read());
+    let (took, cpu_after, after) = (began.elapsed().as_secs_f64(), cpu(), read());
     all.stop.store(true, Ordering::Relaxed);
     for thread in threads {
         let ended = thread.join().unwrap_or_else(|_| Ok(Err(io::Error::other("a panic"))));
@@ -130,7 +143,12 @@ where
         let why = "nothing came through".to_owned();
         return Err(Error::Failed { who: "the server", why });
     }
-    Ok(gave)
+    Ok((gave, (cpu_after - cpu_before) / took))
+}
+
+/// CPU time of this process, in which both server and client are, and of what receives for them.
+fn cpu() -> f64 {
+    (sys::clock::process_cpu() + sys::process::ksoftirqd_cpu().unwrap_or(0)) as f64 / 1e9
 }
 
 fn work(client: Client, connections: u32, tally: &Tally) -> io::Result<()> {

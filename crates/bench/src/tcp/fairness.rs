@@ -79,13 +79,13 @@ fn measure(seed: u64, duration: Duration) -> Result<Vec<f64>, Error> {
     settings.configs = [forward, reverse];
     let lab = Lab::wan(&settings)?;
     kernel::address(&lab)?;
-    let _kernel = kernel::Server::start(&lab.server, SERVER.into(), Service::Source)?;
+    let _kernel = kernel::Server::start(&lab, SERVER.into(), Service::Source)?;
     let _wharf = behind_kernel(&lab)?;
     let servers: Vec<SocketAddr> = [SERVER, WHARF]
         .into_iter()
         .flat_map(|server| [SocketAddr::from((server, PORT)); FLOWS])
         .collect();
-    client::receive_of(&lab.client, &servers, WARM_UP, duration)
+    client::receive_of(&lab, &servers, WARM_UP, duration)
 }
 
 /// An endpoint whose packets the server's kernel forwards, and the client's way to it.

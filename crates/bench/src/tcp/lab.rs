@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nic::config::WireMode;
 use nic::degen::Settings;
@@ -12,14 +13,13 @@ use sys::netlink::address;
 use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 
+use super::cores::Cores;
 use super::system::Link;
 use crate::Error;
 use crate::sink::io;
 
 /// The client's end of the link, a TAP or one of a veth.
 pub(super) const NEAR: &str = "client0";
-/// The server's end, of a veth.
-pub(super) const FAR: &str = "server0";
 pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 pub(super) const PREFIX_LEN: u8 = 24;
@@ -40,14 +40,22 @@ pub(super) struct Lab {
     pub(super) client: Namespace,
     pub(super) server: Namespace,
     pub(super) link: Link,
+    /// The server's end of the link, if it is a veth. Threads of the kernel are named after interfaces, and
+    /// no namespace tells them apart.
+    pub(super) far: String,
+    /// A CPU for each, if they have their own.
+    pub(super) cores: Option<Cores>,
     _degen: Option<Bridge>,
 }
 
 impl Lab {
-    /// Two hosts; a TAP is made by whoever serves.
-    pub(super) fn new(link: Link) -> Result<Lab, Error> {
+    /// Two hosts, with a CPU each if `own_cpus` says so; a TAP is made by whoever serves.
+    pub(super) fn new(link: Link, own_cpus: bool) -> Result<Lab, Error> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let far = format!("s{:x}.{:x}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let (client, server) = (Namespace::new()?, Namespace::new()?);
-        let lab = Lab { client, server, link, _degen: None };
+        let cores = Cores::choose().filter(|_| own_cpus);
+        let lab = Lab { client, server, link, far, cores, _degen: None };
         lab.client.run(|| -> sys::Result<()> {
             // Thousands of connections a second use a port again while it is in TIME-WAIT.
             sys::sysctl::write(&["ipv4", "ip_local_port_range"], "1024 65535")?;
@@ -61,13 +69,15 @@ impl Lab {
 
     /// Two hosts and a WAN, whose forward direction is that of what the server sends.
     pub(super) fn wan(settings: &Settings) -> Result<Lab, Error> {
-        let mut lab = Lab::new(Link::Wan)?;
+        let mut lab = Lab::new(Link::Wan, false)?;
         let middle = Namespace::new()?;
-        for (host, near, far) in [(&lab.server, FAR, BETWEEN[0]), (&lab.client, NEAR, BETWEEN[1])] {
+        for (host, near, far) in
+            [(&lab.server, lab.far.clone(), BETWEEN[0]), (&lab.client, NEAR.to_owned(), BETWEEN[1])]
+        {
             let to = middle.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
             host.run(move || -> sys::Result<()> {
                 let far = VethEnd { namespace: Some(to.as_fd()), ..VethEnd::new(far) };
-                create_veth(&VethEnd::new(near), &far)
+                create_veth(&VethEnd::new(&near), &far)
             })??;
         }
         lab.set_up(true)?;
@@ -87,8 +97,9 @@ impl Lab {
         let plain = !self.link.has_offloads();
         let server =
             self.server.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
+        let name = self.far.clone();
         self.client.run(move || -> sys::Result<()> {
-            let far = VethEnd { namespace: Some(server.as_fd()), ..VethEnd::new(FAR) };
+            let far = VethEnd { namespace: Some(server.as_fd()), ..VethEnd::new(&name) };
             create_veth(&VethEnd::new(NEAR), &far)
         })??;
         self.set_up(plain)
@@ -96,10 +107,11 @@ impl Lab {
 
     /// Sets up both ends, which are there.
     fn set_up(&self, plain: bool) -> Result<(), Error> {
+        let far = self.far.clone();
         self.server.run(move || -> sys::Result<()> {
-            quiet(FAR);
-            if plain { without_offloads(FAR) } else { Ok(()) }?;
-            interface::set_up(FAR)
+            quiet(&far);
+            if plain { without_offloads(&far) } else { Ok(()) }?;
+            interface::set_up(&far)
         })??;
         self.client.run(move || near(plain))??;
         Ok(())

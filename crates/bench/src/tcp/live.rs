@@ -1,6 +1,7 @@
 //! `bulk`, `rr` and `connect`: clients of a kernel and servers of each kind, over real links.
 
 use super::client::{self, Client};
+use super::cores;
 use super::lab::Lab;
 use super::server::{Server, Service};
 use super::system::Entrant;
@@ -15,8 +16,8 @@ pub(super) fn bulk(options: &Options, report: &mut dyn Report) -> Result<(), Err
         case: Case::Bulk,
         what,
         connections: 1,
-        metric: "throughput",
-        unit: "bit/s",
+        metric: ("throughput", "bit/s"),
+        beside: Some(("cpu_per_gigabyte", "s/GB")),
         entrants: entrants.clone(),
     };
     run(&[contest("in"), contest("out")], options, report)
@@ -28,8 +29,8 @@ pub(super) fn request_response(options: &Options, report: &mut dyn Report) -> Re
         case: Case::Rr,
         what: "1 byte",
         connections,
-        metric: "rate",
-        unit: "1/s",
+        metric: ("rate", "1/s"),
+        beside: Some(("cpu_each", "us")),
         entrants: Entrant::PLAIN.into(),
     };
     run(&[contest(1), contest(64)], options, report)
@@ -41,8 +42,8 @@ pub(super) fn connect(options: &Options, report: &mut dyn Report) -> Result<(), 
         case: Case::Connect,
         what: "1 byte",
         connections,
-        metric: "rate",
-        unit: "1/s",
+        metric: ("rate", "1/s"),
+        beside: Some(("cpu_each", "us")),
         entrants: Entrant::PLAIN.into(),
     };
     run(&[contest(1), contest(8)], options, report)
@@ -50,23 +51,28 @@ pub(super) fn connect(options: &Options, report: &mut dyn Report) -> Result<(), 
 
 fn run(contests: &[Contest], options: &Options, report: &mut dyn Report) -> Result<(), Error> {
     let mut told: Vec<String> = Vec::new();
+    if options.own_cpus && cores::Cores::choose().is_none() {
+        return Err(Error::Usage("it takes two CPUs, one for each host".to_owned()));
+    }
     hold(contests, options, report, |contest, entrant, _, report| {
-        let (client, service, unit) = match (contest.case, contest.what) {
-            (Case::Bulk, "in") => (Client::Send, Service::Sink, 8.0),
-            (Case::Bulk, _) => (Client::Receive, Service::Source, 8.0),
-            (Case::Connect, _) => (Client::Connect, Service::Echo, 1.0),
-            _ => (Client::PingPong, Service::Echo, 1.0),
+        let (client, service, unit, each) = match (contest.case, contest.what) {
+            (Case::Bulk, "in") => (Client::Send, Service::Sink, 8.0, 1e9),
+            (Case::Bulk, _) => (Client::Receive, Service::Source, 8.0, 1e9),
+            (Case::Connect, _) => (Client::Connect, Service::Echo, 1.0, 1e6),
+            _ => (Client::PingPong, Service::Echo, 1.0, 1e6),
         };
-        let lab = Lab::new(entrant.link)?;
+        let lab = Lab::new(entrant.link, options.own_cpus)?;
         let server = Server::start(&lab, entrant.system, service, contest.connections)?;
-        for notice in &server.notices {
-            let words = format!("wharf on {}: {notice}", entrant.link.name());
+        let apart = cores::receive_apart(&lab, entrant.system);
+        let apart = apart.err().map(|error| format!("a host receives on the other's CPU: {error}"));
+        for notice in server.notices.iter().chain(&apart) {
+            let words = format!("{} on {}: {notice}", entrant.system.name(), entrant.link.name());
             if !told.contains(&words) {
                 report.notice(&words);
                 told.push(words);
             }
         }
-        let gave = client::measure(&lab.client, client, contest.connections, options.duration)?;
-        Ok(gave * unit)
+        let gave = client::measure(&lab, client, contest.connections, options.duration)?;
+        Ok((gave.rate * unit, gave.cpu * each))
     })
 }

@@ -2,6 +2,7 @@
 
 mod case;
 mod client;
+mod cores;
 pub mod engine;
 mod fairness;
 mod lab;
@@ -29,6 +30,11 @@ pub struct Options {
     pub cases: Vec<Case>,
     /// Who takes part.
     pub systems: Vec<System>,
+    /// What joins them to the client, for [`Case::Bulk`], [`Case::Rr`], [`Case::Connect`] and
+    /// [`Case::Recovery`].
+    pub links: Vec<Link>,
+    /// Server and client have a CPU each, for [`Case::Bulk`], [`Case::Rr`] and [`Case::Connect`].
+    pub own_cpus: bool,
     /// How long each system runs for one figure; ten times that for [`Case::Recovery`] and
     /// [`Case::Fairness`].
     pub duration: Duration,

@@ -33,8 +33,8 @@ pub(super) fn run(options: &Options, report: &mut dyn Report) -> Result<(), Erro
         case: Case::Recovery,
         what: "1 %, 20 ms",
         connections,
-        metric: "goodput",
-        unit: "bit/s",
+        metric: ("goodput", "bit/s"),
+        beside: None,
         entrants: Entrant::WAN.into(),
     };
     hold(&[contest(1), contest(8)], options, report, |contest, entrant, round, _| {
@@ -44,15 +44,16 @@ pub(super) fn run(options: &Options, report: &mut dyn Report) -> Result<(), Erro
         if entrant.link == Link::Virtual {
             let way = Way { forward, reverse, seed };
             let duration = duration * VIRTUALLY;
-            return virtual_time::goodput(&way, contest.connections, WARM_UP, duration);
+            let gave = virtual_time::goodput(&way, contest.connections, WARM_UP, duration)?;
+            return Ok((gave, 0.0));
         }
         let mut settings = Settings { seed: Some(seed), ..Settings::default() };
         settings.configs = [forward, reverse];
         let lab = Lab::wan(&settings)?;
         let _server = Server::start(&lab, entrant.system, Service::Source, contest.connections)?;
         let servers = vec![Server::at(); contest.connections as usize];
-        let gave = client::receive_of(&lab.client, &servers, WARM_UP, duration)?;
-        Ok(gave.iter().sum::<f64>() * 8.0)
+        let gave = client::receive_of(&lab, &servers, WARM_UP, duration)?;
+        Ok((gave.iter().sum::<f64>() * 8.0, 0.0))
     })
 }
 

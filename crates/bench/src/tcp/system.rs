@@ -43,7 +43,11 @@ pub enum Link {
 }
 
 impl Link {
-    /// Its name in figures.
+    /// All.
+    pub const ALL: [Link; 6] =
+        [Link::Veth, Link::VethOffloads, Link::Tap, Link::TapOffloads, Link::Wan, Link::Virtual];
+
+    /// Its name in figures and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Link::Veth => "veth",

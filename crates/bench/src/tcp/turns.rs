@@ -14,8 +14,10 @@ pub(super) struct Contest {
     /// What is done in it, such as `in`.
     pub(super) what: &'static str,
     pub(super) connections: u32,
-    pub(super) metric: &'static str,
-    pub(super) unit: &'static str,
+    /// What it is won by, with its unit.
+    pub(super) metric: (&'static str, &'static str),
+    /// What else is measured.
+    pub(super) beside: Option<(&'static str, &'static str)>,
     pub(super) entrants: Vec<Entrant>,
 }
 
@@ -28,8 +30,7 @@ impl Contest {
     fn tell(
         &self,
         entrant: Entrant,
-        metric: &'static str,
-        unit: &'static str,
+        (metric, unit): (&'static str, &'static str),
         samples: Vec<f64>,
         report: &mut dyn Report,
     ) {
@@ -44,6 +45,9 @@ impl Contest {
     }
 }
 
+/// What an entrant did in a round, and what else was measured.
+pub(super) type Gave = (f64, f64);
+
 /// Holds each contest in `options.repetitions` rounds. `measure` gives what an entrant does.
 ///
 /// # Errors
@@ -52,12 +56,14 @@ pub(super) fn hold(
     contests: &[Contest],
     options: &Options,
     report: &mut dyn Report,
-    mut measure: impl FnMut(&Contest, Entrant, usize, &mut dyn Report) -> Result<f64, Error>,
+    mut measure: impl FnMut(&Contest, Entrant, usize, &mut dyn Report) -> Result<Gave, Error>,
 ) -> Result<(), Error> {
     for (done, contest) in contests.iter().enumerate() {
-        let chosen = |entrant: &Entrant| options.systems.contains(&entrant.system);
+        let chosen = |entrant: &Entrant| {
+            options.systems.contains(&entrant.system) && options.links.contains(&entrant.link)
+        };
         let mut entrants: Vec<Entrant> = contest.entrants.iter().copied().filter(chosen).collect();
-        let mut gave: Vec<(Entrant, Vec<f64>)> =
+        let mut gave: Vec<(Entrant, Vec<Gave>)> =
             entrants.iter().map(|entrant| (*entrant, Vec::new())).collect();
         for round in 0..options.repetitions {
             let mut failed = Vec::new();
@@ -87,16 +93,22 @@ pub(super) fn hold(
 }
 
 /// Reports all, and the ratios of what two gave in the same round.
-fn compare(contest: &Contest, gave: &[(Entrant, Vec<f64>)], report: &mut dyn Report) {
+fn compare(contest: &Contest, gave: &[(Entrant, Vec<Gave>)], report: &mut dyn Report) {
     for (entrant, samples) in gave {
-        contest.tell(*entrant, contest.metric, contest.unit, samples.clone(), report);
+        let won_by = samples.iter().map(|gave| gave.0).collect();
+        contest.tell(*entrant, contest.metric, won_by, report);
+        if let Some(beside) = contest.beside {
+            let samples = samples.iter().map(|gave| gave.1).collect();
+            contest.tell(*entrant, beside, samples, report);
+        }
         for (metric, rival) in entrant.rivals() {
             let of_rival = gave.iter().find(|(other, _)| *other == rival);
             let Some((_, theirs)) = of_rival.filter(|(other, _)| other != entrant) else {
                 continue;
             };
-            let ratios = samples.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
-            contest.tell(*entrant, metric, "", ratios, report);
+            let ratios =
+                samples.iter().zip(theirs).map(|(ours, theirs)| ours.0 / theirs.0).collect();
+            contest.tell(*entrant, (metric, ""), ratios, report);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bench::tcp::engine::{self, Work};
-use bench::tcp::{Case, Options, System, tcp};
+use bench::tcp::{Case, Link, Options, System, tcp};
 use clap::Args;
 
 use super::report::Printer;
@@ -39,6 +39,13 @@ pub(crate) struct BenchTcpArgs {
     /// Who takes part: kernel, wharf, smoltcp [default: all]
     #[arg(long = "system", value_name = "SYSTEM,...", value_delimiter = ',', value_parser = system)]
     systems: Vec<System>,
+    /// What joins them to the client: veth, veth_offloads, tap, tap_offloads, wan, virtual [default: all]
+    #[arg(long = "link", value_name = "LINK,...", value_delimiter = ',', value_parser = link)]
+    links: Vec<Link>,
+    /// bulk, rr, connect: give the server one CPU and the client another, each with what its kernel does
+    /// to receive, as if they were two machines; without it the kernel places them as it likes
+    #[arg(long)]
+    own_cpus: bool,
     /// engine: what it does: receive, receive_lro, send, send_lro [default: all]
     #[arg(long = "what", value_name = "WORK,...", value_delimiter = ',', value_parser = work)]
     works: Vec<Work>,
@@ -87,6 +94,8 @@ fn options(args: &BenchTcpArgs) -> Options {
         duration: args.seconds.unwrap_or(Duration::from_secs_f64(seconds)),
         repetitions: args.repetitions.unwrap_or(if args.quick { 1 } else { 5 }) as usize,
         systems: or(&args.systems, &System::ALL),
+        own_cpus: args.own_cpus,
+        links: or(&args.links, &Link::ALL),
         works: or(&args.works, &Work::ALL),
         connections: or(&args.connections, connections),
     }
@@ -105,6 +114,10 @@ fn case(text: &str) -> Result<Case, String> {
 
 fn system(text: &str) -> Result<System, String> {
     named(text, &System::ALL, System::name)
+}
+
+fn link(text: &str) -> Result<Link, String> {
+    named(text, &Link::ALL, Link::name)
 }
 
 fn work(text: &str) -> Result<Work, String> {

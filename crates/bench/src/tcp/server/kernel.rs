@@ -11,12 +11,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sys::epoll::Epoll;
-use sys::netns::Namespace;
 
 use super::{PORT, Service};
 use crate::Error;
 use crate::sink::io as doing;
-use crate::tcp::lab::{FAR, Lab, PREFIX_LEN, SERVER};
+use crate::tcp::cores;
+use crate::tcp::lab::{Lab, PREFIX_LEN, SERVER};
 
 /// Bytes of one read or write.
 const CHUNK: usize = 256 << 10;
@@ -36,18 +36,16 @@ pub(in crate::tcp) struct Server {
 
 /// Gives the kernel of the server's host its address.
 pub(in crate::tcp) fn address(lab: &Lab) -> Result<(), Error> {
-    Ok(lab.server.run(|| -> sys::Result<()> {
-        let index = sys::interface::index(FAR)?;
+    let far = lab.far.clone();
+    Ok(lab.server.run(move || -> sys::Result<()> {
+        let index = sys::interface::index(&far)?;
         sys::netlink::address::add(index, SERVER.into(), PREFIX_LEN, true)
     })??)
 }
 
 impl Server {
-    pub(in crate::tcp) fn start(
-        host: &Namespace,
-        own: IpAddr,
-        service: Service,
-    ) -> Result<Server, Error> {
+    pub(in crate::tcp) fn start(lab: &Lab, own: IpAddr, service: Service) -> Result<Server, Error> {
+        let (host, core) = (&lab.server, lab.cores.map(|cores| cores.server));
         let at = SocketAddr::new(own, PORT);
         let listener = host.run(move || TcpListener::bind(at))?.map_err(doing("listen"))?;
         // What is accepted has it from the start.
@@ -55,9 +53,12 @@ impl Server {
         listener.set_nonblocking(true).map_err(doing("listen"))?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = host.spawn(move || match service {
-            Service::Echo => echo(&listener, &stopped),
-            Service::Sink | Service::Source => serve(&listener, service, &stopped),
+        let thread = host.spawn(move || {
+            cores::enter(core)?;
+            match service {
+                Service::Echo => echo(&listener, &stopped),
+                Service::Sink | Service::Source => serve(&listener, service, &stopped),
+            }
         })?;
         Ok(Server { stop, thread: Some(thread) })
     }

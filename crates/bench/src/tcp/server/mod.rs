@@ -44,7 +44,7 @@ impl Server {
         match system {
             System::Kernel => {
                 kernel::address(lab)?;
-                let server = kernel::Server::start(&lab.server, SERVER.into(), service)?;
+                let server = kernel::Server::start(lab, SERVER.into(), service)?;
                 Ok(Server { notices: Vec::new(), _running: Box::new(server) })
             }
             System::Wharf => {

@@ -1,7 +1,6 @@
 //! smoltcp's TCP behind its own TAP device, in the loop of its own benchmark (`examples/benchmark.rs`):
 //! what it sends is whatever its buffer holds, and what it receives is dropped where it lies.
 
-use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +15,8 @@ use smoltcp::wire::{EthernetAddress, IpCidr};
 
 use super::{PORT, Service};
 use crate::Error;
+use crate::sink::io as doing;
+use crate::tcp::cores;
 use crate::tcp::lab::{self, Lab, NEAR, PREFIX_LEN, SERVER};
 
 /// Bytes of each buffer for bulk data: among 64 KiB to 2 MiB the one with which it was fastest here.
@@ -38,7 +39,11 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let (ready, is_ready) = mpsc::channel();
-        let thread = lab.client.spawn(move || run(service, connections, &stopped, &ready))?;
+        let core = lab.cores.map(|cores| cores.server);
+        let thread = lab.client.spawn(move || {
+            cores::enter(core).map_err(doing("pin a thread"))?;
+            run(service, connections, &stopped, &ready)
+        })?;
         let server = Server { stop, thread: Some(thread) };
         match is_ready.recv() {
             Ok(()) => Ok(server),
@@ -109,7 +114,7 @@ fn run(
         let delay = interface.poll_delay(Instant::now(), &sockets).unwrap_or(LOOK_EVERY);
         if delay > Duration::ZERO {
             wait(device.as_raw_fd(), Some(delay.min(LOOK_EVERY)))
-                .map_err(|cause: io::Error| Error::Io { what: "wait for the TAP", cause })?;
+                .map_err(doing("wait for the TAP"))?;
         }
     }
     Ok(())

@@ -7,22 +7,31 @@ use nic::tcp::{self as endpoint, Address, Addresses, Endpoint, Place, Plan, Role
 
 use super::{PORT, Service};
 use crate::Error;
-use crate::tcp::lab::{self, CLIENT, FAR, Lab, NEAR, PREFIX_LEN, SERVER};
+use crate::sink::io;
+use crate::tcp::cores;
+use crate::tcp::lab::{self, CLIENT, Lab, NEAR, PREFIX_LEN, SERVER};
 use crate::tcp::system::Link;
 
 /// An endpoint at the server's end of the lab's link.
 pub(super) fn serve(lab: &Lab, service: Service) -> Result<Endpoint, Error> {
-    let link = lab.link;
+    let (link, core) = (lab.link, lab.cores.map(|cores| cores.server));
     if link.is_tap() {
-        return lab.client.run(move || behind_tap(link, service))?;
+        return lab.client.run(move || {
+            cores::enter(core).map_err(io("pin a thread"))?;
+            behind_tap(link, service)
+        })?;
     }
     let mut config = Config::default();
     if link == Link::VethOffloads {
         // AF_XDP takes no frame that is longer than the MTU.
         config.wire.mode = WireMode::Packet;
     }
-    let place = Place::Wire { name: FAR.to_owned() };
-    lab.server.run(move || start(place, addresses(SERVER, None)?, service, config))?
+    let place = Place::Wire { name: lab.far.clone() };
+    lab.server.run(move || {
+        // What this thread starts is where it is.
+        cores::enter(core).map_err(io("pin a thread"))?;
+        start(place, addresses(SERVER, None)?, service, config)
+    })?
 }
 
 fn behind_tap(link: Link, service: Service) -> Result<Endpoint, Error> {
