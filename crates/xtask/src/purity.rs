@@ -11,9 +11,9 @@ use crate::process::{output, run};
 use crate::tree::Tree;
 
 /// The protocol crates.
-const CRATES: [&str; 4] = ["wire", "lro", "gso", "degen"];
-/// What they need beside each other: mathematics without std.
-const EXTERNAL: [&str; 1] = ["libm"];
+const CRATES: [&str; 5] = ["wire", "lro", "gso", "degen", "tcp"];
+/// What they need beside each other: mathematics and a keyed hash, without std.
+const EXTERNAL: [&str; 2] = ["libm", "siphasher"];
 const WASM: &str = "wasm32-unknown-unknown";
 
 /// A library with a panic handler of its own. With `std` anywhere among what it links there are
@@ -24,6 +24,7 @@ extern crate alloc;
 extern crate degen;
 extern crate gso;
 extern crate lro;
+extern crate tcp;
 extern crate wire;
 struct Nothing;
 unsafe impl alloc::alloc::GlobalAlloc for Nothing {

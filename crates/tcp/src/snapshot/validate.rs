@@ -91,6 +91,7 @@ impl Snapshot {
             moment.received_ago,
             moment.sent_ago,
             moment.min_ago,
+            moment.stalled_ago,
             moment.tuned.1,
             moment.challenged_ago.unwrap_or(0),
             moment.rack_ago.unwrap_or(0),
@@ -163,8 +164,7 @@ impl Snapshot {
         let under_way = self.send.nxt - self.send.una;
         let ends = control.recovery_point - self.send.una <= under_way;
         holds(control.recovery == RecoveryState::Open || ends, SnapshotError::Recovery)?;
-        let prior =
-            self.moment.undo.is_none_or(|(cwnd, ssthresh)| cwnd <= CWND_MAX && ssthresh > 0);
+        let prior = self.moment.prior.0 <= CWND_MAX;
         holds(prior, SnapshotError::Recovery)?;
         let again = self.moment.tail_probe.is_none_or(|(start, len)| {
             len > 0 && len <= under_way && start - self.send.una <= under_way - len

@@ -78,8 +78,13 @@ impl Stack {
         }
     }
 
+    /// Does anybody wait for connections there?
+    pub(super) fn has_listener(&self, path: &FourTuple) -> bool {
+        self.listener(path).is_some()
+    }
+
     /// The listener of this address, else that of all.
-    fn listener(&self, path: &FourTuple) -> Option<(ListenerId, Arc<Config>)> {
+    pub(super) fn listener(&self, path: &FourTuple) -> Option<(ListenerId, Arc<Config>)> {
         let (address, port) = (path.local.ip(), path.local.port());
         let find = |wanted: Option<IpAddr>| {
             self.listeners.iter().position(|listener| {

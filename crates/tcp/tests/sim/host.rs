@@ -3,14 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tcp::config::MILLISECOND;
+use tcp::config::{MILLISECOND, SECOND};
 use tcp::{
-    Config, Events, FourTuple, Icmp, Id, Nanos, Segment, Snapshot, Stack, StackConfig, Transmit,
+    Config, Events, FourTuple, Icmp, Id, Info, Nanos, Options, Segment, Snapshot, Stack,
+    StackConfig, Transmit,
 };
+use wire::Seq;
 
 use crate::app::{App, Phase, Stream};
 use crate::frame::Arrival;
-use crate::plan::{Dice, Freeze, Opening, Plan};
+use crate::plan::{Dice, Freeze, Opening, Plan, Side, Wrap};
 use crate::watch::Limits;
 
 /// Bytes of a snapshot, and when they are to be a connection again.
@@ -43,8 +45,9 @@ pub(crate) struct Host {
     accepted: bool,
 }
 
-/// Wakes for nothing within a second that are too many.
-const IDLE_WAKES_MAX: u32 = 200;
+/// Wakes for nothing, one after the other within a second, that are too many: a deadline may have moved
+/// back since it was told of.
+const IDLE_WAKES_MAX: u32 = 10;
 
 impl Host {
     pub(crate) fn new(plan: &Plan, number: usize) -> Host {
@@ -57,16 +60,18 @@ impl Host {
             }),
         };
         let mut secrets = Dice::new(plan.seed, 30 + number as u64);
+        let stack_config = stack_config(&mut secrets, plan.opening);
+        let path = FourTuple { local: ends[number], remote: ends[1 - number] };
         Host {
             number,
-            stack: stack(&mut secrets, plan.opening),
+            stack: Stack::new(stack_config),
             app: App::new(plan.seed, number as u64, side),
-            path: FourTuple { local: ends[number], remote: ends[1 - number] },
+            path,
             id: None,
             config: Arc::new(side.config.clone()),
             opening: plan.opening,
             secrets,
-            clock: side.clock,
+            clock: clock(side, stack_config, path),
             at_rest: None,
             idle_wakes: (0, 0),
             frozen: 0,
@@ -114,6 +119,9 @@ impl Host {
         if self.at_rest.is_some() {
             return;
         }
+        if !packets.is_empty() {
+            self.idle_wakes = (0, now);
+        }
         let now = self.time(now);
         let mut rest = packets;
         while let Some(first) = rest.first() {
@@ -139,7 +147,7 @@ impl Host {
     }
 
     /// The network says something of a packet of ours.
-    pub(crate) fn unreachable(&mut self, icmp: Icmp, seq: wire::Seq, now: Nanos) {
+    pub(crate) fn unreachable(&mut self, icmp: Icmp, seq: Seq, now: Nanos) {
         if self.at_rest.is_none() {
             self.stack.unreachable(&self.path, icmp, seq, self.time(now));
         }
@@ -177,7 +185,10 @@ impl Host {
             }
             busy |= again;
             if !again {
-                self.look_at_deadline(woken && !busy, now)?;
+                self.look_at_window()?;
+                if woken || busy {
+                    self.look_at_deadline(!busy, now)?;
+                }
                 return Ok(busy);
             }
         }
@@ -223,13 +234,26 @@ impl Host {
         {
             return Err(format!("side {} wants to be woken {} ns ago", self.number, time - at));
         }
-        let (count, since) = &mut self.idle_wakes;
-        if now - *since > 1_000_000_000 {
-            (*count, *since) = (0, now);
-        }
-        *count += u32::from(idle);
-        if *count > IDLE_WAKES_MAX {
+        let (count, since) = self.idle_wakes;
+        let long_ago = now - since > SECOND;
+        self.idle_wakes = match idle {
+            true if !long_ago => (count + 1, since),
+            idle => (u32::from(idle), now),
+        };
+        if count > IDLE_WAKES_MAX {
             return Err(format!("side {} woke {count} times for nothing", self.number));
+        }
+        Ok(())
+    }
+
+    /// Whoever has read everything has told the peer of the room.
+    fn look_at_window(&self) -> Result<(), String> {
+        let Some(connection) = self.id.and_then(|id| self.stack.connection(id)) else {
+            return Ok(());
+        };
+        let closed = connection.info().rcv_wnd == 0 && connection.state().may_receive();
+        if closed && connection.readable_len() == 0 {
+            return Err(format!("side {} has an empty buffer and offers no window", self.number));
         }
         Ok(())
     }
@@ -278,7 +302,7 @@ impl Host {
                 clock
             };
             self.clock = clock.wrapping_sub(now);
-            self.stack = stack(&mut self.secrets, self.opening);
+            self.stack = Stack::new(stack_config(&mut self.secrets, self.opening));
         }
         let snapshot = Snapshot::decode(&at_rest.bytes).map_err(|error| error.to_string())?;
         let time = self.time(now);
@@ -306,9 +330,13 @@ impl Host {
         self.app.phase = Phase::Over;
     }
 
+    /// What its connection is like, if there is one.
+    pub(crate) fn info(&self) -> Option<Info> {
+        Some(self.stack.connection(self.id?)?.info())
+    }
+
     /// What its connection is like, in words.
     pub(crate) fn words(&self) -> String {
-        let connection = self.id.and_then(|id| self.stack.connection(id));
         format!(
             "side {}: {:?}, end {:?}, wrote {} of {}, read {} (eof {}), {:?}",
             self.number,
@@ -318,16 +346,37 @@ impl Host {
             self.app.stream.total,
             self.app.reading.place,
             self.app.reading.eof,
-            connection.map(|connection| connection.info()),
+            self.info(),
         )
     }
 }
 
-fn stack(secrets: &mut Dice, opening: Opening) -> Stack {
+fn stack_config(secrets: &mut Dice, opening: Opening) -> StackConfig {
     let mut secret = [0; 16];
     secret.fill_with(|| secrets.below(256) as u8);
     let half_open = if opening == Opening::Cookies { 0 } else { 16 };
-    Stack::new(StackConfig { secret, half_open, connections: 16 })
+    StackConfig { secret, half_open, connections: 16 }
+}
+
+/// A clock by which numbers wrap around as the plan wants it: a stack like this one is asked which
+/// numbers a connection has at a time. They count up with it: sequence numbers each 4 microseconds,
+/// timestamps each millisecond.
+fn clock(side: &Side, stack_config: StackConfig, path: FourTuple) -> Nanos {
+    let mut scratch = Stack::new(stack_config);
+    let config = Config { timestamps: true, ..Config::default() };
+    let id = scratch.connect(path, Arc::new(config), side.clock);
+    assert!(id.is_ok(), "{id:?}");
+    let Some(syn) = scratch.poll_transmit(side.clock) else { panic!("no SYN") };
+    let timestamps = Options::parse(syn.options.as_slice()).timestamps;
+    match (side.wrap, timestamps) {
+        (Some(Wrap::Sequence(before)), _) => {
+            side.clock + Nanos::from(Seq(0) - (syn.seq + before)) * 4_000
+        }
+        (Some(Wrap::Timestamps(before)), Some(timestamps)) => {
+            side.clock + Nanos::from(Seq(0) - (timestamps.value + before)) * MILLISECOND
+        }
+        _ => side.clock,
+    }
 }
 
 /// A snapshot without the bytes in it.
@@ -337,4 +386,27 @@ fn words(mut snapshot: Snapshot) -> String {
     snapshot.receive.queue.clear();
     snapshot.receive.islands.iter_mut().for_each(|(_, bytes)| bytes.clear());
     format!("{snapshot:?} with queues of {queues:?}")
+}
+
+#[test]
+fn numbers_wrap_around_where_the_plan_wants_it() {
+    let mut seen = [false; 2];
+    for plan in (0..50).map(Plan::new) {
+        let mut host = Host::new(&plan, 0);
+        host.open(0);
+        let Some(syn) = host.stack.poll_transmit(host.time(0)) else { panic!("no SYN") };
+        match plan.sides[0].wrap {
+            Some(Wrap::Sequence(before)) => {
+                assert_eq!(syn.seq + before, Seq(0));
+                seen[0] = true;
+            }
+            Some(Wrap::Timestamps(before)) if plan.sides[0].config.timestamps => {
+                let timestamps = Options::parse(syn.options.as_slice()).timestamps.unwrap();
+                assert_eq!(timestamps.value + before, Seq(0));
+                seen[1] = true;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(seen, [true; 2]);
 }

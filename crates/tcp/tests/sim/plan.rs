@@ -68,12 +68,22 @@ impl Ending {
     }
 }
 
+/// What goes over the end of its numbers in the middle of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wrap {
+    /// Sequence numbers, after so many bytes.
+    Sequence(u32),
+    /// Timestamps, after so many milliseconds.
+    Timestamps(u32),
+}
+
 /// One end.
 #[derive(Clone, Debug)]
 pub(crate) struct Side {
     pub(crate) config: Config,
-    /// What its clock shows at the beginning.
+    /// What its clock shows at the beginning; later, if something is to wrap around.
     pub(crate) clock: Nanos,
+    pub(crate) wrap: Option<Wrap>,
     /// Bytes that it sends.
     pub(crate) total: u64,
     /// Most bytes of one write and of one read.
@@ -148,6 +158,7 @@ impl Plan {
         let side = |number: u64| {
             let mut side = side(&mut Dice::new(seed, 4 + number), endings[number as usize]);
             side.config.probe_mtu |= black_hole;
+            side.wrap = wrap(&mut Dice::new(seed, 7 + number));
             side
         };
         let sides = [side(0), side(1)];
@@ -289,6 +300,14 @@ fn endings(dice: &mut Dice, opening: Opening) -> [Ending; 2] {
     endings
 }
 
+fn wrap(dice: &mut Dice) -> Option<Wrap> {
+    match dice.below(6) {
+        0 => Some(Wrap::Sequence(dice.below(50_000) as u32)),
+        1 => Some(Wrap::Timestamps(dice.below(3_000) as u32)),
+        _ => None,
+    }
+}
+
 /// Clocks that have begun long ago, or just now.
 fn clock(dice: &mut Dice) -> Nanos {
     let most = dice.one_of(&[1, MILLISECOND, SECOND, 1 << 50, 1 << 60]);
@@ -313,6 +332,7 @@ fn side(dice: &mut Dice, ending: Ending) -> Side {
     Side {
         config: config(dice),
         clock: clock(dice),
+        wrap: None,
         total: size(dice),
         write_max: dice.one_of(&[10, 1_000, 4_000, 100_000]),
         read_max: dice.one_of(&[100, 3_000, 65_536, 65_536]),

@@ -24,8 +24,12 @@ pub(crate) struct Watch {
     offered: Option<Seq>,
     /// The peer's window that has reached it.
     reached: Option<Seq>,
+    /// What the peer has acknowledged.
+    acknowledged: Option<Seq>,
     /// The MTU it was told of.
     told_mtu: Option<u16>,
+    /// It has sent something for the first time since this was last looked at.
+    pub(crate) sent_new: bool,
     /// Its last timestamp.
     timestamp: Option<Seq>,
     pub(crate) packets: u64,
@@ -54,8 +58,13 @@ impl Watch {
         }
     }
 
-    /// It was told of a path MTU.
-    pub(crate) fn told_mtu(&mut self, mtu: u16) {
+    /// It was told of a path MTU, by a message of what it sent at `seq`. If that is not under way any
+    /// more, it does not count (RFC 5927 section 4.1).
+    pub(crate) fn told_mtu(&mut self, mtu: u16, seq: Seq) {
+        let acknowledged = self.acknowledged.is_some_and(|ack| seq.before(ack));
+        if acknowledged || !self.sent.is_some_and(|sent| seq.before(sent)) {
+            return;
+        }
         self.told_mtu = Some(self.told_mtu.map_or(mtu, |told| told.min(mtu)));
     }
 
@@ -66,6 +75,8 @@ impl Watch {
         if !peer.is_of_connection(flags) || !flags.any(Flags::ACK) {
             return;
         }
+        let later_ack = self.acknowledged.map_or(tcp.ack(), |before| later(before, tcp.ack()));
+        self.acknowledged = Some(later_ack);
         let shift = if flags.any(Flags::SYN) { 0 } else { peer.shift(self) };
         let edge = tcp.ack() + (u32::from(tcp.window()) << shift);
         self.reached = Some(self.reached.map_or(edge, |reached| later(reached, edge)));
@@ -98,6 +109,7 @@ impl Watch {
         }
         let end =
             tcp.seq() + len + u32::from(flags.any(Flags::SYN)) + u32::from(flags.any(Flags::FIN));
+        self.sent_new |= len > 0 && self.sent.is_none_or(|sent| end.after(sent));
         self.sent = Some(self.sent.map_or(end, |sent| later(sent, end)));
         self.ends(flags, tcp.seq(), len, end)?;
         self.fits(frame, len, tcp.option_bytes().len(), peer, limits)?;

@@ -179,11 +179,13 @@ fn moment(
         sent_ago: draw.time(),
         challenged_ago: draw.maybe(Draw::time),
         min_ago: draw.time(),
+        stalled_ago: draw.time(),
         tuned: (Seq(draw.up_to(u32::MAX)), draw.time()),
         mtu_high: draw.between(0, 9_000),
         mtu_probe: draw
             .maybe(|draw| (path_mtu + draw.between(1, 500), send.una + draw.up_to(under_way))),
-        undo: draw.maybe(|draw| (1 + draw.up_to(100_000), 1 + draw.up_to(100_000))),
+        prior: draw.one_of(&[(0, 0), (5_000, u32::MAX), (90_000, 3_000)]),
+        undo: draw.flag(),
         undo_bytes: draw.up_to(100_000),
         undo_ts: draw.maybe(|draw| draw.seq().0),
         prr: (draw.up_to(100_000), draw.up_to(100_000)),
@@ -203,6 +205,7 @@ fn moment(
             (send.una + draw.up_to(data - len), len)
         }),
         reduced: draw.flag(),
+        undo_from: Seq(draw.up_to(u32::MAX)),
         urgent_read: draw.flag(),
     }
 }
@@ -282,6 +285,7 @@ fn sending(draw: &mut Draw, state: State, agreed: &Agreed, receive: &Receiving) 
         let len = 1 + draw.up_to(rest - 1);
         let sacked = draw.up_to(3) == 0;
         flight.push(Flight {
+            size: 1 + draw.up_to(9000) as u16,
             len,
             ago: draw.time(),
             sacked,
