@@ -129,9 +129,10 @@ where
     let read =
         || -> Vec<u64> { tallies.iter().map(|tally| tally.done.load(Ordering::Relaxed)).collect() };
     all.rest(warm_up);
-    let (began, cpu_before, before) = (Instant::now(), cpu(), read());
+    let poller = sys::process::find(&format!("napi/{}-", lab.far));
+    let (began, cpu_before, before) = (Instant::now(), cpu(poller), read());
     all.rest(duration);
-    let (took, cpu_after, after) = (began.elapsed().as_secs_f64(), cpu(), read());
+    let (took, cpu_after, after) = (began.elapsed().as_secs_f64(), cpu(poller), read());
     all.stop.store(true, Ordering::Relaxed);
     for thread in threads {
         let ended = thread.join().unwrap_or_else(|_| Ok(Err(io::Error::other("a panic"))));
@@ -146,9 +147,12 @@ where
     Ok((gave, (cpu_after - cpu_before) / took))
 }
 
-/// CPU time of this process, in which both server and client are, and of what receives for them.
-fn cpu() -> f64 {
-    (sys::clock::process_cpu() + sys::process::ksoftirqd_cpu().unwrap_or(0)) as f64 / 1e9
+/// CPU time, in seconds, of this process, in which both server and client are, and of what receives for
+/// them in the kernel.
+fn cpu(poller: Option<u32>) -> f64 {
+    let kernel = [sys::process::ksoftirqd_cpu(), poller.and_then(sys::process::process_cpu)];
+    let kernel: u64 = kernel.into_iter().flatten().sum();
+    (sys::clock::process_cpu() + kernel) as f64 / 1e9
 }
 
 fn work(client: Client, connections: u32, tally: &Tally) -> io::Result<()> {

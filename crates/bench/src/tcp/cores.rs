@@ -40,11 +40,13 @@ pub(super) fn receive_apart(lab: &Lab, system: System) -> Result<(), Error> {
     let Some(Cores { server, client }) = lab.cores else { return Ok(()) };
     steer(&lab.client, NEAR.to_owned(), client)?;
     match (system, lab.link) {
-        (System::Kernel, _) => steer(&lab.server, lab.far.clone(), server),
-        // A TAP's frames are fetched by who serves, and so are those of an AF_PACKET socket, but for
-        // the little that is done to queue them.
-        (System::Wharf, Link::Veth) => poll_on(lab, server),
-        _ => Ok(()),
+        // A TAP's frames are fetched by who serves.
+        (_, Link::Tap | Link::TapOffloads) => Ok(()),
+        // Without AF_XDP there is nothing that a thread could do.
+        (System::Wharf, _) => {
+            poll_on(lab, server).or_else(|_| steer(&lab.server, lab.far.clone(), server))
+        }
+        _ => steer(&lab.server, lab.far.clone(), server),
     }
 }
 

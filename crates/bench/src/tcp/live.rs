@@ -62,7 +62,8 @@ fn run(contests: &[Contest], options: &Options, report: &mut dyn Report) -> Resu
             _ => (Client::PingPong, Service::Echo, 1.0, 1e6),
         };
         let lab = Lab::new(entrant.link, options.own_cpus)?;
-        let server = Server::start(&lab, entrant.system, service, contest.connections)?;
+        let server =
+            Server::start(&lab, entrant.system, service, contest.connections, options.mode)?;
         let apart = cores::receive_apart(&lab, entrant.system);
         let apart = apart.err().map(|error| format!("a host receives on the other's CPU: {error}"));
         for notice in server.notices.iter().chain(&apart) {

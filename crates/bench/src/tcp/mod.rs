@@ -15,6 +15,7 @@ mod virtual_time;
 
 use std::time::Duration;
 
+use nic::config::WireMode;
 use serde_json::Value;
 
 pub use case::Case;
@@ -35,6 +36,8 @@ pub struct Options {
     pub links: Vec<Link>,
     /// Server and client have a CPU each, for [`Case::Bulk`], [`Case::Rr`] and [`Case::Connect`].
     pub own_cpus: bool,
+    /// What wharf's frames come and go by on a veth without offloads.
+    pub mode: WireMode,
     /// How long each system runs for one figure; ten times that for [`Case::Recovery`] and
     /// [`Case::Fairness`].
     pub duration: Duration,

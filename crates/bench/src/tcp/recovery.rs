@@ -50,7 +50,13 @@ pub(super) fn run(options: &Options, report: &mut dyn Report) -> Result<(), Erro
         let mut settings = Settings { seed: Some(seed), ..Settings::default() };
         settings.configs = [forward, reverse];
         let lab = Lab::wan(&settings)?;
-        let _server = Server::start(&lab, entrant.system, Service::Source, contest.connections)?;
+        let _server = Server::start(
+            &lab,
+            entrant.system,
+            Service::Source,
+            contest.connections,
+            options.mode,
+        )?;
         let servers = vec![Server::at(); contest.connections as usize];
         let gave = client::receive_of(&lab, &servers, WARM_UP, duration)?;
         Ok((gave.iter().sum::<f64>() * 8.0, 0.0))

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bench::tcp::engine::{self, Work};
 use bench::tcp::{Case, Link, Options, System, tcp};
 use clap::Args;
+use nic::config::{Choice, WireMode};
 
 use super::report::Printer;
 use super::runs;
@@ -42,6 +43,9 @@ pub(crate) struct BenchTcpArgs {
     /// What joins them to the client: veth, veth_offloads, tap, tap_offloads, wan, virtual [default: all]
     #[arg(long = "link", value_name = "LINK,...", value_delimiter = ',', value_parser = link)]
     links: Vec<Link>,
+    /// What wharf's frames come and go by on veth and wan: auto, xdp or packet
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = mode)]
+    mode: WireMode,
     /// bulk, rr, connect: give the server one CPU and the client another, each with what its kernel does
     /// to receive, as if they were two machines; without it the kernel places them as it likes
     #[arg(long)]
@@ -94,6 +98,7 @@ fn options(args: &BenchTcpArgs) -> Options {
         duration: args.seconds.unwrap_or(Duration::from_secs_f64(seconds)),
         repetitions: args.repetitions.unwrap_or(if args.quick { 1 } else { 5 }) as usize,
         systems: or(&args.systems, &System::ALL),
+        mode: args.mode,
         own_cpus: args.own_cpus,
         links: or(&args.links, &Link::ALL),
         works: or(&args.works, &Work::ALL),
@@ -114,6 +119,10 @@ fn case(text: &str) -> Result<Case, String> {
 
 fn system(text: &str) -> Result<System, String> {
     named(text, &System::ALL, System::name)
+}
+
+fn mode(text: &str) -> Result<WireMode, String> {
+    named(text, &[WireMode::Auto, WireMode::Xdp, WireMode::Packet], Choice::name)
 }
 
 fn link(text: &str) -> Result<Link, String> {

@@ -8,6 +8,8 @@ pub(super) mod wharf;
 use std::any::Any;
 use std::net::SocketAddr;
 
+use nic::config::WireMode;
+
 use super::lab::{Lab, SERVER};
 use super::system::System;
 use crate::Error;
@@ -34,12 +36,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts one for as many connections at a time.
+    /// Starts one for as many connections at a time; `mode` is that of wharf on a veth without offloads.
     pub(super) fn start(
         lab: &Lab,
         system: System,
         service: Service,
         connections: u32,
+        mode: WireMode,
     ) -> Result<Server, Error> {
         match system {
             System::Kernel => {
@@ -48,8 +51,9 @@ impl Server {
                 Ok(Server { notices: Vec::new(), _running: Box::new(server) })
             }
             System::Wharf => {
-                let endpoint = wharf::serve(lab, service)?;
-                let notices = endpoint.notices().to_vec();
+                let endpoint = wharf::serve(lab, service, mode)?;
+                let mut notices = endpoint.notices().to_vec();
+                notices.push(format!("reached by {}", endpoint.port()));
                 Ok(Server { notices, _running: Box::new(endpoint) })
             }
             System::Smoltcp => smoltcp(lab, service, connections),

@@ -13,7 +13,7 @@ use crate::tcp::lab::{self, CLIENT, Lab, NEAR, PREFIX_LEN, SERVER};
 use crate::tcp::system::Link;
 
 /// An endpoint at the server's end of the lab's link.
-pub(super) fn serve(lab: &Lab, service: Service) -> Result<Endpoint, Error> {
+pub(super) fn serve(lab: &Lab, service: Service, mode: WireMode) -> Result<Endpoint, Error> {
     let (link, core) = (lab.link, lab.cores.map(|cores| cores.server));
     if link.is_tap() {
         return lab.client.run(move || {
@@ -22,10 +22,8 @@ pub(super) fn serve(lab: &Lab, service: Service) -> Result<Endpoint, Error> {
         })?;
     }
     let mut config = Config::default();
-    if link == Link::VethOffloads {
-        // AF_XDP takes no frame that is longer than the MTU.
-        config.wire.mode = WireMode::Packet;
-    }
+    // AF_XDP takes no frame that is longer than the MTU.
+    config.wire.mode = if link == Link::VethOffloads { WireMode::Packet } else { mode };
     let place = Place::Wire { name: lab.far.clone() };
     lab.server.run(move || {
         // What this thread starts is where it is.
