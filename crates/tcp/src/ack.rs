@@ -169,6 +169,9 @@ impl Connection {
             self.hot.send.consume(data_end - from, false, context.pool);
         }
         self.hot.snd_una = ack;
+        if self.tail_probe.is_some_and(|(start, _)| start.before(ack)) {
+            self.tail_probe = None;
+        }
         if self.snd_small.before(ack) {
             self.snd_small = ack;
         }

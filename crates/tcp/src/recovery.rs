@@ -75,9 +75,11 @@ impl Connection {
         let state = self.recovery.state;
         if state != RecoveryState::Open && self.is_recovered() {
             self.leave_recovery(delivery, context);
-        } else if state == RecoveryState::Open && self.recovery.point.before(self.hot.snd_una) {
+        } else if state == RecoveryState::Open
+            && self.hot.snd_una.distance(self.recovery.point) > 1 << 30
+        {
             // It must not be overtaken by the whole circle.
-            self.recovery.point = self.hot.snd_una;
+            self.recovery.point = Seq(self.hot.snd_una.0.wrapping_sub(1));
         }
         let mut lost = 0;
         match self.recovery.state {

@@ -169,6 +169,8 @@ impl Connection {
         }
         // A peer that has taken its window back and says so each time is alive (RFC 9293 MUST-37).
         let answers = self.hot.snd_wnd == 0
+            && !self.hot.bits.released()
+            && self.user_timeout == 0
             && self.flight.first().is_some_and(|first| self.hot.last_received > first.at);
         if answers {
             self.retransmits = 0;

@@ -344,3 +344,105 @@ fn m8_small_window_and_a_talking_peer() {
     }
     panic!("10 s without a byte through an open window");
 }
+
+#[test]
+fn r1_the_second_loss_without_sack_is_recovered_fast_too() {
+    let mut lab = Lab::new(Config::default(), 8, false, false, 100 * MILLISECOND);
+    for round in 0..3 {
+        lab.send(10_000);
+        lab.listen();
+        lab.now += 100 * MILLISECOND;
+        for _ in 0..5 {
+            lab.ack(lab.una, &[]);
+        }
+        let again = lab.listen();
+        assert!(again.iter().any(|o| o.seq == lab.una), "round {round}: {again:?}");
+        lab.now += 100 * MILLISECOND;
+        lab.una += lab.info().unacked;
+        lab.ack(lab.una, &[]);
+        lab.listen();
+        for _ in 0..3 {
+            lab.send(3000);
+            lab.listen();
+            lab.now += 100 * MILLISECOND;
+            lab.una += lab.info().unacked;
+            lab.ack(lab.una, &[]);
+        }
+    }
+}
+
+#[test]
+fn r2_a_duplicate_of_later_data_undoes_nothing() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
+    lab.send(10_000);
+    lab.listen();
+    lab.now += 100 * MILLISECOND;
+    lab.ack(lab.una, &[(1000, 10_000)]);
+    assert_eq!(lab.listen().len(), 1);
+    for _ in 0..5 {
+        lab.now += 100 * MILLISECOND;
+        lab.una += lab.info().unacked;
+        lab.ack(lab.una, &[]);
+        lab.send(5000);
+        lab.listen();
+    }
+    lab.now += 100 * MILLISECOND;
+    let back = 0u32.wrapping_sub(5000);
+    lab.ack(lab.una, &[(back, back.wrapping_add(1000))]);
+    assert_eq!(lab.stack.counters().undone, 0);
+}
+
+#[test]
+fn r3_a_released_connection_ends_although_the_window_was_taken_back() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, 10 * MILLISECOND);
+    lab.send(5000);
+    lab.listen();
+    let (id, now) = (lab.id.unwrap(), lab.now);
+    lab.stack.socket(id, now).unwrap().close();
+    lab.listen();
+    lab.window = 0;
+    lab.ack(lab.una, &[]);
+    for _ in 0..1000 {
+        if !lab.wait(10 * SECOND).is_empty() {
+            lab.ack(lab.una, &[]);
+            lab.listen();
+        }
+    }
+    assert!(lab.stack.is_empty(), "alive after {} s", lab.now / SECOND);
+}
+
+#[test]
+fn r4_frto_with_many_records() {
+    let mut lab = Lab::new(
+        Config { initial_window: 20, ..Config::default() },
+        8,
+        true,
+        false,
+        100 * MILLISECOND,
+    );
+    // Grow, acknowledging two segments at a time: records of two segments.
+    let mut sent = lab.una;
+    lab.send(2_000_000);
+    for o in lab.listen() {
+        sent = o.seq + o.len;
+    }
+    for _ in 0..5 {
+        lab.now += 100 * MILLISECOND;
+        let end = sent;
+        while lab.una != end {
+            lab.una += (end - lab.una).min(2000);
+            lab.ack(lab.una, &[]);
+            for o in lab.listen() {
+                sent = o.seq + o.len;
+            }
+        }
+    }
+    let before = lab.info();
+    let out = lab.wait(700 * MILLISECOND);
+    assert_eq!(lab.stack.counters().timeouts, 1, "{out:?} {before:?}");
+    lab.ack(lab.una + 1000, &[]);
+    lab.listen();
+    lab.ack(lab.una + 2000, &[]);
+    lab.listen();
+    assert_eq!(lab.stack.counters().spurious_timeouts, 1, "{before:?}");
+}
