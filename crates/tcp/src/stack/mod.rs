@@ -201,17 +201,23 @@ impl Stack {
 
     /// Segments of these connections come next: what they need is fetched into the cache, all at once
     /// instead of one after the other. Worth it where there are more than some hundred connections.
-    pub fn announce(&self, paths: &[FourTuple]) {
+    pub fn announce<'a>(&self, paths: impl IntoIterator<Item = &'a FourTuple>) {
+        let mut paths = paths.into_iter();
         let mut hashes = [0; BATCH];
-        for batch in paths.chunks(BATCH) {
-            for (hash, path) in hashes.iter_mut().zip(batch) {
+        loop {
+            let mut count = 0;
+            for (hash, path) in hashes.iter_mut().zip(&mut paths) {
                 *hash = self.table.hash(&Key::new(path));
                 self.table.fetch(*hash);
+                count += 1;
             }
-            for &hash in &hashes[..batch.len()] {
+            for &hash in &hashes[..count] {
                 if let Some(slot) = self.table.find(hash, |_| true) {
                     self.slots.fetch(slot);
                 }
+            }
+            if count < BATCH {
+                return;
             }
         }
     }
