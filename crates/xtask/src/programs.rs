@@ -7,12 +7,13 @@ use crate::process::{is_installed, is_root, run};
 use crate::tree::Tree;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
     ("ethtool", "ethtool"),
     ("curl", "curl"),
+    ("nc", "netcat-openbsd"),
     ("sha256sum", "coreutils"),
     ("setpriv", "util-linux"),
     ("unshare", "util-linux"),

@@ -227,6 +227,9 @@ impl Conversation {
                 room[..count].copy_from_slice(&piece[..count]);
                 len += count;
             }
+            if len == 0 && pass_mark(socket) {
+                continue;
+            }
             if len == 0 {
                 return !socket.is_at_end();
             }
@@ -260,6 +263,9 @@ impl Conversation {
                 }
                 len += piece.len();
             }
+            if len == 0 && pass_mark(socket) {
+                continue;
+            }
             if len == 0 {
                 return;
             }
@@ -288,4 +294,12 @@ impl Conversation {
             }
         }
     }
+}
+
+/// Passes over an urgent byte that bars the way to what is behind it: it is no part of the stream. Was
+/// there one?
+fn pass_mark(socket: &mut Socket<'_>) -> bool {
+    let is_there = socket.readable_len() > 0;
+    // An empty read at the mark reads nothing, and goes beyond it.
+    is_there && socket.receive(&mut []).is_ok()
 }

@@ -7,7 +7,7 @@
 //!   port <── output <── Stack::poll_transmit  <──────┘
 //! ```
 //!
-//! [`worker`] is that loop, one thread; [`node`] what is known of the network around it; the engine knows
+//! `worker` is that loop, one thread; `node` what is known of the network around it; the engine knows
 //! neither. Payload is copied once each way: from the connection's send buffer into what the port sends
 //! from, and from the frame that it came in into the connection's receive buffer.
 

@@ -140,9 +140,9 @@ impl Node {
         let header = Tcp::new(transport).map_err(|_| Dropped::Malformed)?;
         let is_right = match packet.checksum {
             RxChecksum::Verified => true,
-            RxChecksum::Unverified => verifies(bytes, headers),
+            RxChecksum::Unverified => verifies(packet, headers),
             RxChecksum::MaybePartial => {
-                verifies(bytes, headers) || wire::partial_checksum(bytes).is_some()
+                verifies(packet, headers) || wire::partial_checksum(bytes).is_some()
             }
         };
         if !is_right {
@@ -423,8 +423,17 @@ fn v6_ends(header: &[u8]) -> Ends {
     Ends { source: ip(8), destination: ip(24), tos }
 }
 
-/// Does the transport's checksum verify, of a packet in one piece?
-fn verifies(bytes: &[u8], headers: &Headers) -> bool {
+/// Does the transport's checksum verify?
+fn verifies(packet: &Arrived<'_>, headers: &Headers) -> bool {
+    if packet.rest.is_empty() {
+        return verifies_whole(packet.bytes, headers);
+    }
+    // Whoever joins packets has verified them; should one not have, it costs a copy.
+    let whole = [packet.bytes, &packet.rest.concat()].concat();
+    verifies_whole(&whole, headers)
+}
+
+fn verifies_whole(bytes: &[u8], headers: &Headers) -> bool {
     let transport = &bytes[headers.transport_at..headers.end];
     let network = &bytes[headers.network_at..headers.end];
     let pseudo = match headers.network {

@@ -10,6 +10,7 @@ use testkit::verify::checksums;
 use wire::{Flags, Headers, Tcp, VirtioNetHdr};
 
 use super::addresses::{Address, Addresses};
+use super::apps::{Apps, Service, Work};
 use super::arp::{ARP_FRAME_LEN, Arp};
 use super::counters::Dropped;
 use super::ndp;
@@ -245,4 +246,42 @@ fn it_tells_all_neighbours_where_it_is() {
     assert_eq!((arp.sender.octets(), arp.target.octets()), (OWN4, OWN4));
     assert_eq!(said[1].1[..6], [0x33, 0x33, 0, 0, 0, 1]);
     assert!(world.port.has_room());
+}
+
+/// Of a packet in pieces, whose checksum nobody has verified, each byte counts.
+#[test]
+fn a_packet_in_pieces_is_verified_if_need_be() {
+    let mut world = World::new();
+    let data = syn4().flags(Flags::ACK).ack(1).payload_pattern(1001);
+    for (frame, right) in [(data.build(), true), (data.wrong_checksum().build(), false)] {
+        let (bytes, rest) = frame.split_at(101);
+        let (checksum, before) = (RxChecksum::Unverified, world.node.counters.segments_in.frames);
+        world.node.receive(Arrived { bytes, rest: &[rest], checksum, gso_size: 0 }, world.now);
+        let taken = world.node.counters.segments_in.frames - before;
+        assert_eq!(taken, u64::from(right));
+    }
+    assert_eq!(world.node.counters.dropped[Dropped::TcpChecksum as usize], 1);
+}
+
+/// What is behind an urgent byte is read as well.
+#[test]
+fn an_urgent_byte_bars_nobodys_way() {
+    let mut world = World::new();
+    world.introduce();
+    let work = Work { service: Service::Echo, bytes: None, verify: false };
+    let mut apps = Apps::new(work, None);
+    let answers = world.say(&syn4().seq(1000).build());
+    let ack = segment(&answers[0]).seq().0 + 1;
+    let data = syn4().seq(1001).ack(ack).flags(Flags::ACK.with(Flags::URG).with(Flags::PSH));
+    let frame = data.urgent(2).payload(b"abc").build();
+    let checksum = RxChecksum::Unverified;
+    let arrived = Arrived { bytes: &frame, rest: &[], checksum, gso_size: 0 };
+    world.node.receive(arrived, world.now);
+    apps.serve(&mut world.node.stack, &mut world.node.counters, world.now);
+    let said: Vec<u8> = world
+        .answers()
+        .iter()
+        .flat_map(|(_, bytes)| bytes[Headers::parse(bytes).unwrap().payload_at..].to_vec())
+        .collect();
+    assert_eq!(said, b"ac");
 }
