@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use degen::{Degen, Heap, Random};
-use tcp::{Icmp, Nanos, Reason};
+use tcp::{Icmp, Nanos, Reason, State};
 use wire::{Flags, Seq};
 
 use crate::app::Phase;
@@ -130,8 +130,11 @@ impl<'a> Run<'a> {
             for side in 0..2 {
                 self.work(side)?;
             }
-            // What comes after an end is no connection's: of a SYN that was doubled long ago, say.
-            let over = |host: &Host| host.app.phase == Phase::Over && host.stack.is_empty();
+            // What comes after an end may be no connection's: of a SYN that was doubled long ago, say.
+            let over = |host: &Host| {
+                let waits = host.info().is_none_or(|info| info.state == State::TimeWait);
+                host.app.phase == Phase::Over && waits && !host.is_at_rest()
+            };
             self.keep &= !self.hosts.iter().any(over);
             self.look_for_progress()?;
             let hosts = self.hosts.iter().filter_map(Host::next_time);
