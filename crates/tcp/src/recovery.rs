@@ -420,11 +420,13 @@ impl Connection {
         }
         let least = initial_window(self).min(self.window.cwnd);
         self.window.ssthresh = self.window.ssthresh.max(self.window.cwnd / 4 * 3);
-        let halvings = u32::try_from(idle / rto.max(1)).unwrap_or(31).min(31);
-        self.window.cwnd = (self.window.cwnd >> halvings).max(least);
-        self.congestion.control().on_idle(idle);
-        // Once for each pause, however often it is tried to send.
-        self.last_sent = now;
+        let halvings = idle / rto.max(1);
+        let shift = u32::try_from(halvings).unwrap_or(31).min(31);
+        self.window.cwnd = (self.window.cwnd >> shift).max(least);
+        // Each time-out counts once, however often it is tried to send.
+        let counted = halvings.saturating_mul(rto);
+        self.congestion.control().on_idle(counted);
+        self.last_sent = self.last_sent.saturating_add(counted);
     }
 }
 

@@ -22,4 +22,5 @@ pub(crate) const FREEZES: &[u64] = &[
     1_000_139, // a pause halved the window at each attempt to send
     1_000_546, // the search for an MTU began again
     1_002_206, // a reduction was remembered that had not been
+    1_018_452, // a pause halved the window more often the more it was tried to send
 ];

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use degen::{Degen, Heap, Random};
-use tcp::{Icmp, Nanos, Reason};
+use tcp::{Icmp, Nanos, Reason, State};
 use wire::{Flags, Seq};
 
 use crate::app::Phase;
@@ -41,7 +41,7 @@ pub(crate) struct Report {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) frozen: u32,
-    /// All packets, if they were to be kept.
+    /// The packets, if they were to be kept.
     pub(crate) wire: Vec<Sent>,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Keeps all packets.
+    /// Keeps all packets until one of the connection's ends is gone.
     pub(crate) fn keeping(mut self) -> Self {
         self.keep = true;
         self
@@ -130,6 +130,12 @@ impl<'a> Run<'a> {
             for side in 0..2 {
                 self.work(side)?;
             }
+            // What comes after an end may be no connection's: of a SYN that was doubled long ago, say.
+            let over = |host: &Host| {
+                let waits = host.info().is_none_or(|info| info.state == State::TimeWait);
+                host.app.phase == Phase::Over && waits && !host.is_at_rest()
+            };
+            self.keep &= !self.hosts.iter().any(over);
             self.look_for_progress()?;
             let hosts = self.hosts.iter().filter_map(Host::next_time);
             let ways = self.ways.iter().filter_map(Degen::next_deadline);
