@@ -23,6 +23,7 @@ mod random;
 mod sender;
 mod side_by_side;
 mod sink;
+pub mod tcp;
 pub mod throughput;
 mod veth;
 

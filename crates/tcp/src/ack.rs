@@ -37,6 +37,8 @@ pub(crate) struct Delivery {
     pub(crate) echo: bool,
     /// Timestamp echoed, if there is one.
     pub(crate) ts_echo: Option<u32>,
+    /// Bytes of it that duplicates stood for already, where there is no SACK.
+    pub(crate) counted: u32,
     /// An MTU probe arrived: its end.
     pub(crate) probe: Option<Seq>,
 }
@@ -122,7 +124,8 @@ impl Connection {
         if self.hot.pending == crate::timers::Pending::Persist {
             // The peer lives; the window it tells is what counts.
             self.retransmits = 0;
-            if self.window_space() > 0 {
+            let full = u32::from(self.hot.mss);
+            if self.window_space() > 0 && self.window_space() >= self.unsent_len().min(full) {
                 self.rtt.backoff = 0;
                 self.set_pending(crate::timers::Pending::None, crate::timers::NEVER);
             }
@@ -152,7 +155,15 @@ impl Connection {
     fn advance(&mut self, ack: Seq, delivery: &mut Delivery, context: &mut Context<'_>) {
         let end = self.queue_end();
         let from = self.queue_start();
-        self.flight.acknowledge(ack, |record| delivery.add(record));
+        let mut again = false;
+        self.flight.acknowledge(ack, |record| {
+            again |= record.retransmitted;
+            delivery.add(record);
+        });
+        if again {
+            // What waited behind a hole measures the hole, not the path.
+            delivery.once = None;
+        }
         let data_end = crate::reassembly::earlier(ack, end);
         if data_end.after(from) {
             self.hot.send.consume(data_end - from, false, context.pool);

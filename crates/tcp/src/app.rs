@@ -157,7 +157,8 @@ impl<'a> Socket<'a> {
         });
     }
 
-    /// Holds back what is less than a segment (TCP_CORK), for 200 ms at most.
+    /// Holds back what is less than a segment (TCP_CORK), at most for a retransmission time-out after the last data
+    /// was acknowledged: some 200 ms.
     pub fn set_cork(&mut self, yes: bool) {
         self.with(|connection, _| {
             let uncorked = connection.hot.bits.cork() && !yes;

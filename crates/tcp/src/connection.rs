@@ -95,6 +95,8 @@ bits! {
     urgent, set_urgent = 22;
     /// Data has come since data was sent.
     heard, set_heard = 24;
+    /// It was opened by a SYN cookie: nobody knows when the SYN-ACK was sent.
+    cookie, set_cookie = 25;
     /// There is none: it only takes a place that another may have later.
     vacant, set_vacant = 23;
 }
@@ -301,6 +303,8 @@ pub struct Connection {
     pub(crate) user_timeout: Nanos,
     pub(crate) last_sent: Nanos,
     pub(crate) last_challenge: Nanos,
+    /// Since when the peer's window lets nothing go.
+    pub(crate) stalled_since: Nanos,
     /// When it was last looked whether the receive window is large enough.
     pub(crate) tune_since: Nanos,
     pub(crate) mtu: crate::mtu::Search,
@@ -380,6 +384,7 @@ impl Connection {
             slow_deadline: NEVER,
             last_sent: 0,
             last_challenge: 0,
+            stalled_since: 0,
             tune_since: 0,
             mtu: crate::mtu::Search::default(),
             tail_probe: None,

@@ -15,6 +15,8 @@ pub(crate) struct Sent {
     pub(crate) end: Seq,
     /// When it was sent last.
     pub(crate) at: Nanos,
+    /// Payload bytes of each of its segments: a peer has all of one or none of it.
+    pub(crate) size: u16,
     /// The peer's SACK has it.
     pub(crate) sacked: bool,
     /// It is taken for lost and waits to be sent again.
@@ -28,6 +30,22 @@ pub(crate) struct Sent {
 impl Sent {
     pub(crate) fn len(&self) -> u32 {
         self.end - self.start
+    }
+
+    /// The whole segments of it that lie in `block`; nothing if there is none.
+    fn segments_in(&self, block: Block) -> Block {
+        let size = u32::from(self.size).max(1);
+        let start = if block.start.after(self.start) {
+            self.start + (block.start - self.start).div_ceil(size) * size
+        } else {
+            self.start
+        };
+        let end = if block.end.before(self.end) {
+            self.start + (block.end - self.start) / size * size
+        } else {
+            self.end
+        };
+        if start.before(end) { Block { start, end } } else { Block { start, end: start } }
     }
 
     /// Was it sent after what was sent at `at` and ends at `end` (RFC 8985 section 5.2,
@@ -50,6 +68,11 @@ pub(crate) struct Flight {
 impl Flight {
     pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty()
+    }
+
+    /// Records.
+    pub(crate) fn count(&self) -> usize {
+        self.records.len()
     }
 
     /// Bytes that the peer has by SACK.
@@ -97,11 +120,12 @@ impl Flight {
 
     /// Adds what was just sent for the first time.
     #[inline]
-    pub(crate) fn push(&mut self, start: Seq, end: Seq, at: Nanos, probe: bool) {
+    pub(crate) fn push(&mut self, start: Seq, end: Seq, at: Nanos, size: u32, probe: bool) {
         self.records.push_back(Sent {
             start,
             end,
             at,
+            size: u16::try_from(size).unwrap_or(u16::MAX).max(1),
             sacked: false,
             lost: false,
             retransmitted: false,
@@ -180,35 +204,63 @@ impl Flight {
         }
     }
 
-    /// Marks `block` as received. `delivered` is called for every record that was not marked before.
+    /// Marks `block` as received, as far as it covers whole segments: a peer that reports single bytes
+    /// must not make a record of each. `delivered` is called for every record that was not marked before.
     pub(crate) fn sack(&mut self, block: Block, mut delivered: impl FnMut(&Sent)) {
         let mut index = self.find(block.start);
         while let Some(record) = self.records.get(index).copied() {
             if !record.start.before(block.end) {
                 break;
             }
-            if record.sacked {
+            let part = record.segments_in(block);
+            if record.sacked || part.is_empty() {
                 index += 1;
                 continue;
             }
-            if record.start.before(block.start) {
-                self.split(block.start);
+            self.split(part.end);
+            if record.start != part.start {
+                self.split(part.start);
                 index += 1;
-                continue;
             }
-            if record.end.after(block.end) {
-                self.split(block.end);
+            if let Some(part) = self.mark_sacked(index) {
+                delivered(&part);
             }
-            let Some(record) = self.records.get_mut(index) else { break };
-            record.sacked = true;
-            let part = *record;
-            if part.lost {
-                record.lost = false;
-                self.lost -= part.len();
-            }
-            self.sacked += part.len();
-            delivered(&part);
-            index += 1;
+            index = self.join_sacked(index) + 1;
+        }
+    }
+
+    fn mark_sacked(&mut self, index: usize) -> Option<Sent> {
+        let record = self.records.get_mut(index)?;
+        record.sacked = true;
+        let part = *record;
+        if part.lost {
+            record.lost = false;
+            self.lost -= part.len();
+        }
+        self.sacked += part.len();
+        Some(part)
+    }
+
+    /// Neighbours that are both received become one: what is walked is the holes. Returns where it is.
+    fn join_sacked(&mut self, mut index: usize) -> usize {
+        if index > 0 && self.records.get(index - 1).is_some_and(|before| before.sacked) {
+            self.join(index - 1);
+            index -= 1;
+        }
+        if self.records.get(index + 1).is_some_and(|after| after.sacked) {
+            self.join(index);
+        }
+        index
+    }
+
+    /// Joins a record and the next one.
+    fn join(&mut self, index: usize) {
+        let Some(next) = self.records.remove(index + 1) else { return };
+        if let Some(record) = self.records.get_mut(index) {
+            record.end = next.end;
+        }
+        if self.next_lost as usize > index + 1 {
+            self.next_lost -= 1;
         }
     }
 
@@ -275,7 +327,7 @@ impl Flight {
     }
 
     /// `len` bytes from `start` on are sent again now.
-    pub(crate) fn retransmitted(&mut self, start: Seq, len: u32, at: Nanos) {
+    pub(crate) fn retransmitted(&mut self, start: Seq, len: u32, size: u32, at: Nanos) {
         self.split(start);
         self.split(start + len);
         let index = self.find(start);
@@ -285,6 +337,7 @@ impl Flight {
                 self.lost -= record.len();
             }
             record.retransmitted = true;
+            record.size = u16::try_from(size).unwrap_or(u16::MAX).max(1);
             record.probe = false;
             record.at = at;
         }

@@ -78,6 +78,7 @@ impl Connection {
     fn sending(&self, now: Nanos) -> Sending {
         let flight = |sent: &Sent| Flight {
             len: sent.len(),
+            size: sent.size,
             ago: since(sent.at, now),
             sacked: sent.sacked,
             lost: sent.lost,
@@ -165,6 +166,7 @@ impl Connection {
             received_ago: ago(self.hot.last_received),
             sent_ago: ago(self.last_sent),
             challenged_ago: (self.last_challenge != 0).then(|| ago(self.last_challenge)),
+            stalled_ago: ago(self.stalled_since),
             min_ago: ago(self.rtt.min_at),
             tuned: (self.hot.tune_at, ago(self.tune_since)),
             mtu_high: self.mtu.high,
@@ -172,6 +174,7 @@ impl Connection {
             prior: (recovery.prior_cwnd, recovery.prior_ssthresh),
             undo: recovery.undo,
             reduced: recovery.reduced,
+            undo_from: recovery.undo_from,
             undo_bytes: recovery.undo_bytes,
             undo_ts: recovery.undo_ts,
             prr: (recovery.prr_delivered, recovery.prr_out),
@@ -262,6 +265,7 @@ impl Connection {
                 start,
                 end,
                 at: now.saturating_sub(flight.ago),
+                size: if flight.size == 0 { self.hot.mss } else { flight.size },
                 sacked: flight.sacked,
                 lost: flight.lost,
                 retransmitted: flight.retransmitted,
@@ -326,7 +330,10 @@ impl Connection {
         }
         match timers.delayed_ack {
             Some(0) => self.acknowledge_now(),
-            Some(left) => self.hot.ack_deadline = now.saturating_add(left),
+            Some(left) => {
+                let left = left.min(Nanos::from(self.delayed_ack));
+                self.hot.ack_deadline = now.saturating_add(left);
+            }
             None => {}
         }
         match timers.time_wait.or(timers.keepalive) {
@@ -358,6 +365,7 @@ impl Connection {
         self.hot.last_received = at(moment.received_ago);
         self.last_sent = at(moment.sent_ago);
         self.last_challenge = moment.challenged_ago.map_or(0, at);
+        self.stalled_since = at(moment.stalled_ago);
         self.rtt.min_at = at(moment.min_ago);
         (self.hot.tune_at, self.tune_since) = (moment.tuned.0, at(moment.tuned.1));
         self.mtu.high = moment.mtu_high;
@@ -368,6 +376,7 @@ impl Connection {
         recovery.undo = moment.undo;
         (recovery.prior_cwnd, recovery.prior_ssthresh) = moment.prior;
         recovery.reduced = moment.reduced;
+        recovery.undo_from = moment.undo_from;
         recovery.undo_bytes = moment.undo_bytes;
         recovery.undo_ts = moment.undo_ts;
         (recovery.prr_delivered, recovery.prr_out) = moment.prr;

@@ -242,13 +242,10 @@ impl Connection {
     /// The next acknowledgment tells the peer that this came twice (RFC 2883 section 4).
     pub(crate) fn note_duplicate(&mut self, segment: &Segment<'_>) {
         let end = segment.seq + segment.payload_len();
-        if self.hot.bits.sack() && end != segment.seq {
-            self.duplicate =
-                Some(Block { start: segment.seq, end: earlier(end, self.hot.rcv_nxt) });
-            if !self.duplicate.is_some_and(|block| block.start.before(block.end)) {
-                self.duplicate = None;
-            }
-            self.hot.bits.set_reports(self.duplicate.is_some() || !self.islands.is_empty());
+        let block = Block { start: segment.seq, end: earlier(end, self.hot.rcv_nxt) };
+        if self.hot.bits.sack() && block.start.before(block.end) {
+            self.duplicate = Some(block);
+            self.hot.bits.set_reports(true);
         }
     }
 

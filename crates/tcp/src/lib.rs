@@ -28,7 +28,7 @@
 //! RFC 9293; 1122 (as far as 9293 keeps it), 2018 and 2883 (SACK, D-SACK), 3042, 3168 (ECN), 3465, 3522 and
 //! 3708 (taking back), 4821 and 1191, 8201 (path MTU), 4987 (SYN floods), 5482 (user timeout), 5681 and
 //! 6582 (NewReno), 5682 (F-RTO), 5927 (ICMP), 5961 (blind attacks), 6093 (urgent data), 6191, 6298 (RTO),
-//! 6528 (sequence numbers), 6675, 6928 (initial window), 6937 (PRR), 7323 (timestamps, window scale), 8985
+//! 6528 (sequence numbers), 6675 (scoreboard and pipe), 6928 (initial window), 6937 (PRR), 7323 (timestamps, window scale), 8985
 //! (RACK-TLP), 9406 (HyStart++), 9438 (CUBIC).
 //!
 //! Where Linux, and so the Internet, does otherwise than the RFC, wharf follows Linux:

@@ -127,8 +127,11 @@ impl Connection {
         }
         let most = self.peer_mss.min(self.our_mss());
         let fits = self.config.mtu.min(most.saturating_add(self.headers_len()));
-        let high =
-            if self.mtu.high == 0 { fits.saturating_add(1) } else { self.mtu.high.min(fits + 1) };
+        let high = if self.mtu.high == 0 {
+            fits.saturating_add(1)
+        } else {
+            self.mtu.high.min(fits.saturating_add(1))
+        };
         if high <= self.path_mtu.saturating_add(ENOUGH) {
             return None;
         }

@@ -58,8 +58,9 @@ impl Connection {
         let mut connection = Connection::accept(path, config, listener, (iss, ts_offset), syn, now);
         connection.hot.bits.set_syn_due(false);
         connection.hot.bits.set_ecn(false);
+        connection.hot.bits.set_cookie(true);
         connection.hot.snd_nxt = iss + 1;
-        connection.flight.push(iss, iss + 1, now, false);
+        connection.flight.push(iss, iss + 1, now, 1, false);
         connection.offer_first();
         connection
     }
@@ -204,7 +205,9 @@ impl Connection {
                 sent = Some(record.at);
             }
         });
-        if let Some(at) = sent {
+        if self.hot.bits.cookie() {
+            // The low bits of the timestamp are not time either.
+        } else if let Some(at) = sent {
             self.rtt.measure(now.saturating_sub(at), now);
         } else if let (true, Some(timestamps)) =
             (self.hot.bits.timestamps(), segment.options.timestamps)

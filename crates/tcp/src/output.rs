@@ -7,8 +7,12 @@ use crate::connection::{Connection, Context};
 use crate::options::{Encoded, Options};
 use crate::reassembly::earlier;
 use crate::segment::Transmit;
+use crate::snapshot::RecoveryState;
 use crate::timers::{NEVER, Pending};
 use crate::{Nanos, State};
+
+/// Small segments that may be under way beside a full congestion window.
+const CROWD: usize = 64;
 
 /// A segment that was decided on; what it is made of lies in the connection still.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +93,9 @@ impl Connection {
     /// Data, new or once more, or a FIN.
     fn plan_data(&mut self, context: &mut Context<'_>) -> Option<Planned> {
         let now = context.now;
+        let open = matches!(self.recovery.state, RecoveryState::Open | RecoveryState::Marked);
         if let Some((start, len)) = self.tail_probe.take()
+            && open
             && !start.before(self.hot.snd_una)
             && !self.flight.is_empty()
         {
@@ -101,7 +107,8 @@ impl Connection {
         }
         let planned = self.plan_new(now);
         self.hot.bits.set_push_small(false);
-        if planned.is_none() && self.recovery.frto_new {
+        let tried = self.hot.snd_nxt.after(self.recovery.point);
+        if planned.is_none() && self.recovery.frto_new && !tried {
             // RFC 5682 section 2.1, step 2.b: where nothing new can go, what was lost goes.
             self.recovery.frto_new = false;
             self.recovery.frto = false;
@@ -136,7 +143,7 @@ impl Connection {
         let now = context.now;
         context.counters.retransmissions += 1;
         context.counters.retransmitted_bytes += u64::from(len);
-        self.flight.retransmitted(start, len, now);
+        self.flight.retransmitted(start, len, self.full_segment(), now);
         self.recovery.prr_out = self.recovery.prr_out.saturating_add(len);
         self.recovery.undo_bytes = self.recovery.undo_bytes.saturating_add(len);
         if self.recovery.undo_ts.is_none() {
@@ -176,13 +183,14 @@ impl Connection {
         let full = self.full_segment();
         let room = self.window.cwnd.saturating_sub(self.in_flight());
         let space = self.window_space();
+        let room = if self.is_crowded() { 0 } else { room };
         let most = unsent.min(room).min(space).min(self.burst(full));
         if most >= full {
             let whole = most - most % full;
             let len = if most == unsent && self.may_send_part(most - whole) { most } else { whole };
             return Some(self.send_new(len, now));
         }
-        if room < unsent.min(full) && space >= unsent.min(full) {
+        if room < unsent.min(full).min(space) || self.is_crowded() {
             self.note_usage(true);
             if self.in_flight() > 0 {
                 return None;
@@ -201,7 +209,11 @@ impl Connection {
     /// Most payload of one transmission. Urgent pointers differ from segment to segment, which cards do
     /// not know of: such data goes a segment at a time.
     fn burst(&self, full: u32) -> u32 {
-        if self.snd_urgent.is_some() { full } else { self.config.burst.max(full) }
+        if self.snd_urgent.is_some() {
+            return full;
+        }
+        // Whole segments, and half of the window at most, so that acknowledgments keep coming; as Linux.
+        (self.config.burst.min(self.window.cwnd / 2) / full * full).max(full)
     }
 
     /// May the last part of the queue, less than a segment, go? (RFC 9293 section 3.7.4, in Minshall's
@@ -244,13 +256,20 @@ impl Connection {
         }
     }
 
+    /// Are there more segments under way than the congestion window would have full ones? It counts bytes;
+    /// others count packets, and small ones are packets too.
+    fn is_crowded(&self) -> bool {
+        self.flight.count() > (self.window.cwnd / self.window.mss.max(1)) as usize + CROWD
+    }
+
     fn send_new(&mut self, len: u32, now: Nanos) -> Planned {
         let seq = self.hot.snd_nxt;
         let last = len == self.unsent_len();
         let fin = self.is_fin_waiting() && last;
         let end = seq + len + u32::from(fin);
         let probe = self.is_mtu_probe(len);
-        self.flight.push(seq, end, now, probe);
+        let size = if probe { len } else { self.full_segment() };
+        self.flight.push(seq, end, now, size, probe);
         self.hot.snd_nxt = end;
         self.recovery.prr_out = self.recovery.prr_out.saturating_add(len);
         if !len.is_multiple_of(self.full_segment().max(1)) {
@@ -266,10 +285,18 @@ impl Connection {
             planned.gso_size = 0;
             planned.flags = planned.flags.without(Flags::PSH);
         }
-        if matches!(self.hot.pending, Pending::None | Pending::TailProbe | Pending::Persist) {
-            self.rtt.backoff =
-                if self.hot.pending == Pending::Persist { 0 } else { self.rtt.backoff };
-            self.rearm_rto(now);
+        match self.hot.pending {
+            Pending::Persist => {
+                self.rtt.backoff = 0;
+                self.rearm_rto(now);
+            }
+            Pending::None => self.rearm_rto(now),
+            Pending::TailProbe => self.keep_rto(now),
+            Pending::Rto | Pending::Reorder => {}
+        }
+        if self.recovery.tlp_end == Some(seq) && !self.recovery.tlp_retransmitted {
+            // The probe is new data, and ends here (RFC 8985 section 7.3).
+            self.recovery.tlp_end = Some(end);
         }
         self.schedule_tail_probe(now);
         planned
@@ -329,9 +356,9 @@ impl Connection {
         self.hot.bits.set_syn_due(false);
         let again = !self.flight.is_empty();
         if again {
-            self.flight.retransmitted(self.iss, 1, now);
+            self.flight.retransmitted(self.iss, 1, 1, now);
         } else {
-            self.flight.push(self.iss, self.iss + 1, now, false);
+            self.flight.push(self.iss, self.iss + 1, now, 1, false);
             self.hot.snd_nxt = self.iss + 1;
         }
         if !again || self.hot.pending == Pending::None {

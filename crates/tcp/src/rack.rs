@@ -68,6 +68,11 @@ impl Connection {
         if at == 0 || self.flight.is_empty() {
             return 0;
         }
+        let open = matches!(self.recovery.state, RecoveryState::Open | RecoveryState::Marked);
+        if open && self.flight.sacked() == 0 && self.hot.pending != Pending::Reorder {
+            // All that has arrived was sent before all that is left.
+            return 0;
+        }
         let limit = self.recovery.rack_rtt + self.reorder_window();
         let mut wait = 0;
         let lost = self.flight.mark_lost(|record| {
@@ -94,7 +99,8 @@ impl Connection {
         let now = context.now;
         let lost = self.detect_loss_by_rack(now);
         if lost > 0 {
-            if matches!(self.recovery.state, RecoveryState::Open | RecoveryState::Marked) {
+            let open = matches!(self.recovery.state, RecoveryState::Open | RecoveryState::Marked);
+            if open && !self.flight.is_probe_lost() {
                 self.enter_recovery(context);
             }
             if self.recovery.state == RecoveryState::Recovery {
@@ -111,7 +117,9 @@ impl Connection {
         let Some(block) = delivery.duplicate else { return };
         let una = self.hot.snd_una;
         let recovery = &mut self.recovery;
-        recovery.undo_bytes = recovery.undo_bytes.saturating_sub(block.len());
+        if block.end.after(recovery.undo_from) && !block.end.after(recovery.point) {
+            recovery.undo_bytes = recovery.undo_bytes.saturating_sub(block.len());
+        }
         if self.recovery.tlp_end.is_some_and(|end| block.end == end) {
             // The probe was the duplicate (RFC 8985 section 7.4.2).
             self.recovery.tlp_end = None;

@@ -9,6 +9,7 @@ use crate::ack::Delivery;
 use crate::congestion::Acked;
 use crate::connection::{Connection, Context};
 use crate::snapshot::RecoveryState;
+use crate::timers::Pending;
 
 /// Duplicates after which a segment is lost (RFC 5681 section 3.2).
 pub(crate) const DUP_THRESH: u32 = 3;
@@ -28,6 +29,8 @@ pub(crate) struct Recovery {
     pub(crate) undo: bool,
     /// Congestion control was told of it, and not of a congestion mark before.
     pub(crate) reduced: bool,
+    /// SND.UNA when it began: duplicates of what was acknowledged then say nothing of it.
+    pub(crate) undo_from: Seq,
     /// Retransmitted bytes of which no duplicate was reported.
     pub(crate) undo_bytes: u32,
     /// Timestamp of the first retransmission (RFC 3522).
@@ -72,6 +75,9 @@ impl Connection {
         let state = self.recovery.state;
         if state != RecoveryState::Open && self.is_recovered() {
             self.leave_recovery(delivery, context);
+        } else if state == RecoveryState::Open && self.recovery.point.before(self.hot.snd_una) {
+            // It must not be overtaken by the whole circle.
+            self.recovery.point = self.hot.snd_una;
         }
         let mut lost = 0;
         match self.recovery.state {
@@ -112,6 +118,8 @@ impl Connection {
             return;
         }
         if delivery.advanced {
+            // What the duplicates stood for is acknowledged now.
+            delivery.counted = self.recovery.duplicates.saturating_mul(u32::from(self.hot.mss));
             self.recovery.duplicates = 0;
         } else if delivery.repeats {
             self.recovery.duplicates += 1;
@@ -145,9 +153,7 @@ impl Connection {
     /// RFC 6582 section 3.2, step 2: duplicates of what was sent before the last recovery do not begin
     /// another.
     fn may_recover_again(&self) -> bool {
-        self.hot.snd_una.after(self.recovery.point)
-            || self.recovery.prior_cwnd == 0
-            || self.hot.snd_una == self.recovery.point
+        self.hot.snd_una.after(self.recovery.point) || self.recovery.prior_cwnd == 0
     }
 
     /// RFC 6582 section 3.2, step 3: an acknowledgment of a part shows the next hole.
@@ -166,6 +172,7 @@ impl Connection {
             recovery.prior_ssthresh = self.window.ssthresh;
         }
         recovery.undo = true;
+        recovery.undo_from = self.hot.snd_una;
         recovery.undo_bytes = 0;
         recovery.undo_ts = None;
         recovery.point = self.hot.snd_nxt;
@@ -184,6 +191,11 @@ impl Connection {
                 self.hot.bits.set_cwr_due(true);
             }
         }
+        if self.hot.pending == Pending::TailProbe {
+            // Loss recovery has its own clock.
+            self.rearm_rto(now);
+        }
+        self.tail_probe = None;
         let recovery = &mut self.recovery;
         recovery.state = RecoveryState::Recovery;
         recovery.prr_delivered = 0;
@@ -370,8 +382,10 @@ impl Connection {
     /// RFC 6937 section 3.1, with the slow start reduction bound while nothing more is lost (RFC 9937).
     pub(crate) fn reduce_proportionally(&mut self, delivery: &Delivery, lost: u32) {
         let mss = u32::from(self.hot.mss);
-        let without_sack = if self.hot.bits.sack() || delivery.advanced { 0 } else { mss };
-        let delivered = delivery.bytes + without_sack;
+        let without_sack = if self.hot.bits.sack() || !delivery.repeats { 0 } else { mss };
+        // The hole that is filled counts, the rest was counted by the duplicates (RFC 6582 section 3.2).
+        let hole = if delivery.counted > 0 { mss.min(delivery.bytes) } else { 0 };
+        let delivered = delivery.bytes.saturating_sub(delivery.counted).max(hole) + without_sack;
         let pipe = self.in_flight();
         let recovery = &mut self.recovery;
         recovery.prr_delivered = recovery.prr_delivered.saturating_add(delivered);

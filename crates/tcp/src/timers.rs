@@ -11,6 +11,8 @@ pub(crate) const NEVER: Nanos = Nanos::MAX;
 
 /// Delay of a peer's acknowledgment that a tail probe allows for (RFC 8985 section 7.2).
 const WORST_DELAYED_ACK: Nanos = 200 * MILLISECOND;
+/// How long a connection that no application has any more waits for a window.
+const ORPHAN_STALL: Nanos = 600 * SECOND;
 /// Added to a probe's time-out, for clocks and schedulers.
 const PROBE_SLACK: Nanos = 2 * MILLISECOND;
 
@@ -54,6 +56,16 @@ impl Connection {
         }
     }
 
+    /// The same for what is under way already when more is sent: the timer runs from when the first of it
+    /// was sent (RFC 6298 section 5.1: a segment starts the timer only if it is not running).
+    pub(crate) fn keep_rto(&mut self, now: Nanos) {
+        self.rearm_rto(now);
+        if let (Pending::Rto, Some(first)) = (self.hot.pending, self.flight.first()) {
+            let running = first.at.saturating_add(self.rtt.rto(&self.config));
+            self.retransmit_deadline = self.retransmit_deadline.min(running.max(now + 1));
+        }
+    }
+
     /// The user timeout ends a wait that would be longer (RFC 5482 section 3.1).
     fn no_later_than_user(&self, deadline: Nanos) -> Nanos {
         if self.user_timeout == 0 || self.retransmits == 0 {
@@ -80,7 +92,7 @@ impl Connection {
         }
         // The probe comes in place of the time-out, if not before it.
         if self.hot.pending == Pending::Rto {
-            let deadline = self.retransmit_deadline.min(now + timeout);
+            let deadline = self.retransmit_deadline.min(now + timeout).max(now + 1);
             self.set_pending(Pending::TailProbe, deadline);
         }
     }
@@ -95,6 +107,7 @@ impl Connection {
         {
             let timeout = self.rtt.rto(&self.config).max(self.config.min_rto);
             self.set_pending(Pending::Persist, now + timeout);
+            self.stalled_since = now;
         }
     }
 
@@ -154,6 +167,13 @@ impl Connection {
             // R2 counts from when the segment was sent (RFC 9293 section 3.8.3).
             self.retransmit_since = self.flight.first().map_or(now, |first| first.at);
         }
+        // A peer that has taken its window back and says so each time is alive (RFC 9293 MUST-37).
+        let answers = self.hot.snd_wnd == 0
+            && self.flight.first().is_some_and(|first| self.hot.last_received > first.at);
+        if answers {
+            self.retransmits = 0;
+            self.retransmit_since = now;
+        }
         if self.is_given_up(now) {
             self.finish(if self.unreachable { Reason::Unreachable } else { Reason::TimedOut });
             return;
@@ -202,6 +222,13 @@ impl Connection {
             self.finish(Reason::TimedOut);
             return;
         }
+        let stalled = now.saturating_sub(self.stalled_since) >= ORPHAN_STALL;
+        if self.hot.bits.released() && stalled && self.window_space() == 0 {
+            // Nobody here waits for it, and a peer must not keep it alive for ever.
+            self.hot.bits.set_reset_due(true);
+            self.finish(Reason::TimedOut);
+            return;
+        }
         if self.window_space() > 0 {
             // SWS avoidance on our side must not wait for ever (RFC 9293 section 3.8.6.2.1).
             self.hot.bits.set_push_small(true);
@@ -245,7 +272,11 @@ impl Connection {
         if busy || idle < keepalive.idle {
             self.keepalive_probes = 0;
             let wait = if busy { keepalive.idle } else { keepalive.idle - idle };
-            self.slow_deadline = now + if busy { wait.max(SECOND) } else { wait.max(MILLISECOND) };
+            self.slow_deadline = now + wait.max(MILLISECOND);
+            if busy && self.retransmit_deadline != NEVER {
+                // Before that there is nothing to look after.
+                self.slow_deadline = self.slow_deadline.max(self.retransmit_deadline + SECOND);
+            }
             return;
         }
         let over = if self.user_timeout > 0 {

@@ -56,7 +56,7 @@ impl Connection {
         self.config.receive_buffer_max.min(65_535u32 << self.hot.rcv_shift)
     }
 
-    /// Doubles the window when half of it came, and was read, within two round trips: then it was what
+    /// Doubles the window when half of it came, and was read, within four round trips: then it was what
     /// bounded the sender (dynamic right-sizing).
     #[cold]
     fn tune(&mut self, now: Nanos) {

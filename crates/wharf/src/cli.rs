@@ -12,6 +12,7 @@ use nic::config::Choice;
 
 use crate::bench::{
     BenchDegenArgs, BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs, BenchPaperArgs,
+    BenchTcpArgs,
 };
 use crate::degen::DegenArgs;
 use crate::demo::Case as DemoCase;
@@ -250,6 +251,7 @@ pub(crate) enum BenchCommand {
     Latency(BenchLatencyArgs),
     GsoThroughput(BenchGsoThroughputArgs),
     Degen(BenchDegenArgs),
+    Tcp(BenchTcpArgs),
     Paper(BenchPaperArgs),
 }
 

@@ -6,6 +6,7 @@ mod check;
 mod fuzz;
 mod gro;
 mod object;
+mod packetdrill;
 mod process;
 mod programs;
 mod purity;
@@ -27,6 +28,9 @@ cargo xtask: what the project asks of itself
   cargo xtask gro [--sequences N] [--seed S] [--first N] [--json]
                                      compare random sequences (a million) with the local kernel's
                                      GRO; as root
+  cargo xtask packetdrill --binary PATH --scripts DIR [--report FILE]
+                                     run packetdrill scripts, which you have, against the local
+                                     kernel and against the TCP engine; as root
 
 Example: the end-to-end tests alone:
   cargo xtask check --only e2e
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
         ["check", rest @ ..] => check::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["gro", rest @ ..] => gro::run(rest),
+        ["packetdrill", rest @ ..] => packetdrill::run(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())

@@ -167,12 +167,12 @@ fn configured(case: Case, protocol: Protocol, config: &Config) -> Config {
 }
 
 /// The bit of one CPU as `rps_cpus` takes it: groups of 32, the highest first.
-fn cpu_mask(cpu: usize) -> String {
+pub(crate) fn cpu_mask(cpu: usize) -> String {
     format!("{:x}", 1_u32 << (cpu % 32)) + &",0".repeat(cpu / 32)
 }
 
 /// The thread of the kernel that receives at the interface.
-fn receiving_thread(interface: &str) -> Result<u32, Error> {
+pub(crate) fn receiving_thread(interface: &str) -> Result<u32, Error> {
     let since = Instant::now();
     loop {
         match sys::process::find(&format!("napi/{interface}-")) {

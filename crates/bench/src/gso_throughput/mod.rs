@@ -21,6 +21,7 @@ use sys::cgroup::CpuGroup;
 pub use case::{Case, Protocol};
 
 use self::lab::Cores;
+pub(crate) use self::lab::{cpu_mask, receiving_thread};
 use self::run::{Measured, Run};
 use crate::throughput::median;
 use crate::{Error, Figure, Report};

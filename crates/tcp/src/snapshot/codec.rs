@@ -120,7 +120,7 @@ record!(Snapshot {
 });
 record!(Agreed { iss, irs, peer_mss, our_mss, window_scale, sack, timestamps, ecn });
 record!(Sending { una, nxt, wnd, max_wnd, wl1, wl2, urgent, small, queue, fin, flight });
-record!(Flight { len, ago, sacked, lost, retransmitted, probe });
+record!(Flight { len, size, ago, sacked, lost, retransmitted, probe });
 record!(Receiving {
     nxt,
     acked,
@@ -165,6 +165,7 @@ record!(Moment {
     received_ago,
     sent_ago,
     challenged_ago,
+    stalled_ago,
     min_ago,
     tuned,
     mtu_high,
@@ -172,6 +173,7 @@ record!(Moment {
     prior,
     undo,
     reduced,
+    undo_from,
     undo_bytes,
     undo_ts,
     prr,

@@ -78,6 +78,8 @@ pub struct Sending {
 pub struct Flight {
     /// Bytes, SYN and FIN included.
     pub len: u32,
+    /// Payload bytes of each of its segments; 0 if nobody knows.
+    pub size: u16,
     /// How long ago it was sent last.
     pub ago: Nanos,
     /// The peer's SACK has it.
@@ -241,6 +243,8 @@ pub struct Moment {
     pub sent_ago: Nanos,
     /// When the last challenge was sent (RFC 5961 section 7).
     pub challenged_ago: Option<Nanos>,
+    /// Since when the peer's window lets nothing go.
+    pub stalled_ago: Nanos,
     /// When the smallest round trip was measured.
     pub min_ago: Nanos,
     /// Where in what is received it is looked again whether the receive window is large enough, and when
@@ -256,6 +260,8 @@ pub struct Moment {
     pub undo: bool,
     /// Congestion control was told of the reduction.
     pub reduced: bool,
+    /// First byte not acknowledged when the reduction began.
+    pub undo_from: Seq,
     /// Retransmitted bytes of which no duplicate was reported.
     pub undo_bytes: u32,
     /// Timestamp of the first retransmission (RFC 3522).

@@ -79,7 +79,7 @@ impl Stack {
     }
 
     /// The listener of this address, else that of all.
-    fn listener(&self, path: &FourTuple) -> Option<(ListenerId, Arc<Config>)> {
+    pub(super) fn listener(&self, path: &FourTuple) -> Option<(ListenerId, Arc<Config>)> {
         let (address, port) = (path.local.ip(), path.local.port());
         let find = |wanted: Option<IpAddr>| {
             self.listeners.iter().position(|listener| {

@@ -17,6 +17,7 @@ mod table;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr};
 
 use wire::{Flags, Seq};
 
@@ -179,10 +180,17 @@ impl Stack {
     /// Can there be a new connection between these two?
     fn check(&self, path: &FourTuple) -> Result<(), ConnectError> {
         let (local, remote) = (path.local.ip(), path.remote.ip());
-        let single =
-            |address: core::net::IpAddr| !address.is_multicast() && !address.is_unspecified();
+        let single = |address: IpAddr| {
+            let all = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+            !address.is_multicast() && !address.is_unspecified() && !all
+        };
         let ports = path.local.port() != 0 && path.remote.port() != 0;
-        if local.is_ipv4() != remote.is_ipv4() || !single(local) || !single(remote) || !ports {
+        if path.local == path.remote
+            || local.is_ipv4() != remote.is_ipv4()
+            || !single(local)
+            || !single(remote)
+            || !ports
+        {
             return Err(ConnectError::BadAddress);
         }
         if self.slots.len() >= self.config.connections as usize {
@@ -281,13 +289,16 @@ impl Stack {
         let Some(old) = self.slots.at(slot).filter(|old| old.state() == State::TimeWait) else {
             return false;
         };
-        let newer = match segment.options.timestamps {
+        // Without a listener nothing would come of it; and an application may have data to read still.
+        if !old.hot.bits.released() || self.listener(&old.path()).is_none() {
+            return false;
+        }
+        match segment.options.timestamps {
             Some(timestamps) if old.hot.bits.timestamps() => {
                 timestamps.value.after(Seq(old.hot.ts_recent))
             }
-            _ => false,
-        };
-        newer || segment.seq.after(old.hot.rcv_nxt)
+            _ => segment.seq.after(old.hot.rcv_nxt),
+        }
     }
 
     /// RFC 9293 section 3.5.2: a reset that the sender of `segment` will believe.

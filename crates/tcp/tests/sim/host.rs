@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tcp::config::MILLISECOND;
+use tcp::config::{MILLISECOND, SECOND};
 use tcp::{
     Config, Events, FourTuple, Icmp, Id, Info, Nanos, Options, Segment, Snapshot, Stack,
     StackConfig, Transmit,
@@ -38,15 +38,15 @@ pub(crate) struct Host {
     /// What the clock shows when the run begins; modulo 2^64, if it has begun since.
     clock: Nanos,
     at_rest: Option<AtRest>,
-    /// Times in a row that the stack woke up for nothing.
-    idle_wakes: u32,
+    /// Times in a row that the stack woke up for nothing, and since when.
+    idle_wakes: (u32, Nanos),
     pub(crate) frozen: u32,
     ticks_together: bool,
     accepted: bool,
 }
 
-/// Wakes for nothing, one after the other, that are too many: a deadline may have moved back since it
-/// was told of.
+/// Wakes for nothing, one after the other within a second, that are too many: a deadline may have moved
+/// back since it was told of.
 const IDLE_WAKES_MAX: u32 = 10;
 
 impl Host {
@@ -73,7 +73,7 @@ impl Host {
             secrets,
             clock: clock(side, stack_config, path),
             at_rest: None,
-            idle_wakes: 0,
+            idle_wakes: (0, 0),
             frozen: 0,
             ticks_together: plan.ticks_together,
             accepted: false,
@@ -118,6 +118,9 @@ impl Host {
     pub(crate) fn receive(&mut self, packets: &[Arrival], merge: bool, now: Nanos) {
         if self.at_rest.is_some() {
             return;
+        }
+        if !packets.is_empty() {
+            self.idle_wakes = (0, now);
         }
         let now = self.time(now);
         let mut rest = packets;
@@ -182,6 +185,7 @@ impl Host {
             }
             busy |= again;
             if !again {
+                self.look_at_window()?;
                 if woken || busy {
                     self.look_at_deadline(!busy, now)?;
                 }
@@ -230,9 +234,26 @@ impl Host {
         {
             return Err(format!("side {} wants to be woken {} ns ago", self.number, time - at));
         }
-        self.idle_wakes = if idle { self.idle_wakes + 1 } else { 0 };
-        if self.idle_wakes > IDLE_WAKES_MAX {
-            return Err(format!("side {} woke {} times for nothing", self.number, self.idle_wakes));
+        let (count, since) = self.idle_wakes;
+        let long_ago = now - since > SECOND;
+        self.idle_wakes = match idle {
+            true if !long_ago => (count + 1, since),
+            idle => (u32::from(idle), now),
+        };
+        if count > IDLE_WAKES_MAX {
+            return Err(format!("side {} woke {count} times for nothing", self.number));
+        }
+        Ok(())
+    }
+
+    /// Whoever has read everything has told the peer of the room.
+    fn look_at_window(&self) -> Result<(), String> {
+        let Some(connection) = self.id.and_then(|id| self.stack.connection(id)) else {
+            return Ok(());
+        };
+        let closed = connection.info().rcv_wnd == 0 && connection.state().may_receive();
+        if closed && connection.readable_len() == 0 {
+            return Err(format!("side {} has an empty buffer and offers no window", self.number));
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! Two stacks and a bad network between them, in virtual time: whatever the network and the
 //! applications do, all bytes arrive in order, or there is an end with a reason.
 //!
-//! `WHARF_SIM_RUNS=10000` makes that many runs instead of a few hundred. A run that fails prints its
+//! `WHARF_SIM_RUNS=10000` makes that many runs instead of a thousand. A run that fails prints its
 //! seed; `WHARF_SIM_SEED=17 WHARF_SIM_TRACE=1` repeats that one and prints its packets. Seeds that once
 //! failed stand in `kept.rs` and are run each time.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod app;
+mod attack;
 mod frame;
 mod host;
 mod kept;
@@ -25,7 +26,7 @@ use run::{Outcome, Run};
 use trace::Trace;
 
 /// Runs if nobody asks for more.
-const RUNS: u64 = 300;
+const RUNS: u64 = 1_000;
 /// Failures that are printed before it stops.
 const FAILURES_MAX: usize = 10;
 

@@ -7,6 +7,7 @@ use tcp::{Icmp, Nanos, Reason};
 use wire::{Flags, Seq};
 
 use crate::app::Phase;
+use crate::attack;
 use crate::frame::{self, Arrival, ip_len};
 use crate::host::Host;
 use crate::plan::{Dice, Opening, Plan};
@@ -59,6 +60,8 @@ pub(crate) struct Run<'a> {
     watches: [Watch; 2],
     ways: [Degen<Vec<u8>>; 2],
     messages: VecDeque<Message>,
+    /// What an attacker is about to send to each side.
+    forged: [Option<Arrival>; 2],
     /// Packets that have come to each side.
     came: [u64; 2],
     dice: Dice,
@@ -83,6 +86,7 @@ impl<'a> Run<'a> {
             watches: [Watch::default(), Watch::default()],
             ways: [way(0), way(1)],
             messages: VecDeque::new(),
+            forged: [None, None],
             came: [0; 2],
             dice: Dice::new(plan.seed, 50),
             progress: (0, 0, 0),
@@ -210,8 +214,12 @@ impl<'a> Run<'a> {
         host.work(&peer.app.stream, self.now, |transmit| {
             frame::write(transmit, |frame| frames.push(frame));
         })?;
-        frames.into_iter().try_for_each(|frame| self.send(side, frame))?;
-        self.look_at_congestion_window(side)
+        for frame in frames {
+            self.send(side, frame)?;
+        }
+        self.look_at_congestion_window(side)?;
+        // What was forged after the last packet comes before anything else has happened.
+        if self.attack(side) { self.work(side) } else { Ok(()) }
     }
 
     /// Whoever sends something new keeps to the congestion window, by a probe or what limited transmit
@@ -275,6 +283,10 @@ impl<'a> Run<'a> {
         if self.plan.forged == 0 || !self.dice.once_in(self.plan.forged) {
             return;
         }
+        let opened = !packet.tcp().flags().any(Flags::SYN.with(Flags::RST));
+        if opened && packet.tcp().flags().any(Flags::ACK) {
+            self.forged[side] = attack::segment(packet, &mut self.dice);
+        }
         let due = self.now + self.plan.ways[side].delay;
         let seq = packet.tcp().seq();
         let far = seq + (1 << 30);
@@ -285,6 +297,15 @@ impl<'a> Run<'a> {
             _ => (Icmp::Unreachable { hard: false }, seq),
         };
         self.messages.push_back(Message { due, to: side, icmp, seq });
+    }
+
+    fn attack(&mut self, side: usize) -> bool {
+        let forged = self.forged[side].take().filter(|_| !self.hosts[side].is_at_rest());
+        if let Some(packet) = &forged {
+            self.trace.comes(self.now, side, packet);
+            self.hosts[side].receive(std::slice::from_ref(packet), false, self.now);
+        }
+        forged.is_some()
     }
 
     /// Something must go on as long as there is something to do.
@@ -340,7 +361,7 @@ impl<'a> Run<'a> {
         let round_trip: Nanos = self.plan.ways.iter().map(|way| way.delay + 40 * way.jitter).sum();
         let rests = self.plan.longest_rest() + round_trip * 4;
         match (self.plan.loses(), largest_rto) {
-            (true, Some(rto)) => rests + 16 * rto + 20 * SECOND,
+            (true, Some(rto)) => rests + 40 * rto + 20 * SECOND,
             _ => rests + 10 * SECOND,
         }
     }

@@ -7,10 +7,11 @@ use tcp::config::MILLISECOND;
 use wire::Seq;
 
 use crate::frame::Arrival;
-use crate::number;
+use crate::kept::FREEZES;
 use crate::plan::{Dice, Freeze, Plan};
 use crate::run::{Run, Sent};
 use crate::trace::{self, Trace};
+use crate::{RUNS, number};
 
 /// A run without freezes of its own.
 fn plan(seed: u64) -> Plan {
@@ -66,8 +67,10 @@ fn change(
 /// One run, with and without freezes: at one packet, or at all of them.
 fn look(seed: u64, trace: Trace) -> Option<String> {
     let plan = plan(seed);
-    // Runs that fail by themselves are another test's.
-    let plain = wire(&plan, trace).ok()?;
+    let plain = match wire(&plan, trace) {
+        Ok(plain) => plain,
+        Err(law) => return Some(law),
+    };
     let dice = &mut Dice::new(seed, 60);
     let side = dice.below(2) as usize;
     let most = plain.iter().filter(|sent| sent.side != side).count() as u64;
@@ -89,8 +92,8 @@ fn the_peer_sees_nothing_of_a_freeze() {
         println!("{}", look(seed, Trace::on()).unwrap_or_default());
         return;
     }
-    let runs = number("WHARF_SIM_RUNS").unwrap_or(300) / 3;
-    let seeds = (0..runs).map(|seed| seed + 1_000_000);
+    let runs = number("WHARF_SIM_RUNS").unwrap_or(RUNS) / 3;
+    let seeds = (0..runs).map(|seed| seed + 1_000_000).chain(FREEZES.iter().copied());
     let failures = seeds
         .filter_map(|seed| look(seed, Trace::default()).map(|law| format!("seed {seed}, {law}")));
     let failures: Vec<String> = failures.take(5).collect();

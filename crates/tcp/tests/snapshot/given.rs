@@ -179,6 +179,7 @@ fn moment(
         sent_ago: draw.time(),
         challenged_ago: draw.maybe(Draw::time),
         min_ago: draw.time(),
+        stalled_ago: draw.time(),
         tuned: (Seq(draw.up_to(u32::MAX)), draw.time()),
         mtu_high: draw.between(0, 9_000),
         mtu_probe: draw
@@ -204,6 +205,7 @@ fn moment(
             (send.una + draw.up_to(data - len), len)
         }),
         reduced: draw.flag(),
+        undo_from: Seq(draw.up_to(u32::MAX)),
         urgent_read: draw.flag(),
     }
 }
@@ -283,6 +285,7 @@ fn sending(draw: &mut Draw, state: State, agreed: &Agreed, receive: &Receiving) 
         let len = 1 + draw.up_to(rest - 1);
         let sacked = draw.up_to(3) == 0;
         flight.push(Flight {
+            size: 1 + draw.up_to(9000) as u16,
             len,
             ago: draw.time(),
             sacked,

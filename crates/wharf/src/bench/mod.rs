@@ -11,6 +11,7 @@ mod paper;
 mod reordering;
 mod report;
 mod runs;
+mod tcp;
 mod values;
 
 use crate::cli::{BenchArgs, BenchCommand};
@@ -21,6 +22,7 @@ pub(crate) use gso_throughput::BenchGsoThroughputArgs;
 pub(crate) use lro::BenchLroArgs;
 pub(crate) use paper::BenchPaperArgs;
 use report::Printer;
+pub(crate) use tcp::BenchTcpArgs;
 
 /// Runs one scenario.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
@@ -35,6 +37,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Degen(args) => degen::run(args, &mut printer)?,
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
         BenchCommand::Gso(args) => gso::run(args, &mut printer)?,
+        BenchCommand::Tcp(args) => tcp::run(args, &mut printer)?,
     }
     printer.finish()
 }

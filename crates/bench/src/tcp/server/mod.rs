@@ -1,0 +1,79 @@
+//! Servers: what a client finds at [`SERVER`](super::lab::SERVER).
+
+pub(super) mod kernel;
+#[cfg(feature = "peers")]
+mod smoltcp;
+pub(super) mod wharf;
+
+use std::any::Any;
+use std::net::SocketAddr;
+
+use nic::config::WireMode;
+
+use super::lab::{Lab, SERVER};
+use super::system::System;
+use crate::Error;
+
+/// What is done with a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Service {
+    /// What comes is read.
+    Sink,
+    /// As much is sent as goes.
+    Source,
+    /// What comes is sent back.
+    Echo,
+}
+
+/// Where it listens.
+pub(super) const PORT: u16 = 7000;
+
+/// A server at work, until it is dropped.
+pub(super) struct Server {
+    /// What it has to say about itself.
+    pub(super) notices: Vec<String>,
+    _running: Box<dyn Any>,
+}
+
+impl Server {
+    /// Starts one for as many connections at a time; `mode` is that of wharf on a veth without offloads.
+    pub(super) fn start(
+        lab: &Lab,
+        system: System,
+        service: Service,
+        connections: u32,
+        mode: WireMode,
+    ) -> Result<Server, Error> {
+        match system {
+            System::Kernel => {
+                kernel::address(lab)?;
+                let server = kernel::Server::start(lab, SERVER.into(), service)?;
+                Ok(Server { notices: Vec::new(), _running: Box::new(server) })
+            }
+            System::Wharf => {
+                let endpoint = wharf::serve(lab, service, mode)?;
+                let mut notices = endpoint.notices().to_vec();
+                notices.push(format!("reached by {}", endpoint.port()));
+                Ok(Server { notices, _running: Box::new(endpoint) })
+            }
+            System::Smoltcp => smoltcp(lab, service, connections),
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn at() -> SocketAddr {
+        SocketAddr::from((SERVER, PORT))
+    }
+}
+
+#[cfg(feature = "peers")]
+fn smoltcp(lab: &Lab, service: Service, connections: u32) -> Result<Server, Error> {
+    let server = smoltcp::Server::start(lab, service, connections)?;
+    Ok(Server { notices: Vec::new(), _running: Box::new(server) })
+}
+
+#[cfg(not(feature = "peers"))]
+fn smoltcp(_: &Lab, _: Service, _: u32) -> Result<Server, Error> {
+    let why = "it was not built in: build with --features peers".to_owned();
+    Err(Error::Failed { who: "smoltcp", why })
+}

@@ -1,0 +1,180 @@
+//! Calls that may have to wait.
+
+use std::net::SocketAddr;
+
+use tcp::Nanos;
+
+use super::{EpollEvent, Fd, Host, Stop};
+
+/// One of poll()'s descriptors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PollFd {
+    /// The descriptor; below 0 it is passed over.
+    pub fd: Fd,
+    /// What is asked for.
+    pub events: i16,
+    /// What is so.
+    pub revents: i16,
+}
+
+/// A call under way.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// connect()
+    Connect {
+        /// The socket.
+        fd: Fd,
+        /// To where.
+        to: SocketAddr,
+        /// It has begun, and waits.
+        begun: bool,
+    },
+    /// accept()
+    Accept {
+        /// The listener.
+        fd: Fd,
+    },
+    /// recv()
+    Receive {
+        /// The socket.
+        fd: Fd,
+        /// Most bytes.
+        len: usize,
+        /// MSG_*
+        flags: i32,
+    },
+    /// send()
+    Send {
+        /// The socket.
+        fd: Fd,
+        /// What.
+        bytes: Vec<u8>,
+        /// Bytes that went already.
+        done: usize,
+        /// MSG_*
+        flags: i32,
+    },
+    /// poll()
+    Poll {
+        /// Of these.
+        fds: Vec<PollFd>,
+        /// Until when; `None` for ever.
+        until: Option<Nanos>,
+    },
+    /// epoll_wait()
+    EpollWait {
+        /// The epoll descriptor.
+        fd: Fd,
+        /// Most events.
+        most: usize,
+        /// Until when; `None` for ever.
+        until: Option<Nanos>,
+    },
+}
+
+/// What a call gives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Nothing but that it succeeded.
+    Done,
+    /// A new socket, and its peer.
+    Accepted(Fd, SocketAddr),
+    /// Bytes that were read.
+    Received(Vec<u8>),
+    /// How many were taken.
+    Sent(usize),
+    /// The descriptors, with what is so.
+    Polled(Vec<PollFd>),
+    /// Events.
+    Events(Vec<EpollEvent>),
+}
+
+impl Outcome {
+    /// What the call returns.
+    pub fn value(&self) -> i64 {
+        match self {
+            Outcome::Done => 0,
+            Outcome::Accepted(fd, _) => i64::from(*fd),
+            Outcome::Received(bytes) => bytes.len() as i64,
+            Outcome::Sent(count) => *count as i64,
+            Outcome::Polled(fds) => fds.iter().filter(|fd| fd.revents != 0).count() as i64,
+            Outcome::Events(events) => events.len() as i64,
+        }
+    }
+}
+
+impl Call {
+    /// When the call gives up by itself.
+    pub fn deadline(&self) -> Option<Nanos> {
+        match self {
+            Call::Poll { until, .. } | Call::EpollWait { until, .. } => *until,
+            _ => None,
+        }
+    }
+
+    /// Goes as far as it can now.
+    ///
+    /// # Errors
+    /// [`Stop::Block`] to try again later, or the call's error.
+    pub fn attempt(&mut self, host: &mut Host) -> Result<Outcome, Stop> {
+        match self {
+            Call::Connect { fd, to, begun } => {
+                let result = if *begun { host.finish_connect(*fd) } else { host.connect(*fd, *to) };
+                *begun = true;
+                result.map(|()| Outcome::Done)
+            }
+            Call::Accept { fd } => host.accept(*fd).map(|(fd, peer)| Outcome::Accepted(fd, peer)),
+            Call::Receive { fd, len, flags } => {
+                let mut buffer = vec![0; *len];
+                let count = host.receive(*fd, &mut buffer, *flags)?;
+                buffer.truncate(count);
+                Ok(Outcome::Received(buffer))
+            }
+            Call::Send { fd, bytes, done, flags } => send(host, *fd, bytes, done, *flags),
+            Call::Poll { fds, until } => {
+                for fd in fds.iter_mut() {
+                    fd.revents = host.poll_one(fd.fd, fd.events);
+                }
+                let some = fds.iter().any(|fd| fd.revents != 0);
+                if some || is_over(*until, host) {
+                    Ok(Outcome::Polled(fds.clone()))
+                } else {
+                    Err(Stop::Block)
+                }
+            }
+            Call::EpollWait { fd, most, until } => {
+                let events = host.epoll_take(*fd, *most)?;
+                if events.is_empty() && !is_over(*until, host) {
+                    return Err(Stop::Block);
+                }
+                Ok(Outcome::Events(events))
+            }
+        }
+    }
+}
+
+fn is_over(until: Option<Nanos>, host: &Host) -> bool {
+    until.is_some_and(|until| until <= host.now())
+}
+
+/// A call that blocks returns when all is sent; one that does not returns what went.
+fn send(
+    host: &mut Host,
+    fd: Fd,
+    bytes: &[u8],
+    done: &mut usize,
+    flags: i32,
+) -> Result<Outcome, Stop> {
+    loop {
+        match host.send(fd, &bytes[*done..], flags) {
+            Ok(count) => {
+                *done += count;
+                if *done == bytes.len() {
+                    return Ok(Outcome::Sent(*done));
+                }
+            }
+            Err(Stop::Errno(_)) if *done > 0 => return Ok(Outcome::Sent(*done)),
+            Err(stop) => return Err(stop),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What once went wrong, found by reading: each test failed before it was mended.
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+use std::sync::Arc;
+use tcp::config::{MILLISECOND, SECOND};
+use tcp::*;
+use wire::{Flags, Seq, Timestamps};
+
+struct Lab {
+    stack: Stack,
+    id: Option<Id>,
+    path: FourTuple,
+    now: Nanos,
+    seq: Seq,
+    una: Seq,
+    window: u16,
+    ts: bool,
+    ts_last: u32,
+}
+#[derive(Debug, Clone)]
+struct Out {
+    seq: Seq,
+    len: u32,
+    ts: Option<Timestamps>,
+}
+
+impl Lab {
+    fn new(config: Config, half_open: u32, sack: bool, ts: bool, rtt: Nanos) -> Lab {
+        let mut stack = Stack::new(StackConfig { secret: [3; 16], half_open, connections: 8 });
+        stack.listen(None, 80, Arc::new(config)).unwrap();
+        let path = FourTuple {
+            local: "10.0.0.1:80".parse().unwrap(),
+            remote: "10.0.0.2:5000".parse().unwrap(),
+        };
+        let mut lab = Lab {
+            stack,
+            id: None,
+            path,
+            now: SECOND,
+            seq: Seq(1000),
+            una: Seq(0),
+            window: 65_535,
+            ts,
+            ts_last: 0,
+        };
+        let mut o = Options {
+            mss: Some(1000),
+            window_scale: Some(7),
+            sack_permitted: sack,
+            ..Options::default()
+        };
+        if ts {
+            o.timestamps = Some(Timestamps { value: Seq(1000), echo: Seq(0) });
+        }
+        lab.put(Seq(1000), Seq(0), Flags::SYN, o, &[]);
+        lab.seq = Seq(1001);
+        let out = lab.listen();
+        lab.una = out[0].seq + 1;
+        lab.now += rtt;
+        lab.ack(lab.una, &[]);
+        lab.id = lab.stack.next_event().map(|e| e.0);
+        lab.listen();
+        lab
+    }
+    fn put(&mut self, seq: Seq, ack: Seq, flags: Flags, options: Options, payload: &[u8]) {
+        let pieces = [payload];
+        let s = Segment {
+            seq,
+            ack,
+            flags,
+            window: self.window,
+            urgent: 0,
+            options,
+            payload: if payload.is_empty() { &[] } else { &pieces },
+            gso_size: 0,
+            ce: false,
+        };
+        self.stack.receive(&self.path, &s, self.now);
+    }
+    fn opts(&self, blocks: &[(u32, u32)]) -> Options {
+        let mut o = Options::default();
+        if self.ts {
+            o.timestamps = Some(Timestamps {
+                value: Seq((self.now / MILLISECOND) as u32),
+                echo: Seq(self.ts_last),
+            });
+        }
+        for &(a, b) in blocks {
+            o.sack.push(Block { start: self.una + a, end: self.una + b });
+        }
+        o
+    }
+    fn ack(&mut self, ack: Seq, blocks: &[(u32, u32)]) {
+        let o = self.opts(blocks);
+        self.put(self.seq, ack, Flags::ACK, o, &[]);
+    }
+    fn data(&mut self, bytes: &[u8]) {
+        let (o, ack) = (self.opts(&[]), self.una);
+        self.put(self.seq, ack, Flags::ACK, o, bytes);
+        self.seq += bytes.len() as u32;
+    }
+    fn listen(&mut self) -> Vec<Out> {
+        let mut all = vec![];
+        while let Some(t) = self.stack.poll_transmit(self.now) {
+            all.push(Out {
+                seq: t.seq,
+                len: t.payload_len() as u32,
+                ts: Options::parse(t.options.as_slice()).timestamps,
+            });
+        }
+        if let Some(ts) = all.last().and_then(|o| o.ts) {
+            self.ts_last = ts.value.0;
+        }
+        all
+    }
+    fn wait(&mut self, time: Nanos) -> Vec<(Nanos, Out)> {
+        let until = self.now + time;
+        let mut all = vec![];
+        while let Some(at) = self.stack.next_deadline().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            self.stack.on_time(self.now);
+            let now = self.now;
+            all.extend(self.listen().into_iter().map(|o| (now, o)));
+        }
+        self.now = until;
+        all
+    }
+    fn send(&mut self, n: usize) {
+        let now = self.now;
+        let id = self.id.unwrap();
+        assert_eq!(self.stack.socket(id, now).unwrap().send(&vec![7; n]).unwrap(), n);
+    }
+    fn info(&self) -> Info {
+        self.stack.connection(self.id.unwrap()).unwrap().info()
+    }
+}
+
+#[test]
+fn h1_small_writes_do_not_put_off_the_timeout() {
+    let mut lab =
+        Lab::new(Config { no_delay: true, ..Config::default() }, 8, true, false, 100 * MILLISECOND);
+    let (first, start) = (lab.una, lab.now);
+    for _ in 0..400 {
+        lab.send(10);
+        if lab.listen().iter().any(|o| o.seq == first && lab.now > start) {
+            return;
+        }
+        if lab.wait(50 * MILLISECOND).iter().any(|(_, o)| o.len > 0) {
+            return;
+        }
+    }
+    panic!(
+        "nothing sent again for {} s, retransmits {}",
+        (lab.now - start) / SECOND,
+        lab.info().retransmits
+    );
+}
+
+#[test]
+fn h2_a_cookie_measures_no_round_trip_of_zero() {
+    let lab = Lab::new(Config::default(), 0, true, true, 300 * MILLISECOND);
+    assert_eq!(lab.stack.counters().cookies_accepted, 1);
+    let info = lab.info();
+    assert!(
+        info.rtt == 0 || info.rtt >= 300 * MILLISECOND,
+        "rtt {} ns, min {} ns, rto {} ms",
+        info.rtt,
+        info.min_rtt,
+        info.rto / MILLISECOND
+    );
+}
+
+#[test]
+fn h3_a_new_syn_leaves_unread_data_alone() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, MILLISECOND);
+    let (id, now) = (lab.id.unwrap(), lab.now);
+    lab.stack.socket(id, now).unwrap().shutdown();
+    lab.listen();
+    lab.una += 1;
+    let o = lab.opts(&[]);
+    lab.put(lab.seq, lab.una, Flags::ACK.with(Flags::FIN), o, b"unread");
+    lab.seq += 7;
+    lab.listen();
+    assert_eq!(lab.stack.connection(id).unwrap().state(), State::TimeWait);
+    lab.put(lab.seq + 5000, Seq(0), Flags::SYN, Options::default(), &[]);
+    lab.listen();
+    let mut into = [0; 10];
+    let mut socket = lab.stack.socket(id, now).expect("the application still has it");
+    assert_eq!(socket.receive(&mut into), Ok(6));
+}
+
+#[test]
+fn h4_frto_step_3() {
+    // One ACK a segment, no timestamps; all is only late.
+    let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
+    lab.send(60_000);
+    lab.listen();
+    let out = lab.wait(700 * MILLISECOND);
+    assert!(lab.stack.counters().timeouts >= 1, "{out:?}");
+    lab.ack(lab.una + 1000, &[]);
+    let new = lab.listen();
+    println!("una {:?} out {:?} new {new:?}", lab.una, out);
+    assert!(new.iter().all(|o| o.seq.after(lab.una + 9000)), "new data only: {new:?}");
+    lab.ack(lab.una + 2000, &[]);
+    lab.listen();
+    assert_eq!(lab.stack.counters().spurious_timeouts, 1);
+}
+
+#[test]
+fn h5_sack_of_single_bytes() {
+    let mut lab = Lab::new(
+        Config { initial_window: 60, ..Config::default() },
+        8,
+        true,
+        false,
+        100 * MILLISECOND,
+    );
+    lab.window = 0xffff;
+    lab.ack(lab.una, &[]);
+    lab.send(60_000);
+    lab.listen();
+    lab.now += 50 * MILLISECOND;
+    let begin = std::time::Instant::now();
+    for i in 0..(59_000 / 8) {
+        let a = 1000 + 8 * i;
+        lab.ack(lab.una, &[(a, a + 1), (a + 2, a + 3), (a + 4, a + 5), (a + 6, a + 7)]);
+        lab.listen();
+    }
+    println!("{} ACKs took {:?}", 59_000 / 8, begin.elapsed());
+    for _ in 0..1000 {
+        lab.ack(lab.una, &[]);
+    }
+    println!("with 1000 plain ones {:?}", begin.elapsed());
+    let snapshot = {
+        let (id, now) = (lab.id.unwrap(), lab.now);
+        lab.stack.freeze(id, now).unwrap()
+    };
+    assert!(
+        snapshot.send.flight.len() < 300,
+        "{} records for 60 segments",
+        snapshot.send.flight.len()
+    );
+}
+
+#[test]
+fn h6_no_tail_probe_in_recovery() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
+    lab.send(10_000);
+    lab.listen();
+    let una = lab.una;
+    assert!(lab.wait(100 * MILLISECOND).is_empty());
+    lab.ack(una, &[(1000, 10_000)]);
+    let again = lab.listen();
+    assert_eq!(again.len(), 1, "{again:?}");
+    assert_eq!(again[0].seq, una);
+    // The retransmission's acknowledgment takes a little longer than the first did.
+    let needless = lab.wait(130 * MILLISECOND);
+    assert!(needless.is_empty(), "{needless:?}");
+}
+
+#[test]
+fn m1_idle_counts_once() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, 10 * MILLISECOND);
+    // Grow the window.
+    for _ in 0..6 {
+        let n = lab.info().snd_cwnd;
+        lab.send(n as usize);
+        lab.listen();
+        lab.now += 10 * MILLISECOND;
+        let una = lab.una + n;
+        lab.ack(una, &[]);
+        lab.una = una;
+        lab.listen();
+    }
+    let before = lab.info().snd_cwnd;
+    lab.now += 300 * MILLISECOND; // one RTO and a bit
+    lab.window = 0;
+    lab.ack(lab.una, &[]);
+    lab.send(1000);
+    for _ in 0..10 {
+        lab.listen();
+        lab.ack(lab.una, &[]);
+    }
+    let after = lab.info().snd_cwnd;
+    assert!(after >= before / 2, "{before} -> {after} after one idle RTO");
+}
+
+#[test]
+fn m3_a_released_connection_ends_against_a_shut_window() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, 10 * MILLISECOND);
+    lab.window = 0;
+    lab.ack(lab.una, &[]);
+    lab.send(100_000);
+    let (id, now) = (lab.id.unwrap(), lab.now);
+    lab.stack.socket(id, now).unwrap().close();
+    for _ in 0..1000 {
+        // An hour by 10 s.
+        if !lab.wait(10 * SECOND).is_empty() {
+            lab.ack(lab.una, &[]);
+            lab.listen();
+        }
+    }
+    assert!(lab.stack.is_empty(), "alive after {} s", lab.now / SECOND);
+}
+
+#[test]
+fn m5_age_behind_a_hole_is_no_round_trip() {
+    let mut lab = Lab::new(Config::default(), 8, false, false, 100 * MILLISECOND);
+    lab.send(10_000);
+    lab.listen();
+    lab.now += 100 * MILLISECOND;
+    for _ in 0..9 {
+        lab.ack(lab.una, &[]);
+    }
+    let again = lab.listen();
+    assert!(again.iter().any(|o| o.seq == lab.una), "{again:?}");
+    lab.now += 100 * MILLISECOND;
+    let una = lab.una + 10_000;
+    lab.ack(una, &[]);
+    assert_eq!(lab.info().rtt, 100 * MILLISECOND);
+}
+
+#[test]
+fn m8_small_window_and_a_talking_peer() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, 10 * MILLISECOND);
+    let base = lab.una;
+    lab.send(5000);
+    lab.listen();
+    lab.now += 10 * MILLISECOND;
+    lab.una = base + 5000;
+    lab.window = 0;
+    lab.ack(lab.una, &[]);
+    lab.listen();
+    lab.send(5000);
+    lab.listen();
+    for i in 0..200 {
+        lab.window = if i % 2 == 0 { 3 } else { 4 }; // 384 or 512 bytes: less than a segment
+        lab.data(b"hello");
+        if lab.listen().iter().any(|o| o.len > 0) {
+            return;
+        }
+        if lab.wait(50 * MILLISECOND).iter().any(|(_, o)| o.len > 0) {
+            return;
+        }
+    }
+    panic!("10 s without a byte through an open window");
+}
