@@ -22,6 +22,8 @@ const PUBLISH_EVERY: Nanos = 10_000_000;
 const SEND_BATCH: usize = 64;
 /// How long connections may take to end when their time is over.
 const LINGER: Nanos = 5_000_000_000;
+/// Turns at the end at most: as many as empty an interface's queue.
+const LAST_TURNS: usize = 32;
 /// Ports of connections that the endpoint opens itself: Linux's (`net.ipv4.ip_local_port_range`).
 const EPHEMERAL: std::ops::Range<u16> = 32_768..60_999;
 
@@ -81,13 +83,23 @@ impl<P: Port> Worker<P> {
         let result = self.open(now).and_then(|()| self.work());
         let now = sys::clock::now();
         // Those that are about to end in order do.
-        let result = result.and_then(|()| self.turn(now).map(drop));
+        let result = result.and_then(|()| self.last_turns(now));
         let Node { stack, counters, .. } = &mut self.node;
         self.apps.abort_all(stack, counters, now);
         let last = result.and_then(|()| self.turn(now).map(drop));
         self.publish();
         self.port.close();
         last
+    }
+
+    /// Takes what has arrived already.
+    fn last_turns(&mut self, now: Nanos) -> io::Result<()> {
+        for _ in 0..LAST_TURNS {
+            if !self.turn(now)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn open(&mut self, now: Nanos) -> io::Result<()> {

@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread;
 
-use super::super::setup::Ip;
+use testkit::lab::wait_until;
+
+use super::super::setup::{Ip, wharf};
 use super::super::traffic::bytes;
 use super::{Lab, counter};
 
@@ -56,6 +58,16 @@ fn a_thousand_at_once_are_served() {
             });
         }
     });
+    // Their last acknowledgments may be lost in front of the engine, and are then asked for again.
+    let over = || {
+        let stats = lab.host.output(wharf().args(["stats", "--json"])).stdout;
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        let counters = stats["counters"].as_array().unwrap();
+        counters.iter().any(|entry| {
+            entry["group"] == "service" && entry["name"] == "ended" && entry["value"] == CROWD
+        })
+    };
+    assert!(wait_until(over), "not all connections end");
     let (ended, _host) = lab.end();
     let service = |name| counter(&ended, "service", name);
     assert_eq!((service("begun"), service("failed")), (CROWD as u64, 0));
