@@ -240,7 +240,9 @@ impl Connection {
                 if echo != 0 && (echo.wrapping_sub(first) as i32) < 0);
         let by_duplicates =
             delivery.duplicate.is_some() && recovery.undo_ts.is_some() && recovery.undo_bytes == 0;
-        by_time || by_duplicates
+        // What was missing came before anything was sent again.
+        let by_itself = delivery.advanced && recovery.undo_ts.is_none() && self.flight.lost() == 0;
+        by_time || by_duplicates || by_itself
     }
 
     /// The duplicates of all retransmissions were reported after recovery had ended (RFC 3708).
