@@ -117,26 +117,21 @@ fn tcp_tells_every_system_over_every_link_and_their_ratios() {
         eprintln!("skipped: only root has AF_XDP");
         return;
     }
-    let words = ["tcp", "--case", "bulk,rr,connect,recovery", "--repetitions", "1", "--seconds"];
+    let words = ["tcp", "--case", "bulk,connect", "--repetitions", "1", "--seconds"];
     let systems = ["0.1", "--system", "kernel,wharf"];
     let Some(figures) = bench(&[&words[..], &systems[..]].concat()) else { return };
     let told = about(&figures, "tcp", &["case", "what", "system", "link", "connections", "metric"]);
     let plain = [("kernel", "veth"), ("wharf", "veth"), ("wharf", "tap")];
     let offloads =
         [("kernel", "veth_offloads"), ("wharf", "veth_offloads"), ("wharf", "tap_offloads")];
-    let wan = [("kernel", "wan"), ("wharf", "wan"), ("wharf", "virtual")];
     let both = [plain, offloads].concat();
     let mut expected = BTreeSet::new();
     let (bulk, rate) = (["throughput", "cpu_per_gigabyte"], ["rate", "cpu_each"]);
     for (case, what, connections, metrics, entrants) in [
         ("bulk", "in", "1", &bulk[..], &both[..]),
         ("bulk", "out", "1", &bulk, &both),
-        ("rr", "1 byte", "1", &rate, &plain),
-        ("rr", "1 byte", "64", &rate, &plain),
         ("connect", "1 byte", "1", &rate, &plain),
         ("connect", "1 byte", "8", &rate, &plain),
-        ("recovery", "1 %, 20 ms", "1", &["goodput"], &wan),
-        ("recovery", "1 %, 20 ms", "8", &["goodput"], &wan),
     ] {
         for &(system, link) in entrants {
             let row = |metric: &str| {
