@@ -19,7 +19,7 @@ use crate::sink::io as doing;
 use crate::tcp::cores;
 use crate::tcp::lab::{self, Lab, NEAR, PREFIX_LEN, SERVER};
 
-/// Bytes of each buffer for bulk data: among 64 KiB to 2 MiB the one with which it was fastest here.
+/// Bytes of each buffer for bulk data. Other sizes were not tried.
 const BULK: usize = 256 << 10;
 /// Bytes of each buffer where a byte is all there is.
 const SMALL: usize = 4 << 10;
