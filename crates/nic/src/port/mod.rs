@@ -191,6 +191,17 @@ pub trait Wire {
         false
     }
 
+    /// Sends a super-packet that lies in pieces and whose `vnet` is right, where the port
+    /// [takes it whole](Self::takes_whole). If it does not now, [`transmit`](Self::transmit) is the way.
+    fn transmit_pieces(
+        &mut self,
+        _pool: &mut FramePool,
+        _vnet: &VirtioNetHdr,
+        _pieces: &[IoSlice<'_>],
+    ) -> bool {
+        false
+    }
+
     /// Queues a complete frame that lies in the port's own memory already. A port that need not copy it
     /// has its own way.
     ///

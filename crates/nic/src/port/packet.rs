@@ -1,7 +1,7 @@
 //! A wire port by AF_PACKET: needs no BPF and works in an unprivileged user namespace.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use gso::{MAX_HEADER_LEN, Refusal, Segmenter};
@@ -267,6 +267,21 @@ impl Wire for PacketWire {
             }
         }
         Ok(Transmit::Done)
+    }
+
+    fn transmit_pieces(
+        &mut self,
+        pool: &mut FramePool,
+        vnet: &VirtioNetHdr,
+        pieces: &[IoSlice<'_>],
+    ) -> bool {
+        // What was queued before goes before.
+        let sent = self.send_queued(pool)
+            && self.socket.send_slices(&vnet.encode_legacy(), pieces).is_ok();
+        if sent {
+            self.patience.rewarded();
+        }
+        sent
     }
 
     fn takes_whole(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
 use lro::{Aggregate, Discard, Lro, Nanos, Pass, RxChecksum, Sink, Slice};
@@ -14,7 +14,7 @@ use super::counters::PortCounters;
 use super::cut::Frames;
 use super::port::{Arrived, Packet, Port, TURN_BYTES, checksum_of};
 use crate::config::{Config, GsoHardware};
-use crate::port::{Limits, Outgoing, Put, RxFrame, Transmit, Wire};
+use crate::port::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
 
 /// Frames that a super-packet may become: 64 KB in packets of the least MTU that IPv4 asks for.
 const SUPER_PACKET_FRAMES: usize = 65_536 / 536 + 1;
@@ -155,6 +155,17 @@ impl<W: Wire> Port for WirePort<W> {
 
     fn send(&mut self, packet: &Packet<'_>) {
         if packet.vnet.gso_size > 0 && self.wire.takes_whole() && self.waiting.is_empty() {
+            let [first, second] = packet.payload;
+            let pieces = [packet.header, first, second].map(IoSlice::new);
+            if self.left.is_none()
+                && self.wire.transmit_pieces(&mut self.pool, &packet.vnet, &pieces)
+            {
+                let frames =
+                    (first.len() + second.len()).div_ceil(usize::from(packet.vnet.gso_size));
+                let bytes = packet.header.len() * frames + first.len() + second.len();
+                self.counters.sent.add(Sent { frames: frames as u64, bytes: bytes as u64 });
+                return;
+            }
             self.whole.clear();
             self.whole.extend_from_slice(packet.header);
             self.whole.extend_from_slice(packet.payload[0]);
