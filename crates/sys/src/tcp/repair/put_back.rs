@@ -24,7 +24,7 @@ const MAX_TCP_WINDOW: u32 = 32_767;
 /// Bytes given to a queue at a time, halved where the kernel has no memory for them.
 const CHUNK: usize = 64 << 10;
 
-/// Puts a connection back into the socket that [`take`] took it from. Its peer's packets may reach the
+/// Puts a connection back into the socket that [`take`](super::take) took it from. Its peer's packets may reach the
 /// kernel again when this has returned.
 ///
 /// Returns how many bytes at the end of the send queue, none of them ever sent, the socket has no room

@@ -23,7 +23,7 @@ const PEEK_SLACK: usize = 1 << 20;
 const LOOKS: usize = 16;
 
 /// Takes a connection out of the kernel. The peer learns nothing; the socket stays open, in repair mode
-/// and unconnected, for [`put_back`].
+/// and unconnected, for [`put_back`](super::put_back).
 ///
 /// See the module's documentation for what must have been done before.
 ///
