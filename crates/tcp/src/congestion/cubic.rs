@@ -165,7 +165,9 @@ impl Cubic {
     fn approach(&mut self, window: &mut Window, target: u32, bytes: u32) {
         let cwnd = u64::from(window.cwnd.max(1));
         let missing = u64::from(target.saturating_sub(window.cwnd));
-        let due = missing * u64::from(bytes) + u64::from(self.part);
+        // It is less than one byte, whatever a snapshot says.
+        let part = u64::from(self.part).min(cwnd - 1);
+        let due = missing * u64::from(bytes) + part;
         // At most `missing` and one byte, as no more than a window of bytes counts.
         window.cwnd = window.cwnd.saturating_add(u32::try_from(due / cwnd).unwrap_or(u32::MAX));
         self.part = (due % cwnd) as u32;
