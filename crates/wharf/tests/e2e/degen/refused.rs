@@ -45,7 +45,8 @@ fn an_interface_by_its_other_name_is_the_same() {
     }
     let Some(middle) = Middle::new(1500, 1500) else { return };
     middle.ip("link property add dev left1 altname west");
-    let mut degen = middle.host.spawn(wharf().args(["degen", "--between", "west", "right1"]));
+    let mut degen =
+        middle.host.spawn(wharf().args(["degen", "--no-real-time", "--between", "west", "right1"]));
     degen.line_with("degen: left1 <-> right1");
     ping(&middle.hosts.client, Ip::V4.server(), &["-i", "0.01"]);
     assert!(middle.wharf(&["stats", "--host", "left1:right1"]).status.success());
