@@ -11,6 +11,7 @@ use sys::interface;
 use sys::netlink::address;
 use sys::tap::Tap;
 use testkit::lab::{Host, Wire};
+use testkit::missing::lacks;
 use testkit::packet::pattern;
 
 #[path = "../examples/tun.rs"]
@@ -27,7 +28,7 @@ const MTU: usize = 1400;
 fn end(own: u8, other: u8) -> Option<Tunnel> {
     let wire = interface::index("wire").unwrap();
     address::add(wire, [10, 0, 0, own].into(), 24, true).unwrap();
-    let tun = Tap::create_tun("tun0").inspect_err(|error| eprintln!("skipped: {error}")).ok()?;
+    let tun = Tap::create_tun("tun0").inspect_err(|error| lacks(error)).ok()?;
     interface::set_mtu("tun0", 9000).unwrap();
     interface::set_up("tun0").unwrap();
     address::add(tun.ifindex, [10, 8, 0, own].into(), 24, true).unwrap();

@@ -1,5 +1,5 @@
 //! What gets in the way of a running NIC: a wire that drops, a wire that is down, a host interface
-//! that is deleted. On real interfaces, in network namespaces; says why where it skips.
+//! that is deleted. On real interfaces, in network namespaces.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::os::fd::AsFd;
@@ -12,6 +12,7 @@ use sys::interface;
 use sys::packet::{Message, PacketSocket, Received, VNET_HDR_LEN};
 use sys::poll::poll;
 use testkit::lab::{Host, Wire, wait_until};
+use testkit::missing::lacks;
 
 /// For local experiments (IEEE 802).
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
@@ -104,8 +105,7 @@ fn a_frame_that_the_wire_always_drops_does_not_stop_those_behind_it() {
 #[test]
 fn a_wire_that_comes_up_again_sends_what_waited() {
     if !sys::process::has_bpf() {
-        eprintln!("skipped: AF_XDP needs root");
-        return;
+        return lacks("root, for AF_XDP");
     }
     for count in [3, 1000] {
         let settings = [("wire.mode", "xdp"), ("wire.frames", "1024"), ("wire.ring", "64")];

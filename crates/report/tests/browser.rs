@@ -6,6 +6,7 @@ mod sample;
 use report::{Axis, Figure, Plot, Point, Report, Series};
 use serde_json::Value;
 use testkit::browser::{Browser, Fault, Medium, look_at};
+use testkit::missing::lacks;
 
 /// Phones, and a window on a desk.
 const WIDTHS: [u32; 3] = [360, 390, 1280];
@@ -31,7 +32,7 @@ fn listed(faults: &[Fault]) -> String {
 fn nothing_is_wrong_with_the_page_at_any_width_light_or_dark() {
     let page = report::page(&sample::report());
     let Some(faults) = look_at("report", &page, &WIDTHS, &EXPECTED).unwrap() else {
-        return println!("skipped: no chromium is installed here");
+        return lacks("chromium");
     };
     assert!(faults.is_empty(), "{}", listed(&faults));
 }
@@ -39,7 +40,7 @@ fn nothing_is_wrong_with_the_page_at_any_width_light_or_dark() {
 #[test]
 fn it_is_printed_light_with_its_numbers() {
     let Some(mut browser) = Browser::start().unwrap() else {
-        return println!("skipped: no chromium is installed here");
+        return lacks("chromium");
     };
     browser.open(&report::page(&sample::report()), 720, Medium::Print).unwrap();
     browser.evaluate("document.documentElement.dataset.theme = 'dark'").unwrap();
@@ -56,7 +57,7 @@ fn it_is_printed_light_with_its_numbers() {
 #[test]
 fn the_button_turns_the_page_dark_and_light_again() {
     let Some(mut browser) = Browser::start().unwrap() else {
-        return println!("skipped: no chromium is installed here");
+        return lacks("chromium");
     };
     let page = report::page(&sample::report());
     browser.open(&page, 390, Medium::Dark).unwrap();
@@ -150,7 +151,7 @@ fn odd_plots_and_long_words_are_still_legible() {
     let expected = ["#figure-odd svg", "#figure-2-odd svg"];
     let Some(faults) = look_at("odd", &report::page(&report), &[360, 1280], &expected).unwrap()
     else {
-        return println!("skipped: no chromium is installed here");
+        return lacks("chromium");
     };
     assert!(faults.is_empty(), "{}", listed(&faults));
 }
@@ -166,7 +167,7 @@ fn drawings_alone_are_legible_on_light_and_dark_ground() {
         );
         let name = format!("alone-{}", figure.name);
         let Some(faults) = look_at(&name, &page, &[360], &["svg"]).unwrap() else {
-            return println!("skipped: no chromium is installed here");
+            return lacks("chromium");
         };
         assert!(faults.is_empty(), "{}", listed(&faults));
     }

@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn no_part_of_a_name_leaves_its_directory() {
         let Ok(sysfs) = Sysfs::mount() else {
-            return eprintln!("skipped: no right to mount a sysfs");
+            return testkit::missing::lacks("the right to mount a sysfs");
         };
         for (interface, name) in [("..", "mtu"), ("lo", "../lo/mtu"), ("lo", "."), ("a/b", "mtu")] {
             assert!(sysfs.setting(interface, name).is_err(), "{interface} {name}");

@@ -93,7 +93,7 @@ mod tests {
     fn a_connection_is_opened_to_either_family() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else {
-                eprintln!("skipped: nothing can listen at {address}");
+                testkit::missing::lacks(format!("a listener at {address}"));
                 continue;
             };
             let near = connect(listener.local_addr().unwrap(), "reno").unwrap();

@@ -20,12 +20,13 @@ use sys::netns::{self, Namespace};
 use sys::poll::poll;
 use sys::sysctl;
 use sys::tap::{Offloads, Tap, TapError, VNET_HDR_LEN};
+use testkit::missing::lacks;
 
 /// Runs `test` in a namespace of its own, if this process may make one.
 fn in_namespace(test: impl FnOnce() + Send) {
     match Namespace::new() {
         Ok(namespace) => namespace.run(test).unwrap(),
-        Err(error) if error.is_permission() => eprintln!("skipped: {error}"),
+        Err(error) if error.is_permission() => lacks(error),
         Err(error) => panic!("{error}"),
     }
 }
@@ -34,7 +35,7 @@ fn in_namespace(test: impl FnOnce() + Send) {
 fn with_ip(test: impl FnOnce() + Send) {
     match Command::new("ip").arg("-V").output() {
         Ok(_) => in_namespace(test),
-        Err(error) => eprintln!("skipped: no ip: {error}"),
+        Err(error) => lacks(format!("ip: {error}")),
     }
 }
 
@@ -42,7 +43,7 @@ fn with_ip(test: impl FnOnce() + Send) {
 fn with_tap(test: impl FnOnce() + Send) {
     in_namespace(|| match Tap::create("probe", 1) {
         Err(error @ (TapError::NoDevice | TapError::DevicePermission)) => {
-            eprintln!("skipped: {error}");
+            lacks(error);
         }
         probe => {
             drop(probe);

@@ -13,6 +13,7 @@ use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 use sys::packet::{self, Fanout, Filter, Membership, Message, PacketSocket, Received};
 use sys::xdp::{self, Mode, Redirect, XdpSocket};
+use testkit::missing::{kernel_lacks, lacks};
 
 /// For local experiments (IEEE 802): no other traffic on the wire has it.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
@@ -34,7 +35,7 @@ impl Wire {
         let (near_namespace, far_namespace) = match namespaces {
             Ok(namespaces) => namespaces,
             Err(error) if error.is_permission() => {
-                eprintln!("skipped: {error}; run as root");
+                lacks(format!("root: {error}"));
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -246,7 +247,7 @@ fn packets_longer_than_a_chunk_cross_as_several_frames() {
     let config = xdp::Config { fill_size: 256, multi_buffer: true, ..Default::default() };
     let mut far = match wire.xdp_socket(&mut pool, config) {
         Ok(socket) => socket,
-        Err(error) => return eprintln!("skipped: no XDP_USE_SG in this kernel: {error}"),
+        Err(error) => return kernel_lacks(format!("XDP_USE_SG: {error}")),
     };
     far.refill(&mut pool);
     redirect.set(&far).unwrap();

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use sys::interface;
 use sys::netns::Namespace;
 use sys::tcp::repair::{self, OPTION_SACK, OPTION_TIMESTAMPS, OPTION_WSCALE, Parts, state};
+use testkit::missing::lacks;
 
 fn in_namespace(test: impl FnOnce() + Send) {
     match Namespace::new() {
@@ -20,7 +21,7 @@ fn in_namespace(test: impl FnOnce() + Send) {
                 test();
             })
             .unwrap(),
-        Err(error) if error.is_permission() => eprintln!("skipped: {error}"),
+        Err(error) if error.is_permission() => lacks(error),
         Err(error) => panic!("{error}"),
     }
 }

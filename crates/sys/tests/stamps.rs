@@ -10,6 +10,7 @@ use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 use sys::packet::{Config, Message, PacketSocket};
 use sys::poll::poll;
+use testkit::missing::lacks;
 
 /// For local experiments (IEEE 802): no other traffic on the wire has it.
 const FRAME: &[u8] = b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x88\xb5when did I come?";
@@ -18,7 +19,7 @@ fn receive_one(stamps: bool) -> Option<(u64, Option<u64>, u64)> {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
         Err(error) if error.is_permission() => {
-            eprintln!("skipped: {error}; run as root");
+            lacks(format!("root: {error}"));
             return None;
         }
         Err(error) => panic!("{error}"),

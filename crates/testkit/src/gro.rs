@@ -24,6 +24,7 @@ use sys::sysfs::{Setting, Sysfs};
 use sys::tap::{Tap, VNET_HDR_LEN};
 use wire::{Flags, VirtioNetHdr};
 
+use crate::missing::lacks;
 use crate::packet::{DESTINATION_MAC, PacketBuilder, SOURCE_MAC};
 
 /// How many aggregates and packets the kernel holds at most where all packets have the same hash,
@@ -93,7 +94,7 @@ impl KernelGro {
         let attempt = Namespace::new().map_err(Unavailable::from).and_then(|namespace| {
             namespace.run(|| KernelGro::new().map(test)).map_err(Unavailable::from)?
         });
-        attempt.inspect_err(|why| eprintln!("skipped: {why}")).ok()
+        attempt.inspect_err(|why| lacks(why)).ok()
     }
 
     /// The first and the last frame of a [`witnessed`](Self::witnessed) sequence: two segments of

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::missing::lacks;
 use sys::ethtool::{Ethtool, Offload};
 use sys::interface::{self, Interface};
 use sys::netlink::link::{VethEnd, create_veth};
@@ -59,7 +60,7 @@ impl Host {
         match Namespace::new() {
             Ok(namespace) => Some(Self { namespace }),
             Err(error) if error.is_permission() => {
-                eprintln!("skipped: {error}; run as root");
+                lacks(format!("root: {error}"));
                 None
             }
             Err(error) => panic!("{error}"),
@@ -316,7 +317,7 @@ pub fn have(programs: &[&str]) -> bool {
     let found = |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
     match programs.iter().find(|program| !found(program)) {
         Some(missing) => {
-            eprintln!("skipped: {missing} is not installed; cargo xtask check installs it");
+            lacks(format!("{missing}, which cargo xtask check installs as root"));
             false
         }
         None => true,

@@ -4,6 +4,7 @@
 //! - [`gro`]: the local kernel as an oracle of what may merge.
 //! - [`lab`]: hosts in network namespaces, wires between them, programs on them.
 //! - [`lossy`]: a wire that loses some frames and turns others around.
+//! - [`missing`]: what a test needs and this machine lacks.
 //! - [`packet`]: frames written field by field, super-packets with their `virtio_net_hdr`.
 //! - [`reassemble`]: an independent, naive reassembler of IP fragments.
 //! - [`sctp`]: SCTP packets of chunks, and their CRC32c by its definition.
@@ -14,6 +15,7 @@ pub mod browser;
 pub mod gro;
 pub mod lab;
 pub mod lossy;
+pub mod missing;
 pub mod packet;
 pub mod reassemble;
 pub mod sctp;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use testkit::browser::look_at;
+use testkit::missing::lacks;
 
 const FAULTY: &str = r##"<!doctype html>
 <html><head><title></title><meta name="viewport" content="width=device-width"></head><body style="margin:0;background:#fff">
@@ -37,7 +38,7 @@ const EXPECTED: [&str; 15] = [
 #[test]
 fn every_fault_is_found() {
     let Some(faults) = look_at("faulty", FAULTY, &[1000, 390], &["#absent"]).unwrap() else {
-        return println!("skipped: no chromium is installed here");
+        return lacks("chromium");
     };
     let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
     for expected in EXPECTED {
@@ -52,7 +53,7 @@ fn a_page_without_faults_has_none() {
     let page = "<!doctype html><html lang=en><title>Fine</title><link rel=icon href='data:,'>\
         <meta name=viewport content='width=device-width'><p id=here>Nothing is wrong here.</p></html>";
     let Some(faults) = look_at("fine", page, &[390], &["#here"]).unwrap() else {
-        return println!("skipped: no chromium is installed here");
+        return lacks("chromium");
     };
     assert_eq!(faults, []);
 }

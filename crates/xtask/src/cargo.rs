@@ -1,5 +1,6 @@
 //! The steps that cargo does.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::check::Outcome;
@@ -37,6 +38,42 @@ pub(crate) fn docs(tree: &Tree) -> Outcome {
     Ok(Vec::new())
 }
 
+/// A test run whose tests may say what they are left out for, and where they say it.
+struct Tests {
+    left_out: PathBuf,
+}
+
+impl Tests {
+    fn new(tree: &Tree) -> Result<Self, String> {
+        let left_out = tree.path("target").join(format!("left-out-{}.txt", std::process::id()));
+        let told = |error| format!("{}: {error}", left_out.display());
+        std::fs::create_dir_all(tree.path("target")).map_err(told)?;
+        std::fs::write(&left_out, "").map_err(told)?;
+        Ok(Self { left_out })
+    }
+
+    fn run(&self, test: &mut Command) -> Result<(), String> {
+        run(test.env("WHARF_LEFT_OUT", &self.left_out))
+    }
+
+    /// What the tests that ran were left out for.
+    fn left_out(self) -> Vec<String> {
+        let told = std::fs::read_to_string(&self.left_out).unwrap_or_default();
+        told.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Tests {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.left_out);
+    }
+}
+
+/// Whether steps may pass although this machine lacks what their tests need.
+pub(crate) fn may_lack() -> bool {
+    std::env::var_os("WHARF_MAY_LACK").is_some()
+}
+
 /// All tests but the end-to-end tests, which are a step of their own.
 pub(crate) fn tests(tree: &Tree) -> Outcome {
     let mut test = cargo(tree);
@@ -45,31 +82,33 @@ pub(crate) fn tests(tree: &Tree) -> Outcome {
     {
         test.args(["--test", name]);
     }
-    run(&mut test)?;
-    run(cargo(tree).args(["test", "--workspace", "--doc"]))?;
-    Ok(Vec::new())
+    let tests = Tests::new(tree)?;
+    tests.run(&mut test)?;
+    tests.run(cargo(tree).args(["test", "--workspace", "--doc"]))?;
+    Ok(tests.left_out())
 }
 
 /// The end-to-end tests; as an ordinary user those that a user namespace allows.
 pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
     let mut words = vec!["test", "--workspace"];
     words.extend(END_TO_END.iter().flat_map(|name| ["--test", name]));
+    let tests = Tests::new(tree)?;
     if is_root() {
-        run(cargo(tree).args(&words).args(["--", "--show-output"]))?;
-        return Ok(Vec::new());
+        tests.run(cargo(tree).args(&words).args(["--", "--show-output"]))?;
+        return Ok(tests.left_out());
     }
     // Whatever cargo has to fetch or build, it does outside of the namespace.
     run(cargo(tree).args(&words).arg("--no-run"))?;
     let namespace = ["--user", "--map-root-user", "--net"];
     if !works("unshare", &[&namespace[..], &["true"]].concat()) {
         let why = "all end-to-end tests: they need root, or the right to make user namespaces";
-        return Ok(vec![why.to_owned()]);
+        return if may_lack() { Ok(vec![why.to_owned()]) } else { Err(why.to_owned()) };
     }
     let cargo = cargo(tree);
     let mut test = Command::new("unshare");
     test.args(namespace).arg(cargo.get_program()).args(&words).arg("--offline");
-    run(test.current_dir(tree.root()).args(["--", "--show-output"]))?;
-    Ok(vec!["the end-to-end tests that need root: AF_XDP".to_owned()])
+    tests.run(test.current_dir(tree.root()).args(["--", "--show-output"]))?;
+    Ok(tests.left_out())
 }
 
 /// Names of the integration tests of all crates: `tests/NAME.rs` and `tests/NAME/main.rs`.

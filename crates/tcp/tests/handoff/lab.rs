@@ -21,6 +21,7 @@ use wire::{ETHERNET_LEN, Flags, Seq, Timestamps};
 
 use crate::frame::{self, Arrival};
 use crate::glue::{parts_of, repair_of};
+use testkit::missing::lacks;
 
 /// A host and its link.
 struct Host {
@@ -31,10 +32,9 @@ struct Host {
 impl Host {
     /// `None`, and a word why, where this process may not make one.
     fn new(ip: IpAddr) -> Option<Host> {
-        let skip = |error: &dyn std::fmt::Display| eprintln!("skipped: {error}");
-        let namespace = Namespace::new().inspect_err(|error| skip(error)).ok()?;
+        let namespace = Namespace::new().inspect_err(|error| lacks(error)).ok()?;
         let tun = namespace.run(|| Tap::create_tun("tun0")).unwrap();
-        let tun = tun.inspect_err(|error| skip(error)).ok()?;
+        let tun = tun.inspect_err(|error| lacks(error)).ok()?;
         let prefix = if ip.is_ipv4() { 24 } else { 64 };
         namespace
             .run(|| {

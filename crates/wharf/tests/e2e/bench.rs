@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use testkit::lab::Host;
+use testkit::missing::lacks;
 
 use super::setup::wharf;
 
@@ -12,7 +13,7 @@ fn bench(words: &[&str]) -> Option<Vec<Value>> {
     let host = Host::new()?;
     let ended = host.output(wharf().arg("bench").args(words).arg("--json"));
     if !ended.status.success() && ended.stderr.contains("/dev/net/tun") {
-        eprintln!("skipped: {ended}");
+        lacks(ended);
         return None;
     }
     assert!(ended.status.success(), "{ended}");
@@ -90,12 +91,12 @@ fn gso_throughput_tells_every_case_of_a_sender_with_half_a_cpu() {
     let words = ["gso-throughput", "--protocol", "tcp4,udp6,uso4", "--cpu-percent"];
     let cpu = ["50", "--seconds", "0.1", "--repetitions", "1"];
     if !sys::process::has_bpf() || sys::affinity::count() < 2 {
-        return eprintln!("skipped: it takes root and two CPUs");
+        return lacks("root, and two CPUs");
     }
     let Some(figures) = bench(&[&words[..], &cpu[..]].concat()) else { return };
     let told = about(&figures, "gso-throughput", &["case", "protocol", "cpu_percent", "metric"]);
     if told.is_empty() {
-        return eprintln!("skipped: no control groups of version 1 to bound CPU time");
+        return lacks("control groups of version 1, to bound CPU time");
     }
     for protocol in ["tcp4", "udp6", "uso4"] {
         // Neither Linux nor a card makes fragments of datagrams in the stack's stead.
@@ -114,8 +115,7 @@ fn gso_throughput_tells_every_case_of_a_sender_with_half_a_cpu() {
 #[test]
 fn tcp_tells_every_system_over_every_link_and_their_ratios() {
     if !sys::process::has_bpf() {
-        eprintln!("skipped: only root has AF_XDP");
-        return;
+        return lacks("root, for AF_XDP");
     }
     let words = ["tcp", "--case", "bulk,connect", "--repetitions", "1", "--seconds"];
     let systems = ["0.1", "--system", "kernel,wharf"];

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use testkit::lab::{Host, have};
+use testkit::missing::lacks;
 
 use super::setup::wharf;
 
@@ -80,8 +81,7 @@ fn as_an_ordinary_user_the_demo_runs_in_a_user_namespace() {
     let words = ["demo", "--connections", "1", "--seconds", "0.2", "--json"];
     let Some(program) = for_everyone() else { return };
     if !user_namespaces_work() {
-        eprintln!("skipped: ordinary users may not make user namespaces here");
-        return;
+        return lacks("user namespaces for ordinary users");
     }
     let output = as_nobody(program.path()).args(words).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

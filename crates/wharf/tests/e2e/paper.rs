@@ -7,6 +7,7 @@ use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 use testkit::browser::look_at;
+use testkit::missing::lacks;
 
 use super::setup::wharf;
 
@@ -56,7 +57,7 @@ fn objects(text: &str) -> Vec<Value> {
 fn look(name: &str, page: &str, expected: &[&str]) {
     match look_at(name, page, &[360, 1280], expected).unwrap() {
         Some(faults) => assert!(faults.is_empty(), "{name}: {faults:#?}"),
-        None => println!("skipped: no chromium is installed here"),
+        None => lacks("chromium"),
     }
 }
 
@@ -80,7 +81,7 @@ fn the_page_of_the_kept_run_shows_every_figure() {
 #[test]
 fn a_figure_is_measured_kept_and_shown_and_not_measured_again() {
     if !sys::process::has_bpf() || sys::affinity::count() < 2 {
-        return eprintln!("skipped: it takes root and two CPUs");
+        return lacks("root, and two CPUs");
     }
     let directory = Directory::new();
     // Two points of IP fragments in two cases each.
@@ -88,7 +89,7 @@ fn a_figure_is_measured_kept_and_shown_and_not_measured_again() {
     let output = bench_paper(&directory.0, run);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() && told.contains("CPU time cannot be bounded here") {
-        return eprintln!("skipped: no control groups of version 1 to bound CPU time");
+        return lacks("control groups of version 1, to bound CPU time");
     }
     assert!(output.status.success(), "{told}");
     let files = ["gso-udp4.jsonl", "gso-udp4.svg", "report.html", "run.json"];

@@ -7,6 +7,7 @@ use sys::interface;
 use sys::netlink::address;
 use testkit::lab::{Ended, Host, Program, Wire, have, wait_until};
 use testkit::lossy::Lossy;
+use testkit::missing::lacks;
 use testkit::snmp::trouble;
 
 /// The client's end of the wire.
@@ -120,7 +121,7 @@ impl Plan {
     /// to make them or to load an XDP program.
     pub(crate) fn hosts(self) -> Option<Hosts> {
         if self.port == Port::Xdp && !sys::process::has_bpf() {
-            eprintln!("skipped: AF_XDP needs root");
+            lacks("root, for AF_XDP");
             return None;
         }
         let (client, server) = (Host::new()?, Host::new()?);
@@ -259,7 +260,7 @@ impl Up {
 pub(crate) fn may_have_room() -> bool {
     let may = sys::process::has_bpf();
     if !may {
-        eprintln!("skipped: sockets with more room than net.core.rmem_max need root");
+        lacks("root, for sockets with more room than net.core.rmem_max");
     }
     may
 }

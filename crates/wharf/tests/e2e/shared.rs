@@ -1,6 +1,7 @@
 //! Several workers behind which the host's interface has fewer queues.
 
 use testkit::lab::{have, wait_until};
+use testkit::missing::lacks;
 
 use super::setup::{Ip, Plan, Port, Up, wharf};
 use super::traffic::{Direction, Load, datagrams};
@@ -84,7 +85,7 @@ fn the_scheduler_lets_every_handshake_through() {
     let words = ["bench", "fairness", "--seconds", "0.1", "--lro", "off", "--json"];
     let ended = up.server.output(wharf().args(words));
     if ended.stderr.contains("/dev/net/tun") {
-        eprintln!("skipped: {ended}");
+        lacks(ended);
         return;
     }
     assert!(ended.status.success(), "{ended}");

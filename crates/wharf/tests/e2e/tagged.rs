@@ -7,6 +7,7 @@ use sys::frames::FramePool;
 use sys::packet::{Config, Message, PacketSocket, VNET_HDR_LEN};
 use sys::poll::poll;
 use testkit::lab::{Host, PATIENCE};
+use testkit::missing::kernel_lacks;
 use testkit::packet::{DESTINATION_MAC, PacketBuilder, SOURCE_MAC};
 
 use super::setup::{HOST, Ip, PEER, Plan, Port, ping};
@@ -131,8 +132,7 @@ fn vlan_interfaces_talk_through_wharf() {
         };
         let made = add(&up.hosts.client, PEER, 1);
         if !made.status.success() {
-            eprintln!("skipped: no VLAN interfaces in this kernel: {made}");
-            return;
+            return kernel_lacks(format!("VLAN interfaces: {made}"));
         }
         assert!(add(&up.hosts.server, HOST, 2).status.success());
         ping(&up.hosts.client, "10.78.0.2".parse().unwrap(), &[]);

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 
 use testkit::lab::{Host, PATIENCE, have};
+use testkit::missing::kernel_lacks;
 
 use super::setup::{HOST, Hosts, Ip, PEER, Plan, Port};
 use super::traffic::bytes;
@@ -62,7 +63,7 @@ pub(crate) fn dig(hosts: &Hosts, devices: [&str; 2], checksums: &str) -> bool {
              {checksums}"
         ));
         if !made.status.success() {
-            eprintln!("skipped: {made}");
+            kernel_lacks(format!("VXLAN: {made}"));
             return false;
         }
         for line in [

@@ -6,6 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread;
 
 use testkit::lab::wait_until;
+use testkit::missing::lacks;
 
 use super::super::setup::{Ip, wharf};
 use super::super::traffic::bytes;
@@ -20,7 +21,7 @@ fn may_open(files: u64) -> bool {
     let soft = line.and_then(|line| line.split_whitespace().nth(3)).unwrap_or("0");
     let may = soft == "unlimited" || soft.parse().is_ok_and(|soft: u64| soft >= files);
     if !may {
-        eprintln!("skipped: it needs {files} open files (ulimit -n {files})");
+        lacks(format!("{files} open files (ulimit -n {files})"));
     }
     may
 }
