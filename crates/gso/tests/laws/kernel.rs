@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use gso::{Refusal, Segmenter, complete_checksum};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{Config as ProptestConfig, TestRunner};
 use sys::netns::Namespace;
 use sys::packet::{Config, Message, PacketSocket};
 use sys::tap::Tap;
+use testkit::missing::lacks;
 use testkit::packet::{DESTINATION_MAC, PacketBuilder, SOURCE_MAC};
 use wire::{Flags, Headers, VNET_LEN, VirtioNetHdr};
 
@@ -75,11 +76,11 @@ impl Kernel {
 pub(crate) fn with_kernel(test: impl FnOnce(Kernel) + Send) {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
-        Err(error) => return eprintln!("skipped: {error}"),
+        Err(error) => return lacks(error),
     };
     let ran = namespace.run(|| match Kernel::new() {
         Ok(kernel) => test(kernel),
-        Err(error) => eprintln!("skipped: {error}"),
+        Err(error) => lacks(error),
     });
     ran.unwrap();
 }
@@ -125,7 +126,7 @@ fn cases(tcp: bool, v4: bool) -> impl Iterator<Item = Case> {
         .prop_filter("kind", kind)
         .prop_filter("fits the queue", small)
         .prop_filter("as Linux counts", same_in_linux);
-    let mut runner = TestRunner::deterministic();
+    let mut runner = TestRunner::new(ProptestConfig::default());
     std::iter::repeat_with(move || strategy.new_tree(&mut runner).unwrap().current()).take(CASES)
 }
 

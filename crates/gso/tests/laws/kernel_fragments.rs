@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{Config as ProptestConfig, TestRunner};
 use sys::netns::Namespace;
 use sys::tap::Tap;
 use testkit::lab::have;
+use testkit::missing::lacks;
 use testkit::packet::{DESTINATION_MAC, PacketBuilder};
 use testkit::reassemble::reassemble;
 use wire::{GsoType, Headers, Ipv4, Network, VNET_LEN, VirtioNetHdr};
@@ -28,7 +29,7 @@ const MOST_FRAGMENTS: usize = 900;
 /// Random packets, the same in every run.
 fn random(v4: bool, wanted: impl Fn(&Case) -> bool + 'static) -> impl Iterator<Item = Case> {
     let strategy = cases(v4).prop_filter("not for this test", wanted);
-    let mut runner = TestRunner::deterministic();
+    let mut runner = TestRunner::new(ProptestConfig::default());
     std::iter::repeat_with(move || strategy.new_tree(&mut runner).unwrap().current()).take(CASES)
 }
 
@@ -210,11 +211,11 @@ fn with_router(test: impl FnOnce(Router) + Send) {
     }
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
-        Err(error) => return eprintln!("skipped: {error}"),
+        Err(error) => return lacks(error),
     };
     let ran = namespace.run(|| match Router::new() {
         Ok(router) => test(router),
-        Err(error) => eprintln!("skipped: {error}"),
+        Err(error) => lacks(error),
     });
     ran.unwrap();
 }
@@ -284,11 +285,11 @@ fn sent_over_ipv6() {
     }
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
-        Err(error) => return eprintln!("skipped: {error}"),
+        Err(error) => return lacks(error),
     };
     let ran = namespace.run(|| match Tap::create("gso6", 1) {
         Ok(tap) => send_over_ipv6(&tap),
-        Err(error) => eprintln!("skipped: {error}"),
+        Err(error) => lacks(error),
     });
     ran.unwrap();
 }

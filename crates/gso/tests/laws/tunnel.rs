@@ -12,6 +12,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use sys::netns::Namespace;
 use sys::tap::{Offloads, Tap};
+use testkit::missing::lacks;
 use testkit::packet::{DESTINATION_MAC, PacketBuilder, SOURCE_MAC};
 use testkit::verify;
 use wire::{Headers, UdpTunnel, VNET_LEN, VirtioNetHdr};
@@ -189,14 +190,14 @@ impl Kernel {
 fn as_the_kernel_cuts() {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
-        Err(error) => return eprintln!("skipped: {error}"),
+        Err(error) => return lacks(error),
     };
     let ran = namespace.run(|| {
         let mut kernel = match Kernel::new() {
             Ok(kernel) => kernel,
-            Err(error) => return eprintln!("skipped: {error}"),
+            Err(error) => return lacks(error),
         };
-        let mut runner = TestRunner::deterministic();
+        let mut runner = TestRunner::new(ProptestConfig::default());
         for _ in 0..CASES {
             let (inner, gso_size, v6, csum) = cases().new_tree(&mut runner).unwrap().current();
             let (packet, hdr) = in_vxlan(&inner, gso_size, v6, csum);
