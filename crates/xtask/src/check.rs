@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::tree::Tree;
-use crate::{Failure, cargo, fuzz, object, programs, purity, source};
+use crate::{Failure, cargo, explore, fuzz, object, programs, purity, source};
 
 /// What a step could not look at, in words; or what does not hold.
 pub(crate) type Outcome = Result<Vec<String>, String>;
@@ -39,6 +39,7 @@ const STEPS: &[Step] = &[
     Step { name: "docs", what: "the documentation, without warnings", run: cargo::docs },
     Step { name: "fuzz-targets", what: "the fuzz targets compile", run: fuzz::compile },
     Step { name: "tests", what: "unit and property tests", run: cargo::tests },
+    Step { name: "kept", what: "what exploring once found", run: explore::check },
     Step {
         name: "programs",
         what: "what the end-to-end tests run is installed",
@@ -113,8 +114,8 @@ fn chosen(arguments: &[&str]) -> Result<Option<Vec<&'static Step>>, Failure> {
 fn summary(done: &[(&str, Duration, Vec<String>)]) {
     println!();
     for (name, took, left_out) in done {
-        let words = if left_out.is_empty() { String::new() } else { left_out.join("; ") };
-        println!("{:<14}{:>9}  {words}", name, seconds(*took));
+        println!("{:<14}{:>9}", name, seconds(*took));
+        left_out.iter().for_each(|words| println!("{:<14}{:>9}  left out: {words}", "", ""));
     }
     let total = done.iter().map(|(_, took, _)| *took).sum();
     println!("{} passed, 0 failed, {}", done.len(), seconds(total));

@@ -44,32 +44,45 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
             }
         }
     }
-    has_tools()?;
+    has_tools().map_err(Failure::Failed)?;
     for target in if chosen.is_empty() { targets } else { chosen } {
         println!("fuzzing {target} for {seconds} s");
-        // By rustup's cargo: the one that runs this is bound to its own compiler.
-        let mut fuzz = Command::new("cargo");
-        fuzz.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
-        fuzz.current_dir(tree.root()).args(["+nightly", "fuzz", "run", &target, "--"]);
+        let mut fuzz = command(&tree, &["run", &target, "--"]);
         run_program(fuzz.arg(format!("-max_total_time={seconds}"))).map_err(Failure::Failed)?;
     }
     Ok(())
 }
 
-fn targets(tree: &Tree) -> Result<Vec<String>, String> {
+/// `cargo fuzz` with the nightly compiler.
+pub(crate) fn command(tree: &Tree, words: &[&str]) -> Command {
+    // By rustup's cargo: the one that runs this is bound to its own compiler.
+    let mut fuzz = Command::new("cargo");
+    fuzz.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+    fuzz.current_dir(tree.root()).args(["+nightly", "fuzz"]).args(words);
+    fuzz
+}
+
+/// Inputs at which a target once failed, by the compiler at hand: one run of each.
+pub(crate) fn replay(tree: &Tree, target: &str, inputs: &[String]) -> Result<(), String> {
+    let mut replay = cargo(tree);
+    replay.args(["run", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--bin", target, "--"]);
+    run_program(replay.args(inputs))
+}
+
+pub(crate) fn targets(tree: &Tree) -> Result<Vec<String>, String> {
     let files = tree.files("fuzz/fuzz_targets", ".rs")?;
     let name = |file: &String| Some(file.rsplit('/').next()?.strip_suffix(".rs")?.to_owned());
     Ok(files.iter().filter_map(name).collect())
 }
 
-fn has_tools() -> Result<(), Failure> {
+pub(crate) fn has_tools() -> Result<(), String> {
     let needed = [
         (["+nightly", "--version"], "a nightly compiler: rustup toolchain install nightly"),
         (["fuzz", "--version"], "cargo-fuzz: cargo install cargo-fuzz"),
     ];
     for (arguments, what) in needed {
         if !works("cargo", &arguments) {
-            return Err(Failure::Failed(format!("fuzzing needs {what}")));
+            return Err(format!("fuzzing needs {what}"));
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 
 mod cargo;
 mod check;
+mod explore;
 mod fuzz;
 mod gro;
 mod object;
@@ -22,6 +23,12 @@ cargo xtask: what the project asks of itself
   cargo xtask check --list           the steps of it
   cargo xtask check --only STEP      one step (may be repeated)
   cargo xtask check --skip STEP      all but this one (may be repeated)
+                                     What a test needs and this machine lacks fails; with
+                                     WHARF_MAY_LACK=1 in the environment it is left out and named
+  cargo xtask explore [--minutes N] [--only NAME]
+                                     property tests, the TCP simulation, comparisons with the
+                                     kernel and fuzz targets from new seeds, in turn, 10 minutes
+                                     in all; what fails is kept for the check (--list: the names)
   cargo xtask fuzz --list            the fuzz targets
   cargo xtask fuzz [TARGET] [--seconds N]
                                      fuzz one target or all, 60 seconds each
@@ -41,6 +48,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["check", rest @ ..] => check::run(rest),
+        ["explore", rest @ ..] => explore::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["gro", rest @ ..] => gro::run(rest),
         ["packetdrill", rest @ ..] => packetdrill::run(rest),

@@ -9,6 +9,14 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("`{}`: {status}", words(command))) }
 }
 
+/// Whether a program succeeds, and all that it writes, standard output first.
+pub(crate) fn run_captured(command: &mut Command) -> Result<(bool, String), String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| cannot_start(command, &error))?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+}
+
 /// What a program writes to standard output; it must succeed.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|error| cannot_start(command, &error))?;

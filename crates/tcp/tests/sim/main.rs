@@ -1,7 +1,8 @@
 //! Two stacks and a bad network between them, in virtual time: whatever the network and the
 //! applications do, all bytes arrive in order, or there is an end with a reason.
 //!
-//! `WHARF_SIM_RUNS=10000` makes that many runs instead of a thousand. A run that fails prints its
+//! `WHARF_SIM_RUNS=10000` makes that many runs instead of a thousand, and `WHARF_SIM_FIRST` says with
+//! which seed they begin. A run that fails prints its
 //! seed; `WHARF_SIM_SEED=17 WHARF_SIM_TRACE=1` repeats that one and prints its packets. Seeds that once
 //! failed stand in `kept.rs` and are run each time.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
@@ -110,7 +111,8 @@ fn all_bytes_arrive_or_there_is_a_reason() {
         return;
     }
     let runs = number("WHARF_SIM_RUNS").unwrap_or(RUNS);
-    let (sums, failures) = run_all(0..runs);
+    let first = number("WHARF_SIM_FIRST").unwrap_or(0);
+    let (sums, failures) = run_all(first..first + runs);
     println!("{sums:?}");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     // The runs are worth something: most of them end well, though some do not.
