@@ -9,6 +9,11 @@ pub(super) fn failed(said: &str) -> Vec<String> {
     said.lines().filter_map(test).collect()
 }
 
+/// What this machine lacks, if a test says so (`testkit::missing`): another seed would not help.
+pub(super) fn lacks(said: &str) -> Option<&str> {
+    said.lines().find(|line| line.starts_with("this machine lacks "))
+}
+
 /// Failed runs of the simulation: the test, and the seed.
 pub(super) fn seeds(said: &str) -> Vec<(String, u64)> {
     let mut test = String::new();
@@ -47,6 +52,8 @@ mod tests {
         assert_eq!(failed(said), ["laws::c"]);
         let law = || "laws::c".to_owned();
         assert_eq!(seeds(said), [(law(), 17), (law(), 9)]);
+        assert_eq!(lacks(said), None);
+        assert_eq!(lacks("x\nthis machine lacks root\n"), Some("this machine lacks root"));
     }
 
     #[test]

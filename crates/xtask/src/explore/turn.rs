@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::build::Programs;
 use super::kept::{Case, keep, keep_input};
-use super::said::{failed, inputs, seeds, sequence};
+use super::said::{failed, inputs, lacks, seeds, sequence};
 use super::subject::{Subject, Target};
 use crate::fuzz;
 use crate::process::run_captured;
@@ -32,6 +32,9 @@ pub(super) fn take(
         return Ok(Vec::new());
     }
     let log = log(tree, subject, seed, &said)?;
+    if let Some(what) = lacks(&said) {
+        return Ok(vec![format!("{what}; see {log}")]);
+    }
     let mut found = match subject {
         Subject::Fuzz(target) => {
             let inputs = inputs(&said);
