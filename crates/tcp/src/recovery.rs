@@ -416,7 +416,9 @@ impl Connection {
     /// gone by, not below the initial window.
     pub(crate) fn restart_after_idle(&mut self, now: Nanos) {
         let idle = now.saturating_sub(self.last_sent);
-        let rto = self.rtt.rto(&self.config);
+        // Without the doublings of a closed window, as in Linux: they would let the result depend on how
+        // often it was asked meanwhile.
+        let rto = self.rtt.first_rto(&self.config);
         if !self.flight.is_empty() || idle <= rto || self.last_sent == 0 {
             return;
         }

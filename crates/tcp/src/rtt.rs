@@ -41,15 +41,19 @@ impl Rtt {
         self.backoff = 0;
     }
 
-    /// The time-out, as often doubled as it ran out. The lower bound is one of the variation's part, as
-    /// in Linux, so that it always exceeds the round trip by `min_rto`.
+    /// The time-out, as often doubled as it ran out.
     pub(crate) fn rto(&self, config: &Config) -> Nanos {
-        let base = if self.srtt == 0 {
-            config.initial_rto
-        } else {
-            self.srtt + (4 * self.rttvar).max(config.min_rto).max(GRANULARITY)
-        };
-        base.saturating_mul(1 << self.backoff.min(20)).min(config.max_rto)
+        self.first_rto(config).saturating_mul(1 << self.backoff.min(20)).min(config.max_rto)
+    }
+
+    /// The time-out before it runs out. The lower bound is one of the variation's part, as in Linux, so
+    /// that it always exceeds the round trip by `min_rto`.
+    pub(crate) fn first_rto(&self, config: &Config) -> Nanos {
+        if self.srtt == 0 {
+            return config.initial_rto;
+        }
+        let rto = self.srtt + (4 * self.rttvar).max(config.min_rto).max(GRANULARITY);
+        rto.min(config.max_rto)
     }
 }
 
