@@ -18,7 +18,7 @@ use sys::process::Signal;
 
 use crate::error::Error;
 use crate::guard::{Before, Guard};
-use crate::up::{LOOK_EVERY, claim, tell};
+use crate::up::{LOOK_EVERY, claim, still_held, tell};
 use crate::{print, settings};
 
 /// Put a WAN between two interfaces
@@ -229,12 +229,9 @@ fn serve(
     let _ = print(format!("degen: {one} <-> {other} ({}, seed {seed})\n", bridge.port()));
     let result = wait(&bridge, signals, guards);
     drop(serving);
-    let ended = match Arc::try_unwrap(bridge) {
-        Ok(bridge) => bridge.stop().map_err(Error::Io),
-        // A client in the middle of a request: it ends when that lets go.
-        Err(_) => Ok(()),
-    };
-    result.and(ended)
+    // As in `wharf up`, nobody else has it by now.
+    let ended = Arc::try_unwrap(bridge).map_err(|_| still_held()).and_then(Bridge::stop);
+    result.and(ended.map_err(Error::Io))
 }
 
 /// Until there is a reason to end.

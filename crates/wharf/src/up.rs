@@ -79,12 +79,14 @@ fn serve(
     let _ = print(format!("up: {} -> {host} ({}{seed})\n", args.wire, nic.ports()));
     let result = wait(&nic, signals, guard);
     drop(serving);
-    let ended = match Arc::try_unwrap(nic) {
-        Ok(nic) => nic.stop().map_err(Error::Io),
-        // A client in the middle of a request: the NIC stops when it lets go.
-        Err(_) => Ok(()),
-    };
-    result.and(ended)
+    // The control socket has ended with all its clients, so that this one has the NIC alone.
+    let ended = Arc::try_unwrap(nic).map_err(|_| still_held()).and_then(Nic::stop);
+    result.and(ended.map_err(Error::Io))
+}
+
+/// What cannot be: a client that outlives the control socket.
+pub(crate) fn still_held() -> io::Error {
+    io::Error::other("a control client holds on: what was held back is lost")
 }
 
 /// A line for whoever reads it; nobody need.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -105,7 +106,7 @@ impl Client {
         let stream = SocketAddr::from_abstract_name(format!("{PREFIX}{host}"))
             .and_then(|address| UnixStream::connect_addr(&address));
         match stream {
-            Ok(stream) => Ok(Client { host, lines: Lines::new(stream) }),
+            Ok(stream) => Ok(Client { host, lines: Lines::new(Arc::new(stream)) }),
             Err(cause) => Err(ClientError::Lost { host, cause }),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -12,12 +13,12 @@ pub(super) const LINE_MAX: usize = 64 * 1024;
 /// A stream of lines. What a read got past the end of a line waits for the next.
 #[derive(Debug)]
 pub(super) struct Lines {
-    stream: UnixStream,
+    stream: Arc<UnixStream>,
     buffer: Vec<u8>,
 }
 
 impl Lines {
-    pub(super) fn new(stream: UnixStream) -> Self {
+    pub(super) fn new(stream: Arc<UnixStream>) -> Self {
         Lines { stream, buffer: Vec::new() }
     }
 
@@ -45,7 +46,7 @@ impl Lines {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             self.stream.set_read_timeout(Some(left))?;
-            match self.stream.read(&mut chunk) {
+            match (&*self.stream).read(&mut chunk) {
                 Ok(0) if self.buffer.is_empty() => return Ok(None),
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
@@ -63,6 +64,6 @@ impl Lines {
         let mut line = value.to_string();
         line.push('\n');
         self.stream.set_write_timeout(Some(patience))?;
-        self.stream.write_all(line.as_bytes())
+        (&*self.stream).write_all(line.as_bytes())
     }
 }

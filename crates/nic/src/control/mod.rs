@@ -17,6 +17,7 @@
 //! Anyone on the machine may ask; only root and the user that runs wharf may `set`.
 
 mod client;
+mod clients;
 mod line;
 mod server;
 

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -14,10 +14,9 @@ use sys::poll::{Interest, PollSet};
 use sys::process;
 
 use super::PREFIX;
+use super::clients::Clients;
 use super::line::{LINE_MAX, Lines};
 
-/// Clients served at the same time; one more is told so and let go.
-const CLIENTS_MAX: usize = 64;
 /// How long a client may take over a request, or to read its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -71,8 +70,8 @@ impl Control {
     }
 }
 
-/// A control socket at work. Dropping it closes the socket; a client in the middle of a request
-/// gets its answer yet.
+/// A control socket at work. Dropping it closes the socket and every connection; a client in the
+/// middle of a request gets its answer yet. Nothing has the handler then.
 #[derive(Debug)]
 pub struct Serving {
     /// Closing it wakes the thread.
@@ -90,72 +89,50 @@ impl Drop for Serving {
     }
 }
 
-/// Gives each client a thread, so that a stuck one holds up nobody else.
+/// Gives each client a thread, so that a stuck one holds up nobody else. When this returns no
+/// client has the handler any more.
 fn accept_until<H>(listener: &UnixListener, stopped: &UnixStream, handler: &Arc<H>)
 where
     H: Handler + Send + Sync + 'static,
 {
-    let clients = Arc::new(AtomicUsize::new(0));
+    let mut clients = Clients::default();
     loop {
         let mut set = PollSet::new();
         let stop = set.add(stopped.as_fd(), Interest::Read);
         let arrival = set.add(listener.as_fd(), Interest::Read);
         if set.wait(None).is_err() || set.readable(stop) {
-            return;
+            return clients.end();
         }
         if !set.readable(arrival) {
             continue;
         }
         match listener.accept() {
-            Ok((stream, _)) => admit(stream, handler, &clients),
+            Ok((stream, _)) => admit(stream, handler, &mut clients),
             // Out of descriptors: the client stays in the queue, so do not spin on it.
             Err(_) => thread::sleep(Duration::from_millis(100)),
         }
     }
 }
 
-fn admit<H>(stream: UnixStream, handler: &Arc<H>, clients: &Arc<AtomicUsize>)
+fn admit<H>(stream: UnixStream, handler: &Arc<H>, clients: &mut Clients)
 where
     H: Handler + Send + Sync + 'static,
 {
-    let place = Place::take(clients);
-    if place.number >= CLIENTS_MAX {
+    if !clients.have_room() {
         let full = json!({"error": "too many clients at once; try again"});
         // Whoever does not read the refusal is refused all the same.
-        let _ = Lines::new(stream).write(&full, Duration::from_millis(10));
+        let _ = Lines::new(Arc::new(stream)).write(&full, Duration::from_millis(10));
         return;
     }
     let handler = Arc::clone(handler);
-    // Without a thread the stream is dropped, which the client sees as the end.
-    let _ = thread::Builder::new().name("control client".to_owned()).spawn(move || {
-        let _place = place;
-        converse(stream, &*handler);
-    });
-}
-
-/// One client's place among those that are served.
-struct Place {
-    clients: Arc<AtomicUsize>,
-    number: usize,
-}
-
-impl Place {
-    fn take(clients: &Arc<AtomicUsize>) -> Place {
-        Place { number: clients.fetch_add(1, Ordering::Relaxed), clients: Arc::clone(clients) }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.clients.fetch_sub(1, Ordering::Relaxed);
-    }
+    clients.serve(stream, move |stream, ending| converse(stream, ending, &*handler));
 }
 
 /// Answers requests until the client leaves, takes too long or sends what is no line.
-fn converse(stream: UnixStream, handler: &impl Handler) {
+fn converse(stream: Arc<UnixStream>, ending: &AtomicBool, handler: &impl Handler) {
     let entitled = may_set(&stream);
     let mut lines = Lines::new(stream);
-    loop {
+    while !ending.load(Ordering::Acquire) {
         let answer = match lines.read(PATIENCE) {
             Ok(Some(line)) => answer(&line, entitled, handler),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {

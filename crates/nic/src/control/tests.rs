@@ -111,6 +111,26 @@ fn nonsense_is_answered_and_the_conversation_goes_on() {
     assert_eq!(say(&mut stream, b"{\"set\":{\"lro.max_segments\":9}}\n"), json!({"ok": true}));
 }
 
+/// Whatever its clients do, a control socket that ends leaves the handler to whoever gave it.
+#[test]
+fn nobody_has_the_handler_after_the_end() {
+    let host = unique("end");
+    let dummy = Dummy::default();
+    let serving = Control::bind(&host).unwrap().serve(dummy.clone()).unwrap();
+    let mut idle = raw(&host);
+    assert!(say(&mut idle, b"{\"stats\":true}\n")["ok"].is_object());
+    let mut halfway = raw(&host);
+    halfway.get_mut().write_all(b"{\"stats\"").unwrap();
+    // It asks for more than its buffer takes, and reads nothing.
+    let mut deaf = raw(&host);
+    deaf.get_mut().set_nonblocking(true).unwrap();
+    while deaf.get_mut().write_all(&b"{\"get\":null}\n".repeat(1_000)).is_ok() {}
+    drop(serving);
+    assert_eq!(Arc::strong_count(&dummy.0), 1);
+    let mut rest = String::new();
+    assert_eq!(idle.read_line(&mut rest).unwrap(), 0, "{rest}");
+}
+
 #[test]
 fn a_line_without_end_is_cut_off() {
     let host = unique("long");

@@ -1,0 +1,80 @@
+//! The clients that are served, each by a thread, and how all of them are brought to an end.
+
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Clients served at the same time.
+const CLIENTS_MAX: usize = 64;
+/// How long a client that does not read may keep the answer that it waits for from being given up,
+/// once wharf ends.
+const GRACE: Duration = Duration::from_millis(500);
+/// How often it is looked whether all have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    served: Vec<Served>,
+    /// No further request is answered.
+    ending: Arc<AtomicBool>,
+}
+
+/// One client.
+#[derive(Debug)]
+struct Served {
+    /// The thread's own, which closes it when it ends.
+    stream: Weak<UnixStream>,
+    thread: JoinHandle<()>,
+}
+
+impl Clients {
+    /// May one more be served?
+    pub(super) fn have_room(&mut self) -> bool {
+        self.served.retain(|client| !client.thread.is_finished());
+        self.served.len() < CLIENTS_MAX
+    }
+
+    /// Serves a client on a thread of its own, by `conversation`. Without a thread its stream is
+    /// dropped, which the client sees as the end.
+    pub(super) fn serve<F>(&mut self, stream: UnixStream, conversation: F)
+    where
+        F: FnOnce(Arc<UnixStream>, &AtomicBool) + Send + 'static,
+    {
+        let (stream, ending) = (Arc::new(stream), Arc::clone(&self.ending));
+        let weak = Arc::downgrade(&stream);
+        let thread = thread::Builder::new()
+            .name("control client".to_owned())
+            .spawn(move || conversation(stream, &ending));
+        if let Ok(thread) = thread {
+            self.served.push(Served { stream: weak, thread });
+        }
+    }
+
+    /// Ends all conversations: those who wait for nothing at once, others with the answer that they
+    /// wait for. Returns when every thread has ended.
+    pub(super) fn end(self) {
+        self.ending.store(true, Ordering::Release);
+        self.shut_down(Shutdown::Read);
+        let since = Instant::now();
+        let all_ended = || self.served.iter().all(|client| client.thread.is_finished());
+        while !all_ended() && since.elapsed() < GRACE {
+            thread::sleep(LOOK_EVERY);
+        }
+        self.shut_down(Shutdown::Both);
+        for client in self.served {
+            // It has no result, and a panic of it was printed when it happened.
+            let _ = client.thread.join();
+        }
+    }
+
+    fn shut_down(&self, how: Shutdown) {
+        for stream in self.served.iter().filter_map(|client| client.stream.upgrade()) {
+            // A client that has left needs none.
+            let _ = stream.shutdown(how);
+        }
+    }
+}
