@@ -4,6 +4,7 @@
 //! has more pages than that has entries. With pages of 2 MB it does not.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Size of a huge page on x86-64 and aarch64 with pages of 4 KB.
 const HUGE: usize = 2 << 20;
@@ -86,6 +87,45 @@ unsafe impl GlobalAlloc for HugePages {
             }
         }
         moved
+    }
+}
+
+/// The system's allocator, for tests of how much memory something asks for.
+#[derive(Debug)]
+pub struct Counting;
+
+static ALLOCATED: AtomicU64 = AtomicU64::new(0);
+
+impl Counting {
+    /// Bytes that were asked for so far, whether or not they have been given back.
+    pub fn allocated() -> u64 {
+        ALLOCATED.load(Ordering::Relaxed)
+    }
+}
+
+// SAFETY: all is the system's allocator's own; the counter has no part in it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promises are those that `System` asks for, here and below.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: as in `alloc`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: as in `alloc`.
+        unsafe { System.dealloc(start, layout) };
+    }
+
+    unsafe fn realloc(&self, start: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        ALLOCATED.fetch_add(new_size as u64, Ordering::Relaxed);
+        // SAFETY: as in `alloc`.
+        unsafe { System.realloc(start, layout, new_size) }
     }
 }
 

@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use wire::Seq;
+
 use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::connection::{Connection, Events};
@@ -15,6 +17,11 @@ use crate::snapshot::{
 };
 use crate::timers::{NEVER, Pending};
 use crate::{FourTuple, Nanos, State};
+
+/// How much memory the received bytes of a snapshot may take, in times what there is of them.
+const SPARSE: usize = 64;
+/// Memory that they may take in any case: as much as the largest window without scaling.
+const ROOM_LEAST: usize = 64 << 10;
 
 impl Connection {
     /// Everything of it that its peer could notice; `None` if it is over.
@@ -286,8 +293,14 @@ impl Connection {
         self.hot.receive.push(&receive.queue, pool);
         let len = self.hot.receive.len();
         let mut blocks = Vec::new();
-        // More of them than an engine keeps were never acknowledged for good (RFC 2018 section 8).
-        for (block, bytes) in receive.islands.iter().take(ISLANDS_MAX) {
+        // The ring reaches as far as the last island, so that a byte at the end of the largest window
+        // would have 1 GB to itself. What is not kept, of these and of more islands than an engine has,
+        // was never acknowledged for good: the peer sends it again (RFC 2018 section 8).
+        let held = receive.islands.iter().fold(len as usize, |sum, (_, bytes)| sum + bytes.len());
+        let room = held.saturating_mul(SPARSE).max(ROOM_LEAST);
+        let fits = |end: Seq| len as usize + (end - receive.nxt) as usize <= room;
+        let islands = receive.islands.iter().take(ISLANDS_MAX);
+        for (block, bytes) in islands.take_while(|(block, _)| fits(block.end)) {
             self.hot.receive.write_at(len + (block.start - receive.nxt), bytes, pool);
             blocks.push(*block);
         }
