@@ -12,6 +12,7 @@
 
 pub mod affinity;
 pub mod allocator;
+pub mod capability;
 pub mod cgroup;
 pub mod clock;
 pub mod epoll;
@@ -32,6 +33,7 @@ pub mod sysfs;
 pub mod tap;
 pub mod tcp;
 pub mod udp;
+pub mod unix;
 pub mod xdp;
 
 pub use error::{Error, Result};

@@ -1,12 +1,14 @@
 //! Processes: signals between them, who is at the other end of a socket, what this one may do and
 //! how much CPU it has used.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use crate::capability::{self, BPF, NET_ADMIN, SYS_ADMIN};
 use crate::error::check;
 
 /// A signal that wharf sends or waits for.
@@ -150,20 +152,87 @@ pub fn is_root() -> bool {
     uid() == 0
 }
 
-const CAP_NET_ADMIN: u32 = 12;
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_BPF: u32 = 39;
+/// Whether this is root as the first user namespace has it, and not only in one of an ordinary user.
+pub fn has_all_of_root() -> bool {
+    is_root() && in_initial_user_namespace()
+}
+
+/// Whose something is, as far as this process's user namespace can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// Root's.
+    Root,
+    /// That of the user that this process runs as.
+    Own,
+    /// Another user's.
+    Other(u32),
+    /// That of a user who has no number here: all of them are shown as one (`overflowuid`,
+    /// user_namespaces(7)), the real root among them.
+    Unknown,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Root => f.write_str("root"),
+            Owner::Own => f.write_str("this user"),
+            Owner::Other(uid) => write!(f, "user {uid}"),
+            Owner::Unknown => f.write_str("a user whom this user namespace does not know"),
+        }
+    }
+}
+
+/// Who has the user id `uid`, as this process sees it.
+pub fn owner(uid: u32) -> Owner {
+    const OVERFLOW: u32 = 65_534;
+    let overflow = || {
+        let set = fs::read_to_string("/proc/sys/kernel/overflowuid");
+        set.ok().and_then(|uid| uid.trim().parse().ok()).unwrap_or(OVERFLOW)
+    };
+    match uid {
+        0 => Owner::Root,
+        uid if !in_initial_user_namespace() && uid == overflow() => Owner::Unknown,
+        uid if uid == self::uid() => Owner::Own,
+        uid => Owner::Other(uid),
+    }
+}
+
+/// Does `work` as an ordinary user, on a thread of its own: to the kernel, users belong to threads.
+///
+/// # Errors
+/// `EPERM` for who is not root.
+pub fn run_as<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let change = || -> io::Result<()> {
+        let id = libc::c_ulong::from(uid);
+        let none = std::ptr::null::<libc::gid_t>();
+        // libc's own functions change all threads, so the kernel is asked itself.
+        // SAFETY: setgroups reads no list of length 0; the others take integers.
+        let results = unsafe {
+            [
+                libc::syscall(libc::SYS_setgroups, 0_usize, none),
+                libc::syscall(libc::SYS_setresgid, id, id, id),
+                libc::syscall(libc::SYS_setresuid, id, id, id),
+            ]
+        };
+        results.into_iter().try_for_each(|result| check(result as libc::c_int).map(drop))
+    };
+    std::thread::scope(|scope| {
+        let inside = || change().map(|()| work());
+        let thread = std::thread::Builder::new().spawn_scoped(scope, inside)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
 
 /// Whether the calling thread may configure the network of its user namespace (`CAP_NET_ADMIN`
 /// in effect): make a TAP, move addresses.
 pub fn has_net_admin() -> bool {
-    effective_capabilities().is_ok_and(|set| has(set, CAP_NET_ADMIN))
+    effective_capabilities().is_ok_and(|set| has(set, NET_ADMIN))
 }
 
 /// Whether the calling thread may load an XDP program: `CAP_BPF` and `CAP_NET_ADMIN`, or
 /// `CAP_SYS_ADMIN`, and that in the initial user namespace, as the kernel asks for networking BPF.
 pub fn has_bpf() -> bool {
-    let may = |set| has(set, CAP_SYS_ADMIN) || (has(set, CAP_BPF) && has(set, CAP_NET_ADMIN));
+    let may = |set| has(set, SYS_ADMIN) || (has(set, BPF) && has(set, NET_ADMIN));
     effective_capabilities().is_ok_and(may) && in_initial_user_namespace()
 }
 
@@ -171,33 +240,14 @@ fn has(set: u64, capability: u32) -> bool {
     set >> capability & 1 == 1
 }
 
+fn effective_capabilities() -> io::Result<u64> {
+    capability::Sets::get().map(|sets| sets.effective)
+}
+
 /// The initial user namespace is the one that maps every id to itself (user_namespaces(7)).
 fn in_initial_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map")
         .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
-}
-
-/// The calling thread's effective capability set, one bit each (capget(2), version 3).
-fn effective_capabilities() -> io::Result<u64> {
-    #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: libc::c_int,
-    }
-    #[repr(C)]
-    #[derive(Clone, Copy, Default)]
-    struct Data {
-        effective: u32,
-        permitted: u32,
-        inheritable: u32,
-    }
-    const VERSION_3: u32 = 0x2008_0522;
-    let mut header = Header { version: VERSION_3, pid: 0 };
-    let mut data = [Data::default(); 2];
-    // SAFETY: version 3 reads one header and writes two data structs, laid out as above.
-    let result = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) };
-    check(result as libc::c_int)?;
-    Ok(u64::from(data[1].effective) << 32 | u64::from(data[0].effective))
 }
 
 /// CPU time of all `ksoftirqd` threads since boot, in nanoseconds: network work that the kernel
@@ -299,12 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_those_of_proc() {
-        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
-        let expected = u64::from_str_radix(line.trim(), 16).unwrap();
-        assert_eq!(effective_capabilities().unwrap(), expected);
-        assert_eq!(has_net_admin(), has(expected, CAP_NET_ADMIN));
+    fn work_is_done_as_another_user_by_one_thread() {
+        let before = uid();
+        if before != 0 {
+            assert!(run_as(4_242, || ()).is_err());
+            return;
+        }
+        assert_eq!(run_as(4_242, uid).unwrap(), 4_242);
+        assert_eq!((uid(), owner(0), owner(4_242)), (0, Owner::Root, Owner::Other(4_242)));
     }
 
     #[test]

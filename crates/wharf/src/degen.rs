@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ::degen::keys::{KEYS, Key};
 use clap::error::Error as ClapError;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use nic::config::{Choice, WireMode};
+use nic::config::{Choice, Config, WireMode};
 use nic::control::{Control, Handler, counters_json};
 use nic::degen::bridge::{Bridge, Carriage};
 use nic::degen::{Settings, entries};
@@ -193,7 +193,8 @@ pub(crate) fn run(args: &DegenArgs) -> Result<(), Error> {
     }
     // Not as they were called: an interface may have other names, which few things know it by.
     let between = [&*ends[0].name, &*ends[1].name];
-    let control = Control::bind(&between.join(":")).map_err(Error::Io)?;
+    let control = Control::bind(&between.join(":"), &Config::default().control);
+    let control = control.map_err(Error::Io)?;
     let signals = Signals::block().map_err(Error::Io)?;
     let mut guards = Vec::new();
     for name in between {
@@ -220,7 +221,7 @@ fn serve(
     signals: &Signals,
     guards: &mut [Guard],
 ) -> Result<(), Error> {
-    bridge.notices().iter().for_each(|notice| tell(notice));
+    bridge.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
     let bridge = Arc::new(bridge);
     let [one, other] = between;
     let answers = Answers { bridge: Arc::clone(&bridge), name: between.join(":") };

@@ -115,22 +115,3 @@ impl Error {
 fn privilege_hint(error: &sys::Error) -> &'static str {
     if error.is_permission() { "; run as root" } else { "" }
 }
-
-/// A message on one line, whatever file names and keys it quotes.
-pub(crate) fn one_line(message: &str) -> String {
-    let mut line = String::with_capacity(message.len());
-    for c in message.chars() {
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
-    }
-    line
-}
-
-#[cfg(test)]
-mod tests {
-    use super::one_line;
-
-    #[test]
-    fn a_message_stays_on_its_line() {
-        assert_eq!(one_line("no `a\nb\u{1b}[2J` in \u{e9}"), "no `a\\nb\\u{1b}[2J` in \u{e9}");
-    }
-}

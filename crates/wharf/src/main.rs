@@ -13,6 +13,7 @@ mod settings;
 mod stats;
 mod table;
 mod tcp;
+mod text;
 mod up;
 
 use std::io::Write;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
-use error::{Error, one_line};
+use error::Error;
 
 /// Flow tables are large, and looked up at random.
 #[global_allocator]
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             // With stderr gone too, the exit status still tells.
-            let _ = writeln!(std::io::stderr(), "wharf: {}", one_line(&error.to_string()));
+            let _ = writeln!(std::io::stderr(), "wharf: {}", text::escaped(&error.to_string()));
             error.exit_code()
         }
     }

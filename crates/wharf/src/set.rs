@@ -9,6 +9,7 @@ use crate::cli::SetArgs;
 use crate::error::Error;
 use crate::print;
 use crate::table::{Align, Table};
+use crate::text::escaped;
 use crate::up::WAN;
 
 pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
@@ -24,8 +25,8 @@ pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
         (Some(key), None) => {
             let entries = client.get(Some(key))?;
             let line = |(key, value): &(String, String)| match entries.len() {
-                1 => format!("{value}\n"),
-                _ => format!("{key} {value}\n"),
+                1 => format!("{}\n", escaped(value)),
+                _ => format!("{} {}\n", escaped(key), escaped(value)),
             };
             print(entries.iter().map(line).collect::<String>())
         }

@@ -13,6 +13,7 @@ use crate::cli::StatsArgs;
 use crate::error::Error;
 use crate::print;
 use crate::table::{Align, Table, thousands};
+use crate::text::{escaped, escaped_json};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Cursor to the top left, and everything from there on erased (ECMA-48 CUP and ED).
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), Error> {
         let now = Instant::now();
         let stats = client.stats()?;
         let text = if args.json {
-            format!("{stats}\n")
+            format!("{}\n", escaped_json(&stats.to_string()))
         } else {
             let rates = before.as_ref().map(|(then, stats)| Rates {
                 seconds: now.duration_since(*then).as_secs_f64(),
@@ -110,7 +111,8 @@ fn heading(stats: &Value) -> String {
             Value::Number(_) | Value::Bool(_) => value.to_string(),
             Value::Null | Value::Array(_) | Value::Object(_) => return None,
         };
-        Some((name != "host", format!("{} {value}", name.replace('_', " "))))
+        let words = format!("{} {value}", name.replace('_', " "));
+        Some((name != "host", escaped(&words).into_owned()))
     };
     let values = stats.as_object().into_iter().flatten();
     let mut parts: Vec<(bool, String)> = values.filter_map(plain).collect();

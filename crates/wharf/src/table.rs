@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text::escaped;
+
 /// Which side a column's cells stand on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Align {
@@ -30,14 +32,15 @@ impl Table {
         Table { align: align.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row; cells that are missing are empty.
-    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
-        self.rows.push(Row::Cells(cells.into_iter().map(Into::into).collect()));
+    /// Adds a row; cells that are missing are empty. What would act on a terminal is escaped.
+    pub(crate) fn row<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        let escaped = |cell: S| escaped(cell.as_ref()).into_owned();
+        self.rows.push(Row::Cells(cells.into_iter().map(escaped).collect()));
     }
 
     /// Adds a line that is not part of the columns.
-    pub(crate) fn line(&mut self, text: impl Into<String>) {
-        self.rows.push(Row::Line(text.into()));
+    pub(crate) fn line(&mut self, text: impl AsRef<str>) {
+        self.rows.push(Row::Line(escaped(text.as_ref()).into_owned()));
     }
 
     fn width(&self, column: usize) -> usize {
@@ -98,6 +101,14 @@ mod tests {
             table.to_string(),
             "a    1,000\na line that is long\n\u{e9}\u{e9}\u{e9}      7\nend\n"
         );
+    }
+
+    #[test]
+    fn what_would_act_on_a_terminal_is_shown() {
+        let mut table = Table::new(&[Align::Left, Align::Left]);
+        table.row(["\u{1b}[2J", "a"]);
+        table.row(["b\nc", "\u{202e}"]);
+        assert_eq!(table.to_string(), "\\u{1b}[2J  a\nb\\nc       \\u{202e}\n");
     }
 
     #[test]

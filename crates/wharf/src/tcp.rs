@@ -2,13 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use nic::control::{Control, Handler, counters_json, settings_json};
+use nic::control::{Claim, Control, Handler, counters_json, settings_json};
 use nic::counters::Entry;
 use nic::degen;
 use nic::tcp::{Address, Addresses, Endpoint, Place, Plan, Reason, Report, Role, Service, Work};
@@ -189,12 +188,13 @@ fn serve(args: &Common, work: Work) -> Result<(), Error> {
     let seed = plan.wan.as_mut().map(degen::Settings::fix_seed);
     let name = plan.place.name().to_owned();
     // As `wharf up`: two for one interface would undo each other's work.
-    let control = Control::bind(&name).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            usage(format!("a wharf runs on {name} here already: choose another name, or stop it"))
-        }
-        _ => Error::Io(error),
-    })?;
+    let control =
+        Control::bind(&name, &plan.config.control).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => usage(format!(
+                "a wharf runs on {name} here already: choose another name, or stop it"
+            )),
+            _ => Error::Io(error),
+        })?;
     let signals = Signals::block().map_err(Error::Io)?;
     let mut wire = match &plan.place {
         Place::Host { .. } => None,
@@ -203,6 +203,7 @@ fn serve(args: &Common, work: Work) -> Result<(), Error> {
     let config = plan.config.clone();
     let service = Running { args, work, seed, role: plan.role };
     let result = Endpoint::start(plan).map_err(Error::from).and_then(|endpoint| {
+        control.notice().into_iter().for_each(tell);
         let endpoint = Arc::new(Mutex::new(endpoint));
         let answers = Answers { endpoint: Arc::clone(&endpoint), config };
         let serving = control.serve(answers).map_err(Error::Io)?;
@@ -216,7 +217,7 @@ fn serve(args: &Common, work: Work) -> Result<(), Error> {
 /// A wire that is this process's.
 struct Taken {
     guard: Guard,
-    _claim: UnixListener,
+    _claim: Claim,
 }
 
 impl Taken {

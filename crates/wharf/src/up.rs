@@ -1,13 +1,11 @@
 //! `wharf up`: wharf between a wire and this machine.
 
 use std::io::{self, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
 
 use nic::Nic;
-use nic::config::Config;
-use nic::control::{Control, Handler, counters_json, settings_json};
+use nic::config::{Access, Config};
+use nic::control::{Claim, Control, Handler, counters_json, settings_json};
 use nic::degen;
 use serde_json::{Value, json};
 use sys::poll::{Interest, PollSet, Signals};
@@ -16,6 +14,7 @@ use sys::process::Signal;
 use crate::cli::UpArgs;
 use crate::error::Error;
 use crate::guard::{Before, Guard};
+use crate::text::escaped;
 use crate::{print, settings};
 
 /// How often wharf looks whether a worker has ended by itself.
@@ -36,7 +35,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
     check_names(args)?;
     let wire = nic::find_wire(&args.wire)?;
     // Both are taken first: two wharfs for one interface would undo each other's work.
-    let control = bind(&args.host)?;
+    let control = bind(&args.host, &config.control)?;
     let _claim = claim(&args.wire, wire.index, "choose another --wire")?;
     let signals = Signals::block().map_err(Error::Io)?;
     let before = Before::look(&args.wire, &args.host, args.take_addresses)?;
@@ -70,13 +69,12 @@ fn serve(
     if args.take_addresses {
         before.move_to(host_index)?;
     }
-    for notice in nic.notices() {
-        tell(notice);
-    }
+    nic.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
     // Nobody need read it: a NIC does not end because a terminal did.
     let seed = seed.map(|seed| format!(", degen with seed {seed}")).unwrap_or_default();
-    let _ = print(format!("up: {} -> {host} ({}{seed})\n", args.wire, nic.ports()));
+    let line = format!("up: {} -> {host} ({}{seed})", args.wire, nic.ports());
+    let _ = print(format!("{}\n", escaped(&line)));
     let result = wait(&nic, signals, guard);
     drop(serving);
     // The control socket has ended with all its clients, so that this one has the NIC alone.
@@ -91,7 +89,7 @@ pub(crate) fn still_held() -> io::Error {
 
 /// A line for whoever reads it; nobody need.
 pub(crate) fn tell(notice: &str) {
-    let _ = writeln!(io::stderr(), "wharf: {notice}");
+    let _ = writeln!(io::stderr(), "wharf: {}", escaped(notice));
 }
 
 /// Until there is a reason to end.
@@ -141,26 +139,21 @@ fn check_names(args: &UpArgs) -> Result<(), Error> {
 
 /// Claims a wire in this network namespace until what is returned is dropped, or wharf dies. Where
 /// it is taken, whoever called is told what to do `instead`.
-pub(crate) fn claim(wire: &str, index: u32, instead: &str) -> Result<UnixListener, Error> {
-    SocketAddr::from_abstract_name(format!("wharf-wire/{index}"))
-        .and_then(|address| UnixListener::bind_addr(&address))
-        .map_err(|cause| match cause.kind() {
-            io::ErrorKind::AddrInUse => Error::Usage(format!(
-                "a wharf (up or degen) runs on {wire} already: {instead}, or stop it"
-            )),
-            _ => Error::Io(cause),
-        })
+pub(crate) fn claim(wire: &str, index: u32, instead: &str) -> Result<Claim, Error> {
+    Claim::wire(index).map_err(|cause| match cause.kind() {
+        io::ErrorKind::AddrInUse => Error::Usage(format!(
+            "a wharf (up or degen) runs on {wire} already: {instead}, or stop it"
+        )),
+        _ => Error::Io(cause),
+    })
 }
 
-fn bind(host: &str) -> Result<Control, Error> {
-    Control::bind(host).map_err(|cause| match cause.kind() {
+fn bind(host: &str, access: &Access) -> Result<Control, Error> {
+    Control::bind(host, access).map_err(|cause| match cause.kind() {
         io::ErrorKind::AddrInUse => Error::Usage(format!(
             "a wharf with the host interface {host} runs here already: choose another --host, or \
              stop it"
         )),
-        io::ErrorKind::InvalidInput => {
-            Error::Usage(format!("{host:?} is too long for an interface's name"))
-        }
         _ => Error::Io(cause),
     })
 }

@@ -63,7 +63,7 @@ fn text_of(key: &Key, value: &DeValue<'_>) -> Result<String, ConfigError> {
     match (key.kind, value) {
         (Kind::Bool { .. }, DeValue::Boolean(value)) => Ok(value.to_string()),
         (Kind::Choice { .. }, DeValue::String(value))
-        | (Kind::Number { unit: Unit::Nanoseconds, .. }, DeValue::String(value)) => {
+        | (Kind::Number { unit: Unit::Nanoseconds | Unit::Group, .. }, DeValue::String(value)) => {
             Ok(value.to_string())
         }
         (Kind::Number { .. }, DeValue::Integer(value)) => {

@@ -1,6 +1,6 @@
 //! What a key is, and how it reads and writes its value; the [table](super::KEYS) has them all.
 
-use super::value::{format_duration, parse_duration};
+use super::value::{format_duration, parse_duration, parse_group};
 use super::{Config, ConfigError};
 
 /// One setting.
@@ -58,6 +58,8 @@ pub enum Unit {
     Bytes,
     /// Nanoseconds, written with a unit: `100us`.
     Nanoseconds,
+    /// A group of users, written as its name or its number.
+    Group,
 }
 
 /// How to reach the key's field: booleans are 0 and 1, choices their place among the names.
@@ -98,6 +100,9 @@ impl Key {
             }
             Kind::Choice { names, .. } => names.join(""),
             Kind::Number { min, max, unit, power_of_two, zero, .. } => {
+                if unit == Unit::Group {
+                    return "the name or the number of a group".to_owned();
+                }
                 let zero = zero.map(|means| format!("0 ({means}) or ")).unwrap_or_default();
                 let power = if power_of_two { "a power of two, " } else { "" };
                 let bytes = if unit == Unit::Bytes { " bytes" } else { "" };
@@ -138,6 +143,7 @@ impl Key {
                 let value = match unit {
                     Unit::Nanoseconds => parse_duration(text),
                     Unit::Count | Unit::Bytes => text.parse().ok(),
+                    Unit::Group => text.parse().ok().or_else(|| parse_group(text)),
                 };
                 self.in_range(value.ok_or_else(|| self.wrong_type(text))?, text)
             }
@@ -160,6 +166,7 @@ impl Key {
             Kind::Number { unit: Unit::Nanoseconds, .. } => {
                 format!("a time with its unit (ns, us, ms or s), {}", self.range())
             }
+            Kind::Number { unit: Unit::Group, .. } => self.range(),
             Kind::Number { .. } => format!("a whole number, {}", self.range()),
             Kind::Bool { .. } | Kind::Choice { .. } => self.range(),
         };

@@ -27,7 +27,7 @@ pub(crate) use file::position;
 pub use keys::{Key, Kind, Unit};
 pub use table::KEYS;
 pub use tcp::Tcp;
-pub use value::{Choice, GsoHardware, HostKind, WireMode, XdpMode, ZeroCopy};
+pub use value::{AccessMode, Choice, GsoHardware, HostKind, WireMode, XdpMode, ZeroCopy};
 
 /// All settings, typed; the fields are grouped and named as the [keys](KEYS) are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct Config {
     pub tcp: Tcp,
     /// `poll.*`
     pub poll: Poll,
+    /// `control.*`
+    pub control: Access,
 }
 
 /// The port to the wire.
@@ -130,6 +132,15 @@ pub struct Poll {
     pub batch: usize,
 }
 
+/// Who may ask a wharf that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// `control.mode`: the mode of the socket's file.
+    pub mode: AccessMode,
+    /// `control.group`: the number of the file's group.
+    pub group: u32,
+}
+
 impl Default for Config {
     /// Every key at the default that the [table](KEYS) gives.
     fn default() -> Self {
@@ -171,6 +182,7 @@ impl Default for Config {
             },
             tcp: Tcp::blank(),
             poll: Poll { spin: 0, batch: 0 },
+            control: Access { mode: AccessMode::All, group: 0 },
         };
         for key in KEYS {
             key.set_default(&mut config);

@@ -2,7 +2,7 @@
 
 use super::keys::{Field, Key, Kind, Unit};
 use super::value::Choice;
-use super::{GsoHardware, HostKind, Order, WireMode, XdpMode, ZeroCopy};
+use super::{AccessMode, GsoHardware, HostKind, Order, WireMode, XdpMode, ZeroCopy};
 
 /// A field that holds a number. What is set has been found in range, so the cast keeps it.
 macro_rules! number {
@@ -503,5 +503,19 @@ pub static KEYS: &[Key] = &[
         run_time: false,
         help: "most frames taken from a port in one turn (NAPI's weight)",
         field: number!(poll.batch),
+    },
+    Key {
+        name: "control.mode",
+        kind: first_of::<AccessMode>(),
+        run_time: false,
+        help: "mode of the control socket's file: who may ask; only root may change settings",
+        field: choice!(control.mode),
+    },
+    Key {
+        name: "control.group",
+        kind: number(0, 0, u32::MAX as u64 - 1, Unit::Group),
+        run_time: false,
+        help: "group of the control socket's file, by name or number",
+        field: number!(control.group),
     },
 ];

@@ -73,6 +73,28 @@ pub enum GsoHardware {
     Off,
 }
 
+/// Who may connect to the control socket, as the mode of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessMode {
+    /// All users of this machine.
+    All,
+    /// Root and a group.
+    Group,
+    /// Root.
+    Owner,
+}
+
+impl AccessMode {
+    /// The mode as the kernel takes it.
+    pub fn bits(self) -> u32 {
+        match self {
+            AccessMode::All => 0o666,
+            AccessMode::Group => 0o660,
+            AccessMode::Owner => 0o600,
+        }
+    }
+}
+
 /// Names the values of a [`Choice`].
 macro_rules! named {
     ($choice:ty: $($value:ident = $name:literal),+) => {
@@ -88,11 +110,22 @@ named!(XdpMode: Auto = "auto", Native = "native", Generic = "generic");
 named!(ZeroCopy: Auto = "auto", Off = "off");
 named!(HostKind: Auto = "auto", Tap = "tap", Veth = "veth");
 named!(GsoHardware: Auto = "auto", Kernel = "kernel", Off = "off");
+named!(AccessMode: All = "0666", Group = "0660", Owner = "0600");
 named!(Order: RoundRobin = "round_robin", Lifo = "lifo");
 named!(tcp::Algorithm: Cubic = "cubic", NewReno = "newreno");
 named!(tcp::Ecn: Off = "off", Passive = "passive", On = "on");
 named!(lro::Profile: Endpoint = "endpoint", Lossless = "lossless");
 named!(lro::ActiveAck: Off = "off", Safe = "safe", Paper = "paper");
+
+/// The number of a group of this machine (group(5)).
+pub(super) fn parse_group(name: &str) -> Option<u64> {
+    let groups = std::fs::read_to_string("/etc/group").ok()?;
+    let number = |line: &str| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
+    };
+    groups.lines().find_map(number)
+}
 
 /// Nanoseconds in each unit, the largest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
@@ -133,6 +166,12 @@ mod tests {
         fn any_text_is_a_duration_or_not(text: String) {
             let _ = parse_duration(&text);
         }
+    }
+
+    #[test]
+    fn groups_are_known_by_name() {
+        assert_eq!(parse_group("root"), Some(0));
+        assert_eq!(parse_group("no such group"), None);
     }
 
     #[test]

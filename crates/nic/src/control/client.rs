@@ -1,16 +1,18 @@
 //! The side of `wharf stats` and `wharf set`.
 
-use std::collections::BTreeSet;
+use std::fs;
 use std::io;
+use std::os::linux::fs::MetadataExt;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sys::process::{self, Owner};
 
-use super::PREFIX;
 use super::line::Lines;
+use super::place::{self, DIRECTORY, Listener, PREFIX};
 
 /// How long a wharf may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,6 +36,34 @@ pub enum ClientError {
         host: String,
         /// Those there are.
         running: Vec<String>,
+    },
+    /// Its socket is a file that is not to be seen from here.
+    #[error(
+        "the wharf of {host} listens in another mount namespace: enter that as well, with `nsenter \
+         --mount --net --target PID`"
+    )]
+    OtherMounts {
+        /// Its host interface.
+        host: String,
+    },
+    /// The file's mode says no.
+    #[error(
+        "you may not ask the wharf of {host}: become root, or one of the group of its control.group"
+    )]
+    Denied {
+        /// Its host interface.
+        host: String,
+    },
+    /// Somebody else listens at its name.
+    #[error(
+        "what listens as the wharf of {host} belongs to {owner}, neither to root nor to you, and is \
+         not asked: if it is a wharf, ask as that user"
+    )]
+    Stranger {
+        /// The host interface of the name.
+        host: String,
+        /// Whose it is.
+        owner: String,
     },
     /// The wharf's own words.
     #[error("{0}")]
@@ -64,51 +94,146 @@ pub struct Client {
     lines: Lines,
 }
 
-/// Host interfaces of the wharfs in the calling thread's network namespace, in order.
+/// Host interfaces of the wharfs in the calling thread's network namespace, in order, but for those
+/// of other users.
 ///
 /// # Errors
 /// When `/proc/net/unix` cannot be read.
 pub fn running() -> io::Result<Vec<String>> {
-    // /proc/net is that of the main thread's namespace.
-    Ok(listening(&std::fs::read_to_string("/proc/thread-self/net/unix")?))
+    let found = Found::look()?;
+    let of_names = found.names.iter().filter(|host| connect_abstract(host).is_ok());
+    let mut all: Vec<String> = found.files.iter().chain(of_names).cloned().collect();
+    all.sort();
+    all.dedup();
+    Ok(all)
 }
 
-/// Lines are `address: count protocol flags type state inode path`; an abstract path begins
-/// with `@`. Accepted connections repeat the path, but only a listener has `__SO_ACCEPTCON`.
-fn listening(table: &str) -> Vec<String> {
-    const ACCEPTS: u32 = 1 << 16;
-    let host = |line: &str| {
-        let mut fields = line.split_whitespace();
-        let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
-        let path = fields.nth(3)?;
-        (flags & ACCEPTS != 0)
-            .then(|| path.strip_prefix('@')?.strip_prefix(PREFIX))?
-            .map(str::to_owned)
+/// Who may be asked, by host interface.
+#[derive(Debug, Default)]
+struct Found {
+    namespace: u64,
+    /// Those with a file in root's directory, where nobody else can put one.
+    files: Vec<String>,
+    /// Those that have an abstract name, which anyone may take.
+    names: Vec<String>,
+    /// Those whose file is in a directory that is not seen from here.
+    elsewhere: Vec<String>,
+}
+
+impl Found {
+    fn look() -> io::Result<Found> {
+        // /proc/net is that of the main thread's namespace.
+        let table = fs::read("/proc/thread-self/net/unix")?;
+        let mut found = Found { namespace: place::namespace()?, ..Found::default() };
+        for listener in place::listening(&table, found.namespace) {
+            match listener {
+                // A killed wharf leaves its file, but does not listen.
+                Listener::File(host) => match fs::exists(place::path(found.namespace, &host)) {
+                    Ok(false) => found.elsewhere.push(host),
+                    // What may not be looked at may not be asked either, and is told so.
+                    Ok(true) | Err(_) => found.files.push(host),
+                },
+                Listener::Abstract(host) => found.names.push(host),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The wharf of this host interface.
+    fn open(&self, host: &str) -> Result<UnixStream, ClientError> {
+        let has = |list: &[String]| list.iter().any(|known| known == host);
+        if has(&self.files) {
+            connect_file(self.namespace, host)
+        } else if has(&self.names) {
+            connect_abstract(host)
+        } else if has(&self.elsewhere) {
+            Err(ClientError::OtherMounts { host: host.to_owned() })
+        } else {
+            let running = running().map_err(ClientError::Proc)?;
+            match running.is_empty() {
+                true => Err(ClientError::NoneRunning),
+                false => Err(ClientError::NoSuch { host: host.to_owned(), running }),
+            }
+        }
+    }
+
+    /// The only wharf, and its host interface.
+    fn open_only(&self) -> Result<(String, UnixStream), ClientError> {
+        match running().map_err(ClientError::Proc)?.as_slice() {
+            [only] => Ok((only.clone(), self.open(only)?)),
+            // What is wrong with the first of those that may not be asked.
+            [] => match self.elsewhere.first().or(self.names.first()) {
+                Some(host) => Ok((host.clone(), self.open(host)?)),
+                None => Err(ClientError::NoneRunning),
+            },
+            several => Err(ClientError::Several(several.to_vec())),
+        }
+    }
+}
+
+/// Connects to the socket in root's directory. Only root can have put it there; who listens is asked
+/// all the same.
+fn connect_file(namespace: u64, host: &str) -> Result<UnixStream, ClientError> {
+    let address = SocketAddr::from_pathname(place::path(namespace, host));
+    let (stream, owner) = connect(address, host)?;
+    match owner {
+        Owner::Root | Owner::Own => Ok(stream),
+        // In a user namespace root's number is as unknown as any other. Then it must be whoever has
+        // /run, and has kept it to himself.
+        Owner::Unknown if is_of_whoever_has_run() => Ok(stream),
+        owner => Err(ClientError::Stranger { host: host.to_owned(), owner: owner.to_string() }),
+    }
+}
+
+fn is_of_whoever_has_run() -> bool {
+    let of_unknown = |path| {
+        let found = fs::symlink_metadata(path);
+        found.is_ok_and(|found| {
+            let owner = process::owner(found.st_uid());
+            found.is_dir() && owner == Owner::Unknown && found.st_mode() & 0o022 == 0
+        })
     };
-    let hosts: BTreeSet<String> = table.lines().filter_map(host).collect();
-    hosts.into_iter().collect()
+    of_unknown("/run") && of_unknown(DIRECTORY)
+}
+
+fn connect_abstract(host: &str) -> Result<UnixStream, ClientError> {
+    let address = SocketAddr::from_abstract_name(format!("{PREFIX}{host}"));
+    let (stream, owner) = connect(address, host)?;
+    match owner {
+        Owner::Root | Owner::Own => Ok(stream),
+        owner => Err(ClientError::Stranger { host: host.to_owned(), owner: owner.to_string() }),
+    }
+}
+
+/// A connection, and whose listener it is with. Nothing has been read from it.
+fn connect(
+    address: io::Result<SocketAddr>,
+    host: &str,
+) -> Result<(UnixStream, Owner), ClientError> {
+    let host = || host.to_owned();
+    let stream = address.and_then(|address| sys::unix::connect(&address));
+    let stream = stream.map_err(|cause| match cause.kind() {
+        io::ErrorKind::PermissionDenied => ClientError::Denied { host: host() },
+        _ => ClientError::Lost { host: host(), cause },
+    })?;
+    let peer = process::peer_credentials(&stream);
+    let peer = peer.map_err(|cause| ClientError::Lost { host: host(), cause })?;
+    Ok((stream, process::owner(peer.uid)))
 }
 
 impl Client {
-    /// Connects to the wharf with host interface `host`, or to the only one there is.
+    /// Connects to the wharf with host interface `host`, or to the only one there is. It must be
+    /// root's, or this user's own.
     ///
     /// # Errors
     /// [`ClientError`], whose words say what to do.
     pub fn connect(host: Option<&str>) -> Result<Client, ClientError> {
-        let running = running().map_err(ClientError::Proc)?;
-        let host = match (host, running.as_slice()) {
-            (_, []) => return Err(ClientError::NoneRunning),
-            (None, [only]) => only.clone(),
-            (None, _) => return Err(ClientError::Several(running)),
-            (Some(host), _) if running.iter().any(|known| known == host) => host.to_owned(),
-            (Some(host), _) => return Err(ClientError::NoSuch { host: host.to_owned(), running }),
+        let found = Found::look().map_err(ClientError::Proc)?;
+        let (host, stream) = match host {
+            Some(host) => (host.to_owned(), found.open(host)?),
+            None => found.open_only()?,
         };
-        let stream = SocketAddr::from_abstract_name(format!("{PREFIX}{host}"))
-            .and_then(|address| UnixStream::connect_addr(&address));
-        match stream {
-            Ok(stream) => Ok(Client { host, lines: Lines::new(Arc::new(stream)) }),
-            Err(cause) => Err(ClientError::Lost { host, cause }),
-        }
+        Ok(Client { host, lines: Lines::new(Arc::new(stream)) })
     }
 
     /// The wharf's host interface.
@@ -163,24 +288,5 @@ impl Client {
             Some(Value::String(words)) => Err(ClientError::Refused(words.clone())),
             _ => Err(nonsense()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn listeners_are_told_from_their_connections() {
-        let table = "\
-Num       RefCount Protocol Flags    Type St Inode Path
-0000000000000000: 00000002 00000000 00010000 0001 01 20351 @wharf/nic1
-0000000000000000: 00000003 00000000 00000000 0001 03 20352 @wharf/nic0
-0000000000000000: 00000002 00000000 00010000 0001 01 20353 @wharf/nic0
-0000000000000000: 00000002 00000000 00010000 0001 01 20354 /run/wharf/nic2
-0000000000000000: 00000002 00000000 00000000 0002 01 20355
-garbage
-";
-        assert_eq!(listening(table), ["nic0", "nic1"]);
     }
 }

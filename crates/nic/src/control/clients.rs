@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Clients served at the same time.
 const CLIENTS_MAX: usize = 64;
+/// Those of them that are kept for who may change settings, so that ordinary users cannot hold all.
+const KEPT: usize = 8;
 /// How long a client that does not read may keep the answer that it waits for from being given up,
 /// once wharf ends.
 const GRACE: Duration = Duration::from_millis(500);
@@ -28,19 +30,21 @@ pub(super) struct Clients {
 struct Served {
     /// The thread's own, which closes it when it ends.
     stream: Weak<UnixStream>,
+    entitled: bool,
     thread: JoinHandle<()>,
 }
 
 impl Clients {
-    /// May one more be served?
-    pub(super) fn have_room(&mut self) -> bool {
+    /// May one more be served, who is `entitled` to a place that is kept?
+    pub(super) fn have_room(&mut self, entitled: bool) -> bool {
         self.served.retain(|client| !client.thread.is_finished());
-        self.served.len() < CLIENTS_MAX
+        let others = self.served.iter().filter(|client| !client.entitled).count();
+        self.served.len() < CLIENTS_MAX && (entitled || others < CLIENTS_MAX - KEPT)
     }
 
     /// Serves a client on a thread of its own, by `conversation`. Without a thread its stream is
     /// dropped, which the client sees as the end.
-    pub(super) fn serve<F>(&mut self, stream: UnixStream, conversation: F)
+    pub(super) fn serve<F>(&mut self, stream: UnixStream, entitled: bool, conversation: F)
     where
         F: FnOnce(Arc<UnixStream>, &AtomicBool) + Send + 'static,
     {
@@ -50,7 +54,7 @@ impl Clients {
             .name("control client".to_owned())
             .spawn(move || conversation(stream, &ending));
         if let Ok(thread) = thread {
-            self.served.push(Served { stream: weak, thread });
+            self.served.push(Served { stream: weak, entitled, thread });
         }
     }
 

@@ -1,8 +1,11 @@
 //! The control socket: how `wharf stats` and `wharf set` talk to a wharf that runs.
 //!
-//! It is a Unix stream socket in the *abstract* namespace, named `wharf/` and the host
-//! interface's name. Abstract names belong to the network namespace, as interfaces do, and vanish
-//! with the process that holds them, so a killed wharf leaves nothing behind (unix(7)).
+//! Root's is a Unix stream socket at `/run/wharf/INODE-HOST.sock`, of the network namespace's inode and
+//! the host interface's name; `control.mode` and `control.group` say who may connect. Where `/run` is
+//! not root's to write to, in a user namespace of an ordinary user, it has a name in the *abstract*
+//! namespace, `wharf/HOST`, which belongs to the network namespace, as interfaces do, and vanishes with
+//! the process (unix(7)). Anyone may take such a name, so each side looks who the other one is
+//! (`SO_PEERCRED`) before it says or believes anything.
 //!
 //! One JSON object a line each way:
 //!
@@ -14,13 +17,18 @@
 //! | `{"set":{KEY:VALUE}}` | `{"ok":true}` |
 //! | anything that cannot be done | `{"error":REASON}` |
 //!
-//! Anyone on the machine may ask; only root and the user that runs wharf may `set`.
+//! Those who may connect may ask; only root and the user that runs wharf may `set`, and some places
+//! are kept for them.
 
+mod claim;
 mod client;
 mod clients;
+mod directory;
 mod line;
+mod place;
 mod server;
 
+pub use claim::Claim;
 pub use client::{Client, ClientError, running};
 pub use server::{Control, Handler, Serving};
 
@@ -28,9 +36,6 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::counters::Entry;
-
-/// What every wharf's socket name begins with.
-const PREFIX: &str = "wharf/";
 
 /// Counters as [`Handler::stats`] shows them under `"counters"`: an array of objects with
 /// `group`, `name` and `value`, in the order given.

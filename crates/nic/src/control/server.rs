@@ -1,9 +1,12 @@
 //! The wharf side.
 
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -11,11 +14,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use sys::poll::{Interest, PollSet};
-use sys::process;
+use sys::process::{self, Owner, PeerCredentials};
 
-use super::PREFIX;
 use super::clients::Clients;
+use super::directory::{Directory, Taken};
 use super::line::{LINE_MAX, Lines};
+use super::place::{self, DIRECTORY, PREFIX};
+use crate::config::{self, AccessMode};
 
 /// How long a client may take over a request, or to read its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,17 +48,72 @@ pub trait Handler {
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
+    /// The socket's file; `None` for an abstract name, which goes with the listener.
+    taken: Option<Taken>,
+    /// Who may ask at an abstract name, which has no mode of its own.
+    gate: Gate,
+    notice: Option<String>,
 }
 
 impl Control {
-    /// Takes the name of the host interface `host`, in the network namespace of the calling
-    /// thread.
+    /// Takes the name of the host interface `host`, in the network namespace of the calling thread:
+    /// a file in `/run/wharf` where that is root's and this process is root, an abstract name
+    /// elsewhere. `access` says who may ask.
     ///
     /// # Errors
     /// `AddrInUse` when a wharf with this host interface runs here already.
-    pub fn bind(host: &str) -> io::Result<Control> {
-        let address = SocketAddr::from_abstract_name(format!("{PREFIX}{host}"))?;
-        Ok(Control { listener: UnixListener::bind_addr(&address)? })
+    pub fn bind(host: &str, access: &config::Access) -> io::Result<Control> {
+        match Directory::lock() {
+            Ok(directory) => Control::bind_file(&directory, host, access),
+            Err(why) => {
+                let address = SocketAddr::from_abstract_name(format!("{PREFIX}{host}"))?;
+                let listener = UnixListener::bind_addr(&address)?;
+                let notice = process::has_all_of_root().then(|| {
+                    format!("no control socket in {DIRECTORY} ({why}): it is an abstract one")
+                });
+                Ok(Control { listener, taken: None, gate: Gate::of(access), notice })
+            }
+        }
+    }
+
+    fn bind_file(
+        directory: &Directory,
+        host: &str,
+        access: &config::Access,
+    ) -> io::Result<Control> {
+        directory.sweep();
+        let namespace = place::namespace()?;
+        let path = place::path(namespace, host);
+        let path = Path::new(&path);
+        let taken = directory.take(&format!("{namespace}-{}", place::escape(host)))?;
+        let bind = || {
+            // Whoever had the lock is gone.
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let listener = sys::unix::listen(path)?;
+            chown(path, None, Some(access.group))?;
+            fs::set_permissions(path, Permissions::from_mode(access.mode.bits()))?;
+            Ok(listener)
+        };
+        match bind() {
+            Ok(listener) => {
+                let taken = Some(taken.with(path));
+                Ok(Control { listener, taken, gate: Gate::Open, notice: None })
+            }
+            Err(error) => {
+                // Its lock is the next one's to remove: the directory is locked here.
+                taken.leave();
+                let words = format!("cannot make the control socket {}: {error}", path.display());
+                Err(io::Error::new(error.kind(), words))
+            }
+        }
+    }
+
+    /// What is not as it should be, in one line.
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_deref()
     }
 
     /// Serves clients from a thread of its own until the result is dropped.
@@ -63,9 +123,10 @@ impl Control {
     pub fn serve(self, handler: impl Handler + Send + Sync + 'static) -> io::Result<Serving> {
         let (stop, stopped) = UnixStream::pair()?;
         let handler = Arc::new(handler);
-        let thread = thread::Builder::new()
-            .name("control".to_owned())
-            .spawn(move || accept_until(&self.listener, &stopped, &handler))?;
+        let thread = thread::Builder::new().name("control".to_owned()).spawn(move || {
+            accept_until(&self.listener, &stopped, self.gate, &handler);
+            drop(self.taken);
+        })?;
         Ok(Serving { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -91,7 +152,7 @@ impl Drop for Serving {
 
 /// Gives each client a thread, so that a stuck one holds up nobody else. When this returns no
 /// client has the handler any more.
-fn accept_until<H>(listener: &UnixListener, stopped: &UnixStream, handler: &Arc<H>)
+fn accept_until<H>(listener: &UnixListener, stopped: &UnixStream, gate: Gate, handler: &Arc<H>)
 where
     H: Handler + Send + Sync + 'static,
 {
@@ -107,30 +168,72 @@ where
             continue;
         }
         match listener.accept() {
-            Ok((stream, _)) => admit(stream, handler, &mut clients),
+            Ok((stream, _)) => admit(stream, gate, handler, &mut clients),
             // Out of descriptors: the client stays in the queue, so do not spin on it.
             Err(_) => thread::sleep(Duration::from_millis(100)),
         }
     }
 }
 
-fn admit<H>(stream: UnixStream, handler: &Arc<H>, clients: &mut Clients)
+fn admit<H>(stream: UnixStream, gate: Gate, handler: &Arc<H>, clients: &mut Clients)
 where
     H: Handler + Send + Sync + 'static,
 {
-    if !clients.have_room() {
-        let full = json!({"error": "too many clients at once; try again"});
+    let refuse = |stream, words: &str| {
         // Whoever does not read the refusal is refused all the same.
-        let _ = Lines::new(Arc::new(stream)).write(&full, Duration::from_millis(10));
-        return;
+        let _ =
+            Lines::new(Arc::new(stream)).write(&json!({"error": words}), Duration::from_millis(10));
+    };
+    let Ok(peer) = process::peer_credentials(&stream) else { return };
+    let entitled = is_entitled(&peer);
+    if !entitled && !gate.lets(&peer) {
+        return refuse(stream, "you may not ask this wharf (control.mode, control.group)");
+    }
+    if !clients.have_room(entitled) {
+        return refuse(stream, "too many clients at once; try again");
     }
     let handler = Arc::clone(handler);
-    clients.serve(stream, move |stream, ending| converse(stream, ending, &*handler));
+    clients.serve(stream, entitled, move |stream, ending| {
+        converse(stream, entitled, ending, &*handler);
+    });
+}
+
+/// Who may ask, where no file's mode says it.
+#[derive(Clone, Copy, Debug)]
+enum Gate {
+    /// Anyone who can connect.
+    Open,
+    /// Those of a group.
+    Group(u32),
+    /// Root and the user that runs this wharf.
+    Closed,
+}
+
+impl Gate {
+    fn of(access: &config::Access) -> Gate {
+        match access.mode {
+            AccessMode::All => Gate::Open,
+            AccessMode::Group => Gate::Group(access.group),
+            AccessMode::Owner => Gate::Closed,
+        }
+    }
+
+    fn lets(self, peer: &PeerCredentials) -> bool {
+        match self {
+            Gate::Open => true,
+            Gate::Group(group) => peer.gid == group,
+            Gate::Closed => false,
+        }
+    }
+}
+
+/// May it change settings, and is a place kept for it? Only root and the user that runs this wharf.
+fn is_entitled(peer: &PeerCredentials) -> bool {
+    matches!(process::owner(peer.uid), Owner::Root | Owner::Own)
 }
 
 /// Answers requests until the client leaves, takes too long or sends what is no line.
-fn converse(stream: Arc<UnixStream>, ending: &AtomicBool, handler: &impl Handler) {
-    let entitled = may_set(&stream);
+fn converse(stream: Arc<UnixStream>, entitled: bool, ending: &AtomicBool, handler: &impl Handler) {
     let mut lines = Lines::new(stream);
     while !ending.load(Ordering::Acquire) {
         let answer = match lines.read(PATIENCE) {
@@ -146,11 +249,6 @@ fn converse(stream: Arc<UnixStream>, ending: &AtomicBool, handler: &impl Handler
             return;
         }
     }
-}
-
-/// Only root and the user that runs this wharf.
-fn may_set(stream: &UnixStream) -> bool {
-    process::peer_credentials(stream).is_ok_and(|peer| peer.uid == 0 || peer.uid == process::uid())
 }
 
 fn answer(line: &[u8], entitled: bool, handler: &impl Handler) -> Value {

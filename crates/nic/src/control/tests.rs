@@ -32,8 +32,16 @@ fn unique(name: &str) -> String {
     format!("{name}{}", std::process::id())
 }
 
+fn bind(host: &str) -> std::io::Result<Control> {
+    Control::bind(host, &Config::default().control)
+}
+
 fn raw(host: &str) -> BufReader<UnixStream> {
-    let address = SocketAddr::from_abstract_name(format!("{PREFIX}{host}")).unwrap();
+    let file = place::path(place::namespace().unwrap(), host);
+    if let Ok(stream) = UnixStream::connect(file) {
+        return BufReader::new(stream);
+    }
+    let address = SocketAddr::from_abstract_name(format!("{}{host}", place::PREFIX)).unwrap();
     BufReader::new(UnixStream::connect_addr(&address).unwrap())
 }
 
@@ -48,7 +56,7 @@ fn say(stream: &mut BufReader<UnixStream>, line: &[u8]) -> Value {
 fn a_client_reads_and_changes_what_the_handler_has() {
     let host = unique("rw");
     let dummy = Dummy::default();
-    let _serving = Control::bind(&host).unwrap().serve(dummy.clone()).unwrap();
+    let _serving = bind(&host).unwrap().serve(dummy.clone()).unwrap();
     let mut client = Client::connect(Some(&host)).unwrap();
 
     assert_eq!(client.stats().unwrap()["counters"][0]["value"], 7);
@@ -67,18 +75,18 @@ fn a_client_reads_and_changes_what_the_handler_has() {
 #[test]
 fn a_name_is_taken_once_and_free_again_afterwards() {
     let host = unique("once");
-    let serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
-    assert_eq!(Control::bind(&host).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    let serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    assert_eq!(bind(&host).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
     assert!(running().unwrap().contains(&host));
     drop(serving);
     assert!(!running().unwrap().contains(&host));
-    drop(Control::bind(&host).unwrap());
+    drop(bind(&host).unwrap());
 }
 
 #[test]
 fn a_client_that_is_silent_holds_up_nobody() {
     let host = unique("stuck");
-    let _serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
     let _silent = raw(&host);
     let mut halfway = raw(&host);
     halfway.get_mut().write_all(b"{\"stats\"").unwrap();
@@ -89,7 +97,7 @@ fn a_client_that_is_silent_holds_up_nobody() {
 #[test]
 fn nonsense_is_answered_and_the_conversation_goes_on() {
     let host = unique("odd");
-    let _serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
     let mut stream = raw(&host);
     for odd in [
         &b"\n"[..],
@@ -116,7 +124,7 @@ fn nonsense_is_answered_and_the_conversation_goes_on() {
 fn nobody_has_the_handler_after_the_end() {
     let host = unique("end");
     let dummy = Dummy::default();
-    let serving = Control::bind(&host).unwrap().serve(dummy.clone()).unwrap();
+    let serving = bind(&host).unwrap().serve(dummy.clone()).unwrap();
     let mut idle = raw(&host);
     assert!(say(&mut idle, b"{\"stats\":true}\n")["ok"].is_object());
     let mut halfway = raw(&host);
@@ -134,7 +142,7 @@ fn nobody_has_the_handler_after_the_end() {
 #[test]
 fn a_line_without_end_is_cut_off() {
     let host = unique("long");
-    let _serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
     let mut stream = raw(&host);
     let answer = say(&mut stream, &vec![b'x'; line::LINE_MAX + 4096]);
     assert!(answer["error"].as_str().unwrap().contains("65536 bytes"));
@@ -146,7 +154,7 @@ fn a_line_without_end_is_cut_off() {
 #[test]
 fn one_client_too_many_is_told_so() {
     let host = unique("many");
-    let _serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
     let crowd: Vec<_> = (0..64).map(|_| raw(&host)).collect();
     let refused = Client::connect(Some(&host)).unwrap().stats().unwrap_err();
     assert!(matches!(&refused, ClientError::Refused(words) if words.contains("too many")));
@@ -156,7 +164,7 @@ fn one_client_too_many_is_told_so() {
 #[test]
 fn a_wharf_that_is_not_there_is_named() {
     let host = unique("here");
-    let _serving = Control::bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
     match Client::connect(Some("elsewhere")) {
         Err(ClientError::NoSuch { host: asked, running }) => {
             assert_eq!(asked, "elsewhere");

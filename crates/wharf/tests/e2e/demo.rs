@@ -89,7 +89,7 @@ fn as_an_ordinary_user_the_demo_runs_in_a_user_namespace() {
     tells_all(&String::from_utf8_lossy(&output.stdout), &[1]);
 }
 
-fn user_namespaces_work() -> bool {
+pub(crate) fn user_namespaces_work() -> bool {
     let unshare = ["--user", "--map-root-user", "--net", "true"];
     have(&["unshare"]) && as_nobody(Path::new("unshare")).args(unshare).status().unwrap().success()
 }

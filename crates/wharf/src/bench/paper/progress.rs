@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bench::paper::Progress;
 
-use crate::error::one_line;
+use crate::text::escaped;
 
 /// Cells of the bar.
 const BAR: usize = 20;
@@ -39,7 +39,7 @@ impl Line {
     /// A line of its own.
     pub(super) fn notice(&self, text: &str) {
         self.clear();
-        let _ = writeln!(std::io::stderr(), "wharf: {}", one_line(text));
+        let _ = writeln!(std::io::stderr(), "wharf: {}", escaped(text));
     }
 
     pub(super) fn clear(&self) {

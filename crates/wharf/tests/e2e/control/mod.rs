@@ -1,9 +1,15 @@
 //! The control socket, as clients of all kinds find it and as it finds them.
 
 mod clean_end;
+mod files;
+mod ordinary;
+mod strangers;
+
+use std::os::unix::fs::MetadataExt;
 
 use nic::control::Client;
 use testkit::lab::{Host, Program};
+use testkit::missing::lacks;
 
 use super::setup::wharf;
 
@@ -22,4 +28,19 @@ impl Lingering {
         asked.stats().unwrap();
         Lingering { _watching: watching, _idle: [silent, asked] }
     }
+}
+
+/// Whether this is root, in a place where its directory can be; a word if not.
+fn only_root() -> bool {
+    let is_root = sys::process::has_all_of_root();
+    if !is_root {
+        lacks("root, whose control socket is a file");
+    }
+    is_root
+}
+
+/// The path of the socket file of a wharf on a host.
+fn socket(host: &Host, name: &str) -> String {
+    let inode = host.run(|| std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
+    format!("/run/wharf/{inode}-{name}.sock")
 }

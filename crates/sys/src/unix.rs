@@ -1,0 +1,128 @@
+//! Unix stream sockets (unix(7)) where the standard library's are made in too few words: a listener
+//! that is closed to others from its first moment, and a connection that is not waited for.
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+
+use crate::error::check;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: libc::c_int = 128;
+
+fn socket(flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: socket takes integers.
+    let fd =
+        unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags, 0) };
+    // SAFETY: the call succeeded, so the descriptor is new and nothing else owns it.
+    check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn sockaddr(address: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    // An abstract name begins with a NUL and ends where the length says.
+    let (lead, name, end) = match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => (0, path.as_os_str().as_bytes(), 1),
+        (None, Some(name)) => (1, name, 0),
+        (None, None) => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    let mut raw =
+        libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
+    let used = lead + name.len() + end;
+    if used > raw.sun_path.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in raw.sun_path[lead..].iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    Ok((raw, (offset_of!(libc::sockaddr_un, sun_path) + used) as libc::socklen_t))
+}
+
+/// A listener at `path`, to which nobody but its owner may connect until the file's mode is changed.
+///
+/// # Errors
+/// `AddrInUse` where there is a file already, `InvalidInput` for a path that is too long, and what
+/// else the kernel says.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    let (address, length) = sockaddr(&SocketAddr::from_pathname(path)?)?;
+    let socket = socket(0)?;
+    // bind gives the file the socket's own mode, so that there is no moment at which it has another.
+    // SAFETY: fchmod takes integers; the descriptor is open.
+    check(unsafe { libc::fchmod(socket.as_raw_fd(), 0o600) })?;
+    // SAFETY: `address` is readable, and `length` is at most its size.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
+    // SAFETY: listen takes integers; the descriptor is open.
+    check(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Connects without waiting for room among those that wait to be accepted.
+///
+/// # Errors
+/// `WouldBlock` when there is none, `ConnectionRefused` when nothing listens there, and what else the
+/// kernel says.
+pub fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
+    let (address, length) = sockaddr(address)?;
+    let socket = socket(libc::SOCK_NONBLOCK)?;
+    // SAFETY: `address` is readable, and `length` is at most its size.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn passes(listener: &UnixListener, address: &SocketAddr) {
+        let mut near = connect(address).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        near.write_all(b"x").unwrap();
+        let mut byte = [0];
+        far.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"x");
+    }
+
+    #[test]
+    fn a_listener_at_a_path_is_for_its_owner() {
+        let path = std::env::temp_dir().join(format!("wharf-unix-{}", std::process::id()));
+        let address = SocketAddr::from_pathname(&path).unwrap();
+        let listener = listen(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0);
+        assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        passes(&listener, &address);
+        drop(listener);
+        assert_eq!(connect(&address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(connect(&address).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(listen(Path::new(&"x".repeat(108))).is_err());
+    }
+
+    #[test]
+    fn an_abstract_name_may_have_any_byte_and_a_full_queue_is_told() {
+        let name = format!("wharf-unix-{}", std::process::id());
+        let name = [name.as_bytes(), &[0, 0xff]].concat();
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        passes(&listener, &address);
+        let mut waiting = Vec::new();
+        let full = loop {
+            match connect(&address) {
+                Ok(stream) => waiting.push(stream),
+                Err(error) => break error,
+            }
+            assert!(waiting.len() < 100_000);
+        };
+        assert!(
+            matches!(full.kind(), io::ErrorKind::WouldBlock)
+                || full.raw_os_error() == Some(libc::EMFILE)
+        );
+    }
+}
