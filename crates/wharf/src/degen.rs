@@ -18,7 +18,7 @@ use sys::process::Signal;
 
 use crate::error::Error;
 use crate::guard::{Before, Guard};
-use crate::up::{LOOK_EVERY, claim, still_held, tell};
+use crate::up::{LOOK_EVERY, claim, give_up_rights, still_held, tell};
 use crate::{print, settings};
 
 /// Put a WAN between two interfaces
@@ -221,6 +221,7 @@ fn serve(
     signals: &Signals,
     guards: &mut [Guard],
 ) -> Result<(), Error> {
+    give_up_rights()?;
     bridge.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
     let bridge = Arc::new(bridge);
     let [one, other] = between;

@@ -201,6 +201,8 @@ pub(crate) fn run() -> Result<(), Error> {
     // What ends wharf is not for the guard; the signals stay blocked and unread.
     let _signals = sys::poll::Signals::block().map_err(Error::Io)?;
     let _ = sys::process::set_name(NAME);
+    // All that it puts back is of the network; and it is to be put back in any case.
+    let _ = crate::up::give_up_rights();
     let mut said = String::new();
     io::stdin().read_to_string(&mut said).map_err(Error::Io)?;
     let mut lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

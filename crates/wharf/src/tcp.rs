@@ -19,7 +19,7 @@ use crate::cli::{Settings, seconds};
 use crate::error::Error;
 use crate::guard::{Before, Guard};
 use crate::table::{Align, Table, thousands};
-use crate::up::{WAN, claim, tell};
+use crate::up::{WAN, claim, give_up_rights, tell};
 use crate::{print, settings};
 
 /// How often it is looked whether there is something to tell.
@@ -203,6 +203,7 @@ fn serve(args: &Common, work: Work) -> Result<(), Error> {
     let config = plan.config.clone();
     let service = Running { args, work, seed, role: plan.role };
     let result = Endpoint::start(plan).map_err(Error::from).and_then(|endpoint| {
+        give_up_rights()?;
         control.notice().into_iter().for_each(tell);
         let endpoint = Arc::new(Mutex::new(endpoint));
         let answers = Answers { endpoint: Arc::clone(&endpoint), config };

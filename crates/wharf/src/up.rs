@@ -69,6 +69,7 @@ fn serve(
     if args.take_addresses {
         before.move_to(host_index)?;
     }
+    give_up_rights()?;
     nic.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
     // Nobody need read it: a NIC does not end because a terminal did.
@@ -90,6 +91,14 @@ pub(crate) fn still_held() -> io::Error {
 /// A line for whoever reads it; nobody need.
 pub(crate) fn tell(notice: &str) {
     let _ = writeln!(io::stderr(), "wharf: {}", escaped(notice));
+}
+
+/// Gives up all rights but to configure the network: whoever takes wharf over from now on has no more.
+/// That one is for addresses and offloads while it runs, for what is to be put back at the end, and for
+/// another guard, should the first one die. To be called once the ports are open, by the thread that
+/// starts what else is to have as much; the workers have given up all by themselves.
+pub(crate) fn give_up_rights() -> Result<(), Error> {
+    sys::capability::keep_only(&[sys::capability::NET_ADMIN]).map_err(Error::Io)
 }
 
 /// Until there is a reason to end.

@@ -99,6 +99,8 @@ impl<W: Wire> Carrier<W> {
             // Whoever started it waits for this.
             let _ = say.send(sys::process::run_in_real_time());
         }
+        // It stays in real time, and needs no right to.
+        crate::running::give_up_rights();
         let result = self.carry();
         self.publish();
         self.ways.close(&self.pool);

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::counters::Entry;
 use crate::degen;
 use crate::error::Error;
-use crate::running::Wan;
+use crate::running::{Wan, give_up_rights};
 
 /// Where an endpoint is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -244,7 +244,10 @@ impl Parts {
         };
         std::thread::Builder::new()
             .name("wharf-tcp".to_owned())
-            .spawn(move || worker.run())
+            .spawn(move || {
+                give_up_rights();
+                worker.run()
+            })
             .map_err(Error::Worker)
     }
 }

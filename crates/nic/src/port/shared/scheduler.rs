@@ -62,8 +62,10 @@ impl Scheduler {
             spin: AtomicU64::new(config.poll.spin),
         });
         let engine = Engine { port, outlet, workers, orders: Arc::clone(&orders) };
-        let thread =
-            std::thread::Builder::new().name("wharf-dma".to_owned()).spawn(move || engine.run())?;
+        let thread = std::thread::Builder::new().name("wharf-dma".to_owned()).spawn(move || {
+            crate::running::give_up_rights();
+            engine.run();
+        })?;
         let depth = config.host.requests as usize;
         let requests = inlets
             .into_iter()

@@ -3,6 +3,7 @@
 mod clean_end;
 mod files;
 mod ordinary;
+mod rights;
 mod strangers;
 
 use std::os::unix::fs::MetadataExt;
