@@ -175,6 +175,14 @@ pub fn set_gso_max_size(name: &str, size: u32) -> Result<()> {
     })
 }
 
+/// Sets the size in bytes of IP packet that what the interface's GRO merges stays below, for both IP
+/// versions (`gro_max_size` in ip link). Of IPv4 it is followed up to 65,536 only.
+pub fn set_gro_max_size(name: &str, size: u32) -> Result<()> {
+    change("set gro_max_size of", name, |message| {
+        message.attributes.push(LinkAttribute::GroMaxSize(size));
+    })
+}
+
 /// Sets the MAC address.
 pub fn set_mac(name: &str, mac: [u8; 6]) -> Result<()> {
     let address = LinkAttribute::Address(mac.to_vec());

@@ -17,6 +17,7 @@
 use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
+use sys::ethtool::Ethtool;
 use sys::frames::FramePool;
 use sys::netns::Namespace;
 use sys::packet::{Config, PacketSocket, Received};
@@ -95,6 +96,17 @@ impl KernelGro {
             namespace.run(|| KernelGro::new().map(test)).map_err(Unavailable::from)?
         });
         attempt.inspect_err(|why| lacks(why)).ok()
+    }
+
+    /// Has it merge UDP datagrams, too, whether a socket waits for them or not
+    /// (`NETIF_F_GRO_UDP_FWD`), and none beyond `max_aggregate` bytes of IP packet.
+    ///
+    /// # Errors
+    /// Without that feature (Linux 5.12) or that attribute (5.19).
+    pub fn join_datagrams(&self, max_aggregate: u32) -> Result<(), Unavailable> {
+        Ethtool::open(NAME)?.set_feature("rx-udp-gro-forwarding", true)?;
+        // `skb_gro_receive` wants the sum to stay below it.
+        Ok(sys::interface::set_gro_max_size(NAME, max_aggregate + 1)?)
     }
 
     /// The first and the last frame of a [`witnessed`](Self::witnessed) sequence: two segments of

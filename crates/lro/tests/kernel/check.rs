@@ -139,13 +139,13 @@ fn sorted(outs: &[Out]) -> Vec<&[usize]> {
 }
 
 /// What can be seen is the same, in the same order.
-fn same(a: &[Out], b: &[Out]) -> bool {
+pub(crate) fn same(a: &[Out], b: &[Out]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.vnet == b.vnet && a.bytes == b.bytes)
 }
 
 /// What an AF_PACKET socket says. Of a packet as it came it may say that the checksum was
 /// verified.
-fn observed(seen: Seen) -> Out {
+pub(crate) fn observed(seen: Seen) -> Out {
     let vnet = (seen.vnet.gso_type != GsoType::None || seen.vnet.needs_csum)
         .then_some(VirtioNetHdr { hdr_len: 0, ..seen.vnet });
     Out { vnet, bytes: seen.bytes, frames: Vec::new(), fixed_id: false }

@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod check;
+mod datagrams;
 mod flow;
 mod model;
 mod packet;

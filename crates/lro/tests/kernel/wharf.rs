@@ -50,6 +50,11 @@ pub(crate) fn run(frames: &[Vec<u8>]) -> Vec<Out> {
         held_frames: 256,
         ..Config::default()
     };
+    run_with(config, frames)
+}
+
+/// The same of another configuration.
+pub(crate) fn run_with(config: Config, frames: &[Vec<u8>]) -> Vec<Out> {
     let mut lro: Lro<usize> = Lro::new(config);
     let mut out = Recorder { frames, out: Vec::with_capacity(frames.len()) };
     for (n, frame) in frames.iter().enumerate() {
