@@ -1,5 +1,7 @@
 //! What the caller decides.
 
+use wire::FlowHash;
+
 /// Nanoseconds on a clock of the caller's choosing that never goes back.
 pub type Nanos = u64;
 
@@ -72,8 +74,9 @@ pub struct Config {
     pub flows: usize,
     /// Frames held over all flows; past that the oldest aggregate goes. Fixed.
     pub held_frames: usize,
-    /// Seed of the flow hash, so that outsiders cannot aim at one bucket. Fixed.
-    pub hash_seed: u64,
+    /// The hash by which flows are found, with keys from the caller's entropy, so that outsiders cannot
+    /// aim at one bucket. That of the default is no secret. Fixed.
+    pub flow_hash: FlowHash,
 }
 
 /// The largest IP packet: its length field has 16 bits.
@@ -99,7 +102,7 @@ impl Default for Config {
             udp: false,
             flows: 4096,
             held_frames: 4096,
-            hash_seed: 0x9e37_79b9_7f4a_7c15,
+            flow_hash: FlowHash::from_seed(0),
         }
     }
 }

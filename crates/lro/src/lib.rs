@@ -176,7 +176,7 @@ impl<F> Lro<F> {
     /// `config.held_frames` places for held frames.
     pub fn new(config: Config) -> Self {
         let held = Held::new(config.held_frames);
-        let table = ConnectionTable::new(config.flows, config.hash_seed, config.max_timeout);
+        let table = ConnectionTable::new(config.flows, config.flow_hash, config.max_timeout);
         Lro {
             islands: Islands::new(held.capacity()),
             held,
@@ -345,15 +345,15 @@ impl<F> Lro<F> {
     }
 
     /// Changes what may change at run time: everything but the sizes fixed in
-    /// [`new`](Self::new) (`flows`, `held_frames`, `hash_seed`), which stay as they are. What is
+    /// [`new`](Self::new) (`flows`, `held_frames`, `flow_hash`), which stay as they are. What is
     /// held goes first: it was let in by the old rules, to wait for the old time-out.
     pub fn reconfigure(&mut self, config: Config, sink: &mut impl Sink<F>) {
         self.interrupt(sink);
-        let Config { flows, held_frames, hash_seed, .. } = self.config;
+        let Config { flows, held_frames, flow_hash, .. } = self.config;
         if (config.active_ack, config.profile) != (self.config.active_ack, self.config.profile) {
             self.forget_hosts();
         }
-        self.config = Config { flows, held_frames, hash_seed, ..config };
+        self.config = Config { flows, held_frames, flow_hash, ..config };
         self.table.set_max_timeout(self.config.max_timeout);
     }
 

@@ -11,6 +11,7 @@ pub mod control;
 pub mod counters;
 pub mod degen;
 mod deliver;
+mod entropy;
 mod error;
 pub mod features;
 mod fragment_ids;

@@ -132,15 +132,14 @@ impl<W: Wire, H: Host> Worker<W, H> {
         wire.configure(shared.limits(&config));
         // However much LRO holds, the wire must find memory to receive into.
         let held_frames = pool.capacity() / 4;
-        let hash_seed = RandomState::new().hash_one(held_frames);
         Worker {
             generation: shared.generation.load(Ordering::Acquire),
-            lro: Lro::new(lro::Config { held_frames, hash_seed, ..config.lro() }),
+            lro: Lro::new(lro::Config { held_frames, ..config.lro() }),
             counters: Counters::default(),
             received: VecDeque::with_capacity(256),
             scratch: Scratch::default(),
             waiting: None,
-            fragment_ids: FragmentIds::new(RandomState::new().hash_one(hash_seed)),
+            fragment_ids: FragmentIds::new(RandomState::new().hash_one(held_frames)),
             limits_changed: false,
             host_full: false,
             last_work: 0,

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use wire::Seq;
+use wire::{FlowKey, Seq};
 
 use crate::config::Config;
 use crate::congestion::{Congestion, Window};
@@ -215,6 +215,13 @@ impl Key {
         let both = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let ([a, b, c, d], [e, f, g, h]) = (self.local, self.remote);
         [both(a, b), both(c, d), both(e, f), both(g, h), u64::from(self.ports)]
+    }
+
+    /// What tables hash: mapped IPv4 addresses are IPv6 addresses.
+    #[inline]
+    pub(crate) fn flow(&self) -> FlowKey {
+        let [a, b, c, d, _] = self.words();
+        FlowKey { addresses: [a, b, c, d], ports: self.ports, ipv6: true, udp: false }
     }
 
     pub(crate) fn path(&self) -> FourTuple {

@@ -1,5 +1,6 @@
 //! Typed views of the bytes that cross a NIC: Ethernet, VLAN, IPv4, IPv6 with its extension
-//! headers, TCP with its options, UDP and `virtio_net_hdr`; Internet checksums; sequence numbers.
+//! headers, TCP with its options, UDP and `virtio_net_hdr`; Internet checksums; sequence numbers;
+//! the flow key and its keyed hash.
 //!
 //! A *view* (`Ipv4<T>`, `Tcp<T>`, ...) borrows bytes that were checked once, in its `new`, and
 //! reads or writes fields by name. [`Headers::parse`] walks a whole frame in one pass and says
@@ -16,6 +17,7 @@
 pub mod cache;
 pub mod checksum;
 mod ethernet;
+pub mod flow;
 mod headers;
 mod ipv4;
 mod ipv6;
@@ -27,6 +29,7 @@ mod vxlan;
 
 pub use checksum::Sum;
 pub use ethernet::{ETHERNET_LEN, EtherType, MAC_LEN, VLAN_LEN};
+pub use flow::{FlowHash, FlowKey};
 pub use headers::{Headers, Malformed, Network, Transport, partial_checksum};
 pub use ipv4::{IPV4_MIN_LEN, Ipv4};
 pub use ipv6::{EXTENSIONS_MAX, Extensions, IPV6_LEN, Ipv6};

@@ -161,7 +161,7 @@ const CONFIG: Config = Config {
     udp: false,
     flows: 8,
     held_frames: 256,
-    hash_seed: 7,
+    flow_hash: wire::FlowHash::from_seed(7),
 };
 
 const OFFER: Offer = Offer { shift: Some(2), sack: true, timestamps: true, ecn: false };

@@ -127,6 +127,25 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Random keys for each worker leave no trace: what comes out, and when, is the same with any.
+    #[test]
+    fn the_keys_of_the_flow_hash_do_not_show(
+        config in configs(),
+        steps in traces(6, 120),
+        keys: [u64; wire::FlowHash::KEYS],
+    ) {
+        let out = |flow_hash| {
+            let run = run(&Config { flows: 3, flow_hash, ..config.clone() }, &steps);
+            format!("{:?} {:?}", run.events, run.counters)
+        };
+        let (usual, other) = (config.flow_hash, wire::FlowHash::new(keys));
+        prop_assert!(out(usual) == out(other));
+    }
+}
+
 /// What a run gave, in the model's words.
 fn group(event: &Event, steps: &[Step]) -> Option<Group> {
     let read = |at: usize| match &steps[at] {

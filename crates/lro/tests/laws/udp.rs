@@ -5,7 +5,7 @@ use lro::{Config, Discard, Flush, Pass, Profile, RxChecksum};
 use proptest::prelude::*;
 use testkit::packet::{PacketBuilder, SOURCE_MAC, pattern};
 use testkit::verify;
-use wire::{GsoType, protocol};
+use wire::{FlowHash, GsoType, protocol};
 
 use crate::delivery::cut;
 use crate::run::{Frame, Joined, Out, Run, Step, run};
@@ -285,7 +285,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     ];
     let one = prop_oneof![
         12 => (datagram, 1usize..70).prop_map(|(datagram, count)| Ok((datagram, count))),
-        2 => other.prop_map(Err),
+        2 => other.prop_map(|step| Err(Box::new(step))),
     ];
     proptest::collection::vec(one, 1..40).prop_map(|all| {
         let mut ids = [0xfff0u16; FLOWS as usize];
@@ -300,7 +300,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
                         moves.push(Move::Datagram(Datagram { flow, len, kind, header, id: *id }));
                     }
                 }
-                Err(step) => moves.push(Move::Other(step)),
+                Err(step) => moves.push(Move::Other(*step)),
             }
         }
         moves
@@ -432,7 +432,7 @@ const UDP: Config = Config {
     udp: true,
     flows: 16,
     held_frames: 256,
-    hash_seed: 1,
+    flow_hash: FlowHash::from_seed(1),
 };
 
 #[test]

@@ -19,6 +19,7 @@ mod table;
 mod tcp;
 mod value;
 
+use crate::entropy;
 use crate::port::shared::Order;
 
 pub use error::ConfigError;
@@ -225,8 +226,8 @@ impl Config {
     }
 
     /// What the LRO core of one worker is to do. It may hold a quarter of the worker's frames,
-    /// so that both rings of the wire never run dry; live traffic should be given a `hash_seed`
-    /// that outsiders cannot know.
+    /// so that both rings of the wire never run dry. Each call draws keys for the flow hash that
+    /// outsiders cannot know; captures need them as live traffic does.
     pub fn lro(&self) -> lro::Config {
         lro::Config {
             profile: self.lro.profile,
@@ -244,7 +245,7 @@ impl Config {
             udp: self.lro.udp,
             flows: self.lro.flows as usize,
             held_frames: self.wire.frames as usize / 4,
-            ..lro::Config::default()
+            flow_hash: entropy::flow_hash(),
         }
     }
 }

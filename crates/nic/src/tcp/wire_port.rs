@@ -1,7 +1,6 @@
 //! An endpoint's port on a wire: LRO in front of the engine, and frames of the wire's MTU behind it.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
@@ -52,10 +51,8 @@ impl<W: Wire> WirePort<W> {
         };
         wire.configure(Limits { mtu: mtu as usize, hardware });
         let held_frames = pool.capacity() / 4;
-        let hash_seed = RandomState::new().hash_one(held_frames);
         let lro = lro::Config {
             held_frames,
-            hash_seed,
             active_ack: lro::ActiveAck::Off,
             udp: false,
             ..config.lro()

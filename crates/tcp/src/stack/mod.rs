@@ -105,7 +105,7 @@ impl Stack {
             config,
             secret,
             slots: Slots::default(),
-            table: Table::new(secret.words()),
+            table: Table::new(secret.flow_hash()),
             deadlines: Deadlines::default(),
             listeners: Vec::new(),
             half_open: 0,

@@ -4,7 +4,7 @@
 use core::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
-use wire::{Seq, Timestamps};
+use wire::{FlowHash, Seq, Timestamps};
 
 use crate::Nanos;
 use crate::connection::Key;
@@ -35,14 +35,13 @@ impl Secret {
         hasher.finish()
     }
 
-    /// Two words for tables.
-    pub(super) fn words(&self) -> [u64; 2] {
-        let half = |which: u8| {
+    /// The hash of the table. What is hashed for its keys is shorter than anything else that is hashed.
+    pub(super) fn flow_hash(&self) -> FlowHash {
+        FlowHash::new(core::array::from_fn(|which| {
             let mut hasher = SipHasher24::new_with_key(&self.0);
-            hasher.write_u8(which);
+            hasher.write_u8(which as u8);
             hasher.finish()
-        };
-        [half(0), half(1)]
+        }))
     }
 
     /// RFC 6528 section 3: a clock of 4 us, and a distance that only we know.
