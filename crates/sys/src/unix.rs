@@ -41,7 +41,7 @@ fn sockaddr(address: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::sockle
     Ok((raw, (offset_of!(libc::sockaddr_un, sun_path) + used) as libc::socklen_t))
 }
 
-/// A listener at `path`, to which nobody but its owner may connect until the file's mode is changed.
+/// A listener at `path`, to which only its owner may connect until the file's mode is changed.
 ///
 /// # Errors
 /// `AddrInUse` where there is a file already, `InvalidInput` for a path that is too long, and what

@@ -231,7 +231,7 @@ fn serve(
     let _ = print(format!("degen: {one} <-> {other} ({}, seed {seed})\n", bridge.port()));
     let result = wait(&bridge, signals, guards);
     drop(serving);
-    // As in `wharf up`, nobody else has it by now.
+    // As in `wharf up`, no client has it by now.
     let ended = Arc::try_unwrap(bridge).map_err(|_| still_held()).and_then(Bridge::stop);
     result.and(ended.map_err(Error::Io))
 }

@@ -93,7 +93,7 @@ pub(crate) fn tell(notice: &str) {
     let _ = writeln!(io::stderr(), "wharf: {}", escaped(notice));
 }
 
-/// Gives up all rights but to configure the network: whoever takes wharf over from now on has no more.
+/// Gives up all rights but to configure the network: an attacker who takes wharf over has no more.
 /// That one is for addresses and offloads while it runs, for what is to be put back at the end, and for
 /// another guard, should the first one die. To be called once the ports are open, by the thread that
 /// starts what else is to have as much; the workers have given up all by themselves.

@@ -21,7 +21,7 @@ impl Claim {
     ///
     /// Root has a lock in its directory, and an abstract name where that is free: it tells a root of
     /// another mount namespace, who has another directory. An ordinary user may take that name first,
-    /// and keeps nobody but his like from the wire. Where there is no directory the name is all.
+    /// and keeps none but ordinary users from the wire. Where there is no directory the name is all.
     ///
     /// # Errors
     /// `AddrInUse` when another wharf has it.

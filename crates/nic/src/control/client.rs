@@ -54,7 +54,7 @@ pub enum ClientError {
         /// Its host interface.
         host: String,
     },
-    /// Somebody else listens at its name.
+    /// Another user listens at its name.
     #[error(
         "what listens as the wharf of {host} belongs to {owner}, neither to root nor to you, and is \
          not asked: if it is a wharf, ask as that user"
@@ -112,7 +112,7 @@ pub fn running() -> io::Result<Vec<String>> {
 #[derive(Debug, Default)]
 struct Found {
     namespace: u64,
-    /// Those with a file in root's directory, where nobody else can put one.
+    /// Those with a file in root's directory, where no other user can put one.
     files: Vec<String>,
     /// Those that have an abstract name, which anyone may take.
     names: Vec<String>,
@@ -178,14 +178,14 @@ fn connect_file(namespace: u64, host: &str) -> Result<UnixStream, ClientError> {
     let (stream, owner) = connect(address, host)?;
     match owner {
         Owner::Root | Owner::Own => Ok(stream),
-        // In a user namespace root's number is as unknown as any other. Then it must be whoever has
-        // /run, and has kept it to himself.
-        Owner::Unknown if is_of_whoever_has_run() => Ok(stream),
+        // In a user namespace root's number is as unknown as any other. Then it must be that of the
+        // owner of /run, who is the only one to write to it.
+        Owner::Unknown if is_of_the_owner_of_run() => Ok(stream),
         owner => Err(ClientError::Stranger { host: host.to_owned(), owner: owner.to_string() }),
     }
 }
 
-fn is_of_whoever_has_run() -> bool {
+fn is_of_the_owner_of_run() -> bool {
     let of_unknown = |path| {
         let found = fs::symlink_metadata(path);
         found.is_ok_and(|found| {

@@ -2,7 +2,7 @@
 //!
 //! A lock (flock(2)) tells a file that is in use from one that a killed process left behind: the
 //! kernel gives it back with the process. Files come and go under one lock of the whole directory,
-//! so that nobody removes what another is about to use.
+//! so that none removes what another is about to use.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;

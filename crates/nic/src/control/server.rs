@@ -87,7 +87,7 @@ impl Control {
         let path = Path::new(&path);
         let taken = directory.take(&format!("{namespace}-{}", place::escape(host)))?;
         let bind = || {
-            // Whoever had the lock is gone.
+            // The one that had the lock is gone.
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -150,7 +150,7 @@ impl Drop for Serving {
     }
 }
 
-/// Gives each client a thread, so that a stuck one holds up nobody else. When this returns no
+/// Gives each client a thread, so that a stuck one does not hold up the others. When this returns no
 /// client has the handler any more.
 fn accept_until<H>(listener: &UnixListener, stopped: &UnixStream, gate: Gate, handler: &Arc<H>)
 where
@@ -180,7 +180,7 @@ where
     H: Handler + Send + Sync + 'static,
 {
     let refuse = |stream, words: &str| {
-        // Whoever does not read the refusal is refused all the same.
+        // One that does not read the refusal is refused all the same.
         let _ =
             Lines::new(Arc::new(stream)).write(&json!({"error": words}), Duration::from_millis(10));
     };

@@ -119,9 +119,9 @@ fn nonsense_is_answered_and_the_conversation_goes_on() {
     assert_eq!(say(&mut stream, b"{\"set\":{\"lro.max_segments\":9}}\n"), json!({"ok": true}));
 }
 
-/// Whatever its clients do, a control socket that ends leaves the handler to whoever gave it.
+/// Whatever its clients do, a control socket that ends has no part of the handler left.
 #[test]
-fn nobody_has_the_handler_after_the_end() {
+fn no_client_has_the_handler_after_the_end() {
     let host = unique("end");
     let dummy = Dummy::default();
     let serving = bind(&host).unwrap().serve(dummy.clone()).unwrap();

@@ -50,7 +50,7 @@ fn threads(process: u32) -> Vec<Thread> {
 }
 
 /// All threads of all processes on the host: the program's, and its guards'.
-fn nobody_has_more_than_needed(host: &Host, program: &Program) {
+fn none_has_more_than_needed(host: &Host, program: &Program) {
     let own = Thread::of(&fs::read_to_string("/proc/thread-self/status").unwrap());
     if own.sets[0] & SYS_ADMIN == 0 {
         lacks("root: there is nothing to give up");
@@ -80,7 +80,7 @@ fn up_keeps_what_it_needs_to_configure_the_network() {
     for port in Port::EACH {
         for words in [&[][..], &["--set", "workers=2", "--set", "host.queues=1"]] {
             let Some(up) = (Plan { queues: 2, ..Plan::new(port) }).up_with(words) else { continue };
-            nobody_has_more_than_needed(&up.hosts.server, &up.wharf);
+            none_has_more_than_needed(&up.hosts.server, &up.wharf);
         }
     }
 }
@@ -96,7 +96,7 @@ fn degen_keeps_what_it_needs_to_configure_the_network() {
         let words = [&["degen", "--between", "left", "right"], more].concat();
         let mut degen = middle.spawn(wharf().args(words));
         degen.line_with("degen: ");
-        nobody_has_more_than_needed(&middle, &degen);
+        none_has_more_than_needed(&middle, &degen);
     }
 }
 
@@ -111,6 +111,6 @@ fn an_endpoint_keeps_what_it_needs_to_configure_the_network() {
         let words = format!("tcp echo {place} --port 7");
         let mut engine = host.spawn(wharf().args(words.split(' ')));
         engine.line_with("tcp: echo");
-        nobody_has_more_than_needed(&host, &engine);
+        none_has_more_than_needed(&host, &engine);
     }
 }

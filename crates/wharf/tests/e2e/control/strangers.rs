@@ -46,7 +46,7 @@ fn names_that_are_taken_first_keep_root_from_nothing() {
         let index = hosts.server.run(|| sys::interface::index(WIRE)).unwrap();
         let _wire = take(&hosts.server, format!("wharf-wire/{index}").as_bytes());
         answer(take(&hosts.server, format!("wharf/{HOST}").as_bytes()));
-        // Names that are no text, and one for each turn of whoever reads the list.
+        // Names that are no text, and one that makes a line of its own in the list.
         let _odd = take(&hosts.server, b"wharf/\xff\x1b[2J");
         let _line = take(&hosts.server, b"wharf/x\n0: 0 0 00010000 1 1 1 @wharf/y");
         answer(take(&hosts.server, b"wharf/other"));
@@ -109,5 +109,5 @@ fn ordinary_users_cannot_hold_all_places() {
         assert!(!answer.contains("\"ok\""), "{answer}");
         answer.contains("only root")
     });
-    assert!(asked, "nobody answers");
+    assert!(asked, "there is no answer");
 }
