@@ -26,6 +26,8 @@ const LINK_OVERHEAD: u32 = 14 + 8;
 const XDP_HEADROOM: u32 = 256;
 /// The largest chunk that a UMEM takes on all kernels.
 const PAGE: u32 = 4096;
+/// The least frames that a queue read by AF_XDP is lent where others share the memory.
+const LEAST_RING: u32 = 64;
 /// Frames that may wait to be sent by AF_XDP: a few super-packets. The host waits when it is full,
 /// so more would only be a longer queue.
 const TX_RING: u32 = 2048;
@@ -137,6 +139,12 @@ pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error
     Ok(Wires::Xdp(wires, redirect))
 }
 
+/// The least frames of memory that AF_XDP on all queues of these interfaces wants, so that a quarter
+/// of it at most is lent to the rings.
+pub(crate) fn least_frames(interfaces: [&Interface; 2]) -> u32 {
+    4 * LEAST_RING * interfaces.into_iter().map(xdp_queues).sum::<u32>()
+}
+
 /// AF_XDP on all queues of an interface, in memory of others, with stamps.
 pub(crate) fn open_xdp_stamping(
     info: &Interface,
@@ -147,7 +155,7 @@ pub(crate) fn open_xdp_stamping(
     let mut redirect = attached(info, Redirect::attach_stamping(info.index, mode))?;
     let queues = xdp_queues(info);
     // Two interfaces, and most of the memory is for what is under way.
-    let share = (frames / 8 / queues).max(64);
+    let share = (frames / 8 / queues).max(LEAST_RING);
     let rings = xdp_rings((1 << share.ilog2()).min(Config::default().wire.ring));
     let wires = (0..queues).map(|queue| xdp_wire(info, queue, &mut redirect, pool, rings));
     Ok((wires.collect::<Result<_, _>>()?, redirect))

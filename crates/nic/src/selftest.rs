@@ -101,7 +101,7 @@ impl Path {
                 break;
             }
             let mut set = PollSet::new();
-            set.add(std::os::fd::AsFd::as_fd(&self.far), Interest::Read);
+            set.add(std::os::fd::AsFd::as_fd(&self.far), Interest::Read)?;
             set.wait(Some(left.as_nanos() as u64))?;
             self.receive(&mut arrived)?;
         }

@@ -365,18 +365,18 @@ impl<W: Wire, H: Host> Worker<W, H> {
             return self.disarm();
         }
         let mut set = PollSet::new();
-        set.add(self.shared.wake.as_fd(), Interest::Read);
+        set.add(self.shared.wake.as_fd(), Interest::Read)?;
         let pending = self.waiting.is_some() || self.wire.is_pending();
         let retry = self.wire.retry_after().filter(|_| pending);
         let write = pending && retry.is_none();
         if let Some((wire, interest)) = self.wire.fd().zip(interest(room, write)) {
-            set.add(wire, interest);
+            set.add(wire, interest)?;
         }
         if let Some(host) = self.host.fd().filter(|_| self.waiting.is_none()) {
-            set.add(host, Interest::Read);
+            set.add(host, Interest::Read)?;
         }
         if let Some(requests) = self.host.requests() {
-            set.add(requests.fd(), Interest::Read);
+            set.add(requests.fd(), Interest::Read)?;
         }
         let expiry = self.lro.next_deadline().map(|at| at.saturating_sub(sys::clock::now()));
         let wire = self.wire.next_deadline().map(|at| at.saturating_sub(sys::clock::now()));

@@ -11,8 +11,22 @@ use crate::clock;
 use crate::error::check;
 use crate::process::Signal;
 
-/// The most descriptors one [`PollSet`] or one call of [`poll`] takes.
+/// The most descriptors one [`PollSet`] takes unless it says otherwise, and one call of [`poll`].
 pub const CAPACITY: usize = 32;
+
+/// One more descriptor than a [`PollSet`] takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("more than {capacity} descriptors to wait for at once")]
+pub struct Full {
+    /// How many it takes.
+    pub capacity: usize,
+}
+
+impl From<Full> for io::Error {
+    fn from(full: Full) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidInput, full)
+    }
+}
 
 /// What to wait for on a descriptor. Errors and hang-ups are always reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,31 +39,38 @@ pub enum Interest {
     ReadWrite,
 }
 
-/// A small set of descriptors to wait on, kept on the stack or between waits: it allocates nothing.
-pub struct PollSet<'fd> {
-    fds: [libc::pollfd; CAPACITY],
+/// A small set of descriptors to wait on, at most `N`, kept on the stack or between waits: it
+/// allocates nothing.
+pub struct PollSet<'fd, const N: usize = CAPACITY> {
+    fds: [libc::pollfd; N],
     length: usize,
     borrows: PhantomData<BorrowedFd<'fd>>,
 }
 
-impl<'fd> PollSet<'fd> {
-    /// An empty set.
+impl PollSet<'_> {
+    /// An empty set of [`CAPACITY`].
     pub fn new() -> Self {
+        Self::empty()
+    }
+}
+
+impl<'fd, const N: usize> PollSet<'fd, N> {
+    /// An empty set.
+    pub fn empty() -> Self {
         let empty = libc::pollfd { fd: -1, events: 0, revents: 0 };
-        Self { fds: [empty; CAPACITY], length: 0, borrows: PhantomData }
+        Self { fds: [empty; N], length: 0, borrows: PhantomData }
     }
 
     /// Adds a descriptor and returns its position, by which the other methods know it.
     ///
-    /// # Panics
-    ///
-    /// When the set already holds [`CAPACITY`] descriptors.
-    pub fn add(&mut self, fd: BorrowedFd<'fd>, interest: Interest) -> usize {
+    /// # Errors
+    /// [`Full`] when the set holds `N` descriptors already; it is as it was.
+    pub fn add(&mut self, fd: BorrowedFd<'fd>, interest: Interest) -> Result<usize, Full> {
         let position = self.length;
-        self.fds[position] =
-            libc::pollfd { fd: fd.as_raw_fd(), events: events(interest), revents: 0 };
+        let place = self.fds.get_mut(position).ok_or(Full { capacity: N })?;
+        *place = libc::pollfd { fd: fd.as_raw_fd(), events: events(interest), revents: 0 };
         self.length += 1;
-        position
+        Ok(position)
     }
 
     /// Changes what is waited for at `position`.
@@ -99,9 +120,9 @@ impl<'fd> PollSet<'fd> {
     }
 }
 
-impl Default for PollSet<'_> {
+impl<const N: usize> Default for PollSet<'_, N> {
     fn default() -> Self {
-        Self::new()
+        Self::empty()
     }
 }
 
@@ -132,12 +153,9 @@ impl Ready {
 /// Waits until one of `fds` is readable (or has failed) or `timeout` nanoseconds have passed
 /// (`None`: for ever). `InvalidInput` for more than [`CAPACITY`] descriptors.
 pub fn poll(fds: &[BorrowedFd<'_>], timeout: Option<u64>) -> io::Result<Ready> {
-    if fds.len() > CAPACITY {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
     let mut set = PollSet::new();
     for fd in fds {
-        set.add(*fd, Interest::Read);
+        set.add(*fd, Interest::Read)?;
     }
     set.wait(timeout)?;
     let ready = |position: usize| set.readable(position) || set.failed(position);
@@ -275,7 +293,7 @@ mod tests {
     fn a_set_reports_what_it_was_asked_for() {
         let event = EventFd::new().unwrap();
         let mut set = PollSet::new();
-        let at = set.add(event.as_fd(), Interest::Read);
+        let at = set.add(event.as_fd(), Interest::Read).unwrap();
         assert_eq!(set.wait(Some(0)).unwrap(), 0);
         set.set_interest(at, Interest::ReadWrite);
         assert_eq!(set.wait(None).unwrap(), 1);
@@ -287,7 +305,7 @@ mod tests {
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
         drop(far);
         let mut set = PollSet::new();
-        let at = set.add(near.as_fd(), Interest::Read);
+        let at = set.add(near.as_fd(), Interest::Read).unwrap();
         set.wait(None).unwrap();
         assert!(set.failed(at) && set.readable(at));
     }
@@ -328,5 +346,23 @@ mod tests {
         let fds = [event.as_fd(); CAPACITY + 1];
         assert_eq!(poll(&fds, Some(0)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert!(poll(&fds[1..], Some(0)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_full_set_refuses_one_more_and_serves_those_that_it_has() {
+        const MANY: usize = 130;
+        let (quiet, event) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+        event.signal().unwrap();
+        let mut set = PollSet::<MANY>::empty();
+        for at in 0..MANY - 1 {
+            assert_eq!(set.add(quiet.as_fd(), Interest::Read), Ok(at));
+        }
+        let last = set.add(event.as_fd(), Interest::Read).unwrap();
+        assert_eq!(set.add(event.as_fd(), Interest::Read), Err(Full { capacity: MANY }));
+        assert_eq!(set.wait(None).unwrap(), 1);
+        assert!(set.readable(last) && !set.readable(0));
+        let error = io::Error::from(Full { capacity: MANY });
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("130"), "{error}");
     }
 }

@@ -288,7 +288,7 @@ impl Running<'_> {
         let mut meter = Meter::new();
         loop {
             let mut set = PollSet::new();
-            set.add(signals.as_fd(), Interest::Read);
+            set.add(signals.as_fd(), Interest::Read).map_err(|full| Error::Io(full.into()))?;
             set.wait(Some(LOOK_EVERY)).map_err(Error::Io)?;
             while let Some(signal) = signals.read().map_err(Error::Io)? {
                 match (signal, &mut wire) {

@@ -161,6 +161,8 @@ where
         let mut set = PollSet::new();
         let stop = set.add(stopped.as_fd(), Interest::Read);
         let arrival = set.add(listener.as_fd(), Interest::Read);
+        // Two always fit.
+        let (Ok(stop), Ok(arrival)) = (stop, arrival) else { return clients.end() };
         if set.wait(None).is_err() || set.readable(stop) {
             return clients.end();
         }

@@ -27,6 +27,8 @@ const REST: Duration = Duration::from_micros(9);
 const RETRY_MEMORY: Nanos = 1_000_000;
 /// What takes less than this was no sleep, in nanoseconds.
 const SHORTEST: Nanos = 10_000;
+/// All queues that AF_XDP serves of two interfaces, and the waker.
+const SOURCES: usize = 2 * sys::xdp::QUEUES as usize + 1;
 /// The kernel wakes at the time asked for or after.
 const PUNCTUAL: Nanos = 1;
 
@@ -82,8 +84,12 @@ pub(super) struct Carrier<W> {
 impl<W: Wire> Carrier<W> {
     /// Between the ports of two interfaces, whose memory is `pool`.
     pub(super) fn new(ways: Ways, wires: [Vec<W>; 2], pool: FramePool, ports: Arc<Ports>) -> Self {
-        let received = || VecDeque::with_capacity(BATCH);
-        let side = |wires| Side { wires, received: received(), waiting: None, starved: false };
+        let side = |wires: Vec<W>| Side {
+            received: VecDeque::with_capacity(BATCH * wires.len()),
+            wires,
+            waiting: None,
+            starved: false,
+        };
         Carrier { ways, sides: wires.map(side), pool, ports, awake_since: 0 }
     }
 
@@ -196,8 +202,26 @@ impl<W: Wire> Carrier<W> {
             return Ok(());
         }
         self.publish();
-        let mut set = PollSet::new();
-        set.add(self.ways.shared().waker().as_fd(), Interest::Read);
+        let due = due.map(|due| due - WAKING);
+        let ports: usize = self.sides.iter().map(|side| side.wires.len()).sum();
+        // The set is written anew for each sleep, and few interfaces have so many queues.
+        match ports < sys::poll::CAPACITY {
+            true => self.wait::<{ sys::poll::CAPACITY }>(due)?,
+            false => self.wait::<SOURCES>(due)?,
+        }
+        // If something was there already, it was no sleep.
+        let awake = sys::clock::now();
+        if awake.saturating_sub(now) > SHORTEST {
+            self.awake_since = awake;
+        }
+        Ok(())
+    }
+
+    /// Until a port or the waker is ready, or for so long; `N` is one more than there are ports at
+    /// least.
+    fn wait<const N: usize>(&mut self, due: Option<Nanos>) -> io::Result<()> {
+        let mut set = PollSet::<N>::empty();
+        let waker = set.add(self.ways.shared().waker().as_fd(), Interest::Read)?;
         let mut retry = None;
         for side in &mut self.sides {
             // What cannot be received would wake the thread again at once.
@@ -212,17 +236,13 @@ impl<W: Wire> Carrier<W> {
                     (false, true) => Interest::Write,
                     (false, false) => continue,
                 };
-                wire.fd().map(|fd| set.add(fd, interest));
+                if let Some(fd) = wire.fd() {
+                    set.add(fd, interest)?;
+                }
             }
         }
-        let due = due.map(|due| due - WAKING);
         set.wait(due.into_iter().chain(retry).min())?;
-        // If something was there already, it was no sleep.
-        let awake = sys::clock::now();
-        if awake.saturating_sub(now) > SHORTEST {
-            self.awake_since = awake;
-        }
-        if set.readable(0) {
+        if set.readable(waker) {
             self.ways.shared().waker().drain()?;
         }
         Ok(())

@@ -83,6 +83,15 @@ impl Ends {
         notices: &mut Vec<String>,
     ) -> Result<Ends, Error> {
         let chunk = open::xdp_chunk(one)?.max(open::xdp_chunk(other)?);
+        // Queues that come late would have no memory to receive into.
+        let least = open::least_frames([one, other]);
+        if frames < least {
+            notices.push(format!(
+                "{frames} frames are too few for all queues of {} and {}; there are {least}",
+                one.name, other.name
+            ));
+        }
+        let frames = frames.max(least);
         let mut pool = memory(frames, chunk)?;
         let mut held = Vec::new();
         let mut open = |info: &Interface| {

@@ -209,10 +209,10 @@ impl<P: Port> Worker<P> {
         let deadlines = [self.node.next_deadline(), self.port.next_deadline(), self.until];
         let due = deadlines.into_iter().flatten().min();
         let mut set = PollSet::new();
-        set.add(self.shared.wake().as_fd(), Interest::Read);
+        set.add(self.shared.wake().as_fd(), Interest::Read)?;
         let (port, retry) = self.port.wait(self.is_full);
         if let Some((fd, interest)) = port {
-            set.add(fd, interest);
+            set.add(fd, interest)?;
         }
         let due = due.map(|due| due.saturating_sub(sys::clock::now()));
         set.wait(due.into_iter().chain(retry).min())?;

@@ -235,7 +235,7 @@ impl Requests {
     /// What `ppoll` says.
     pub fn wait(&self) -> io::Result<()> {
         let mut set = PollSet::new();
-        set.add(self.fd(), Interest::Read);
+        set.add(self.fd(), Interest::Read)?;
         set.wait(Some(LAST_LOOK))?;
         self.disarm()
     }

@@ -4,6 +4,7 @@ mod between;
 mod counts;
 mod ends;
 mod marks;
+mod queues;
 mod refused;
 mod running;
 mod up;
@@ -38,15 +39,27 @@ impl Middle {
 
     /// The same as the kernel makes them.
     fn as_made(left: u32, right: u32) -> Option<Self> {
-        let middle = Middle::without_addresses(left, right, |_| {})?;
-        give(&middle.hosts.client, LEFT[0], Ip::over(left), Ip::client);
-        give(&middle.hosts.server, RIGHT[0], Ip::over(right), Ip::server);
+        let middle = Middle::without_addresses(left, right, 1, |_| {})?;
+        middle.give_addresses(left, right);
         Some(middle)
+    }
+
+    /// Wires with so many queues each way.
+    fn with_queues(queues: u32) -> Option<Self> {
+        let middle = Middle::without_addresses(1500, 1500, queues, |_| {})?;
+        middle.give_addresses(1500, 1500);
+        middle.queues_of_its_own();
+        Some(middle)
+    }
+
+    fn give_addresses(&self, left: u32, right: u32) {
+        give(&self.hosts.client, LEFT[0], Ip::over(left), Ip::client);
+        give(&self.hosts.server, RIGHT[0], Ip::over(right), Ip::server);
     }
 
     /// No kernel says anything on the wires, so that every frame is the test's.
     fn silent() -> Option<Self> {
-        let middle = Middle::without_addresses(1500, 1500, |host| {
+        let middle = Middle::without_addresses(1500, 1500, 1, |host| {
             let off = || sys::sysctl::set_ipv6_conf("default", "disable_ipv6", "1");
             host.run(off).unwrap();
         })?;
@@ -65,16 +78,11 @@ impl Middle {
         [LEFT[1], RIGHT[1]].into_iter().for_each(|name| set(&self.host, name));
     }
 
-    fn without_addresses(left: u32, right: u32, prepare: fn(&Host)) -> Option<Self> {
+    fn without_addresses(left: u32, right: u32, queues: u32, prepare: fn(&Host)) -> Option<Self> {
         let (client, host, server) = (Host::new()?, Host::new()?, Host::new()?);
         [&client, &host, &server].into_iter().for_each(prepare);
-        let wire = |[near, far]: [&'static str; 2], mtu| Wire {
-            near,
-            far,
-            mtu,
-            queues: 1,
-            offloads: true,
-        };
+        let wire =
+            |[near, far]: [&'static str; 2], mtu| Wire { near, far, mtu, queues, offloads: true };
         wire(LEFT, left).lay(&client, &host);
         wire(RIGHT, right).lay(&server, &host);
         Some(Middle { hosts: Hosts::of(client, server), host })
