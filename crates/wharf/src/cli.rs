@@ -392,10 +392,11 @@ pub(crate) struct BenchFairnessArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PcapFiles {
-    /// Capture to read
+    /// Capture to read; - is standard input. What comes before a packet that it ends in is taken
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
-    /// Capture to write; it appears when it is complete
+    /// Capture to write, another file than IN; it appears when it is complete. - is standard output;
+    /// the summary then goes to standard error
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
     /// One JSON object instead of a table

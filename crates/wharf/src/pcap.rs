@@ -1,8 +1,10 @@
 //! `wharf pcap`: the offloads over capture files.
 
 use std::cell::Cell;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nic::capture::{self, CaptureError, Packet, Reader, Statistics, Writer};
@@ -11,6 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::{PcapArgs, PcapCommand, PcapFiles};
 use crate::error::Error;
 use crate::table::{Align, Table, thousands};
+use crate::up::tell;
 use crate::{print, settings};
 
 pub(crate) fn run(args: &PcapArgs) -> Result<(), Error> {
@@ -35,30 +38,70 @@ pub(crate) fn run(args: &PcapArgs) -> Result<(), Error> {
 type Input<'a> = &'a mut dyn Iterator<Item = Result<Packet, CaptureError>>;
 type Output = Writer<BufWriter<File>>;
 
+/// Standard input, or output.
+const STANDARD: &str = "-";
+
 /// Runs `work` from one file to the other, which appears only if all goes well.
 fn run_over(
     files: &PcapFiles,
     work: impl FnOnce(Input<'_>, &mut Output) -> Result<Statistics, CaptureError>,
 ) -> Result<(), Error> {
-    let path = &files.input;
-    let unreadable = |cause| Error::Input { path: path.clone(), cause };
-    let file = File::open(path).map_err(|cause| unreadable(cause.into()))?;
+    let unreadable = |cause| Error::Input { path: files.input.clone(), cause };
+    let file = open(&files.input).map_err(|cause| unreadable(cause.into()))?;
+    let input = file.metadata().map_err(|cause| unreadable(cause.into()))?;
     let reader = Reader::new(BufReader::new(file)).map_err(unreadable)?;
 
     let path = &files.output;
-    let unwritable = |cause| Error::Output { path: path.clone(), cause };
-    let (target, file) =
-        Target::create(path).map_err(|cause| Error::Create { path: path.clone(), cause })?;
+    let to_stdout = path.as_os_str() == STANDARD;
+    let unwritable = |cause| match cause {
+        // A reader of a pipe that has enough is no failure.
+        CaptureError::Io(cause) if to_stdout => Error::Stdout(cause),
+        cause => Error::Output { path: path.clone(), cause },
+    };
+    let (target, file) = Target::create(path, &input)?;
     let mut writer = Writer::new(BufWriter::new(file), reader.resolution()).map_err(unwritable)?;
 
     // Which of the two files an error is of.
     let input_failed = Cell::new(false);
-    let mut packets = reader.inspect(|packet| input_failed.set(packet.is_err()));
+    let mut truncated = None;
+    let mut packets = reader.map_while(|packet| match packet {
+        // What was captured before is complete: a capture that was stopped, or is still written.
+        Err(CaptureError::Truncated { packet: packet @ 1.. }) => {
+            truncated = Some(packet);
+            None
+        }
+        packet => {
+            input_failed.set(packet.is_err());
+            Some(packet)
+        }
+    });
     let statistics = work(&mut packets, &mut writer)
         .map_err(|cause| if input_failed.get() { unreadable(cause) } else { unwritable(cause) })?;
     writer.finish().map_err(unwritable)?;
     target.commit().map_err(|cause| unwritable(cause.into()))?;
-    print(report(&statistics, files.json))
+    if let Some(packet) = truncated {
+        tell(&format!(
+            "{}: {}; what comes before it was taken",
+            files.input.display(),
+            CaptureError::Truncated { packet }
+        ));
+    }
+    let text = report(&statistics, truncated, files.json);
+    match to_stdout {
+        true => {
+            // The capture is complete, whether or not anyone reads the summary.
+            let _ = io::stderr().write_all(text.as_bytes());
+            Ok(())
+        }
+        false => print(text),
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    if path.as_os_str() == STANDARD {
+        return Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?));
+    }
+    File::open(path)
 }
 
 /// Where the output goes while it is not complete, if that is elsewhere.
@@ -68,9 +111,36 @@ struct Target {
 }
 
 impl Target {
+    /// Where `path` is to be written, if that is not the file `input`, by whichever name: what is
+    /// read would be gone.
+    fn create(path: &Path, input: &Metadata) -> Result<(Target, File), Error> {
+        let uncreated = |cause| Error::Create { path: path.to_owned(), cause };
+        let refused = |words: &str| Err(Error::Usage(format!("{}: {words}", path.display())));
+        let is_input = |output: &Metadata| {
+            output.is_file() && (output.dev(), output.ino()) == (input.dev(), input.ino())
+        };
+        if path.as_os_str() == STANDARD {
+            if io::stdout().is_terminal() {
+                return refused(
+                    "standard output is a terminal: redirect it to a file or a program",
+                );
+            }
+            let file = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+            let file = file.map_err(uncreated)?;
+            if is_input(&file.metadata().map_err(uncreated)?) {
+                return refused("standard output is the capture that is read: choose another file");
+            }
+            return Ok((Target { temporary: None, path: path.to_owned() }, file));
+        }
+        if fs::metadata(path).is_ok_and(|output| is_input(&output)) {
+            return refused("it is the capture that is read: choose another file for the output");
+        }
+        Target::beside(path).map_err(uncreated)
+    }
+
     /// A file beside `path`, to be renamed in the end. What exists and is no regular file
     /// (`/dev/null`, a pipe) is written to as it is.
-    fn create(path: &Path) -> io::Result<(Target, File)> {
+    fn beside(path: &Path) -> io::Result<(Target, File)> {
         // A symbolic link stays one; the file that it names is replaced.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
@@ -110,10 +180,13 @@ impl Drop for Target {
 /// What a round trip was made for.
 fn verdict(statistics: &Statistics) -> String {
     let merged = thousands(statistics.counter("pcap", "restored"));
+    let unjudged = statistics.counter("pcap", "cut_short");
     let missing = statistics.packets_in.saturating_sub(statistics.packets_out);
-    match (statistics.counter("pcap", "changed"), missing) {
+    let mut text = match (statistics.counter("pcap", "changed"), missing) {
+        (0, 0) if unjudged > 0 && unjudged == statistics.packets_in => String::new(),
         (0, 0) => {
-            format!("Every packet came back bit for bit, {merged} of them out of aggregates.\n")
+            let which = if unjudged > 0 { "Every other packet" } else { "Every packet" };
+            format!("{which} came back bit for bit, {merged} of them out of aggregates.\n")
         }
         (changed, missing) => format!(
             "{merged} packets came back bit for bit out of aggregates, {} came back changed, {} not \
@@ -121,19 +194,35 @@ fn verdict(statistics: &Statistics) -> String {
             thousands(changed),
             thousands(missing)
         ),
+    };
+    if unjudged > 0 {
+        let unjudged = format!(
+            "{} of {} packets could not be judged: the capture has only their beginning (snaplen).\n",
+            thousands(unjudged),
+            thousands(statistics.packets_in)
+        );
+        text.insert_str(0, &unjudged);
     }
+    text
 }
 
-fn report(statistics: &Statistics, as_json: bool) -> String {
+/// `truncated` is the packet that the capture ends in the middle of.
+fn report(statistics: &Statistics, truncated: Option<u64>, as_json: bool) -> String {
     let totals = [
         ("packets_in", statistics.packets_in),
         ("bytes_in", statistics.bytes_in),
         ("packets_out", statistics.packets_out),
         ("bytes_out", statistics.bytes_out),
     ];
+    let is_roundtrip = statistics.counters.iter().any(|counter| counter.name == "restored");
     if as_json {
         let mut object: Map<String, Value> =
             totals.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        object.insert("truncated_in_packet".to_owned(), truncated.into());
+        if is_roundtrip {
+            let unjudged = statistics.counter("pcap", "cut_short");
+            object.insert("packets_not_judged".to_owned(), unjudged.into());
+        }
         let counters = nic::control::counters_json(statistics.counters.iter().copied());
         object.insert("counters".to_owned(), counters);
         return format!("{}\n", json!(object));
@@ -146,7 +235,7 @@ fn report(statistics: &Statistics, as_json: bool) -> String {
         table.row([counter.group, counter.name, &thousands(counter.value)]);
     }
     let mut text = table.to_string();
-    if statistics.counters.iter().any(|counter| counter.name == "restored") {
+    if is_roundtrip {
         text.push_str(&verdict(statistics));
     }
     let discarded = statistics.counter("lro_discard", "tcp_checksum");
