@@ -76,6 +76,8 @@ pub struct Counters {
     pub wire_dropped: u64,
     /// Frames that the wire's interface would not take.
     pub wire_lost: u64,
+    /// Those of them that are among [`wire_out`](Self::wire_out).
+    pub wire_taken_back: Sent,
     /// Times the wire was full and the host was made to wait.
     pub wire_full: u64,
     /// Times the worker slept.
@@ -181,12 +183,13 @@ pub struct Entry {
 impl Counters {
     /// Every counter, in a fixed order.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let sent = self.wire_out - self.wire_taken_back;
         let plain = [
             ("wire", "rx_packets", self.wire_in.frames),
             ("wire", "rx_bytes", self.wire_in.bytes),
             ("wire", "rx_dropped", self.wire_dropped),
-            ("wire", "tx_packets", self.wire_out.frames),
-            ("wire", "tx_bytes", self.wire_out.bytes),
+            ("wire", "tx_packets", sent.frames),
+            ("wire", "tx_bytes", sent.bytes),
             ("wire", "tx_full", self.wire_full),
             ("wire", "tx_lost", self.wire_lost),
             ("host", "delivered_packets", self.host_in.frames),

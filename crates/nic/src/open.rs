@@ -350,11 +350,11 @@ pub(crate) fn make_host(
             Err(error) => return Err(error.into()),
         },
     };
-    let ready = || -> sys::Result<u32> {
+    let mut ready = || -> sys::Result<u32> {
         if let Some(mac) = wire.mac {
             interface::set_mac(name, mac)?;
         }
-        interface::set_mtu(name, mtu.min(Interface::by_name(name)?.max_mtu))?;
+        interface::set_mtu(name, at_most(mtu, &Interface::by_name(name)?, notices))?;
         // As the default is the kernel's, one that cannot be told is no obstacle to it.
         if config.gso.max_burst != Config::default().gso.max_burst {
             interface::set_gso_max_size(name, config.gso.max_burst + 1)?;
@@ -387,6 +387,19 @@ pub(crate) fn host_mtu(config: &Config, wire_mtu: u32) -> u32 {
         false => IPV6_LEAST_MTU,
     };
     wanted.min(most.max(wire_mtu))
+}
+
+/// The MTU that the host's interface gets of one that is asked for: a TAP's IP packet and its
+/// Ethernet header together are 65,535 bytes at most (`tun_net_initialize`).
+pub(crate) fn at_most(mtu: u32, host: &Interface, notices: &mut Vec<String>) -> u32 {
+    let most = host.max_mtu;
+    if mtu > most {
+        notices.push(format!(
+            "host.mtu={mtu} is over {most}, the most that {} takes; it has {most}",
+            host.name
+        ));
+    }
+    mtu.min(most)
 }
 
 /// RFC 8200 section 5.

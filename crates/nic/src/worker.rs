@@ -450,6 +450,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
         self.wire.publish();
         self.counters.wire_dropped = self.wire.dropped();
         self.counters.wire_lost = self.wire.lost();
+        self.counters.wire_taken_back = self.wire.taken_back();
         self.shared.published.publish(&self.counters, self.lro.counters());
     }
 }

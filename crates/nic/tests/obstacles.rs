@@ -99,6 +99,35 @@ fn a_frame_that_the_wire_always_drops_does_not_stop_those_behind_it() {
     }));
     assert_eq!(arrived, Vec::from_iter(0..10));
     assert!(wait_until(|| lab.counter("wire", "tx_lost") == 10));
+    nothing_is_sent_that_was_lost(&lab);
+}
+
+/// Each packet from the host was one frame.
+fn nothing_is_sent_that_was_lost(lab: &Lab) {
+    let counted = || {
+        let [taken, sent, lost] =
+            [("host", "taken_packets"), ("wire", "tx_packets"), ("wire", "tx_lost")]
+                .map(|(group, name)| lab.counter(group, name));
+        (taken, sent + lost)
+    };
+    let right = wait_until(|| counted().0 == counted().1);
+    assert!(right, "taken, and sent or lost: {:?}", counted());
+}
+
+/// The kernel takes them, and drops them as there is no carrier.
+#[test]
+fn frames_that_are_dropped_behind_af_xdp_are_lost_and_not_sent() {
+    if !sys::process::has_bpf() {
+        return lacks("root, for AF_XDP");
+    }
+    let Some(mut lab) = Lab::new(&[("wire.mode", "xdp"), ("wire.frames", "1024")]) else { return };
+    lab.client.run(|| interface::set_down("peer0")).unwrap();
+    let down =
+        || !lab.server.run(|| sys::interface::Interface::by_name("wire0").unwrap()).operational;
+    assert!(wait_until(down));
+    (0..10).for_each(|number| lab.host.send(number, 100));
+    assert!(wait_until(|| lab.counter("wire", "tx_lost") >= 10), "{:#?}", lab.nic.counters());
+    nothing_is_sent_that_was_lost(&lab);
 }
 
 /// Of what the host sent meanwhile, the wire's ring full and not full.
@@ -159,4 +188,17 @@ fn a_veth_leaves_to_the_kernel_what_virtio_cannot_say() {
         let names_it = feature.starts_with("tx-") && beyond.iter().any(|b| feature.contains(b));
         assert!(!(names_it && on), "{feature}");
     }
+}
+
+/// As much as fits, and what that is.
+#[test]
+fn an_mtu_over_what_a_tap_takes_is_told_of() {
+    let settings = [("wire.mode", "packet"), ("host.kind", "tap"), ("host.mtu", "65535")];
+    let Some(lab) = Lab::new(&settings) else { return };
+    let host = lab.server.run(|| interface::Interface::by_name("host0")).unwrap();
+    assert_eq!((host.mtu, host.max_mtu), (65_521, 65_521));
+    let told = lab.nic.notices().iter().any(|notice| {
+        ["host.mtu=65535", "65521", "host0"].iter().all(|part| notice.contains(part))
+    });
+    assert!(told, "{:?}", lab.nic.notices());
 }

@@ -113,8 +113,9 @@ pub static KEYS: &[Key] = &[
         name: "host.mtu",
         kind: zero_or("the wire's", 576, 65_535, Unit::Bytes),
         run_time: false,
-        help: "MTU of the host's interface; over the wire's it lets the host hand over datagrams that \
-               become fragments, and is not for hosts that forward the packets of others",
+        help: "MTU of the host's interface, of which a TAP takes 65521 at most; over the wire's it lets \
+               the host hand over datagrams that become fragments, and is not for hosts that forward \
+               the packets of others",
         field: number!(host.mtu),
     },
     Key {

@@ -13,7 +13,7 @@ use wire::{GsoType, VirtioNetHdr};
 use super::settings::{Direction, Settings};
 use super::shared::Shared;
 use super::ways::Ways;
-use crate::port::{Limits, Outgoing, Put, RxFrame, Transmit, Wire};
+use crate::port::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
 
 /// A wire that has a WAN behind it: what is sent goes by the settings' forward direction, what is
 /// received came by the other. `C` is the clock, so that it runs in virtual time as well.
@@ -198,6 +198,10 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
 
     fn lost(&self) -> u64 {
         self.inner.lost()
+    }
+
+    fn taken_back(&self) -> Sent {
+        self.inner.taken_back()
     }
 
     fn dropped(&mut self) -> u64 {

@@ -57,6 +57,17 @@ pub struct Sent {
     pub bytes: u64,
 }
 
+impl std::ops::Sub for Sent {
+    type Output = Sent;
+
+    fn sub(self, other: Sent) -> Sent {
+        Sent {
+            frames: self.frames.saturating_sub(other.frames),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+}
+
 impl Sent {
     /// One more, of `bytes`.
     #[inline]
@@ -251,9 +262,16 @@ pub trait Wire {
 
     /// Frames that were queued and that the interface then would not take, since the port was
     /// opened: it was down, they were over its MTU, or its queue stayed full. As with a card, they
-    /// are lost.
+    /// are lost. What the kernel takes and drops later, in a queueing discipline or a driver, is not
+    /// known here.
     fn lost(&self) -> u64 {
         0
+    }
+
+    /// Those of the [lost](Self::lost) that [`transmit`](Self::transmit) or
+    /// [`send_frame`](Self::send_frame) had taken, which were counted as sent then: they were not.
+    fn taken_back(&self) -> Sent {
+        Sent::default()
     }
 
     /// Frames that the port dropped because nobody took them in time, since it was opened.

@@ -37,6 +37,8 @@ pub struct PacketWire {
     /// With the frame that was dropped behind the socket, until it is taken or given up.
     patience: Patience,
     lost: u64,
+    /// Those of them that were queued, and counted as sent.
+    taken_back: Sent,
     limits: Limits,
     hardware: Hardware,
 }
@@ -51,6 +53,7 @@ impl PacketWire {
             headers: Box::new([[0; MAX_HEADER_LEN]; BATCH]),
             patience: Patience::default(),
             lost: 0,
+            taken_back: Sent::default(),
             limits: Limits::NONE,
             hardware,
         }
@@ -87,7 +90,10 @@ impl PacketWire {
                     self.patience.rewarded();
                     taken
                 }
-                Err(error) if self.is_lost(&error) => 1,
+                Err(error) if self.is_lost(&error) => {
+                    self.taken_back.count(self.queued.front().map_or(0, Frame::len));
+                    1
+                }
                 Err(_) => return false,
             };
             for frame in self.queued.drain(..done) {
@@ -315,6 +321,10 @@ impl Wire for PacketWire {
 
     fn lost(&self) -> u64 {
         self.lost
+    }
+
+    fn taken_back(&self) -> Sent {
+        self.taken_back
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

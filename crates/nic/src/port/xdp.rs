@@ -37,7 +37,7 @@ pub struct XdpWire {
     /// The interface was down when it was last given something to send.
     down: bool,
     /// Frames over the interface's MTU, which drivers drop without a word or send all the same.
-    lost: u64,
+    too_long: Sent,
     limits: Limits,
     /// IP packet that fits a frame's memory behind Ethernet and two VLAN tags.
     longest: usize,
@@ -54,7 +54,7 @@ impl XdpWire {
             frames: Vec::with_capacity(256),
             virtual_wire,
             down: false,
-            lost: 0,
+            too_long: Sent::default(),
             limits: Limits { mtu: longest, hardware: GsoHardware::Off },
             longest,
         }
@@ -192,7 +192,7 @@ impl Wire for XdpWire {
 
     fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
         if !self.limits.holds(pool.bytes(&frame)) {
-            self.lost += 1;
+            self.too_long.count(frame.len());
             pool.free(frame);
             return Ok(());
         }
@@ -236,9 +236,19 @@ impl Wire for XdpWire {
     }
 
     fn lost(&self) -> u64 {
-        self.lost
+        self.taken_back().frames
     }
 
+    /// The kernel says of frames in its ring that they were dropped only when they are gone.
+    fn taken_back(&self) -> Sent {
+        let sys::xdp::Refused { frames, bytes } = self.socket.refused();
+        let mut all = Sent { frames, bytes };
+        all.add(self.too_long);
+        all
+    }
+
+    /// Frames for which there was no memory (`rx_fill_ring_empty`) are among the first in copy mode;
+    /// with zero-copy the card drops them and counts them (`rx_dropped`, `rx_missed` of `ip -s -s link`).
     fn dropped(&mut self) -> u64 {
         self.socket.statistics().map_or(0, |s| s.rx_dropped + s.rx_ring_full)
     }

@@ -118,7 +118,7 @@ fn open_host(
     // From here on, what was made goes if something fails.
     let held = Held::Host(interface);
     let Held::Host(interface) = &held else { unreachable!("it was made so just now") };
-    interface::set_mtu(name, mtu.min(Interface::by_name(name)?.max_mtu))?;
+    interface::set_mtu(name, open::at_most(mtu, &Interface::by_name(name)?, notices))?;
     offload(interface, !plain)?;
     interface::set_up(name)?;
     if let HostEnd::Veth { .. } = interface.kind {

@@ -223,7 +223,8 @@ impl<W: Wire> Port for WirePort<W> {
     fn counters(&mut self) -> PortCounters {
         self.wire.publish();
         let (lost, dropped) = (self.wire.lost(), self.wire.dropped());
-        PortCounters { lost, dropped, ..self.counters.clone() }
+        let sent = self.counters.sent - self.wire.taken_back();
+        PortCounters { sent, lost, dropped, ..self.counters.clone() }
     }
 
     fn close(mut self) {

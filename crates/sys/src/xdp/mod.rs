@@ -16,4 +16,4 @@ mod socket;
 mod umem;
 
 pub use program::{Mode, QUEUES, Redirect};
-pub use socket::{Config, Statistics, XdpSocket, ZeroCopy};
+pub use socket::{Config, Refused, Statistics, XdpSocket, ZeroCopy};

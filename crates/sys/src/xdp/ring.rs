@@ -135,6 +135,17 @@ impl<T: Copy> Producer<T> {
         self.next.wrapping_sub(self.consumed)
     }
 
+    /// The entry that the consumer took last, as it was pushed; `None` where none can be it.
+    pub(super) fn taken_last(&self) -> Option<T> {
+        let last = self.ring.consumer().load(Ordering::Acquire).wrapping_sub(1);
+        // One of the last `size` that were pushed, so its slot was written and not used again.
+        if self.next.wrapping_sub(last).wrapping_sub(1) >= self.ring.size {
+            return None;
+        }
+        // SAFETY: the pointer is valid and aligned (`Ring::entry`). This side alone writes the slot.
+        Some(unsafe { self.ring.entry(last).read_volatile() })
+    }
+
     /// Whether the kernel asks to be woken by a system call (`XDP_RING_NEED_WAKEUP`).
     pub(super) fn needs_wakeup(&self) -> bool {
         self.ring.index(self.ring.layout.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP
@@ -249,6 +260,21 @@ mod tests {
         tx.push(4).unwrap();
         tx.submit();
         assert_eq!(std::iter::from_fn(|| rx.pop()).collect::<Vec<_>>(), [2, 3, 4]);
+    }
+
+    #[test]
+    fn what_was_taken_last_can_be_read_until_its_slot_is_used_again() {
+        let (mut tx, mut rx) = ring(2, u32::MAX);
+        assert_eq!(tx.taken_last(), Some(0), "whatever the slot in front of the first has");
+        for i in 7..9 {
+            tx.push(i).unwrap();
+        }
+        tx.submit();
+        rx.pop();
+        rx.release();
+        assert_eq!(tx.taken_last(), Some(7));
+        tx.push(9).unwrap();
+        assert_eq!(tx.taken_last(), None);
     }
 
     #[test]

@@ -67,12 +67,23 @@ pub struct Statistics {
     pub tx_invalid_descriptors: u64,
     /// Frames dropped because the RX ring was full.
     pub rx_ring_full: u64,
-    /// Frames dropped because the FILL ring was empty.
+    /// Times the kernel wanted an entry of the FILL ring and there was none. In copy mode that is a
+    /// frame, which is among [`rx_dropped`](Self::rx_dropped) as well (`__xsk_rcv`); in zero-copy mode
+    /// it is none, but a driver that looked, and frames are lost when its own ring is empty, too.
     pub rx_fill_ring_empty: u64,
     /// Times the kernel looked for something to send and found nothing.
     pub tx_ring_empty: u64,
     /// Entries the kernel gave back that it never had; refused. Other than 0 is a kernel bug.
     pub foreign: u64,
+}
+
+/// What was taken to be sent and dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Frames.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// One AF_XDP socket on one queue of one interface.
@@ -95,6 +106,7 @@ pub struct XdpSocket {
     zero_copy: bool,
     multi_buffer: bool,
     foreign: u64,
+    refused: Refused,
     /// The UMEM outlives the socket, whether or not the pool does.
     _memory: Arc<Mapping>,
 }
@@ -154,6 +166,7 @@ impl XdpSocket {
             zero_copy: options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0,
             multi_buffer: config.multi_buffer,
             foreign: 0,
+            refused: Refused::default(),
             _memory: Arc::clone(pool.memory()),
         })
     }
@@ -283,6 +296,13 @@ impl XdpSocket {
         let mut queued = self.rings.tx.queued();
         while queued > 0 && self.rings.tx.needs_wakeup() {
             match self.wake_transmit() {
+                // What __xsk_generic_xmit says of a frame that it has taken and that was then
+                // dropped (NET_XMIT_DROP), and of nothing else.
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && !self.zero_copy => {
+                    self.refused.frames += 1;
+                    let bytes = self.rings.tx.taken_last().map_or(0, |entry| entry.len);
+                    self.refused.bytes += u64::from(bytes);
+                }
                 Err(error) if !is_busy(&error) => return Err(error),
                 _ => {}
             }
@@ -337,6 +357,13 @@ impl XdpSocket {
     /// Frames queued that the kernel has not taken yet.
     pub fn tx_queued(&mut self) -> usize {
         self.rings.tx.queued() as usize
+    }
+
+    /// Frames that the kernel took from the TX ring and that the interface then dropped, as far as
+    /// the kernel says so: in copy mode, where the interface has no carrier or its driver has no room
+    /// (a veth whose far end is full). What a driver drops by itself is in its own counters.
+    pub fn refused(&self) -> Refused {
+        self.refused
     }
 
     /// What the kernel counted.
