@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// The unit of what is measured in bytes, by its symbol as bit/s and s/GB have theirs (IEC 80000-13).
+pub const BYTES: &str = "B";
+
 /// One measured value, with what it is a value of.
 #[derive(Clone, Debug)]
 pub struct Figure {

@@ -29,5 +29,5 @@ mod veth;
 
 pub use case::Case;
 pub use error::Error;
-pub use figure::{Figure, Report};
+pub use figure::{BYTES, Figure, Report};
 pub use side_by_side::System;

@@ -231,7 +231,7 @@ impl Row<'_> {
         let each = |value: fn(&Measured) -> Option<f64>| gave.iter().map(value).collect();
         let metrics: [(_, _, Option<Vec<f64>>); 4] = [
             ("throughput", "bit/s", each(|run| Some(run.throughput))),
-            ("mean_aggregate", "B", each(|run| Some(run.mean_aggregate))),
+            ("mean_aggregate", crate::figure::BYTES, each(|run| Some(run.mean_aggregate))),
             ("cpu_per_gigabyte", "s/GB", each(|run| Some(run.cpu_per_gigabyte))),
             ("worker_cpu_per_gigabyte", "s/GB", each(|run| run.worker_cpu_per_gigabyte)),
         ];

@@ -36,7 +36,7 @@ fn a_figure_says_what_it_is_of() {
         match text(figure, "metric").as_str() {
             "ns_per_packet" => assert!(text(figure, "unit") == "ns" && value > 0.0, "{figure}"),
             "mean_aggregate" => {
-                assert!(text(figure, "unit") == "bytes" && value >= 1448.0, "{figure}");
+                assert!(text(figure, "unit") == "B" && value >= 1448.0, "{figure}");
                 if text(figure, "case") == "in_order" {
                     assert!(value > 60_000.0 || figure["flows"] != 1, "{figure}");
                 }

@@ -149,7 +149,7 @@ fn tell(run: Run, gave: &[Measured], report: &mut dyn Report) {
     }
     let mut figures = vec![
         ("throughput", "bit/s", each(|run| run.throughput)),
-        ("mean_super_packet", "B", each(|run| run.mean_packet)),
+        ("mean_super_packet", crate::figure::BYTES, each(|run| run.mean_packet)),
         ("cpu_per_gigabyte", "s/GB", each(|run| run.cpu_per_gigabyte)),
         ("sender_cpu", "%", each(|run| run.sender_cpu)),
         ("worker_share", "%", each(|run| run.worker_share)),

@@ -140,7 +140,7 @@ fn figure(
         metric,
         unit: match metric {
             "ns_per_packet" => "ns",
-            "mean_aggregate" => "bytes",
+            "mean_aggregate" => crate::figure::BYTES,
             _ => "instructions",
         },
         value,

@@ -40,6 +40,18 @@ pub enum StoreError {
          with --out", .0.display()
     )]
     Foreign(PathBuf),
+    /// Others of its figures, which were to stay, were measured otherwise.
+    #[error(
+        "other figures in {} were measured otherwise ({}), and do not go together with new ones: \
+         --restart without --figure discards all, --out chooses another directory",
+        path.display(), differences.join("; ")
+    )]
+    OthersOtherwise {
+        /// The directory.
+        path: PathBuf,
+        /// What is not the same.
+        differences: Vec<String>,
+    },
     /// Another run is under way there.
     #[error("another run is under way in {}; wait for it, or choose another with --out", .0.display())]
     Busy(PathBuf),
@@ -124,7 +136,8 @@ pub struct Store {
 
 impl Store {
     /// Opens the directory, which is made where there is none, and reads what is there of the
-    /// figures `names`. `restart` discards that first.
+    /// figures `names`. What is there of the figures `discarded` goes first; that of others stays,
+    /// and then it must have been measured with what `header` says.
     ///
     /// # Errors
     /// See [`StoreError`]. Nothing that others have made is touched.
@@ -132,7 +145,7 @@ impl Store {
         directory: &Path,
         header: Header,
         names: &[&'static str],
-        restart: bool,
+        discarded: &[&'static str],
     ) -> Result<Store, StoreError> {
         let path = directory.to_path_buf();
         fs::create_dir_all(directory).map_err(failed("make", directory))?;
@@ -151,17 +164,22 @@ impl Store {
             Err(TryLockError::Error(cause)) => return Err(failed("lock", &at)(cause)),
         }
         let text = fs::read_to_string(&at).map_err(failed("read", &at))?;
-        let header = if restart {
-            discard(directory, names)?;
+        let measured = |name: &&str| directory.join(raw_name(name)).exists();
+        let stays = |name: &&str| !discarded.contains(name) && measured(name);
+        let header = if !discarded.is_empty() && !names.iter().any(stays) {
+            discard(directory, discarded)?;
             fs::write(&at, header.text()).map_err(failed("write", &at))?;
             header
         } else {
             let damaged = StoreError::Damaged { path: at, line: 1 };
             let begun = Header::parse(&text).ok_or(damaged)?;
             let differences = begun.differences(&header);
-            if !differences.is_empty() {
-                return Err(StoreError::Otherwise { path, differences });
+            match (differences.is_empty(), discarded.is_empty()) {
+                (true, _) => {}
+                (false, true) => return Err(StoreError::Otherwise { path, differences }),
+                (false, false) => return Err(StoreError::OthersOtherwise { path, differences }),
             }
+            discard(directory, discarded)?;
             begun
         };
         let mut rows = BTreeMap::new();

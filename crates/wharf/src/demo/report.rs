@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use bench::BYTES;
 use bench::hosts::Lab;
 use serde_json::json;
 
@@ -130,7 +131,7 @@ pub(crate) fn json(rows: &[Row]) -> String {
         let figures = [
             ("throughput", "bit/s", row.receive.throughput),
             ("host_packets_per_second", "1/s", row.receive.host_packets_per_second),
-            ("mean_aggregate", "B", row.receive.mean_aggregate),
+            ("mean_aggregate", BYTES, row.receive.mean_aggregate),
             ("cpu_per_gigabyte", "s/GB", row.receive.cpu_per_gigabyte),
             ("send_throughput", "bit/s", row.send.throughput),
             ("send_cpu_per_gigabyte", "s/GB", row.send.cpu_per_gigabyte),

@@ -120,9 +120,7 @@ fn firmware() -> Entry {
             published("total", 3_144.0, "instructions/packet", at),
             published("total", 6_773.0, "cycles/packet", at),
         ],
-        code: Code::Lacks(
-            "needs connection handoff and a TCP engine, which wharf does not have yet",
-        ),
+        code: Code::Lacks(HANDOFF),
     }
 }
 

@@ -76,6 +76,8 @@ fn every_entry_says_what_it_is_and_what_it_lacks() {
         assert!(entry.places.iter().all(|place| !place.section.is_empty()), "{}", entry.name);
         if let Some(what) = entry.lacks() {
             assert!(what.starts_with("needs "), "{}: {what}", entry.name);
+            // The engine is there: it is `wharf tcp`.
+            assert!(!what.contains("TCP engine"), "{}: {what}", entry.name);
         }
     }
 }

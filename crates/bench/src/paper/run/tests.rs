@@ -118,7 +118,7 @@ fn open(
         2 => HEADER.clone(),
         _ => Header::of_this(parameters, "test"),
     };
-    Store::open(&directory.0, header, &NAMES, restart)
+    Store::open(&directory.0, header, &NAMES, if restart { &NAMES } else { &[] })
 }
 
 fn go(store: &mut Store, runner: &mut Fake, told: &mut Told) -> Gaps {
@@ -234,6 +234,29 @@ fn what_was_measured_otherwise_is_not_continued() {
     assert!(!directory.0.join("gso-udp4.jsonl").exists() && directory.0.join("mine.txt").exists());
     drop(open(&directory, &other, false).unwrap());
     assert!(open(&directory, &parameters(), false).is_err());
+}
+
+#[test]
+fn a_restart_of_one_figure_discards_no_other() {
+    let directory = Directory::new();
+    let mut store = open(&directory, &parameters(), false).unwrap();
+    go(&mut store, &mut Fake::default(), &mut Told::default());
+    let [kept, anew] = NAMES;
+    let rows = store.rows(kept).to_vec();
+    assert!(!rows.is_empty() && !store.rows(anew).is_empty());
+    let header = store.header().clone();
+    drop(store);
+    let store = Store::open(&directory.0, header.clone(), &NAMES, &[anew]).unwrap();
+    assert_eq!((store.rows(kept), store.rows(anew)), (&rows[..], &[][..]));
+    drop(store);
+    // With other parameters both would stand on one page as if they belonged together.
+    let other = Header::of_this(&Parameters { repetitions: 3, ..parameters() }, "test");
+    let refused =
+        Store::open(&directory.0, other.clone(), &NAMES, &[anew]).unwrap_err().to_string();
+    assert!(refused.contains("repetitions 2, now 3") && refused.contains("--figure"), "{refused}");
+    assert_eq!(Store::open(&directory.0, header, &NAMES, &[]).unwrap().rows(kept), rows);
+    // Nothing else is there.
+    drop(Store::open(&directory.0, other, &NAMES, &[kept]).unwrap());
 }
 
 #[test]

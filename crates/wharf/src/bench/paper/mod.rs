@@ -68,7 +68,7 @@ pub(crate) struct BenchPaperArgs {
     /// List all figures of the papers, and what is missing for those that cannot run
     #[arg(long)]
     list: bool,
-    /// Discard what is in the directory, and begin anew
+    /// Discard what is in the directory, with --figure of those figures only, and begin anew
     #[arg(long)]
     restart: bool,
     #[command(flatten)]
@@ -98,7 +98,11 @@ pub(super) fn run(args: &BenchPaperArgs, json: bool) -> Result<(), Error> {
     let names: Vec<&'static str> = all.iter().map(|entry| entry.name).collect();
     let header = Header::of_this(&parameters, &build());
     // Whatever is wrong with the directory is for the caller to put right.
-    let mut store = Store::open(&args.out, header, &names, args.restart)
+    let discarded: Vec<&'static str> = match args.restart {
+        true => chosen.iter().map(|entry| entry.name).collect(),
+        false => Vec::new(),
+    };
+    let mut store = Store::open(&args.out, header, &names, &discarded)
         .map_err(|error| Error::Usage(error.to_string()))?;
     let mut shown = Shown { all: &all, parameters: &parameters, line: Line::new() };
     let gaps = bench::paper::run(&chosen, &parameters, &mut store, &mut Here, &mut shown);
