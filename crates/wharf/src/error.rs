@@ -37,8 +37,8 @@ pub(crate) enum Error {
     #[error("{error}{hint}", error = .0, hint = privilege_hint(.0))]
     Sys(#[from] sys::Error),
     /// The demo's connections.
-    #[error("a connection of the demo failed: {0}")]
-    Traffic(#[source] io::Error),
+    #[error("{0}")]
+    Traffic(crate::demo::Failure),
     #[error("connection {connection} of the demo did not carry the bytes that were sent")]
     Corrupt { connection: usize },
     #[error("cannot write to standard output: {0}")]

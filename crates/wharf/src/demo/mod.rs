@@ -1,5 +1,7 @@
 //! `wharf demo`: what the offloads are worth, on this machine, with real kernel TCP.
 
+mod broken;
+mod dropped;
 mod report;
 mod traffic;
 
@@ -7,11 +9,14 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use ::bench::hosts::Lab;
+use nic::Nic;
 use nic::config::{Config, WireMode};
 
 use crate::cli::DemoArgs;
 use crate::error::Error;
 use crate::{print, settings};
+pub(crate) use broken::Failure;
+use dropped::Drops;
 pub(crate) use report::Case;
 use report::{Meter, OneWay, Row};
 use traffic::Direction;
@@ -68,8 +73,10 @@ fn measure(
         ports.get_or_insert_with(|| nic.ports().to_string());
     }
     let one_way = |direction| -> Result<OneWay, Error> {
+        let drops = Drops::read(&lab, nic.as_ref());
         let before = Meter::read(&lab)?;
-        let moved = traffic::run(&lab, direction, connections, duration)?;
+        let moved = traffic::run(&lab, direction, connections, duration)
+            .map_err(|error| with_drops(error, &lab, nic.as_ref(), &drops))?;
         Ok(Meter::read(&lab)?.since(&before, moved))
     };
     let receive = one_way(Direction::Receive)?;
@@ -78,6 +85,17 @@ fn measure(
         nic.stop().map_err(Error::Io)?;
     }
     Ok(Row { case, connections, receive, send })
+}
+
+/// The same, with what was dropped since `before`, if it is of connections.
+fn with_drops(error: Error, lab: &Lab, nic: Option<&Nic>, before: &Drops) -> Error {
+    match error {
+        Error::Traffic(failure) => {
+            let dropped = Drops::read(lab, nic).since(before);
+            Error::Traffic(Failure { dropped, ..failure })
+        }
+        other => other,
+    }
 }
 
 /// A line on a terminal that says how far things are.
