@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use nic::config::{Choice, Config, WireMode};
 use nic::control::{Control, Handler, counters_json};
 use nic::degen::bridge::{Bridge, Carriage};
-use nic::degen::{Settings, entries};
+use nic::degen::{Settings, Snapshot, entries};
 use serde_json::{Value, json};
 use sys::interface::Interface;
 use sys::poll::{Interest, PollSet, Signals};
@@ -229,16 +229,51 @@ fn serve(
     let serving = control.serve(answers).map_err(Error::Io)?;
     // Nobody need read it.
     let _ = print(format!("degen: {one} <-> {other} ({}, seed {seed})\n", bridge.port()));
-    let result = wait(&bridge, signals, guards);
+    let mut lateness = Lateness::default();
+    let result = wait(&bridge, signals, guards, &mut lateness);
+    lateness.sum_up(&bridge.shared().snapshot());
     drop(serving);
     // As in `wharf up`, no client has it by now.
     let ended = Arc::try_unwrap(bridge).map_err(|_| still_held()).and_then(Bridge::stop);
     result.and(ended.map_err(Error::Io))
 }
 
+/// Says that frames leave late: once when many begin to, and at the end of all that did.
+#[derive(Debug, Default)]
+pub(crate) struct Lateness {
+    told: bool,
+}
+
+impl Lateness {
+    pub(crate) fn look(&mut self, snapshot: &Snapshot) {
+        if self.told || !snapshot.is_late() {
+            return;
+        }
+        if let Some(words) = snapshot.lateness() {
+            self.told = true;
+            tell(&format!(
+                "degen does not keep its times: {words}; this machine is too slow or busy"
+            ));
+        }
+    }
+
+    pub(crate) fn sum_up(&mut self, snapshot: &Snapshot) {
+        self.look(snapshot);
+        if let Some(words) = snapshot.lateness() {
+            tell(&format!("degen, in all: {words}"));
+        }
+    }
+}
+
 /// Until there is a reason to end.
-fn wait(bridge: &Bridge, signals: &Signals, guards: &mut [Guard]) -> Result<(), Error> {
+fn wait(
+    bridge: &Bridge,
+    signals: &Signals,
+    guards: &mut [Guard],
+    lateness: &mut Lateness,
+) -> Result<(), Error> {
     loop {
+        lateness.look(&bridge.shared().snapshot());
         let mut set = PollSet::new();
         set.add(signals.as_fd(), Interest::Read).map_err(|full| Error::Io(full.into()))?;
         set.wait(Some(LOOK_EVERY)).map_err(Error::Io)?;

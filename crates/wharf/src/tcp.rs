@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use nic::control::{Claim, Control, Handler, counters_json, settings_json};
 use nic::counters::Entry;
 use nic::degen;
@@ -16,6 +16,7 @@ use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
 
 use crate::cli::{Settings, seconds};
+use crate::degen::Lateness;
 use crate::error::Error;
 use crate::guard::{Before, Guard};
 use crate::table::{Align, Table, thousands};
@@ -83,9 +84,11 @@ enum ServiceArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(group(ArgGroup::new("place").required(true).args(["host", "wire"])))]
+#[command(group(ArgGroup::new("role").required(true).args(["port", "connect"])))]
 struct Common {
     /// Name of the interface to make: what this machine sends there, the engine receives
-    #[arg(long, value_name = "NAME", required_unless_present = "wire", conflicts_with = "wire")]
+    #[arg(long, value_name = "NAME")]
     host: Option<String>,
     /// Ethernet interface to take instead; all that arrives there is the engine's
     #[arg(long, value_name = "IF")]
@@ -100,8 +103,7 @@ struct Common {
     #[arg(long, value_name = "ADDRESS")]
     gateway: Vec<IpAddr>,
     /// TCP port to listen on
-    #[arg(long, value_name = "N", required_unless_present = "connect",
-          conflicts_with = "connect", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Open connections to there, do the work, and end with them
     #[arg(long, value_name = "HOST:PORT")]
@@ -178,9 +180,16 @@ fn resolve(to: &str, addresses: &Addresses) -> Result<SocketAddr, Error> {
         ))
     })?;
     let reachable = |to: &SocketAddr| addresses.source_for(to.ip()).is_some() && to.port() != 0;
-    all.into_iter().find(reachable).ok_or_else(|| {
+    let found = all.into_iter().find(reachable).ok_or_else(|| {
         usage(format!("--connect {to:?}: the engine has no --address of the same IP version"))
-    })
+    })?;
+    match addresses.next_hop(found.ip()) {
+        Some(_) => Ok(found),
+        None => Err(usage(format!(
+            "no route to {}: it is in the network of no --address; name a router by --gateway",
+            found.ip()
+        ))),
+    }
 }
 
 fn serve(args: &Common, work: Work) -> Result<(), Error> {
@@ -247,9 +256,13 @@ impl Running<'_> {
         lock(endpoint).notices().iter().for_each(|notice| tell(notice));
         // Nobody need read it.
         let _ = print(self.first_line(&lock(endpoint)));
-        let result = self.wait(endpoint, signals, wire);
+        let mut lateness = Lateness::default();
+        let result = self.wait(endpoint, signals, wire, &mut lateness);
         let mut endpoint = lock(endpoint);
         let ended = endpoint.stop().map_err(Error::Io);
+        if let Some(wan) = endpoint.wan() {
+            lateness.sum_up(&wan.snapshot());
+        }
         self.tell_reports(&endpoint);
         let _ = print(self.last_lines(&endpoint.counters()));
         result.and(ended).and_then(|()| self.verdict(&endpoint.counters()))
@@ -284,6 +297,7 @@ impl Running<'_> {
         endpoint: &Mutex<Endpoint>,
         signals: &Signals,
         mut wire: Option<&mut Taken>,
+        lateness: &mut Lateness,
     ) -> Result<(), Error> {
         let mut meter = Meter::new();
         loop {
@@ -298,6 +312,9 @@ impl Running<'_> {
                 }
             }
             let endpoint = lock(endpoint);
+            if let Some(wan) = endpoint.wan() {
+                lateness.look(&wan.snapshot());
+            }
             self.tell_reports(&endpoint);
             if self.args.json
                 && let Some(line) = meter.line(&endpoint.counters())

@@ -12,6 +12,7 @@ use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
 
 use crate::cli::UpArgs;
+use crate::degen::Lateness;
 use crate::error::Error;
 use crate::guard::{Before, Guard};
 use crate::text::escaped;
@@ -76,7 +77,11 @@ fn serve(
     let seed = seed.map(|seed| format!(", degen with seed {seed}")).unwrap_or_default();
     let line = format!("up: {} -> {host} ({}{seed})", args.wire, nic.ports());
     let _ = print(format!("{}\n", escaped(&line)));
-    let result = wait(&nic, signals, guard);
+    let mut lateness = Lateness::default();
+    let result = wait(&nic, signals, guard, &mut lateness);
+    if let Some(wan) = nic.wan() {
+        lateness.sum_up(&wan.snapshot());
+    }
     drop(serving);
     // The control socket has ended with all its clients, so that this one has the NIC alone.
     let ended = Arc::try_unwrap(nic).map_err(|_| still_held()).and_then(Nic::stop);
@@ -102,9 +107,17 @@ pub(crate) fn give_up_rights() -> Result<(), Error> {
 }
 
 /// Until there is a reason to end.
-fn wait(nic: &Nic, signals: &Signals, guard: &mut Guard) -> Result<(), Error> {
+fn wait(
+    nic: &Nic,
+    signals: &Signals,
+    guard: &mut Guard,
+    lateness: &mut Lateness,
+) -> Result<(), Error> {
     use std::os::fd::AsFd;
     loop {
+        if let Some(wan) = nic.wan() {
+            lateness.look(&wan.snapshot());
+        }
         let mut set = PollSet::new();
         set.add(signals.as_fd(), Interest::Read).map_err(|full| Error::Io(full.into()))?;
         set.wait(Some(LOOK_EVERY)).map_err(Error::Io)?;

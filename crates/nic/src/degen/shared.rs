@@ -50,6 +50,34 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// What of all packets went on late, in words; `None` as long as there are none. A delay that was
+    /// not kept is no measurement of what was asked for.
+    pub fn lateness(&self) -> Option<String> {
+        let most = self.late.iter().map(|late| late.most).max().unwrap_or_default();
+        let after = Late::AFTER / 1_000;
+        (self.late_packets() > 0).then(|| {
+            format!(
+                "{} of {} frames left more than {after} us late, the latest by {} us",
+                self.late_packets(),
+                self.departed(),
+                most / 1_000
+            )
+        })
+    }
+
+    /// Is it one packet in a hundred or more that goes on late? Fewer are what any machine does.
+    pub fn is_late(&self) -> bool {
+        self.late_packets() > 0 && self.late_packets() * 100 >= self.departed()
+    }
+
+    fn late_packets(&self) -> u64 {
+        self.late.iter().map(|late| late.packets).sum()
+    }
+
+    fn departed(&self) -> u64 {
+        self.counters.iter().map(|counters| counters.departed).sum()
+    }
+
     /// Names and values as `wharf stats` shows them, in groups that begin with `prefix`.
     pub fn entries(&self, groups: [&'static str; 2]) -> Vec<Entry> {
         let mut entries = Vec::new();

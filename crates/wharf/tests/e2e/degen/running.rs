@@ -198,3 +198,36 @@ fn a_wire_may_go_down_for_a_while() {
     ping(&middle.hosts.client, Ip::V4.server(), &["-i", "0.01"]);
     assert!(degen.program.runs());
 }
+
+/// It is stopped while frames are under way, so that they leave late on any machine.
+#[test]
+fn frames_that_leave_late_are_told_of_once_and_at_the_end() {
+    let Some(middle) = Middle::silent() else { return };
+    let degen = middle.degen(&["--delay", "300ms"]);
+    let mut wire = Frames::of(&middle);
+    let signal = |name| {
+        let command = format!("kill -{name} {}", degen.program.id());
+        middle.host.succeed("sh", &["-c", &command]);
+    };
+    // Those that were gone before it was stopped were in time.
+    let late = wait_until(|| {
+        wire.send(&numbered(20));
+        signal("STOP");
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        signal("CONT");
+        degen.settled(20);
+        degen.counter("forward", "late") > 0
+    });
+    assert!(late, "{:#?}", degen.counters());
+    let beginning = "degen does not keep its times";
+    assert!(wait_until(|| degen.program.errors().contains(beginning)));
+    degen.program.signal(sys::process::Signal::Terminate);
+    let ended = degen.program.wait();
+    assert!(ended.status.success(), "{ended}");
+    assert_eq!(ended.stderr.matches(beginning).count(), 1, "{ended}");
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    assert!(
+        last.contains("in all: ") && last.contains(" frames left more than 50 us late"),
+        "{ended}"
+    );
+}
