@@ -139,7 +139,7 @@ pub(crate) struct StatsArgs {
     /// One JSON object a line instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Once a second until stopped, with rates
+    /// Once a second until stopped, with rates (per_second in JSON, from the second line on)
     #[arg(long)]
     pub(crate) watch: bool,
     /// Counters that are zero, too
@@ -159,8 +159,8 @@ pub(crate) struct SetArgs {
     /// Host interface of the wharf, or the two of a degen (eth1:eth2), if several run here
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
-    /// List all keys with their defaults; no wharf needs to run
-    #[arg(long, conflicts_with_all = ["key", "host"])]
+    /// List all keys with their defaults, or KEY with its own; no wharf needs to run
+    #[arg(long, conflicts_with_all = ["value", "host"])]
     pub(crate) defaults: bool,
     /// The setting, such as lro.enable
     pub(crate) key: Option<String>,

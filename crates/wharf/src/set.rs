@@ -13,11 +13,14 @@ use crate::text::escaped;
 use crate::up::WAN;
 
 pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
-    if args.defaults {
-        return print(format!("{}\n{}", list(None), list_degen(None)));
-    }
     if let Some(key) = &args.key {
         check(key)?;
+    }
+    if args.defaults {
+        return print(match &args.key {
+            None => format!("{}\n{}", list(None, None), list_degen(None, None)),
+            Some(key) => default_of(key),
+        });
     }
     let mut client = Client::connect(args.host.as_deref())?;
     match (&args.key, &args.value) {
@@ -32,6 +35,15 @@ pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
         }
         (None, _) => print(lists(&client.get(None)?)),
     }
+}
+
+/// What `--defaults` lists of one key, which is known; a degen's goes by several names.
+fn default_of(key: &str) -> String {
+    if KEYS.iter().any(|known| known.name == key) {
+        return list(None, Some(key));
+    }
+    let of_degen = nic::degen::find(key.strip_prefix(WAN).unwrap_or(key));
+    of_degen.map_or_else(|_| String::new(), |(_, known)| list_degen(None, Some(known.name)))
 }
 
 /// Tells a misspelt key even where no wharf runs.
@@ -57,16 +69,16 @@ fn lists(values: &[(String, String)]) -> String {
     let of_wharf = |(key, _): &&(String, String)| KEYS.iter().any(|known| known.name == key);
     let mut text = String::new();
     if values.iter().any(|entry| of_wharf(&entry)) {
-        text.push_str(&list(Some(values)));
+        text.push_str(&list(Some(values), None));
     }
     if !values.iter().all(|entry| of_wharf(&entry)) {
-        text.push_str(&list_degen(Some(values)));
+        text.push_str(&list_degen(Some(values), None));
     }
     text
 }
 
-/// degen's keys, with the values in force in both directions, if given.
-fn list_degen(values: Option<&[(String, String)]>) -> String {
+/// degen's keys, or `only` one, with the values in force in both directions, if given.
+fn list_degen(values: Option<&[(String, String)]>, only: Option<&str>) -> String {
     let mut table = Table::new(&[Align::Left; 5]);
     let value = |key: &Key, direction: Direction| {
         let name = format!("{}.{}", direction.name(), key.name);
@@ -76,7 +88,7 @@ fn list_degen(values: Option<&[(String, String)]>) -> String {
     };
     let directions: &[&str] = if values.is_some() { &["FORWARD", "REVERSE"] } else { &[] };
     table.row([&["DEGEN"], directions, &["DEFAULT", "TAKES"]].concat());
-    for key in degen::keys::KEYS {
+    for key in degen::keys::KEYS.iter().filter(|key| only.is_none_or(|only| only == key.name)) {
         let values = Direction::BOTH.into_iter().filter_map(|direction| value(key, direction));
         let rest = [key.default_text(), key.takes()];
         table.row([key.name.to_owned()].into_iter().chain(values).chain(rest));
@@ -85,8 +97,9 @@ fn list_degen(values: Option<&[(String, String)]>) -> String {
     table.to_string()
 }
 
-/// All keys, each with its help on a line of its own; with the values in force, if given.
-fn list(values: Option<&[(String, String)]>) -> String {
+/// All keys, or `only` one, each with its help on a line of its own; with the values in force, if
+/// given.
+fn list(values: Option<&[(String, String)]>, only: Option<&str>) -> String {
     let value = |name: &str| {
         let known = values?.iter().find(|(key, _)| key == name);
         Some(known.map_or("?", |(_, value)| value).to_owned())
@@ -94,7 +107,7 @@ fn list(values: Option<&[(String, String)]>) -> String {
     let heading = ["KEY", "VALUE", "DEFAULT", "CHANGES", "TAKES"].map(str::to_owned);
     let mut table = Table::new(&[Align::Left; 5]);
     table.row(heading.into_iter().filter(|title| values.is_some() || title != "VALUE"));
-    for key in KEYS {
+    for key in KEYS.iter().filter(|key| only.is_none_or(|only| only == key.name)) {
         let changes = if key.run_time { "any time" } else { "at start" };
         let rest = [key.default_text(), changes.to_owned(), key.range()];
         table.row([key.name.to_owned()].into_iter().chain(value(key.name)).chain(rest));

@@ -25,14 +25,14 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), Error> {
     loop {
         let now = Instant::now();
         let stats = client.stats()?;
-        let text = if args.json {
-            format!("{}\n", escaped_json(&stats.to_string()))
-        } else {
-            let rates = before.as_ref().map(|(then, stats)| Rates {
-                seconds: now.duration_since(*then).as_secs_f64(),
-                before: counters(stats).map(|c| ((c.group, c.name), c.value)).collect(),
-            });
-            render(&stats, rates.as_ref(), args.all)
+        let rates = before.as_ref().map(|(then, stats)| Rates {
+            seconds: now.duration_since(*then).as_secs_f64(),
+            before: counters(stats).map(|c| ((c.group, c.name), c.value)).collect(),
+        });
+        let text = match (args.json, &rates) {
+            (true, Some(rates)) => json_line(&with_rates(&stats, rates)),
+            (true, None) => json_line(&stats),
+            (false, rates) => render(&stats, rates.as_ref(), args.all),
         };
         if !args.watch {
             return print(text);
@@ -67,13 +67,32 @@ impl Rates<'_> {
 /// The counters in the order in which wharf gives them; what is not understood is left out.
 fn counters(stats: &Value) -> impl Iterator<Item = Counter<'_>> {
     let entries = stats["counters"].as_array().into_iter().flatten();
-    entries.filter_map(|entry| {
-        Some(Counter {
-            group: entry["group"].as_str()?,
-            name: entry["name"].as_str()?,
-            value: entry["value"].as_u64()?,
-        })
+    entries.filter_map(counter)
+}
+
+fn counter(entry: &Value) -> Option<Counter<'_>> {
+    Some(Counter {
+        group: entry["group"].as_str()?,
+        name: entry["name"].as_str()?,
+        value: entry["value"].as_u64()?,
     })
+}
+
+fn json_line(stats: &Value) -> String {
+    format!("{}\n", escaped_json(&stats.to_string()))
+}
+
+/// The answer, with `per_second` in each counter.
+fn with_rates(stats: &Value, rates: &Rates<'_>) -> Value {
+    let mut stats = stats.clone();
+    let counters = stats.get_mut("counters").and_then(Value::as_array_mut);
+    for entry in counters.into_iter().flatten() {
+        let rate = counter(entry).map(|counter| rates.of(&counter));
+        if let (Some(rate), Some(object)) = (rate, entry.as_object_mut()) {
+            object.insert("per_second".to_owned(), rate.into());
+        }
+    }
+    stats
 }
 
 /// A heading from the plain values, then the counters by group.
@@ -165,6 +184,21 @@ mod tests {
         };
         let text = render(&stats(5_100), Some(&rates), false);
         assert!(text.contains("5,100       2,500\n"), "{text}");
+    }
+
+    #[test]
+    fn rates_are_in_the_json_as_well() {
+        let before = stats(100);
+        let rates = Rates {
+            seconds: 2.0,
+            before: counters(&before).map(|c| ((c.group, c.name), c.value)).collect(),
+        };
+        let after = with_rates(&stats(5_100), &rates);
+        let [first, second] = [0, 1].map(|at| &after["counters"][at]);
+        assert_eq!((&first["value"], &first["per_second"]), (&json!(5_100), &json!(2_500)));
+        assert_eq!(second["per_second"], 0);
+        assert_eq!((&after["wire"], &after["counters"][4]), (&json!("eth0"), &json!("odd")));
+        assert_eq!(with_rates(&json!(3), &rates), json!(3));
     }
 
     #[test]
