@@ -1,7 +1,8 @@
 //! Mutated senders in both profiles at once, in virtual time: every frame comes out exactly once and
 //! no later than it may, every aggregate verifies, the host gets every byte that came and of those for
 //! one place the one that came first, and what the lossless profile joins comes in the order of its
-//! connection and is cut to the same bytes again.
+//! connection and is cut to the same bytes again. Acknowledgments that differ are joined only in
+//! connections whose host was heard.
 #![no_main]
 
 use std::collections::HashMap;
@@ -51,6 +52,8 @@ impl Input<'_> {
 
 enum Step {
     Frame(Vec<u8>, RxChecksum),
+    /// The host sends it.
+    Host(Vec<u8>),
     Wait(u64),
     BurstEnds,
     Idle,
@@ -73,6 +76,7 @@ fn steps(input: &mut Input<'_>) -> Vec<Step> {
             247 => Step::Interrupt,
             248 => Step::Reconfigure(Profile::Endpoint, u64::from(input.byte()) * 100),
             249 => Step::Reconfigure(Profile::Lossless, u64::from(input.byte()) * 100),
+            250..=252 => senders[usize::from(input.byte() % 3)].host_sends(input),
             _ => {
                 let len = usize::from(input.byte());
                 let known = known(input.byte());
@@ -89,6 +93,9 @@ fn known(byte: u8) -> RxChecksum {
 
 struct Sender {
     template: PacketBuilder,
+    /// What its host's packets begin with, and what it sends next.
+    of_host: PacketBuilder,
+    host: u32,
     seq: u32,
     id: u16,
     id_step: u16,
@@ -108,7 +115,13 @@ impl Sender {
         if kind & 12 == 12 {
             template = template.extension(60, 8);
         }
+        let of_host = match kind & 1 {
+            0 => PacketBuilder::tcp4().addresses4([10, 0, 0, 2], [10, 0, 0, 1]),
+            _ => PacketBuilder::tcp6().addresses6(address6(2), address6(1)),
+        };
         Sender {
+            of_host: of_host.ports(80, number),
+            host: 1,
             template: template.ports(number, 80),
             seq: if kind & 16 == 0 { u32::MAX - 100 } else { 5 },
             id: 0xfffd,
@@ -118,6 +131,19 @@ impl Sender {
             ack: 1,
             window: 500,
         }
+    }
+
+    /// Data in order if the input is all zeros.
+    fn host_sends(&mut self, input: &mut Input<'_>) -> Step {
+        let (what, how) = (input.byte(), input.byte());
+        let flags = match what % 32 {
+            1 => Flags(how),
+            _ => Flags::ACK,
+        };
+        let seq = self.host.wrapping_add_signed(i32::from(what as i8 >> 5) * 100);
+        let len = if what % 32 == 2 { 0 } else { 1 + usize::from(how) };
+        self.host = seq.wrapping_add(len as u32);
+        Step::Host(self.of_host.clone().seq(seq).flags(flags).payload(&pattern(0, len)).build())
     }
 
     /// A segment, in order and plain if the input is all zeros.
@@ -142,6 +168,7 @@ impl Sender {
             10 => padding = usize::from(how % 16),
             11 => self.id = u16::from(how),
             12 => len = 0,
+            30 => self.ack = self.host,
             // Out of order: the sender stays where it was.
             22..=25 => seq = seq.wrapping_add(u32::from(how % 34) * self.len as u32),
             // Again, or others for the same place.
@@ -169,6 +196,12 @@ impl Sender {
         }
         Step::Frame(bytes, known)
     }
+}
+
+fn address6(last: u8) -> [u8; 16] {
+    let mut address = [0; 16];
+    (address[0], address[15]) = (0xfd, last);
+    address
 }
 
 /// Changes one byte, and makes the checksums right again if `repair`.
@@ -202,6 +235,10 @@ fn run(config: &Config, steps: &[Step]) {
             Step::Frame(bytes, known) => {
                 out.arrived[n] = out.now;
                 lro.receive(n, bytes, *known, out.now, &mut out);
+            }
+            Step::Host(bytes) => {
+                lro.observe(bytes);
+                out.heard = true;
             }
             Step::Wait(time) => wait(&mut lro, *time, &mut out),
             Step::BurstEnds => lro.burst_ends(&mut out),
@@ -255,6 +292,8 @@ struct Out<'a> {
     now: u64,
     arrived: Vec<u64>,
     seen: Vec<u8>,
+    /// A host has sent something.
+    heard: bool,
     discarded: Vec<bool>,
     /// The last frame of each connection.
     last: HashMap<Key, usize>,
@@ -271,6 +310,7 @@ impl<'a> Out<'a> {
             now: 0,
             arrived: vec![0; steps.len()],
             seen: vec![0; steps.len()],
+            heard: false,
             discarded: vec![false; steps.len()],
             last: HashMap::new(),
             given: HashMap::new(),
@@ -295,6 +335,13 @@ impl<'a> Out<'a> {
         let seq = bytes[at.transport_at + 4..].first_chunk().expect("a TCP header");
         let (start, len) = (at.payload_at, at.payload_len());
         Some((key.concat(), Piece { frame: n, start, seq: u32::from_be_bytes(*seq), len }))
+    }
+
+    /// What a frame that was joined acknowledges.
+    fn ack(&self, n: usize) -> &'a [u8] {
+        let (bytes, _) = self.frame(n);
+        let at = Headers::parse(bytes).expect("a merged frame").transport_at;
+        &bytes[at + 8..at + 12]
     }
 
     fn leaves(&mut self, n: usize) {
@@ -401,6 +448,7 @@ impl Sink<usize> for Out<'_> {
             let piece = Piece { frame: n, start: slice.start, seq, len: slice.len };
             self.given.entry(key).or_default().push(piece);
         }
+        assert!(self.heard || frames.iter().all(|n| self.ack(*n) == self.ack(frames[0])));
         assert!(frames.len() >= 2 || self.profile == Profile::Endpoint);
         if self.profile == Profile::Lossless {
             self.cuts_to(&frames, &bytes, &vnet, fixed_id);

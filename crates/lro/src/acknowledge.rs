@@ -30,6 +30,7 @@ use wire::{TCP_MIN_LEN, Timestamps, Transport, checksum, protocol};
 use crate::descriptor::Descriptor;
 use crate::island::Islands;
 use crate::key::FlowKey;
+use crate::send::Said;
 use crate::{ActiveAck, Lro, Profile, Sink};
 
 /// Option kinds: window scale and SACK permitted (RFC 7323, 2018), and SACK.
@@ -114,8 +115,6 @@ pub(crate) struct HostSide {
 /// What the host has said since the handshake.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
-    /// Its SND.NXT.
-    next_seq: Seq,
     ack: Seq,
     /// The highest sequence number that it has made room for, plus one, as of its last word.
     right_edge: Seq,
@@ -159,21 +158,19 @@ impl HostSide {
         };
     }
 
-    /// A packet of the host that is no SYN, with `len` bytes of data.
-    fn hear<T: AsRef<[u8]>>(&mut self, tcp: &Tcp<T>, len: u32) {
+    /// A packet of the host that is no SYN.
+    fn hear<T: AsRef<[u8]>>(&mut self, tcp: &Tcp<T>) {
         self.aborted |= tcp.flags().any(Flags::RST);
         if !tcp.flags().any(Flags::ACK) {
             return;
         }
         let ack = tcp.ack();
-        let next_seq = tcp.seq() + len + u32::from(tcp.flags().any(Flags::FIN));
         let shift = self.agreed().map_or(0, |agreed| agreed.shift);
         let right_edge = ack + (u32::from(tcp.window()) << shift);
         let clock = timestamps(tcp).map(|timestamps| timestamps.value);
         self.heard = Some(match self.heard {
-            None => Heard { next_seq, ack, right_edge, clock },
+            None => Heard { ack, right_edge, clock },
             Some(old) => Heard {
-                next_seq: if next_seq.after(old.next_seq) { next_seq } else { old.next_seq },
                 ack: if ack.after(old.ack) { ack } else { old.ack },
                 right_edge: if ack.before(old.ack) { old.right_edge } else { right_edge },
                 clock: clock.or(old.clock),
@@ -221,12 +218,9 @@ struct Numbers {
 }
 
 impl<F> Lro<F> {
-    /// A packet that the host sends, super-packets included; `bytes` from its Ethernet header on.
-    /// To be called for all of them if `active_ack` is on; does nothing if it is off.
-    pub fn observe(&mut self, bytes: &[u8]) {
-        if !self.acknowledges() {
-            return;
-        }
+    /// A packet of the host, for [`observe`](Self::observe).
+    #[inline(never)]
+    pub(crate) fn hear(&mut self, bytes: &[u8]) {
         let Ok(headers) = Headers::parse(bytes) else { return };
         if headers.transport != Transport::Tcp {
             return;
@@ -235,11 +229,14 @@ impl<F> Lro<F> {
         let key = FlowKey::of(bytes, &headers).reversed();
         let len = headers.payload_len() as u32;
         let known = self.table.peek(&key);
+        let said = Said::new(&tcp, len);
         if tcp.flags().any(Flags::SYN) {
             let Some(index) = known.or_else(|| self.open_quietly(key)) else { return };
             self.hosts[index as usize].host_syn(&tcp, len);
+            said.note(&mut self.table[index].send);
         } else if let Some(index) = known {
-            self.hosts[index as usize].hear(&tcp, len);
+            self.hosts[index as usize].hear(&tcp);
+            said.note(&mut self.table[index].send);
         }
     }
 
@@ -347,7 +344,7 @@ fn paper_numbers(
 ) -> Numbers {
     let clock = host.heard.and_then(|heard| heard.clock).or(seen.map(|seen| seen.echo));
     Numbers {
-        seq: host.heard.map_or(ack, |heard| heard.next_seq),
+        seq: flow.send.next_seq().filter(|_| host.heard.is_some()).unwrap_or(ack),
         ack: flow.next_seq,
         window: 0xffff,
         times: clock.zip(seen).map(|(clock, seen)| (clock, host.recent.unwrap_or(seen.value))),
@@ -373,8 +370,9 @@ fn safe_numbers(flow: &Descriptor, host: &HostSide) -> Option<Numbers> {
         None => None,
     };
     let window = ((heard.right_edge - ack) >> agreed.shift).min(0xffff) as u16;
+    let seq = flow.send.next_seq()?;
     // A window that closes stops the sender, and the host is about to open it.
-    (window > 0).then_some(Numbers { seq: heard.next_seq, ack, window, times, sack: agreed.sack })
+    (window > 0).then_some(Numbers { seq, ack, window, times, sack: agreed.sack })
 }
 
 /// Writes the frame, from the host to the flow's sender, and gives its length.

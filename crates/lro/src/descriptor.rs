@@ -14,6 +14,7 @@ use crate::island::Island;
 use crate::key::FlowKey;
 use crate::list::{Links, List};
 use crate::predict::Layout;
+use crate::send::SendSpace;
 use crate::timeout::UNARMED;
 use crate::{Nanos, Profile};
 
@@ -78,6 +79,12 @@ pub(crate) struct Descriptor {
     pub(crate) slot: u8,
     /// What [`predict`](crate::predict) may expect.
     pub(crate) layout: Layout,
+    /// The host takes each acknowledgment of what is held; otherwise all of them are equal.
+    acceptable: bool,
+    /// The acknowledgment of what was held first of all that is held.
+    first_ack: Seq,
+    /// What the host has sent.
+    pub(crate) send: SendSpace,
     header: [u8; HEADER_MAX],
     /// The run's first segment: what it carried, and its sequence number.
     first: Carried,
@@ -119,6 +126,9 @@ impl Default for Descriptor {
             header_len: 0,
             slot: 0,
             layout: Layout::Unusual,
+            acceptable: false,
+            first_ack: Seq(0),
+            send: SendSpace::default(),
             header: [0; HEADER_MAX],
             first: Carried::NOTHING,
             first_seq: Seq(0),
@@ -140,6 +150,7 @@ impl Descriptor {
         self.ack_due = false;
         self.average_interval = 0;
         self.last_arrival = 0;
+        self.send = SendSpace::default();
     }
 
     #[inline]
@@ -150,6 +161,16 @@ impl Descriptor {
     #[inline]
     pub(crate) fn is_holding(&self) -> bool {
         self.has_run() || !self.islands.is_empty()
+    }
+
+    /// May a segment with this acknowledgment join what is held? Only if the host takes both of them or
+    /// neither (RFC 5961 section 5.2); and none may follow a newer one, which the aggregate would not
+    /// tell any more.
+    #[inline(always)]
+    pub(crate) fn admits(&self, ack: Seq) -> bool {
+        let held = if self.has_run() { self.last.ack } else { self.first_ack };
+        ack == held
+            || self.acceptable && self.send.accepts(ack) && !(self.has_run() && ack.before(held))
     }
 
     /// Does the run bring the byte at `seq`?
@@ -232,6 +253,10 @@ impl Descriptor {
     /// Keeps the header that what is held from now on must have. The filter has seen that it fits.
     #[inline]
     pub(crate) fn keep_header(&mut self, profile: Profile, segment: &Segment, bytes: &[u8]) {
+        if !self.is_holding() {
+            self.first_ack = segment.carried.ack;
+            self.acceptable = self.send.accepts(segment.carried.ack);
+        }
         self.layout = match profile {
             Profile::Endpoint => Layout::of(segment),
             Profile::Lossless => Layout::Unusual,
@@ -297,14 +322,15 @@ impl Descriptor {
     ///
     /// What filled the hole was sent later, perhaps, so that its acknowledgment, TSval and TSecr are
     /// the newer ones. The newest acknowledgment stands ("the maximum ACK number after packets
-    /// reordering", the paper, section IV.A), and TSval must not go back: the host would discard the
-    /// data as an old duplicate (PAWS, RFC 7323 section 5), which in the order of arrival it was
-    /// not. True if it was raised.
+    /// reordering", the paper, section IV.A) within the run; that of what was handed on is not known to
+    /// be one that the host takes. TSval must not go back: the host would discard the data as an old
+    /// duplicate (PAWS, RFC 7323 section 5), which in the order of arrival it was not. True if it was
+    /// raised.
     pub(crate) fn catch_up(&self, carried: &mut Carried) -> bool {
         if !self.has_data {
             return false;
         }
-        if carried.ack.before(self.last.ack) {
+        if self.has_run() && carried.ack.before(self.last.ack) {
             carried.ack = self.last.ack;
             carried.window = self.last.window;
         }

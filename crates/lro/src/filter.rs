@@ -239,8 +239,9 @@ pub(crate) enum Verdict {
     Discard(Discard),
     /// No flow is concerned.
     Pass(Pass),
-    /// Goes on after what is held of its flow, which it takes up to this sequence number.
-    PassAfterFlow(Pass, FlowKey, Seq),
+    /// Goes on after what is held of its flow, which it takes up to this sequence number; with its
+    /// acknowledgment, if it has one.
+    PassAfterFlow(Pass, FlowKey, Seq, Option<Seq>),
     /// As that, but its numbers cannot be trusted.
     PassUnread(Pass, FlowKey),
     Buffer(Segment),
@@ -294,7 +295,8 @@ fn segment(config: &Config, bytes: &[u8], headers: &Headers, key: FlowKey) -> Ve
     };
     if let Some(why) = keeps_its_own_packet(config, headers, tcp.flags(), options) {
         let len = headers.payload_len() as u32 + u32::from(tcp.flags().any(Flags::SYN));
-        return Verdict::PassAfterFlow(why, key, tcp.seq() + len);
+        let ack = tcp.flags().any(Flags::ACK).then(|| tcp.ack());
+        return Verdict::PassAfterFlow(why, key, tcp.seq() + len, ack);
     }
     Verdict::Buffer(Segment {
         key,

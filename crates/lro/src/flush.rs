@@ -105,16 +105,15 @@ impl<F> Lro<F> {
     ) {
         let endpoint = self.config.profile == Profile::Endpoint;
         let flow = &mut self.table[index];
-        // The host may not believe its TSval (PAWS) or its acknowledgment (RFC 5961 section 5.2): what
-        // joined it would be lost with it, or make it look right.
-        let alone = endpoint
-            && (merge::not_older(flow, segment).is_err()
-                || flow.has_data && segment.carried.ack.before(flow.last.ack));
-        flow.keep_header(self.config.profile, segment, bytes);
+        // The host may not believe its TSval (PAWS): what joined it would be lost with it, or make it
+        // look right.
+        let alone = endpoint && merge::not_older(flow, segment).is_err();
         if !flow.begun || flow.epoch != self.epoch {
             flow.frontier = segment.seq;
             flow.epoch = self.epoch;
+            flow.send.lose_sight();
         }
+        flow.keep_header(self.config.profile, segment, bytes);
         self.held.push_back(&mut flow.run, frame, segment.start, segment.len);
         flow.begin(segment.seq, segment.len, &segment.carried, now);
         let deadline = run_deadline(&self.config, flow);
@@ -155,6 +154,7 @@ impl<F> Lro<F> {
         }
         self.counters.flushed[why as usize] += 1;
         let mut run = flow.take_run();
+        flow.send.acknowledged(flow.last.ack);
         self.table.unpush(index);
         let flow = &mut self.table[index];
         if run.len() == 1 && !flow.is_raised() {

@@ -12,9 +12,10 @@
 //!
 //! # Profiles
 //! [`Profile::Endpoint`] is for a host that terminates TCP: acknowledgment, window and timestamp
-//! echo move forward within an aggregate, and segments are reordered. [`Profile::Lossless`] merges
-//! only what Linux GRO may merge, in the order in which it comes, so that cutting an aggregate at its
-//! `gso_size` gives the original packets back.
+//! echo move forward within an aggregate, and segments are reordered; acknowledgments only of what
+//! [`Lro::observe`] has seen the host send. [`Profile::Lossless`] merges only what Linux GRO may
+//! merge, in the order in which it comes, so that cutting an aggregate at its `gso_size` gives the
+//! original packets back.
 //!
 //! # Example
 //! ```
@@ -121,6 +122,7 @@ mod list;
 mod merge;
 mod predict;
 mod reorder;
+mod send;
 mod table;
 mod timeout;
 
@@ -309,8 +311,8 @@ impl<F> Lro<F> {
                 }
                 self.pass(frame, why, sink);
             }
-            Verdict::PassAfterFlow(why, key, end) => {
-                self.let_pass(why, &key, end, sink);
+            Verdict::PassAfterFlow(why, key, end, ack) => {
+                self.let_pass(why, &key, end, ack, sink);
                 if why == Pass::Syn && self.acknowledges() {
                     self.note_wire_syn(&key, bytes);
                 }
@@ -320,6 +322,7 @@ impl<F> Lro<F> {
                 if let Some(index) = self.table.find(&key) {
                     self.flush(index, Flush::Order, sink);
                     self.table[index].begun = false;
+                    self.table[index].send.lose_sight();
                 }
                 self.pass(frame, why, sink);
             }
@@ -363,13 +366,23 @@ impl<F> Lro<F> {
     }
 
     /// Makes way for a packet of a flow that is not held, and which takes it up to `end`.
-    fn let_pass(&mut self, why: Pass, key: &FlowKey, end: Seq, sink: &mut impl Sink<F>) {
+    fn let_pass(
+        &mut self,
+        why: Pass,
+        key: &FlowKey,
+        end: Seq,
+        ack: Option<Seq>,
+        sink: &mut impl Sink<F>,
+    ) {
         let Some(index) = self.table.find(key) else {
             if why == Pass::Syn {
                 self.begins_at(key, end, sink);
             }
             return;
         };
+        if let Some(ack) = ack {
+            self.table[index].send.acknowledged(ack);
+        }
         match why {
             // Data that waits for a hole may be overtaken by an acknowledgment: it tells the host
             // nothing of the data, and the host keeps the newest of what it tells (RFC 9293

@@ -24,7 +24,8 @@ pub enum Mismatch {
     Id,
     /// CWR or ECE, or another flag that must be equal.
     Flags,
-    /// The acknowledgment number goes back (endpoint) or differs (lossless).
+    /// The acknowledgment number goes back, or differs and is not known to be one that the host takes
+    /// (endpoint); or differs (lossless).
     Ack,
     /// The window differs (lossless).
     Window,
@@ -246,8 +247,8 @@ fn same_flags(held: &[u8], new: &[u8]) -> Result<(), Mismatch> {
     Ok(())
 }
 
-/// The acknowledgment and TSval move forward or stay, and the options are of the same kinds; the
-/// window may be anything.
+/// The acknowledgment is the same, or the host takes both, and it and TSval do not move back; the
+/// options are of the same kinds; the window may be anything.
 #[inline]
 fn endpoint(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mismatch> {
     let kinds = segment.transport_at + TCP_MIN_LEN;
@@ -255,7 +256,7 @@ fn endpoint(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mi
     if flow.header()[kinds.clone()] != bytes[kinds] {
         return Err(Mismatch::Options);
     }
-    if flow.has_data && segment.carried.ack.before(flow.last.ack) {
+    if !flow.admits(segment.carried.ack) {
         return Err(Mismatch::Ack);
     }
     not_older(flow, segment)

@@ -132,7 +132,7 @@ fn compare<const TCP: usize, const HEADER: usize>(
         differs |= u64::from(be32(new, TCP + TCP_MIN_LEN) ^ TIMESTAMPS);
     }
     let (seq, ack) = (Seq(be32(new, TCP + 4)), Seq(be32(new, TCP + 8)));
-    if differs != 0 || flow.has_data && ack.before(flow.last.ack) {
+    if differs != 0 || !flow.admits(ack) {
         return None;
     }
 

@@ -252,7 +252,8 @@ impl<F> Lro<F> {
     fn old(&mut self, index: u32, frame: F, segment: &Segment, sink: &mut impl Sink<F>) {
         let end = segment.end();
         let finishes = segment.carried.flags.any(Flags::FIN);
-        let flow = &self.table[index];
+        let flow = &mut self.table[index];
+        flow.send.acknowledged(segment.carried.ack);
         let waits = end.after(flow.frontier);
         // If it fills a hole of the host's, its TSval is TS.Recent from then on (RFC 7323 section
         // 4.3), and what waits would come too late. To raise that would be to trust a number that
@@ -300,6 +301,7 @@ impl Descriptor {
         self.frontier = seq;
         self.epoch = epoch;
         self.begun = true;
+        self.send.lose_sight();
     }
 
     /// A packet that was not held takes the flow up to `seq`.

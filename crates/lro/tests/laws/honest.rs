@@ -21,6 +21,7 @@ fn change() -> impl Strategy<Value = Change> {
         1 => flag(Flags::CWR),
         3 => any::<u16>().prop_map(Change::Window),
         6 => (0i32..9000).prop_map(Change::Ack),
+        12 => Just(Change::AckSent(0)),
         6 => (0i32..50).prop_map(Change::Clock),
         1 => any::<u32>().prop_map(Change::Echo),
         2 => Just(Change::Tos(3)), // congestion experienced
@@ -70,6 +71,8 @@ fn one_move() -> impl Strategy<Value = Move> {
         60 => (any::<prop::sample::Index>(), action(), fate()).prop_map(|(i, a, f)| Move::Act(i, a, f)),
         1 => (any::<prop::sample::Index>(), end(), fate()).prop_map(|(i, a, f)| Move::Act(i, a, f)),
         3 => (any::<prop::sample::Index>(), shuffle).prop_map(|(i, order)| Move::Shuffled(i, order)),
+        8 => (any::<prop::sample::Index>(), 1usize..9000)
+            .prop_map(|(i, len)| Move::Host(i, 0, len, Flags::ACK)),
         5 => prop_oneof![0u64..2000, 0u64..150_000].prop_map(|time| Move::Between(Step::Wait(time))),
         3 => between(Step::BurstEnds),
         2 => between(Step::Idle),

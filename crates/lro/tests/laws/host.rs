@@ -56,13 +56,13 @@ fn whole(steps: &[Step], at: usize, step: usize) -> Option<Segment> {
 }
 
 /// What the hosts are given without LRO.
-fn unmerged(steps: &[Step]) -> Vec<Segment> {
+pub(crate) fn unmerged(steps: &[Step]) -> Vec<Segment> {
     let frames = (0..steps.len()).filter(|at| matches!(steps[*at], Step::Frame(_)));
     frames.filter_map(|at| whole(steps, at, at)).collect()
 }
 
 /// What they are given with it.
-fn merged(run: &Run, steps: &[Step]) -> Vec<Segment> {
+pub(crate) fn merged(run: &Run, steps: &[Step]) -> Vec<Segment> {
     let given = |event: &Event| match &event.out {
         Out::Discarded(..) => None,
         Out::Passed(at, _) => whole(steps, *at, event.step),

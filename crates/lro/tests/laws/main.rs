@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod acknowledge;
+mod acks;
 mod aggregate;
 mod arbitrary;
 mod bounds;
 mod conservation;
 mod delivery;
+mod forged;
 mod honest;
 mod host;
 mod merging;
@@ -18,5 +20,6 @@ mod receiver;
 mod reorder;
 mod rules;
 mod run;
+mod sent;
 mod trace;
 mod udp;

@@ -11,10 +11,10 @@ use crate::naive::Tcp;
 use crate::run::{Frame, Joined, Out, Run, Step, run};
 
 const PUSH: Flags = Flags::ACK.with(Flags::PSH);
-const BOTH: [Profile; 2] = [Endpoint, Lossless];
+pub(crate) const BOTH: [Profile; 2] = [Endpoint, Lossless];
 
 /// Segment `n` of 100 bytes each.
-fn v4(n: u32) -> PacketBuilder {
+pub(crate) fn v4(n: u32) -> PacketBuilder {
     PacketBuilder::tcp4().seq(n * 100).id(n as u16).payload_pattern(100)
 }
 
@@ -34,8 +34,12 @@ fn run_packets(profile: Profile, packets: &[PacketBuilder]) -> Run {
 }
 
 /// How many packets came out together, in order.
-fn sizes(profile: Profile, packets: &[PacketBuilder]) -> Vec<usize> {
+pub(crate) fn sizes(profile: Profile, packets: &[PacketBuilder]) -> Vec<usize> {
     run_packets(profile, packets).groups().iter().map(Vec::len).collect()
+}
+
+pub(crate) fn frame(packet: PacketBuilder) -> Step {
+    Step::Frame(packet.build().into())
 }
 
 /// Three segments, of which `change` makes the middle one different.
@@ -44,15 +48,18 @@ fn middle(segment: fn(u32) -> PacketBuilder, change: fn(PacketBuilder) -> Packet
 }
 
 /// Three segments, of which `change` makes the first different.
-fn first(segment: fn(u32) -> PacketBuilder, change: fn(PacketBuilder) -> PacketBuilder) -> Cases {
+pub(crate) fn first(
+    segment: fn(u32) -> PacketBuilder,
+    change: fn(PacketBuilder) -> PacketBuilder,
+) -> Cases {
     Cases([change(segment(0)), segment(1), segment(2)])
 }
 
-struct Cases([PacketBuilder; 3]);
+pub(crate) struct Cases([PacketBuilder; 3]);
 
 impl Cases {
     #[track_caller]
-    fn come_as(self, profiles: &[Profile], expected: &[usize]) {
+    pub(crate) fn come_as(self, profiles: &[Profile], expected: &[usize]) {
         for profile in profiles {
             assert_eq!(sizes(*profile, &self.0), expected, "{profile:?}");
         }
@@ -61,7 +68,7 @@ impl Cases {
 
 /// The only aggregate of a run.
 #[track_caller]
-fn only(run: &Run) -> (Joined, Tcp) {
+pub(crate) fn only(run: &Run) -> (Joined, Tcp) {
     let [joined] = &run.joined().collect::<Vec<_>>()[..] else { panic!("{:?}", run.groups()) };
     ((*joined).clone(), Tcp::read(&joined.bytes).unwrap())
 }
@@ -130,26 +137,6 @@ fn a_keepalive_and_a_window_probe_are_seen_by_the_host() {
 }
 
 // Rule 2: acknowledgment, window, options.
-
-#[test]
-fn acknowledgments_move_forward_in_an_aggregate_for_an_endpoint_only() {
-    let packets = [v4(0).ack(5), v4(1).ack(9), v4(2).ack(9)];
-    assert_eq!(only(&run_packets(Endpoint, &packets)).1.ack(), 9);
-    assert_eq!(sizes(Lossless, &packets), [1, 2]);
-}
-
-#[test]
-fn acknowledgments_wrap() {
-    let packets = [v4(0).ack(u32::MAX), v4(1).ack(3)];
-    assert_eq!(only(&run_packets(Endpoint, &packets)).1.ack(), 3);
-}
-
-#[test]
-fn an_older_acknowledgment_does_not_join() {
-    first(v4, |p| p.ack(2)).come_as(&[Lossless], &[1, 2]);
-    // The host may refuse it (RFC 5961 section 5.2), so nothing joins it either.
-    first(v4, |p| p.ack(2)).come_as(&[Endpoint], &[1, 1, 1]);
-}
 
 #[test]
 fn windows_are_the_last_ones_in_an_aggregate_for_an_endpoint_only() {
@@ -287,7 +274,6 @@ fn push_completes_an_aggregate_where_it_must_be_restored() {
 /// nothing by having the first.
 #[test]
 fn push_lets_go_at_the_end_of_the_burst_for_an_endpoint() {
-    let frame = |p: PacketBuilder| Step::Frame(p.build().into());
     let other = |n: u32| frame(v6(n));
     let steps = [
         frame(v4(0)),

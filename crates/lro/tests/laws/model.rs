@@ -4,9 +4,10 @@
 
 use lro::{Config, Nanos, Profile};
 
-use crate::naive::{CWR, FIN, Key, PSH, Tcp};
+use crate::naive::{ACK, CWR, FIN, Key, PSH, Tcp};
 use crate::rules::{self, Order, Verdict, is_before};
 use crate::run::{START, Step};
+use crate::sent::Sent;
 
 /// Packets that come out as one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,6 +47,7 @@ pub(crate) fn groups(config: &Config, steps: &[Step]) -> Vec<Group> {
     for (number, step) in steps.iter().enumerate() {
         match step {
             Step::Frame(frame) => model.receive(number, frame),
+            Step::Host(frame) => model.host(frame),
             Step::Wait(time) => {
                 let end = model.world.now + time;
                 model.each(|connection, world| connection.wait(end, world));
@@ -135,8 +137,19 @@ impl Model {
             let connection = self.find_or_open(&key);
             let data = end_of(packet).wrapping_add(1);
             (connection.place, connection.last) = (Some((data, data)), None);
+            connection.sent.loses_sight();
         }
         self.world.pass(Some(key), number, packet.payload.len());
+    }
+
+    /// A packet of the host's tells what it has sent.
+    fn host(&mut self, frame: &crate::run::Frame) {
+        let Some(packet) = Tcp::read(&frame.bytes) else { return };
+        if self.world.config.profile == Profile::Endpoint
+            && let Some(at) = self.find(&packet.reversed_key())
+        {
+            self.connections[at].sent.hear(&packet);
+        }
     }
 
     fn hold(&mut self, number: usize, packet: Tcp) {
@@ -218,6 +231,9 @@ struct Connection {
     average_interval: Nanos,
     pushed: bool,
     closed: bool,
+    sent: Sent,
+    /// The acknowledgment of what was held first, and whether the host takes it for sure.
+    first_ack: (u32, bool),
 }
 
 impl Connection {
@@ -232,6 +248,15 @@ impl Connection {
             average_interval: 0,
             pushed: false,
             closed: false,
+            sent: Sent::default(),
+            first_ack: (0, false),
+        }
+    }
+
+    /// What comes is to be held, with what is.
+    fn begins_to_hold(&mut self, ack: u32) {
+        if self.held().is_none() {
+            self.first_ack = (ack, self.sent.accepts(ack));
         }
     }
 
@@ -277,8 +302,14 @@ impl Connection {
             Order::Ack => self.flush_run(world),
             _ => self.flush(world),
         }
+        if packet.has(ACK) && order != Order::Unread {
+            self.sent.acknowledged(packet.ack());
+        }
         match order {
-            Order::Unread => self.place = None,
+            Order::Unread => {
+                self.place = None;
+                self.sent.loses_sight();
+            }
             Order::End => self.closed = true,
             Order::Data => self.goes_on_at(end_of(packet)),
             Order::Ack | Order::Syn => {}
@@ -354,6 +385,7 @@ impl Connection {
         if in_order {
             self.add(piece, world);
         } else {
+            self.begins_to_hold(piece.told.ack);
             self.early.push(piece);
             self.early.sort_by_key(|p| p.seq().wrapping_sub(frontier));
             self.age_islands();
@@ -364,7 +396,17 @@ impl Connection {
     fn like(&self, held: &Tcp, piece: &Piece) -> bool {
         rules::same_headers(held, &piece.packet)
             && rules::same_kinds(held, &piece.packet)
-            && self.last.is_none_or(|last| !is_before(piece.told.ack, last.ack))
+            && self.shares_acknowledgments(piece.told.ack)
+    }
+
+    /// The host takes both or neither.
+    fn shares_acknowledgments(&self, ack: u32) -> bool {
+        let (first, acceptable) = self.first_ack;
+        let known = acceptable && self.sent.accepts(ack);
+        match self.run.last() {
+            Some(last) => last.told.ack == ack || known && !is_before(ack, last.told.ack),
+            None => first == ack || known,
+        }
     }
 
     /// Start and end of what came early and touches.
@@ -407,6 +449,7 @@ impl Connection {
     /// data sent after it overtake it.
     fn old(&mut self, piece: &Piece, waits: bool, world: &mut World) {
         let finishes = piece.packet.has(FIN);
+        self.sent.acknowledged(piece.told.ack);
         let newer = self.last.map_or(piece.told.timestamps.is_some(), |last| {
             last.is_older_than(&piece.told)
                 || last.timestamps.is_none() && piece.told.timestamps.is_some()
@@ -439,9 +482,11 @@ impl Connection {
         }
         let doubted = world.config.profile == Profile::Endpoint
             && self.run.is_empty()
-            && self.last.is_some_and(|last| {
-                piece.told.is_older_than(&last) || is_before(piece.told.ack, last.ack)
-            });
+            && self.last.is_some_and(|last| piece.told.is_older_than(&last));
+        if self.place.is_none() {
+            self.sent.loses_sight();
+        }
+        self.begins_to_hold(piece.told.ack);
         self.append(piece, world);
         if doubted {
             self.flush_run(world);
@@ -483,7 +528,7 @@ impl Connection {
                 self.flush_run(world);
             }
             if let Some(last) = self.last {
-                piece.catches_up(&last);
+                piece.catches_up(&last, !self.run.is_empty());
             }
             self.append(piece, world);
         }
@@ -506,6 +551,7 @@ impl Connection {
         let alone = run.len() == 1 && !first.raised;
         let mut told = last.told;
         told.timestamps = first.told.timestamps.zip(told.timestamps).map(|(f, l)| (f.0, l.1));
+        self.sent.acknowledged(last.told.ack);
         let part = |p: &Piece| (p.number, p.skip..p.skip + p.len);
         world.out.push(Group {
             key: Some(self.key.clone()),
@@ -521,9 +567,10 @@ impl Connection {
 }
 
 impl Piece {
-    /// It waited, and others that belong before it were sent later: what they told is newer.
-    fn catches_up(&mut self, last: &Told) {
-        if is_before(self.told.ack, last.ack) {
+    /// It waited, and others that belong before it were sent later: what they told is newer. Is the last
+    /// of them held?
+    fn catches_up(&mut self, last: &Told, held: bool) {
+        if held && is_before(self.told.ack, last.ack) {
             (self.told.ack, self.told.window) = (last.ack, last.window);
         }
         if let (Some(new), Some(last)) = (&mut self.told.timestamps, last.timestamps) {

@@ -67,6 +67,12 @@ impl Tcp {
         (self.addresses().to_vec(), self.tcp[..4].to_vec())
     }
 
+    /// That of what is sent the other way.
+    pub(crate) fn reversed_key(&self) -> Key {
+        let (from, to) = self.addresses().split_at(self.addresses().len() / 2);
+        ([to, from].concat(), [&self.tcp[2..4], &self.tcp[..2]].concat())
+    }
+
     pub(crate) fn is_v6(&self) -> bool {
         self.ip[0] >> 4 == 6
     }

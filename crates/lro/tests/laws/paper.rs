@@ -8,7 +8,7 @@ use wire::Flags;
 
 use crate::conservation::check;
 use crate::naive::{FIN, Tcp};
-use crate::run::{Run, Step, run};
+use crate::run::{Run, Step, host_sends, run};
 
 /// Segment `n` of 100 bytes.
 fn segment(n: u32) -> PacketBuilder {
@@ -237,7 +237,9 @@ mod packets_reconstruction {
     #[test]
     fn the_header_is_that_of_the_first_and_last_in_order() {
         let told = |n: u32| segment(n).ack(n + 1).window(n as u16 + 10).timestamps(n + 5, n + 6);
-        let run = run_packets([syn(), told(1), told(2), told(0)]);
+        let steps = [syn(), told(1), told(2), told(0)].map(frame);
+        let steps = [&steps[..1], &host_sends(1, 10), &steps[1..]].concat();
+        let run = run_steps(&Config::default(), &steps);
         let is = Tcp::read(&run.joined().next().unwrap().bytes).unwrap();
         assert_eq!((is.seq(), is.ack(), is.window(), is.timestamps()), (0, 3, 12, Some((5, 8))));
     }

@@ -1,9 +1,12 @@
 //! A host's TCP as the RFCs have it, as far as what comes in goes: RFC 9293 section 3.10.7.4 with
 //! RFC 5961 for RST and SYN, and PAWS by RFC 7323 sections 4.3 and 5.3. It acknowledges every
-//! segment at once, and its application reads at once, so that its window is always as large.
+//! segment at once, and its application reads at once, so that its window is always as large. If it is
+//! said what it has sent, it drops what acknowledges more, or what is too old, as Linux's `tcp_ack` does
+//! (RFC 5961 section 5.2).
 
 use crate::naive::{ACK, FIN, RST, SYN, Tcp, URG};
 use crate::rules::is_before;
+use crate::run::Step;
 
 /// A segment, one byte of payload after the other with the frame that brought it.
 #[derive(Clone, Debug)]
@@ -24,6 +27,8 @@ pub(crate) enum Fate {
     Outside,
     /// An old duplicate by its TSval.
     Paws,
+    /// Its acknowledgment is of nothing that was sent, or too old.
+    Unacceptable,
     /// The connection is over, or the segment no data's.
     Ignored,
 }
@@ -47,6 +52,8 @@ pub(crate) struct Receiver {
     pub(crate) snd_wnd: usize,
     snd_wl1: u32,
     snd_wl2: u32,
+    /// SND.NXT and MAX.SND.WND; as much has been acknowledged as the latter is.
+    sent: Option<(u32, u32)>,
 }
 
 impl Receiver {
@@ -69,6 +76,22 @@ impl Receiver {
             snd_wnd: first.window(),
             snd_wl1: first.seq(),
             snd_wl2: first.ack(),
+            sent: None,
+        }
+    }
+
+    /// It has sent all before `next_seq`, to a peer whose window was this.
+    pub(crate) fn having_sent(self, next_seq: u32, window: u32) -> Receiver {
+        Receiver { sent: Some((next_seq, window)), ..self }
+    }
+
+    /// It sends what is among these.
+    pub(crate) fn sends(&mut self, steps: &[Step]) {
+        for step in steps {
+            if let (Step::Host(frame), Some((next_seq, _))) = (step, &mut self.sent) {
+                let packet = Tcp::read(&frame.bytes).unwrap();
+                *next_seq = packet.seq().wrapping_add(packet.payload.len() as u32);
+            }
         }
     }
 
@@ -95,6 +118,9 @@ impl Receiver {
         if !self.is_acceptable(packet) {
             return Fate::Outside;
         }
+        if packet.has(ACK) && !packet.has(RST | SYN) && !self.is_acceptable_ack(packet.ack()) {
+            return Fate::Unacceptable;
+        }
         if value.is_some() && !is_before(self.last_ack_sent, packet.seq()) {
             self.ts_recent = value;
         }
@@ -116,6 +142,12 @@ impl Receiver {
         inside(packet.seq())
             || len > 0 && inside(packet.seq().wrapping_add(len - 1))
             || len > 0 && self.rcv_nxt.wrapping_sub(packet.seq()) < len
+    }
+
+    fn is_acceptable_ack(&self, ack: u32) -> bool {
+        self.sent.is_none_or(|(next_seq, window)| {
+            !is_before(ack, self.snd_una.wrapping_sub(window)) && !is_before(next_seq, ack)
+        })
     }
 
     fn take(&mut self, segment: &Segment) {

@@ -7,7 +7,7 @@ use wire::Flags;
 
 use crate::conservation::check;
 use crate::naive::{CWR, Tcp};
-use crate::run::{Joined, Run, Step, run};
+use crate::run::{Joined, Run, Step, host_sends, run};
 
 /// Bytes `from` to `to` of a connection.
 fn bytes(from: u32, to: u32) -> PacketBuilder {
@@ -210,7 +210,10 @@ fn what_waited_is_held_no_longer_for_having_joined() {
 fn what_waited_tells_nothing_older_than_what_it_waited_for() {
     let waits = bytes(100, 200).timestamps(5, 50).ack(20).window(2);
     let fills = bytes(0, 100).timestamps(6, 60).ack(30).window(3);
-    let run = run_packets(&[bytes(0, 0).flags(Flags::SYN).seq(u32::MAX), waits, fills]);
+    let syn = bytes(0, 0).flags(Flags::SYN).seq(u32::MAX);
+    let run = run_steps(
+        &[&[frame(&syn)][..], &host_sends(1, 90), &[waits, fills].map(|p| frame(&p))].concat(),
+    );
     let [(_, is)] = &joined(&run)[..] else { panic!("{:?}", run.groups()) };
     assert_eq!((is.ack(), is.window(), is.timestamps()), (30, 3, Some((6, 60))));
 }
@@ -219,7 +222,10 @@ fn what_waited_tells_nothing_older_than_what_it_waited_for() {
 fn what_waited_tells_what_it_is_the_first_to_tell() {
     let waits = bytes(100, 200).timestamps(7, 70).ack(40).window(4);
     let fills = bytes(0, 100).timestamps(6, 60).ack(30).window(3);
-    let run = run_packets(&[bytes(0, 0).flags(Flags::SYN).seq(u32::MAX), waits, fills]);
+    let syn = bytes(0, 0).flags(Flags::SYN).seq(u32::MAX);
+    let run = run_steps(
+        &[&[frame(&syn)][..], &host_sends(1, 90), &[waits, fills].map(|p| frame(&p))].concat(),
+    );
     let [(_, is)] = &joined(&run)[..] else { panic!("{:?}", run.groups()) };
     assert_eq!((is.ack(), is.window(), is.timestamps()), (40, 4, Some((6, 70))));
 }

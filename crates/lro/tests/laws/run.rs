@@ -1,7 +1,8 @@
 //! Runs a trace through an [`Lro`] in virtual time and keeps all that comes out.
 
 use lro::{Aggregate, Config, Discard, Lro, Nanos, Pass, RxChecksum, Sink};
-use wire::VirtioNetHdr;
+use testkit::packet::PacketBuilder;
+use wire::{Flags, VirtioNetHdr};
 
 /// When a run begins.
 pub(crate) const START: Nanos = 1_000;
@@ -11,6 +12,8 @@ pub(crate) const START: Nanos = 1_000;
 pub(crate) enum Step {
     /// A frame arrives.
     Frame(Frame),
+    /// The host sends a packet.
+    Host(Frame),
     /// Time passes; deadlines that fall into it are kept.
     Wait(Nanos),
     /// The caller has caught up with the wire.
@@ -59,6 +62,14 @@ impl std::fmt::Debug for Frame {
             None => write!(f, "{:?} {len} bytes: {:x?}", self.checksum, self.bytes),
         }
     }
+}
+
+/// The host of `PacketBuilder::tcp4`'s connection sends all from `from` to `to`, as LRO sees it.
+pub(crate) fn host_sends(from: u32, to: u32) -> [Step; 2] {
+    let packet = PacketBuilder::tcp4().addresses4([10, 0, 0, 2], [10, 0, 0, 1]).ports(5201, 40_000);
+    let syn = packet.clone().seq(from.wrapping_sub(1)).flags(Flags::ACK.with(Flags::SYN));
+    let data = packet.seq(from).payload_pattern(to.wrapping_sub(from) as usize);
+    [syn, data].map(|packet| Step::Host(packet.build().into()))
 }
 
 /// What came out, and during which step; frames are named by the step that brought them.
@@ -179,6 +190,7 @@ pub(crate) fn run(config: &Config, steps: &[Step]) -> Run {
                 arrivals[step] = out.now;
                 lro.receive(step, &frame.bytes, frame.checksum, out.now, &mut out);
             }
+            Step::Host(frame) => lro.observe(&frame.bytes),
             Step::Wait(time) => wait(&mut lro, *time, &mut out),
             Step::BurstEnds => lro.burst_ends(&mut out),
             Step::Idle => lro.idle(&mut out),

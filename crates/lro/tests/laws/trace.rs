@@ -6,6 +6,7 @@ use testkit::packet::{PacketBuilder, pattern};
 use wire::{Flags, protocol};
 
 use crate::naive::Tcp;
+use crate::rules::is_before;
 use crate::run::{Frame, Step};
 
 /// One connection, and where its numbers start.
@@ -54,6 +55,8 @@ pub(crate) enum Change {
     Window(u16),
     /// * The acknowledgment moves by so much.
     Ack(i32),
+    /// * It is of all that the host has sent, but for the last so many bytes.
+    AckSent(u32),
     /// * The clock in the timestamps moves by so much.
     Clock(i32),
     /// * TSecr moves.
@@ -99,6 +102,8 @@ pub(crate) enum Move {
     Act(prop::sample::Index, Action, Fate),
     /// A sender's segments, as many as there are numbers, arrive in the order of those.
     Shuffled(prop::sample::Index, Vec<u8>),
+    /// Its host sends so many bytes, so far from where it was, with these flags.
+    Host(prop::sample::Index, i32, usize, Flags),
     Other(Vec<u8>),
     Between(Step),
 }
@@ -146,6 +151,7 @@ fn change() -> impl Strategy<Value = Change> {
         1 => flag(Flags::CWR),
         1 => any::<u16>().prop_map(Change::Window),
         2 => (-3000i32..9000).prop_map(Change::Ack),
+        4 => prop_oneof![3 => Just(0), 1 => 0u32..9000].prop_map(Change::AckSent),
         2 => (-2i32..50).prop_map(Change::Clock),
         1 => any::<u32>().prop_map(Change::Echo),
         1 => prop_oneof![Just(1u8), Just(2), Just(3), any::<u8>()].prop_map(Change::Tos),
@@ -200,6 +206,20 @@ fn other() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// Mostly data in order.
+pub(crate) fn of_host() -> impl Strategy<Value = Move> {
+    let shift = prop_oneof![8 => Just(0), 1 => -3000i32..3000, 1 => any::<i32>()];
+    let flags = prop_oneof![
+        20 => Just(Flags::ACK),
+        1 => Just(Flags::ACK.with(Flags::FIN)),
+        1 => Just(Flags::ACK.with(Flags::SYN)),
+        1 => Just(Flags::SYN),
+        1 => Just(Flags::RST),
+    ];
+    (any::<prop::sample::Index>(), shift, prop_oneof![1 => Just(0usize), 4 => 1usize..9000], flags)
+        .prop_map(|(who, shift, len, flags)| Move::Host(who, shift, len, flags))
+}
+
 fn one_move() -> impl Strategy<Value = Move> {
     let fate = prop_oneof![
         30 => Just(Fate::Arrives),
@@ -212,6 +232,7 @@ fn one_move() -> impl Strategy<Value = Move> {
     prop_oneof![
         60 => (any::<prop::sample::Index>(), action(), fate).prop_map(|(i, a, f)| Move::Act(i, a, f)),
         2 => (any::<prop::sample::Index>(), shuffle).prop_map(|(i, order)| Move::Shuffled(i, order)),
+        5 => of_host(),
         2 => other().prop_map(Move::Other),
         5 => prop_oneof![0u64..2000, 0u64..150_000].prop_map(|time| Move::Between(Step::Wait(time))),
         3 => between(Step::BurstEnds),
@@ -278,6 +299,10 @@ pub(crate) fn steps(senders: &[Sender], moves: &[Move]) -> Vec<Step> {
                 sent.sort_by_key(|(place, _)| *place);
                 steps.extend(sent.into_iter().map(|(_, frame)| Step::Frame(frame)));
             }
+            Move::Host(who, shift, len, flags) => {
+                let state = &mut states[who.index(senders.len())];
+                steps.push(Step::Host(state.host_sends(*shift, *len, *flags)));
+            }
             Move::Act(who, action, fate) => {
                 let at = who.index(states.len());
                 let Some(frame) = states[at].act(action).map(Step::Frame) else { continue };
@@ -298,10 +323,18 @@ pub(crate) fn steps(senders: &[Sender], moves: &[Move]) -> Vec<Step> {
     steps
 }
 
+fn address6(last: u8) -> [u8; 16] {
+    let mut address = [0; 16];
+    (address[0], address[15]) = (0xfd, last);
+    address
+}
+
 /// A sender at work.
 struct State {
     number: u16,
     sender: Sender,
+    /// What its host sends next.
+    host: u32,
     ack: u32,
     echo: u32,
     window: u16,
@@ -309,7 +342,7 @@ struct State {
 
 impl State {
     fn new(number: u16, sender: &Sender) -> State {
-        State { number, sender: sender.clone(), ack: 77, echo: 99, window: 501 }
+        State { number, sender: sender.clone(), host: 77, ack: 77, echo: 99, window: 501 }
     }
 
     fn packet(&mut self, seq: u32, len: usize) -> PacketBuilder {
@@ -327,6 +360,24 @@ impl State {
         p = p.ports(1000 + self.number, 80).seq(seq).ack(self.ack).window(self.window).id(s.id);
         s.id = s.id.wrapping_add(s.id_step);
         p.payload(&pattern(seq as usize, len))
+    }
+
+    fn host_sends(&mut self, shift: i32, len: usize, flags: Flags) -> Frame {
+        let s = &self.sender;
+        let mut p = match s.v6 {
+            true => PacketBuilder::tcp6().addresses6(address6(2), address6(1)),
+            false => PacketBuilder::tcp4().addresses4([10, 0, 0, 2], [10, 0, 0, 1]),
+        };
+        for tci in &s.vlans {
+            p = p.vlan(*tci);
+        }
+        let seq = self.host.wrapping_add_signed(shift);
+        let end = seq.wrapping_add(len as u32);
+        if is_before(self.host, end) {
+            self.host = end;
+        }
+        p = p.ports(80, 1000 + self.number).seq(seq).ack(s.seq).flags(flags);
+        p.payload(&pattern(0, len)).build().into()
     }
 
     fn act(&mut self, action: &Action) -> Option<Frame> {
@@ -371,6 +422,7 @@ impl State {
         match change {
             Change::Window(window) => self.window = *window,
             Change::Ack(by) => self.ack = self.ack.wrapping_add_signed(*by),
+            Change::AckSent(but) => self.ack = self.host.wrapping_sub(*but),
             Change::Clock(by) => self.sender.clock = self.sender.clock.wrapping_add_signed(*by),
             Change::Echo(echo) => self.echo = *echo,
             Change::Id(id) => self.sender.id = *id,

@@ -6,3 +6,4 @@ mod both_ways;
 mod inward;
 mod outward;
 mod rig;
+mod two_way;

@@ -52,18 +52,24 @@ pub(crate) struct Rig {
     pub(crate) host: FarEnd,
     pub(crate) errno: Arc<AtomicI32>,
     pub(crate) now: u64,
+    chunks: u32,
 }
 
 impl Rig {
     pub(crate) fn new(config: &Config) -> Rig {
+        Rig::with_chunks(config, CHUNKS)
+    }
+
+    /// A pool of so many.
+    pub(crate) fn with_chunks(config: &Config, chunks: u32) -> Rig {
         let (near_wire, wire) = MemoryWire::new();
         let (inner, host) = MemoryHost::new();
         let errno = Arc::new(AtomicI32::new(0));
         let near_host = Moody { inner, errno: Arc::clone(&errno) };
         let shared = Arc::new(Shared::new(config.clone(), 1500).unwrap());
-        let pool = FramePool::new(CHUNKS, 32_768).unwrap();
+        let pool = FramePool::new(chunks, 32_768).unwrap();
         let worker = Worker::new(Arc::clone(&shared), config.clone(), near_wire, near_host, pool);
-        Rig { worker, shared, wire, host, errno, now: 1_000_000 }
+        Rig { worker, shared, wire, host, errno, now: 1_000_000, chunks }
     }
 
     /// One turn, now.
@@ -76,7 +82,7 @@ impl Rig {
         while self.turn() {}
         self.now += 1_000_000_000;
         self.turn();
-        assert_eq!(self.worker.pool().available(), CHUNKS as usize, "chunks are missing");
+        assert_eq!(self.worker.pool().available(), self.chunks as usize, "chunks are missing");
     }
 
     /// What the host was given so far.
