@@ -74,6 +74,8 @@ fn run<O: Output>(
             lro.interrupt(&mut sink);
             sink.write_as_it_came(&packet);
         } else {
+            // It is one that its flow's host receives, and one that another's sends.
+            lro.observe(&packet.data);
             let bytes = Rc::clone(&packet);
             lro.receive(packet, &bytes.data, RxChecksum::Unverified, now, &mut sink);
         }

@@ -151,6 +151,9 @@ impl<W: Wire> Port for WirePort<W> {
     }
 
     fn send(&mut self, packet: &Packet<'_>) {
+        if let Some(lro) = &mut self.lro {
+            lro.observe(packet.header);
+        }
         if packet.vnet.gso_size > 0 && self.wire.takes_whole() && self.waiting.is_empty() {
             let [first, second] = packet.payload;
             let pieces = [packet.header, first, second].map(IoSlice::new);
