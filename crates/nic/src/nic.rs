@@ -103,7 +103,7 @@ impl Nic {
         let wires = open::open_wires(&info, &config, &mut notices)?;
         let workers = match &wires {
             Wires::Xdp(wires, _) => wires.len(),
-            Wires::Packet(wires) => wires.len(),
+            Wires::Packet(wires, _) => wires.len(),
         };
         if wan.is_some() && workers > 1 {
             return Err(Error::SeveralWans { name: wire.to_owned(), workers });
@@ -111,9 +111,8 @@ impl Nic {
         let multicast = Membership::hold(info.index, Filter::AllMulticast).ok();
         let suited = match &wires {
             Wires::Xdp(..) => Suited::to_xdp(wire, &mut notices),
-            Wires::Packet(_) => Suited::to_packet(wire, &mut notices),
+            Wires::Packet(..) => Suited::to_packet(wire, &mut notices),
         };
-        let quiet = open::silence(&info, &wires, &mut notices);
 
         let (interface, hosts) = open::make_host(host, &info, &config, workers, &mut notices)?;
         let ports = Ports {
@@ -123,11 +122,14 @@ impl Nic {
             host_queues: hosts.queues(),
         };
         let wan = wan.map(Wan::new).transpose().map_err(Error::Worker)?;
-        let (redirect, running) = match wires {
+        let (redirect, quiet, running) = match wires {
             Wires::Xdp(w, redirect) => {
-                (Some(redirect), Running::on(&config, info.mtu, w, hosts, wan.as_ref())?)
+                let running = Running::on(&config, info.mtu, w, hosts, wan.as_ref())?;
+                (Some(redirect), None, running)
             }
-            Wires::Packet(w) => (None, Running::on(&config, info.mtu, w, hosts, wan.as_ref())?),
+            Wires::Packet(w, quiet) => {
+                (None, quiet, Running::on(&config, info.mtu, w, hosts, wan.as_ref())?)
+            }
         };
         let nic = Nic {
             config: Mutex::new(config),

@@ -59,7 +59,8 @@ pub(crate) enum HostEnd {
 /// The wire's ports, one a worker.
 pub(crate) enum Wires {
     Xdp(Vec<(XdpWire, FramePool)>, Redirect),
-    Packet(Vec<(PacketWire, FramePool)>),
+    /// With what keeps the stack behind the wire silent, dropped after the sockets.
+    Packet(Vec<(PacketWire, FramePool)>, Option<Quiet>),
 }
 
 impl Wires {
@@ -73,7 +74,7 @@ impl Wires {
                 let zero_copy = wires.iter().all(|(wire, _)| wire.zero_copy());
                 format!("AF_XDP {mode}, {}", if zero_copy { "zero-copy" } else { "copy" })
             }
-            Wires::Packet(_) => "AF_PACKET".to_owned(),
+            Wires::Packet(..) => "AF_PACKET".to_owned(),
         }
     }
 }
@@ -245,14 +246,17 @@ pub(crate) fn open_packet(
         // It may be turned on later.
         GsoHardware::Kernel | GsoHardware::Off => Hardware::read(&info.name),
     };
-    let mut wires = Vec::new();
-    for _ in 0..workers {
-        let config_of_socket = sys::packet::Config { fanout, ..sys::packet::Config::default() };
-        let wire = packet_wire(info, config_of_socket, hardware)?;
-        let pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;
-        wires.push((wire, pool));
-    }
-    Ok(Wires::Packet(wires))
+    let pools: Vec<_> = (0..workers)
+        .map(|_| FramePool::new(config.wire.frames, chunk))
+        .collect::<Result<_, _>>()
+        .map_err(Error::Worker)?;
+    // First, or what arrives between the two is handed on twice. Now it is lost, as on a card that
+    // is not up yet.
+    let quiet = quiet(info, notices);
+    let config_of_socket = sys::packet::Config { fanout, ..sys::packet::Config::default() };
+    let wire = |pool| Ok((packet_wire(info, config_of_socket, hardware)?, pool));
+    let wires = pools.into_iter().map(wire).collect::<Result<_, Error>>()?;
+    Ok(Wires::Packet(wires, quiet))
 }
 
 /// Bytes of a frame's memory that AF_PACKET receives packets of this MTU into.
@@ -277,18 +281,21 @@ pub(crate) fn packet_wire(
     Ok(PacketWire::new(socket, hardware))
 }
 
-/// With AF_PACKET, silences the stack behind the wire.
-pub(crate) fn silence(info: &Interface, wires: &Wires, notices: &mut Vec<String>) -> Option<Quiet> {
-    matches!(wires, Wires::Packet(_)).then(|| quiet(info, notices)).flatten()
-}
-
-/// Silences the stack behind an interface.
+/// Silences the stack behind an interface; before a packet socket hears it, or what arrives between
+/// the two is handed on twice.
 pub(crate) fn quiet(info: &Interface, notices: &mut Vec<String>) -> Option<Quiet> {
-    Quiet::new(&info.name)
-        .inspect_err(|error| {
-            notices.push(format!("the kernel may answer on {} as well: {error}", info.name));
-        })
-        .ok()
+    let name = &info.name;
+    let mut tell = |why| notices.push(format!("the kernel may answer on {name} as well: {why}"));
+    match Quiet::new(name) {
+        Ok(quiet) => {
+            quiet.gap().into_iter().for_each(tell);
+            Some(quiet)
+        }
+        Err(error) => {
+            tell(error.to_string());
+            None
+        }
+    }
 }
 
 /// The host's ports.

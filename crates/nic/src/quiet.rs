@@ -33,6 +33,14 @@ impl Quiet {
         switches.quiet()?;
         Ok(Quiet::Switches(switches))
     }
+
+    /// What is not silent, and what to do about it.
+    pub fn gap(&self) -> Option<String> {
+        match self {
+            Quiet::Ingress(_) => None,
+            Quiet::Switches(switches) => switches.gap(),
+        }
+    }
 }
 
 impl Drop for Quiet {
@@ -80,6 +88,21 @@ impl Switches {
             sysctl::set_ipv6_conf(&self.interface, IPV6.0, IPV6.1)?;
         }
         Ok(())
+    }
+
+    /// Of `rp_filter` the kernel goes by the larger of the interface's and that of `all`
+    /// (`IN_DEV_MAXCONF`), and 2 is the loose mode, which lets everything in.
+    fn gap(&self) -> Option<String> {
+        let all = sysctl::ipv4_conf("all", IPV4[0].0).ok()?;
+        let overrides = all.parse::<u32>().is_ok_and(|all| all > 1);
+        overrides.then(|| {
+            format!(
+                "there is no nftables, and net.ipv4.conf.all.rp_filter={all} overrides the strict \
+                 filter of {}: set it to 1 (sysctl net.ipv4.conf.all.rp_filter=1), or use a kernel \
+                 with nftables at a device's ingress",
+                self.interface
+            )
+        })
     }
 
     /// Puts everything back; an interface that is gone needs nothing.

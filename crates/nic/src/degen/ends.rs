@@ -119,12 +119,13 @@ impl Ends {
         let pool = memory(frames, chunk)?;
         let mut held = Vec::new();
         let mut open = |info: &Interface| {
+            let quiet = open::quiet(info, notices);
             let config = sys::packet::Config { stamps: true, ..Default::default() };
             let wire = open::packet_wire(info, config, Default::default())?;
             held.push(Held {
                 _promiscuous: promiscuous(info)?,
                 _suited: Suited::to_packet(&info.name, notices),
-                _quiet: open::quiet(info, notices),
+                _quiet: quiet,
                 _redirect: None,
             });
             Ok::<_, Error>(vec![wire])

@@ -171,16 +171,15 @@ fn open_wire(name: &str, config: &Config, notices: &mut Vec<String>) -> Result<O
     let multicast = Membership::hold(info.index, Filter::AllMulticast).ok();
     let suited = match &wires {
         Wires::Xdp(..) => Suited::to_xdp(name, notices),
-        Wires::Packet(_) => Suited::to_packet(name, notices),
+        Wires::Packet(..) => Suited::to_packet(name, notices),
     };
-    let quiet = open::silence(&info, &wires, notices);
     let described = wires.describe();
-    let (port, redirect) = match wires {
+    let (port, redirect, quiet) = match wires {
         Wires::Xdp(mut wires, redirect) => {
-            (wires.pop().map(|(wire, pool)| LinkPort::Xdp(wire, pool)), Some(redirect))
+            (wires.pop().map(|(wire, pool)| LinkPort::Xdp(wire, pool)), Some(redirect), None)
         }
-        Wires::Packet(mut wires) => {
-            (wires.pop().map(|(wire, pool)| LinkPort::Packet(wire, pool)), None)
+        Wires::Packet(mut wires, quiet) => {
+            (wires.pop().map(|(wire, pool)| LinkPort::Packet(wire, pool)), None, quiet)
         }
     };
     let (Some(port), Some(mac)) = (port, info.mac) else {

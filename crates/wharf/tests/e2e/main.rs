@@ -16,6 +16,7 @@ mod running;
 mod segments;
 mod setup;
 mod shared;
+mod silent;
 mod tagged;
 mod tcp;
 mod through;
