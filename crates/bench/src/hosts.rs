@@ -72,11 +72,13 @@ impl Lab {
         Ok(())
     }
 
-    /// The server's kernel behind wharf.
+    /// The server's kernel behind wharf. `lro.profile=auto` is `endpoint`, even where a new network
+    /// namespace forwards because this machine does (`net.core.devconf_inherit_init_net`).
     ///
     /// # Errors
     /// As [`Nic::start`].
     pub fn wharf(&self, config: Config) -> Result<Nic, Error> {
+        let config = config.for_a_host(false);
         self.server.run(move || -> Result<Nic, Error> {
             let nic = Nic::start(WIRE, HOST, config)?;
             address::add(nic.host().1, SERVER.into(), PREFIX_LEN, true)?;

@@ -14,6 +14,8 @@ mod deliver;
 mod entropy;
 mod error;
 pub mod features;
+mod follow;
+mod forwarding;
 mod fragment_ids;
 pub mod hardware;
 pub mod nic;

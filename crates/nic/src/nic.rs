@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sys::interface;
@@ -15,6 +15,7 @@ use crate::counters::{Entry, Published};
 use crate::degen;
 use crate::error::Error;
 use crate::features::Suited;
+use crate::follow::Followed;
 use crate::open::{self, HostEnd, HostInterface, Hosts, Wires};
 use crate::port::shared::Scheduler;
 use crate::quiet::Quiet;
@@ -24,18 +25,15 @@ use crate::running::{Running, Wan, Workers};
 #[derive(Debug)]
 pub struct Nic {
     config: Mutex<Config>,
-    workers: Workers,
+    pub(crate) workers: Workers,
     /// Of host queues that several workers share; dropped after the workers.
     schedulers: Vec<Scheduler>,
     wan: Option<Arc<degen::Shared>>,
-    host: HostInterface,
+    pub(crate) host: HostInterface,
     wire: String,
-    wire_index: u32,
+    pub(crate) wire_index: u32,
     wire_is_gone: AtomicBool,
-    /// As last seen.
-    wire_mtu: AtomicU32,
-    /// What the host was last told.
-    carrier: AtomicBool,
+    pub(crate) followed: Followed,
     host_is_gone: AtomicBool,
     ports: Ports,
     notices: Vec<String>,
@@ -122,13 +120,16 @@ impl Nic {
             host_queues: hosts.queues(),
         };
         let wan = wan.map(Wan::new).transpose().map_err(Error::Worker)?;
+        let followed = Followed::new(&info, interface.index)?;
+        notices.extend(followed.notice(&config));
+        let start = &config.for_a_host(followed.forwards());
         let (redirect, quiet, running) = match wires {
             Wires::Xdp(w, redirect) => {
-                let running = Running::on(&config, info.mtu, w, hosts, wan.as_ref())?;
+                let running = Running::on(start, info.mtu, w, hosts, wan.as_ref())?;
                 (Some(redirect), None, running)
             }
             Wires::Packet(w, quiet) => {
-                (None, quiet, Running::on(&config, info.mtu, w, hosts, wan.as_ref())?)
+                (None, quiet, Running::on(start, info.mtu, w, hosts, wan.as_ref())?)
             }
         };
         let nic = Nic {
@@ -140,8 +141,7 @@ impl Nic {
             wire: wire.to_owned(),
             wire_index: info.index,
             wire_is_gone: AtomicBool::new(false),
-            wire_mtu: AtomicU32::new(info.mtu),
-            carrier: AtomicBool::new(true),
+            followed,
             host_is_gone: AtomicBool::new(false),
             ports,
             notices,
@@ -210,35 +210,9 @@ impl Nic {
             }
         }
         *config = changed;
-        for (shared, _) in &self.workers {
-            shared.reconfigure(&config);
-        }
+        self.tell_workers(&config);
         self.schedulers.iter().for_each(|scheduler| scheduler.set_spin(config.poll.spin));
         Ok(())
-    }
-
-    /// Follows what changes on the wire while wharf runs: the host sees its carrier go and come. A
-    /// larger MTU needs other memory, so what is returned says what to do about it, once. To be
-    /// called now and then, in the network namespace that the NIC was started in.
-    pub fn follow_wire(&self) -> Option<String> {
-        let wire = interface::Interface::by_index(self.wire_index).ok()?;
-        if self.carrier.swap(wire.running, Ordering::Relaxed) != wire.running
-            && let HostEnd::Tap(tap) = &self.host.kind
-        {
-            // An old kernel cannot be told; the host then sees a carrier always, as before.
-            let _ = tap.set_carrier(wire.running);
-        }
-        let before = self.wire_mtu.swap(wire.mtu, Ordering::Relaxed);
-        if wire.mtu != before {
-            self.workers.iter().for_each(|(shared, _)| shared.set_mtu(wire.mtu));
-        }
-        (wire.mtu > before).then(|| {
-            format!(
-                "the MTU of {} grew from {before} to {}: start wharf again to use it; until then \
-                 larger frames are lost",
-                self.wire, wire.mtu
-            )
-        })
     }
 
     /// Has a worker ended by itself, because a port became useless, or is the wire gone or the
@@ -301,7 +275,13 @@ impl Nic {
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, Config> {
+    /// Gives the workers a configuration, in which `auto` is what this host needs now.
+    pub(crate) fn tell_workers(&self, config: &Config) {
+        let config = config.for_a_host(self.followed.forwards());
+        self.workers.iter().for_each(|(shared, _)| shared.reconfigure(&config));
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Config> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -343,9 +323,8 @@ impl Nic {
         if config.gso.max_burst != before.gso.max_burst {
             interface::set_gso_max_size(&self.host.name, config.gso.max_burst + 1)?;
         }
-        let wire_mtu = self.wire_mtu.load(Ordering::Relaxed);
-        let mtu = open::host_mtu(config, wire_mtu);
-        if mtu != open::host_mtu(before, wire_mtu) {
+        let mtu = self.followed.host_mtu(config);
+        if mtu != self.followed.host_mtu(before) {
             let most = interface::Interface::by_index(self.host.index)?.max_mtu;
             interface::set_mtu(&self.host.name, mtu.min(most))?;
         }

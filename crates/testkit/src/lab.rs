@@ -58,7 +58,11 @@ impl Host {
     /// If the kernel refuses for another reason than privilege.
     pub fn new() -> Option<Self> {
         match Namespace::new() {
-            Ok(namespace) => Some(Self { namespace }),
+            Ok(namespace) => {
+                // It would forward where this machine does (`net.core.devconf_inherit_init_net`).
+                let _ = namespace.run(|| sys::sysctl::write(&["ipv4", "ip_forward"], "0"));
+                Some(Self { namespace })
+            }
             Err(error) if error.is_permission() => {
                 lacks(format!("root: {error}"));
                 None

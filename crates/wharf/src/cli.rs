@@ -8,7 +8,7 @@ use bench::throughput::WireKind;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use nic::config::Choice;
+use nic::config::{Choice, LroProfile};
 
 use crate::bench::{
     BenchDegenArgs, BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs, BenchPaperArgs,
@@ -405,7 +405,7 @@ pub(crate) struct PcapFiles {
 }
 
 fn profile() -> PossibleValuesParser {
-    PossibleValuesParser::new(<lro::Profile as Choice>::NAMES)
+    PossibleValuesParser::new(<LroProfile as Choice>::NAMES)
 }
 
 #[cfg(test)]

@@ -120,6 +120,7 @@ fn wait(
         }
         let mut set = PollSet::new();
         set.add(signals.as_fd(), Interest::Read).map_err(|full| Error::Io(full.into()))?;
+        set.add(nic.changes(), Interest::Read).map_err(|full| Error::Io(full.into()))?;
         set.wait(Some(LOOK_EVERY)).map_err(Error::Io)?;
         while let Some(signal) = signals.read().map_err(Error::Io)? {
             match signal {
@@ -127,9 +128,7 @@ fn wait(
                 _ => return Ok(()),
             }
         }
-        if let Some(notice) = nic.follow_wire() {
-            tell(&notice);
-        }
+        nic.follow()?.iter().for_each(|notice| tell(notice));
         if nic.has_failed() {
             let (host, index) = nic.host();
             return match sys::interface::Interface::by_index(index) {
@@ -187,7 +186,9 @@ struct Answers(Arc<Nic>);
 impl Handler for Answers {
     fn stats(&self) -> Value {
         let ports = self.0.ports();
+        let (lro_profile, why) = self.0.lro_profile();
         json!({
+            "lro_profile": lro_profile, "lro_profile_because": why,
             "wire": self.0.wire(), "host": self.0.host().0, "wire_port": ports.wire,
             "host_port": ports.host, "workers": ports.workers,
             "counters": counters_json(self.0.counters()),

@@ -131,7 +131,7 @@ fn settings_are_checked_before_interfaces() {
     up(&["--set", "lro.enabel=true"], &["did you mean `lro.enable`?"]);
     up(&["--set", "lro.max_segments=1"], &["lro.max_segments", "2 to 1000"]);
     up(&["--set", "poll.spin=11ms"], &["0 to 10ms"]);
-    up(&["--set", "lro.profile="], &["endpoint or lossless"]);
+    up(&["--set", "lro.profile="], &["auto, endpoint or lossless"]);
     up(&["--set", "a\nb=1"], &["a\\nb"]);
     // The command line has the last word, so a file that it mends is still read first.
     up(&["--config", &range, "--set", "lro.max_aggregate=60000"], &["range.toml"]);

@@ -122,7 +122,7 @@ impl Lab {
             sys::sysctl::write(&["ipv4", "tcp_wmem"], SEND_BUFFERS)?;
             // What this thread starts is where it is.
             enter(cores.sender, group.as_deref())?;
-            let nic = Nic::start(WIRE, HOST, config)?;
+            let nic = Nic::start(WIRE, HOST, config.for_a_host(false))?;
             if case == Case::None {
                 Ethtool::open(HOST)?.set_offload(Offload::Gso, false)?;
             }

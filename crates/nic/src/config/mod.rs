@@ -28,7 +28,9 @@ pub(crate) use file::position;
 pub use keys::{Key, Kind, Unit};
 pub use table::KEYS;
 pub use tcp::Tcp;
-pub use value::{AccessMode, Choice, GsoHardware, HostKind, WireMode, XdpMode, ZeroCopy};
+pub use value::{
+    AccessMode, Choice, GsoHardware, HostKind, LroProfile, WireMode, XdpMode, ZeroCopy,
+};
 
 /// All settings, typed; the fields are grouped and named as the [keys](KEYS) are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +90,7 @@ pub struct Lro {
     /// `lro.enable`
     pub enable: bool,
     /// `lro.profile`: which segments may become one.
-    pub profile: lro::Profile,
+    pub profile: LroProfile,
     /// `lro.max_aggregate`: bytes of IP packet.
     pub max_aggregate: u32,
     /// `lro.max_segments`
@@ -163,7 +165,7 @@ impl Default for Config {
             },
             lro: Lro {
                 enable: false,
-                profile: lro::Profile::Endpoint,
+                profile: LroProfile::Auto,
                 max_aggregate: 0,
                 max_segments: 0,
                 timeout_factor: 0,
@@ -227,10 +229,15 @@ impl Config {
 
     /// What the LRO core of one worker is to do. It may hold a quarter of the worker's frames,
     /// so that both rings of the wire never run dry. Each call draws keys for the flow hash that
-    /// outsiders cannot know; captures need them as live traffic does.
+    /// outsiders cannot know; captures need them as live traffic does. The profile `auto` is
+    /// `endpoint` here, as for captures and benches; a NIC that runs says which it is
+    /// ([`for_a_host`](Self::for_a_host)).
     pub fn lro(&self) -> lro::Config {
         lro::Config {
-            profile: self.lro.profile,
+            profile: match self.lro.profile {
+                LroProfile::Auto | LroProfile::Endpoint => lro::Profile::Endpoint,
+                LroProfile::Lossless => lro::Profile::Lossless,
+            },
             max_aggregate: self.lro.max_aggregate,
             max_segments: self.lro.max_segments,
             timeout_factor: self.lro.timeout_factor,
@@ -247,6 +254,22 @@ impl Config {
             held_frames: self.wire.frames as usize / 4,
             flow_hash: entropy::flow_hash(),
         }
+    }
+
+    /// The same where the profile `auto` has become what it is on a host that forwards the packets
+    /// of others, or does not. What is forwarded is to leave as it came, so nothing is acknowledged
+    /// in the name of those who wait for it either. Another profile stays as it is.
+    pub fn for_a_host(&self, forwards: bool) -> Config {
+        let mut config = self.clone();
+        match (self.lro.profile, forwards) {
+            (LroProfile::Auto, true) => {
+                config.lro.profile = LroProfile::Lossless;
+                config.lro.active_ack = lro::ActiveAck::Off;
+            }
+            (LroProfile::Auto, false) => config.lro.profile = LroProfile::Endpoint,
+            (LroProfile::Endpoint | LroProfile::Lossless, _) => {}
+        }
+        config
     }
 }
 
@@ -337,7 +360,7 @@ mod tests {
         says("workers", "99999999999999999999", "whole number");
         says("lro.max_timeout", "100", "unit");
         says("lro.enable", "yes", "true or false");
-        says("lro.profile", "router", "endpoint or lossless");
+        says("lro.profile", "router", "auto, endpoint or lossless");
     }
 
     #[test]
@@ -347,5 +370,24 @@ mod tests {
         config.set("host.mtu", "0").unwrap();
         config.set("poll.spin", "0").unwrap();
         assert_eq!((config.host.mtu, config.poll.spin), (0, 0));
+    }
+
+    #[test]
+    fn only_auto_goes_by_whether_the_host_forwards() {
+        let mut config = Config::default();
+        config.set("lro.active_ack", "safe").unwrap();
+        let as_on = |config: &Config, forwards| {
+            let lro = config.for_a_host(forwards).lro();
+            (lro.profile, lro.active_ack)
+        };
+        let (off, safe) = (lro::ActiveAck::Off, lro::ActiveAck::Safe);
+        assert_eq!(as_on(&config, true), (lro::Profile::Lossless, off));
+        assert_eq!(as_on(&config, false), (lro::Profile::Endpoint, safe));
+        for (name, profile) in
+            [("endpoint", lro::Profile::Endpoint), ("lossless", lro::Profile::Lossless)]
+        {
+            config.set("lro.profile", name).unwrap();
+            assert_eq!([true, false].map(|on| as_on(&config, on)), [(profile, safe); 2]);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::keys::{Field, Key, Kind, Unit};
 use super::value::Choice;
-use super::{AccessMode, GsoHardware, HostKind, Order, WireMode, XdpMode, ZeroCopy};
+use super::{AccessMode, GsoHardware, HostKind, LroProfile, Order, WireMode, XdpMode, ZeroCopy};
 
 /// A field that holds a number. What is set has been found in range, so the cast keeps it.
 macro_rules! number {
@@ -151,10 +151,11 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "lro.profile",
-        kind: first_of::<lro::Profile>(),
+        kind: first_of::<LroProfile>(),
         run_time: true,
         help: "endpoint: for a host that terminates TCP; lossless: what Linux GRO may merge, \
-               for routers and bridges",
+               for routers and bridges; auto: lossless, and no active ACK, while this host forwards \
+               or its interface is in a bridge, else endpoint",
         field: choice!(lro.profile),
     },
     Key {

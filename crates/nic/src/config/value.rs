@@ -95,6 +95,17 @@ impl AccessMode {
     }
 }
 
+/// Which segments may become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LroProfile {
+    /// Lossless while this host forwards the packets of others, else endpoint.
+    Auto,
+    /// For a host that terminates TCP.
+    Endpoint,
+    /// Only what can be restored bit for bit.
+    Lossless,
+}
+
 /// Names the values of a [`Choice`].
 macro_rules! named {
     ($choice:ty: $($value:ident = $name:literal),+) => {
@@ -114,7 +125,7 @@ named!(AccessMode: All = "0666", Group = "0660", Owner = "0600");
 named!(Order: RoundRobin = "round_robin", Lifo = "lifo");
 named!(tcp::Algorithm: Cubic = "cubic", NewReno = "newreno");
 named!(tcp::Ecn: Off = "off", Passive = "passive", On = "on");
-named!(lro::Profile: Endpoint = "endpoint", Lossless = "lossless");
+named!(LroProfile: Auto = "auto", Endpoint = "endpoint", Lossless = "lossless");
 named!(lro::ActiveAck: Off = "off", Safe = "safe", Paper = "paper");
 
 /// The number of a group of this machine (group(5)).

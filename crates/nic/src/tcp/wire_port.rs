@@ -53,6 +53,8 @@ impl<W: Wire> WirePort<W> {
         let held_frames = pool.capacity() / 4;
         let lro = lro::Config {
             held_frames,
+            // Nothing that the engine takes goes on to others.
+            profile: lro::Profile::Endpoint,
             active_ack: lro::ActiveAck::Off,
             udp: false,
             ..config.lro()

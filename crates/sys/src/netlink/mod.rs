@@ -6,8 +6,10 @@
 
 pub mod address;
 pub mod link;
+pub mod netconf;
 pub mod route;
 pub mod saved;
+pub mod watch;
 
 use std::borrow::Cow;
 use std::io;
