@@ -94,4 +94,17 @@ pub enum Error {
         /// Its queues.
         queues: u32,
     },
+    /// The wire's queues are others than those that have workers.
+    #[error(
+        "{name} has {now} receive queues now (ethtool -L), and wharf has served {served} since it \
+         began: start it again, and it serves all of them"
+    )]
+    QueuesChanged {
+        /// The interface.
+        name: String,
+        /// With a worker.
+        served: u32,
+        /// That there are.
+        now: u32,
+    },
 }

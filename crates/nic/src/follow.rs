@@ -1,23 +1,27 @@
-//! What changes around a NIC that runs, and what the NIC does about it: the wire's carrier and MTU,
-//! and whether this host forwards the packets of others.
+//! What changes around a NIC that runs, and what the NIC does about it: the wire's carrier, MTU and
+//! queues, the host interface's MTU, and whether this host forwards the packets of others.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sys::interface::Interface;
+use sys::interface::{self, Interface};
 use sys::netlink::watch::Watch;
 
 use crate::config::{Config, LroProfile};
 use crate::error::Error;
 use crate::forwarding;
 use crate::nic::Nic;
-use crate::open::{self, HostEnd};
+use crate::open::{self, HostEnd, Room, Wires};
 
 /// What a NIC has seen of what is around it.
 #[derive(Debug)]
 pub(crate) struct Followed {
     watch: Watch,
     seen: Mutex<Seen>,
+    /// The wire's memory.
+    room: Room,
+    /// Queues of the wire that AF_XDP serves; `None` with AF_PACKET, which hears all of them.
+    queues: Option<u32>,
 }
 
 /// As last seen.
@@ -25,16 +29,33 @@ pub(crate) struct Followed {
 struct Seen {
     carrier: bool,
     wire_mtu: u32,
+    /// What wharf has set, or another has.
+    host_mtu: u32,
+    /// Another has.
+    by_hand: bool,
+    /// An MTU that the kernel would not set.
+    refused: Option<u32>,
     /// How it is seen that this host forwards.
     forwards: Option<String>,
 }
 
 impl Followed {
-    /// Looks at what is around the wire and the host interface with the index `host`.
-    pub(crate) fn new(wire: &Interface, host: u32) -> Result<Self, Error> {
+    /// Looks at what is around the wire, which is open, and the host interface with the index `host`.
+    pub(crate) fn new(wire: &Interface, wires: &Wires, host: u32) -> Result<Self, Error> {
         let watch = Watch::new()?;
-        let seen = Seen { carrier: true, wire_mtu: wire.mtu, forwards: forwarding::sign(host)? };
-        Ok(Followed { watch, seen: Mutex::new(seen) })
+        let seen = Seen {
+            carrier: true,
+            wire_mtu: wire.mtu,
+            host_mtu: Interface::by_index(host)?.mtu,
+            by_hand: false,
+            refused: None,
+            forwards: forwarding::sign(host)?,
+        };
+        let queues = match wires {
+            Wires::Xdp(wires, _) => Some(wires.len() as u32),
+            Wires::Packet(..) => None,
+        };
+        Ok(Followed { watch, seen: Mutex::new(seen), room: wires.room(), queues })
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -53,7 +74,22 @@ impl Followed {
 
     /// The host's MTU by a configuration, in bytes.
     pub(crate) fn host_mtu(&self, config: &Config) -> u32 {
-        open::host_mtu(config, self.seen().wire_mtu)
+        self.seen().wanted(config, &self.room)
+    }
+
+    /// wharf has set it, as it was told to: that is the latest change.
+    pub(crate) fn host_mtu_is(&self, mtu: u32) {
+        let mut seen = self.seen();
+        (seen.host_mtu, seen.by_hand, seen.refused) = (mtu, false, None);
+    }
+}
+
+impl Seen {
+    /// A host that advertised an MSS for frames which the wire's memory does not hold would lose
+    /// them.
+    fn wanted(&self, config: &Config, room: &Room) -> u32 {
+        let wire = if room.loses { self.wire_mtu.min(room.mtu) } else { self.wire_mtu };
+        open::host_mtu(config, wire)
     }
 }
 
@@ -87,8 +123,9 @@ impl Nic {
         }
     }
 
-    /// Follows what changes while wharf runs: the host sees the wire's carrier go and come, and LRO's
-    /// profile `auto` is what this host needs. What is returned are lines for the operator. To be called when [`changes`](Self::changes) is readable and now
+    /// Follows what changes while wharf runs: the host sees the wire's carrier go and come, and its
+    /// interface has the wire's MTU; LRO's profile `auto` is what this host needs. What is returned
+    /// are lines for the operator. To be called when [`changes`](Self::changes) is readable and now
     /// and then, in the network namespace that the NIC was started in.
     ///
     /// # Errors
@@ -101,7 +138,8 @@ impl Nic {
         // A wire that is gone is told of by `has_failed`.
         let Ok(wire) = Interface::by_index(self.wire_index) else { return Ok(lines) };
         self.follow_carrier(&wire);
-        lines.extend(self.follow_mtu(&wire));
+        self.follow_mtu(&wire, &mut lines);
+        self.look_at_queues(&wire)?;
         Ok(lines)
     }
 
@@ -137,18 +175,73 @@ impl Nic {
         seen.carrier = wire.running;
     }
 
-    /// A larger MTU needs other memory.
-    fn follow_mtu(&self, wire: &Interface) -> Option<String> {
-        let before = std::mem::replace(&mut self.followed.seen().wire_mtu, wire.mtu);
+    /// The host interface follows the wire's MTU. Set by hand it stays as it is, until it is set to
+    /// what it would be.
+    fn follow_mtu(&self, wire: &Interface, lines: &mut Vec<String>) {
+        let config = self.lock();
+        let mut seen = self.followed.seen();
+        let before = std::mem::replace(&mut seen.wire_mtu, wire.mtu);
         if wire.mtu != before {
             self.workers.iter().for_each(|(shared, _)| shared.set_mtu(wire.mtu));
+            lines.extend(self.followed.room.notice(wire));
         }
-        (wire.mtu > before).then(|| {
-            format!(
-                "the MTU of {} grew from {before} to {}: start wharf again to use it; until then \
-                 larger frames are lost",
-                wire.name, wire.mtu
-            )
-        })
+        // In another network namespace its MTU is that namespace's business.
+        let Ok(host) = Interface::by_index(self.host.index) else { return };
+        let wanted = seen.wanted(&config, &self.followed.room).min(host.max_mtu);
+        if host.mtu != seen.host_mtu {
+            let was_by_hand = seen.by_hand;
+            (seen.host_mtu, seen.by_hand) = (host.mtu, host.mtu != wanted);
+            match (was_by_hand, seen.by_hand) {
+                (_, true) => lines.push(format!(
+                    "the MTU of {} was set to {}: it stays so; set to {wanted} it follows that of \
+                     {} again",
+                    host.name, host.mtu, wire.name
+                )),
+                (true, false) => {
+                    let (host, wire) = (&host.name, &wire.name);
+                    lines.push(format!("the MTU of {host} follows that of {wire} again"));
+                }
+                (false, false) => {}
+            }
+        }
+        if seen.by_hand || host.mtu == wanted || seen.refused == Some(wanted) {
+            return;
+        }
+        match self.set_host_mtu(&host.name, wanted) {
+            Ok(()) => {
+                (seen.host_mtu, seen.refused) = (wanted, None);
+                lines.push(format!(
+                    "the MTU of {} is {} now, and that of {} {wanted}",
+                    wire.name, wire.mtu, host.name
+                ));
+            }
+            Err(error) => {
+                seen.refused = Some(wanted);
+                lines.push(format!("the MTU of {} stays {}: {error}", host.name, host.mtu));
+            }
+        }
+    }
+
+    /// A veth's far end takes what its near end may send.
+    pub(crate) fn set_host_mtu(&self, name: &str, mtu: u32) -> sys::Result<()> {
+        if let HostEnd::Veth { far, .. } = self.host.kind {
+            let far = Interface::by_index(far)?;
+            if far.mtu < mtu {
+                interface::set_mtu(&far.name, mtu)?;
+            }
+        }
+        interface::set_mtu(name, mtu)
+    }
+
+    /// Each queue has a worker and a socket since the start. Frames of a queue without a socket would
+    /// go to the wire's own stack.
+    fn look_at_queues(&self, wire: &Interface) -> Result<(), Error> {
+        let now = open::xdp_queues(wire);
+        match self.followed.queues {
+            Some(served) if served != now => {
+                Err(Error::QueuesChanged { name: wire.name.clone(), served, now })
+            }
+            _ => Ok(()),
+        }
     }
 }

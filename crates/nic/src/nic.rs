@@ -120,7 +120,7 @@ impl Nic {
             host_queues: hosts.queues(),
         };
         let wan = wan.map(Wan::new).transpose().map_err(Error::Worker)?;
-        let followed = Followed::new(&info, interface.index)?;
+        let followed = Followed::new(&info, &wires, interface.index)?;
         notices.extend(followed.notice(&config));
         let start = &config.for_a_host(followed.forwards());
         let (redirect, quiet, running) = match wires {
@@ -325,8 +325,10 @@ impl Nic {
         }
         let mtu = self.followed.host_mtu(config);
         if mtu != self.followed.host_mtu(before) {
-            let most = interface::Interface::by_index(self.host.index)?.max_mtu;
-            interface::set_mtu(&self.host.name, mtu.min(most))?;
+            let host = interface::Interface::by_index(self.host.index)?;
+            let mtu = mtu.min(host.max_mtu);
+            self.set_host_mtu(&host.name, mtu)?;
+            self.followed.host_mtu_is(mtu);
         }
         Ok(())
     }

@@ -63,6 +63,32 @@ pub(crate) enum Wires {
     Packet(Vec<(PacketWire, FramePool)>, Option<Quiet>),
 }
 
+/// What the memory of a wire's frames was made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// The largest MTU whose frames it holds.
+    pub(crate) mtu: u32,
+    /// Longer frames are lost; else they pass by themselves.
+    pub(crate) loses: bool,
+}
+
+impl Room {
+    /// What to say of a wire whose MTU has changed: nothing, unless it is too large.
+    pub(crate) fn notice(self, wire: &Interface) -> Option<String> {
+        let (name, mtu, most) = (&wire.name, wire.mtu, self.mtu);
+        (mtu > most).then(|| match self.loses {
+            true => format!(
+                "the MTU of {name} is {mtu} now, and packets of more than {most} bytes are lost \
+                 until wharf is started again"
+            ),
+            false => format!(
+                "the MTU of {name} is {mtu} now, and LRO leaves packets of more than {most} bytes \
+                 alone until wharf is started again"
+            ),
+        })
+    }
+}
+
 impl Wires {
     pub(crate) fn describe(&self) -> String {
         match self {
@@ -75,6 +101,22 @@ impl Wires {
                 format!("AF_XDP {mode}, {}", if zero_copy { "zero-copy" } else { "copy" })
             }
             Wires::Packet(..) => "AF_PACKET".to_owned(),
+        }
+    }
+
+    /// The memory that received frames go to.
+    pub(crate) fn room(&self) -> Room {
+        let chunk = |pool: Option<&FramePool>| pool.map_or(0, FramePool::chunk_size) as u32;
+        match self {
+            Wires::Xdp(wires, _) => {
+                let chunk = chunk(wires.first().map(|(_, pool)| pool));
+                Room { mtu: chunk.saturating_sub(LINK_OVERHEAD + XDP_HEADROOM), loses: true }
+            }
+            Wires::Packet(wires, _) => {
+                let chunk = chunk(wires.first().map(|(_, pool)| pool));
+                let headroom = sys::packet::HEADROOM as u32;
+                Room { mtu: chunk.saturating_sub(LINK_OVERHEAD + headroom), loses: false }
+            }
         }
     }
 }
@@ -176,7 +218,7 @@ pub(crate) fn xdp_chunk(info: &Interface) -> Result<u32, Error> {
     Ok(needed.next_power_of_two().max(sys::frames::MIN_CHUNK_SIZE))
 }
 
-fn xdp_queues(info: &Interface) -> u32 {
+pub(crate) fn xdp_queues(info: &Interface) -> u32 {
     sys::ethtool::Ethtool::open(&info.name)
         .and_then(|ethtool| ethtool.rx_queues())
         .unwrap_or(info.rx_queues)

@@ -9,6 +9,7 @@ mod control;
 mod degen;
 mod demo;
 mod ends;
+mod follows;
 mod forwards;
 mod paper;
 mod received;
