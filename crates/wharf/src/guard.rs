@@ -72,15 +72,20 @@ impl Before {
 
     /// Puts the wire back. What is there already is left; a wire that is gone needs nothing.
     fn restore(&self) -> sys::Result<()> {
-        let Ok(index) = interface::index(&self.wire) else { return Ok(()) };
+        // By index: it may have another name by now, and another interface may have the old one.
+        let index = self.saved.index;
+        let Ok(Interface { name, .. }) = Interface::by_index(index) else {
+            return Ok(());
+        };
+        let switches = Switches::from_values(&name, self.switches.values());
         // Turning IPv6 off took addresses away, so turning it on asks for them as well.
-        let was_quiet = Switches::read(&self.wire) != self.switches;
-        self.switches.restore();
-        self.features.restore();
+        let was_quiet = Switches::read(&name) != switches;
+        switches.restore();
+        Features::from_values(&name, self.features.values()).restore();
         if self.take_addresses || was_quiet {
             self.saved.apply(index)?;
         }
-        if self.was_up { Ok(()) } else { interface::set_down(&self.wire) }
+        if self.was_up { Ok(()) } else { interface::set_down(&name) }
     }
 
     fn to_json(&self) -> Value {

@@ -152,6 +152,41 @@ by_each_end! {
     the_network_comes_back_after_sigterm: super::End::Signal(super::Signal::Terminate),
 }
 
+/// What gives the wire its network back knows it by its index: its name may change meanwhile, and
+/// another interface may have the old one.
+#[test]
+fn a_wire_renamed_meanwhile_gets_its_network_back() {
+    if !have(&["ip"]) {
+        return;
+    }
+    for (port, end) in [
+        (Port::Packet, End::Kill),
+        (Port::Packet, End::Signal(Signal::Interrupt)),
+        (Port::Xdp, End::Kill),
+        (Port::Xdp, End::Signal(Signal::Interrupt)),
+    ] {
+        let Some(hosts) = Plan::new(port).hosts() else { continue };
+        furnish(&hosts);
+        let before = shown(&hosts, WIRE);
+        let wharf = hosts.wharf_up(&["--take-addresses"]);
+        // Linux renames an interface that is up since 6.2; older kernels want it down.
+        let renamed = hosts
+            .server
+            .output(std::process::Command::new("ip").args(["link", "set", WIRE, "name", "lan0"]));
+        if !renamed.status.success() {
+            eprintln!("skipped: this kernel does not rename an interface that is up");
+            return;
+        }
+        hosts.ip(&format!("link add {WIRE} type veth peer name spare0"));
+        bring_to_an_end(end, &hosts, wharf);
+        let came_back = wait_until(|| shown(&hosts, "lan0") == before);
+        assert!(came_back, "{port:?}, {end:?}: {:#?} is not {before:#?}", shown(&hosts, "lan0"));
+        assert_eq!(shown(&hosts, WIRE), [""; 0], "what has the old name now is left alone");
+        assert!(wait_until(|| hosts.server.processes().is_empty()), "a process stays behind");
+        ping(&hosts.client, Ip::V4.server(), &[]);
+    }
+}
+
 /// Without `--take-addresses` too, nothing of what wharf made stays.
 #[test]
 fn nothing_stays_behind_after_kill_9() {
