@@ -18,6 +18,7 @@ mod follow;
 mod forwarding;
 mod fragment_ids;
 pub mod hardware;
+pub mod mirror;
 pub mod nic;
 mod open;
 pub mod port;

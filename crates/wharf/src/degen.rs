@@ -279,10 +279,11 @@ fn wait(
         set.wait(Some(LOOK_EVERY)).map_err(Error::Io)?;
         while let Some(signal) = signals.read().map_err(Error::Io)? {
             match signal {
-                Signal::Child => guards.iter_mut().try_for_each(Guard::watch)?,
+                Signal::Child => {}
                 _ => return Ok(()),
             }
         }
+        guards.iter_mut().for_each(Guard::watch);
         if bridge.has_failed() {
             // `stop` tells why.
             return Ok(());

@@ -305,11 +305,13 @@ impl Running<'_> {
             set.add(signals.as_fd(), Interest::Read).map_err(|full| Error::Io(full.into()))?;
             set.wait(Some(LOOK_EVERY)).map_err(Error::Io)?;
             while let Some(signal) = signals.read().map_err(Error::Io)? {
-                match (signal, &mut wire) {
-                    (Signal::Child, Some(wire)) => wire.guard.watch()?,
-                    (Signal::Child, None) => {}
+                match signal {
+                    Signal::Child => {}
                     _ => return Ok(()),
                 }
+            }
+            if let Some(wire) = &mut wire {
+                wire.guard.watch();
             }
             let endpoint = lock(endpoint);
             if let Some(wan) = endpoint.wan() {

@@ -7,6 +7,7 @@ use nic::Nic;
 use nic::config::{Access, Config};
 use nic::control::{Claim, Control, Handler, counters_json, settings_json};
 use nic::degen;
+use nic::mirror::{Followed, Mirror};
 use serde_json::{Value, json};
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
@@ -66,10 +67,8 @@ fn serve(
     let seed = wan.as_mut().map(degen::Settings::fix_seed);
     let nic = Arc::new(Nic::start_behind(&args.wire, &args.host, config, wan.as_ref())?);
     let (host, host_index) = nic.host();
-    guard.host_made(host_index)?;
-    if args.take_addresses {
-        before.move_to(host_index)?;
-    }
+    guard.host_made(host_index);
+    let mut mirror = before.move_to(host_index)?;
     give_up_rights()?;
     nic.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
@@ -78,7 +77,12 @@ fn serve(
     let line = format!("up: {} -> {host} ({}{seed})", args.wire, nic.ports());
     let _ = print(format!("{}\n", escaped(&line)));
     let mut lateness = Lateness::default();
-    let result = wait(&nic, signals, guard, &mut lateness);
+    let result = wait(&nic, signals, guard, &mut lateness, mirror.as_mut());
+    if let Some(mirror) = &mut mirror {
+        // While the host interface is still there.
+        let followed = mirror.finish();
+        pass_on(mirror, followed, guard);
+    }
     if let Some(wan) = nic.wan() {
         lateness.sum_up(&wan.snapshot());
     }
@@ -106,12 +110,24 @@ pub(crate) fn give_up_rights() -> Result<(), Error> {
     sys::capability::keep_only(&[sys::capability::NET_ADMIN]).map_err(Error::Io)
 }
 
+/// Tells the guard what the host interface has now, and the user what it could not be given.
+fn pass_on(mirror: &mut Mirror, followed: Followed, guard: &mut Guard) {
+    if followed.changed {
+        guard.learn(mirror.latest());
+    }
+    mirror.settle();
+    if let Some(notice) = followed.notice {
+        tell(&notice);
+    }
+}
+
 /// Until there is a reason to end.
 fn wait(
     nic: &Nic,
     signals: &Signals,
     guard: &mut Guard,
     lateness: &mut Lateness,
+    mut mirror: Option<&mut Mirror>,
 ) -> Result<(), Error> {
     use std::os::fd::AsFd;
     loop {
@@ -119,14 +135,31 @@ fn wait(
             lateness.look(&wan.snapshot());
         }
         let mut set = PollSet::new();
-        set.add(signals.as_fd(), Interest::Read).map_err(|full| Error::Io(full.into()))?;
-        set.add(nic.changes(), Interest::Read).map_err(|full| Error::Io(full.into()))?;
-        set.wait(Some(LOOK_EVERY)).map_err(Error::Io)?;
+        let mut add = |socket, interest| {
+            set.add(socket, interest).map(drop).map_err(|full| Error::Io(full.into()))
+        };
+        add(signals.as_fd(), Interest::Read)?;
+        add(nic.changes(), Interest::Read)?;
+        let mut timeout = LOOK_EVERY;
+        if let Some(mirror) = mirror.as_deref() {
+            add(mirror.as_fd(), Interest::Read)?;
+            timeout = timeout.min(mirror.timeout());
+        }
+        if let Some(socket) = guard.waits_for() {
+            add(socket, Interest::Write)?;
+        }
+        set.wait(Some(timeout)).map_err(Error::Io)?;
         while let Some(signal) = signals.read().map_err(Error::Io)? {
             match signal {
-                Signal::Child => guard.watch()?,
+                Signal::Child => {}
                 _ => return Ok(()),
             }
+        }
+        guard.flush();
+        guard.watch();
+        if let Some(mirror) = mirror.as_deref_mut() {
+            let followed = mirror.follow();
+            pass_on(mirror, followed, guard);
         }
         nic.follow()?.iter().for_each(|notice| tell(notice));
         if nic.has_failed() {

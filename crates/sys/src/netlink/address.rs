@@ -15,7 +15,14 @@ const IFA_LOCAL: u16 = 2;
 const IFA_LABEL: u16 = 3;
 const IFA_CACHEINFO: u16 = 6;
 const IFA_FLAGS: u16 = 8;
+const IFA_PROTO: u16 = 11;
 const IFA_F_NODAD: u32 = 2;
+const IFA_F_DADFAILED: u32 = 8;
+const IFA_F_TENTATIVE: u32 = 0x40;
+/// `IFAPROT_KERNEL_RA`: the kernel has made it because a router advertises its prefix.
+const BY_ROUTER: u8 = 2;
+/// `MIN_VALID_LIFETIME` of net/ipv6/addrconf.c, in seconds.
+const TWO_HOURS: u32 = 2 * 3600;
 /// A lifetime that does not end (RFC 4861, section 4.6.2).
 const INFINITY: u32 = u32::MAX;
 /// `struct ifaddrmsg`: family, prefix length, flags, scope, index.
@@ -66,6 +73,24 @@ impl Address {
     /// Whether duplicate address detection is off for it (`IFA_F_NODAD`).
     pub fn nodad(&self) -> bool {
         self.flags() & IFA_F_NODAD != 0
+    }
+
+    /// Whether nothing has yet shown that no other machine has it: for duplicate address detection
+    /// to be done where it comes to be.
+    fn is_unproven(&self) -> bool {
+        self.flags() & (IFA_F_TENTATIVE | IFA_F_DADFAILED) != 0
+    }
+
+    /// Whether both are one address to the kernel, lifetimes aside.
+    pub(super) fn is_same(&self, other: &Address) -> bool {
+        self.ip == other.ip && (self.ip.is_ipv6() || self.prefix_len() == other.prefix_len())
+    }
+
+    /// Preferred and valid lifetime, in seconds.
+    pub fn lifetimes(&self) -> (u32, u32) {
+        let info = find(&self.message, IFA_CACHEINFO);
+        let word = |at: usize| info.and_then(|info| number(info.get(at..at + 4)?));
+        (word(0).unwrap_or(INFINITY), word(4).unwrap_or(INFINITY))
     }
 
     fn flags(&self) -> u32 {
@@ -178,14 +203,15 @@ fn typed(index: u32, ip: IpAddr, prefix_len: u8) -> AddressMessage {
 pub(super) fn restore(address: &Address, to: &Destination<'_>, elapsed: u32) -> Result<()> {
     // Detection was done when the address was first added. Doing it again would keep the address,
     // and routes that name it as their source, from use for a second or more.
-    let Some(message) = address.moved(to, elapsed, IFA_F_NODAD) else { return Ok(()) };
+    let proven = if address.is_unproven() { 0 } else { IFA_F_NODAD };
+    let Some(message) = address.moved(to, elapsed, proven) else { return Ok(()) };
     let what = || format!("add the address {}/{} to", address.ip(), address.prefix_len());
     let added = request_raw(what(), libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &message);
     match added {
         Err(error) if error.errno() == Some(libc::EEXIST) => return Ok(()),
         added => added.map_err(|error| error.on(to.name))?,
     };
-    if address.ip().is_ipv6() && !address.nodad() {
+    if address.ip().is_ipv6() && !address.nodad() && !address.is_unproven() {
         // The flag has served its purpose; without it the address is again as it was.
         if let Some(message) = address.moved(to, elapsed, 0) {
             request_raw(what(), libc::RTM_NEWADDR, NLM_F_REPLACE, &message)
@@ -193,6 +219,36 @@ pub(super) fn restore(address: &Address, to: &Destination<'_>, elapsed: u32) -> 
         }
     }
     Ok(())
+}
+
+/// Gives an address that an interface has the lifetimes of a newer report of it.
+pub(super) fn refresh(
+    address: &Address,
+    to: &Destination<'_>,
+    elapsed: u32,
+    present: &Address,
+) -> Result<()> {
+    let Some(mut message) = address.moved(to, elapsed, 0) else { return Ok(()) };
+    // RFC 4862, section 5.5.3 (e): an advertisement, which has no signature, does not shorten what
+    // is left of a lifetime to under two hours.
+    let by_router = find(&address.message, IFA_PROTO) == Some(&[BY_ROUTER]);
+    let least = if by_router { present.lifetimes().1.min(TWO_HOURS) } else { 0 };
+    message = edit(&message, IFADDRMSG, |kind, value| match kind {
+        IFA_CACHEINFO => prolong(value, least).map_or(Edit::Keep, Edit::Replace),
+        _ => Edit::Keep,
+    });
+    let what = format!("renew the address {}/{} of", address.ip(), address.prefix_len());
+    request_raw(what, libc::RTM_NEWADDR, NLM_F_REPLACE, &message)
+        .map_err(|error| error.on(to.name))?;
+    Ok(())
+}
+
+/// `struct ifa_cacheinfo` with a valid lifetime of `least` seconds at least.
+fn prolong(cacheinfo: &[u8], least: u32) -> Option<Vec<u8>> {
+    let valid = number(cacheinfo.get(4..8)?)?.max(least);
+    let mut prolonged = cacheinfo.to_vec();
+    prolonged[4..8].copy_from_slice(&valid.to_ne_bytes());
+    Some(prolonged)
 }
 
 /// Deletes a saved address from its own interface. One that is gone already is no error.
@@ -248,6 +304,13 @@ mod tests {
         let moved = Address::new(moved).unwrap();
         assert_eq!(find(&moved.message, IFA_CACHEINFO), Some(&cacheinfo(0, 100)[..]));
         assert_eq!(address("eth0", 100, 300).moved(&eth0_to_nic0(), 300, 0), None);
+    }
+
+    #[test]
+    fn a_lifetime_is_prolonged_not_shortened() {
+        assert_eq!(prolong(&cacheinfo(5, 10), TWO_HOURS), Some(cacheinfo(5, TWO_HOURS)));
+        assert_eq!(prolong(&cacheinfo(5, INFINITY), 9), Some(cacheinfo(5, INFINITY)));
+        assert_eq!(prolong(&[0; 7], 9), None);
     }
 
     #[test]

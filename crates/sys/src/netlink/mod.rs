@@ -1,4 +1,4 @@
-//! rtnetlink: links, addresses and routes of the calling thread's network namespace.
+//! rtnetlink: links, addresses, routes and neighbours of the calling thread's network namespace.
 //!
 //! Requests are built from the typed messages of `netlink-packet-route`. What the kernel sends is
 //! kept as bytes and read attribute by attribute, so that attributes this crate has never heard of
@@ -6,6 +6,8 @@
 
 pub mod address;
 pub mod link;
+pub mod monitor;
+pub mod neighbour;
 pub mod netconf;
 pub mod route;
 pub mod saved;

@@ -113,6 +113,13 @@ impl Route {
         self.attribute(RTA_NH_ID).is_some()
     }
 
+    /// Whether `other`, through the interface `to`, is what this has become by moving there from
+    /// `from` and leaving its next-hop object behind.
+    pub(super) fn stands_for(&self, from: u32, other: &Route, to: u32) -> bool {
+        let as_new = |route: &Route, from| route.moved(from, to, 0, false).map(sorted);
+        self.has_object() && as_new(self, from) == as_new(other, to)
+    }
+
     fn attribute(&self, wanted: u16) -> Option<&[u8]> {
         attributes(&self.message, RTMSG).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
     }
@@ -150,6 +157,14 @@ impl Route {
         }
         Some(message)
     }
+}
+
+/// A message's header and its attributes in the order of their types.
+fn sorted(message: Vec<u8>) -> (Vec<u8>, Vec<(u16, Vec<u8>)>) {
+    let mut all: Vec<_> =
+        attributes(&message, RTMSG).map(|(kind, value)| (kind, value.to_vec())).collect();
+    all.sort();
+    (message[..RTMSG].to_vec(), all)
 }
 
 impl fmt::Display for Route {
@@ -287,7 +302,7 @@ pub(super) fn remove(route: &Route) -> Result<()> {
 /// error, nor is one that has run out.
 pub(super) fn restore(route: &Route, from: u32, to: u32, elapsed: u32) -> Result<()> {
     // A next-hop object belongs to its interface, and may be gone from there too.
-    if from == to
+    if route.leaves_through(to)
         && route.has_object()
         && let Some(message) = route.moved(from, to, elapsed, true)
         && add_message(route, &message).is_ok()

@@ -1,19 +1,23 @@
-//! The addresses and routes of an interface, kept so that they can be put on another one and back.
+//! The addresses, routes and neighbours of an interface, kept so that they can be put on another one
+//! and back.
 
 use std::io;
 
 use super::address::{self, Address, Destination};
+use super::neighbour::{self, Neighbour};
 use super::route::{self, Route};
 use crate::interface::Interface;
 use crate::{Result, clock};
 
 /// What [`Saved::to_bytes`] begins with; the digit counts versions.
-const MAGIC: &[u8; 8] = b"WHARFSV1";
+const MAGIC: &[u8; 8] = b"WHARFSV2";
 
-/// The addresses and routes that an interface had, message for message as the kernel gave them.
+/// The addresses, routes and neighbours that an interface had, message for message as the kernel
+/// gave them.
 ///
-/// Not saved: IPv6 link-local addresses, which every interface makes for itself, and routes that
-/// the kernel makes (see [`route::list`]). Neighbours and policy rules are no business of this.
+/// Not saved: IPv6 link-local addresses, which every interface makes for itself, routes that the
+/// kernel makes (see [`route::list`]), and neighbours that it has resolved (see
+/// [`neighbour::list`]). Policy rules are no business of this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     /// The name of the interface.
@@ -26,28 +30,34 @@ pub struct Saved {
     pub addresses: Vec<Address>,
     /// The routes through it.
     pub routes: Vec<Route>,
+    /// Its neighbours that were set by hand.
+    pub neighbours: Vec<Neighbour>,
 }
 
 impl Saved {
-    /// Reads the addresses and routes of the interface with this index.
+    /// Reads the addresses, routes and neighbours of the interface with this index.
     pub fn save(index: u32) -> Result<Self> {
         let name = Interface::by_index(index)?.name;
         let mut addresses = address::list(index)?;
         addresses.retain(|address| !address.is_ipv6_link_local());
         let routes = route::list(index)?;
-        Ok(Self { name, index, saved_at: clock::since_boot(), addresses, routes })
+        let neighbours = neighbour::list(index)?;
+        Ok(Self { name, index, saved_at: clock::since_boot(), addresses, routes, neighbours })
     }
 
     /// Whether there is nothing to move.
     pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.routes.is_empty()
+        self.addresses.is_empty() && self.routes.is_empty() && self.neighbours.is_empty()
     }
 
-    /// Takes the addresses and routes off the interface that they were saved from. What is gone
+    /// Takes all of it off the interface that it was saved from. What is gone
     /// already is no error; if something cannot be removed the rest still is, and the first error
     /// is returned.
     pub fn remove(&self) -> Result<()> {
         let mut result = Ok(());
+        for neighbour in &self.neighbours {
+            result = result.and(neighbour::remove(neighbour));
+        }
         // In reverse, so that a route goes before the one its gateway is reached by, and a
         // secondary address before its primary.
         for route in self.routes.iter().rev() {
@@ -59,12 +69,22 @@ impl Saved {
         result
     }
 
-    /// Puts the addresses and routes on the interface with this index, which must be up: the one
-    /// they were saved from, or another. What is there already is no error, so this can be
-    /// repeated; if something cannot be added the rest still is, and the first error is returned.
+    /// Puts all of it on the interface with this index, which must be up: the one it was saved
+    /// from, or another. What is there already is no error, so this can be repeated; if something
+    /// cannot be added the rest still is, and the first error is returned.
     ///
     /// Finite lifetimes go on from where they were saved; what has run out since is left out.
     pub fn apply(&self, index: u32) -> Result<()> {
+        self.put(index, &[])
+    }
+
+    /// As [`apply`](Self::apply), where this is newer than what is `there` (addresses, from
+    /// [`address::list`]): their lifetimes become those of this.
+    pub fn refresh(&self, index: u32, there: &[Address]) -> Result<()> {
+        self.put(index, there)
+    }
+
+    fn put(&self, index: u32, there: &[Address]) -> Result<()> {
         let name = Interface::by_index(index)?.name;
         let to = Destination { index, name: &name, from: &self.name };
         let elapsed = clock::since_boot().saturating_sub(self.saved_at) / 1_000_000_000;
@@ -75,7 +95,14 @@ impl Saved {
             self.addresses.iter().partition(|address| address.ip().is_ipv4());
         let mut result = Ok(());
         for address in v4.into_iter().chain(v6.into_iter().rev()) {
-            result = result.and(address::restore(address, &to, elapsed));
+            let present = there.iter().find(|present| present.is_same(address));
+            result = result.and(match present {
+                Some(present) => address::refresh(address, &to, elapsed, present),
+                None => address::restore(address, &to, elapsed),
+            });
+        }
+        for neighbour in &self.neighbours {
+            result = result.and(neighbour::restore(neighbour, index));
         }
         result.and(self.apply_routes(index, elapsed).map_err(|error| error.on(&*name)))
     }
@@ -121,6 +148,20 @@ impl Saved {
         if refused == 0 { Ok(()) } else { refusal }
     }
 
+    /// Routes of this that are by way of a next-hop object in `before`, but name their gateway here
+    /// because they have been moved to another interface, become those of `before` again: the object
+    /// belongs to the interface that they go back to.
+    pub fn with_objects_of(mut self, before: &Saved) -> Self {
+        for route in &mut self.routes {
+            if let Some(by_object) =
+                before.routes.iter().find(|old| old.stands_for(before.index, route, self.index))
+            {
+                *route = by_object.clone();
+            }
+        }
+        self
+    }
+
     /// A form of this that another process can read back by [`from_bytes`](Self::from_bytes), on
     /// the same machine.
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -130,6 +171,7 @@ impl Saved {
         put(&mut bytes, self.name.as_bytes());
         put_all(&mut bytes, self.addresses.iter().map(Address::message));
         put_all(&mut bytes, self.routes.iter().map(Route::message));
+        put_all(&mut bytes, self.neighbours.iter().map(Neighbour::message));
         bytes
     }
 
@@ -158,7 +200,9 @@ fn parse(bytes: &[u8]) -> Option<Saved> {
     let name = String::from_utf8(take_block(&mut rest)?).ok()?;
     let addresses = take_all(&mut rest, Address::new)?;
     let routes = take_all(&mut rest, Route::new)?;
-    rest.is_empty().then_some(Saved { name, index, saved_at, addresses, routes })
+    let neighbours = take_all(&mut rest, Neighbour::new)?;
+    let saved = Saved { name, index, saved_at, addresses, routes, neighbours };
+    rest.is_empty().then_some(saved)
 }
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
@@ -190,12 +234,15 @@ mod tests {
         super::super::append(&mut address, 2, &[10, 0, 0, 1]);
         let mut route = vec![2, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
         super::super::append(&mut route, libc::RTA_OIF, &[3, 0, 0, 0]);
+        let mut neighbour = vec![2, 0, 0, 0, 3, 0, 0, 0, 0x80, 0, 0, 0];
+        super::super::append(&mut neighbour, 1, &[10, 0, 0, 9]);
         Saved {
             name: "eth0".to_owned(),
             index: 3,
             saved_at: 1 << 40,
             addresses: vec![Address::new(address).unwrap()],
             routes: vec![Route::new(route.clone()).unwrap(), Route::new(route).unwrap()],
+            neighbours: vec![Neighbour::new(neighbour).unwrap()],
         }
     }
 

@@ -10,7 +10,7 @@ use super::traffic::{Direction, Load};
 
 /// What ends it.
 #[derive(Clone, Copy, Debug)]
-enum End {
+pub(crate) enum End {
     /// `kill -9` of wharf.
     Kill,
     /// `kill -9` of the process that is to put the wire back, then of wharf.
@@ -20,7 +20,7 @@ enum End {
 }
 
 /// What `ip` shows of an interface, without what the kernel makes by itself.
-fn shown(hosts: &Hosts, name: &str) -> Vec<String> {
+pub(crate) fn shown(hosts: &Hosts, name: &str) -> Vec<String> {
     let addresses = hosts.ip(&format!("-o address show dev {name} scope global"));
     let (v4, v6) = (
         hosts.ip(&format!("-4 route show dev {name}")),
@@ -63,7 +63,7 @@ fn network(hosts: &Hosts) -> (Vec<String>, Vec<String>, String) {
 }
 
 /// Gives the wire the addresses and routes of a server.
-fn furnish(hosts: &Hosts) {
+pub(crate) fn furnish(hosts: &Hosts) {
     give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
     hosts.ip(&format!("address add 10.77.0.22/24 dev {WIRE}"));
     hosts.ip(&format!("route add default via 10.77.0.1 dev {WIRE}"));
@@ -72,14 +72,14 @@ fn furnish(hosts: &Hosts) {
 }
 
 /// Ids of the guards on the server.
-fn guards(hosts: &Hosts) -> Vec<u32> {
+pub(crate) fn guards(hosts: &Hosts) -> Vec<u32> {
     let named = |pid: &u32| {
         std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "nic-guard\n")
     };
     hosts.server.processes().into_iter().filter(named).collect()
 }
 
-fn bring_to_an_end(end: End, hosts: &Hosts, wharf: Program) {
+pub(crate) fn bring_to_an_end(end: End, hosts: &Hosts, wharf: Program) {
     match end {
         End::Kill => wharf.signal(Signal::Kill),
         End::KillGuardThenWharf => {

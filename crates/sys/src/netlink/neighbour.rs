@@ -1,0 +1,147 @@
+//! Neighbours that were set by hand: permanent entries, and addresses that are answered for (proxy).
+//!
+//! What the kernel has resolved by itself it resolves again.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
+
+use super::address::ip;
+use super::{Edit, attributes, edit, number, request_raw};
+use crate::Result;
+
+/// linux/neighbour.h.
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NDA_IFINDEX: u16 = 8;
+const NDA_PROTOCOL: u16 = 12;
+const NUD_PERMANENT: u16 = 0x80;
+const NTF_PROXY: u8 = 8;
+/// `struct ndmsg`: family, padding, interface index, state, flags, type.
+const NDMSG: usize = 12;
+
+/// A neighbour as the kernel reported it (`RTM_NEWNEIGH`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbour {
+    ip: IpAddr,
+    message: Vec<u8>,
+}
+
+impl Neighbour {
+    /// Takes a message of the kernel's, or one saved earlier; `None` if it is no neighbour that was
+    /// set by hand.
+    pub(super) fn new(message: Vec<u8>) -> Option<Self> {
+        let destination = find_destination(&message)?;
+        let this = Self { ip: destination, message };
+        (this.is_proxy() || this.state() & NUD_PERMANENT != 0).then_some(this)
+    }
+
+    pub(super) fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    /// Its address.
+    pub fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    /// The index of its interface.
+    pub fn index(&self) -> u32 {
+        index_of(&self.message).unwrap_or(0)
+    }
+
+    fn state(&self) -> u16 {
+        u16::from_ne_bytes([self.message[8], self.message[9]])
+    }
+
+    fn is_proxy(&self) -> bool {
+        self.message[10] & NTF_PROXY != 0
+    }
+
+    /// The same for another interface.
+    fn moved(&self, to: u32) -> Vec<u8> {
+        // Time stamps and counts of probes are the kernel's own.
+        let mut message = edit(&self.message, NDMSG, |kind, _| match kind {
+            NDA_DST | NDA_LLADDR | NDA_PROTOCOL => Edit::Keep,
+            _ => Edit::Drop,
+        });
+        message[4..8].copy_from_slice(&to.to_ne_bytes());
+        message
+    }
+}
+
+/// The address in a message about any neighbour.
+pub(super) fn find_destination(message: &[u8]) -> Option<IpAddr> {
+    (message.len() >= NDMSG).then_some(())?;
+    attributes(message, NDMSG).find(|(kind, _)| *kind == NDA_DST).and_then(|(_, value)| ip(value))
+}
+
+/// The interface in a message about any neighbour.
+pub(super) fn index_of(message: &[u8]) -> Option<u32> {
+    message.get(4..8).and_then(number)
+}
+
+/// The neighbours of the interface with this index that were set by hand.
+pub fn list(index: u32) -> Result<Vec<Neighbour>> {
+    let mut neighbours = Vec::new();
+    for flags in [0, NTF_PROXY] {
+        let mut all = vec![0; NDMSG];
+        all[10] = flags;
+        super::append(&mut all, NDA_IFINDEX, &index.to_ne_bytes());
+        let replies = request_raw("list the neighbours", libc::RTM_GETNEIGH, NLM_F_DUMP, &all)?;
+        neighbours.extend(replies.into_iter().filter_map(Neighbour::new));
+    }
+    // Old kernels do not heed the index.
+    neighbours.retain(|neighbour| neighbour.index() == index);
+    Ok(neighbours)
+}
+
+/// Gives a saved neighbour to an interface; what is said of the same address there gives way.
+pub(super) fn restore(neighbour: &Neighbour, to: u32) -> Result<()> {
+    let what = format!("add the neighbour {} to", neighbour.ip());
+    let flags = NLM_F_CREATE | NLM_F_REPLACE;
+    request_raw(what, libc::RTM_NEWNEIGH, flags, &neighbour.moved(to))
+        .map_err(|error| error.on(super::name_of(to)))?;
+    Ok(())
+}
+
+/// Deletes a saved neighbour from its own interface. One that is gone already is no error.
+pub(super) fn remove(neighbour: &Neighbour) -> Result<()> {
+    let index = neighbour.index();
+    let what = format!("delete the neighbour {} of", neighbour.ip());
+    match request_raw(what, libc::RTM_DELNEIGH, 0, &neighbour.moved(index)) {
+        Err(error) if error.errno() != Some(libc::ENOENT) => Err(error.on(super::name_of(index))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(state: u16, flags: u8) -> Vec<u8> {
+        let mut message = vec![2, 0, 0, 0, 3, 0, 0, 0, 0, 0, flags, 0];
+        message[8..10].copy_from_slice(&state.to_ne_bytes());
+        super::super::append(&mut message, NDA_DST, &[10, 0, 0, 1]);
+        super::super::append(&mut message, NDA_LLADDR, &[2, 0, 0, 0, 0, 1]);
+        message
+    }
+
+    #[test]
+    fn only_what_was_set_by_hand_counts() {
+        const NUD_REACHABLE: u16 = 2;
+        assert!(Neighbour::new(message(NUD_PERMANENT, 0)).is_some());
+        assert!(Neighbour::new(message(0, NTF_PROXY)).is_some());
+        assert_eq!(Neighbour::new(message(NUD_REACHABLE, 0)), None);
+        assert_eq!(Neighbour::new(vec![2, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_move_changes_the_interface_and_drops_what_the_kernel_counts() {
+        let mut counted = message(NUD_PERMANENT, 0);
+        super::super::append(&mut counted, 3, &[0; 16]);
+        let mut expected = message(NUD_PERMANENT, 0);
+        expected[4] = 9;
+        assert_eq!(Neighbour::new(counted).unwrap().moved(9), expected);
+    }
+}

@@ -1,0 +1,234 @@
+//! The guard: a small process that puts the wire back as it was, however wharf ends.
+//!
+//! `wharf up` starts it before it changes anything and keeps the only other end of its standard
+//! input. That closes when wharf ends, by itself or by `kill -9`; the guard then waits until the
+//! kernel has taken the host interface away and restores the wire. It has a process group and a
+//! name of its own, so that what is meant for wharf (Ctrl-C, `pkill -9 wharf`) does not end it.
+//! Should it die, wharf starts another.
+//!
+//! While wharf runs it is told what the host interface has, which is what the wire is to have then.
+
+mod before;
+mod link;
+mod told;
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nic::mirror::Latest;
+use sys::interface::Interface;
+
+pub(crate) use before::Before;
+
+use self::link::Link;
+use self::told::{Told, say_before, say_latest, say_made};
+use crate::error::Error;
+use crate::up::tell;
+
+/// The guard's name among processes.
+const NAME: &str = "nic-guard";
+/// How long the kernel may take to remove the interface of a process that has ended.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a guard may take to read what it is told at the start and at the end.
+const READING_PATIENCE: Duration = Duration::from_secs(30);
+/// The pause before a guard that has died is followed by another: none, then this, twice that ...
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// ... up to this. One that has lived for so long was well.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// wharf's hold on its guard.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    before: Before,
+    /// The process, unless it has died.
+    running: Option<(Child, Link)>,
+    /// When it started, or was last tried to.
+    started: Instant,
+    /// How long to wait after the next death.
+    pause: Duration,
+    /// When to start another.
+    due: Option<Instant>,
+    /// Said once wharf has made the host interface, whose end the guard then waits for.
+    made: Option<u32>,
+    latest: Option<Latest>,
+}
+
+impl Guard {
+    /// Starts a guard for a wire that looked like `before`.
+    pub(crate) fn start(before: Before) -> Result<Guard, Error> {
+        let mut guard = Guard {
+            before,
+            running: None,
+            started: Instant::now(),
+            pause: Duration::ZERO,
+            due: None,
+            made: None,
+            latest: None,
+        };
+        guard.spawn().map_err(Error::Guard)?;
+        Ok(guard)
+    }
+
+    /// The guard finds in its socket, from its first moment, all that there is room for; were it
+    /// written later, a `kill -9` of wharf in between would leave a guard that knows nothing.
+    fn spawn(&mut self) -> io::Result<()> {
+        self.started = Instant::now();
+        let mut first = say_before(&self.before);
+        first.extend(self.made.map(say_made).unwrap_or_default());
+        first.extend(self.latest.as_ref().map(say_latest).unwrap_or_default());
+        let (mut link, reader) = Link::new(first)?;
+        link.flush()?;
+        let mut child = Command::new("/proc/self/exe")
+            .arg0(NAME)
+            // So that a list of processes tells guards apart.
+            .arg(&self.before.host)
+            .process_group(0)
+            .stdin(OwnedFd::from(reader))
+            .stdout(Stdio::null())
+            .spawn()?;
+        if let Err(error) = link.flush_all(Instant::now() + READING_PATIENCE) {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
+        self.running = Some((child, link));
+        Ok(())
+    }
+
+    /// Tells the guard that the interface of this index is wharf's.
+    pub(crate) fn host_made(&mut self, index: u32) {
+        self.made = Some(index);
+        if let Some((_, link)) = &mut self.running {
+            link.say(&say_made(index));
+        }
+        self.flush();
+    }
+
+    /// Tells the guard what the wire is to have in the end.
+    pub(crate) fn learn(&mut self, latest: &Latest) {
+        if let Some((_, link)) = &mut self.running {
+            link.say_latest(say_latest(latest));
+        }
+        self.latest = Some(latest.clone());
+        self.flush();
+    }
+
+    /// What to wait for until [`flush`](Self::flush) can go on, if anything.
+    pub(crate) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+        self.running.as_ref().filter(|(_, link)| link.waits()).map(|(_, link)| link.as_fd())
+    }
+
+    /// Tells the guard what it has not been told yet, as far as it reads.
+    pub(crate) fn flush(&mut self) {
+        // One that is gone is found by `watch`.
+        let _ = self.running.as_mut().map(|(_, link)| link.flush());
+    }
+
+    /// Starts another guard if this one has died, after a pause that grows when it dies again and
+    /// again. To be called now and then, and when a child has ended.
+    pub(crate) fn watch(&mut self) {
+        if let Some((child, _)) = &mut self.running {
+            match child.try_wait() {
+                Ok(None) => return,
+                Ok(Some(status)) => self.plan(&format!("the guard has died ({status})")),
+                Err(error) => self.plan(&format!("the guard is lost ({error})")),
+            }
+            self.running = None;
+        }
+        if self.due.is_some_and(|due| Instant::now() >= due) {
+            match self.spawn() {
+                Ok(()) => self.due = None,
+                Err(error) => self.plan(&format!("no guard can be started ({error})")),
+            }
+        }
+    }
+
+    /// Plans the start of another, and says so.
+    fn plan(&mut self, why: &str) {
+        if self.started.elapsed() > LONGEST_PAUSE {
+            self.pause = Duration::ZERO;
+        }
+        let when = match self.pause {
+            Duration::ZERO => "now".to_owned(),
+            pause => format!("in {} ms", pause.as_millis()),
+        };
+        tell(&format!("{why}; another is started {when}"));
+        self.due = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+    }
+
+    /// Lets the guard restore the wire, and waits until it has. If it cannot, or has been killed
+    /// just now, it is done from here.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        if let Some((mut child, mut link)) = self.running.take() {
+            let told = link.flush_all(Instant::now() + READING_PATIENCE);
+            if told.is_err() {
+                // It does not know the latest, so it must not act.
+                let _ = child.kill();
+            }
+            drop(link);
+            if child.wait().is_ok_and(|ended| ended.success()) {
+                return Ok(());
+            }
+        }
+        Ok(self.before.restore(self.latest.as_ref())?)
+    }
+}
+
+/// Whether this process was started as a guard.
+pub(crate) fn is_this() -> bool {
+    std::env::args_os().next().is_some_and(|name| name == NAME)
+}
+
+/// The guard's own life.
+pub(crate) fn run() -> Result<(), Error> {
+    // What ends wharf is not for the guard; the signals stay blocked and unread.
+    let _signals = sys::poll::Signals::block().map_err(Error::Io)?;
+    let _ = sys::process::set_name(NAME);
+    // All that it puts back is of the network; and it is to be put back in any case.
+    let _ = crate::up::give_up_rights();
+    let mut told = Told::default();
+    let mut stdin = io::stdin().lock();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match stdin.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => told.hear(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::Io(error)),
+        }
+    }
+    let before = told.before().ok_or_else(|| {
+        Error::Usage("guard is not for calling by hand: wharf up starts it".to_owned())
+    })?;
+    if let Some(far_end) = &before.far_end {
+        delete_veth(far_end);
+    }
+    if let Some(index) = told.made {
+        wait_for_end(index);
+    }
+    Ok(before.restore(told.latest().as_ref())?)
+}
+
+/// Deletes a host interface that is a veth, by its far end, which nobody else has a use for: wharf
+/// may have died before it could say that it had made it.
+fn delete_veth(far_end: &str) {
+    let found = Interface::by_name(far_end);
+    if found.is_ok_and(|found| found.kind.as_deref() == Some("veth")) {
+        let _ = sys::netlink::link::delete(far_end);
+    }
+}
+
+/// Waits until the host interface is gone, as a TAP is with its process.
+fn wait_for_end(index: u32) {
+    let since = Instant::now();
+    while Interface::by_index(index).is_ok() {
+        if since.elapsed() > PATIENCE {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
