@@ -173,7 +173,12 @@ pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error
     // A quarter of the memory may be held by LRO; some must be left to send from.
     let rx = config.wire.ring.min(config.wire.frames / 2);
     let rings = sys::xdp::Config { zero_copy, ..xdp_rings(rx) };
-    let mut redirect = attached(info, Redirect::attach(info.index, xdp_mode(info, config)))?;
+    let mode = xdp_mode(info, config);
+    let redirect = match config.wire.leave_configuration {
+        true => Redirect::attach_leaving_configuration(info.index, mode),
+        false => Redirect::attach(info.index, mode),
+    };
+    let mut redirect = attached(info, redirect)?;
     let mut wires = Vec::new();
     for queue in 0..queues {
         let mut pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;
@@ -294,8 +299,11 @@ pub(crate) fn open_packet(
         .map_err(Error::Worker)?;
     // First, or what arrives between the two is handed on twice. Now it is lost, as on a card that
     // is not up yet.
-    let quiet = quiet(info, notices);
-    let config_of_socket = sys::packet::Config { fanout, ..sys::packet::Config::default() };
+    let leave_configuration = config.wire.leave_configuration;
+    let quiet =
+        if leave_configuration { but_configuration(info, notices) } else { quiet(info, notices) };
+    let config_of_socket =
+        sys::packet::Config { fanout, leave_configuration, ..sys::packet::Config::default() };
     let wire = |pool| Ok((packet_wire(info, config_of_socket, hardware)?, pool));
     let wires = pools.into_iter().map(wire).collect::<Result<_, Error>>()?;
     Ok(Wires::Packet(wires, quiet))
@@ -326,9 +334,30 @@ pub(crate) fn packet_wire(
 /// Silences the stack behind an interface; before a packet socket hears it, or what arrives between
 /// the two is handed on twice.
 pub(crate) fn quiet(info: &Interface, notices: &mut Vec<String>) -> Option<Quiet> {
-    let name = &info.name;
-    let mut tell = |why| notices.push(format!("the kernel may answer on {name} as well: {why}"));
-    match Quiet::new(name) {
+    silenced(info, Quiet::new(&info.name), notices)
+}
+
+/// The same, but for what the stack must hear to configure itself: DHCP and router advertisements.
+fn but_configuration(info: &Interface, notices: &mut Vec<String>) -> Option<Quiet> {
+    let quiet = silenced(info, Quiet::but_configuration(&info.name), notices);
+    if matches!(quiet, Some(Quiet::Switches(_))) {
+        notices.push(format!(
+            "without nftables {} cannot be left what is for its own configuration: DHCP clients \
+             with packet sockets go on, router advertisements are not heard",
+            info.name
+        ));
+    }
+    quiet
+}
+
+fn silenced(
+    info: &Interface,
+    quiet: sys::Result<Quiet>,
+    notices: &mut Vec<String>,
+) -> Option<Quiet> {
+    let mut tell =
+        |why| notices.push(format!("the kernel may answer on {} as well: {why}", info.name));
+    match quiet {
         Ok(quiet) => {
             quiet.gap().into_iter().for_each(tell);
             Some(quiet)

@@ -26,7 +26,20 @@ impl Quiet {
     /// # Errors
     /// What the kernel says of the second way, when neither works.
     pub fn new(interface: &str) -> sys::Result<Self> {
-        if let Ok(drop) = IngressDrop::on(interface) {
+        Self::or_switches(interface, IngressDrop::on(interface))
+    }
+
+    /// The same, but for what configures the interface (DHCP to a client, router advertisements).
+    /// The switches cannot except that.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn but_configuration(interface: &str) -> sys::Result<Self> {
+        Self::or_switches(interface, IngressDrop::but_configuration(interface))
+    }
+
+    fn or_switches(interface: &str, drop: sys::Result<IngressDrop>) -> sys::Result<Self> {
+        if let Ok(drop) = drop {
             return Ok(Quiet::Ingress(drop));
         }
         let switches = Switches::read(interface);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
 // Hands every frame of a queue to the AF_XDP socket of that queue, and leaves
-// the frame to the kernel's own stack where no socket is.
+// the frame to the kernel's own stack where no socket is. Two of the programs
+// leave the stack, too, what configures the interface.
 //
 // redirect.o is the compiled form of this file and is committed, so that
 // building wharf needs no clang. After a change here, in this directory:
@@ -13,6 +14,7 @@
 // The map is defined by a "maps" section, which needs no BTF, for the same
 // reason: BTF records the path that the file was compiled in.
 
+typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -78,6 +80,44 @@ static __attribute__((always_inline)) void put_stamp(struct xdp_md *ctx)
 	stamp->time = bpf_ktime_get_ns();
 }
 
+enum {
+	ETHERNET = 14,
+	IPV6 = 40,
+	IPPROTO_UDP = 17,
+	IPPROTO_ICMPV6 = 58,
+	DHCP_CLIENT = 68,
+	DHCPV6_CLIENT = 546,
+	ROUTER_ADVERTISEMENT = 134,
+};
+
+// Whether a frame is for those who configure the interface: DHCP to a client
+// (RFC 2131, section 4.1; RFC 8415, section 7.2), or a router advertisement
+// (RFC 4861, section 4.2). Not in a VLAN, not in fragments, and not behind
+// extension headers: none of these is sent so.
+static __attribute__((always_inline)) int configures(struct xdp_md *ctx)
+{
+	const u8 *data = (const u8 *)(long)ctx->data;
+	const u8 *end = (const u8 *)(long)ctx->data_end;
+	const u8 *ip = data + ETHERNET;
+	const u8 *payload = ip + IPV6;
+
+	if (payload + 4 > end)
+		return 0;
+	if (data[12] == 0x86 && data[13] == 0xdd) {
+		if (ip[6] == IPPROTO_UDP)
+			return (payload[2] << 8 | payload[3]) == DHCPV6_CLIENT;
+		return ip[6] == IPPROTO_ICMPV6 && payload[0] == ROUTER_ADVERTISEMENT;
+	}
+	if (data[12] != 0x08 || data[13] != 0x00 || ip[9] != IPPROTO_UDP)
+		return 0;
+	if ((ip[6] & 0x1f) | ip[7])
+		return 0;
+	payload = ip + (ip[0] & 0x0f) * 4;
+	if (payload + 4 > end)
+		return 0;
+	return (payload[2] << 8 | payload[3]) == DHCP_CLIENT;
+}
+
 // A program that says it can take frames of more than one buffer: drivers
 // then attach it at any MTU (Linux 5.18).
 SEC("xdp.frags")
@@ -91,6 +131,19 @@ SEC("xdp")
 int redirect(struct xdp_md *ctx)
 {
 	return to_socket_of_queue(ctx);
+}
+
+// Both again, without what configures the interface.
+SEC("xdp.frags")
+int leave_frags(struct xdp_md *ctx)
+{
+	return configures(ctx) ? XDP_PASS : to_socket_of_queue(ctx);
+}
+
+SEC("xdp")
+int leave(struct xdp_md *ctx)
+{
+	return configures(ctx) ? XDP_PASS : to_socket_of_queue(ctx);
 }
 
 // Both once more, with the time at which each frame arrived.

@@ -21,6 +21,7 @@ const NFPROTO_NETDEV: u8 = 5;
 const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_TABLE_FLAGS: u16 = 2;
 const NFT_TABLE_F_OWNER: u32 = 2;
+const NFT_MSG_NEWRULE: u16 = 6;
 const NFTA_CHAIN_TABLE: u16 = 1;
 const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_CHAIN_HOOK: u16 = 4;
@@ -32,10 +33,36 @@ const NFTA_HOOK_DEV: u16 = 3;
 const NLA_F_NESTED: u16 = 0x8000;
 const NF_NETDEV_INGRESS: u32 = 0;
 const NF_DROP: u32 = 0;
+const NF_ACCEPT: u32 = 1;
+const NFTA_RULE_TABLE: u16 = 1;
+const NFTA_RULE_CHAIN: u16 = 2;
+const NFTA_RULE_EXPRESSIONS: u16 = 4;
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_EXPR_NAME: u16 = 1;
+const NFTA_EXPR_DATA: u16 = 2;
+const NFTA_PAYLOAD_DREG: u16 = 1;
+const NFTA_PAYLOAD_BASE: u16 = 2;
+const NFTA_PAYLOAD_OFFSET: u16 = 3;
+const NFTA_PAYLOAD_LEN: u16 = 4;
+const NFT_PAYLOAD_LL_HEADER: u32 = 0;
+const NFT_PAYLOAD_NETWORK_HEADER: u32 = 1;
+const NFT_PAYLOAD_TRANSPORT_HEADER: u32 = 2;
+const NFTA_CMP_SREG: u16 = 1;
+const NFTA_CMP_OP: u16 = 2;
+const NFTA_CMP_DATA: u16 = 3;
+const NFT_CMP_EQ: u32 = 0;
+const NFTA_DATA_VALUE: u16 = 1;
+const NFTA_DATA_VERDICT: u16 = 2;
+const NFTA_VERDICT_CODE: u16 = 1;
+const NFTA_IMMEDIATE_DREG: u16 = 1;
+const NFTA_IMMEDIATE_DATA: u16 = 2;
+const NFT_REG_VERDICT: u32 = 0;
+const NFT_REG_1: u32 = 1;
 const NLMSG_ERROR: u16 = 2;
 const REQUEST: u16 = 1;
 const ACK: u16 = 4;
 const CREATE_EXCLUSIVELY: u16 = 0x200 | 0x400;
+const CREATE_AT_END: u16 = 0x400 | 0x800;
 
 /// Everything that arrives on the interface is dropped for as long as this lives.
 #[derive(Debug)]
@@ -50,19 +77,56 @@ impl IngressDrop {
     /// # Errors
     /// What the kernel says: without `CAP_NET_ADMIN`, or without nftables at a device's ingress.
     pub fn on(interface: &str) -> Result<Self> {
-        install(interface)
+        Self::install(interface, &[])
+    }
+
+    /// The same, but what configures the interface goes on to the kernel's own stack: DHCP to a
+    /// client, and router advertisements, as `configures` in bpf/redirect.c tells them.
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    pub fn but_configuration(interface: &str) -> Result<Self> {
+        Self::install(interface, &CONFIGURATION)
+    }
+
+    fn install(interface: &str, accepted: &[[Match; 3]]) -> Result<Self> {
+        install(interface, accepted)
             .map(|socket| Self { _socket: socket })
             .map_err(|cause| Error::new("drop by nftables what arrives on", cause).on(interface))
     }
 }
 
-fn install(interface: &str) -> io::Result<Socket> {
+/// Bytes of a frame: from which header, where in it, and what they are.
+type Match = (u32, u32, &'static [u8]);
+
+/// The frames that configure an interface. The link layer's type is looked at as it was on the wire,
+/// so a frame in a VLAN is none; nor are a fragment, which has no transport header for nftables, and
+/// what is behind extension headers.
+const CONFIGURATION: [[Match; 3]; 3] = [
+    [
+        (NFT_PAYLOAD_LL_HEADER, 12, &[0x08, 0x00]),
+        (NFT_PAYLOAD_NETWORK_HEADER, 9, &[17]),
+        (NFT_PAYLOAD_TRANSPORT_HEADER, 2, &68_u16.to_be_bytes()),
+    ],
+    [
+        (NFT_PAYLOAD_LL_HEADER, 12, &[0x86, 0xdd]),
+        (NFT_PAYLOAD_NETWORK_HEADER, 6, &[17]),
+        (NFT_PAYLOAD_TRANSPORT_HEADER, 2, &546_u16.to_be_bytes()),
+    ],
+    [
+        (NFT_PAYLOAD_LL_HEADER, 12, &[0x86, 0xdd]),
+        (NFT_PAYLOAD_NETWORK_HEADER, 6, &[58]),
+        (NFT_PAYLOAD_TRANSPORT_HEADER, 0, &[134]),
+    ],
+];
+
+fn install(interface: &str, accepted: &[[Match; 3]]) -> io::Result<Socket> {
     let socket = Socket::new(NETLINK_NETFILTER)?;
     socket.connect(&SocketAddr::new(0, 0))?;
-    let batch = batch(interface);
+    let batch = batch(interface, accepted);
     socket.send(&batch, 0)?;
-    // Both messages of the batch are answered, in any case.
-    for _ in 0..2 {
+    // All messages of the batch are answered, in any case.
+    for _ in 0..2 + accepted.len() {
         let mut answer = Vec::with_capacity(4096);
         socket.recv(&mut answer, 0)?;
         acknowledged(&answer)?;
@@ -70,8 +134,9 @@ fn install(interface: &str) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// One transaction: a table of our own, and in it a chain whose policy is the whole rule.
-fn batch(interface: &str) -> Vec<u8> {
+/// One transaction: a table of our own, and in it a chain whose policy is the rule, with its
+/// exceptions.
+fn batch(interface: &str, accepted: &[[Match; 3]]) -> Vec<u8> {
     let name = format!("wharf-{interface}");
     let mut table = Vec::new();
     put_text(&mut table, NFTA_TABLE_NAME, &name);
@@ -95,8 +160,54 @@ fn batch(interface: &str) -> Vec<u8> {
     put_message(&mut batch, NFNL_MSG_BATCH_BEGIN, REQUEST, 0, NFNL_SUBSYS_NFTABLES, &[]);
     put_message(&mut batch, subsystem | NFT_MSG_NEWTABLE, new, NFPROTO_NETDEV, 0, &table);
     put_message(&mut batch, subsystem | NFT_MSG_NEWCHAIN, new, NFPROTO_NETDEV, 0, &chain);
+    for matches in accepted {
+        let mut rule = Vec::new();
+        put_text(&mut rule, NFTA_RULE_TABLE, &name);
+        put_text(&mut rule, NFTA_RULE_CHAIN, "ingress");
+        put(&mut rule, NFTA_RULE_EXPRESSIONS | NLA_F_NESTED, &accept(matches));
+        let kind = subsystem | NFT_MSG_NEWRULE;
+        let flags = REQUEST | ACK | CREATE_AT_END;
+        put_message(&mut batch, kind, flags, NFPROTO_NETDEV, 0, &rule);
+    }
     put_message(&mut batch, NFNL_MSG_BATCH_END, REQUEST, 0, NFNL_SUBSYS_NFTABLES, &[]);
     batch
+}
+
+/// The expressions of a rule that accepts what all these match.
+fn accept(matches: &[Match]) -> Vec<u8> {
+    let mut expressions = Vec::new();
+    for (base, offset, value) in matches {
+        let mut payload = Vec::new();
+        put(&mut payload, NFTA_PAYLOAD_DREG, &NFT_REG_1.to_be_bytes());
+        put(&mut payload, NFTA_PAYLOAD_BASE, &base.to_be_bytes());
+        put(&mut payload, NFTA_PAYLOAD_OFFSET, &offset.to_be_bytes());
+        put(&mut payload, NFTA_PAYLOAD_LEN, &(value.len() as u32).to_be_bytes());
+        put_expression(&mut expressions, "payload", &payload);
+
+        let mut data = Vec::new();
+        put(&mut data, NFTA_DATA_VALUE, value);
+        let mut compare = Vec::new();
+        put(&mut compare, NFTA_CMP_SREG, &NFT_REG_1.to_be_bytes());
+        put(&mut compare, NFTA_CMP_OP, &NFT_CMP_EQ.to_be_bytes());
+        put(&mut compare, NFTA_CMP_DATA | NLA_F_NESTED, &data);
+        put_expression(&mut expressions, "cmp", &compare);
+    }
+    let mut code = Vec::new();
+    put(&mut code, NFTA_VERDICT_CODE, &NF_ACCEPT.to_be_bytes());
+    let mut verdict = Vec::new();
+    put(&mut verdict, NFTA_DATA_VERDICT | NLA_F_NESTED, &code);
+    let mut immediate = Vec::new();
+    put(&mut immediate, NFTA_IMMEDIATE_DREG, &NFT_REG_VERDICT.to_be_bytes());
+    put(&mut immediate, NFTA_IMMEDIATE_DATA | NLA_F_NESTED, &verdict);
+    put_expression(&mut expressions, "immediate", &immediate);
+    expressions
+}
+
+fn put_expression(out: &mut Vec<u8>, name: &str, data: &[u8]) {
+    let mut expression = Vec::new();
+    put_text(&mut expression, NFTA_EXPR_NAME, name);
+    put(&mut expression, NFTA_EXPR_DATA | NLA_F_NESTED, data);
+    put(out, NFTA_LIST_ELEM | NLA_F_NESTED, &expression);
 }
 
 /// `struct nlmsghdr`, `struct nfgenmsg`, attributes.

@@ -32,7 +32,8 @@ pub(crate) fn load_config(args: &UpArgs) -> Result<Config, Error> {
 
 /// Runs until a signal, or until the wire or the host interface is gone.
 pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
-    let config = load_config(args)?;
+    let mut config = load_config(args)?;
+    config.wire.leave_configuration = args.take_addresses;
     let wan = args.degen.as_deref().map(settings::load_degen).transpose()?;
     check_names(args)?;
     let wire = nic::find_wire(&args.wire)?;

@@ -8,7 +8,7 @@ use crate::process::{is_installed, is_root, run};
 use crate::tree::Tree;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -19,6 +19,10 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("setpriv", "util-linux"),
     ("unshare", "util-linux"),
     ("chromium", "chromium"),
+    ("dnsmasq", "dnsmasq-base"),
+    ("dhclient", "isc-dhcp-client"),
+    ("radvd", "radvd"),
+    ("busybox", "busybox"),
 ];
 
 /// Installs what is missing, when root on a system with apt; fails by its name otherwise.

@@ -66,6 +66,10 @@ pub struct Wire {
     pub frames: u32,
     /// `wire.ring`: descriptors in each AF_XDP ring.
     pub ring: u32,
+    /// No key: whether what configures the wire (DHCP to a client, router advertisements) is left to
+    /// its own stack, as it must be where the wire's owner goes on renewing addresses that the
+    /// [`mirror`](crate::mirror) then moves.
+    pub leave_configuration: bool,
 }
 
 /// The port to the host's stack.
@@ -155,6 +159,7 @@ impl Default for Config {
                 zero_copy: ZeroCopy::Auto,
                 frames: 0,
                 ring: 0,
+                leave_configuration: false,
             },
             host: Host {
                 kind: HostKind::Auto,

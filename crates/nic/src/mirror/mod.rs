@@ -23,6 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LEAST_REST: Duration = Duration::from_millis(20);
 /// ... and so many times what the last look took, which with large routing tables is long.
 const REST_FACTOR: u32 = 10;
+/// How long what has moved stays on the wire, too, after the last of it came: the script of a DHCP
+/// client adds an address, and then routes that the kernel accepts only beside it.
+const STAY: Duration = Duration::from_secs(1);
 
 /// What the wire is to have when the host interface is gone.
 #[derive(Clone, Debug)]
@@ -53,8 +56,8 @@ pub struct Mirror {
     stale: bool,
     rested: Instant,
     settings_due: Instant,
-    /// What is on the host interface by now, and still on the wire.
-    moved: Option<Saved>,
+    /// What is on the host interface by now and still on the wire, and when it goes from there.
+    moved: Option<(Saved, Instant)>,
     /// The last [`Followed::notice`].
     told: Option<String>,
 }
@@ -92,8 +95,10 @@ impl Mirror {
     /// How long until [`follow`](Self::follow) has something to do that no event tells of, in
     /// nanoseconds.
     pub fn timeout(&self) -> u64 {
-        let until = if self.stale { self.rested } else { self.settings_due };
-        let left = until.min(self.settings_due).saturating_duration_since(Instant::now());
+        let stale = self.stale.then_some(self.rested);
+        let moved = self.moved.as_ref().map(|(_, when)| *when);
+        let until = [stale, moved].into_iter().flatten().fold(self.settings_due, Instant::min);
+        let left = until.saturating_duration_since(Instant::now());
         u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)
     }
 
@@ -114,11 +119,13 @@ impl Mirror {
         followed
     }
 
-    /// Takes off the wire what has been moved. Until the [`latest`](Self::latest) state is known
-    /// elsewhere it stays there, too, so that it is lost at no instant.
+    /// Takes off the wire what was moved some time ago. To be called when the
+    /// [`latest`](Self::latest) state is known elsewhere, so that it is lost at no instant.
     pub fn settle(&mut self) {
-        // What cannot be removed is looked at again with the next change.
-        let _ = self.moved.take().map(|moved| moved.remove());
+        if let Some((moved, _)) = self.moved.take_if(|(_, when)| Instant::now() >= *when) {
+            // What cannot be removed is looked at again with the next change.
+            let _ = moved.remove();
+        }
     }
 
     /// Follows all that has changed, now: the host interface is about to go.
@@ -164,12 +171,17 @@ impl Mirror {
     /// Gives the host interface what is on the wire. Where something is refused all stays there.
     fn move_to_host(&mut self) -> sys::Result<()> {
         let on_wire = Saved::save(self.wire)?;
-        if on_wire.is_empty() || !self.host_is_up()? {
+        let new = match &self.moved {
+            // What has been taken off the host interface meanwhile is not to come back.
+            Some((moved, _)) => on_wire.without(moved),
+            None => on_wire.clone(),
+        };
+        if new.is_empty() || !self.host_is_up()? {
             return Ok(());
         }
         let there = sys::netlink::address::list(self.host)?;
-        on_wire.refresh(self.host, &there)?;
-        self.moved = Some(on_wire);
+        new.refresh(self.host, &there)?;
+        self.moved = Some((on_wire, Instant::now() + STAY));
         Ok(())
     }
 

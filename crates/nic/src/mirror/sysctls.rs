@@ -90,6 +90,23 @@ impl Sysctls {
         }
     }
 
+    /// Whether the kernel makes routes of what routers advertise to an interface with these settings
+    /// (`ipv6_accept_ra`).
+    pub fn accepts_advertisements(&self) -> bool {
+        let forwards = self.ipv6("forwarding") == Some("1");
+        match self.ipv6("accept_ra") {
+            Some("2") => true,
+            Some("0") | None => false,
+            Some(_) => !forwards,
+        }
+    }
+
+    fn ipv6(&self, wanted: &str) -> Option<&str> {
+        let mut pairs = keys().zip(&self.0);
+        let found = pairs.find(|((family, key, _), _)| *family == "ipv6" && *key == wanted);
+        found.and_then(|(_, value)| value.as_deref())
+    }
+
     /// The values, for another process to [give back](Self::from_values).
     pub fn values(&self) -> &[Option<String>] {
         &self.0

@@ -31,6 +31,7 @@ const RTA_NH_ID: u16 = 30;
 /// what state it was in.
 const RTNH_F_ONLINK: u32 = 4;
 const RTM_F_CLONED: u32 = 0x200;
+const RTPROT_RA: u8 = 9;
 /// `struct rtmsg`: family, lengths of destination and source prefix, tos, table, protocol, scope,
 /// type, flags.
 const RTMSG: usize = 12;
@@ -118,6 +119,19 @@ impl Route {
     pub(super) fn stands_for(&self, from: u32, other: &Route, to: u32) -> bool {
         let as_new = |route: &Route, from| route.moved(from, to, 0, false).map(sorted);
         self.has_object() && as_new(self, from) == as_new(other, to)
+    }
+
+    /// The same with the next metric, if it is one through a router that has advertised it.
+    pub(super) fn behind_advertised(&self) -> Route {
+        let advertised = self.message[5] == RTPROT_RA && self.gateway().is_some();
+        let message = edit(&self.message, RTMSG, |kind, value| match kind {
+            RTA_PRIORITY if advertised => {
+                let behind = number(value).unwrap_or(0).saturating_add(1);
+                Edit::Replace(behind.to_ne_bytes().to_vec())
+            }
+            _ => Edit::Keep,
+        });
+        Route { message }
     }
 
     fn attribute(&self, wanted: u16) -> Option<&[u8]> {

@@ -148,6 +148,24 @@ impl Saved {
         if refused == 0 { Ok(()) } else { refusal }
     }
 
+    /// This without what is in `other` in the same words.
+    pub fn without(&self, other: &Saved) -> Self {
+        let mut rest = self.clone();
+        rest.addresses.retain(|address| !other.addresses.contains(address));
+        rest.routes.retain(|route| !other.routes.contains(route));
+        rest.neighbours.retain(|neighbour| !other.neighbours.contains(neighbour));
+        rest
+    }
+
+    /// Lets routes that a router has advertised stand behind those that the kernel makes itself of
+    /// the next advertisement, for an interface where it does so: it would find one of ours in its
+    /// way that is not marked as its own, and then ignore the whole advertisement
+    /// (`ndisc_router_discovery`).
+    pub fn behind_advertised(mut self) -> Self {
+        self.routes = self.routes.iter().map(Route::behind_advertised).collect();
+        self
+    }
+
     /// Routes of this that are by way of a next-hop object in `before`, but name their gateway here
     /// because they have been moved to another interface, become those of `before` again: the object
     /// belongs to the interface that they go back to.

@@ -5,6 +5,7 @@
 //! in the machine's byte order, as `PACKET_VNET_HDR` has it. It lets packets pass that are larger
 //! than the MTU (with a `gso_size`) or have a checksum still to be completed.
 
+mod filter;
 mod membership;
 mod receive;
 mod send;
@@ -56,6 +57,10 @@ pub struct Config {
     /// Each packet says when the kernel received it (`SO_TIMESTAMPNS`), which then stamps all that it
     /// receives on any interface.
     pub stamps: bool,
+    /// Does not receive what configures the interface (DHCP to a client, router advertisements),
+    /// which is for the kernel's own stack: see
+    /// [`IngressDrop::but_configuration`](crate::ingress::IngressDrop::but_configuration).
+    pub leave_configuration: bool,
 }
 
 impl Default for Config {
@@ -67,6 +72,7 @@ impl Default for Config {
             qdisc_bypass: false,
             send_only: false,
             stamps: false,
+            leave_configuration: false,
         }
     }
 }
@@ -115,11 +121,16 @@ impl PacketSocket {
         let (receive, send) = (config.receive_buffer, config.send_buffer);
         set_buffer(fd.as_fd(), libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive)?;
         set_buffer(fd.as_fd(), libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send)?;
+        if config.leave_configuration {
+            filter::keep_configuration_out(fd.as_fd())?;
+        }
         match config.fanout {
             // Bound to no protocol, a socket is given nothing.
             _ if config.send_only => bind(fd.as_fd(), ifindex, 0)?,
             None => bind(fd.as_fd(), ifindex, libc::ETH_P_ALL)?,
-            Some(fanout) => bind_to_group(fd.as_fd(), ifindex, fanout)?,
+            Some(fanout) => {
+                bind_to_group(fd.as_fd(), ifindex, fanout, config.leave_configuration)?;
+            }
         }
         Ok(Self {
             fd,
@@ -255,12 +266,13 @@ fn bind(fd: BorrowedFd<'_>, ifindex: u32, protocol: libc::c_int) -> io::Result<(
 
 /// Binds and joins the group. The kernel lets only a bound socket join, and until it has joined it
 /// would receive the other members' packets too, so a filter keeps everything out meanwhile.
-fn bind_to_group(fd: BorrowedFd<'_>, ifindex: u32, fanout: Fanout) -> io::Result<()> {
-    const RETURN_ZERO: libc::sock_filter =
-        libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
-    let mut program = [RETURN_ZERO];
-    let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
-    sockopt::set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+fn bind_to_group(
+    fd: BorrowedFd<'_>,
+    ifindex: u32,
+    fanout: Fanout,
+    leave_configuration: bool,
+) -> io::Result<()> {
+    filter::keep_all_out(fd)?;
     bind(fd, ifindex, libc::ETH_P_ALL)?;
     // The group has its own hook, which does not heed PACKET_IGNORE_OUTGOING of its members.
     let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
@@ -269,5 +281,8 @@ fn bind_to_group(fd: BorrowedFd<'_>, ifindex: u32, fanout: Fanout) -> io::Result
     #[cfg(target_endian = "big")]
     let id_and_kind = id_and_kind.rotate_left(16);
     sockopt::set(fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &[id_and_kind, fanout.members])?;
+    if leave_configuration {
+        return filter::keep_configuration_out(fd);
+    }
     sockopt::set(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)
 }

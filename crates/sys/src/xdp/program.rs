@@ -19,6 +19,8 @@ static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/redirect.o");
 
 /// The program for drivers that take frames of several buffers, and the one for all others.
 const PROGRAMS: [&str; 2] = ["redirect_frags", "redirect"];
+/// The same without what configures the interface (DHCP to a client, router advertisements).
+const LEAVING: [&str; 2] = ["leave_frags", "leave"];
 /// The same with a [`stamp`](crate::frames::FramePool::take_stamp) in front of each frame.
 const STAMPING: [&str; 2] = ["stamp_frags", "stamp"];
 
@@ -69,6 +71,15 @@ impl Redirect {
     /// As [`attach`](Self::attach).
     pub fn attach_stamping(ifindex: u32, mode: Mode) -> Result<Self> {
         Self::attach_one_of(STAMPING, ifindex, mode)
+    }
+
+    /// The same with a program that leaves what configures the interface (DHCP to a client, router
+    /// advertisements) to the kernel's own stack.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach).
+    pub fn attach_leaving_configuration(ifindex: u32, mode: Mode) -> Result<Self> {
+        Self::attach_one_of(LEAVING, ifindex, mode)
     }
 
     fn attach_one_of(programs: [&str; 2], ifindex: u32, mode: Mode) -> Result<Self> {

@@ -62,7 +62,11 @@ impl Before {
         if self.take_addresses {
             let latest = latest.unwrap_or(&self.wire);
             latest.sysctls.give_back(&name);
-            latest.saved.clone().with_objects_of(&self.wire.saved).apply(index)?;
+            let mut saved = latest.saved.clone().with_objects_of(&self.wire.saved);
+            if latest.sysctls.accepts_advertisements() {
+                saved = saved.behind_advertised();
+            }
+            saved.apply(index)?;
         } else if was_quiet {
             self.wire.saved.apply(index)?;
         }

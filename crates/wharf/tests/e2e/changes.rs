@@ -8,7 +8,8 @@ use testkit::lab::{Program, have, wait_until};
 use super::ends::{End, bring_to_an_end, furnish, guards, shown};
 use super::setup::{HOST, Hosts, Ip, Plan, Port, WIRE, ping, wharf};
 
-/// Addresses, routes and permanent neighbours of an interface.
+/// Addresses, routes and permanent neighbours of an interface, in no order: what has come to the
+/// wire last is there before the rest comes back.
 fn all(hosts: &Hosts, name: &str) -> Vec<String> {
     let mut all = shown(hosts, name);
     for words in ["neigh show nud permanent", "neigh show proxy"] {
@@ -20,6 +21,7 @@ fn all(hosts: &Hosts, name: &str) -> Vec<String> {
         lines.sort();
         all.extend(lines);
     }
+    all.sort();
     all
 }
 

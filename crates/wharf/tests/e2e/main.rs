@@ -12,6 +12,7 @@ mod demo;
 mod ends;
 mod follows;
 mod forwards;
+mod leases;
 mod paper;
 mod received;
 mod refused;
