@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use sys::process::Signal;
 use testkit::lab::{Program, have, wait_until};
+use testkit::missing::lacks;
 
 use super::setup::{HOST, Hosts, Ip, Plan, Port, WIRE, give, ping};
 use super::traffic::{Direction, Load};
@@ -174,7 +175,7 @@ fn a_wire_renamed_meanwhile_gets_its_network_back() {
             .server
             .output(std::process::Command::new("ip").args(["link", "set", WIRE, "name", "lan0"]));
         if !renamed.status.success() {
-            eprintln!("skipped: this kernel does not rename an interface that is up");
+            lacks("a kernel that renames an interface which is up");
             return;
         }
         hosts.ip(&format!("link add {WIRE} type veth peer name spare0"));

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use sys::process::Signal;
 use testkit::lab::{Program, have, wait_until};
+use testkit::missing::lacks;
 
 use super::ends::{End, bring_to_an_end, shown};
 use super::setup::{HOST, Hosts, PEER, Plan, Port, WIRE};
@@ -76,7 +77,7 @@ fn a_lease_is_kept(port: Port) {
         return;
     }
     if !sys::process::has_bpf() {
-        eprintln!("skipped: a DHCP server needs root");
+        lacks("root, which a DHCP server needs");
         return;
     }
     let Some(hosts) = Plan::new(port).hosts() else { return };
@@ -107,7 +108,7 @@ fn a_lease_is_taken(port: Port) {
         return;
     }
     if !sys::process::has_bpf() {
-        eprintln!("skipped: a DHCP server needs root");
+        lacks("root, which a DHCP server needs");
         return;
     }
     let Some(hosts) = Plan::new(port).hosts() else { return };
@@ -159,7 +160,7 @@ fn an_advertised_address_is_kept(port: Port) {
         return;
     }
     if !sys::process::has_bpf() {
-        eprintln!("skipped: radvd needs root");
+        lacks("root, which radvd needs");
         return;
     }
     let Some(hosts) = Plan::new(port).hosts() else { return };
