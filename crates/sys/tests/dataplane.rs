@@ -32,14 +32,13 @@ impl Wire {
     /// `None`, with a word why, where this process may not make one.
     fn lay(mtu: u32) -> Option<Self> {
         let namespaces = Namespace::new().and_then(|near| Ok((near, Namespace::new()?)));
-        let (near_namespace, far_namespace) = match namespaces {
-            Ok(namespaces) => namespaces,
-            Err(error) if error.is_permission() => {
-                lacks(format!("root: {error}"));
-                return None;
-            }
-            Err(error) => panic!("{error}"),
-        };
+        if let Err(error) = &namespaces
+            && error.is_permission()
+        {
+            lacks(format!("root: {error}"));
+            return None;
+        }
+        let (near_namespace, far_namespace) = namespaces.unwrap();
         let far_end = far_namespace.as_fd();
         near_namespace
             .run(|| {
