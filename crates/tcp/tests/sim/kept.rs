@@ -3,16 +3,17 @@
 
 /// Runs.
 pub(crate) const SEEDS: &[u64] = &[
-    7,     // the same urgent byte was read again and again
-    8,     // the window of a SYN was scaled where both had opened
-    15,    // a black hole below 1,280 bytes
-    18,    // urgent data in a super-packet
-    126,   // F-RTO waited for new data that could not go
-    171,   // a probe for the MTU was above the own MSS
-    274,   // a probe for the MTU did not leave room for SACK
-    634,   // an empty segment was answered, for ever
-    1_432, // a SYN-ACK was never sent again, whatever came
-    4_596, // proportional rate reduction left less than a segment
+    7,         // the same urgent byte was read again and again
+    8,         // the window of a SYN was scaled where both had opened
+    15,        // a black hole below 1,280 bytes
+    18,        // urgent data in a super-packet
+    126,       // F-RTO waited for new data that could not go
+    171,       // a probe for the MTU was above the own MSS
+    274,       // a probe for the MTU did not leave room for SACK
+    634,       // an empty segment was answered, for ever
+    1_432,     // a SYN-ACK was never sent again, whatever came
+    5_059_590, // a listener had given up, and the one who waited for it was not told to
+    4_596,     // proportional rate reduction left less than a segment
 ];
 
 /// Freezes that the peer saw.

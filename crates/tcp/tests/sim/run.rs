@@ -352,6 +352,14 @@ impl<'a> Run<'a> {
         let gone = |host: &Host| {
             over(host) && (host.app.abrupt || host.app.end.is_some() || host.stack.is_empty())
         };
+        // A listener that never got the last of the three: its SYN-ACKs have run out, and it has
+        // forgotten who came.
+        let never_let_in = |host: &Host| {
+            host.app.phase == Phase::Opening
+                && host.stack.is_empty()
+                && host.stack.counters().failures > 0
+        };
+        let gone = |host: &Host| gone(host) || never_let_in(host);
         let mut sides = 0..2;
         let waiting = sides.find(|side| !over(&self.hosts[*side]) && gone(&self.hosts[1 - side]));
         if let Some(side) = waiting {
