@@ -147,7 +147,8 @@ fn what_is_forwarded_leaves_as_it_came() {
         ping(&up.hosts.server, [10, 78, 0, 2].into(), &[]);
         forward(&up, IP_FORWARD, "1");
         becomes(&up, "lossless");
-        assert!(up.wharf.errors().contains("this host forwards (net.ipv4.conf.all.forwarding"));
+        let told = "this host forwards (net.ipv4.conf.all.forwarding";
+        assert!(wait_until(|| up.wharf.errors().contains(told)), "{}", up.wharf.errors());
         let mut stream = Stream::new(&up, &behind);
 
         // Joined by wharf and cut by the kernel, they are what they were.
@@ -200,11 +201,14 @@ fn auto_follows_the_host_while_traffic_flows() {
         becomes(&up, "endpoint");
         load.goes_on();
     }
-    let said = up.wharf.errors();
-    let told = "lro.profile=auto is lossless, without active ACK";
-    assert_eq!(said.matches(told).count(), switches.len(), "{said}");
-    let told = "this host no longer forwards: lro.profile=auto is endpoint";
-    assert_eq!(said.matches(told).count(), switches.len(), "{said}");
+    for told in [
+        "lro.profile=auto is lossless, without active ACK",
+        "this host no longer forwards: lro.profile=auto is endpoint",
+    ] {
+        let times = || up.wharf.errors().matches(told).count();
+        assert!(wait_until(|| times() >= switches.len()), "{told}: {}", up.wharf.errors());
+        assert_eq!(times(), switches.len(), "{told}: {}", up.wharf.errors());
+    }
 
     // A bridge of what a macvlan takes.
     up.hosts.ip("link add br0 type bridge");

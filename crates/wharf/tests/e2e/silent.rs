@@ -83,7 +83,9 @@ fn without_nftables_a_filter_of_all_that_is_loose_is_told() {
         let wharf = hosts.wharf_up(&[]);
         let strict = hosts.server.run(|| sys::sysctl::ipv4_conf(WIRE, "rp_filter")).unwrap();
         assert_eq!(strict, "1", "not by the switches");
-        let said = wharf.errors();
-        assert_eq!(said.contains("sysctl net.ipv4.conf.all.rp_filter=1"), told, "{all}: {said}");
+        wharf.signal(Signal::Interrupt);
+        let ended = wharf.wait();
+        let says = ended.stderr.contains("sysctl net.ipv4.conf.all.rp_filter=1");
+        assert_eq!(says, told, "{all}: {ended}");
     }
 }

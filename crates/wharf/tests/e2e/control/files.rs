@@ -113,7 +113,7 @@ fn without_run_the_name_is_an_abstract_one() {
     let words = ["--mount", "sh", "-c", &line, "sh"];
     let mut wharf = hosts.server.spawn(Command::new("unshare").args(words).arg(program));
     wharf.line_with("up: ");
-    assert!(wharf.errors().contains("abstract"), "{}", wharf.errors());
+    assert!(wait_until(|| wharf.errors().contains("abstract")), "{}", wharf.errors());
     let stats = hosts.wharf(&["stats"]);
     assert!(stats.status.success(), "{stats}");
     refused(&hosts.wharf(&["up", "--wire", WIRE, "--host", "other0"]), "already");
