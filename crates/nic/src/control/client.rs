@@ -102,7 +102,13 @@ pub struct Client {
 pub fn running() -> io::Result<Vec<String>> {
     let found = Found::look()?;
     let of_names = found.names.iter().filter(|host| connect_abstract(host).is_ok());
-    let mut all: Vec<String> = found.files.iter().chain(of_names).cloned().collect();
+    // A line of that table can be made up, by a name with a newline, for a file that a killed wharf left.
+    let is_left = |host: &&String| {
+        matches!(connect_file(found.namespace, host),
+            Err(ClientError::Lost { cause, .. }) if cause.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    let of_files = found.files.iter().filter(|host| !is_left(host));
+    let mut all: Vec<String> = of_files.chain(of_names).cloned().collect();
     all.sort();
     all.dedup();
     Ok(all)
@@ -211,7 +217,11 @@ fn connect(
     host: &str,
 ) -> Result<(UnixStream, Owner), ClientError> {
     let host = || host.to_owned();
-    let stream = address.and_then(|address| sys::unix::connect(&address));
+    let stream = address.and_then(|address| match address.as_pathname() {
+        // Whoever may ask may also fill the queue of those that wait.
+        Some(_) => sys::unix::connect_within(&address, PATIENCE),
+        None => sys::unix::connect(&address),
+    });
     let stream = stream.map_err(|cause| match cause.kind() {
         io::ErrorKind::PermissionDenied => ClientError::Denied { host: host() },
         _ => ClientError::Lost { host: host(), cause },

@@ -67,7 +67,16 @@ impl Control {
             Ok(directory) => Control::bind_file(&directory, host, access),
             Err(why) => {
                 let address = SocketAddr::from_abstract_name(format!("{PREFIX}{host}"))?;
-                let listener = UnixListener::bind_addr(&address)?;
+                let listener = UnixListener::bind_addr(&address).map_err(|error| {
+                    match process::has_all_of_root() {
+                        // Not "a wharf runs already": anyone may take that name.
+                        true => io::Error::new(
+                            why.kind(),
+                            format!("no control socket in {DIRECTORY}: {why}; and {error}"),
+                        ),
+                        false => error,
+                    }
+                })?;
                 let notice = process::has_all_of_root().then(|| {
                     format!("no control socket in {DIRECTORY} ({why}): it is an abstract one")
                 });
