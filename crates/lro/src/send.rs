@@ -136,6 +136,17 @@ impl Said {
     }
 }
 
+/// UDP, ICMP or ARP, by a look at a plain Ethernet header: what it is to tell apart at no cost.
+#[inline]
+fn is_no_tcp(bytes: &[u8]) -> bool {
+    match bytes.get(12..14) {
+        Some([0x08, 0x00]) => bytes.get(23) != Some(&protocol::TCP),
+        Some([0x86, 0xdd]) => matches!(bytes.get(20), Some(&protocol::UDP | &protocol::ICMPV6)),
+        Some([0x08, 0x06]) => true,
+        _ => false,
+    }
+}
+
 impl<F> Lro<F> {
     /// A packet that the host sends, super-packets included; `bytes` from its Ethernet header to the
     /// end of its TCP header at least, all of it if there is more than Ethernet, IP and TCP.
@@ -159,6 +170,7 @@ impl<F> Lro<F> {
                     self.note(&key.reversed(), &said);
                 }
             }
+            None if is_no_tcp(bytes) => {}
             None => self.note_unusual(bytes),
         }
     }
@@ -169,7 +181,7 @@ impl<F> Lro<F> {
         }
     }
 
-    /// A packet with VLAN tags, say.
+    /// A packet of TCP with VLAN tags, say.
     #[cold]
     fn note_unusual(&mut self, bytes: &[u8]) {
         let Ok(headers) = Headers::parse(bytes) else { return };
