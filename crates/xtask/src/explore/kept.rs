@@ -14,7 +14,7 @@ use super::subject::Target;
 use crate::cargo::cargo;
 use crate::check::Outcome;
 use crate::fuzz;
-use crate::process::run;
+use crate::process::run_captured;
 use crate::tree::Tree;
 
 const FILE: &str = "crates/xtask/kept.txt";
@@ -63,7 +63,13 @@ pub(crate) fn check(tree: &Tree) -> Outcome {
             "lib" => test.arg("--lib"),
             name => test.args(["--test", name]),
         };
-        run(test.args(["--", "--exact", &case.test]))?;
+        let (succeeded, said) = run_captured(test.args(["--", "--exact", &case.test]))?;
+        if !succeeded {
+            return Err(format!("`{case}` fails\n{said}"));
+        }
+        if !said.contains(" 1 passed;") {
+            return Err(format!("{FILE}: there is no test as in `{case}`"));
+        }
     }
     for (target, inputs) in inputs(tree)? {
         fuzz::replay(tree, &target, &inputs)?;

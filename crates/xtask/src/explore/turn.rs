@@ -33,7 +33,8 @@ pub(super) fn take(
     }
     let log = log(tree, subject, seed, &said)?;
     if let Some(what) = lacks(&said) {
-        return Ok(vec![format!("{what}; see {log}")]);
+        let failed = failed(&said).join(", ");
+        return Ok(vec![format!("{what}; nothing is kept of {failed}; see {log}")]);
     }
     let mut found = match subject {
         Subject::Fuzz(target) => {
