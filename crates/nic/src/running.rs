@@ -113,8 +113,8 @@ where
     Ok((schedulers, hosts))
 }
 
-/// Gives up all rights of the calling thread, which moves packets between ports that are open: an
-/// attacker who finds a fault in how it reads them gains nothing.
+/// Gives up all capabilities of the calling thread, which moves packets between ports that are open.
+/// It shares its memory with threads that keep one, and root's files stay root's.
 pub(crate) fn give_up_rights() {
     // There is no error that is known of, and packets are to be moved all the same.
     let _ = sys::capability::keep_only(&[]);

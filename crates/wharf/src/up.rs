@@ -103,10 +103,11 @@ pub(crate) fn tell(notice: &str) {
     let _ = writeln!(io::stderr(), "wharf: {}", escaped(notice));
 }
 
-/// Gives up all rights but to configure the network: an attacker who takes wharf over has no more.
-/// That one is for addresses and offloads while it runs, for what is to be put back at the end, and for
-/// another guard, should the first one die. To be called once the ports are open, by the thread that
-/// starts what else is to have as much; the workers have given up all by themselves.
+/// Gives up all capabilities but CAP_NET_ADMIN. It stays user 0, who may write root's files; what takes
+/// a capability (modules, other processes' memory, mounts, raw IO) is gone. CAP_NET_ADMIN is for
+/// addresses and offloads while it runs, for what is to be put back at the end, and for another guard,
+/// should the first one die. To be called once the ports are open, by the thread that starts what else
+/// is to have as much; the workers have given up all by themselves.
 pub(crate) fn give_up_rights() -> Result<(), Error> {
     sys::capability::keep_only(&[sys::capability::NET_ADMIN]).map_err(Error::Io)
 }
