@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::forwarding;
 use crate::nic::Nic;
 use crate::open::{self, HostEnd, Room, Wires};
+use crate::queues::Served;
 
 /// What a NIC has seen of what is around it.
 #[derive(Debug)]
@@ -20,8 +21,8 @@ pub(crate) struct Followed {
     seen: Mutex<Seen>,
     /// The wire's memory.
     room: Room,
-    /// Queues of the wire that AF_XDP serves; `None` with AF_PACKET, which hears all of them.
-    queues: Option<u32>,
+    /// By AF_XDP; `None` with AF_PACKET, which hears all queues.
+    served: Option<Served>,
 }
 
 /// As last seen.
@@ -51,11 +52,11 @@ impl Followed {
             refused: None,
             forwards: forwarding::sign(host)?,
         };
-        let queues = match wires {
-            Wires::Xdp(wires, _) => Some(wires.len() as u32),
+        let served = match wires {
+            Wires::Xdp(wires, _) => Some(Served::by(wire, wires.len())),
             Wires::Packet(..) => None,
         };
-        Ok(Followed { watch, seen: Mutex::new(seen), room: wires.room(), queues })
+        Ok(Followed { watch, seen: Mutex::new(seen), room: wires.room(), served })
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -139,7 +140,7 @@ impl Nic {
         let Ok(wire) = Interface::by_index(self.wire_index) else { return Ok(lines) };
         self.follow_carrier(&wire);
         self.follow_mtu(&wire, &mut lines);
-        self.look_at_queues(&wire)?;
+        self.followed.served.as_ref().map_or(Ok(()), Served::look)?;
         Ok(lines)
     }
 
@@ -231,17 +232,5 @@ impl Nic {
             }
         }
         interface::set_mtu(name, mtu)
-    }
-
-    /// Each queue has a worker and a socket since the start. Frames of a queue without a socket would
-    /// go to the wire's own stack.
-    fn look_at_queues(&self, wire: &Interface) -> Result<(), Error> {
-        let now = open::xdp_queues(wire);
-        match self.followed.queues {
-            Some(served) if served != now => {
-                Err(Error::QueuesChanged { name: wire.name.clone(), served, now })
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -22,6 +22,7 @@ pub mod mirror;
 pub mod nic;
 mod open;
 pub mod port;
+mod queues;
 pub mod quiet;
 mod running;
 mod selftest;

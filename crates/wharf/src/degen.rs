@@ -288,6 +288,7 @@ fn wait(
             // `stop` tells why.
             return Ok(());
         }
+        bridge.look_at_queues()?;
     }
 }
 

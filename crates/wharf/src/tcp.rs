@@ -327,6 +327,7 @@ impl Running<'_> {
                 // `stop` tells why.
                 return Ok(());
             }
+            endpoint.look_at_queues()?;
         }
     }
 

@@ -35,7 +35,7 @@ pub struct Bridge {
     gone: [AtomicBool; 2],
     port: &'static str,
     notices: Vec<String>,
-    _held: Vec<Held>,
+    held: Vec<Held>,
 }
 
 /// How frames are carried, whatever is done to them.
@@ -91,7 +91,7 @@ impl Bridge {
             ));
         }
         let gone = Default::default();
-        Ok(Bridge { shared, ports, thread, interfaces, port, gone, notices, _held: held })
+        Ok(Bridge { shared, ports, thread, interfaces, port, gone, notices, held })
     }
 
     /// What frames come and go by: `AF_XDP` or `AF_PACKET`.
@@ -131,6 +131,15 @@ impl Bridge {
         }
         self.gone.iter().any(|gone| gone.load(Ordering::Relaxed))
             || self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// Looks whether frames still come by all queues of both interfaces. To be called now and then, in
+    /// the network namespace that it was started in.
+    ///
+    /// # Errors
+    /// They do not, and what to do about it.
+    pub fn look_at_queues(&self) -> Result<(), Error> {
+        self.held.iter().try_for_each(Held::look_at_queues)
     }
 
     /// Ends; what is under way is lost.

@@ -12,6 +12,7 @@ use crate::open;
 use crate::port::packet::PacketWire;
 use crate::port::xdp::XdpWire;
 use crate::port::{Limits, Wire};
+use crate::queues::Served;
 use crate::quiet::Quiet;
 
 /// Ports, one for each queue of each interface.
@@ -36,6 +37,14 @@ pub(super) struct Held {
     _suited: Suited,
     _quiet: Option<Quiet>,
     _redirect: Option<Redirect>,
+    served: Option<Served>,
+}
+
+impl Held {
+    /// See [`Served::look`].
+    pub(super) fn look_at_queues(&self) -> Result<(), Error> {
+        self.served.as_ref().map_or(Ok(()), Served::look)
+    }
 }
 
 /// Both interfaces, open.
@@ -103,6 +112,7 @@ impl Ends {
                 _suited: Suited::to_xdp(&info.name, notices),
                 _quiet: None,
                 _redirect: Some(redirect),
+                served: Some(Served::by(info, wires.len())),
             });
             Ok::<_, Error>(wires)
         };
@@ -127,6 +137,7 @@ impl Ends {
                 _suited: Suited::to_packet(&info.name, notices),
                 _quiet: quiet,
                 _redirect: None,
+                served: None,
             });
             Ok::<_, Error>(vec![wire])
         };

@@ -152,6 +152,15 @@ impl Endpoint {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
+    /// Looks whether what arrives still comes by the queues that are read. To be called now and then, in
+    /// the network namespace that it was started in.
+    ///
+    /// # Errors
+    /// It does not, and what to do about it.
+    pub fn look_at_queues(&self) -> Result<(), Error> {
+        self.held.as_ref().map_or(Ok(()), Held::look_at_queues)
+    }
+
     /// Resets the connections that are left, and closes the port. The counters stay.
     ///
     /// # Errors

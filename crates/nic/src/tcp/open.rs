@@ -18,6 +18,7 @@ use crate::port::packet::PacketWire;
 use crate::port::tap::TapHost;
 use crate::port::veth::VethHost;
 use crate::port::xdp::XdpWire;
+use crate::queues::Served;
 use crate::quiet::Quiet;
 
 /// MTU of an interface that is made for the endpoint, unless it is set.
@@ -62,7 +63,18 @@ pub(super) enum Held {
         _multicast: Option<Membership>,
         _quiet: Option<Quiet>,
         _suited: Suited,
+        served: Option<Served>,
     },
+}
+
+impl Held {
+    /// See [`Served::look`].
+    pub(super) fn look_at_queues(&self) -> Result<(), Error> {
+        match self {
+            Held::Wire { served: Some(served), .. } => served.look(),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Drop for Held {
@@ -185,8 +197,13 @@ fn open_wire(name: &str, config: &Config, notices: &mut Vec<String>) -> Result<O
     let (Some(port), Some(mac)) = (port, info.mac) else {
         return Err(Error::NotEthernet { name: name.to_owned() });
     };
-    let held =
-        Held::Wire { _redirect: redirect, _multicast: multicast, _quiet: quiet, _suited: suited };
+    let held = Held::Wire {
+        served: redirect.is_some().then(|| Served::by_one(&info)),
+        _redirect: redirect,
+        _multicast: multicast,
+        _quiet: quiet,
+        _suited: suited,
+    };
     Ok(Opened { link: Link { port, mac, mtu: info.mtu, name: described }, held })
 }
 

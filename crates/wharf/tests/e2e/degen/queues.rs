@@ -6,7 +6,7 @@ use std::time::Duration;
 use testkit::lab::{Host, have, wait_until};
 use testkit::missing::lacks;
 
-use super::Middle;
+use super::{LEFT, Middle, RIGHT, other_words};
 use crate::setup::{Ip, ping};
 
 fn may_use_af_xdp() -> bool {
@@ -61,4 +61,29 @@ fn sixty_four_queues_of_each_interface_are_read_by_af_xdp() {
     assert!(wait_until(|| degen.program.errors().contains(notice)), "{}", degen.program.errors());
     flows_pass(&middle, 300);
     assert!(degen.program.runs());
+}
+
+#[test]
+fn queues_that_nothing_reads_end_it_with_a_word() {
+    if !may_use_af_xdp() || !have(&["ip", "ethtool"]) {
+        return;
+    }
+    for [near, far] in [LEFT, RIGHT] {
+        let Some(middle) = Middle::with_queues(4) else { return };
+        let peer = if near == LEFT[0] { &middle.hosts.client } else { &middle.hosts.server };
+        // The driver wants a queue for each that the peer sends to.
+        peer.succeed("ethtool", &["-L", near, "tx", "1"]);
+        middle.host.succeed("ethtool", &["-L", far, "rx", "1"]);
+        let degen = middle.degen(&["--mode", "xdp", "--frames", "16384"]);
+        ping(&middle.hosts.client, Ip::V4.server(), &[]);
+        middle.host.succeed("ethtool", &["-L", far, "rx", "4"]);
+        let ended = degen.program.wait();
+        assert_eq!(ended.status.code(), Some(1), "{ended}");
+        let [word] = other_words(&ended.stderr)[..] else { panic!("{ended}") };
+        let queues = format!("{far} has 4 receive queues now (ethtool -L)");
+        assert!(word.contains(&queues), "{ended}");
+        assert!(word.ends_with("start it again, and it serves all of them"), "{ended}");
+        assert!(!middle.ip("link").contains("xdp"));
+        assert!(wait_until(|| middle.host.processes().is_empty()), "a process stays behind");
+    }
 }

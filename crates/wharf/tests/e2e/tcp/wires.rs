@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
-use testkit::lab::{Host, Program, Wire};
+use testkit::lab::{Host, Program, Wire, have, wait_until};
+use testkit::missing::lacks;
 
 use super::super::setup::{Ip, PEER, WIRE, give, ping, wharf};
 use super::super::traffic::{bytes, whole};
@@ -14,8 +15,13 @@ const BYTES: u64 = 8 << 20;
 
 /// Two hosts and the wire between them.
 fn hosts() -> Option<(Host, Host)> {
+    hosts_with_queues(1)
+}
+
+/// The same with so many queues each way.
+fn hosts_with_queues(queues: u32) -> Option<(Host, Host)> {
     let (client, server) = (Host::new()?, Host::new()?);
-    Wire { near: PEER, far: WIRE, mtu: 1500, queues: 1, offloads: true }.lay(&client, &server);
+    Wire { near: PEER, far: WIRE, mtu: 1500, queues, offloads: true }.lay(&client, &server);
     Some((client, server))
 }
 
@@ -156,4 +162,31 @@ fn offloads_of_the_other_end_are_understood() {
         }
         interrupted(source);
     }
+}
+
+#[test]
+fn queues_that_nothing_reads_end_it_with_a_word() {
+    if !sys::process::has_bpf() {
+        lacks("root, for AF_XDP");
+        return;
+    }
+    if !have(&["ip", "ethtool", "ping"]) {
+        return;
+    }
+    let Some((client, server)) = hosts_with_queues(4) else { return };
+    // The driver wants a queue for each that the peer sends to.
+    client.succeed("ethtool", &["-L", PEER, "tx", "1"]);
+    server.succeed("ethtool", &["-L", WIRE, "rx", "1"]);
+    give(&client, PEER, &Ip::BOTH, Ip::client);
+    let echo = engine(&server, WIRE, Ip::server, "echo --port 7 --set wire.mode=xdp");
+    ping(&client, Ip::V4.server(), &[]);
+    server.succeed("ethtool", &["-L", WIRE, "rx", "4"]);
+    let ended = echo.wait();
+    assert_eq!(ended.status.code(), Some(1), "{ended}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
+    assert!(ended.stderr.contains("wire0 has 4 receive queues now (ethtool -L)"), "{ended}");
+    assert!(ended.stderr.contains("with wire.mode=packet, or with one queue"), "{ended}");
+    assert!(wait_until(|| server.processes().is_empty()), "a process stays behind");
+    give(&server, WIRE, &Ip::BOTH, Ip::server);
+    ping(&client, Ip::V4.server(), &[]);
 }

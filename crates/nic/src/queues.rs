@@ -1,0 +1,51 @@
+//! Whether AF_XDP still serves all queues of a wire.
+
+use sys::interface::Interface;
+
+use crate::error::Error;
+use crate::open;
+
+/// The queues of a wire that have a socket since the start. Frames of a queue without one go to the
+/// wire's own stack.
+#[derive(Debug)]
+pub(crate) struct Served {
+    index: u32,
+    queues: u32,
+    /// What to do when there are others.
+    remedy: &'static str,
+}
+
+impl Served {
+    /// By so many sockets, one for each queue.
+    pub(crate) fn by(wire: &Interface, sockets: usize) -> Self {
+        let remedy = "start it again, and it serves all of them";
+        Served { index: wire.index, queues: sockets as u32, remedy }
+    }
+
+    /// By the only socket of what cannot have more.
+    pub(crate) fn by_one(wire: &Interface) -> Self {
+        let remedy = "start it again with wire.mode=packet, or with one queue";
+        Served { remedy, ..Served::by(wire, 1) }
+    }
+
+    /// To be called now and then, in the network namespace of the wire.
+    ///
+    /// # Errors
+    /// The wire has other queues now, and what to do about it.
+    pub(crate) fn look(&self) -> Result<(), Error> {
+        // That a wire is gone is found elsewhere.
+        let Ok(wire) = Interface::by_index(self.index) else { return Ok(()) };
+        let now = open::xdp_queues(&wire);
+        // ethtool goes by names: one that changes meanwhile gives the number of another interface.
+        let is_of_wire = || Interface::by_name(&wire.name).is_ok_and(|it| it.index == self.index);
+        match now == self.queues || !is_of_wire() {
+            true => Ok(()),
+            false => Err(Error::QueuesChanged {
+                name: wire.name,
+                served: self.queues,
+                now,
+                remedy: self.remedy,
+            }),
+        }
+    }
+}
