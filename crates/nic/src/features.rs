@@ -5,28 +5,26 @@
 //! that `virtio_net_hdr` cannot describe, and AF_PACKET refuses to hand them over.
 
 use sys::ethtool::Ethtool;
+use sys::interface::{self, Interface};
 
 const STRIPS_VLAN: &str = "rx-vlan-hw-parse";
 const MERGES: &str = "rx-lro";
 
-/// Which of these features a wire had, to be put back.
+/// Which of these features a wire had, to be put back. By its index: its name may change meanwhile, and
+/// another interface may have the old one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features {
-    interface: String,
+    index: u32,
     strips_vlan: bool,
     merges: bool,
 }
 
 impl Features {
-    /// Reads the features of `interface`; one that cannot be read is left alone.
-    pub fn read(interface: &str) -> Self {
-        let active = Ethtool::open(interface).and_then(|ethtool| ethtool.features());
+    /// Reads the features of the interface with this index; one that cannot be read is left alone.
+    pub fn read(index: u32) -> Self {
+        let active = ethtool(index).and_then(|ethtool| ethtool.features());
         let is_on = |name| active.as_ref().is_ok_and(|features| features.get(name) == Some(&true));
-        Features {
-            interface: interface.to_owned(),
-            strips_vlan: is_on(STRIPS_VLAN),
-            merges: is_on(MERGES),
-        }
+        Features { index, strips_vlan: is_on(STRIPS_VLAN), merges: is_on(MERGES) }
     }
 
     /// Puts back what was on; an interface that is gone needs nothing.
@@ -43,9 +41,9 @@ impl Features {
         [self.strips_vlan, self.merges]
     }
 
-    /// The features of `interface` as [`values`](Self::values) gave them.
-    pub fn from_values(interface: &str, [strips_vlan, merges]: [bool; 2]) -> Self {
-        Features { interface: interface.to_owned(), strips_vlan, merges }
+    /// The features of the interface with this index as [`values`](Self::values) gave them.
+    pub fn from_values(index: u32, [strips_vlan, merges]: [bool; 2]) -> Self {
+        Features { index, strips_vlan, merges }
     }
 
     /// Turns a feature off. Is it off now?
@@ -54,8 +52,12 @@ impl Features {
     }
 
     fn set(&self, name: &str, on: bool) -> sys::Result<bool> {
-        Ethtool::open(&self.interface)?.set_feature(name, on)
+        ethtool(self.index)?.set_feature(name, on)
     }
+}
+
+fn ethtool(index: u32) -> sys::Result<Ethtool> {
+    Ethtool::open(&interface::name(index)?)
 }
 
 /// A wire whose features suit the port, until this is dropped.
@@ -64,24 +66,26 @@ pub(crate) struct Suited(Features);
 
 impl Suited {
     /// Turns off what the port cannot bear. What cannot be turned off becomes a notice.
-    pub(crate) fn to_xdp(interface: &str, notices: &mut Vec<String>) -> Self {
-        let features = Features::read(interface);
+    pub(crate) fn to_xdp(wire: &Interface, notices: &mut Vec<String>) -> Self {
+        let features = Features::read(wire.index);
         if features.strips_vlan && !features.turned_off(STRIPS_VLAN) {
             notices.push(format!(
-                "{interface} takes VLAN tags out of frames and cannot be told not to, so tagged \
-                 frames arrive untagged: use wire.mode=packet if there are any"
+                "{} takes VLAN tags out of frames and cannot be told not to, so tagged frames \
+                 arrive untagged: use wire.mode=packet if there are any",
+                wire.name
             ));
         }
         Suited(features)
     }
 
     /// As [`to_xdp`](Self::to_xdp), for AF_PACKET.
-    pub(crate) fn to_packet(interface: &str, notices: &mut Vec<String>) -> Self {
-        let features = Features::read(interface);
+    pub(crate) fn to_packet(wire: &Interface, notices: &mut Vec<String>) -> Self {
+        let features = Features::read(wire.index);
         if features.merges && !features.turned_off(MERGES) {
             notices.push(format!(
-                "{interface} merges packets in a way that AF_PACKET cannot hand over, and cannot \
-                 be told not to: merged packets are lost"
+                "{} merges packets in a way that AF_PACKET cannot hand over, and cannot be told \
+                 not to: merged packets are lost",
+                wire.name
             ));
         }
         Suited(features)

@@ -108,8 +108,8 @@ impl Nic {
         }
         let multicast = Membership::hold(info.index, Filter::AllMulticast).ok();
         let suited = match &wires {
-            Wires::Xdp(..) => Suited::to_xdp(wire, &mut notices),
-            Wires::Packet(..) => Suited::to_packet(wire, &mut notices),
+            Wires::Xdp(..) => Suited::to_xdp(&info, &mut notices),
+            Wires::Packet(..) => Suited::to_packet(&info, &mut notices),
         };
 
         let (interface, hosts) = open::make_host(host, &info, &config, workers, &mut notices)?;

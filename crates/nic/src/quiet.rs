@@ -8,6 +8,7 @@
 //! IPv6.
 
 use sys::ingress::IngressDrop;
+use sys::interface;
 use sys::sysctl;
 
 /// The stack behind an interface, silent for as long as this lives or, with the switches, until
@@ -42,7 +43,7 @@ impl Quiet {
         if let Ok(drop) = drop {
             return Ok(Quiet::Ingress(drop));
         }
-        let switches = Switches::read(interface);
+        let switches = Switches::read(interface::index(interface)?);
         switches.quiet()?;
         Ok(Quiet::Switches(switches))
     }
@@ -68,24 +69,26 @@ impl Drop for Quiet {
 const IPV4: [(&str, &str); 2] = [("rp_filter", "1"), ("arp_ignore", "8")];
 const IPV6: (&str, &str) = ("disable_ipv6", "1");
 
-/// What the switches were before, to be put back.
+/// What the switches were before, to be put back. By the index of the interface: its name may change
+/// meanwhile, and another may have the old one.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Switches {
-    interface: String,
+    index: u32,
     rp_filter: Option<String>,
     arp_ignore: Option<String>,
     disable_ipv6: Option<String>,
 }
 
 impl Switches {
-    /// Reads the switches of `interface`. What cannot be read (a kernel without IPv6) is left
-    /// alone later.
-    pub fn read(interface: &str) -> Self {
+    /// Reads the switches of the interface with this index. What cannot be read (a kernel without
+    /// IPv6) is left alone later.
+    pub fn read(index: u32) -> Self {
+        let Ok(name) = interface::name(index) else { return Switches { index, ..Self::default() } };
         Switches {
-            interface: interface.to_owned(),
-            rp_filter: sysctl::ipv4_conf(interface, IPV4[0].0).ok(),
-            arp_ignore: sysctl::ipv4_conf(interface, IPV4[1].0).ok(),
-            disable_ipv6: sysctl::ipv6_conf(interface, IPV6.0).ok(),
+            index,
+            rp_filter: sysctl::ipv4_conf(&name, IPV4[0].0).ok(),
+            arp_ignore: sysctl::ipv4_conf(&name, IPV4[1].0).ok(),
+            disable_ipv6: sysctl::ipv6_conf(&name, IPV6.0).ok(),
         }
     }
 
@@ -94,11 +97,12 @@ impl Switches {
     /// # Errors
     /// What the kernel says; an ordinary user may do this in a namespace of its own only.
     fn quiet(&self) -> sys::Result<()> {
+        let name = interface::name(self.index)?;
         for (key, value) in IPV4 {
-            sysctl::set_ipv4_conf(&self.interface, key, value)?;
+            sysctl::set_ipv4_conf(&name, key, value)?;
         }
         if self.disable_ipv6.is_some() {
-            sysctl::set_ipv6_conf(&self.interface, IPV6.0, IPV6.1)?;
+            sysctl::set_ipv6_conf(&name, IPV6.0, IPV6.1)?;
         }
         Ok(())
     }
@@ -108,26 +112,27 @@ impl Switches {
     fn gap(&self) -> Option<String> {
         let all = sysctl::ipv4_conf("all", IPV4[0].0).ok()?;
         let overrides = all.parse::<u32>().is_ok_and(|all| all > 1);
+        let name = interface::name(self.index).ok()?;
         overrides.then(|| {
             format!(
                 "there is no nftables, and net.ipv4.conf.all.rp_filter={all} overrides the strict \
-                 filter of {}: set it to 1 (sysctl net.ipv4.conf.all.rp_filter=1), or use a kernel \
-                 with nftables at a device's ingress",
-                self.interface
+                 filter of {name}: set it to 1 (sysctl net.ipv4.conf.all.rp_filter=1), or use a kernel \
+                 with nftables at a device's ingress"
             )
         })
     }
 
     /// Puts everything back; an interface that is gone needs nothing.
     pub fn restore(&self) {
+        let Ok(name) = interface::name(self.index) else { return };
         let v4 = [(IPV4[0].0, &self.rp_filter), (IPV4[1].0, &self.arp_ignore)];
         for (key, value) in v4 {
             if let Some(value) = value {
-                let _ = sysctl::set_ipv4_conf(&self.interface, key, value);
+                let _ = sysctl::set_ipv4_conf(&name, key, value);
             }
         }
         if let Some(value) = &self.disable_ipv6 {
-            let _ = sysctl::set_ipv6_conf(&self.interface, IPV6.0, value);
+            let _ = sysctl::set_ipv6_conf(&name, IPV6.0, value);
         }
     }
 
@@ -136,9 +141,9 @@ impl Switches {
         [self.rp_filter.clone(), self.arp_ignore.clone(), self.disable_ipv6.clone()]
     }
 
-    /// The switches of `interface` as [`values`](Self::values) gave them.
-    pub fn from_values(interface: &str, values: [Option<String>; 3]) -> Self {
+    /// The switches of the interface with this index as [`values`](Self::values) gave them.
+    pub fn from_values(index: u32, values: [Option<String>; 3]) -> Self {
         let [rp_filter, arp_ignore, disable_ipv6] = values;
-        Switches { interface: interface.to_owned(), rp_filter, arp_ignore, disable_ipv6 }
+        Switches { index, rp_filter, arp_ignore, disable_ipv6 }
     }
 }

@@ -149,6 +149,11 @@ pub fn index(name: &str) -> Result<u32> {
     Interface::by_name(name).map(|interface| interface.index)
 }
 
+/// The name that the interface with this index has now. [`Error::is_missing`] if there is none.
+pub fn name(index: u32) -> Result<String> {
+    Interface::by_index(index).map(|interface| interface.name)
+}
+
 /// Sets an interface administratively up.
 pub fn set_up(name: &str) -> Result<()> {
     change("set up", name, |message| {

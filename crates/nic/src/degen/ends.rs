@@ -109,7 +109,7 @@ impl Ends {
             wires.iter_mut().for_each(|wire| wire.configure(limits));
             held.push(Held {
                 _promiscuous: promiscuous(info)?,
-                _suited: Suited::to_xdp(&info.name, notices),
+                _suited: Suited::to_xdp(info, notices),
                 _quiet: None,
                 _redirect: Some(redirect),
                 served: Some(Served::by(info, wires.len())),
@@ -134,7 +134,7 @@ impl Ends {
             let wire = open::packet_wire(info, config, Default::default())?;
             held.push(Held {
                 _promiscuous: promiscuous(info)?,
-                _suited: Suited::to_packet(&info.name, notices),
+                _suited: Suited::to_packet(info, notices),
                 _quiet: quiet,
                 _redirect: None,
                 served: None,

@@ -182,8 +182,8 @@ fn open_wire(name: &str, config: &Config, notices: &mut Vec<String>) -> Result<O
     let wires = open_one(&info, config, notices)?;
     let multicast = Membership::hold(info.index, Filter::AllMulticast).ok();
     let suited = match &wires {
-        Wires::Xdp(..) => Suited::to_xdp(name, notices),
-        Wires::Packet(..) => Suited::to_packet(name, notices),
+        Wires::Xdp(..) => Suited::to_xdp(&info, notices),
+        Wires::Packet(..) => Suited::to_packet(&info, notices),
     };
     let described = wires.describe();
     let (port, redirect, quiet) = match wires {

@@ -31,8 +31,8 @@ impl Before {
             far_end: interface::index(&far_end).is_err().then_some(far_end),
             host: host.to_owned(),
             wire: Latest { saved: Saved::save(info.index)?, sysctls: Sysctls::read(wire) },
-            switches: Switches::read(wire),
-            features: Features::read(wire),
+            switches: Switches::read(info.index),
+            features: Features::read(info.index),
             was_up: info.up,
             take_addresses,
         })
@@ -54,11 +54,10 @@ impl Before {
         // By index: it may have another name by now, and another interface may have the old one.
         let index = self.wire.saved.index;
         let Ok(Interface { name, .. }) = Interface::by_index(index) else { return Ok(()) };
-        let switches = Switches::from_values(&name, self.switches.values());
         // Turning IPv6 off took addresses away, so turning it on asks for them as well.
-        let was_quiet = Switches::read(&name) != switches;
-        switches.restore();
-        Features::from_values(&name, self.features.values()).restore();
+        let was_quiet = Switches::read(index) != self.switches;
+        self.switches.restore();
+        self.features.restore();
         if self.take_addresses {
             let latest = latest.unwrap_or(&self.wire);
             latest.sysctls.give_back(&name);
@@ -87,13 +86,13 @@ impl Before {
         let features: Vec<bool> =
             value["features"].as_array()?.iter().map(Value::as_bool).collect::<Option<_>>()?;
         Some(Before {
-            features: Features::from_values(&saved.name, features.try_into().ok()?),
+            features: Features::from_values(saved.index, features.try_into().ok()?),
             was_up: value["was_up"].as_bool()?,
             host: text("host")?,
             take_addresses: value["take_addresses"].as_bool()?,
             far_end: text("far_end"),
             switches: Switches::from_values(
-                &saved.name,
+                saved.index,
                 texts(&value["switches"])?.try_into().ok()?,
             ),
             wire: Latest { saved, sysctls: Sysctls::from_values(texts(&value["sysctls"])?) },

@@ -179,10 +179,16 @@ fn a_wire_renamed_meanwhile_gets_its_network_back() {
             return;
         }
         hosts.ip(&format!("link add {WIRE} type veth peer name spare0"));
+        // What wharf turns off on a wire, and on again.
+        let off = || sys::ethtool::Ethtool::open(WIRE)?.set_feature("rx-vlan-hw-parse", false);
+        let features = || sys::ethtool::Ethtool::open(WIRE)?.features();
+        hosts.server.run(off).unwrap();
         bring_to_an_end(end, &hosts, wharf);
         let came_back = wait_until(|| shown(&hosts, "lan0") == before);
         assert!(came_back, "{port:?}, {end:?}: {:#?} is not {before:#?}", shown(&hosts, "lan0"));
         assert_eq!(shown(&hosts, WIRE), [""; 0], "what has the old name now is left alone");
+        let features = hosts.server.run(features).unwrap();
+        assert_eq!(features.get("rx-vlan-hw-parse"), Some(&false), "{port:?}, {end:?}");
         assert!(wait_until(|| hosts.server.processes().is_empty()), "a process stays behind");
         ping(&hosts.client, Ip::V4.server(), &[]);
     }
