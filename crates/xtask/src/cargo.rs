@@ -9,6 +9,8 @@ use crate::tree::Tree;
 
 /// The integration tests that need other programs, most of them a network of their own.
 const END_TO_END: [&str; 3] = ["e2e", "quic", "browser"];
+/// They wait more than they compute.
+const AT_ONCE: &str = "--test-threads=3";
 
 /// The cargo that runs this, in the tree.
 pub(crate) fn cargo(tree: &Tree) -> Command {
@@ -94,7 +96,7 @@ pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
     words.extend(END_TO_END.iter().flat_map(|name| ["--test", name]));
     let tests = Tests::new(tree)?;
     if is_root() {
-        tests.run(cargo(tree).args(&words).args(["--", "--show-output"]))?;
+        tests.run(cargo(tree).args(&words).args(["--", "--show-output", AT_ONCE]))?;
         return Ok(tests.left_out());
     }
     // Whatever cargo has to fetch or build, it does outside of the namespace.
@@ -107,7 +109,7 @@ pub(crate) fn end_to_end(tree: &Tree) -> Outcome {
     let cargo = cargo(tree);
     let mut test = Command::new("unshare");
     test.args(namespace).arg(cargo.get_program()).args(&words).arg("--offline");
-    tests.run(test.current_dir(tree.root()).args(["--", "--show-output"]))?;
+    tests.run(test.current_dir(tree.root()).args(["--", "--show-output", AT_ONCE]))?;
     Ok(tests.left_out())
 }
 

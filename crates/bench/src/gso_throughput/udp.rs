@@ -10,7 +10,7 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sys::cgroup::CpuGroup;
 use sys::netns::Namespace;
@@ -27,6 +27,8 @@ const WINDOW: u64 = 64;
 /// When nothing has arrived for so long, all that is under way is lost. Many of the periods in which a
 /// bounded sender has its time.
 const LOST_AFTER: Duration = Duration::from_millis(100);
+/// The same in a check, which asks whether all arrive, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the receiver sleeps before it looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Bytes that may wait to be received.
@@ -198,7 +200,7 @@ impl Sender {
         let progress = &self.progress;
         progress.waits.store(true, Ordering::SeqCst);
         if progress.passed.load(Ordering::SeqCst) <= passed {
-            std::thread::park_timeout(LOST_AFTER);
+            std::thread::park_timeout(if self.checked { PATIENCE } else { LOST_AFTER });
         }
         progress.waits.store(false, Ordering::Relaxed);
         progress.passed.load(Ordering::Relaxed) > passed
@@ -218,12 +220,16 @@ struct Receiver {
 impl Receiver {
     fn run(&mut self) -> Result<(), Error> {
         let checked = self.data.len() > NUMBER;
+        let mut last = Instant::now();
         loop {
             let length = match sys::udp::receive_head(&self.socket, &mut self.data) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let ended = self.progress.done.load(Ordering::Acquire);
+                    if checked && ended && !self.has_all() && last.elapsed() < PATIENCE {
+                        continue;
+                    }
                     if ended || self.progress.stop.load(Ordering::Relaxed) {
                         return Ok(());
                     }
@@ -231,12 +237,18 @@ impl Receiver {
                 }
                 Err(cause) => return Err(Error::Io { what: "receive", cause }),
             };
+            last = Instant::now();
             let number = self.data.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
             if checked {
                 self.check(number, length)?;
             }
             self.count(number, length);
         }
+    }
+
+    fn has_all(&self) -> bool {
+        let progress = &self.progress;
+        progress.received.load(Ordering::Relaxed) >= progress.sent.load(Ordering::Relaxed)
     }
 
     fn count(&self, number: u64, length: usize) {
