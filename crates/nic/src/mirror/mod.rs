@@ -96,7 +96,8 @@ impl Mirror {
     /// nanoseconds.
     pub fn timeout(&self) -> u64 {
         let stale = self.stale.then_some(self.rested);
-        let moved = self.moved.as_ref().map(|(_, when)| *when);
+        // What is new is looked at before anything goes from the wire.
+        let moved = self.moved.as_ref().filter(|_| !self.stale).map(|(_, when)| *when);
         let until = [stale, moved].into_iter().flatten().fold(self.settings_due, Instant::min);
         let left = until.saturating_duration_since(Instant::now());
         u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)
@@ -122,6 +123,11 @@ impl Mirror {
     /// Takes off the wire what was moved some time ago. To be called when the
     /// [`latest`](Self::latest) state is known elsewhere, so that it is lost at no instant.
     pub fn settle(&mut self) {
+        // With the last IPv4 address of the wire all its IPv4 routes go (`fib_disable_ip`), so none
+        // may be there that has not been looked at.
+        if self.stale {
+            return;
+        }
         if let Some((moved, _)) = self.moved.take_if(|(_, when)| Instant::now() >= *when) {
             // What cannot be removed is looked at again with the next change.
             let _ = moved.remove();
@@ -131,7 +137,7 @@ impl Mirror {
     /// Follows all that has changed, now: the host interface is about to go.
     pub fn finish(&mut self) -> Followed {
         let mut followed = Followed::default();
-        self.latest.sysctls.follow(self.wire, self.host);
+        followed.changed |= self.latest.sysctls.follow(self.wire, self.host);
         self.look(&mut followed);
         followed
     }
@@ -139,37 +145,50 @@ impl Mirror {
     fn look(&mut self, followed: &mut Followed) {
         let since = Instant::now();
         self.stale = false;
+        let mut least_rest = LEAST_REST;
         let moved = self.move_to_host();
-        match moved.and_then(|()| self.save()) {
-            Ok(Some(saved)) => {
+        match moved.and_then(|refused| Ok((refused, self.save()?))) {
+            Ok((refused, Some(saved))) => {
                 self.latest.saved = saved;
                 followed.changed = true;
-                self.told = None;
+                match refused {
+                    Some(error) => self.tell_once(&error, followed),
+                    None => self.told = None,
+                }
             }
             // It will have its routes, and the kernel tells of them, when it is up again.
-            Ok(None) => {}
-            Err(error) if error.is_missing() => {}
+            Ok((_, None)) => {}
+            Err(_) if is_gone(self.host) => {}
             Err(error) => {
+                least_rest = STAY;
                 if let Ok(Some(saved)) = self.save() {
                     self.latest.saved = saved;
                     followed.changed = true;
                 }
-                let notice = format!("what is new on the wire cannot all be moved: {error}");
-                if self.told.as_ref() != Some(&notice) {
-                    self.told = Some(notice.clone());
-                    followed.notice = Some(notice);
+                // A wire that is gone is told of elsewhere, and has nothing to move.
+                if !is_gone(self.wire) {
+                    self.tell_once(&error, followed);
                 }
             }
         }
-        self.rested = Instant::now() + LEAST_REST.max(since.elapsed() * REST_FACTOR);
+        self.rested = Instant::now() + least_rest.max(since.elapsed() * REST_FACTOR);
+    }
+
+    fn tell_once(&mut self, error: &sys::Error, followed: &mut Followed) {
+        let notice = format!("what is new on the wire cannot all be moved: {error}");
+        if self.told.as_ref() != Some(&notice) {
+            self.told = Some(notice.clone());
+            followed.notice = Some(notice);
+        }
     }
 
     fn host_is_up(&self) -> sys::Result<bool> {
         Interface::by_index(self.host).map(|host| host.up)
     }
 
-    /// Gives the host interface what is on the wire. Where something is refused all stays there.
-    fn move_to_host(&mut self) -> sys::Result<()> {
+    /// Gives the host interface what is on the wire. What is refused stays there, and is tried again
+    /// with each look; returns why the first was.
+    fn move_to_host(&mut self) -> sys::Result<Option<sys::Error>> {
         let on_wire = Saved::save(self.wire)?;
         let new = match &self.moved {
             // What has been taken off the host interface meanwhile is not to come back.
@@ -177,12 +196,19 @@ impl Mirror {
             None => on_wire.clone(),
         };
         if new.is_empty() || !self.host_is_up()? {
-            return Ok(());
+            return Ok(None);
         }
         let there = sys::netlink::address::list(self.host)?;
-        new.refresh(self.host, &there)?;
-        self.moved = Some((on_wire, Instant::now() + STAY));
-        Ok(())
+        let Some(refused) = new.refresh(self.host, &there)? else {
+            self.moved = Some((on_wire, Instant::now() + STAY));
+            return Ok(None);
+        };
+        // What has been taken is not given again: the kernel tells of each renewal of an address, so
+        // that one refusal would have all the others renewed without end.
+        if !new.without(&refused.saved).is_empty() {
+            self.moved = Some((on_wire.without(&refused.saved), Instant::now() + STAY));
+        }
+        Ok(Some(refused.error))
     }
 
     /// What the host interface has. `None` while it is down: the kernel then takes its routes away
@@ -194,6 +220,10 @@ impl Mirror {
         let saved = Saved::save(self.host)?;
         Ok(self.host_is_up()?.then_some(saved))
     }
+}
+
+fn is_gone(index: u32) -> bool {
+    Interface::by_index(index).is_err_and(|error| error.is_missing())
 }
 
 impl AsFd for Mirror {

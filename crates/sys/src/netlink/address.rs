@@ -29,7 +29,7 @@ const INFINITY: u32 = u32::MAX;
 const IFADDRMSG: usize = 8;
 
 /// An address of an interface, as the kernel reported it (`RTM_NEWADDR`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     ip: IpAddr,
     message: Vec<u8>,

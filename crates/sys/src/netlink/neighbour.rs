@@ -21,7 +21,7 @@ const NTF_PROXY: u8 = 8;
 const NDMSG: usize = 12;
 
 /// A neighbour as the kernel reported it (`RTM_NEWNEIGH`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Neighbour {
     ip: IpAddr,
     message: Vec<u8>,

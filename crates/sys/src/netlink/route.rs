@@ -39,7 +39,7 @@ const RTMSG: usize = 12;
 const RTNEXTHOP: usize = 8;
 
 /// A route as the kernel reported it (`RTM_NEWROUTE`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Route {
     message: Vec<u8>,
 }
@@ -110,15 +110,15 @@ impl Route {
         by_kernel && (special || link_local) || flags & RTM_F_CLONED != 0
     }
 
-    fn has_object(&self) -> bool {
+    /// Whether it is by way of a next-hop object (`ip nexthop`).
+    pub(super) fn has_object(&self) -> bool {
         self.attribute(RTA_NH_ID).is_some()
     }
 
-    /// Whether `other`, through the interface `to`, is what this has become by moving there from
-    /// `from` and leaving its next-hop object behind.
-    pub(super) fn stands_for(&self, from: u32, other: &Route, to: u32) -> bool {
-        let as_new = |route: &Route, from| route.moved(from, to, 0, false).map(sorted);
-        self.has_object() && as_new(self, from) == as_new(other, to)
+    /// What this becomes by moving from one interface to another and leaving its next-hop object
+    /// behind, in a form that two equal routes have in common.
+    pub(super) fn without_object(&self, from: u32, to: u32) -> Option<Sorted> {
+        self.moved(from, to, 0, false).map(sorted)
     }
 
     /// The same with the next metric, if it is one through a router that has advertised it.
@@ -174,7 +174,9 @@ impl Route {
 }
 
 /// A message's header and its attributes in the order of their types.
-fn sorted(message: Vec<u8>) -> (Vec<u8>, Vec<(u16, Vec<u8>)>) {
+pub(super) type Sorted = (Vec<u8>, Vec<(u16, Vec<u8>)>);
+
+fn sorted(message: Vec<u8>) -> Sorted {
     let mut all: Vec<_> =
         attributes(&message, RTMSG).map(|(kind, value)| (kind, value.to_vec())).collect();
     all.sort();

@@ -1,13 +1,15 @@
 //! The addresses, routes and neighbours of an interface, kept so that they can be put on another one
 //! and back.
 
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::io;
 
 use super::address::{self, Address, Destination};
 use super::neighbour::{self, Neighbour};
 use super::route::{self, Route};
 use crate::interface::Interface;
-use crate::{Result, clock};
+use crate::{Error, Result, clock};
 
 /// What [`Saved::to_bytes`] begins with; the digit counts versions.
 const MAGIC: &[u8; 8] = b"WHARFSV2";
@@ -32,6 +34,15 @@ pub struct Saved {
     pub routes: Vec<Route>,
     /// Its neighbours that were set by hand.
     pub neighbours: Vec<Neighbour>,
+}
+
+/// What an interface has not taken of what it was given.
+#[derive(Debug)]
+pub struct Refused {
+    /// All of it.
+    pub saved: Saved,
+    /// Why, for the first.
+    pub error: Error,
 }
 
 impl Saved {
@@ -75,16 +86,16 @@ impl Saved {
     ///
     /// Finite lifetimes go on from where they were saved; what has run out since is left out.
     pub fn apply(&self, index: u32) -> Result<()> {
-        self.put(index, &[])
+        self.put(index, &[])?.map_or(Ok(()), |refused| Err(refused.error))
     }
 
     /// As [`apply`](Self::apply), where this is newer than what is `there` (addresses, from
-    /// [`address::list`]): their lifetimes become those of this.
-    pub fn refresh(&self, index: u32, there: &[Address]) -> Result<()> {
+    /// [`address::list`]): their lifetimes become those of this. Returns what was refused.
+    pub fn refresh(&self, index: u32, there: &[Address]) -> Result<Option<Refused>> {
         self.put(index, there)
     }
 
-    fn put(&self, index: u32, there: &[Address]) -> Result<()> {
+    fn put(&self, index: u32, there: &[Address]) -> Result<Option<Refused>> {
         let name = Interface::by_index(index)?.name;
         let to = Destination { index, name: &name, from: &self.name };
         let elapsed = clock::since_boot().saturating_sub(self.saved_at) / 1_000_000_000;
@@ -93,23 +104,35 @@ impl Saved {
         // takes the first that fits as the source of a packet: both lists are to be as they were.
         let (v4, v6): (Vec<_>, Vec<_>) =
             self.addresses.iter().partition(|address| address.ip().is_ipv4());
+        let mut refused =
+            Self { addresses: vec![], routes: vec![], neighbours: vec![], ..self.clone() };
         let mut result = Ok(());
         for address in v4.into_iter().chain(v6.into_iter().rev()) {
             let present = there.iter().find(|present| present.is_same(address));
-            result = result.and(match present {
+            let put = match present {
                 Some(present) => address::refresh(address, &to, elapsed, present),
                 None => address::restore(address, &to, elapsed),
-            });
+            };
+            if put.is_err() {
+                refused.addresses.push(address.clone());
+            }
+            result = result.and(put);
         }
         for neighbour in &self.neighbours {
-            result = result.and(neighbour::restore(neighbour, index));
+            let put = neighbour::restore(neighbour, index);
+            if put.is_err() {
+                refused.neighbours.push(neighbour.clone());
+            }
+            result = result.and(put);
         }
-        result.and(self.apply_routes(index, elapsed).map_err(|error| error.on(&*name)))
+        let routes = self.apply_routes(index, elapsed, &mut refused.routes);
+        result = result.and(routes.map_err(|error| error.on(&*name)));
+        Ok(result.err().map(|error| Refused { saved: refused, error }))
     }
 
     /// A route is accepted only once its gateway can be reached by those before it: try until a
-    /// round adds none.
-    fn apply_routes(&self, index: u32, elapsed: u32) -> Result<()> {
+    /// round adds none. Those that are `refused` all the same are added there.
+    fn apply_routes(&self, index: u32, elapsed: u32, refused: &mut Vec<Route>) -> Result<()> {
         let mut waiting: Vec<&Route> = self.routes.iter().collect();
         // Those without a gateway first; within each half the order stays, which is the kernel's.
         waiting.sort_by_key(|route| route.gateway().is_some());
@@ -128,33 +151,24 @@ impl Saved {
                 return Ok(());
             }
             if waiting.len() == before {
-                return self.apply_onlink(&waiting, index, elapsed, result);
+                waiting.retain(|route| {
+                    route::restore_onlink(route, self.index, index, elapsed).is_err()
+                });
+                refused.extend(waiting.iter().map(|route| (*route).clone()));
+                return if waiting.is_empty() { Ok(()) } else { result };
             }
         }
     }
 
-    /// The last resort for routes that were refused as `refusal` says.
-    fn apply_onlink(
-        &self,
-        routes: &[&Route],
-        index: u32,
-        elapsed: u32,
-        refusal: Result<()>,
-    ) -> Result<()> {
-        let refused = routes
-            .iter()
-            .filter(|route| route::restore_onlink(route, self.index, index, elapsed).is_err())
-            .count();
-        if refused == 0 { Ok(()) } else { refusal }
-    }
-
     /// This without what is in `other` in the same words.
     pub fn without(&self, other: &Saved) -> Self {
-        let mut rest = self.clone();
-        rest.addresses.retain(|address| !other.addresses.contains(address));
-        rest.routes.retain(|route| !other.routes.contains(route));
-        rest.neighbours.retain(|neighbour| !other.neighbours.contains(neighbour));
-        rest
+        Self {
+            addresses: difference(&self.addresses, &other.addresses),
+            routes: difference(&self.routes, &other.routes),
+            neighbours: difference(&self.neighbours, &other.neighbours),
+            name: self.name.clone(),
+            ..*self
+        }
     }
 
     /// Lets routes that a router has advertised stand behind those that the kernel makes itself of
@@ -170,11 +184,19 @@ impl Saved {
     /// because they have been moved to another interface, become those of `before` again: the object
     /// belongs to the interface that they go back to.
     pub fn with_objects_of(mut self, before: &Saved) -> Self {
+        let mut by_object: HashMap<_, &Route> = HashMap::new();
+        for old in before.routes.iter().filter(|old| old.has_object()) {
+            if let Some(words) = old.without_object(before.index, self.index) {
+                by_object.entry(words).or_insert(old);
+            }
+        }
+        if by_object.is_empty() {
+            return self;
+        }
         for route in &mut self.routes {
-            if let Some(by_object) =
-                before.routes.iter().find(|old| old.stands_for(before.index, route, self.index))
-            {
-                *route = by_object.clone();
+            let words = route.without_object(self.index, self.index);
+            if let Some(old) = words.and_then(|words| by_object.get(&words)) {
+                *route = (*old).clone();
             }
         }
         self
@@ -199,6 +221,12 @@ impl Saved {
             io::Error::new(io::ErrorKind::InvalidData, "not a saved set of addresses and routes")
         })
     }
+}
+
+/// What is in `all` and not in `known`. Routing tables are large, so each is looked for once.
+fn difference<T: Clone + Eq + Hash>(all: &[T], known: &[T]) -> Vec<T> {
+    let known: HashSet<&T> = known.iter().collect();
+    all.iter().filter(|one| !known.contains(one)).cloned().collect()
 }
 
 fn put(bytes: &mut Vec<u8>, block: &[u8]) {
@@ -262,6 +290,41 @@ mod tests {
             routes: vec![Route::new(route.clone()).unwrap(), Route::new(route).unwrap()],
             neighbours: vec![Neighbour::new(neighbour).unwrap()],
         }
+    }
+
+    /// A route through interface 3 or another, by way of a next-hop object or not.
+    fn route(destination: u8, through: u32, object: Option<u32>) -> Route {
+        let mut message = vec![2, 8, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
+        super::super::append(&mut message, libc::RTA_DST, &[destination, 0, 0, 0]);
+        if let Some(object) = object {
+            super::super::append(&mut message, 30, &object.to_ne_bytes());
+        }
+        super::super::append(&mut message, libc::RTA_GATEWAY, &[10, 0, 0, 1]);
+        super::super::append(&mut message, libc::RTA_OIF, &through.to_ne_bytes());
+        Route::new(message).unwrap()
+    }
+
+    #[test]
+    fn routes_get_the_objects_back_that_they_had() {
+        let before = Saved { routes: vec![route(20, 3, Some(7)), route(30, 3, None)], ..saved() };
+        let moved = Saved {
+            index: 9,
+            routes: vec![route(30, 9, None), route(20, 9, None), route(40, 9, None)],
+            ..saved()
+        };
+        let back = moved.clone().with_objects_of(&before).routes;
+        assert_eq!(back, [route(30, 9, None), route(20, 3, Some(7)), route(40, 9, None)]);
+        assert_eq!(moved.clone().with_objects_of(&saved()), moved);
+    }
+
+    #[test]
+    fn without_leaves_what_is_not_in_the_other() {
+        let both = Saved { routes: vec![route(30, 3, None), route(20, 3, None)], ..saved() };
+        let other = Saved { routes: vec![route(20, 3, None)], addresses: vec![], ..saved() };
+        let rest = both.without(&other);
+        assert_eq!(rest.routes, [route(30, 3, None)]);
+        assert_eq!((rest.addresses, rest.neighbours), (saved().addresses, vec![]));
+        assert!(both.without(&both).is_empty());
     }
 
     #[test]
