@@ -224,10 +224,13 @@ pub(crate) fn xdp_chunk(info: &Interface) -> Result<u32, Error> {
 }
 
 pub(crate) fn xdp_queues(info: &Interface) -> u32 {
-    sys::ethtool::Ethtool::open(&info.name)
-        .and_then(|ethtool| ethtool.rx_queues())
-        .unwrap_or(info.rx_queues)
-        .clamp(1, sys::xdp::QUEUES)
+    xdp_queues_now(info).unwrap_or(info.rx_queues.clamp(1, sys::xdp::QUEUES))
+}
+
+/// The same of an interface that is in use, about which nothing is guessed.
+pub(crate) fn xdp_queues_now(info: &Interface) -> sys::Result<u32> {
+    let queues = sys::ethtool::Ethtool::open(&info.name)?.rx_queues()?;
+    Ok(queues.clamp(1, sys::xdp::QUEUES))
 }
 
 fn xdp_mode(info: &Interface, config: &Config) -> sys::xdp::Mode {

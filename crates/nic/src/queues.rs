@@ -35,7 +35,9 @@ impl Served {
     pub(crate) fn look(&self) -> Result<(), Error> {
         // That a wire is gone is found elsewhere.
         let Ok(wire) = Interface::by_index(self.index) else { return Ok(()) };
-        let now = open::xdp_queues(&wire);
+        // Nor is it known where the kernel does not say now, as while a driver resets its device or
+        // just after a change of name: the next look does.
+        let Ok(now) = open::xdp_queues_now(&wire) else { return Ok(()) };
         // ethtool goes by names: one that changes meanwhile gives the number of another interface.
         let is_of_wire = || Interface::by_name(&wire.name).is_ok_and(|it| it.index == self.index);
         match now == self.queues || !is_of_wire() {

@@ -113,12 +113,13 @@ impl Ethtool {
 
     /// How many receive queues are in use: one AF_XDP socket is needed for each. From the channels
     /// where the driver tells them, else the number of queues that the interface was made with.
+    ///
+    /// # Errors
+    /// What the kernel says: `ENODEV` too while a driver resets its device (`netif_device_present`).
     pub fn rx_queues(&self) -> Result<u32> {
-        match self.channels() {
-            Ok(channels) if channels.rx + channels.combined > 0 => {
-                Ok(channels.rx + channels.combined)
-            }
-            _ => Interface::by_name(&self.name).map(|interface| interface.rx_queues),
+        match receiving(self.channels())? {
+            Some(queues) => Ok(queues),
+            None => Interface::by_name(&self.name).map(|interface| interface.rx_queues),
         }
     }
 
@@ -222,6 +223,16 @@ impl Ethtool {
     }
 }
 
+/// The queues that receive; `None` where the driver does not tell. Any other error says nothing of
+/// the queues, and is no reason to take those that the interface was made with for those in use.
+fn receiving(channels: Result<Channels>) -> Result<Option<u32>> {
+    match channels {
+        Ok(channels) => Ok(Some(channels.rx + channels.combined).filter(|queues| *queues > 0)),
+        Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
@@ -250,6 +261,19 @@ mod tests {
         assert_eq!(features.get("loopback"), Some(&true));
         assert!(lo.channels().is_err());
         assert_eq!(lo.rx_queues().unwrap(), 1);
+    }
+
+    #[test]
+    fn only_a_driver_that_does_not_tell_has_no_channels() {
+        let failed = |errno| {
+            receiving(Err(Error::new("count the channels of", io::Error::from_raw_os_error(errno))))
+        };
+        assert_eq!(failed(libc::EOPNOTSUPP).unwrap(), None);
+        for errno in [libc::ENODEV, libc::EBUSY, libc::EINTR] {
+            assert_eq!(failed(errno).unwrap_err().errno(), Some(errno));
+        }
+        let channels = |rx, combined| receiving(Ok(Channels { rx, tx: 1, combined })).unwrap();
+        assert_eq!([channels(0, 0), channels(1, 0), channels(2, 4)], [None, Some(1), Some(6)]);
     }
 
     #[test]
