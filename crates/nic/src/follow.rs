@@ -2,6 +2,7 @@
 //! queues, the host interface's MTU, and whether this host forwards the packets of others.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sys::interface::{self, Interface};
@@ -18,6 +19,8 @@ use crate::queues::Served;
 #[derive(Debug)]
 pub(crate) struct Followed {
     watch: Watch,
+    /// The kernel did not say whether this host forwards, though something had changed.
+    look_again: AtomicBool,
     seen: Mutex<Seen>,
     /// The wire's memory.
     room: Room,
@@ -56,7 +59,8 @@ impl Followed {
             Wires::Xdp(wires, _) => Some(Served::by(wire, wires.len())),
             Wires::Packet(..) => None,
         };
-        Ok(Followed { watch, seen: Mutex::new(seen), room: wires.room(), served })
+        let (look_again, seen) = (AtomicBool::new(false), Mutex::new(seen));
+        Ok(Followed { watch, look_again, seen, room: wires.room(), served })
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -133,7 +137,8 @@ impl Nic {
     /// What has changed so that the NIC is of no use any more, and what to do about it.
     pub fn follow(&self) -> Result<Vec<String>, Error> {
         let mut lines = Vec::new();
-        if self.followed.watch.changed() {
+        let look_again = self.followed.look_again.swap(false, Ordering::Relaxed);
+        if self.followed.watch.changed() || look_again {
             lines.extend(self.follow_forwarding());
         }
         // A wire that is gone is told of by `has_failed`.
@@ -145,8 +150,12 @@ impl Nic {
     }
 
     fn follow_forwarding(&self) -> Option<String> {
-        // Where the kernel will not say, all stays as it was.
-        let now = forwarding::sign(self.host.index).ok()?;
+        // Where the kernel will not say, all stays as it was until the next look. The notification
+        // is taken, so that one must not wait for another.
+        let Ok(now) = forwarding::sign(self.host.index) else {
+            self.followed.look_again.store(true, Ordering::Relaxed);
+            return None;
+        };
         let config = self.lock();
         let (before, is_new) = {
             let mut seen = self.followed.seen();
