@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use nic::config::{Choice, Config, WireMode};
 use nic::control::{Control, Handler, counters_json};
 use nic::degen::bridge::{Bridge, Carriage};
-use nic::degen::{Settings, Snapshot, entries};
+use nic::degen::{Settings, Snapshot, Tally, entries};
 use serde_json::{Value, json};
 use sys::interface::Interface;
 use sys::poll::{Interest, PollSet, Signals};
@@ -242,11 +242,21 @@ fn serve(
 #[derive(Debug, Default)]
 pub(crate) struct Lateness {
     told: bool,
+    /// From when on packets are judged.
+    before: Tally,
 }
 
 impl Lateness {
     pub(crate) fn look(&mut self, snapshot: &Snapshot) {
-        if self.told || !snapshot.is_late() {
+        if self.told {
+            return;
+        }
+        let now = snapshot.tally();
+        if !now.is_late_since(self.before) {
+            // A slow flow is judged over several looks.
+            if now.is_enough_since(self.before) {
+                self.before = now;
+            }
             return;
         }
         if let Some(words) = snapshot.lateness() {

@@ -15,4 +15,4 @@ mod ways;
 pub mod wire;
 
 pub use settings::{Direction, SettingError, Settings, entries, find};
-pub use shared::{Late, Shared, Snapshot};
+pub use shared::{Late, Shared, Snapshot, Tally};

@@ -32,6 +32,32 @@ impl Late {
     }
 }
 
+/// How many packets went on, and how many of them late.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// All that went on.
+    pub departed: u64,
+    /// Those of them that were late.
+    pub late: u64,
+}
+
+impl Tally {
+    /// Fewer late packets than these are what any machine has.
+    const LEAST: u64 = 10;
+
+    /// Whether of the packets since `before` one in a hundred or more was late, and not just a few.
+    pub fn is_late_since(&self, before: Self) -> bool {
+        let late = self.late.saturating_sub(before.late);
+        late >= Self::LEAST && late * 100 >= self.departed.saturating_sub(before.departed)
+    }
+
+    /// Whether the packets since `before` are enough to be judged: of fewer, one in a hundred is not
+    /// [`LEAST`](Self::LEAST).
+    pub fn is_enough_since(&self, before: Self) -> bool {
+        self.departed.saturating_sub(before.departed) >= 100 * Self::LEAST
+    }
+}
+
 /// A degen as it was a short while ago; arrays are by [`Direction`].
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -65,9 +91,9 @@ impl Snapshot {
         })
     }
 
-    /// Is it one packet in a hundred or more that goes on late? Fewer are what any machine does.
-    pub fn is_late(&self) -> bool {
-        self.late_packets() > 0 && self.late_packets() * 100 >= self.departed()
+    /// The packets so far, to be compared with those of another look.
+    pub fn tally(&self) -> Tally {
+        Tally { departed: self.departed(), late: self.late_packets() }
     }
 
     fn late_packets(&self) -> u64 {
@@ -188,4 +214,25 @@ impl Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_is_judged_by_what_left_since_the_last_look() {
+        let is_late = |departed, late, before| Tally { departed, late }.is_late_since(before);
+        let start = Tally::default();
+        assert!(!is_late(50, 1, start), "one late frame among the first");
+        assert!(is_late(50, 10, start));
+        assert!(is_late(1_000, 10, start));
+        assert!(!is_late(1_001, 10, start), "fewer than one in a hundred");
+        // What was punctual for long does not make up for what is late now.
+        let before = Tally { departed: 1_000_000_000, late: 3 };
+        assert!(is_late(1_000_020_000, 203, before));
+        assert!(!is_late(1_000_020_000, 202, before));
+        assert!(!Tally { departed: 999, late: 9 }.is_enough_since(start));
+        assert!(Tally { departed: 1_000, late: 9 }.is_enough_since(start));
+    }
 }

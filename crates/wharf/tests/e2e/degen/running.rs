@@ -216,7 +216,8 @@ fn frames_that_leave_late_are_told_of_once_and_at_the_end() {
         std::thread::sleep(std::time::Duration::from_millis(400));
         signal("CONT");
         degen.settled(20);
-        degen.counter("forward", "late") > 0
+        // Fewer are not told of while it runs.
+        degen.counter("forward", "late") >= 10
     });
     assert!(late, "{:#?}", degen.counters());
     let beginning = "degen does not keep its times";
