@@ -41,6 +41,8 @@ struct Seen {
     refused: Option<u32>,
     /// How it is seen that this host forwards.
     forwards: Option<String>,
+    /// The wire's new name, under which its own stack could not be silenced.
+    not_quiet: Option<String>,
 }
 
 impl Followed {
@@ -54,6 +56,7 @@ impl Followed {
             by_hand: false,
             refused: None,
             forwards: forwarding::sign(host)?,
+            not_quiet: None,
         };
         let served = match wires {
             Wires::Xdp(wires, _) => Some(Served::by(wire, wires.len())),
@@ -143,6 +146,7 @@ impl Nic {
         }
         // A wire that is gone is told of by `has_failed`.
         let Ok(wire) = Interface::by_index(self.wire_index) else { return Ok(lines) };
+        self.follow_name(&wire, &mut lines);
         self.follow_carrier(&wire);
         self.follow_mtu(&wire, &mut lines);
         self.followed.served.as_ref().map_or(Ok(()), Served::look)?;
@@ -171,6 +175,18 @@ impl Nic {
             (None, _) => {
                 Some("this host no longer forwards: lro.profile=auto is endpoint".to_owned())
             }
+        }
+    }
+
+    /// What silences the wire's own stack goes by the wire's name.
+    fn follow_name(&self, wire: &Interface, lines: &mut Vec<String>) {
+        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Err(error)) = quiet.as_mut().map(|quiet| quiet.follow(&wire.name)) else { return };
+        // It is tried again at every look, but told once for a name.
+        let mut seen = self.followed.seen();
+        if seen.not_quiet.as_ref() != Some(&wire.name) {
+            lines.push(format!("the kernel may answer on {} as well: {error}", wire.name));
+            seen.not_quiet = Some(wire.name.clone());
         }
     }
 

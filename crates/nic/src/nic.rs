@@ -40,7 +40,7 @@ pub struct Nic {
     /// Dropped after the workers: the wire is the kernel's again when this is gone.
     _redirect: Option<Redirect>,
     _multicast: Option<Membership>,
-    _quiet: Option<Quiet>,
+    pub(crate) quiet: Mutex<Option<Quiet>>,
     _suited: Suited,
 }
 
@@ -147,7 +147,7 @@ impl Nic {
             notices,
             _redirect: redirect,
             _multicast: multicast,
-            _quiet: quiet,
+            quiet: Mutex::new(quiet),
             _suited: suited,
         };
         nic.apply_offloads(&nic.lock())?;

@@ -48,6 +48,19 @@ impl Quiet {
         Ok(Quiet::Switches(switches))
     }
 
+    /// Follows a change of the interface's name, to `now`. The switches are the interface's own.
+    ///
+    /// # Errors
+    /// What the kernel says; then all is as it was.
+    pub(crate) fn follow(&mut self, now: &str) -> sys::Result<()> {
+        if let Quiet::Ingress(drop) = self
+            && drop.interface() != now
+        {
+            *drop = drop.renamed(now)?;
+        }
+        Ok(())
+    }
+
     /// What is not silent, and what to do about it.
     pub fn gap(&self) -> Option<String> {
         match self {

@@ -69,6 +69,8 @@ const CREATE_AT_END: u16 = 0x400 | 0x800;
 pub struct IngressDrop {
     /// The owner of the table.
     _socket: Socket,
+    interface: String,
+    accepted: &'static [[Match; 3]],
 }
 
 impl IngressDrop {
@@ -89,9 +91,25 @@ impl IngressDrop {
         Self::install(interface, &CONFIGURATION)
     }
 
-    fn install(interface: &str, accepted: &[[Match; 3]]) -> Result<Self> {
+    /// The same, exceptions too, on an interface whose name is `now` another than
+    /// [this](Self::interface). Since Linux 6.16 the hook goes by the name
+    /// (`nf_tables_netdev_event`): it leaves an interface that is renamed, and takes one that gets the
+    /// name. This one is to be dropped after that, so that nothing comes through between the two.
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    pub fn renamed(&self, now: &str) -> Result<Self> {
+        Self::install(now, self.accepted)
+    }
+
+    /// The name under which it was started.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    fn install(interface: &str, accepted: &'static [[Match; 3]]) -> Result<Self> {
         install(interface, accepted)
-            .map(|socket| Self { _socket: socket })
+            .map(|socket| Self { _socket: socket, interface: interface.to_owned(), accepted })
             .map_err(|cause| Error::new("drop by nftables what arrives on", cause).on(interface))
     }
 }
