@@ -52,7 +52,7 @@ impl Tally {
     }
 
     /// Whether the packets since `before` are enough to be judged: of fewer, one in a hundred is not
-    /// [`LEAST`](Self::LEAST).
+    /// 10.
     pub fn is_enough_since(&self, before: Self) -> bool {
         self.departed.saturating_sub(before.departed) >= 100 * Self::LEAST
     }
