@@ -48,7 +48,7 @@ impl SendSpace {
         self.is_known.then_some(self.nxt)
     }
 
-    /// Does the host surely take a segment with this acknowledgment?
+    /// Whether the host surely takes a segment with this acknowledgment.
     #[inline(always)]
     pub(crate) fn accepts(&self, ack: Seq) -> bool {
         self.is_known && ack - self.una <= self.nxt - self.una
@@ -119,7 +119,7 @@ impl Said {
         })
     }
 
-    /// Might it move SND.NXT?
+    /// Whether it may move SND.NXT.
     #[inline]
     fn moves(&self) -> bool {
         self.len > 0 || self.flags.any(Flags::SYN.with(Flags::FIN).with(Flags::RST))

@@ -44,7 +44,7 @@ impl Claim {
     }
 }
 
-/// Is it root, or this user, that listens there?
+/// Whether it is root, or this user, that listens there.
 fn is_trusted(address: &SocketAddr) -> bool {
     let owner = sys::unix::connect(address).and_then(|stream| process::peer_credentials(&stream));
     owner.is_ok_and(|peer| matches!(process::owner(peer.uid), Owner::Root | Owner::Own))

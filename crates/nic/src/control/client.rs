@@ -218,7 +218,7 @@ fn connect(
 ) -> Result<(UnixStream, Owner), ClientError> {
     let host = || host.to_owned();
     let stream = address.and_then(|address| match address.as_pathname() {
-        // Whoever may ask may also fill the queue of those that wait.
+        // Every user who may ask may also fill the queue of those that wait.
         Some(_) => sys::unix::connect_within(&address, PATIENCE),
         None => sys::unix::connect(&address),
     });

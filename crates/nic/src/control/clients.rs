@@ -35,7 +35,7 @@ struct Served {
 }
 
 impl Clients {
-    /// May one more be served, who is `entitled` to a place that is kept?
+    /// Whether one more may be served, who is `entitled` to a place that is kept.
     pub(super) fn have_room(&mut self, entitled: bool) -> bool {
         self.served.retain(|client| !client.thread.is_finished());
         let others = self.served.iter().filter(|client| !client.entitled).count();

@@ -41,7 +41,7 @@ impl Watch {
         Ok(Self { socket })
     }
 
-    /// Has something changed since this was last asked?
+    /// Whether something has changed since this was last asked.
     pub fn changed(&self) -> bool {
         let mut changed = false;
         let mut datagram = Vec::with_capacity(4096);
