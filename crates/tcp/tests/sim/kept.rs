@@ -18,11 +18,12 @@ pub(crate) const SEEDS: &[u64] = &[
 
 /// Freezes that the peer saw.
 pub(crate) const FREEZES: &[u64] = &[
-    1_000_029,          // the smallest MSS lost its options
-    1_000_038,          // the new clock had begun later
-    1_000_139,          // a pause halved the window at each attempt to send
-    1_000_546,          // the search for an MTU began again
-    1_002_206,          // a reduction was remembered that had not been
+    1_000_029,               // the smallest MSS lost its options
+    1_000_038,               // the new clock had begun later
+    1_000_139,               // a pause halved the window at each attempt to send
+    1_000_546,               // the search for an MTU began again
+    1_002_206,               // a reduction was remembered that had not been
     17_110_983_951_908, // the pauses of a closed window were counted by time-outs that had doubled
     1_018_452,          // a pause halved the window more often the more it was tried to send
+    847_881_255_912_767_979, // a SYN was forged the moment the connection was over: none of its packets
 ];

@@ -130,12 +130,6 @@ impl<'a> Run<'a> {
             for side in 0..2 {
                 self.work(side)?;
             }
-            // What comes after an end may be no connection's: of a SYN that was doubled long ago, say.
-            let over = |host: &Host| {
-                let waits = host.info().is_none_or(|info| info.state == State::TimeWait);
-                host.app.phase == Phase::Over && waits && !host.is_at_rest()
-            };
-            self.keep &= !self.hosts.iter().any(over);
             self.look_for_progress()?;
             let hosts = self.hosts.iter().filter_map(Host::next_time);
             let ways = self.ways.iter().filter_map(Degen::next_deadline);
@@ -224,6 +218,12 @@ impl<'a> Run<'a> {
             self.send(side, frame)?;
         }
         self.look_at_congestion_window(side)?;
+        // What comes after an end may be no connection's: of a SYN that was doubled long ago, or forged.
+        let over = |host: &Host| {
+            let waits = host.info().is_none_or(|info| info.state == State::TimeWait);
+            host.app.phase == Phase::Over && waits && !host.is_at_rest()
+        };
+        self.keep &= !self.hosts.iter().any(over);
         // What was forged after the last packet comes before anything else has happened.
         if self.attack(side) { self.work(side) } else { Ok(()) }
     }
