@@ -69,8 +69,10 @@ impl Connection {
     pub(crate) fn on_ack(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> bool {
         let ack = segment.ack;
         let una = self.hot.snd_una;
-        if ack.after(self.hot.snd_nxt) || una - ack > self.max_snd_wnd && ack.before(una) {
-            // RFC 5961 section 5.2.
+        // RFC 5961 section 5.2 takes what lies a window back. A sender of one byte offers an injector that
+        // whole window to guess in, so no more is taken than was ever acknowledged (tcp_ack in Linux).
+        let oldest = self.max_snd_wnd.min(self.bytes_acked);
+        if ack.after(self.hot.snd_nxt) || una - ack > oldest && ack.before(una) {
             context.counters.bad_acks += 1;
             self.challenge(context.now);
             return false;
@@ -168,6 +170,7 @@ impl Connection {
         if data_end.after(from) {
             self.hot.send.consume(data_end - from, false, context.pool);
         }
+        self.bytes_acked = self.bytes_acked.saturating_add(ack - self.hot.snd_una);
         self.hot.snd_una = ack;
         if self.tail_probe.is_some_and(|(start, _)| start.before(ack)) {
             self.tail_probe = None;

@@ -284,6 +284,9 @@ pub struct Connection {
     pub(crate) iss: Seq,
     pub(crate) irs: Seq,
     pub(crate) max_snd_wnd: u32,
+    /// Sequence space behind the SYN that the peer has acknowledged, as far as 32 bits count (RFC 4898,
+    /// ThruOctetsAcked).
+    pub(crate) bytes_acked: u32,
     pub(crate) peer_mss: u16,
     pub(crate) path_mtu: u16,
     pub(crate) listener: Option<ListenerId>,
@@ -369,6 +372,7 @@ impl Connection {
             iss,
             irs: Seq(0),
             max_snd_wnd: 0,
+            bytes_acked: 0,
             listener: None,
             end: None,
             snd_small: iss,

@@ -97,6 +97,7 @@ impl Connection {
             nxt: self.hot.snd_nxt,
             wnd: self.hot.snd_wnd,
             max_wnd: self.max_snd_wnd,
+            bytes_acked: self.bytes_acked,
             wl1: self.hot.snd_wl1,
             wl2: self.hot.snd_wl2,
             urgent: self.snd_urgent,
@@ -259,6 +260,7 @@ impl Connection {
         self.hot.snd_nxt = send.nxt;
         self.hot.snd_wnd = send.wnd;
         self.max_snd_wnd = send.max_wnd;
+        self.bytes_acked = send.bytes_acked;
         self.hot.snd_wl1 = send.wl1;
         self.hot.snd_wl2 = send.wl2;
         self.snd_urgent = send.urgent;

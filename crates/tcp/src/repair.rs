@@ -10,6 +10,7 @@
 //! | MSS, window scales, SACK, timestamps as agreed | kept | kept |
 //! | our timestamp clock | kept, up to 2 ms later | kept, up to 1 ms later |
 //! | windows of both sides | kept | kept |
+//! | bytes acknowledged so far (no acknowledgment is older) | unknown: as many as the largest window | lost: none |
 //! | state | kept | kept; the peer's FIN has to be given to the kernel again |
 //! | the application's wishes | kept | they stay with the socket |
 //! | ECN as agreed | kept | lost: marks are no longer echoed |
@@ -228,6 +229,7 @@ impl Repair {
             nxt,
             wnd: window.snd_wnd,
             max_wnd: window.max_window.max(window.snd_wnd),
+            bytes_acked: u32::MAX,
             wl1: window.snd_wl1,
             wl2: una,
             urgent: None,

@@ -24,6 +24,7 @@ fn as_it_comes_back(before: &Snapshot) -> Snapshot {
     after.agreed.irs = Seq(receive.nxt.0.wrapping_sub(1));
     after.ts_now = before.ts_now.wrapping_add(before.ts_now & 1);
     send.max_wnd = send.max_wnd.max(send.wnd);
+    send.bytes_acked = u32::MAX;
     (send.wl2, send.small, send.urgent) = (send.una, send.una, None);
     receive.islands.clear();
     receive.recent.clear();

@@ -19,7 +19,7 @@ use crate::{Algorithm, Keepalive, State};
 pub const MAGIC: [u8; 4] = *b"wtcp";
 
 /// Version of the format.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Bytes before the fields: magic, version and length.
 const HEAD: usize = 10;
@@ -119,7 +119,20 @@ record!(Snapshot {
     moment,
 });
 record!(Agreed { iss, irs, peer_mss, our_mss, window_scale, sack, timestamps, ecn });
-record!(Sending { una, nxt, wnd, max_wnd, wl1, wl2, urgent, small, queue, fin, flight });
+record!(Sending {
+    una,
+    nxt,
+    wnd,
+    max_wnd,
+    bytes_acked,
+    wl1,
+    wl2,
+    urgent,
+    small,
+    queue,
+    fin,
+    flight,
+});
 record!(Flight { len, size, ago, sacked, lost, retransmitted, probe });
 record!(Receiving {
     nxt,

@@ -57,6 +57,9 @@ pub struct Sending {
     pub wnd: u32,
     /// Largest window the peer ever offered (RFC 5961 section 5.2).
     pub max_wnd: u32,
+    /// Bytes that the peer has acknowledged so far, at most [`u32::MAX`]: no acknowledgment is older
+    /// (RFC 5961 section 5.2 as Linux has it). Where it is not known, [`u32::MAX`].
+    pub bytes_acked: u32,
     /// Sequence number of the last window update.
     pub wl1: Seq,
     /// Acknowledgment number of the last window update.

@@ -53,7 +53,7 @@ proptest! {
 
     #[test]
     fn bytes_of_all_kinds_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-        let mut with_head = b"wtcp\x01\0".to_vec();
+        let mut with_head = b"wtcp\x02\0".to_vec();
         with_head.extend((bytes.len() as u32).to_le_bytes());
         with_head.extend(&bytes);
         for bytes in [bytes, with_head] {

@@ -303,6 +303,7 @@ fn sending(draw: &mut Draw, state: State, agreed: &Agreed, receive: &Receiving) 
         nxt: una + under_way,
         wnd,
         max_wnd: wnd,
+        bytes_acked: draw.one_of(&[0, 1, 100_000, u32::MAX]),
         wl1: receive.nxt,
         wl2: una,
         urgent: (syn + queued > 0 && draw.flag()).then(|| una + 1 + draw.up_to(syn + queued - 1)),
