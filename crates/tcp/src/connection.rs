@@ -7,6 +7,7 @@ use wire::{FlowKey, Seq};
 
 use crate::config::Config;
 use crate::congestion::{Congestion, Window};
+use crate::duplicates::DuplicateAcks;
 use crate::flight::Flight;
 use crate::options::TIMESTAMPS_LEN;
 use crate::reassembly::Islands;
@@ -97,6 +98,8 @@ bits! {
     heard, set_heard = 24;
     /// It was opened by a SYN cookie: nobody knows when the SYN-ACK was sent.
     cookie, set_cookie = 25;
+    /// Duplicate acknowledgments are to be sent.
+    dup_acks_due, set_dup_acks_due = 26;
     /// There is none: it only takes a place that another may have later.
     vacant, set_vacant = 23;
 }
@@ -281,6 +284,7 @@ pub struct Connection {
     pub(crate) islands: Islands,
     /// The next acknowledgment reports this duplicate (RFC 2883).
     pub(crate) duplicate: Option<Block>,
+    pub(crate) dup_acks: DuplicateAcks,
     pub(crate) iss: Seq,
     pub(crate) irs: Seq,
     pub(crate) max_snd_wnd: u32,
@@ -369,6 +373,7 @@ impl Connection {
             congestion: Congestion::new(config.congestion),
             islands: Islands::default(),
             duplicate: None,
+            dup_acks: DuplicateAcks::default(),
             iss,
             irs: Seq(0),
             max_snd_wnd: 0,

@@ -76,7 +76,7 @@ impl Connection {
                 self.duplicate = duplicate;
             }
             // RFC 5681 section 4.2: at once, so that the sender learns of the hole.
-            self.acknowledge_now();
+            self.acknowledge_disorder(block.len(), segment.gso_size);
             return;
         }
         let mut next = block.end;
@@ -92,6 +92,7 @@ impl Connection {
             let left = !self.islands.is_empty();
             self.hot.bits.set_disordered(left || self.fin_at.is_some());
             self.hot.bits.set_reports(left || self.duplicate.is_some());
+            self.forget_dup_acks();
             // RFC 5681 section 4.2: a segment that fills a hole is acknowledged at once.
             self.acknowledge_now();
         }

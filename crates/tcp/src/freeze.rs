@@ -8,6 +8,7 @@ use wire::Seq;
 use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::connection::{Connection, Events};
+use crate::duplicates::DuplicateAcks;
 use crate::flight::Sent;
 use crate::reassembly::ISLANDS_MAX;
 use crate::ring::{Pool, Ring};
@@ -199,6 +200,7 @@ impl Connection {
             tlp_retransmitted: recovery.tlp_retransmitted,
             tail_probe: self.tail_probe,
             urgent_read: self.urgent_read,
+            dup_acks: (self.dup_acks.due, self.dup_acks.singly),
         }
     }
 
@@ -387,6 +389,12 @@ impl Connection {
         self.mtu.probe = moment.mtu_probe;
         self.tail_probe = moment.tail_probe;
         self.urgent_read = moment.urgent_read;
+        // Where nothing is behind a hole, nothing is to be said of one.
+        if !self.islands.is_empty() {
+            let (due, singly) = moment.dup_acks;
+            self.dup_acks = DuplicateAcks { due, singly };
+            self.hot.bits.set_dup_acks_due(due > 0);
+        }
         let recovery = &mut self.recovery;
         recovery.undo = moment.undo;
         (recovery.prior_cwnd, recovery.prior_ssthresh) = moment.prior;

@@ -279,6 +279,7 @@ impl Connection {
         self.slow_deadline = NEVER;
         self.hot.ack_deadline = NEVER;
         self.hot.bits.set_ack_now(false);
+        self.forget_dup_acks();
         self.hot.bits.set_syn_due(false);
         self.hot.bits.set_probe_due(false);
         self.hot.events.add(Events::CLOSED);

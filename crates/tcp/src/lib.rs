@@ -39,6 +39,7 @@
 //! | zero-window probe | one byte of new data (9293, 3.8.6.1) | no data, one before SND.UNA: the peer must answer |
 //! | Nagle | while anything is unacknowledged (9293, 3.7.4) | while a small segment is (Minshall) |
 //! | first acknowledgments | may be delayed | 16 at once, as a sender in slow start waits for them |
+//! | segments out of order, with SACK | a duplicate acknowledgment for each (5681, 4.2) | three singly, then one for all that come together |
 //! | segment without the timestamp that was agreed to | dropped (7323, 3.2) | taken |
 //! | urgent pointer | the urgent byte (1122) | one after it (6093) |
 //!
@@ -60,6 +61,7 @@ pub mod config;
 pub mod congestion;
 mod connection;
 mod data;
+mod duplicates;
 mod flight;
 mod freeze;
 mod info;

@@ -40,6 +40,9 @@ impl Connection {
             self.hot.bits.set_reset_due(false);
             return Some(self.plan_bare(self.acceptable_seq(), Flags::RST.with(Flags::ACK), now));
         }
+        if self.hot.bits.dup_acks_due() {
+            return Some(self.plan_dup_ack(context));
+        }
         if self.hot.state.transmits() && self.is_sending() {
             if let Some(planned) = self.plan_data(context) {
                 return Some(planned);
@@ -66,7 +69,7 @@ impl Connection {
 
     /// SND.NXT, unless the peer has taken back the window before it: there it would not look at our
     /// acknowledgment (RFC 9293 section 3.10.7.4, first check; tcp_acceptable_seq in Linux).
-    fn acceptable_seq(&self) -> Seq {
+    pub(crate) fn acceptable_seq(&self) -> Seq {
         earlier(self.hot.snd_nxt, self.hot.snd_una + self.hot.snd_wnd)
     }
 
@@ -75,6 +78,7 @@ impl Connection {
     pub(crate) fn may_transmit(&self) -> bool {
         let bits = self.hot.bits;
         bits.ack_now()
+            || bits.dup_acks_due()
             || bits.syn_due()
             || bits.probe_due()
             || self.hot.bits.reset_due()
@@ -379,7 +383,7 @@ impl Connection {
     }
 
     /// A segment without payload; every segment acknowledges all there is (RFC 9293 section 3.10.4).
-    fn plan_bare(&mut self, seq: Seq, flags: Flags, now: Nanos) -> Planned {
+    pub(crate) fn plan_bare(&mut self, seq: Seq, flags: Flags, now: Nanos) -> Planned {
         let mut options = Options::default();
         if self.hot.bits.timestamps() {
             options.timestamps =

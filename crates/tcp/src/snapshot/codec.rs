@@ -203,6 +203,7 @@ record!(Moment {
     tlp_retransmitted,
     tail_probe,
     urgent_read,
+    dup_acks,
 });
 record!(Wishes { no_delay, cork, urgent_inline, keepalive, user_timeout });
 record!(Keepalive { idle, interval, probes });

@@ -297,6 +297,9 @@ pub struct Moment {
     pub tail_probe: Option<(Seq, u32)>,
     /// The urgent byte was read, ahead of what comes before it.
     pub urgent_read: bool,
+    /// Duplicate acknowledgments that are to be sent (RFC 5681 section 4.2), and how many of RCV.NXT as it
+    /// is have gone singly, or will: at most three, counted with SACK only.
+    pub dup_acks: (u16, u8),
 }
 
 /// See the module's documentation.

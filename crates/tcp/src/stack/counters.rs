@@ -50,6 +50,8 @@ counters! {
     window_probes,
     /// Acknowledgments sent by themselves.
     pure_acks,
+    /// Of these, duplicates for segments out of order (RFC 5681 section 4.2).
+    duplicate_acks,
     /// Acknowledgments that the delay brought out.
     delayed_acks,
     /// Segments that came out of order.

@@ -2,6 +2,7 @@
 //! the window as the peer sees it, the round-trip time as RFC 6298 writes it.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
+mod duplicates;
 mod peer;
 mod receive;
 mod sending;

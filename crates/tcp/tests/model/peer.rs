@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tcp::{Block, Config, FourTuple, Id, Nanos, Options, Segment, Socket, Stack, StackConfig};
+use tcp::{
+    Block, Config, FourTuple, Id, Nanos, Options, Segment, Snapshot, Socket, Stack, StackConfig,
+};
 use wire::{Flags, Seq, Timestamps};
 
 /// A segment that the engine has sent, kept.
@@ -88,6 +90,18 @@ impl Peer {
 
     /// A segment from the peer.
     pub(crate) fn say(&mut self, seq: Seq, ack: Seq, flags: Flags, payload: &[u8]) {
+        self.say_joined(seq, ack, flags, payload, 0);
+    }
+
+    /// Segments of `gso_size` from the peer, which came as one.
+    pub(crate) fn say_joined(
+        &mut self,
+        seq: Seq,
+        ack: Seq,
+        flags: Flags,
+        payload: &[u8],
+        gso_size: u16,
+    ) {
         let pieces = [payload];
         let segment = Segment {
             seq,
@@ -97,7 +111,7 @@ impl Peer {
             urgent: 0,
             options: options(self.timestamps, self.now),
             payload: if payload.is_empty() { &[] } else { &pieces },
-            gso_size: 0,
+            gso_size,
             ce: false,
         };
         self.stack.receive(&self.path, &segment, self.now);
@@ -130,6 +144,13 @@ impl Peer {
         }
         self.now = until;
         all
+    }
+
+    /// The connection is taken out and goes on at once.
+    pub(crate) fn move_on(&mut self, config: Config) {
+        let snapshot = self.stack.freeze(self.id, self.now).unwrap();
+        let snapshot = Snapshot::decode(&snapshot.encode()).unwrap();
+        self.id = self.stack.thaw(&snapshot, Arc::new(config), self.now).unwrap();
     }
 
     pub(crate) fn socket(&mut self) -> Socket<'_> {

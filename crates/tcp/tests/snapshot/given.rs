@@ -207,6 +207,7 @@ fn moment(
         reduced: draw.flag(),
         undo_from: Seq(draw.up_to(u32::MAX)),
         urgent_read: draw.flag(),
+        dup_acks: (draw.between(0, 100), draw.up_to(3) as u8),
     }
 }
 
