@@ -308,7 +308,7 @@ impl Connection {
     }
 
     fn release(&mut self, context: &mut Context<'_>) {
-        let unread = !self.hot.receive.is_empty() || !self.islands.is_empty();
+        let unread = !self.hot.receive.is_empty() || self.has_data_behind_hole();
         if unread && self.hot.state.is_synchronized() && self.hot.state != State::TimeWait {
             self.abort();
             return;

@@ -45,31 +45,40 @@ impl Connection {
             self.note_duplicate(segment);
             self.acknowledge_now();
         }
+        let ends = fin && cut == end && self.fin_at == Some(end);
+        let behind_hole = start.after(self.hot.rcv_nxt);
         if start.before(cut) {
             self.measure_segment(segment, len);
-            self.take(Block { start, end: cut }, segment, context);
-        } else if len > 0 {
+            self.take(Block { start, end: cut }, ends && behind_hole, segment, context);
+        } else if ends && behind_hole {
+            self.take(Block { start, end: start }, true, segment, context);
+        } else if len > 0 || !ends {
             self.acknowledge_now();
         }
         self.take_fin(context);
         Answer::None
     }
 
-    /// Stores what is new, and moves RCV.NXT over what is in order.
-    fn take(&mut self, block: Block, segment: &Segment<'_>, context: &mut Context<'_>) {
+    /// Stores what is new, and moves RCV.NXT over what is in order. Behind a hole a FIN counts as one
+    /// sequence number of the block, of which no byte is stored, so that SACK reports it too (as
+    /// tcp_data_queue_ofo in Linux does): else the sender sends it again with each hole.
+    fn take(&mut self, block: Block, fin: bool, segment: &Segment<'_>, context: &mut Context<'_>) {
         let in_order = block.start == self.hot.rcv_nxt;
         if !in_order && self.islands.is_full() {
             context.counters.islands_full += 1;
             self.acknowledge_now();
             return;
         }
-        let base = self.hot.receive.len();
-        let offset = base + (block.start - self.hot.rcv_nxt);
-        let skip = block.start - segment.seq;
-        store(self, offset, skip, block.len(), segment, context);
+        if !block.is_empty() {
+            let base = self.hot.receive.len();
+            let offset = base + (block.start - self.hot.rcv_nxt);
+            let skip = block.start - segment.seq;
+            store(self, offset, skip, block.len(), segment, context);
+        }
         if !in_order {
             context.counters.out_of_order += 1;
-            let duplicate = self.islands.insert(block);
+            let end = block.end + u32::from(fin);
+            let duplicate = self.islands.insert(Block { end, ..block });
             self.hot.bits.set_disordered(true);
             self.hot.bits.set_reports(true);
             if self.hot.bits.sack() && duplicate.is_some() {
@@ -89,6 +98,8 @@ impl Connection {
                     Some(Block { start: first.start, end: earlier(first.end, block.end) });
             }
             next = self.islands.advance(block.end);
+            // The FIN is no byte, and is taken by itself.
+            next = self.fin_at.map_or(next, |at| earlier(next, at));
             let left = !self.islands.is_empty();
             self.hot.bits.set_disordered(left || self.fin_at.is_some());
             self.hot.bits.set_reports(left || self.duplicate.is_some());
@@ -129,11 +140,16 @@ impl Connection {
         }
     }
 
+    /// Does data stand behind a hole, and not only the peer's FIN?
+    pub(crate) fn has_data_behind_hole(&self) -> bool {
+        let first = self.islands.as_slice().first();
+        first.is_some_and(|island| self.fin_at != Some(island.start))
+    }
+
     /// The peer's FIN is in order: it has closed.
     fn take_fin(&mut self, context: &mut Context<'_>) {
         let Some(at) = self.fin_at else { return };
         if at != self.hot.rcv_nxt {
-            self.acknowledge_now();
             return;
         }
         self.hot.rcv_nxt += 1;

@@ -10,7 +10,7 @@ use crate::congestion::Congestion;
 use crate::connection::{Connection, Events};
 use crate::duplicates::DuplicateAcks;
 use crate::flight::Sent;
-use crate::reassembly::ISLANDS_MAX;
+use crate::reassembly::{ISLANDS_MAX, earlier};
 use crate::ring::{Pool, Ring};
 use crate::snapshot::{
     Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, TIME_MAX, Timers,
@@ -113,7 +113,8 @@ impl Connection {
         let ring = &self.hot.receive;
         let islands = self.islands.as_slice().iter().map(|&block| {
             let offset = ring.len() + (block.start - self.hot.rcv_nxt);
-            (block, bytes(ring, offset, block.len()))
+            let end = self.fin_at.map_or(block.end, |at| earlier(block.end, at));
+            (block, bytes(ring, offset, end - block.start))
         });
         Receiving {
             nxt: self.hot.rcv_nxt,
@@ -302,10 +303,15 @@ impl Connection {
         // was never acknowledged for good: the peer sends it again (RFC 2018 section 8).
         let held = receive.islands.iter().fold(len as usize, |sum, (_, bytes)| sum + bytes.len());
         let room = held.saturating_mul(SPARSE).max(ROOM_LEAST);
-        let fits = |end: Seq| len as usize + (end - receive.nxt) as usize <= room;
+        let fits = |start: Seq, bytes: &[u8]| {
+            let end = len as usize + (start - receive.nxt) as usize + bytes.len();
+            bytes.is_empty() || end <= room
+        };
         let islands = receive.islands.iter().take(ISLANDS_MAX);
-        for (block, bytes) in islands.take_while(|(block, _)| fits(block.end)) {
-            self.hot.receive.write_at(len + (block.start - receive.nxt), bytes, pool);
+        for (block, bytes) in islands.take_while(|(block, bytes)| fits(block.start, bytes)) {
+            if !bytes.is_empty() {
+                self.hot.receive.write_at(len + (block.start - receive.nxt), bytes, pool);
+            }
             blocks.push(*block);
         }
         self.islands.restore(blocks, &receive.recent);

@@ -10,7 +10,8 @@ use crate::options::{Block, SackBlocks};
 /// Most islands. A peer that makes more of them wastes our memory: what else comes is not kept.
 pub(crate) const ISLANDS_MAX: usize = 4096;
 
-/// The islands of a connection, in order, disjoint, with holes between them.
+/// The islands of a connection, in order, disjoint, with holes between them. The peer's FIN is one sequence
+/// number of the last of them, or all of it.
 #[derive(Debug, Default)]
 pub(crate) struct Islands {
     blocks: Vec<Block>,

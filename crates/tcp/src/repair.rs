@@ -436,7 +436,7 @@ impl Snapshot {
             round_trip: self.round_trip.srtt != 0,
             congestion: !initial,
             scoreboard: send.flight.iter().filter(known).map(|flight| flight.len).sum(),
-            out_of_order: receive.islands.iter().map(|(block, _)| block.len()).sum(),
+            out_of_order: receive.islands.iter().map(|(_, bytes)| bytes.len() as u32).sum(),
             ts_recent: self.agreed.timestamps && receive.ts_recent.0 != 0,
             ecn: self.agreed.ecn,
             urgent: send.urgent.is_some() || receive.urgent.is_some(),

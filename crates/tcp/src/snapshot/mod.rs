@@ -108,7 +108,8 @@ pub struct Receiving {
     pub buffer: u32,
     /// Bytes before `nxt` that the application has not read.
     pub queue: Vec<u8>,
-    /// What lies behind holes: where, and what.
+    /// What lies behind holes: where, and what. A FIN behind a hole is the last sequence number of the last
+    /// of them, and no byte of it; where it is not, SACK does not report it.
     pub islands: Vec<(Block, Vec<u8>)>,
     /// Islands in the order in which SACK reports them: the latest first (RFC 2018 section 4).
     pub recent: Vec<Block>,

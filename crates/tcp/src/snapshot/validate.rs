@@ -218,7 +218,7 @@ impl Snapshot {
             Some(fin) if closed => fin + 1 == receive.nxt && receive.islands.is_empty(),
             // There is a hole before it.
             Some(fin) => {
-                let after = |block: &Block| block.end.after(fin);
+                let after = |block: &Block| block.end.after(fin + 1);
                 let within = !fin.before(receive.nxt) && fin.distance(receive.edge) <= 0;
                 within && !receive.islands.iter().any(|(block, _)| after(block))
             }
@@ -235,8 +235,12 @@ impl Snapshot {
         let mut before = 0;
         for (block, bytes) in &receive.islands {
             let (start, end) = (block.start - receive.nxt, block.end - receive.nxt);
-            let ordered = start > before && start < end && end <= window;
-            holds(ordered && (end - start) as usize == bytes.len(), SnapshotError::Islands)?;
+            // A FIN is the last number of its island, takes no room and is no byte.
+            let fin = u32::from(receive.fin.is_some_and(|fin| block.end == fin + 1));
+            let ordered = start > before && start < end && end - fin <= window;
+            holds(ordered, SnapshotError::Islands)?;
+            let data = (end - start - fin) as usize;
+            holds(data == bytes.len(), SnapshotError::Islands)?;
             before = end;
         }
         holds(receive.recent.len() <= receive.islands.len(), SnapshotError::Recent)?;

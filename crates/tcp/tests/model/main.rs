@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod duplicates;
+mod fin;
 mod peer;
 mod receive;
 mod sending;

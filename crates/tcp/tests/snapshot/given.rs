@@ -246,6 +246,12 @@ fn receiving(draw: &mut Draw, state: State, agreed: &Agreed) -> Receiving {
         false if open && last.before(edge) => draw.maybe(|draw| last + draw.up_to(edge - last)),
         false => None,
     };
+    if let Some(at) = fin.filter(|_| !closed && draw.flag()) {
+        match islands.last_mut() {
+            Some((block, _)) if block.end == at => block.end = at + 1,
+            _ => islands.push((Block { start: at, end: at + 1 }, Vec::new())),
+        }
+    }
     let queue = if open { draw.bytes(5_000) } else { Vec::new() };
     Receiving {
         nxt,
