@@ -285,3 +285,30 @@ fn an_urgent_byte_bars_nobodys_way() {
         .collect();
     assert_eq!(said, b"ac");
 }
+
+/// A hole and ten segments behind it, in one batch: without SACK a duplicate acknowledgment for each, with it
+/// three and one for all others, as from a kernel that gets them one by one (RFC 5681 section 4.2).
+#[test]
+fn a_batch_behind_a_hole_is_answered_segment_by_segment() {
+    for (options, duplicates) in [(&[][..], 10), (&[1, 1, 4, 2], 4)] {
+        let mut world = World::new();
+        world.introduce();
+        let answers = world.say(&syn4().seq(1000).options(options).build());
+        let ack = segment(&answers[0]).seq().0 + 1;
+        let data = |seq| syn4().seq(seq).ack(ack).flags(Flags::ACK).options(&[]);
+        world.say(&data(1001).build());
+        for number in 1..=10 {
+            let frame = data(1001 + 500 * number).payload_pattern(500).build();
+            let checksum = RxChecksum::Unverified;
+            world
+                .node
+                .receive(Arrived { bytes: &frame, rest: &[], checksum, gso_size: 0 }, world.now);
+        }
+        let answers = world.answers();
+        assert_eq!(answers.len(), duplicates);
+        for answer in &answers {
+            let (header, first) = (segment(answer), segment(&answers[0]));
+            assert_eq!((header.ack().0, header.window()), (1001, first.window()));
+        }
+    }
+}

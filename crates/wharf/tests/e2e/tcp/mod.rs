@@ -3,6 +3,7 @@
 mod active;
 mod bulk;
 mod crowd;
+mod duplicates;
 mod flood;
 mod lossy;
 mod plain;
