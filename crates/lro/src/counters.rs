@@ -17,7 +17,7 @@ pub enum Flush {
     Short,
     /// A packet of the flow that goes on as it came had to stay behind it.
     Order,
-    /// The next segment did not fit; see the mismatches.
+    /// The next segment did not fit, see the mismatches; or none would, as this one has CWR.
     Mismatch,
     /// Idle for longer than its usual interval allows (the paper, section IV.E).
     Timeout,

@@ -412,7 +412,7 @@ impl Descriptor {
                 (false, true) => GsoType::Tcpv6,
                 (false, false) => GsoType::Tcpv4,
             },
-            ecn: !alone && self.flags.any(Flags::CWR),
+            ecn: false, // none has CWR
             hdr_len: header_len as u16,
             gso_size: if alone { 0 } else { self.gso_size },
             csum_start: transport_at as u16,

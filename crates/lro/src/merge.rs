@@ -168,6 +168,10 @@ pub(crate) fn takes(config: &Config, flow: &Descriptor, island: &Island) -> bool
 pub(crate) fn completes(config: &Config, flow: &Descriptor, flags: Flags) -> Option<Flush> {
     if flags.any(Flags::FIN) {
         Some(Flush::Fin)
+    } else if flags.any(Flags::CWR) && config.profile == Profile::Endpoint {
+        // With Accurate ECN it is a bit of a counter (ACE, RFC 9768 section 3.2.2), which those that
+        // follow have too; nothing shows here which ECN a connection uses.
+        Some(Flush::Mismatch)
     } else if flags.any(Flags::PSH) && config.profile == Profile::Lossless {
         Some(Flush::Psh)
     } else if config.profile == Profile::Lossless && flow.last_len < flow.gso_size {
@@ -233,8 +237,8 @@ fn same_network(ipv6: bool, held: &[u8], new: &[u8]) -> bool {
     }
 }
 
-/// Data offset, reserved bits and all flags but FIN and PSH are equal, and CWR is on neither the
-/// new segment nor, then, on any but the first (rule 4).
+/// Data offset, reserved bits (AE among them) and all flags but FIN and PSH are equal, and CWR is not
+/// on the new segment (rule 4); one with CWR has gone before another comes.
 #[inline]
 fn same_flags(held: &[u8], new: &[u8]) -> Result<(), Mismatch> {
     let ignored = Flags::CWR.with(ACCUMULATED);

@@ -225,7 +225,7 @@ impl<F> Lro<F> {
                 }
             }
             self.islands.take_next(&mut flow.islands, &mut self.held, &mut flow.run);
-            let asks = carried.flags.any(Flags::PSH.with(Flags::FIN));
+            let asks = carried.flags.any(Flags::PSH.with(Flags::FIN).with(Flags::CWR));
             if asks || merge::is_full(&self.config, flow) {
                 self.complete(index, carried.flags, sink);
             }

@@ -244,21 +244,8 @@ fn a_changed_ece_does_not_merge() {
 
 #[test]
 fn a_reduced_congestion_window_never_joins() {
-    middle(v4, |p| p.flags(Flags::ACK.with(Flags::CWR))).come_as(&[Endpoint], &[1, 2]);
-    middle(v4, |p| p.flags(Flags::ACK.with(Flags::CWR))).come_as(&[Lossless], &[1, 1, 1]);
-}
-
-#[test]
-fn a_reduced_congestion_window_may_come_first_for_an_endpoint_only() {
-    let packets = [v4(0).flags(Flags::ACK.with(Flags::CWR)), v4(1), v4(2)];
-    let (joined, is) = only(&run_packets(Endpoint, &packets));
-    assert!(joined.frames.len() == 3 && joined.vnet.ecn && is.has(crate::naive::CWR));
-    assert_eq!(sizes(Lossless, &packets), [1, 2]);
-}
-
-#[test]
-fn accurate_ecn_does_not_merge_with_another_count() {
-    first(v4, |p| p.reserved(1)).come_as(&BOTH, &[1, 2]);
+    middle(v4, |p| p.flags(Flags::ACK.with(Flags::CWR))).come_as(&BOTH, &[1, 1, 1]);
+    first(v4, |p| p.flags(Flags::ACK.with(Flags::CWR))).come_as(&BOTH, &[1, 2]);
 }
 
 // Rule 5: flags.

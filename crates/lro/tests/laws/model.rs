@@ -512,6 +512,7 @@ impl Connection {
         let lossless = world.config.profile == Profile::Lossless;
         let largest = self.run.iter().map(|p| p.len).max().unwrap();
         flags & FIN != 0
+            || !lossless && flags & CWR != 0
             || lossless && flags & PSH != 0
             || lossless && self.run[self.run.len() - 1].len < largest
             || self.run.len() >= world.config.max_segments as usize
