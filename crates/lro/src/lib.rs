@@ -113,6 +113,7 @@ mod aggregate;
 mod config;
 mod counters;
 mod descriptor;
+mod elsewhere;
 mod filter;
 mod flush;
 mod held;
@@ -320,21 +321,12 @@ impl<F> Lro<F> {
             }
             Verdict::PassUnread(why, key) => {
                 if let Some(index) = self.table.find(&key) {
-                    self.flush(index, Flush::Order, sink);
-                    self.table[index].begun = false;
-                    self.table[index].send.lose_sight();
+                    self.pick_up_anew(index, sink);
                 }
                 self.pass(frame, why, sink);
             }
             Verdict::Buffer(segment) => self.buffer(frame, bytes, segment, now, sink),
         }
-    }
-
-    /// Packets are about to come, or have come, that this LRO does not see: what is held goes, and
-    /// each flow is picked up anew by its next packet.
-    pub fn interrupt(&mut self, sink: &mut impl Sink<F>) {
-        self.flush_all(sink);
-        self.epoch = self.epoch.wrapping_add(1);
     }
 
     /// What happened so far.

@@ -266,9 +266,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
             }
             host.count_received(&received);
             if received.overflow > 0 || received.vnet.gso_type != GsoType::None {
-                // Merged elsewhere already; it must not overtake what is held of its flow, and
-                // moves it on by bytes that LRO does not see.
-                self.lro.interrupt(&mut host);
+                // Merged elsewhere already.
+                self.lro.interrupt_flow(pool.bytes(&received.frame), &mut host);
                 let rest = self.wire.overflow(&received);
                 host.super_packet(received, rest);
             } else if self.config.lro.enable {

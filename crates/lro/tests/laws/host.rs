@@ -149,6 +149,10 @@ impl Story<'_> {
                     known = false;
                     continue;
                 }
+                Step::InterruptFlow(bytes) => {
+                    known &= Tcp::read(bytes).is_none_or(|packet| packet.key() != late.key());
+                    continue;
+                }
                 Step::Frame(frame) => Tcp::read(&frame.bytes),
                 _ => None,
             };

@@ -23,3 +23,4 @@ mod run;
 mod sent;
 mod trace;
 mod udp;
+mod untouched;

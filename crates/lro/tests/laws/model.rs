@@ -61,6 +61,7 @@ pub(crate) fn groups(config: &Config, steps: &[Step]) -> Vec<Group> {
             Step::Idle => model.each(Connection::flush_run),
             Step::FlushAll => model.each(Connection::flush),
             Step::Interrupt => model.forget(),
+            Step::InterruptFlow(bytes) => model.forget_one(bytes),
             Step::Reconfigure(config) => {
                 model.forget();
                 model.world.config = config.clone();
@@ -104,6 +105,13 @@ impl Model {
     fn forget(&mut self) {
         self.each(Connection::flush);
         self.connections.iter_mut().for_each(|connection| connection.place = None);
+    }
+
+    fn forget_one(&mut self, bytes: &[u8]) {
+        let Some(packet) = Tcp::read(bytes) else { return };
+        if let Some(at) = self.find(&packet.key()) {
+            self.connections[at].makes_way(&packet, Order::Unread, &mut self.world);
+        }
     }
 
     fn receive(&mut self, number: usize, frame: &crate::run::Frame) {

@@ -23,6 +23,8 @@ pub(crate) enum Step {
     FlushAll,
     /// Packets went by unseen.
     Interrupt,
+    /// A packet goes by that is not taken.
+    InterruptFlow(Vec<u8>),
     /// Another configuration.
     Reconfigure(Config),
 }
@@ -202,6 +204,7 @@ pub(crate) fn run(config: &Config, steps: &[Step]) -> Run {
                 lro.interrupt(&mut out);
                 assert_eq!(lro.next_deadline(), None);
             }
+            Step::InterruptFlow(bytes) => lro.interrupt_flow(bytes, &mut out),
             Step::Reconfigure(config) => lro.reconfigure(config.clone(), &mut out),
         }
         check_held(&lro, arrived, &arrivals, &out);

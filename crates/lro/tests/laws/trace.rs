@@ -44,6 +44,8 @@ pub(crate) enum Action {
     Probe(bool),
     Fragment,
     IpOptions,
+    /// Sends so many bytes that go by as one packet, which is not taken.
+    Elsewhere(usize),
 }
 
 /// One thing that differs in a data segment; those marked * stay so.
@@ -192,6 +194,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => any::<bool>().prop_map(Action::Probe),
         1 => Just(Action::Fragment),
         1 => Just(Action::IpOptions),
+        1 => (1usize..40_000).prop_map(Action::Elsewhere),
     ]
 }
 
@@ -303,6 +306,11 @@ pub(crate) fn steps(senders: &[Sender], moves: &[Move]) -> Vec<Step> {
                 let state = &mut states[who.index(senders.len())];
                 steps.push(Step::Host(state.host_sends(*shift, *len, *flags)));
             }
+            Move::Act(who, Action::Elsewhere(len), _) => {
+                let state = &mut states[who.index(senders.len())];
+                let whole = state.packet(state.sender.seq, *len);
+                steps.push(Step::InterruptFlow(whole.build()));
+            }
             Move::Act(who, action, fate) => {
                 let at = who.index(states.len());
                 let Some(frame) = states[at].act(action).map(Step::Frame) else { continue };
@@ -409,6 +417,7 @@ impl State {
             Action::Control(flags) => self.packet(seq, 0).flags(*flags).build().into(),
             Action::Probe(true) => self.packet(seq.wrapping_sub(1), 1).payload(&[0]).build().into(),
             Action::Probe(false) => self.packet(seq, 1).build().into(),
+            Action::Elsewhere(_) => return None,
             Action::Fragment => self.packet(seq, mss).fragment(0, true).build().into(),
             Action::IpOptions if self.sender.v6 => return None,
             Action::IpOptions => {

@@ -123,9 +123,9 @@ impl<W: Wire> Port for WirePort<W> {
                     lro.receive(received, bytes, checksum, now, &mut intake);
                 }
                 lro => {
-                    // It must not overtake what is held of its flow.
+                    // Merged elsewhere already.
                     if let Some(lro) = lro {
-                        lro.interrupt(&mut intake);
+                        lro.interrupt_flow(self.pool.bytes(&received.frame), &mut intake);
                     }
                     let rest = self.wire.overflow(&received);
                     intake.frame(received, rest);

@@ -87,6 +87,24 @@ fn a_super_packet_from_the_wire_does_not_overtake() {
     assert_eq!(rig.counter("wire", "rx_packets"), 6);
 }
 
+/// Others go on as if it had not come.
+#[test]
+fn a_super_packet_from_the_wire_interrupts_its_own_connection_only() {
+    let mut rig = Rig::new(&Config::default());
+    (0..3).for_each(|n| rig.arrive(&segment(1, n)));
+    (0..3).for_each(|n| rig.arrive(&segment(2, n)));
+    let (bytes, vnet) = segment(1, 3).payload(&pattern(3000, 9000)).super_packet(1000);
+    rig.wire.send(vnet, bytes);
+    (3..6).for_each(|n| rig.arrive(&segment(2, n)));
+    rig.settle();
+    let delivered = rig.delivered();
+    let of = |port: u16| move |b: &&[u8]| b[34..36] == port.to_be_bytes();
+    let own = |port| delivered.iter().map(|(_, b)| &b[..]).filter(of(port));
+    assert_eq!((own(1).count(), own(2).count()), (2, 1));
+    assert_eq!(stream(own(1)), pattern(0, 12_000));
+    assert_eq!(stream(own(2)), pattern(0, 6000));
+}
+
 /// What the wire says of a checksum is for LRO to use and for the host to know.
 #[test]
 fn partial_checksums_are_merged_and_passed_on_as_partial() {
