@@ -1,4 +1,4 @@
-// Peers of `wharf bench lro` and `gso` that are written in Go; only the harnesses are wharf's own.
+// Peers of `wharf bench lro`, `gso` and `tcp-goodput` that are written in Go; only the harnesses are wharf's own.
 module wharf.invalid/peers
 
 go 1.25.5
@@ -9,6 +9,7 @@ require (
 )
 
 require (
+	github.com/google/btree v1.1.2 // indirect
 	golang.org/x/exp v0.0.0-20231110203233-9a3e6036ecaa // indirect
 	golang.org/x/net v0.44.0 // indirect
 	golang.org/x/sys v0.36.0 // indirect

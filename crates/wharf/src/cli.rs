@@ -12,7 +12,7 @@ use nic::config::{Choice, LroProfile};
 
 use crate::bench::{
     BenchDegenArgs, BenchGsoArgs, BenchGsoThroughputArgs, BenchLroArgs, BenchPaperArgs,
-    BenchTcpArgs,
+    BenchTcpArgs, BenchTcpGoodputArgs,
 };
 use crate::degen::DegenArgs;
 use crate::demo::Case as DemoCase;
@@ -252,6 +252,7 @@ pub(crate) enum BenchCommand {
     GsoThroughput(BenchGsoThroughputArgs),
     Degen(BenchDegenArgs),
     Tcp(BenchTcpArgs),
+    TcpGoodput(BenchTcpGoodputArgs),
     Paper(BenchPaperArgs),
 }
 

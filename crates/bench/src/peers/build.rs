@@ -15,13 +15,14 @@ macro_rules! file {
     };
 }
 
-const GO_MODULE: [(&str, &str); 7] = [
+const GO_MODULE: [(&str, &str); 8] = [
     file!("go.mod"),
     file!("go.sum"),
     file!("workload/serve.go"),
     file!("workload/lro.go"),
     file!("workload/gso.go"),
     file!("gvisor/main.go"),
+    file!("gvisor-tcp/main.go"),
     file!("wireguard-go/module.go"),
 ];
 const WIREGUARD_GO: [(&str, &str); 2] =
@@ -33,6 +34,8 @@ const DPDK: [(&str, &str); 5] = [
     file!("dpdk/lro.c"),
     file!("dpdk/gso.c"),
 ];
+
+const LWIP: [(&str, &str); 2] = [file!("lwip/Makefile"), file!("lwip/main.c")];
 
 const WIREGUARD_GO_MODULE: &str = "golang.zx2c4.com/wireguard";
 
@@ -85,6 +88,24 @@ pub(super) fn gvisor(scratch: &Scratch) -> Result<PathBuf, String> {
     Ok(program)
 }
 
+/// gVisor's TCP.
+pub(super) fn gvisor_tcp(scratch: &Scratch) -> Result<PathBuf, String> {
+    scratch.write(&GO_MODULE)?;
+    let program = scratch.path("gvisor-tcp-peer");
+    output(go(scratch).args(["build", "-o"]).arg(&program).arg("./gvisor-tcp"))?;
+    Ok(program)
+}
+
+/// lwIP's TCP.
+pub(super) fn lwip(scratch: &Scratch) -> Result<PathBuf, String> {
+    if output(Command::new("pkg-config").args(["--exists", "lwip"])).is_err() {
+        return Err("apt install liblwip-dev pkg-config gcc make".to_owned());
+    }
+    scratch.write(&LWIP)?;
+    output(Command::new("make").args(["--quiet", "-C"]).arg(scratch.path("lwip")))?;
+    Ok(scratch.path("lwip/lwip-peer"))
+}
+
 pub(super) fn dpdk(scratch: &Scratch) -> Result<PathBuf, String> {
     if output(Command::new("pkg-config").args(["--exists", "libdpdk"])).is_err() {
         return Err("apt install libdpdk-dev pkg-config gcc make".to_owned());
@@ -116,6 +137,7 @@ fn output(command: &mut Command) -> Result<String, String> {
 }
 
 /// A directory that goes when this does.
+#[derive(Debug)]
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {

@@ -5,6 +5,8 @@
 mod build;
 mod process;
 
+use std::path::{Path, PathBuf};
+
 use crate::System;
 use crate::side_by_side::{Found, Workload};
 use build::Scratch;
@@ -39,4 +41,32 @@ pub(crate) fn dpdk<W: Workload + 'static>(left_out: LeftOut<W>) -> Found<W> {
     let scratch = Scratch::new("dpdk")?;
     let program = build::dpdk(&scratch)?;
     Ok(Box::new(Peer::start(System::Dpdk, &program, &[], left_out)?))
+}
+
+/// A program that is there for as long as this is.
+#[derive(Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+    _scratch: Scratch,
+}
+
+impl Program {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn build(name: &str, build: fn(&Scratch) -> Result<PathBuf, String>) -> Result<Self, String> {
+        let scratch = Scratch::new(name)?;
+        Ok(Program { path: build(&scratch)?, _scratch: scratch })
+    }
+}
+
+/// gVisor's TCP.
+pub(crate) fn gvisor_tcp() -> Result<Program, String> {
+    Program::build("gvisor-tcp", build::gvisor_tcp)
+}
+
+/// lwIP's TCP.
+pub(crate) fn lwip() -> Result<Program, String> {
+    Program::build("lwip", build::lwip)
 }

@@ -5,6 +5,7 @@ mod client;
 mod cores;
 pub mod engine;
 mod fairness;
+pub mod goodput;
 mod lab;
 mod live;
 mod recovery;

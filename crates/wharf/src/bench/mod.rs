@@ -12,6 +12,7 @@ mod reordering;
 mod report;
 mod runs;
 mod tcp;
+mod tcp_goodput;
 mod values;
 
 use crate::cli::{BenchArgs, BenchCommand};
@@ -23,6 +24,7 @@ pub(crate) use lro::BenchLroArgs;
 pub(crate) use paper::BenchPaperArgs;
 use report::Printer;
 pub(crate) use tcp::BenchTcpArgs;
+pub(crate) use tcp_goodput::BenchTcpGoodputArgs;
 
 /// Runs one scenario.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
@@ -38,6 +40,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,
         BenchCommand::Gso(args) => gso::run(args, &mut printer)?,
         BenchCommand::Tcp(args) => tcp::run(args, &mut printer)?,
+        BenchCommand::TcpGoodput(args) => tcp_goodput::run(args, &mut printer)?,
     }
     printer.finish()
 }

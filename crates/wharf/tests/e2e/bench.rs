@@ -143,3 +143,32 @@ fn tcp_tells_every_system_over_every_link_and_their_ratios() {
     }
     assert_eq!(told, expected);
 }
+
+#[test]
+fn tcp_goodput_tells_kernel_and_wharf_beside_each_other_for_every_peer() {
+    if !sys::process::has_bpf() {
+        return lacks("root");
+    }
+    // Those that need no other program, and lwIP where it is installed.
+    let words = ["tcp-goodput", "--seeds", "1", "--bytes", "100000", "--path", "loss=0,delay=1ms"];
+    let peers = "linux,linux-nosack,linux-mtu9000,smoltcp,lwip";
+    let Some(figures) = bench(&[&words[..], &["--only", peers]].concat()) else { return };
+    let told = about(&figures, "tcp-goodput", &["case", "system", "metric", "path", "seeds"]);
+    let row = |case: &str, peer: &str, metric: &str| {
+        [case, peer, metric, "loss=0,delay=1ms", "1"].map(str::to_owned).to_vec()
+    };
+    let ways = ["linux", "linux-nosack", "linux-mtu9000"].map(|peer| (peer, true));
+    let smoltcp = cfg!(feature = "peers").then_some(("smoltcp", true));
+    // What needs a program of lwIP's may be missing.
+    for (peer, expected) in ways.into_iter().chain(smoltcp).chain([("lwip", false)]) {
+        for case in ["send", "receive", "lro"] {
+            let is_here = (expected || told.contains(&row("send", peer, "kernel")))
+                && (case != "lro" || ["linux", "linux-nosack"].contains(&peer));
+            for metric in ["kernel", "wharf", "ratio", "quartile1", "quartile3"] {
+                assert_eq!(told.contains(&row(case, peer, metric)), is_here, "{case} {peer}");
+            }
+        }
+    }
+    // Whatever the speed, every transfer came to its end.
+    assert!(figures.iter().all(|figure| figure["value"].as_f64() > Some(0.0)), "{figures:?}");
+}

@@ -1,0 +1,140 @@
+//! A server and a peer with degen between them.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nic::config::WireMode;
+use nic::degen::Settings;
+use nic::degen::bridge::{Bridge, Carriage};
+use sys::netlink::link::{VethEnd, create_veth};
+use sys::netns::Namespace;
+use sys::{interface, sysctl};
+
+use super::peer::Peer;
+use super::program::{Built, Program};
+use super::served::Served;
+use super::{Transfer, kernel};
+use crate::Error;
+use crate::sink::io;
+use crate::tcp::lab::{self, Lab, NEAR};
+use crate::tcp::system::{Link, System};
+
+/// degen's ends: what the server is reached by, and the peer. The latter is the peer's TAP, if it is no
+/// kernel.
+const BETWEEN: [&str; 2] = ["server1", "peer1"];
+
+/// What connects when it is told to.
+enum Client {
+    Kernel,
+    Program(Program),
+    #[cfg(feature = "peers")]
+    Smoltcp(super::smoltcp::Client),
+}
+
+/// See the module's documentation. A client ends before what it speaks with.
+pub(super) struct Path {
+    client: Client,
+    _served: Served,
+    _degen: Bridge,
+    _middle: Namespace,
+    lab: Lab,
+    peer: Peer,
+}
+
+impl Path {
+    /// All that a transfer takes, ready to begin.
+    ///
+    /// # Errors
+    /// What the kernel says, or why the peer or wharf would not start.
+    pub(super) fn new(
+        peer: Peer,
+        system: System,
+        transfer: Transfer,
+        settings: &Settings,
+        built: &Arc<Built>,
+    ) -> Result<Path, Error> {
+        let (lab, middle) = (Lab::new(Link::Wan, false)?, Namespace::new()?);
+        veth(&lab.server, &lab.far, &middle, BETWEEN[0], peer.mtu())?;
+        let client = client(&lab, &middle, peer, transfer, built)?;
+        let carriage = Carriage { frames: peer.frames(), mode: WireMode::Packet, real_time: true };
+        let degen = middle.run(|| -> Result<Bridge, Error> {
+            BETWEEN.iter().for_each(|end| lab::quiet(end));
+            Ok(Bridge::start(BETWEEN, settings, carriage)?)
+        })??;
+        let served = Served::start(&lab, system, transfer.way)?;
+        Ok(Path { client, _served: served, _degen: degen, _middle: middle, lab, peer })
+    }
+
+    /// How long it takes, from when the connection is open.
+    ///
+    /// # Errors
+    /// What went wrong with the connection.
+    pub(super) fn run(&mut self, transfer: Transfer) -> Result<Duration, Error> {
+        match &mut self.client {
+            Client::Kernel => {
+                let congestion = self.peer.congestion();
+                let run = move || kernel::run(transfer, congestion);
+                self.lab.client.run(run)?.map_err(io("move bytes"))
+            }
+            Client::Program(program) => program.run(),
+            #[cfg(feature = "peers")]
+            Client::Smoltcp(client) => client.run(),
+        }
+    }
+}
+
+/// The peer, up to where it would connect.
+fn client(
+    lab: &Lab,
+    middle: &Namespace,
+    peer: Peer,
+    transfer: Transfer,
+    built: &Arc<Built>,
+) -> Result<Client, Error> {
+    match peer {
+        Peer::Lwip | Peer::Gvisor => {
+            let built = Arc::clone(built);
+            let start = move || Program::start(&built, peer, BETWEEN[1], transfer);
+            Ok(Client::Program(middle.run(start)??))
+        }
+        #[cfg(feature = "peers")]
+        Peer::Smoltcp => {
+            Ok(Client::Smoltcp(super::smoltcp::Client::start(middle, BETWEEN[1], transfer)?))
+        }
+        #[cfg(not(feature = "peers"))]
+        Peer::Smoltcp => {
+            Err(Error::Failed { who: "smoltcp", why: crate::peers::NOT_BUILT_IN.to_owned() })
+        }
+        _ => {
+            veth(&lab.client, NEAR, middle, BETWEEN[1], peer.mtu())?;
+            lab.client.run(move || -> sys::Result<()> {
+                if let Some(key) = peer.turned_off() {
+                    sysctl::write(&["ipv4", key], "0")?;
+                }
+                lab::near(true)
+            })??;
+            Ok(Client::Kernel)
+        }
+    }
+}
+
+/// A veth whose frames are no longer than the MTU and have their checksums.
+fn veth(
+    host: &Namespace,
+    name: &str,
+    middle: &Namespace,
+    far: &str,
+    mtu: u32,
+) -> Result<(), Error> {
+    let to = middle.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
+    host.run(|| -> sys::Result<()> {
+        let end = VethEnd { namespace: Some(to.as_fd()), ..VethEnd::new(far) };
+        create_veth(&VethEnd::new(name), &end)?;
+        interface::set_mtu(name, mtu)?;
+        lab::quiet(name);
+        lab::without_offloads(name)?;
+        interface::set_up(name)
+    })??;
+    Ok(middle.run(|| interface::set_mtu(far, mtu))??)
+}

@@ -1,0 +1,43 @@
+//! What the peer speaks with: the kernel's TCP, wharf's, or a kernel behind wharf's LRO.
+
+use std::any::Any;
+
+use nic::Nic;
+use nic::config::{Config, WireMode};
+use sys::netlink::address;
+
+use super::peer::Way;
+use crate::Error;
+use crate::tcp::lab::{Lab, PREFIX_LEN, SERVER};
+use crate::tcp::server::{Server, Service, kernel};
+use crate::tcp::system::System;
+
+/// The interface that wharf makes for a kernel behind it.
+const HOST: &str = "host0";
+
+/// A server, until it is dropped.
+pub(super) struct Served {
+    _running: Box<dyn Any>,
+}
+
+impl Served {
+    /// What is served is the peer's business, told from the other side.
+    pub(super) fn start(lab: &Lab, system: System, way: Way) -> Result<Served, Error> {
+        let service = if way.is_send() { Service::Sink } else { Service::Source };
+        if way == Way::Lro && system == System::Wharf {
+            let wire = lab.far.clone();
+            // Even where a new network namespace forwards because this machine does.
+            let config = Config::default().for_a_host(false);
+            let nic = lab.server.run(move || -> Result<Nic, Error> {
+                let nic = Nic::start(&wire, HOST, config)?;
+                address::add(nic.host().1, SERVER.into(), PREFIX_LEN, true)?;
+                Ok(nic)
+            })??;
+            let server = kernel::Server::start(lab, SERVER.into(), service)?;
+            // In this order they end.
+            return Ok(Served { _running: Box::new((server, nic)) });
+        }
+        let server = Server::start(lab, system, service, 1, WireMode::Auto)?;
+        Ok(Served { _running: Box::new(server) })
+    }
+}
