@@ -181,7 +181,7 @@ impl<'a> Socket<'a> {
     /// Probes a silent peer (SO_KEEPALIVE).
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
         self.with(|connection, context| {
-            connection.keepalive = keepalive;
+            connection.keepalive = keepalive.map(Keepalive::bounded);
             connection.keepalive_probes = 0;
             if connection.hot.state.is_synchronized() && connection.hot.state != State::TimeWait {
                 connection.arm_slow(context.now);

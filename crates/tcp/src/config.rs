@@ -1,6 +1,7 @@
 //! What a connection goes by. One [`Config`] serves many connections.
 
 use crate::Nanos;
+use crate::snapshot::TIME_MAX;
 
 /// One millisecond.
 pub const MILLISECOND: Nanos = 1_000_000;
@@ -32,12 +33,21 @@ pub enum Ecn {
 /// When a silent peer is asked whether it is still there (RFC 9293 section 3.8.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
-    /// Silence before the first probe.
+    /// Silence before the first probe; a millisecond at least.
     pub idle: Nanos,
-    /// Between probes.
+    /// Between probes; a millisecond at least.
     pub interval: Nanos,
     /// Unanswered probes after which the connection is given up.
     pub probes: u8,
+}
+
+impl Keepalive {
+    /// With times that a timer can wait for: none is 0, which would ask without a pause, nor longer than
+    /// a snapshot can say.
+    pub(crate) fn bounded(self) -> Keepalive {
+        let time = |time: Nanos| time.clamp(MILLISECOND, TIME_MAX);
+        Keepalive { idle: time(self.idle), interval: time(self.interval), probes: self.probes }
+    }
 }
 
 impl Default for Keepalive {
@@ -50,7 +60,8 @@ impl Default for Keepalive {
 /// Settings of a connection. The defaults are Linux's, where Linux has them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Bytes of the largest IP packet that the path's first link takes.
+    /// Bytes of the largest IP packet that the path's first link takes. Less than 128 (IPv6: 148) counts
+    /// as that: 88 bytes of payload and TCP options go in any case, as from Linux.
     pub mtu: u16,
     /// Largest MSS to announce and to use, in bytes; 0 for what the MTU gives.
     pub mss: u16,

@@ -14,6 +14,7 @@ use crate::reassembly::Islands;
 use crate::recovery::Recovery;
 use crate::ring::{Pool, Ring};
 use crate::rtt::Rtt;
+use crate::snapshot::{QUEUE_MAX, USER_TIMEOUT_MAX};
 use crate::stack::{Counters, ListenerId};
 use crate::timers::{NEVER, Pending};
 use crate::{Block, FourTuple, Keepalive, Nanos, Reason, State};
@@ -330,6 +331,15 @@ pub struct Connection {
     pub(crate) unreachable: bool,
 }
 
+/// A peer that asks for less gets segments of this size, as from Linux (TCP_MIN_MSS): RFC 9293 sets no
+/// bound, and 40 bytes of options must fit.
+const MSS_LEAST: u16 = 88;
+
+/// Bytes of IP and TCP header without options.
+fn headers_len(key: &Key) -> u16 {
+    if key.is_v6() { 60 } else { 40 }
+}
+
 impl Connection {
     /// A connection that nothing was sent or received on yet.
     pub(crate) fn new(path: &FourTuple, config: Arc<Config>, iss: Seq, ts_offset: u32) -> Self {
@@ -360,11 +370,11 @@ impl Connection {
                 rcv_shift: 0,
                 pending: Pending::None,
                 events: Events::default(),
-                buffer: config.receive_buffer,
+                buffer: config.receive_buffer.min(QUEUE_MAX as u32),
             },
             // RFC 9293 section 3.7.1 (MUST-15): what holds if the peer announces no MSS.
             peer_mss: if key.is_v6() { 1220 } else { 536 },
-            path_mtu: config.mtu,
+            path_mtu: config.mtu.max(MSS_LEAST + headers_len(&key)),
             key,
             flight: Flight::default(),
             window: Window { cwnd: 0, ssthresh: u32::MAX, mss: 0 },
@@ -384,7 +394,7 @@ impl Connection {
             fin_at: None,
             snd_urgent: None,
             rcv_urgent: None,
-            keepalive: config.keepalive,
+            keepalive: config.keepalive.map(Keepalive::bounded),
             keepalive_probes: 0,
             urgent_inline: config.urgent_inline,
             urgent_read: false,
@@ -393,7 +403,7 @@ impl Connection {
             round_end: iss,
             retransmits: 0,
             retransmit_since: 0,
-            user_timeout: config.user_timeout,
+            user_timeout: config.user_timeout.min(USER_TIMEOUT_MAX),
             retransmit_deadline: NEVER,
             delayed_ack: u32::try_from(config.delayed_ack).unwrap_or(u32::MAX),
             armed: NEVER,
@@ -465,7 +475,8 @@ impl Connection {
 
     /// Bytes that [`Socket::send`](crate::Socket::send) would take.
     pub fn send_space(&self) -> usize {
-        self.config.send_buffer.saturating_sub(self.hot.send.len()) as usize
+        let most = self.config.send_buffer.min(QUEUE_MAX as u32);
+        most.saturating_sub(self.hot.send.len()) as usize
     }
 
     /// Bytes that the application has sent and the peer has not acknowledged (SIOCOUTQ).
@@ -516,13 +527,13 @@ impl Connection {
 
     /// Bytes of IP and TCP header without options.
     pub(crate) fn headers_len(&self) -> u16 {
-        if self.key.is_v6() { 60 } else { 40 }
+        headers_len(&self.key)
     }
 
     /// The MSS to announce (RFC 9293 section 3.7.1, MUST-67): what the first link takes, without IP and
     /// TCP header, options not counted.
     pub(crate) fn our_mss(&self) -> u16 {
-        let fits = self.config.mtu.saturating_sub(self.headers_len()).max(88);
+        let fits = self.config.mtu.saturating_sub(self.headers_len()).max(MSS_LEAST);
         if self.config.mss == 0 { fits } else { fits.min(self.config.mss) }
     }
 
@@ -535,9 +546,7 @@ impl Connection {
             mss = mss.min(self.config.mss);
         }
         let options = if self.hot.bits.timestamps() { TIMESTAMPS_LEN as u16 } else { 0 };
-        // A peer that asks for less than 88 bytes gets segments of 88, as from Linux: RFC 9293 sets no
-        // bound, and 40 bytes of options must fit.
-        self.hot.mss = mss.max(88) - options;
+        self.hot.mss = mss.max(MSS_LEAST) - options;
         self.window.mss = u32::from(self.hot.mss);
     }
 }

@@ -437,7 +437,7 @@ impl Connection {
 /// The initial window (RFC 6928 section 2).
 pub(crate) fn initial_window(connection: &Connection) -> u32 {
     let mss = u32::from(connection.hot.mss);
-    let segments = connection.config.initial_window.saturating_mul(mss).max(mss);
+    let segments = connection.config.initial_window.saturating_mul(mss).clamp(mss, CWND_MAX);
     // min(10 * MSS, max(2 * MSS, 14600)); who sets another number of segments wants that number.
     if connection.config.initial_window == 10 {
         segments.min((2 * mss).max(14_600))

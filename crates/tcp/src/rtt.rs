@@ -43,18 +43,24 @@ impl Rtt {
 
     /// The time-out, as often doubled as it ran out.
     pub(crate) fn rto(&self, config: &Config) -> Nanos {
-        self.first_rto(config).saturating_mul(1 << self.backoff.min(20)).min(config.max_rto)
+        self.first_rto(config).saturating_mul(1 << self.backoff.min(20)).min(largest(config))
     }
 
     /// The time-out before it runs out. The lower bound is one of the variation's part, as in Linux, so
     /// that it always exceeds the round trip by `min_rto`.
     pub(crate) fn first_rto(&self, config: &Config) -> Nanos {
         if self.srtt == 0 {
-            return config.initial_rto;
+            return config.initial_rto.max(GRANULARITY);
         }
-        let rto = self.srtt + (4 * self.rttvar).max(config.min_rto).max(GRANULARITY);
-        rto.min(config.max_rto)
+        let margin = (4 * self.rttvar).max(config.min_rto).max(GRANULARITY);
+        let rto = self.srtt.saturating_add(margin);
+        rto.min(largest(config))
     }
+}
+
+/// The largest time-out; one below the clock's granularity would run out for ever.
+fn largest(config: &Config) -> Nanos {
+    config.max_rto.max(GRANULARITY)
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Connection {
             self.set_pending(Pending::None, NEVER);
         } else {
             let rto = self.rtt.rto(&self.config);
-            self.set_pending(Pending::Rto, self.no_later_than_user(now + rto));
+            self.set_pending(Pending::Rto, self.no_later_than_user(now.saturating_add(rto)));
         }
     }
 
@@ -106,7 +106,7 @@ impl Connection {
             && (self.unsent_len() > 0 || self.is_fin_waiting())
         {
             let timeout = self.rtt.rto(&self.config).max(self.config.min_rto);
-            self.set_pending(Pending::Persist, now + timeout);
+            self.set_pending(Pending::Persist, now.saturating_add(timeout));
             self.stalled_since = now;
         }
     }
@@ -114,8 +114,10 @@ impl Connection {
     /// Starts the slow timer for what the state calls for.
     pub(crate) fn arm_slow(&mut self, now: Nanos) {
         self.slow_deadline = match self.hot.state {
-            State::TimeWait => now + self.config.time_wait,
-            State::FinWait2 if self.hot.bits.released() => now + self.config.fin_wait_2,
+            State::TimeWait => now.saturating_add(self.config.time_wait),
+            State::FinWait2 if self.hot.bits.released() => {
+                now.saturating_add(self.config.fin_wait_2)
+            }
             State::Closed | State::SynSent | State::SynReceived => NEVER,
             _ => match self.keepalive {
                 Some(keepalive) => now + keepalive.idle,
@@ -243,7 +245,7 @@ impl Connection {
         let timeout = self.rtt.rto(&self.config).max(self.config.min_rto);
         self.set_pending(
             Pending::Persist,
-            self.no_later_than_user(now + timeout).max(now + MILLISECOND),
+            self.no_later_than_user(now.saturating_add(timeout)).max(now + MILLISECOND),
         );
     }
 

@@ -200,9 +200,11 @@ impl Snapshot {
         self.peers_fin()?;
         self.islands()?;
         if let Some(urgent) = receive.urgent {
-            let oldest = receive.queue.len() as i32;
+            // It is one after the urgent byte, which was not read: a pointer at what is read next is over.
+            let fin = i32::from(receive.fin.is_some_and(|fin| fin.before(receive.nxt)));
+            let read = -(receive.queue.len() as i32) - fin;
             let at = urgent.distance(receive.nxt);
-            holds((-oldest..=most).contains(&at), SnapshotError::Urgent)?;
+            holds((read + 1..=most).contains(&at), SnapshotError::Urgent)?;
         }
         Ok(())
     }

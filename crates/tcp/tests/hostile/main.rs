@@ -4,4 +4,6 @@
 mod drive;
 #[path = "../snapshot/given.rs"]
 mod given;
+mod input;
+mod kept;
 mod survival;

@@ -23,7 +23,8 @@ pub(crate) const FREEZES: &[u64] = &[
     1_000_139,               // a pause halved the window at each attempt to send
     1_000_546,               // the search for an MTU began again
     1_002_206,               // a reduction was remembered that had not been
+    1_002_271, // the pauses of a closed window were counted by time-outs that had doubled
     17_110_983_951_908, // the pauses of a closed window were counted by time-outs that had doubled
-    1_018_452,          // a pause halved the window more often the more it was tried to send
+    1_018_452, // a pause halved the window more often the more it was tried to send
     847_881_255_912_767_979, // a SYN was forged the moment the connection was over: none of its packets
 ];

@@ -261,8 +261,11 @@ fn receiving(draw: &mut Draw, state: State, agreed: &Agreed) -> Receiving {
         recent: islands.iter().rev().map(|(block, _)| *block).collect(),
         islands,
         fin,
-        urgent: (open && draw.flag())
-            .then(|| Seq(nxt.0.wrapping_sub(draw.up_to(queue.len() as u32)))),
+        urgent: (open && draw.flag()).then(|| {
+            let (unread, fin) = (queue.len() as u32, u32::from(closed));
+            let read = Seq(nxt.0.wrapping_sub(unread + fin));
+            read + (unread + fin - draw.up_to(unread)).max(1)
+        }),
         ts_recent: (draw.seq().0, draw.time()),
         mss: draw.between(0, 9000),
         ecn_echo: draw.flag(),

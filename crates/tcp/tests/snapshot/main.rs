@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod bytes;
+mod config;
 mod given;
 mod refusals;
+mod urgent;

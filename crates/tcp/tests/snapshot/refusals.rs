@@ -160,7 +160,8 @@ fn urgent_pointers_point_into_the_queues() {
     });
     refused(SnapshotError::Urgent, |snapshot| {
         let queued = snapshot.receive.queue.len() as u32;
-        snapshot.receive.urgent = Some(Seq(snapshot.receive.nxt.0.wrapping_sub(queued + 1)));
+        // It is one after the urgent byte: that one was read.
+        snapshot.receive.urgent = Some(Seq(snapshot.receive.nxt.0.wrapping_sub(queued)));
     });
 }
 
