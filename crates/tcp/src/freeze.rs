@@ -84,7 +84,7 @@ impl Connection {
     }
 
     fn sending(&self, now: Nanos) -> Sending {
-        let flight = |sent: &Sent| Flight {
+        let flight = |sent: Sent| Flight {
             len: sent.len(),
             size: sent.size,
             ago: since(sent.at, now),

@@ -108,7 +108,7 @@ impl Connection {
             self.mtu.probe = None;
             self.path_mtu = mtu;
             self.update_mss();
-        } else if self.flight.iter().all(|record| !record.probe) {
+        } else if !self.flight.is_probing(end) {
             self.mtu.probe = None;
             self.mtu.high = mtu;
         }

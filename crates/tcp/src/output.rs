@@ -263,7 +263,9 @@ impl Connection {
     /// Are there more segments under way than the congestion window would have full ones? It counts bytes;
     /// others count packets, and small ones are packets too.
     fn is_crowded(&self) -> bool {
-        self.flight.count() > (self.window.cwnd / self.window.mss.max(1)) as usize + CROWD
+        let most = (self.window.cwnd / self.window.mss.max(1)) as usize + CROWD;
+        // What SACK has is not under way, but it takes memory.
+        self.flight.count() > most || self.flight.held() > 2 * most
     }
 
     fn send_new(&mut self, len: u32, now: Nanos) -> Planned {

@@ -74,20 +74,9 @@ impl Connection {
             return 0;
         }
         let limit = self.recovery.rack_rtt + self.reorder_window();
-        let mut wait = 0;
-        let lost = self.flight.mark_lost(|record| {
-            if record.sent_after(at, end) || record.at == at && record.end == end {
-                return false;
-            }
-            let due = record.at + limit;
-            if due <= now {
-                return true;
-            }
-            wait = wait.max(due - now);
-            false
-        });
-        if wait > 0 {
-            self.set_pending(Pending::Reorder, now + wait);
+        let (lost, last) = self.flight.lose_before((at, end), limit, now);
+        if let Some(last) = last {
+            self.set_pending(Pending::Reorder, last.saturating_add(limit).max(now + 1));
         } else if self.hot.pending == Pending::Reorder {
             self.rearm_rto(now);
         }
@@ -141,7 +130,7 @@ impl Connection {
             self.recovery.tlp_retransmitted = false;
             self.hot.bits.set_push_small(true);
             self.window.cwnd = self.window.cwnd.max(self.in_flight() + mss);
-        } else if let Some(last) = self.flight.last().copied() {
+        } else if let Some(last) = self.flight.last() {
             self.recovery.tlp_retransmitted = true;
             let len = last.len().min(mss);
             self.tail_probe = Some((Seq(last.end.0.wrapping_sub(len)), len));
