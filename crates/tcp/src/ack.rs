@@ -17,8 +17,14 @@ pub(crate) struct Delivery {
     pub(crate) sacked: u32,
     /// SND.UNA has moved.
     pub(crate) advanced: bool,
-    /// The latest of the delivered records: when it was sent, its end, and whether it was sent again.
-    pub(crate) latest: Option<(Nanos, Seq, bool)>,
+    /// The latest of the delivered records: when it was sent, and its end. A record that was sent again
+    /// so short a time ago that the first transmission may be meant does not count.
+    pub(crate) latest: Option<(Nanos, Seq)>,
+    /// When the last of these was sent that was acknowledged by number, and the last by SACK.
+    pub(crate) by_number: Option<Nanos>,
+    pub(crate) by_sack: Option<(Nanos, Seq)>,
+    /// What was sent again no later than this has been sent for a round trip.
+    pub(crate) round_trip_ago: Nanos,
     /// When the latest of those sent once was sent.
     pub(crate) once: Option<Nanos>,
     /// Highest end of a record that was sent once.
@@ -44,14 +50,12 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    fn add(&mut self, record: &Sent) {
+    fn add(&mut self, record: &Sent, by_sack: bool) {
         self.bytes += record.len();
         if record.probe {
             self.probe = Some(record.end);
         }
-        if self.latest.is_none_or(|(at, end, _)| record.sent_after(at, end)) {
-            self.latest = Some((record.at, record.end, record.retransmitted));
-        }
+        self.add_for_rack(record, by_sack);
         if !record.retransmitted {
             self.once = Some(self.once.map_or(record.at, |at| at.max(record.at)));
             if self.once_end.is_none_or(|end| record.end.after(end)) {
@@ -60,6 +64,24 @@ impl Delivery {
             if self.once_first.is_none_or(|end| record.end.before(end)) {
                 self.once_first = Some(record.end);
             }
+        }
+    }
+}
+
+impl Delivery {
+    /// RFC 8985 section 6.2, step 2, for each segment that is newly delivered. An acknowledgment that
+    /// comes sooner than any round trip is for the first transmission.
+    fn add_for_rack(&mut self, record: &Sent, by_sack: bool) {
+        if record.retransmitted && record.at > self.round_trip_ago {
+            return;
+        }
+        if self.latest.is_none_or(|(at, end)| record.sent_after(at, end)) {
+            self.latest = Some((record.at, record.end));
+        }
+        if !by_sack {
+            self.by_number = Some(record.at);
+        } else if self.by_sack.is_none_or(|(_, end)| record.end.after(end)) {
+            self.by_sack = Some((record.at, record.end));
         }
     }
 }
@@ -82,6 +104,7 @@ impl Connection {
             advanced: ack.after(una),
             echo: self.hot.bits.ecn() && segment.flags.any(Flags::ECE),
             ts_echo: segment.options.timestamps.map(|timestamps| timestamps.echo.0),
+            round_trip_ago: context.now.saturating_sub(self.rtt.min),
             ..Delivery::default()
         };
         let moved = self.update_window(segment);
@@ -160,7 +183,7 @@ impl Connection {
         let mut again = false;
         self.flight.acknowledge(ack, |record| {
             again |= record.retransmitted;
-            delivery.add(record);
+            delivery.add(record, false);
         });
         if again {
             // What waited behind a hole measures the hole, not the path.
@@ -207,7 +230,8 @@ impl Connection {
             let start = crate::reassembly::later(block.start, una);
             let sane = block.start.before(block.end) && start.before(block.end);
             if sane && !block.end.after(nxt) {
-                self.flight.sack(Block { start, end: block.end }, |record| delivery.add(record));
+                self.flight
+                    .sack(Block { start, end: block.end }, |record| delivery.add(record, true));
             }
         }
         delivery.sacked = self.flight.sacked().saturating_sub(before);

@@ -345,8 +345,11 @@ impl Connection {
         planned.ect = ect;
         if payload > full {
             planned.gso_size = full as u16;
-            // As from Linux: a receiver that merges knows the end of the burst.
-            planned.flags = planned.flags.with(Flags::PSH);
+            // As from Linux: a receiver that merges knows the end of the burst. What is sent again is no
+            // such burst there.
+            if new {
+                planned.flags = planned.flags.with(Flags::PSH);
+            }
         }
         // An answer within the time of a delayed acknowledgment: the peer is a conversation's other half.
         if new && payload > 0 && self.hot.bits.heard() {

@@ -17,20 +17,17 @@ impl Connection {
     /// Steps 2 and 3 of RFC 8985 section 6.2: the latest segment delivered, and whether segments were
     /// reordered.
     pub(crate) fn update_rack(&mut self, delivery: &Delivery, now: Nanos) {
-        let min = self.rtt.min;
         let recovery = &mut self.recovery;
-        if let Some((at, end, retransmitted)) = delivery.latest {
-            let rtt = now.saturating_sub(at).min(LONGEST);
-            // An acknowledgment that comes sooner than any round trip is for the first transmission.
-            let ambiguous = retransmitted && rtt < min;
+        if let Some((at, end)) = delivery.latest {
+            // The round trip is that of the last one looked at, as in the RFC and in Linux, which looks
+            // at SACK first: what waited behind a hole makes it long, and RACK patient.
+            let sent = delivery.by_number.or(delivery.by_sack.map(|(at, _)| at)).unwrap_or(at);
+            recovery.rack_rtt = now.saturating_sub(sent).min(LONGEST);
             let later =
                 at > recovery.rack_at || at == recovery.rack_at && end.after(recovery.rack_end);
-            if !ambiguous {
-                recovery.rack_rtt = rtt;
-                if later {
-                    recovery.rack_at = at;
-                    recovery.rack_end = end;
-                }
+            if later {
+                recovery.rack_at = at;
+                recovery.rack_end = end;
             }
         }
         if let Some(end) = delivery.once_first

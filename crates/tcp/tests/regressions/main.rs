@@ -446,3 +446,37 @@ fn r4_frto_with_many_records() {
     lab.listen();
     assert_eq!(lab.stack.counters().spurious_timeouts, 1, "{before:?}");
 }
+
+/// RFC 2018 section 3: segments are those that were sent, wherever the acknowledgment stands.
+#[test]
+fn r5_sack_of_single_segments_behind_an_acknowledgment_inside_one() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
+    lab.send(10_000);
+    lab.listen();
+    lab.now += 100 * MILLISECOND;
+    let part = lab.una + 500;
+    lab.ack(part, &[]);
+    lab.ack(part, &[(2_000, 3_000), (4_000, 5_000)]);
+    assert_eq!(lab.info().sacked, 2_000);
+}
+
+/// RFC 8985 section 6.2, step 2: every segment of an acknowledgment counts, also where the one that was
+/// sent last may be the first transmission.
+#[test]
+fn r6_an_early_acknowledgment_of_a_retransmission_does_not_hide_the_rest() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
+    lab.send(5_000);
+    lab.listen();
+    lab.now += 50 * MILLISECOND;
+    lab.send(5_000);
+    lab.listen();
+    lab.now += 50 * MILLISECOND;
+    let first = lab.una;
+    lab.ack(first, &[(1_000, 4_000)]);
+    assert_eq!(lab.listen()[0].seq, first);
+    // 50 ms after it was sent again the first segment is there, and one of the second write is.
+    lab.now += 50 * MILLISECOND;
+    lab.ack(first + 4_000, &[(5_000, 6_000)]);
+    let again = lab.listen();
+    assert!(again.iter().any(|o| o.seq == first + 4_000), "{again:?}");
+}
