@@ -83,6 +83,9 @@ impl HyStart {
         if self.rounds >= CSS_ROUNDS {
             return None;
         }
+        // The window grows first, and what the measurement tells holds from the next one on (RFC 9406
+        // section 4.2).
+        let divisor = if self.phase == Phase::Conservative { CSS_GROWTH_DIVISOR } else { 1 };
         if let Some(rtt) = acked.rtt {
             self.current_min = self.current_min.min(micros(rtt));
             self.samples = self.samples.saturating_add(1).min(N_RTT_SAMPLE);
@@ -90,7 +93,7 @@ impl HyStart {
         if self.samples >= N_RTT_SAMPLE {
             self.judge();
         }
-        Some(if self.phase == Phase::Conservative { CSS_GROWTH_DIVISOR } else { 1 })
+        Some(divisor)
     }
 
     fn begin_round(&mut self, acked: &Acked) {
