@@ -367,7 +367,7 @@ impl Connection {
                 }
                 let acked = Acked {
                     now,
-                    bytes: delivery.bytes,
+                    bytes: self.newly_delivered(delivery),
                     srtt: self.rtt.srtt,
                     rtt: delivery.rtt,
                     in_flight: delivery.in_flight,
@@ -383,13 +383,22 @@ impl Connection {
         }
     }
 
+    /// Bytes that were not known to be delivered before. Without SACK the duplicates have stood for all but
+    /// the hole that is filled (RFC 6582 section 3.2), and each let a segment go (RFC 3042 section 2): the
+    /// acknowledgment of the same segments is not to let them go once more.
+    fn newly_delivered(&self, delivery: &Delivery) -> u32 {
+        if delivery.counted == 0 {
+            return delivery.bytes;
+        }
+        let hole = u32::from(self.hot.mss).min(delivery.bytes);
+        delivery.bytes.saturating_sub(delivery.counted).max(hole)
+    }
+
     /// RFC 6937 section 3.1, with the slow start reduction bound while nothing more is lost (RFC 9937).
     pub(crate) fn reduce_proportionally(&mut self, delivery: &Delivery, lost: u32) {
         let mss = u32::from(self.hot.mss);
         let without_sack = if self.hot.bits.sack() || !delivery.repeats { 0 } else { mss };
-        // The hole that is filled counts, the rest was counted by the duplicates (RFC 6582 section 3.2).
-        let hole = if delivery.counted > 0 { mss.min(delivery.bytes) } else { 0 };
-        let delivered = delivery.bytes.saturating_sub(delivery.counted).max(hole) + without_sack;
+        let delivered = self.newly_delivered(delivery) + without_sack;
         let pipe = self.in_flight();
         let recovery = &mut self.recovery;
         recovery.prr_delivered = recovery.prr_delivered.saturating_add(delivered);
