@@ -214,6 +214,9 @@ impl Connection {
         {
             self.measure_by_timestamp(timestamps.echo.0, now);
         }
+        if self.retransmits > 0 {
+            self.rtt.distrust();
+        }
         if self.retransmits > 1 {
             // RFC 5681 section 3.1: the initial window is one segment if the SYN was lost.
             self.window.cwnd = u32::from(self.hot.mss);

@@ -8,6 +8,8 @@ use crate::config::{Config, SECOND};
 const MIN_WINDOW: Nanos = 300 * SECOND;
 /// No round trip takes longer.
 pub(crate) const LONGEST: Nanos = 3600 * SECOND;
+/// The time-out after a SYN's ran out (RFC 6298 section 5.7; TCP_TIMEOUT_FALLBACK in Linux).
+const FALLBACK: Nanos = 3 * SECOND;
 /// Two ticks of a coarse clock (RFC 6298 section 2, G).
 const GRANULARITY: Nanos = 1_000_000;
 
@@ -41,6 +43,15 @@ impl Rtt {
         self.backoff = 0;
     }
 
+    /// The SYN was sent more than once, and its acknowledgment measured nothing: data begins with a
+    /// time-out of 3 s (RFC 6298 section 5.7; tcp_init_metrics in Linux, which keeps it in the variation
+    /// too).
+    pub(crate) fn distrust(&mut self) {
+        if self.srtt == 0 {
+            self.rttvar = FALLBACK;
+        }
+    }
+
     /// The time-out, as often doubled as it ran out.
     pub(crate) fn rto(&self, config: &Config) -> Nanos {
         self.first_rto(config).saturating_mul(1 << self.backoff.min(20)).min(largest(config))
@@ -50,7 +61,9 @@ impl Rtt {
     /// that it always exceeds the round trip by `min_rto`.
     pub(crate) fn first_rto(&self, config: &Config) -> Nanos {
         if self.srtt == 0 {
-            return config.initial_rto.max(GRANULARITY);
+            // Without a round trip only what `distrust` has set is there.
+            let fallback = self.rttvar.min(largest(config));
+            return config.initial_rto.max(fallback).max(GRANULARITY);
         }
         let margin = (4 * self.rttvar).max(config.min_rto).max(GRANULARITY);
         let rto = self.srtt.saturating_add(margin);
