@@ -16,10 +16,14 @@ use wire::{Flags, Headers, Network, Transport, VirtioNetHdr};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
+    let max_aggregate = [65_535, 3000, 200][usize::from(input.byte() % 3)];
+    let max_segments = [512, 3, 1, 0][usize::from(input.byte() % 4)];
+    let switches = input.byte();
     let base = Config {
-        max_aggregate: [65_535, 3000, 200][usize::from(input.byte() % 3)],
-        max_segments: [512, 3, 1, 0][usize::from(input.byte() % 4)],
-        flush_on_psh: input.byte() % 2 == 0,
+        max_aggregate,
+        max_segments,
+        flush_on_psh: switches % 2 == 0,
+        min_hole_timeout: if switches & 2 == 0 { u64::MAX } else { 0 },
         flows: 1 + usize::from(input.byte() % 4),
         held_frames: 1 + usize::from(input.byte() % 64),
         timeout_factor: u32::from(input.byte() % 32),

@@ -61,6 +61,13 @@ pub struct Config {
     pub min_timeout: Nanos,
     /// No frame is held longer than this, and no hole is waited for longer.
     pub max_timeout: Nanos,
+    /// No hole is waited for longer than this, as what is missing may be lost and not late. How long
+    /// within this is learnt for each flow, beginning with not at all; 0 is never to wait. Over
+    /// `max_timeout` it counts as that.
+    pub hole_timeout: Nanos,
+    /// No hole is waited for less long, as far as `hole_timeout` allows: for paths that are known to
+    /// reorder.
+    pub min_hole_timeout: Nanos,
     /// Let go of an aggregate that a PSH completes as soon as the burst ends (`Lro::burst_ends`).
     /// The lossless profile does so at once, as Linux GRO does.
     pub flush_on_psh: bool,
@@ -88,6 +95,13 @@ pub(crate) const DATAGRAMS_MAX: u32 = 64;
 /// Header bytes kept per flow: Ethernet, two VLAN tags, IPv6 and TCP with all options fit.
 pub(crate) const HEADER_MAX: usize = 128;
 
+impl Config {
+    /// How long a hole may be waited for.
+    pub(crate) fn hole_limit(&self) -> Nanos {
+        self.hole_timeout.min(self.max_timeout)
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -97,6 +111,8 @@ impl Default for Config {
             timeout_factor: 10,
             min_timeout: 20_000,
             max_timeout: 2_000_000,
+            hole_timeout: 2_000_000,
+            min_hole_timeout: 0,
             flush_on_psh: true,
             active_ack: ActiveAck::Off,
             udp: false,

@@ -10,6 +10,7 @@ use wire::{Flags, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
 use crate::config::HEADER_MAX;
 use crate::filter::{Carried, Segment};
 use crate::held::Chain;
+use crate::hole::Holes;
 use crate::island::Island;
 use crate::key::FlowKey;
 use crate::list::{Links, List};
@@ -97,7 +98,12 @@ pub(crate) struct Descriptor {
     pub(crate) armed: Nanos,
     /// Positions are those of this epoch, or mean nothing.
     pub(crate) epoch: u32,
+    /// How long its holes are waited for.
+    pub(crate) holes: Holes,
 }
+
+/// Six cache lines.
+const _: () = assert!(size_of::<Descriptor>() == 384);
 
 impl Default for Descriptor {
     fn default() -> Self {
@@ -137,6 +143,7 @@ impl Default for Descriptor {
             since: 0,
             armed: UNARMED,
             epoch: 0,
+            holes: Holes::default(),
         }
     }
 }
@@ -151,6 +158,7 @@ impl Descriptor {
         self.average_interval = 0;
         self.last_arrival = 0;
         self.send = SendSpace::default();
+        self.holes = Holes::default();
     }
 
     #[inline]

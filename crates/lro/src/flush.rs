@@ -7,13 +7,12 @@ use wire::Flags;
 
 impl<F> Lro<F> {
     /// Lets go of what has timed out at `now`: runs of flows that have been idle for too long, and
-    /// whatever has been held, or has waited for a hole, for `max_timeout`.
+    /// whatever has been held for `max_timeout`, or has waited for its hole for long enough.
     pub fn expire(&mut self, now: Nanos, sink: &mut impl Sink<F>) {
         while let Some(index) = self.table.next_due(now) {
             let flow = &self.table[index];
-            let hole_since = self.islands.oldest(&flow.islands);
-            if hole_since.is_some_and(|since| now >= self.latest(since)) {
-                self.flush(index, Flush::Hole, sink);
+            if self.islands.due(&flow.islands, now) > 0 {
+                self.give_up_due(index, now, sink);
             } else if flow.has_run() && now >= run_deadline(&self.config, flow) {
                 let full_time = now >= self.latest(flow.since);
                 let why = if full_time { Flush::Deadline } else { Flush::Timeout };
@@ -117,9 +116,12 @@ impl<F> Lro<F> {
         self.held.push_back(&mut flow.run, frame, segment.start, segment.len);
         flow.begin(segment.seq, segment.len, &segment.carried, now);
         let deadline = run_deadline(&self.config, flow);
+        let single = flow.holes.take_single();
         self.table.arm(index, deadline);
         if alone {
             self.flush_run(index, Flush::Mismatch, sink);
+        } else if single {
+            self.flush_run(index, Flush::Hole, sink);
         } else {
             self.complete(index, segment.carried.flags, sink);
         }
@@ -189,7 +191,7 @@ impl<F> Lro<F> {
     /// Sets the time at which to look at a flow again.
     pub(crate) fn rearm(&mut self, index: u32) {
         let flow = &self.table[index];
-        let hole = self.islands.oldest(&flow.islands).map(|since| self.latest(since));
+        let hole = self.islands.earliest(&flow.islands);
         let run = flow.has_run().then(|| run_deadline(&self.config, flow));
         if let Some(deadline) = hole.into_iter().chain(run).min() {
             self.table.arm(index, deadline);

@@ -25,6 +25,8 @@ pub(crate) struct Island {
     pub(crate) end: Seq,
     /// When the first of them arrived.
     pub(crate) since: Nanos,
+    /// The hole is waited for until then.
+    until: Nanos,
     /// The latest arrival among them, as a count of arrivals: many have one time.
     latest: u64,
     /// Of the segments in order: what the first and the last carried, the largest payload, all flags.
@@ -41,15 +43,16 @@ pub(crate) struct Island {
     links: Links,
 }
 
-const NOWHERE: Island = Island::of(Seq(0), 0, Carried::NOTHING, 0);
+const NOWHERE: Island = Island::of(Seq(0), 0, Carried::NOTHING, (0, 0));
 
 impl Island {
     /// One segment.
-    const fn of(start: Seq, len: u32, carried: Carried, now: Nanos) -> Island {
+    const fn of(start: Seq, len: u32, carried: Carried, times: (Nanos, Nanos)) -> Island {
         Island {
             start,
             end: Seq(start.0.wrapping_add(len)),
-            since: now,
+            since: times.0,
+            until: times.1,
             latest: 0,
             first: carried,
             last: carried,
@@ -69,6 +72,7 @@ impl Island {
         self.fixed_id &= behind.fixed_id && behind.first.id == self.last.id;
         self.last = behind.last;
         self.since = self.since.min(behind.since);
+        self.until = self.until.min(behind.until);
         self.latest = self.latest.max(behind.latest);
         self.largest = self.largest.max(behind.largest);
         self.flags = self.flags.with(behind.flags);
@@ -187,13 +191,28 @@ impl Islands {
 
     /// When the oldest island's first segment arrived.
     pub(crate) fn oldest(&self, of: &List) -> Option<Nanos> {
-        let mut oldest = self.first(of)?.since;
-        let mut at = of.first()?;
-        while let Some(island) = self.get(at) {
-            oldest = oldest.min(island.since);
+        self.all(of).map(|island| island.since).min()
+    }
+
+    /// All islands, by sequence number.
+    fn all(&self, of: &List) -> impl Iterator<Item = &Island> {
+        let mut at = of.first().unwrap_or(NONE);
+        core::iter::from_fn(move || {
+            let island = self.get(at)?;
             at = island.links.next();
-        }
-        Some(oldest)
+            Some(island)
+        })
+    }
+
+    /// The first time at which a hole has been waited for long enough.
+    pub(crate) fn earliest(&self, of: &List) -> Option<Nanos> {
+        self.all(of).map(|island| island.until).min()
+    }
+
+    /// How many islands there are up to the last whose hole has been waited for long enough.
+    pub(crate) fn due(&self, of: &List, now: Nanos) -> usize {
+        let due = |(n, island): (usize, &Island)| (island.until <= now).then_some(n + 1);
+        self.all(of).enumerate().filter_map(due).last().unwrap_or(0)
     }
 
     /// Searches from the tail, where nearly all segments belong.
@@ -209,7 +228,8 @@ impl Islands {
     }
 
     /// The paper's Insert: enters a segment between two islands that it does not overlap. It
-    /// extends those that it touches; if it touches both, they become one.
+    /// extends those that it touches; if it touches both, they become one. If it touches none, `times`
+    /// are when it came and until when its hole is waited for.
     #[expect(clippy::too_many_arguments, reason = "one call, from one place")]
     pub(crate) fn insert<F>(
         &mut self,
@@ -219,7 +239,7 @@ impl Islands {
         frame: F,
         (start, seq, len): (usize, Seq, u32),
         carried: Carried,
-        now: Nanos,
+        times: (Nanos, Nanos),
     ) {
         let node;
         self.arrivals += 1;
@@ -237,7 +257,7 @@ impl Islands {
             right.push_front(seq, len, &carried);
             right.latest = self.arrivals;
         } else {
-            let mut new = Island::of(seq, len, carried, now);
+            let mut new = Island::of(seq, len, carried, times);
             new.latest = self.arrivals;
             node = held.push_back(&mut new.chain, frame, start, len);
             self.open(of, place, new);
@@ -386,7 +406,7 @@ mod tests {
             let carried = Carried { ack: Seq(at), ..Carried::NOTHING };
             let piece = (0, Seq(start), len);
             let (islands, list, held) = (&mut self.islands, &mut self.list, &mut self.held);
-            islands.insert(list, place, held, at, piece, carried, now);
+            islands.insert(list, place, held, at, piece, carried, (now, now));
             self.model.push((at, end, now));
             self.model.sort_unstable();
             self.age();

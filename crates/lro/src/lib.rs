@@ -117,6 +117,7 @@ mod elsewhere;
 mod filter;
 mod flush;
 mod held;
+mod hole;
 mod island;
 mod key;
 mod list;
@@ -272,7 +273,9 @@ impl<F> Lro<F> {
             }
         } else if let Some(place) = self.usual_place(index, segment) {
             let Expected { start, seq, len, carried, .. } = *segment;
-            self.insert(index, frame, (start, seq, len), carried, place, now);
+            // It extends an island, which has its time.
+            let times = (now, Nanos::MAX);
+            self.insert(index, frame, (start, seq, len), carried, place, times);
         } else {
             let segment = segment.segment(self.table[index].key);
             self.reorder_packet(index, frame, bytes, segment, true, now, sink);

@@ -17,13 +17,17 @@
 //!   held, and later ones are trimmed; what cannot be trimmed to one piece goes to the host as it
 //!   came, behind all that is held.
 //! - Algorithm 2 walks all packets from the head; see [`island`](crate::island).
-//! - A hole is waited for no longer than `max_timeout`; then what lies behind it goes to the host,
-//!   which sees the hole and asks for its data.
+//! - A hole is waited for only where what is missing is late, and not lost, more often than not (see
+//!   [`hole`](crate::hole)), and never longer than `hole_timeout`. Then what lies behind it goes to the
+//!   host, which sees the hole and asks for its data: the first three segments by themselves, as a
+//!   sender waits for three duplicate ACKs before it sends again (RFC 5681 section 3.2), and each
+//!   packet makes one.
 
 use wire::{Flags, Seq};
 
 use crate::descriptor::Descriptor;
 use crate::filter::{Carried, Segment};
+use crate::hole::Holes;
 use crate::island::{Next, Place};
 use crate::predict::Expected;
 use crate::timeout::run_deadline;
@@ -78,10 +82,19 @@ impl<F> Lro<F> {
                     flow.keep_header(self.config.profile, &segment, bytes);
                 }
                 let piece = (segment.start, segment.seq, segment.len);
-                self.insert(index, frame, piece, segment.carried, place, now);
-                self.table.arm(index, now.saturating_add(self.config.max_timeout));
+                // One that extends an island has that one's time.
+                let until = match self.islands.touches(place, &segment) {
+                    true => Nanos::MAX,
+                    false => now.saturating_add(self.hole_wait(index, now)),
+                };
+                self.insert(index, frame, piece, segment.carried, place, (now, until));
+                if until <= now {
+                    self.give_up_due(index, now, sink);
+                } else {
+                    self.table.arm(index, until);
+                }
             }
-            Standing::Old => self.old(index, frame, &segment, sink),
+            Standing::Old => self.old(index, frame, &segment, now, sink),
             Standing::StartOver(why) => {
                 self.counters.mismatched[why as usize] += 1;
                 self.start_over(index, frame, bytes, &segment, now, sink);
@@ -160,7 +173,15 @@ impl<F> Lro<F> {
         Standing::Early
     }
 
-    /// The paper's algorithm 2. What is held already is armed; it has the same headers.
+    /// How long is a hole of the flow waited for that shows now?
+    fn hole_wait(&mut self, index: u32, now: Nanos) -> Nanos {
+        let most = self.config.hole_limit();
+        let learnt = self.table[index].holes.wait(most, now);
+        learnt.max(self.config.min_hole_timeout.min(most))
+    }
+
+    /// The paper's algorithm 2. What is held already is armed; it has the same headers. If the segment
+    /// touches none, `times` are when it came and until when its hole is waited for.
     #[inline]
     pub(crate) fn insert(
         &mut self,
@@ -169,11 +190,11 @@ impl<F> Lro<F> {
         piece: (usize, Seq, u32),
         carried: Carried,
         place: Place,
-        now: Nanos,
+        times: (Nanos, Nanos),
     ) {
         self.counters.reordered += 1;
         let (of, held) = (&mut self.table[index].islands, &mut self.held);
-        self.islands.insert(of, place, held, frame, piece, carried, now);
+        self.islands.insert(of, place, held, frame, piece, carried, times);
     }
 
     /// The place of a segment that is surely early, where it is found at once.
@@ -225,6 +246,11 @@ impl<F> Lro<F> {
                 }
             }
             self.islands.take_next(&mut flow.islands, &mut self.held, &mut flow.run);
+            if self.table[index].holes.take_single() {
+                self.flush_run(index, Flush::Hole, sink);
+                continue;
+            }
+            let flow = &self.table[index];
             let asks = carried.flags.any(Flags::PSH.with(Flags::FIN).with(Flags::CWR));
             if asks || merge::is_full(&self.config, flow) {
                 self.complete(index, carried.flags, sink);
@@ -239,20 +265,55 @@ impl<F> Lro<F> {
 
     /// Lets go of all islands, each by itself: the holes stay.
     pub(crate) fn give_up_holes(&mut self, index: u32, why: Flush, sink: &mut impl Sink<F>) {
-        while let Some(island) = self.islands.first(&self.table[index].islands) {
-            self.counters.holes += 1;
-            self.table[index].next_seq = island.start;
-            self.update_next_seq(index, sink);
-            self.flush_run(index, why, sink);
+        while self.give_up_hole(index, why, sink) {}
+    }
+
+    /// The same of what has waited for its hole for long enough, and of what lies in front of that.
+    pub(crate) fn give_up_due(&mut self, index: u32, now: Nanos, sink: &mut impl Sink<F>) {
+        let due = self.islands.due(&self.table[index].islands, now);
+        if due == 0 {
+            return;
         }
+        self.flush_run(index, Flush::Hole, sink);
+        for _ in 0..due {
+            let most = self.config.hole_limit();
+            let flow = &mut self.table[index];
+            if let Some(island) = self.islands.first(&flow.islands) {
+                let since = self.islands.oldest(&flow.islands).unwrap_or(now);
+                let hole = (flow.frontier, island.start);
+                flow.holes.give_up(hole, (since, &island.first), most, now);
+            }
+            self.give_up_hole(index, Flush::Hole, sink);
+        }
+    }
+
+    /// Lets go of the first island. Was there one?
+    fn give_up_hole(&mut self, index: u32, why: Flush, sink: &mut impl Sink<F>) -> bool {
+        let flow = &mut self.table[index];
+        let Some(island) = self.islands.first(&flow.islands) else { return false };
+        self.counters.holes += 1;
+        flow.next_seq = island.start;
+        flow.holes.begin_singles();
+        self.update_next_seq(index, sink);
+        self.flush_run(index, why, sink);
+        true
     }
 
     /// Data that the host has, or that waits for it: the host must see that it came again. Data
     /// that it continues may join it.
-    fn old(&mut self, index: u32, frame: F, segment: &Segment, sink: &mut impl Sink<F>) {
+    fn old(
+        &mut self,
+        index: u32,
+        frame: F,
+        segment: &Segment,
+        now: Nanos,
+        sink: &mut impl Sink<F>,
+    ) {
+        let most = self.config.hole_limit();
         let end = segment.end();
         let finishes = segment.carried.flags.any(Flags::FIN);
         let flow = &mut self.table[index];
+        flow.holes.fill(segment.seq, &segment.carried, most, now);
         flow.send.acknowledged(segment.carried.ack);
         let waits = end.after(flow.frontier);
         // If it fills a hole of the host's, its TSval is TS.Recent from then on (RFC 7323 section
@@ -297,6 +358,7 @@ impl Descriptor {
     /// A connection is being established (the paper, section IV.A): its data begins at `seq`.
     pub(crate) fn starts_at(&mut self, seq: Seq, epoch: u32) {
         self.has_data = false;
+        self.holes = Holes::default();
         self.next_seq = seq;
         self.frontier = seq;
         self.epoch = epoch;

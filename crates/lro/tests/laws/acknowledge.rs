@@ -156,6 +156,8 @@ const CONFIG: Config = Config {
     timeout_factor: 10,
     min_timeout: 20_000,
     max_timeout: 500_000,
+    hole_timeout: 500_000,
+    min_hole_timeout: 500_000,
     flush_on_psh: true,
     active_ack: ActiveAck::Safe,
     udp: false,

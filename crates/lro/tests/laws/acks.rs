@@ -7,7 +7,7 @@ use wire::Flags;
 
 use crate::conservation::check;
 use crate::merging::{BOTH, first, frame, only, sizes, v4};
-use crate::run::{Run, Step, host_sends, run};
+use crate::run::{Run, Step, host_sends, run, waiting};
 
 /// A connection opens, and its host sends what lies between these numbers.
 fn beside_host((from, to): (u32, u32)) -> Vec<Step> {
@@ -19,7 +19,7 @@ fn beside_host((from, to): (u32, u32)) -> Vec<Step> {
 fn run_beside_host(profile: Profile, sent: (u32, u32), packets: &[PacketBuilder]) -> Run {
     let packets = packets.iter().cloned().map(frame);
     let steps: Vec<Step> = beside_host(sent).into_iter().chain(packets).collect();
-    let run = run(&Config { profile, ..Config::default() }, &steps);
+    let run = run(&Config { profile, ..waiting() }, &steps);
     check(&run, &steps);
     run
 }
@@ -67,7 +67,7 @@ fn what_the_host_has_sent_is_forgotten_with_what_went_by_unseen() {
     let unseen = [frame(v4(9)), Step::Interrupt];
     let more = host_sends(100, 200)[1].clone();
     let steps = [&beside_host((1, 100))[..], &unseen, &[more], &packets.map(frame)].concat();
-    let run = run(&Config::default(), &steps);
+    let run = run(&waiting(), &steps);
     check(&run, &steps);
     assert_eq!(run.groups()[2..], [[6], [7], [8], [9]]);
 }

@@ -7,7 +7,7 @@ use wire::Flags;
 
 use crate::conservation::check;
 use crate::naive::Tcp;
-use crate::run::{Out, Step, run};
+use crate::run::{Out, Step, run, waiting};
 use crate::trace::{configs, traces};
 
 fn frame(builder: PacketBuilder) -> Step {
@@ -139,7 +139,7 @@ fn a_flood_of_syns_costs_established_connections_nothing() {
 #[test]
 fn seventy_thousand_connections_are_put_in_order() {
     const FLOWS: u32 = 70_000;
-    let config = Config { flows: FLOWS as usize, held_frames: 64, ..Config::default() };
+    let config = Config { flows: FLOWS as usize, held_frames: 64, ..waiting() };
     let of = |flow: u32, n: u32| {
         segment(flow as u16, n).addresses4([10, 1, (flow >> 16) as u8, 1], [10, 0, 0, 2])
     };

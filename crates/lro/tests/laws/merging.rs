@@ -302,7 +302,12 @@ fn syn_rst_urg_and_fin_come_after_what_is_held_and_as_they_were() {
             let other = v4(2).flags(Flags::ACK.with(flag)).payload_pattern(payload);
             for profile in BOTH {
                 let packets = [v4(0), v4(1), other.clone(), v4(3), v4(4)];
-                assert_eq!(sizes(profile, &packets), [2, 1, 2], "{flag:?}");
+                // Without data, one that does not end the connection leaves a hole here.
+                let goes_on = flag == Flags::SYN || flag == Flags::URG;
+                let behind_a_hole = goes_on && payload == 0 && profile == Endpoint;
+                let behind: &[usize] = if behind_a_hole { &[1, 1] } else { &[2] };
+                let expected = [&[2, 1], behind].concat();
+                assert_eq!(sizes(profile, &packets), expected, "{flag:?}");
             }
         }
     }

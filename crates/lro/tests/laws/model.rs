@@ -9,6 +9,12 @@ use crate::rules::{self, Order, Verdict, is_before};
 use crate::run::{START, Step};
 use crate::sent::Sent;
 
+mod holes;
+mod piece;
+
+use holes::Holes;
+use piece::Piece;
+
 /// Packets that come out as one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Group {
@@ -144,6 +150,7 @@ impl Model {
         if order == Order::Syn {
             let connection = self.find_or_open(&key);
             let data = end_of(packet).wrapping_add(1);
+            connection.holes = Holes::default();
             (connection.place, connection.last) = (Some((data, data)), None);
             connection.sent.loses_sight();
         }
@@ -165,7 +172,8 @@ impl Model {
         let now = self.world.now;
         let len = packet.payload.len();
         let told = Told::by(&packet);
-        let piece = Piece { number, packet, skip: 0, len, since: now, told, raised: false };
+        let times = (now, Nanos::MAX);
+        let piece = Piece { number, packet, skip: 0, len, times, told, raised: false };
         let connection = self.find_or_open(&key);
         connection.arrives(now);
         let at = self.find(&key).unwrap();
@@ -181,38 +189,6 @@ impl Model {
             let at = self.find(&key).unwrap();
             self.connections[at].add(piece, &mut self.world);
         }
-    }
-}
-
-/// A packet, or the part of it that is not held yet.
-#[derive(Clone, Debug)]
-struct Piece {
-    number: usize,
-    packet: Tcp,
-    skip: usize,
-    len: usize,
-    since: Nanos,
-    told: Told,
-    /// It cannot go as it came.
-    raised: bool,
-}
-
-impl Piece {
-    fn seq(&self) -> u32 {
-        self.packet.seq().wrapping_add(self.skip as u32)
-    }
-
-    fn end(&self) -> u32 {
-        self.seq().wrapping_add(self.len as u32)
-    }
-
-    fn trim_front(&mut self, seq: u32) {
-        let bytes = seq.wrapping_sub(self.seq()) as usize;
-        (self.skip, self.len, self.raised) = (self.skip + bytes, self.len - bytes, true);
-    }
-
-    fn trim_back(&mut self, seq: u32) {
-        (self.len, self.raised) = (seq.wrapping_sub(self.seq()) as usize, true);
     }
 }
 
@@ -235,6 +211,7 @@ struct Connection {
     run: Vec<Piece>,
     /// By sequence number, without overlaps.
     early: Vec<Piece>,
+    holes: Holes,
     last_arrival: Nanos,
     average_interval: Nanos,
     pushed: bool,
@@ -252,6 +229,7 @@ impl Connection {
             last: None,
             run: Vec::new(),
             early: Vec::new(),
+            holes: Holes::default(),
             last_arrival: 0,
             average_interval: 0,
             pushed: false,
@@ -279,11 +257,10 @@ impl Connection {
     /// When everything must go, and when the run must.
     fn deadlines(&self, config: &Config) -> (Option<Nanos>, Option<Nanos>) {
         let Config { min_timeout, max_timeout, timeout_factor, .. } = *config;
-        let latest =
-            |pieces: &[Piece]| pieces.iter().map(|p| p.since.saturating_add(max_timeout)).min();
+        let latest = self.run.iter().map(|p| p.times.0.saturating_add(max_timeout)).min();
         let usual = self.average_interval.saturating_mul(timeout_factor.into());
         let idle = self.last_arrival.saturating_add(usual.max(min_timeout).min(max_timeout));
-        (latest(&self.early), latest(&self.run).map(|latest| latest.min(idle)))
+        (self.early.iter().map(|p| p.times.1).min(), latest.map(|latest| latest.min(idle)))
     }
 
     fn wait(&mut self, end: Nanos, world: &mut World) {
@@ -296,7 +273,7 @@ impl Connection {
             };
             world.now = start.max(next);
             let hole_is_over = all.is_some_and(|all| all <= world.now);
-            if hole_is_over { self.flush(world) } else { self.flush_run(world) }
+            if hole_is_over { self.give_up_due(world) } else { self.flush_run(world) }
         }
     }
 
@@ -394,9 +371,14 @@ impl Connection {
             self.add(piece, world);
         } else {
             self.begins_to_hold(piece.told.ack);
+            let touches = |(start, end)| end == piece.seq() || start == piece.end();
+            if !self.islands().into_iter().any(touches) {
+                piece.times.1 = world.now + self.holes.wait_for(world);
+            }
             self.early.push(piece);
             self.early.sort_by_key(|p| p.seq().wrapping_sub(frontier));
             self.age_islands();
+            self.give_up_due(world);
         }
         None
     }
@@ -432,10 +414,11 @@ impl Connection {
     /// What touches is as old as the oldest of it.
     fn age_islands(&mut self) {
         for (start, end) in self.islands() {
-            let is_on =
-                |p: &&mut Piece| distance(p.seq(), start) >= 0 && distance(p.seq(), end) < 0;
-            let oldest = self.early.iter_mut().filter(is_on).map(|p| p.since).min().unwrap();
-            self.early.iter_mut().filter(is_on).for_each(|p| p.since = oldest);
+            let is_on = |p: &Piece| distance(p.seq(), start) >= 0 && distance(p.seq(), end) < 0;
+            let on = || self.early.iter().filter(|p| is_on(p));
+            let oldest = on().map(|p| p.times.0).min().unwrap();
+            let first = on().map(|p| p.times.1).min().unwrap();
+            self.early.iter_mut().filter(|p| is_on(p)).for_each(|p| p.times = (oldest, first));
         }
     }
 
@@ -457,6 +440,7 @@ impl Connection {
     /// data sent after it overtake it.
     fn old(&mut self, piece: &Piece, waits: bool, world: &mut World) {
         let finishes = piece.packet.has(FIN);
+        self.holes.is_filled(piece, world);
         self.sent.acknowledged(piece.told.ack);
         let newer = self.last.map_or(piece.told.timestamps.is_some(), |last| {
             last.is_older_than(&piece.told)
@@ -509,7 +493,10 @@ impl Connection {
         self.place = Some((end, frontier));
         self.last = Some(piece.told);
         self.run.push(piece);
-        if self.is_complete(flags, world) {
+        if self.holes.singles > 0 {
+            self.holes.singles -= 1;
+            self.flush_run(world);
+        } else if self.is_complete(flags, world) {
             self.flush_run(world);
         } else if world.config.flush_on_psh && flags & PSH != 0 {
             self.pushed = true;
@@ -545,11 +532,29 @@ impl Connection {
 
     fn flush(&mut self, world: &mut World) {
         self.flush_run(world);
-        while let Some(first) = self.early.first() {
-            let (start, frontier) = (first.seq(), self.place.unwrap().1);
-            self.place = Some((start, frontier));
-            self.join_early(world);
-            self.flush_run(world);
+        while !self.early.is_empty() {
+            self.give_up(world);
+        }
+    }
+
+    /// What waits for the first hole goes.
+    fn give_up(&mut self, world: &mut World) {
+        let (start, frontier) = (self.early[0].seq(), self.place.unwrap().1);
+        self.place = Some((start, frontier));
+        self.holes.singles = 3;
+        self.join_early(world);
+        self.flush_run(world);
+    }
+
+    /// All up to the last whose time is over.
+    fn give_up_due(&mut self, world: &mut World) {
+        let Some(last) = self.early.iter().rposition(|p| p.times.1 <= world.now) else { return };
+        let last = self.early[last].seq();
+        self.flush_run(world);
+        while self.early.first().is_some_and(|p| distance(p.seq(), last) <= 0) {
+            let since = self.early.iter().map(|p| p.times.0).min().unwrap();
+            self.holes.watch(self.place.unwrap().1, &self.early[0], since, world);
+            self.give_up(world);
         }
     }
 
@@ -571,24 +576,6 @@ impl Connection {
         if last.packet.has(FIN) {
             self.flush(world);
             self.closed = true;
-        }
-    }
-}
-
-impl Piece {
-    /// It waited, and others that belong before it were sent later: what they told is newer. Is the last
-    /// of them held?
-    fn catches_up(&mut self, last: &Told, held: bool) {
-        if held && is_before(self.told.ack, last.ack) {
-            (self.told.ack, self.told.window) = (last.ack, last.window);
-        }
-        if let (Some(new), Some(last)) = (&mut self.told.timestamps, last.timestamps) {
-            if is_before(new.0, last.0) {
-                (new.0, self.raised) = (last.0, true);
-            }
-            if is_before(new.1, last.1) {
-                new.1 = last.1;
-            }
         }
     }
 }

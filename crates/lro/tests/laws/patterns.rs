@@ -1,11 +1,11 @@
 //! The orders in which networks deliver: whatever it is, what comes out is what would have come out
-//! in order, or nearly.
+//! in order, or nearly, where late segments are waited for; `paths.rs` has what that takes to learn.
 
 use lro::{Config, Pass, RxChecksum};
 use testkit::packet::{PacketBuilder, pattern};
 use wire::Flags;
 
-use crate::run::{Frame, Out, Step, run};
+use crate::run::{Frame, Out, Step, run, waiting};
 
 const SEGMENTS: usize = 4032;
 /// Segments that the port hands over at a time, and how long they take to come at 10 Gb/s.
@@ -59,7 +59,7 @@ fn mean_aggregate(order: &[usize], flows: usize, profile: lro::Profile) -> f64 {
             steps.extend([Step::BurstEnds, Step::Wait(BURST_NANOS)]);
         }
     }
-    let config = Config { profile, held_frames: 65_536, ..Config::default() };
+    let config = Config { profile, held_frames: 65_536, ..waiting() };
     let run = run(&config, &steps);
     let after = run.events.iter().filter(|event| event.step > flows * (1 + BURST));
     let (mut frames, mut packets) = (0, 0);

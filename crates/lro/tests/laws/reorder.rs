@@ -7,7 +7,7 @@ use wire::Flags;
 
 use crate::conservation::check;
 use crate::naive::Tcp;
-use crate::run::{Joined, Run, Step, host_sends, run};
+use crate::run::{Joined, Run, Step, host_sends, run, waiting};
 
 /// Bytes `from` to `to` of a connection.
 fn bytes(from: u32, to: u32) -> PacketBuilder {
@@ -32,12 +32,12 @@ fn run_with(config: &Config, packets: &[PacketBuilder]) -> Run {
 }
 
 fn run_packets(packets: &[PacketBuilder]) -> Run {
-    run_with(&Config::default(), packets)
+    run_with(&waiting(), packets)
 }
 
 /// Frames `at` come in with something else in between.
 fn run_steps(steps: &[Step]) -> Run {
-    let run = run(&Config::default(), steps);
+    let run = run(&waiting(), steps);
     check(&run, steps);
     run
 }
@@ -98,7 +98,7 @@ fn what_waits_is_not_overwritten() {
 /// the waiting one brought first.
 #[test]
 fn what_waits_is_not_overwritten_by_a_segment_that_goes_alone() {
-    let config = Config { max_segments: 2, ..Config::default() };
+    let config = Config { max_segments: 2, ..waiting() };
     let packets = [bytes(0, 10), bytes(100, 200), bytes(10, 20), others(20, 150)];
     let run = run_with(&config, &packets);
     assert_eq!(run.groups(), [vec![0, 2], vec![3, 1]]);
@@ -111,7 +111,7 @@ fn what_waits_is_not_overwritten_by_a_segment_that_goes_alone() {
 #[test]
 fn what_covers_all_that_waits_comes_behind_it() {
     let run = run_packets(&[bytes(0, 10), bytes(100, 200), others(50, 250), bytes(250, 300)]);
-    assert_eq!(run.groups(), [vec![0], vec![1], vec![2, 3]]);
+    assert_eq!(run.groups(), [[0], [1], [2], [3]]);
     assert_eq!(run.counters.mismatched[Mismatch::Overlap as usize], 1);
     assert_eq!(run.counters.holes, 1);
 }
@@ -176,7 +176,7 @@ fn what_waits_is_not_made_old_by_data_that_overtakes_it() {
 /// an aggregate of one, with the later TSval.
 #[test]
 fn what_waits_is_as_new_as_what_it_waited_for() {
-    let config = Config { max_segments: 1, ..Config::default() };
+    let config = Config { max_segments: 1, ..waiting() };
     let at = |from, to, value| bytes(from, to).timestamps(value, 1);
     let run = run_with(&config, &[at(0, 100, 5), at(200, 300, 5), at(100, 200, 6)]);
     assert_eq!(run.groups(), [[0], [2], [1]]);
@@ -189,7 +189,7 @@ fn what_waits_is_as_new_as_what_it_waited_for() {
 /// The run counts as held since the first of it came, on whichever side of the hole.
 #[test]
 fn what_waited_is_held_no_longer_for_having_joined() {
-    let config = Config { max_timeout: 1000, min_timeout: 1000, ..Config::default() };
+    let config = Config { max_timeout: 1000, min_timeout: 1000, ..waiting() };
     let steps = [
         frame(&bytes(0, 100)),
         Step::FlushAll,

@@ -7,6 +7,11 @@ use wire::{Flags, VirtioNetHdr};
 /// When a run begins.
 pub(crate) const START: Nanos = 1_000;
 
+/// A configuration in which what is missing is waited for from the start, as the paper has it.
+pub(crate) fn waiting() -> Config {
+    Config { min_hole_timeout: Nanos::MAX, ..Config::default() }
+}
+
 /// One thing that happens to an LRO.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {

@@ -261,11 +261,17 @@ pub(crate) fn configs() -> impl Strategy<Value = Config> {
         prop_oneof![3 => Just(65_535u32), 1 => 500u32..65_536],
         prop_oneof![3 => Just(512u32), 1 => 0u32..20],
         (prop_oneof![0u64..200_000, 0u64..20], 0u64..50_000, 0u32..20),
+        (
+            prop_oneof![3 => Just(2_000_000), 1 => 0u64..200_000],
+            prop_oneof![Just(0), Just(u64::MAX)],
+        ),
         any::<bool>(),
     )
-        .prop_map(|(profile, max_aggregate, max_segments, time, flush_on_psh)| {
+        .prop_map(|(profile, max_aggregate, max_segments, time, holes, flush_on_psh)| {
             let (max_timeout, min_timeout, timeout_factor) = time;
             let time = Config { max_timeout, min_timeout, timeout_factor, ..Config::default() };
+            let (hole_timeout, min_hole_timeout) = holes;
+            let time = Config { hole_timeout, min_hole_timeout, ..time };
             Config { profile, max_aggregate, max_segments, flush_on_psh, ..time }
         })
 }

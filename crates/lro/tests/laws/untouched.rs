@@ -163,6 +163,23 @@ fn a_packet_that_does_not_tell_its_flow_interrupts_all() {
     }
 }
 
+/// However little of a packet there is.
+#[test]
+fn a_packet_may_be_cut_anywhere() {
+    let packets = [
+        v4(2),
+        v4(2).vlan(5).vlan(6),
+        v4(2).ip_options(&[1; 8]),
+        PacketBuilder::tcp6().extension(wire::protocol::DESTINATION, 32),
+        PacketBuilder::udp6().vlan(1),
+    ];
+    for packet in packets.map(|packet| packet.payload_pattern(50).build()) {
+        for len in 0..packet.len() {
+            interrupted(Endpoint, packet[..len].to_vec());
+        }
+    }
+}
+
 /// The same of datagrams.
 #[test]
 fn a_super_packet_of_datagrams_interrupts_its_own_flow_only() {

@@ -105,6 +105,8 @@ pub struct Lro {
     pub min_timeout: u64,
     /// `lro.max_timeout` in nanoseconds.
     pub max_timeout: u64,
+    /// `lro.hole_timeout` in nanoseconds.
+    pub hole_timeout: u64,
     /// `lro.flush_on_psh`
     pub flush_on_psh: bool,
     /// `lro.active_ack`: acknowledge what is held.
@@ -176,6 +178,7 @@ impl Default for Config {
                 timeout_factor: 0,
                 min_timeout: 0,
                 max_timeout: 0,
+                hole_timeout: 0,
                 active_ack: lro::ActiveAck::Off,
                 udp: false,
                 flush_on_psh: false,
@@ -248,6 +251,8 @@ impl Config {
             timeout_factor: self.lro.timeout_factor,
             min_timeout: self.lro.min_timeout,
             max_timeout: self.lro.max_timeout,
+            hole_timeout: self.lro.hole_timeout,
+            min_hole_timeout: 0,
             flush_on_psh: self.lro.flush_on_psh,
             // What goes by unseen, its SYNs among it, is not to be spoken for.
             active_ack: match self.lro.enable {
@@ -375,6 +380,9 @@ mod tests {
         config.set("host.mtu", "0").unwrap();
         config.set("poll.spin", "0").unwrap();
         assert_eq!((config.host.mtu, config.poll.spin), (0, 0));
+        assert_eq!(config.lro().hole_timeout, 2_000_000);
+        config.set_at_run_time("lro.hole_timeout", "0").unwrap();
+        assert_eq!(config.lro().hole_timeout, 0);
     }
 
     #[test]

@@ -192,9 +192,17 @@ pub static KEYS: &[Key] = &[
         name: "lro.max_timeout",
         kind: number(2 * MS, US, 100 * MS, Unit::Nanoseconds),
         run_time: true,
-        help: "longest time that LRO holds a segment back or waits for a missing one \
-               (gro_flush_timeout in sysfs)",
+        help: "longest time that LRO holds a segment back (gro_flush_timeout in sysfs)",
         field: number!(lro.max_timeout),
+    },
+    Key {
+        name: "lro.hole_timeout",
+        kind: number(2 * MS, 0, 100 * MS, Unit::Nanoseconds),
+        run_time: true,
+        help: "longest time that LRO waits for a missing segment, of a connection whose segments come \
+               late; of others, and with 0 of all, the host sees at once that one is missing; over \
+               lro.max_timeout it counts as that",
+        field: number!(lro.hole_timeout),
     },
     Key {
         name: "lro.flush_on_psh",

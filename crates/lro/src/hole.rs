@@ -1,0 +1,135 @@
+//! How long a hole is waited for.
+//!
+//! What is missing is lost, or late. If it is lost, each moment that the host does not see the hole
+//! delays the duplicate ACKs by which its sender learns of it; if it is late, the host is better off
+//! not to see it. Which of the two a path does is learnt for each flow, from what becomes of holes
+//! that were given up: at first no hole is waited for. One that was given up is watched, for as long
+//! as one may be waited for at most. If the original comes by then, waiting a quarter longer than
+//! that would have filled the hole, and is what is waited from now on, or longer. If it does not
+//! come, waiting was of no use, and an eighth less is waited.
+//!
+//! One hole is watched at a time, whatever others there are meanwhile: to watch the latest would be
+//! to learn of those only that are soon filled.
+//!
+//! An original was sent before what lies behind its hole, and a retransmission after. The timestamps
+//! tell: that of an original is not newer. Where a connection has none, its IPv4 ID lies below that
+//! of what is behind the hole and near it, if its sender counts them. Where neither is so (IPv6 without
+//! timestamps) nothing is learnt, and no hole waited for.
+
+use wire::Seq;
+
+use crate::Nanos;
+use crate::filter::Carried;
+
+/// A wait that is worth it is no shorter: what comes with one look at the wire has one time.
+const LEAST: Nanos = 20_000;
+
+/// Duplicate ACKs that make a sender send again (RFC 5681 section 3.2), one for each packet.
+const SINGLES: u8 = 3;
+
+/// Segments sent since an original, at most, for its ID to be told from any other.
+const ID_WINDOW: u16 = 256;
+
+/// What a flow has learnt of its holes, and the one that is watched.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Holes {
+    /// When what lies behind it came first.
+    since: Nanos,
+    /// How long holes are waited for, as far as that is allowed.
+    wait: u32,
+    start: Seq,
+    end: Seq,
+    /// TSval of what lies behind it, and its IPv4 ID.
+    value: Seq,
+    id: u16,
+    watch: Watch,
+    /// Segments behind a hole that are still to go singly.
+    singles: u8,
+}
+
+/// Is there a hole that is watched?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Watch {
+    #[default]
+    None,
+    /// What lies behind it has timestamps.
+    ByTimestamps,
+    /// It has none.
+    ById,
+}
+
+impl Holes {
+    /// How long to wait for a hole that shows now, if `most` is allowed.
+    pub(crate) fn wait(&mut self, most: Nanos, now: Nanos) -> Nanos {
+        self.look(most, now);
+        most.min(self.wait.into())
+    }
+
+    /// The hole from `start` to `end` is given up. Since when has there been something behind it, and
+    /// what did the first of that carry?
+    pub(crate) fn give_up(
+        &mut self,
+        (start, end): (Seq, Seq),
+        (since, behind): (Nanos, &Carried),
+        most: Nanos,
+        now: Nanos,
+    ) {
+        self.look(most, now);
+        if self.watch != Watch::None {
+            return;
+        }
+        self.watch = match behind.timestamps {
+            Some(timestamps) => {
+                self.value = timestamps.value;
+                Watch::ByTimestamps
+            }
+            None => Watch::ById,
+        };
+        (self.start, self.end, self.since, self.id) = (start, end, since, behind.id);
+    }
+
+    /// Data at `seq` comes that lies before what was handed on: does it fill the hole that is
+    /// watched, and was it late or sent again?
+    pub(crate) fn fill(&mut self, seq: Seq, carried: &Carried, most: Nanos, now: Nanos) {
+        self.look(most, now);
+        if self.watch == Watch::None || seq - self.start >= self.end - self.start {
+            return;
+        }
+        let original = match (self.watch, carried.timestamps) {
+            (Watch::ByTimestamps, Some(timestamps)) => !timestamps.value.after(self.value),
+            _ => self.id.wrapping_sub(carried.id).wrapping_sub(1) < ID_WINDOW,
+        };
+        if original {
+            let late = now.saturating_sub(self.since);
+            let wait = (late + late / 4).clamp(LEAST.min(most), most);
+            self.wait = self.wait.max(u32::try_from(wait).unwrap_or(u32::MAX));
+            self.watch = Watch::None;
+        } else {
+            self.lost();
+        }
+    }
+
+    /// Is the time over in which the original may come?
+    fn look(&mut self, most: Nanos, now: Nanos) {
+        if self.watch != Watch::None && now.saturating_sub(self.since) > most {
+            self.lost();
+        }
+    }
+
+    fn lost(&mut self) {
+        self.watch = Watch::None;
+        self.wait -= self.wait.div_ceil(8);
+    }
+
+    /// What goes on over a hole begins with some segments by themselves.
+    pub(crate) fn begin_singles(&mut self) {
+        self.singles = SINGLES;
+    }
+
+    /// Is the next segment to go by itself?
+    pub(crate) fn take_single(&mut self) -> bool {
+        let any = self.singles > 0;
+        self.singles = self.singles.saturating_sub(1);
+        any
+    }
+}

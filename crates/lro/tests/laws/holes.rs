@@ -1,0 +1,282 @@
+//! Holes: how long the host does not see them, and what it gets when it does.
+
+use lro::{Config, Flush, Nanos, Pass};
+use proptest::prelude::*;
+use testkit::packet::PacketBuilder;
+use wire::Flags;
+
+use crate::conservation::check;
+use crate::run::{Run, Step, run};
+
+const LEN: u32 = 100;
+const MS: Nanos = 1_000_000;
+
+/// Segment `n`, sent at `at` ms by the sender's clock.
+fn segment(n: u32, at: u32) -> PacketBuilder {
+    let packet = PacketBuilder::tcp4().timestamps(1000 + at, 1);
+    packet.seq(n * LEN).id(n as u16).payload_pattern(LEN as usize)
+}
+
+fn frame(packet: PacketBuilder) -> Step {
+    Step::Frame(packet.build().into())
+}
+
+fn syn() -> Step {
+    frame(segment(0, 0).seq(u32::MAX).flags(Flags::SYN).payload(&[]))
+}
+
+fn run_with(config: &Config, steps: &[Step]) -> Run {
+    let run = run(config, steps);
+    check(&run, steps);
+    run
+}
+
+/// When a step's frame came out, counted from its arrival.
+fn held(run: &Run, step: usize) -> Nanos {
+    let event = run.events.iter().find(|event| event.out.frames().contains(&step)).unwrap();
+    event.now - run.arrivals[step]
+}
+
+/// So many holes, one after the other: the segment in front of each comes as late as `late` says, if it
+/// comes. How long was each waited for?
+fn waits(config: &Config, late: &[Option<Nanos>], packet: fn(u32) -> PacketBuilder) -> Vec<Nanos> {
+    let mut steps = vec![syn()];
+    let mut behind = Vec::new();
+    for (n, late) in (0..).zip(late) {
+        // Each begins on its own, behind three that go singly.
+        let first = n * 8;
+        steps.extend((first..first + 4).map(|n| frame(packet(n))));
+        steps.push(Step::FlushAll);
+        behind.push(steps.len());
+        steps.extend((first + 5..first + 8).map(|n| frame(packet(n))));
+        if let Some(late) = late {
+            // What is in order by then goes.
+            steps.extend([Step::Wait(*late), frame(packet(first + 4)), Step::Idle]);
+        }
+        steps.push(Step::Wait(20 * MS));
+    }
+    let run = run_with(config, &steps);
+    behind.into_iter().map(|step| held(&run, step)).collect()
+}
+
+fn timestamped(n: u32) -> PacketBuilder {
+    segment(n, n / 100)
+}
+
+fn without(n: u32) -> PacketBuilder {
+    segment(n, 0).options(&[])
+}
+
+fn v6(n: u32) -> PacketBuilder {
+    PacketBuilder::tcp6().seq(n * LEN).payload_pattern(LEN as usize)
+}
+
+/// The host makes one duplicate ACK of each packet, and its sender waits for three.
+#[test]
+fn a_lost_segment_shows_at_once_and_in_three_packets() {
+    let numbers = (0..5).chain(6..20);
+    let steps: Vec<Step> =
+        std::iter::once(syn()).chain(numbers.map(|n| frame(timestamped(n)))).collect();
+    let run = run_with(&Config::default(), &steps);
+    let (before, behind): (Vec<usize>, Vec<usize>) = ((1..6).collect(), (9..20).collect());
+    assert_eq!(run.groups()[1..], [before, vec![6], vec![7], vec![8], behind]);
+    for (place, step) in [(1, 6), (2, 6), (3, 7), (4, 8)] {
+        assert_eq!(run.events[place].step, step, "as soon as it comes");
+    }
+    assert_eq!((run.counters.holes, run.counters.flushed[Flush::Hole as usize]), (1, 4));
+}
+
+/// A hole was waited for in vain: then three go singly, too, and the rest as one.
+#[test]
+fn what_has_waited_goes_in_three_packets_and_the_rest() {
+    let config = Config { min_hole_timeout: MS, ..Config::default() };
+    let numbers = (0..5).chain(6..20);
+    let mut steps: Vec<Step> =
+        std::iter::once(syn()).chain(numbers.map(|n| frame(timestamped(n)))).collect();
+    steps.push(Step::Wait(MS));
+    let run = run_with(&config, &steps);
+    assert_eq!(run.groups()[2..], [vec![6], vec![7], vec![8], (9..20).collect()]);
+    assert!((6..20).all(|step| held(&run, step) == MS));
+}
+
+#[test]
+fn a_hole_whose_original_comes_late_is_waited_for_the_next_time() {
+    let late = 400_000;
+    let waits =
+        waits(&Config::default(), &[Some(late), Some(late), Some(late / 2), None], timestamped);
+    assert_eq!(waits, [0, late, late / 2, late + late / 4]);
+}
+
+/// The wait grows to what the latest needs, and then shrinks by an eighth with each that is lost.
+#[test]
+fn a_hole_that_is_never_filled_is_waited_for_less_long() {
+    let late = [Some(400_000), Some(800_000)].into_iter().chain([None; 60]).collect::<Vec<_>>();
+    let waits = waits(&Config::default(), &late, timestamped);
+    assert_eq!(waits[..3], [0, 500_000, 1_000_000]);
+    for pair in waits[2..].windows(2) {
+        assert_eq!(pair[1], pair[0] * 7 / 8);
+    }
+    assert!(waits[61] < 1000);
+}
+
+/// As long as `hole_timeout` and `max_timeout` allow, and not at all for what comes later still.
+#[test]
+fn no_hole_is_waited_for_longer_than_is_allowed() {
+    let late = [Some(900_000), None];
+    for (hole_timeout, max_timeout, expected) in [
+        (2 * MS, 2 * MS, 1_125_000),
+        (MS, 2 * MS, MS),
+        (2 * MS, MS, MS),
+        (900_000, 2 * MS, 900_000),
+        (899_999, 2 * MS, 0),
+        (0, 2 * MS, 0),
+    ] {
+        let config = Config { hole_timeout, max_timeout, ..Config::default() };
+        assert_eq!(waits(&config, &late, timestamped), [0, expected], "{hole_timeout}");
+    }
+    let never = Config { hole_timeout: 0, min_hole_timeout: MS, ..Config::default() };
+    assert_eq!(waits(&never, &[Some(10), Some(10), None], timestamped), [0, 0, 0]);
+}
+
+/// What came in one look at the wire, and what is a nanosecond late, is waited for a little.
+#[test]
+fn a_wait_is_no_shorter_than_it_takes_to_look() {
+    assert_eq!(waits(&Config::default(), &[Some(0), None], timestamped), [0, 20_000]);
+}
+
+/// Sent again, it is newer than what lies behind the hole, however soon it comes.
+#[test]
+fn a_retransmission_is_no_reason_to_wait() {
+    let again = |newer: u32| {
+        let steps = [
+            syn(),
+            frame(segment(0, 5)),
+            frame(segment(2, 5)),
+            Step::Wait(MS),
+            frame(segment(1, 5 + newer)),
+            Step::Wait(20 * MS),
+            frame(segment(3, 9)),
+            frame(segment(5, 9)),
+            Step::Wait(20 * MS),
+        ];
+        held(&run_with(&Config::default(), &steps), 7)
+    };
+    assert_eq!([again(0), again(1)], [MS + MS / 4, 0]);
+}
+
+/// It was given up for lost, and that for which it waits is watched no more: another hole, for which
+/// nothing came, is not mistaken for it. Nor is what was there twice.
+#[test]
+fn what_fills_no_hole_teaches_nothing() {
+    let steps = [
+        syn(),
+        frame(segment(0, 5)),
+        frame(segment(1, 5)),
+        frame(segment(3, 5)), // 2 is missing
+        Step::Wait(MS),
+        frame(segment(1, 5)),
+        frame(segment(3, 5)),
+        Step::Wait(20 * MS),
+        frame(segment(4, 9)),
+        frame(segment(6, 9)),
+        Step::Wait(20 * MS),
+    ];
+    assert_eq!(held(&run_with(&Config::default(), &steps), 9), 0);
+}
+
+/// Without timestamps, the IPv4 ID tells what was sent before; where nothing does, nothing waits.
+#[test]
+fn without_timestamps_the_order_of_sending_is_that_of_the_ids() {
+    let late = [Some(400_000), Some(400_000), None];
+    assert_eq!(waits(&Config::default(), &late, without), [0, 400_000, 500_000]);
+    let again = |n: u32| without(n).id(if n % 8 == 4 { n as u16 + 100 } else { n as u16 });
+    assert_eq!(waits(&Config::default(), &late, again), [0, 0, 0]);
+    assert_eq!(waits(&Config::default(), &late, |n| without(n).id(0)), [0, 0, 0]);
+    assert_eq!(waits(&Config::default(), &late, v6), [0, 0, 0]);
+}
+
+#[test]
+fn another_connection_begins_anew() {
+    let mut steps = vec![syn(), frame(segment(0, 5)), frame(segment(2, 5)), Step::Wait(MS)];
+    steps.extend([frame(segment(1, 5)), Step::Wait(MS), syn(), frame(segment(1, 6))]);
+    steps.push(Step::Wait(20 * MS));
+    assert_eq!(held(&run_with(&Config::default(), &steps), 7), 0);
+}
+
+/// One hole's time is over, and not the next one's.
+#[test]
+fn each_hole_has_its_own_time() {
+    let config = Config { min_hole_timeout: MS, ..Config::default() };
+    let mut steps = vec![syn(), frame(timestamped(1)), Step::Wait(MS / 2), frame(timestamped(3))];
+    steps.extend([Step::Wait(3 * MS / 4), frame(timestamped(2)), Step::Wait(MS)]);
+    let run = run_with(&config, &steps);
+    assert_eq!([held(&run, 1), held(&run, 3)], [MS, 3 * MS / 4]);
+    assert_eq!(run.counters.passed[Pass::Old.index()], 0);
+}
+
+/// A flow of segments in order, of which some are lost and sent again `rtt` later.
+fn lossy(lost: &[bool], rtt: usize, pace: Nanos) -> Vec<Step> {
+    let mut sent: Vec<(usize, u32, u32)> = Vec::new();
+    for (n, lost) in lost.iter().enumerate() {
+        // The clock counts ms.
+        let ms = |place: usize| (place as u64 * pace / MS) as u32;
+        if *lost {
+            sent.push((2 * (n + rtt) + 1, n as u32, ms(n + rtt)));
+        } else {
+            sent.push((2 * n, n as u32, ms(n)));
+        }
+    }
+    sent.sort_unstable();
+    let mut steps = vec![syn()];
+    for (_, n, at) in sent {
+        steps.extend([frame(segment(n, at)), Step::Wait(pace)]);
+    }
+    steps
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// On a path that loses and does not reorder, the host sees each hole as soon as there is
+    /// something behind it, and three packets of what comes next one by one.
+    #[test]
+    fn without_reordering_no_hole_is_waited_for(
+        lost in proptest::collection::vec(prop::bool::weighted(0.05), 1..300),
+        rtt in 20usize..100,
+    ) {
+        let steps = lossy(&lost, rtt, 100_000);
+        let run = run_with(&Config::default(), &steps);
+        let mut highest = 0;
+        let mut singles = 0;
+        for step in (1..steps.len()).step_by(2) {
+            let n = match &steps[step] {
+                Step::Frame(frame) => crate::naive::Tcp::read(&frame.bytes).unwrap().seq() / LEN,
+                _ => unreachable!(),
+            };
+            if n < highest {
+                continue; // sent again
+            }
+            if n > highest {
+                singles = 3;
+            }
+            if singles > 0 {
+                singles -= 1;
+                prop_assert_eq!(held(&run, step), 0);
+                prop_assert!(run.groups().contains(&vec![step]));
+            }
+            highest = n + 1;
+        }
+    }
+
+    /// However a path reorders, nothing waits for a hole for longer than is allowed.
+    #[test]
+    fn waiting_is_bounded_by_what_is_allowed(
+        late in proptest::collection::vec(prop::option::of(0u64..5 * MS), 1..40),
+        hole_timeout in 0u64..3 * MS,
+    ) {
+        let config = Config { hole_timeout, ..Config::default() };
+        for wait in waits(&config, &late, timestamped) {
+            prop_assert!(wait <= hole_timeout.min(config.max_timeout));
+        }
+    }
+}
