@@ -233,6 +233,7 @@ impl<F> Lro<F> {
         if tcp.flags().any(Flags::SYN) {
             let Some(index) = known.or_else(|| self.open_quietly(key)) else { return };
             self.hosts[index as usize].host_syn(&tcp, len);
+            self.table[index].holes.note_syn(&tcp);
             said.note(&mut self.table[index].send);
         } else if let Some(index) = known {
             self.hosts[index as usize].hear(&tcp);

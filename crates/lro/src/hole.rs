@@ -16,16 +16,29 @@
 //! of what is behind the hole and near it, if its sender counts them. Where neither is so (IPv6 without
 //! timestamps) nothing is learnt, and no hole waited for.
 
-use wire::Seq;
+//!
+//! What goes on over a hole goes singly at first, as a host makes one duplicate ACK of a packet. With
+//! SACK three are enough: they say all that is to be said. Without it a sender learns of what has
+//! arrived by counting duplicate ACKs (RFC 6582 section 3.2), so that each segment goes singly for
+//! as long as most recoveries take. Whether a connection has SACK its SYNs tell; of one that was picked
+//! up later it is taken for granted.
 
-use crate::Nanos;
+use wire::{Headers, Seq, Tcp, TcpOption, Transport};
+
 use crate::filter::Carried;
+use crate::{Lro, Nanos};
 
 /// A wait that is worth it is no shorter: what comes with one look at the wire has one time.
 const LEAST: Nanos = 20_000;
 
 /// Duplicate ACKs that make a sender send again (RFC 5681 section 3.2), one for each packet.
 const SINGLES: u8 = 3;
+
+/// Segments that go singly where there is no SACK: about a window on a path that loses segments.
+const SINGLES_WITHOUT_SACK: u8 = 64;
+
+/// Option kind: SACK permitted (RFC 2018).
+const SACK_PERMITTED: u8 = 4;
 
 /// Segments sent since an original, at most, for its ID to be told from any other.
 const ID_WINDOW: u16 = 256;
@@ -45,6 +58,8 @@ pub(crate) struct Holes {
     watch: Watch,
     /// Segments behind a hole that are still to go singly.
     singles: u8,
+    /// One of the two ends does without SACK.
+    without_sack: bool,
 }
 
 /// Is there a hole that is watched?
@@ -104,6 +119,7 @@ impl Holes {
             let wait = (late + late / 4).clamp(LEAST.min(most), most);
             self.wait = self.wait.max(u32::try_from(wait).unwrap_or(u32::MAX));
             self.watch = Watch::None;
+            self.singles = 0; // there is nothing to send again
         } else {
             self.lost();
         }
@@ -121,9 +137,15 @@ impl Holes {
         self.wait -= self.wait.div_ceil(8);
     }
 
+    /// A SYN, of either end: the second one permits SACK only if the first has.
+    pub(crate) fn note_syn<T: AsRef<[u8]>>(&mut self, syn: &Tcp<T>) {
+        let permits = |option| matches!(option, Ok(TcpOption::Other { kind: SACK_PERMITTED, .. }));
+        self.without_sack = !syn.options().any(permits);
+    }
+
     /// What goes on over a hole begins with some segments by themselves.
     pub(crate) fn begin_singles(&mut self) {
-        self.singles = SINGLES;
+        self.singles = if self.without_sack { SINGLES_WITHOUT_SACK } else { SINGLES };
     }
 
     /// Is the next segment to go by itself?
@@ -131,5 +153,18 @@ impl Holes {
         let any = self.singles > 0;
         self.singles = self.singles.saturating_sub(1);
         any
+    }
+}
+
+impl<F> Lro<F> {
+    /// A frame with a SYN of a flow.
+    #[cold]
+    pub(crate) fn note_syn(&mut self, index: u32, bytes: &[u8]) {
+        if let Ok(headers) = Headers::parse(bytes)
+            && headers.transport == Transport::Tcp
+            && let Ok(syn) = Tcp::new(&bytes[headers.transport_at..headers.end])
+        {
+            self.table[index].holes.note_syn(&syn);
+        }
     }
 }

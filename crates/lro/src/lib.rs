@@ -317,8 +317,8 @@ impl<F> Lro<F> {
             }
             Verdict::PassAfterFlow(why, key, end, ack) => {
                 self.let_pass(why, &key, end, ack, sink);
-                if why == Pass::Syn && self.acknowledges() {
-                    self.note_wire_syn(&key, bytes);
+                if why == Pass::Syn {
+                    self.wire_syn(&key, bytes);
                 }
                 self.pass(frame, why, sink);
             }
@@ -406,6 +406,17 @@ impl<F> Lro<F> {
             None => self.open(*key, false, sink),
         };
         self.table[index].starts_at(seq, self.epoch);
+    }
+
+    /// The same SYN, and what it says.
+    #[cold]
+    fn wire_syn(&mut self, key: &FlowKey, bytes: &[u8]) {
+        if let Some(index) = self.table.peek(key) {
+            self.note_syn(index, bytes);
+        }
+        if self.acknowledges() {
+            self.note_wire_syn(key, bytes);
+        }
     }
 
     /// A data segment: append it to its flow's run, or see where it belongs.

@@ -167,7 +167,7 @@ impl<F> Lro<F> {
             Some(said) if !said.moves() => {}
             Some(said) => {
                 if let Some(key) = usual_key(bytes) {
-                    self.note(&key.reversed(), &said);
+                    self.note(&key.reversed(), &said, bytes);
                 }
             }
             None if is_no_tcp(bytes) => {}
@@ -175,9 +175,12 @@ impl<F> Lro<F> {
         }
     }
 
-    fn note(&mut self, key: &FlowKey, said: &Said) {
+    fn note(&mut self, key: &FlowKey, said: &Said, bytes: &[u8]) {
         if let Some(index) = self.table.peek(key) {
             said.note(&mut self.table[index].send);
+            if said.flags.any(Flags::SYN) {
+                self.note_syn(index, bytes);
+            }
         }
     }
 
@@ -190,7 +193,7 @@ impl<F> Lro<F> {
         {
             let said = Said::new(&tcp, headers.payload_len() as u32);
             if said.moves() {
-                self.note(&FlowKey::of(bytes, &headers).reversed(), &said);
+                self.note(&FlowKey::of(bytes, &headers).reversed(), &said, bytes);
             }
         }
     }

@@ -22,7 +22,12 @@ fn frame(packet: PacketBuilder) -> Step {
 }
 
 fn syn() -> Step {
-    frame(segment(0, 0).seq(u32::MAX).flags(Flags::SYN).payload(&[]))
+    frame(a_syn(Flags::SYN, true))
+}
+
+fn a_syn(flags: Flags, permits_sack: bool) -> PacketBuilder {
+    let options: &[u8] = if permits_sack { &[1, 1, 4, 2] } else { &[2, 4, 5, 180] };
+    PacketBuilder::tcp4().seq(u32::MAX).flags(flags).options(options)
 }
 
 fn run_with(config: &Config, steps: &[Step]) -> Run {
@@ -84,6 +89,45 @@ fn a_lost_segment_shows_at_once_and_in_three_packets() {
         assert_eq!(run.events[place].step, step, "as soon as it comes");
     }
     assert_eq!((run.counters.holes, run.counters.flushed[Flush::Hole as usize]), (1, 4));
+}
+
+/// Without SACK the sender counts duplicate ACKs, and each segment is to have one. What connection has
+/// it the last SYN says: that of the sender, or its host's answer.
+#[test]
+fn without_sack_a_window_goes_singly() {
+    let answers = Flags::SYN.with(Flags::ACK);
+    let of_host = |permits_sack| {
+        let packet = a_syn(answers, permits_sack).addresses4([10, 0, 0, 2], [10, 0, 0, 1]);
+        Step::Host(packet.ports(5201, 40_000).build().into())
+    };
+    for (opening, singles) in [
+        (vec![frame(a_syn(Flags::SYN, true))], 3),
+        (vec![frame(a_syn(Flags::SYN, false))], 64),
+        (vec![frame(a_syn(answers, true))], 3),
+        (vec![frame(a_syn(answers, false))], 64),
+        (vec![frame(a_syn(Flags::SYN, true)), of_host(true)], 3),
+        (vec![frame(a_syn(Flags::SYN, true)), of_host(false)], 64),
+        (vec![], 3), // picked up in the middle
+    ] {
+        let numbers = (0..5).chain(6..106);
+        let steps: Vec<Step> =
+            opening.into_iter().chain(numbers.map(|n| frame(timestamped(n)))).collect();
+        let run = run_with(&Config::default(), &steps);
+        let alone = run.groups().iter().filter(|group| group.len() == 1).count();
+        let syns = steps.len() - 105;
+        let of_wire = usize::from(syns > 0);
+        assert_eq!(alone - of_wire, singles, "{singles} of {syns}");
+    }
+}
+
+/// It was only late: there is no more to tell its sender.
+#[test]
+fn an_original_that_comes_late_ends_the_singles() {
+    let numbers = [0, 2, 1, 3, 4, 5];
+    let steps: Vec<Step> =
+        std::iter::once(syn()).chain(numbers.map(|n| frame(timestamped(n)))).collect();
+    let run = run_with(&Config::default(), &steps);
+    assert_eq!(run.groups()[1..], [vec![1], vec![2], vec![3], vec![4, 5, 6]]);
 }
 
 /// A hole was waited for in vain: then three go singly, too, and the rest as one.

@@ -4,7 +4,7 @@
 
 use lro::{Config, Nanos, Profile};
 
-use crate::naive::{ACK, CWR, FIN, Key, PSH, Tcp};
+use crate::naive::{ACK, CWR, FIN, Key, PSH, SYN, Tcp};
 use crate::rules::{self, Order, Verdict, is_before};
 use crate::run::{START, Step};
 use crate::sent::Sent;
@@ -151,6 +151,7 @@ impl Model {
             let connection = self.find_or_open(&key);
             let data = end_of(packet).wrapping_add(1);
             connection.holes = Holes::default();
+            connection.holes.hears_syn(&packet);
             (connection.place, connection.last) = (Some((data, data)), None);
             connection.sent.loses_sight();
         }
@@ -164,6 +165,9 @@ impl Model {
             && let Some(at) = self.find(&packet.reversed_key())
         {
             self.connections[at].sent.hear(&packet);
+            if packet.has(SYN) {
+                self.connections[at].holes.hears_syn(&packet);
+            }
         }
     }
 
@@ -541,7 +545,7 @@ impl Connection {
     fn give_up(&mut self, world: &mut World) {
         let (start, frontier) = (self.early[0].seq(), self.place.unwrap().1);
         self.place = Some((start, frontier));
-        self.holes.singles = 3;
+        self.holes.singles = if self.holes.without_sack { 64 } else { 3 };
         self.join_early(world);
         self.flush_run(world);
     }

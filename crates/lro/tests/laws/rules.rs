@@ -76,7 +76,7 @@ pub(crate) fn verdict(config: &Config, frame: &Frame) -> Verdict {
 }
 
 /// The kinds of all options but padding; `None` if they cannot be walked.
-fn kinds(mut options: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn kinds(mut options: &[u8]) -> Option<Vec<u8>> {
     let mut kinds = Vec::new();
     while let Some(&kind) = options.first() {
         match kind {

@@ -3,7 +3,8 @@
 use lro::Nanos;
 
 use super::{Piece, World};
-use crate::rules::is_before;
+use crate::naive::Tcp;
+use crate::rules::{is_before, kinds};
 
 /// How long holes are waited for: what the one that is watched tells.
 #[derive(Default)]
@@ -12,6 +13,7 @@ pub(super) struct Holes {
     watched: Option<Watched>,
     /// Segments that are still to go singly.
     pub(super) singles: usize,
+    pub(super) without_sack: bool,
 }
 
 struct Watched {
@@ -22,6 +24,10 @@ struct Watched {
 }
 
 impl Holes {
+    pub(super) fn hears_syn(&mut self, syn: &Tcp) {
+        self.without_sack = !kinds(syn.options()).is_some_and(|kinds| kinds.contains(&4));
+    }
+
     fn most(world: &World) -> Nanos {
         world.config.hole_timeout.min(world.config.max_timeout)
     }
@@ -68,6 +74,7 @@ impl Holes {
             let late = world.now - watched.since;
             let wait = (late + late / 4).max(20_000).min(Holes::most(world));
             self.wait = self.wait.max(wait);
+            self.singles = 0;
         } else {
             self.shorten();
         }
