@@ -47,10 +47,11 @@ pub(crate) struct BenchTcpGoodputArgs {
     /// What degen does, besides or instead of loss and delay, such as loss=1%,delay=50ms,rate=20mbit
     #[arg(long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = setting)]
     path: Vec<(String, String)>,
+    #[command(flatten)]
+    settings: Settings,
 }
 
 pub(super) fn run(args: &BenchTcpGoodputArgs, printer: &mut Printer) -> Result<(), Error> {
-    runs::prepare(&Settings::default())?;
     let options = Options {
         ways: or(&args.ways, &Way::ALL),
         peers: or(&args.peers, &Peer::ALL),
@@ -58,6 +59,7 @@ pub(super) fn run(args: &BenchTcpGoodputArgs, printer: &mut Printer) -> Result<(
         bytes: args.bytes,
         jobs: args.jobs as usize,
         path: args.path.clone(),
+        config: runs::prepare(&args.settings)?,
     };
     Ok(goodput(&options, printer)?)
 }

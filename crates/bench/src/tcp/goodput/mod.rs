@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use nic::config::Config;
 use nic::degen::Settings;
 
 pub use peer::{Peer, Way};
@@ -49,6 +50,8 @@ pub struct Options {
     pub jobs: usize,
     /// Keys and values of degen's settings, besides or instead of delay and loss.
     pub path: Vec<(String, String)>,
+    /// What wharf is set to.
+    pub config: Config,
 }
 
 /// What is moved, and which way.
@@ -136,7 +139,7 @@ fn measure(
     let transfer = Transfer { way, bytes: options.bytes };
     let mut settings = settings(options, way)?;
     settings.seed = Some(run.seed);
-    let mut path = Path::new(peer, run.system, transfer, &settings, built)?;
+    let mut path = Path::new(peer, run.system, transfer, (&settings, &options.config), built)?;
     let rate = |took: Duration| options.bytes as f64 * 8.0 / took.as_secs_f64();
     Ok(path.run(transfer).map(rate))
 }

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nic::config::WireMode;
+use nic::config::{Config, WireMode};
 use nic::degen::Settings;
 use nic::degen::bridge::{Bridge, Carriage};
 use sys::netlink::link::{VethEnd, create_veth};
@@ -51,7 +51,7 @@ impl Path {
         peer: Peer,
         system: System,
         transfer: Transfer,
-        settings: &Settings,
+        (settings, config): (&Settings, &Config),
         built: &Arc<Built>,
     ) -> Result<Path, Error> {
         let (lab, middle) = (Lab::new(Link::Wan, false)?, Namespace::new()?);
@@ -62,7 +62,7 @@ impl Path {
             BETWEEN.iter().for_each(|end| lab::quiet(end));
             Ok(Bridge::start(BETWEEN, settings, carriage)?)
         })??;
-        let served = Served::start(&lab, system, transfer.way)?;
+        let served = Served::start(&lab, system, transfer.way, config)?;
         Ok(Path { client, _served: served, _degen: degen, _middle: middle, lab, peer })
     }
 
