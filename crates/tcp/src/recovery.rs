@@ -384,8 +384,8 @@ impl Connection {
     }
 
     /// Bytes that were not known to be delivered before. Without SACK the duplicates have stood for all but
-    /// the hole that is filled (RFC 6582 section 3.2), and each let a segment go (RFC 3042 section 2): the
-    /// acknowledgment of the same segments is not to let them go once more.
+    /// the hole that is filled (RFC 6582 section 3.2), and a segment was sent for each (RFC 3042 section 2):
+    /// the acknowledgment of the same segments must not make room for them once more.
     fn newly_delivered(&self, delivery: &Delivery) -> u32 {
         if delivery.counted == 0 {
             return delivery.bytes;

@@ -1,4 +1,4 @@
-//! The scoreboard of what is under way (RFC 6675 section 4): what SACK has, what is lost, and what was
+//! The scoreboard of what is in flight (RFC 6675 section 4): what SACK has, what is lost, and what was
 //! sent again. It holds only what differs from "sent once, and not heard of", as ranges of bytes. All it
 //! does for a range costs the logarithm of the number of ranges.
 
@@ -47,7 +47,7 @@ impl Mark {
         self.state == State::Lost
     }
 
-    /// Does it mean the same where `other` joins it?
+    /// Whether it means the same where `other` joins it.
     fn joins(&self, other: &Mark) -> bool {
         self.state == other.state && self.state != State::Again && self.size == 0 && other.size == 0
     }

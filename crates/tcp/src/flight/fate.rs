@@ -1,4 +1,4 @@
-//! What becomes of what is under way: SACK has it, it is lost, or it is sent again.
+//! What becomes of what was sent: SACK has it, it is lost, or it is sent again.
 
 use alloc::vec::Vec;
 
@@ -183,7 +183,7 @@ impl Flight {
         self.lost = 0;
     }
 
-    /// Is nothing lost but an MTU probe?
+    /// Whether nothing is lost but an MTU probe.
     pub(crate) fn is_probe_lost(&self) -> bool {
         self.next_lost().is_none_or(|first| first.probe && first.len() == self.lost)
     }

@@ -1,8 +1,8 @@
-//! What is under way: one record for each burst that was sent at one time, in order, and a scoreboard of
+//! What is in flight: one record for each burst that was sent at one time, in order, and a scoreboard of
 //! what became of them. Both together are the scoreboard of RFC 6675 section 4 and the transmission
 //! times of RFC 8985 section 5.1.
 //!
-//! An acknowledgment costs what it says, not what is under way: each step takes the logarithm of the
+//! An acknowledgment costs what it says, not what is in flight: each step takes the logarithm of the
 //! number of records, and there are no more steps than SACK blocks and than ranges that change, where
 //! taking back a loss is a change as well. What was sent once is in the order of time, so that RACK
 //! (RFC 8985) looks at what it has not judged yet and at nothing else; Linux keeps a list in that order
@@ -53,8 +53,8 @@ impl Sent {
         self.end - self.start
     }
 
-    /// Was it sent after what was sent at `at` and ends at `end` (RFC 8985 section 5.2,
-    /// RACK_sent_after)?
+    /// Whether it was sent after what was sent at `at` and ends at `end` (RFC 8985 section 5.2,
+    /// RACK_sent_after).
     pub(crate) fn sent_after(&self, at: Nanos, end: Seq) -> bool {
         self.at > at || (self.at == at && self.end.after(end))
     }
@@ -151,7 +151,7 @@ impl Flight {
         })
     }
 
-    /// Is the MTU probe that ends at `end` in the network, or lost and not sent again yet?
+    /// Whether the MTU probe that ends at `end` is in the network, or lost and not sent again yet.
     pub(crate) fn is_probing(&self, end: Seq) -> bool {
         let region = self.region(Seq(end.0.wrapping_sub(1)));
         region.is_some_and(|region| region.probe && !region.sacked)

@@ -135,7 +135,7 @@ fn scattered(records: u32, ack: u32) -> [(u32, u32); 4] {
 }
 
 #[test]
-fn an_ack_costs_what_it_says_and_not_what_is_under_way() {
+fn an_ack_costs_what_it_says_and_not_what_is_in_flight() {
     for records in [5_500, 55_000] {
         let mut sender = Sender::new(records);
         let acks = records / 8 - 1;
