@@ -138,7 +138,7 @@ impl Connection {
         let quiet = self.recovery.state == crate::snapshot::RecoveryState::Open;
         let mtu =
             if self.mtu.high == 0 { fits } else { self.path_mtu + (high - self.path_mtu) / 2 };
-        let payload = u32::from(mtu - self.path_mtu) + self.full_segment();
+        let payload = u32::from(mtu - self.path_mtu) + self.largest_segment();
         let room = self.window.cwnd.saturating_sub(self.in_flight());
         let ready =
             quiet && unsent >= 2 * payload && room >= payload && self.window_space() >= payload;

@@ -14,6 +14,9 @@ use crate::{Nanos, State};
 /// Small segments that may be under way beside a full congestion window.
 const CROWD: usize = 64;
 
+/// Windows up to this are not cut in half: the smallest MSS that all hosts take (RFC 9293 section 3.7.1).
+const SMALL_WINDOW: u32 = 536;
+
 /// A segment that was decided on; what it is made of lies in the connection still.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
@@ -191,7 +194,9 @@ impl Connection {
         let most = unsent.min(room).min(space).min(self.burst(full));
         if most >= full {
             let whole = most - most % full;
-            let len = if most == unsent && self.may_send_part(most - whole) { most } else { whole };
+            let part = most - whole;
+            let goes = most == unsent || most == space && self.is_worth(part, full);
+            let len = if goes && self.may_send_part(part) { most } else { whole };
             return Some(self.send_new(len, now));
         }
         if room < unsent.min(full).min(space) || self.is_crowded() {
@@ -208,6 +213,13 @@ impl Connection {
             part >= self.max_snd_wnd / 2 || self.hot.bits.push_small()
         };
         (part > 0 && worth).then(|| self.send_new(part.min(full), now))
+    }
+
+    /// Into a window of less than two segments, the rest of it goes with a full one, as from Linux
+    /// (tcp_mss_split_point): a receiver that gets one segment delays its acknowledgment. Less than a quarter
+    /// of a segment would be silly (RFC 9293 section 3.8.6.2.1).
+    fn is_worth(&self, part: u32, full: u32) -> bool {
+        self.hot.snd_wnd < 2 * self.largest_segment() && part >= full / 4
     }
 
     /// Most payload of one transmission. Urgent pointers differ from segment to segment, which cards do
@@ -233,8 +245,21 @@ impl Connection {
         bits.no_delay() || !self.snd_small.after(self.hot.snd_una)
     }
 
-    /// Payload of a full segment beside the options that the next one has.
+    /// Payload of a full segment: what the path takes, and no more than half of the largest window that
+    /// the peer ever offered, so that two are under way (the Fs of RFC 9293 section 3.8.6.2.1).
+    /// Otherwise a window of one and a half segments would take one in each round trip. As in Linux
+    /// (tcp_bound_to_half_wnd), windows of one segment of 536 bytes stay whole.
     pub(crate) fn full_segment(&self) -> u32 {
+        let largest = self.largest_segment();
+        // The window of now says mostly that there is no need to look at the largest, far away in memory.
+        if self.hot.snd_wnd >= 2 * largest || self.max_snd_wnd <= SMALL_WINDOW {
+            return largest;
+        }
+        largest.min(self.max_snd_wnd.div_ceil(2))
+    }
+
+    /// Payload of the largest segment that the path takes, beside the options that the next one has.
+    pub(crate) fn largest_segment(&self) -> u32 {
         u32::from(self.hot.mss) - self.sack_len()
     }
 

@@ -24,14 +24,14 @@ use crate::glue::{parts_of, repair_of};
 use testkit::missing::lacks;
 
 /// A host and its link.
-struct Host {
-    namespace: Namespace,
+pub(crate) struct Host {
+    pub(crate) namespace: Namespace,
     tun: Tap,
 }
 
 impl Host {
     /// `None`, and a word why, where this process may not make one.
-    fn new(ip: IpAddr) -> Option<Host> {
+    pub(crate) fn new(ip: IpAddr) -> Option<Host> {
         let namespace = Namespace::new().inspect_err(|error| lacks(error)).ok()?;
         let tun = namespace.run(|| Tap::create_tun("tun0")).unwrap();
         let tun = tun.inspect_err(|error| lacks(error)).ok()?;
@@ -46,7 +46,7 @@ impl Host {
     }
 
     /// The next packet that its kernel sends, with Ethernet in front, or nothing.
-    fn next(&self) -> Option<Vec<u8>> {
+    pub(crate) fn next(&self) -> Option<Vec<u8>> {
         let mut buffer = vec![0; 70_000];
         let len = self.tun.queues[0].read(&mut buffer).unwrap()?;
         let packet = &buffer[VNET_HDR_LEN..len];
@@ -54,7 +54,7 @@ impl Host {
         Some([&[2; ETHERNET_LEN - 2][..], &kind, packet].concat())
     }
 
-    fn give(&self, frame: &[u8]) {
+    pub(crate) fn give(&self, frame: &[u8]) {
         let header = [0; VNET_HDR_LEN];
         let slices = [IoSlice::new(&header), IoSlice::new(&frame[ETHERNET_LEN..])];
         self.tun.queues[0].writev(&slices).unwrap();

@@ -9,6 +9,7 @@
 mod frame;
 mod glue;
 mod lab;
+mod small_windows;
 
 use std::net::Shutdown;
 use std::time::{Duration, Instant};

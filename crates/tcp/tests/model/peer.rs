@@ -43,6 +43,17 @@ pub(crate) struct Peer {
 impl Peer {
     /// Connects to an engine that listens; the handshake takes `rtt`.
     pub(crate) fn new(config: Config, offer: Offer, iss: u32, rtt: Nanos) -> Peer {
+        Peer::offering(config, offer, iss, rtt, 65_535)
+    }
+
+    /// The same; its window is `window` from the beginning.
+    pub(crate) fn offering(
+        config: Config,
+        offer: Offer,
+        iss: u32,
+        rtt: Nanos,
+        window: u16,
+    ) -> Peer {
         let mut stack = Stack::new(StackConfig { secret: [3; 16], half_open: 8, connections: 8 });
         stack.listen(None, 80, Arc::new(config)).unwrap();
         let path = FourTuple {
@@ -61,7 +72,7 @@ impl Peer {
             seq: Seq(iss),
             ack: Seq(0),
             flags: Flags::SYN,
-            window: 65_535,
+            window,
             urgent: 0,
             options,
             payload: &[],
@@ -81,7 +92,7 @@ impl Peer {
             now,
             first: Seq(iss) + 1,
             theirs,
-            window: 65_535,
+            window,
             timestamps: offer.timestamps,
         };
         peer.listen();

@@ -44,4 +44,32 @@ proptest! {
         prop_assert_eq!(info.retransmits, 0);
         prop_assert!(info.snd_cwnd <= 2 * most + 2_000, "{} for {} under way", info.snd_cwnd, most);
     }
+
+    /// A window of one to two segments, and a peer that acknowledges at once: more than half of what it
+    /// offers goes in each round trip, all of it (RFC 9293 section 3.8.6.2.1).
+    #[test]
+    fn a_window_of_less_than_two_segments_is_filled(
+        window in 537_u16..2_000,
+        rtt in 1_000_000..200_000_000_u64,
+        (sack, timestamps) in any::<(bool, bool)>(),
+    ) {
+        let offer = Offer { sack, timestamps, window_scale: None };
+        let config = Config { send_buffer: 200_000, ..Config::default() };
+        let mut peer = Peer::offering(config, offer, 7, rtt, window);
+        let mut end = peer.theirs;
+        for round in 0..30 {
+            let space = peer.stack.connection(peer.id).unwrap().send_space();
+            peer.socket().send(&vec![3; space]).unwrap();
+            let mut sent = 0;
+            for said in peer.listen() {
+                sent += said.payload.len() as u32;
+            }
+            // Two full segments, timestamps taken off, may be a little less than the window.
+            let worth = u32::from(window).min(2 * 988);
+            prop_assert!(sent >= worth, "round {}: {} of {}", round, sent, window);
+            end += sent;
+            peer.now += rtt;
+            peer.say(peer.first, end, Flags::ACK, &[]);
+        }
+    }
 }
