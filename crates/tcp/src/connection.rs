@@ -101,6 +101,8 @@ bits! {
     cookie, set_cookie = 25;
     /// Duplicate acknowledgments are to be sent.
     dup_acks_due, set_dup_acks_due = 26;
+    /// A size is known that the path did not let pass.
+    mtu_bounded, set_mtu_bounded = 27;
     /// There is none: it only takes a place that another may have later.
     vacant, set_vacant = 23;
 }

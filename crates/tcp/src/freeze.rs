@@ -181,6 +181,7 @@ impl Connection {
             tuned: (self.hot.tune_at, ago(self.tune_since)),
             mtu_high: self.mtu.high,
             mtu_probe: self.mtu.probe,
+            mtu_tried_ago: ago(self.mtu.tried),
             prior: (recovery.prior_cwnd, recovery.prior_ssthresh),
             undo: recovery.undo,
             reduced: recovery.reduced,
@@ -393,6 +394,8 @@ impl Connection {
         (self.hot.tune_at, self.tune_since) = (moment.tuned.0, at(moment.tuned.1));
         self.mtu.high = moment.mtu_high;
         self.mtu.probe = moment.mtu_probe;
+        self.mtu.tried = at(moment.mtu_tried_ago);
+        self.hot.bits.set_mtu_bounded(moment.mtu_high != 0);
         self.tail_probe = moment.tail_probe;
         self.urgent_read = moment.urgent_read;
         // Where nothing is behind a hole, nothing is to be said of one.

@@ -4,6 +4,7 @@
 use wire::Seq;
 
 use crate::ack::Delivery;
+use crate::config::SECOND;
 use crate::connection::{Connection, Context};
 use crate::{Nanos, Reason, State};
 
@@ -18,6 +19,10 @@ const SUSPICIOUS: u8 = 2;
 /// Ranges smaller than this are not searched.
 const ENOUGH: u16 = 32;
 
+/// After so long a size that did not pass is tried again: paths change (PMTU_RAISE_TIMER of RFC 8899 section
+/// 5.1.1, RFC 8201 section 4; tcp_probe_interval and mtu_expires in Linux).
+const RAISE_AFTER: Nanos = 600 * SECOND;
+
 /// The search for a larger MTU (RFC 4821 section 7.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Search {
@@ -25,6 +30,8 @@ pub(crate) struct Search {
     pub(crate) high: u16,
     /// A probe of this size is under way, and ends there.
     pub(crate) probe: Option<(u16, Seq)>,
+    /// When the last probe was sent, or the last message came that a packet was too big.
+    pub(crate) tried: Nanos,
 }
 
 /// What an ICMP message says of a connection.
@@ -73,8 +80,8 @@ impl Connection {
     fn shrink_to(&mut self, mtu: u16, now: Nanos) {
         let before = u32::from(self.hot.mss);
         self.path_mtu = mtu;
-        self.mtu.high = mtu.saturating_add(1);
-        self.mtu.probe = None;
+        self.mtu = Search { high: mtu.saturating_add(1), probe: None, tried: now };
+        self.hot.bits.set_mtu_bounded(true);
         self.update_mss();
         if !self.hot.state.is_synchronized() || u32::from(self.hot.mss) == before {
             return;
@@ -96,7 +103,8 @@ impl Connection {
         context.counters.black_holes += 1;
         let smaller = if self.path_mtu > BASE { BASE } else { self.path_mtu / 2 };
         self.path_mtu = smaller.max(least);
-        self.mtu = Search { high: 0, probe: None };
+        self.mtu = Search { high: 0, probe: None, tried: self.mtu.tried };
+        self.hot.bits.set_mtu_bounded(false);
         self.update_mss();
         self.window.cwnd = self.window.cwnd.max(u32::from(self.hot.mss));
     }
@@ -111,6 +119,24 @@ impl Connection {
         } else if !self.flight.is_probing(end) {
             self.mtu.probe = None;
             self.mtu.high = mtu;
+            self.hot.bits.set_mtu_bounded(true);
+        }
+    }
+
+    /// What did not pass is forgotten when it is old: probes look for a larger MTU again, and where there
+    /// are none the first link's is taken (RFC 1191 section 6.3), as from Linux. A router that still has
+    /// a smaller one says so.
+    #[cold]
+    pub(crate) fn forget_mtu(&mut self, now: Nanos) {
+        if now.saturating_sub(self.mtu.tried) < RAISE_AFTER || self.mtu.probe.is_some() {
+            return;
+        }
+        self.mtu.high = 0;
+        self.hot.bits.set_mtu_bounded(false);
+        if !self.config.probe_mtu {
+            self.path_mtu = self.path_mtu.max(self.config.mtu);
+            self.update_mss();
+            self.window.cwnd = self.window.cwnd.max(self.window.mss);
         }
     }
 
@@ -121,7 +147,7 @@ impl Connection {
 
     /// Size of the next probe's payload, if it is time for one: nothing lost, enough data, and a range
     /// left to search (RFC 4821 section 7.4).
-    pub(crate) fn next_mtu_probe(&mut self, unsent: u32) -> Option<u32> {
+    pub(crate) fn next_mtu_probe(&mut self, unsent: u32, now: Nanos) -> Option<u32> {
         if !self.config.probe_mtu || self.mtu.probe.is_some() || self.flight.lost() > 0 {
             return None;
         }
@@ -146,6 +172,7 @@ impl Connection {
             return None;
         }
         self.mtu.probe = Some((mtu, self.hot.snd_nxt + payload));
+        self.mtu.tried = now;
         Some(payload)
     }
 }

@@ -184,7 +184,10 @@ impl Connection {
             return (fin && self.window_space() > 0).then(|| self.send_new(0, now));
         }
         self.restart_after_idle(now);
-        if let Some(len) = self.next_mtu_probe(unsent) {
+        if self.hot.bits.mtu_bounded() {
+            self.forget_mtu(now);
+        }
+        if let Some(len) = self.next_mtu_probe(unsent, now) {
             return Some(self.send_new(len, now));
         }
         let full = self.full_segment();

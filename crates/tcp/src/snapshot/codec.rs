@@ -183,6 +183,7 @@ record!(Moment {
     tuned,
     mtu_high,
     mtu_probe,
+    mtu_tried_ago,
     prior,
     undo,
     reduced,

@@ -258,6 +258,8 @@ pub struct Moment {
     pub mtu_high: u16,
     /// A larger MTU that is being tried, and the end of the segment that tries it (RFC 4821 section 7).
     pub mtu_probe: Option<(u16, Seq)>,
+    /// When the last of them was sent, or the last message came that a packet was too big.
+    pub mtu_tried_ago: Nanos,
     /// Congestion window and threshold before the last reduction; 0 and 0 if there was none.
     pub prior: (u32, u32),
     /// It can be taken back.

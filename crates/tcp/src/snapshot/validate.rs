@@ -92,6 +92,7 @@ impl Snapshot {
             moment.sent_ago,
             moment.min_ago,
             moment.stalled_ago,
+            moment.mtu_tried_ago,
             moment.tuned.1,
             moment.challenged_ago.unwrap_or(0),
             moment.rack_ago.unwrap_or(0),

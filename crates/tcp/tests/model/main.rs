@@ -4,6 +4,7 @@
 
 mod duplicates;
 mod fin;
+mod mtu;
 mod peer;
 mod receive;
 mod sending;

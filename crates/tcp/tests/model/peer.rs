@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tcp::{
-    Block, Config, FourTuple, Id, Nanos, Options, Segment, Snapshot, Socket, Stack, StackConfig,
+    Block, Config, FourTuple, Icmp, Id, Nanos, Options, Segment, Snapshot, Socket, Stack,
+    StackConfig,
 };
 use wire::{Flags, Seq, Timestamps};
 
@@ -14,6 +15,7 @@ pub(crate) struct Said {
     pub(crate) window: u16,
     pub(crate) sack: Vec<Block>,
     pub(crate) payload: Vec<u8>,
+    pub(crate) gso_size: u16,
 }
 
 /// What the peer offers in its SYN.
@@ -33,6 +35,8 @@ pub(crate) struct Peer {
     pub(crate) first: Seq,
     /// The engine's first byte.
     pub(crate) theirs: Seq,
+    /// What the peer has acknowledged, if it keeps count.
+    pub(crate) acked: Seq,
     /// Shift of the engine's window.
     pub(crate) shift: u8,
     /// The window field that the peer sends.
@@ -92,6 +96,7 @@ impl Peer {
             now,
             first: Seq(iss) + 1,
             theirs,
+            acked: theirs,
             window,
             timestamps: offer.timestamps,
         };
@@ -128,6 +133,11 @@ impl Peer {
         self.stack.receive(&self.path, &segment, self.now);
     }
 
+    /// A router's message about the first segment that is not acknowledged.
+    pub(crate) fn unreachable(&mut self, icmp: Icmp) {
+        self.stack.unreachable(&self.path, icmp, self.acked, self.now);
+    }
+
     /// All that the engine has to say now.
     pub(crate) fn listen(&mut self) -> Vec<Said> {
         let mut all = Vec::new();
@@ -137,6 +147,7 @@ impl Peer {
                 window: transmit.window,
                 sack: Options::parse(transmit.options.as_slice()).sack.as_slice().to_vec(),
                 payload: transmit.payload.concat(),
+                gso_size: transmit.gso_size,
             });
         }
         while self.stack.next_event().is_some() {}

@@ -208,6 +208,7 @@ fn moment(
         undo_from: Seq(draw.up_to(u32::MAX)),
         urgent_read: draw.flag(),
         dup_acks: (draw.between(0, 100), draw.up_to(3) as u8),
+        mtu_tried_ago: draw.time(),
     }
 }
 
