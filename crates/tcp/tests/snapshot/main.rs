@@ -4,5 +4,6 @@
 mod bytes;
 mod config;
 mod given;
+mod persist;
 mod refusals;
 mod urgent;
