@@ -90,16 +90,36 @@ unsafe impl GlobalAlloc for HugePages {
     }
 }
 
+/// Gives what was freed back to the operating system, whole pages wherever they lie (`malloc_trim`).
+/// By itself the allocator keeps what lies below something that is in use.
+pub fn give_back() {
+    // Other C libraries than GNU's have no such call.
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it only tells the kernel of pages that lie within what is free, and may be called from
+    // any thread at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// The system's allocator, for tests of how much memory something asks for.
 #[derive(Debug)]
 pub struct Counting;
 
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
+static FREED: AtomicU64 = AtomicU64::new(0);
 
 impl Counting {
     /// Bytes that were asked for so far, whether or not they have been given back.
     pub fn allocated() -> u64 {
         ALLOCATED.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that have not been given back.
+    pub fn held() -> u64 {
+        // In this order, so that it is never less than nothing.
+        let freed = FREED.load(Ordering::Relaxed);
+        ALLOCATED.load(Ordering::Relaxed) - freed
     }
 }
 
@@ -118,12 +138,14 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        FREED.fetch_add(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: as in `alloc`.
         unsafe { System.dealloc(start, layout) };
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         ALLOCATED.fetch_add(new_size as u64, Ordering::Relaxed);
+        FREED.fetch_add(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: as in `alloc`.
         unsafe { System.realloc(start, layout, new_size) }
     }

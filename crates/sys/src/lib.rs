@@ -22,6 +22,7 @@ pub mod frames;
 pub mod ingress;
 pub mod interface;
 mod mapping;
+pub mod memory;
 pub mod netlink;
 pub mod netns;
 pub mod packet;
