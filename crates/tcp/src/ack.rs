@@ -204,8 +204,7 @@ impl Connection {
         if self.snd_urgent.is_some_and(|up| !up.after(ack)) {
             self.snd_urgent = None;
         }
-        let free = self.config.send_buffer.saturating_sub(self.hot.send.len());
-        if self.wants_space && free >= self.config.send_buffer / 3 {
+        if self.wants_space && self.send_space() >= self.send_limit() as usize / 3 {
             self.wants_space = false;
             self.hot.events.add(Events::WRITABLE);
         }

@@ -114,8 +114,8 @@ impl<'a> Socket<'a> {
         self.with(|connection, context| connection.read(into, context))
     }
 
-    /// What has come in order, where it lies, up to an urgent byte. [`consume`](Self::consume) takes it
-    /// off.
+    /// What has come in order, where it lies, up to an urgent byte; the first of it, where that is more
+    /// than lies in two pieces. [`consume`](Self::consume) takes it off.
     pub fn readable(&self) -> [&[u8]; 2] {
         self.hot.receive.slices(0, self.before_urgent())
     }
@@ -210,7 +210,8 @@ impl Connection {
         if self.hot.bits.fin_queued() || !self.hot.state.may_send() {
             return Err(SendError::Closing);
         }
-        let taken = bytes.len().min(self.send_space());
+        let wanted = bytes.len().min(self.send_space());
+        let taken = wanted.min(self.memory_for(wanted, context));
         self.wants_space |= taken < bytes.len();
         self.hot.send.push(&bytes[..taken], context.pool);
         Ok(taken)

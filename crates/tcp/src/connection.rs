@@ -10,9 +10,10 @@ use crate::congestion::{Congestion, Window};
 use crate::duplicates::DuplicateAcks;
 use crate::flight::Flight;
 use crate::options::TIMESTAMPS_LEN;
+use crate::pool::Pool;
 use crate::reassembly::Islands;
 use crate::recovery::Recovery;
-use crate::ring::{Pool, Ring};
+use crate::ring::{ReceiveRing, SendRing};
 use crate::rtt::Rtt;
 use crate::snapshot::{QUEUE_MAX, USER_TIMEOUT_MAX};
 use crate::stack::{Counters, ListenerId};
@@ -105,6 +106,10 @@ bits! {
     mtu_bounded, set_mtu_bounded = 27;
     /// There is none: it only takes a place that another may have later.
     vacant, set_vacant = 23;
+    /// Nothing could be queued because there was no memory, and nothing is queued.
+    starved, set_starved = 28;
+    /// Stands in the stack's queue of those that wait for memory.
+    waits, set_waits = 29;
 }
 
 /// What is read or written for every segment in order and every acknowledgment.
@@ -119,7 +124,7 @@ pub(crate) struct Hot {
     pub(crate) rcv_edge: Seq,
     /// TS.Recent (RFC 7323 section 4.3).
     pub(crate) ts_recent: u32,
-    pub(crate) receive: Ring,
+    pub(crate) receive: ReceiveRing,
     pub(crate) ack_deadline: Nanos,
     pub(crate) last_received: Nanos,
     /// Largest segment that came of late.
@@ -137,7 +142,7 @@ pub(crate) struct Hot {
     pub(crate) ts_offset: u32,
     /// Where in what is received it is looked again whether the window is large enough.
     pub(crate) tune_at: Seq,
-    pub(crate) send: Ring,
+    pub(crate) send: SendRing,
     /// Payload of a full segment without SACK.
     pub(crate) mss: u16,
     pub(crate) bits: Bits,
@@ -154,6 +159,8 @@ const _: () = assert!(size_of::<Hot>() <= 128, "two cache lines");
 const _: () = assert!(core::mem::offset_of!(Connection, config) == IN_ORDER, "three cache lines");
 const _: () = assert!(size_of::<Connection>() < 1000, "a million idle ones in 1 GB");
 
+/// What may be queued to send whatever the congestion window is.
+const SEND_LEAST: u32 = 256 << 10;
 /// Bytes at the front of a connection that a segment in order needs.
 pub(crate) const IN_ORDER: usize = 192;
 
@@ -331,6 +338,8 @@ pub struct Connection {
     pub(crate) wants_space: bool,
     /// The network said so while the connection was being opened.
     pub(crate) unreachable: bool,
+    /// Memory that is set apart for what the peer may send.
+    pub(crate) promised: u32,
 }
 
 /// A peer that asks for less gets segments of this size, as from Linux (TCP_MIN_MSS): RFC 9293 sets no
@@ -352,7 +361,7 @@ impl Connection {
                 rcv_acked: Seq(0),
                 rcv_edge: Seq(0),
                 ts_recent: 0,
-                receive: Ring::default(),
+                receive: ReceiveRing::default(),
                 ack_deadline: NEVER,
                 last_received: 0,
                 rcv_mss: 536,
@@ -365,7 +374,7 @@ impl Connection {
                 snd_wl2: Seq(0),
                 ts_offset,
                 tune_at: Seq(0),
-                send: Ring::default(),
+                send: SendRing::default(),
                 mss: 0,
                 bits: Bits::default(),
                 snd_shift: 0,
@@ -418,6 +427,7 @@ impl Connection {
             tail_probe: None,
             wants_space: false,
             unreachable: false,
+            promised: 0,
             config,
         };
         connection.hot.bits.set_no_delay(connection.config.no_delay);
@@ -475,10 +485,18 @@ impl Connection {
                 ))
     }
 
-    /// Bytes that [`Socket::send`](crate::Socket::send) would take.
+    /// Bytes that [`Socket::send`](crate::Socket::send) would take; fewer where the stack is short of
+    /// memory.
     pub fn send_space(&self) -> usize {
+        self.send_limit().saturating_sub(self.hot.send.len()) as usize
+    }
+
+    /// Most bytes to queue: what is under way, and as much again to follow (tcp_sndbuf_expand in Linux).
+    /// A peer that reads nothing does not pin a whole send buffer.
+    pub(crate) fn send_limit(&self) -> u32 {
+        let twice = self.window.cwnd.saturating_mul(2);
         let most = self.config.send_buffer.min(QUEUE_MAX as u32);
-        most.saturating_sub(self.hot.send.len()) as usize
+        most.min(twice.max(SEND_LEAST))
     }
 
     /// Bytes that the application has sent and the peer has not acknowledged (SIOCOUTQ).

@@ -64,11 +64,11 @@ impl Connection {
     /// tcp_data_queue_ofo in Linux does): else the sender sends it again with each hole.
     fn take(&mut self, block: Block, fin: bool, segment: &Segment<'_>, context: &mut Context<'_>) {
         let in_order = block.start == self.hot.rcv_nxt;
-        if !in_order && self.islands.is_full() {
-            context.counters.islands_full += 1;
+        if !in_order && !self.has_room_for(block, context) {
             self.acknowledge_now();
             return;
         }
+        let table = self.islands.memory().0;
         if !block.is_empty() {
             let base = self.hot.receive.len();
             let offset = base + (block.start - self.hot.rcv_nxt);
@@ -79,6 +79,7 @@ impl Connection {
             context.counters.out_of_order += 1;
             let end = block.end + u32::from(fin);
             let duplicate = self.islands.insert(Block { end, ..block });
+            self.count_islands(table, context);
             self.hot.bits.set_disordered(true);
             self.hot.bits.set_reports(true);
             if self.hot.bits.sack() && duplicate.is_some() {
@@ -98,6 +99,7 @@ impl Connection {
                     Some(Block { start: first.start, end: earlier(first.end, block.end) });
             }
             next = self.islands.advance(block.end);
+            self.count_islands(table, context);
             // The FIN is no byte, and is taken by itself.
             next = self.fin_at.map_or(next, |at| earlier(next, at));
             let left = !self.islands.is_empty();

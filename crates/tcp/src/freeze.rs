@@ -10,8 +10,8 @@ use crate::congestion::Congestion;
 use crate::connection::{Connection, Events};
 use crate::duplicates::DuplicateAcks;
 use crate::flight::Sent;
+use crate::pool::Pool;
 use crate::reassembly::{ISLANDS_MAX, earlier};
-use crate::ring::{Pool, Ring};
 use crate::snapshot::{
     Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, TIME_MAX, Timers,
     Wishes,
@@ -103,7 +103,7 @@ impl Connection {
             wl2: self.hot.snd_wl2,
             urgent: self.snd_urgent,
             small: self.snd_small,
-            queue: bytes(&self.hot.send, 0, self.hot.send.len()),
+            queue: self.hot.send.copy(0, self.hot.send.len()),
             fin: self.hot.bits.fin_queued(),
             flight: self.flight.iter().map(flight).collect(),
         }
@@ -114,14 +114,14 @@ impl Connection {
         let islands = self.islands.as_slice().iter().map(|&block| {
             let offset = ring.len() + (block.start - self.hot.rcv_nxt);
             let end = self.fin_at.map_or(block.end, |at| earlier(block.end, at));
-            (block, bytes(ring, offset, end - block.start))
+            (block, ring.copy(offset, end - block.start))
         });
         Receiving {
             nxt: self.hot.rcv_nxt,
             acked: self.hot.rcv_acked,
             edge: self.hot.rcv_edge,
             buffer: self.hot.buffer,
-            queue: bytes(ring, 0, ring.len()),
+            queue: ring.copy(0, ring.len()),
             islands: islands.collect(),
             recent: self.islands.recent().as_slice().to_vec(),
             fin: self.fin_at,
@@ -431,10 +431,6 @@ impl Connection {
             self.recovery.fack = self.hot.snd_una;
         }
     }
-}
-
-fn bytes(ring: &Ring, offset: u32, len: u32) -> Vec<u8> {
-    ring.slices(offset, len).concat()
 }
 
 /// The time from one moment to another, as far as snapshots reach.

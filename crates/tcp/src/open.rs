@@ -104,7 +104,7 @@ impl Connection {
         u16::try_from(self.hot.buffer).unwrap_or(u16::MAX)
     }
 
-    fn offer_first(&mut self) {
+    pub(crate) fn offer_first(&mut self) {
         self.hot.rcv_edge = self.hot.rcv_nxt + u32::from(self.first_window());
     }
 

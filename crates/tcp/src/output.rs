@@ -6,6 +6,7 @@ use crate::config::MILLISECOND;
 use crate::connection::{Connection, Context};
 use crate::options::{Encoded, Options};
 use crate::reassembly::earlier;
+use crate::ring::SEND_BLOCK;
 use crate::segment::Transmit;
 use crate::snapshot::RecoveryState;
 use crate::timers::{NEVER, Pending};
@@ -232,7 +233,8 @@ impl Connection {
             return full;
         }
         // Whole segments, and half of the window at most, so that acknowledgments keep coming; as Linux.
-        (self.config.burst.min(self.window.cwnd / 2) / full * full).max(full)
+        let most = self.config.burst.min(SEND_BLOCK as u32);
+        (most.min(self.window.cwnd / 2) / full * full).max(full)
     }
 
     /// May the last part of the queue, less than a segment, go? (RFC 9293 section 3.7.4, in Minshall's

@@ -39,6 +39,30 @@ impl Islands {
         self.blocks.len() >= ISLANDS_MAX
     }
 
+    /// Bytes of memory that it has, and how many more it takes to add an island; little for the first ones.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let bytes = |islands: usize| (islands * size_of::<Block>()) as u64;
+        let (len, places) = (self.blocks.len(), self.blocks.capacity());
+        (bytes(places), if len < places { 0 } else { bytes(places.max(4)) })
+    }
+
+    /// Forgets the later half of the islands, which the peer may send again. Returns how many those
+    /// are, and where the last one ends that is left.
+    pub(crate) fn prune(&mut self) -> (usize, Option<Seq>) {
+        let kept = self.blocks.len() / 2;
+        let pruned = self.blocks.len() - kept;
+        self.blocks.truncate(kept);
+        self.blocks.shrink_to_fit();
+        let mut recent = SackBlocks::default();
+        for &block in self.recent.as_slice() {
+            if self.blocks.contains(&block) {
+                recent.push(block);
+            }
+        }
+        self.recent = recent;
+        (pruned, self.blocks.last().map(|last| last.end))
+    }
+
     /// Adds `block`, which touches or overlaps what it may. Returns the first part of it that was there
     /// already, for D-SACK (RFC 2883 section 4).
     pub(crate) fn insert(&mut self, block: Block) -> Option<Block> {

@@ -2,6 +2,7 @@
 //! application that keeps up (RFC 9293 sections 3.8.6 and 3.8.6.2.2).
 
 use crate::connection::{Connection, Context};
+use crate::memory::{Memory, footprint, promise, slack};
 use crate::{Nanos, State};
 
 impl Connection {
@@ -23,7 +24,7 @@ impl Connection {
         // But bytes that are never read must not let it creep beyond the buffer; then it is rounded down
         // (RFC 7323 section 2.4 allows for that), and what the old edge allowed is still taken.
         let up = (current + (1u32 << shift) - 1) >> shift;
-        let slack = (self.hot.buffer / 8).max(1 << shift);
+        let slack = slack(self.hot.buffer, shift);
         let most = self.hot.buffer.saturating_add(slack).saturating_sub(self.hot.receive.len());
         let kept = if up << shift <= most { up } else { current >> shift };
         let field = field.max(kept).min(65_535);
@@ -34,7 +35,7 @@ impl Connection {
     /// The application has read: the window may be worth telling of.
     pub(crate) fn after_read(&mut self, context: &mut Context<'_>) {
         if !self.hot.rcv_nxt.before(self.hot.tune_at) {
-            self.tune(context.now);
+            self.tune(context);
         }
         if !self.hot.state.may_receive() {
             return;
@@ -57,16 +58,63 @@ impl Connection {
     }
 
     /// Doubles the window when half of it came, and was read, within four round trips: then it was what
-    /// bounded the sender (dynamic right-sizing).
+    /// bounded the sender (dynamic right-sizing). Where memory is short it grows less, or shrinks: the
+    /// right edge then waits where it is, as what was offered stays.
     #[cold]
-    fn tune(&mut self, now: Nanos) {
+    fn tune(&mut self, context: &mut Context<'_>) {
+        let Context { now, pool, counters } = context;
         let took = now.saturating_sub(self.tune_since);
         let round = if self.rtt.min == 0 { Nanos::MAX } else { 4 * self.rtt.srtt.max(1_000_000) };
         let keeps_up = self.hot.receive.len() <= self.hot.buffer / 4;
-        if took <= round && keeps_up && self.hot.buffer < self.largest_buffer() {
-            self.hot.buffer = self.hot.buffer.saturating_mul(2).min(self.largest_buffer());
+        let (buffer, shift) = (self.hot.buffer, self.hot.rcv_shift);
+        let smaller = pool.memory.smaller_buffer(buffer, self.config.receive_buffer);
+        if smaller < buffer {
+            counters.windows_short += 1;
+            self.hot.buffer = smaller;
+            self.promise(&mut pool.memory);
+        } else if took <= round && keeps_up && buffer < self.largest_buffer() {
+            let wanted = buffer.saturating_mul(2).min(self.largest_buffer());
+            self.hot.buffer = pool.memory.larger_buffer(buffer, wanted, shift);
+            counters.windows_short += u64::from(self.hot.buffer < wanted);
+            self.promise(&mut pool.memory);
         }
         self.hot.tune_at = self.hot.rcv_nxt + self.hot.buffer / 2;
-        self.tune_since = now;
+        self.tune_since = *now;
+    }
+
+    /// Sets memory apart for all that the peer may send within what it was offered, and what of it was
+    /// not read; no more than for that once the peer has closed.
+    pub(crate) fn promise(&mut self, memory: &mut Memory) {
+        let bytes = if self.takes_data() {
+            let offered = self.hot.receive.len() + self.offered();
+            promise(self.hot.buffer, self.hot.rcv_shift).max(footprint(u64::from(offered)))
+        } else {
+            self.hot.receive.capacity()
+        };
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        memory.promised = memory.promised - u64::from(self.promised) + u64::from(bytes);
+        self.promised = bytes;
+    }
+
+    /// Is memory set apart for a peer that will send nothing more?
+    #[inline]
+    pub(crate) fn has_spare(&self) -> bool {
+        !self.takes_data() && self.promised > 0
+    }
+
+    /// Bytes that the peer may send.
+    fn offered(&self) -> u32 {
+        if self.hot.rcv_edge.after(self.hot.rcv_nxt) {
+            self.hot.rcv_edge - self.hot.rcv_nxt
+        } else {
+            0
+        }
+    }
+
+    /// Would data of the peer be taken, now or later?
+    #[inline]
+    pub(crate) fn takes_data(&self) -> bool {
+        let opening = matches!(self.hot.state, State::SynSent | State::SynReceived);
+        opening || self.hot.state.may_receive() && !self.hot.bits.released()
     }
 }

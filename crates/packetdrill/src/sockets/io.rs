@@ -69,9 +69,8 @@ impl Host {
     /// Is there room enough that poll() calls the socket writable (`sk_stream_is_writeable`)?
     pub(super) fn is_writable(&mut self, fd: Fd, id: tcp::Id) -> bool {
         let room = self.send_room(fd, id);
-        let Ok(socket) = self.tcp(fd) else { return false };
-        let limit = socket.send_limit.unwrap_or(socket.config.send_buffer) as usize;
-        room >= limit.saturating_sub(room) / 2 && room > 0
+        let queued = self.stack.connection(id).map_or(0, |connection| connection.unacknowledged());
+        room >= queued / 2 && room > 0
     }
 
     /// `recv()`, and `read()` without flags.

@@ -92,4 +92,12 @@ counters! {
     cookies_accepted,
     /// SYNs dropped because there are as many connections as there may be.
     table_full,
+    /// SYNs, and answers to cookies, refused because memory was short.
+    syns_refused,
+    /// Windows that were made smaller, or grew less, because memory was short.
+    windows_short,
+    /// Writes of which less was taken because memory was short.
+    writes_short,
+    /// Islands that were forgotten, or not kept, because memory was short.
+    pruned,
 }

@@ -11,6 +11,8 @@ pub enum ConnectError {
     InUse,
     /// There are as many connections as there may be (ENOBUFS).
     Full,
+    /// There is no memory for one more (ENOMEM).
+    Memory,
     /// One address is IPv4, the other IPv6, or one is not that of a single host.
     BadAddress,
 }
@@ -20,6 +22,7 @@ impl fmt::Display for ConnectError {
         f.write_str(match self {
             ConnectError::InUse => "there is a connection between these two ends already",
             ConnectError::Full => "there are as many connections as there may be",
+            ConnectError::Memory => "there is no memory for one more connection",
             ConnectError::BadAddress => "these two addresses cannot be the ends of a connection",
         })
     }

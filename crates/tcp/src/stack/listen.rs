@@ -7,16 +7,20 @@ use core::net::IpAddr;
 
 use wire::{Flags, Seq, Timestamps};
 
-use super::{Reply, Stack, beyond, cookie_options, secret};
+use super::{Reply, Stack, beyond, secret};
 use crate::Nanos;
 use crate::config::{Config, SECOND};
 use crate::connection::{Connection, Context, Key};
 use crate::input::Answer;
 use crate::open::our_shift;
+use crate::options::Options;
 use crate::segment::{FourTuple, Segment};
 
 /// For how long after the last cookie an acknowledgment may be the answer to one.
 const COOKIES_LAST: Nanos = 130 * SECOND;
+/// What a SYN-ACK offers of which nothing is remembered, so that it is no promise of much: enough for what
+/// a peer sends at once (RFC 6928).
+const COOKIE_WINDOW: u32 = 16 << 10;
 
 /// A listener's name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -120,7 +124,13 @@ impl Stack {
             self.counters.table_full += 1;
             return Answer::None;
         }
-        if self.half_open >= self.config.half_open {
+        let Some(buffer) = self.first_buffer(&config) else {
+            self.counters.syns_refused += 1;
+            return Answer::None;
+        };
+        let shift = our_shift(&config);
+        let may_remember = self.pool.memory.may_remember(self.half_open, buffer, shift);
+        if self.half_open >= self.config.half_open || !may_remember {
             self.send_cookie(path, key, segment, &config, now);
             return Answer::None;
         }
@@ -129,7 +139,8 @@ impl Stack {
             isn = beyond(isn, old);
         }
         let start = (isn, self.secret.ts_offset(key));
-        let connection = Connection::accept(path, config, listener, start, segment, now);
+        let mut connection = Connection::accept(path, config, listener, start, segment, now);
+        connection.begin_with(buffer);
         self.counters.passive_opens += 1;
         self.insert(connection);
         Answer::None
@@ -165,7 +176,7 @@ impl Stack {
             seq: self.secret.cookie(key, syn.seq, offered, now),
             ack: syn.seq + 1,
             flags: Flags::SYN.with(Flags::ACK),
-            window: u16::try_from(config.receive_buffer).unwrap_or(u16::MAX),
+            window: config.receive_buffer.min(COOKIE_WINDOW) as u16,
             options: options.encode(),
         });
     }
@@ -187,11 +198,17 @@ impl Stack {
         let Some(mss) = self.secret.cookie_mss(key, irs, iss, now) else {
             return Answer::Reset;
         };
+        let least = config.receive_buffer.min(COOKIE_WINDOW);
+        let Some(buffer) = self.first_buffer(&config).filter(|&buffer| buffer >= least) else {
+            self.counters.syns_refused += 1;
+            return Answer::Reset;
+        };
         let mut syn = *segment;
         syn.seq = irs;
         syn.options = secret::unstamp_cookie(mss, segment.options.timestamps);
         let start = (iss, self.secret.ts_offset(key));
-        let connection = Connection::from_cookie(path, config, listener, start, &syn, now);
+        let mut connection = Connection::from_cookie(path, config, listener, start, &syn, now);
+        connection.begin_with(buffer);
         self.counters.cookies_accepted += 1;
         self.counters.passive_opens += 1;
         let slot = self.insert(connection).slot();
@@ -200,5 +217,21 @@ impl Stack {
         });
         self.settle(slot);
         answer
+    }
+}
+
+/// An answer to a SYN that nothing is remembered of.
+fn cookie_options(
+    mss: u16,
+    timestamps: Option<wire::Timestamps>,
+    scale: Option<u8>,
+    sack: bool,
+) -> Options {
+    Options {
+        mss: Some(mss),
+        window_scale: scale,
+        sack_permitted: sack,
+        timestamps,
+        ..Options::default()
     }
 }

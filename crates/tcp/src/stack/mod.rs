@@ -6,6 +6,7 @@
 //!   socket ── the application ───────┴─ eventful ─── next_event
 //! ```
 
+mod budget;
 mod counters;
 mod deadlines;
 mod error;
@@ -31,8 +32,8 @@ use crate::config::{Config, SECOND};
 use crate::connection::{Connection, Context, Events, Key};
 use crate::input::Answer;
 use crate::mtu::Icmp;
-use crate::options::{Encoded, Options};
-use crate::ring::Pool;
+use crate::options::Encoded;
+use crate::pool::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
 use crate::snapshot::Snapshot;
 use crate::timers::NEVER;
@@ -92,6 +93,8 @@ pub struct Stack {
     last_cookie: Option<Nanos>,
     ready: VecDeque<u32>,
     eventful: VecDeque<u32>,
+    /// Those that wait for memory to queue more, the first of them first.
+    starved: VecDeque<u32>,
     replies: VecDeque<Reply>,
     pool: Pool,
     counters: Counters,
@@ -112,6 +115,7 @@ impl Stack {
             last_cookie: None,
             ready: VecDeque::new(),
             eventful: VecDeque::new(),
+            starved: VecDeque::new(),
             replies: VecDeque::new(),
             pool: Pool::default(),
             counters: Counters::default(),
@@ -158,6 +162,7 @@ impl Stack {
         let now = now + EPOCH;
         let key = Key::new(&path);
         self.check(&path)?;
+        let buffer = self.first_buffer(&config).ok_or(ConnectError::Memory)?;
         let mut isn = self.secret.isn(&key, now);
         let mut recent = None;
         if let Some(slot) = self.lookup(&key) {
@@ -173,6 +178,7 @@ impl Stack {
         }
         let mut connection = Connection::connect(&path, config, isn, self.secret.ts_offset(&key));
         connection.hot.ts_recent = recent.unwrap_or(0);
+        connection.hot.buffer = buffer;
         self.counters.active_opens += 1;
         Ok(self.insert(connection))
     }
@@ -229,8 +235,9 @@ impl Stack {
         self.table.find(self.table.hash(key), is)
     }
 
-    fn insert(&mut self, connection: Connection) -> Id {
+    fn insert(&mut self, mut connection: Connection) -> Id {
         let hash = self.table.hash(&connection.key);
+        self.pay_for(&mut connection);
         if connection.hot.state == State::SynReceived {
             self.half_open += 1;
         }
@@ -241,10 +248,11 @@ impl Stack {
     }
 
     fn remove(&mut self, slot: u32) -> Option<Connection> {
-        let connection = self.slots.remove(slot)?;
+        let mut connection = self.slots.remove(slot)?;
         if connection.hot.state == State::SynReceived {
             self.half_open -= 1;
         }
+        self.take_back(&mut connection);
         self.table.remove(self.table.hash(&connection.key), slot);
         self.deadlines.remove(slot);
         let slots = &self.slots;
@@ -259,6 +267,7 @@ impl Stack {
     pub fn receive(&mut self, path: &FourTuple, segment: &Segment<'_>, now: Nanos) {
         let now = now + EPOCH;
         self.counters.segments_in += 1;
+        self.pool.now = now;
         let key = Key::new(path);
         let answer = match self.lookup(&key) {
             Some(slot) if self.slots.at(slot).is_some_and(|at| at.is_predicted(segment)) => {
@@ -348,6 +357,7 @@ impl Stack {
         now: Nanos,
         call: impl FnOnce(&mut Connection, &mut Context<'_>) -> R,
     ) -> R {
+        self.pool.now = now;
         let mut context = Context { now, pool: &mut self.pool, counters: &mut self.counters };
         let connection = self.slots.expect_mut(slot);
         let before = connection.hot.state;
@@ -378,6 +388,8 @@ impl Stack {
             && !connection.hot.bits.ready();
         if gone {
             self.bury(slot);
+        } else if connection.has_spare() || connection.hot.bits.starved() {
+            self.settle_memory(slot);
         }
     }
 
@@ -398,12 +410,10 @@ impl Stack {
     }
 
     fn bury(&mut self, slot: u32) {
-        if let Some(mut connection) = self.remove(slot) {
-            if connection.end != Some(Reason::Closed) {
-                self.counters.failures += 1;
-            }
-            connection.hot.send.clear(&mut self.pool);
-            connection.hot.receive.clear(&mut self.pool);
+        if let Some(connection) = self.remove(slot)
+            && connection.end != Some(Reason::Closed)
+        {
+            self.counters.failures += 1;
         }
     }
 
@@ -472,12 +482,14 @@ impl Stack {
 
     /// When [`on_time`](Self::on_time) is to be called; it may find that there is nothing to do.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.deadlines.next().map(|at| at.saturating_sub(EPOCH))
+        let kept = self.pool.deadline().into_iter();
+        self.deadlines.next().into_iter().chain(kept).min().map(|at| at.saturating_sub(EPOCH))
     }
 
     /// Runs all timers that are due.
     pub fn on_time(&mut self, now: Nanos) {
         let now = now + EPOCH;
+        self.pool.give_back(now);
         while let Some(slot) = self.deadlines.due(now) {
             self.deadlines.remove(slot);
             self.slots.expect_mut(slot).armed = NEVER;
@@ -515,6 +527,7 @@ impl Stack {
 
     /// A connection to which something has happened, and what.
     pub fn next_event(&mut self) -> Option<(Id, Events)> {
+        self.feed();
         while let Some(slot) = self.eventful.pop_front() {
             let id = self.slots.id(slot);
             let Some(connection) = self.slots.at_mut(slot) else { continue };
@@ -535,9 +548,8 @@ impl Stack {
     pub fn freeze(&mut self, id: Id, now: Nanos) -> Option<Snapshot> {
         let now = now + EPOCH;
         let snapshot = self.slots.get(id)?.snapshot(now)?;
-        let mut connection = self.remove(id.slot())?;
-        connection.hot.send.clear(&mut self.pool);
-        connection.hot.receive.clear(&mut self.pool);
+        self.pool.now = now;
+        self.remove(id.slot())?;
         self.counters.frozen += 1;
         Some(snapshot)
     }
@@ -559,7 +571,11 @@ impl Stack {
         if self.lookup(&Key::new(&path)).is_some() {
             return Err(ThawError::Connect(ConnectError::InUse));
         }
-        let connection = Connection::thaw(snapshot, config, now, &mut self.pool);
+        let Some(buffer) = self.buffer_for(snapshot) else {
+            return Err(ThawError::Connect(ConnectError::Memory));
+        };
+        let mut connection = Connection::thaw(snapshot, config, now, &mut self.pool);
+        connection.hot.buffer = buffer;
         self.counters.thawed += 1;
         Ok(self.insert(connection))
     }
@@ -568,20 +584,4 @@ impl Stack {
 /// `isn`, moved beyond anything that the old connection sent (RFC 9293 section 3.4.3).
 fn beyond(isn: Seq, old: Seq) -> Seq {
     if isn.after(old) { isn } else { old + 65_537 }
-}
-
-/// An answer to a SYN that nothing is remembered of.
-fn cookie_options(
-    mss: u16,
-    timestamps: Option<wire::Timestamps>,
-    scale: Option<u8>,
-    sack: bool,
-) -> Options {
-    Options {
-        mss: Some(mss),
-        window_scale: scale,
-        sack_permitted: sack,
-        timestamps,
-        ..Options::default()
-    }
 }

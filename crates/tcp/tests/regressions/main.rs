@@ -129,6 +129,12 @@ impl Lab {
         let id = self.id.unwrap();
         assert_eq!(self.stack.socket(id, now).unwrap().send(&vec![7; n]).unwrap(), n);
     }
+    /// As much as is taken.
+    fn fill(&mut self) {
+        let now = self.now;
+        let id = self.id.unwrap();
+        while self.stack.socket(id, now).unwrap().send(&[7; 100_000]).unwrap() > 0 {}
+    }
     fn info(&self) -> Info {
         self.stack.connection(self.id.unwrap()).unwrap().info()
     }
@@ -422,7 +428,7 @@ fn r4_frto_with_many_records() {
     );
     // Grow, acknowledging two segments at a time: records of two segments.
     let mut sent = lab.una;
-    lab.send(2_000_000);
+    lab.fill();
     for o in lab.listen() {
         sent = o.seq + o.len;
     }
@@ -432,6 +438,7 @@ fn r4_frto_with_many_records() {
         while lab.una != end {
             lab.una += (end - lab.una).min(2000);
             lab.ack(lab.una, &[]);
+            lab.fill();
             for o in lab.listen() {
                 sent = o.seq + o.len;
             }

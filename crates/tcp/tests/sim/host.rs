@@ -62,10 +62,15 @@ impl Host {
         let mut secrets = Dice::new(plan.seed, 30 + number as u64);
         let stack_config = stack_config(&mut secrets, plan.opening);
         let path = FourTuple { local: ends[number], remote: ends[1 - number] };
+        let mut app = App::new(plan.seed, number as u64, side);
+        app.short = plan.memory.is_some();
         Host {
             number,
-            stack: Stack::new(stack_config),
-            app: App::new(plan.seed, number as u64, side),
+            stack: match plan.memory {
+                Some(memory) => Stack::new(stack_config).with_memory(memory),
+                None => Stack::new(stack_config),
+            },
+            app,
             path,
             id: None,
             config: Arc::new(side.config.clone()),
@@ -88,6 +93,15 @@ impl Host {
     pub(crate) fn limits(&self) -> Limits {
         let config = &self.config;
         Limits { mtu: config.mtu, mss: config.mss, probes_mtu: config.probe_mtu }
+    }
+
+    /// Is what all connections take within the bound?
+    pub(crate) fn keeps_its_bound(&self) -> Result<(), String> {
+        let memory = self.stack.memory();
+        let spent = memory.sending + memory.promised + memory.tables + memory.kept;
+        let sums = memory.received <= memory.promised && spent <= memory.limit;
+        let none = !self.stack.is_empty() || spent == memory.kept && memory.received == 0;
+        if sums && none { Ok(()) } else { Err(format!("side {}: {memory:?}", self.number)) }
     }
 
     /// Connects or listens.

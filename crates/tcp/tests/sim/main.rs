@@ -37,9 +37,9 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// One run, a panic of which is an error.
-fn run(seed: u64, trace: Trace) -> Result<run::Report, String> {
-    let plan = Plan::new(seed);
-    let result = catch_unwind(AssertUnwindSafe(|| Run::new(&plan, trace).run()));
+fn run(plan: &Plan, trace: Trace) -> Result<run::Report, String> {
+    let seed = plan.seed;
+    let result = catch_unwind(AssertUnwindSafe(|| Run::new(plan, trace).run()));
     let result = result.unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().cloned();
         let words = words.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
@@ -74,7 +74,7 @@ impl Sums {
 }
 
 /// All seeds of a range, on all processors.
-fn run_all(seeds: std::ops::Range<u64>) -> (Sums, Vec<String>) {
+fn run_all(seeds: std::ops::Range<u64>, plan: fn(u64) -> Plan) -> (Sums, Vec<String>) {
     let next = AtomicU64::new(seeds.start);
     let results = Mutex::new((Sums::default(), Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -86,7 +86,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> (Sums, Vec<String>) {
                     if seed >= seeds.end || results.lock().unwrap().1.len() >= FAILURES_MAX {
                         return;
                     }
-                    let result = run(seed, Trace::default());
+                    let result = run(&plan(seed), Trace::default());
                     let mut results = results.lock().unwrap();
                     match result {
                         Ok(report) => results.0.add(&report),
@@ -107,12 +107,12 @@ fn all_bytes_arrive_or_there_is_a_reason() {
             _ => Trace::default(),
         };
         println!("{:?}", Plan::new(seed));
-        run(seed, trace).map(drop).unwrap_or_else(|law| panic!("{law}"));
+        run(&Plan::new(seed), trace).map(drop).unwrap_or_else(|law| panic!("{law}"));
         return;
     }
     let runs = number("WHARF_SIM_RUNS").unwrap_or(RUNS);
     let first = number("WHARF_SIM_FIRST").unwrap_or(0);
-    let (sums, failures) = run_all(first..first + runs);
+    let (sums, failures) = run_all(first..first + runs, Plan::new);
     println!("{sums:?}");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     // The runs are worth something: most of them end well, though some do not.
@@ -121,11 +121,22 @@ fn all_bytes_arrive_or_there_is_a_reason() {
     assert!(sums.frozen * 2 > runs, "{sums:?}");
 }
 
+/// With little memory the same arrives, and what is spent keeps within the bound at any instant.
+#[test]
+fn all_bytes_arrive_where_memory_is_short() {
+    let runs = number("WHARF_SIM_RUNS").unwrap_or(RUNS) / 4;
+    let first = number("WHARF_SIM_FIRST").unwrap_or(0);
+    let (sums, failures) = run_all(first..first + runs, Plan::short);
+    println!("{sums:?}");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(sums.complete * 2 > runs, "{sums:?}");
+}
+
 #[test]
 fn what_once_failed_does_not_fail_again() {
     let failures: Vec<String> = kept::SEEDS
         .iter()
-        .filter_map(|seed| run(*seed, Trace::default()).map(drop).err())
+        .filter_map(|seed| run(&Plan::new(*seed), Trace::default()).map(drop).err())
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

@@ -140,6 +140,8 @@ pub(crate) struct Plan {
     /// Clocks that a connection moves to have their milliseconds at the same time as its own, so that
     /// its timestamps are the same ones.
     pub(crate) ticks_together: bool,
+    /// Memory that each stack has; as much as it likes if nothing is said.
+    pub(crate) memory: Option<u64>,
 }
 
 impl Plan {
@@ -175,7 +177,14 @@ impl Plan {
             forged: dice.one_of(&[0, 0, 0, 10]),
             freezes: freezes(&mut Dice::new(seed, 6)),
             ticks_together: false,
+            memory: None,
         }
+    }
+
+    /// The same with little memory.
+    pub(crate) fn short(seed: u64) -> Plan {
+        let memory = Dice::new(seed, 40).one_of(&[400 << 10, 700 << 10, 2 << 20, 6 << 20]);
+        Plan { memory: Some(memory), ..Plan::new(seed) }
     }
 
     /// Loses packets, beyond what two queues hold.

@@ -129,6 +129,7 @@ impl<'a> Run<'a> {
         loop {
             for side in 0..2 {
                 self.work(side)?;
+                self.hosts[side].keeps_its_bound()?;
             }
             self.look_for_progress()?;
             let hosts = self.hosts.iter().filter_map(Host::next_time);

@@ -1,0 +1,107 @@
+//! The memory of all connections: who gets how much of it, and who waits for more.
+
+use super::Stack;
+use crate::config::Config;
+use crate::connection::{Connection, Events};
+use crate::memory::Memory;
+use crate::open::our_shift;
+use crate::options::Block;
+use crate::snapshot::Snapshot;
+
+impl Stack {
+    /// The same with a bound for the memory of all connections: what they hold of data, and what of it
+    /// their peers may send within the windows that they were offered. To be said before any begins.
+    pub fn with_memory(mut self, limit: u64) -> Self {
+        self.pool.memory.limit = limit;
+        self
+    }
+
+    /// What the connections take of memory.
+    pub fn memory(&self) -> Memory {
+        self.pool.memory
+    }
+
+    /// Those who could queue nothing are told that there is memory again, one at a time.
+    pub(super) fn feed(&mut self) {
+        while self.pool.memory.has_room_to_send()
+            && let Some(slot) = self.starved.pop_front()
+        {
+            let Some(connection) = self.slots.at_mut(slot) else { continue };
+            let starved = connection.hot.bits.starved();
+            connection.hot.bits.set_starved(false);
+            connection.hot.bits.set_waits(false);
+            if starved && connection.wants_space && connection.send_space() > 0 {
+                connection.wants_space = false;
+                connection.hot.events.add(Events::WRITABLE);
+                self.settle(slot);
+                return;
+            }
+        }
+    }
+
+    /// The receive buffer of one more connection, counted if it is smaller than asked for; `None` if
+    /// there is no memory for it.
+    pub(super) fn first_buffer(&mut self, config: &Config) -> Option<u32> {
+        let wanted = config.receive_buffer;
+        let buffer = self.pool.memory.first_buffer(wanted, our_shift(config))?;
+        self.counters.windows_short += u64::from(buffer < wanted);
+        Some(buffer)
+    }
+
+    /// The receive buffer of a connection that comes from elsewhere; `None` if there is no memory for
+    /// what it brings and was promised.
+    pub(super) fn buffer_for(&self, snapshot: &Snapshot) -> Option<u32> {
+        let receive = &snapshot.receive;
+        let offered = u32::try_from(receive.edge.distance(receive.nxt)).unwrap_or(0);
+        let promised = receive.queue.len() as u64 + u64::from(offered);
+        // Their table doubles as it grows.
+        let islands = 2 * receive.islands.len() * size_of::<Block>();
+        let shift = snapshot.agreed.window_scale.map_or(0, |(_, ours)| ours);
+        self.pool.memory.thawed_buffer(
+            receive.buffer,
+            promised,
+            snapshot.send.queue.len() as u64 + islands as u64,
+            shift,
+        )
+    }
+
+    /// A connection begins.
+    pub(super) fn pay_for(&mut self, connection: &mut Connection) {
+        connection.promise(&mut self.pool.memory);
+        self.pool.memory.tables += connection.islands.memory().0;
+        self.pool.memory.connections += 1;
+    }
+
+    /// A connection is gone.
+    pub(super) fn take_back(&mut self, connection: &mut Connection) {
+        connection.hot.send.clear(&mut self.pool);
+        connection.hot.receive.clear(&mut self.pool);
+        self.pool.memory.promised -= u64::from(connection.promised);
+        self.pool.memory.tables -= connection.islands.memory().0;
+        self.pool.memory.connections -= 1;
+    }
+
+    /// A connection needs less than was set apart for it, or waits for more.
+    #[cold]
+    pub(super) fn settle_memory(&mut self, slot: u32) {
+        let Some(connection) = self.slots.at_mut(slot) else { return };
+        if connection.has_spare() {
+            connection.promise(&mut self.pool.memory);
+        }
+        if connection.hot.bits.starved() && !connection.hot.bits.waits() {
+            connection.hot.bits.set_waits(true);
+            self.wait_for_memory(slot);
+        }
+    }
+
+    /// The connection waits until there is memory for more of what its application has to send.
+    fn wait_for_memory(&mut self, slot: u32) {
+        if self.starved.len() > 2 * self.slots.len() + 64 {
+            // Some have gone while they waited.
+            let slots = &self.slots;
+            let waits = |slot| slots.at(slot).is_some_and(|one| one.hot.bits.waits());
+            self.starved.retain(|&slot| waits(slot));
+        }
+        self.starved.push_back(slot);
+    }
+}
