@@ -500,6 +500,14 @@ pub static KEYS: &[Key] = &[
         field: number!(tcp.connections),
     },
     Key {
+        name: "tcp.memory",
+        kind: zero_or("a quarter of the machine's", 1 << 20, 1 << 40, Unit::Bytes),
+        run_time: false,
+        help: "most memory of all connections together: the windows that they offer, what has come and is \
+               unread, and what is to be sent (tcp_mem in net.ipv4)",
+        field: number!(tcp.memory),
+    },
+    Key {
         name: "poll.spin",
         kind: number(20 * US, 0, 10 * MS, Unit::Nanoseconds),
         run_time: true,

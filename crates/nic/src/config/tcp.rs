@@ -68,6 +68,8 @@ pub struct Tcp {
     pub half_open: u32,
     /// `tcp.connections`.
     pub connections: u32,
+    /// `tcp.memory` in bytes; 0 for a quarter of what this process may have.
+    pub memory: u64,
 }
 
 impl Tcp {
@@ -105,11 +107,20 @@ impl Tcp {
             urgent_inline: false,
             half_open: 0,
             connections: 0,
+            memory: 0,
         }
     }
 }
 
 impl Config {
+    /// Most memory of all connections of an endpoint, in bytes.
+    pub fn tcp_memory(&self) -> u64 {
+        match self.tcp.memory {
+            0 => sys::memory::available() / 4,
+            bytes => bytes,
+        }
+    }
+
     /// What a connection of the TCP engine goes by behind an interface of this MTU in bytes.
     pub fn tcp(&self, mtu: u32) -> tcp::Config {
         let tcp = &self.tcp;

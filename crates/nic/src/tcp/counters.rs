@@ -155,11 +155,13 @@ impl Counters {
         self.dropped[why as usize] += 1;
     }
 
-    /// Every counter, those of the port and of the engine among them, in a fixed order.
+    /// Every counter, those of the port and of the engine among them, in a fixed order; and what the
+    /// engine's memory is spent on now.
     pub(super) fn entries<'a>(
         &'a self,
         port: &'a PortCounters,
         engine: &'a tcp::Counters,
+        memory: &tcp::Memory,
     ) -> impl Iterator<Item = Entry> + 'a {
         let service = [
             ("service", "connections", self.connections),
@@ -199,8 +201,16 @@ impl Counters {
         let dropped = Dropped::ALL.into_iter();
         let dropped = dropped.map(|why| ("drop", why.name(), self.dropped[why as usize]));
         let silent = [("drop", "neighbour_silent", self.neighbour_silent)];
+        let memory = [
+            ("memory", "limit", memory.limit),
+            ("memory", "promised", memory.promised),
+            ("memory", "received", memory.received),
+            ("memory", "sending", memory.sending),
+            ("memory", "tables", memory.tables),
+            ("memory", "kept", memory.kept),
+        ];
         let engine = engine.iter().map(|(name, value)| ("tcp", name, value));
         let all = service.into_iter().chain(own).chain(dropped).chain(silent).chain(refused);
-        all.chain(engine).map(|(group, name, value)| Entry { group, name, value })
+        all.chain(memory).chain(engine).map(|(group, name, value)| Entry { group, name, value })
     }
 }

@@ -11,6 +11,7 @@ use tcp::{Stack, StackConfig};
 
 use super::addresses::{Address, Addresses};
 use super::apps::{Apps, Report, Service, Work};
+use super::give_back::GiveBack;
 use super::node::Node;
 use super::open::{self, Held, Opened};
 use super::port::{HostPort, Port};
@@ -239,6 +240,7 @@ impl Parts {
             half_open: config.tcp.half_open,
             connections: config.tcp.connections,
         });
+        let stack = stack.with_memory(config.tcp_memory());
         let worker = Worker {
             port,
             node: Node::new(mac, plan.addresses, stack),
@@ -250,6 +252,7 @@ impl Parts {
             until: None,
             is_over: false,
             is_full: false,
+            give_back: GiveBack::default(),
         };
         std::thread::Builder::new()
             .name("wharf-tcp".to_owned())

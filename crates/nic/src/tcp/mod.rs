@@ -18,6 +18,7 @@ mod counters;
 mod cut;
 mod endpoint;
 mod frame;
+mod give_back;
 mod icmp;
 mod ndp;
 mod neighbours;

@@ -62,5 +62,5 @@ impl Shared {
 /// All counters, none of which has counted anything.
 fn names() -> Vec<Entry> {
     let (own, port, engine) = <(Counters, PortCounters, tcp::Counters)>::default();
-    own.entries(&port, &engine).collect()
+    own.entries(&port, &engine, &tcp::Memory::default()).collect()
 }

@@ -12,6 +12,7 @@ use sys::poll::{Interest, PollSet};
 use tcp::{ConnectError, FourTuple};
 
 use super::apps::Apps;
+use super::give_back::GiveBack;
 use super::node::{Node, Sent};
 use super::port::Port;
 use super::shared::Shared;
@@ -69,6 +70,7 @@ pub(super) struct Worker<P> {
     pub(super) is_over: bool,
     /// The port had no room for what there was to send.
     pub(super) is_full: bool,
+    pub(super) give_back: GiveBack,
 }
 
 impl<P: Port> Worker<P> {
@@ -154,6 +156,7 @@ impl<P: Port> Worker<P> {
             if now.saturating_sub(last_publish) > PUBLISH_EVERY {
                 last_publish = now;
                 self.publish();
+                self.give_back(now);
             }
         }
         Ok(())
@@ -206,8 +209,9 @@ impl<P: Port> Worker<P> {
         }
         node.counters.sleeps += 1;
         self.publish();
+        self.give_back(now);
         let deadlines = [self.node.next_deadline(), self.port.next_deadline(), self.until];
-        let due = deadlines.into_iter().flatten().min();
+        let due = deadlines.into_iter().chain([self.give_back.due()]).flatten().min();
         let mut set = PollSet::new();
         set.add(self.shared.wake().as_fd(), Interest::Read)?;
         let (port, retry) = self.port.wait(self.is_full);
@@ -224,6 +228,14 @@ impl<P: Port> Worker<P> {
 
     fn publish(&mut self) {
         let port = self.port.counters();
-        self.shared.publish(self.node.counters.entries(&port, self.node.stack.counters()));
+        let Node { stack, counters, .. } = &self.node;
+        self.shared.publish(counters.entries(&port, stack.counters(), &stack.memory()));
+    }
+
+    /// The memory of connections that are gone goes back to the operating system.
+    fn give_back(&mut self, now: Nanos) {
+        if self.give_back.is_time(self.node.stack.memory().held(), now) {
+            sys::allocator::give_back();
+        }
     }
 }

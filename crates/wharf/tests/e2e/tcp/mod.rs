@@ -6,6 +6,7 @@ mod crowd;
 mod duplicates;
 mod flood;
 mod lossy;
+mod memory;
 mod plain;
 mod routed;
 mod wires;

@@ -1,0 +1,58 @@
+//! When what the engine has freed is given back to the operating system: an allocator keeps what lies
+//! between pieces that are in use, for as long as the process lives.
+
+use lro::Nanos;
+
+/// Fewer bytes are not worth the walk through the allocator's lists.
+const WORTH: u64 = 4 << 20;
+/// At most so often, as what is freed may be needed again soon.
+const PERIOD: Nanos = 1_000_000_000;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct GiveBack {
+    /// Most that was held since.
+    most: u64,
+    due: Option<Nanos>,
+}
+
+impl GiveBack {
+    /// So many bytes are held now. Is it time to give back what was freed?
+    pub(super) fn is_time(&mut self, held: u64, now: Nanos) -> bool {
+        self.most = self.most.max(held);
+        if self.most - held < WORTH {
+            self.due = None;
+            return false;
+        }
+        let due = *self.due.get_or_insert(now + PERIOD);
+        let is_time = now >= due;
+        if is_time {
+            *self = GiveBack { most: held, due: None };
+        }
+        is_time
+    }
+
+    /// When it is to be asked again.
+    pub(super) fn due(&self) -> Option<Nanos> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_freed_goes_once_and_not_what_comes_and_goes() {
+        let mut give_back = GiveBack::default();
+        assert!(!give_back.is_time(100 << 20, 0));
+        assert!(!give_back.is_time(10 << 20, 5));
+        assert_eq!(give_back.due(), Some(PERIOD + 5));
+        assert!(!give_back.is_time(100 << 20, 9), "it was needed again");
+        assert_eq!(give_back.due(), None);
+        assert!(!give_back.is_time(10 << 20, 10));
+        assert!(give_back.is_time(10 << 20, PERIOD + 10));
+        assert!(!give_back.is_time(10 << 20, 9 * PERIOD));
+        assert_eq!(give_back.due(), None);
+    }
+}
