@@ -15,7 +15,6 @@
 //! tell: that of an original is not newer. Where a connection has none, its IPv4 ID lies below that
 //! of what is behind the hole and near it, if its sender counts them. Where neither is so (IPv6 without
 //! timestamps) nothing is learnt, and no hole waited for.
-
 //!
 //! What goes on over a hole goes singly at first, as a host makes one duplicate ACK of a packet. With
 //! SACK three are enough: they say all that is to be said. Without it a sender learns of what has
@@ -62,7 +61,7 @@ pub(crate) struct Holes {
     without_sack: bool,
 }
 
-/// Is there a hole that is watched?
+/// Whether a hole is watched, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Watch {
     #[default]
@@ -80,8 +79,8 @@ impl Holes {
         most.min(self.wait.into())
     }
 
-    /// The hole from `start` to `end` is given up. Since when has there been something behind it, and
-    /// what did the first of that carry?
+    /// The hole from `start` to `end` is given up. There has been something behind it `since` then, of
+    /// which the first carried this.
     pub(crate) fn give_up(
         &mut self,
         (start, end): (Seq, Seq),
@@ -103,8 +102,8 @@ impl Holes {
         (self.start, self.end, self.since, self.id) = (start, end, since, behind.id);
     }
 
-    /// Data at `seq` comes that lies before what was handed on: does it fill the hole that is
-    /// watched, and was it late or sent again?
+    /// Data at `seq` comes that lies before what was handed on: if it fills the hole that is watched,
+    /// it tells whether that was late or lost.
     pub(crate) fn fill(&mut self, seq: Seq, carried: &Carried, most: Nanos, now: Nanos) {
         self.look(most, now);
         if self.watch == Watch::None || seq - self.start >= self.end - self.start {
@@ -125,7 +124,7 @@ impl Holes {
         }
     }
 
-    /// Is the time over in which the original may come?
+    /// The hole that is watched is lost when the time is over in which its original may come.
     fn look(&mut self, most: Nanos, now: Nanos) {
         if self.watch != Watch::None && now.saturating_sub(self.since) > most {
             self.lost();
@@ -148,7 +147,7 @@ impl Holes {
         self.singles = if self.without_sack { SINGLES_WITHOUT_SACK } else { SINGLES };
     }
 
-    /// Is the next segment to go by itself?
+    /// Whether the next segment is to go by itself; it counts as gone.
     pub(crate) fn take_single(&mut self) -> bool {
         let any = self.singles > 0;
         self.singles = self.singles.saturating_sub(1);

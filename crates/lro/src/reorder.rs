@@ -173,7 +173,7 @@ impl<F> Lro<F> {
         Standing::Early
     }
 
-    /// How long is a hole of the flow waited for that shows now?
+    /// How long a hole of the flow is waited for that shows now.
     fn hole_wait(&mut self, index: u32, now: Nanos) -> Nanos {
         let most = self.config.hole_limit();
         let learnt = self.table[index].holes.wait(most, now);
@@ -287,7 +287,7 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Lets go of the first island. Was there one?
+    /// Lets go of the first island; false if there is none.
     fn give_up_hole(&mut self, index: u32, why: Flush, sink: &mut impl Sink<F>) -> bool {
         let flow = &mut self.table[index];
         let Some(island) = self.islands.first(&flow.islands) else { return false };

@@ -151,7 +151,7 @@ impl Model {
             let connection = self.find_or_open(&key);
             let data = end_of(packet).wrapping_add(1);
             connection.holes = Holes::default();
-            connection.holes.hears_syn(&packet);
+            connection.holes.hears_syn(packet);
             (connection.place, connection.last) = (Some((data, data)), None);
             connection.sent.loses_sight();
         }
