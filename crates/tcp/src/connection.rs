@@ -46,6 +46,9 @@ macro_rules! bits {
                 }
             )*
         }
+
+        // A bit has one meaning.
+        const _: () = assert!((0 $(+ (1_u64 << $bit))*) == (0 $(| (1_u64 << $bit))*));
     };
 }
 
