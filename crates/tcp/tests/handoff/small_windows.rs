@@ -22,14 +22,14 @@ const RECEIVE_MEMORY: &str = "4096 4096 6000";
 /// Who sends.
 enum Sender {
     Kernel { host: Host, socket: Option<TcpStream> },
-    Engine { stack: Stack, id: Id, since: Instant },
+    Engine { stack: Box<Stack>, id: Id, since: Instant },
 }
 
 impl Sender {
     fn engine(path: FourTuple) -> Sender {
         let mut stack = Stack::new(StackConfig { secret: [7; 16], half_open: 1, connections: 1 });
         let id = stack.connect(path, Arc::new(Config::default()), 0).unwrap();
-        Sender::Engine { stack, id, since: Instant::now() }
+        Sender::Engine { stack: Box::new(stack), id, since: Instant::now() }
     }
 
     fn write(&mut self, bytes: &[u8]) -> usize {

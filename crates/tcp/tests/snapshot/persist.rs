@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tcp::snapshot::Timers;
 use tcp::{Config, Stack, StackConfig, State};
 
 use crate::given::snapshot;
@@ -19,8 +20,11 @@ fn what_is_under_way_has_a_timer_after_a_close() {
             continue;
         }
         let timers = &mut snapshot.timers;
-        (timers.retransmit, timers.tail_probe, timers.reorder) = (None, None, None);
-        timers.persist = Some(NOW);
+        // Nothing else is to be done, and nothing can be sent.
+        *timers = Timers { persist: Some(NOW), ..Timers::default() };
+        (snapshot.wishes.keepalive, snapshot.moment.tail_probe) = (None, None);
+        snapshot.send.wnd = 0;
+        snapshot.send.flight.iter_mut().for_each(|flight| flight.lost = false);
         snapshot.receive.queue.clear();
         snapshot.receive.urgent = None;
         if snapshot.validate().is_err() {
@@ -30,11 +34,16 @@ fn what_is_under_way_has_a_timer_after_a_close() {
         let mut stack = Stack::new(StackConfig { secret: [7; 16], half_open: 1, connections: 8 });
         let id = stack.thaw(&snapshot, Arc::new(Config::default()), NOW).unwrap();
         let mut socket = stack.socket(id, NOW).unwrap();
-        socket.set_keepalive(None);
-        socket.shutdown();
+        socket.close();
         drop(socket);
-        while stack.poll_transmit(NOW).is_some() {}
-        assert!(stack.next_deadline().is_some(), "seed {seed}");
+        let mut now = NOW;
+        loop {
+            while stack.poll_transmit(now).is_some() {}
+            let Some(at) = stack.next_deadline() else { break };
+            now = at;
+            stack.on_time(now);
+        }
+        assert!(stack.is_empty(), "seed {seed}: nothing is waited for, and the connection stays");
     }
     assert!(thawed > 10, "only {thawed} were valid");
 }
