@@ -151,8 +151,9 @@ impl Snapshot {
             _ => {}
         }
         if let Some(urgent) = send.urgent {
+            // It is one after a byte: a SYN is none.
             let at = urgent - send.una;
-            holds(at > 0 && at <= syn + queued, SnapshotError::Urgent)?;
+            holds(at > syn && at <= syn + queued, SnapshotError::Urgent)?;
         }
         flights(&send.flight, under_way)
     }

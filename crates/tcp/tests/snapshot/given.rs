@@ -317,7 +317,7 @@ fn sending(draw: &mut Draw, state: State, agreed: &Agreed, receive: &Receiving) 
         bytes_acked: draw.one_of(&[0, 1, 100_000, u32::MAX]),
         wl1: receive.nxt,
         wl2: una,
-        urgent: (syn + queued > 0 && draw.flag()).then(|| una + 1 + draw.up_to(syn + queued - 1)),
+        urgent: (queued > 0 && draw.flag()).then(|| una + syn + 1 + draw.up_to(queued - 1)),
         small: una,
         queue,
         fin,

@@ -154,6 +154,10 @@ fn states_agree_with_what_was_closed() {
 #[test]
 fn urgent_pointers_point_into_the_queues() {
     refused(SnapshotError::Urgent, |snapshot| snapshot.send.urgent = Some(snapshot.send.una));
+    // A SYN is no byte.
+    refused_of(in_state(State::SynSent), SnapshotError::Urgent, |snapshot| {
+        snapshot.send.urgent = Some(snapshot.send.una + 1);
+    });
     refused(SnapshotError::Urgent, |snapshot| {
         let queued = snapshot.send.queue.len() as u32;
         snapshot.send.urgent = Some(snapshot.send.una + queued + 1);
