@@ -10,7 +10,7 @@ use crate::tree::Tree;
 /// The integration tests that need other programs, most of them a network of their own.
 const END_TO_END: [&str; 3] = ["e2e", "quic", "browser"];
 /// They wait more than they compute.
-const AT_ONCE: &str = "--test-threads=3";
+const AT_ONCE: &str = "--test-threads=4";
 
 /// The cargo that runs this, in the tree.
 pub(crate) fn cargo(tree: &Tree) -> Command {
