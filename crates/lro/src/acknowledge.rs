@@ -110,6 +110,9 @@ pub(crate) struct HostSide {
     ended: Option<Seq>,
     /// What to echo (TS.Recent, RFC 7323 section 4.3), or a little older.
     recent: Option<Seq>,
+    /// The newest TSval of data that came. The host may discard what comes with an older one behind it
+    /// (PAWS, RFC 7323 section 5.3): that is not for us to acknowledge.
+    newest: Option<Seq>,
 }
 
 /// What the host has said since the handshake.
@@ -180,12 +183,25 @@ impl HostSide {
         self.reached = newest(self.reached, ack);
     }
 
+    /// Data has come with these, perhaps again.
+    pub(crate) fn came_with(&mut self, timestamps: Timestamps) {
+        self.newest = newest(self.newest, timestamps.value);
+    }
+
     /// Data has come: in order, when it is held now or has just been handed on, or not.
     fn reach(&mut self, flow: &Descriptor) {
         let in_order = self.ended.replace(flow.next_seq) != Some(flow.next_seq);
+        let before = self.newest;
+        if let Some(last) = flow.last.timestamps {
+            self.came_with(last);
+        }
         let (Some(reached), Some((from, to))) = (self.reached, flow.last_run()) else { return };
         // A hole that was given up is for the host to tell of.
         if from.after(reached) || !to.after(reached) {
+            return;
+        }
+        let first = flow.first_timestamps();
+        if first.zip(before).is_some_and(|(first, newest)| first.value.before(newest)) {
             return;
         }
         self.reached = Some(to);

@@ -312,6 +312,11 @@ impl<F> Lro<F> {
         let most = self.config.hole_limit();
         let end = segment.end();
         let finishes = segment.carried.flags.any(Flags::FIN);
+        if self.acknowledges()
+            && let Some(timestamps) = segment.carried.timestamps
+        {
+            self.hosts[index as usize].came_with(timestamps);
+        }
         let flow = &mut self.table[index];
         flow.holes.fill(segment.seq, &segment.carried, most, now);
         flow.send.acknowledged(segment.carried.ack);

@@ -280,6 +280,23 @@ fn nothing_is_acknowledged_beyond_a_hole_that_was_given_up() {
     }
 }
 
+/// PAWS (RFC 7323 section 5.3): what was overtaken by its own connection's retransmission is discarded by a
+/// host that has taken the newer TSval. Acknowledged in its name it would be lost for ever.
+#[test]
+fn what_the_host_may_discard_as_an_old_duplicate_is_not_acknowledged() {
+    let mut world = established(CONFIG, setup());
+    world.tick(0, 100);
+    world.send(0, 100, false);
+    world.batch_ends();
+    let before = count(&world);
+    world.tick(0, 50_u32.wrapping_neg());
+    for _ in 0..3 {
+        world.send(0, 100, false);
+        world.batch_ends();
+    }
+    assert_eq!(count(&world), before);
+}
+
 /// The paper's: one for each packet.
 #[test]
 fn the_paper_acknowledges_every_packet() {
