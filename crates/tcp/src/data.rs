@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Does data stand behind a hole, and not only the peer's FIN?
+    /// Whether data stands behind a hole, and not only the peer's FIN.
     pub(crate) fn has_data_behind_hole(&self) -> bool {
         let first = self.islands.as_slice().first();
         first.is_some_and(|island| self.fin_at != Some(island.start))

@@ -74,7 +74,7 @@ impl Memory {
         self.free().saturating_sub(self.limit / 4) * TIMES / (self.connections + SEATS)
     }
 
-    /// Do windows shrink?
+    /// Whether windows shrink.
     fn is_short(&self) -> bool {
         self.free() < self.limit / 4
     }
@@ -133,12 +133,12 @@ impl Memory {
         self.share().max(LEAST_TO_SEND).saturating_sub(capacity).min(self.free())
     }
 
-    /// Is there memory for a larger table of islands?
+    /// Whether there is memory for a larger table of islands.
     pub(crate) fn has_room_for_table(&self, bytes: u64) -> bool {
         self.free() >= self.limit / 8 && bytes <= self.free() / (self.connections + SEATS)
     }
 
-    /// Is there enough for a connection that has nothing to send yet?
+    /// Whether there is enough for a connection that has nothing to send yet.
     pub(crate) fn has_room_to_send(&self) -> bool {
         self.free() >= LEAST_TO_SEND
     }

@@ -96,7 +96,7 @@ impl Connection {
         self.promised = bytes;
     }
 
-    /// Is memory set apart for a peer that will send nothing more?
+    /// Whether memory is set apart for a peer that will send nothing more.
     #[inline]
     pub(crate) fn has_spare(&self) -> bool {
         !self.takes_data() && self.promised > 0
@@ -111,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// Would data of the peer be taken, now or later?
+    /// Whether data of the peer would be taken, now or later.
     #[inline]
     pub(crate) fn takes_data(&self) -> bool {
         let opening = matches!(self.hot.state, State::SynSent | State::SynReceived);

@@ -43,7 +43,7 @@ fn held(run: &Run, step: usize) -> Nanos {
 }
 
 /// So many holes, one after the other: the segment in front of each comes as late as `late` says, if it
-/// comes. How long was each waited for?
+/// comes. How long each was waited for.
 fn waits(config: &Config, late: &[Option<Nanos>], packet: fn(u32) -> PacketBuilder) -> Vec<Nanos> {
     let mut steps = vec![syn()];
     let mut behind = Vec::new();

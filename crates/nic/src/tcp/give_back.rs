@@ -17,7 +17,7 @@ pub(super) struct GiveBack {
 }
 
 impl GiveBack {
-    /// So many bytes are held now. Is it time to give back what was freed?
+    /// So many bytes are held now: whether it is time to give back what was freed.
     pub(super) fn is_time(&mut self, held: u64, now: Nanos) -> bool {
         self.most = self.most.max(held);
         if self.most - held < WORTH {

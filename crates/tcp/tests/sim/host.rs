@@ -95,7 +95,7 @@ impl Host {
         Limits { mtu: config.mtu, mss: config.mss, probes_mtu: config.probe_mtu }
     }
 
-    /// Is what all connections take within the bound?
+    /// Whether what all connections take is within the bound.
     pub(crate) fn keeps_its_bound(&self) -> Result<(), String> {
         let memory = self.stack.memory();
         let spent = memory.sending + memory.promised + memory.tables + memory.kept;

@@ -129,12 +129,12 @@ impl Way {
         }
     }
 
-    /// Does the peer send?
+    /// Whether the peer sends.
     pub(super) const fn is_send(self) -> bool {
         !matches!(self, Way::Receive)
     }
 
-    /// Is there something to be learned of this peer?
+    /// Whether there is something to be learned of this peer.
     pub(super) const fn has(self, peer: Peer) -> bool {
         match self {
             Way::Send => true,

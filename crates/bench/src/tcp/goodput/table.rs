@@ -36,7 +36,7 @@ impl Row {
         self.gave.push(gave);
     }
 
-    /// Is all there that so many seeds give?
+    /// Whether all is there that so many seeds give.
     pub(super) fn is_complete(&self, seeds: u64) -> bool {
         self.gave.len() as u64 == 2 * seeds
     }

@@ -40,8 +40,8 @@ impl Piece {
 }
 
 impl Piece {
-    /// It waited, and others that belong before it were sent later: what they told is newer. Is the last
-    /// of them held?
+    /// It waited, and others that belong before it were sent later: what they told is newer. Whether the
+    /// last of them is held.
     pub(super) fn catches_up(&mut self, last: &Told, held: bool) {
         if held && is_before(self.told.ack, last.ack) {
             (self.told.ack, self.told.window) = (last.ack, last.window);
