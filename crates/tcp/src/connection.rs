@@ -494,7 +494,7 @@ impl Connection {
         self.send_limit().saturating_sub(self.hot.send.len()) as usize
     }
 
-    /// Most bytes to queue: what is under way, and as much again to follow (tcp_sndbuf_expand in Linux).
+    /// Most bytes to queue: what is in flight, and as much again to follow (tcp_sndbuf_expand in Linux).
     /// A peer that reads nothing does not pin a whole send buffer.
     pub(crate) fn send_limit(&self) -> u32 {
         let twice = self.window.cwnd.saturating_mul(2);

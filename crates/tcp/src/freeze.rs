@@ -347,7 +347,7 @@ impl Connection {
             (Pending::Persist, timers.persist),
         ];
         match pending.into_iter().find_map(|(kind, left)| Some((kind, left?))) {
-            // A window is only waited for while nothing is under way: a close would stop that timer, and none
+            // A window is only waited for while nothing is in flight: a close would stop that timer, and none
             // would be left for what is.
             Some((Pending::Persist, _)) if !self.flight.is_empty() => self.rearm_rto(now),
             Some((kind, left)) => self.set_pending(kind, now.saturating_add(left)),

@@ -251,7 +251,7 @@ impl Connection {
     }
 
     /// Payload of a full segment: what the path takes, and no more than half of the largest window that
-    /// the peer ever offered, so that two are under way (the Fs of RFC 9293 section 3.8.6.2.1).
+    /// the peer ever offered, so that two are in flight (the Fs of RFC 9293 section 3.8.6.2.1).
     /// Otherwise a window of one and a half segments would take one in each round trip. As in Linux
     /// (tcp_bound_to_half_wnd), windows of one segment of 536 bytes stay whole.
     pub(crate) fn full_segment(&self) -> u32 {
@@ -294,7 +294,7 @@ impl Connection {
     /// others count packets, and small ones are packets too.
     fn is_crowded(&self) -> bool {
         let most = (self.window.cwnd / self.window.mss.max(1)) as usize + CROWD;
-        // What SACK has is not under way, but it takes memory.
+        // What SACK has is not in flight, but it takes memory.
         self.flight.count() > most || self.flight.held() > 2 * most
     }
 
