@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::tree::Tree;
-use crate::{Failure, cargo, explore, fuzz, object, programs, purity, source};
+use crate::{Failure, cargo, explore, fuzz, imports, object, programs, purity, source};
 
 /// What a step could not look at, in words; or what does not hold.
 pub(crate) type Outcome = Result<Vec<String>, String>;
@@ -24,6 +24,11 @@ const STEPS: &[Step] = &[
         name: "unsafe",
         what: "unsafe code only in the rooms for it",
         run: source::unsafe_rooms,
+    },
+    Step {
+        name: "imports",
+        what: "modules do not use each other in a circle",
+        run: imports::check,
     },
     Step {
         name: "purity",

@@ -6,6 +6,7 @@ mod check;
 mod explore;
 mod fuzz;
 mod gro;
+mod imports;
 mod object;
 mod packetdrill;
 mod process;
@@ -35,6 +36,8 @@ cargo xtask: what the project asks of itself
   cargo xtask gro [--sequences N] [--seed S] [--first N] [--json]
                                      compare random sequences (a million) with the local kernel's
                                      GRO; as root
+  cargo xtask imports [--circles]    which module uses which, users above what they use; or only
+                                     circles of them
   cargo xtask packetdrill --binary PATH --scripts DIR [--report FILE]
                                      run packetdrill scripts, which you have, against the local
                                      kernel and against the TCP engine; as root
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         ["explore", rest @ ..] => explore::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["gro", rest @ ..] => gro::run(rest),
+        ["imports", rest @ ..] => imports::run(rest),
         ["packetdrill", rest @ ..] => packetdrill::run(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
