@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use crate::marks::unit;
+use crate::measures::{FONT, LINE, PAD, WIDTH};
 use crate::model::{Plot, Point, Scale, Series, Source};
 use crate::number;
-use crate::plot::{FONT, LINE, PAD, WIDTH};
 use crate::scale::{Layout, Ruler, Zero};
 use crate::text::{Text, shorten, width, wrap};
 

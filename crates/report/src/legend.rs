@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use crate::marks::{self, Look, unit};
+use crate::measures::{FONT, LINE, PAD, WIDTH};
 use crate::model::{Plot, Series, Source};
-use crate::plot::{FONT, LINE, PAD, WIDTH};
 use crate::text::{Text, shorten, width};
 
 /// Width of a sample.

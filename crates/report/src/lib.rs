@@ -29,6 +29,7 @@
 mod axes;
 mod legend;
 mod marks;
+mod measures;
 mod model;
 mod number;
 mod page;

@@ -4,20 +4,13 @@
 use maud::{Markup, PreEscaped, html};
 
 use crate::axes::{Axes, left_out};
+use crate::measures::{FONT, LINE, PAD, WIDTH};
 use crate::model::{Axis, Plot, Source};
 use crate::series::{NUMBER, has_bars, numbers_fit};
 use crate::text::{Text, with_unit, wrap};
 use crate::theme::{DARK, LIGHT, SHAPES};
 use crate::{legend, marks::unit, number, series};
 
-/// The width of a drawing in its own units. On a phone of 360 pixels, 16 of them are more than 12
-/// pixels.
-pub(crate) const WIDTH: f64 = 420.0;
-/// The size of its only font, and from line to line.
-pub(crate) const FONT: f64 = 16.0;
-pub(crate) const LINE: f64 = 20.0;
-/// Free on all sides.
-pub(crate) const PAD: f64 = 12.0;
 /// The width at which a drawing is shown where nothing else is said, in pixels.
 const SHOWN: f64 = 560.0;
 

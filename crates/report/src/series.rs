@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use crate::axes::{Axes, is_level};
 use crate::marks::{Look, REACH, unit};
+use crate::measures::FONT;
 use crate::model::{Plot, Point, Scale, Series, Source};
 use crate::number;
-use crate::plot::FONT;
 use crate::text::width;
 
 /// Half the length of the line across a whisker's end: it shows on both sides of a mark.

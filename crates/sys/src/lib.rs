@@ -20,7 +20,6 @@ mod error;
 pub mod ethtool;
 pub mod frames;
 pub mod ingress;
-pub mod interface;
 mod mapping;
 pub mod memory;
 pub mod netlink;
@@ -38,3 +37,4 @@ pub mod unix;
 pub mod xdp;
 
 pub use error::{Error, Result};
+pub use netlink::interface;

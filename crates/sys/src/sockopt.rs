@@ -61,5 +61,3 @@ unsafe impl Plain for libc::xdp_mmap_offsets {}
 unsafe impl Plain for libc::xdp_options {}
 // SAFETY: integers only (linux/if_xdp.h).
 unsafe impl Plain for libc::xdp_statistics {}
-// SAFETY: integers only (linux/tcp.h).
-unsafe impl Plain for crate::tcp::repair::Window {}

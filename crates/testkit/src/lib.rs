@@ -17,6 +17,7 @@ pub mod lab;
 pub mod lossy;
 pub mod missing;
 pub mod packet;
+mod pattern;
 pub mod reassemble;
 pub mod sctp;
 pub mod snmp;

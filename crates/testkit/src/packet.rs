@@ -17,18 +17,13 @@
 
 use wire::{Flags, GsoType, VirtioNetHdr, protocol};
 
+pub use crate::pattern::pattern;
 use crate::verify::{ones_complement_sum, pseudo_header};
 
 /// The source MAC address of every packet, unless another is set.
 pub const SOURCE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The destination MAC address of every packet, unless another is set.
 pub const DESTINATION_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-
-/// Bytes that tell their place: `len` of them, the same for every call, as if from `offset` of
-/// an endless stream. A swapped, lost or doubled piece shows.
-pub fn pattern(offset: usize, len: usize) -> Vec<u8> {
-    (offset..offset + len).map(|i| ((i as u32).wrapping_mul(0x9e37_79b1) >> 23) as u8).collect()
-}
 
 /// IP addresses and what only one version has.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! SCTP packets (RFC 9260), written field by field, and their checksum by its definition.
 
-use crate::packet::pattern;
+use crate::pattern::pattern;
 
 /// Protocol number.
 pub const SCTP: u8 = 132;

@@ -1,93 +1,11 @@
 //! One walk over a frame: where each header lies, or why it cannot be walked.
 
-use core::fmt;
-
-use crate::{ETHERNET_LEN, EtherType, Ipv4, Ipv6, Tcp, UDP_LEN, Udp, VLAN_LEN, be16, protocol};
+use crate::{
+    ETHERNET_LEN, EtherType, Ipv4, Ipv6, Malformed, Tcp, UDP_LEN, Udp, VLAN_LEN, be16, protocol,
+};
 
 /// VLAN tags walked: an 802.1ad service tag around an 802.1Q customer tag.
 const TAGS_MAX: usize = 2;
-
-/// Why a frame's headers cannot be walked. Every reason has a counter.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Malformed {
-    /// Shorter than an Ethernet header.
-    ShortEthernet,
-    /// Ends inside a VLAN tag.
-    ShortVlan,
-    /// Shorter than the fixed IPv4 header.
-    ShortIpv4,
-    /// EtherType and IP version disagree.
-    IpVersion,
-    /// IHL under 5, or reaching past the total length.
-    Ipv4HeaderLength,
-    /// Total length past the end of the frame.
-    Ipv4TotalLength,
-    /// Shorter than the fixed IPv6 header.
-    ShortIpv6,
-    /// Payload length past the end of the frame.
-    Ipv6PayloadLength,
-    /// An extension header reaches past the payload, or the chain is too long.
-    Ipv6Extension,
-    /// Shorter than the fixed TCP header.
-    ShortTcp,
-    /// Data offset under 5, or past the end.
-    TcpDataOffset,
-    /// A TCP option shorter than its own two bytes, or past the header.
-    TcpOptionLength,
-    /// Shorter than a UDP header.
-    ShortUdp,
-    /// UDP length under 8, or past the IP payload.
-    UdpLength,
-}
-
-impl Malformed {
-    /// All reasons, in the order of their discriminants.
-    pub const ALL: [Malformed; 14] = [
-        Malformed::ShortEthernet,
-        Malformed::ShortVlan,
-        Malformed::ShortIpv4,
-        Malformed::IpVersion,
-        Malformed::Ipv4HeaderLength,
-        Malformed::Ipv4TotalLength,
-        Malformed::ShortIpv6,
-        Malformed::Ipv6PayloadLength,
-        Malformed::Ipv6Extension,
-        Malformed::ShortTcp,
-        Malformed::TcpDataOffset,
-        Malformed::TcpOptionLength,
-        Malformed::ShortUdp,
-        Malformed::UdpLength,
-    ];
-
-    /// The counter's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Malformed::ShortEthernet => "short_ethernet",
-            Malformed::ShortVlan => "short_vlan",
-            Malformed::ShortIpv4 => "short_ipv4",
-            Malformed::IpVersion => "ip_version",
-            Malformed::Ipv4HeaderLength => "ipv4_header_length",
-            Malformed::Ipv4TotalLength => "ipv4_total_length",
-            Malformed::ShortIpv6 => "short_ipv6",
-            Malformed::Ipv6PayloadLength => "ipv6_payload_length",
-            Malformed::Ipv6Extension => "ipv6_extension",
-            Malformed::ShortTcp => "short_tcp",
-            Malformed::TcpDataOffset => "tcp_data_offset",
-            Malformed::TcpOptionLength => "tcp_option_length",
-            Malformed::ShortUdp => "short_udp",
-            Malformed::UdpLength => "udp_length",
-        }
-    }
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl core::error::Error for Malformed {}
 
 /// The network layer of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -248,38 +166,4 @@ impl Headers {
             end,
         })
     }
-}
-
-/// Does the transport checksum hold just the folded pseudo-header sum, as a sender with checksum
-/// offload leaves it? Gives `csum_start` and `csum_offset` as `virtio_net_hdr` counts them.
-///
-/// On a real wire this cannot be told from a damaged frame; on one that never leaves the machine
-/// (a veth) it can: no kernel writes that value otherwise, but for one in 65,536 by chance, and
-/// then the frame is as whole as memory is.
-pub fn partial_checksum(frame: &[u8]) -> Option<(u16, u16)> {
-    let headers = Headers::parse(frame).ok()?;
-    partial_of(frame, &headers).or_else(|| {
-        let inner_at = crate::vxlan::inner_frame_at(frame, &headers)?;
-        let inner = frame.get(inner_at..headers.end)?;
-        let (start, offset) = partial_of(inner, &Headers::parse(inner).ok()?)?;
-        Some((start.checked_add(u16::try_from(inner_at).ok()?)?, offset))
-    })
-}
-
-fn partial_of(frame: &[u8], headers: &Headers) -> Option<(u16, u16)> {
-    let (kind, offset) = match headers.transport {
-        Transport::Tcp => (protocol::TCP, 16),
-        Transport::Udp => (protocol::UDP, 6),
-        _ => return None,
-    };
-    let network = &frame[headers.network_at..headers.end];
-    let len = headers.end - headers.transport_at;
-    let pseudo = match headers.network {
-        Network::Ipv4 { .. } => Ipv4::new(network).ok()?.pseudo_header(len),
-        Network::Ipv6 { .. } => Ipv6::new(network).ok()?.pseudo_header(kind, len),
-        Network::Other(_) => return None,
-    };
-    let field = be16(frame, headers.transport_at + offset);
-    (field == pseudo.fold() && field != 0)
-        .then_some((u16::try_from(headers.transport_at).ok()?, offset as u16))
 }

@@ -1,7 +1,7 @@
 //! IPv4 headers (RFC 791).
 
 use crate::checksum::{self, Sum};
-use crate::headers::Malformed;
+use crate::malformed::Malformed;
 use crate::{be16, put16};
 
 /// Bytes of an IPv4 header without options.

@@ -1,7 +1,7 @@
 //! IPv6 headers and extension headers (RFC 8200).
 
 use crate::checksum::{self, Sum};
-use crate::headers::Malformed;
+use crate::malformed::Malformed;
 use crate::{be16, be32, protocol, put16};
 
 /// Bytes of the fixed IPv6 header.

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::headers::Malformed;
+use crate::malformed::Malformed;
 use crate::{Seq, be16, be32, put16, put32};
 
 /// Bytes of a TCP header without options.

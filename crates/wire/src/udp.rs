@@ -1,6 +1,6 @@
 //! UDP headers (RFC 768).
 
-use crate::headers::Malformed;
+use crate::malformed::Malformed;
 use crate::{be16, put16};
 
 /// Bytes of a UDP header.

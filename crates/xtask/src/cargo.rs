@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::check::Outcome;
+use crate::outcome::Outcome;
 use crate::process::{is_root, run, works};
 use crate::tree::Tree;
 

@@ -3,11 +3,9 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use crate::outcome::Outcome;
 use crate::tree::Tree;
 use crate::{Failure, cargo, explore, fuzz, imports, object, programs, purity, source};
-
-/// What a step could not look at, in words; or what does not hold.
-pub(crate) type Outcome = Result<Vec<String>, String>;
 
 /// Something that must hold.
 struct Step {

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::Failure;
 use crate::cargo::cargo;
-use crate::check::Outcome;
+use crate::outcome::Outcome;
 use crate::process::{run as run_program, works};
 use crate::tree::Tree;
 

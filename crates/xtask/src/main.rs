@@ -8,6 +8,7 @@ mod fuzz;
 mod gro;
 mod imports;
 mod object;
+mod outcome;
 mod packetdrill;
 mod process;
 mod programs;

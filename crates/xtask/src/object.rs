@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::check::Outcome;
+use crate::outcome::Outcome;
 use crate::process::{is_installed, output, run};
 use crate::purity::Scratch;
 use crate::tree::Tree;

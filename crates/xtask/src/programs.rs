@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::cargo::may_lack;
-use crate::check::Outcome;
+use crate::outcome::Outcome;
 use crate::process::{is_installed, is_root, run};
 use crate::tree::Tree;
 

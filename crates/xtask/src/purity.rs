@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cargo::cargo;
-use crate::check::Outcome;
+use crate::outcome::Outcome;
 use crate::process::{output, run};
 use crate::tree::Tree;
 

@@ -1,6 +1,6 @@
 //! What can be told from the text of the sources.
 
-use crate::check::Outcome;
+use crate::outcome::Outcome;
 use crate::tree::Tree;
 
 /// One concern a file; a file that grows past this has two.

@@ -1,7 +1,7 @@
 //! In which order the segments of a flow arrive.
 
-use super::workload::SEGMENTS;
-
+/// Segments of each flow in a round: two blocks of 64, and nearly three aggregates of 64 KB.
+pub(crate) const SEGMENTS: usize = 128;
 /// Different orders of a case; a flow takes the next one each round.
 pub(crate) const ORDERS: usize = 64;
 

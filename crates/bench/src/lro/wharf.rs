@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use lro::{Aggregate, Config, Discard, Lro, Pass, RxChecksum, Sink};
 
 use super::Setting;
-use super::workload::{BURST, LAP, SEGMENTS, Stream, Workload};
+use super::case::SEGMENTS;
+use super::workload::{BURST, LAP, Stream, Workload};
 use crate::side_by_side::{Lap, Runner, Sample, laps};
 use crate::{Error, System};
 

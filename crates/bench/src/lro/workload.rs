@@ -8,14 +8,12 @@
 
 use wire::{ETHERNET_LEN, Flags, checksum, protocol};
 
-use super::case::{Case, ORDERS};
+use super::case::{Case, ORDERS, SEGMENTS};
 use super::{Setting, figure};
 use crate::packet::{self, Ip};
 use crate::side_by_side::{self, Total};
 use crate::{Figure, System};
 
-/// Segments of each flow in a round: two blocks of 64, and nearly three aggregates of 64 KB.
-pub(crate) const SEGMENTS: usize = 128;
 /// Payload of a segment: an MTU of 1,500 with IPv4 and timestamps.
 pub(crate) const PAYLOAD: usize = 1448;
 /// Frames handed over between two looks at the clock; wireguard-go's and tun-rs' ideal batch, and

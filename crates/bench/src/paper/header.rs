@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
-use super::scenario::Parameters;
+use super::parameters::Parameters;
 
 /// What may differ between two runs that continue each other.
 const MAY_DIFFER: [&str; 2] = ["date", "commit"];

@@ -6,6 +6,7 @@
 //! [`verdict()`] compares it with what the paper claims.
 
 mod header;
+mod parameters;
 mod plan;
 mod registry;
 mod run;
@@ -14,9 +15,10 @@ mod store;
 mod verdict;
 
 pub use header::Header;
+pub use parameters::Parameters;
 pub use plan::Progress;
 pub use registry::{Code, Entry, Paper, Place, Published, registry};
 pub use run::{Gaps, Here, Observer, Runner, run};
-pub use scenario::{Headline, Judge, Parameters, Run, Scale, Scenario, Series, XAxis, YAxis};
+pub use scenario::{Headline, Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
 pub use store::{Row, Store, StoreError, raw_name};
 pub use verdict::{Spread, Verdict, number, verdict};

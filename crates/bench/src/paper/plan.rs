@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::parameters::Parameters;
 use super::registry::Entry;
-use super::scenario::Parameters;
 use super::store::Store;
 
 /// How far a run is.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::parameters::Parameters;
 use super::plan::{Plan, Progress};
 use super::registry::Entry;
-use super::scenario::{Parameters, Scenario};
+use super::scenario::Scenario;
 use super::store::{Row, Store, StoreError};
 use crate::{Error, Figure, Report};
 

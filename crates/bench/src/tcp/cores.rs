@@ -1,14 +1,4 @@
-//! A CPU for each of the two hosts, as if they were two machines: what the kernel does to receive for one
-//! of them is not done in the time of the other.
-
-use sys::netns::Namespace;
-use sys::sysfs::Sysfs;
-
-use super::lab::{Lab, NEAR};
-use super::system::{Link, System};
-use crate::Error;
-use crate::gso_throughput::{cpu_mask, receiving_thread};
-use crate::sink::io;
+//! A CPU for each of the two hosts, as if they were two machines.
 
 /// The CPUs of the two hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,42 +20,4 @@ impl Cores {
 /// Puts the calling thread, and what it starts, on a CPU.
 pub(super) fn enter(core: Option<usize>) -> std::io::Result<()> {
     core.map_or(Ok(()), sys::affinity::pin)
-}
-
-/// Has each host receive on its own CPU, once there is a server.
-///
-/// # Errors
-/// What the kernel says, such as that this process may not mount sysfs.
-pub(super) fn receive_apart(lab: &Lab, system: System) -> Result<(), Error> {
-    let Some(Cores { server, client }) = lab.cores else { return Ok(()) };
-    steer(&lab.client, NEAR.to_owned(), client)?;
-    match (system, lab.link) {
-        // A TAP's frames are fetched by who serves.
-        (_, Link::Tap | Link::TapOffloads) => Ok(()),
-        // Without AF_XDP there is nothing that a thread could do.
-        (System::Wharf, _) => {
-            poll_on(lab, server).or_else(|_| steer(&lab.server, lab.far.clone(), server))
-        }
-        _ => steer(&lab.server, lab.far.clone(), server),
-    }
-}
-
-/// Receive packet steering: frames that arrive there are the business of this CPU.
-fn steer(host: &Namespace, name: String, core: usize) -> Result<(), Error> {
-    host.run(move || -> Result<(), Error> {
-        let setting = Sysfs::mount()?.queue_setting(&name, 0, "rps_cpus")?;
-        setting.set(&cpu_mask(core)).map_err(io("steer what is received to a CPU"))
-    })?
-}
-
-/// What feeds AF_XDP is a thread of the kernel on this CPU, and goes before all else, as an interrupt.
-fn poll_on(lab: &Lab, core: usize) -> Result<(), Error> {
-    let name = lab.far.clone();
-    lab.server.run(move || -> Result<(), Error> {
-        let setting = Sysfs::mount()?.setting(&name, "threaded")?;
-        setting.set("1").map_err(io("receive in a thread"))?;
-        let thread = receiving_thread(&name)?;
-        sys::affinity::pin_thread(thread, core).map_err(io("pin the receiving thread"))?;
-        sys::process::set_real_time(thread).map_err(io("let the kernel receive first"))
-    })?
 }

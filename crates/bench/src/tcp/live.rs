@@ -4,6 +4,7 @@ use super::client::{self, Client};
 use super::cores;
 use super::lab::Lab;
 use super::server::{Server, Service};
+use super::steering::receive_apart;
 use super::system::Entrant;
 use super::turns::{Contest, hold};
 use super::{Case, Options};
@@ -64,7 +65,7 @@ fn run(contests: &[Contest], options: &Options, report: &mut dyn Report) -> Resu
         let lab = Lab::new(entrant.link, options.own_cpus)?;
         let server =
             Server::start(&lab, entrant.system, service, contest.connections, options.mode)?;
-        let apart = cores::receive_apart(&lab, entrant.system);
+        let apart = receive_apart(&lab, entrant.system);
         let apart = apart.err().map(|error| format!("a host receives on the other's CPU: {error}"));
         for notice in server.notices.iter().chain(&apart) {
             let words = format!("{} on {}: {notice}", entrant.system.name(), entrant.link.name());

@@ -10,6 +10,7 @@ mod lab;
 mod live;
 mod recovery;
 mod server;
+mod steering;
 mod system;
 mod turns;
 mod virtual_time;

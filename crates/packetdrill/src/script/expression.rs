@@ -1,7 +1,7 @@
 //! Arguments of system calls.
 
 use super::lexer::Token;
-use super::parser::Words;
+use super::words::Words;
 use super::{ParseError, symbols};
 
 /// An argument, or a part of one.

@@ -9,6 +9,7 @@ mod lexer;
 mod packet;
 mod parser;
 pub mod symbols;
+mod words;
 
 pub use expression::Expression;
 pub use packet::{

@@ -4,7 +4,7 @@ use wire::Flags;
 
 use super::ParseError;
 use super::lexer::Token;
-use super::parser::Words;
+use super::words::Words;
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

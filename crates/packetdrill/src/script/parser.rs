@@ -3,8 +3,9 @@
 use tcp::Nanos;
 
 use super::expression::{expression, list};
-use super::lexer::{self, Placed, Token};
+use super::lexer::{self, Token};
 use super::packet::{Direction, packet};
+use super::words::Words;
 use super::{Action, Call, Event, ParseError, Script, Time};
 
 /// Reads a script.
@@ -13,7 +14,7 @@ use super::{Action, Call, Event, ParseError, Script, Time};
 /// The first line that cannot be understood.
 pub fn parse(text: &str) -> Result<Script, ParseError> {
     let placed = lexer::words(text)?;
-    let mut words = Words { placed: &placed, at: 0 };
+    let mut words = Words::new(&placed);
     let mut script = Script::default();
     while let Some(Token::Option(name)) = words.peek() {
         let name = name.clone();
@@ -39,81 +40,6 @@ pub fn parse(text: &str) -> Result<Script, ParseError> {
     Ok(script)
 }
 
-/// The words of a script and how far they were read.
-pub(super) struct Words<'a> {
-    placed: &'a [Placed],
-    at: usize,
-}
-
-impl<'a> Words<'a> {
-    pub(super) fn peek(&self) -> Option<&'a Token> {
-        self.placed.get(self.at).map(|(token, _)| token)
-    }
-
-    pub(super) fn peek_second(&self) -> Option<&'a Token> {
-        self.placed.get(self.at + 1).map(|(token, _)| token)
-    }
-
-    pub(super) fn next(&mut self) -> Option<&'a Token> {
-        let token = self.peek()?;
-        self.at += 1;
-        Some(token)
-    }
-
-    /// The line of the next word, or of the last.
-    pub(super) fn line(&self) -> u32 {
-        let place = self.placed.get(self.at).or(self.placed.last());
-        place.map_or(1, |(_, line)| *line)
-    }
-
-    pub(super) fn error<T>(&self, message: &str) -> Result<T, ParseError> {
-        let line = self.placed.get(self.at.saturating_sub(1)).map_or(1, |(_, line)| *line);
-        Err(ParseError { line, message: message.to_owned() })
-    }
-
-    pub(super) fn accept(&mut self, mark: char) -> bool {
-        let there = self.peek() == Some(&Token::Mark(mark));
-        self.at += usize::from(there);
-        there
-    }
-
-    pub(super) fn expect(&mut self, mark: char) -> Result<(), ParseError> {
-        if self.accept(mark) {
-            return Ok(());
-        }
-        let found = self.peek().map_or("the end".to_owned(), |token| format!("{token:?}"));
-        self.at += 1;
-        self.error(&format!("`{mark}` is missing before {found}"))
-    }
-
-    /// A word that is exactly this one.
-    pub(super) fn accept_word(&mut self, word: &str) -> bool {
-        let there = matches!(self.peek(), Some(Token::Word(found)) if found == word);
-        self.at += usize::from(there);
-        there
-    }
-
-    pub(super) fn word(&mut self) -> Result<String, ParseError> {
-        match self.next() {
-            Some(Token::Word(word)) => Ok(word.clone()),
-            other => self.error(&format!("a name is needed, not {other:?}")),
-        }
-    }
-
-    pub(super) fn integer(&mut self) -> Result<i64, ParseError> {
-        match self.next() {
-            Some(Token::Integer(value)) => Ok(*value),
-            other => self.error(&format!("a number is needed, not {other:?}")),
-        }
-    }
-
-    /// A number that fits.
-    pub(super) fn fitting<T: TryFrom<i64>>(&mut self, what: &str) -> Result<T, ParseError> {
-        let value = self.integer()?;
-        T::try_from(value).or_else(|_| self.error(&format!("{what} is out of range: {value}")))
-    }
-}
-
 fn option_value(words: &mut Words<'_>) -> Result<String, ParseError> {
     let value = match words.next() {
         Some(Token::Integer(value)) => value.to_string(),
@@ -126,9 +52,7 @@ fn option_value(words: &mut Words<'_>) -> Result<String, ParseError> {
     }
     // An address came apart at its dots or colons.
     let mut value = value;
-    while matches!(words.peek(), Some(Token::Float(_)))
-        && words.placed[words.at].1 == words.placed[words.at - 1].1
-    {
+    while matches!(words.peek(), Some(Token::Float(_))) && words.is_same_line() {
         if let Some(Token::Float(more)) = words.next() {
             value.push_str(more);
         }

@@ -7,9 +7,9 @@ use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo, LinkMessage,
 };
 
+use super::interface::{checked, index, to_index};
 use super::request;
 use crate::Result;
-use crate::interface::{checked, index, to_index};
 
 /// One end of a veth pair to be made.
 #[derive(Debug, Clone, Copy)]

@@ -5,6 +5,7 @@
 //! survive a round trip (see [`saved`]).
 
 pub mod address;
+pub mod interface;
 pub mod link;
 pub mod monitor;
 pub mod neighbour;
@@ -216,7 +217,7 @@ fn append(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
 
 /// The name of the interface with this index for an error's text, or the index if it has none.
 fn name_of(index: u32) -> String {
-    match crate::interface::Interface::by_index(index) {
+    match interface::Interface::by_index(index) {
         Ok(interface) => interface.name,
         Err(_) => format!("#{index}"),
     }

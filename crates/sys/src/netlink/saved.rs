@@ -6,9 +6,9 @@ use std::hash::Hash;
 use std::io;
 
 use super::address::{self, Address, Destination};
+use super::interface::Interface;
 use super::neighbour::{self, Neighbour};
 use super::route::{self, Route};
-use crate::interface::Interface;
 use crate::{Error, Result, clock};
 
 /// What [`Saved::to_bytes`] begins with; the digit counts versions.

@@ -76,6 +76,9 @@ pub struct Window {
     pub rcv_wup: u32,
 }
 
+// SAFETY: integers only (linux/tcp.h).
+unsafe impl sockopt::Plain for Window {}
+
 /// What `TCP_INFO` has of the path. It is read only: the kernel measures anew after [`put_back`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Path {

@@ -12,8 +12,8 @@ use std::path::Path;
 
 use super::subject::Target;
 use crate::cargo::cargo;
-use crate::check::Outcome;
 use crate::fuzz;
+use crate::outcome::Outcome;
 use crate::process::run_captured;
 use crate::tree::Tree;
 

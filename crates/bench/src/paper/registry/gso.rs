@@ -2,15 +2,11 @@
 
 use super::{Code, Entry, Paper, Place, Published};
 use crate::gso_throughput::Protocol;
-use crate::paper::scenario::gso;
+use crate::paper::scenario::gso::{self, CPU_PERCENTS};
 
 /// A row of a slide's table: the sender's frequency in GHz, then Mb/s with TSO, with GSO and with
 /// none.
 struct Row(&'static str, Option<f64>, f64, f64);
-
-/// What each of the slides' frequencies, 2.93 to 0.45 GHz, is of the highest, in per cent. A bound
-/// on CPU time stands in for it here.
-pub(in crate::paper) const CPU_PERCENTS: [u32; 6] = [100, 86, 68, 50, 36, 15];
 
 const TCP4: [Row; 6] = [
     Row("2.93", Some(9347.0), 9298.0, 8308.0),

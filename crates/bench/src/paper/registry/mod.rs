@@ -5,7 +5,6 @@
 //! A figure becomes measurable by giving its entry a [`Scenario`] for what it lacked.
 
 mod gso;
-pub(super) use gso::CPU_PERCENTS;
 mod handoff;
 mod lro;
 mod rdma;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::paper::Judge;
+use crate::paper::scenario::gso::CPU_PERCENTS;
 
 /// Every caption of the papers, as their texts have them.
 fn captions(paper: Paper) -> Vec<String> {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Judge, Parameters, Run, Scale, Scenario, Series, XAxis, YAxis};
+use super::{Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
 use crate::degen::{Case, Options, degen};
+use crate::paper::parameters::Parameters;
 use crate::{Error, Report};
 
 /// Frames a second in each direction.

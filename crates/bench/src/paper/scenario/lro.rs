@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use nic::port::shared::Order;
 
-use super::{Headline, Judge, Parameters, Run, Scale, Scenario, Series, XAxis, YAxis};
+use super::{Headline, Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
 use crate::fairness::{self, fairness};
+use crate::paper::parameters::Parameters;
 use crate::throughput::{self, WireKind, lro_throughput};
 use crate::{Case, Error, Report};
 

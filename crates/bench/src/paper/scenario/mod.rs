@@ -8,25 +8,9 @@ pub(super) mod lro;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use nic::config::Config;
-
+use super::parameters::Parameters;
 use super::store::Row;
 use crate::{Error, Report};
-
-/// What a run of the evaluation is asked for.
-#[derive(Clone, Debug)]
-pub struct Parameters {
-    /// Runs of each case, of which the median counts; the cases take turns.
-    pub repetitions: usize,
-    /// How long each run is measured.
-    pub duration: Duration,
-    /// Fewer points.
-    pub quick: bool,
-    /// What scenarios draw random numbers from.
-    pub seed: u64,
-    /// wharf's settings.
-    pub config: Config,
-}
 
 /// How a figure is measured. All cases of a point are run together, taking turns, by the scenario of
 /// [`bench`](crate) that measures it otherwise, too.

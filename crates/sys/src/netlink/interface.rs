@@ -6,8 +6,8 @@ use netlink_packet_route::link::{
     LinkAttribute, LinkExtentMask, LinkFlags, LinkHeader, LinkMessage,
 };
 
+use super::{NLM_F_DUMP, attributes, number, request, text};
 use crate::error::{Error, Result, check};
-use crate::netlink::{self, attributes, number, text};
 
 /// linux/if_link.h.
 const IFLA_ADDRESS: u16 = 1;
@@ -127,10 +127,10 @@ fn nested(value: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(value, 0).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
-fn get(mut request: LinkMessage) -> Result<Interface> {
+fn get(mut about: LinkMessage) -> Result<Interface> {
     // Counters of every protocol would make up most of the answer.
-    request.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    let reply = netlink::request("find the interface", libc::RTM_GETLINK, 0, &request)?;
+    about.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    let reply = request("find the interface", libc::RTM_GETLINK, 0, &about)?;
     reply.first().and_then(|message| Interface::parse(message)).ok_or_else(|| {
         Error::new("understand what the kernel says about", io::ErrorKind::InvalidData.into())
     })
@@ -138,9 +138,8 @@ fn get(mut request: LinkMessage) -> Result<Interface> {
 
 /// All interfaces of the calling thread's network namespace.
 pub fn list() -> Result<Vec<Interface>> {
-    let dump = netlink::NLM_F_DUMP;
-    let request = LinkMessage::default();
-    let replies = netlink::request("list the interfaces", libc::RTM_GETLINK, dump, &request)?;
+    let all = LinkMessage::default();
+    let replies = request("list the interfaces", libc::RTM_GETLINK, NLM_F_DUMP, &all)?;
     Ok(replies.iter().filter_map(|message| Interface::parse(message)).collect())
 }
 
@@ -195,9 +194,9 @@ pub fn set_mac(name: &str, mac: [u8; 6]) -> Result<()> {
 }
 
 fn change(what: &'static str, name: &str, how: impl FnOnce(&mut LinkMessage)) -> Result<()> {
-    let mut request = to_index(index(name)?);
-    how(&mut request);
-    netlink::request(what, libc::RTM_NEWLINK, 0, &request).map_err(|error| error.on(name))?;
+    let mut message = to_index(index(name)?);
+    how(&mut message);
+    request(what, libc::RTM_NEWLINK, 0, &message).map_err(|error| error.on(name))?;
     Ok(())
 }
 
