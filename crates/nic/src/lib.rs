@@ -11,6 +11,8 @@ pub mod control;
 pub mod counters;
 pub mod degen;
 mod deliver;
+#[cfg(test)]
+mod documented;
 mod entropy;
 mod error;
 pub mod features;

@@ -58,11 +58,11 @@ fn everything_can_be_set() {
     assert_eq!(settings.seed, Some(18));
 }
 
-/// What the README shows can be copied.
+/// What the documentation shows can be copied.
 #[test]
-fn the_readmes_file_is_one() {
-    let readme = include_str!("../../../README.md");
-    let files = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+fn the_documented_file_is_one() {
+    let page = include_str!("../../../docs/reference/degen.md");
+    let files = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
     let with_schedule: Vec<_> = files.filter(|file| file.contains("[[schedule]]")).collect();
     assert!(!with_schedule.is_empty());
     for file in with_schedule {

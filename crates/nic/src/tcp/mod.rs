@@ -41,5 +41,7 @@ pub use apps::{Report, Service, Work};
 pub use counters::Dropped;
 pub use endpoint::{Endpoint, Place, Plan};
 pub use pattern::{PERIOD, Pattern};
+#[cfg(test)]
+pub(crate) use shared::counters;
 pub use tcp::Reason;
 pub use worker::Role;

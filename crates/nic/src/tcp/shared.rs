@@ -22,7 +22,7 @@ impl Shared {
     /// # Errors
     /// What `eventfd` says.
     pub(super) fn new() -> io::Result<Self> {
-        let published = names().iter().map(|_| AtomicU64::new(0)).collect();
+        let published = counters().iter().map(|_| AtomicU64::new(0)).collect();
         Ok(Shared { wake: EventFd::new()?, stop: AtomicBool::new(false), published })
     }
 
@@ -55,12 +55,12 @@ impl Shared {
             value: cell.load(Ordering::Relaxed),
             ..entry
         };
-        names().into_iter().zip(&self.published).map(value).collect()
+        counters().into_iter().zip(&self.published).map(value).collect()
     }
 }
 
 /// All counters, none of which has counted anything.
-fn names() -> Vec<Entry> {
+pub(crate) fn counters() -> Vec<Entry> {
     let (own, port, engine) = <(Counters, PortCounters, tcp::Counters)>::default();
     own.entries(&port, &engine, &tcp::Memory::default()).collect()
 }
