@@ -25,7 +25,7 @@ const SEQ_AT: usize = 4;
 const VALUE_AT: usize = 20 + 4;
 const ECHO_AT: usize = VALUE_AT + 4;
 
-/// How the IPv4 ID moves from segment to segment; the second one decides (facts, rule 6).
+/// How the IPv4 ID moves from segment to segment; the second one decides (docs/kernel-rules.md, rule 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IdStep {
     Undecided,

@@ -357,16 +357,16 @@ fn not_ours(config: &Config, headers: &Headers) -> Option<Pass> {
     }
 }
 
-/// Does Linux leave this datagram alone (`udp_gro_receive_segment`; facts, rule 8)? No data, no
-/// checksum, or a UDP length that is not that of the IP payload.
+/// Whether Linux leaves this datagram alone (`udp_gro_receive_segment`; docs/kernel-rules.md, rule 8):
+/// no data, no checksum, or a UDP length that is not that of the IP payload.
 fn datagram_stays_alone(bytes: &[u8], headers: &Headers) -> bool {
     let udp = &bytes[headers.transport_at..];
     let len = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
     len <= UDP_LEN || udp[6..8] == [0, 0] || headers.transport_at + len != headers.end
 }
 
-/// Does the IPv4 header checksum verify (facts, rule 8)? What a port says of a checksum is about
-/// the transport's only, and a damaged header must not be made right by rewriting it.
+/// Whether the IPv4 header checksum verifies (docs/kernel-rules.md, rule 8). What a port says of a
+/// checksum is about the transport's only, and a damaged header must not be made right by rewriting it.
 #[inline]
 fn ip_checksum_ok(bytes: &[u8], headers: &Headers) -> bool {
     let Some(header) = bytes[headers.network_at..].first_chunk::<IPV4_MIN_LEN>() else {

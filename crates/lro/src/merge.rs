@@ -1,5 +1,5 @@
-//! May this segment join what its flow holds? One question each, with the reason for a no
-//! (facts: "Merging", rules 1 to 9; Linux `tcp_gro_receive` and `inet_gro_receive`).
+//! Whether a segment may join what its flow holds: a function for each question, with the reason for a
+//! no (Linux `tcp_gro_receive` and `inet_gro_receive`). Rules are those of docs/kernel-rules.md, 1 to 9.
 
 use wire::{Flags, IPV4_MIN_LEN, TCP_MIN_LEN};
 

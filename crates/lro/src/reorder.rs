@@ -228,7 +228,8 @@ impl<F> Lro<F> {
             let Some(Next { len, mut carried, since }) = next else { break };
             if flow.has_run() {
                 if carried.flags.any(Flags::CWR) {
-                    self.flush_run(index, Flush::Mismatch, sink); // only the first may (rule 4)
+                    // Only the first may have it (docs/kernel-rules.md, rule 4).
+                    self.flush_run(index, Flush::Mismatch, sink);
                     continue;
                 }
                 if len > u32::from(flow.gso_size) && !merge::fits(&self.config, flow, len) {

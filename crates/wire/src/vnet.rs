@@ -66,7 +66,8 @@ pub struct VirtioNetHdr {
     pub gso_type: GsoType,
     /// `VIRTIO_NET_HDR_GSO_ECN`: TCP with CWR set; CWR goes on the first segment only.
     pub ecn: bool,
-    /// Ethernet + IP + TCP header bytes. A hint: on read it can be anything (facts, rule 13).
+    /// Ethernet + IP + TCP header bytes. A hint: on read it can be anything (docs/kernel-rules.md,
+    /// rule 13).
     pub hdr_len: u16,
     /// Payload bytes per segment.
     pub gso_size: u16,

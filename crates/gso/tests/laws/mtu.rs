@@ -91,7 +91,7 @@ fn other_packets_fit_or_are_refused() {
     assert_eq!(Given::new(&packet, hdr, 1499, 0).cut().err(), Some(Refusal::OverMtu));
 }
 
-/// Rule 10 also where it is the MTU that decides: IDs and sequence numbers wrap, CWR is on the first
+/// docs/kernel-rules.md, rule 10, also where it is the MTU that decides: IDs and sequence numbers wrap, CWR is on the first
 /// (with AccECN on all), FIN and PSH on the last.
 #[test]
 fn flags_and_numbers_of_segments_that_the_mtu_makes() {

@@ -1,4 +1,5 @@
-//! The one list of what wharf does otherwise than the kernel, and why.
+//! The one list of what wharf does otherwise than the kernel, and why. Rules have the numbers of
+//! docs/kernel-rules.md.
 
 /// A difference between the kernel's GRO and the lossless profile. Each is a switch of the
 /// [`model`](crate::model): off is the kernel's way, on is wharf's.

@@ -1,4 +1,5 @@
-//! Each rule of merging by name, after the cases of Linux `tools/testing/selftests/net/lib/gro.c`.
+//! Each rule of merging by name, after the cases of Linux `tools/testing/selftests/net/lib/gro.c`; rules
+//! have the numbers of docs/kernel-rules.md.
 
 use lro::Profile::{self, Endpoint, Lossless};
 use lro::{Config, Discard, Mismatch, Pass, RxChecksum};

@@ -63,7 +63,8 @@ impl Host for TapHost {
         let len = match self.queue.read(&mut self.buffer) {
             Ok(Some(len)) => len,
             Ok(None) => return Ok(FromHost::Empty),
-            // One packet that the kernel could not describe; the queue goes on (facts, rule 13).
+            // One packet that the kernel could not describe; the queue goes on (docs/kernel-rules.md,
+            // rule 13).
             Err(error) if matches!(error.raw_os_error(), Some(EIO | EINVAL)) => {
                 return Ok(FromHost::Unreadable);
             }
