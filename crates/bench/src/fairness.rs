@@ -1,4 +1,4 @@
-//! `fairness`: do new connections get through to a host port that others saturate?
+//! `fairness`: whether new connections get through to a host port that others saturate.
 //!
 //! The paper on LRO, section V.B: with all requests in one stack, the first few connections to be
 //! established kept the DMA engine busy, and the SYNs of the others did not reach the host's kernel

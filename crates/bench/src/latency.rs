@@ -1,4 +1,4 @@
-//! `latency`: does holding segments back to merge them cost an application time? One connection
+//! `latency`: whether holding segments back to merge them costs an application time. One connection
 //! over veth sends a message and waits for the answer, as long as the message, again and again.
 
 use std::io::{self, Read, Write};

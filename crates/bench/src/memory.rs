@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use sys::tap::TapError;
 
-    /// Is this what a machine says that does not let this process try?
+    /// Whether this is the error of a machine that does not let this process try.
     fn is_closed(error: &Error) -> bool {
         match error {
             Error::Sys(error) => error.is_permission(),

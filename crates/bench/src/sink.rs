@@ -246,7 +246,7 @@ fn take(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     if buffer.is_empty() { sys::tcp::discard(stream, MOST) } else { stream.read(buffer) }
 }
 
-/// Is this what the peer with this port sent from `at` on?
+/// Whether this is what the peer with this port sent from `at` on.
 fn check(arrived: &[u8], port: u16, at: u64) -> Result<(), Error> {
     let mut expected = vec![0; arrived.len()];
     pattern(port.into(), at, &mut expected);

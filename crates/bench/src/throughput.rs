@@ -146,7 +146,7 @@ pub fn reordering(
     Ok(())
 }
 
-/// Before anything is timed: does every byte arrive where it belongs? The cases that can be had.
+/// Checks, before anything is timed, that every byte arrives where it belongs; the cases that can be had.
 fn checked(options: &Options, reordered: u32, report: &mut dyn Report) -> Result<Vec<Case>, Error> {
     let connections = options.connections.iter().copied().max().unwrap_or(1);
     let mut cases = Vec::new();

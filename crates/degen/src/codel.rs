@@ -76,7 +76,7 @@ impl CoDel {
         self.dropping = false;
     }
 
-    /// Has the wait been over the target for an interval? (`dodequeue`, section 5.6.)
+    /// Whether the wait has been over the target for an interval (`dodequeue`, section 5.6).
     fn ok_to_drop(&mut self, sojourn: Nanos, left: u64, now: Nanos, config: &Config) -> bool {
         if sojourn < config.codel_target || left <= self.maxpacket as u64 {
             self.first_above_time = None;

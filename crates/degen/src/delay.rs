@@ -108,7 +108,7 @@ impl<T> Delay<T> {
         self.in_order.len() + self.faster.len()
     }
 
-    /// Is none under way?
+    /// Whether none is in flight.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -7,7 +7,8 @@ const ECN: u8 = 0b11;
 const NOT_ECT: u8 = 0b00;
 const CE: u8 = 0b11;
 
-/// Marks an Ethernet frame's IP packet with CE, where its sender says that it may be. Is it marked now?
+/// Marks an Ethernet frame's IP packet with CE, where its sender allows it; returns whether it
+/// is marked now.
 pub fn mark(frame: &mut [u8]) -> bool {
     let Some((version, packet)) = ip(frame) else { return false };
     match version {

@@ -103,7 +103,7 @@ impl Key {
         }
     }
 
-    /// Is it a switch?
+    /// Whether it is a switch.
     pub fn is_bool(&self) -> bool {
         matches!(self.takes, Takes::Bool)
     }

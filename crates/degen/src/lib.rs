@@ -357,7 +357,7 @@ impl<T> Degen<T> {
         }
     }
 
-    /// Is a packet that would be lost marked instead?
+    /// Whether a packet that would be lost is marked instead.
     fn mark_instead(&mut self, packet: &mut T, frames: &mut impl Frames<T>) -> bool {
         let marked = self.config.ecn && ecn::mark(frames.bytes_mut(packet));
         self.counters.marked += u64::from(marked);

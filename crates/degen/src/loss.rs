@@ -19,7 +19,7 @@ impl Loss {
         Loss { alone: stream(1), changes: stream(2), passes: stream(3), bad: false }
     }
 
-    /// Is the packet of this number lost? Packets are asked about in the order in which they come.
+    /// Whether the packet of this number is lost. Packets are asked about in the order in which they come.
     pub fn loses(&mut self, number: u64, config: &Config) -> bool {
         let alone = self.alone.happens(number, config.loss);
         let burst = self.burst(number, config);

@@ -65,7 +65,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Does a packet of `len` bytes go by at once, without [`push`](Self::push) and [`pop`](Self::pop)?
+    /// Whether a packet of `len` bytes goes at once, without [`push`](Self::push) and [`pop`](Self::pop).
     pub fn passes(&mut self, len: usize, now: Nanos, config: &Config) -> bool {
         let passes = config.rate == 0 && self.waiting.is_empty() && self.free_at <= now;
         if passes {
@@ -125,7 +125,7 @@ impl<T> Queue<T> {
         self.waiting.len()
     }
 
-    /// Does none wait?
+    /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -137,7 +137,7 @@ impl<T> Queue<T> {
         Some(first.packet)
     }
 
-    /// The link is busy with so many bytes from `at` on; until when?
+    /// Until when the link is busy with so many bytes from `at` on.
     fn occupy(&mut self, at: Nanos, len: usize, config: &Config) -> Nanos {
         if config.rate == 0 {
             self.free_at = at;

@@ -53,7 +53,7 @@ impl Random {
         ((self.at(place) >> 11) + 1) as f64 / STEPS
     }
 
-    /// Does it happen to whoever stands at `place`?
+    /// Whether it happens to the packet at `place`.
     #[inline]
     pub fn happens(&self, place: u64, probability: Probability) -> bool {
         probability != Probability::NEVER

@@ -43,7 +43,7 @@ impl<T> Reorder<T> {
         Reorder { random, held: VecDeque::new(), passed: 0, passed_at: 0 }
     }
 
-    /// Is the packet of this number to step aside?
+    /// How the packet of this number is held back, if it is.
     pub fn picks(&self, number: u64, config: &Config) -> Option<Aside> {
         let distance = NonZeroU32::new(config.reorder_distance)?;
         let picked = self.random.happens(number, config.reorder);
@@ -95,7 +95,7 @@ impl<T> Reorder<T> {
         self.held.len()
     }
 
-    /// Is none held?
+    /// Whether none is held.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

@@ -62,13 +62,13 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Has it TCP's URG flag?
+    /// Whether it has TCP's URG flag.
     fn is_urgent(&self) -> bool {
         Tcp::new(&self.bytes[self.headers.transport_at..self.headers.end])
             .is_ok_and(|tcp| tcp.flags().any(Flags::URG))
     }
 
-    /// Is it, whole, not longer than the MTU?
+    /// Whether it is, whole, not longer than the MTU.
     fn fits(&self) -> bool {
         self.headers.end - self.headers.network_at <= self.mtu
     }
@@ -245,8 +245,8 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Is the checksum that is left to be completed, if there is one, that of the transport that is
-    /// cut? It lies at `field` of its header.
+    /// Checks that the checksum that is left to be completed, if there is one, is that of the transport
+    /// that is cut. It lies at `field` of its header.
     fn check_position(&self, field: usize) -> Result<(), Refusal> {
         let (start, offset) = (usize::from(self.hdr.csum_start), self.hdr.csum_offset);
         let at = self.headers.transport_at;

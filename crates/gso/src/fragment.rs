@@ -186,7 +186,7 @@ fn lay_out(
     Ok(head)
 }
 
-/// Does an IPv4 fragment claim a place past the end of the longest datagram?
+/// Whether an IPv4 fragment claims a place past the end of the longest datagram.
 fn reaches_too_far(packet: &[u8], headers: &Headers) -> bool {
     let offset = usize::from(be16(packet, headers.network_at + V4_FLAGS) & OFFSET) * 8;
     offset + headers.end - headers.transport_at > IP_MAX

@@ -78,7 +78,7 @@ impl Offer {
         offer
     }
 
-    /// Is this the SYN that another one answers?
+    /// Whether this is the SYN that another one answers.
     fn is_answered_by<T: AsRef<[u8]>>(&self, syn: &Tcp<T>) -> bool {
         syn.flags().any(Flags::ACK) && syn.ack() - self.next <= self.data
     }
@@ -290,7 +290,7 @@ impl<F> Lro<F> {
         self.suspended = suspend;
     }
 
-    /// Is active ACK on, for a profile that may speak for the host?
+    /// Whether active ACK is on, for a profile that may speak for the host.
     #[inline]
     pub(crate) fn acknowledges(&self) -> bool {
         self.config.active_ack != ActiveAck::Off && self.config.profile == Profile::Endpoint

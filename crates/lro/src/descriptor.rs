@@ -171,7 +171,7 @@ impl Descriptor {
         self.has_run() || !self.islands.is_empty()
     }
 
-    /// May a segment with this acknowledgment join what is held? Only if the host takes both of them or
+    /// Whether a segment with this acknowledgment may join what is held: only if the host takes both of them or
     /// neither (RFC 5961 section 5.2); and none may follow a newer one, which the aggregate would not
     /// tell any more.
     #[inline(always)]
@@ -181,7 +181,7 @@ impl Descriptor {
             || self.acceptable && self.send.accepts(ack) && !(self.has_run() && ack.before(held))
     }
 
-    /// Does the run bring the byte at `seq`?
+    /// Whether the run brings the byte at `seq`.
     pub(crate) fn is_within_run(&self, seq: Seq) -> bool {
         self.has_run() && !seq.before(self.first_seq) && seq.before(self.next_seq)
     }
@@ -227,24 +227,24 @@ impl Descriptor {
         if self.has_data { self.first.timestamps } else { None }
     }
 
-    /// Has the sender said in the run that no more will come?
+    /// Whether the run has a FIN, after which no more comes.
     pub(crate) fn is_finished(&self) -> bool {
         self.flags.any(Flags::FIN)
     }
 
-    /// Did all segments of the run carry one IPv4 ID?
+    /// Whether all segments of the run carried one IPv4 ID.
     pub(crate) fn fixed_id(&self) -> bool {
         !self.key.ipv6 && self.id_step == IdStep::Fixed
     }
 
-    /// Can the run, if it is one segment, not go on as that came?
+    /// Whether the run, if it is one segment, cannot go on as that came.
     pub(crate) fn is_raised(&self) -> bool {
         self.raised
     }
 
     /// A segment has arrived: `average_interval = (average_interval + now - last_arrival) / 2`.
-    /// Was it another time than the last one's? Those that one look at the clock brought have no
-    /// interval between them that a clock tells.
+    /// Returns whether it was another time than the last one's. Those that one look at the clock brought
+    /// have no interval between them that a clock tells.
     #[inline]
     pub(crate) fn arrives(&mut self, now: Nanos) -> bool {
         let interval = now.saturating_sub(self.last_arrival);
@@ -355,7 +355,7 @@ impl Descriptor {
         raised
     }
 
-    /// Is a segment's TSval newer than that of the latest in order, as far as is known?
+    /// Whether a segment's TSval is newer than that of the latest in order, as far as is known.
     pub(crate) fn is_outdated_by(&self, carried: &Carried) -> bool {
         match (self.last.timestamps.filter(|_| self.has_data), carried.timestamps) {
             (Some(last), Some(new)) => last.value.before(new.value),

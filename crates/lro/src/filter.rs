@@ -192,13 +192,13 @@ impl Carried {
 }
 
 impl Carried {
-    /// Is there nothing about it that its place in an aggregate depends on?
+    /// Whether nothing about it decides where in an aggregate it may be.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         !self.cut && self.flags.0 & (Flags::FIN.0 | Flags::CWR.0) == 0
     }
 
-    /// Are acknowledgment and timestamps, if both have them, no older than those of `before`?
+    /// Whether acknowledgment and timestamps, if both have them, are no older than those of `before`.
     #[inline]
     pub(crate) fn follows(&self, before: &Carried) -> bool {
         let forward = match (self.timestamps, before.timestamps) {
@@ -345,7 +345,7 @@ fn ip_id(bytes: &[u8], headers: &Headers) -> u16 {
     }
 }
 
-/// Is this anything but whole TCP packets over IP, or UDP if that is wanted?
+/// Why this is none of the whole TCP packets over IP, or UDP if that is wanted, that LRO joins.
 #[inline]
 fn not_ours(config: &Config, headers: &Headers) -> Option<Pass> {
     match (headers.network, headers.transport) {
@@ -381,8 +381,8 @@ fn ip_checksum_ok(bytes: &[u8], headers: &Headers) -> bool {
     (sum >> 16) + (sum & 0xffff) == 0xffff
 }
 
-/// Is the transport's checksum right with the addresses of the IP header, as far as the port leaves
-/// that to be found out?
+/// Whether the transport's checksum is right with the addresses of the IP header, as far as the port leaves
+/// that to be found out.
 #[inline]
 fn checksum_ok(bytes: &[u8], headers: &Headers, known: RxChecksum) -> bool {
     if known == RxChecksum::Verified {
@@ -439,7 +439,7 @@ fn options(bytes: &[u8]) -> Result<Options, Malformed> {
     Ok(found)
 }
 
-/// Must this segment arrive as a packet of its own (the paper, figure 6)?
+/// Why this segment must arrive as a packet of its own, if it must (the paper, figure 6).
 fn keeps_its_own_packet(
     config: &Config,
     headers: &Headers,

@@ -265,13 +265,13 @@ impl Islands {
         self.carried[node as usize] = carried;
     }
 
-    /// Does the segment extend an island, at its place among them?
+    /// Whether the segment extends an island, at its place among them.
     pub(crate) fn touches(&self, place: Place, segment: &Segment) -> bool {
         self.get(place.left).is_some_and(|left| left.end == segment.seq)
             || self.get(place.right).is_some_and(|right| right.start == segment.end())
     }
 
-    /// Is the segment's place found at once: behind the last island, or in front of the only one?
+    /// Whether the segment's place is found at once: behind the last island, or in front of the only one.
     #[inline]
     pub(crate) fn usual_place(&self, of: &List, seq: Seq, len: u32) -> Option<Place> {
         let index = of.last()?;

@@ -232,7 +232,7 @@ impl<F> Lro<F> {
         self.receive_any(frame, bytes, checksum, now, sink);
     }
 
-    /// Is the frame one more segment of a flow that holds some? Packets come in trains, so the flow
+    /// Whether the frame is one more segment of a flow that holds some. Packets come in trains, so the flow
     /// of the last one is asked before another is looked for.
     #[inline(always)]
     fn predict(&mut self, bytes: &[u8], checksum: RxChecksum) -> Option<(u32, Expected)> {

@@ -134,7 +134,7 @@ pub(crate) fn ask_datagram(
     Ok(())
 }
 
-/// Does a datagram, now the last of its run, complete it?
+/// Why a datagram, now the last of its run, completes it, if it does.
 pub(crate) fn completes_datagrams(config: &Config, flow: &Descriptor) -> Option<Flush> {
     if flow.last_len < flow.gso_size {
         Some(Flush::Short)
@@ -145,14 +145,14 @@ pub(crate) fn completes_datagrams(config: &Config, flow: &Descriptor) -> Option<
     }
 }
 
-/// Rule 9: would the IP packet stay within 65,535 bytes with `len` more?
+/// Rule 9: whether the IP packet stays within 65,535 bytes with `len` more.
 #[inline]
 pub(crate) fn fits(config: &Config, flow: &Descriptor, len: u32) -> bool {
     flow.run.len() < config.max_segments && flow.ip_len() + len <= config.max_aggregate.min(IP_MAX)
 }
 
-/// May an island join the run all at once, because each of its segments might have been appended
-/// and the run is still not full with it?
+/// Whether an island may join the run all at once, because each of its segments might have been appended
+/// and the run is still not full with it.
 #[inline]
 pub(crate) fn takes(config: &Config, flow: &Descriptor, island: &Island) -> bool {
     let room = config.max_aggregate.min(IP_MAX).saturating_sub(flow.ip_len());
@@ -163,7 +163,7 @@ pub(crate) fn takes(config: &Config, flow: &Descriptor, island: &Island) -> bool
         && island.bytes() + u32::from(island.largest.max(flow.gso_size)) <= room
 }
 
-/// Does a segment with these flags, now the last of the run, complete it?
+/// Why a segment with these flags, now the last of the run, completes it, if it does.
 #[inline]
 pub(crate) fn completes(config: &Config, flow: &Descriptor, flags: Flags) -> Option<Flush> {
     if flags.any(Flags::FIN) {
@@ -183,13 +183,13 @@ pub(crate) fn completes(config: &Config, flow: &Descriptor, flags: Flags) -> Opt
     }
 }
 
-/// Do these flags ask for the run to go as soon as the burst ends?
+/// Whether these flags ask for the run to be flushed as soon as the burst ends.
 #[inline]
 pub(crate) fn pushes(config: &Config, flags: Flags) -> bool {
     config.flush_on_psh && flags.any(Flags::PSH)
 }
 
-/// The paper's threshold: would one more segment like the largest not fit? Linux finds out when one
+/// The paper's threshold: whether one more segment like the largest would not fit. Linux finds out when one
 /// comes, as a shorter one may still fit.
 #[inline]
 pub(crate) fn is_full(config: &Config, flow: &Descriptor) -> bool {
@@ -266,7 +266,7 @@ fn endpoint(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mi
     not_older(flow, segment)
 }
 
-/// Would the host believe the timestamp? One from before that of data in order is an old
+/// Whether the host believes the timestamp. One from before that of data in order is an old
 /// duplicate's (PAWS, RFC 7323 section 5.3), which must not be made to look right by what it joins.
 #[inline]
 pub(crate) fn not_older(flow: &Descriptor, segment: &Segment) -> Result<(), Mismatch> {
@@ -320,7 +320,7 @@ fn lossless(flow: &Descriptor, segment: &Segment, bytes: &[u8]) -> Result<(), Mi
     Ok(())
 }
 
-/// Is this checksum the other zero of ones' complement, which is never written for TCP and IPv4?
+/// Whether this checksum is the other zero of ones' complement, which is never written for TCP and IPv4.
 #[inline]
 fn is_minus_zero(header: &[u8], at: usize) -> bool {
     header[at..at + 2] == [0xff; 2]

@@ -62,7 +62,7 @@ pub(crate) struct Expected {
     pub(crate) carried: Carried,
 }
 
-/// May the frame join what the flow holds, should its sequence number fit, and is it whole?
+/// Whether the frame may join what the flow holds, should its sequence number fit, and is whole.
 #[inline(always)]
 pub(crate) fn expected(flow: &Descriptor, bytes: &[u8], known: RxChecksum) -> Option<Expected> {
     if !flow.is_holding() || known == RxChecksum::MaybePartial {
@@ -182,7 +182,7 @@ fn be64<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
 }
 
-/// Does the IPv4 header sum to the zero of ones' complement (RFC 1071)?
+/// Whether the IPv4 header sums to the zero of ones' complement (RFC 1071).
 #[inline(always)]
 fn ipv4_checksum_ok<const N: usize>(bytes: &[u8; N]) -> bool {
     let word = |n: usize| u64::from(be32(bytes, ETHERNET_LEN + 4 * n));

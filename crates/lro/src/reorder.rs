@@ -54,8 +54,8 @@ enum Standing {
 }
 
 impl<F> Lro<F> {
-    /// The paper's algorithm 1, for all segments but those that continue a flow without holes. Are
-    /// the segment's headers known to be as those of what is held?
+    /// The paper's algorithm 1, for all segments but those that continue a flow without holes.
+    /// `same_headers` is whether the segment's headers are known to be as those of what is held.
     #[expect(clippy::too_many_arguments, reason = "a frame, and all that is known of it")]
     #[inline(never)]
     pub(crate) fn reorder_packet(
@@ -102,7 +102,7 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Where does the segment stand? What others brought that are held is trimmed from its ends.
+    /// Where the segment stands. What others brought that are held is trimmed from its ends.
     /// What was handed on is not: the host may have had no room for it (a probe of its zero window
     /// is sent again with more behind it), and then waits for it.
     fn standing(

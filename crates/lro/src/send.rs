@@ -1,5 +1,5 @@
-//! The host's Send Sequence Space (RFC 9293 section 3.3.1), as far as this worker sees it: of which
-//! acknowledgments is it known that the host takes them?
+//! The host's Send Sequence Space (RFC 9293 section 3.3.1), as far as this worker sees it: which
+//! acknowledgments the host is known to take.
 //!
 //! A host drops a segment, data and all, if it acknowledges what was never sent, or what is too old
 //! (RFC 5961 section 5.2; Linux `tcp_ack`). That keeps out who knows the ports of a connection but not

@@ -124,7 +124,7 @@ impl ConnectionTable {
         self.descriptors.get(loaded as usize)
     }
 
-    /// Is there more than the cache keeps by itself?
+    /// Whether there is more than the cache keeps by itself.
     #[inline]
     pub(crate) fn has_many_flows(&self) -> bool {
         self.descriptors.len() - self.free.len() > MANY_FLOWS

@@ -1,4 +1,4 @@
-//! Time-outs (the paper, section IV.E): when must what a flow holds be let go?
+//! Time-outs (the paper, section IV.E): when what a flow holds must be flushed.
 //!
 //! The paper's timeout checking thread goes round all descriptors. Here a wheel of slots holds the
 //! flows that hold something, so that idle flows cost nothing and each turn looks only at the slots
@@ -171,7 +171,7 @@ fn links(flow: &mut Descriptor) -> &mut Links {
     &mut flow.links
 }
 
-/// How long may a flow be idle before it counts as timed out? The paper: "larger than ten times
+/// How long a flow may be idle before it counts as timed out. The paper: "larger than ten times
 /// of the ConnectionDescriptor's average_interval".
 #[inline]
 pub(crate) fn idle_limit(config: &Config, flow: &Descriptor) -> Nanos {

@@ -31,7 +31,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Is the host not taking what it was given?
+    /// Whether the host does not take what it was given.
     pub(crate) fn is_stuck(&self) -> bool {
         !self.undelivered.is_empty()
     }
@@ -41,12 +41,12 @@ impl Scratch {
         self.is_stuck().then_some(RETRY_AFTER)
     }
 
-    /// Are packets that the host does not take from now on to be kept? What is kept stays.
+    /// Sets whether packets that the host does not take are kept from now on. What is kept stays.
     pub(crate) fn keep_undelivered(&mut self, keep: bool) {
         self.keep = keep;
     }
 
-    /// Gives up what the host did not take. How many packets?
+    /// Gives up what the host did not take, and returns how many packets that were.
     pub(crate) fn give_up(&mut self) -> u64 {
         self.undelivered.drain(..).count() as u64
     }
@@ -188,7 +188,7 @@ impl<'a, H: Host> ToHost<'a, H> {
         self.scratch.undelivered.push_back((vnet, bytes));
     }
 
-    /// Is the host not taking what it was given?
+    /// Whether the host does not take what it was given.
     pub(crate) fn is_stuck(&self) -> bool {
         self.scratch.is_stuck()
     }
@@ -229,7 +229,7 @@ impl<H: Host> Sink<RxFrame> for ToHost<'_, H> {
     }
 }
 
-/// Is the host likely to take the same packet later?
+/// Whether the host is likely to take the same packet later.
 fn may_pass(error: &io::Error) -> bool {
     Refused::from_error(error) != Refused::HostRefused
 }

@@ -46,7 +46,7 @@ impl Features {
         Features { index, strips_vlan, merges }
     }
 
-    /// Turns a feature off. Is it off now?
+    /// Turns a feature off; returns whether it is off now.
     fn turned_off(&self, name: &str) -> bool {
         matches!(self.set(name, false), Ok(false))
     }

@@ -1,4 +1,4 @@
-//! Does this host forward the packets of others? What LRO's endpoint profile has joined cannot be
+//! Whether this host forwards the packets of others. What LRO's endpoint profile has joined cannot be
 //! restored, so they would leave changed. Linux turns LRO off in the same cases: where `forwarding`
 //! is on (`devinet_sysctl_forward`, `addrconf_fixup_forwarding`), and in bridges (`br_add_if`).
 

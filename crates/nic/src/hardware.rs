@@ -58,7 +58,7 @@ impl Hardware {
         }
     }
 
-    /// May `packet` be left to the interface, and what is it told? Its segments must fit `mtu`; those
+    /// What the interface is told of `packet`, if that may be left to it. Its segments must fit `mtu`; those
     /// of TCP can be made to.
     pub fn leave(&self, packet: &[u8], vnet: &VirtioNetHdr, mtu: usize) -> Option<SuperPacket> {
         // A device computes checksums or it does not; it cannot tell which are there.

@@ -215,8 +215,8 @@ impl Nic {
         Ok(())
     }
 
-    /// Has a worker ended by itself, because a port became useless, or is the wire gone or the
-    /// host interface? To be asked in the network namespace that the NIC was started in.
+    /// Whether a worker has ended by itself, because a port became useless, or the wire is gone or the
+    /// host interface. To be asked in the network namespace that the NIC was started in.
     pub fn has_failed(&self) -> bool {
         // An AF_PACKET socket hears no more than that its interface went down, which may come up
         // again.

@@ -1,4 +1,4 @@
-//! Is what the wire's interface cuts what wharf would have cut? Looked at before it is left to it,
+//! Whether what the wire's interface cuts is what wharf would have cut: looked at before it is left to it,
 //! where what it sends can be seen: at the other end of a veth, or on a card that is told to loop
 //! its frames back.
 //!
@@ -195,7 +195,7 @@ impl Probe {
         Probe { packet, vnet }
     }
 
-    /// Is what arrived what wharf makes of the packet?
+    /// Whether what arrived is what wharf makes of the packet.
     fn is_cut_right(&self, arrived: &[Arrived]) -> bool {
         let mut frames = Vec::new();
         for (vnet, packet) in arrived {

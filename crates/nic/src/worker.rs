@@ -184,7 +184,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
         Ok(())
     }
 
-    /// One batch each way. Was there anything to do?
+    /// One batch each way; returns whether there was anything to do.
     ///
     /// # Errors
     /// A port that has become useless.
@@ -387,13 +387,14 @@ impl<W: Wire, H: Host> Worker<W, H> {
         self.disarm()
     }
 
-    /// May packets be taken from the wire? Not while too many wait for a host port that several
+    /// Whether packets may be taken from the wire: not while too many wait for a host port that several
     /// workers share.
     fn host_has_room(&self) -> bool {
         self.host.requests().is_none_or(Requests::has_room)
     }
 
-    /// Counts what became of the packets that were requested of a shared host port. Were there any?
+    /// Counts what became of the packets that were requested of a shared host port; returns whether
+    /// there were any.
     fn take_completions(&mut self) -> bool {
         let Some(requests) = self.host.requests_mut() else { return false };
         let mut any = false;

@@ -185,7 +185,7 @@ impl Events {
     /// It is over; [`Connection::end`] says why.
     pub const CLOSED: Events = Events(32);
 
-    /// Is any of `other` set?
+    /// Whether any of `other` is set.
     #[inline]
     pub fn any(self, other: Events) -> bool {
         self.0 & other.0 != 0
@@ -196,7 +196,7 @@ impl Events {
         Events(self.0 | other.0)
     }
 
-    /// Has nothing happened?
+    /// Whether nothing has happened.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -478,7 +478,7 @@ impl Connection {
         self.hot.receive.len() as usize
     }
 
-    /// Has the peer closed, and is everything before that read?
+    /// Whether the peer has closed, and everything before that is read.
     pub fn is_at_end(&self) -> bool {
         self.hot.receive.is_empty()
             && (self.end.is_some()
@@ -512,7 +512,7 @@ impl Connection {
         self.unsent_len() as usize
     }
 
-    /// Is there an urgent byte that was not read? `true` as well while it has not come yet.
+    /// Whether there is an urgent byte that was not read; also while it has not come yet.
     pub fn is_urgent(&self) -> bool {
         self.hot.bits.urgent()
     }

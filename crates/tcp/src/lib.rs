@@ -9,9 +9,9 @@
 //!   Snapshot <──  freeze       thaw  <── Snapshot
 //! ```
 //!
-//! A segment runs through the questions of RFC 9293 section 3.10.7 in their order, each in the module
-//! that bears its name: `input` (acceptable? reset? SYN?), `ack` (what is delivered, the peer's
-//! window), `recovery` and `rack` (is anything lost?), [`congestion`] (how much may be under way), `data`
+//! A segment runs through the checks of RFC 9293 section 3.10.7 in their order, each in the module
+//! that bears its name: `input` (acceptable, reset, SYN), `ack` (what is delivered, the peer's
+//! window), `recovery` and `rack` (what is lost), [`congestion`] (how much may be in flight), `data`
 //! (text, urgent data, FIN). The commonest segment is recognised by `predict` and needs three cache lines
 //! of its connection: two that are hot, and the one that says whose it is. `output` decides what goes out,
 //! `timers` what happens if nothing comes in.

@@ -143,8 +143,8 @@ impl Memory {
         self.free() >= LEAST_TO_SEND
     }
 
-    /// May so many half-open connections, each with this buffer, be remembered? Their SYNs may be forged:
-    /// they get an eighth.
+    /// Whether so many half-open connections, each with this buffer, may be remembered. Their SYNs may be
+    /// forged: they get an eighth.
     pub(crate) fn may_remember(&self, half_open: u32, buffer: u32, shift: u8) -> bool {
         u64::from(half_open) * promise(buffer, shift) <= self.limit / 8
     }

@@ -140,7 +140,7 @@ impl Connection {
         }
     }
 
-    /// Is a segment of `len` bytes one that looks for a larger MTU?
+    /// Whether a segment of `len` bytes is a probe for a larger MTU.
     pub(crate) fn is_mtu_probe(&self, len: u32) -> bool {
         self.mtu.probe.is_some_and(|(_, end)| end == self.hot.snd_nxt + len)
     }

@@ -24,12 +24,12 @@ impl Block {
         self.end - self.start
     }
 
-    /// Does it hold nothing?
+    /// Whether it holds nothing.
     pub fn is_empty(self) -> bool {
         self.start == self.end
     }
 
-    /// Is all of `other` in it?
+    /// Whether all of `other` is in it.
     pub fn contains(self, other: Block) -> bool {
         !other.start.before(self.start) && !other.end.after(self.end)
     }
@@ -56,7 +56,7 @@ impl SackBlocks {
         }
     }
 
-    /// Is there none?
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

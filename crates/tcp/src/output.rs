@@ -77,7 +77,7 @@ impl Connection {
         earlier(self.hot.snd_nxt, self.hot.snd_una + self.hot.snd_wnd)
     }
 
-    /// Would [`plan`](Self::plan) perhaps give something?
+    /// Whether [`plan`](Self::plan) might give something.
     #[inline]
     pub(crate) fn may_transmit(&self) -> bool {
         let bits = self.hot.bits;
@@ -92,7 +92,7 @@ impl Connection {
                     || self.is_fin_waiting())
     }
 
-    /// Is anything under way or waiting? It tells so without a look at what few segments need.
+    /// Whether anything is in flight or waiting, without a look at what few segments need.
     #[inline]
     pub(crate) fn is_sending(&self) -> bool {
         self.hot.snd_una != self.hot.snd_nxt || !self.hot.send.is_empty() || self.is_fin_waiting()
@@ -237,8 +237,8 @@ impl Connection {
         (most.min(self.window.cwnd / 2) / full * full).max(full)
     }
 
-    /// May the last part of the queue, less than a segment, go? (RFC 9293 section 3.7.4, in Minshall's
-    /// variant: not while another small segment is under way.)
+    /// Whether the last part of the queue, less than a segment, may go (RFC 9293 section 3.7.4, in Minshall's
+    /// variant: not while another small segment is in flight).
     fn may_send_part(&self, part: u32) -> bool {
         let bits = self.hot.bits;
         if part == 0 || bits.fin_queued() || bits.push_small() || self.snd_urgent.is_some() {
@@ -290,7 +290,7 @@ impl Connection {
         }
     }
 
-    /// Are there more segments under way than the congestion window would have full ones? It counts bytes;
+    /// Whether more segments are in flight than the congestion window would have full ones. It counts bytes;
     /// others count packets, and small ones are packets too.
     fn is_crowded(&self) -> bool {
         let most = (self.window.cwnd / self.window.mss.max(1)) as usize + CROWD;

@@ -7,7 +7,7 @@ use crate::connection::{Connection, Context, Events};
 use crate::{Segment, State};
 
 impl Connection {
-    /// Is it an in-order segment with data and nothing new in its acknowledgment?
+    /// Whether it is an in-order segment with data and nothing new in its acknowledgment.
     #[inline]
     pub(crate) fn is_predicted(&self, segment: &Segment<'_>) -> bool {
         let hot = &self.hot;

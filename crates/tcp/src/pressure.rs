@@ -32,8 +32,8 @@ impl Connection {
         wanted.min(room)
     }
 
-    /// May one more island be remembered? The bytes of islands lie within the window, which is paid for;
-    /// that there are many of them is not. Where memory is short the later half goes, as in
+    /// Whether one more island may be remembered. The bytes of islands lie within the window, which is
+    /// paid for; that there are many of them is not. Where memory is short the later half goes, as in
     /// tcp_prune_ofo_queue in Linux: SACK is advisory (RFC 2018 section 8), and the peer sends it again.
     pub(crate) fn has_room_for(&mut self, block: Block, context: &mut Context<'_>) -> bool {
         if self.islands.is_full() {

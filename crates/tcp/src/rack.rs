@@ -136,7 +136,7 @@ impl Connection {
         self.rearm_rto(now);
     }
 
-    /// RFC 8985 section 7.4: did the probe repair a loss?
+    /// Whether the probe repaired a loss (RFC 8985 section 7.4).
     pub(crate) fn on_tail_probe_ack(&mut self, delivery: &Delivery, now: Nanos) {
         let Some(end) = self.recovery.tlp_end else { return };
         if self.hot.snd_una.before(end) {

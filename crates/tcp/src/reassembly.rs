@@ -34,7 +34,7 @@ impl Islands {
         &self.recent
     }
 
-    /// Is there no room for one more?
+    /// Whether there is no room for one more.
     pub(crate) fn is_full(&self) -> bool {
         self.blocks.len() >= ISLANDS_MAX
     }

@@ -227,7 +227,7 @@ impl Connection {
         }
     }
 
-    /// Was the loss none? All retransmissions were reported as duplicates (RFC 3708), or the first
+    /// Whether there was no loss: all retransmissions were reported as duplicates (RFC 3708), or the first
     /// acknowledgment echoes a time before them (RFC 3522).
     fn is_spurious(&self, delivery: &Delivery) -> bool {
         let recovery = &self.recovery;

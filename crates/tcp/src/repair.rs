@@ -201,7 +201,7 @@ impl Repair {
         KERNEL_STATES.iter().find(|(_, state)| *state == self.state).map(|(number, _)| *number)
     }
 
-    /// Has this end closed: does `write_seq` stand after a FIN?
+    /// Whether this end has closed, so that `write_seq` is after a FIN.
     fn closed(&self) -> bool {
         sends_fin(self.state)
     }
@@ -211,7 +211,7 @@ impl Repair {
         self.write_seq + self.unacknowledged.wrapping_neg()
     }
 
-    /// Do the numbers agree with the queues?
+    /// Checks that the numbers agree with the queues.
     fn check(&self) -> Result<(), RepairError> {
         self.kernel_state().ok_or(RepairError::State(self.state))?;
         let bytes = self.unacknowledged.saturating_sub(u32::from(self.closed()));
@@ -444,12 +444,12 @@ impl Snapshot {
     }
 }
 
-/// Has this end closed, in this state?
+/// Whether this end has closed, in this state.
 fn sends_fin(state: State) -> bool {
     matches!(state, State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck)
 }
 
-/// Has the peer's FIN come, in this state?
+/// Whether the peer's FIN has come, in this state.
 fn takes_fin(state: State) -> bool {
     matches!(state, State::CloseWait | State::Closing | State::LastAck)
 }

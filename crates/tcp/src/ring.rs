@@ -115,7 +115,7 @@ impl<const BLOCK: usize> Ring<BLOCK> {
         self.len
     }
 
-    /// Is it empty?
+    /// Whether it is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0

@@ -74,7 +74,7 @@ impl<'a> Segment<'a> {
             + u32::from(self.flags.any(Flags::FIN))
     }
 
-    /// Does it take no sequence space?
+    /// Whether it takes no sequence space.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -48,22 +48,22 @@ impl State {
         .copied()
     }
 
-    /// Have both ends seen each other's SYN?
+    /// Whether both ends have seen each other's SYN.
     pub fn is_synchronized(self) -> bool {
         self >= State::Established
     }
 
-    /// May the peer still send data?
+    /// Whether the peer may still send data.
     pub fn may_receive(self) -> bool {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
     }
 
-    /// May the application still send data?
+    /// Whether the application may still send data.
     pub fn may_send(self) -> bool {
         matches!(self, State::SynSent | State::SynReceived | State::Established | State::CloseWait)
     }
 
-    /// Is data or a FIN of ours on its way or waiting, in this state?
+    /// Whether data or a FIN of ours can be in flight or waiting, in this state.
     pub fn transmits(self) -> bool {
         matches!(
             self,

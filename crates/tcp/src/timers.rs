@@ -194,7 +194,7 @@ impl Connection {
         self.rearm_rto(now);
     }
 
-    /// Has it been tried often or long enough (RFC 9293 section 3.8.3)?
+    /// Whether it has been tried often or long enough (RFC 9293 section 3.8.3).
     fn is_given_up(&self, now: Nanos) -> bool {
         let tries = match self.hot.state {
             State::SynSent => self.config.syn_retries,

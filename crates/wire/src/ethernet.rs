@@ -23,7 +23,7 @@ impl EtherType {
     /// A service VLAN tag (802.1ad).
     pub const SERVICE_VLAN: EtherType = EtherType(0x88A8);
 
-    /// Does a VLAN tag follow?
+    /// Whether a VLAN tag follows.
     #[inline]
     pub const fn is_vlan(self) -> bool {
         matches!(self, EtherType::VLAN | EtherType::SERVICE_VLAN)

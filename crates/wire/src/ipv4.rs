@@ -70,7 +70,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         self.fragment_field() & 0x4000 != 0
     }
 
-    /// Is this one fragment of a larger datagram (MF set or an offset other than 0)?
+    /// Whether this is one fragment of a larger datagram (MF set or an offset other than 0).
     #[inline]
     pub fn is_fragment(&self) -> bool {
         self.fragment_field() & 0x3fff != 0
@@ -100,7 +100,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         &self.0.as_ref()[16..20]
     }
 
-    /// Does the header checksum verify?
+    /// Whether the header checksum verifies.
     #[inline]
     pub fn checksum_ok(&self) -> bool {
         let header = &self.0.as_ref()[..self.header_len()];

@@ -3,8 +3,8 @@
 use crate::vxlan::inner_frame_at;
 use crate::{Headers, Ipv4, Ipv6, Network, Transport, be16, protocol};
 
-/// Does the transport checksum hold just the folded pseudo-header sum, as a sender with checksum
-/// offload leaves it? Gives `csum_start` and `csum_offset` as `virtio_net_hdr` counts them.
+/// Whether the transport checksum holds just the folded pseudo-header sum, as a sender with checksum
+/// offload leaves it: gives `csum_start` and `csum_offset` as `virtio_net_hdr` counts them.
 ///
 /// On a real wire this cannot be told from a damaged frame; on one that never leaves the machine
 /// (a veth) it can: no kernel writes that value otherwise, but for one in 65,536 by chance, and

@@ -19,13 +19,13 @@ use core::ops::{Add, AddAssign, Sub};
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// Is `self` strictly before `other`, by less than half the circle?
+    /// Whether `self` is strictly before `other`, by less than half the circle.
     #[inline]
     pub const fn before(self, other: Seq) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// Is `self` strictly after `other`, by less than half the circle?
+    /// Whether `self` is strictly after `other`, by less than half the circle.
     #[inline]
     pub const fn after(self, other: Seq) -> bool {
         other.before(self)

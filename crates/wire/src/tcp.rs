@@ -30,7 +30,7 @@ impl Flags {
     /// The congestion window was reduced (RFC 3168).
     pub const CWR: Flags = Flags(0x80);
 
-    /// Is any of `other` set?
+    /// Whether any of `other` is set.
     #[inline]
     pub const fn any(self, other: Flags) -> bool {
         self.0 & other.0 != 0

@@ -17,7 +17,7 @@ pub(crate) fn inner_frame_at(frame: &[u8], headers: &Headers) -> Option<usize> {
     (to_port && header[0] == I_FLAG).then_some(headers.payload_at + HEADER_LEN)
 }
 
-/// Does `csum_start` surely not point into a tunnel? `frame` may be the first bytes of a packet. With
+/// Whether `csum_start` surely does not point into a tunnel. `frame` may be the first bytes of a packet. With
 /// IPv6 extension headers it is not sure.
 #[inline]
 pub fn is_outermost(frame: &[u8], csum_start: u16) -> bool {

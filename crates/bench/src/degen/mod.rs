@@ -1,4 +1,4 @@
-//! `degen`: is what degen adds what was asked for?
+//! `degen`: whether what degen adds is what was asked for.
 //!
 //! Two hosts stand on either side of a bridge with degen in it, each a network namespace. Frames carry
 //! the time at which they were sent; the kernel stamps them when it receives them, so that what waits

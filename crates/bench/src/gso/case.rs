@@ -47,7 +47,7 @@ impl Case {
         matches!(self, Case::Tcp4 | Case::Tcp6)
     }
 
-    /// Is it cut by IP?
+    /// Whether it is cut by IP.
     pub(crate) const fn is_fragmented(self) -> bool {
         matches!(self, Case::Frag4 | Case::Frag6)
     }

@@ -1,4 +1,4 @@
-//! Is what came out what was to come out?
+//! Whether what came out is what was to come out.
 
 use wire::checksum::{self, Sum};
 use wire::{ETHERNET_LEN, Ipv4, UDP_LEN, protocol};
@@ -7,7 +7,7 @@ use super::workload::Workload;
 use crate::packet::Ip;
 
 impl Workload {
-    /// Are these IP packets the super-packet's segments, with all of its bytes in order?
+    /// Whether these IP packets are the super-packet's segments, with all of its bytes in order.
     pub(super) fn check(&self, segments: &[&[u8]]) -> Result<(), String> {
         if segments.len() != self.segments {
             return Err(format!("{} segments instead of {}", segments.len(), self.segments));
@@ -22,7 +22,7 @@ impl Workload {
         }
     }
 
-    /// Are all checksums of these IP packets right? That of a datagram covers its fragments.
+    /// Whether all checksums of these IP packets are right. That of a datagram covers its fragments.
     pub(super) fn check_sums(&self, segments: &[&[u8]]) -> Result<(), String> {
         let is_v4 = self.case.ip() == Ip::V4;
         if is_v4 && !segments.iter().all(|ip| Ipv4::new(ip).is_ok_and(|ip| ip.checksum_ok())) {

@@ -81,7 +81,7 @@ impl Protocol {
         }
     }
 
-    /// Is there such a case? Linux has no GSO, and no card, that makes fragments (UFO went with 4.14).
+    /// Whether there is such a case. Linux has no GSO, and no card, that makes fragments (UFO went with 4.14).
     pub(crate) const fn has(self, case: Case) -> bool {
         !(self.is_fragmented() && matches!(case, Case::Kernel | Case::Tso))
     }

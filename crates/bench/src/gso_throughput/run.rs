@@ -98,7 +98,7 @@ impl Traffic {
     }
 }
 
-/// Does every byte arrive as it was sent? wharf's notices, if so.
+/// Checks that every byte arrives as it was sent; wharf's notices, if so.
 pub(super) fn check(
     case: Case,
     protocol: Protocol,

@@ -195,7 +195,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Until more than `passed` has passed. Has it?
+    /// Waits for a while until more than `passed` has passed; returns whether it has.
     fn wait(&self, passed: u64) -> bool {
         let progress = &self.progress;
         progress.waits.store(true, Ordering::SeqCst);

@@ -38,7 +38,7 @@ pub struct Setting {
     pub flows: u32,
     /// IP version.
     pub ip: Ip,
-    /// Are TCP checksums verified, or vouched for by the port?
+    /// Whether TCP checksums are verified, or vouched for by the port.
     pub verify: bool,
 }
 

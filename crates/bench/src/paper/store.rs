@@ -205,7 +205,7 @@ impl Store {
         self.rows.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Is a point of a figure complete?
+    /// Whether a point of a figure is complete.
     pub fn has(&self, name: &str, point: u32) -> bool {
         self.rows(name).iter().any(|row| row.point == point)
     }
@@ -248,7 +248,7 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreErr
     move |cause| StoreError::Io { what, path, cause }
 }
 
-/// Is there anything but the header that a run that was killed at once has left?
+/// Whether there is anything but the header that a run that was killed at once has left.
 fn has_files(directory: &Path) -> Result<bool, StoreError> {
     for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
         if entry.map_err(failed("read", directory))?.file_name() != NEW_HEADER {

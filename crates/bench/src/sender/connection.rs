@@ -107,7 +107,7 @@ impl Connection {
         self.state == State::SynSent
     }
 
-    /// Takes what the receiver sent. Did it establish the connection?
+    /// Takes what the receiver sent; returns whether it established the connection.
     pub(super) fn receive(&mut self, tcp: Tcp<&[u8]>, now: Nanos) -> bool {
         let flags = tcp.flags();
         let syn = flags.any(Flags::SYN);
@@ -166,7 +166,7 @@ impl Connection {
         self.repeated
     }
 
-    /// Has nothing been heard for so long that something must be lost?
+    /// Whether nothing has been heard for so long that something must be lost.
     pub(super) fn is_stuck(&self, now: Nanos) -> bool {
         let waits = match self.state {
             State::Closed => false,
@@ -230,7 +230,7 @@ impl Connection {
         Some(self.segment(offset))
     }
 
-    /// Are segments on their way that others have passed? They are the wire's delay, not the
+    /// Whether segments are in flight that others have passed. They are the wire's delay, not the
     /// connection's: they come before another connection's burst does.
     pub(super) fn has_late(&self) -> bool {
         self.path.has_late()

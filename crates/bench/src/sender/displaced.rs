@@ -23,7 +23,7 @@ impl Displaced {
         Displaced { percent, random: Random::new(seed), arrived: 0, late: Vec::new() }
     }
 
-    /// Does this path reorder at all?
+    /// Whether this path reorders at all.
     pub(super) fn is_possible(&self) -> bool {
         self.percent > 0
     }
@@ -50,7 +50,7 @@ impl Displaced {
         Some(self.late.swap_remove(at).0)
     }
 
-    /// Is there any?
+    /// Whether there is any.
     pub(super) fn has_late(&self) -> bool {
         !self.late.is_empty()
     }

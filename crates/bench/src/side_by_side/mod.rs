@@ -44,7 +44,7 @@ impl System {
         }
     }
 
-    /// Is it the one whose failure ends the run?
+    /// Whether it is the one whose failure ends the run.
     const fn is_wharf(self) -> bool {
         matches!(self, System::Wharf | System::WharfCopy)
     }

@@ -241,7 +241,7 @@ fn route(router: &mut Router, case: &Case) {
     assert_same(&ours, &theirs, case);
 }
 
-/// Does Linux route it? By default it makes nothing smaller of what may not be cut.
+/// Whether Linux routes it. By default it makes nothing smaller of what may not be cut.
 fn routes(case: &Case) -> bool {
     let packet = &case.packet[ip_at(&case.packet)..];
     let ip = Ipv4::new(packet).unwrap();

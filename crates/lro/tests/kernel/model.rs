@@ -150,7 +150,7 @@ impl<'a> Model<'a> {
         self.held.push(Held { key, frames, next_seq, gso_size: len, ip_len, fixed_id: None });
     }
 
-    /// Does the packet pass without a look at its flow?
+    /// Whether the packet passes without a look at its flow.
     fn goes_by(&self, packet: &Packet<'_>) -> bool {
         let lying = packet.length == Length::Lying;
         let v4_options = !packet.v6 && packet.has_ip_extras();
@@ -172,7 +172,7 @@ impl<'a> Model<'a> {
         !(packet.v6 && packet.has_ip_extras() && self.wharf(Reason::ExtensionChecksum))
     }
 
-    /// Does the kernel give up at the IP header, but look for the flow all the same?
+    /// Whether the kernel gives up at the IP header, but looks for the flow all the same.
     fn breaks_off(&self, packet: &Packet<'_>) -> bool {
         match packet.length {
             Length::Lying => true,
@@ -181,7 +181,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Does the packet pass as it came, after what is held of its flow?
+    /// Whether the packet passes as it came, after what is held of its flow.
     fn keeps_its_own_packet(&self, packet: &Packet<'_>) -> bool {
         let flags = packet.flags();
         self.breaks_off(packet)
@@ -210,7 +210,7 @@ impl<'a> Model<'a> {
         [connection.as_slice(), link, &label_and_extensions].concat()
     }
 
-    /// May the packet join what is held of its flow? If so, with a fixed IPv4 ID?
+    /// Whether the packet may join what is held of its flow, and if so, whether with a fixed IPv4 ID.
     fn joins(&self, held: &Held, packet: &Packet<'_>) -> Option<bool> {
         let first = self.arrivals.packet(held.frames[0]);
         let len = packet.payload().len();
@@ -249,7 +249,7 @@ impl<'a> Model<'a> {
         same && !differs && !minus_zero && !urgent
     }
 
-    /// Is the IPv4 ID the next one (`false`), or the same (`true`), as for all before?
+    /// Whether the IPv4 ID is the next one (`false`), or the same (`true`), as for all before.
     fn id_step(&self, held: &Held, first: &Packet<'_>, packet: &Packet<'_>) -> Option<bool> {
         if packet.v6 {
             return Some(false);

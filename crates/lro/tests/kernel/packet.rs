@@ -131,7 +131,7 @@ impl<'a> Packet<'a> {
         be16(self.ip(), 4)
     }
 
-    /// Does every TCP option have a length that fits?
+    /// Whether every TCP option has a length that fits.
     pub(crate) fn options_ok(&self) -> bool {
         let mut rest = &self.tcp()[20..];
         loop {

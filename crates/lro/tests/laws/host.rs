@@ -114,7 +114,7 @@ impl Story<'_> {
         self.merged.iter().find(|s| s.from.iter().any(|(from, _)| *from == frame)).unwrap()
     }
 
-    /// May the host refuse this frame's data, which it would have taken?
+    /// Whether the host may refuse this frame's data, which it would have taken.
     fn may_refuse(&self, frame: usize) -> bool {
         let refused = self.aggregate_of(frame);
         let first = refused.from[0].0;
@@ -124,7 +124,7 @@ impl Story<'_> {
         two_old || self.goes_back(frame)
     }
 
-    /// Is a frame's TSval older than that of one that arrived earlier, though its place is behind?
+    /// Whether a frame's TSval is older than that of one that arrived earlier, though its place is behind.
     fn goes_back(&self, frame: usize) -> bool {
         let late = read(self.steps, frame).unwrap();
         let overtakes = |packet: &Tcp| {
@@ -138,8 +138,8 @@ impl Story<'_> {
             .any(|at| read(self.steps, at).is_some_and(|packet| overtakes(&packet)))
     }
 
-    /// Has nothing come out, since its connection was picked up, that a frame's TSval could be
-    /// compared with?
+    /// Whether nothing has come out, since its connection was picked up, that a frame's TSval could be
+    /// compared with.
     fn is_picked_up(&self, frame: usize) -> bool {
         let late = read(self.steps, frame).unwrap();
         let mut known = false;
@@ -167,7 +167,7 @@ impl Story<'_> {
         !known
     }
 
-    /// May the host believe a frame's TSval that it would not have believed?
+    /// Whether the host may believe a frame's TSval that it would not have believed.
     fn may_believe(&self, frame: usize) -> bool {
         let value = self.value(frame).unwrap();
         let at = self.merged.iter().position(|s| s.from.iter().any(|(from, _)| *from == frame));
@@ -240,8 +240,8 @@ impl Story<'_> {
         assert!(as_told || self.may_miss_a_window(key), "window {window} for {}", without.snd_wnd);
     }
 
-    /// Is there an aggregate that begins before what was handed on before it, or data with an older
-    /// acknowledgment?
+    /// Whether there is an aggregate that begins before what was handed on before it, or data with an older
+    /// acknowledgment.
     fn may_miss_a_window(&self, key: &Key) -> bool {
         let own: Vec<&Segment> = self.merged.iter().filter(|s| s.packet.key() == *key).collect();
         own.iter().enumerate().any(|(at, aggregate)| {

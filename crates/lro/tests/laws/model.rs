@@ -328,7 +328,7 @@ impl Connection {
         None
     }
 
-    /// Where does it belong? What is given back is the first of a new connection.
+    /// Where it belongs. What is given back is the first of a new connection.
     fn reorder(&mut self, mut piece: Piece, world: &mut World) -> Option<Piece> {
         let Some((next, frontier)) = self.place else {
             self.add(piece, world);

@@ -16,7 +16,7 @@ pub(crate) enum Verdict {
     Hold(Tcp),
 }
 
-/// Behind what does a packet go that goes on as it came, and what does it tell of its connection?
+/// Behind what a packet goes that goes on as it came, and what it tells of its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
     /// What it says is not to be trusted.

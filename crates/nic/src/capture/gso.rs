@@ -135,7 +135,7 @@ impl Counts {
     }
 }
 
-/// Is the packet to be cut, and how?
+/// How the packet is to be cut, or why not.
 fn ask(packet: &Packet, mtu: u16) -> Result<VirtioNetHdr, Keep> {
     if packet.is_cut_short() {
         return Err(Keep::CutShort);

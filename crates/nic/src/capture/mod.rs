@@ -42,14 +42,14 @@ impl Packet {
         Packet { time, original_len: data.len() as u32, data }
     }
 
-    /// Was it captured only in part?
+    /// Whether it was captured only in part.
     pub fn is_cut_short(&self) -> bool {
         (self.data.len() as u64) < u64::from(self.original_len)
     }
 }
 
 /// Completes a checksum that holds just the pseudo-header's sum: a capture made where a kernel
-/// sends, on a card or a veth with checksum offload, has them. Was there one?
+/// sends, on a card or a veth with checksum offload, has them. Returns whether there was one.
 fn complete(packet: &mut Packet) -> bool {
     if packet.is_cut_short() {
         return false;

@@ -26,7 +26,7 @@ pub enum ClientError {
          namespace with `ip netns exec`"
     )]
     NoneRunning,
-    /// More than one; which one is meant?
+    /// More than one, and none was chosen.
     #[error("several wharfs run here: choose one with --host ({})", .0.join(", "))]
     Several(Vec<String>),
     /// Others run, but not this one.

@@ -238,7 +238,7 @@ impl Gate {
     }
 }
 
-/// May it change settings, and is a place kept for it? Only root and the user that runs this wharf.
+/// Whether it may change settings, and a place is kept for it: only root and the user that runs this wharf.
 fn is_entitled(peer: &PeerCredentials) -> bool {
     matches!(process::owner(peer.uid), Owner::Root | Owner::Own)
 }

@@ -120,7 +120,7 @@ impl Bridge {
         entries
     }
 
-    /// Has it ended by itself, or is an interface gone? To be asked in the network namespace that it
+    /// Whether it has ended by itself, or an interface is gone. To be asked in the network namespace that it
     /// was started in.
     pub fn has_failed(&self) -> bool {
         for (info, gone) in self.interfaces.iter().zip(&self.gone) {

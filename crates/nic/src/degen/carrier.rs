@@ -135,7 +135,7 @@ impl<W: Wire> Carrier<W> {
         Ok(())
     }
 
-    /// A burst from an interface into degen. Was there one?
+    /// A burst from an interface into degen; returns whether there was one.
     fn take_in(&mut self, direction: Direction) -> io::Result<bool> {
         let side = &mut self.sides[direction as usize];
         for wire in &mut side.wires {
@@ -157,7 +157,7 @@ impl<W: Wire> Carrier<W> {
         Ok(worked)
     }
 
-    /// What is due, out of the other interface. Was there something?
+    /// What is due, out of the other interface; returns whether there was anything.
     fn let_out(&mut self, direction: Direction) -> io::Result<bool> {
         let Side { wires, waiting, .. } = &mut self.sides[1 - direction as usize];
         let Some(wire) = wires.first_mut() else { return Ok(false) };

@@ -125,7 +125,7 @@ impl Ways {
         self.ways[direction as usize].next_deadline()
     }
 
-    /// Publishes what was counted, if it is time to. Was it?
+    /// Publishes what was counted, if it is time to, and returns whether it was.
     pub(super) fn publish_sometimes(&mut self, now: Nanos) -> bool {
         let due = now.saturating_sub(self.last_publish) > PUBLISH_EVERY;
         if due {

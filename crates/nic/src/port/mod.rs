@@ -97,7 +97,7 @@ impl Limits {
     /// None but what a super-packet says itself.
     pub const NONE: Limits = Limits { mtu: usize::MAX, hardware: GsoHardware::Off };
 
-    /// Does the frame fit, behind up to two VLAN tags?
+    /// Whether the frame fits, behind up to two VLAN tags.
     pub fn holds(&self, frame: &[u8]) -> bool {
         let is_tag = |tag: &usize| {
             let at = ETHERNET_LEN - 2 + tag * VLAN_LEN;
@@ -108,7 +108,7 @@ impl Limits {
         self.surely_holds(frame.get(tags * VLAN_LEN..).unwrap_or_default())
     }
 
-    /// Does the frame surely fit? Ethernet and IP are at least so long.
+    /// Whether the frame surely fits: Ethernet and IP are at least so long.
     #[inline]
     pub fn surely_holds(&self, frame: &[u8]) -> bool {
         frame.len() <= self.mtu.saturating_add(ETHERNET_LEN)
@@ -196,8 +196,8 @@ pub trait Wire {
         put: &mut Put,
     ) -> Result<Transmit, Refusal>;
 
-    /// Does [`transmit`](Self::transmit) leave super-packets to be cut behind the port, so that it is cheaper
-    /// than to cut them before?
+    /// Whether [`transmit`](Self::transmit) leaves super-packets to be cut behind the port, so that it is
+    /// cheaper than to cut them before.
     fn takes_whole(&self) -> bool {
         false
     }
@@ -237,7 +237,7 @@ pub trait Wire {
     /// What to sleep on; `None` if the port cannot wake anybody.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Are frames queued that the kernel has not taken? Then the port is to be written to when
+    /// Whether frames are queued that the kernel has not taken. Then the port is to be written to when
     /// [`fd`](Self::fd) is ready for it, which is by [`flush`](Self::flush).
     fn is_pending(&mut self) -> bool;
 

@@ -67,7 +67,7 @@ impl PacketWire {
         }
     }
 
-    /// The first frame of several was refused. Is it lost, or to be offered again?
+    /// The first frame of several was refused: whether it is lost, or to be offered again.
     fn is_lost(&mut self, error: &io::Error) -> bool {
         let lost =
             error.raw_os_error() != Some(ENOBUFS) || self.patience.is_at_its_end(sys::clock::now());
@@ -75,8 +75,8 @@ impl PacketWire {
         lost
     }
 
-    /// Sends what is queued; a frame that the interface will not take is lost. Is all of it with
-    /// the kernel now?
+    /// Sends what is queued; a frame that the interface will not take is lost. Returns whether all of it
+    /// is with the kernel now.
     fn send_queued(&mut self, pool: &FramePool) -> bool {
         while !self.queued.is_empty() {
             let mut messages = [Message { vnet: PLAIN, header: &[], payload: &[] }; BATCH];

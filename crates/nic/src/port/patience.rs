@@ -24,7 +24,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// The frame was dropped again, at `now`. Is it to be given up?
+    /// The frame was dropped again, at `now`; returns whether it is to be given up.
     pub(super) fn is_at_its_end(&mut self, now: Nanos) -> bool {
         let since = *self.since.get_or_insert(now);
         let over = now.saturating_sub(since) >= self.limit;
@@ -42,7 +42,7 @@ impl Patience {
         }
     }
 
-    /// Does a frame wait?
+    /// Whether a frame waits.
     pub(super) fn is_tried(&self) -> bool {
         self.since.is_some()
     }

@@ -60,7 +60,7 @@ impl XdpWire {
         }
     }
 
-    /// Does the driver move frames without copying?
+    /// Whether the driver moves frames without copying.
     pub fn zero_copy(&self) -> bool {
         self.socket.zero_copy()
     }

@@ -60,7 +60,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Is `ip` on the network of this address?
+    /// Whether `ip` is on the network of this address.
     pub fn is_on_link(&self, ip: IpAddr) -> bool {
         let len = u32::from(self.prefix_len);
         match (self.ip, ip) {
@@ -112,7 +112,7 @@ impl Addresses {
         &self.own
     }
 
-    /// Is `ip` one of its own?
+    /// Whether `ip` is one of its own.
     #[inline]
     pub fn is_own(&self, ip: IpAddr) -> bool {
         self.own.iter().any(|own| own.ip == ip)
@@ -145,8 +145,8 @@ impl Addresses {
     }
 }
 
-/// May a packet have come from this address? None comes from a group or from nobody (RFC 1122
-/// section 3.2.1.3; RFC 4291 section 2.7).
+/// Whether a packet may have come from this address: none comes from a group, nor from the unspecified
+/// address (RFC 1122 section 3.2.1.3; RFC 4291 section 2.7).
 #[inline]
 pub(super) fn is_sender(ip: IpAddr) -> bool {
     !(ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) || ip.is_loopback())

@@ -109,7 +109,7 @@ impl Apps {
         self.all.len()
     }
 
-    /// Goes on with all connections to which something has happened. Were there any?
+    /// Goes on with all connections to which something has happened; returns whether there were any.
     pub(super) fn serve(&mut self, stack: &mut Stack, counters: &mut Counters, now: Nanos) -> bool {
         let mut any = false;
         while let Some((id, events)) = stack.next_event() {
@@ -217,7 +217,7 @@ impl Apps {
 }
 
 impl Conversation {
-    /// Sends back what has come. Is more to come, or to go?
+    /// Sends back what has come; returns whether more is to come, or to go.
     fn echo(&mut self, socket: &mut Socket<'_>, scratch: &mut [u8]) -> bool {
         loop {
             let mut len = 0;
@@ -274,7 +274,7 @@ impl Conversation {
         }
     }
 
-    /// Writes as much of the pattern as goes. Is there more?
+    /// Writes as much of the pattern as the connection takes; returns whether there is more.
     fn write(&mut self, socket: &mut Socket<'_>, pattern: &Pattern, bytes: Option<u64>) -> bool {
         if self.is_shut || !socket.state().may_send() {
             return true;
@@ -296,8 +296,8 @@ impl Conversation {
     }
 }
 
-/// Passes over an urgent byte that bars the way to what is behind it: it is no part of the stream. Was
-/// there one?
+/// Passes over an urgent byte that bars the way to what is behind it: it is no part of the stream. Returns
+/// whether there was one.
 fn pass_mark(socket: &mut Socket<'_>) -> bool {
     let is_there = socket.readable_len() > 0;
     // An empty read at the mark reads nothing, and goes beyond it.

@@ -40,7 +40,7 @@ impl<'a> Frames<'a> {
     }
 
     /// Writes one of them, complete with its checksums, to the start of `into`, which is long enough.
-    /// How many bytes?
+    /// Returns how many bytes that are.
     pub(super) fn write(&self, number: usize, into: &mut [u8]) -> usize {
         let header = self.packet.header.len();
         let from = (number * self.size).min(self.payload);

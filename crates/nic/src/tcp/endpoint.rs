@@ -148,7 +148,7 @@ impl Endpoint {
         self.reports.try_iter()
     }
 
-    /// Has it ended by itself: is everything done, or has its port become useless?
+    /// Whether it has ended by itself: everything is done, or its port has become useless.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

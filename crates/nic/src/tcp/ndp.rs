@@ -26,7 +26,7 @@ pub(super) const NDP_FRAME_LEN: usize = ETHERNET_LEN + IPV6_LEN + MESSAGE + OPTI
 /// What a neighbour says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ndp {
-    /// Who has `target`? `mac` is that of who asks, if it says so.
+    /// A question which neighbour has `target`. `mac` is that of the sender, if the message has it.
     Solicitation { target: Ipv6Addr, mac: Option<[u8; MAC_LEN]> },
     /// `target` is mine.
     Advertisement {

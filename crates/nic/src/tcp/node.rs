@@ -168,7 +168,7 @@ impl Node {
         Ok(())
     }
 
-    /// Is it from somebody to us?
+    /// Whether its source and destination are such that it is for this endpoint.
     #[inline]
     fn is_for_us(&self, ends: &Ends) -> Result<(), Dropped> {
         if !self.addresses.is_own(ends.destination) {
@@ -423,7 +423,7 @@ fn v6_ends(header: &[u8]) -> Ends {
     Ends { source: ip(8), destination: ip(24), tos }
 }
 
-/// Does the transport's checksum verify?
+/// Whether the transport's checksum verifies.
 fn verifies(packet: &Arrived<'_>, headers: &Headers) -> bool {
     if packet.rest.is_empty() {
         return verifies_whole(packet.bytes, headers);
@@ -443,7 +443,7 @@ fn verifies_whole(bytes: &[u8], headers: &Headers) -> bool {
     pseudo.is_ok_and(|pseudo| pseudo.plus(checksum::sum(transport)).fold() == 0xffff)
 }
 
-/// Gives the engine a segment. How many bytes of payload?
+/// Gives the engine a segment; returns how many bytes of payload it has.
 #[inline]
 fn give(stack: &mut Stack, path: &FourTuple, segment: &Segment<'_>, now: Nanos) -> u32 {
     stack.receive(path, segment, now);

@@ -33,7 +33,7 @@ impl Pattern {
         &self.0[from..from + PERIOD]
     }
 
-    /// Do these bytes stand at `offset` of the stream? If not, the first place where they do not.
+    /// The first place where these bytes are not those at `offset` of the stream, if there is one.
     pub fn mismatch(&self, offset: u64, bytes: &[u8]) -> Option<u64> {
         let mut at = offset;
         for piece in bytes.chunks(PERIOD) {

@@ -51,7 +51,7 @@ impl<'a> Packet<'a> {
 /// See the module's documentation. Nothing here blocks.
 pub(super) trait Port {
     /// Hands over what has arrived, at most `max` packets and not many more bytes than
-    /// [`TURN_BYTES`]. How many arrived?
+    /// [`TURN_BYTES`]; returns how many arrived.
     ///
     /// # Errors
     /// Only what makes the port useless.
@@ -65,7 +65,7 @@ pub(super) trait Port {
     /// Nothing more comes for now: hands over what was kept to be joined with more.
     fn idle(&mut self, now: Nanos, take: impl FnMut(Arrived<'_>));
 
-    /// Is there room for one more packet, however large?
+    /// Whether there is room for one more packet, however large.
     fn has_room(&mut self) -> bool;
 
     /// Takes a packet, for which there [is room](Self::has_room). What becomes of it is counted.

@@ -162,13 +162,13 @@ impl<P: Port> Worker<P> {
         Ok(())
     }
 
-    /// Has the endpoint nothing more to do?
+    /// Whether the endpoint has nothing more to do.
     fn is_done(&self) -> bool {
         let over = self.is_over && matches!(self.role, Role::Listen { .. });
         self.apps.len() == 0 && (over || matches!(self.role, Role::Connect { .. }))
     }
 
-    /// One batch each way. Was there anything to do?
+    /// One batch each way; returns whether there was anything to do.
     ///
     /// # Errors
     /// A port that has become useless.

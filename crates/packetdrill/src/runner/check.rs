@@ -1,4 +1,4 @@
-//! Is a packet as the script says?
+//! Whether a packet is as the script says.
 
 use wire::Flags;
 
@@ -98,7 +98,7 @@ fn compare_options(
     Some(format!("options: expected {}, actual {}", words(&expected), words(&actual)))
 }
 
-/// Is `next` the part of a super-packet that comes after `seen`?
+/// Whether `next` is the part of a super-packet that comes after `seen`.
 pub(super) fn continues(seen: &Seen, next: &Seen) -> bool {
     next.seq == seen.seq.wrapping_add(seen.payload.len() as u32)
         && next.ack == seen.ack
@@ -111,7 +111,7 @@ pub(super) fn joined(mut seen: Seen, next: Seen) -> Seen {
     Seen { flags: seen.flags.with(next.flags), ..seen }
 }
 
-/// Are the bytes those of this place in the stream?
+/// Whether the bytes are those of this place in the stream.
 pub(super) fn payload(seen: &Seen) -> Option<Difference> {
     let first = seen.seq.wrapping_sub(1);
     let wrong = seen

@@ -72,7 +72,7 @@ impl Peer {
         if flags.any(Flags::SYN) { wire.wrapping_sub(script) } else { wire }
     }
 
-    /// Is this packet ours?
+    /// Whether this packet is ours.
     pub(super) fn sent(&self, seen: &Seen) -> bool {
         seen.destination == self.remote && self.local.is_none_or(|local| local == seen.source)
     }

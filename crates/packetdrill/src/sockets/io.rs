@@ -66,7 +66,7 @@ impl Host {
         }
     }
 
-    /// Is there room enough that poll() calls the socket writable (`sk_stream_is_writeable`)?
+    /// Whether there is room enough that poll() calls the socket writable (`sk_stream_is_writeable`).
     pub(super) fn is_writable(&mut self, fd: Fd, id: tcp::Id) -> bool {
         let room = self.send_room(fd, id);
         let queued = self.stack.connection(id).map_or(0, |connection| connection.unacknowledged());
@@ -115,7 +115,7 @@ impl Host {
         if socket.shut_read || self.has_ended(fd, id) { Ok(0) } else { wait() }
     }
 
-    /// Will no more data come?
+    /// Whether no more data will come.
     pub(super) fn has_ended(&mut self, fd: Fd, id: tcp::Id) -> bool {
         let shut = self.tcp(fd).is_ok_and(|socket| socket.shut_read);
         let open = self.stack.connection(id).is_some_and(|connection| {

@@ -277,7 +277,7 @@ impl Host {
         }
     }
 
-    /// Would a call on this socket wait?
+    /// Whether a call on this socket would wait.
     pub fn is_nonblocking(&self, fd: Fd) -> bool {
         matches!(self.entries.get(&fd), Some(Entry::Tcp(socket)) if socket.nonblocking)
     }

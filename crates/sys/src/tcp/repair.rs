@@ -163,7 +163,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Has this end sent its FIN, or is it about to?
+    /// Whether this end has sent its FIN, or is about to.
     pub fn closed(&self) -> bool {
         matches!(self.state, state::FIN_WAIT1 | state::FIN_WAIT2 | state::CLOSING | state::LAST_ACK)
     }
@@ -173,7 +173,7 @@ impl Parts {
         self.unacknowledged.saturating_sub(u32::from(self.closed())) as usize
     }
 
-    /// Has the peer's FIN come?
+    /// Whether the peer's FIN has come.
     pub fn peer_closed(&self) -> bool {
         matches!(self.state, state::CLOSE_WAIT | state::CLOSING | state::LAST_ACK)
     }

@@ -46,7 +46,7 @@ struct Stage {
     cwnd_prior: u32,
     /// Seconds that the window takes to get to `w_max` (K).
     k: f32,
-    /// Has it begun?
+    /// Whether it has begun.
     begun: bool,
 }
 

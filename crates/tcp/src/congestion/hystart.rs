@@ -109,7 +109,7 @@ impl HyStart {
         self.window_end = acked.snd_nxt.0;
     }
 
-    /// Has the delay risen, or fallen back, in this round?
+    /// Whether the delay has risen, or fallen back, in this round.
     fn judge(&mut self) {
         if self.phase == Phase::Conservative {
             if self.current_min < self.baseline {

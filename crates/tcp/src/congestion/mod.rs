@@ -23,7 +23,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Is it below the threshold (RFC 5681 section 3.1)?
+    /// Whether it is below the threshold (RFC 5681 section 3.1).
     #[inline]
     pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh

@@ -38,7 +38,7 @@ fn holds(condition: bool, otherwise: SnapshotError) -> Validity {
 }
 
 impl Snapshot {
-    /// Could a connection be so?
+    /// Checks that a connection can be so.
     ///
     /// # Errors
     /// The first contradiction found.
@@ -252,7 +252,7 @@ impl Snapshot {
         holds(receive.recent.iter().all(there), SnapshotError::Recent)
     }
 
-    /// Is all of it in an island?
+    /// Whether all of it is in an island.
     fn has(&self, recent: Block) -> bool {
         let (islands, nxt) = (&self.receive.islands, self.receive.nxt);
         let (start, end) = (recent.start - nxt, recent.end - nxt);

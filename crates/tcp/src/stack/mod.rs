@@ -127,7 +127,7 @@ impl Stack {
         self.slots.len()
     }
 
-    /// Is there no connection?
+    /// Whether there is no connection.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -183,7 +183,7 @@ impl Stack {
         Ok(self.insert(connection))
     }
 
-    /// Can there be a new connection between these two?
+    /// Whether there can be a new connection between these two.
     fn check(&self, path: &FourTuple) -> Result<(), ConnectError> {
         let (local, remote) = (path.local.ip(), path.remote.ip());
         let single = |address: IpAddr| {
@@ -294,8 +294,8 @@ impl Stack {
         }
     }
 
-    /// Is it a new SYN for an old connection in TIME-WAIT, that no old segment can be mistaken for (RFC
-    /// 9293 section 3.10.7.4, RFC 6191 section 2)?
+    /// Whether it is a new SYN for an old connection in TIME-WAIT, that no old segment can be mistaken for (RFC
+    /// 9293 section 3.10.7.4, RFC 6191 section 2).
     fn makes_way(&self, slot: u32, segment: &Segment<'_>) -> bool {
         let flags = segment.flags.without(Flags::ECE.with(Flags::CWR));
         if flags != Flags::SYN {

@@ -332,7 +332,7 @@ impl App {
         Ok(taken)
     }
 
-    /// Is it the moment for an abrupt end?
+    /// Whether it is the moment for an abrupt end.
     fn ends_here(&self) -> bool {
         match self.side.ending {
             Ending::CloseAt(bytes) | Ending::AbortAt(bytes) => {

@@ -159,7 +159,7 @@ impl Arrival {
         self.tcp().seq() + self.payload().len() as u32
     }
 
-    /// May `next` be merged into one segment with this, of which all have `size` bytes so far? As LRO
+    /// Whether `next` may be merged into one segment with this, of which all have `size` bytes so far, as LRO
     /// and GRO decide it.
     pub(crate) fn merges_with(&self, next: &Arrival, size: usize) -> bool {
         let (a, b) = (self.tcp(), next.tcp());

@@ -62,7 +62,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// Do all bytes arrive with this?
+    /// Whether all bytes arrive with this.
     pub(crate) fn is_orderly(self) -> bool {
         matches!(self, Ending::Orderly | Ending::AfterPeer)
     }
@@ -221,7 +221,7 @@ impl Plan {
         rests.max().unwrap_or(0)
     }
 
-    /// Are all bytes to arrive?
+    /// Whether all bytes are to arrive.
     pub(crate) fn is_orderly(&self) -> bool {
         self.sides.iter().all(|side| side.ending.is_orderly())
     }

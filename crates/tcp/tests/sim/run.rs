@@ -370,7 +370,7 @@ impl<'a> Run<'a> {
         waiting.is_some()
     }
 
-    /// How long may nothing go on?
+    /// How long nothing may happen.
     fn patience(&self) -> Nanos {
         let largest_rto = self.plan.sides.iter().map(|side| side.config.max_rto).max();
         let round_trip: Nanos = self.plan.ways.iter().map(|way| way.delay + 40 * way.jitter).sum();

@@ -45,7 +45,7 @@ pub(crate) struct Limits {
 }
 
 impl Watch {
-    /// Is it a segment of the connection, as far as can be told?
+    /// Whether it is a segment of the connection, as far as can be told.
     fn is_of_connection(&self, tcp_flags: Flags) -> bool {
         !self.shown.is_empty() && !tcp_flags.any(Flags::RST)
     }
@@ -121,7 +121,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A SYN: does it belong to the connection?
+    /// Whether a SYN belongs to the connection.
     fn shows(&mut self, seq: Seq, options: &Options) -> bool {
         if self.iss.is_none() && !self.shown.iter().any(|(iss, _)| *iss == seq) {
             self.shown.push((seq, *options));

@@ -12,7 +12,7 @@ use crate::table::{Align, Table};
 pub(crate) struct Printer {
     json: bool,
     figures: Vec<Figure>,
-    /// Is there a terminal to show progress on?
+    /// Whether there is a terminal to show progress on.
     terminal: bool,
     /// The first thing that went wrong with standard output.
     failed: Option<Error>,

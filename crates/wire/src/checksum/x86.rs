@@ -87,7 +87,7 @@ fn crc32c_sse42(crc: u32, bytes: &[u8]) -> u32 {
     rest.iter().fold(wide as u32, |crc, byte| _mm_crc32_u8(crc, *byte))
 }
 
-/// Does the CPU have SSE4.2? Intel SDM volume 1, section 12.12.3.
+/// Whether the CPU has SSE4.2: Intel SDM volume 1, section 12.12.3.
 #[inline]
 fn has_crc32() -> bool {
     match CRC32.load(Ordering::Relaxed) {
@@ -108,7 +108,7 @@ const AVX2: u8 = 2;
 const AVX512: u8 = 3;
 static VECTORS: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Which vectors does the CPU have, and does the OS save their registers? Asked once.
+/// Which vectors the CPU has, whose registers the OS saves. Asked once.
 #[inline]
 fn vectors() -> u8 {
     match VECTORS.load(Ordering::Relaxed) {

@@ -26,7 +26,7 @@ pub(super) fn summary(results: &[Both]) -> String {
     out
 }
 
-/// Does the kernel pass it, and wharf not?
+/// Whether the kernel passes it, and wharf does not.
 fn is_open(both: &Both) -> bool {
     both.kernel == Verdict::Passed && both.engine != Verdict::Passed
 }

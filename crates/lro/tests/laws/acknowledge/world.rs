@@ -31,7 +31,7 @@ pub(crate) struct Setup {
     /// Each side's initial sequence number and clock.
     pub(crate) sender_starts: (u32, u32),
     pub(crate) host_starts: (u32, u32),
-    /// Does the SYN come by LRO: the sender's, and the host's?
+    /// Whether the SYN comes by LRO: the sender's, and the host's.
     pub(crate) seen: [bool; 2],
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Piece {
 /// One connection, seen by someone who sees all.
 pub(crate) struct Connection {
     setup: Setup,
-    /// Which SYNs, and has anything else of the host's, come by since the mode was last changed?
+    /// Which SYNs, and whether anything else of the host's, have come by since the mode was last changed.
     seen: [bool; 2],
     heard: bool,
     reset: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Connection {
     /// The newest acknowledgment that the sender has seen (Last.ACK.sent), and TS.Recent.
     acknowledged: u32,
     recent: Option<u32>,
-    /// Has nothing come out of turn so far?
+    /// Whether nothing has come out of turn so far.
     in_order: bool,
     /// What was acknowledged in the host's name, and when.
     promised: Vec<(u32, Nanos)>,

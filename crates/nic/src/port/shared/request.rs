@@ -161,7 +161,7 @@ impl Requests {
         self.under_way
     }
 
-    /// May the worker take more from the wire? What it holds already, and what it has received, may
+    /// Whether the worker may take more from the wire. What it holds already, and what it has received, may
     /// be put when this says no: the queue has a place for every frame of the worker's pool, so it
     /// is never really full.
     pub fn has_room(&self) -> bool {

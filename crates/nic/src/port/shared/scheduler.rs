@@ -84,7 +84,7 @@ impl Scheduler {
         self.orders.spin.store(spin, Ordering::Relaxed);
     }
 
-    /// Has it ended by itself? It should not.
+    /// Whether it has ended by itself, which it should not.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

@@ -173,7 +173,7 @@ fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     Ok(written)
 }
 
-/// Has the socket no room?
+/// Whether the socket has no room.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS))
 }

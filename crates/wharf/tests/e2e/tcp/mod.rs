@@ -113,7 +113,7 @@ fn write_pattern(mut to: &TcpStream, len: u64) {
     to.shutdown(Shutdown::Write).unwrap();
 }
 
-/// Reads to the end, which must be that of the pattern. How many bytes?
+/// Reads to the end, which must be that of the pattern; returns how many bytes that were.
 fn read_pattern(mut from: &TcpStream) -> u64 {
     let (pattern, mut buffer) = (Pattern::default(), vec![0; 256 << 10]);
     let mut read = 0;
