@@ -7,7 +7,7 @@
 //! Here a few connections send all they can over wires in memory, one for each worker, to a TAP with
 //! one queue and the kernel's TCP behind it, in a network namespace of its own; then others try to
 //! open. Writing to the TAP costs more than making and receiving a frame, so the workers' queues
-//! stay full without anybody's help, and nothing is dropped on purpose: in either order every
+//! stay full without help, and nothing is dropped on purpose: in either order every
 //! request is written, sooner or later.
 
 use std::io;
@@ -34,7 +34,7 @@ use crate::{Error, Figure, Report};
 
 /// How long the heavy connections send before others try to open.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// How long a handshake may take after the last SYN has timed out, for those that are under way.
+/// How long a handshake may take after the last SYN has timed out, for those that are in progress.
 const GRACE: u64 = 100_000_000;
 /// How often it is looked whether a connection has been opened.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
@@ -278,7 +278,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // Whoever wants to know calls `end`.
+        // `end` tells.
         let _ = self.end();
     }
 }

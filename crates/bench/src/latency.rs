@@ -116,7 +116,7 @@ impl Conversation {
         Ok(Conversation { stream, message: vec![0x55; bytes], answer: vec![0; bytes] })
     }
 
-    /// Times so many round trips, in microseconds, after a tenth as many that nobody times.
+    /// Times so many round trips, in microseconds, after a tenth as many that are not timed.
     fn round(&mut self, messages: usize, times: &mut Vec<f64>) -> Result<(), Error> {
         for number in 0..messages + messages / 10 {
             let since = Instant::now();

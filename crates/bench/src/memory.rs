@@ -153,7 +153,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // Whoever wants to know calls `stop`.
+        // `stop` tells.
         let _ = self.end();
     }
 }
@@ -175,7 +175,7 @@ pub(crate) fn host(case: Case) -> Result<Tap, Error> {
             setting.set(value).map_err(io("let the kernel's GRO hold packets"))?;
         }
     }
-    // Nobody speaks IPv6 here; a kernel without it has nothing to turn off.
+    // IPv6 is not used here; a kernel without it has nothing to turn off.
     let _ = sys::sysctl::set_ipv6_conf(HOST, "disable_ipv6", "1");
     interface::set_mac(HOST, RECEIVER_MAC)?;
     interface::set_up(HOST)?;

@@ -23,7 +23,7 @@ pub(crate) struct Measured {
     /// receive, for 10^9 bytes of payload.
     pub(crate) cpu_per_gigabyte: f64,
     /// The same for the worker alone, which is what limits where the senders cost nothing; `None`
-    /// where nobody tells. It says how fast the worker would be with a CPU to itself, whatever else
+    /// where that is not known. It says how fast the worker would be with a CPU to itself, whatever else
     /// the machine does.
     pub(crate) worker_cpu_per_gigabyte: Option<f64>,
     /// Times that a sender found something lost.

@@ -192,7 +192,7 @@ impl Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // Whoever wants to know calls `stop` or `wait`.
+        // `stop` and `wait` tell.
         let _ = self.end();
     }
 }

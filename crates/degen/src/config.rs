@@ -58,14 +58,14 @@ pub enum Discipline {
 /// One direction. The default lets everything through at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// How long a packet is under way, in nanoseconds.
+    /// How long a packet is delayed, in nanoseconds.
     pub delay: Nanos,
-    /// How much that differs, in nanoseconds. No packet is under way for less than nothing: where
+    /// How much that differs, in nanoseconds. No delay is below 0: where
     /// this is much of `delay`, the mean grows.
     pub jitter: Nanos,
     /// How it differs.
     pub jitter_distribution: Distribution,
-    /// A packet that is under way for a shorter time passes those before it. If not, it arrives right
+    /// A packet with a shorter delay passes those before it. If not, it arrives right
     /// behind them.
     pub jitter_reorders: bool,
     /// Packets lost, each by itself (Bernoulli).

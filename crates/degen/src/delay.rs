@@ -1,4 +1,4 @@
-//! Packets that are under way.
+//! Packets that are in flight.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use core::cmp::Ordering;
@@ -54,7 +54,7 @@ pub struct Delay<T> {
 }
 
 impl<T> Delay<T> {
-    /// With nothing under way.
+    /// With nothing in flight.
     pub fn new(seed: u64) -> Self {
         Delay {
             random: Random::stream(seed, 5),
@@ -80,7 +80,7 @@ impl<T> Delay<T> {
         }
     }
 
-    /// When the next packet arrives; `None` if none is under way.
+    /// When the next packet arrives; `None` if none is in flight.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let faster = self.faster.peek().map(UnderWay::key);
         let in_order = self.in_order.front().map(UnderWay::key);
@@ -103,7 +103,7 @@ impl<T> Delay<T> {
         next.map(|next| (next.packet, next.due))
     }
 
-    /// Packets under way.
+    /// Packets in flight.
     pub fn len(&self) -> usize {
         self.in_order.len() + self.faster.len()
     }
@@ -113,13 +113,13 @@ impl<T> Delay<T> {
         self.len() == 0
     }
 
-    /// How long a packet will be under way.
+    /// How long a packet will be delayed.
     fn draw(&self, number: u64, config: &Config) -> Nanos {
         if config.jitter == 0 {
             return config.delay;
         }
         let by = sample(config.jitter_distribution, &self.random, number) * config.jitter as f64;
-        // A float that no integer holds becomes the nearest: nothing is under way for less than 0.
+        // A float that no integer holds becomes the nearest: no delay is below 0.
         (config.delay as f64 + by + 0.5) as Nanos
     }
 }

@@ -204,7 +204,7 @@ macro_rules! choice {
 
 /// Every setting of a direction.
 pub static KEYS: &[Key] = &[
-    number!(delay, TIME, "how long a packet is under way"),
+    number!(delay, TIME, "how long a packet is delayed"),
     number!(jitter, TIME, "how much the delay varies, as jitter_distribution says"),
     choice!(
         jitter_distribution: "uniform" = Distribution::Uniform, "normal" = Distribution::Normal,

@@ -16,7 +16,7 @@
 //!
 //! Who knows netem will miss or find:
 //!
-//! - Nothing bounds the packets that are under way but the memory that they lie in. `queue_packets`
+//! - Nothing bounds the packets that are in flight but the memory that they lie in. `queue_packets`
 //!   and `queue_bytes` bound those that wait for the rate; netem's `limit` counts all.
 //! - A packet is carried at the rate first and delayed then. The link itself holds one packet, which
 //!   does not count as waiting.
@@ -116,7 +116,7 @@ struct Numbered<T> {
     number: u64,
 }
 
-/// A packet under way, of which it is decided whether it steps aside in the end.
+/// A packet in flight, of which it is decided whether it is held back in the end.
 #[derive(Debug)]
 struct Onward<T> {
     packet: T,
@@ -181,7 +181,7 @@ impl<T> Degen<T> {
     }
 
     /// Changes what is done to packets from now on: the latest time that [`arrive`](Self::arrive) or
-    /// [`depart`](Self::depart) was told. Those under way arrive when they were to.
+    /// [`depart`](Self::depart) was told. Those in flight arrive when they were to.
     pub fn change(&mut self, change: Change) {
         change.apply(&mut self.config);
     }
@@ -270,7 +270,7 @@ impl<T> Degen<T> {
         self.schedule.skip(quiet);
     }
 
-    /// The queue lets go of what the link takes by `until`.
+    /// The queue gives the link what it takes by `until`.
     fn let_go(&mut self, until: Nanos, frames: &mut impl Frames<T>) {
         while let Some(left) = self.queue.pop(until, &self.config) {
             match left {
@@ -308,7 +308,7 @@ impl<T> Degen<T> {
             // What has departed is not passed by what arrived with a stamp of before.
             let not_before = |due: Nanos| due.max(self.departed_at);
             let arrival = self.delay.next_deadline().map(not_before).filter(|due| *due <= now);
-            // Whoever has waited for long enough by then goes first.
+            // The packet that has waited for long enough by then goes first.
             if let Some((packet, due)) = self.reorder.pop(arrival.unwrap_or(now)) {
                 return Some((packet, due.max(self.departed_at)));
             }
@@ -333,7 +333,7 @@ impl<T> Degen<T> {
         copy
     }
 
-    /// A packet that arrived last, or its copy, comes to the queue, which lets it go if it may.
+    /// A packet that arrived last, or its copy, comes to the queue, which passes it on if it may.
     fn enqueue(&mut self, mut numbered: Numbered<T>, frames: &mut impl Frames<T>) {
         let Numbered { packet, number } = &mut numbered;
         let bytes = frames.bytes_mut(packet);

@@ -111,7 +111,7 @@ pub(crate) fn send(socket: &UdpSocket, mut segmenter: Segmenter<'_>) -> io::Resu
                 segmenter.skip_to(first);
                 poll(&mut [PollFd::new(socket, PollFlags::OUT)], None)?;
             }
-            // Nobody listens at the other end yet.
+            // There is no listener at the other end yet.
             Err(rustix::io::Errno::CONNREFUSED) => segmenter.skip_to(first),
             Err(error) => return Err(error.into()),
         }

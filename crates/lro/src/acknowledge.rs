@@ -257,7 +257,7 @@ impl<F> Lro<F> {
         }
     }
 
-    /// A descriptor for a flow that the host begins, if one can be had without letting go of
+    /// A descriptor for a flow that the host begins, if one can be had without a flush of
     /// anything; otherwise the flow does without acknowledgments.
     fn open_quietly(&mut self, key: FlowKey) -> Option<u32> {
         if let Some(oldest) = self.table.pick_for_recycling() {

@@ -68,7 +68,7 @@ pub struct Config {
     /// No hole is waited for less long, as far as `hole_timeout` allows: for paths that are known to
     /// reorder.
     pub min_hole_timeout: Nanos,
-    /// Let go of an aggregate that a PSH completes as soon as the burst ends (`Lro::burst_ends`).
+    /// Flush an aggregate that a PSH completes as soon as the burst ends (`Lro::burst_ends`).
     /// The lossless profile does so at once, as Linux GRO does.
     pub flush_on_psh: bool,
     /// Acknowledge data that is held (endpoint profile).

@@ -3,7 +3,7 @@
 
 use crate::{Discard, Mismatch, Pass};
 
-/// Why what a flow held was let go.
+/// Why what a flow held was flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Flush {
@@ -91,7 +91,7 @@ pub struct Counters {
     pub passed: [u64; Pass::COUNT],
     /// Frames discarded, by [`Discard`].
     pub discarded: [u64; Discard::ALL.len()],
-    /// What was held and let go, by [`Flush`].
+    /// What was held and flushed, by [`Flush`].
     pub flushed: [u64; Flush::ALL.len()],
     /// Segments that did not join, by [`Mismatch`].
     pub mismatched: [u64; Mismatch::ALL.len()],

@@ -1,4 +1,4 @@
-//! Letting go (the paper's packets reconstruction, section IV.D): when, and of what.
+//! Flushing (the paper's packets reconstruction, section IV.D): when, and of what.
 
 use crate::filter::Segment;
 use crate::timeout::run_deadline;
@@ -6,7 +6,7 @@ use crate::{Aggregate, Flush, Lro, Nanos, Pass, Profile, Sink, merge};
 use wire::Flags;
 
 impl<F> Lro<F> {
-    /// Lets go of what has timed out at `now`: runs of flows that have been idle for too long, and
+    /// Flushes what has timed out at `now`: runs of flows that have been idle for too long, and
     /// whatever has been held for `max_timeout`, or has waited for its hole for long enough.
     pub fn expire(&mut self, now: Nanos, sink: &mut impl Sink<F>) {
         while let Some(index) = self.table.next_due(now) {
@@ -22,10 +22,10 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Nothing more waits on the wire for now: lets go of what a PSH has completed.
+    /// Nothing more waits on the wire for now: flushes what a PSH has completed.
     ///
     /// A sender sets PSH on the last segment of each burst. While more segments wait behind it,
-    /// some of the same flow perhaps, letting go costs merging and gains no time, as the host is
+    /// some of the same flow perhaps, a flush costs merging and gains no time, as the host is
     /// busy; so an aggregate that a PSH completed stays open until the caller has caught up with
     /// the wire, or its deadline. With nothing waiting this is at once.
     pub fn burst_ends(&mut self, sink: &mut impl Sink<F>) {
@@ -34,7 +34,7 @@ impl<F> Lro<F> {
         }
     }
 
-    /// The caller has nothing to do and will sleep: lets go of all runs, since waiting for more
+    /// The caller has nothing to do and will sleep: flushes all runs, since waiting for more
     /// costs time and saves none. What lies behind holes stays until
     /// [`next_deadline`](Self::next_deadline), or until they are filled.
     pub fn idle(&mut self, sink: &mut impl Sink<F>) {
@@ -47,7 +47,7 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Lets go of everything held.
+    /// Flushes everything held.
     pub fn flush_all(&mut self, sink: &mut impl Sink<F>) {
         while let Some(index) = self.table.first_armed() {
             self.flush(index, Flush::Idle, sink);
@@ -127,7 +127,7 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Lets go of a run that a segment with these flags completes, or notes that a PSH did.
+    /// Flushes a run that a segment with these flags completes, or notes that a PSH did.
     #[inline]
     pub(crate) fn complete(&mut self, index: u32, flags: Flags, sink: &mut impl Sink<F>) {
         let flow = &mut self.table[index];

@@ -37,7 +37,7 @@ use crate::{Flush, Lro, Mismatch, Nanos, Pass, Sink, merge};
 /// than a path of 100 Gb/s carries in a millisecond, and little of the circle.
 const WINDOW: u32 = 1 << 24;
 
-/// Holes in one flow, at most: nobody's search may take long because a sender sends every other byte
+/// Holes in one flow, at most: no search may take long because a sender sends every other byte
 /// (CVE-2018-5390).
 const HOLES_MAX: u32 = 64;
 
@@ -264,7 +264,7 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Lets go of all islands, each by itself: the holes stay.
+    /// Flushes all islands, each by itself: the holes stay.
     pub(crate) fn give_up_holes(&mut self, index: u32, why: Flush, sink: &mut impl Sink<F>) {
         while self.give_up_hole(index, why, sink) {}
     }
@@ -288,7 +288,7 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Lets go of the first island; false if there is none.
+    /// Flushes the first island; false if there is none.
     fn give_up_hole(&mut self, index: u32, why: Flush, sink: &mut impl Sink<F>) -> bool {
         let flow = &mut self.table[index];
         let Some(island) = self.islands.first(&flow.islands) else { return false };

@@ -340,7 +340,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// 0 is `NOBODY`, which anybody may claim to be.
+    /// 0 is `NOBODY`, which any packet may claim to be.
     fn key(n: u16) -> FlowKey {
         FlowKey {
             addresses: [u64::from(n / 4), 0, 0, 0],

@@ -44,7 +44,7 @@ impl Wheel {
             self.disarm(flows, index);
         }
         if self.occupied == [0; 4] {
-            // Whoever holds nothing for a while does not turn the wheel. No time-out reaches over
+            // An LRO that holds nothing for a while does not turn the wheel. No time-out reaches over
             // more than half of it, so this is not ahead of the time.
             self.tick = self.tick.max((deadline >> self.shift).saturating_sub(SLOTS / 2 + 1));
         }
@@ -202,9 +202,9 @@ mod tests {
         /// A flow is to be looked at after so long, or by a deadline that was so long ago.
         Arm(u32, i64),
         Disarm(u32),
-        /// Time passes; nobody looks.
+        /// Time passes without a look.
         Pass(Nanos),
-        /// Whoever looks, looks until there is nothing left; those with time left go back.
+        /// A look goes on until there is nothing left; those with time left go back.
         Look,
     }
 
@@ -298,7 +298,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(600))]
 
-        /// Against a deadline for each flow: whoever's time has come is named, and the time to look
+        /// Against a deadline for each flow: each flow whose time has come is named, and the time to look
         /// next is never after the first of them.
         #[test]
         fn a_wheel_names_flows_in_time(
@@ -315,7 +315,7 @@ mod tests {
             }
         }
 
-        /// Whoever wakes when told to comes to the deadline exactly, and soon.
+        /// A caller that wakes when told to comes to the deadline exactly, and soon.
         #[test]
         fn waking_when_told_to_leads_to_the_deadline(
             max_timeout in times(),

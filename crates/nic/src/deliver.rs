@@ -24,7 +24,7 @@ pub(crate) struct Scratch {
     /// Acknowledgments to be put on the wire.
     pub(crate) acknowledgments: Acknowledgments,
     /// With active ACK, a packet that the host does not take may be acknowledged already, so that
-    /// nobody will send it again: it is kept, and offered until it is taken.
+    /// it will not be sent again: it is kept, and offered until it is taken.
     keep: bool,
     /// No more than LRO holds and one batch, as nothing is taken from the wire meanwhile.
     undelivered: VecDeque<(VirtioNetHdr, Vec<u8>)>,

@@ -36,10 +36,10 @@ pub enum Error {
         /// What stands in the way.
         why: String,
     },
-    /// Somebody's XDP program takes the wire's frames.
+    /// Another XDP program takes the wire's frames.
     #[error(
-        "{name} has an XDP program already, perhaps that of another wharf: stop whoever attached \
-         it (ip link show {name}; bpftool link)"
+        "{name} has an XDP program already, perhaps that of another wharf: stop the program that \
+         attached it (ip link show {name}; bpftool link)"
     )]
     XdpBusy {
         /// The interface.

@@ -317,7 +317,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Tells the host's kernel how large a packet may be, where that changes: what somebody else has
+    /// Tells the host's kernel how large a packet may be, where that changes: what another program has
     /// set is theirs.
     fn resize_host(&self, before: &Config, config: &Config) -> Result<(), Error> {
         if config.gso.max_burst != before.gso.max_burst {
@@ -336,7 +336,7 @@ impl Nic {
 
 impl Drop for Nic {
     fn drop(&mut self) {
-        // Whoever wants to know why a worker ended calls `stop`.
+        // `stop` tells why a worker ended.
         let _ = self.end();
     }
 }

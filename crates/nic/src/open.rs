@@ -202,7 +202,7 @@ pub(crate) fn open_xdp_stamping(
     let mode = xdp_mode(info, &Config::default());
     let mut redirect = attached(info, Redirect::attach_stamping(info.index, mode))?;
     let queues = xdp_queues(info);
-    // Two interfaces, and most of the memory is for what is under way.
+    // Two interfaces, and most of the memory is for what is in flight.
     let share = (frames / 8 / queues).max(LEAST_RING);
     let rings = xdp_rings((1 << share.ilog2()).min(Config::default().wire.ring));
     let wires = (0..queues).map(|queue| xdp_wire(info, queue, &mut redirect, pool, rings));

@@ -24,10 +24,10 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes of payload a segment, and in all: three segments and a short one.
 const GSO_SIZE: usize = 400;
 const PAYLOAD: usize = 3 * GSO_SIZE + 7;
-/// Locally administered addresses, so that nobody takes the packets for theirs.
+/// Locally administered addresses, so that no host takes the packets for its own.
 const SOURCE: [u8; 6] = *b"\x02wharf";
 const DESTINATION: [u8; 6] = *b"\x02nobdy";
-/// RFC 5737 and RFC 3849: addresses that are nobody's. Ports 9 (discard).
+/// RFC 5737 and RFC 3849: addresses that no host has. Ports 9 (discard).
 const ADDRESSES_V4: [u8; 8] = [192, 0, 2, 1, 192, 0, 2, 2];
 const NET_V6: [u8; 4] = [0x20, 0x01, 0x0d, 0xb8];
 
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// A veth is a path, and nothing is wrong with it; nobody looks behind the port of a bridge.
+    /// A veth is a path, and nothing is wrong with it; there is no look behind the port of a bridge.
     #[test]
     fn a_veth_is_tried() {
         use sys::netlink::link::{VethEnd, create_veth};

@@ -89,7 +89,7 @@ impl Shared {
         Limits { mtu, hardware: config.gso.hardware }
     }
 
-    /// Asks the worker to let go of what it holds and end.
+    /// Asks the worker to flush what it holds and end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
@@ -346,7 +346,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
 
     /// Sleeps in the kernel until a port or the control thread has something. The burst is over,
     /// so what is in order does not stay held. A timer is needed only while LRO waits for a hole to
-    /// be filled, or for a wire that cannot wake anybody when it takes frames again. When it is the
+    /// be filled, or for a wire that cannot wake the worker when it takes frames again. When it is the
     /// host that makes the wire wait, the burst goes on.
     fn sleep(&mut self) -> io::Result<()> {
         let room = self.host_has_room() && !self.scratch.is_stuck();

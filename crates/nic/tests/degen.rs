@@ -355,7 +355,7 @@ fn what_is_set_counts_from_the_next_frame_on() {
     assert_eq!(
         (rig.out(), rig.inward()),
         (vec![frame(1)], vec![frame(3)]),
-        "under way, it arrives"
+        "in flight, it arrives"
     );
     assert_eq!((rig.counter("forward", "lost"), rig.counter("reverse", "lost")), (1, 0));
     assert!(rig.shared.set("forward.loss", "101%").is_err());

@@ -149,7 +149,7 @@ impl Rig {
     }
 }
 
-/// Turns the workers until nothing is under way and no turn finds anything to do.
+/// Turns the workers until nothing is in flight and no turn finds anything to do.
 fn settle(workers: &mut [SharingWorker]) {
     let mut now = 1_000_000;
     let settled = |worker: &SharingWorker| {

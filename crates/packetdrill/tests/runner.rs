@@ -64,7 +64,7 @@ fn a_timestamp_is_compared_if_the_script_says_how_long_a_tick_is() {
 #[test]
 fn a_packet_that_nobody_expected_is_told() {
     let why = failure("+0 write(4, ..., 500) = 500");
-    assert!(why.contains("nobody expected 0.100000 > P. 1:501(500)"), "{why}");
+    assert!(why.contains("not expected: 0.100000 > P. 1:501(500)"), "{why}");
 }
 
 #[test]

@@ -14,11 +14,11 @@ pub fn since_boot() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// By how much `CLOCK_REALTIME`, which somebody may set, is ahead of [`now`]. Whoever is interrupted
+/// By how much `CLOCK_REALTIME`, which may be set, is ahead of [`now`]. A thread that is interrupted
 /// between looking at the one and at the other sees a wrong difference, so the closest of a few looks
 /// counts.
 pub(crate) fn real_ahead() -> u64 {
-    /// Nobody was interrupted within so many nanoseconds.
+    /// No thread was interrupted within so many nanoseconds.
     const CLOSE: u64 = 2_000;
     let (mut closest, mut ahead) = (u64::MAX, 0);
     for _ in 0..4 {

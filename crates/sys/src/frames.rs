@@ -1,6 +1,6 @@
 //! The memory that packets live in: a fixed number of equal chunks, each owned by one token.
 //!
-//! A pool belongs to one worker. Ports fill chunks and hand out [`Frame`] tokens; whoever holds the
+//! A pool belongs to one worker. Ports fill chunks and hand out [`Frame`] tokens; the holder of the
 //! token owns the chunk, reads and writes it through the pool, and gives it back with
 //! [`FramePool::free`]. A token that is dropped instead loses its chunk for the life of the pool:
 //! memory-safe, but one frame less. Another thread that is given a token reads its bytes through a
@@ -157,7 +157,7 @@ impl FramePool {
         (copy.offset, copy.len, copy.continues) = (frame.offset, frame.len, frame.continues);
         let to = self.start_of(&copy).wrapping_add(usize::from(copy.offset));
         // SAFETY: `to` has the bytes of the copy in its own chunk, as `frame` has in its own at the same
-        // place and of the same length; two tokens are two chunks, which do not overlap. Nobody refers
+        // place and of the same length; two tokens are two chunks, which do not overlap. Nothing refers
         // to a chunk that was free.
         unsafe { to.copy_from_nonoverlapping(self.bytes(frame).as_ptr(), frame.len()) };
         Some(copy)
@@ -182,7 +182,7 @@ impl FramePool {
         let start = self.start_of(frame);
         // SAFETY: `start_of` checked that the frame is this pool's, so the chunk lies within the
         // mapping, and offset + len lies within the chunk (invariant of `Frame`). The memory was
-        // zeroed by mmap, so it is initialised. Nobody writes to it while the slice lives:
+        // zeroed by mmap, so it is initialised. Nothing writes to it while the slice lives:
         // the token is unique, so the chunk is not with the kernel to be received into, and should
         // the token be freed meanwhile, the chunk is handed out again (`alloc`), lent to receive
         // or written (`bytes_mut`) only through an exclusive borrow of this pool. (A frame given
@@ -337,7 +337,7 @@ impl FrameReader {
         let start = self.start_of(frame);
         // SAFETY: `start_of` checked that the frame is of the pool whose mapping this is, so the
         // chunk lies within it, and offset + len lies within the chunk (invariant of `Frame`). The
-        // memory was zeroed by mmap, so it is initialised, and the `Arc` keeps it mapped. Nobody
+        // memory was zeroed by mmap, so it is initialised, and the `Arc` keeps it mapped. Nothing
         // writes to the chunk while the slice lives: that takes the token, borrowed exclusively
         // (`bytes_mut`, `chunk_mut`) or given up (`free`, a port's queue), and the slice borrows
         // the one token there is. What the pool's thread wrote before it gave the token away is

@@ -15,7 +15,7 @@ pub(crate) struct Mapping {
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread, and this type offers no access to the
-// bytes; whoever dereferences the pointer argues for that access itself.
+// bytes; code that dereferences the pointer argues for that access itself.
 unsafe impl Send for Mapping {}
 // SAFETY: as above: `&Mapping` gives the address and the length only.
 unsafe impl Sync for Mapping {}

@@ -182,7 +182,7 @@ impl EventFd {
         // SAFETY: `one` is eight readable bytes.
         let written = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
         match check(written as libc::c_int) {
-            // The counter is full of signals that nobody has drained: it is readable already.
+            // The counter is full of signals that were not drained: it is readable already.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             result => result.map(drop),
         }

@@ -2,7 +2,7 @@
 //!
 //! What `/sys` shows belongs to the network namespace that it was mounted in, so a thread that has
 //! moved to another one needs a mount of its own. [`Sysfs`] is one that is attached to no
-//! directory: nobody else sees it, and it goes with the descriptor.
+//! directory: no other process sees it, and it goes with the descriptor.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -96,7 +96,7 @@ const CLOSE: libc::c_uint = 1;
 /// The descriptor that a system call has made.
 fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
     match libc::c_int::try_from(result) {
-        // SAFETY: the call has just made this descriptor, which nobody else owns.
+        // SAFETY: the call has just made this descriptor, which nothing else owns.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

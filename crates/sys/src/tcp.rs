@@ -41,7 +41,7 @@ pub fn connect(to: SocketAddr, congestion_control: &str) -> io::Result<TcpStream
     let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: socket takes integers and touches no memory of ours.
     let fd = check(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the call has just made this descriptor, which nobody else owns.
+    // SAFETY: the call has just made this descriptor, which nothing else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     set_congestion_control(&socket, congestion_control)?;
     SocketAddress::from(to).connect(socket.as_fd())?;

@@ -65,7 +65,7 @@ fn read(mut from: &TcpStream, len: usize) -> Vec<u8> {
 
 fn move_out_and_in(socket: &TcpStream) -> Parts {
     let parts = repair::take(socket).unwrap();
-    assert!(socket.peer_addr().is_err(), "the kernel has let go of it");
+    assert!(socket.peer_addr().is_err(), "the kernel has released it");
     assert_eq!(socket.take_error().unwrap().map(|error| error.to_string()), None);
     assert_eq!(repair::put_back(socket, &parts).unwrap(), 0);
     parts

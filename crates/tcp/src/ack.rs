@@ -35,7 +35,7 @@ pub(crate) struct Delivery {
     pub(crate) duplicate: Option<Block>,
     /// It is a duplicate acknowledgment in the sense of RFC 5681 section 2.
     pub(crate) repeats: bool,
-    /// Bytes under way before.
+    /// Bytes in flight before.
     pub(crate) in_flight: u32,
     /// A round-trip time was measured.
     pub(crate) rtt: Option<Nanos>,
@@ -141,7 +141,7 @@ impl Connection {
         true
     }
 
-    /// Nothing is under way: the window may have opened, that is all.
+    /// Nothing is in flight: the window may have opened, that is all.
     fn on_idle_ack(&mut self, ack: Seq) {
         if ack == self.hot.snd_una && self.window_space() > 0 && self.hot.bits.probe_due() {
             self.hot.bits.set_probe_due(false);

@@ -138,8 +138,8 @@ impl<'a> Socket<'a> {
         self.with(|connection, _| connection.shut());
     }
 
-    /// The application lets go. What is queued is still sent; if there is data that it has not read, the
-    /// peer is told by a reset (RFC 2525 section 2.17). The connection goes away by itself.
+    /// The application closes its socket. What is queued is still sent; if there is data that it has not
+    /// read, the peer is told by a reset (RFC 2525 section 2.17). The connection goes away by itself.
     pub fn close(&mut self) {
         self.with(|connection, context| connection.release(context));
     }
@@ -149,7 +149,7 @@ impl<'a> Socket<'a> {
         self.with(|connection, _| connection.abort());
     }
 
-    /// Switches Nagle's algorithm off or on (TCP_NODELAY). Off lets go of what it held.
+    /// Switches Nagle's algorithm off or on (TCP_NODELAY). Off sends what it held.
     pub fn set_no_delay(&mut self, yes: bool) {
         self.with(|connection, _| {
             connection.hot.bits.set_no_delay(yes);

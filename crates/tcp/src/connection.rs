@@ -81,7 +81,7 @@ bits! {
     cwnd_limited, set_cwnd_limited = 12;
     /// Small answers go with small questions: acknowledgments wait for data (RFC 9293 section 3.8.6.3).
     interactive, set_interactive = 13;
-    /// The application has let go of it.
+    /// The application has released it.
     released, set_released = 14;
     /// A part of a segment goes out although more might come.
     push_small, set_push_small = 15;
@@ -101,7 +101,7 @@ bits! {
     urgent, set_urgent = 22;
     /// Data has come since data was sent.
     heard, set_heard = 24;
-    /// It was opened by a SYN cookie: nobody knows when the SYN-ACK was sent.
+    /// It was opened by a SYN cookie: it is unknown when the SYN-ACK was sent.
     cookie, set_cookie = 25;
     /// Duplicate acknowledgments are to be sent.
     dup_acks_due, set_dup_acks_due = 26;
@@ -321,7 +321,7 @@ pub struct Connection {
     /// The urgent byte was read, and is to be passed over.
     pub(crate) urgent_read: bool,
     pub(crate) scaled: bool,
-    /// Most bytes that were under way in this round, and where the round ends.
+    /// Most bytes that were in flight in this round, and where the round ends.
     pub(crate) most_out: u32,
     pub(crate) round_end: Seq,
     /// Retransmissions in a row, and when the first of them went.

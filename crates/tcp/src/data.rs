@@ -25,7 +25,7 @@ impl Connection {
         }
         let end = segment.seq + len;
         if self.hot.bits.released() && end.after(self.hot.rcv_nxt) && len > 0 {
-            // Nobody will read it (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
+            // It will not be read (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
             self.finish(Reason::Aborted);
             self.hot.snd_nxt = segment.ack;
             return Answer::Reset;
@@ -167,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// Sixth check. Linux and BSD, and so everybody, take the pointer for one after the urgent byte
+    /// Sixth check. Linux and BSD, and so all others, take the pointer for one after the urgent byte
     /// (RFC 6093 section 2.1).
     pub(crate) fn on_urgent(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) {
         if !segment.flags.any(Flags::URG) || segment.urgent == 0 || !self.hot.state.may_receive() {

@@ -65,7 +65,7 @@ impl Connection {
     }
 }
 
-/// How many segments that was. Whoever claims more than there could be room for on the wire draws no more
+/// How many segments that was. A sender that claims more than there could be room for on the wire draws no more
 /// bytes than it has sent, but three acknowledgments in any case.
 fn segments(len: u32, gso_size: u16) -> u16 {
     if gso_size == 0 {

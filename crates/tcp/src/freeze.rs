@@ -351,7 +351,7 @@ impl Connection {
             // would be left for what is.
             Some((Pending::Persist, _)) if !self.flight.is_empty() => self.rearm_rto(now),
             Some((kind, left)) => self.set_pending(kind, now.saturating_add(left)),
-            // What is under way must not be waited for in vain.
+            // What is in flight must not be waited for in vain.
             None if !self.flight.is_empty() => self.rearm_rto(now),
             None => {}
         }

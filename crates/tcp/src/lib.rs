@@ -47,7 +47,7 @@
 //!
 //! - TCP Fast Open (7413): few paths and no kernel default let it through; a snapshot would need its cookie.
 //! - AccECN (9768), MPTCP (8684), TCP-AO (5925) and MD5 (2385): later, perhaps.
-//! - Data on a SYN is not kept: without Fast Open nobody sends it.
+//! - Data on a SYN is not kept: without Fast Open no peer sends it.
 //! - Pacing and BBR: the wire port sends what it gets.
 //! - More than 4,096 islands of a connection: the rest is not kept, and comes again.
 #![no_std]

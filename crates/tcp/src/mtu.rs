@@ -28,7 +28,7 @@ const RAISE_AFTER: Nanos = 600 * SECOND;
 pub(crate) struct Search {
     /// The smallest MTU known not to pass; 0 if there is none.
     pub(crate) high: u16,
-    /// A probe of this size is under way, and ends there.
+    /// A probe of this size is in flight, and ends there.
     pub(crate) probe: Option<(u16, Seq)>,
     /// When the last probe was sent, or the last message came that a packet was too big.
     pub(crate) tried: Nanos,
@@ -52,7 +52,7 @@ pub enum Icmp {
 impl Connection {
     /// An ICMP message has come that quotes a segment of ours with this sequence number.
     pub(crate) fn on_icmp(&mut self, icmp: Icmp, seq: Seq, context: &mut Context<'_>) {
-        // RFC 5927 section 4.1: only what is under way can have caused it.
+        // RFC 5927 section 4.1: only what is in flight can have caused it.
         if seq.before(self.hot.snd_una) || !seq.before(self.hot.snd_nxt) {
             context.counters.bad_icmp += 1;
             return;

@@ -6,7 +6,7 @@ use wire::{Seq, TcpOption, TcpOptions, Timestamps};
 /// Most bytes of options in a header.
 pub const OPTIONS_MAX: usize = 40;
 
-/// Bytes that timestamps take of every segment, padded as everybody pads them (RFC 7323 appendix A).
+/// Bytes that timestamps take of every segment, padded as all stacks pad them (RFC 7323 appendix A).
 pub const TIMESTAMPS_LEN: usize = 12;
 
 /// A part of the sequence space: the first byte, and the one after the last.

@@ -12,7 +12,7 @@ use crate::snapshot::RecoveryState;
 use crate::timers::{NEVER, Pending};
 use crate::{Nanos, State};
 
-/// Small segments that may be under way beside a full congestion window.
+/// Small segments that may be in flight beside a full congestion window.
 const CROWD: usize = 64;
 
 /// Windows up to this are not cut in half: the smallest MSS that all hosts take (RFC 9293 section 3.7.1).
@@ -126,7 +126,7 @@ impl Connection {
         planned
     }
 
-    /// The next lost bytes that window and congestion window let go.
+    /// The next lost bytes that window and congestion window permit.
     fn next_retransmission(&mut self) -> Option<(Seq, u32)> {
         let mss = self.full_segment();
         let record = self.flight.next_lost()?;
@@ -279,7 +279,7 @@ impl Connection {
     }
 
     /// Remembers how much of the congestion window was used in this round (RFC 7661, as
-    /// tcp_cwnd_validate in Linux does it): a window that nobody fills does not grow.
+    /// tcp_cwnd_validate in Linux does it): a window that is not filled does not grow.
     fn note_usage(&mut self, limited: bool) {
         let out = self.flight.outstanding();
         let new_round = !self.hot.snd_una.before(self.round_end);

@@ -63,7 +63,7 @@ pub(crate) struct Recovery {
 }
 
 impl Connection {
-    /// What an acknowledgment means for what is under way.
+    /// What an acknowledgment means for what is in flight.
     pub(crate) fn recover(&mut self, delivery: &mut Delivery, context: &mut Context<'_>) {
         let now = context.now;
         self.recovery.frto_new = false;
@@ -128,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// Bytes under way, those that duplicates stand for taken off.
+    /// Bytes in flight, those that duplicates stand for taken off.
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
         let pipe = self.flight.pipe();
@@ -297,7 +297,7 @@ impl Connection {
         if self.hot.bits.ecn() {
             self.hot.bits.set_cwr_due(true);
         }
-        // RFC 5681 section 3.1: the loss window, above what is still believed to be under way.
+        // RFC 5681 section 3.1: the loss window, above what is still believed to be in flight.
         self.window.cwnd = self.flight.pipe() + u32::from(self.hot.mss);
         self.hot.bits.set_cwnd_limited(true);
     }
@@ -415,7 +415,7 @@ impl Connection {
             limit.min(ssthresh - pipe)
         };
         if recovery.prr_out == 0 || pipe == 0 {
-            // The fast retransmission goes in any case, and what is under way must not die out.
+            // The fast retransmission goes in any case, and what is in flight must not die out.
             count = count.max(mss);
         }
         self.window.cwnd = pipe.saturating_add(count).clamp(mss, CWND_MAX);

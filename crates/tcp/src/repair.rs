@@ -1,7 +1,7 @@
 //! A connection as Linux gives and takes it (`TCP_REPAIR`, tcp(7)), and the way from there to a
 //! [`Snapshot`] and back.
 //!
-//! A [`Repair`] is pure data: what the kernel's socket options have, in the kernel's units. Whoever reads
+//! A [`Repair`] is pure data: what the kernel's socket options have, in the kernel's units. What reads
 //! them from a socket and writes them to it is elsewhere.
 //!
 //! | what | from the kernel | to the kernel |
@@ -15,12 +15,12 @@
 //! | the application's wishes | kept | they stay with the socket |
 //! | ECN as agreed | kept | lost: marks are no longer echoed |
 //! | initial sequence numbers | unknown: one before what is known | of no use |
-//! | the peer's last timestamp | unknown, unless somebody saw it: 0 is echoed until the next segment | lost, the same |
+//! | the peer's last timestamp | unknown, unless it was seen: 0 is echoed until the next segment | lost, the same |
 //! | out-of-order data | lost: the peer sends it again, though it was told not to need to (RFC 2018 section 8) | lost, the same |
-//! | which bytes under way the peer has (SACK), which are lost, which were sent twice | unknown: all were sent once, at the time of the last | lost: all were sent once, now |
+//! | which bytes in flight the peer has (SACK), which are lost, which were sent twice | unknown: all were sent once, at the time of the last | lost: all were sent once, now |
 //! | round-trip time, its variation and minimum, back-off | kept | lost: 1 s until it is measured anew |
 //! | congestion window and threshold | kept | lost: 10 segments, slow start |
-//! | congestion control's kind and what it remembers, recovery under way, reordering seen | unknown: a new CUBIC | lost: the socket's kind, new |
+//! | congestion control's kind and what it remembers, recovery in progress, reordering seen | unknown: a new CUBIC | lost: the socket's kind, new |
 //! | urgent pointers | there is none: it is not taken in that state | lost: the byte is one of the stream |
 //! | timers | started anew | started anew |
 //! | path MTU | kept | the route's |
@@ -143,7 +143,7 @@ pub struct Lost {
     pub round_trip: bool,
     /// A congestion window that is another than that of a new connection, or was ever reduced.
     pub congestion: bool,
-    /// Bytes under way of which more is known than that they were sent: the peer has them, they are lost,
+    /// Bytes in flight of which more is known than that they were sent: the peer has them, they are lost,
     /// or they were sent again.
     pub scoreboard: u32,
     /// Bytes received behind a hole. If SACK was agreed to, the peer was told that they had come. A FIN

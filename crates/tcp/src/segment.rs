@@ -16,7 +16,7 @@ pub struct FourTuple {
     pub remote: SocketAddr,
 }
 
-/// A segment that has arrived. Its checksum was verified by whoever parsed it.
+/// A segment that has arrived. Its checksum was verified where it was parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
     /// Sequence number of the first byte, or of the SYN.
@@ -80,7 +80,7 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// A segment to send. With `gso_size` it is a super-packet: whoever sends it cuts it there, or leaves
+/// A segment to send. With `gso_size` it is a super-packet: its sender cuts it there, or leaves
 /// that to a card.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit<'a> {

@@ -46,7 +46,7 @@ impl Connection {
         self.retransmit_deadline = if pending == Pending::None { NEVER } else { deadline };
     }
 
-    /// Starts the retransmission timer anew if anything is under way, else stops it (RFC 6298 section 5).
+    /// Starts the retransmission timer anew if anything is in flight, else stops it (RFC 6298 section 5).
     pub(crate) fn rearm_rto(&mut self, now: Nanos) {
         if self.flight.is_empty() {
             self.set_pending(Pending::None, NEVER);
@@ -56,7 +56,7 @@ impl Connection {
         }
     }
 
-    /// The same for what is under way already when more is sent: the timer runs from when the first of it
+    /// The same for what is in flight already when more is sent: the timer runs from when the first of it
     /// was sent (RFC 6298 section 5.1: a segment starts the timer only if it is not running).
     pub(crate) fn keep_rto(&mut self, now: Nanos) {
         self.rearm_rto(now);
@@ -228,7 +228,7 @@ impl Connection {
         }
         let stalled = now.saturating_sub(self.stalled_since) >= ORPHAN_STALL;
         if self.hot.bits.released() && stalled && self.window_space() == 0 {
-            // Nobody here waits for it, and a peer must not keep it alive for ever.
+            // No application waits for it, and a peer must not keep it alive for ever.
             self.hot.bits.set_reset_due(true);
             self.finish(Reason::TimedOut);
             return;

@@ -106,7 +106,7 @@ fn an_idle_connection_costs_less_than_a_thousand_bytes_and_no_time() {
         serve(&mut stack, number, now);
         now += 1_000;
     }
-    // What is held back for a moment goes, and the timers of what was under way end.
+    // What is held back for a moment goes, and the timers of what was in flight end.
     while let Some(at) = stack.next_deadline() {
         assert!(at < now + 10_000_000_000, "an idle connection has something to do");
         now = now.max(at);

@@ -4,8 +4,8 @@
 //! through GRO, and are observed by an AF_PACKET socket with `PACKET_VNET_HDR`.
 //!
 //! # Why nothing here depends on timing
-//! Each write is one NAPI poll. While `gro_flush_timeout` is long, the end of a poll lets go only of
-//! what was held since before the current jiffy; with 0 it lets go of everything. So
+//! Each write is one NAPI poll. While `gro_flush_timeout` is long, the end of a poll flushes only
+//! what was held since before the current jiffy; with 0 it flushes everything. So
 //! [`deliver`](KernelGro::deliver) writes the frames with a long timeout, sets it to 0 and writes a
 //! frame that is no IP: when that has been seen, and one more after it, all is out.
 //!
@@ -121,7 +121,7 @@ impl KernelGro {
     }
 
     /// What comes of these frames, in the order of coming out, if they arrive on an idle interface
-    /// and everything held is let go after the last. The kernel holds the witness beside them, so
+    /// and everything held is flushed after the last. The kernel holds the witness beside them, so
     /// one less than [`BUCKET`] is left to them.
     ///
     /// # Errors
@@ -140,10 +140,10 @@ impl KernelGro {
             }
             self.retries += 1;
         }
-        Err(io::Error::other("the kernel let go of a witness in every try"))
+        Err(io::Error::other("the kernel flushed a witness in every try"))
     }
 
-    /// Writes the frames, then has everything let go. A jiffy that passes in between shows; see
+    /// Writes the frames, then has everything flushed. A jiffy that passes in between shows; see
     /// [`witnessed`](Self::witnessed).
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl KernelGro {
             self.write(frame)?;
         }
         self.timeout.set("0")?;
-        // The first mark's own poll lets go of what is held, after the mark; a poll that is
+        // The first mark's own poll flushes what is held, after the mark; a poll that is
         // started when the first has been seen comes after that.
         self.mark(&mut seen)?;
         self.mark(&mut seen)?;

@@ -291,7 +291,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended already, and there is nobody to tell of a failure.
+        // It may have ended already, and no caller is left to tell of a failure.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

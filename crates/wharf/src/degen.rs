@@ -56,7 +56,7 @@ pub(crate) struct DegenArgs {
     /// Where chance begins: the same number loses the same packets. Without it, another each time
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     seed: Option<String>,
-    /// Frames that may be under way or wait, in both directions together
+    /// Frames that may be in flight or wait, in both directions together
     #[arg(long, value_name = "N", default_value_t = 131_072,
           value_parser = clap::value_parser!(u32).range(1_024..=4_194_304))]
     frames: u32,
@@ -106,7 +106,7 @@ fn option(key: &'static Key) -> Arg {
         .value_name("VALUE");
     match key.is_bool() {
         true => arg.num_args(0..=1).default_missing_value("true"),
-        // So that whoever asks for -5ms is told why not.
+        // So that a user who asks for -5ms is told why not.
         false => arg.allow_hyphen_values(true),
     }
 }
@@ -227,7 +227,7 @@ fn serve(
     let [one, other] = between;
     let answers = Answers { bridge: Arc::clone(&bridge), name: between.join(":") };
     let serving = control.serve(answers).map_err(Error::Io)?;
-    // Nobody need read it.
+    // That it is not read is no error.
     let _ = print(format!("degen: {one} <-> {other} ({}, seed {seed})\n", bridge.port()));
     let mut lateness = Lateness::default();
     let result = wait(&bridge, signals, guards, &mut lateness);

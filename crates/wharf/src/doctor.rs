@@ -168,7 +168,7 @@ fn privilege() -> Finding {
     }
 }
 
-/// For whoever wants to see with perf(1) where the time goes.
+/// For users who want to see with perf(1) where the time goes.
 fn perf() -> Finding {
     let check = "perf counters";
     let Ok(paranoid) = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid") else {

@@ -62,12 +62,12 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Nobody reads the output any more.
+    /// The output is not read any more.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Stdout(cause) if cause.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// 2 for what whoever called can put right (bad input, missing privilege), 1 for what failed
+    /// 2 for what the caller can put right (bad input, missing privilege), 1 for what failed
     /// on the way.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(if self.is_the_callers() { 2 } else { 1 })

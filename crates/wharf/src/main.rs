@@ -29,11 +29,11 @@ use error::Error;
 static ALLOCATOR: sys::allocator::HugePages = sys::allocator::HugePages;
 
 fn main() -> ExitCode {
-    // The guard is no command: nobody is to find it in a help or a completion.
+    // The guard is no command: neither help nor completions show it.
     let ended = if guard::is_this() { guard::run() } else { run(Cli::parse()) };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has had enough of it.
+        // The reader of the output has had enough of it.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             // With stderr gone too, the exit status still tells.

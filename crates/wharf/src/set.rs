@@ -54,7 +54,7 @@ fn check(key: &str) -> Result<(), Error> {
     };
     match (Config::default().get(key), nic::degen::find(rest)) {
         (Ok(_), _) | (_, Ok(_)) => Ok(()),
-        // Whoever knows better what was meant.
+        // The table that has a key like it.
         (Err(ConfigError::UnknownKey { closest: None, .. }), Err(error))
             if !matches!(error, SettingError::UnknownKey { closest: None, .. }) =>
         {

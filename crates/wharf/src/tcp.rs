@@ -1,4 +1,4 @@
-//! `wharf tcp`: the TCP engine with a service for whoever connects, or that connects itself.
+//! `wharf tcp`: the TCP engine with a service, which listens or connects.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
@@ -66,7 +66,7 @@ enum ServiceArgs {
         verify: bool,
     },
     /// Send as fast as it goes; what comes is read
-    #[command(after_help = "Example: a file of 1 GB for whoever asks, whatever it asks for:\n  \
+    #[command(after_help = "Example: 1 GB to each client, whatever it asks for:\n  \
                             wharf tcp source --host nic0 --host-address 10.0.0.1/24 \\\n    \
                             --address 10.0.0.2/24 --port 80 --bytes 1000000000\n  \
                             curl --http0.9 http://10.0.0.2/ -o file")]
@@ -254,7 +254,7 @@ impl Running<'_> {
         wire: Option<&mut Taken>,
     ) -> Result<(), Error> {
         lock(endpoint).notices().iter().for_each(|notice| tell(notice));
-        // Nobody need read it.
+        // That it is not read is no error.
         let _ = print(self.first_line(&lock(endpoint)));
         let mut lateness = Lateness::default();
         let result = self.wait(endpoint, signals, wire, &mut lateness);

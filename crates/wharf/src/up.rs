@@ -73,7 +73,7 @@ fn serve(
     give_up_rights()?;
     nic.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
-    // Nobody need read it: a NIC does not end because a terminal did.
+    // That it is not read is no error: a NIC does not end because a terminal did.
     let seed = seed.map(|seed| format!(", degen with seed {seed}")).unwrap_or_default();
     let line = format!("up: {} -> {host} ({}{seed})", args.wire, nic.ports());
     let _ = print(format!("{}\n", escaped(&line)));
@@ -98,7 +98,7 @@ pub(crate) fn still_held() -> io::Error {
     io::Error::other("a control client holds on: what was held back is lost")
 }
 
-/// A line for whoever reads it; nobody need.
+/// A line on standard error; that it is not read is no error.
 pub(crate) fn tell(notice: &str) {
     let _ = writeln!(io::stderr(), "wharf: {}", escaped(notice));
 }
@@ -194,7 +194,7 @@ fn check_names(args: &UpArgs) -> Result<(), Error> {
 }
 
 /// Claims a wire in this network namespace until what is returned is dropped, or wharf dies. Where
-/// it is taken, whoever called is told what to do `instead`.
+/// it is taken, the caller is told what to do `instead`.
 pub(crate) fn claim(wire: &str, index: u32, instead: &str) -> Result<Claim, Error> {
     Claim::wire(index).map_err(|cause| match cause.kind() {
         io::ErrorKind::AddrInUse => Error::Usage(format!(

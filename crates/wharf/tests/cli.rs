@@ -335,7 +335,7 @@ fn captures_go_through_and_come_back() {
     let report = String::from_utf8(output.stdout).unwrap();
     assert!(report.contains("restored") && !report.contains("changed"), "{report}");
 
-    // Time stamps are those at which the aggregate was let go; the bytes are the same.
+    // Time stamps are those at which the aggregate was flushed; the bytes are the same.
     let frames = |path: &str| {
         let reader = nic::capture::Reader::new(fs::File::open(path).unwrap()).unwrap();
         reader.map(|packet| packet.unwrap().data).collect::<Vec<_>>()

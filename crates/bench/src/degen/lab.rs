@@ -22,7 +22,7 @@ pub(super) const ADDRESSES: [Ipv4Addr; 2] =
     [Ipv4Addr::new(10, 78, 0, 1), Ipv4Addr::new(10, 78, 0, 2)];
 /// The thread that degen runs in.
 pub(super) const THREAD: &str = "wharf-degen";
-/// Frames under way: 100 ms of 100,000 a second in both directions, and as many again.
+/// Frames in flight: 100 ms of 100,000 a second in both directions, and as many again.
 const FRAMES: u32 = 65_536;
 
 /// See the module's documentation.
@@ -60,7 +60,7 @@ impl Lab {
         Ok(Lab { hosts, bridge })
     }
 
-    /// Of all frames that left degen, those that it let go more than 50 us after they were due, in per
+    /// Of all frames that left degen, those that it sent more than 50 us after they were due, in per
     /// cent, by its own count.
     pub(super) fn late(&self) -> f64 {
         let snapshot = self.bridge.shared().snapshot();

@@ -47,7 +47,7 @@ pub(super) struct Plan {
 pub(super) struct Taken {
     /// Frames, those that came twice counted twice.
     pub(super) frames: u64,
-    /// How long each was under way, in nanoseconds, and its number.
+    /// How long each was in flight, in nanoseconds, and its number.
     pub(super) delays: Vec<(u64, u64)>,
     first: u64,
     last: u64,
@@ -73,7 +73,7 @@ pub(super) struct Gave {
     pub(super) interrupted: Vec<u64>,
 }
 
-/// Sends and receives; `delay` is how long frames are under way at least, in nanoseconds.
+/// Sends and receives; `delay` is how long frames are delayed at least, in nanoseconds.
 pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<Gave, Error> {
     let senders = sockets(lab, &Config { send_only: true, ..Config::default() })?;
     let stamps = Config { stamps: true, receive_buffer: 64 << 20, ..Config::default() };
@@ -123,7 +123,7 @@ fn send(mut sockets: [PacketSocket; 2], plan: Plan) -> std::io::Result<Vec<u64>>
     let _ = sys::process::run_in_real_time();
     let mut frames = vec![vec![0; plan.len.max(HEADER + 16)]; TOGETHER as usize];
     for frame in &mut frames {
-        // To nobody, from nobody, locally administered.
+        // Addresses that no interface has, locally administered.
         frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
         frame[12..HEADER].copy_from_slice(&ETHERTYPE.to_be_bytes());
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// Who cuts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Case {
-    /// Nobody: the host's TCP and IP make packets of the wire's MTU, and everything below handles
+    /// No cutting: the host's TCP and IP make packets of the wire's MTU, and everything below handles
     /// these. What the slides call none.
     None,
     /// The host's kernel, by its own GSO, right above wharf.

@@ -1,7 +1,7 @@
 //! A sender that is as fast as its CPU time lets it, and a receiver that costs it nothing.
 //!
 //! The sender's kernel and wharf's worker have one core and share a bound on their use of it. The
-//! receiver has another core. A veth hands its frames over on the core of whoever sends, and its far
+//! receiver has another core. A veth hands its frames over on the core of the sender, and its far
 //! end would receive there: so a thread of the kernel receives at the far end (threaded NAPI), on the
 //! receiver's core. It is not woken for each frame but looks every now and then, as a card's interrupt
 //! is held back. What a veth with TSO hands over is moved to the receiver's core by RPS.
@@ -34,7 +34,7 @@ const HOST: &str = "host0";
 const LOOK_AGAIN: &str = "50000";
 const LOOKS: &str = "100000";
 /// Packets that may wait in the host's interface: more than TCP's window and than
-/// datagrams under way have, so that nothing is lost there.
+/// datagrams in flight have, so that nothing is lost there.
 const HOST_QUEUE: &str = "8192";
 /// `tcp_wmem`: send buffers as large as the receiver's window.
 const SEND_BUFFERS: &str = "4096 1048576 8388608";
@@ -79,7 +79,7 @@ impl Lab {
     ) -> Result<Lab, Error> {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
         // Threads of the kernel are named after interfaces, and no namespace tells them apart; those of
-        // a namespace that nobody is in stay for a while.
+        // a namespace without a process stay for a while.
         static MADE: AtomicU32 = AtomicU32::new(0);
         let far = format!("w{:x}.{:x}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let (near_address, far_address, prefix_len) = protocol.addresses();

@@ -1,4 +1,4 @@
-//! `gso-throughput`: how fast a sender is that has only so much CPU time, with nobody cutting what it
+//! `gso-throughput`: how fast a sender is that has only so much CPU time, with nothing cutting what it
 //! sends, with the host's kernel, with wharf, and with a card doing it. The slides on GSO have it as
 //! four tables, against the frequency of the sender's CPU; here a bound on the CPU time of the
 //! sender's threads stands in for that.

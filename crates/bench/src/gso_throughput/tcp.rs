@@ -25,7 +25,7 @@ const STALLED: Duration = Duration::from_secs(10);
 /// What a check carries: many super-packets, and a short segment at the end.
 const CHECKED: u64 = (3 << 20) + 1_001;
 
-/// A connection under way.
+/// A connection in progress.
 pub(super) struct Traffic {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<sys::Result<Result<(), Error>>>,

@@ -2,7 +2,7 @@
 //!
 //! Nothing holds back who sends UDP through a TAP, which takes a datagram off its socket at once and
 //! drops it if it has no room. A card does so only when it has sent it, and a full send buffer makes
-//! the sender wait. The sender here keeps a send buffer's worth under way: datagrams are numbered, and
+//! the sender wait. The sender here keeps a send buffer's worth in flight: datagrams are numbered, and
 //! one that has arrived tells that those before it are no longer.
 
 use std::io;
@@ -22,9 +22,9 @@ use crate::Error;
 use crate::random::pattern;
 use crate::sink::{Taking, io};
 
-/// `send`s under way: 4 MB, as much as TCP has.
+/// `send`s in flight: 4 MB, as much as TCP has.
 const WINDOW: u64 = 64;
-/// When nothing has arrived for so long, all that is under way is lost. Many of the periods in which a
+/// When nothing has arrived for so long, all that is in flight is lost. Many of the periods in which a
 /// bounded sender has its time.
 const LOST_AFTER: Duration = Duration::from_millis(100);
 /// The same in a check, which asks whether all arrive, however busy the machine is.
@@ -55,7 +55,7 @@ struct Progress {
     done: AtomicBool,
 }
 
-/// Datagrams under way.
+/// Datagrams in flight.
 pub(super) struct Traffic {
     progress: Arc<Progress>,
     sender: JoinHandle<sys::Result<Result<(), Error>>>,
@@ -213,7 +213,7 @@ struct Receiver {
     data: Vec<u8>,
     progress: Arc<Progress>,
     sender: Thread,
-    /// The sender is woken when so many are under way.
+    /// The sender is woken when so many are in flight.
     half: u64,
 }
 

@@ -15,9 +15,9 @@ use crate::{Error, System};
 const ANNOUNCE_AHEAD: usize = 12;
 
 /// One `Lro` for as long as the setting stays, as on a worker: its flows stay known, and their
-/// sequence numbers go on from case to case. A round ends with everything let go.
+/// sequence numbers go on from case to case. A round ends with everything flushed.
 ///
-/// Virtual time stands still, so nothing is let go by time.
+/// Virtual time stands still, so nothing is flushed by time.
 #[derive(Default)]
 pub(super) struct Wharf {
     open: Option<Open>,

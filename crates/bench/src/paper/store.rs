@@ -52,8 +52,8 @@ pub enum StoreError {
         /// What is not the same.
         differences: Vec<String>,
     },
-    /// Another run is under way there.
-    #[error("another run is under way in {}; wait for it, or choose another with --out", .0.display())]
+    /// Another run is in progress there.
+    #[error("another run is in progress in {}; wait for it, or choose another with --out", .0.display())]
     Busy(PathBuf),
     /// What is there was measured otherwise.
     #[error(
@@ -156,7 +156,7 @@ impl Store {
             }
             write_header(directory, &header)?;
         }
-        // Whoever has the directory as it is now has this file open.
+        // The run that has the directory as it is now has this file open.
         let lock = File::open(&at).map_err(failed("open", &at))?;
         match lock.try_lock() {
             Ok(()) => {}

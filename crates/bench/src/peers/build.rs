@@ -144,7 +144,7 @@ impl Scratch {
     pub(super) fn new(name: &str) -> Result<Scratch, String> {
         let name = format!("wharf-bench-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Fails if somebody else made one of that name.
+        // Fails if another process made one of that name.
         fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Scratch(path))
     }

@@ -73,7 +73,7 @@ impl CrowdPlan {
     }
 }
 
-/// What the crowd shares with whoever runs it.
+/// What the crowd shares with its runner.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// The heavy connections may send.

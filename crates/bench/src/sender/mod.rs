@@ -4,7 +4,7 @@
 //! The senders open their connections like any other and obey the receiver's window, but are
 //! otherwise ideal: see [`connection`]. They take turns: each sends a burst of 16 to 64 segments,
 //! about what a sender's TSO puts on a wire at once, before the next has its turn. Every frame has
-//! correct checksums of its own, so that whoever verifies them has work to do. The payload lies in
+//! correct checksums of its own, so that a receiver that verifies them has work to do. The payload lies in
 //! the frames' memory from the start, as if a card had put it there, except in a run that is to
 //! prove that every byte arrives where it belongs.
 
@@ -57,11 +57,11 @@ pub(crate) struct Plan {
     /// What the lengths of turns are drawn from.
     pub(crate) seed: u64,
     /// What each connection carries before it ends, byte for byte that of [`pattern`] with the
-    /// connection's port as the stream; `None` to go on for ever with payload that nobody looks at.
+    /// connection's port as the stream; `None` to go on for ever with payload that is not looked at.
     pub(crate) checked: Option<u64>,
 }
 
-/// What the senders share with whoever runs them.
+/// What the senders share with their runner.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// Connections that the receiver has accepted.
@@ -204,7 +204,7 @@ impl Senders {
     }
 }
 
-/// Puts a segment's payload into all chunks, where it stays: nobody else writes to them. Its sum.
+/// Puts a segment's payload into all chunks, where it stays: nothing else writes to them. Its sum.
 fn fill(pool: &mut FramePool) -> Sum {
     let mut payload = [0; MSS];
     pattern(0, 0, &mut payload);

@@ -1,7 +1,7 @@
 //! `fairness`: connections of wharf's and of the kernel's that share a bottleneck.
 //!
 //! Both send from one host: the kernel from its own address, wharf from behind a TAP, whose packets the
-//! kernel forwards. Then come degen, with a rate, a delay and a queue of as many bytes as are under way,
+//! kernel forwards. Then come degen, with a rate, a delay and a queue of as many bytes as are in flight,
 //! and the client.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ const FLOWS: usize = 8;
 const RATE: u64 = 100_000_000;
 /// Half of the round-trip time, in nanoseconds.
 const DELAY: u64 = 10_000_000;
-/// Bytes that wait at the bottleneck, as many as are under way: 250,000.
+/// Bytes that wait at the bottleneck, as many as are in flight: 250,000.
 const QUEUE: u32 = (RATE / 8 * (2 * DELAY) / 1_000_000_000) as u32;
 /// Until all have found their share.
 const WARM_UP: Duration = Duration::from_secs(5);

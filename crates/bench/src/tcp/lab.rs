@@ -23,7 +23,7 @@ pub(super) const NEAR: &str = "client0";
 pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 pub(super) const PREFIX_LEN: u8 = 24;
-/// All that the kernel can leave to an interface, or to nobody.
+/// All that the kernel can leave to an interface, or to none.
 const OFFLOADS: [Offload; 5] =
     [Offload::Tso, Offload::Gso, Offload::Gro, Offload::TxChecksum, Offload::RxChecksum];
 
@@ -31,7 +31,7 @@ const OFFLOADS: [Offload; 5] =
 const BETWEEN: [&str; 2] = ["server1", "client1"];
 /// The thread that degen runs in.
 const DEGEN: &str = "wharf-degen";
-/// Frames under way or in degen's queue.
+/// Frames in flight or in degen's queue.
 const FRAMES: u32 = 16_384;
 
 /// See the module's documentation.
@@ -49,7 +49,7 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    /// Two hosts, with a CPU each if `own_cpus` says so; a TAP is made by whoever serves.
+    /// Two hosts, with a CPU each if `own_cpus` says so; a TAP is made by the server.
     pub(super) fn new(link: Link, own_cpus: bool) -> Result<Lab, Error> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let far = format!("s{:x}.{:x}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));

@@ -82,7 +82,7 @@ impl Run {
                 self.ways[1].next_deadline(),
             ];
             let Some(next) = deadlines.into_iter().flatten().min() else {
-                return Err(failed("nobody has anything to do any more"));
+                return Err(failed("neither side has anything to do any more"));
             };
             self.now = next.clamp(self.now + 1, end.max(self.now + 1));
         }

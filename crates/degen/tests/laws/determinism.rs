@@ -26,7 +26,7 @@ proptest! {
     }
 
     /// Live, packets are read a while after the kernel has stamped them, and departures were asked for
-    /// since. As long as that is no longer than any packet is under way, nothing shows: but for what is
+    /// since. As long as that is no longer than any packet is in flight, nothing shows: but for what is
     /// decided with the time alone, as the documentation of `arrive` says.
     #[test]
     fn old_stamps_do_not_show(

@@ -60,7 +60,7 @@ pub(crate) struct Outcome {
     pub(crate) counters: Counters,
 }
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 struct Run<'a> {
     given: &'a Given,
@@ -68,7 +68,7 @@ struct Run<'a> {
     memory: Memory,
     departures: Vec<Out>,
     arrived: usize,
-    /// No packet is under way for less.
+    /// No packet is in flight for less.
     least: Nanos,
 }
 

@@ -10,7 +10,7 @@ use crate::given::{Arrival, Given};
 
 const MS: u64 = 1_000_000;
 const PACKETS: u64 = 400;
-/// Between two packets: longer than any of them is under way.
+/// Between two packets: longer than any of them is in flight.
 const GAP: u64 = 1_000 * MS;
 const DELAY: u64 = 100 * MS;
 const WAIT: u64 = 300 * MS;

@@ -131,7 +131,7 @@ fn what_is_changed_by_hand_holds_from_the_last_time_on() {
     let mut way = Degen::new(config, 1);
     (0..3).for_each(|_| way.arrive(vec![0; 125], 0, &mut Heap));
     assert!(way.depart(MS, &mut Heap).is_none());
-    // The first is under way, the second is being sent, the third waits.
+    // The first is in flight, the second is being sent, the third waits.
     way.change(change("delay", 10 * MS));
     way.change(change("rate", 2_000_000));
     assert_eq!(out(&mut way, &[]), [2 * MS, 3 * MS, 12 * MS + MS / 2]);

@@ -63,7 +63,7 @@ impl<'a> Arrivals<'a> {
         Arrivals { frames, packets: frames.iter().map(|frame| Packet::read(frame)).collect() }
     }
 
-    /// The first of them, as many as the kernel takes without letting go of anything for want of
+    /// The first of them, as many as the kernel takes without a flush of anything for want of
     /// room, a witness being held as well.
     pub(crate) fn within_the_bucket(mut self, kernel: Kernel) -> Self {
         let crowded_at = Model::new(&self, kernel, Reasons::NONE).crowded_at;
@@ -94,7 +94,7 @@ struct Model<'a> {
     out: Vec<Out>,
 }
 
-/// What comes out of frames, in order, everything held being let go after the last.
+/// What comes out of frames, in order, everything held being flushed after the last.
 pub(crate) fn run(arrivals: &Arrivals<'_>, kernel: Kernel, reasons: Reasons) -> Vec<Out> {
     let mut model = Model::new(arrivals, kernel, reasons);
     while !model.held.is_empty() {

@@ -43,7 +43,7 @@ pub(crate) const TABLE: [(Reason, &str, Effect, &str); 15] = [
         Reason::Lying,
         "lying_length",
         Effect::More,
-        "the kernel reads ports behind an IP length that lies and lets go of that flow; wharf \
+        "the kernel reads ports behind an IP length that lies and flushes that flow; wharf \
          takes no part of such a packet for true, so it goes by and the flow stays held",
     ),
     (

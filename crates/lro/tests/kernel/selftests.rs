@@ -1,5 +1,5 @@
 //! The named cases of Linux's selftests (`tools/testing/selftests/net/lib/gro.c`), each asked of
-//! the kernel here and of wharf. Where those wait for a time-out, all is let go instead.
+//! the kernel here and of wharf. Where those wait for a time-out, all is flushed instead.
 //!
 //! Cases are written as payload sizes: what is sent, and what comes out.
 
@@ -100,7 +100,7 @@ fn data_small_then_large() {
     over_both(|v6| vec![data(v6, 0, 50), data(v6, 50, 100)], &[50, 100]);
 }
 
-/// Two bursts with a pause between them: what is let go does not come back.
+/// Two bursts with a pause between them: what is flushed does not come back.
 #[test]
 fn data_bursts() {
     for v6 in [false, true] {
@@ -318,10 +318,10 @@ fn capacity_of_a_few() {
     over_both(|v6| capacity(v6, BUCKET as u16 - 1), &[200; BUCKET - 1]);
 }
 
-/// A ninth flow in one bucket has the kernel let go of the oldest; wharf has room.
+/// A ninth flow in one bucket has the kernel flush the oldest; wharf has room.
 ///
 /// The witness is held second, so that it is not the oldest, and completed before the last frame,
-/// which is the one that finds its flow gone and can only be let go, be it early.
+/// which is the one that finds its flow gone and can only be flushed, be it early.
 #[test]
 fn capacity_overrun() {
     let flow = |n: u16, second: usize| nth(false, second).ports(1500 + n, 8000).build();

@@ -41,7 +41,7 @@ impl Sink<usize> for Recorder<'_> {
     }
 }
 
-/// What wharf makes of frames, everything held being let go after the last.
+/// What wharf makes of frames, everything held being flushed after the last.
 pub(crate) fn run(frames: &[Vec<u8>]) -> Vec<Out> {
     let config = Config {
         profile: Profile::Lossless,

@@ -248,7 +248,7 @@ fn a_new_time_out_does_not_wait_for_the_old_one() {
     assert_eq!(last.now - run.arrivals[2], 10);
 }
 
-/// More connections may push in one burst than can be noted: the rest is let go at once.
+/// More connections may push in one burst than can be noted: the rest is flushed at once.
 #[test]
 fn any_number_of_connections_may_push_in_one_burst() {
     let mut steps: Vec<Step> =

@@ -421,7 +421,7 @@ fn ip_options_pass_after_what_is_held() {
     assert_eq!(run.counters.passed[Pass::IpOptions.index()], 1);
 }
 
-/// A fragment may not say whose it is, so nothing is let go for it.
+/// A fragment may not say whose it is, so nothing is flushed for it.
 #[test]
 fn fragments_pass() {
     for segment in [v4 as fn(u32) -> PacketBuilder, v6] {

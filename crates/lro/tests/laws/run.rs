@@ -182,7 +182,7 @@ impl Sink<usize> for Recorder<'_> {
     }
 }
 
-/// Runs all steps, then lets go of the rest. Checks on the way that the LRO holds what has not
+/// Runs all steps, then flushes the rest. Checks on the way that the LRO holds what has not
 /// come out, that its counters say so, and that nothing held is past its deadline.
 pub(crate) fn run(config: &Config, steps: &[Step]) -> Run {
     let mut lro: Lro<usize> = Lro::new(config.clone());

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::counters::Entry;
 
 /// Joins what LRO, configured by `config`, would join. A packet that was held is written with
-/// the time at which it was let go, every other with its own; after the last packet everything
+/// the time at which it was flushed, every other with its own; after the last packet everything
 /// goes.
 ///
 /// Aggregates are written with complete checksums. Packets whose checksum is wrong are left out,

@@ -2,7 +2,7 @@
 
 use super::KEYS;
 
-/// What is wrong with a setting, in words for whoever wrote it.
+/// What is wrong with a setting, in words for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// No such key.

@@ -178,7 +178,7 @@ pub static KEYS: &[Key] = &[
         kind: number(10, 1, 1_000, Unit::Count),
         run_time: true,
         help: "a connection that is idle for so many times its average interval between segments \
-               has timed out: LRO lets go of what it holds (the paper, section IV.E)",
+               has timed out: LRO flushes what it holds (the paper, section IV.E)",
         field: number!(lro.timeout_factor),
     },
     Key {
@@ -208,7 +208,7 @@ pub static KEYS: &[Key] = &[
         name: "lro.flush_on_psh",
         kind: Kind::Bool { default: true },
         run_time: true,
-        help: "let go of what a PSH completes as soon as the wire has nothing more waiting",
+        help: "flush what a PSH completes as soon as the wire has nothing more waiting",
         field: boolean!(lro.flush_on_psh),
     },
     Key {

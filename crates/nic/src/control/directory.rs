@@ -30,7 +30,7 @@ impl Directory {
     ///
     /// # Errors
     /// `PermissionDenied` for those who are not root, or are only in a user namespace of their own:
-    /// there the real root's directory belongs to a stranger. And what else keeps it from being used.
+    /// there the real root's directory belongs to another user. And what else keeps it from being used.
     pub(super) fn lock() -> io::Result<Directory> {
         if !process::is_root() {
             return Err(io::ErrorKind::PermissionDenied.into());

@@ -44,7 +44,7 @@ pub trait Handler {
     fn set(&self, key: &str, value: &str) -> Result<(), String>;
 }
 
-/// A control socket that nobody serves yet. It holds the name of this wharf.
+/// A control socket that is not served yet. It holds the name of this wharf.
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,

@@ -41,7 +41,7 @@ pub struct Bridge {
 /// How frames are carried, whatever is done to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Carriage {
-    /// How many may be under way or wait.
+    /// How many may be in flight or wait.
     pub frames: u32,
     /// What they come and go by.
     pub mode: WireMode,
@@ -142,7 +142,7 @@ impl Bridge {
         self.held.iter().try_for_each(Held::look_at_queues)
     }
 
-    /// Ends; what is under way is lost.
+    /// Ends; what is in flight is lost.
     ///
     /// # Errors
     /// What made it end before it was told to.
@@ -169,7 +169,7 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        // Whoever wants to know why it ended calls `stop`.
+        // `stop` tells why it ended.
         let _ = self.end();
     }
 }

@@ -93,7 +93,7 @@ impl<W: Wire> Carrier<W> {
         Carrier { ways, sides: wires.map(side), pool, ports, awake_since: 0 }
     }
 
-    /// Carries frames until it is told to stop; in real time, if somebody is to be told first whether
+    /// Carries frames until it is told to stop; in real time, if the caller is to be told first whether
     /// it may be.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl<W: Wire> Carrier<W> {
         // The default would make every frame up to 50 us late.
         let _ = sys::process::set_timer_slack(PUNCTUAL);
         if let Some(say) = in_real_time {
-            // Whoever started it waits for this.
+            // The thread that started it waits for this.
             let _ = say.send(sys::process::run_in_real_time());
         }
         // It stays in real time, and needs no right to.

@@ -29,7 +29,7 @@ impl Direction {
     }
 }
 
-/// What is wrong with a setting, in words for whoever wrote it.
+/// What is wrong with a setting, in words for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// No such key.

@@ -65,7 +65,7 @@ pub struct Snapshot {
     pub configs: [Config; 2],
     /// What was done.
     pub counters: [Counters; 2],
-    /// Packets that are under way.
+    /// Packets that are in flight.
     pub held: [u64; 2],
     /// Those that went on too late.
     pub late: [Late; 2],
@@ -158,7 +158,7 @@ impl Shared {
         let mut snapshot = lock(&self.snapshot);
         for direction in directions {
             changes.push((*direction, change));
-            // Whoever asks next sees it, though it may not have been taken up yet.
+            // The next question sees it, though it may not have been taken up yet.
             change.apply(&mut snapshot.configs[*direction as usize]);
         }
         drop(snapshot);

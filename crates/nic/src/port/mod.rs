@@ -234,7 +234,7 @@ pub trait Wire {
     /// Only what makes the port useless.
     fn flush(&mut self, pool: &mut FramePool) -> io::Result<()>;
 
-    /// What to sleep on; `None` if the port cannot wake anybody.
+    /// What to sleep on; `None` if the port cannot wake a thread.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Whether frames are queued that the kernel has not taken. Then the port is to be written to when
@@ -274,7 +274,7 @@ pub trait Wire {
         Sent::default()
     }
 
-    /// Frames that the port dropped because nobody took them in time, since it was opened.
+    /// Frames that the port dropped because they were not taken in time, since it was opened.
     fn dropped(&mut self) -> u64 {
         0
     }
@@ -376,7 +376,7 @@ pub trait Host {
     /// full.
     fn again(&mut self) -> Option<HostPacket<'_>>;
 
-    /// What to sleep on; `None` if the port cannot wake anybody.
+    /// What to sleep on; `None` if the port cannot wake a thread.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 

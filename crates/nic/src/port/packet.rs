@@ -21,7 +21,7 @@ const ENOBUFS: i32 = 105;
 const PLAIN: [u8; VNET_HDR_LEN] = [0; VNET_HDR_LEN];
 
 /// How long until the interface's queue is tried again. Sleeping meanwhile leaves the CPU to
-/// whoever empties it.
+/// the thread that empties it.
 const RETRY_QUEUE: Nanos = 50_000;
 
 /// One AF_PACKET socket with `virtio_net_hdr`.

@@ -221,7 +221,7 @@ impl Wire for XdpWire {
         self.socket.tx_queued() > 0
     }
 
-    /// Nobody is woken when the interface comes up. Nor does a driver that sends by itself
+    /// No thread is woken when the interface comes up. Nor does a driver that sends by itself
     /// (zero-copy) say that it has: the socket is writable while half of its ring is free.
     fn retry_after(&self) -> Option<Nanos> {
         match (self.down, self.socket.zero_copy()) {

@@ -128,7 +128,7 @@ impl Addresses {
     }
 
     /// Who gets a packet for `to` first: itself where it is a neighbour, else the gateway. `None`
-    /// where nobody does.
+    /// where none does.
     #[inline]
     pub fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
         if self.is_on_link(to) {

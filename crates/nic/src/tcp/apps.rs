@@ -86,7 +86,7 @@ pub(super) struct Apps {
 }
 
 impl Apps {
-    /// Does this work, and tells of each connection that is over, if there is somebody to be told.
+    /// Does this work, and tells of each connection that is over, if there is a receiver for that.
     pub(super) fn new(work: Work, reports: Option<Sender<Report>>) -> Self {
         Apps {
             work,
@@ -172,7 +172,7 @@ impl Apps {
         let Conversation { since, read, written, mismatch, .. } = conversation;
         if let Some(reports) = &self.reports {
             let nanos = now.saturating_sub(since);
-            // Nobody need listen any more.
+            // That the receiver is gone is no error.
             let _ = reports.send(Report { local, remote, read, written, nanos, end, mismatch });
         }
     }

@@ -48,7 +48,7 @@ impl Arp {
             target_mac: mac(18)?,
             target: ip(24)?,
         };
-        // A group is nobody's address.
+        // A group is no host's address.
         (message[..6] == KIND && arp.sender_mac[0] & 1 == 0).then_some(arp)
     }
 

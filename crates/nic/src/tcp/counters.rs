@@ -25,7 +25,7 @@ pub enum Dropped {
     IcmpChecksum,
     /// Its destination is none of the endpoint's addresses.
     OtherAddress,
-    /// Nobody can have sent it from where it says (RFC 1122 section 3.2.1.3).
+    /// No host can have sent it from the source that it has (RFC 1122 section 3.2.1.3).
     BadSource,
     /// Neither TCP nor ICMP.
     Protocol,

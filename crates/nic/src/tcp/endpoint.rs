@@ -178,7 +178,7 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // Whoever wants to know why it ended calls `stop`.
+        // `stop` tells why it ended.
         let _ = self.stop();
     }
 }
@@ -264,7 +264,7 @@ impl Parts {
     }
 }
 
-/// What nobody outside can know: std's hashers are seeded by the operating system.
+/// What outsiders cannot know: std's hashers are seeded by the operating system.
 fn secret() -> [u8; 16] {
     let mut secret = [0; 16];
     let (one, other) = secret.split_at_mut(8);

@@ -15,7 +15,7 @@ const HEADER: usize = 8;
 /// What a message is to the endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Message {
-    /// Somebody wants to know whether it is there.
+    /// An echo request (ping).
     EchoRequest,
     /// The network has something to say of a segment that it sent.
     Error { path: FourTuple, what: Icmp, seq: Seq },

@@ -1,5 +1,5 @@
 //! An endpoint on the NIC: the TCP engine of the crate `tcp` behind a TAP or on a wire, with addresses of
-//! its own that no kernel has, and a service for whoever connects.
+//! its own that no kernel has, and a service for its connections.
 //!
 //! ```text
 //!   port ──> node ──> Stack::receive ──> events ──> apps

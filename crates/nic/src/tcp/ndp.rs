@@ -76,7 +76,7 @@ fn option(mut options: &[u8], kind: u8) -> Option<Option<[u8; MAC_LEN]>> {
         let len = usize::from(units) * 8;
         let (option, rest) = options.split_at_checked(len).filter(|_| len > 0)?;
         if this == kind && len == OPTION {
-            // A group is nobody's address.
+            // A group is no host's address.
             found = option[2..].try_into().ok().filter(|mac: &[u8; MAC_LEN]| mac[0] & 1 == 0);
         }
         options = rest;

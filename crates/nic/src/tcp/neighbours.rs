@@ -13,7 +13,7 @@ const SECOND: Nanos = 1_000_000_000;
 const REACHABLE: Nanos = 30 * SECOND;
 /// Between two questions (RFC 4861 section 10, RETRANS_TIMER; RFC 1122 section 2.3.2.1).
 const RETRY: Nanos = SECOND;
-/// Unanswered questions after which nobody is there (RFC 4861 section 10).
+/// Unanswered questions after which a neighbour counts as absent (RFC 4861 section 10).
 const QUESTIONS: u8 = 3;
 /// Most neighbours.
 const NEIGHBOURS_MAX: usize = 1024;
@@ -50,7 +50,7 @@ pub(super) enum Resolved {
 pub(super) enum Learned {
     /// The neighbour asked for an address of ours, so we will have something to say to it.
     FromQuestion,
-    /// It answered a question, or told everybody. Only what is being looked for, or is known, is
+    /// It answered a question, or told all hosts. Only what is being looked for, or is known, is
     /// believed.
     FromAnswer {
         /// It says that this is to be believed over what was known.
@@ -60,7 +60,7 @@ pub(super) enum Learned {
 
 #[derive(Debug)]
 struct Neighbour {
-    /// `None` while nobody has answered.
+    /// `None` while it has not answered.
     mac: Option<Mac>,
     /// When a packet was last sent to it.
     used: Nanos,
@@ -241,7 +241,7 @@ impl Neighbours {
         self.all.len()
     }
 
-    /// Packets that were dropped because nobody answered in time, since the beginning.
+    /// Packets that were dropped because the neighbour did not answer in time, since the beginning.
     pub(super) fn given_up(&self) -> u64 {
         self.given_up
     }

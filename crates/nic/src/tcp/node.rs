@@ -428,7 +428,7 @@ fn verifies(packet: &Arrived<'_>, headers: &Headers) -> bool {
     if packet.rest.is_empty() {
         return verifies_whole(packet.bytes, headers);
     }
-    // Whoever joins packets has verified them; should one not have, it costs a copy.
+    // What joins packets has verified them; should one not have, it costs a copy.
     let whole = [packet.bytes, &packet.rest.concat()].concat();
     verifies_whole(&whole, headers)
 }

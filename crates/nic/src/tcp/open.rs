@@ -162,7 +162,7 @@ fn offload(interface: &HostInterface, on: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// A locally administered Ethernet address that nobody else is likely to have (IEEE 802).
+/// A locally administered Ethernet address that no other host is likely to have (IEEE 802).
 fn own_mac() -> [u8; 6] {
     let [a, b, c, d, e, ..] = RandomState::new().hash_one(0).to_ne_bytes();
     [0x02, a, b, c, d, e]

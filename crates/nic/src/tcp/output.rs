@@ -20,7 +20,7 @@ const ECT_0: u8 = 2;
 #[derive(Debug)]
 pub(super) struct Output {
     mac: Mac,
-    /// What flow labels are made with: nobody outside can tell (RFC 6437 section 3).
+    /// What flow labels are made with: outsiders cannot tell (RFC 6437 section 3).
     labels: RandomState,
     bytes: [u8; HEADERS_MAX],
 }

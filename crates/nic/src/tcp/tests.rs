@@ -248,7 +248,7 @@ fn it_tells_all_neighbours_where_it_is() {
     assert!(world.port.has_room());
 }
 
-/// Of a packet in pieces, whose checksum nobody has verified, each byte counts.
+/// Of a packet in pieces, whose checksum was not verified, each byte counts.
 #[test]
 fn a_packet_in_pieces_is_verified_if_need_be() {
     let mut world = World::new();

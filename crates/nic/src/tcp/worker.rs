@@ -31,7 +31,7 @@ const EPHEMERAL: std::ops::Range<u16> = 32_768..60_999;
 /// Whom the endpoint speaks with, and until when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Whoever connects to this port, until it is stopped.
+    /// Serve all that connect to this port, until it is stopped.
     Listen {
         /// TCP port.
         port: u16,

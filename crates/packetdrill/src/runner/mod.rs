@@ -2,7 +2,7 @@
 //!
 //! A script speaks of one connection at a time, in sequence numbers that begin at 0 and with ports of
 //! its own; module `peer` maps them to those of the stack. Packets that leave are compared when an event
-//! expects one; those that were sent before the script's end and that nobody expected are a failure.
+//! expects one; those that were sent before the script's end and that were not expected are a failure.
 
 mod calls;
 mod check;
@@ -75,7 +75,7 @@ pub fn run_script(script: &Script) -> Result<(), Failure> {
     runner.finish().map_err(|message| Failure { line, message })
 }
 
-/// A script under way.
+/// A script in progress.
 struct Runner {
     host: Host,
     options: Options,

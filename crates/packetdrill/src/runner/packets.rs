@@ -260,7 +260,7 @@ impl Runner {
                 && seen.at <= end
             {
                 let at = seen::seconds(seen.at);
-                return Err(format!("nobody expected {at} > {}", peer.to_script(seen)));
+                return Err(format!("not expected: {at} > {}", peer.to_script(seen)));
             }
         }
         Ok(())

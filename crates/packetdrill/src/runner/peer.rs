@@ -20,7 +20,7 @@ pub(super) enum Phase {
     Connecting,
     /// The script has seen our SYN.
     SynSent,
-    /// A packet has come to the listener, or to nobody.
+    /// A packet has come to the listener, or to no socket.
     Received,
     /// The script has seen our SYN-ACK.
     SynAckSent,

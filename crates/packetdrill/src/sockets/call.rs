@@ -17,7 +17,7 @@ pub struct PollFd {
     pub revents: i16,
 }
 
-/// A call under way.
+/// A call in progress.
 #[derive(Clone, Debug)]
 pub enum Call {
     /// connect()

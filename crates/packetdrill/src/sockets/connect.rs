@@ -107,7 +107,7 @@ impl Host {
             SocketState::New { .. } => self.begin(fd, to)?,
             SocketState::Listening { .. } => return fail(libc::EISCONN),
             SocketState::Connection { progress: Progress::Connecting, .. } => {
-                // A second call finds the first still under way, or its failure.
+                // A second call finds the first still in progress, or its failure.
                 self.finish_connect(fd)?;
                 return Ok(());
             }
@@ -190,7 +190,7 @@ impl Host {
         }
     }
 
-    /// `connect()` with AF_UNSPEC: lets go of the connection, with a reset.
+    /// `connect()` with AF_UNSPEC: releases the connection, with a reset.
     ///
     /// # Errors
     /// EBADF, ENOTSOCK.

@@ -2,7 +2,7 @@
 //!
 //! A [`Host`] has one stack, a clock that moves only when it is told to, a table of descriptors, and a
 //! wire that is a queue of IP packets. Calls never wait by themselves: where the kernel would put the
-//! caller to sleep, they give [`Stop::Block`], and whoever owns the clock tries them again ([`Call`]).
+//! caller to sleep, they give [`Stop::Block`], and the owner of the clock tries them again ([`Call`]).
 
 mod call;
 mod connect;
@@ -101,7 +101,7 @@ enum SocketState {
 enum Progress {
     /// connect() has not succeeded yet.
     Connecting,
-    /// It has, and nobody has been told.
+    /// It has, and the caller has not been told.
     Connected,
     /// It has, and connect() has said so.
     Told,

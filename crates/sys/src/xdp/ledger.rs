@@ -67,7 +67,7 @@ impl Ledger {
         self.lent
     }
 
-    /// Takes back everything: for when the kernel has let go of the whole UMEM.
+    /// Takes back everything: for when the kernel has released the whole UMEM.
     pub(super) fn take_back_all(&mut self) -> impl Iterator<Item = u32> {
         self.lent = 0;
         self.chunks.iter_mut().enumerate().filter(|(_, entry)| **entry != Lent::No).map(

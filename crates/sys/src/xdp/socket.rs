@@ -403,7 +403,7 @@ impl XdpSocket {
             return ledger.lent();
         }
         for chunk in ledger.take_back_all() {
-            // SAFETY: the chunk was lent, so no token of it exists; and the kernel has let go of
+            // SAFETY: the chunk was lent, so no token of it exists; and the kernel has released
             // it: a queue becomes free only after the pool of the socket that was bound to it has
             // been quiesced (synchronize_net in copy mode, the driver's own stop in zero-copy).
             pool.free(unsafe { pool.adopt(chunk, 0, 0, false) });

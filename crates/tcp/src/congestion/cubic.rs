@@ -194,7 +194,7 @@ impl CongestionControl for Cubic {
     fn on_congestion(&mut self, window: &Window, _in_flight: u32, _now: Nanos) -> u32 {
         self.before = self.stage;
         self.stage.remember(window.cwnd);
-        // Of the window, not of what is under way: the window does not grow while it is not used, so
+        // Of the window, not of what is in flight: the window does not grow while it is not used, so
         // that it says how much the path bore (section 4.6; Linux does the same).
         threshold(window, BETA)
     }

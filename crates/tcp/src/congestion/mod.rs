@@ -1,4 +1,4 @@
-//! Congestion control: what decides how much may be under way. Loss recovery decides when there was a
+//! Congestion control: what decides how much may be in flight. Loss recovery decides when there was a
 //! loss (module `recovery`); this decides what follows from it.
 
 mod cubic;
@@ -59,7 +59,7 @@ pub struct Acked {
     pub srtt: Nanos,
     /// Round-trip time that this acknowledgment measured, if it did.
     pub rtt: Option<Nanos>,
-    /// Bytes under way before it.
+    /// Bytes in flight before it.
     pub in_flight: u32,
     /// What was sent was bounded by the window, not by the application (RFC 7661).
     pub cwnd_limited: bool,

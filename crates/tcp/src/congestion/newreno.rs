@@ -33,7 +33,7 @@ impl CongestionControl for NewReno {
         }
     }
 
-    /// Half of the window (RFC 5681 equation 4). The RFC has half of what is under way, lest the window
+    /// Half of the window (RFC 5681 equation 4). The RFC has half of what is in flight, lest the window
     /// have grown unused; ours does not grow then. Linux does the same.
     fn on_congestion(&mut self, window: &Window, _in_flight: u32, _now: Nanos) -> u32 {
         self.before = self.acked;

@@ -1,5 +1,5 @@
 //! A snapshot as bytes: a head of [`MAGIC`], [`VERSION`] and the length of what follows, and then all
-//! fields in the order in which they are declared, little-endian. Whoever adds a field names it in its
+//! fields in the order in which they are declared, little-endian. A change that adds a field names it in its
 //! record below, without which nothing compiles, and raises the version.
 
 use alloc::vec::Vec;

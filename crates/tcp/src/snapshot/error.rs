@@ -19,7 +19,7 @@ pub enum SnapshotError {
     State,
     /// The send sequence variables contradict each other (RFC 9293 section 3.3.1).
     SendSequence,
-    /// What is under way does not fill the space from `una` to `nxt`, or contradicts itself.
+    /// What is in flight does not fill the space from `una` to `nxt`, or contradicts itself.
     Flight,
     /// The receive sequence variables contradict each other.
     ReceiveSequence,
@@ -41,7 +41,7 @@ pub enum SnapshotError {
     QueueLength,
     /// The congestion window is smaller than a segment, or larger than all windows.
     CongestionWindow,
-    /// Recovery does not end within what is under way.
+    /// Recovery does not end within what is in flight.
     Recovery,
     /// A time that no connection lasts.
     Time,
@@ -60,7 +60,7 @@ impl fmt::Display for SnapshotError {
             Addresses => "the addresses are no two ends of a connection",
             State => "the state contradicts what was sent and received",
             SendSequence => "the send sequence variables contradict each other",
-            Flight => "what is under way contradicts the sequence numbers",
+            Flight => "what is in flight contradicts the sequence numbers",
             ReceiveSequence => "the receive sequence variables contradict each other",
             Islands => "what lies behind holes contradicts the window",
             Recent => "what is to be acknowledged selectively is not there",
@@ -71,7 +71,7 @@ impl fmt::Display for SnapshotError {
             SegmentSize => "no path has such segments",
             QueueLength => "a queue is too long",
             CongestionWindow => "no connection has such a congestion window",
-            Recovery => "the recovery point is not under way",
+            Recovery => "the recovery point is not in flight",
             Time => "a time is too long",
             Keepalive => "keepalive has no rests",
         })

@@ -72,7 +72,7 @@ pub struct Sending {
     pub queue: Vec<u8>,
     /// The application has closed: a FIN follows the queue.
     pub fin: bool,
-    /// What is under way, in order, without holes from `una` to `nxt`.
+    /// What is in flight, in order, without holes from `una` to `nxt`.
     pub flight: Vec<Flight>,
 }
 
@@ -81,7 +81,7 @@ pub struct Sending {
 pub struct Flight {
     /// Bytes, SYN and FIN included.
     pub len: u32,
-    /// Payload bytes of each of its segments; 0 if nobody knows.
+    /// Payload bytes of each of its segments; 0 if that is unknown.
     pub size: u16,
     /// How long ago it was sent last.
     pub ago: Nanos,
@@ -150,7 +150,7 @@ pub struct Control {
     pub ssthresh: u32,
     /// What the algorithm remembers.
     pub private: [u64; PRIVATE_WORDS],
-    /// Recovery under way.
+    /// Recovery in progress.
     pub recovery: RecoveryState,
     /// It ends when this is acknowledged.
     pub recovery_point: Seq,
@@ -221,7 +221,7 @@ pub struct Moment {
     pub interactive: bool,
     /// Data has come since data was sent.
     pub heard: bool,
-    /// Most bytes under way in this round, and where it ends.
+    /// Most bytes in flight in this round, and where it ends.
     pub round: (u32, Seq),
     /// The congestion window bounded what was sent.
     pub cwnd_limited: bool,

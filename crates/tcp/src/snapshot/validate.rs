@@ -12,7 +12,7 @@ use crate::{Keepalive, Nanos, State};
 pub const QUEUE_MAX: usize = 1 << 30;
 /// Most islands.
 pub const ISLANDS_MAX: usize = 1 << 16;
-/// Most runs under way.
+/// Most runs in flight.
 pub const FLIGHTS_MAX: usize = 1 << 20;
 /// Fewest payload bytes of a full segment: an engine takes smaller announcements for 88, and timestamps
 /// may come off.
@@ -174,7 +174,7 @@ impl Snapshot {
         holds(again, SnapshotError::Recovery)
     }
 
-    /// A SYN is sent while it opens, and if none is under way one is to be sent.
+    /// A SYN is sent while it opens, and if none is in flight one is to be sent.
     fn opens(&self) -> Validity {
         let opening = matches!(self.state, State::SynSent | State::SynReceived);
         let under_way = self.send.nxt != self.send.una;
@@ -262,7 +262,7 @@ impl Snapshot {
     }
 }
 
-/// They fill what is under way, and nothing is lost that the peer has.
+/// They fill what is in flight, and nothing is lost that the peer has.
 fn flights(flights: &[Flight], under_way: u32) -> Validity {
     let mut sum = 0_u64;
     for flight in flights {

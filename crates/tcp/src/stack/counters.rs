@@ -76,7 +76,7 @@ counters! {
     challenged_syns,
     /// Urgent pointers.
     urgent,
-    /// ICMP messages about nothing that is under way (RFC 5927).
+    /// ICMP messages about nothing that is in flight (RFC 5927).
     bad_icmp,
     /// ICMP messages that an established connection takes note of, no more.
     soft_icmp,

@@ -44,7 +44,7 @@ impl Deadlines {
         fits
     }
 
-    /// Those at the head of the line of whom `is_gone` says so are taken out: nobody wakes for them.
+    /// Those at the head of the line of whom `is_gone` says so are taken out: there is no waking for them.
     pub(super) fn forget_acks(&mut self, is_gone: impl Fn(u32) -> bool) {
         while self.acks.front().is_some_and(|&(_, slot)| is_gone(slot)) {
             self.acks.pop_front();

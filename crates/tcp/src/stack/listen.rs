@@ -26,10 +26,10 @@ const COOKIE_WINDOW: u32 = 16 << 10;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ListenerId(u32);
 
-/// Why nobody can listen there.
+/// Why a listener cannot be there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListenError {
-    /// Somebody listens there already (EADDRINUSE).
+    /// There is a listener already (EADDRINUSE).
     InUse,
     /// Port 0 is none.
     NoPort,
@@ -38,7 +38,7 @@ pub enum ListenError {
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ListenError::InUse => "somebody listens there already",
+            ListenError::InUse => "there is a listener already",
             ListenError::NoPort => "0 is no port to listen on",
         })
     }

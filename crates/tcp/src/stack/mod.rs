@@ -60,7 +60,7 @@ const EPOCH: Nanos = 1 << 62;
 /// What a stack goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StackConfig {
-    /// Key of sequence numbers and cookies: random, and nobody else's.
+    /// Key of sequence numbers and cookies: random, and known to no other.
     pub secret: [u8; 16],
     /// Connections that are half open; for more SYNs there are cookies.
     pub half_open: u32,
@@ -543,7 +543,7 @@ impl Stack {
         None
     }
 
-    /// Takes a connection away as a [`Snapshot`]. Its peer is not told; whoever thaws it must do so
+    /// Takes a connection away as a [`Snapshot`]. Its peer is not told; the side that thaws it must do so
     /// before the next segment comes, or see that none comes here.
     pub fn freeze(&mut self, id: Id, now: Nanos) -> Option<Snapshot> {
         let now = now + EPOCH;

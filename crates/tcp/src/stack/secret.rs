@@ -1,4 +1,4 @@
-//! What nobody else can guess: initial sequence numbers (RFC 6528), where timestamps begin (RFC 7323
+//! What outsiders cannot guess: initial sequence numbers (RFC 6528), where timestamps begin (RFC 7323
 //! section 7.1), and SYN cookies (RFC 4987 section 3.6).
 
 use core::hash::Hasher;

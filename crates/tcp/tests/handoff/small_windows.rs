@@ -1,5 +1,5 @@
 //! A kernel that receives with a small buffer, behind a path with a delay: the engine has as many bytes
-//! under way as the kernel's own TCP has.
+//! in flight as the kernel's own TCP has.
 
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
@@ -98,7 +98,7 @@ struct Path {
     back: Way,
     sent: Option<Seq>,
     acked: Option<Seq>,
-    /// What was under way before each acknowledgment that moved it on.
+    /// What was in flight before each acknowledgment that moved it on.
     under_way: Vec<u32>,
     /// The longest segment.
     longest: u32,
@@ -142,7 +142,7 @@ impl Path {
 /// What a transfer by the engine, or by the kernel, has shown.
 #[derive(Debug)]
 struct Shown {
-    /// The median of what is under way, in bytes.
+    /// The median of what is in flight, in bytes.
     under_way: u32,
     /// The longest segment, in bytes.
     longest: u32,
@@ -195,7 +195,7 @@ fn transfer(by_engine: bool) -> Option<Shown> {
     Some(Shown { under_way, longest: path.longest, took: started.elapsed() })
 }
 
-/// RFC 9293 section 3.8.6.2.1: as many bytes under way as from the kernel, in segments that are no longer: a
+/// RFC 9293 section 3.8.6.2.1: as many bytes in flight as from the kernel, in segments that are no longer: a
 /// receiver that gets one segment only delays its acknowledgment.
 #[test]
 fn a_small_window_is_filled_as_by_the_kernel() {

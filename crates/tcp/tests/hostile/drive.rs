@@ -332,7 +332,7 @@ impl Drive {
         panic!("there is always more to send");
     }
 
-    /// The peers are silent from now on: when the applications have let go, nothing stays.
+    /// The peers are silent from now on: when the applications have released their connections, nothing stays.
     fn end(&mut self) {
         for _ in 0..100_000 {
             self.events();
@@ -347,7 +347,7 @@ impl Drive {
         assert_eq!(self.stack.next_deadline(), None);
     }
 
-    /// Applications let go, and wait no longer than a minute for what they have sent.
+    /// Applications release their connections, and wait no longer than a minute for what they have sent.
     fn close_all(&mut self) {
         for path in &mut self.paths {
             let id = path.id.take();

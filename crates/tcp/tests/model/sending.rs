@@ -8,7 +8,7 @@ use crate::peer::{Offer, Peer};
 
 proptest! {
     /// A path that drops nothing, and a peer whose window is what bounds the sender (RFC 9438 sections 4.6
-    /// and 5.8, RFC 7661): the congestion window stays within twice of what is ever under way.
+    /// and 5.8, RFC 7661): the congestion window stays within twice of what is ever in flight.
     #[test]
     fn a_window_that_is_not_used_does_not_grow(
         window in 2_000_u16..60_000,
@@ -42,7 +42,7 @@ proptest! {
         }
         let info = peer.stack.connection(peer.id).unwrap().info();
         prop_assert_eq!(info.retransmits, 0);
-        prop_assert!(info.snd_cwnd <= 2 * most + 2_000, "{} for {} under way", info.snd_cwnd, most);
+        prop_assert!(info.snd_cwnd <= 2 * most + 2_000, "{} for {} in flight", info.snd_cwnd, most);
     }
 
     /// A window of one to two segments, and a peer that acknowledges at once: more than half of what it

@@ -103,7 +103,7 @@ pub(crate) enum Phase {
     Opening,
     /// It is there.
     Open,
-    /// The application has let go of it.
+    /// The application has released it.
     Over,
 }
 

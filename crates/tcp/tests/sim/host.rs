@@ -21,7 +21,7 @@ struct AtRest {
     bytes: Vec<u8>,
     until: Nanos,
     moves: Option<Nanos>,
-    /// The application has let go of it.
+    /// The application has released it.
     released: bool,
 }
 

@@ -238,7 +238,7 @@ impl<'a> Run<'a> {
         let Some(info) = self.hosts[side].info() else { return Ok(()) };
         let most = info.snd_cwnd.saturating_add(2 * u32::from(info.snd_mss));
         if info.in_flight > most {
-            return Err(format!("side {side} has {} bytes under way", info.in_flight));
+            return Err(format!("side {side} has {} bytes in flight", info.in_flight));
         }
         Ok(())
     }
@@ -400,7 +400,7 @@ impl<'a> Run<'a> {
             if whole && errors.is_empty() {
                 return Ok(Outcome::Complete);
             }
-            // Nobody is told of the end of a connection that its application has let go of.
+            // Nobody is told of the end of a connection that its application has released.
             let alone = self.hosts.iter().any(|host| host.stack.counters().failures > 0);
             let given_up = (alone || errors.contains(&Reason::TimedOut)) && plan.loss() >= 100;
             // A cookie is only accepted with the very first byte.

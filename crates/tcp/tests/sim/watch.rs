@@ -58,7 +58,7 @@ impl Watch {
         }
     }
 
-    /// It was told of a path MTU, by a message of what it sent at `seq`. If that is not under way any
+    /// It was told of a path MTU, by a message of what it sent at `seq`. If that is not in flight any
     /// more, it does not count (RFC 5927 section 4.1).
     pub(crate) fn told_mtu(&mut self, mtu: u16, seq: Seq) {
         let acknowledged = self.acknowledged.is_some_and(|ack| seq.before(ack));

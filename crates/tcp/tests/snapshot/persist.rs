@@ -1,4 +1,4 @@
-//! A snapshot that waits for a window with data under way, as no connection of an engine does, goes on all
+//! A snapshot that waits for a window with data in flight, as no connection of an engine does, goes on all
 //! the same, and ends.
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use wire::Seq;
 
 use crate::given::snapshot;
 
-/// A valid one with something under way, two islands and more to send.
+/// A valid one with something in flight, two islands and more to send.
 fn rich() -> Snapshot {
     let rich = |snapshot: &Snapshot| {
         snapshot.state == State::Established

@@ -39,7 +39,7 @@ pub(super) struct Connection {
     /// Gone when the browser has been told to close.
     commands: Option<ChildStdin>,
     messages: Receiver<Value>,
-    /// Events that nobody has asked for yet, oldest first.
+    /// Events that were not asked for yet, oldest first.
     events: Vec<Value>,
     session: Option<String>,
     last_id: u64,

@@ -50,7 +50,7 @@ impl Drops {
             all.extend(interfaces(host, &files[0]));
             all.extend([&files[1], &files[2]].into_iter().flat_map(|text| sockets(host, text)));
         }
-        // The backlogs are those of the CPUs, whoever's packets they drop.
+        // The backlogs are those of the CPUs, whichever packets they drop.
         let softnet = fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
         all.insert("CPU backlog dropped".to_owned(), backlog(&softnet));
         Drops(all)

@@ -94,7 +94,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Reads CPU time (this process, which is everybody, and the kernel's threads that receive)
+    /// Reads CPU time (this process, which is client, server and wharf, and the kernel's threads that receive)
     /// and the server's `InReceives`, which counts what GRO or wharf merged as one.
     pub(crate) fn read(lab: &Lab) -> Result<Meter, Error> {
         let ksoftirqd = sys::process::ksoftirqd_cpu().unwrap_or(0);

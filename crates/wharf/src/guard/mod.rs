@@ -213,7 +213,7 @@ pub(crate) fn run() -> Result<(), Error> {
     Ok(before.restore(told.latest().as_ref())?)
 }
 
-/// Deletes a host interface that is a veth, by its far end, which nobody else has a use for: wharf
+/// Deletes a host interface that is a veth, by its far end, which nothing else uses: wharf
 /// may have died before it could say that it had made it.
 fn delete_veth(far_end: &str) {
     let found = Interface::by_name(far_end);

@@ -1,4 +1,4 @@
-//! Addresses that somebody renews on the wire stay while wharf has them: leases of DHCP, and what
+//! Addresses that are renewed on the wire stay while wharf has them: leases of DHCP, and what
 //! routers advertise.
 //!
 //! Lifetimes are seconds here. What is waited for is that they are renewed and outlast the first,

@@ -3,7 +3,7 @@
 /// The polynomial 0x1EDC6F41, its bits reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// A CRC32c under way.
+/// A CRC32c in progress.
 ///
 /// ```
 /// use wire::checksum::Crc32c;

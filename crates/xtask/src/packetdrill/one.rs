@@ -97,7 +97,7 @@ fn run_once(binary: &Path, script: &Path, stack: Stack, object: &Path) -> Verdic
     ));
     let outcome = spawn(binary, script, stack, object, &log).and_then(|child| wait(child, limit));
     let said = std::fs::read(&log).unwrap_or_default();
-    // Nobody reads it again.
+    // It is not read again.
     let _ = std::fs::remove_file(&log);
     match outcome {
         Err(why) => Verdict::Failed(format!("it cannot be run: {why}")),

@@ -83,7 +83,7 @@ const FEATURES: &[Feature] = &[
     },
     Feature {
         name: "a queueing discipline that drops",
-        why: "the engine gives its packets to whoever asks",
+        why: "the engine gives its packets to its caller",
         words: &["pfifo limit"],
     },
     Feature {

@@ -133,7 +133,7 @@ fn results(store: &Store) -> Vec<Row> {
     rows.map(|row| Row { took: 0.0, ..row.clone() }).collect()
 }
 
-/// A run that nobody interrupted: its results, and its files.
+/// A run that was not interrupted: its results, and its files.
 fn uninterrupted() -> (Vec<Row>, Vec<Vec<u8>>) {
     let directory = Directory::new();
     let mut store = open(&directory, &parameters(), false).unwrap();
@@ -268,7 +268,7 @@ fn a_directory_with_other_files_is_left_alone() {
         let refused = open(&directory, &parameters(), restart);
         assert!(matches!(refused, Err(StoreError::Foreign(_))), "{refused:?}");
     }
-    // What is left of a run that was killed when it began is nobody's.
+    // What is left of a run that was killed when it began belongs to no run.
     fs::rename(directory.0.join("thesis.tex"), directory.0.join("run.json.new")).unwrap();
     open(&directory, &parameters(), false).unwrap();
 }

@@ -139,7 +139,7 @@ fn starvation_is_told_as_it_is_found() {
     assert!(verdict.meaning.contains("does not show here"), "{}", verdict.meaning);
     let verdict = tell([(90.0, 50.0), (100.0, 100.0)]);
     assert!(verdict.meaning.contains("not as complete"), "{}", verdict.meaning);
-    // Nobody at all: no ratio, and no words for one.
+    // None at all: no ratio, and no words for one.
     let verdict = tell([(100.0, 0.0), (100.0, 0.0)]);
     assert_eq!(verdict.found, None);
     assert_eq!(verdict.ratio, "no number in the paper, 100 % to 0.00 % here");

@@ -55,7 +55,7 @@ impl Receiver {
         Ok(receiver)
     }
 
-    /// Some batches, whose order of connections nobody could guess.
+    /// Some batches, whose order of connections is unpredictable.
     pub(super) fn lap(&mut self) -> Result<Lap, Error> {
         let connections = self.peers.peers.len() as u64;
         let size = if self.aggregate == 1 { BATCH } else { BATCH_OF_AGGREGATES };

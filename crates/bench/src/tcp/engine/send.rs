@@ -51,7 +51,7 @@ impl Sender {
         Ok(sender)
     }
 
-    /// Some batches, whose order of connections nobody could guess.
+    /// Some batches, whose order of connections is unpredictable.
     pub(super) fn lap(&mut self) -> Result<Lap, Error> {
         let connections = self.peers.peers.len() as u64;
         let mut all = Lap { time: Duration::ZERO, packets: 0, large: 0 };

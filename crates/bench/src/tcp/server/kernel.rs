@@ -111,7 +111,7 @@ fn work(mut stream: TcpStream, service: Service, stop: &AtomicBool) {
     }
 }
 
-/// One thread that answers whoever has said something.
+/// One thread that answers all connections on which something came.
 fn echo(listener: &TcpListener, stop: &AtomicBool) -> io::Result<()> {
     let mut epoll = Epoll::new()?;
     epoll.add(listener.as_fd(), LISTENER)?;

@@ -108,7 +108,7 @@ fn run(
         }
         if !told {
             told = true;
-            // Whoever started it waits for this.
+            // The thread that started it waits for this.
             let _ = ready.send(());
         }
         let delay = interface.poll_delay(Instant::now(), &sockets).unwrap_or(LOOK_EVERY);

@@ -59,7 +59,7 @@ pub(in crate::tcp) fn addresses(
         .map_err(|error| Error::Failed { who: "wharf", why: error.to_string() })
 }
 
-/// An endpoint that serves whoever connects, in the network namespace of the calling thread.
+/// An endpoint that serves all that connect, in the network namespace of the calling thread.
 pub(in crate::tcp) fn start(
     place: Place,
     addresses: Addresses,

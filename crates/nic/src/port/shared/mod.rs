@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A request takes the packet's frames along and its completion brings them back, so payload is not
-//! copied here either. Where nobody is asleep, a request costs two passes through a bounded channel
+//! copied here either. Where no thread is asleep, a request costs two passes through a bounded channel
 //! of std, which neither locks nor allocates, and a few atomic operations: nothing beside the
 //! microseconds of the write. ([`Order::Lifo`] takes a lock, as all share its one stack.)
 //!

@@ -31,7 +31,7 @@ pub(super) enum Outlet<R> {
     Stack(Stack<R>),
 }
 
-/// Both ends for workers that have so many requests under way at most, each.
+/// Both ends for workers that have so many outstanding requests at most, each.
 pub(super) fn channel<R>(order: Order, capacities: &[usize]) -> (Vec<Inlet<R>>, Outlet<R>) {
     match order {
         Order::RoundRobin => {
@@ -174,7 +174,7 @@ mod tests {
             });
         }
 
-        /// The paper, section V.B: nobody waits for more than one request of each other worker.
+        /// The paper, section V.B: no worker waits for more than one request of each other worker.
         #[test]
         fn round_robin_passes_nobody_over(events in events()) {
             let mut passed = [[0u32; WORKERS]; WORKERS];

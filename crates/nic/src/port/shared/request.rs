@@ -121,7 +121,7 @@ pub struct Requests {
     done: Receiver<Request>,
     bell: Arc<Bell>,
     scheduler: Thread,
-    /// Not under way.
+    /// Not requested.
     spare: Vec<Request>,
     under_way: usize,
     under_way_max: usize,
@@ -130,7 +130,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// For a worker that may have so many requests under way before its queue counts as full, and
+    /// For a worker that may have so many outstanding requests before its queue counts as full, and
     /// an eighth of the so many frames of its pool.
     pub(super) fn new(
         worker: usize,
@@ -206,7 +206,7 @@ impl Requests {
         Some(result)
     }
 
-    /// Makes completions wake whoever waits for [`fd`](Self::fd): the next, or, while there is no
+    /// Makes completions wake the thread that waits for [`fd`](Self::fd): the next, or, while there is no
     /// [room](Self::has_room), as many as make some that is worth waking up for. Look for
     /// [completions](Self::completed) once more before waiting.
     pub fn arm(&self) {
@@ -215,7 +215,7 @@ impl Requests {
         fence(Ordering::SeqCst);
     }
 
-    /// Nobody waits any more.
+    /// No thread waits any more.
     ///
     /// # Errors
     /// What `read` says of an eventfd.

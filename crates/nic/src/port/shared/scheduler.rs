@@ -107,7 +107,7 @@ impl Scheduler {
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        // Whoever wants to know why it ended calls `stop`.
+        // `stop` tells why it ended.
         let _ = self.end();
     }
 }

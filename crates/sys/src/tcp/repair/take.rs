@@ -29,7 +29,7 @@ const LOOKS: usize = 16;
 ///
 /// # Errors
 /// `PermissionDenied` without the privilege; `NotConnected` for a socket that has no connection;
-/// `InvalidInput` for a connection that is being opened, or that ends and is nobody's any more, or of which
+/// `InvalidInput` for a connection that is being opened, or that ends and has no owner any more, or of which
 /// urgent data is waiting to be read;
 /// `ResourceBusy` if the connection would not stand still. The socket is then as it was, except that
 /// `SO_REUSEADDR` is off: leaving repair mode does that.
@@ -45,7 +45,7 @@ pub fn take(socket: impl AsFd) -> io::Result<Parts> {
     });
     match taken {
         Ok(parts) => {
-            // Repair mode leaves ECONNABORTED behind: whoever looks at the socket need not see it.
+            // Repair mode leaves ECONNABORTED behind: a program that looks at the socket need not see it.
             let _: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_ERROR)?;
             Ok(parts)
         }

@@ -56,7 +56,7 @@ fn line(progress: &Progress) -> String {
     format!("[{bar}] {done}/{total}, {} left: {what}", rough(*left))
 }
 
-/// A time that nobody knows exactly.
+/// A time that is not known exactly.
 fn rough(time: Duration) -> String {
     match time.as_secs() {
         seconds if seconds < 60 => format!("{} s", seconds + 1),

@@ -139,7 +139,7 @@ impl Degen<'_> {
         counters(&self.middle.wharf(&["stats", "--json"]))
     }
 
-    /// Waits until so many packets have arrived from the left and none of them is under way.
+    /// Waits until so many packets have arrived from the left and none of them is in flight.
     fn settled(&self, arrived: u64) -> Counters {
         let mut last = Counters::default();
         let settled = wait_until(|| {

@@ -199,7 +199,7 @@ fn a_wire_may_go_down_for_a_while() {
     assert!(degen.program.runs());
 }
 
-/// It is stopped while frames are under way, so that they leave late on any machine.
+/// It is stopped while frames are in flight, so that they leave late on any machine.
 #[test]
 fn frames_that_leave_late_are_told_of_once_and_at_the_end() {
     let Some(middle) = Middle::silent() else { return };

@@ -12,7 +12,7 @@ use super::{Lab, counter, write_pattern};
 
 const BYTES: u64 = 4 << 20;
 
-/// What a window lets go at once arrives at once: in one batch.
+/// What a window permits at once arrives at once: in one batch.
 #[test]
 fn a_kernel_without_sack_gets_a_duplicate_for_each_segment_out_of_order() {
     let Some(host) = Host::new() else { return };
