@@ -53,7 +53,7 @@ pub(crate) struct DegenArgs {
     /// One setting from IF_B to IF_A
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     reverse: Vec<(String, String)>,
-    /// Where chance begins: the same number loses the same packets. Without it, another each time
+    /// Seed of the random numbers: with the same seed the same packets are lost. Without it, another each time
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     seed: Option<String>,
     /// Frames that may be in flight or wait, in both directions together

@@ -55,7 +55,7 @@ enum ServiceArgs {
                             --host-address fd00::1/64 --address 10.0.0.2/24 \\\n    \
                             --address fd00::2/64 --port 7")]
     Echo(Common),
-    /// Read what comes, and tell of each connection how much it was
+    /// Read what comes, and print how much it was for each connection
     #[command(after_help = "Example: is it what a `wharf tcp source` sends?\n  \
                             wharf tcp sink --host nic0 --address 10.0.0.2/24 --port 9 --verify")]
     Sink {
@@ -65,7 +65,7 @@ enum ServiceArgs {
         #[arg(long)]
         verify: bool,
     },
-    /// Send as fast as it goes; what comes is read
+    /// Send as fast as possible; what comes is read
     #[command(after_help = "Example: 1 GB to each client, whatever it asks for:\n  \
                             wharf tcp source --host nic0 --host-address 10.0.0.1/24 \\\n    \
                             --address 10.0.0.2/24 --port 80 --bytes 1000000000\n  \
@@ -77,7 +77,7 @@ enum ServiceArgs {
         #[arg(long, value_name = "N")]
         bytes: Option<u64>,
     },
-    /// Read what comes, and say nothing (RFC 863)
+    /// Read what comes, and answer nothing (RFC 863)
     #[command(after_help = "Example:\n  \
                             wharf tcp discard --host nic0 --address 10.0.0.2/24 --port 9")]
     Discard(Common),
@@ -112,14 +112,14 @@ struct Common {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "connect",
           value_parser = clap::value_parser!(u32).range(1..=28_000))]
     connections: u32,
-    /// Stop after so long: sources close then, others reset what is left
+    /// Stop after this time: sources close their connections, others reset what is left
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
     /// A WAN in front of the engine: a settings file of `wharf degen`, whose forward direction is that of
     /// what the engine sends
     #[arg(long, value_name = "FILE")]
     degen: Option<PathBuf>,
-    /// One JSON object a line: how it goes each second, connections that end, and all counters at the end
+    /// One JSON object a line: progress each second, connections that ended, and all counters at the end
     #[arg(long)]
     json: bool,
     #[command(flatten)]

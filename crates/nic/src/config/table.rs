@@ -337,7 +337,7 @@ pub static KEYS: &[Key] = &[
         name: "tcp.burst",
         kind: number(65_415, 0, 65_415, Unit::Bytes),
         run_time: false,
-        help: "most payload of a super-packet; one segment goes anyhow",
+        help: "most payload of a super-packet; one segment is sent in any case",
         field: number!(tcp.burst),
     },
     Key {
@@ -437,7 +437,7 @@ pub static KEYS: &[Key] = &[
         name: "tcp.user_timeout_option",
         kind: Kind::Bool { default: false },
         run_time: false,
-        help: "tell the peer the user timeout, and go by what it tells (RFC 5482)",
+        help: "send the user timeout to the peer, and obey the peer's (RFC 5482)",
         field: boolean!(tcp.user_timeout_option),
     },
     Key {

@@ -41,7 +41,7 @@ pub(crate) struct BenchDegenArgs {
     /// Runs of which the median is shown; without it 3, with --quick 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     repetitions: Option<u32>,
-    /// Where chance begins
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// What degen's frames come and go by: xdp or packet; without it xdp, where it is allowed
