@@ -292,7 +292,7 @@ fn with_little_memory_the_host_waits() {
         while let Transmit::Full { position: so_far } = rig.try_send(vnet, &packet, position) {
             position = so_far;
             waits += 1;
-            assert!(rig.wire.retry_after().is_some(), "nobody says when to try again");
+            assert!(rig.wire.retry_after().is_some(), "there is no time to try again");
             // Frames still arrive.
             rig.far.send(VirtioNetHdr::default(), frame(1));
             rig.inward();

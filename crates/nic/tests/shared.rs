@@ -228,7 +228,7 @@ fn threads_that_are_stopped_have_written_all_that_they_took() {
         let Rig { workers, shared, wires, written, gate: _, host: _, scheduler } = rig;
         let threads: Vec<_> =
             workers.into_iter().map(|worker| std::thread::spawn(move || worker.run())).collect();
-        // A memory wire wakes nobody: a reconfiguration does.
+        // A memory wire wakes no worker: a reconfiguration does.
         let again = Rig { workers: Vec::new(), shared, wires, ..Rig::new(0, order, true) };
         again.arrive(300);
         let received = |shared: &Arc<Shared>| {

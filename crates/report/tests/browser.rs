@@ -78,7 +78,7 @@ fn ground(browser: &mut Browser) -> Value {
     browser.evaluate("getComputedStyle(document.querySelector('.ground')).fill").unwrap()
 }
 
-/// Plots that nobody would draw on purpose.
+/// Plots that would not be drawn on purpose.
 fn odd_plots() -> Vec<Plot> {
     let long = "a series with a name that says far more than any name of a series ever should say";
     let names: Vec<String> = (0..40).map(|at| format!("the category of number {at}")).collect();

@@ -146,7 +146,7 @@ fn far_ends(count: u32, limit: u64) {
     for (peer, id) in peers.iter_mut().zip(&ids) {
         let room = peer.room() as usize;
         assert!(room >= 2_000, "a window of {room}");
-        // Nobody reads: the edge stays about where it is.
+        // Nothing is read: the edge stays about where it is.
         peer.give(&mut stack, peer.seq, Flags::ACK, &payload[..room], 0);
         assert_eq!(stack.connection(*id).unwrap().readable_len(), room);
     }
@@ -258,7 +258,7 @@ fn starved() {
         }
     }
     assert!(hungry.len() > 10, "{} of {} get nothing", hungry.len(), ids.len());
-    assert!(stack.next_event().is_none(), "there is nothing for anybody");
+    assert!(stack.next_event().is_none(), "there is no event");
     assert!(stack.counters().writes_short >= hungry.len() as u64);
     for id in ids.iter().filter(|id| !hungry.contains(id)) {
         stack.socket(*id, 0).unwrap().abort();
@@ -297,7 +297,7 @@ fn far_away() {
     assert!(memory.promised > u64::from(room), "{memory:?}");
 }
 
-/// SYNs that nobody sent take an eighth at most; others get in by cookies.
+/// Forged SYNs take an eighth at most; others get in by cookies.
 fn forged() {
     const LIMIT: u64 = 8 << 20;
     let mut stack = stack(10_000, LIMIT);

@@ -41,7 +41,7 @@ fn jitter() -> Config {
     Config { delay: DELAY, jitter: 10 * MS, jitter_distribution, ..Config::default() }
 }
 
-/// Nobody passes so many: each waits as long as it may.
+/// No packet passes so many: each waits as long as it may.
 fn reorder() -> Config {
     Config { reorder: tenths(3), reorder_distance: 65_535, reorder_wait: WAIT, ..Config::default() }
 }

@@ -20,7 +20,7 @@ pub(crate) enum Carried {
     UdpNone,
     /// ICMP, or ICMPv6.
     Icmp,
-    /// A protocol that nobody knows (RFC 3692).
+    /// A protocol that no host knows (RFC 3692).
     Unknown,
     /// A fragment of this offset in units of eight bytes, with or without more behind it.
     Fragment(u16, bool),
@@ -230,7 +230,7 @@ fn cut(builder: &PacketBuilder, mtu: usize, fragment_id: u32) -> Vec<Vec<u8>> {
     Given::new(&packet, hdr, mtu, fragment_id).cut().unwrap().frames
 }
 
-/// RFC 791's procedure: what is left goes as the last fragment as soon as it fits, and nobody rounds
+/// RFC 791's procedure: what is left goes as the last fragment as soon as it fits, and there is no rounding
 /// its length.
 #[test]
 fn one_byte_more_than_fits_is_two_fragments() {

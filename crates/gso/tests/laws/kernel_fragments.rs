@@ -78,7 +78,7 @@ fn ip_at(packet: &[u8]) -> usize {
 /// - Every fragment has all IPv4 options. RFC 791 section 3.1 wants those without the copied flag in
 ///   the first alone, which is what Linux does too where it routes (see [`routed`]).
 /// - With IPv6 extension headers the offsets count their bytes (`ipv6_gso_segment` adds up payload
-///   lengths), so that nobody can put the fragments together. RFC 8200 section 4.5 counts from the
+///   lengths), so that no host can put the fragments together. RFC 8200 section 4.5 counts from the
 ///   start of the fragmentable part.
 fn linux_obeys(case: &Case) -> bool {
     let headers = Headers::parse(&case.packet).unwrap();

@@ -198,7 +198,7 @@ fn count(world: &World) -> usize {
     world.connections.last().unwrap().count
 }
 
-/// That the laws above are not kept by saying nothing: whoever may speak does.
+/// That the laws above are not kept by saying nothing: a side that may acknowledge does.
 #[test]
 fn data_that_is_held_is_acknowledged_once_a_batch() {
     let offers = [

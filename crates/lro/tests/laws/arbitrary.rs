@@ -1,4 +1,4 @@
-//! Bytes that nobody sent on purpose.
+//! Bytes that were not sent on purpose.
 
 use lro::{Config, RxChecksum};
 use proptest::prelude::*;

@@ -283,7 +283,7 @@ fn a_syn_behind_a_fin_that_waited_opens() {
     assert_eq!(run.groups(), [vec![0], vec![1], vec![2], vec![4, 3]]);
 }
 
-/// The same, but it is data of a connection that nobody opened: it is not late from the start.
+/// The same, but it is data of a connection that was not opened: it is not late from the start.
 #[test]
 fn data_behind_a_fin_that_waited_has_its_time() {
     let steps = [
@@ -337,7 +337,7 @@ fn holes_across_the_wrap_are_filled() {
     }
 }
 
-/// A sender of every other byte makes nobody search long (CVE-2018-5390): the 65th hole is one too
+/// A sender of every other byte makes no search long (CVE-2018-5390): the 65th hole is one too
 /// many, and what waits goes on. What fills holes, or touches what waits, does not count.
 #[test]
 fn a_flow_has_so_many_holes_and_no_more() {

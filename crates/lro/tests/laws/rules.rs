@@ -9,7 +9,7 @@ use crate::run::Frame;
 /// What becomes of a frame.
 pub(crate) enum Verdict {
     Discard,
-    /// Goes on at once; of no connection that anybody knows.
+    /// Goes on at once; of no known connection.
     Pass,
     /// Goes on after what is held of its connection.
     PassAfter(Tcp, Order),
@@ -113,7 +113,7 @@ fn blank_ip(packet: &Tcp) -> Vec<u8> {
     ip
 }
 
-/// Options of the same kinds: both timestamps, or the same padding as far as anybody looks.
+/// Options of the same kinds: both timestamps, or the same padding as far as LRO looks.
 pub(crate) fn same_kinds(first: &Tcp, new: &Tcp) -> bool {
     let kinds = |packet: &Tcp| packet.options().get(..4).map(<[u8]>::to_vec);
     kinds(first) == kinds(new)

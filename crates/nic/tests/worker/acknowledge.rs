@@ -99,7 +99,7 @@ fn a_full_wire_has_no_room_for_acknowledgments() {
     assert_eq!(acknowledged(&rig.sent(), 1), [2000]);
 }
 
-/// Nobody would send again what was acknowledged; so it waits, in order, and nothing more is taken
+/// What was acknowledged is not sent again; so it waits, in order, and nothing more is taken
 /// in or acknowledged.
 #[test]
 fn a_host_that_takes_nothing_for_a_while_misses_nothing() {

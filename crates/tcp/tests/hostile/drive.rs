@@ -343,7 +343,7 @@ impl Drive {
             self.now = at;
             self.stack.on_time(at);
         }
-        assert_eq!(self.stack.len(), 0, "a connection is left, and nobody holds it");
+        assert_eq!(self.stack.len(), 0, "a connection is left, and no application holds it");
         assert_eq!(self.stack.next_deadline(), None);
     }
 

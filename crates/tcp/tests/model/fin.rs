@@ -82,7 +82,7 @@ proptest! {
     }
 }
 
-/// Nobody loses data by it.
+/// No data is lost by it.
 #[test]
 fn a_fin_behind_a_hole_alone_does_not_make_a_close_a_reset() {
     let offer = Offer { sack: true, timestamps: false, window_scale: Some(7) };

@@ -17,7 +17,7 @@ fn step() -> impl Strategy<Value = (u32, usize, bool)> {
 
 proptest! {
     /// The right edge does not move left by more than scaling loses; no window opens by little, or behind
-    /// what there is room for; and whoever reads all gets a window again.
+    /// what there is room for; and a reader of all gets a window again.
     #[test]
     fn the_window_is_honest_and_not_silly(
         steps in prop::collection::vec(step(), 1..300),

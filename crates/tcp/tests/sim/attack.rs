@@ -1,4 +1,4 @@
-//! What somebody sends who knows the two ends of a connection and guesses its numbers nearly, but not
+//! What an attacker sends who knows the two ends of a connection and guesses its numbers nearly, but not
 //! quite (RFC 5961).
 
 use tcp::{FourTuple, Options, Transmit};

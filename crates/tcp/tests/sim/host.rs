@@ -222,13 +222,13 @@ impl Host {
             self.id = Some(id);
         }
         if self.id != Some(id) {
-            return Err(format!("{events:?} of a stranger"));
+            return Err(format!("{events:?} of an unknown connection"));
         }
         self.app.told(events);
         Ok(())
     }
 
-    /// A cookie that comes twice opens two connections, one after the other: nobody remembers that it
+    /// A cookie that comes twice opens two connections, one after the other: it is not remembered that it
     /// came. No other way leads here.
     fn accepts_again(&mut self, id: Id, time: Nanos) -> Result<(), String> {
         if self.opening != Opening::Cookies {
@@ -260,7 +260,7 @@ impl Host {
         Ok(())
     }
 
-    /// Whoever has read everything has told the peer of the room.
+    /// A side that has read everything has told the peer of the room.
     fn look_at_window(&self) -> Result<(), String> {
         let Some(connection) = self.id.and_then(|id| self.stack.connection(id)) else {
             return Ok(());

@@ -26,7 +26,7 @@ use plan::Plan;
 use run::{Outcome, Run};
 use trace::Trace;
 
-/// Runs if nobody asks for more.
+/// Runs if no more are asked for.
 const RUNS: u64 = 1_000;
 /// Failures that are printed before it stops.
 const FAILURES_MAX: usize = 10;

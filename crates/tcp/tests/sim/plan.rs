@@ -298,7 +298,7 @@ fn endings(dice: &mut Dice, opening: Opening) -> [Ending; 2] {
         _ => Ending::Orderly,
     };
     let mut endings = [ending(), ending()];
-    // Somebody has to begin. With cookies the client has: nobody but it knows of the connection if its
+    // One side has to begin. With cookies the client has: only it knows of the connection if its
     // first acknowledgment is lost.
     if endings[1] == Ending::AfterPeer || opening == Opening::Cookies {
         endings[0] = match endings[0] {

@@ -123,7 +123,7 @@ impl<'a> Run<'a> {
     }
 
     fn run_to_end(&mut self) -> Result<Outcome, String> {
-        // The listener first, so that nobody is refused.
+        // The listener first, so that no connection is refused.
         self.hosts[1].open(0);
         self.hosts[0].open(0);
         loop {
@@ -229,7 +229,7 @@ impl<'a> Run<'a> {
         if self.attack(side) { self.work(side) } else { Ok(()) }
     }
 
-    /// Whoever sends something new keeps to the congestion window, by a probe or what limited transmit
+    /// A side that sends something new keeps to the congestion window, by a probe or what limited transmit
     /// allows for (RFC 5681 section 3.2, step 2).
     fn look_at_congestion_window(&mut self, side: usize) -> Result<(), String> {
         if !std::mem::take(&mut self.watches[side].sent_new) {
@@ -346,7 +346,7 @@ impl<'a> Run<'a> {
         Err(format!("no progress for {} s", (self.now - since) / SECOND))
     }
 
-    /// Who waits for somebody who is gone, and has nothing to send, waits for ever (RFC 9293 section
+    /// A side that waits for one that is gone, and has nothing to send, waits for ever (RFC 9293 section
     /// 3.8.4), or as long as it has patience.
     fn somebody_gives_up(&mut self) -> bool {
         let over = |host: &Host| host.app.phase == Phase::Over;
@@ -400,7 +400,7 @@ impl<'a> Run<'a> {
             if whole && errors.is_empty() {
                 return Ok(Outcome::Complete);
             }
-            // Nobody is told of the end of a connection that its application has released.
+            // There is no event of the end of a connection that its application has released.
             let alone = self.hosts.iter().any(|host| host.stack.counters().failures > 0);
             let given_up = (alone || errors.contains(&Reason::TimedOut)) && plan.loss() >= 100;
             // A cookie is only accepted with the very first byte.

@@ -1,4 +1,4 @@
-//! Packets in words, for whoever looks for what went wrong.
+//! Packets in words, to find what went wrong.
 
 use tcp::{Icmp, Nanos, Options};
 use wire::Seq;

@@ -1,4 +1,4 @@
-//! What anybody on the wire can see of a side and hold it to.
+//! What any observer on the wire can see of a side and hold it to.
 
 use wire::{Flags, Seq};
 

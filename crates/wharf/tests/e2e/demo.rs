@@ -94,7 +94,7 @@ pub(crate) fn user_namespaces_work() -> bool {
     have(&["unshare"]) && as_nobody(Path::new("unshare")).args(unshare).status().unwrap().success()
 }
 
-/// A command that runs a program as the user nobody, if this is root; else as whoever this is.
+/// A command that runs a program as the user nobody, if this is root; else as this user.
 pub(crate) fn as_nobody(program: &Path) -> Command {
     if !sys::process::has_bpf() {
         return Command::new(program);

@@ -105,7 +105,7 @@ pub(crate) struct Plan {
     pub(crate) port: Port,
     pub(crate) mtu: u32,
     pub(crate) queues: u32,
-    /// The client's end leaves checksums and segmentation to whoever is behind it.
+    /// The client's end leaves checksums and segmentation to what is behind it.
     pub(crate) offloads: bool,
     /// Some frames are lost on the way, and others turned around.
     pub(crate) lossy: bool,

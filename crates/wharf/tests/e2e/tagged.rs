@@ -1,4 +1,4 @@
-//! Frames that are nobody's business: VLAN tags and unknown protocols pass untouched, in order.
+//! Frames that wharf leaves alone: VLAN tags and unknown protocols pass untouched, in order.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

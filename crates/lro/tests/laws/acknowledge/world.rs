@@ -440,7 +440,7 @@ impl World {
         self.lro.suspend_acknowledgments(suspend);
     }
 
-    /// Another configuration; what may have happened to connections meanwhile nobody knows.
+    /// Another configuration; what happened to connections in the meantime is unknown.
     pub(crate) fn reconfigure(&mut self, change: impl FnOnce(&mut Config)) {
         let old = self.lro.config().clone();
         let mut config = old.clone();
@@ -482,7 +482,7 @@ impl World {
         let packet = naive::Tcp::read(frame).expect("an acknowledgment that is no TCP");
         assert_eq!(packet.bytes(), frame, "bytes behind the packet");
         let port = u16::from_be_bytes([packet.tcp[2], packet.tcp[3]]);
-        let index = self.current(port).expect("an acknowledgment to nobody");
+        let index = self.current(port).expect("an acknowledgment of no connection");
         self.check_addresses(&packet, index);
         let config = self.lro.config();
         let safe = match config.active_ack {
@@ -522,7 +522,7 @@ impl World {
     }
 
     fn check_safe(&self, packet: &naive::Tcp, connection: &Connection) {
-        assert_eq!(connection.seen, [true; 2], "whoever has not seen both SYNs cannot know");
+        assert_eq!(connection.seen, [true; 2], "an LRO that has not seen both SYNs cannot know");
         assert!(connection.heard);
         assert!(!(connection.setup.sender.ecn && connection.setup.host.ecn), "CE may be missed");
         assert_eq!(packet.seq(), connection.host_next);

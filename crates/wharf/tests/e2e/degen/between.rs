@@ -152,7 +152,7 @@ fn tagged_and_unknown_frames_pass_untouched_and_in_order() {
     assert_eq!(client.receive(frames.len(), |_| true), frames, "from the right to the left");
 }
 
-/// What the narrower wire cannot carry is lost, and counted, as whoever started degen was told.
+/// What the narrower wire cannot carry is lost, and counted, as degen said at its start.
 #[test]
 fn frames_over_the_smaller_mtu_are_lost_and_counted() {
     let Some(middle) = Middle::new(3000, 1500) else { return };

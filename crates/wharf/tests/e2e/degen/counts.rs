@@ -106,7 +106,7 @@ fn one_direction_loses_all_and_the_other_nothing() {
     assert_eq!(degen.counter("reverse", "lost"), 0);
 }
 
-/// What steps aside comes behind the three that pass it; what nobody passes comes all the same.
+/// What is held back comes behind the three that pass it; what none passes comes all the same.
 #[test]
 fn held_frames_come_behind_others() {
     let Some(middle) = Middle::silent() else { return };
@@ -122,7 +122,7 @@ fn held_frames_come_behind_others() {
     degen.set("reorder", "100%");
     degen.set("reorder_wait", "0");
     let (received, counters) = through_again(&middle, &degen, &frames, 2);
-    assert_eq!(received, frames, "nobody passes, so nobody is passed");
+    assert_eq!(received, frames, "none passes, so none is passed");
     assert_eq!(forward(&counters, ["reordered"]), [reordered + u64::from(COUNT)]);
 }
 

@@ -74,7 +74,7 @@ fn a_thousand_at_once_are_served() {
     assert_eq!((service("begun"), service("failed")), (CROWD as u64, 0));
 }
 
-/// Connections that say one byte and then nothing take little memory and nobody's turn.
+/// Connections that say one byte and then nothing take little memory and no other's turn.
 #[test]
 fn those_who_take_their_time_hold_up_nobody() {
     let Some(lab) = Lab::start("echo --port 7 --json") else { return };

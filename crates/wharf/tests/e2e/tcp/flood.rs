@@ -1,4 +1,4 @@
-//! SYNs of nobody.
+//! A flood of forged SYNs.
 
 use std::io::{Read, Write};
 
@@ -13,7 +13,7 @@ use super::{Lab, TAP, counter};
 
 const SYNS: u32 = 20_000;
 
-/// A SYN from an address of a network where nobody is (RFC 5737, RFC 3849), as the host sends it.
+/// A SYN from an address of a network without hosts (RFC 5737, RFC 3849), as the host sends it.
 fn syn(number: u32, ip: Ip, macs: ([u8; 6], [u8; 6])) -> Vec<u8> {
     let (low, high) = (number as u8, (number >> 8) as u8);
     let builder = match (ip, ip.server()) {

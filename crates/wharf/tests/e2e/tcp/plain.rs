@@ -1,4 +1,4 @@
-//! What anybody would try first.
+//! What users try first.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
