@@ -147,6 +147,21 @@ fn anchor(line: &str) -> Option<String> {
     Some(kept.map(|c| if c == ' ' { '-' } else { c }).collect())
 }
 
+/// Files of the project that pages name without a link.
+#[test]
+fn named_files_are_there() {
+    let mut pages = Vec::new();
+    files(&root().join("docs"), ".md", &mut pages);
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        let code = text.split('`').skip(1).step_by(2);
+        let named = code.filter(|word| word.starts_with("crates/") && !word.contains(['{', ' ']));
+        for file in named {
+            assert!(root().join(file).exists(), "{}: there is no {file}", page.display());
+        }
+    }
+}
+
 /// The text of a source, with comments that go on in the next line as one.
 fn joined(source: &str) -> String {
     let line = |line: &str| line.trim_start().trim_start_matches(['/', '!']).trim().to_owned();
