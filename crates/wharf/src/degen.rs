@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use nic::config::{Choice, Config, WireMode};
 use nic::control::{Control, Handler, counters_json};
 use nic::degen::bridge::{Bridge, Carriage};
-use nic::degen::{Settings, Snapshot, Tally, entries};
+use nic::degen::{Settings, entries};
 use serde_json::{Value, json};
 use sys::interface::Interface;
 use sys::poll::{Interest, PollSet, Signals};
@@ -18,7 +18,9 @@ use sys::process::Signal;
 
 use crate::error::Error;
 use crate::guard::{Before, Guard};
-use crate::up::{LOOK_EVERY, claim, give_up_rights, still_held, tell};
+use crate::lateness::Lateness;
+use crate::notice::tell;
+use crate::serving::{LOOK_EVERY, claim, give_up_rights, still_held};
 use crate::{print, settings};
 
 /// Put a WAN between two interfaces
@@ -236,43 +238,6 @@ fn serve(
     // As in `wharf up`, no client has it by now.
     let ended = Arc::try_unwrap(bridge).map_err(|_| still_held()).and_then(Bridge::stop);
     result.and(ended.map_err(Error::Io))
-}
-
-/// Says that frames leave late: once when many begin to, and at the end of all that did.
-#[derive(Debug, Default)]
-pub(crate) struct Lateness {
-    told: bool,
-    /// From when on packets are judged.
-    before: Tally,
-}
-
-impl Lateness {
-    pub(crate) fn look(&mut self, snapshot: &Snapshot) {
-        if self.told {
-            return;
-        }
-        let now = snapshot.tally();
-        if !now.is_late_since(self.before) {
-            // A slow flow is judged over several looks.
-            if now.is_enough_since(self.before) {
-                self.before = now;
-            }
-            return;
-        }
-        if let Some(words) = snapshot.lateness() {
-            self.told = true;
-            tell(&format!(
-                "degen does not keep its times: {words}; this machine is too slow or busy"
-            ));
-        }
-    }
-
-    pub(crate) fn sum_up(&mut self, snapshot: &Snapshot) {
-        self.look(snapshot);
-        if let Some(words) = snapshot.lateness() {
-            tell(&format!("degen, in all: {words}"));
-        }
-    }
 }
 
 /// Until there is a reason to end.

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 
+use clap::Args;
 use nic::hardware::Hardware;
 use serde_json::json;
 use sys::ethtool::Ethtool;
@@ -18,10 +19,21 @@ use sys::tap::{Offloads, Tap, TapError};
 use sys::xdp::{Mode, Redirect, XdpSocket};
 use sys::{affinity, packet, process, xdp};
 
-use crate::cli::DoctorArgs;
 use crate::error::Error;
 use crate::print;
 use crate::table::{Align, Table};
+
+/// Find out what this machine can do, and what to do about what is missing
+///
+/// Tries each thing that wharf uses, in network namespaces of its own, which leave nothing
+/// behind.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wharf doctor")]
+pub(crate) struct DoctorArgs {
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
     let findings = examine();

@@ -38,7 +38,7 @@ pub(crate) enum Error {
     Sys(#[from] sys::Error),
     /// The demo's connections.
     #[error("{0}")]
-    Traffic(crate::demo::Failure),
+    Traffic(String),
     #[error("connection {connection} of the demo did not carry the bytes that were sent")]
     Corrupt { connection: usize },
     #[error("cannot write to standard output: {0}")]

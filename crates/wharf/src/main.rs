@@ -1,5 +1,6 @@
 //! wharf: a software NIC for Linux, in front of an unmodified kernel.
 
+mod args;
 mod bench;
 mod cli;
 mod degen;
@@ -7,7 +8,10 @@ mod demo;
 mod doctor;
 mod error;
 mod guard;
+mod lateness;
+mod notice;
 mod pcap;
+mod serving;
 mod set;
 mod settings;
 mod stats;

@@ -7,14 +7,81 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
 use nic::capture::{self, CaptureError, Packet, Reader, Statistics, Writer};
+use nic::config::{Choice, LroProfile};
 use serde_json::{Map, Value, json};
 
-use crate::cli::{PcapArgs, PcapCommand, PcapFiles};
+use crate::args::Settings;
 use crate::error::Error;
+use crate::notice::tell;
 use crate::table::{Align, Table, thousands};
-use crate::up::tell;
 use crate::{print, settings};
+
+/// Run the offloads over a capture file, in virtual time
+///
+/// Reads pcap and pcapng with Ethernet frames and writes pcap. The packets' own timestamps are
+/// the clock, so the same input always gives the same output.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: what would LRO have made of this?\n  \
+                        wharf pcap lro in.pcap out.pcap")]
+pub(crate) struct PcapArgs {
+    #[command(subcommand)]
+    pub(crate) command: PcapCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PcapCommand {
+    /// Join the TCP segments that LRO would join
+    #[command(after_help = "Example: only what Linux GRO may merge:\n  \
+                            wharf pcap lro in.pcap out.pcap --profile lossless")]
+    Lro {
+        #[command(flatten)]
+        files: PcapFiles,
+        /// Which segments may become one; over what the settings say
+        #[arg(long, value_name = "PROFILE", value_parser = profile())]
+        profile: Option<String>,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Cut the TCP packets that are longer than the MTU
+    #[command(after_help = "Example: a capture made on a host with TSO, as its wire saw it:\n  \
+                            wharf pcap gso in.pcap out.pcap --mtu 1500")]
+    Gso {
+        #[command(flatten)]
+        files: PcapFiles,
+        /// Longest IP packet to write, in bytes
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(68..))]
+        mtu: u16,
+    },
+    /// Join losslessly, cut again, and count the packets that came back bit for bit
+    #[command(after_help = "Example:\n  wharf pcap roundtrip in.pcap out.pcap")]
+    Roundtrip {
+        #[command(flatten)]
+        files: PcapFiles,
+        #[command(flatten)]
+        settings: Settings,
+    },
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PcapFiles {
+    /// Capture to read; - is standard input. What comes before a packet that it ends in is taken
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+    /// Capture to write, another file than IN; it appears when it is complete. - is standard output;
+    /// the summary then goes to standard error
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn profile() -> PossibleValuesParser {
+    PossibleValuesParser::new(<LroProfile as Choice>::NAMES)
+}
 
 pub(crate) fn run(args: &PcapArgs) -> Result<(), Error> {
     match &args.command {

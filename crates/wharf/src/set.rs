@@ -1,16 +1,38 @@
 //! `wharf set`: the settings of a wharf that runs.
 
+use clap::Args;
 use degen::keys::Key;
 use nic::config::{Config, ConfigError, KEYS};
 use nic::control::Client;
 use nic::degen::{Direction, SettingError};
 
-use crate::cli::SetArgs;
 use crate::error::Error;
 use crate::print;
+use crate::settings::WAN;
 use crate::table::{Align, Table};
 use crate::text::escaped;
-use crate::up::WAN;
+
+/// Show or change the settings of a wharf that runs here
+///
+/// Without KEY it lists all settings, with KEY it prints one, with VALUE it changes one.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: hold segments back for at most 50 microseconds:\n  \
+                        wharf set lro.max_timeout 50us\n\n\
+                        Example: a degen loses one packet in a hundred on the way back:\n  \
+                        wharf set reverse.loss 1%")]
+pub(crate) struct SetArgs {
+    /// Host interface of the wharf, or the two of a degen (eth1:eth2), if several run here
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Option<String>,
+    /// List all keys with their defaults, or KEY with its own; no wharf needs to run
+    #[arg(long, conflicts_with_all = ["value", "host"])]
+    pub(crate) defaults: bool,
+    /// The setting, such as lro.enable
+    pub(crate) key: Option<String>,
+    /// Its new value
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) value: Option<String>,
+}
 
 pub(crate) fn run(args: &SetArgs) -> Result<(), Error> {
     if let Some(key) = &args.key {

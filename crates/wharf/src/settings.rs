@@ -5,8 +5,11 @@ use std::path::Path;
 use nic::config::Config;
 use nic::degen;
 
-use crate::cli::Settings;
+use crate::args::Settings;
 use crate::error::Error;
+
+/// What the settings of a WAN between wire and wharf begin with.
+pub(crate) const WAN: &str = "degen.";
 
 /// Reads and checks all settings; nothing is done with them yet.
 pub(crate) fn load(settings: &Settings) -> Result<Config, Error> {

@@ -6,14 +6,32 @@ use std::io::{IsTerminal, stdout};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use nic::control::Client;
 use serde_json::Value;
 
-use crate::cli::StatsArgs;
 use crate::error::Error;
 use crate::print;
 use crate::table::{Align, Table, thousands};
 use crate::text::{escaped, escaped_json};
+
+/// Show the counters of a wharf that runs here
+#[derive(Debug, Args)]
+#[command(after_help = "Example: watch the rates, once a second:\n  wharf stats --watch")]
+pub(crate) struct StatsArgs {
+    /// Host interface of the wharf, or the two of a degen (eth1:eth2), if several run here
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Option<String>,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Once a second until stopped, with rates (per_second in JSON, from the second line on)
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Counters that are zero, too
+    #[arg(long)]
+    pub(crate) all: bool,
+}
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Cursor to the top left, and everything from there on erased (ECMA-48 CUP and ED).

@@ -15,12 +15,14 @@ use serde_json::{Value, json};
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
 
-use crate::cli::{Settings, seconds};
-use crate::degen::Lateness;
+use crate::args::{Settings, seconds};
 use crate::error::Error;
 use crate::guard::{Before, Guard};
+use crate::lateness::Lateness;
+use crate::notice::tell;
+use crate::serving::{claim, give_up_rights};
+use crate::settings::WAN;
 use crate::table::{Align, Table, thousands};
-use crate::up::{WAN, claim, give_up_rights, tell};
 use crate::{print, settings};
 
 /// How often it is looked whether there is something to tell.

@@ -1,29 +1,56 @@
 //! `wharf up`: wharf between a wire and this machine.
 
-use std::io::{self, Write};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+
+use clap::Args;
 
 use nic::Nic;
 use nic::config::{Access, Config};
-use nic::control::{Claim, Control, Handler, counters_json, settings_json};
+use nic::control::{Control, Handler, counters_json, settings_json};
 use nic::degen;
 use nic::mirror::{Followed, Mirror};
 use serde_json::{Value, json};
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
 
-use crate::cli::UpArgs;
-use crate::degen::Lateness;
+use crate::args::Settings;
 use crate::error::Error;
 use crate::guard::{Before, Guard};
+use crate::lateness::Lateness;
+use crate::notice::tell;
+use crate::serving::{LOOK_EVERY, claim, give_up_rights, still_held};
+use crate::settings::WAN;
 use crate::text::escaped;
 use crate::{print, settings};
 
-/// How often wharf looks whether a worker has ended by itself.
-pub(crate) const LOOK_EVERY: u64 = 1_000_000_000;
-
-/// What the settings of a WAN between wire and wharf begin with.
-pub(crate) const WAN: &str = "degen.";
+/// Put wharf between an interface and this machine
+///
+/// The kernel then uses the host interface that wharf makes instead of the wire. wharf runs
+/// until it is stopped (Ctrl-C); everything it made goes with it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: take over eth0, its addresses and routes included:\n  \
+                        wharf up --wire eth0 --host nic0 --take-addresses\n\n\
+                        Example: no LRO, and a file for the rest:\n  \
+                        wharf up --wire eth0 --host nic0 --config wharf.toml --set lro.enable=false")]
+pub(crate) struct UpArgs {
+    /// Ethernet interface that faces the network
+    #[arg(long, value_name = "IF")]
+    pub(crate) wire: String,
+    /// Name of the interface to make for this machine
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: String,
+    /// Move addresses and routes from the wire to the host interface while wharf runs
+    #[arg(long)]
+    pub(crate) take_addresses: bool,
+    /// A WAN between the wire and wharf: a settings file of `wharf degen`, whose forward direction is
+    /// that of what this machine sends
+    #[arg(long, value_name = "FILE")]
+    pub(crate) degen: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
 
 /// Checks everything that can be checked before anything is made.
 pub(crate) fn load_config(args: &UpArgs) -> Result<Config, Error> {
@@ -91,25 +118,6 @@ fn serve(
     // The control socket has ended with all its clients, so that this one has the NIC alone.
     let ended = Arc::try_unwrap(nic).map_err(|_| still_held()).and_then(Nic::stop);
     result.and(ended.map_err(Error::Io))
-}
-
-/// What cannot be: a client that outlives the control socket.
-pub(crate) fn still_held() -> io::Error {
-    io::Error::other("a control client holds on: what was held back is lost")
-}
-
-/// A line on standard error; that it is not read is no error.
-pub(crate) fn tell(notice: &str) {
-    let _ = writeln!(io::stderr(), "wharf: {}", escaped(notice));
-}
-
-/// Gives up all capabilities but CAP_NET_ADMIN. It stays user 0, who may write root's files; what takes
-/// a capability (modules, other processes' memory, mounts, raw IO) is gone. CAP_NET_ADMIN is for
-/// addresses and offloads while it runs, for what is to be put back at the end, and for another guard,
-/// should the first one die. To be called once the ports are open, by the thread that starts what else
-/// is to have as much; the workers have given up all by themselves.
-pub(crate) fn give_up_rights() -> Result<(), Error> {
-    sys::capability::keep_only(&[sys::capability::NET_ADMIN]).map_err(Error::Io)
 }
 
 /// Tells the guard what the host interface has now, and the user what it could not be given.
@@ -191,17 +199,6 @@ fn check_names(args: &UpArgs) -> Result<(), Error> {
         host if host.contains('%') => refuse("host", &args.host, "it contains '%'"),
         _ => Ok(()),
     }
-}
-
-/// Claims a wire in this network namespace until what is returned is dropped, or wharf dies. Where
-/// it is taken, the caller is told what to do `instead`.
-pub(crate) fn claim(wire: &str, index: u32, instead: &str) -> Result<Claim, Error> {
-    Claim::wire(index).map_err(|cause| match cause.kind() {
-        io::ErrorKind::AddrInUse => Error::Usage(format!(
-            "a wharf (up or degen) runs on {wire} already: {instead}, or stop it"
-        )),
-        _ => Error::Io(cause),
-    })
 }
 
 fn bind(host: &str, access: &Access) -> Result<Control, Error> {

@@ -9,7 +9,7 @@ use nic::config::{Choice, WireMode};
 use super::report::Printer;
 use super::runs;
 use super::values::{named, or};
-use crate::cli::{Settings, seconds};
+use crate::args::{Settings, seconds};
 use crate::error::Error;
 
 /// Whether degen adds what it is asked for: delay, loss, duplication, rate

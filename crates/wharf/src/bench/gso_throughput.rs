@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::report::Printer;
 use super::runs;
-use crate::cli::{Settings, seconds};
+use crate::args::{Settings, seconds};
 use crate::error::Error;
 
 /// The slides' frequencies from 2.93 to 0.45 GHz, in per cent of the highest.

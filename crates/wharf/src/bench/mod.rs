@@ -15,16 +15,51 @@ mod tcp;
 mod tcp_goodput;
 mod values;
 
-use crate::cli::{BenchArgs, BenchCommand};
+use clap::{Args, Subcommand};
+
+use degen::BenchDegenArgs;
+use fairness::BenchFairnessArgs;
+use gso::BenchGsoArgs;
+use gso_throughput::BenchGsoThroughputArgs;
+use latency::BenchLatencyArgs;
+use lro::BenchLroArgs;
+use lro_throughput::BenchLroThroughputArgs;
+use paper::BenchPaperArgs;
+use reordering::BenchReorderingArgs;
+use tcp::BenchTcpArgs;
+use tcp_goodput::BenchTcpGoodputArgs;
+
 use crate::error::Error;
-pub(crate) use degen::BenchDegenArgs;
-pub(crate) use gso::BenchGsoArgs;
-pub(crate) use gso_throughput::BenchGsoThroughputArgs;
-pub(crate) use lro::BenchLroArgs;
-pub(crate) use paper::BenchPaperArgs;
+
+/// Measure wharf, beside its peers where they are installed
+///
+/// Each scenario measures everything that it compares in one run; compare figures of one run only.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: LRO by itself, in nanoseconds a packet, as JSON lines:\n  \
+                        wharf bench lro --json")]
+pub(crate) struct BenchArgs {
+    /// One JSON object a line, as soon as it is known, instead of a table
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    Lro(BenchLroArgs),
+    Gso(BenchGsoArgs),
+    LroThroughput(BenchLroThroughputArgs),
+    Reordering(BenchReorderingArgs),
+    Fairness(BenchFairnessArgs),
+    Latency(BenchLatencyArgs),
+    GsoThroughput(BenchGsoThroughputArgs),
+    Degen(BenchDegenArgs),
+    Tcp(BenchTcpArgs),
+    TcpGoodput(BenchTcpGoodputArgs),
+    Paper(BenchPaperArgs),
+}
 use report::Printer;
-pub(crate) use tcp::BenchTcpArgs;
-pub(crate) use tcp_goodput::BenchTcpGoodputArgs;
 
 /// Runs one scenario.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {

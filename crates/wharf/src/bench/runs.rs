@@ -2,12 +2,38 @@
 
 use std::time::Duration;
 
+use bench::Case;
 use bench::throughput::Options;
+use clap::Args;
 use nic::config::{Config, WireMode};
 
-use crate::cli::{BenchRuns, Settings};
+use crate::args::{Settings, seconds};
 use crate::error::Error;
 use crate::settings;
+
+/// How a throughput is measured.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchRuns {
+    /// Who merges: on, off (wharf's LRO) and kernel_gro
+    #[arg(
+        long = "case",
+        value_name = "CASE,...",
+        value_delimiter = ',',
+        default_value = "on,off,kernel_gro"
+    )]
+    pub(crate) cases: Vec<Case>,
+    /// How long each run is measured; without it 1, with --quick 0.3
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Runs of which the median is shown; without it 3, with --quick 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repetitions: Option<u32>,
+    /// Fewer, shorter runs
+    #[arg(long)]
+    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
 
 /// Connections of a quick run.
 const QUICK: [u32; 3] = [1, 8, 64];

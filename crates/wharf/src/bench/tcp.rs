@@ -10,7 +10,7 @@ use nic::config::{Choice, WireMode};
 use super::report::Printer;
 use super::runs;
 use super::values::{named, or};
-use crate::cli::{Settings, seconds};
+use crate::args::{Settings, seconds};
 use crate::error::Error;
 use crate::print;
 

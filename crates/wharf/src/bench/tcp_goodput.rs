@@ -6,7 +6,7 @@ use clap::Args;
 use super::report::Printer;
 use super::runs;
 use super::values::{named, or};
-use crate::cli::Settings;
+use crate::args::Settings;
 use crate::error::Error;
 
 /// How fast other TCPs move bytes through a path that loses packets, to and from wharf's and the kernel's

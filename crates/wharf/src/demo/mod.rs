@@ -9,17 +9,46 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use ::bench::hosts::Lab;
+use clap::Args;
 use nic::Nic;
 use nic::config::{Config, WireMode};
 
-use crate::cli::DemoArgs;
+use crate::args::{Settings, seconds};
 use crate::error::Error;
 use crate::{print, settings};
-pub(crate) use broken::Failure;
+use broken::Failure;
 use dropped::Drops;
 pub(crate) use report::Case;
 use report::{Meter, OneWay, Row};
-use traffic::Direction;
+use traffic::{Direction, RunError};
+
+/// Measure what the offloads are worth on this machine
+///
+/// Builds two hosts out of network namespaces, puts wharf in front of one of them and drives
+/// real kernel TCP through it, with GSO and LRO on and off, and over the bare kernel. Nothing of
+/// this machine's own network is touched, and nothing stays behind. Needs no privilege where
+/// user namespaces are allowed; as root it uses AF_XDP.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: a quick look at one and at 64 connections:\n  \
+                        wharf demo --connections 1,64 --seconds 1")]
+pub(crate) struct DemoArgs {
+    /// How many TCP connections at a time, one round each
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,8,64",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) connections: Vec<u32>,
+    /// Which ways to run the server: none, gso, lro, gso_lro (wharf) and kernel (without it)
+    #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',',
+          default_value = "none,gso,lro,gso_lro,kernel", value_parser = Case::parse)]
+    pub(crate) cases: Vec<Case>,
+    /// How long each measurement sends
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+    /// JSON lines instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
 
 /// Runs all cases and prints what they gave.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Error> {
@@ -87,14 +116,14 @@ fn measure(
     Ok(Row { case, connections, receive, send })
 }
 
-/// The same, with what was dropped since `before`, if it is of connections.
-fn with_drops(error: Error, lab: &Lab, nic: Option<&Nic>, before: &Drops) -> Error {
+/// The error of a run, with what was dropped since `before`, if it is of connections.
+fn with_drops(error: RunError, lab: &Lab, nic: Option<&Nic>, before: &Drops) -> Error {
     match error {
-        Error::Traffic(failure) => {
+        RunError::Connections(failure) => {
             let dropped = Drops::read(lab, nic).since(before);
-            Error::Traffic(Failure { dropped, ..failure })
+            Error::Traffic(Failure { dropped, ..failure }.to_string())
         }
-        other => other,
+        RunError::Other(error) => error,
     }
 }
 

@@ -59,9 +59,23 @@ pub(crate) fn run(
     direction: Direction,
     connections: usize,
     duration: Duration,
-) -> Result<Moved, Error> {
+) -> Result<Moved, RunError> {
     let ends = connect(lab, direction, connections, STALLED)?;
     transfer(lab, direction, ends, duration)
+}
+
+/// Why a run has no result.
+#[derive(Debug)]
+pub(super) enum RunError {
+    /// Connections did not get to their end.
+    Connections(Failure),
+    Other(Error),
+}
+
+impl<E: Into<Error>> From<E> for RunError {
+    fn from(error: E) -> Self {
+        RunError::Other(error.into())
+    }
 }
 
 /// The clients' ends and the servers'.
@@ -72,7 +86,7 @@ fn transfer(
     direction: Direction,
     (clients, servers): Streams,
     duration: Duration,
-) -> Result<Moved, Error> {
+) -> Result<Moved, RunError> {
     let connections = clients.len();
     let (senders, receivers) = match direction {
         Direction::Receive => ((&lab.client, clients), (&lab.server, servers)),
@@ -93,14 +107,14 @@ fn transfer(
         }
     };
     match sent.iter().zip(&received).position(|(sent, received)| sent != received) {
-        Some(connection) => Err(Error::Corrupt { connection }),
+        Some(connection) => Err(Error::Corrupt { connection }.into()),
         None => Ok(Moved { bytes: received.iter().map(|a| a.bytes).sum(), elapsed }),
     }
 }
 
-fn failure(direction: Direction, connections: usize, broken: Vec<(usize, Broken)>) -> Error {
+fn failure(direction: Direction, connections: usize, broken: Vec<(usize, Broken)>) -> RunError {
     let dropped = String::new();
-    Error::Traffic(Failure { connections, broken, way: direction.way(), dropped })
+    RunError::Connections(Failure { connections, broken, way: direction.way(), dropped })
 }
 
 /// Of both ends.
@@ -112,7 +126,7 @@ fn connect(
     direction: Direction,
     connections: usize,
     stalled: Duration,
-) -> Result<Streams, Error> {
+) -> Result<Streams, RunError> {
     let listener =
         lab.server.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?.map_err(Error::Io)?;
     // The connections that it accepts have it, too.

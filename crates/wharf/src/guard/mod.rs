@@ -26,7 +26,8 @@ pub(crate) use before::Before;
 use self::link::Link;
 use self::told::{Told, say_before, say_latest, say_made};
 use crate::error::Error;
-use crate::up::tell;
+use crate::notice::tell;
+use crate::serving::give_up_rights;
 
 /// The guard's name among processes.
 const NAME: &str = "nic-guard";
@@ -189,7 +190,7 @@ pub(crate) fn run() -> Result<(), Error> {
     let _signals = sys::poll::Signals::block().map_err(Error::Io)?;
     let _ = sys::process::set_name(NAME);
     // All that it puts back is of the network; and it is to be put back in any case.
-    let _ = crate::up::give_up_rights();
+    let _ = give_up_rights();
     let mut told = Told::default();
     let mut stdin = io::stdin().lock();
     let mut buffer = vec![0; 1 << 16];

@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::progress::Line;
 use super::runs;
-use crate::cli::{Settings, seconds};
+use crate::args::{Settings, seconds};
 use crate::error::Error;
 use crate::{print, settings};
 
