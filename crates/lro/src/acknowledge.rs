@@ -30,7 +30,7 @@ use wire::{TCP_MIN_LEN, Timestamps, Transport, checksum, protocol};
 use crate::descriptor::Descriptor;
 use crate::island::Islands;
 use crate::key::FlowKey;
-use crate::send::Said;
+use crate::observe::Said;
 use crate::{ActiveAck, Lro, Profile, Sink};
 
 /// Option kinds: window scale and SACK permitted (RFC 7323, 2018), and SACK.

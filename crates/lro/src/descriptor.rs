@@ -13,10 +13,9 @@ use crate::held::Chain;
 use crate::hole::Holes;
 use crate::island::Island;
 use crate::key::FlowKey;
+use crate::layout::Layout;
 use crate::list::{Links, List};
-use crate::predict::Layout;
 use crate::send::SendSpace;
-use crate::timeout::UNARMED;
 use crate::{Nanos, Profile};
 
 /// Offsets in a TCP header, the last two with the usual twelve timestamp bytes for options (RFC 7323
@@ -24,6 +23,9 @@ use crate::{Nanos, Profile};
 const SEQ_AT: usize = 4;
 const VALUE_AT: usize = 20 + 4;
 const ECHO_AT: usize = VALUE_AT + 4;
+
+/// [`Descriptor::armed`] of a flow that is in no slot of the wheel.
+pub(crate) const UNARMED: Nanos = Nanos::MAX;
 
 /// How the IPv4 ID moves from segment to segment; the second one decides (docs/kernel-rules.md, rule 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -22,10 +22,10 @@
 //! as long as most recoveries take. Whether a connection has SACK its SYNs tell; of one that was picked
 //! up later it is taken for granted.
 
-use wire::{Headers, Seq, Tcp, TcpOption, Transport};
+use wire::{Seq, Tcp, TcpOption};
 
+use crate::Nanos;
 use crate::filter::Carried;
-use crate::{Lro, Nanos};
 
 /// A wait that is worth it is no shorter: what comes with one look at the wire has one time.
 const LEAST: Nanos = 20_000;
@@ -152,18 +152,5 @@ impl Holes {
         let any = self.singles > 0;
         self.singles = self.singles.saturating_sub(1);
         any
-    }
-}
-
-impl<F> Lro<F> {
-    /// A frame with a SYN of a flow.
-    #[cold]
-    pub(crate) fn note_syn(&mut self, index: u32, bytes: &[u8]) {
-        if let Ok(headers) = Headers::parse(bytes)
-            && headers.transport == Transport::Tcp
-            && let Ok(syn) = Tcp::new(&bytes[headers.transport_at..headers.end])
-        {
-            self.table[index].holes.note_syn(&syn);
-        }
     }
 }

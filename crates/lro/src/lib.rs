@@ -120,8 +120,10 @@ mod held;
 mod hole;
 mod island;
 mod key;
+mod layout;
 mod list;
 mod merge;
+mod observe;
 mod predict;
 mod reorder;
 mod send;
@@ -245,7 +247,7 @@ impl<F> Lro<F> {
             flow.recently_used = true;
             return Some((index, segment));
         }
-        let index = self.table.find(&predict::usual_key(bytes)?)?;
+        let index = self.table.find(&layout::usual_key(bytes)?)?;
         let segment = predict::expected(&self.table[index], bytes, checksum)?;
         Some((index, segment))
     }

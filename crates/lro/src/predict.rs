@@ -6,52 +6,17 @@
 //! case and the endpoint profile, in as few comparisons as it takes. Whatever it does not expect,
 //! bad checksums included, it leaves to them.
 
-use wire::{ETHERNET_LEN, Flags, IPV4_MIN_LEN, IPV6_LEN, Seq, Sum, TCP_MIN_LEN};
-use wire::{Timestamps, checksum, protocol};
+use wire::{ETHERNET_LEN, Flags, Seq, Sum, TCP_MIN_LEN, Timestamps, checksum, protocol};
 
 use crate::RxChecksum;
 use crate::config::HEADER_MAX;
 use crate::descriptor::Descriptor;
 use crate::filter::{Carried, Segment};
 use crate::key::FlowKey;
-
-const IPV4_TCP: usize = ETHERNET_LEN + IPV4_MIN_LEN;
-const IPV6_TCP: usize = ETHERNET_LEN + IPV6_LEN;
-
-/// Bytes of the usual timestamps (RFC 7323 appendix A), and how they begin.
-const TIMESTAMPS_LEN: usize = 12;
-const TIMESTAMPS: u32 = 0x0101_080a;
-
-const IPV4_PLAIN: usize = IPV4_TCP + TCP_MIN_LEN;
-const IPV4_TIMESTAMPED: usize = IPV4_PLAIN + TIMESTAMPS_LEN;
-const IPV6_PLAIN: usize = IPV6_TCP + TCP_MIN_LEN;
-const IPV6_TIMESTAMPED: usize = IPV6_PLAIN + TIMESTAMPS_LEN;
-
-/// What headers a flow's segments have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Layout {
-    /// Others than these, or none that are to be predicted.
-    Unusual,
-    Ipv4,
-    Ipv4Timestamps,
-    Ipv6,
-    Ipv6Timestamps,
-}
-
-impl Layout {
-    /// The layout of a segment of the endpoint profile.
-    pub(crate) fn of(segment: &Segment) -> Layout {
-        let timestamped = segment.carried.timestamps.is_some();
-        match (segment.key.ipv6, segment.payload_at) {
-            _ if segment.network_at != ETHERNET_LEN || segment.key.udp => Layout::Unusual,
-            (false, IPV4_PLAIN) => Layout::Ipv4,
-            (false, IPV4_TIMESTAMPED) if timestamped => Layout::Ipv4Timestamps,
-            (true, IPV6_PLAIN) => Layout::Ipv6,
-            (true, IPV6_TIMESTAMPED) if timestamped => Layout::Ipv6Timestamps,
-            _ => Layout::Unusual,
-        }
-    }
-}
+use crate::layout::{
+    IPV4_PLAIN, IPV4_TCP, IPV4_TIMESTAMPED, IPV6_PLAIN, IPV6_TCP, IPV6_TIMESTAMPED, Layout,
+    TIMESTAMPS, be16, be32, be64,
+};
 
 /// A segment as its flow's others are.
 pub(crate) struct Expected {
@@ -167,22 +132,7 @@ fn compare<const TCP: usize, const HEADER: usize>(
     Some(Expected { transport_at: TCP, start: HEADER, seq, len, carried })
 }
 
-#[inline(always)]
-fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
-}
-
-#[inline(always)]
-fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-#[inline(always)]
-fn be64<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
-    u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
-}
-
-/// Whether the IPv4 header sums to the zero of ones' complement (RFC 1071).
+/// Does the IPv4 header sum to the zero of ones' complement (RFC 1071)?
 #[inline(always)]
 fn ipv4_checksum_ok<const N: usize>(bytes: &[u8; N]) -> bool {
     let word = |n: usize| u64::from(be32(bytes, ETHERNET_LEN + 4 * n));
@@ -198,24 +148,4 @@ fn tcp_checksum_ok<const TCP: usize>(packet: &[u8]) -> bool {
     let len = (packet.len() - TCP) as u16;
     let rest = Sum::default().plus_word(protocol::TCP.into()).plus_word(len);
     checksum::sum(&packet[addresses_at..]).plus(rest).fold() == 0xffff
-}
-
-/// The flow of a frame with no more than Ethernet, IP and TCP.
-#[inline]
-pub(crate) fn usual_key(bytes: &[u8]) -> Option<FlowKey> {
-    let front: &[u8; IPV4_PLAIN] = bytes.first_chunk()?;
-    let at = |at: usize| be64(front, at).to_be();
-    let ip = ETHERNET_LEN;
-    if be32(front, 12) >> 8 == 0x08_0045 && front[ip + 9] == protocol::TCP {
-        let ports = be32(front, IPV4_TCP).to_be();
-        return Some(FlowKey { addresses: [at(ip + 12), 0, 0, 0], ports, ipv6: false, udp: false });
-    }
-    let front: &[u8; IPV6_PLAIN] = bytes.first_chunk()?;
-    let at = |at: usize| be64(front, at).to_be();
-    if be32(front, 12) >> 12 == 0x8_6dd6 && front[ip + 6] == protocol::TCP {
-        let addresses = [at(ip + 8), at(ip + 16), at(ip + 24), at(ip + 32)];
-        let ports = be32(front, IPV6_TCP).to_be();
-        return Some(FlowKey { addresses, ports, ipv6: true, udp: false });
-    }
-    None
 }

@@ -5,14 +5,11 @@
 //! whose time has come. A flow stands in its slot until then even if it has got more time since; it
 //! is asked again, and moves on.
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, UNARMED};
 use crate::list::{Links, List};
 use crate::{Config, Nanos};
 
 const SLOTS: u64 = 256;
-
-/// A flow that is in no slot.
-pub(crate) const UNARMED: Nanos = Nanos::MAX;
 
 /// Flows by the time at which to look at them.
 #[derive(Debug)]

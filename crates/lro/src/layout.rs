@@ -1,0 +1,80 @@
+//! Where the headers of the usual frames lie, which have no more than Ethernet, IP and TCP, and what is
+//! read there.
+
+use wire::{ETHERNET_LEN, IPV4_MIN_LEN, IPV6_LEN, TCP_MIN_LEN, protocol};
+
+use crate::filter::Segment;
+use crate::key::FlowKey;
+
+pub(crate) const IPV4_TCP: usize = ETHERNET_LEN + IPV4_MIN_LEN;
+pub(crate) const IPV6_TCP: usize = ETHERNET_LEN + IPV6_LEN;
+
+/// Bytes of the usual timestamps (RFC 7323 appendix A), and how they begin.
+pub(crate) const TIMESTAMPS_LEN: usize = 12;
+pub(crate) const TIMESTAMPS: u32 = 0x0101_080a;
+
+pub(crate) const IPV4_PLAIN: usize = IPV4_TCP + TCP_MIN_LEN;
+pub(crate) const IPV4_TIMESTAMPED: usize = IPV4_PLAIN + TIMESTAMPS_LEN;
+pub(crate) const IPV6_PLAIN: usize = IPV6_TCP + TCP_MIN_LEN;
+pub(crate) const IPV6_TIMESTAMPED: usize = IPV6_PLAIN + TIMESTAMPS_LEN;
+
+/// What headers a flow's segments have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Layout {
+    /// Others than these, or none that are to be predicted.
+    Unusual,
+    Ipv4,
+    Ipv4Timestamps,
+    Ipv6,
+    Ipv6Timestamps,
+}
+
+impl Layout {
+    /// The layout of a segment of the endpoint profile.
+    pub(crate) fn of(segment: &Segment) -> Layout {
+        let timestamped = segment.carried.timestamps.is_some();
+        match (segment.key.ipv6, segment.payload_at) {
+            _ if segment.network_at != ETHERNET_LEN || segment.key.udp => Layout::Unusual,
+            (false, IPV4_PLAIN) => Layout::Ipv4,
+            (false, IPV4_TIMESTAMPED) if timestamped => Layout::Ipv4Timestamps,
+            (true, IPV6_PLAIN) => Layout::Ipv6,
+            (true, IPV6_TIMESTAMPED) if timestamped => Layout::Ipv6Timestamps,
+            _ => Layout::Unusual,
+        }
+    }
+}
+
+/// The flow of a frame with no more than Ethernet, IP and TCP.
+#[inline]
+pub(crate) fn usual_key(bytes: &[u8]) -> Option<FlowKey> {
+    let front: &[u8; IPV4_PLAIN] = bytes.first_chunk()?;
+    let at = |at: usize| be64(front, at).to_be();
+    let ip = ETHERNET_LEN;
+    if be32(front, 12) >> 8 == 0x08_0045 && front[ip + 9] == protocol::TCP {
+        let ports = be32(front, IPV4_TCP).to_be();
+        return Some(FlowKey { addresses: [at(ip + 12), 0, 0, 0], ports, ipv6: false, udp: false });
+    }
+    let front: &[u8; IPV6_PLAIN] = bytes.first_chunk()?;
+    let at = |at: usize| be64(front, at).to_be();
+    if be32(front, 12) >> 12 == 0x8_6dd6 && front[ip + 6] == protocol::TCP {
+        let addresses = [at(ip + 8), at(ip + 16), at(ip + 24), at(ip + 32)];
+        let ports = be32(front, IPV6_TCP).to_be();
+        return Some(FlowKey { addresses, ports, ipv6: true, udp: false });
+    }
+    None
+}
+
+#[inline(always)]
+pub(crate) fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline(always)]
+pub(crate) fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[inline(always)]
+pub(crate) fn be64<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
+    u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
+}
