@@ -8,9 +8,10 @@
 //! acknowledgments are joined if they are equal, or if both are known to be taken.
 //!
 //! - The host's packets tell SND.NXT, on their way to the wire ([`Lro::observe`](crate::Lro::observe)).
-//! - SND.UNA is the newest acceptable acknowledgment of what was handed on. RFC 5961 takes what is
-//!   older by up to MAX.SND.WND, and this does not: so the window's scale need not be known, and what
-//!   was handed on while a segment was held does not make that too old.
+//! - SND.UNA is the newest acceptable acknowledgment of what was handed on, and nothing older counts as
+//!   taken. Hosts do take older ones: by up to MAX.SND.WND (RFC 5961 section 5.2), or no more than was
+//!   ever acknowledged (Linux `tcp_ack`). No bound is tighter than none, so that it does not matter which
+//!   of them a host keeps, and the window's scale need not be known.
 //! - What begins in the middle, or had packets go another way, begins at SND.NXT, of which nothing can
 //!   have been acknowledged yet: a round trip later all is known.
 //!
