@@ -12,9 +12,13 @@
 //! to learn of those only that are soon filled.
 //!
 //! An original was sent before what lies behind its hole, and a retransmission after. The timestamps
-//! tell: that of an original is not newer. Where a connection has none, its IPv4 ID lies below that
-//! of what is behind the hole and near it, if its sender counts them. Where neither is so (IPv6 without
-//! timestamps) nothing is learnt, and no hole waited for.
+//! tell: an older TSval is an original's and a newer one a retransmission's. One that is equal tells
+//! nothing by itself, as a sender's clock ticks once in a millisecond or more seldom (RFC 7323 section
+//! 5.4), and many a round trip is shorter. Then, and where a connection has no timestamps, the IPv4 IDs
+//! tell, if the sender counts them: that of an original lies below that of what is behind the hole and
+//! near it, that of a retransmission above. IDs that are 0, as some senders have them with DF (RFC 6864
+//! section 4.1), or all the same tell nothing. Where nothing tells (IPv6 within a tick, or without
+//! timestamps) nothing is learnt.
 //!
 //! What goes on over a hole goes singly at first, as a host makes one duplicate ACK of a packet. With
 //! SACK three are enough: they say all that is to be said. Without it a sender learns of what has
@@ -72,6 +76,34 @@ enum Watch {
     ById,
 }
 
+/// When what fills a hole was sent, seen from what lies behind it.
+enum Sent {
+    /// It is an original that came late.
+    Before,
+    /// It is a retransmission.
+    After,
+}
+
+/// What the TSval says of that.
+fn order(behind: Seq, fills: Seq) -> Option<Sent> {
+    match behind.distance(fills) {
+        0 => None,
+        ahead if ahead > 0 => Some(Sent::Before),
+        _ => Some(Sent::After),
+    }
+}
+
+/// What the IPv4 ID says of it.
+fn id_order(behind: u16, fills: u16) -> Option<Sent> {
+    let below = behind.wrapping_sub(fills);
+    match below {
+        _ if behind == 0 || fills == 0 || below == 0 => None,
+        1..=ID_WINDOW => Some(Sent::Before),
+        0x8000.. => Some(Sent::After),
+        _ => None,
+    }
+}
+
 impl Holes {
     /// How long to wait for a hole that shows now, if `most` is allowed.
     pub(crate) fn wait(&mut self, most: Nanos, now: Nanos) -> Nanos {
@@ -109,18 +141,20 @@ impl Holes {
         if self.watch == Watch::None || seq - self.start >= self.end - self.start {
             return;
         }
-        let original = match (self.watch, carried.timestamps) {
-            (Watch::ByTimestamps, Some(timestamps)) => !timestamps.value.after(self.value),
-            _ => self.id.wrapping_sub(carried.id).wrapping_sub(1) < ID_WINDOW,
+        let by_timestamps = match (self.watch, carried.timestamps) {
+            (Watch::ByTimestamps, Some(timestamps)) => order(self.value, timestamps.value),
+            _ => None,
         };
-        if original {
-            let late = now.saturating_sub(self.since);
-            let wait = (late + late / 4).clamp(LEAST.min(most), most);
-            self.wait = self.wait.max(u32::try_from(wait).unwrap_or(u32::MAX));
-            self.watch = Watch::None;
-            self.singles = 0; // there is nothing to send again
-        } else {
-            self.lost();
+        match by_timestamps.or_else(|| id_order(self.id, carried.id)) {
+            Some(Sent::Before) => {
+                let late = now.saturating_sub(self.since);
+                let wait = (late + late / 4).clamp(LEAST.min(most), most);
+                self.wait = self.wait.max(u32::try_from(wait).unwrap_or(u32::MAX));
+                self.watch = Watch::None;
+                self.singles = 0; // there is nothing to send again
+            }
+            Some(Sent::After) => self.lost(),
+            None => self.watch = Watch::None,
         }
     }
 
@@ -131,6 +165,7 @@ impl Holes {
         }
     }
 
+    /// Waiting for it was of no use.
     fn lost(&mut self) {
         self.watch = Watch::None;
         self.wait -= self.wait.div_ceil(8);

@@ -188,24 +188,74 @@ fn a_wait_is_no_shorter_than_it_takes_to_look() {
     assert_eq!(waits(&Config::default(), &[Some(0), None], timestamped), [0, 20_000]);
 }
 
+/// How long a hole is waited for after another was filled by `fills`, 1 ms late. What lies behind that
+/// is segment 2 of `packet`.
+fn after_filled_by(packet: fn(u32) -> PacketBuilder, fills: PacketBuilder) -> Nanos {
+    let steps = [
+        syn(),
+        frame(packet(0)),
+        frame(packet(2)),
+        Step::Wait(MS),
+        frame(fills),
+        Step::Wait(20 * MS),
+        frame(packet(3)),
+        frame(packet(5)),
+        Step::Wait(20 * MS),
+    ];
+    held(&run_with(&Config::default(), &steps), 7)
+}
+
+const LEARNT: Nanos = MS + MS / 4;
+
 /// Sent again, it is newer than what lies behind the hole, however soon it comes.
 #[test]
 fn a_retransmission_is_no_reason_to_wait() {
-    let again = |newer: u32| {
-        let steps = [
-            syn(),
-            frame(segment(0, 5)),
-            frame(segment(2, 5)),
-            Step::Wait(MS),
-            frame(segment(1, 5 + newer)),
-            Step::Wait(20 * MS),
-            frame(segment(3, 9)),
-            frame(segment(5, 9)),
-            Step::Wait(20 * MS),
-        ];
-        held(&run_with(&Config::default(), &steps), 7)
+    let at_5 = |n| segment(n, 5);
+    for (clock, expected) in [(4, LEARNT), (5, LEARNT), (6, 0)] {
+        assert_eq!(after_filled_by(at_5, segment(1, clock)), expected, "{clock} behind 5");
+    }
+}
+
+/// Within a tick of the sender's clock the IDs tell, if they are counted, and otherwise nothing does: a
+/// round trip may be shorter than a tick.
+#[test]
+fn a_retransmission_within_a_tick_is_no_reason_to_wait() {
+    let at_5 = |n| segment(n, 5).id(n as u16 + 1000);
+    for (id, expected) in [
+        (1001, LEARNT),
+        (1002 - 256, LEARNT),
+        (1002 - 257, 0),
+        (1002, 0), // all have the same
+        (1003, 0),
+        (1002 + 5000, 0),
+        (0, 0),
+    ] {
+        assert_eq!(after_filled_by(at_5, segment(1, 5).id(id)), expected, "{id} behind 1002");
+        let older = segment(1, 4).id(id);
+        assert_eq!(after_filled_by(at_5, older), LEARNT, "the clock tells, whatever the ID");
+    }
+    for (clock, expected) in [(4, LEARNT), (5, 0), (6, 0)] {
+        let fills = v6(1).timestamps(1000 + clock, 1);
+        let waited = after_filled_by(|n| v6(n).timestamps(1005, 1), fills);
+        assert_eq!(waited, expected, "{clock} behind 5");
+    }
+    for always in [|n| segment(n, 5).id(0), |n| segment(n, 5).id(77)] {
+        assert_eq!(after_filled_by(always, always(1)), 0);
+    }
+}
+
+/// What tells nothing is not taken for a loss either: what was learnt stays.
+#[test]
+fn what_may_be_either_teaches_nothing() {
+    let late = [Some(400_000), Some(100_000), None];
+    let packet = |n: u32| match n {
+        4 => segment(n, 0).id(40),
+        12 => segment(n, 1).id(0), // it comes in time
+        _ => segment(n, 1).id(n as u16),
     };
-    assert_eq!([again(0), again(1)], [MS + MS / 4, 0]);
+    assert_eq!(waits(&Config::default(), &late, packet), [0, 100_000, 500_000]);
+    let late = [Some(400_000), Some(600_000), None];
+    assert_eq!(waits(&Config::default(), &late, packet), [0, 500_000, 500_000]);
 }
 
 /// It was given up for lost, and that for which it waits is watched no more: another hole, for which

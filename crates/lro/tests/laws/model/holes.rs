@@ -63,20 +63,26 @@ impl Holes {
             from < hole.end.wrapping_sub(hole.start)
         };
         let Some(watched) = self.watched.take_if(is_in) else { return };
-        let original = match (watched.value, piece.told.timestamps) {
-            (Some(behind), Some((value, _))) => value == behind || is_before(value, behind),
-            _ => {
-                let id = piece.packet.id().unwrap_or(0);
-                (1..=256).any(|n| id.wrapping_add(n) == watched.id)
-            }
+        let by_clock = match (watched.value, piece.told.timestamps) {
+            (Some(behind), Some((value, _))) if value != behind => Some(is_before(value, behind)),
+            _ => None,
         };
-        if original {
-            let late = world.now - watched.since;
-            let wait = (late + late / 4).max(20_000).min(Holes::most(world));
-            self.wait = self.wait.max(wait);
-            self.singles = 0;
-        } else {
-            self.shorten();
+        let counts = |id: u16| (1..=256).any(|n| id.wrapping_add(n) == watched.id);
+        let by_id = match (watched.id, piece.packet.id().unwrap_or(0)) {
+            (0, _) | (_, 0) => None,
+            (_, id) if counts(id) => Some(true),
+            (behind, id) if (1..=0x8000).any(|n: u16| behind.wrapping_add(n) == id) => Some(false),
+            _ => None, // far below, or the same
+        };
+        match by_clock.or(by_id) {
+            Some(true) => {
+                let late = world.now - watched.since;
+                let wait = (late + late / 4).max(20_000).min(Holes::most(world));
+                self.wait = self.wait.max(wait);
+                self.singles = 0;
+            }
+            Some(false) => self.shorten(),
+            None => {}
         }
     }
 }
