@@ -62,7 +62,7 @@ pub(crate) struct Descriptor {
     pub(crate) last_len: u16,
     /// How the IPv4 ID got to `last`.
     pub(crate) id_step: IdStep,
-    /// PSH and FIN of all segments in the run, CWR of the first.
+    /// PSH and FIN of all segments in the run, and CWR, with which a segment is the only one.
     flags: Flags,
     pub(crate) recently_used: bool,
     /// A PSH has completed the run.
@@ -422,7 +422,7 @@ impl Descriptor {
                 (false, true) => GsoType::Tcpv6,
                 (false, false) => GsoType::Tcpv4,
             },
-            ecn: false, // none has CWR
+            ecn: false, // with CWR there are no two segments
             hdr_len: header_len as u16,
             gso_size: if alone { 0 } else { self.gso_size },
             csum_start: transport_at as u16,

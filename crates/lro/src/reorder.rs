@@ -228,8 +228,7 @@ impl<F> Lro<F> {
             let Some(Next { len, mut carried, since }) = next else { break };
             if flow.has_run() {
                 if carried.flags.any(Flags::CWR) {
-                    // Only the first may have it (docs/kernel-rules.md, rule 4).
-                    self.flush_run(index, Flush::Mismatch, sink);
+                    self.flush_run(index, Flush::Mismatch, sink); // it goes by itself (rule 4)
                     continue;
                 }
                 if len > u32::from(flow.gso_size) && !merge::fits(&self.config, flow, len) {

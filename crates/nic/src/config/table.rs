@@ -199,9 +199,9 @@ pub static KEYS: &[Key] = &[
         name: "lro.hole_timeout",
         kind: number(2 * MS, 0, 100 * MS, Unit::Nanoseconds),
         run_time: true,
-        help: "longest time that LRO waits for a missing segment, of a connection whose segments come \
-               late; of others, and with 0 of all, the host sees at once that one is missing; over \
-               lro.max_timeout it counts as that",
+        help: "longest time that LRO waits for a missing segment (endpoint profile only), of a \
+               connection whose segments come late; of others, and with 0 of all, the host sees at \
+               once that one is missing; over lro.max_timeout it counts as that",
         field: number!(lro.hole_timeout),
     },
     Key {
