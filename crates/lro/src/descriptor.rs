@@ -51,6 +51,8 @@ pub(crate) struct Descriptor {
     pub(crate) frontier: Seq,
     /// Of what is held, or else of what was held last: that of the latest segment in order.
     pub(crate) last: Carried,
+    /// The acknowledgment of what was held first of all that is held.
+    first_ack: Seq,
     /// When a segment last came, and the mean time between two (the paper, section IV.E).
     pub(crate) last_arrival: Nanos,
     pub(crate) average_interval: Nanos,
@@ -84,8 +86,6 @@ pub(crate) struct Descriptor {
     pub(crate) layout: Layout,
     /// The host takes each acknowledgment of what is held; otherwise all of them are equal.
     acceptable: bool,
-    /// The acknowledgment of what was held first of all that is held.
-    first_ack: Seq,
     /// What the host has sent.
     pub(crate) send: SendSpace,
     header: [u8; HEADER_MAX],
@@ -94,12 +94,12 @@ pub(crate) struct Descriptor {
     first_seq: Seq,
     pub(crate) links: Links,
     pub(crate) pushed_links: Links,
+    /// Positions are those of this epoch, or mean nothing.
+    pub(crate) epoch: u32,
     /// When the run began to be held.
     pub(crate) since: Nanos,
     /// When it is looked at for a time-out, or `UNARMED`.
     pub(crate) armed: Nanos,
-    /// Positions are those of this epoch, or mean nothing.
-    pub(crate) epoch: u32,
     /// How long its holes are waited for.
     pub(crate) holes: Holes,
 }

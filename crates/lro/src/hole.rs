@@ -20,16 +20,21 @@
 //! section 4.1), or all the same tell nothing. Where nothing tells (IPv6 within a tick, or without
 //! timestamps) nothing is learnt.
 //!
-//! What goes on over a hole goes singly at first, as a host makes one duplicate ACK of a packet. With
-//! SACK three are enough: they say all that is to be said. Without it a sender learns of what has
-//! arrived by counting duplicate ACKs (RFC 6582 section 3.2), so that each segment goes singly for
-//! as long as most recoveries take. Whether a connection has SACK its SYNs tell; of one that was picked
-//! up later it is taken for granted.
+//! What goes on over a hole whose wait is over goes singly at first, as a host makes one duplicate ACK
+//! of a packet, where it owes one for each segment (RFC 5681 section 4.2). With SACK three are enough:
+//! the sender goes by the blocks (RFC 6675 section 4), and Linux sends no more than three at once either
+//! (`__tcp_ack_snd_check`). Without it a sender learns of what has arrived by counting duplicate ACKs
+//! (RFC 6582 section 3.2), so that each segment goes singly for as long as most recoveries take, or
+//! until the hole is filled: what comes then continues the host's data and draws no duplicate. Whether a
+//! connection has SACK its SYNs tell; of one that was picked up later it is taken for granted.
+//!
+//! What goes on over a hole that is still waited for, as something else may not overtake it, goes as one.
+//! Its hole is late as far as is known, and three duplicate ACKs would have the sender send it again.
 
 use wire::{Seq, Tcp, TcpOption};
 
 use crate::Nanos;
-use crate::filter::Carried;
+use crate::filter::{Carried, Segment};
 
 /// A wait that is worth it is no shorter: what comes with one look at the wire has one time.
 const LEAST: Nanos = 20_000;
@@ -46,8 +51,10 @@ const SACK_PERMITTED: u8 = 4;
 /// Segments sent since an original, at most, for its ID to be told from any other.
 const ID_WINDOW: u16 = 256;
 
-/// What a flow has learnt of its holes, and the one that is watched.
+/// What a flow has learnt of its holes, and the one that is watched. Packed, as a descriptor has not a
+/// word to spare.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(Rust, packed(4))]
 pub(crate) struct Holes {
     /// When what lies behind it came first.
     since: Nanos,
@@ -59,7 +66,9 @@ pub(crate) struct Holes {
     value: Seq,
     id: u16,
     watch: Watch,
-    /// Segments behind a hole that are still to go singly.
+    /// Where the hole ends over which segments go singly.
+    singles_for: Seq,
+    /// Segments behind it that are still to do so.
     singles: u8,
     /// One of the two ends does without SACK.
     without_sack: bool,
@@ -136,9 +145,11 @@ impl Holes {
 
     /// Data at `seq` comes that lies before what was handed on: if it fills the hole that is watched,
     /// it tells whether that was late or lost.
-    pub(crate) fn fill(&mut self, seq: Seq, carried: &Carried, most: Nanos, now: Nanos) {
+    pub(crate) fn fill(&mut self, segment: &Segment, most: Nanos, now: Nanos) {
+        let Segment { seq, len, carried, .. } = segment;
+        self.end_singles(*seq, *len);
         self.look(most, now);
-        if self.watch == Watch::None || seq - self.start >= self.end - self.start {
+        if self.watch == Watch::None || *seq - self.start >= self.end - self.start {
             return;
         }
         let by_timestamps = match (self.watch, carried.timestamps) {
@@ -151,7 +162,6 @@ impl Holes {
                 let wait = (late + late / 4).clamp(LEAST.min(most), most);
                 self.wait = self.wait.max(u32::try_from(wait).unwrap_or(u32::MAX));
                 self.watch = Watch::None;
-                self.singles = 0; // there is nothing to send again
             }
             Some(Sent::After) => self.lost(),
             None => self.watch = Watch::None,
@@ -177,15 +187,30 @@ impl Holes {
         self.without_sack = !syn.options().any(permits);
     }
 
-    /// What goes on over a hole begins with some segments by themselves.
-    pub(crate) fn begin_singles(&mut self) {
+    /// What goes on over the hole that ends at `end`, and was waited for long enough, begins with some
+    /// segments by themselves.
+    pub(crate) fn begin_singles(&mut self, end: Seq) {
+        self.singles_for = end;
         self.singles = if self.without_sack { SINGLES_WITHOUT_SACK } else { SINGLES };
     }
 
-    /// Whether the next segment is to go by itself; it counts as gone.
-    pub(crate) fn take_single(&mut self) -> bool {
+    /// Whether the next segment, of `len` bytes at `seq`, is to go by itself; it counts as gone.
+    #[inline]
+    pub(crate) fn take_single(&mut self, seq: Seq, len: u32) -> bool {
+        if self.singles == 0 {
+            return false;
+        }
+        self.end_singles(seq, len);
         let any = self.singles > 0;
         self.singles = self.singles.saturating_sub(1);
         any
+    }
+
+    /// So many bytes come at `seq`. With those in front of its end a hole is filled: what comes now
+    /// is not out of order any more.
+    fn end_singles(&mut self, seq: Seq, len: u32) {
+        if (self.singles_for - seq).wrapping_sub(1) < len {
+            self.singles = 0;
+        }
     }
 }

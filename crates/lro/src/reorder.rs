@@ -226,6 +226,7 @@ impl<F> Lro<F> {
             }
             let next = self.islands.next(&flow.islands, flow.next_seq, &self.held);
             let Some(Next { len, mut carried, since }) = next else { break };
+            let seq = flow.next_seq;
             if flow.has_run() {
                 if carried.flags.any(Flags::CWR) {
                     self.flush_run(index, Flush::Mismatch, sink); // it goes by itself (rule 4)
@@ -246,7 +247,7 @@ impl<F> Lro<F> {
                 }
             }
             self.islands.take_next(&mut flow.islands, &mut self.held, &mut flow.run);
-            if self.table[index].holes.take_single() {
+            if self.table[index].holes.take_single(seq, len) {
                 self.flush_run(index, Flush::Hole, sink);
                 continue;
             }
@@ -282,6 +283,7 @@ impl<F> Lro<F> {
                 let since = self.islands.oldest(&flow.islands).unwrap_or(now);
                 let hole = (flow.frontier, island.start);
                 flow.holes.give_up(hole, (since, &island.first), most, now);
+                flow.holes.begin_singles(island.start);
             }
             self.give_up_hole(index, Flush::Hole, sink);
         }
@@ -293,7 +295,6 @@ impl<F> Lro<F> {
         let Some(island) = self.islands.first(&flow.islands) else { return false };
         self.counters.holes += 1;
         flow.next_seq = island.start;
-        flow.holes.begin_singles();
         self.update_next_seq(index, sink);
         self.flush_run(index, why, sink);
         true
@@ -318,7 +319,7 @@ impl<F> Lro<F> {
             self.hosts[index as usize].came_with(timestamps);
         }
         let flow = &mut self.table[index];
-        flow.holes.fill(segment.seq, &segment.carried, most, now);
+        flow.holes.fill(segment, most, now);
         flow.send.acknowledged(segment.carried.ack);
         let waits = end.after(flow.frontier);
         // If it fills a hole of the host's, its TSval is TS.Recent from then on (RFC 7323 section

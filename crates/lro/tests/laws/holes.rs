@@ -130,6 +130,60 @@ fn an_original_that_comes_late_ends_the_singles() {
     assert_eq!(run.groups()[1..], [vec![1], vec![2], vec![3], vec![4, 5, 6]]);
 }
 
+/// A host whose hole is filled draws no more duplicates: what comes then may join again. It is filled
+/// with the last of its bytes, whichever way they come.
+#[test]
+fn what_fills_the_hole_ends_the_singles() {
+    let lost = [5, 6];
+    let fills = |numbers: [u32; 2]| -> Vec<Step> {
+        let opening = [frame(a_syn(Flags::SYN, false))].into_iter();
+        let first = (0..5).chain(7..17).map(|n| frame(segment(n, 5)));
+        let again = numbers.map(|n| frame(segment(n, 9)));
+        opening.chain(first).chain(again).chain((17..40).map(|n| frame(segment(n, 9)))).collect()
+    };
+    let groups = |numbers| run_with(&Config::default(), &fills(numbers)).groups();
+    let behind = || (6..16).map(|step| vec![step]);
+    let expected: Vec<Vec<usize>> =
+        behind().chain([vec![16], vec![17], (18..41).collect()]).collect();
+    assert_eq!(groups(lost)[2..], expected);
+    // Until then they go on: the first half is sent again only.
+    let steps = fills([5, 5]);
+    let alone = run_with(&Config::default(), &steps).groups().split_off(2);
+    assert!(alone.iter().all(|group| group.len() == 1), "{alone:?}");
+    // One that was lost behind another: the first is filled, and the host still sees a hole.
+    let opening = [frame(a_syn(Flags::SYN, false))].into_iter();
+    let numbers = (0..5).chain(6..10).chain(11..20).chain([5]).chain(20..30);
+    let steps: Vec<Step> = opening.chain(numbers.map(|n| frame(segment(n, 5)))).collect();
+    let alone = run_with(&Config::default(), &steps).groups().split_off(2);
+    assert!(alone.iter().all(|group| group.len() == 1), "{alone:?}");
+}
+
+/// What may not be overtaken lets go of what waits, and says nothing of a loss: as long as a hole is
+/// taken for late, three duplicate ACKs would only have it sent again.
+#[test]
+fn what_is_let_go_before_its_hole_is_given_up_goes_as_one() {
+    let config = Config { min_hole_timeout: MS, ..Config::default() };
+    let urgent = || frame(segment(60, 5).flags(Flags::ACK.with(Flags::URG)));
+    let over_max = Config { max_segments: 8, ..config.clone() };
+    for (let_go, config, others) in [
+        (Step::FlushAll, &config, 0),
+        (Step::Interrupt, &config, 0),
+        (Step::Reconfigure(over_max), &config, 0),
+        (urgent(), &config, 1),
+        (syn(), &config, 1),
+        (frame(segment(60, 5).flags(Flags::ACK.with(Flags::FIN))), &config, 1),
+    ] {
+        let numbers = (0..5).chain(6..20);
+        let opening = [frame(a_syn(Flags::SYN, false))].into_iter();
+        let mut steps: Vec<Step> = opening.chain(numbers.map(|n| frame(segment(n, 5)))).collect();
+        steps.push(let_go);
+        let groups = run_with(config, &steps).groups();
+        let expected = [vec![0], (1..6).collect(), (6..20).collect()];
+        assert_eq!(groups[..3], expected, "{groups:?}");
+        assert_eq!(groups.len(), 3 + others);
+    }
+}
+
 /// A hole was waited for in vain: then three go singly, too, and the rest as one.
 #[test]
 fn what_has_waited_goes_in_three_packets_and_the_rest() {
@@ -332,7 +386,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// On a path that loses and does not reorder, the host sees each hole as soon as there is
-    /// something behind it, and three packets of what comes next one by one.
+    /// something behind it, and three packets of what comes next one by one, until it is filled.
     #[test]
     fn without_reordering_no_hole_is_waited_for(
         lost in proptest::collection::vec(prop::bool::weighted(0.05), 1..300),
@@ -341,17 +395,19 @@ proptest! {
         let steps = lossy(&lost, rtt, 100_000);
         let run = run_with(&Config::default(), &steps);
         let mut highest = 0;
-        let mut singles = 0;
+        let (mut singles, mut hole) = (0, 0);
         for step in (1..steps.len()).step_by(2) {
             let n = match &steps[step] {
                 Step::Frame(frame) => crate::naive::Tcp::read(&frame.bytes).unwrap().seq() / LEN,
                 _ => unreachable!(),
             };
             if n < highest {
-                continue; // sent again
+                // Sent again; with its last segment the latest hole is filled.
+                singles = if n + 1 == hole { 0 } else { singles };
+                continue;
             }
             if n > highest {
-                singles = 3;
+                (singles, hole) = (3, n);
             }
             if singles > 0 {
                 singles -= 1;

@@ -497,8 +497,7 @@ impl Connection {
         self.place = Some((end, frontier));
         self.last = Some(piece.told);
         self.run.push(piece);
-        if self.holes.singles > 0 {
-            self.holes.singles -= 1;
+        if self.holes.goes_singly(self.run.last().unwrap()) {
             self.flush_run(world);
         } else if self.is_complete(flags, world) {
             self.flush_run(world);
@@ -545,7 +544,6 @@ impl Connection {
     fn give_up(&mut self, world: &mut World) {
         let (start, frontier) = (self.early[0].seq(), self.place.unwrap().1);
         self.place = Some((start, frontier));
-        self.holes.singles = if self.holes.without_sack { 64 } else { 3 };
         self.join_early(world);
         self.flush_run(world);
     }
@@ -558,6 +556,7 @@ impl Connection {
         while self.early.first().is_some_and(|p| distance(p.seq(), last) <= 0) {
             let since = self.early.iter().map(|p| p.times.0).min().unwrap();
             self.holes.watch(self.place.unwrap().1, &self.early[0], since, world);
+            self.holes.begin_singles(self.early[0].seq());
             self.give_up(world);
         }
     }

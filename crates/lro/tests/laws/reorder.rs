@@ -111,7 +111,7 @@ fn what_waits_is_not_overwritten_by_a_segment_that_goes_alone() {
 #[test]
 fn what_covers_all_that_waits_comes_behind_it() {
     let run = run_packets(&[bytes(0, 10), bytes(100, 200), others(50, 250), bytes(250, 300)]);
-    assert_eq!(run.groups(), [[0], [1], [2], [3]]);
+    assert_eq!(run.groups(), [vec![0], vec![1], vec![2, 3]]);
     assert_eq!(run.counters.mismatched[Mismatch::Overlap as usize], 1);
     assert_eq!(run.counters.holes, 1);
 }

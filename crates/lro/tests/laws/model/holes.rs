@@ -11,8 +11,9 @@ use crate::rules::{is_before, kinds};
 pub(super) struct Holes {
     wait: Nanos,
     watched: Option<Watched>,
-    /// Segments that are still to go singly.
-    pub(super) singles: usize,
+    /// Segments that are still to go singly, and where the hole ends for which they do.
+    singles: usize,
+    singles_for: u32,
     pub(super) without_sack: bool,
 }
 
@@ -26,6 +27,26 @@ struct Watched {
 impl Holes {
     pub(super) fn hears_syn(&mut self, syn: &Tcp) {
         self.without_sack = !kinds(syn.options()).is_some_and(|kinds| kinds.contains(&4));
+    }
+
+    pub(super) fn begin_singles(&mut self, end_of_hole: u32) {
+        self.singles = if self.without_sack { 64 } else { 3 };
+        self.singles_for = end_of_hole;
+    }
+
+    pub(super) fn goes_singly(&mut self, piece: &Piece) -> bool {
+        self.end_singles(piece);
+        let goes = self.singles > 0;
+        self.singles = self.singles.saturating_sub(1);
+        goes
+    }
+
+    /// Does the piece bring the last byte of the hole?
+    fn end_singles(&mut self, piece: &Piece) {
+        let last = self.singles_for.wrapping_sub(1);
+        if !is_before(last, piece.seq()) && is_before(last, piece.end()) {
+            self.singles = 0;
+        }
     }
 
     fn most(world: &World) -> Nanos {
@@ -57,6 +78,7 @@ impl Holes {
     }
 
     pub(super) fn is_filled(&mut self, piece: &Piece, world: &World) {
+        self.end_singles(piece);
         self.expire(world);
         let is_in = |watched: &mut Watched| {
             let (from, hole) = (piece.seq().wrapping_sub(watched.hole.start), &watched.hole);
@@ -79,7 +101,6 @@ impl Holes {
                 let late = world.now - watched.since;
                 let wait = (late + late / 4).max(20_000).min(Holes::most(world));
                 self.wait = self.wait.max(wait);
-                self.singles = 0;
             }
             Some(false) => self.shorten(),
             None => {}
