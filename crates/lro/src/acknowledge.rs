@@ -15,7 +15,8 @@
 //! - What it acknowledges is old news to the host's own acknowledgment, soon after.
 //!
 //! Neither mode acknowledges anything beyond a hole that was given up, until the host has; nor on a
-//! connection that the host has reset; nor while the caller
+//! connection that the host has reset, or that may be another since a SYN came (see
+//! [`anew`](crate::anew)); nor while the caller
 //! [says](Lro::suspend_acknowledgments) that the host does not take what it is given. So even the
 //! paper's mode needs the SYN of the sender, or a word of the host.
 //!
@@ -249,7 +250,8 @@ impl<F> Lro<F> {
         if tcp.flags().any(Flags::SYN) {
             let Some(index) = known.or_else(|| self.open_quietly(key)) else { return };
             self.hosts[index as usize].host_syn(&tcp, len);
-            self.table[index].holes.note_syn(&tcp);
+            let flow = &mut self.table[index];
+            flow.holes.note_host_syn(&tcp, flow.has_data);
             said.note(&mut self.table[index].send);
         } else if let Some(index) = known {
             self.hosts[index as usize].hear(&tcp);
@@ -312,6 +314,9 @@ impl<F> Lro<F> {
     /// A data segment has come: the paper acknowledges at once, the safe mode after the batch.
     pub(crate) fn acknowledge_later(&mut self, index: u32, sink: &mut impl Sink<F>) {
         let flow = &mut self.table[index];
+        if flow.holes.claim.is_open() {
+            return;
+        }
         self.hosts[index as usize].reach(flow);
         if !flow.is_holding() {
             return;
@@ -328,7 +333,8 @@ impl<F> Lro<F> {
         let (flow, host) = (&self.table[index], &self.hosts[index as usize]);
         // Beyond a hole there is nothing to acknowledge.
         let whole = host.reached.is_some_and(|reached| !flow.next_seq.after(reached));
-        if !self.acknowledges() || self.suspended || host.aborted || !whole {
+        let is_doubted = flow.holes.claim.is_open();
+        if !self.acknowledges() || self.suspended || host.aborted || !whole || is_doubted {
             return;
         }
         let numbers = match self.config.active_ack {

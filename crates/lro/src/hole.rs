@@ -31,9 +31,10 @@
 //! What goes on over a hole that is still waited for, as something else may not overtake it, goes as one.
 //! Its hole is late as far as is known, and three duplicate ACKs would have the sender send it again.
 
-use wire::{Seq, Tcp, TcpOption};
+use wire::Seq;
 
 use crate::Nanos;
+use crate::claim::Claim;
 use crate::filter::{Carried, Segment};
 
 /// A wait that is worth it is no shorter: what comes with one look at the wire has one time.
@@ -44,9 +45,6 @@ const SINGLES: u8 = 3;
 
 /// Segments that go singly where there is no SACK: about a window on a path that loses segments.
 const SINGLES_WITHOUT_SACK: u8 = 64;
-
-/// Option kind: SACK permitted (RFC 2018).
-const SACK_PERMITTED: u8 = 4;
 
 /// Segments sent since an original, at most, for its ID to be told from any other.
 const ID_WINDOW: u16 = 256;
@@ -71,7 +69,9 @@ pub(crate) struct Holes {
     /// Segments behind it that are still to do so.
     singles: u8,
     /// One of the two ends does without SACK.
-    without_sack: bool,
+    pub(crate) without_sack: bool,
+    /// All this is of a connection that is over, perhaps.
+    pub(crate) claim: Claim,
 }
 
 /// Whether a hole is watched, and how.
@@ -179,12 +179,6 @@ impl Holes {
     fn lost(&mut self) {
         self.watch = Watch::None;
         self.wait -= self.wait.div_ceil(8);
-    }
-
-    /// A SYN, of either end: the second one permits SACK only if the first has.
-    pub(crate) fn note_syn<T: AsRef<[u8]>>(&mut self, syn: &Tcp<T>) {
-        let permits = |option| matches!(option, Ok(TcpOption::Other { kind: SACK_PERMITTED, .. }));
-        self.without_sack = !syn.options().any(permits);
     }
 
     /// What goes on over the hole that ends at `end`, and was waited for long enough, begins with some

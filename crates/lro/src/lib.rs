@@ -110,6 +110,8 @@ use alloc::vec::Vec;
 
 mod acknowledge;
 mod aggregate;
+mod anew;
+mod claim;
 mod config;
 mod counters;
 mod descriptor;
@@ -373,7 +375,7 @@ impl<F> Lro<F> {
     ) {
         let Some(index) = self.table.find(key) else {
             if why == Pass::Syn {
-                self.begins_at(key, end, sink);
+                self.begins_or_opens(key, end, sink);
             }
             return;
         };
@@ -391,7 +393,7 @@ impl<F> Lro<F> {
             }
             Pass::Syn => {
                 self.flush(index, Flush::Order, sink);
-                self.begins_at(key, end, sink);
+                self.begins_or_opens(key, end, sink);
             }
             _ => {
                 self.flush(index, Flush::Order, sink);
@@ -401,20 +403,20 @@ impl<F> Lro<F> {
     }
 
     /// A SYN has come by: the data of its connection begins at `seq`.
-    fn begins_at(&mut self, key: &FlowKey, seq: Seq, sink: &mut impl Sink<F>) {
+    fn begins_or_opens(&mut self, key: &FlowKey, seq: Seq, sink: &mut impl Sink<F>) {
         // A FIN in what was held has closed the flow, if there was one.
         let index = match self.table.find(key) {
             Some(index) => index,
             None => self.open(*key, false, sink),
         };
-        self.table[index].starts_at(seq, self.epoch);
+        self.begins_at(index, seq);
     }
 
     /// The same SYN, and what it says.
     #[cold]
     fn wire_syn(&mut self, key: &FlowKey, bytes: &[u8]) {
         if let Some(index) = self.table.peek(key) {
-            self.note_syn(index, bytes);
+            self.note_wire_syn_options(index, bytes);
         }
         if self.acknowledges() {
             self.note_wire_syn(key, bytes);

@@ -111,7 +111,7 @@ impl<F> Lro<F> {
         if let Some(index) = self.table.peek(key) {
             said.note(&mut self.table[index].send);
             if said.flags.any(Flags::SYN) {
-                self.note_syn(index, bytes);
+                self.note_host_syn(index, bytes);
             }
         }
     }
@@ -127,17 +127,6 @@ impl<F> Lro<F> {
             if said.moves() {
                 self.note(&FlowKey::of(bytes, &headers).reversed(), &said, bytes);
             }
-        }
-    }
-
-    /// A frame with a SYN of a flow.
-    #[cold]
-    pub(crate) fn note_syn(&mut self, index: u32, bytes: &[u8]) {
-        if let Ok(headers) = Headers::parse(bytes)
-            && headers.transport == Transport::Tcp
-            && let Ok(syn) = Tcp::new(&bytes[headers.transport_at..headers.end])
-        {
-            self.table[index].holes.note_syn(&syn);
         }
     }
 }

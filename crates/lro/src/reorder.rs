@@ -27,7 +27,6 @@ use wire::{Flags, Seq};
 
 use crate::descriptor::Descriptor;
 use crate::filter::{Carried, Segment};
-use crate::hole::Holes;
 use crate::island::{Next, Place};
 use crate::predict::Expected;
 use crate::timeout::run_deadline;
@@ -35,7 +34,7 @@ use crate::{Flush, Lro, Mismatch, Nanos, Pass, Sink, merge};
 
 /// Bytes to either side of the frontier within which a segment is taken for late or early: more
 /// than a path of 100 Gb/s carries in a millisecond, and little of the circle.
-const WINDOW: u32 = 1 << 24;
+pub(crate) const WINDOW: u32 = 1 << 24;
 
 /// Holes in one flow, at most: no search may take long because a sender sends every other byte
 /// (CVE-2018-5390).
@@ -69,6 +68,7 @@ impl<F> Lro<F> {
         sink: &mut impl Sink<F>,
     ) {
         let mut place = Place::NONE;
+        self.may_begin_anew(index, &segment);
         match self.standing(index, &mut segment, bytes, matches, &mut place) {
             Standing::InOrder => {
                 self.add(index, frame, bytes, &segment, now, sink);
@@ -361,17 +361,6 @@ impl<F> Lro<F> {
 }
 
 impl Descriptor {
-    /// A connection is being established (the paper, section IV.A): its data begins at `seq`.
-    pub(crate) fn starts_at(&mut self, seq: Seq, epoch: u32) {
-        self.has_data = false;
-        self.holes = Holes::default();
-        self.next_seq = seq;
-        self.frontier = seq;
-        self.epoch = epoch;
-        self.begun = true;
-        self.send.lose_sight();
-    }
-
     /// A packet that was not held takes the flow up to `seq`.
     pub(crate) fn goes_on_at(&mut self, seq: Seq) {
         let ahead = seq.distance(self.frontier);

@@ -343,12 +343,88 @@ fn without_timestamps_the_order_of_sending_is_that_of_the_ids() {
     assert_eq!(waits(&Config::default(), &late, v6), [0, 0, 0]);
 }
 
+/// The host's side, which SYN or SYN-ACK.
+fn of_host(flags: Flags, permits_sack: bool, ack: u32) -> Step {
+    let packet = a_syn(flags, permits_sack).addresses4([10, 0, 0, 2], [10, 0, 0, 1]);
+    Step::Host(packet.ports(5201, 40_000).ack(ack).build().into())
+}
+
+/// Where the next connection begins, segment 0 of it at 1 more.
+const NEXT: u32 = 1 << 30;
+
+fn next_syn(flags: Flags, permits_sack: bool) -> Step {
+    frame(a_syn(flags, permits_sack).seq(NEXT))
+}
+
+/// A connection has learnt to wait for holes; then comes `anew`, and a hole before segment 2 of what comes
+/// after. How long that is waited for, and how many of 80 segments behind the next one go singly.
+fn waits_and_singles_after(anew: &[Step], start: u32) -> (Nanos, usize) {
+    let learns = [syn(), frame(segment(0, 5)), frame(segment(2, 5)), Step::Wait(MS)];
+    let mut steps: Vec<Step> = learns.into_iter().collect();
+    steps.extend([frame(segment(1, 5)), Step::Wait(20 * MS)]);
+    steps.extend_from_slice(anew);
+    let of_next = |n: u32| frame(segment(n, 9).seq(start.wrapping_add(n * LEN)));
+    steps.push(of_next(0));
+    let behind = steps.len();
+    steps.push(of_next(2));
+    steps.push(Step::Wait(20 * MS));
+    let run = run_with(&Config::default(), &steps);
+    let waited = held(&run, behind);
+    steps.extend([of_next(1), Step::Wait(20 * MS), of_next(3), Step::Wait(20 * MS)]);
+    let count = steps.len();
+    steps.extend((5..85).map(of_next));
+    let run = run_with(&Config::default(), &steps);
+    let alone = |group: &&Vec<usize>| group.len() == 1 && group[0] >= count;
+    (waited, run.groups().iter().filter(alone).count())
+}
+
+/// A forger knows the ports of a connection. His SYN changes nothing, as the host does not answer it
+/// with its own, and neither does what he sends for data where the host is heard.
+#[test]
+fn a_forged_syn_changes_nothing_of_a_connection_in_use() {
+    let (syn, answers) = (Flags::SYN, Flags::SYN.with(Flags::ACK));
+    let in_use = 3 * LEN; // the connection goes on here
+    let opening = || vec![of_host(answers, true, 0)];
+    for forged in [
+        vec![next_syn(syn, false)],
+        vec![next_syn(answers, false)],
+        vec![next_syn(syn, false), next_syn(syn, false), next_syn(answers, false)],
+        vec![frame(a_syn(syn, false))], // the connection's own, again
+        vec![next_syn(syn, false), frame(segment(1, 9).seq(NEXT + 1))],
+        // The host's own SYN-ACK comes again, or answers another.
+        vec![next_syn(syn, false), of_host(answers, false, 0)],
+    ] {
+        let forged = opening().into_iter().chain(forged).collect::<Vec<_>>();
+        let (waited, _) = waits_and_singles_after(&forged, in_use);
+        assert_eq!(waited, LEARNT, "{forged:?}");
+    }
+    let (_, singles) = waits_and_singles_after(&[next_syn(syn, false)], in_use);
+    assert!(singles <= 4, "{singles} go singly");
+}
+
+/// Ports that are used again, whichever side opens, and where the host is not heard.
 #[test]
 fn another_connection_begins_anew() {
-    let mut steps = vec![syn(), frame(segment(0, 5)), frame(segment(2, 5)), Step::Wait(MS)];
-    steps.extend([frame(segment(1, 5)), Step::Wait(MS), syn(), frame(segment(1, 6))]);
-    steps.push(Step::Wait(20 * MS));
-    assert_eq!(held(&run_with(&Config::default(), &steps), 7), 0);
+    let (syn, answers) = (Flags::SYN, Flags::SYN.with(Flags::ACK));
+    for sack in [true, false] {
+        for anew in [
+            vec![next_syn(syn, sack), of_host(answers, sack, NEXT + 1)],
+            vec![next_syn(syn, true), of_host(answers, sack, NEXT + 1)],
+            // Another forged one meanwhile.
+            vec![
+                next_syn(syn, sack),
+                of_host(answers, sack, NEXT + 1),
+                frame(a_syn(syn, !sack).seq(NEXT + 9_000)),
+            ],
+            vec![of_host(syn, true, 0), next_syn(answers, sack)],
+            vec![next_syn(syn, sack)], // nothing of the host is seen
+            vec![next_syn(syn, !sack), next_syn(syn, sack)],
+        ] {
+            let (waited, singles) = waits_and_singles_after(&anew, NEXT + 1);
+            assert_eq!(waited, 0, "{anew:?}");
+            assert_eq!(singles > 60, !sack, "{singles} singly: {anew:?}");
+        }
+    }
 }
 
 /// One hole's time is over, and not the next one's.

@@ -12,7 +12,7 @@ use crate::sent::Sent;
 mod holes;
 mod piece;
 
-use holes::Holes;
+use holes::{Holes, Syn};
 use piece::Piece;
 
 /// Packets that come out as one.
@@ -150,10 +150,9 @@ impl Model {
         if order == Order::Syn {
             let connection = self.find_or_open(&key);
             let data = end_of(packet).wrapping_add(1);
-            connection.holes = Holes::default();
-            connection.holes.hears_syn(packet);
-            (connection.place, connection.last) = (Some((data, data)), None);
-            connection.sent.loses_sight();
+            if connection.holes.hears_wire(packet, data, connection.last.is_some()) {
+                connection.begins_at(data);
+            }
         }
         self.world.pass(Some(key), number, packet.payload.len());
     }
@@ -166,7 +165,8 @@ impl Model {
         {
             self.connections[at].sent.hear(&packet);
             if packet.has(SYN) {
-                self.connections[at].holes.hears_syn(&packet);
+                let connection = &mut self.connections[at];
+                connection.holes.hears_host(&packet, connection.last.is_some());
             }
         }
     }
@@ -328,8 +328,31 @@ impl Connection {
         None
     }
 
-    /// Where it belongs. What is given back is the first of a new connection.
+    fn begins_at(&mut self, data: u32) {
+        (self.place, self.last) = (Some((data, data)), None);
+        self.sent.loses_sight();
+    }
+
+    /// Is a SYN that came after data borne out by this?
+    fn may_begin_anew(&mut self, piece: &Piece) {
+        let Some(Syn::OfWire { data, without_sack, answered }) = self.holes.syn else { return };
+        let is_new =
+            |(_, frontier)| distance(data, frontier) > 0 || distance(data, frontier) < -FAR;
+        let true_if_unanswered =
+            piece.seq() == data && !self.sent.is_known() && self.place.is_none_or(is_new);
+        let is_true = match answered {
+            true => i64::from(piece.seq().wrapping_sub(data)) < FAR,
+            false => true_if_unanswered,
+        };
+        if is_true && self.held().is_none() {
+            self.begins_at(data);
+            self.holes = Holes::of(without_sack);
+        }
+    }
+
+    /// Where does it belong? What is given back is the first of a new connection.
     fn reorder(&mut self, mut piece: Piece, world: &mut World) -> Option<Piece> {
+        self.may_begin_anew(&piece);
         let Some((next, frontier)) = self.place else {
             self.add(piece, world);
             return None;

@@ -29,6 +29,11 @@ impl Sent {
         });
     }
 
+    /// Is anything known of the host?
+    pub(crate) fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(crate) fn accepts(&self, ack: u32) -> bool {
         self.0.is_some_and(|(una, nxt)| !is_before(ack, una) && !is_before(nxt, ack))
     }

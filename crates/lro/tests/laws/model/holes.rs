@@ -3,7 +3,7 @@
 use lro::Nanos;
 
 use super::{Piece, World};
-use crate::naive::Tcp;
+use crate::naive::{ACK, Tcp};
 use crate::rules::{is_before, kinds};
 
 /// How long holes are waited for: what the one that is watched tells.
@@ -15,6 +15,18 @@ pub(super) struct Holes {
     singles: usize,
     singles_for: u32,
     pub(super) without_sack: bool,
+    pub(super) syn: Option<Syn>,
+}
+
+/// A SYN that came after data: of the wire's, where its data begins and whether it does without SACK;
+/// answered by the host's.
+pub(super) enum Syn {
+    OfHost,
+    OfWire { data: u32, without_sack: bool, answered: bool },
+}
+
+fn without_sack(syn: &Tcp) -> bool {
+    !kinds(syn.options()).is_some_and(|kinds| kinds.contains(&4))
 }
 
 struct Watched {
@@ -25,8 +37,38 @@ struct Watched {
 }
 
 impl Holes {
-    pub(super) fn hears_syn(&mut self, syn: &Tcp) {
-        self.without_sack = !kinds(syn.options()).is_some_and(|kinds| kinds.contains(&4));
+    /// Of a connection of which nothing else is known.
+    pub(super) fn of(without_sack: bool) -> Holes {
+        Holes { without_sack, ..Holes::default() }
+    }
+
+    /// The host's; has there been data?
+    pub(super) fn hears_host(&mut self, syn: &Tcp, in_use: bool) {
+        let lacks = without_sack(syn);
+        match &mut self.syn {
+            _ if !in_use => self.without_sack = lacks,
+            _ if !syn.has(ACK) => self.syn = Some(Syn::OfHost),
+            Some(Syn::OfWire { data, without_sack, answered })
+                if !*answered && data.wrapping_sub(syn.ack()) < 1 << 16 =>
+            {
+                (*without_sack, *answered) = (lacks, true);
+            }
+            _ => {}
+        }
+    }
+
+    /// The wire's, whose connection has its first byte there. Does it begin now?
+    pub(super) fn hears_wire(&mut self, syn: &Tcp, data: u32, in_use: bool) -> bool {
+        let lacks = without_sack(syn);
+        match self.syn {
+            Some(Syn::OfWire { answered: true, .. }) => return false,
+            None | Some(Syn::OfWire { .. }) if in_use => {
+                self.syn = Some(Syn::OfWire { data, without_sack: lacks, answered: false });
+                return false;
+            }
+            _ => *self = Holes::of(lacks),
+        }
+        true
     }
 
     pub(super) fn begin_singles(&mut self, end_of_hole: u32) {
