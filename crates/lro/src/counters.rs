@@ -81,6 +81,14 @@ pub struct Counters {
     pub reordered: u64,
     /// Holes that nothing had filled when what was held behind them went on.
     pub holes: u64,
+    /// Holes whose original came within `hole_timeout` after all, but too late: what is waited for the
+    /// next one grows with each. Of a flow's holes that were waited for in vain one is watched at a time.
+    pub holes_late: u64,
+    /// Of those that were watched, the ones that a retransmission filled, or nothing in time. They are
+    /// counted when the flow has its next hole or gets old data, so the last one may be missing.
+    pub holes_lost: u64,
+    /// Segments behind a hole that went on by themselves, so that the host makes a duplicate ACK of each.
+    pub singles: u64,
     /// Segments of which only a part was new.
     pub trimmed: u64,
     /// Acknowledgments sent in the host's name.
@@ -106,6 +114,9 @@ impl Default for Counters {
             aggregate_bytes: 0,
             reordered: 0,
             holes: 0,
+            holes_late: 0,
+            holes_lost: 0,
+            singles: 0,
             trimmed: 0,
             acknowledged: 0,
             recycled: 0,
@@ -128,6 +139,9 @@ impl Counters {
             ("aggregate_bytes", self.aggregate_bytes),
             ("reordered", self.reordered),
             ("holes", self.holes),
+            ("holes_late", self.holes_late),
+            ("holes_lost", self.holes_lost),
+            ("singles", self.singles),
             ("trimmed", self.trimmed),
             ("acknowledged", self.acknowledged),
             ("recycled", self.recycled),

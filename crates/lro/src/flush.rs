@@ -116,7 +116,7 @@ impl<F> Lro<F> {
         self.held.push_back(&mut flow.run, frame, segment.start, segment.len);
         flow.begin(segment.seq, segment.len, &segment.carried, now);
         let deadline = run_deadline(&self.config, flow);
-        let single = flow.holes.take_single(segment.seq, segment.len);
+        let single = flow.holes.take_single(segment.seq, segment.len, &mut self.counters);
         self.table.arm(index, deadline);
         if alone {
             self.flush_run(index, Flush::Mismatch, sink);

@@ -33,9 +33,9 @@
 
 use wire::Seq;
 
-use crate::Nanos;
 use crate::claim::Claim;
 use crate::filter::{Carried, Segment};
+use crate::{Counters, Nanos};
 
 /// A wait that is worth it is no shorter: what comes with one look at the wire has one time.
 const LEAST: Nanos = 20_000;
@@ -115,8 +115,8 @@ fn id_order(behind: u16, fills: u16) -> Option<Sent> {
 
 impl Holes {
     /// How long to wait for a hole that shows now, if `most` is allowed.
-    pub(crate) fn wait(&mut self, most: Nanos, now: Nanos) -> Nanos {
-        self.look(most, now);
+    pub(crate) fn wait(&mut self, most: Nanos, now: Nanos, counters: &mut Counters) -> Nanos {
+        self.look(most, now, counters);
         most.min(self.wait.into())
     }
 
@@ -128,8 +128,9 @@ impl Holes {
         (since, behind): (Nanos, &Carried),
         most: Nanos,
         now: Nanos,
+        counters: &mut Counters,
     ) {
-        self.look(most, now);
+        self.look(most, now, counters);
         if self.watch != Watch::None {
             return;
         }
@@ -145,10 +146,16 @@ impl Holes {
 
     /// Data at `seq` comes that lies before what was handed on: if it fills the hole that is watched,
     /// it tells whether that was late or lost.
-    pub(crate) fn fill(&mut self, segment: &Segment, most: Nanos, now: Nanos) {
+    pub(crate) fn fill(
+        &mut self,
+        segment: &Segment,
+        most: Nanos,
+        now: Nanos,
+        counters: &mut Counters,
+    ) {
         let Segment { seq, len, carried, .. } = segment;
         self.end_singles(*seq, *len);
-        self.look(most, now);
+        self.look(most, now, counters);
         if self.watch == Watch::None || *seq - self.start >= self.end - self.start {
             return;
         }
@@ -162,21 +169,23 @@ impl Holes {
                 let wait = (late + late / 4).clamp(LEAST.min(most), most);
                 self.wait = self.wait.max(u32::try_from(wait).unwrap_or(u32::MAX));
                 self.watch = Watch::None;
+                counters.holes_late += 1;
             }
-            Some(Sent::After) => self.lost(),
+            Some(Sent::After) => self.lost(counters),
             None => self.watch = Watch::None,
         }
     }
 
     /// The hole that is watched is lost when the time is over in which its original may come.
-    fn look(&mut self, most: Nanos, now: Nanos) {
+    fn look(&mut self, most: Nanos, now: Nanos, counters: &mut Counters) {
         if self.watch != Watch::None && now.saturating_sub(self.since) > most {
-            self.lost();
+            self.lost(counters);
         }
     }
 
     /// Waiting for it was of no use.
-    fn lost(&mut self) {
+    fn lost(&mut self, counters: &mut Counters) {
+        counters.holes_lost += 1;
         self.watch = Watch::None;
         self.wait -= self.wait.div_ceil(8);
     }
@@ -190,13 +199,14 @@ impl Holes {
 
     /// Whether the next segment, of `len` bytes at `seq`, is to go by itself; it counts as gone.
     #[inline]
-    pub(crate) fn take_single(&mut self, seq: Seq, len: u32) -> bool {
+    pub(crate) fn take_single(&mut self, seq: Seq, len: u32, counters: &mut Counters) -> bool {
         if self.singles == 0 {
             return false;
         }
         self.end_singles(seq, len);
         let any = self.singles > 0;
         self.singles = self.singles.saturating_sub(1);
+        counters.singles += u64::from(any);
         any
     }
 

@@ -176,7 +176,7 @@ impl<F> Lro<F> {
     /// How long a hole of the flow is waited for that shows now.
     fn hole_wait(&mut self, index: u32, now: Nanos) -> Nanos {
         let most = self.config.hole_limit();
-        let learnt = self.table[index].holes.wait(most, now);
+        let learnt = self.table[index].holes.wait(most, now, &mut self.counters);
         learnt.max(self.config.min_hole_timeout.min(most))
     }
 
@@ -247,7 +247,7 @@ impl<F> Lro<F> {
                 }
             }
             self.islands.take_next(&mut flow.islands, &mut self.held, &mut flow.run);
-            if self.table[index].holes.take_single(seq, len) {
+            if self.table[index].holes.take_single(seq, len, &mut self.counters) {
                 self.flush_run(index, Flush::Hole, sink);
                 continue;
             }
@@ -282,7 +282,7 @@ impl<F> Lro<F> {
             if let Some(island) = self.islands.first(&flow.islands) {
                 let since = self.islands.oldest(&flow.islands).unwrap_or(now);
                 let hole = (flow.frontier, island.start);
-                flow.holes.give_up(hole, (since, &island.first), most, now);
+                flow.holes.give_up(hole, (since, &island.first), most, now, &mut self.counters);
                 flow.holes.begin_singles(island.start);
             }
             self.give_up_hole(index, Flush::Hole, sink);
@@ -319,7 +319,7 @@ impl<F> Lro<F> {
             self.hosts[index as usize].came_with(timestamps);
         }
         let flow = &mut self.table[index];
-        flow.holes.fill(segment, most, now);
+        flow.holes.fill(segment, most, now, &mut self.counters);
         flow.send.acknowledged(segment.carried.ack);
         let waits = end.after(flow.frontier);
         // If it fills a hole of the host's, its TSval is TS.Recent from then on (RFC 7323 section

@@ -298,6 +298,38 @@ fn a_retransmission_within_a_tick_is_no_reason_to_wait() {
     }
 }
 
+/// What `lro.hole_timeout` does: late, lost, what may be either, and segments that go singly.
+#[test]
+fn counters_tell_what_became_of_holes() {
+    let (late, again) = (Step::Wait(MS), Step::Wait(MS));
+    let steps = [
+        syn(),
+        frame(segment(0, 5)),
+        frame(segment(2, 5)), // singly, as 1 is missing
+        late,
+        frame(segment(1, 5)),
+        frame(segment(3, 5)),
+        Step::Wait(20 * MS),
+        frame(segment(5, 7)),
+        frame(segment(6, 7)),
+        Step::Wait(20 * MS), // 5 goes singly, and 6
+        frame(segment(4, 30)),
+        Step::Wait(20 * MS), // so long after, it is lost
+        frame(segment(7, 60)),
+        frame(segment(9, 60)),
+        Step::Wait(LEARNT),
+        frame(segment(8, 60).id(0)), // may be either
+        frame(segment(10, 60)),
+        frame(segment(12, 60)),
+        again,
+        frame(segment(11, 70)), // fills in time
+        Step::Wait(20 * MS),
+    ];
+    let Run { counters, .. } = run_with(&Config::default(), &steps);
+    let told = (counters.holes, counters.holes_late, counters.holes_lost, counters.singles);
+    assert_eq!(told, (3, 1, 1, 4));
+}
+
 /// What tells nothing is not taken for a loss either: what was learnt stays.
 #[test]
 fn what_may_be_either_teaches_nothing() {
