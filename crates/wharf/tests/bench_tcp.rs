@@ -51,13 +51,17 @@ fn what_it_does_not_know_is_refused_with_what_it_does() {
 
 #[test]
 fn a_path_that_degen_does_not_know_is_refused_before_anything_is_measured() {
-    let mut wharf = Command::new(env!("CARGO_BIN_EXE_wharf"));
-    let words = ["bench", "tcp-goodput", "--only", "linux", "--path", "los=1%"];
-    let output = wharf.args(words).stdin(Stdio::null()).output().unwrap();
-    let words = String::from_utf8(output.stderr).unwrap();
-    // Where network namespaces may not be made, that is what it says.
-    let said = words.contains("did you mean `loss`?") || words.contains("namespace");
-    assert!(!output.status.success() && said, "{words}");
+    for (path, says) in [
+        ("los=1%", "did you mean `loss`?"),
+        ("delay=50ms,loss=much", "loss"),
+        ("loss", "it is KEY=VALUE"),
+    ] {
+        let mut wharf = Command::new(env!("CARGO_BIN_EXE_wharf"));
+        wharf.args(["bench", "tcp-goodput", "--only", "linux", "--path", path]);
+        let output = wharf.stdin(Stdio::null()).output().unwrap();
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && words.contains(says), "{path}: {words}");
+    }
     let mut wharf = Command::new(env!("CARGO_BIN_EXE_wharf"));
     let output = wharf.args(["bench", "tcp-goodput", "--only", "uip"]).output().unwrap();
     let words = String::from_utf8(output.stderr).unwrap();
