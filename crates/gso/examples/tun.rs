@@ -7,12 +7,13 @@
 //! ip address add 10.8.0.1/24 dev tun0 && ip link set tun0 mtu 1400 up
 //! ```
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IoSlice};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gso::{MAX_HEADER_LEN, Segmenter};
+use gso::{FragmentIds, MAX_HEADER_LEN, Segmenter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 use sys::tap::{Offloads, Tap};
@@ -29,8 +30,8 @@ pub(crate) struct Tunnel {
     socket: UdpSocket,
     /// Longest IP packet that the tunnel carries.
     mtu: usize,
-    /// The next ID of IP fragments. A real tunnel does not let outsiders foresee it (RFC 7739).
-    fragment_id: u32,
+    /// The IDs of IP fragments.
+    fragment_ids: FragmentIds,
     /// Super-packets that were cut, and packets that could not be sent.
     pub(crate) cut: u64,
     pub(crate) dropped: u64,
@@ -42,7 +43,9 @@ impl Tunnel {
         tun.set_offload(Offloads { udp_tunnel: false, udp_tunnel_csum: false, ..Offloads::ALL })
             .map_err(io::Error::other)?;
         socket.set_nonblocking(true)?;
-        Ok(Tunnel { tun, socket, mtu, fragment_id: 1, cut: 0, dropped: 0 })
+        let secret = RandomState::new().hash_one(mtu);
+        let fragment_ids = FragmentIds::new(secret);
+        Ok(Tunnel { tun, socket, mtu, fragment_ids, cut: 0, dropped: 0 })
     }
 
     /// Carries packets both ways until `stop`.
@@ -67,9 +70,9 @@ impl Tunnel {
     fn outward(&mut self, read: &[u8]) -> io::Result<()> {
         let Some((hdr, packet)) = read.split_first_chunk::<VNET_LEN>() else { return Ok(()) };
         let Ok(hdr) = VirtioNetHdr::decode(hdr) else { return Ok(()) };
-        self.fragment_id = self.fragment_id.wrapping_add(1);
-        match Segmenter::of_ip(packet, &hdr, self.mtu, self.fragment_id) {
+        match Segmenter::of_ip(packet, &hdr, self.mtu, self.fragment_ids) {
             Ok(segmenter) => {
+                self.fragment_ids.advance(segmenter.fragment_ids());
                 self.cut += u64::from(segmenter.gso_segs() > 1);
                 send(&self.socket, segmenter)
             }

@@ -5,6 +5,7 @@ use wire::{
     protocol,
 };
 
+use crate::datagrams::DatagramsPart;
 use crate::fragment::{self, Fragments};
 use crate::ip::IpPart;
 use crate::sctp::{self, SctpPart};
@@ -12,7 +13,7 @@ use crate::segmenter::{MAX_HEADER_LEN, Segmenter, TransportPart};
 use crate::tcp::TcpPart;
 use crate::tunnel::{self, TunnelPart};
 use crate::udp::{UDP_MAX_SEGMENTS, UdpPart};
-use crate::{Kind, Refusal, be16, tcp, udp};
+use crate::{FragmentIds, Kind, Refusal, be16, tcp, udp};
 
 /// One packet and what is known of it.
 #[derive(Clone, Copy)]
@@ -25,7 +26,7 @@ pub(crate) struct Packet<'a> {
     hdr: VirtioNetHdr,
     /// Most bytes of a frame's IP packet.
     mtu: usize,
-    fragment_id: u32,
+    fragment_ids: FragmentIds,
 }
 
 impl<'a> Packet<'a> {
@@ -34,9 +35,9 @@ impl<'a> Packet<'a> {
         headers: Headers,
         hdr: &VirtioNetHdr,
         mtu: usize,
-        fragment_id: u32,
+        fragment_ids: FragmentIds,
     ) -> Packet<'a> {
-        Packet { bytes, headers, outer: None, hdr: *hdr, mtu, fragment_id }
+        Packet { bytes, headers, outer: None, hdr: *hdr, mtu, fragment_ids }
     }
 
     /// By what is to be made of it.
@@ -100,7 +101,8 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// UDP, into datagrams of `gso_size` bytes. Their size is their sender's to choose.
+    /// UDP, into datagrams of `gso_size` bytes. Their size is their sender's to choose: those that are
+    /// longer than the MTU become fragments.
     fn uso(self) -> Result<Segmenter<'a>, Refusal> {
         let gso_size = usize::from(self.hdr.gso_size);
         // The ECN bit speaks of CWR, which UDP has not; Linux refuses it too.
@@ -118,14 +120,24 @@ impl<'a> Packet<'a> {
         if payload_len.div_ceil(gso_size) > UDP_MAX_SEGMENTS {
             return Err(Refusal::TooManySegments);
         }
-        if gso_size.min(payload_len) > self.room() {
-            return Err(Refusal::OverMtu);
-        }
         let at = self.headers.transport_at;
         let l4_len = self.headers.end - at;
-        let kind = Kind::by_version(self.headers.network, Kind::Uso4, Kind::Uso6);
+        let udp = |header: &mut [u8]| UdpPart::new(header, at, pseudo_header, l4_len);
+        let outermost = self.outer.map_or(self.headers, |(outer, _)| outer);
+        let header_len = self.headers.payload_at - outermost.network_at;
+        if header_len + gso_size.min(payload_len) <= self.mtu {
+            let kind = Kind::by_version(self.headers.network, Kind::Uso4, Kind::Uso6);
+            return self.segments(kind, gso_size, |header| Ok(TransportPart::Udp(udp(header)?)));
+        }
+        if self.outer.is_some() || payload_len == 0 {
+            return Err(Refusal::OverMtu);
+        }
+        let kind = Kind::by_version(self.headers.network, Kind::Frag4, Kind::Frag6);
+        let Packet { bytes, headers, mtu, fragment_ids, .. } = self;
         self.segments(kind, gso_size, |header| {
-            Ok(TransportPart::Udp(UdpPart::new(header, at, pseudo_header, l4_len)?))
+            let sizes = (gso_size, mtu);
+            let part = DatagramsPart::new(udp(header)?, bytes, &headers, sizes, fragment_ids)?;
+            Ok(TransportPart::Datagrams(part))
         })
     }
 
@@ -208,6 +220,10 @@ impl<'a> Packet<'a> {
         header.copy_from_slice(&self.bytes[..header_len]);
         segmenter.ip = IpPart::new(header, &self.headers).ok_or(Refusal::TypeMismatch)?;
         segmenter.transport = part(header)?;
+        if let TransportPart::Datagrams(part) = &segmenter.transport {
+            segmenter.gso_segs = part.count();
+            return Ok(segmenter);
+        }
         if let Some((outer, tunnel)) = self.outer {
             segmenter.tunnel = Some(TunnelPart::new(header, self.bytes, &outer, &tunnel)?);
         }
@@ -218,9 +234,8 @@ impl<'a> Packet<'a> {
     /// Into IP fragments with at most `size` bytes each.
     fn fragments(self, size: usize) -> Result<Segmenter<'a>, Refusal> {
         let mut template = [0; MAX_HEADER_LEN];
-        let Packet { bytes, headers, hdr, mtu, fragment_id, .. } = self;
-        let id = fragment_id;
-        let cut = fragment::prepare(&mut template, bytes, &headers, &hdr, mtu, size, id)?;
+        let Packet { bytes, headers, hdr, mtu, fragment_ids: ids, .. } = self;
+        let cut = fragment::prepare(&mut template, bytes, &headers, &hdr, mtu, size, ids)?;
         let kind = Kind::by_version(headers.network, Kind::Frag4, Kind::Frag6);
         Ok(by_ip(template, cut, Some(kind)))
     }

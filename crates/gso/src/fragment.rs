@@ -9,23 +9,23 @@ use wire::{Transport, protocol};
 
 use crate::completion::Completion;
 use crate::segmenter::{MAX_HEADER_LEN, Piece};
-use crate::{Refusal, be16, put16};
+use crate::{FragmentIds, Refusal, be16, put16};
 
 /// Longest IP packet, in bytes.
 const IP_MAX: usize = 65_535;
 
-const V4_TOTAL_LEN: usize = 2;
-const V4_ID: usize = 4;
-const V4_FLAGS: usize = 6;
-const V4_CHECKSUM: usize = 10;
+pub(crate) const V4_TOTAL_LEN: usize = 2;
+pub(crate) const V4_ID: usize = 4;
+pub(crate) const V4_FLAGS: usize = 6;
+pub(crate) const V4_CHECKSUM: usize = 10;
 const DONT_FRAGMENT: u16 = 0x4000;
-const MORE_FRAGMENTS: u16 = 0x2000;
+pub(crate) const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
-const V6_PAYLOAD_LEN: usize = 4;
+pub(crate) const V6_PAYLOAD_LEN: usize = 4;
 const V6_NEXT_HEADER: usize = 6;
 /// Bytes of an IPv6 Fragment header.
-const V6_FRAGMENT_LEN: usize = 8;
+pub(crate) const V6_FRAGMENT_LEN: usize = 8;
 /// Bits beside offset and M flag.
 const V6_RESERVED: u16 = 6;
 
@@ -84,7 +84,7 @@ pub(crate) struct Fragments<'a> {
 /// of an IP packet of at most `mtu` bytes. The template then holds the headers of the first.
 ///
 /// The ID is the packet's own if it may be fragmented anywhere. IPv6 has none, and one with DF is
-/// not to be relied upon (RFC 6864 section 4.1): they get `fragment_id`. DF is cleared: its sender
+/// not to be relied upon (RFC 6864 section 4.1): they get the first of `fragment_ids`. DF is cleared: its sender
 /// asked the path not to cut what it sends, and nothing on the path does.
 pub(crate) fn prepare<'a>(
     template: &mut [u8; MAX_HEADER_LEN],
@@ -93,7 +93,7 @@ pub(crate) fn prepare<'a>(
     hdr: &VirtioNetHdr,
     mtu: usize,
     size: usize,
-    fragment_id: u32,
+    fragment_ids: FragmentIds,
 ) -> Result<Fragments<'a>, Refusal> {
     let at = headers.network_at;
     let (body_from, extra) = match headers.network {
@@ -108,14 +108,14 @@ pub(crate) fn prepare<'a>(
     };
     let body = &packet[body_from..headers.end];
     let body_at = body_from + extra;
-    let last = mtu.min(IP_MAX).saturating_sub(body_at - at).min(size);
+    let last = most_in_last(mtu, body_at - at).min(size);
     let size = last & !7;
     let head = lay_out(template, packet, headers, hdr, body_from, body_at)?;
     if size < head.max(8) {
         return Err(Refusal::OverMtu);
     }
     let version = match headers.network {
-        Network::Ipv4 { .. } => v4(&mut template[at..body_at], fragment_id),
+        Network::Ipv4 { .. } => v4(&mut template[at..body_at], fragment_ids),
         _ if extra == 0 => {
             let own = body_at - V6_FRAGMENT_LEN;
             // Reserved bits are sent as zero, whatever they were.
@@ -128,11 +128,17 @@ pub(crate) fn prepare<'a>(
             let fragment = [template[next], 0, 0, 0];
             template[next] = protocol::FRAGMENT;
             template[body_from..body_from + 4].copy_from_slice(&fragment);
-            template[body_from + 4..body_at].copy_from_slice(&fragment_id.to_be_bytes());
+            template[body_from + 4..body_at].copy_from_slice(&fragment_ids.nth(0).to_be_bytes());
             Version::V6 { field: 0 }
         }
     };
     Ok(Fragments { part: FragmentPart { at, body_at, head, last, version }, body, size })
+}
+
+/// Most bytes of the fragmentable part in a packet's last fragment, behind `header_len` bytes of IP's.
+/// Others have a multiple of eight.
+pub(crate) fn most_in_last(mtu: usize, header_len: usize) -> usize {
+    mtu.min(IP_MAX).saturating_sub(header_len)
 }
 
 /// Prepares `template` for `packet` as it is, with its checksum completed. Ethernet padding that the
@@ -207,11 +213,11 @@ fn v6_fragment_end(packet: &[u8], headers: &Headers) -> Result<usize, Refusal> {
 }
 
 /// Clears in the first fragment's IPv4 header what changes, and makes the later ones' options.
-fn v4(header: &mut [u8], fragment_id: u32) -> Version {
+fn v4(header: &mut [u8], fragment_ids: FragmentIds) -> Version {
     let field = be16(header, V4_FLAGS);
     // A fragment already: its ID is that of the others.
     let is_atomic = field & DONT_FRAGMENT != 0 && field & (MORE_FRAGMENTS | OFFSET) == 0;
-    let id = if is_atomic { fragment_id as u16 } else { be16(header, V4_ID) };
+    let id = if is_atomic { fragment_ids.nth(0) as u16 } else { be16(header, V4_ID) };
     for cleared in [V4_TOTAL_LEN, V4_ID, V4_FLAGS, V4_CHECKSUM] {
         put16(header, cleared, 0);
     }
@@ -227,7 +233,7 @@ fn v4(header: &mut [u8], fragment_id: u32) -> Version {
 
 /// Replaces the options that only the first fragment has (Linux `ip_options_fragment`). What
 /// follows an option whose length lies stays as it is.
-fn keep_copied(options: &mut [u8]) {
+pub(crate) fn keep_copied(options: &mut [u8]) {
     let mut at = 0;
     while let Some(&kind) = options.get(at) {
         let len = match kind {
@@ -249,7 +255,7 @@ fn keep_copied(options: &mut [u8]) {
 /// Where the headers end that every fragment has: Hop-by-Hop, Routing, and Destination options
 /// where they stand before one of these, or, as Linux has it (`ip6_find_1stfragopt`), where there
 /// is no Routing header.
-fn per_fragment_end(packet: &[u8], headers: &Headers) -> usize {
+pub(crate) fn per_fragment_end(packet: &[u8], headers: &Headers) -> usize {
     let mut end = headers.network_at + IPV6_LEN;
     let mut next = packet[headers.network_at + V6_NEXT_HEADER];
     let mut routed = false;
@@ -266,7 +272,7 @@ fn per_fragment_end(packet: &[u8], headers: &Headers) -> usize {
 }
 
 /// Where the last of the headers that every fragment has says what comes next.
-fn next_header_at(packet: &[u8], headers: &Headers, end: usize) -> usize {
+pub(crate) fn next_header_at(packet: &[u8], headers: &Headers, end: usize) -> usize {
     let mut at = headers.network_at + V6_NEXT_HEADER;
     let mut header = headers.network_at + IPV6_LEN;
     while header < end {
@@ -299,6 +305,12 @@ impl FragmentPart {
     #[inline]
     pub(crate) fn len(&self, rest: usize, size: usize) -> usize {
         if rest <= self.last { rest } else { size }
+    }
+
+    /// IDs of the caller's that the fragments take.
+    #[inline]
+    pub(crate) fn ids_used(&self) -> u32 {
+        u32::from(!matches!(self.version, Version::Whole))
     }
 
     /// Most bytes of the fragmentable part in one fragment.

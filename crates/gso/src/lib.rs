@@ -63,18 +63,24 @@
 //! use std::io::{self, IoSlice, Read};
 //! use std::net::UdpSocket;
 //!
-//! use gso::{MAX_HEADER_LEN, Segmenter};
+//! use gso::{FragmentIds, MAX_HEADER_LEN, Segmenter};
 //! use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 //! use wire::{VNET_LEN, VirtioNetHdr};
 //!
 //! /// Reads one super-packet and sends its segments to the peer, one datagram each.
-//! fn carry(tun: &mut impl Read, peer: &UdpSocket, mtu: usize, fragment_id: u32) -> io::Result<()> {
+//! fn carry(
+//!     tun: &mut impl Read,
+//!     peer: &UdpSocket,
+//!     mtu: usize,
+//!     fragment_ids: &mut FragmentIds,
+//! ) -> io::Result<()> {
 //!     let mut buffer = vec![0; VNET_LEN + 65_535];
 //!     let len = tun.read(&mut buffer)?;
 //!     let Some((hdr, packet)) = buffer[..len].split_first_chunk() else { return Ok(()) };
 //!     let hdr = VirtioNetHdr::decode(hdr).map_err(|_| io::ErrorKind::InvalidData)?;
 //!     let mut segmenter =
-//!         Segmenter::of_ip(packet, &hdr, mtu, fragment_id).map_err(io::Error::other)?;
+//!         Segmenter::of_ip(packet, &hdr, mtu, *fragment_ids).map_err(io::Error::other)?;
+//!     fragment_ids.advance(segmenter.fragment_ids());
 //!
 //!     let mut headers = [[0; MAX_HEADER_LEN]; 64];
 //!     while segmenter.position() < segmenter.gso_segs() {
@@ -103,8 +109,10 @@
 #![forbid(unsafe_code)]
 
 mod completion;
+mod datagrams;
 mod dispatch;
 mod fragment;
+mod fragment_ids;
 mod ip;
 mod kind;
 mod refusal;
@@ -115,6 +123,7 @@ mod tunnel;
 mod udp;
 
 pub use completion::{complete_checksum, complete_checksum_into};
+pub use fragment_ids::FragmentIds;
 pub use kind::Kind;
 pub use refusal::Refusal;
 pub use segmenter::{MAX_HEADER_LEN, Segment, Segmenter};

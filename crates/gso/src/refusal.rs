@@ -34,8 +34,8 @@ pub enum Refusal {
     ChecksumRange,
     /// The caller's buffer is shorter than the frame.
     BufferTooSmall,
-    /// Longer than the MTU, and not to be cut: a USO datagram, no IP, or an MTU that does not hold
-    /// the headers.
+    /// Longer than the MTU, and not to be cut: a USO datagram in a tunnel, no IP, or an MTU that does
+    /// not hold the headers.
     OverMtu,
     /// A super-packet in IP in IP, which `virtio_net_hdr` cannot describe.
     IpipTunnel,

@@ -2,6 +2,7 @@
 
 use wire::{GsoType, Headers, VirtioNetHdr, checksum};
 
+use crate::datagrams::DatagramsPart;
 use crate::dispatch::Packet;
 use crate::fragment::FragmentPart;
 use crate::ip::IpPart;
@@ -9,7 +10,7 @@ use crate::sctp::SctpPart;
 use crate::tcp::TcpPart;
 use crate::tunnel::TunnelPart;
 use crate::udp::UdpPart;
-use crate::{Kind, Refusal};
+use crate::{FragmentIds, Kind, Refusal};
 
 /// The most header bytes that a segment may have: Ethernet, two VLAN tags, IPv6 and a TCP header
 /// full of options are 122; the rest is room for IPv6 extension headers.
@@ -63,6 +64,8 @@ pub(crate) enum TransportPart {
     Udp(UdpPart),
     Sctp(SctpPart),
     Fragment(FragmentPart),
+    /// UDP whose datagrams do not fit.
+    Datagrams(DatagramsPart),
 }
 
 /// Where one segment lies in the super-packet.
@@ -76,7 +79,7 @@ pub(crate) struct Piece<'a> {
     pub(crate) first: bool,
     pub(crate) last: bool,
     /// Where the piece after it begins.
-    next_offset: usize,
+    pub(crate) next_offset: usize,
 }
 
 impl<'a> Segmenter<'a> {
@@ -107,10 +110,12 @@ impl<'a> Segmenter<'a> {
     /// - TCP is cut into segments, of `gso_size` bytes if it is a super-packet, fewer where they
     ///   would not fit.
     /// - SCTP that is too long is dealt out by chunks.
-    /// - Of what else is too long IP makes fragments (the slides' GSO_UDP4 and GSO_UDP6), and of
-    ///   UFO super-packets. Where the ID is not the packet's own they get `fragment_id`, which must
-    ///   not come again soon between the same hosts, and not be foreseen by others (RFC 7739): all
-    ///   IPv6 packets, and those with DF (RFC 6864 section 4.1), which is cleared.
+    /// - Of what else is too long IP makes fragments (the slides' GSO_UDP4 and GSO_UDP6), of UFO
+    ///   super-packets, and of each datagram of a USO super-packet that is too long. Where the ID is not
+    ///   the packet's own they get the first of `fragment_ids`, each datagram of USO the next. These
+    ///   must not come again soon between the same hosts, and not be foreseen by others (RFC 7739). It
+    ///   is so with all IPv6 packets, with those with DF (RFC 6864 section 4.1), which is cleared, and
+    ///   with USO. [`fragment_ids`](Self::fragment_ids) tells how many were used.
     /// - What fits is one frame: the packet with its checksum completed.
     ///
     /// # Errors
@@ -119,9 +124,9 @@ impl<'a> Segmenter<'a> {
         packet: &'a [u8],
         hdr: &VirtioNetHdr,
         mtu: usize,
-        fragment_id: u32,
+        fragment_ids: impl Into<FragmentIds>,
     ) -> Result<Segmenter<'a>, Refusal> {
-        Packet::new(packet, Headers::parse(packet)?, hdr, mtu, fragment_id).dispatch()
+        Packet::new(packet, Headers::parse(packet)?, hdr, mtu, fragment_ids.into()).dispatch()
     }
 
     /// [`with_mtu`](Self::with_mtu) of an IP packet without a link layer, as a TUN hands it over.
@@ -133,15 +138,26 @@ impl<'a> Segmenter<'a> {
         packet: &'a [u8],
         hdr: &VirtioNetHdr,
         mtu: usize,
-        fragment_id: u32,
+        fragment_ids: impl Into<FragmentIds>,
     ) -> Result<Segmenter<'a>, Refusal> {
-        Packet::new(packet, Headers::parse_ip(packet)?, hdr, mtu, fragment_id).dispatch()
+        Packet::new(packet, Headers::parse_ip(packet)?, hdr, mtu, fragment_ids.into()).dispatch()
     }
 
     /// How the packet is cut; `None` if it goes whole.
     #[inline]
     pub fn kind(&self) -> Option<Kind> {
         self.kind
+    }
+
+    /// How many of the `fragment_ids` that it was given the packet's fragments take. The next packet is
+    /// to be given those that come after them.
+    #[inline]
+    pub fn fragment_ids(&self) -> u32 {
+        match &self.transport {
+            TransportPart::Fragment(part) => part.ids_used(),
+            TransportPart::Datagrams(part) => part.ids_used(),
+            _ => 0,
+        }
     }
 
     /// All segments carry the IPv4 ID of the super-packet (Linux `SKB_GSO_TCP_FIXEDID`), which
@@ -162,8 +178,8 @@ impl<'a> Segmenter<'a> {
     pub fn accecn(mut self) -> Self {
         if let TransportPart::Tcp(tcp) = &mut self.transport {
             tcp.keep_cwr();
+            self.settle();
         }
-        self.settle();
         self
     }
 
@@ -184,6 +200,7 @@ impl<'a> Segmenter<'a> {
     #[inline]
     pub fn max_segment_len(&self) -> usize {
         let most = match &self.transport {
+            TransportPart::Datagrams(part) => return part.max_len(),
             TransportPart::Fragment(part) => part.most(),
             _ => self.gso_size,
         };
@@ -274,7 +291,7 @@ impl<'a> Segmenter<'a> {
         match &self.transport {
             TransportPart::Tcp(tcp) => tcp.write_full(header, self.offset, sum),
             TransportPart::Udp(udp) => udp.write_full(header, sum),
-            TransportPart::Sctp(_) | TransportPart::Fragment(_) | TransportPart::None => {}
+            _ => {}
         }
     }
 
@@ -307,6 +324,9 @@ impl<'a> Segmenter<'a> {
         if self.next >= self.gso_segs {
             return None;
         }
+        if let TransportPart::Datagrams(part) = &self.transport {
+            return part.piece(self.next, self.payload);
+        }
         let (first, last) = (self.next == 0, self.next + 1 == self.gso_segs);
         let rest = self.payload.get(self.offset..)?;
         let (len, head) = match &self.transport {
@@ -335,12 +355,20 @@ impl<'a> Segmenter<'a> {
     /// `payload` are the piece's bytes, wherever they lie.
     #[inline]
     fn write_header(&self, header: &mut [u8], piece: &Piece<'_>, payload: &[u8]) {
+        // Which of the packets that IP does not cut.
+        let nth = match &self.transport {
+            TransportPart::Datagrams(part) => match part.whole(self.next) {
+                Some(number) => number,
+                None => return part.write(header, &self.template, self.next, piece, self.payload),
+            },
+            _ => self.next,
+        };
         header.copy_from_slice(&self.template[..header.len()]);
         if let TransportPart::Fragment(part) = &self.transport {
             return part.write(header, piece);
         }
         let frame_len = header.len() + payload.len();
-        self.ip.write(header, self.next, frame_len);
+        self.ip.write(header, nth, frame_len);
         let sum = match &self.transport {
             TransportPart::Sctp(sctp) => return sctp.write(header, payload),
             _ => checksum::sum(payload),
@@ -348,7 +376,8 @@ impl<'a> Segmenter<'a> {
         match &self.transport {
             TransportPart::Tcp(tcp) => tcp.write(header, piece, sum),
             TransportPart::Udp(udp) => udp.write(header, piece, sum),
-            TransportPart::Sctp(_) | TransportPart::Fragment(_) | TransportPart::None => {}
+            TransportPart::Datagrams(part) => part.udp.write(header, piece, sum),
+            _ => {}
         }
         if let Some(tunnel) = &self.tunnel {
             tunnel.write(header, self.next, frame_len, sum);

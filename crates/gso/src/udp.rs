@@ -59,8 +59,13 @@ impl UdpPart {
     /// Fills in one datagram; `header` ends with the UDP header.
     #[inline]
     pub(crate) fn write(&self, header: &mut [u8], piece: &Piece<'_>, payload_sum: Sum) {
-        let udp = &mut header[self.at..];
-        let l4_len = (udp.len() + piece.payload.len()) as u16;
+        self.write_at(&mut header[self.at..], piece.payload.len(), payload_sum);
+    }
+
+    /// Fills in the header of a datagram with `len` bytes of payload.
+    #[inline]
+    pub(crate) fn write_at(&self, udp: &mut [u8], len: usize, payload_sum: Sum) {
+        let l4_len = (UDP_LEN + len) as u16;
         // Once for the pseudo-header, once for the field.
         let sum = self.sum.plus_word(l4_len).plus_word(l4_len).plus(payload_sum);
         put16(udp, LENGTH, l4_len);

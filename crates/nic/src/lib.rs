@@ -18,7 +18,6 @@ mod error;
 pub mod features;
 mod follow;
 mod forwarding;
-mod fragment_ids;
 pub mod hardware;
 pub mod mirror;
 pub mod nic;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gso::Kind;
+use gso::FragmentIds;
 use lro::{Lro, Nanos, RxChecksum};
 use sys::frames::FramePool;
 use sys::poll::{EventFd, Interest, PollSet};
@@ -21,7 +21,6 @@ use wire::GsoType;
 use crate::config::Config;
 use crate::counters::{Counters, Published, Refused};
 use crate::deliver::{Scratch, ToHost};
-use crate::fragment_ids::FragmentIds;
 use crate::port::shared::Requests;
 use crate::port::{FromHost, Host, HostPacket, Limits, Outgoing, Put, RxFrame, Transmit, Wire};
 
@@ -330,8 +329,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
                 },
             };
             let HostPacket { vnet, bytes } = packet;
-            let fragment_id = self.fragment_ids.current();
-            let packet = Outgoing { vnet, bytes, position, fragment_id };
+            let packet = Outgoing { vnet, bytes, position, fragment_ids: self.fragment_ids };
             let (wire, pool) = (&mut self.wire, &mut self.pool);
             self.waiting = transmit(wire, pool, packet, &mut self.fragment_ids, &mut self.counters);
             // Offering the same segment to a full wire again and again is no work.
@@ -469,17 +467,14 @@ fn transmit<W: Wire>(
     counters.wire_out.add(put.sent);
     let done = matches!(result, Ok(Transmit::Done));
     counters.gso.count(&put, done.then_some(len));
-    if done && matches!(put.kind, Some(Kind::Frag4 | Kind::Frag6)) {
-        fragment_ids.advance();
+    if let Ok(Transmit::Full { position }) = result {
+        return Some(position);
     }
-    match result {
-        Ok(Transmit::Done) => None,
-        Ok(Transmit::Full { position }) => Some(position),
-        Err(why) => {
-            counters.gso_refused.0[why.index()] += 1;
-            None
-        }
+    fragment_ids.advance(put.fragment_ids);
+    if let Err(why) = result {
+        counters.gso_refused.0[why.index()] += 1;
     }
+    None
 }
 
 /// What to wait for on the wire.

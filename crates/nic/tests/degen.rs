@@ -59,7 +59,7 @@ impl<C: Fn() -> u64> Rig<C> {
     /// The host sends a packet; how far it got, from a segment on.
     fn try_send(&mut self, vnet: VirtioNetHdr, bytes: &[u8], position: usize) -> Transmit {
         let mut bytes = bytes.to_vec();
-        let packet = Outgoing { vnet, bytes: &mut bytes, position, fragment_id: 7 };
+        let packet = Outgoing { vnet, bytes: &mut bytes, position, fragment_ids: 7.into() };
         self.wire.transmit(&mut self.pool, packet, &mut Put::default()).unwrap()
     }
 
@@ -221,7 +221,7 @@ fn what_makes_no_sense_is_refused_and_counted() {
         vnet: VirtioNetHdr { gso_size: 0, ..vnet },
         bytes: &mut bytes,
         position: 0,
-        fragment_id: 0,
+        fragment_ids: 0.into(),
     };
     assert!(rig.wire.transmit(&mut rig.pool, packet, &mut Put::default()).is_err());
     rig.close();

@@ -24,7 +24,7 @@ use crate::outcome::Given;
 
 const CASES: usize = 400;
 /// What the TAP's transmit queue (1,000 packets) holds with some room left.
-const MOST_FRAGMENTS: usize = 900;
+pub(crate) const MOST_FRAGMENTS: usize = 900;
 
 /// The largest MTU of a TAP: a packet of 65,535 bytes with its Ethernet header.
 const MTU_MAX: usize = 65_521;
@@ -145,7 +145,7 @@ fn ufo_of_one_fragment_and_a_byte_more() {
 }
 
 /// The kernel as a router: what comes in by one TAP goes out by another, whose MTU is smaller.
-struct Router {
+pub(crate) struct Router {
     near: Tap,
     far: Tap,
     buffer: Vec<u8>,
@@ -172,15 +172,22 @@ impl Router {
         Ok(Router { near, far, buffer: vec![0; 70_000], mtu: MTU_MAX })
     }
 
-    /// What it makes of an IPv4 packet whose frames may have `mtu` bytes of IP: IP packets, with the
-    /// time to live as it was.
-    fn cut(&mut self, ip: &[u8], mtu: usize, expected: usize) -> Vec<Vec<u8>> {
+    /// What it makes of an IPv4 packet, which `hdr` describes as if Ethernet were before it, and whose
+    /// frames may have `mtu` bytes of IP: IP packets, with the time to live as it was.
+    pub(crate) fn cut(
+        &mut self,
+        ip: &[u8],
+        hdr: &VirtioNetHdr,
+        mtu: usize,
+        expected: usize,
+    ) -> Vec<Vec<u8>> {
         if mtu != self.mtu {
             sys::interface::set_mtu("far", mtu as u32).unwrap();
             self.mtu = mtu;
         }
         let link = [&DESTINATION_MAC[..], &[2, 0, 0, 0, 0, 9], &[8, 0]].concat();
-        let slices = [&[0; VNET_LEN][..], &link, ip].map(IoSlice::new);
+        let hdr = hdr.encode();
+        let slices = [&hdr[..], &link, ip].map(IoSlice::new);
         self.near.queues[0].writev(&slices).unwrap();
         let mut packets = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -213,7 +220,7 @@ fn ip(line: &str) {
 }
 
 /// Runs `test` with a router in a namespace of its own, or says why not.
-fn with_router(test: impl FnOnce(Router) + Send) {
+pub(crate) fn with_router(test: impl FnOnce(Router) + Send) {
     if !have(&["ip"]) {
         return;
     }
@@ -234,7 +241,7 @@ fn route(router: &mut Router, case: &Case) {
         Given { packet: &case.packet[ip_at(&case.packet)..], bare_ip: true, ..case.given() };
     let ours = given.cut().unwrap().frames;
     let end = Ipv4::new(given.packet).unwrap().total_len().into();
-    let theirs = router.cut(&given.packet[..end], case.mtu, ours.len());
+    let theirs = router.cut(&given.packet[..end], &VirtioNetHdr::default(), case.mtu, ours.len());
     // Padding is the link's: what goes whole has it still.
     let ours: Vec<Vec<u8>> =
         ours.into_iter().map(|packet| packet[..packet.len().min(end)].to_vec()).collect();

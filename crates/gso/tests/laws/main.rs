@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod completion;
+mod datagrams;
+mod fragment_ids;
 mod fragments;
 mod hostile;
 mod kernel;

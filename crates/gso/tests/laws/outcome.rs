@@ -31,8 +31,12 @@ impl<'a> Given<'a> {
     }
 
     pub(crate) fn segmenter(&self) -> Result<Segmenter<'a>, Refusal> {
-        let prepare = if self.bare_ip { Segmenter::of_ip } else { Segmenter::with_mtu };
-        prepare(self.packet, &self.hdr, self.mtu, self.fragment_id)
+        let Given { packet, hdr, mtu, fragment_id, .. } = self;
+        if self.bare_ip {
+            Segmenter::of_ip(packet, hdr, *mtu, *fragment_id)
+        } else {
+            Segmenter::with_mtu(packet, hdr, *mtu, *fragment_id)
+        }
     }
 
     fn headers(&self) -> Headers {
@@ -45,10 +49,17 @@ impl<'a> Given<'a> {
         let segmenter = self.segmenter()?;
         let frames = all_ways(&segmenter);
         let outcome = Outcome { kind: segmenter.kind(), frames };
+        if outcome.kind.is_none() {
+            assert_eq!(segmenter.fragment_ids(), 0, "IDs");
+        }
         let headers = self.headers();
         self.check_sizes(&headers, &outcome.frames);
         match outcome.kind {
             _ if self.hdr.tunnel.is_some() => self.check_tunnel(&headers, &outcome),
+            Some(Kind::Frag4 | Kind::Frag6) if self.hdr.gso_type == GsoType::UdpL4 => {
+                let used = self.check_datagrams(&headers, &outcome.frames);
+                assert_eq!(segmenter.fragment_ids(), used, "IDs");
+            }
             None => self.check_whole(&headers, &outcome.frames),
             Some(Kind::Frag4 | Kind::Frag6) => self.check_fragments(&headers, &outcome.frames),
             Some(Kind::Sctp4 | Kind::Sctp6) => self.check_sctp(&headers, &outcome.frames),
@@ -169,9 +180,7 @@ impl<'a> Given<'a> {
             id = u32::from(u16::from_be_bytes([expected[4], expected[5]]));
             // DF, and the bit that is reserved.
             expected[6] &= 0x3f;
-            expected[10..12].fill(0);
-            let checksum = !ones_complement_sum(&expected[..header]);
-            expected[10..12].copy_from_slice(&checksum.to_be_bytes());
+            set_ip_checksum(&mut expected);
             check_options(&ip, header);
         } else {
             check_per_fragment_headers(&ip);
@@ -185,14 +194,86 @@ impl<'a> Given<'a> {
         }
         assert!(whole.packet == expected, "another datagram");
         assert_eq!((whole.id, whole.fragments), (id, frames.len()));
-        // As few as can be: none but the last could have held eight bytes more.
-        for fragment in &ip[..ip.len() - 1] {
-            let limit = match self.hdr.gso_type {
-                GsoType::Udp => fragment.len(),
-                _ => self.mtu.min(65_535),
-            };
+        if self.hdr.gso_type != GsoType::Udp {
+            self.check_few(&ip);
+        }
+    }
+
+    /// As few fragments as can be: none but the last could have held eight bytes more.
+    fn check_few(&self, fragments: &[&[u8]]) {
+        let limit = self.mtu.min(65_535);
+        for fragment in &fragments[..fragments.len() - 1] {
             assert!(fragment.len() + 8 > limit, "{} bytes of {limit}", fragment.len());
         }
+    }
+
+    /// USO over the MTU: put together, the datagrams are those that the super-packet says, each with
+    /// an ID of its own; what fits is no fragment. Returns how many were cut.
+    fn check_datagrams(&self, headers: &Headers, frames: &[Vec<u8>]) -> u32 {
+        let ip: Vec<&[u8]> = frames.iter().map(|frame| &frame[headers.network_at..]).collect();
+        let payload = &self.packet[headers.payload_at..headers.end];
+        let (mut rest, mut cut) = (&ip[..], 0);
+        for (n, payload) in payload.chunks(self.hdr.gso_size.into()).enumerate() {
+            let mut expected = self.datagram(headers, n, payload);
+            let v4 = expected[0] >> 4 == 4;
+            if expected.len() <= self.mtu {
+                assert!(rest[0] == expected, "datagram {n}, which fits");
+                rest = &rest[1..];
+                continue;
+            }
+            let more = |packet: &&[u8]| {
+                let parsed = Headers::parse_ip(packet).expect("a frame that cannot be parsed");
+                let at = if v4 { 6 } else { parsed.transport_at + 3 };
+                assert_eq!(parsed.transport, Transport::Fragment);
+                packet[at] & if v4 { 0x20 } else { 1 } != 0
+            };
+            let last = rest.iter().position(|packet| !more(packet)).expect("a last fragment");
+            let (fragments, others) = rest.split_at(last + 1);
+            let whole = reassemble(fragments).expect("fragments that do not belong together");
+            let mut id = self.fragment_id.wrapping_add(cut);
+            if v4 {
+                id &= 0xffff;
+                expected[4..6].copy_from_slice(&(id as u16).to_be_bytes());
+                // Neither DF nor the bit that is reserved.
+                expected[6] = 0;
+                set_ip_checksum(&mut expected);
+                check_options(fragments, usize::from(expected[0] & 15) * 4);
+            } else {
+                check_per_fragment_headers(fragments);
+            }
+            assert!(whole.packet == expected, "datagram {n}");
+            assert_eq!((whole.id, whole.fragments > 1), (id, true), "datagram {n}");
+            self.check_few(fragments);
+            (rest, cut) = (others, cut + 1);
+        }
+        assert!(rest.is_empty() && cut > 0, "{} frames too many", rest.len());
+        cut
+    }
+
+    /// Datagram `n` of USO, an IP packet, by RFC 768 and what the host's partial checksum says.
+    fn datagram(&self, headers: &Headers, n: usize, payload: &[u8]) -> Vec<u8> {
+        let ip_header = headers.transport_at - headers.network_at;
+        let mut ip = [&self.packet[headers.network_at..headers.payload_at], payload].concat();
+        let len = (8 + payload.len()) as u16;
+        let (start, udp) = ip.split_at_mut(ip_header);
+        if start[0] >> 4 == 4 {
+            let id = u16::from_be_bytes([start[4], start[5]]).wrapping_add(n as u16);
+            start[2..4].copy_from_slice(&(ip_header as u16 + len).to_be_bytes());
+            start[4..6].copy_from_slice(&id.to_be_bytes());
+            set_ip_checksum(start);
+        } else {
+            start[4..6].copy_from_slice(&((ip_header - 40) as u16 + len).to_be_bytes());
+        }
+        udp[4..6].copy_from_slice(&len.to_be_bytes());
+        let host_len = (headers.end - headers.transport_at) as u16;
+        let pseudo = [&udp[6..8], &(!host_len).to_be_bytes(), &len.to_be_bytes()].concat();
+        udp[6..8].fill(0);
+        let checksum = match !ones_complement_sum(&[&pseudo, &*udp].concat()) {
+            0 => 0xffff,
+            other => other,
+        };
+        udp[6..8].copy_from_slice(&checksum.to_be_bytes());
+        ip
     }
 
     fn check_sctp(&self, headers: &Headers, frames: &[Vec<u8>]) {
@@ -296,6 +377,13 @@ impl<'a> Given<'a> {
             assert_eq!(id(frame), id(self.packet).wrapping_add(n as u16), "ID of {n}");
         }
     }
+}
+
+/// Computes an IPv4 header's checksum.
+fn set_ip_checksum(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let checksum = !ones_complement_sum(&packet[..usize::from(packet[0] & 15) * 4]);
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// Source and destination, as they stand in the fixed header.

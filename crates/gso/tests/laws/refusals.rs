@@ -119,10 +119,17 @@ fn over_mtu() {
     let over = |packet: &[u8], hdr, mtu| {
         assert_eq!(Segmenter::with_mtu(packet, &hdr, mtu, 1).err(), Some(Refusal::OverMtu));
     };
-    // USO: its sender chose the size.
+    // USO: no room for eight bytes in a fragment, or for the headers in the first (RFC 7112).
     let (packet, hdr) = PacketBuilder::udp4().payload_pattern(3000).super_packet(1473);
-    over(&packet, hdr, 1500);
-    assert!(Segmenter::with_mtu(&packet, &hdr, 1501, 1).is_ok());
+    over(&packet, hdr, 27);
+    assert!(Segmenter::with_mtu(&packet, &hdr, 28, 1).is_ok());
+    let builder = PacketBuilder::udp6().extension(43, 8).extension(60, 16);
+    let (packet, hdr) = builder.payload_pattern(3000).super_packet(1473);
+    over(&packet, hdr, 79);
+    assert!(Segmenter::with_mtu(&packet, &hdr, 80, 1).is_ok());
+    // Not even a header.
+    let (packet, hdr) = PacketBuilder::udp4().super_packet(1000);
+    over(&packet, hdr, 27);
     // No room for a byte of payload, or for eight in a fragment.
     let (packet, hdr) = PacketBuilder::tcp6().payload_pattern(3000).super_packet(1000);
     over(&packet, hdr, 60);

@@ -98,7 +98,7 @@ impl Wire for MemoryWire {
         packet: Outgoing<'_>,
         put: &mut Put,
     ) -> Result<Transmit, Refusal> {
-        let Outgoing { vnet, bytes, position, fragment_id } = packet;
+        let Outgoing { vnet, bytes, position, fragment_ids } = packet;
         let mut queues = self.far.lock();
         let mut send = |bytes: Vec<u8>| {
             if let Some(room) = &mut queues.room {
@@ -118,8 +118,8 @@ impl Wire for MemoryWire {
             let taken = send(frame);
             return Ok(if taken { Transmit::Done } else { Transmit::Full { position: 0 } });
         }
-        let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_id)?;
-        put.kind = segments.kind();
+        let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_ids)?;
+        (put.kind, put.fragment_ids) = (segments.kind(), segments.fragment_ids());
         segments.skip_to(position);
         let mut out = vec![0; segments.max_segment_len()];
         loop {

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use gso::{Kind, Refusal};
+use gso::{FragmentIds, Kind, Refusal};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool, FrameReader};
 use wire::{ETHERNET_LEN, EtherType, VLAN_LEN, VirtioNetHdr};
@@ -124,14 +124,14 @@ pub struct Outgoing<'a> {
     pub bytes: &'a mut [u8],
     /// The segment to begin with; those before it are with the port.
     pub position: usize,
-    /// ID of the IP fragments that it becomes, where it has none of its own.
-    pub fragment_id: u32,
+    /// IDs of the IP fragments that it becomes, where it has none of its own.
+    pub fragment_ids: FragmentIds,
 }
 
 impl<'a> Outgoing<'a> {
     /// A complete frame that fits the wire.
     pub fn frame(bytes: &'a mut [u8]) -> Self {
-        Outgoing { vnet: VirtioNetHdr::default(), bytes, position: 0, fragment_id: 0 }
+        Outgoing { vnet: VirtioNetHdr::default(), bytes, position: 0, fragment_ids: 0.into() }
     }
 }
 
@@ -144,6 +144,8 @@ pub struct Put {
     pub kind: Option<Kind>,
     /// The interface was left to cut it.
     pub hardware: bool,
+    /// How many of the packet's `fragment_ids` its fragments have.
+    pub fragment_ids: u32,
 }
 
 /// The side that faces the network.

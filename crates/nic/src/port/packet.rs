@@ -178,8 +178,8 @@ impl PacketWire {
                 return Some(Transmit::Done);
             }
         }
-        *put =
-            Put { sent: whole.on_the_wire(packet.len()), kind: Some(whole.kind), hardware: true };
+        let sent = whole.on_the_wire(packet.len());
+        *put = Put { sent, kind: Some(whole.kind), hardware: true, fragment_ids: 0 };
         Some(Transmit::Done)
     }
 }
@@ -244,7 +244,7 @@ impl Wire for PacketWire {
         packet: Outgoing<'_>,
         put: &mut Put,
     ) -> Result<Transmit, Refusal> {
-        let Outgoing { vnet, bytes, position, fragment_id } = packet;
+        let Outgoing { vnet, bytes, position, fragment_ids } = packet;
         // What no frame holds, as the wire's MTU has grown, is sent from where it lies.
         let fits = bytes.len() <= pool.chunk_size();
         if vnet.gso_type == GsoType::None && fits && self.limits.surely_holds(bytes) {
@@ -260,8 +260,8 @@ impl Wire for PacketWire {
         {
             return Ok(result);
         }
-        let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_id)?;
-        put.kind = segments.kind();
+        let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_ids)?;
+        (put.kind, put.fragment_ids) = (segments.kind(), segments.fragment_ids());
         segments.skip_to(position);
         while segments.position() < segments.gso_segs() {
             let start = segments.position();

@@ -156,12 +156,12 @@ impl Wire for XdpWire {
         packet: Outgoing<'_>,
         put: &mut Put,
     ) -> Result<Transmit, Refusal> {
-        let Outgoing { vnet, bytes, position, fragment_id } = packet;
+        let Outgoing { vnet, bytes, position, fragment_ids } = packet;
         if vnet.gso_type == GsoType::None && self.limits.surely_holds(bytes) {
             return self.queue_whole(pool, bytes, &vnet, put);
         }
-        let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_id)?;
-        put.kind = segments.kind();
+        let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_ids)?;
+        (put.kind, put.fragment_ids) = (segments.kind(), segments.fragment_ids());
         if segments.max_segment_len() > pool.chunk_size() {
             return Err(Refusal::BufferTooSmall);
         }

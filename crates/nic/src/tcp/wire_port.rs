@@ -77,7 +77,8 @@ impl<W: Wire> WirePort<W> {
     /// Calls `work` with the LRO, if there is one, and a place for what leaves it.
     /// Offers the super-packet in `whole` from one of its segments on.
     fn offer(&mut self, vnet: VirtioNetHdr, position: usize) {
-        let packet = Outgoing { vnet, bytes: &mut self.whole, position, fragment_id: 0 };
+        let fragment_ids = 0.into();
+        let packet = Outgoing { vnet, bytes: &mut self.whole, position, fragment_ids };
         let mut put = Put::default();
         match self.wire.transmit(&mut self.pool, packet, &mut put) {
             Ok(Transmit::Done) => {}

@@ -2,8 +2,9 @@
 
 use nic::config::Config;
 use testkit::packet::{PacketBuilder, pattern};
+use testkit::reassemble::reassemble;
 use testkit::verify;
-use wire::{GsoType, VirtioNetHdr};
+use wire::{GsoType, Headers, VirtioNetHdr};
 
 use crate::rig::{Rig, segment, stream};
 
@@ -140,6 +141,51 @@ fn what_is_too_long_for_the_wire_becomes_fragments() {
             .zip([2, 6, 2 * 4042, 4042])
     {
         assert_eq!(rig.counter(group, name), value, "{name}");
+    }
+}
+
+/// The same of a super-packet whose datagrams are too long: each has an ID that no other has, of its
+/// own packet or of the next, though the wire takes the frames one by one.
+#[test]
+fn datagrams_that_are_too_long_for_the_wire_become_fragments() {
+    for builder in [PacketBuilder::udp4(), PacketBuilder::udp6()] {
+        let mut rig = Rig::new(&Config::default());
+        for n in [0, 1] {
+            let (bytes, vnet) =
+                builder.clone().payload(&pattern(n * 9000, 9000)).super_packet(2000);
+            rig.host.send(vnet, bytes);
+        }
+        let mut sent = Vec::new();
+        while sent.len() < 18 {
+            rig.wire.set_room(Some(1));
+            rig.turn();
+            let more = rig.sent();
+            assert_eq!(more.len(), 1, "{:?}", rig.worker.counters());
+            sent.extend(more);
+        }
+        rig.settle();
+        assert!(rig.sent().is_empty() && sent.iter().all(|frame| frame.len() <= 1514));
+        let (mut ids, mut payload) = (Vec::new(), Vec::new());
+        for packet in sent.chunks(9) {
+            for datagram in packet.chunks(2) {
+                let mut whole = datagram[0].clone();
+                if let [first, second] = datagram {
+                    let put_together = reassemble(&[&first[14..], &second[14..]]).unwrap();
+                    ids.push(put_together.id);
+                    whole = [&first[..14], &put_together.packet].concat();
+                }
+                assert_eq!(verify::checksums(&whole), Ok(()));
+                let headers = Headers::parse(&whole).unwrap();
+                payload.extend_from_slice(&whole[headers.payload_at..headers.end]);
+            }
+        }
+        assert!(payload == pattern(0, 18_000), "another payload");
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 8, "an ID came twice: {ids:?}");
+        let kind = if sent[0][14] >> 4 == 4 { "gso_frag4" } else { "gso_frag6" };
+        assert_eq!((rig.counter(kind, "super_packets"), rig.counter(kind, "segments")), (2, 18));
+        assert_eq!(rig.group("gso_refused"), 0);
     }
 }
 

@@ -133,6 +133,56 @@ fn large_datagrams_arrive_whole_by_veth() {
     fragments_over_every_wire(Port::Veth);
 }
 
+/// Writes for `UDP_SEGMENT` whose datagrams are longer than the wire's MTU, a byte or several times.
+fn segments_over_a_wire_too_small(port: Port) {
+    if !may_have_room() {
+        return;
+    }
+    for mtu in [576, 1500] {
+        let Some(up) = up(port, mtu, &[SOFTWARE, LARGEST_MTU]) else { return };
+        quiet(&up.hosts, port);
+        for &ip in Ip::over(mtu) {
+            let (full, mut super_packets) = (full(ip, mtu), 0);
+            for segment in [full + 1, 2 * full, 4001] {
+                let most = (20_000 / segment) * segment;
+                // One; the last as long, a byte, just fitting, just not.
+                let writes = vec![
+                    segment,
+                    2 * segment,
+                    segment + 1,
+                    most + full,
+                    most + full - 1,
+                    most - 1,
+                    1,
+                ];
+                let shape = Shape { segment: Some(segment as u16), writes, mtu };
+                let load = Datagrams::start(&up.hosts, ip, Direction::Out, &shape, Some(2 * MB));
+                let writes = load.finish();
+                super_packets += how_many(&shape, writes, |write| u64::from(write > full));
+            }
+            up.all_counted();
+            assert_eq!(up.counter(&ip.gso("frag"), "super_packets"), super_packets);
+            assert_eq!(up.counter(&ip.gso("uso"), "super_packets"), 0);
+        }
+        up.nothing_went_wrong();
+    }
+}
+
+#[test]
+fn datagrams_of_one_write_that_are_too_long_arrive_whole_by_af_xdp() {
+    segments_over_a_wire_too_small(Port::Auto);
+}
+
+#[test]
+fn datagrams_of_one_write_that_are_too_long_arrive_whole_by_af_packet() {
+    segments_over_a_wire_too_small(Port::Packet);
+}
+
+#[test]
+fn datagrams_of_one_write_that_are_too_long_arrive_whole_by_veth() {
+    segments_over_a_wire_too_small(Port::Veth);
+}
+
 #[test]
 fn tcp_crosses_wires_of_every_mtu() {
     if !have(&["sha256sum"]) {
