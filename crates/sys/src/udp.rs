@@ -27,12 +27,62 @@ pub fn force_receive_buffer(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
 }
 
+/// From now on the socket takes only what arrives by the interface of this index, and sends by it
+/// (`SO_BINDTOIFINDEX`). The kernel's GRO looks for the socket as well, and so joins for a socket with
+/// [`set_gro`] on this interface alone.
+///
+/// # Errors
+/// `PermissionDenied` without `CAP_NET_RAW` if it is bound to another already.
+pub fn bind_to_interface(socket: impl AsFd, index: u32) -> io::Result<()> {
+    let index = libc::c_int::try_from(index).unwrap_or(libc::c_int::MAX);
+    sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &index)
+}
+
 /// Lets one `recv` take several datagrams of one size that arrived together (`UDP_GRO`, udp(7)).
 ///
 /// # Errors
 /// `ENOPROTOOPT` before Linux 5.0.
 pub fn set_gro(socket: &UdpSocket) -> io::Result<()> {
     sockopt::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &1_i32)
+}
+
+/// Receives to the start of `buffer` what one `recv` of a socket with [`set_gro`] takes; returns how many
+/// bytes, and how long each datagram among them is but the last, if there are several.
+///
+/// # Errors
+/// As [`UdpSocket::recv`].
+pub fn receive_joined(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, Option<usize>)> {
+    /// More than one control message of an int.
+    const CONTROL: usize = 8;
+    let mut control = [0_u64; CONTROL];
+    let mut iovec = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: zeros are a message header without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut iovec, 1);
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    // SAFETY: all that the header points to is alive and may be written, as far as the lengths beside
+    // the pointers say.
+    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    let mut size = None;
+    // SAFETY: recvmsg filled the header: `control` is alive, aligned for a cmsghdr, and has
+    // msg_controllen bytes of control messages.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    // SAFETY: the macros give a pointer to a whole header within the buffer, or null.
+    while let Some(header) = unsafe { next.as_ref() } {
+        // SAFETY: no pointer is dereferenced; this computes a length.
+        let enough = unsafe { libc::CMSG_LEN(size_of::<libc::c_int>() as u32) } as usize;
+        let is_size = (header.cmsg_level, header.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO);
+        if is_size && header.cmsg_len >= enough {
+            // SAFETY: the message has as many bytes of data as an int, as just checked.
+            let value = unsafe { libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned() };
+            size = usize::try_from(value).ok();
+        }
+        // SAFETY: as for the first; `header` is the one that it gave.
+        next = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
+    }
+    Ok((length, size))
 }
 
 /// Receives a datagram and keeps the first bytes of it only; returns how long it was (`MSG_TRUNC`).
@@ -67,6 +117,22 @@ mod tests {
         for expected in [&b"data"[..], b"gram", b"s.", b"datagrams."] {
             let length = to.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..length], expected);
+        }
+    }
+
+    /// Over loopback a write stays whole.
+    #[test]
+    fn datagrams_that_are_joined_come_with_their_size() {
+        let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = UdpSocket::bind("127.0.0.1:0").unwrap();
+        set_gro(&to).unwrap();
+        from.connect(to.local_addr().unwrap()).unwrap();
+        set_segment_size(&from, 4).unwrap();
+        let mut buffer = [0; 16];
+        for (write, size) in [(&b"datagrams."[..], Some(4)), (b"one", None)] {
+            from.send(write).unwrap();
+            assert_eq!(receive_joined(&to, &mut buffer).unwrap(), (write.len(), size));
+            assert_eq!(&buffer[..write.len()], write);
         }
     }
 

@@ -1,15 +1,13 @@
 //! What LRO does beyond joining TCP: UDP, and acknowledgments in the host's name.
 
-use testkit::lab::have;
+use testkit::lab::{have, wait_until};
 
 use super::running::set;
-use super::setup::{Ip, Plan, Port, may_have_room};
+use super::setup::{Ip, Plan, Port, Up, may_have_room};
 use super::traffic::{Direction, Load, transfer};
-use super::udp::{Datagrams, Shape, quiet};
+use super::udp::{Datagrams, Reader, Shape, quiet};
 
 const MB: u64 = 1 << 20;
-const PORTS: [Port; 3] = [Port::Auto, Port::Packet, Port::Veth];
-
 /// Datagrams of equal size, which may be joined; of sizes that end a run; of all sizes, fragments
 /// among them.
 fn shapes() -> [Shape; 3] {
@@ -26,7 +24,7 @@ fn udp_that_is_joined_arrives_as_it_was_sent() {
     if !may_have_room() {
         return;
     }
-    for port in PORTS {
+    for port in Port::EACH {
         let Some(up) = Plan::new(port).up_with(&["--set", "lro.udp=true"]) else { return };
         quiet(&up.hosts, port);
         for ip in Ip::BOTH {
@@ -43,28 +41,73 @@ fn udp_that_is_joined_arrives_as_it_was_sent() {
     }
 }
 
+/// What `UDP_GRO` hands over, cut by the size that it says, is what was sent.
+#[test]
+fn udp_that_is_joined_is_taken_joined_as_it_was_sent() {
+    if !may_have_room() {
+        return;
+    }
+    for port in Port::EACH {
+        let Some(up) = Plan::new(port).up_with(&["--set", "lro.udp=true"]) else { return };
+        quiet(&up.hosts, port);
+        for ip in Ip::BOTH {
+            for shape in shapes() {
+                up.all_counted();
+                let before = up.counter("lro", "merged");
+                let (hosts, length) = (&up.hosts, Some(3 * MB));
+                let direction = Direction::In;
+                let load = Datagrams::start_with(hosts, ip, direction, &shape, length, Reader::Gro);
+                let (_, joined) = load.finish_joined();
+                up.all_counted();
+                let merged = up.counter("lro", "merged") - before;
+                let both = merged > 0 && joined > 0;
+                assert!(
+                    both || shape.segment.is_none(),
+                    "{port:?} {ip:?} {shape:?}: {merged} merged, {joined} taken with others"
+                );
+            }
+        }
+        up.nothing_went_wrong();
+    }
+}
+
+/// Waits until wharf has joined some. The first time that the counter grows may be by what was joined
+/// before it was last switched on, and published late; the second is not.
+fn joins(up: &Up) {
+    let merged = || up.counter("lro", "merged");
+    for _ in 0..2 {
+        let before = merged();
+        assert!(wait_until(|| merged() > before), "nothing more is joined after {before}");
+    }
+}
+
 #[test]
 fn udp_stays_whole_while_joining_is_switched() {
     if !may_have_room() {
         return;
     }
-    for port in PORTS {
+    for port in Port::EACH {
         let Some(up) = Plan::new(port).up() else { return };
         quiet(&up.hosts, port);
-        for (ip, shape) in Ip::BOTH.into_iter().zip(shapes()) {
-            let load = Datagrams::start(&up.hosts, ip, Direction::In, &shape, None);
-            for _ in 0..3 {
-                for (key, value) in [
-                    ("lro.udp", "true"),
-                    ("lro.enable", "false"),
-                    ("lro.enable", "true"),
-                    ("lro.udp", "false"),
-                ] {
-                    set(&up, key, value);
-                    load.goes_on();
+        for ip in Ip::BOTH {
+            for shape in shapes() {
+                let load = Datagrams::start(&up.hosts, ip, Direction::In, &shape, None);
+                for _ in 0..2 {
+                    for (key, value, on) in [
+                        ("lro.udp", "true", true),
+                        ("lro.enable", "false", false),
+                        ("lro.enable", "true", true),
+                        ("lro.udp", "false", false),
+                    ] {
+                        set(&up, key, value);
+                        load.goes_on();
+                        if on {
+                            joins(&up);
+                        }
+                    }
                 }
+                load.finish();
             }
-            load.finish();
         }
         up.nothing_went_wrong();
     }
@@ -81,6 +124,8 @@ fn acknowledged_for_the_host(port: Port, lossy: bool) {
     let length = if lossy { 8 * MB } else { 24 * MB } + 77;
     for ip in Ip::BOTH {
         let begin = |direction| Load::start(&up.hosts, ip, direction, Some(length));
+        up.all_counted();
+        let before = up.counter("lro", "acknowledged");
         // One after the other, then both at the same time.
         for direction in [Direction::In, Direction::Out] {
             transfer(&up.hosts, ip, direction, length);
@@ -88,23 +133,23 @@ fn acknowledged_for_the_host(port: Port, lossy: bool) {
         for load in [Direction::In, Direction::Out].map(begin) {
             assert_eq!(load.finish(), length, "{port:?} {ip:?}");
         }
+        up.all_counted();
+        assert!(up.counter("lro", "acknowledged") > before, "{port:?} {ip:?}");
     }
-    up.all_counted();
-    assert!(up.counter("lro", "acknowledged") > 0);
     assert_eq!(up.hosts.lost() > 0, lossy);
     up.nothing_went_wrong();
 }
 
 #[test]
 fn what_is_acknowledged_for_the_host_reaches_it() {
-    for port in PORTS {
+    for port in Port::EACH {
         acknowledged_for_the_host(port, false);
     }
 }
 
 #[test]
 fn what_is_acknowledged_for_the_host_reaches_it_over_a_lossy_wire() {
-    for port in PORTS {
+    for port in Port::EACH {
         acknowledged_for_the_host(port, true);
     }
 }

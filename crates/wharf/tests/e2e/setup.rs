@@ -17,6 +17,9 @@ pub(crate) const WIRE: &str = "wire0";
 /// The interface that wharf makes for the server.
 pub(crate) const HOST: &str = "host0";
 
+/// The largest MTU of an interface that wharf serves by AF_XDP, of its own choice or not.
+const LARGEST_XDP_MTU: u32 = 3818;
+
 /// How wharf reaches the wire and the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
@@ -44,13 +47,15 @@ impl Port {
         }
     }
 
-    /// What the first line of `wharf up` then says.
-    fn name(self) -> &'static str {
+    /// What the first line of `wharf up` then says, over a veth of this MTU.
+    fn name(self, mtu: u32) -> &'static str {
         match self {
             Port::Xdp => "AF_XDP",
             Port::Packet => "AF_PACKET",
             Port::Veth => "AF_PACKET, veth",
-            Port::Auto => "",
+            Port::Auto if !sys::process::has_bpf() => "",
+            Port::Auto if mtu <= LARGEST_XDP_MTU => "AF_XDP",
+            Port::Auto => "AF_PACKET",
         }
     }
 }
@@ -136,7 +141,8 @@ impl Plan {
             wire(PEER, WIRE).lay(&client, &server);
             None
         };
-        let hosts = Hosts { port: self.port, between, client, server };
+        let says = self.port.name(mtu);
+        let hosts = Hosts { port: self.port, says, between, client, server };
         give(&hosts.client, PEER, Ip::over(mtu), Ip::client);
         Some(hosts)
     }
@@ -168,6 +174,8 @@ pub(crate) fn give(host: &Host, name: &str, versions: &[Ip], which: fn(Ip) -> Ip
 #[derive(Debug)]
 pub(crate) struct Hosts {
     port: Port,
+    /// A part of the first line of `wharf up`.
+    says: &'static str,
     /// What the wire goes through, if it is lossy.
     between: Option<(Lossy, Host)>,
     pub(crate) client: Host,
@@ -177,7 +185,7 @@ pub(crate) struct Hosts {
 impl Hosts {
     /// A client and a server with something of the test's own between them.
     pub(crate) fn of(client: Host, server: Host) -> Self {
-        Hosts { port: Port::Auto, between: None, client, server }
+        Hosts { port: Port::Auto, says: "", between: None, client, server }
     }
 
     /// `wharf up` on the server with more words, as far as its first line: traffic flows.
@@ -187,7 +195,7 @@ impl Hosts {
             self.server.spawn(wharf().args(words).args(self.port.settings()).args(more));
         let line = wharf.line_with("up: ");
         assert!(line.starts_with(&format!("up: {WIRE} -> {HOST} (")), "{line}");
-        assert!(line.contains(self.port.name()), "{line}");
+        assert!(line.contains(self.says), "{line}");
         wharf
     }
 

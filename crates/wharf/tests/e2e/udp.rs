@@ -3,7 +3,9 @@
 //! The sender never has more on its way than every queue between the two sockets holds, so that
 //! what is lost was lost by wharf.
 
+use std::io;
 use std::net::{IpAddr, UdpSocket};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -80,7 +82,16 @@ pub(crate) struct Datagrams {
     received: Arc<AtomicU64>,
     /// With its socket: one that is closed answers the last acknowledgments with errors.
     sender: JoinHandle<(UdpSocket, usize)>,
-    receiver: JoinHandle<()>,
+    receiver: JoinHandle<u64>,
+}
+
+/// How a receiver takes what has arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    /// One datagram with each call.
+    Single,
+    /// As many of one size as the kernel has together (`UDP_GRO`).
+    Gro,
 }
 
 impl Datagrams {
@@ -92,11 +103,32 @@ impl Datagrams {
         shape: &Shape,
         length: Option<u64>,
     ) -> Datagrams {
+        Datagrams::start_with(hosts, ip, direction, shape, length, Reader::Single)
+    }
+
+    /// The same, received so.
+    pub(crate) fn start_with(
+        hosts: &Hosts,
+        ip: Ip,
+        direction: Direction,
+        shape: &Shape,
+        length: Option<u64>,
+        reader: Reader,
+    ) -> Datagrams {
         let (client, server) = connect(hosts, ip);
         let (from, to) = match direction {
             Direction::In => (client, server),
             Direction::Out => (server, client),
         };
+        if reader == Reader::Gro {
+            // Else the kernel's GRO on the wire joins before wharf does: it looks for the socket.
+            let (host, name) = match direction {
+                Direction::In => (&hosts.server, HOST),
+                Direction::Out => (&hosts.client, PEER),
+            };
+            let index = host.run(|| sys::interface::index(name)).unwrap();
+            sys::udp::bind_to_interface(&to, index).unwrap();
+        }
         let (enough, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stop, count) = (Arc::clone(&enough), Arc::clone(&received));
         let (sent, expected) = (shape.clone(), shape.clone());
@@ -107,7 +139,7 @@ impl Datagrams {
                 let sent = send(&from, &sent, length, &stop);
                 (from, sent)
             }),
-            receiver: std::thread::spawn(move || receive(&to, &expected, &count)),
+            receiver: std::thread::spawn(move || receive(&to, reader, &expected, &count)),
         }
     }
 
@@ -121,10 +153,15 @@ impl Datagrams {
 
     /// Ends it; all that was sent must have arrived. Returns how many writes it was.
     pub(crate) fn finish(self) -> usize {
+        self.finish_joined().0
+    }
+
+    /// The same, and how many datagrams the receiver was given with one before them.
+    pub(crate) fn finish_joined(self) -> (usize, u64) {
         self.enough.store(true, Ordering::Relaxed);
         // What the receiver has to say of a loss explains why the sender waits in vain.
-        self.receiver.join().unwrap();
-        self.sender.join().unwrap().1
+        let joined = self.receiver.join().unwrap();
+        (self.sender.join().unwrap().1, joined)
     }
 }
 
@@ -155,30 +192,71 @@ fn send(from: &UdpSocket, shape: &Shape, length: Option<u64>, stop: &AtomicBool)
     writes
 }
 
-/// Receives to the end. What comes must be what was sent, datagram by datagram, in order.
-fn receive(to: &UdpSocket, shape: &Shape, count: &AtomicU64) {
-    let (mut payload, mut buffer) = (Payload::default(), vec![0; 1 << 16]);
+/// Receives to the end. What comes must be what was sent, datagram by datagram, in order. Returns how
+/// many came with one before them.
+fn receive(to: &UdpSocket, reader: Reader, shape: &Shape, count: &AtomicU64) -> u64 {
+    let mut incoming = Incoming::new(to, reader);
+    let mut payload = Payload::default();
     let (mut number, mut frames, mut acknowledged) = (0, 0, 0);
     for &write in shape.writes.iter().cycle() {
         let mut rest = payload.next(write);
         for datagram in shape.datagrams(write) {
-            let length = match whole(|| to.recv(&mut buffer)) {
-                Ok(length) => length,
+            let received = match incoming.next() {
+                Ok(received) => received,
                 Err(why) => panic!("datagram {number} does not come: {why}"),
             };
             // All of the last write has come.
-            if length == 0 && rest.len() == write {
-                return;
+            if received.is_empty() && rest.len() == write {
+                return incoming.joined;
             }
             let expected = rest.split_off(..datagram).unwrap();
-            compare(number, &buffer[..length], expected);
-            count.fetch_add(length as u64, Ordering::Relaxed);
+            compare(number, received, expected);
+            count.fetch_add(received.len() as u64, Ordering::Relaxed);
             (number, frames) = (number + 1, frames + shape.frames(datagram));
             if frames >= acknowledged + ACKNOWLEDGE {
                 acknowledged = frames;
                 to.send(&u64::to_be_bytes(frames)).unwrap();
             }
         }
+    }
+    incoming.joined
+}
+
+/// Datagrams one by one, however the socket gives them.
+struct Incoming<'a> {
+    socket: &'a UdpSocket,
+    reader: Reader,
+    buffer: Vec<u8>,
+    /// What was received and not looked at yet.
+    rest: Range<usize>,
+    /// Bytes of each datagram of it but the last.
+    size: usize,
+    /// Datagrams that came with one before them.
+    joined: u64,
+}
+
+impl<'a> Incoming<'a> {
+    fn new(socket: &'a UdpSocket, reader: Reader) -> Self {
+        if reader == Reader::Gro {
+            sys::udp::set_gro(socket).unwrap();
+        }
+        Incoming { socket, reader, buffer: vec![0; 1 << 16], rest: 0..0, size: 0, joined: 0 }
+    }
+
+    fn next(&mut self) -> io::Result<&[u8]> {
+        if self.rest.is_empty() {
+            let (length, size) = match self.reader {
+                Reader::Single => (whole(|| self.socket.recv(&mut self.buffer))?, None),
+                Reader::Gro => whole(|| sys::udp::receive_joined(self.socket, &mut self.buffer))?,
+            };
+            assert_ne!(size, Some(0), "the size of the datagrams");
+            (self.rest, self.size) = (0..length, size.unwrap_or(length));
+        } else {
+            self.joined += 1;
+        }
+        let next = self.rest.start..self.rest.end.min(self.rest.start + self.size);
+        self.rest.start = next.end;
+        Ok(&self.buffer[next])
     }
 }
 
