@@ -42,7 +42,7 @@ impl Holes {
         }
     }
 
-    /// One of the host. Has the flow had data?
+    /// One of the host; `true` if the flow has had data.
     pub(crate) fn note_host_syn<T: AsRef<[u8]>>(&mut self, syn: &Tcp<T>, has_data: bool) {
         let without_sack = !permits_sack(syn);
         if !has_data {

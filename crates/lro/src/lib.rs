@@ -125,6 +125,7 @@ mod key;
 mod layout;
 mod list;
 mod merge;
+mod mismatch;
 mod observe;
 mod predict;
 mod reorder;
@@ -137,7 +138,7 @@ pub use config::{ActiveAck, Config, Nanos, Profile, RxChecksum};
 pub use counters::{Counters, Flush};
 pub use filter::{Discard, Pass};
 pub use held::Slice;
-pub use merge::Mismatch;
+pub use mismatch::Mismatch;
 
 use acknowledge::HostSide;
 use filter::{Segment, Verdict};

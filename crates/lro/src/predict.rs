@@ -132,7 +132,7 @@ fn compare<const TCP: usize, const HEADER: usize>(
     Some(Expected { transport_at: TCP, start: HEADER, seq, len, carried })
 }
 
-/// Does the IPv4 header sum to the zero of ones' complement (RFC 1071)?
+/// Whether the IPv4 header sums to the zero of ones' complement (RFC 1071).
 #[inline(always)]
 fn ipv4_checksum_ok<const N: usize>(bytes: &[u8; N]) -> bool {
     let word = |n: usize| u64::from(be32(bytes, ETHERNET_LEN + 4 * n));

@@ -333,7 +333,7 @@ impl Connection {
         self.sent.loses_sight();
     }
 
-    /// Is a SYN that came after data borne out by this?
+    /// Whether a SYN that came after data is borne out by this.
     fn may_begin_anew(&mut self, piece: &Piece) {
         let Some(Syn::OfWire { data, without_sack, answered }) = self.holes.syn else { return };
         let is_new =
@@ -520,9 +520,8 @@ impl Connection {
         self.place = Some((end, frontier));
         self.last = Some(piece.told);
         self.run.push(piece);
-        if self.holes.goes_singly(self.run.last().unwrap()) {
-            self.flush_run(world);
-        } else if self.is_complete(flags, world) {
+        let goes_singly = self.holes.goes_singly(self.run.last().unwrap());
+        if goes_singly || self.is_complete(flags, world) {
             self.flush_run(world);
         } else if world.config.flush_on_psh && flags & PSH != 0 {
             self.pushed = true;

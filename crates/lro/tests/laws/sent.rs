@@ -29,7 +29,7 @@ impl Sent {
         });
     }
 
-    /// Is anything known of the host?
+    /// Whether anything is known of the host.
     pub(crate) fn is_known(&self) -> bool {
         self.0.is_some()
     }

@@ -42,7 +42,7 @@ impl Holes {
         Holes { without_sack, ..Holes::default() }
     }
 
-    /// The host's; has there been data?
+    /// The host's; `true` if there has been data.
     pub(super) fn hears_host(&mut self, syn: &Tcp, in_use: bool) {
         let lacks = without_sack(syn);
         match &mut self.syn {
@@ -57,7 +57,7 @@ impl Holes {
         }
     }
 
-    /// The wire's, whose connection has its first byte there. Does it begin now?
+    /// The wire's, whose connection has its first byte there. `true` if it begins now.
     pub(super) fn hears_wire(&mut self, syn: &Tcp, data: u32, in_use: bool) -> bool {
         let lacks = without_sack(syn);
         match self.syn {
@@ -83,7 +83,7 @@ impl Holes {
         goes
     }
 
-    /// Does the piece bring the last byte of the hole?
+    /// Whether the piece brings the last byte of the hole.
     fn end_singles(&mut self, piece: &Piece) {
         let last = self.singles_for.wrapping_sub(1);
         if !is_before(last, piece.seq()) && is_before(last, piece.end()) {
