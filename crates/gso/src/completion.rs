@@ -5,8 +5,7 @@ use core::ops::Range;
 use wire::checksum::Crc32c;
 use wire::{Headers, Sum, Transport, VirtioNetHdr, checksum, protocol};
 
-use crate::udp::never_zero;
-use crate::{Refusal, put16};
+use crate::{Refusal, never_zero, put16};
 
 /// Completes the checksum of `packet`, an Ethernet frame, in place, if `hdr` says that it needs it
 /// (virtio 1.2 section 5.1.6.2: the sum from `csum_start` to the end, stored `csum_offset` later).

@@ -10,7 +10,7 @@ use crate::fragment::{
     MORE_FRAGMENTS, V4_CHECKSUM, V4_FLAGS, V4_ID, V4_TOTAL_LEN, V6_FRAGMENT_LEN, V6_PAYLOAD_LEN,
     keep_copied, most_in_last, next_header_at, per_fragment_end,
 };
-use crate::segmenter::{MAX_HEADER_LEN, Piece};
+use crate::piece::{MAX_HEADER_LEN, Piece};
 use crate::udp::UdpPart;
 use crate::{FragmentIds, Refusal, put16};
 

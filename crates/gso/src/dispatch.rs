@@ -8,12 +8,75 @@ use wire::{
 use crate::datagrams::DatagramsPart;
 use crate::fragment::{self, Fragments};
 use crate::ip::IpPart;
+use crate::piece::MAX_HEADER_LEN;
 use crate::sctp::{self, SctpPart};
-use crate::segmenter::{MAX_HEADER_LEN, Segmenter, TransportPart};
+use crate::segmenter::{Segmenter, TransportPart};
 use crate::tcp::TcpPart;
 use crate::tunnel::{self, TunnelPart};
 use crate::udp::{UDP_MAX_SEGMENTS, UdpPart};
 use crate::{FragmentIds, Kind, Refusal, be16, tcp, udp};
+
+impl<'a> Segmenter<'a> {
+    /// Prepares to cut `packet`, an Ethernet frame, as `hdr` says. `hdr_len` is not looked at: on
+    /// forwarded traffic it can be anything. Bytes after the IP packet (Ethernet padding) are no
+    /// payload.
+    ///
+    /// With `NEEDS_CSUM` the checksum field must hold the pseudo-header's sum, length included;
+    /// it is believed, as it is right even where a Routing header hides the final destination.
+    /// TCP without `NEEDS_CSUM` gets its checksums computed from the addresses.
+    ///
+    /// # Errors
+    /// What cannot be cut is refused by name. IP fragments (UFO) need an ID, and a packet that is
+    /// no super-packet an MTU: see [`with_mtu`](Self::with_mtu).
+    pub fn new(packet: &'a [u8], hdr: &VirtioNetHdr) -> Result<Segmenter<'a>, Refusal> {
+        match hdr.gso_type {
+            GsoType::Tcpv4 | GsoType::Tcpv6 | GsoType::UdpL4 => {
+                Self::with_mtu(packet, hdr, usize::MAX, 0)
+            }
+            GsoType::Udp => Err(Refusal::Ufo),
+            GsoType::None => Err(Refusal::NotSuperPacket),
+        }
+    }
+
+    /// Prepares to cut `packet`, an Ethernet frame, as `hdr` says and so that no IP packet is
+    /// longer than `mtu` bytes; with any packet that a host hands over.
+    ///
+    /// - TCP is cut into segments, of `gso_size` bytes if it is a super-packet, fewer where they
+    ///   would not fit.
+    /// - SCTP that is too long is dealt out by chunks.
+    /// - Of what else is too long IP makes fragments (the slides' GSO_UDP4 and GSO_UDP6), of UFO
+    ///   super-packets, and of each datagram of a USO super-packet that is too long. Where the ID is not
+    ///   the packet's own they get the first of `fragment_ids`, each datagram of USO the next. These
+    ///   must not come again soon between the same hosts, and not be foreseen by others (RFC 7739). It
+    ///   is so with all IPv6 packets, with those with DF (RFC 6864 section 4.1), which is cleared, and
+    ///   with USO. [`fragment_ids`](Self::fragment_ids) tells how many were used.
+    /// - What fits is one frame: the packet with its checksum completed.
+    ///
+    /// # Errors
+    /// What cannot be cut is refused by name.
+    pub fn with_mtu(
+        packet: &'a [u8],
+        hdr: &VirtioNetHdr,
+        mtu: usize,
+        fragment_ids: impl Into<FragmentIds>,
+    ) -> Result<Segmenter<'a>, Refusal> {
+        Packet::new(packet, Headers::parse(packet)?, hdr, mtu, fragment_ids.into()).dispatch()
+    }
+
+    /// [`with_mtu`](Self::with_mtu) of an IP packet without a link layer, as a TUN hands it over.
+    /// The frames have no link layer either.
+    ///
+    /// # Errors
+    /// What cannot be cut is refused by name.
+    pub fn of_ip(
+        packet: &'a [u8],
+        hdr: &VirtioNetHdr,
+        mtu: usize,
+        fragment_ids: impl Into<FragmentIds>,
+    ) -> Result<Segmenter<'a>, Refusal> {
+        Packet::new(packet, Headers::parse_ip(packet)?, hdr, mtu, fragment_ids.into()).dispatch()
+    }
+}
 
 /// One packet and what is known of it.
 #[derive(Clone, Copy)]

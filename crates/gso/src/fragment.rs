@@ -8,7 +8,7 @@ use wire::{Headers, IPV4_MIN_LEN, IPV6_LEN, Malformed, Network, Sum, VirtioNetHd
 use wire::{Transport, protocol};
 
 use crate::completion::Completion;
-use crate::segmenter::{MAX_HEADER_LEN, Piece};
+use crate::piece::{MAX_HEADER_LEN, Piece};
 use crate::{FragmentIds, Refusal, be16, put16};
 
 /// Longest IP packet, in bytes.

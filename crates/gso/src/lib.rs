@@ -115,6 +115,7 @@ mod fragment;
 mod fragment_ids;
 mod ip;
 mod kind;
+mod piece;
 mod refusal;
 mod sctp;
 mod segmenter;
@@ -125,8 +126,9 @@ mod udp;
 pub use completion::{complete_checksum, complete_checksum_into};
 pub use fragment_ids::FragmentIds;
 pub use kind::Kind;
+pub use piece::MAX_HEADER_LEN;
 pub use refusal::Refusal;
-pub use segmenter::{MAX_HEADER_LEN, Segment, Segmenter};
+pub use segmenter::{Segment, Segmenter};
 pub use udp::UDP_MAX_SEGMENTS;
 
 /// Reads a big-endian `u16` at `at`.
@@ -139,4 +141,10 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
 #[inline]
 fn put16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// A computed checksum of 0 is sent as 0xFFFF, since 0 would mean "none" (RFC 768).
+#[inline]
+fn never_zero(checksum: u16) -> u16 {
+    if checksum == 0 { 0xffff } else { checksum }
 }

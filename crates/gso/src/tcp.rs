@@ -6,7 +6,7 @@
 
 use wire::{Flags, Seq, Sum, TCP_MIN_LEN, checksum};
 
-use crate::segmenter::Piece;
+use crate::piece::Piece;
 use crate::{be16, put16};
 
 const SEQ: usize = 4;

@@ -4,8 +4,7 @@
 use wire::{Headers, Ipv4, Ipv6, Network, Sum, Transport, UdpTunnel, checksum, protocol};
 
 use crate::ip::IpPart;
-use crate::udp::never_zero;
-use crate::{Refusal, put16};
+use crate::{Refusal, never_zero, put16};
 
 const LENGTH: usize = 4;
 const CHECKSUM: usize = 6;

@@ -3,8 +3,8 @@
 
 use wire::{Sum, UDP_LEN, checksum};
 
-use crate::segmenter::Piece;
-use crate::{Refusal, be16, put16};
+use crate::piece::Piece;
+use crate::{Refusal, be16, never_zero, put16};
 
 /// Datagrams that one super-packet may hold (Linux `UDP_MAX_SEGMENTS`).
 pub const UDP_MAX_SEGMENTS: usize = 128;
@@ -71,10 +71,4 @@ impl UdpPart {
         put16(udp, LENGTH, l4_len);
         put16(udp, CHECKSUM, never_zero(sum.complement()));
     }
-}
-
-/// A computed checksum of 0 is sent as 0xFFFF, since 0 would mean "none" (RFC 768).
-#[inline]
-pub(crate) fn never_zero(checksum: u16) -> u16 {
-    if checksum == 0 { 0xffff } else { checksum }
 }
