@@ -73,7 +73,8 @@ pub struct Config {
     pub receive_buffer_max: u32,
     /// Congestion control.
     pub congestion: Algorithm,
-    /// Segments that are sent before the first acknowledgment (RFC 6928: 10).
+    /// Segments that are sent before the first acknowledgment; 0 for those of RFC 6928: ten, within 14,600
+    /// bytes or two segments.
     pub initial_window: u32,
     /// Offer timestamps (RFC 7323).
     pub timestamps: bool,
@@ -126,7 +127,7 @@ impl Default for Config {
             receive_buffer: 64 << 10,
             receive_buffer_max: 6 << 20,
             congestion: Algorithm::Cubic,
-            initial_window: 10,
+            initial_window: 0,
             timestamps: true,
             sack: true,
             window_scaling: true,

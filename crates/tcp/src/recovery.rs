@@ -443,14 +443,12 @@ impl Connection {
     }
 }
 
-/// The initial window (RFC 6928 section 2).
+/// The initial window (RFC 6928 section 2), or as many segments as are asked for, however long they are:
+/// Linux sends ten of any MSS (TCP_INIT_CWND).
 pub(crate) fn initial_window(connection: &Connection) -> u32 {
     let mss = u32::from(connection.hot.mss);
-    let segments = connection.config.initial_window.saturating_mul(mss).clamp(mss, CWND_MAX);
-    // min(10 * MSS, max(2 * MSS, 14600)); who sets another number of segments wants that number.
-    if connection.config.initial_window == 10 {
-        segments.min((2 * mss).max(14_600))
-    } else {
-        segments
+    match connection.config.initial_window {
+        0 => (10 * mss).min((2 * mss).max(14_600)),
+        segments => segments.saturating_mul(mss).clamp(mss, CWND_MAX),
     }
 }

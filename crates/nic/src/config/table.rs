@@ -363,10 +363,10 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "tcp.initial_window",
-        kind: number(10, 1, 64, Unit::Count),
+        kind: zero_or("10 within 14600 bytes, or two", 1, 64, Unit::Count),
         run_time: false,
-        help: "segments that are sent before the first acknowledgment (RFC 6928; initcwnd in ip \
-               route)",
+        help: "segments that are sent before the first acknowledgment (initcwnd in ip route); by \
+               default those of RFC 6928, where Linux sends 10 of any MSS",
         field: number!(tcp.initial_window),
     },
     Key {

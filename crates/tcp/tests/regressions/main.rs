@@ -25,6 +25,9 @@ struct Out {
 
 impl Lab {
     fn new(config: Config, half_open: u32, sack: bool, ts: bool, rtt: Nanos) -> Lab {
+        Lab::with_mss(1000, config, half_open, sack, ts, rtt)
+    }
+    fn with_mss(mss: u16, config: Config, half_open: u32, sack: bool, ts: bool, rtt: Nanos) -> Lab {
         let mut stack = Stack::new(StackConfig { secret: [3; 16], half_open, connections: 8 });
         stack.listen(None, 80, Arc::new(config)).unwrap();
         let path = FourTuple {
@@ -43,7 +46,7 @@ impl Lab {
             ts_last: 0,
         };
         let mut o = Options {
-            mss: Some(1000),
+            mss: Some(mss),
             window_scale: Some(7),
             sack_permitted: sack,
             ..Options::default()
@@ -486,4 +489,19 @@ fn r6_an_early_acknowledgment_of_a_retransmission_does_not_hide_the_rest() {
     lab.ack(first + 4_000, &[(5_000, 6_000)]);
     let again = lab.listen();
     assert!(again.iter().any(|o| o.seq == first + 4_000), "{again:?}");
+}
+
+#[test]
+fn ten_long_segments_may_be_asked_for() {
+    let first = |mss, initial_window| {
+        let config = Config { mtu: 9000, initial_window, ..Config::default() };
+        let mut lab = Lab::with_mss(mss, config, 8, true, false, 20 * MILLISECOND);
+        lab.send(200_000);
+        lab.listen().iter().map(|out| out.len).sum::<u32>()
+    };
+    // RFC 6928 section 2: ten, in 14,600 bytes or two segments; Linux's ten are of any length.
+    assert_eq!([first(1000, 0), first(1460, 0)], [10_000, 14_600]);
+    assert_eq!([first(2000, 0), first(8960, 0)], [14_000, 17_920]);
+    assert_eq!([first(1460, 10), first(8960, 10)], [14_600, 89_600]);
+    assert_eq!([first(8960, 1), first(8960, 3)], [8_960, 26_880]);
 }

@@ -366,7 +366,7 @@ fn config(dice: &mut Dice) -> Config {
         receive_buffer,
         receive_buffer_max: receive_buffer.max(dice.one_of(&[2_000, 100_000, 6 << 20])),
         congestion: dice.one_of(&[Algorithm::Cubic, Algorithm::Cubic, Algorithm::NewReno]),
-        initial_window: dice.one_of(&[1, 2, 4, 10, 10]),
+        initial_window: dice.one_of(&[1, 2, 4, 0, 10]),
         timestamps: !dice.once_in(3),
         sack: !dice.once_in(3),
         window_scaling: !dice.once_in(4),
