@@ -239,7 +239,7 @@ impl Connection {
         }
         self.rearm_rto(now);
         self.tune_since = now;
-        self.hot.tune_at = self.hot.rcv_nxt + self.hot.buffer / 2;
+        self.hot.tune_at = self.hot.rcv_nxt + self.hot.buffer / 4;
         self.last_sent = now;
         self.arm_slow(now);
         self.hot.events.add(Events::WRITABLE);

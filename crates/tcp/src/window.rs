@@ -57,14 +57,16 @@ impl Connection {
         self.config.receive_buffer_max.min(65_535u32 << self.hot.rcv_shift)
     }
 
-    /// Doubles the window when half of it came, and was read, within four round trips: then it was what
-    /// bounded the sender (dynamic right-sizing). Where memory is short it grows less, or shrinks: the
-    /// right edge then waits where it is, as what was offered stays.
+    /// Doubles the window when a quarter of it came, and was read, within two round trips: it then is ahead
+    /// of a sender that doubles what it sends, and has room for what that one sends while a hole is open
+    /// (dynamic right-sizing; tcp_rcv_space_adjust in Linux makes it three times what comes in a round trip,
+    /// and more while that grows). Where memory is short it grows less, or shrinks: the right edge then
+    /// waits where it is, as what was offered stays.
     #[cold]
     fn tune(&mut self, context: &mut Context<'_>) {
         let Context { now, pool, counters } = context;
         let took = now.saturating_sub(self.tune_since);
-        let round = if self.rtt.min == 0 { Nanos::MAX } else { 4 * self.rtt.srtt.max(1_000_000) };
+        let round = if self.rtt.min == 0 { Nanos::MAX } else { 2 * self.rtt.srtt.max(1_000_000) };
         let keeps_up = self.hot.receive.len() <= self.hot.buffer / 4;
         let (buffer, shift) = (self.hot.buffer, self.hot.rcv_shift);
         let smaller = pool.memory.smaller_buffer(buffer, self.config.receive_buffer);
@@ -72,13 +74,17 @@ impl Connection {
             counters.windows_short += 1;
             self.hot.buffer = smaller;
             self.promise(&mut pool.memory);
-        } else if took <= round && keeps_up && buffer < self.largest_buffer() {
+        } else if took <= round && buffer < self.largest_buffer() {
+            if !keeps_up {
+                // What stood behind a hole is still being read: it is looked again at the next read.
+                return;
+            }
             let wanted = buffer.saturating_mul(2).min(self.largest_buffer());
             self.hot.buffer = pool.memory.larger_buffer(buffer, wanted, shift);
             counters.windows_short += u64::from(self.hot.buffer < wanted);
             self.promise(&mut pool.memory);
         }
-        self.hot.tune_at = self.hot.rcv_nxt + self.hot.buffer / 2;
+        self.hot.tune_at = self.hot.rcv_nxt + self.hot.buffer / 4;
         self.tune_since = *now;
     }
 

@@ -505,3 +505,45 @@ fn ten_long_segments_may_be_asked_for() {
     assert_eq!([first(1460, 10), first(8960, 10)], [14_600, 89_600]);
     assert_eq!([first(8960, 1), first(8960, 3)], [8_960, 26_880]);
 }
+
+/// Reads all, in pieces of 16 KB.
+fn read_all(lab: &mut Lab) {
+    let (id, now) = (lab.id.unwrap(), lab.now);
+    let mut piece = vec![0; 16 << 10];
+    while lab.stack.socket(id, now).unwrap().receive(&mut piece).is_ok_and(|read| read > 0) {}
+}
+
+#[test]
+fn the_window_keeps_ahead_of_a_sender_that_doubles() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
+    let segment = vec![5; 1000];
+    for segments in [10, 20, 40, 80, 160, 320, 640] {
+        lab.now += 100 * MILLISECOND;
+        for _ in 0..segments {
+            lab.data(&segment);
+            read_all(&mut lab);
+            lab.listen();
+        }
+        // Twice that is what comes next, and twice as much again while a hole of it is open.
+        let (came, window) = (segments * 1000, lab.info().rcv_space);
+        assert!(window >= 4 * came, "{window} after {came} in a round trip");
+    }
+}
+
+#[test]
+fn the_window_grows_by_what_stood_behind_a_hole() {
+    let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
+    let segment = vec![5; 1000];
+    let (hole, before) = (lab.seq, lab.info().rcv_space);
+    lab.seq += 1000;
+    for _ in 0..60 {
+        lab.data(&segment);
+    }
+    let behind = lab.seq;
+    lab.now += 100 * MILLISECOND;
+    lab.seq = hole;
+    lab.data(&segment);
+    lab.seq = behind;
+    read_all(&mut lab);
+    assert_eq!(lab.info().rcv_space, 2 * before);
+}
