@@ -1,12 +1,13 @@
 //! What a connection goes by. One [`Config`] serves many connections.
 
 use crate::Nanos;
-use crate::snapshot::TIME_MAX;
 
 /// One millisecond.
 pub const MILLISECOND: Nanos = 1_000_000;
 /// One second.
 pub const SECOND: Nanos = 1_000_000_000;
+/// Longest of all times: a hundred years.
+pub const TIME_MAX: Nanos = 100 * 365 * 24 * 3600 * SECOND;
 
 /// Congestion control algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -55,28 +55,16 @@
 
 extern crate alloc;
 
-mod ack;
-mod app;
+mod block;
 pub mod config;
 pub mod congestion;
 mod connection;
-mod data;
-mod duplicates;
+mod counters;
 mod flight;
-mod freeze;
-mod info;
-mod input;
 mod memory;
-mod mtu;
-mod open;
 pub mod options;
-mod output;
 mod pool;
-mod predict;
-mod pressure;
-mod rack;
 mod reassembly;
-mod recovery;
 pub mod repair;
 mod ring;
 mod rtt;
@@ -84,22 +72,16 @@ mod segment;
 pub mod snapshot;
 mod stack;
 mod state;
-mod timers;
-mod window;
 
-pub use app::{ReceiveError, SendError, Socket};
 pub use config::{Algorithm, Config, Ecn, Keepalive};
-pub use connection::{Connection, Events};
-pub use info::Info;
+pub use connection::{Connection, Events, Icmp, Info, ListenerId, ReceiveError, SendError};
+pub use counters::Counters;
 pub use memory::Memory;
-pub use mtu::Icmp;
 pub use options::{Block, Options, SackBlocks};
 pub use repair::{Lost, Repair, RepairError};
 pub use segment::{FourTuple, Segment, Transmit};
 pub use snapshot::{Snapshot, SnapshotError};
-pub use stack::{
-    ConnectError, Counters, Id, ListenError, ListenerId, Stack, StackConfig, ThawError,
-};
+pub use stack::{ConnectError, Id, ListenError, Socket, Stack, StackConfig, ThawError};
 pub use state::{Reason, State};
 
 /// Nanoseconds of any clock that does not step back.

@@ -5,7 +5,7 @@
 //! later takes more. What is short shrinks new offers first, then the data that an application may
 //! queue, then the memory of islands, and then SYNs are refused; never what was promised.
 
-use crate::ring::{RECEIVE_BLOCK, SEND_BLOCK};
+use crate::block::{RECEIVE_BLOCK, SEND_BLOCK, SMALLEST};
 
 /// Memory that a stack has unless it is told otherwise.
 const LIMIT: u64 = 4 << 30;
@@ -167,7 +167,7 @@ pub(crate) fn footprint(bytes: u64) -> u64 {
     let block = RECEIVE_BLOCK as u64;
     match bytes {
         0 => 0,
-        _ if bytes <= block => bytes.next_power_of_two().max(crate::pool::SMALLEST as u64),
+        _ if bytes <= block => bytes.next_power_of_two().max(SMALLEST as u64),
         // Part of a block at each end, and a table of the blocks.
         _ => (bytes / block + 2) * block + bytes / 512,
     }

@@ -6,12 +6,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::Nanos;
+use crate::block::{Blocks, SEND_BLOCK, SMALLEST};
 use crate::config::SECOND;
 use crate::memory::Memory;
-use crate::ring::{Blocks, SEND_BLOCK};
 
-/// Smallest buffer in bytes; all are powers of two, up to the block of a send queue.
-pub(crate) const SMALLEST: usize = 2048;
 const CLASSES: usize = (SEND_BLOCK / SMALLEST).trailing_zeros() as usize + 1;
 /// Tables of blocks that are kept, and how many places each of them has at most.
 const TABLES: usize = 16;

@@ -5,35 +5,17 @@
 //! hold nothing are not there: a byte far behind a hole takes a block, not the way there.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::pool::{Pool, SMALLEST};
-
-/// Block of what is received: small, as data out of order may be anywhere.
-pub(crate) const RECEIVE_BLOCK: usize = 16 << 10;
-/// Block of what is sent: a super-packet lies in two of them at most.
-pub(crate) const SEND_BLOCK: usize = 64 << 10;
+use crate::block::{Blocks, RECEIVE_BLOCK, SEND_BLOCK, SMALLEST};
+use crate::pool::Pool;
 
 /// What has come.
 pub(crate) type ReceiveRing = Ring<RECEIVE_BLOCK>;
 /// What is to be sent, and what was not acknowledged.
 pub(crate) type SendRing = Ring<SEND_BLOCK>;
 
-/// Blocks in order.
-#[derive(Debug, Default)]
-pub(crate) struct Blocks {
-    all: VecDeque<Option<Box<[u8]>>>,
-    /// Those that are there.
-    held: usize,
-}
-
 impl Blocks {
-    /// Blocks that it has a place for.
-    pub(crate) fn places(&self) -> usize {
-        self.all.capacity()
-    }
-
     /// The block at `index`, which is made if it is not there.
     #[inline]
     fn make<const BLOCK: usize>(&mut self, index: usize, pool: &mut Pool) -> &mut [u8] {

@@ -17,11 +17,11 @@ use crate::congestion::PRIVATE_WORDS;
 use crate::options::Block;
 use crate::{Algorithm, Keepalive, Nanos, State};
 
+pub use crate::config::TIME_MAX;
 pub use codec::{MAGIC, VERSION};
 pub use error::SnapshotError;
 pub use validate::{
-    CWND_MAX, FLIGHTS_MAX, ISLANDS_MAX, MSS_MIN, MTU_MIN, QUEUE_MAX, RTT_MAX, TIME_MAX,
-    USER_TIMEOUT_MAX,
+    CWND_MAX, FLIGHTS_MAX, ISLANDS_MAX, MSS_MIN, MTU_MIN, QUEUE_MAX, RTT_MAX, USER_TIMEOUT_MAX,
 };
 
 /// What both ends agreed to when they met, and what does not change since (Chimney calls this the

@@ -4,7 +4,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use super::{Flight, RecoveryState, Snapshot, SnapshotError};
-use crate::config::SECOND;
+use crate::config::{SECOND, TIME_MAX};
 use crate::options::Block;
 use crate::{Keepalive, Nanos, State};
 
@@ -21,8 +21,6 @@ pub const MSS_MIN: u16 = 76;
 pub const MTU_MIN: u16 = 68;
 /// Largest congestion window: twice the largest window.
 pub const CWND_MAX: u32 = 1 << 31;
-/// Longest of all times: a hundred years.
-pub const TIME_MAX: Nanos = 100 * 365 * 24 * 3600 * SECOND;
 /// Longest user timeout: what TCP_USER_TIMEOUT can say, 50 days.
 pub const USER_TIMEOUT_MAX: Nanos = u32::MAX as Nanos * 1_000_000;
 /// Longest round trip: a day.

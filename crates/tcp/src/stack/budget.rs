@@ -2,9 +2,8 @@
 
 use super::Stack;
 use crate::config::Config;
-use crate::connection::{Connection, Events};
+use crate::connection::{Connection, Events, our_shift};
 use crate::memory::Memory;
-use crate::open::our_shift;
 use crate::options::Block;
 use crate::snapshot::Snapshot;
 

@@ -10,9 +10,7 @@ use wire::{Flags, Seq, Timestamps};
 use super::{Reply, Stack, beyond, secret};
 use crate::Nanos;
 use crate::config::{Config, SECOND};
-use crate::connection::{Connection, Context, Key};
-use crate::input::Answer;
-use crate::open::our_shift;
+use crate::connection::{Answer, Connection, Context, Key, ListenerId, our_shift};
 use crate::options::Options;
 use crate::segment::{FourTuple, Segment};
 
@@ -21,10 +19,6 @@ const COOKIES_LAST: Nanos = 130 * SECOND;
 /// What a SYN-ACK offers of which nothing is remembered, so that it is no promise of much: enough for what
 /// a peer sends at once (RFC 6928).
 const COOKIE_WINDOW: u32 = 16 << 10;
-
-/// A listener's name.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ListenerId(u32);
 
 /// Why a listener cannot be there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,12 +7,12 @@
 //! ```
 
 mod budget;
-mod counters;
 mod deadlines;
 mod error;
 mod listen;
 mod secret;
 mod slots;
+mod socket;
 mod table;
 
 use alloc::collections::VecDeque;
@@ -22,21 +22,18 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use wire::{Flags, Seq};
 
-pub use counters::Counters;
 pub use error::{ConnectError, ThawError};
-pub use listen::{ListenError, ListenerId};
+pub use listen::ListenError;
 pub use slots::Id;
+pub use socket::Socket;
 
-use crate::app::Socket;
 use crate::config::{Config, SECOND};
-use crate::connection::{Connection, Context, Events, Key};
-use crate::input::Answer;
-use crate::mtu::Icmp;
+use crate::connection::{Answer, Connection, Context, Events, Icmp, Key, NEVER};
+use crate::counters::Counters;
 use crate::options::Encoded;
 use crate::pool::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
 use crate::snapshot::Snapshot;
-use crate::timers::NEVER;
 use crate::{Nanos, Reason, State};
 use deadlines::Deadlines;
 use listen::Listener;

@@ -3,8 +3,8 @@
 
 use wire::Seq;
 
-use crate::ack::Delivery;
 use crate::config::SECOND;
+use crate::connection::ack::Delivery;
 use crate::connection::{Connection, Context};
 use crate::{Nanos, Reason, State};
 

@@ -7,8 +7,9 @@ use wire::Seq;
 
 use crate::config::Config;
 use crate::congestion::Congestion;
+use crate::connection::duplicates::DuplicateAcks;
+use crate::connection::timers::{NEVER, Pending};
 use crate::connection::{Connection, Events};
-use crate::duplicates::DuplicateAcks;
 use crate::flight::Sent;
 use crate::pool::Pool;
 use crate::reassembly::{ISLANDS_MAX, earlier};
@@ -16,7 +17,6 @@ use crate::snapshot::{
     Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, TIME_MAX, Timers,
     Wishes,
 };
-use crate::timers::{NEVER, Pending};
 use crate::{FourTuple, Nanos, State};
 
 /// How much memory the received bytes of a snapshot may take, in times what there is of them.

@@ -146,13 +146,16 @@ impl Connection {
         if ack == self.hot.snd_una && self.window_space() > 0 && self.hot.bits.probe_due() {
             self.hot.bits.set_probe_due(false);
         }
-        if self.hot.pending == crate::timers::Pending::Persist {
+        if self.hot.pending == crate::connection::timers::Pending::Persist {
             // The peer lives; the window it tells is what counts.
             self.retransmits = 0;
             let full = u32::from(self.hot.mss);
             if self.window_space() > 0 && self.window_space() >= self.unsent_len().min(full) {
                 self.rtt.backoff = 0;
-                self.set_pending(crate::timers::Pending::None, crate::timers::NEVER);
+                self.set_pending(
+                    crate::connection::timers::Pending::None,
+                    crate::connection::timers::NEVER,
+                );
             }
         }
     }
@@ -262,7 +265,8 @@ impl Connection {
     /// What was sent has been acknowledged: timers start anew (RFC 6298 section 5.3).
     fn after_advance(&mut self, now: Nanos) {
         self.retransmits = 0;
-        if self.hot.pending != crate::timers::Pending::Reorder || self.flight.is_empty() {
+        if self.hot.pending != crate::connection::timers::Pending::Reorder || self.flight.is_empty()
+        {
             self.rearm_rto(now);
             self.schedule_tail_probe(now);
         }

@@ -2,14 +2,14 @@
 
 use wire::{Flags, Seq, Timestamps};
 
+use crate::block::SEND_BLOCK;
 use crate::config::MILLISECOND;
+use crate::connection::timers::{NEVER, Pending};
 use crate::connection::{Connection, Context};
 use crate::options::{Encoded, Options};
 use crate::reassembly::earlier;
-use crate::ring::SEND_BLOCK;
 use crate::segment::Transmit;
 use crate::snapshot::RecoveryState;
-use crate::timers::{NEVER, Pending};
 use crate::{Nanos, State};
 
 /// Small segments that may be in flight beside a full congestion window.

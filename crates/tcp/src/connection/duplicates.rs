@@ -5,8 +5,8 @@
 
 use wire::Flags;
 
+use crate::connection::output::Planned;
 use crate::connection::{Connection, Context};
-use crate::output::Planned;
 
 /// As many go singly where SACK was agreed to; one more stands for all others that came with them, as SACK
 /// says of those what a count would (TCP_FASTRETRANS_THRESH in Linux's __tcp_ack_snd_check). Linux lets that

@@ -1,5 +1,23 @@
 //! One connection: its state, in two cache lines that nearly every segment needs and a rest that few do.
 
+mod ack;
+mod bits;
+mod calls;
+mod data;
+mod duplicates;
+mod freeze;
+mod info;
+mod input;
+mod mtu;
+mod open;
+mod output;
+mod predict;
+mod pressure;
+mod rack;
+mod recovery;
+mod timers;
+mod window;
+
 use alloc::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -7,112 +25,36 @@ use wire::{FlowKey, Seq};
 
 use crate::config::Config;
 use crate::congestion::{Congestion, Window};
-use crate::duplicates::DuplicateAcks;
+use crate::connection::duplicates::DuplicateAcks;
+use crate::connection::recovery::Recovery;
+use crate::counters::Counters;
 use crate::flight::Flight;
 use crate::options::TIMESTAMPS_LEN;
 use crate::pool::Pool;
 use crate::reassembly::Islands;
-use crate::recovery::Recovery;
 use crate::ring::{ReceiveRing, SendRing};
 use crate::rtt::Rtt;
 use crate::snapshot::{QUEUE_MAX, USER_TIMEOUT_MAX};
-use crate::stack::{Counters, ListenerId};
-use crate::timers::{NEVER, Pending};
 use crate::{Block, FourTuple, Keepalive, Nanos, Reason, State};
+use timers::Pending;
+
+pub(crate) use bits::Bits;
+pub use calls::{ReceiveError, SendError};
+pub use info::Info;
+pub(crate) use input::Answer;
+pub use mtu::Icmp;
+pub(crate) use open::our_shift;
+pub(crate) use timers::NEVER;
+
+/// A listener's name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ListenerId(pub(crate) u32);
 
 /// What a connection needs of its surroundings for a moment.
 pub(crate) struct Context<'a> {
     pub(crate) now: Nanos,
     pub(crate) pool: &'a mut Pool,
     pub(crate) counters: &'a mut Counters,
-}
-
-/// Yes-or-no state that nearly every segment needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Bits(u32);
-
-macro_rules! bits {
-    ($($(#[$doc:meta])* $name:ident, $set:ident = $bit:expr;)*) => {
-        impl Bits {
-            $(
-                $(#[$doc])*
-                #[inline]
-                pub(crate) fn $name(self) -> bool {
-                    self.0 & (1 << $bit) != 0
-                }
-                #[inline]
-                pub(crate) fn $set(&mut self, yes: bool) {
-                    self.0 = self.0 & !(1 << $bit) | u32::from(yes) << $bit;
-                }
-            )*
-        }
-
-        // A bit has one meaning.
-        const _: () = assert!((0 $(+ (1_u64 << $bit))*) == (0 $(| (1_u64 << $bit))*));
-    };
-}
-
-bits! {
-    /// Timestamps were agreed to.
-    timestamps, set_timestamps = 0;
-    /// SACK was agreed to.
-    sack, set_sack = 1;
-    /// ECN was agreed to.
-    ecn, set_ecn = 2;
-    /// An acknowledgment is to go out at once.
-    ack_now, set_ack_now = 3;
-    /// The application has closed: a FIN follows the data.
-    fin_queued, set_fin_queued = 4;
-    /// The FIN was sent at least once.
-    fin_sent, set_fin_sent = 5;
-    /// Congestion marks are echoed until the peer says CWR (RFC 3168 section 6.1.3).
-    ecn_echo, set_ecn_echo = 6;
-    /// The next new data carries CWR (RFC 3168 section 6.1.2).
-    cwr_due, set_cwr_due = 7;
-    /// Nagle's algorithm is off.
-    no_delay, set_no_delay = 8;
-    /// Part of a segment is held back (TCP_CORK).
-    cork, set_cork = 9;
-    /// A SYN, or a SYN with ACK, is to be sent.
-    syn_due, set_syn_due = 10;
-    /// A segment without data is to be sent that the peer must answer.
-    probe_due, set_probe_due = 11;
-    /// The window, not the application, bounded what was sent.
-    cwnd_limited, set_cwnd_limited = 12;
-    /// Small answers go with small questions: acknowledgments wait for data (RFC 9293 section 3.8.6.3).
-    interactive, set_interactive = 13;
-    /// The application has released it.
-    released, set_released = 14;
-    /// A part of a segment goes out although more might come.
-    push_small, set_push_small = 15;
-    /// Something stands behind a hole, or the peer's FIN was seen.
-    disordered, set_disordered = 16;
-    /// SACK has something to report.
-    reports, set_reports = 17;
-    /// The peer is to be told that the connection is no more.
-    reset_due, set_reset_due = 18;
-    /// Stands in the stack's queue of those that may transmit.
-    ready, set_ready = 19;
-    /// Stands in the stack's queue of those that have events.
-    eventful, set_eventful = 20;
-    /// Stands in the stack's queue of acknowledgments that are held back.
-    ack_queued, set_ack_queued = 21;
-    /// The peer has sent urgent data that was not read.
-    urgent, set_urgent = 22;
-    /// Data has come since data was sent.
-    heard, set_heard = 24;
-    /// It was opened by a SYN cookie: it is unknown when the SYN-ACK was sent.
-    cookie, set_cookie = 25;
-    /// Duplicate acknowledgments are to be sent.
-    dup_acks_due, set_dup_acks_due = 26;
-    /// A size is known that the path did not let pass.
-    mtu_bounded, set_mtu_bounded = 27;
-    /// There is none: it only takes a place that another may have later.
-    vacant, set_vacant = 23;
-    /// Nothing could be queued because there was no memory, and nothing is queued.
-    starved, set_starved = 28;
-    /// Stands in the stack's queue of those that wait for memory.
-    waits, set_waits = 29;
 }
 
 /// What is read or written for every segment in order and every acknowledgment.
@@ -334,7 +276,7 @@ pub struct Connection {
     pub(crate) stalled_since: Nanos,
     /// When it was last looked whether the receive window is large enough.
     pub(crate) tune_since: Nanos,
-    pub(crate) mtu: crate::mtu::Search,
+    pub(crate) mtu: crate::connection::mtu::Search,
     /// A tail probe that sends the end once more: from where, and how much.
     pub(crate) tail_probe: Option<(Seq, u32)>,
     /// `send` took less than it was given.
@@ -426,7 +368,7 @@ impl Connection {
             last_challenge: 0,
             stalled_since: 0,
             tune_since: 0,
-            mtu: crate::mtu::Search::default(),
+            mtu: crate::connection::mtu::Search::default(),
             tail_probe: None,
             wants_space: false,
             unreachable: false,

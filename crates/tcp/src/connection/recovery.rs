@@ -5,11 +5,11 @@
 use wire::Seq;
 
 use crate::Nanos;
-use crate::ack::Delivery;
 use crate::congestion::Acked;
+use crate::connection::ack::Delivery;
+use crate::connection::timers::Pending;
 use crate::connection::{Connection, Context};
 use crate::snapshot::RecoveryState;
-use crate::timers::Pending;
 
 /// Duplicates after which a segment is lost (RFC 5681 section 3.2).
 pub(crate) const DUP_THRESH: u32 = 3;

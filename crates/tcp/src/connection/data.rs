@@ -3,11 +3,11 @@
 
 use wire::{Flags, Seq};
 
+use crate::connection::input::Answer;
+use crate::connection::timers::NEVER;
 use crate::connection::{Connection, Context, Events};
-use crate::input::Answer;
 use crate::options::Block;
 use crate::reassembly::{earlier, later};
-use crate::timers::NEVER;
 use crate::{Nanos, Reason, Segment, State};
 
 impl Connection {

@@ -3,12 +3,12 @@
 use wire::Seq;
 
 use crate::Nanos;
-use crate::ack::Delivery;
+use crate::connection::ack::Delivery;
+use crate::connection::recovery::DUP_THRESH;
+use crate::connection::timers::Pending;
 use crate::connection::{Connection, Context};
-use crate::recovery::DUP_THRESH;
 use crate::rtt::LONGEST;
 use crate::snapshot::RecoveryState;
-use crate::timers::Pending;
 
 /// Recoveries for which a wider reordering window lasts (RFC 8985 section 6.2, step 4).
 const PERSIST: u8 = 16;

@@ -5,11 +5,11 @@ use alloc::sync::Arc;
 use wire::{Flags, Seq, Timestamps};
 
 use crate::config::{Config, Ecn, SECOND};
+use crate::connection::ListenerId;
+use crate::connection::input::Answer;
+use crate::connection::recovery::initial_window;
 use crate::connection::{Connection, Context, Events};
-use crate::input::Answer;
 use crate::options::Options;
-use crate::recovery::initial_window;
-use crate::stack::ListenerId;
 use crate::{FourTuple, Nanos, Reason, Segment, State};
 
 /// Largest shift (RFC 7323 section 2.3).

@@ -3,10 +3,10 @@
 use wire::Flags;
 
 use crate::config::{MILLISECOND, SECOND};
+use crate::connection::timers::NEVER;
 use crate::connection::{Connection, Context, Events};
 use crate::options::Block;
 use crate::reassembly::{earlier, later};
-use crate::timers::NEVER;
 use crate::{Nanos, Reason, Segment, State};
 
 /// Answers to segments that are not ours to answer come at most so often (RFC 5961 section 7).
@@ -267,7 +267,7 @@ impl Connection {
 
     pub(crate) fn enter_time_wait(&mut self, now: Nanos) {
         self.hot.state = State::TimeWait;
-        self.set_pending(crate::timers::Pending::None, NEVER);
+        self.set_pending(crate::connection::timers::Pending::None, NEVER);
         self.arm_slow(now);
     }
 
@@ -275,7 +275,7 @@ impl Connection {
     pub(crate) fn finish(&mut self, reason: Reason) {
         self.end = Some(reason);
         self.hot.state = State::Closed;
-        self.set_pending(crate::timers::Pending::None, NEVER);
+        self.set_pending(crate::connection::timers::Pending::None, NEVER);
         self.slow_deadline = NEVER;
         self.hot.ack_deadline = NEVER;
         self.hot.bits.set_ack_now(false);
