@@ -503,7 +503,7 @@ impl Connection {
     }
 
     /// Payload of a full segment, from the peer's MSS and the path's MTU (RFC 9293 section 3.7.1,
-    /// MUST-16: options that every segment has come off).
+    /// MUST-16: options that every segment has come off). The window takes one at least.
     pub(crate) fn update_mss(&mut self) {
         let fits = self.path_mtu.saturating_sub(self.headers_len());
         let mut mss = fits.min(self.peer_mss);
@@ -513,5 +513,6 @@ impl Connection {
         let options = if self.hot.bits.timestamps() { TIMESTAMPS_LEN as u16 } else { 0 };
         self.hot.mss = mss.max(MSS_LEAST) - options;
         self.window.mss = u32::from(self.hot.mss);
+        self.window.cwnd = self.window.cwnd.max(self.window.mss);
     }
 }

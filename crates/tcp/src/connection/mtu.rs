@@ -106,7 +106,6 @@ impl Connection {
         self.mtu = Search { high: 0, probe: None, tried: self.mtu.tried };
         self.hot.bits.set_mtu_bounded(false);
         self.update_mss();
-        self.window.cwnd = self.window.cwnd.max(u32::from(self.hot.mss));
     }
 
     /// A probe has arrived, or the segments behind it have and it has not.
@@ -136,7 +135,6 @@ impl Connection {
         if !self.config.probe_mtu {
             self.path_mtu = self.path_mtu.max(self.config.mtu);
             self.update_mss();
-            self.window.cwnd = self.window.cwnd.max(self.window.mss);
         }
     }
 
