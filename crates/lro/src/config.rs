@@ -30,21 +30,6 @@ pub enum ActiveAck {
     Paper,
 }
 
-/// What is known of a frame's transport checksum when it arrives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RxChecksum {
-    /// Nothing: the TCP checksum is verified before a segment is merged.
-    Unverified,
-    /// As [`Unverified`](Self::Unverified), but a checksum that holds just the pseudo-header's sum
-    /// is right too: the frame comes from a kernel on this machine that left it to its card. For
-    /// wires that never leave the machine and cannot say so.
-    MaybePartial,
-    /// The port vouches for it: verified by hardware, or never computed because the frame did
-    /// not leave this machine (`VIRTIO_NET_HDR_F_NEEDS_CSUM` on a received packet). That says
-    /// nothing of the IPv4 header's checksum, which is verified in any case.
-    Verified,
-}
-
 /// Sizes are fixed for the life of an [`Lro`](crate::Lro); the rest may change while it runs.
 #[derive(Clone, Debug)]
 pub struct Config {

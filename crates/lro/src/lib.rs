@@ -134,11 +134,12 @@ mod table;
 mod timeout;
 
 pub use aggregate::Aggregate;
-pub use config::{ActiveAck, Config, Nanos, Profile, RxChecksum};
+pub use config::{ActiveAck, Config, Nanos, Profile};
 pub use counters::{Counters, Flush};
 pub use filter::{Discard, Pass};
 pub use held::Slice;
 pub use mismatch::Mismatch;
+pub use wire::RxChecksum;
 
 use acknowledge::HostSide;
 use filter::{Segment, Verdict};

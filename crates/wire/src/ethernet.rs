@@ -4,6 +4,10 @@
 pub const ETHERNET_LEN: usize = 14;
 /// Bytes of a MAC address.
 pub const MAC_LEN: usize = 6;
+/// A MAC address.
+pub type Mac = [u8; MAC_LEN];
+/// All stations of a link.
+pub const BROADCAST: Mac = [0xff; MAC_LEN];
 /// Bytes that one 802.1Q or 802.1ad tag adds.
 pub const VLAN_LEN: usize = 4;
 
@@ -28,4 +32,18 @@ impl EtherType {
     pub const fn is_vlan(self) -> bool {
         matches!(self, EtherType::VLAN | EtherType::SERVICE_VLAN)
     }
+}
+
+/// Writes an Ethernet II header to the start of `into`, which is at least as long.
+#[inline]
+pub fn write_ethernet(into: &mut [u8], to: Mac, from: Mac, kind: EtherType) {
+    into[..6].copy_from_slice(&to);
+    into[6..12].copy_from_slice(&from);
+    into[12..ETHERNET_LEN].copy_from_slice(&kind.0.to_be_bytes());
+}
+
+/// Returns whether an address is that of a group: multicast or broadcast (IEEE 802, section 8.2.2).
+#[inline]
+pub const fn is_group(mac: Mac) -> bool {
+    mac[0] & 1 != 0
 }

@@ -1,6 +1,7 @@
 //! Typed views of the bytes that cross a NIC: Ethernet, VLAN, IPv4, IPv6 with its extension
 //! headers, TCP with its options, UDP and `virtio_net_hdr`; Internet checksums; sequence numbers;
-//! the flow key and its keyed hash.
+//! the flow key and its keyed hash; ARP, Neighbour Discovery and ICMP; writing the headers of packets of
+//! one's own.
 //!
 //! A *view* (`Ipv4<T>`, `Tcp<T>`, ...) borrows bytes that were checked once, in its `new`, and
 //! reads or writes fields by name. [`Headers::parse`] walks a whole frame in one pass and says
@@ -14,23 +15,30 @@
 //! ```
 #![no_std]
 
+pub mod arp;
 pub mod cache;
 pub mod checksum;
 mod ethernet;
 pub mod flow;
 mod headers;
+pub mod icmp;
+pub mod ip;
 mod ipv4;
 mod ipv6;
 mod malformed;
+pub mod ndp;
 mod partial;
 mod seq;
+mod split;
 mod tcp;
 mod udp;
 mod vnet;
 mod vxlan;
 
-pub use checksum::Sum;
-pub use ethernet::{ETHERNET_LEN, EtherType, MAC_LEN, VLAN_LEN};
+pub use checksum::{RxChecksum, Sum};
+pub use ethernet::{
+    BROADCAST, ETHERNET_LEN, EtherType, MAC_LEN, Mac, VLAN_LEN, is_group, write_ethernet,
+};
 pub use flow::{FlowHash, FlowKey};
 pub use headers::{Headers, Network, Transport};
 pub use ipv4::{IPV4_MIN_LEN, Ipv4};
@@ -47,6 +55,8 @@ pub use vxlan::{is_outermost, vxlan_tunnel};
 pub mod protocol {
     /// IPv6 Hop-by-Hop options (RFC 8200 section 4.3).
     pub const HOP_BY_HOP: u8 = 0;
+    /// ICMP (RFC 792).
+    pub const ICMP: u8 = 1;
     /// TCP (RFC 9293).
     pub const TCP: u8 = 6;
     /// UDP (RFC 768).

@@ -1,0 +1,102 @@
+//! The Address Resolution Protocol for IPv4 over Ethernet (RFC 826, RFC 5227).
+
+use core::net::Ipv4Addr;
+
+use crate::{BROADCAST, ETHERNET_LEN, EtherType, Mac, is_group, write_ethernet};
+
+/// Bytes of a message.
+pub const MESSAGE_LEN: usize = 28;
+
+/// Bytes of a frame with a message.
+pub const FRAME_LEN: usize = ETHERNET_LEN + MESSAGE_LEN;
+
+/// Ethernet, IPv4, and the lengths of their addresses: how every message begins.
+const KIND: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
+
+/// What a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Who has the target's address?
+    Request,
+    /// The sender has its address.
+    Reply,
+}
+
+/// A message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arp {
+    /// What it is.
+    pub operation: Operation,
+    /// Ethernet address of who sent it: of one host, in what was parsed.
+    pub sender_mac: Mac,
+    /// IP address of who sent it. Unspecified in a probe (RFC 5227 section 1.1).
+    pub sender: Ipv4Addr,
+    /// In a reply, the Ethernet address of who asked.
+    pub target_mac: Mac,
+    /// In a request the address that is looked for, in a reply that of who asked.
+    pub target: Ipv4Addr,
+}
+
+impl Arp {
+    /// Reads what follows the Ethernet header. `None` if it is no such message, or its sender is a group.
+    pub fn parse(bytes: &[u8]) -> Option<Arp> {
+        let message: &[u8; MESSAGE_LEN] = bytes.first_chunk()?;
+        let operation = match u16::from_be_bytes([message[6], message[7]]) {
+            1 => Operation::Request,
+            2 => Operation::Reply,
+            _ => return None,
+        };
+        let mac = |at: usize| message[at..at + 6].try_into().ok();
+        let ip = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(&message[at..at + 4]).ok()?));
+        let arp = Arp {
+            operation,
+            sender_mac: mac(8)?,
+            sender: ip(14)?,
+            target_mac: mac(18)?,
+            target: ip(24)?,
+        };
+        // No host has a group's address.
+        (message[..6] == KIND && !is_group(arp.sender_mac)).then_some(arp)
+    }
+
+    /// The message as a frame to `to`.
+    pub fn frame(&self, to: Mac) -> [u8; FRAME_LEN] {
+        let mut bytes = [0; FRAME_LEN];
+        write_ethernet(&mut bytes, to, self.sender_mac, EtherType::ARP);
+        let message = &mut bytes[ETHERNET_LEN..];
+        message[..6].copy_from_slice(&KIND);
+        message[7] = if self.operation == Operation::Request { 1 } else { 2 };
+        message[8..14].copy_from_slice(&self.sender_mac);
+        message[14..18].copy_from_slice(&self.sender.octets());
+        message[18..24].copy_from_slice(&self.target_mac);
+        message[24..28].copy_from_slice(&self.target.octets());
+        bytes
+    }
+
+    /// Asks all, or `to` alone, who has `target`. One for its own address is an announcement
+    /// (RFC 5227 section 2.3).
+    pub fn request(from: (Mac, Ipv4Addr), target: Ipv4Addr, to: Option<Mac>) -> [u8; FRAME_LEN] {
+        let (sender_mac, sender) = from;
+        let target_mac = to.unwrap_or_default();
+        let arp = Arp { operation: Operation::Request, sender_mac, sender, target_mac, target };
+        arp.frame(to.unwrap_or(BROADCAST))
+    }
+
+    /// Asks all whether one of them uses `target`, and tells none of them that the sender does
+    /// (RFC 5227 section 2.1).
+    pub fn probe(mac: Mac, target: Ipv4Addr) -> [u8; FRAME_LEN] {
+        Arp::request((mac, Ipv4Addr::UNSPECIFIED), target, None)
+    }
+
+    /// Answers this request: `mac` has the address that it asks for.
+    pub fn reply(&self, mac: Mac) -> [u8; FRAME_LEN] {
+        let arp = Arp {
+            operation: Operation::Reply,
+            sender_mac: mac,
+            sender: self.target,
+            target_mac: self.sender_mac,
+            target: self.sender,
+        };
+        arp.frame(self.sender_mac)
+    }
+}
