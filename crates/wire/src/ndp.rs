@@ -58,7 +58,8 @@ impl Ndp {
     pub fn parse(message: &[u8], source: Ipv6Addr, destination: Ipv6Addr) -> Option<Ndp> {
         let (header, options) = message.split_first_chunk::<MESSAGE>()?;
         let target = Ipv6Addr::from(<[u8; 16]>::try_from(&header[8..]).ok()?);
-        if header[1] != 0 || target.is_multicast() {
+        // No packet comes from a group (RFC 4291 section 2.7).
+        if header[1] != 0 || target.is_multicast() || source.is_multicast() {
             return None;
         }
         match header[0] {

@@ -127,7 +127,8 @@ fn neighbours(values: &mut Bytes<'_>) -> [Vec<u8>; 4] {
     // Who would ask from no address must not say where it is, and a group has no host's addresses.
     let said = (!is_group(mac)).then_some(mac);
     let asks = |from_none| {
-        let may = !target.is_multicast() && (!source.is_unspecified() || from_none);
+        let group = target.is_multicast() || source.is_multicast();
+        let may = !group && (!source.is_unspecified() || from_none);
         may.then_some(Ndp::Solicitation { target, mac: said })
     };
     let all = ndp::solicitation((mac, source), target, None);

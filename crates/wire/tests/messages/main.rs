@@ -88,6 +88,7 @@ fn a_solicitation_from_no_address_is_a_probe_or_nothing() {
     assert_eq!(Ndp::parse(&probe[54..], none, own), None);
     let expected = Some(Ndp::Solicitation { target: own, mac: None });
     assert_eq!(Ndp::parse(&probe[54..], none, solicited_node(own)), expected);
+    assert_eq!(read(&solicitation((PEER, ip("ff02::1")), own, None)), None, "from a group");
     let mut frame = solicitation((PEER, ip("fd00::1")), own, None);
     frame[79] = 0;
     assert_eq!(read(&frame), None, "an option of no length");
