@@ -16,7 +16,7 @@ const KIND: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
 /// What a message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Who has the target's address?
+    /// A question which host has the target's address.
     Request,
     /// The sender has its address.
     Reply,

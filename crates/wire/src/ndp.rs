@@ -32,7 +32,7 @@ pub const PROBE_LEN: usize = FRAME_LEN - OPTION;
 /// A message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ndp {
-    /// Who has `target`?
+    /// A question which neighbour has `target`.
     Solicitation {
         /// The address that is looked for.
         target: Ipv6Addr,

@@ -11,7 +11,7 @@ use crate::process::{output, run};
 use crate::tree::Tree;
 
 /// The protocol crates.
-const CRATES: [&str; 5] = ["wire", "lro", "gso", "degen", "tcp"];
+const CRATES: [&str; 6] = ["wire", "lro", "gso", "degen", "iface", "tcp"];
 /// What they need beside each other: mathematics and a keyed hash, without std.
 const EXTERNAL: [&str; 2] = ["libm", "siphasher"];
 const WASM: &str = "wasm32-unknown-unknown";
@@ -23,6 +23,7 @@ const WITHOUT_STD: &str = "\
 extern crate alloc;
 extern crate degen;
 extern crate gso;
+extern crate iface;
 extern crate lro;
 extern crate tcp;
 extern crate wire;

@@ -1,89 +1,9 @@
-//! What an endpoint counts beside the engine's own counters.
+//! What an endpoint counts beside the counters of the network and of the engine.
+
+use iface::Dropped;
 
 use crate::counters::{Entry, Refused};
 use crate::port::Sent;
-
-/// Why a packet that arrived, or was to leave, went nowhere.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Dropped {
-    /// Its Ethernet address is another's.
-    OtherHost,
-    /// It is in a VLAN.
-    Vlan,
-    /// Neither IP nor ARP.
-    NotIp,
-    /// Its headers cannot be walked.
-    Malformed,
-    /// A fragment of an IP datagram; the engine's peers find out the path's MTU.
-    Fragment,
-    /// The checksum of the IPv4 header is wrong.
-    IpChecksum,
-    /// The checksum of the TCP segment is wrong.
-    TcpChecksum,
-    /// The checksum of the ICMP message is wrong.
-    IcmpChecksum,
-    /// Its destination is none of the endpoint's addresses.
-    OtherAddress,
-    /// No host can have sent it from the source that it has (RFC 1122 section 3.2.1.3).
-    BadSource,
-    /// Neither TCP nor ICMP.
-    Protocol,
-    /// An ICMP message that has nothing to say to an endpoint.
-    Icmp,
-    /// An ARP message for others, or that cannot be read.
-    Arp,
-    /// There is no way to where it is to go: a gateway is missing.
-    NoRoute,
-    /// Too many neighbours are being looked for.
-    TooManyNeighbours,
-    /// Too many answers wait to be sent.
-    TooManyReplies,
-}
-
-impl Dropped {
-    /// All reasons, in the order of their discriminants.
-    pub const ALL: [Dropped; 16] = [
-        Dropped::OtherHost,
-        Dropped::Vlan,
-        Dropped::NotIp,
-        Dropped::Malformed,
-        Dropped::Fragment,
-        Dropped::IpChecksum,
-        Dropped::TcpChecksum,
-        Dropped::IcmpChecksum,
-        Dropped::OtherAddress,
-        Dropped::BadSource,
-        Dropped::Protocol,
-        Dropped::Icmp,
-        Dropped::Arp,
-        Dropped::NoRoute,
-        Dropped::TooManyNeighbours,
-        Dropped::TooManyReplies,
-    ];
-
-    /// The counter's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Dropped::OtherHost => "other_host",
-            Dropped::Vlan => "vlan",
-            Dropped::NotIp => "not_ip",
-            Dropped::Malformed => "malformed",
-            Dropped::Fragment => "fragment",
-            Dropped::IpChecksum => "ip_checksum",
-            Dropped::TcpChecksum => "tcp_checksum",
-            Dropped::IcmpChecksum => "icmp_checksum",
-            Dropped::OtherAddress => "other_address",
-            Dropped::BadSource => "bad_source",
-            Dropped::Protocol => "protocol",
-            Dropped::Icmp => "icmp",
-            Dropped::Arp => "arp",
-            Dropped::NoRoute => "no_route",
-            Dropped::TooManyNeighbours => "too_many_neighbours",
-            Dropped::TooManyReplies => "too_many_replies",
-        }
-    }
-}
 
 /// What a port counts.
 #[derive(Clone, Debug, Default)]
@@ -118,20 +38,6 @@ pub(super) struct Counters {
     /// Those of several segments, each way.
     pub(super) aggregates: u64,
     pub(super) super_packets: u64,
-    /// Requests and replies of ARP, and messages of Neighbour Discovery, that were answered.
-    pub(super) resolutions: u64,
-    /// Questions where a neighbour is.
-    pub(super) questions: u64,
-    /// Echo requests that were answered.
-    pub(super) pings: u64,
-    /// What the network said of segments that were sent.
-    pub(super) icmp_errors: u64,
-    /// Packets whose neighbour did not answer in time.
-    pub(super) neighbour_silent: u64,
-    /// Neighbours that are known or being asked.
-    pub(super) neighbours: u64,
-    /// Packets that went nowhere, by reason.
-    pub(super) dropped: [u64; Dropped::ALL.len()],
     /// Connections there are now.
     pub(super) connections: u64,
     /// Those that came to the service, or were opened by it, and those that ended.
@@ -149,17 +55,12 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Counts a packet that goes nowhere.
-    #[inline]
-    pub(super) fn drop(&mut self, why: Dropped) {
-        self.dropped[why as usize] += 1;
-    }
-
-    /// Every counter, those of the port and of the engine among them, in a fixed order; and what the
+    /// Every counter, those of the port, the network and the engine among them, in a fixed order; and what the
     /// engine's memory is spent on now.
     pub(super) fn entries<'a>(
         &'a self,
         port: &'a PortCounters,
+        network: &'a iface::Counters,
         engine: &'a tcp::Counters,
         memory: &tcp::Memory,
     ) -> impl Iterator<Item = Entry> + 'a {
@@ -189,18 +90,18 @@ impl Counters {
             ("segments", "sent", self.segments_out.frames),
             ("segments", "sent_bytes", self.segments_out.bytes),
             ("segments", "super_packets", self.super_packets),
-            ("network", "neighbours", self.neighbours),
-            ("network", "questions", self.questions),
-            ("network", "resolutions", self.resolutions),
-            ("network", "pings", self.pings),
-            ("network", "icmp_errors", self.icmp_errors),
+            ("network", "neighbours", network.neighbours),
+            ("network", "questions", network.questions),
+            ("network", "resolutions", network.resolutions),
+            ("network", "pings", network.pings),
+            ("network", "icmp_errors", network.icmp_errors),
             ("worker", "sleeps", self.sleeps),
         ];
         let refused = Refused::ALL.into_iter();
         let refused = refused.map(|why| ("drop", why.name(), port.refused[why as usize]));
         let dropped = Dropped::ALL.into_iter();
-        let dropped = dropped.map(|why| ("drop", why.name(), self.dropped[why as usize]));
-        let silent = [("drop", "neighbour_silent", self.neighbour_silent)];
+        let dropped = dropped.map(|why| ("drop", why.name(), network.dropped[why as usize]));
+        let silent = [("drop", "neighbour_silent", network.neighbour_silent)];
         let memory = [
             ("memory", "limit", memory.limit),
             ("memory", "promised", memory.promised),

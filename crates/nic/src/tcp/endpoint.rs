@@ -1,20 +1,20 @@
 //! A running endpoint: its port opened, its thread started, and what may be asked of it.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 
+use iface::{Address, Addresses};
 use lro::Nanos;
 use tcp::{Stack, StackConfig};
 
-use super::addresses::{Address, Addresses};
 use super::apps::{Apps, Report, Service, Work};
 use super::give_back::GiveBack;
 use super::node::Node;
 use super::open::{self, Held, Opened};
 use super::port::{HostPort, Port};
+use super::secret;
 use super::shared::Shared;
 use super::tap_wire::TapWire;
 use super::wire_port::WirePort;
@@ -262,13 +262,4 @@ impl Parts {
             })
             .map_err(Error::Worker)
     }
-}
-
-/// What outsiders cannot know: std's hashers are seeded by the operating system.
-fn secret() -> [u8; 16] {
-    let mut secret = [0; 16];
-    let (one, other) = secret.split_at_mut(8);
-    one.copy_from_slice(&RandomState::new().hash_one(0).to_ne_bytes());
-    other.copy_from_slice(&RandomState::new().hash_one(1).to_ne_bytes());
-    secret
 }

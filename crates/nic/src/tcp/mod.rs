@@ -2,46 +2,47 @@
 //! its own that no kernel has, and a service for its connections.
 //!
 //! ```text
-//!   port ──> node ──> Stack::receive ──> events ──> apps
-//!            │ arp, ndp, ping                        │
-//!   port <── output <── Stack::poll_transmit  <──────┘
+//!   port ──> Interface::receive ──> Stack::receive ──> events ──> apps
+//!            │ ARP, ND, ping                                      │
+//!   port <── output <── Stack::poll_transmit  <───────────────────┘
 //! ```
 //!
-//! `worker` is that loop, one thread; `node` what is known of the network around it; the engine knows
-//! neither. Payload is copied once each way: from the connection's send buffer into what the port sends
-//! from, and from the frame that it came in into the connection's receive buffer.
+//! `worker` is that loop, one thread; `node` is an IP host without IO (the crate `iface`) with the engine behind
+//! it, neither of which knows the other. Payload is copied once each way: from the connection's send buffer into
+//! what the port sends from, and from the frame that it came in into the connection's receive buffer.
 
-mod addresses;
 mod apps;
-mod arp;
 mod counters;
 mod cut;
 mod endpoint;
-mod frame;
 mod give_back;
-mod icmp;
-mod ndp;
-mod neighbours;
 mod node;
 mod open;
-mod outbox;
 mod output;
 mod pattern;
 mod port;
 mod shared;
-mod split;
 mod tap_wire;
 #[cfg(test)]
 mod tests;
 mod wire_port;
 mod worker;
 
-pub use addresses::{Address, AddressError, Addresses};
 pub use apps::{Report, Service, Work};
-pub use counters::Dropped;
 pub use endpoint::{Endpoint, Place, Plan};
+pub use iface::{Address, AddressError, Addresses, Dropped};
 pub use pattern::{PERIOD, Pattern};
 #[cfg(test)]
 pub(crate) use shared::counters;
 pub use tcp::Reason;
 pub use worker::Role;
+
+/// What outsiders cannot know: std's hashers are seeded by the operating system.
+fn secret() -> [u8; 16] {
+    use std::hash::{BuildHasher, RandomState};
+    let mut secret = [0; 16];
+    let (one, other) = secret.split_at_mut(8);
+    one.copy_from_slice(&RandomState::new().hash_one(0).to_ne_bytes());
+    other.copy_from_slice(&RandomState::new().hash_one(1).to_ne_bytes());
+    secret
+}

@@ -1,12 +1,8 @@
 //! The headers of what the engine sends.
 
-use std::hash::{BuildHasher, RandomState};
-
+use iface::{Interface, UpperLayer};
 use tcp::{FourTuple, Transmit};
-use wire::{ETHERNET_LEN, Flags, GsoType, IPV6_LEN, VirtioNetHdr, protocol};
-
-use super::frame::{self, Ip};
-use super::neighbours::Mac;
+use wire::{ETHERNET_LEN, Flags, GsoType, IPV6_LEN, Mac, VirtioNetHdr, protocol};
 
 /// Bytes of the longest headers: Ethernet, IPv6, TCP with all its options.
 pub(super) const HEADERS_MAX: usize = ETHERNET_LEN + IPV6_LEN + 60;
@@ -16,40 +12,43 @@ const CHECKSUM_OFFSET: u16 = 16;
 /// ECT(0) (RFC 3168 section 5).
 const ECT_0: u8 = 2;
 
-/// Writes headers.
+/// Where headers are written.
 #[derive(Debug)]
 pub(super) struct Output {
-    mac: Mac,
-    /// What flow labels are made with: outsiders cannot tell (RFC 6437 section 3).
-    labels: RandomState,
     bytes: [u8; HEADERS_MAX],
 }
 
 impl Output {
-    /// For packets of this Ethernet address.
-    pub(super) fn new(mac: Mac) -> Self {
-        Output { mac, labels: RandomState::new(), bytes: [0; HEADERS_MAX] }
+    /// With nothing written.
+    pub(super) fn new() -> Self {
+        Output { bytes: [0; HEADERS_MAX] }
     }
 
     /// The headers of a segment from the Ethernet header on, and how the packet is to be cut. The TCP
     /// checksum is the pseudo-header's sum, for the port to complete (virtio 1.2 section 5.1.6.2).
+    /// `None` if the ends are of two IP versions, which those of a connection never are.
     #[inline]
-    pub(super) fn headers(&mut self, segment: &Transmit<'_>, to: Mac) -> (VirtioNetHdr, &[u8]) {
+    pub(super) fn headers(
+        &mut self,
+        interface: &Interface,
+        segment: &Transmit<'_>,
+        to: Mac,
+    ) -> Option<(VirtioNetHdr, &[u8])> {
         let FourTuple { local, remote } = segment.path;
-        let ip = Ip {
+        let tcp_len = segment.header_len();
+        let packet = UpperLayer {
+            local,
+            remote,
+            protocol: protocol::TCP,
             tos: if segment.ect { ECT_0 } else { 0 },
-            flow_label: self.label(&segment.path),
-            ..Ip::new(local.ip(), remote.ip(), protocol::TCP)
+            len: tcp_len + segment.payload_len(),
         };
-        let (tcp_at, tcp_len) = (ETHERNET_LEN + ip.header_len(), segment.header_len());
-        let len = tcp_len + segment.payload_len();
-        frame::write_ethernet(&mut self.bytes, to, self.mac, ip.ether_type());
-        ip.write(&mut self.bytes[ETHERNET_LEN..], len);
+        let written = interface.write_headers(&mut self.bytes, to, &packet)?;
+        let tcp_at = written.len;
         let tcp = &mut self.bytes[tcp_at..tcp_at + tcp_len];
         segment.write_header(tcp);
-        let partial = ip.pseudo_header(len).fold();
         let at = usize::from(CHECKSUM_OFFSET);
-        tcp[at..at + 2].copy_from_slice(&partial.to_be_bytes());
+        tcp[at..at + 2].copy_from_slice(&written.pseudo.fold().to_be_bytes());
         let hdr_len = tcp_at + tcp_len;
         let gso_type = match (segment.gso_size, local.is_ipv4()) {
             (0, _) => GsoType::None,
@@ -66,15 +65,7 @@ impl Output {
             csum_offset: CHECKSUM_OFFSET,
             ..VirtioNetHdr::default()
         };
-        (vnet, &self.bytes[..hdr_len])
-    }
-
-    /// Of IPv6 only.
-    fn label(&self, path: &FourTuple) -> u32 {
-        match path.local.is_ipv6() {
-            true => self.labels.hash_one(path) as u32 & 0xf_ffff,
-            false => 0,
-        }
+        Some((vnet, &self.bytes[..hdr_len]))
     }
 }
 
@@ -123,8 +114,12 @@ mod tests {
                 gso_size: if whole.len() > usize::from(gso_size) { gso_size } else { 0 },
                 ect,
             };
-            let mut output = Output::new(MAC);
-            let (vnet, header) = output.headers(&segment, TO);
+            let own = iface::Address { ip: path.local.ip(), prefix_len: 8 };
+            let addresses = iface::Addresses::new(vec![own], Vec::new()).unwrap();
+            let interface =
+                Interface::new(iface::Config { mac: MAC, addresses, secret: [seq as u8; 16] });
+            let mut output = Output::new();
+            let (vnet, header) = output.headers(&interface, &segment, TO).unwrap();
             let frames = Frames::of(&Packet { vnet, header, payload: segment.payload });
             let (mut out, mut bytes) = (vec![0; 10_000], Vec::new());
             for number in 0..frames.count() {

@@ -61,6 +61,7 @@ impl Shared {
 
 /// All counters, none of which has counted anything.
 pub(crate) fn counters() -> Vec<Entry> {
-    let (own, port, engine) = <(Counters, PortCounters, tcp::Counters)>::default();
-    own.entries(&port, &engine, &tcp::Memory::default()).collect()
+    let (own, port, network, engine) =
+        <(Counters, PortCounters, iface::Counters, tcp::Counters)>::default();
+    own.entries(&port, &network, &engine, &tcp::Memory::default()).collect()
 }

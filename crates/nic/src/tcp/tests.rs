@@ -3,17 +3,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use iface::{Address, Addresses, Dropped};
 use lro::RxChecksum;
 use tcp::{Config, Stack, StackConfig};
 use testkit::packet::PacketBuilder;
 use testkit::verify::checksums;
-use wire::{Flags, Headers, Tcp, VirtioNetHdr};
+use wire::arp::{self, Arp};
+use wire::{Flags, Headers, Tcp, VirtioNetHdr, ndp};
 
-use super::addresses::{Address, Addresses};
 use super::apps::{Apps, Service, Work};
-use super::arp::{ARP_FRAME_LEN, Arp};
-use super::counters::Dropped;
-use super::ndp;
 use super::node::{Node, Sent};
 use super::port::{Arrived, HostPort, Port};
 use crate::port::memory::{FarEnd, MemoryHost};
@@ -72,11 +70,12 @@ impl World {
 
     /// It says nothing, for this reason.
     fn drops(&mut self, frame: &[u8], why: Dropped) {
-        let before = self.node.counters.dropped;
+        let before = self.node.interface.counters().dropped;
         let answers = self.say(frame);
         assert_eq!(answers.len(), 0, "{why:?}");
         for reason in Dropped::ALL {
-            let count = self.node.counters.dropped[reason as usize] - before[reason as usize];
+            let count =
+                self.node.interface.counters().dropped[reason as usize] - before[reason as usize];
             assert_eq!(count, u64::from(reason == why), "{reason:?} instead of {why:?}");
         }
     }
@@ -130,7 +129,7 @@ fn segment(packet: &(VirtioNetHdr, Vec<u8>)) -> Tcp<&[u8]> {
 fn who_asks_for_its_address_gets_it_and_is_known() {
     let mut world = World::new();
     let answers = world.say(&Arp::request((PEER, PEER4.into()), OWN4.into(), None));
-    assert_eq!((answers.len(), answers[0].1.len()), (1, ARP_FRAME_LEN));
+    assert_eq!((answers.len(), answers[0].1.len()), (1, arp::FRAME_LEN));
     assert_eq!(answers[0].1[..12], [PEER, OWN].concat());
     let answers = world.say(&ndp::solicitation((PEER, PEER6.into()), OWN6.into(), None));
     assert_eq!(answers[0].1[..12], [PEER, OWN].concat());
@@ -228,7 +227,7 @@ fn an_icmp_error_reaches_the_engine() {
         let message = [&[3, code, 0, 0][..], &word.to_be_bytes(), quoted].concat();
         assert_eq!(world.say(&icmp(false, &message)).len(), 0);
     }
-    assert_eq!(world.node.counters.icmp_errors, 2);
+    assert_eq!(world.node.interface.counters().icmp_errors, 2);
     assert_eq!(world.node.stack.counters().bad_icmp, 0);
     let mut of_others = quoted.to_vec();
     of_others[15] = 77;
@@ -239,7 +238,7 @@ fn an_icmp_error_reaches_the_engine() {
 #[test]
 fn it_tells_all_neighbours_where_it_is() {
     let mut world = World::new();
-    world.node.announce();
+    world.node.interface.announce();
     let said = world.answers();
     assert_eq!(said.len(), 2);
     let arp = Arp::parse(&said[0].1[14..]).unwrap();
@@ -260,7 +259,7 @@ fn a_packet_in_pieces_is_verified_if_need_be() {
         let taken = world.node.counters.segments_in.frames - before;
         assert_eq!(taken, u64::from(right));
     }
-    assert_eq!(world.node.counters.dropped[Dropped::TcpChecksum as usize], 1);
+    assert_eq!(world.node.interface.counters().dropped[Dropped::TcpChecksum as usize], 1);
 }
 
 /// What is behind an urgent byte is read as well.

@@ -81,7 +81,7 @@ impl<P: Port> Worker<P> {
     pub(super) fn run(mut self) -> io::Result<()> {
         let now = sys::clock::now();
         self.until = self.pace.run.map(|run| now + run);
-        self.node.announce();
+        self.node.interface.announce();
         let result = self.open(now).and_then(|()| self.work());
         let now = sys::clock::now();
         // Those that are about to end in order do.
@@ -116,7 +116,7 @@ impl<P: Port> Worker<P> {
 
     /// Opens connections from ports in order, beginning anywhere (RFC 6056 section 3.3.1).
     fn connect(&mut self, to: SocketAddr, connections: u32, now: Nanos) -> io::Result<()> {
-        let Some(source) = self.node.source_for(to.ip()) else {
+        let Some(source) = self.node.interface.addresses().source_for(to.ip()) else {
             return Err(io::Error::other(format!(
                 "the endpoint has no address to reach {to} from"
             )));
@@ -228,8 +228,9 @@ impl<P: Port> Worker<P> {
 
     fn publish(&mut self) {
         let port = self.port.counters();
-        let Node { stack, counters, .. } = &self.node;
-        self.shared.publish(counters.entries(&port, stack.counters(), &stack.memory()));
+        let Node { interface, stack, counters, .. } = &self.node;
+        let (network, memory) = (interface.counters(), stack.memory());
+        self.shared.publish(counters.entries(&port, &network, stack.counters(), &memory));
     }
 
     /// The memory of connections that are gone goes back to the operating system.

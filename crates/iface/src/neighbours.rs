@@ -1,42 +1,40 @@
 //! Which neighbour has which Ethernet address: learned, asked for, and asked again (RFC 826, RFC 1122
 //! section 2.3.2, RFC 4861 section 7). Both versions are treated alike, as Linux does.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
-use std::net::IpAddr;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::IpAddr;
 
-use lro::Nanos;
-use wire::{MAC_LEN, VirtioNetHdr};
+use wire::{Mac, VirtioNetHdr};
+
+use crate::Nanos;
 
 const SECOND: Nanos = 1_000_000_000;
 /// How long what a neighbour said is taken for true (RFC 4861 section 10, REACHABLE_TIME).
 const REACHABLE: Nanos = 30 * SECOND;
 /// Between two questions (RFC 4861 section 10, RETRANS_TIMER; RFC 1122 section 2.3.2.1).
 const RETRY: Nanos = SECOND;
-/// Unanswered questions after which a neighbour counts as absent (RFC 4861 section 10).
+/// Unanswered questions after which a neighbour is not there (RFC 4861 section 10).
 const QUESTIONS: u8 = 3;
 /// Most neighbours.
-const NEIGHBOURS_MAX: usize = 1024;
+pub const NEIGHBOURS_MAX: usize = 1024;
 /// Most of them that have not answered yet: a scan of the network leaves room for those who have.
 const UNRESOLVED_MAX: usize = NEIGHBOURS_MAX / 2;
 /// Packets that may wait for one neighbour; the oldest goes first (RFC 4861 section 7.2.2).
 const WAITING_MAX: usize = 16;
 /// Bytes that may wait for all neighbours together.
-const WAITING_BYTES: usize = 1 << 20;
-
-/// An Ethernet address.
-pub(super) type Mac = [u8; MAC_LEN];
+pub const WAITING_BYTES: usize = 1 << 20;
 
 /// A frame that waits for the address of its neighbour, which is still to be written.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) vnet: VirtioNetHdr,
-    pub(super) bytes: Vec<u8>,
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    pub(crate) vnet: VirtioNetHdr,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Whether a packet can leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Resolved {
+pub(crate) enum Resolved {
     /// The neighbour is there.
     At(Mac),
     /// It is being asked: the packet may [wait](Neighbours::hold).
@@ -47,10 +45,10 @@ pub(super) enum Resolved {
 
 /// How an address was learned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Learned {
+pub(crate) enum Learned {
     /// The neighbour asked for an address of ours, so we will have something to say to it.
     FromQuestion,
-    /// It answered a question, or told all hosts. Only what is being looked for, or is known, is
+    /// It answered a question, or told all. Only what is being looked for, or is known, is
     /// believed.
     FromAnswer {
         /// It says that this is to be believed over what was known.
@@ -78,12 +76,14 @@ enum State {
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Neighbours {
-    all: HashMap<IpAddr, Neighbour>,
+pub(crate) struct Neighbours {
+    /// In order: no key is needed against addresses that are chosen to collide.
+    all: BTreeMap<IpAddr, Neighbour>,
     /// Who was sent to last, and until when that is known: most packets go where the last one went.
     last: Option<(IpAddr, Mac, Nanos)>,
     /// How many of them have not answered.
     unresolved: usize,
+    /// Of packets that wait, and of those that may leave.
     waiting_bytes: usize,
     /// When the next question is due.
     next: Option<Nanos>,
@@ -96,7 +96,7 @@ pub(super) struct Neighbours {
 impl Neighbours {
     /// Where `ip` is. Starts asking if that is not known, or not any more.
     #[inline]
-    pub(super) fn resolve(&mut self, ip: IpAddr, now: Nanos) -> Resolved {
+    pub(crate) fn resolve(&mut self, ip: IpAddr, now: Nanos) -> Resolved {
         match self.last {
             Some((last, mac, until)) if last == ip && now < until => Resolved::At(mac),
             _ => self.look(ip, now),
@@ -148,7 +148,7 @@ impl Neighbours {
     }
 
     /// Keeps a frame until its neighbour has answered.
-    pub(super) fn hold(&mut self, ip: IpAddr, vnet: VirtioNetHdr, bytes: Vec<u8>) {
+    pub(crate) fn hold(&mut self, ip: IpAddr, vnet: VirtioNetHdr, bytes: Vec<u8>) {
         let room = self.waiting_bytes + bytes.len() <= WAITING_BYTES;
         let Some(neighbour) = self.all.get_mut(&ip).filter(|_| room) else {
             self.given_up += 1;
@@ -165,7 +165,7 @@ impl Neighbours {
     }
 
     /// A neighbour has said where it is.
-    pub(super) fn learn(&mut self, ip: IpAddr, mac: Mac, how: Learned, now: Nanos) {
+    pub(crate) fn learn(&mut self, ip: IpAddr, mac: Mac, how: Learned, now: Nanos) {
         if !self.all.contains_key(&ip) {
             if how != Learned::FromQuestion || !self.make_room() {
                 return;
@@ -186,7 +186,6 @@ impl Neighbours {
         neighbour.mac = Some(mac);
         neighbour.state = State::Reachable(now + REACHABLE);
         for mut waiting in neighbour.waiting.drain(..) {
-            self.waiting_bytes -= waiting.bytes.len();
             if let Some(destination) = waiting.bytes.first_chunk_mut() {
                 *destination = mac;
             }
@@ -196,18 +195,20 @@ impl Neighbours {
     }
 
     /// The next frame whose neighbour has answered, addressed.
-    pub(super) fn released(&mut self) -> Option<Waiting> {
-        self.released.pop_front()
+    pub(crate) fn released(&mut self) -> Option<Waiting> {
+        let released = self.released.pop_front()?;
+        self.waiting_bytes -= released.bytes.len();
+        Some(released)
     }
 
     /// When a question is due.
-    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.next
     }
 
     /// Calls `ask` for each neighbour that is to be asked now, with where it was last, if that is
     /// known. Those that have not answered are forgotten, and what waited for them.
-    pub(super) fn on_time(&mut self, now: Nanos, mut ask: impl FnMut(IpAddr, Option<Mac>)) {
+    pub(crate) fn on_time(&mut self, now: Nanos, mut ask: impl FnMut(IpAddr, Option<Mac>)) {
         if self.next.is_none_or(|next| now < next) {
             return;
         }
@@ -237,12 +238,12 @@ impl Neighbours {
     }
 
     /// How many are known or being asked.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Packets that were dropped because the neighbour did not answer in time, since the beginning.
-    pub(super) fn given_up(&self) -> u64 {
+    /// Packets that were dropped because their neighbour did not answer in time, since the beginning.
+    pub(crate) fn given_up(&self) -> u64 {
         self.given_up
     }
 }
@@ -250,6 +251,7 @@ impl Neighbours {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     const MAC: Mac = [2, 0, 0, 0, 0, 9];
     const OTHER: Mac = [2, 0, 0, 0, 0, 8];
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_nobody_asked_for_are_not_remembered() {
+    fn answers_to_no_question_are_not_remembered() {
         let mut neighbours = Neighbours::default();
         neighbours.learn(ip(1), MAC, ANSWER, 0);
         assert_eq!(neighbours.len(), 0);

@@ -1,8 +1,12 @@
-//! The endpoint's own addresses, and where packets for others go first.
+//! The host's own addresses, and where packets for others go first.
 
-use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
-use std::str::FromStr;
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::error::Error;
+use core::fmt;
+use core::net::IpAddr;
+use core::str::FromStr;
 
 /// An address with the length of its network's prefix: `10.0.0.2/24`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,24 +18,38 @@ pub struct Address {
 }
 
 /// What is wrong with an address.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AddressError {
     /// Neither an IPv4 nor an IPv6 address.
-    #[error("`{0}` is no IP address: it is such as 10.0.0.2/24 or fd00::2/64")]
     NoAddress(String),
     /// The prefix is longer than the address, or no number.
-    #[error("`{0}` has no length of a prefix: it is such as 10.0.0.2/24 or fd00::2/64")]
     NoPrefix(String),
     /// No host may have it.
-    #[error("{0} cannot be the address of a host")]
     NotAHost(IpAddr),
     /// It stands there twice.
-    #[error("{0} is given twice")]
     Twice(IpAddr),
-    /// A gateway on none of the endpoint's networks.
-    #[error("the gateway {0} is on none of the endpoint's networks")]
+    /// A gateway on none of the host's networks.
     FarGateway(IpAddr),
 }
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SUCH_AS: &str = "it is such as 10.0.0.2/24 or fd00::2/64";
+        match self {
+            AddressError::NoAddress(text) => write!(f, "`{text}` is no IP address: {SUCH_AS}"),
+            AddressError::NoPrefix(text) => {
+                write!(f, "`{text}` has no length of a prefix: {SUCH_AS}")
+            }
+            AddressError::NotAHost(ip) => write!(f, "{ip} cannot be the address of a host"),
+            AddressError::Twice(ip) => write!(f, "{ip} is given twice"),
+            AddressError::FarGateway(ip) => {
+                write!(f, "the gateway {ip} is on none of the endpoint's networks")
+            }
+        }
+    }
+}
+
+impl Error for AddressError {}
 
 impl FromStr for Address {
     type Err = AddressError;
@@ -60,7 +78,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Whether `ip` is on the network of this address.
+    /// Returns whether `ip` is on the network of this address.
     pub fn is_on_link(&self, ip: IpAddr) -> bool {
         let len = u32::from(self.prefix_len);
         match (self.ip, ip) {
@@ -77,7 +95,7 @@ impl Address {
     }
 }
 
-/// The addresses of an endpoint and its gateways. They do not change while it runs.
+/// The addresses of a host and its gateways. They do not change while it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Addresses {
     own: Vec<Address>,
@@ -112,7 +130,7 @@ impl Addresses {
         &self.own
     }
 
-    /// Whether `ip` is one of its own.
+    /// Returns whether `ip` is one of its own.
     #[inline]
     pub fn is_own(&self, ip: IpAddr) -> bool {
         self.own.iter().any(|own| own.ip == ip)
@@ -127,8 +145,8 @@ impl Addresses {
         self.own.iter().any(|own| own.ip.is_ipv4() == ip.is_ipv4())
     }
 
-    /// Who gets a packet for `to` first: itself where it is a neighbour, else the gateway. `None`
-    /// where none does.
+    /// Where a packet for `to` goes first: there if it is a neighbour, else to the gateway. `None` if
+    /// there is none.
     #[inline]
     pub fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
         if self.is_on_link(to) {
@@ -145,10 +163,10 @@ impl Addresses {
     }
 }
 
-/// Whether a packet may have come from this address: none comes from a group, nor from the unspecified
-/// address (RFC 1122 section 3.2.1.3; RFC 4291 section 2.7).
+/// Returns whether a packet may have come from this address: none comes from a group, or from no address
+/// (RFC 1122 section 3.2.1.3; RFC 4291 section 2.7).
 #[inline]
-pub(super) fn is_sender(ip: IpAddr) -> bool {
+pub(crate) fn is_sender(ip: IpAddr) -> bool {
     !(ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) || ip.is_loopback())
 }
 
@@ -161,21 +179,10 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// The group in which a neighbour looks for who has an address (RFC 4291 section 2.7.1).
-pub(super) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
-    const PREFIX: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
-    Ipv6Addr::from_bits(PREFIX | ip.to_bits() & 0xff_ffff)
-}
-
-/// The Ethernet address of an IPv6 group (RFC 2464 section 7).
-pub(super) fn group_mac(group: Ipv6Addr) -> [u8; 6] {
-    let [.., a, b, c, d] = group.octets();
-    [0x33, 0x33, a, b, c, d]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -226,13 +233,5 @@ mod tests {
         assert_eq!(far, Err(AddressError::FarGateway(ip("10.0.1.1"))));
         let other_version = addresses(&["10.0.0.2/24"], &["fe80::1"]);
         assert!(matches!(other_version, Err(AddressError::FarGateway(_))));
-    }
-
-    #[test]
-    fn a_group_has_the_end_of_the_address() {
-        let IpAddr::V6(address) = ip("fd00::12:3456:789a") else { unreachable!() };
-        let group = solicited_node(address);
-        assert_eq!(IpAddr::V6(group), ip("ff02::1:ff56:789a"));
-        assert_eq!(group_mac(group), [0x33, 0x33, 0xff, 0x56, 0x78, 0x9a]);
     }
 }

@@ -1,28 +1,29 @@
-//! What the endpoint itself has to say, between being asked and the port's being free: answers to ARP,
-//! Neighbour Discovery and ping, and its own questions. Its memory is bounded and used again.
+//! What the host itself sends, until it is taken: replies to ARP, Neighbour Discovery and ping, and its
+//! questions. Its memory is bounded and used again.
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::IpAddr;
 
-use wire::{ETHERNET_LEN, checksum, protocol};
+use wire::ip::IpHeader;
+use wire::{ETHERNET_LEN, Mac, checksum, protocol, write_ethernet};
 
-use super::frame::{self, Ip};
-use super::neighbours::Mac;
-
-/// Messages that may wait: as many as a turn receives.
-const MESSAGES_MAX: usize = 256;
+/// Messages that may wait: as many as a batch of packets makes.
+pub const MESSAGES_MAX: usize = 256;
+/// Memory that is kept for the next message: more than one of an MTU of 1500 bytes needs.
+const SPARE_LEN: usize = 2048;
 
 /// A frame to send.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     /// Whose Ethernet address is still to be written, if it is not there already.
-    pub(super) hop: Option<IpAddr>,
-    pub(super) bytes: Vec<u8>,
+    pub(crate) hop: Option<IpAddr>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     waiting: VecDeque<Outgoing>,
     spare: Vec<Vec<u8>>,
 }
@@ -35,7 +36,7 @@ impl Outbox {
     }
 
     /// Takes a copy of a complete frame. False if too many wait already.
-    pub(super) fn frame(&mut self, frame: &[u8]) -> bool {
+    pub(crate) fn frame(&mut self, frame: &[u8]) -> bool {
         let Some(mut bytes) = self.memory() else { return false };
         bytes.extend_from_slice(frame);
         self.waiting.push_back(Outgoing { hop: None, bytes });
@@ -44,18 +45,18 @@ impl Outbox {
 
     /// Takes a copy of a message of ICMP, of either version, behind headers of its own, changed by
     /// `change`, which leaves zeros for the checksum. False if too many wait already.
-    pub(super) fn packet(
+    pub(crate) fn packet(
         &mut self,
         hop: IpAddr,
         from: Mac,
-        ip: &Ip,
+        ip: &IpHeader,
         message: &[u8],
         change: impl FnOnce(&mut [u8]),
     ) -> bool {
         let Some(mut bytes) = self.memory() else { return false };
         let message_at = ETHERNET_LEN + ip.header_len();
         bytes.resize(message_at, 0);
-        frame::write_ethernet(&mut bytes, Mac::default(), from, ip.ether_type());
+        write_ethernet(&mut bytes, Mac::default(), from, ip.ether_type());
         ip.write(&mut bytes[ETHERNET_LEN..], message.len());
         bytes.extend_from_slice(message);
         let message = &mut bytes[message_at..];
@@ -72,13 +73,15 @@ impl Outbox {
     }
 
     /// The next to send.
-    pub(super) fn next(&mut self) -> Option<Outgoing> {
+    pub(crate) fn next(&mut self) -> Option<Outgoing> {
         self.waiting.pop_front()
     }
 
     /// Takes back the memory of one that was sent.
-    pub(super) fn reuse(&mut self, mut sent: Outgoing) {
-        sent.bytes.clear();
-        self.spare.push(sent.bytes);
+    pub(crate) fn reuse(&mut self, mut bytes: Vec<u8>) {
+        if (1..=SPARE_LEN).contains(&bytes.capacity()) && self.spare.len() < MESSAGES_MAX {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
     }
 }

@@ -1,0 +1,372 @@
+//! What arrives: taken by the host itself, handed on to the transport, or dropped for a reason.
+
+use core::net::{IpAddr, SocketAddr};
+
+use wire::arp::{Arp, Operation};
+use wire::icmp::{self, Message};
+use wire::ip::{Addresses, IpHeader};
+use wire::ndp::{self, Ndp};
+use wire::{
+    ETHERNET_LEN, EtherType, Headers, Ipv4, Ipv6, Mac, Network, RxChecksum, Seq, Tcp, Transport,
+    checksum, is_group, protocol,
+};
+
+use crate::Nanos;
+use crate::addresses::is_sender;
+use crate::counters::Dropped;
+use crate::interface::Interface;
+use crate::neighbours::Learned;
+
+/// A packet that has arrived, in the memory where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// From the Ethernet header on, all headers included.
+    pub bytes: &'a [u8],
+    /// What follows, where it lies elsewhere: in any number of pieces if `bytes` are headers alone, else in
+    /// one.
+    pub rest: &'a [&'a [u8]],
+    /// What is known of the transport's checksum.
+    pub checksum: RxChecksum,
+}
+
+impl<'a> Packet<'a> {
+    /// A frame in one piece, of whose checksum nothing is known.
+    pub fn frame(bytes: &'a [u8]) -> Self {
+        Packet { bytes, rest: &[], checksum: RxChecksum::Unverified }
+    }
+}
+
+/// What has become of a packet.
+#[derive(Clone, Copy, Debug)]
+pub enum Received<'a> {
+    /// It was for the host itself.
+    Consumed,
+    /// It is the transport's.
+    Segment(Segment<'a>),
+    /// An ICMP error that quotes a segment from one of the host's addresses. Whether the connection has
+    /// sent such a one is the transport's to find out (RFC 5927 section 4).
+    Error {
+        /// This end.
+        local: SocketAddr,
+        /// The other end.
+        remote: SocketAddr,
+        /// What has become of the segment.
+        what: icmp::Error,
+        /// Its sequence number.
+        seq: Seq,
+    },
+}
+
+/// A TCP segment to one of the host's addresses, whose checksums are right.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Its header.
+    pub header: Tcp<&'a [u8]>,
+    /// Its payload, as far as it lies behind the headers; [`Packet::rest`] follows, in at most one piece if
+    /// this is not empty.
+    pub payload: &'a [u8],
+    /// It bears the mark of congestion (CE, RFC 3168).
+    pub ce: bool,
+}
+
+/// What a packet's IP header says.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    addresses: Addresses,
+    source: IpAddr,
+    destination: IpAddr,
+    /// DSCP and ECN.
+    tos: u8,
+}
+
+impl Interface {
+    /// Takes a packet.
+    ///
+    /// # Errors
+    /// It goes nowhere, which is counted.
+    #[inline]
+    pub fn receive<'a>(
+        &mut self,
+        packet: &Packet<'a>,
+        now: Nanos,
+    ) -> Result<Received<'a>, Dropped> {
+        let received = self.take(packet, now);
+        if let Err(why) = received {
+            self.counters.drop(why);
+        }
+        received
+    }
+
+    #[inline]
+    fn take<'a>(&mut self, packet: &Packet<'a>, now: Nanos) -> Result<Received<'a>, Dropped> {
+        let bytes = packet.bytes;
+        let Some(to) = bytes.first_chunk::<6>() else { return Err(Dropped::Malformed) };
+        // Groups are looked at by their IP address.
+        if *to != self.mac && !is_group(*to) {
+            return Err(Dropped::OtherHost);
+        }
+        let headers = match packet.rest {
+            [] => Headers::parse(bytes),
+            rest => Headers::parse_split(bytes, rest),
+        }
+        .map_err(|_| Dropped::Malformed)?;
+        if headers.network_at > ETHERNET_LEN {
+            return Err(Dropped::Vlan);
+        }
+        let ends = match headers.network {
+            Network::Ipv4 { .. } => v4_ends(&bytes[headers.network_at..headers.transport_at])?,
+            Network::Ipv6 { .. } => v6_ends(&bytes[headers.network_at..headers.transport_at]),
+            Network::Other(EtherType::ARP) => return self.take_arp(&bytes[ETHERNET_LEN..], now),
+            Network::Other(_) => return Err(Dropped::NotIp),
+        };
+        match headers.transport {
+            Transport::Tcp => self.take_segment(packet, &headers, &ends),
+            Transport::Other(protocol::ICMPV6) if ends.source.is_ipv6() => {
+                self.take_icmp_v6(bytes, &headers, &ends, now)
+            }
+            Transport::Other(protocol::ICMP) if ends.source.is_ipv4() => {
+                self.take_icmp_v4(bytes, &headers, &ends)
+            }
+            Transport::Fragment => Err(Dropped::Fragment),
+            _ if !self.is_own(ends.destination) => Err(Dropped::OtherAddress),
+            _ => Err(Dropped::Protocol),
+        }
+    }
+
+    #[inline]
+    fn take_segment<'a>(
+        &self,
+        packet: &Packet<'a>,
+        headers: &Headers,
+        ends: &Ends,
+    ) -> Result<Received<'a>, Dropped> {
+        self.is_for_us(ends)?;
+        let bytes = packet.bytes;
+        let transport = &bytes[headers.transport_at..headers.end.min(bytes.len())];
+        let header = Tcp::new(transport).map_err(|_| Dropped::Malformed)?;
+        let is_right = match packet.checksum {
+            RxChecksum::Verified => true,
+            RxChecksum::Unverified => verifies(packet, headers),
+            RxChecksum::MaybePartial => {
+                verifies(packet, headers) || wire::partial_checksum(bytes).is_some()
+            }
+        };
+        if !is_right {
+            return Err(Dropped::TcpChecksum);
+        }
+        let payload = &transport[header.header_len()..];
+        if !payload.is_empty() && packet.rest.len() > 1 {
+            // Nothing hands these over: an aggregate's first piece is its headers.
+            return Err(Dropped::Malformed);
+        }
+        Ok(Received::Segment(Segment {
+            local: SocketAddr::new(ends.destination, header.destination()),
+            remote: SocketAddr::new(ends.source, header.source()),
+            header,
+            payload,
+            ce: ends.tos & 3 == 3,
+        }))
+    }
+
+    /// Returns whether `ip` is one of the host's addresses.
+    #[inline]
+    pub(crate) fn is_own(&self, ip: IpAddr) -> bool {
+        self.addresses.is_own(ip)
+    }
+
+    /// A packet from a host to this one.
+    #[inline]
+    fn is_for_us(&self, ends: &Ends) -> Result<(), Dropped> {
+        if !self.is_own(ends.destination) {
+            return Err(Dropped::OtherAddress);
+        }
+        if !is_sender(ends.source) || self.addresses.is_own(ends.source) {
+            return Err(Dropped::BadSource);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn take_arp(&mut self, message: &[u8], now: Nanos) -> Result<Received<'static>, Dropped> {
+        let arp = Arp::parse(message).ok_or(Dropped::Arp)?;
+        let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
+        if !self.is_own(target) {
+            // One that announces itself, or a question for others: an update of what is known (RFC 826).
+            self.learn(sender, arp.sender_mac, Learned::FromAnswer { overrides: true }, now);
+            return Err(Dropped::Arp);
+        }
+        match arp.operation {
+            Operation::Request => {
+                self.learn(sender, arp.sender_mac, Learned::FromQuestion, now);
+                self.counters.resolutions += 1;
+                self.reply(&arp.reply(self.mac))
+            }
+            Operation::Reply => {
+                self.learn(sender, arp.sender_mac, Learned::FromAnswer { overrides: true }, now);
+                Ok(Received::Consumed)
+            }
+        }
+    }
+
+    /// What a neighbour says of itself, if it can be one.
+    fn learn(&mut self, ip: IpAddr, mac: Mac, how: Learned, now: Nanos) {
+        if is_sender(ip) && !self.addresses.is_own(ip) && self.addresses.next_hop(ip) == Some(ip) {
+            self.neighbours.learn(ip, mac, how, now);
+        }
+    }
+
+    fn reply(&mut self, frame: &[u8]) -> Result<Received<'static>, Dropped> {
+        match self.outbox.frame(frame) {
+            true => Ok(Received::Consumed),
+            false => Err(Dropped::TooManyReplies),
+        }
+    }
+
+    #[cold]
+    fn take_icmp_v4(
+        &mut self,
+        bytes: &[u8],
+        headers: &Headers,
+        ends: &Ends,
+    ) -> Result<Received<'static>, Dropped> {
+        self.is_for_us(ends)?;
+        let message = &bytes[headers.transport_at..headers.end];
+        if checksum::sum(message).fold() != 0xffff {
+            return Err(Dropped::IcmpChecksum);
+        }
+        self.take_message(Message::parse_v4(message), message, ends)
+    }
+
+    #[cold]
+    fn take_icmp_v6(
+        &mut self,
+        bytes: &[u8],
+        headers: &Headers,
+        ends: &Ends,
+        now: Nanos,
+    ) -> Result<Received<'static>, Dropped> {
+        let message = &bytes[headers.transport_at..headers.end];
+        let pseudo = ends.addresses.pseudo_header(protocol::ICMPV6, message.len());
+        if pseudo.plus(checksum::sum(message)).fold() != 0xffff {
+            return Err(Dropped::IcmpChecksum);
+        }
+        let view = Ipv6::new(&bytes[headers.network_at..]).map_err(|_| Dropped::Malformed)?;
+        if view.hop_limit() == ndp::HOP_LIMIT
+            && let Addresses::V6 { source, destination } = ends.addresses
+            && let Some(said) = Ndp::parse(message, source, destination)
+            && let Some(from) = bytes[6..].first_chunk::<6>()
+        {
+            return self.take_ndp(said, ends.source, *from, now);
+        }
+        self.is_for_us(ends)?;
+        self.take_message(Message::parse_v6(message), message, ends)
+    }
+
+    fn take_ndp(
+        &mut self,
+        said: Ndp,
+        source: IpAddr,
+        from: Mac,
+        now: Nanos,
+    ) -> Result<Received<'static>, Dropped> {
+        match said {
+            Ndp::Solicitation { target, mac } if self.is_own(IpAddr::V6(target)) => {
+                if let Some(mac) = mac {
+                    self.learn(source, mac, Learned::FromQuestion, now);
+                }
+                self.counters.resolutions += 1;
+                let asked = match source {
+                    IpAddr::V6(source) if !source.is_unspecified() => Some((source, from)),
+                    _ => None,
+                };
+                self.reply(&ndp::advertisement(self.mac, target, asked))
+            }
+            Ndp::Advertisement { target, mac: Some(mac), overrides, .. } => {
+                self.learn(IpAddr::V6(target), mac, Learned::FromAnswer { overrides }, now);
+                Ok(Received::Consumed)
+            }
+            _ => Err(Dropped::Icmp),
+        }
+    }
+
+    fn take_message(
+        &mut self,
+        read: Message,
+        message: &[u8],
+        ends: &Ends,
+    ) -> Result<Received<'static>, Dropped> {
+        match read {
+            Message::EchoRequest => {
+                self.counters.pings += 1;
+                let (v6, addresses) = (ends.source.is_ipv6(), ends.addresses.reversed());
+                let kind = if v6 { protocol::ICMPV6 } else { protocol::ICMP };
+                let ip = IpHeader::new(addresses, kind);
+                let hop = self.addresses.next_hop(ends.source).ok_or(Dropped::NoRoute)?;
+                let made = self.outbox.packet(hop, self.mac, &ip, message, |reply| {
+                    icmp::make_reply(reply, v6);
+                });
+                if made { Ok(Received::Consumed) } else { Err(Dropped::TooManyReplies) }
+            }
+            Message::Error { what, quoted } if self.is_own(quoted.source.ip()) => {
+                self.counters.icmp_errors += 1;
+                let (local, remote) = (quoted.source, quoted.destination);
+                Ok(Received::Error { local, remote, what, seq: quoted.seq })
+            }
+            Message::Error { .. } | Message::Other => Err(Dropped::Icmp),
+        }
+    }
+}
+
+/// What the header of a packet that was walked says.
+#[inline]
+fn v4_ends(header: &[u8]) -> Result<Ends, Dropped> {
+    if checksum::sum(header).fold() != 0xffff {
+        return Err(Dropped::IpChecksum);
+    }
+    let ip = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]].into();
+    let addresses = Addresses::V4 { source: ip(12), destination: ip(16) };
+    Ok(Ends::new(addresses, header[1]))
+}
+
+/// The same for IPv6.
+#[inline]
+fn v6_ends(header: &[u8]) -> Ends {
+    let ip = |at: usize| {
+        let octets: [u8; 16] = header[at..at + 16].try_into().unwrap_or_default();
+        octets.into()
+    };
+    let addresses = Addresses::V6 { source: ip(8), destination: ip(24) };
+    Ends::new(addresses, header[0] << 4 | header[1] >> 4)
+}
+
+impl Ends {
+    #[inline]
+    fn new(addresses: Addresses, tos: u8) -> Self {
+        let (source, destination) = (addresses.source(), addresses.destination());
+        Ends { addresses, source, destination, tos }
+    }
+}
+
+/// Returns whether the transport's checksum verifies.
+fn verifies(packet: &Packet<'_>, headers: &Headers) -> bool {
+    if packet.rest.is_empty() {
+        return verifies_whole(packet.bytes, headers);
+    }
+    // What joins packets has verified them; should it not have, it costs a copy.
+    let whole = [packet.bytes, &packet.rest.concat()].concat();
+    verifies_whole(&whole, headers)
+}
+
+fn verifies_whole(bytes: &[u8], headers: &Headers) -> bool {
+    let transport = &bytes[headers.transport_at..headers.end];
+    let network = &bytes[headers.network_at..headers.end];
+    let pseudo = match headers.network {
+        Network::Ipv4 { .. } => Ipv4::new(network).map(|ip| ip.pseudo_header(transport.len())),
+        _ => Ipv6::new(network).map(|ip| ip.pseudo_header(protocol::TCP, transport.len())),
+    };
+    pseudo.is_ok_and(|pseudo| pseudo.plus(checksum::sum(transport)).fold() == 0xffff)
+}

@@ -1,0 +1,235 @@
+//! The host: what it is made of, and what leaves it.
+
+use alloc::vec::Vec;
+use core::mem;
+use core::net::{IpAddr, SocketAddr};
+
+use siphasher::sip::SipHasher13;
+use wire::arp::Arp;
+use wire::ip::{self, IpHeader};
+use wire::{ETHERNET_LEN, Mac, Sum, VirtioNetHdr, ndp, write_ethernet};
+
+use crate::addresses::Addresses;
+use crate::counters::{Counters, Dropped};
+use crate::neighbours::{Neighbours, Resolved, Waiting};
+use crate::outbox::Outbox;
+use crate::{Address, Nanos};
+
+/// What a host is.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Its IP addresses and gateways.
+    pub addresses: Addresses,
+    /// What flow labels are made with: random, and unknown to others (RFC 6437 section 3).
+    pub secret: [u8; 16],
+}
+
+/// See the crate's documentation.
+#[derive(Debug)]
+pub struct Interface {
+    pub(crate) mac: Mac,
+    pub(crate) addresses: Addresses,
+    pub(crate) neighbours: Neighbours,
+    pub(crate) outbox: Outbox,
+    pub(crate) counters: Counters,
+    labels: SipHasher13,
+    /// The frame that was handed out last.
+    leaving: Waiting,
+}
+
+/// A frame that is to be sent now.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// As it came with the packet; of replies and questions, nothing.
+    pub vnet: VirtioNetHdr,
+    /// From the Ethernet header on.
+    pub bytes: &'a [u8],
+}
+
+/// Where a packet goes first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// There.
+    At(Mac),
+    /// To this neighbour, which is being asked where it is: the packet is to be
+    /// [held](Interface::hold).
+    Asking(IpAddr),
+}
+
+/// A packet of the transport's that is to leave.
+#[derive(Clone, Copy, Debug)]
+pub struct UpperLayer {
+    /// This end: one of the host's addresses.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Its IP protocol.
+    pub protocol: u8,
+    /// DSCP and ECN.
+    pub tos: u8,
+    /// Bytes from the transport's header on.
+    pub len: usize,
+}
+
+/// What was written in front of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// Bytes of the Ethernet and IP headers.
+    pub len: usize,
+    /// The pseudo-header's sum.
+    pub pseudo: Sum,
+}
+
+impl Interface {
+    /// A host that knows no neighbours.
+    pub fn new(config: Config) -> Self {
+        Interface {
+            mac: config.mac,
+            addresses: config.addresses,
+            neighbours: Neighbours::default(),
+            outbox: Outbox::default(),
+            counters: Counters::default(),
+            labels: SipHasher13::new_with_key(&config.secret),
+            leaving: Waiting::default(),
+        }
+    }
+
+    /// Its addresses and gateways.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// What was counted until now.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            neighbours: self.neighbours.len() as u64,
+            neighbour_silent: self.neighbours.given_up(),
+            ..self.counters.clone()
+        }
+    }
+
+    /// Tells all neighbours where its addresses are (RFC 5227 section 2.3, RFC 4861 section 7.2.6).
+    pub fn announce(&mut self) {
+        for address in self.addresses.own() {
+            announce(&mut self.outbox, self.mac, address);
+        }
+    }
+
+    /// Asks for the neighbours that are looked for.
+    pub fn on_time(&mut self, now: Nanos) {
+        let Interface { neighbours, outbox, addresses, counters, mac, .. } = self;
+        neighbours.on_time(now, |ip, known| {
+            counters.questions += 1;
+            match (ip, addresses.source_for(ip)) {
+                (IpAddr::V4(ip), Some(IpAddr::V4(own))) => {
+                    outbox.frame(&Arp::request((*mac, own), ip, known))
+                }
+                (IpAddr::V6(ip), Some(IpAddr::V6(own))) => {
+                    outbox.frame(&ndp::solicitation((*mac, own), ip, known))
+                }
+                _ => false,
+            };
+        });
+    }
+
+    /// When [`on_time`](Self::on_time) is to be called.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.neighbours.next_deadline()
+    }
+
+    /// The next frame to send: what has waited for a neighbour, replies, questions.
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<Frame<'_>> {
+        self.outbox.reuse(mem::take(&mut self.leaving.bytes));
+        self.leaving = self.next_to_leave(now)?;
+        Some(Frame { vnet: self.leaving.vnet, bytes: &self.leaving.bytes })
+    }
+
+    fn next_to_leave(&mut self, now: Nanos) -> Option<Waiting> {
+        loop {
+            if let Some(waiting) = self.neighbours.released() {
+                return Some(waiting);
+            }
+            let mut reply = self.outbox.next()?;
+            let vnet = VirtioNetHdr::default();
+            match reply.hop.map(|hop| (hop, self.neighbours.resolve(hop, now))) {
+                None => return Some(Waiting { vnet, bytes: reply.bytes }),
+                Some((_, Resolved::At(mac))) => {
+                    reply.bytes[..mac.len()].copy_from_slice(&mac);
+                    return Some(Waiting { vnet, bytes: reply.bytes });
+                }
+                Some((hop, Resolved::Asking)) => self.neighbours.hold(hop, vnet, reply.bytes),
+                Some((_, Resolved::TooMany)) => {
+                    self.counters.drop(Dropped::TooManyNeighbours);
+                    self.outbox.reuse(reply.bytes);
+                }
+            }
+        }
+    }
+
+    /// Where a packet of the transport's goes first.
+    ///
+    /// # Errors
+    /// It goes nowhere, which is counted.
+    #[inline]
+    pub fn route(&mut self, to: IpAddr, now: Nanos) -> Result<Route, Dropped> {
+        let why = match self.addresses.next_hop(to) {
+            Some(hop) => match self.neighbours.resolve(hop, now) {
+                Resolved::At(mac) => return Ok(Route::At(mac)),
+                Resolved::Asking => return Ok(Route::Asking(hop)),
+                Resolved::TooMany => Dropped::TooManyNeighbours,
+            },
+            None => Dropped::NoRoute,
+        };
+        self.counters.drop(why);
+        Err(why)
+    }
+
+    /// Keeps a frame until this neighbour, which [is asked](Route::Asking), has answered. The Ethernet
+    /// address that it goes to is written then.
+    pub fn hold(&mut self, hop: IpAddr, vnet: VirtioNetHdr, bytes: Vec<u8>) {
+        self.neighbours.hold(hop, vnet, bytes);
+    }
+
+    /// Writes Ethernet and IP headers to the start of `into`. `None` if the ends are of two IP versions.
+    ///
+    /// # Panics
+    /// If `into` is shorter than the headers.
+    #[inline]
+    pub fn write_headers(&self, into: &mut [u8], to: Mac, packet: &UpperLayer) -> Option<Written> {
+        let addresses = ip::Addresses::new(packet.local.ip(), packet.remote.ip())?;
+        let header = IpHeader {
+            tos: packet.tos,
+            flow_label: self.flow_label(packet),
+            ..IpHeader::new(addresses, packet.protocol)
+        };
+        write_ethernet(into, to, self.mac, header.ether_type());
+        header.write(&mut into[ETHERNET_LEN..], packet.len);
+        let len = ETHERNET_LEN + header.header_len();
+        Some(Written { len, pseudo: header.pseudo_header(packet.len) })
+    }
+
+    /// Of IPv6 only: the same for all packets of a connection (RFC 6437 section 3).
+    #[inline]
+    fn flow_label(&self, packet: &UpperLayer) -> u32 {
+        let (IpAddr::V6(local), IpAddr::V6(remote)) = (packet.local.ip(), packet.remote.ip())
+        else {
+            return 0;
+        };
+        let mut bytes = [0; 36];
+        bytes[..16].copy_from_slice(&local.octets());
+        bytes[16..32].copy_from_slice(&remote.octets());
+        bytes[32..34].copy_from_slice(&packet.local.port().to_be_bytes());
+        bytes[34..].copy_from_slice(&packet.remote.port().to_be_bytes());
+        self.labels.hash(&bytes) as u32 & 0xf_ffff
+    }
+}
+
+/// Tells all neighbours that `mac` has an address.
+pub(crate) fn announce(outbox: &mut Outbox, mac: Mac, address: &Address) {
+    match address.ip {
+        IpAddr::V4(ip) => outbox.frame(&Arp::request((mac, ip), ip, None)),
+        IpAddr::V6(ip) => outbox.frame(&ndp::advertisement(mac, ip, None)),
+    };
+}
