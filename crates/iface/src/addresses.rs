@@ -157,7 +157,13 @@ impl Addresses {
 
     /// The own address that speaks with `to`: that of its network, or the first of its version.
     pub fn source_for(&self, to: IpAddr) -> Option<IpAddr> {
-        let of_version = || self.own.iter().filter(|own| own.ip.is_ipv4() == to.is_ipv4());
+        self.source_among(to, |_| true)
+    }
+
+    /// The same of those that may be used.
+    pub(crate) fn source_among(&self, to: IpAddr, may: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        let fits = |own: &&Address| own.ip.is_ipv4() == to.is_ipv4() && may(own.ip);
+        let of_version = || self.own.iter().filter(fits);
         let near = of_version().find(|own| own.is_on_link(to));
         near.or_else(|| of_version().next()).map(|own| own.ip)
     }

@@ -172,12 +172,6 @@ impl Interface {
         }))
     }
 
-    /// Returns whether `ip` is one of the host's addresses.
-    #[inline]
-    pub(crate) fn is_own(&self, ip: IpAddr) -> bool {
-        self.addresses.is_own(ip)
-    }
-
     /// A packet from a host to this one.
     #[inline]
     fn is_for_us(&self, ends: &Ends) -> Result<(), Dropped> {
@@ -194,6 +188,7 @@ impl Interface {
     fn take_arp(&mut self, message: &[u8], now: Nanos) -> Result<Received<'static>, Dropped> {
         let arp = Arp::parse(message).ok_or(Dropped::Arp)?;
         let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
+        self.detection.on_arp(&arp, self.mac);
         if !self.is_own(target) {
             // One that announces itself, or a question for others: an update of what is known (RFC 826).
             self.learn(sender, arp.sender_mac, Learned::FromAnswer { overrides: true }, now);
@@ -273,6 +268,7 @@ impl Interface {
         from: Mac,
         now: Nanos,
     ) -> Result<Received<'static>, Dropped> {
+        self.detect(said, source, from);
         match said {
             Ndp::Solicitation { target, mac } if self.is_own(IpAddr::V6(target)) => {
                 if let Some(mac) = mac {
@@ -290,6 +286,20 @@ impl Interface {
                 Ok(Received::Consumed)
             }
             _ => Err(Dropped::Icmp),
+        }
+    }
+
+    /// Another host has a tentative address, or probes for it as well. One that asks where the address is
+    /// does neither (RFC 4862 sections 5.4.3 and 5.4.4).
+    fn detect(&mut self, said: Ndp, source: IpAddr, from: Mac) {
+        match said {
+            Ndp::Solicitation { target, .. } if source.is_unspecified() => {
+                self.detection.claimed(target.into(), from, self.mac);
+            }
+            Ndp::Solicitation { .. } => {}
+            Ndp::Advertisement { target, mac, .. } => {
+                self.detection.claimed(target.into(), mac.unwrap_or(from), self.mac);
+            }
         }
     }
 

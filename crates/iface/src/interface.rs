@@ -11,6 +11,7 @@ use wire::{ETHERNET_LEN, Mac, Sum, VirtioNetHdr, ndp, write_ethernet};
 
 use crate::addresses::Addresses;
 use crate::counters::{Counters, Dropped};
+use crate::detect::{Detection, Duplicate};
 use crate::neighbours::{Neighbours, Resolved, Waiting};
 use crate::outbox::Outbox;
 use crate::{Address, Nanos};
@@ -24,6 +25,9 @@ pub struct Config {
     pub addresses: Addresses,
     /// What flow labels are made with: random, and unknown to others (RFC 6437 section 3).
     pub secret: [u8; 16],
+    /// Probes for each address before it is used, a second apart (RFC 4862 section 5.1,
+    /// DupAddrDetectTransmits; RFC 5227 section 1.1 has three). 0: addresses are used at once.
+    pub probes: u8,
 }
 
 /// See the crate's documentation.
@@ -34,6 +38,7 @@ pub struct Interface {
     pub(crate) neighbours: Neighbours,
     pub(crate) outbox: Outbox,
     pub(crate) counters: Counters,
+    pub(crate) detection: Detection,
     labels: SipHasher13,
     /// The frame that was handed out last.
     leaving: Waiting,
@@ -87,6 +92,7 @@ impl Interface {
     pub fn new(config: Config) -> Self {
         Interface {
             mac: config.mac,
+            detection: Detection::new(&config.addresses, config.probes),
             addresses: config.addresses,
             neighbours: Neighbours::default(),
             outbox: Outbox::default(),
@@ -110,19 +116,41 @@ impl Interface {
         }
     }
 
-    /// Tells all neighbours where its addresses are (RFC 5227 section 2.3, RFC 4861 section 7.2.6).
-    pub fn announce(&mut self) {
-        for address in self.addresses.own() {
-            announce(&mut self.outbox, self.mac, address);
+    /// Begins to use its addresses: they are probed for, if they are to be, and then announced (RFC 5227
+    /// section 2.3, RFC 4861 section 7.2.6).
+    pub fn start(&mut self, now: Nanos) {
+        self.detection.start(now);
+        if self.detection.is_over() {
+            for address in self.addresses.own() {
+                announce(&mut self.outbox, self.mac, address);
+            }
         }
     }
 
-    /// Asks for the neighbours that are looked for.
+    /// Returns whether each address is either used or found to be a duplicate.
+    pub fn is_settled(&self) -> bool {
+        self.detection.is_over()
+    }
+
+    /// The next of its addresses that was found to be another host's. It is never used.
+    pub fn poll_duplicate(&mut self) -> Option<Duplicate> {
+        self.detection.found()
+    }
+
+    /// Returns whether `ip` is one of its addresses, and in use.
+    #[inline]
+    pub fn is_own(&self, ip: IpAddr) -> bool {
+        self.addresses.is_own(ip) && !self.detection.bars(ip)
+    }
+
+    /// Sends the probes that are due, and asks for the neighbours that are looked for.
     pub fn on_time(&mut self, now: Nanos) {
-        let Interface { neighbours, outbox, addresses, counters, mac, .. } = self;
+        let Interface { neighbours, outbox, addresses, counters, mac, detection, .. } = self;
+        detection.on_time(now, *mac, outbox, |outbox, address| announce(outbox, *mac, address));
         neighbours.on_time(now, |ip, known| {
             counters.questions += 1;
-            match (ip, addresses.source_for(ip)) {
+            let source = addresses.source_among(ip, |own| !detection.bars(own));
+            match (ip, source) {
                 (IpAddr::V4(ip), Some(IpAddr::V4(own))) => {
                     outbox.frame(&Arp::request((*mac, own), ip, known))
                 }
@@ -136,7 +164,7 @@ impl Interface {
 
     /// When [`on_time`](Self::on_time) is to be called.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.neighbours.next_deadline()
+        self.neighbours.next_deadline().into_iter().chain(self.detection.next_deadline()).min()
     }
 
     /// The next frame to send: what has waited for a neighbour, replies, questions.
@@ -227,7 +255,7 @@ impl Interface {
 }
 
 /// Tells all neighbours that `mac` has an address.
-pub(crate) fn announce(outbox: &mut Outbox, mac: Mac, address: &Address) {
+fn announce(outbox: &mut Outbox, mac: Mac, address: &Address) {
     match address.ip {
         IpAddr::V4(ip) => outbox.frame(&Arp::request((mac, ip), ip, None)),
         IpAddr::V6(ip) => outbox.frame(&ndp::advertisement(mac, ip, None)),

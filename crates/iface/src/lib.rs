@@ -10,6 +10,8 @@
 //! ```
 //!
 //! # The loop around it
+//! 0. [`Interface::start`] begins to use the addresses. With [`Config::probes`] they can be used once
+//!    [`Interface::is_settled`], but for those that [`Interface::poll_duplicate`] tells of.
 //! 1. Each frame that arrives goes to [`Interface::receive`].
 //! 2. When [`Interface::next_deadline`] has passed, [`Interface::on_time`] is called.
 //! 3. [`Interface::poll_transmit`] is called until it returns `None`; each frame that it returns is sent.
@@ -25,10 +27,13 @@
 //! - Neighbour Discovery: solicitations and advertisements (RFC 4861 section 7), with REACHABLE_TIME and
 //!   RETRANS_TIMER of its section 10 for both IP versions. A neighbour that is in use is asked again when
 //!   what it said is older.
+//! - Duplicate address detection (RFC 4862 section 5.4, RFC 5227 section 2.1). A tentative address answers
+//!   nothing and is the source of nothing. One in use answers probes for it, which defends it.
 //! - Echo replies (RFC 792, RFC 4443), and the errors that quote a segment of this host's.
 //! - One gateway for each IP version.
 //!
 //! # What it does not
+//! Claims to an address that it uses already are not answered by an announcement (RFC 5227 section 2.4).
 //! Router discovery, redirects, fragments, VLANs, multicast groups, path MTU (that is the transport's).
 //!
 //! # What is bounded
@@ -41,7 +46,7 @@
 //! let own = vec!["10.0.0.2/24".parse()?];
 //! let mac = [2, 0, 0, 0, 0, 2];
 //! let addresses = Addresses::new(own, Vec::new())?;
-//! let mut interface = Interface::new(Config { mac, addresses, secret: [7; 16] });
+//! let mut interface = Interface::new(Config { mac, addresses, secret: [7; 16], probes: 0 });
 //!
 //! let peer = ([2, 0, 0, 0, 0, 1], [10, 0, 0, 1].into());
 //! let request = Arp::request(peer, [10, 0, 0, 2].into(), None);
@@ -57,6 +62,7 @@ extern crate alloc;
 
 mod addresses;
 mod counters;
+mod detect;
 mod input;
 mod interface;
 mod neighbours;
@@ -64,6 +70,7 @@ mod outbox;
 
 pub use addresses::{Address, AddressError, Addresses};
 pub use counters::{Counters, Dropped};
+pub use detect::Duplicate;
 pub use input::{Packet, Received, Segment};
 pub use interface::{Config, Frame, Interface, Route, UpperLayer, Written};
 pub use neighbours::{NEIGHBOURS_MAX, WAITING_BYTES};

@@ -13,6 +13,14 @@ pub enum Error {
         /// What there is.
         others: String,
     },
+    /// An address of an endpoint is another host's.
+    #[error("{duplicate}, on {name}; choose another address, or take it from that host")]
+    Duplicate {
+        /// The interface.
+        name: String,
+        /// The address, and the host that has it.
+        duplicate: iface::Duplicate,
+    },
     /// The wire is not an Ethernet interface.
     #[error("{name} does not carry Ethernet frames; wharf needs an interface that does")]
     NotEthernet {

@@ -85,6 +85,7 @@ impl Error {
             Error::Nic(error) => match error {
                 nic::Error::NoWire { .. }
                 | nic::Error::NotEthernet { .. }
+                | nic::Error::Duplicate { .. }
                 | nic::Error::Permission { .. }
                 | nic::Error::XdpBusy { .. }
                 | nic::Error::Memory { .. }

@@ -29,6 +29,9 @@ use crate::{print, settings};
 const LOOK_EVERY: u64 = 50_000_000;
 /// How often `--json` tells how it goes.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Probes for an address on a wire before it is used: as many as Linux sends for its IPv6 addresses
+/// (`net.ipv6.conf.*.dad_transmits`).
+const PROBES: u8 = 1;
 
 /// Run wharf's own TCP with a simple service, behind an interface or on a wire
 ///
@@ -101,6 +104,9 @@ struct Common {
     /// An address that this machine gets on the interface; or give it some by `ip address add`
     #[arg(long, value_name = "ADDRESS/LEN", conflicts_with = "wire")]
     host_address: Vec<Address>,
+    /// Use the addresses on the wire without asking for a second whether another host has them
+    #[arg(long, requires = "wire")]
+    no_dad: bool,
     /// Where packets for other networks go; one for IPv4, one for IPv6
     #[arg(long, value_name = "ADDRESS")]
     gateway: Vec<IpAddr>,
@@ -171,7 +177,8 @@ fn plan(args: &Common, work: Work) -> Result<Plan, Error> {
         (None, None) => return Err(usage("either --port or --connect is needed")),
     };
     let run = args.seconds.map(|seconds| seconds.as_nanos() as u64);
-    Ok(Plan { place, addresses, role, work, run, config, wan })
+    let probes = if args.no_dad { 0 } else { PROBES };
+    Ok(Plan { place, addresses, probes, role, work, run, config, wan })
 }
 
 /// The first of the addresses behind a name that the engine has an address of the same version for.

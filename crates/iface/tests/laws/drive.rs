@@ -53,8 +53,11 @@ struct Drive {
     held: u64,
     /// What left of them.
     released: u64,
-    /// Frames that each call has a number of.
+    /// Of the last echo request.
     number: u32,
+    /// Addresses that all neighbours were told of.
+    announced: HashSet<IpAddr>,
+    duplicates: HashSet<IpAddr>,
 }
 
 #[derive(PartialEq, Eq, Debug)]
@@ -66,7 +69,7 @@ enum Owed {
 /// All laws, for these decisions.
 pub(crate) fn run(bytes: &[u8]) {
     let bytes = &mut Bytes(bytes);
-    let mut drive = Drive::new();
+    let mut drive = Drive::new(bytes.pick(&[0, 0, 1, 3]));
     for _ in 0..STEPS_MAX {
         if bytes.0.is_empty() {
             break;
@@ -78,13 +81,16 @@ pub(crate) fn run(bytes: &[u8]) {
 }
 
 impl Drive {
-    fn new() -> Self {
+    fn new(probes: u8) -> Self {
         let own = |ip: IpAddr, prefix_len| iface::Address { ip, prefix_len };
         let own = vec![own(OWN4[0].into(), 24), own(OWN6.into(), 64), own(OWN4[1].into(), 32)];
         let gateways = vec![[10, 0, 0, 1].into(), [0xfe80, 0, 0, 0, 0, 0, 0, 1].into()];
         let addresses = Addresses::new(own, gateways).expect("addresses of a host");
+        let config = Config { mac: OWN, addresses, secret: [7; 16], probes };
+        let mut host = Interface::new(config);
+        host.start(SECOND);
         Drive {
-            host: Interface::new(Config { mac: OWN, addresses, secret: [7; 16] }),
+            host,
             now: SECOND,
             claims: HashMap::new(),
             owed: Vec::new(),
@@ -92,6 +98,8 @@ impl Drive {
             held: 0,
             released: 0,
             number: 0,
+            announced: HashSet::new(),
+            duplicates: HashSet::new(),
         }
     }
 
@@ -117,6 +125,9 @@ impl Drive {
 
     /// What holds after every step.
     fn invariants(&mut self) {
+        while let Some(found) = self.host.poll_duplicate() {
+            assert!(is_own(found.ip) && found.mac != OWN && self.duplicates.insert(found.ip));
+        }
         let counters = self.host.counters();
         assert!(counters.neighbours <= NEIGHBOURS_MAX as u64);
         // Replies to pings that wait for their neighbour are given up as well.
@@ -139,10 +150,10 @@ impl Drive {
         match received {
             Ok(Received::Segment(segment)) => {
                 self.is_of_a_host(segment.remote);
-                assert!(is_own(segment.local.ip()));
+                assert!(self.host.is_own(segment.local.ip()));
                 verify::checksums(frame).expect("checksums that were verified");
             }
-            Ok(Received::Error { local, .. }) => assert!(is_own(local.ip())),
+            Ok(Received::Error { local, .. }) => assert!(self.host.is_own(local.ip())),
             _ => {}
         }
         received
@@ -161,7 +172,7 @@ impl Drive {
     fn claim_all(&mut self, frame: &[u8]) {
         if let Some(arp) = frame.get(14..).and_then(Arp::parse) {
             self.claim(arp.sender, arp.sender_mac);
-            if is_own(arp.target.into()) && arp.operation == Operation::Request {
+            if self.host.is_own(arp.target.into()) && arp.operation == Operation::Request {
                 self.owed.push((arp.sender_mac, Owed::Arp { of: arp.target, to: arp.sender }));
             }
         }
@@ -176,7 +187,7 @@ impl Drive {
         self.claim(sender, mac);
         let received = self.receive(&frame);
         if received.is_ok() {
-            assert!(is_own(target.into()) && !is_group(mac));
+            assert!(self.host.is_own(target.into()) && !is_group(mac));
             if operation == Operation::Request {
                 self.owed.push((mac, Owed::Arp { of: target, to: sender }));
             }
@@ -214,7 +225,7 @@ impl Drive {
         if received.is_ok() {
             assert!(sound, "damaged, or from elsewhere");
             if kind < 3 {
-                assert!(is_own(target.into()));
+                assert!(self.host.is_own(target.into()));
                 let asked = kind < 2 && !source.is_unspecified();
                 let to = if asked { mac } else { ndp::group_mac(ndp::ALL_NODES) };
                 self.owed.push((to, Owed::Advertisement { of: target, solicited: asked }));
@@ -292,12 +303,12 @@ impl Drive {
             _ => v6(bytes).into(),
         };
         let len = usize::from(bytes.next()) * 200;
-        if is_own(to) {
-            // A transport does not speak with itself by way of a link.
+        let local: IpAddr = if to.is_ipv4() { OWN4[0].into() } else { OWN6.into() };
+        if is_own(to) || !self.host.is_own(local) {
+            // A transport does not speak with itself by way of a link, nor from an address that is not used.
             return;
         }
         let Ok(route) = self.host.route(to, self.now) else { return };
-        let local: IpAddr = if to.is_ipv4() { OWN4[0].into() } else { OWN6.into() };
         let packet = UpperLayer {
             local: SocketAddr::new(local, 7),
             remote: SocketAddr::new(to, 4000),
@@ -363,11 +374,20 @@ impl Drive {
             _ => {
                 let arp = Arp::parse(&frame[14..]).expect("ARP, or ICMP");
                 assert_eq!((arp.sender_mac, frame.len()), (OWN, arp::FRAME_LEN));
-                assert!(is_own(arp.sender.into()));
                 match arp.operation {
-                    Operation::Request => assert!(!is_own(arp.target.into())),
+                    Operation::Request if arp.sender.is_unspecified() => {
+                        assert!(is_own(arp.target.into()), "a probe");
+                    }
+                    Operation::Request if arp.sender == arp.target => {
+                        self.announced(arp.sender.into());
+                    }
+                    Operation::Request => {
+                        assert!(self.host.is_own(arp.sender.into()));
+                        assert!(!is_own(arp.target.into()));
+                    }
                     Operation::Reply => {
                         assert_eq!(arp.target_mac, to);
+                        assert!(self.host.is_own(arp.sender.into()));
                         self.pay(to, &Owed::Arp { of: arp.sender, to: arp.target });
                     }
                 }
@@ -399,17 +419,30 @@ impl Drive {
             wire::ip::Addresses::V6 { source, destination } => (source, destination),
             wire::ip::Addresses::V4 { .. } => unreachable!("a header of IPv6"),
         };
-        assert!(is_own(source.into()));
         match Ndp::parse(&frame[54..], source, destination).expect("Neighbour Discovery") {
+            Ndp::Solicitation { target, mac } if source.is_unspecified() => {
+                assert!(is_own(target.into()), "a probe");
+                assert_eq!(mac, None);
+            }
             Ndp::Solicitation { target, mac } => {
-                assert!(!is_own(target.into()));
+                assert!(self.host.is_own(source.into()) && !is_own(target.into()));
                 assert_eq!(mac, Some(OWN));
             }
             Ndp::Advertisement { target, mac, solicited, .. } => {
-                assert_eq!(mac, Some(OWN));
-                self.pay(to, &Owed::Advertisement { of: target, solicited });
+                assert!(self.host.is_own(target.into()));
+                assert_eq!((mac, source), (Some(OWN), target));
+                let reply = Owed::Advertisement { of: target, solicited };
+                match !solicited && !self.owed.contains(&(to, reply)) {
+                    true => self.announced(target.into()),
+                    false => self.pay(to, &Owed::Advertisement { of: target, solicited }),
+                }
             }
         }
+    }
+
+    /// Once, and not before it is used.
+    fn announced(&mut self, ip: IpAddr) {
+        assert!(self.host.is_own(ip) && self.announced.insert(ip), "{ip} is announced");
     }
 
     /// A reply that is owed leaves.
@@ -428,6 +461,10 @@ impl Drive {
         }
         self.drain(usize::MAX);
         assert_eq!(self.host.next_deadline(), None, "each question has an end");
+        assert!(self.host.is_settled());
+        for own in self.host.addresses().own() {
+            assert_ne!(self.host.is_own(own.ip), self.duplicates.contains(&own.ip));
+        }
         assert!(self.owed.is_empty(), "{:?}", self.owed);
         let counters = self.host.counters();
         let given_up = counters.neighbour_silent;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 
-use iface::{Address, Addresses};
+use iface::{Address, Addresses, Duplicate};
 use lro::Nanos;
 use tcp::{Stack, StackConfig};
 
@@ -58,6 +58,9 @@ pub struct Plan {
     pub place: Place,
     /// Its addresses.
     pub addresses: Addresses,
+    /// Probes for each of them before it is used, on a wire: see [`iface::Config::probes`]. An interface that
+    /// is made for the endpoint has no other hosts.
+    pub probes: u8,
     /// Whom it speaks with.
     pub role: Role,
     /// What it does.
@@ -85,8 +88,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Opens the port, in the network namespace of the calling thread, and starts the worker. What is
-    /// behind an interface of its own answers when this returns.
+    /// Opens the port, in the network namespace of the calling thread, and starts the worker. Its addresses
+    /// are in use when this returns: on a wire that takes as many seconds as there are probes.
     ///
     /// # Errors
     /// See [`Error`]; nothing is left behind.
@@ -98,10 +101,11 @@ impl Endpoint {
         let (sender, reports) = mpsc::channel();
         let reports_to = (plan.work.service != Service::Discard).then_some(sender);
         let shared = Arc::new(Shared::new().map_err(Error::Worker)?);
-        let parts = Parts { shared: Arc::clone(&shared), reports: reports_to, plan };
+        let (ready, is_ready) = mpsc::channel();
+        let parts = Parts { shared: Arc::clone(&shared), reports: reports_to, ready, plan };
         let (name, port) = (parts.plan.place.name().to_owned(), link.describe());
         let thread = parts.start(link, wan.as_ref())?;
-        Ok(Endpoint {
+        let endpoint = Endpoint {
             name,
             port,
             shared,
@@ -110,7 +114,12 @@ impl Endpoint {
             wan: wan.map(|wan| wan.shared),
             notices,
             held: Some(held),
-        })
+        };
+        match is_ready.recv() {
+            Ok(Err(duplicate)) => Err(Error::Duplicate { name: endpoint.name.clone(), duplicate }),
+            // If it ended before it could tell, `stop` tells why.
+            Ok(Ok(())) | Err(_) => Ok(endpoint),
+        }
     }
 
     /// Name of the interface.
@@ -187,6 +196,7 @@ impl Drop for Endpoint {
 struct Parts {
     shared: Arc<Shared>,
     reports: Option<mpsc::Sender<Report>>,
+    ready: mpsc::Sender<Result<(), Duplicate>>,
     plan: Plan,
 }
 
@@ -233,7 +243,11 @@ impl Parts {
         mtu: u32,
         port: P,
     ) -> Result<JoinHandle<io::Result<()>>, Error> {
-        let Parts { shared, reports, plan } = self;
+        let Parts { shared, reports, ready, plan } = self;
+        let probes = match plan.place {
+            Place::Host { .. } => 0,
+            Place::Wire { .. } => plan.probes,
+        };
         let config = &plan.config;
         let stack = Stack::new(StackConfig {
             secret: secret(),
@@ -243,7 +257,7 @@ impl Parts {
         let stack = stack.with_memory(config.tcp_memory());
         let worker = Worker {
             port,
-            node: Node::new(mac, plan.addresses, stack),
+            node: Node::new(mac, plan.addresses, probes, stack),
             apps: Apps::new(plan.work, reports),
             shared,
             pace: Pace { spin: config.poll.spin, batch: config.poll.batch, run: plan.run },
@@ -253,6 +267,7 @@ impl Parts {
             is_over: false,
             is_full: false,
             give_back: GiveBack::default(),
+            ready,
         };
         std::thread::Builder::new()
             .name("wharf-tcp".to_owned())

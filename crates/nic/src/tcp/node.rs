@@ -30,9 +30,9 @@ pub(super) enum Sent {
 }
 
 impl Node {
-    /// A host with this Ethernet address.
-    pub(super) fn new(mac: Mac, addresses: Addresses, stack: Stack) -> Self {
-        let config = iface::Config { mac, addresses, secret: secret() };
+    /// A host with this Ethernet address, which probes so often for each of its IP addresses.
+    pub(super) fn new(mac: Mac, addresses: Addresses, probes: u8, stack: Stack) -> Self {
+        let config = iface::Config { mac, addresses, secret: secret(), probes };
         Node {
             interface: Interface::new(config),
             output: Output::new(),

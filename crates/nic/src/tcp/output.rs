@@ -117,7 +117,7 @@ mod tests {
             let own = iface::Address { ip: path.local.ip(), prefix_len: 8 };
             let addresses = iface::Addresses::new(vec![own], Vec::new()).unwrap();
             let interface =
-                Interface::new(iface::Config { mac: MAC, addresses, secret: [seq as u8; 16] });
+                Interface::new(iface::Config { mac: MAC, addresses, secret: [seq as u8; 16], probes: 0 });
             let mut output = Output::new();
             let (vnet, header) = output.headers(&interface, &segment, TO).unwrap();
             let frames = Frames::of(&Packet { vnet, header, payload: segment.payload });

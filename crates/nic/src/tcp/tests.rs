@@ -42,7 +42,7 @@ impl World {
         stack.listen(None, 7, Arc::new(Config::default())).unwrap();
         let (host, far) = MemoryHost::new();
         World {
-            node: Node::new(OWN, addresses, stack),
+            node: Node::new(OWN, addresses, 0, stack),
             port: HostPort::new(host),
             far,
             now: SECOND,
@@ -238,7 +238,7 @@ fn an_icmp_error_reaches_the_engine() {
 #[test]
 fn it_tells_all_neighbours_where_it_is() {
     let mut world = World::new();
-    world.node.interface.announce();
+    world.node.interface.start(world.now);
     let said = world.answers();
     assert_eq!(said.len(), 2);
     let arp = Arp::parse(&said[0].1[14..]).unwrap();

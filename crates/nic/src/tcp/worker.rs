@@ -6,7 +6,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
+use iface::Duplicate;
 use lro::Nanos;
 use sys::poll::{Interest, PollSet};
 use tcp::{ConnectError, FourTuple};
@@ -71,6 +73,8 @@ pub(super) struct Worker<P> {
     /// The port had no room for what there was to send.
     pub(super) is_full: bool,
     pub(super) give_back: GiveBack,
+    /// Told once: that the addresses are in use, or which one is another host's.
+    pub(super) ready: Sender<Result<(), Duplicate>>,
 }
 
 impl<P: Port> Worker<P> {
@@ -79,10 +83,12 @@ impl<P: Port> Worker<P> {
     /// # Errors
     /// A port that has become useless, or connections that cannot be opened.
     pub(super) fn run(mut self) -> io::Result<()> {
-        let now = sys::clock::now();
-        self.until = self.pace.run.map(|run| now + run);
-        self.node.interface.announce();
-        let result = self.open(now).and_then(|()| self.work());
+        self.node.interface.start(sys::clock::now());
+        let result = self.settle().and_then(|()| {
+            let now = sys::clock::now();
+            self.until = self.pace.run.map(|run| now + run);
+            self.open(now).and_then(|()| self.work())
+        });
         let now = sys::clock::now();
         // Those that are about to end in order do.
         let result = result.and_then(|()| self.last_turns(now));
@@ -92,6 +98,23 @@ impl<P: Port> Worker<P> {
         self.publish();
         self.port.close();
         last
+    }
+
+    /// Works until the addresses may be used.
+    fn settle(&mut self) -> io::Result<()> {
+        while !self.shared.is_stopped() && !self.node.interface.is_settled() {
+            let now = sys::clock::now();
+            if !self.turn(now)? {
+                self.sleep(now)?;
+            }
+            if let Some(duplicate) = self.node.interface.poll_duplicate() {
+                // There is one to be told, or the endpoint is about to be stopped.
+                let _ = self.ready.send(Err(duplicate));
+                return Err(io::Error::other(duplicate.to_string()));
+            }
+        }
+        let _ = self.ready.send(Ok(()));
+        Ok(())
     }
 
     /// Takes what has arrived already.

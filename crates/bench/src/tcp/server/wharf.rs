@@ -74,6 +74,8 @@ pub(in crate::tcp) fn start(
     Ok(Endpoint::start(Plan {
         place,
         addresses,
+        // The hosts that are measured know each other.
+        probes: 0,
         role: Role::Listen { port: PORT },
         work: Work { service, bytes: None, verify: false },
         run: None,

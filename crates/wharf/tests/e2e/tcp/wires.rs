@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
+use sys::interface::Interface;
 use testkit::lab::{Host, Program, Wire, have, wait_until};
 use testkit::missing::lacks;
 
@@ -103,6 +104,33 @@ fn the_kernel_has_the_wire_back_afterwards() {
         assert!(again.stderr.contains("already"), "{again}");
         interrupted(echo);
         ping(&client, [10, 77, 0, 3].into(), &[]);
+    }
+}
+
+/// Nothing starts, the message names both, and the wire is free afterwards.
+#[test]
+fn an_address_that_another_host_has_is_not_taken() {
+    for mode in modes() {
+        for ip in Ip::BOTH {
+            let Some((client, server)) = hosts() else { return };
+            give(&client, PEER, &[ip], Ip::server);
+            let mac = client.run(|| Interface::by_name(PEER)).unwrap().mac.unwrap();
+            let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+            let (v4, v6) = (Ip::V4.server(), Ip::V6.server());
+            let line = format!(
+                "tcp echo --port 7 --set {mode} --wire {WIRE} --address {v4}/24 --address {v6}/64"
+            );
+            let ended = server.output(wharf().args(line.split_whitespace()));
+            assert_eq!(ended.status.code(), Some(2), "{mode} {ip:?}: {ended}");
+            let told = format!("{} is the address of {mac} already", ip.server());
+            assert!(ended.stderr.contains(&told), "{mode} {ip:?}: {ended}");
+            interrupted(engine(
+                &server,
+                WIRE,
+                Ip::server,
+                &format!("echo --port 7 --no-dad --set {mode}"),
+            ));
+        }
     }
 }
 
