@@ -12,7 +12,7 @@ use crate::sent::Sent;
 mod holes;
 mod piece;
 
-use holes::{Holes, Syn};
+use holes::Holes;
 use piece::Piece;
 
 /// Packets that come out as one.
@@ -331,23 +331,6 @@ impl Connection {
     fn begins_at(&mut self, data: u32) {
         (self.place, self.last) = (Some((data, data)), None);
         self.sent.loses_sight();
-    }
-
-    /// Whether a SYN that came after data is borne out by this.
-    fn may_begin_anew(&mut self, piece: &Piece) {
-        let Some(Syn::OfWire { data, without_sack, answered }) = self.holes.syn else { return };
-        let is_new =
-            |(_, frontier)| distance(data, frontier) > 0 || distance(data, frontier) < -FAR;
-        let true_if_unanswered =
-            piece.seq() == data && !self.sent.is_known() && self.place.is_none_or(is_new);
-        let is_true = match answered {
-            true => i64::from(piece.seq().wrapping_sub(data)) < FAR,
-            false => true_if_unanswered,
-        };
-        if is_true && self.held().is_none() {
-            self.begins_at(data);
-            self.holes = Holes::of(without_sack);
-        }
     }
 
     /// Where does it belong? What is given back is the first of a new connection.

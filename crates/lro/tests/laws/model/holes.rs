@@ -2,7 +2,7 @@
 
 use lro::Nanos;
 
-use super::{Piece, World};
+use super::{Connection, FAR, Piece, World, distance};
 use crate::naive::{ACK, Tcp};
 use crate::rules::{is_before, kinds};
 
@@ -146,6 +146,25 @@ impl Holes {
             }
             Some(false) => self.shorten(),
             None => {}
+        }
+    }
+}
+
+impl Connection {
+    /// Whether a SYN that came after data is borne out by this.
+    pub(super) fn may_begin_anew(&mut self, piece: &Piece) {
+        let Some(Syn::OfWire { data, without_sack, answered }) = self.holes.syn else { return };
+        let is_new =
+            |(_, frontier)| distance(data, frontier) > 0 || distance(data, frontier) < -FAR;
+        let true_if_unanswered =
+            piece.seq() == data && !self.sent.is_known() && self.place.is_none_or(is_new);
+        let is_true = match answered {
+            true => i64::from(piece.seq().wrapping_sub(data)) < FAR,
+            false => true_if_unanswered,
+        };
+        if is_true && self.held().is_none() {
+            self.begins_at(data);
+            self.holes = Holes::of(without_sack);
         }
     }
 }
