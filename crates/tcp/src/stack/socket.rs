@@ -40,7 +40,7 @@ impl<'a> Socket<'a> {
     }
 
     /// Queues as many of `bytes` as there is room for; 0 if there is none, and then
-    /// [`Events::WRITABLE`] tells when there is.
+    /// [`Events::WRITABLE`](crate::Events::WRITABLE) tells when there is.
     ///
     /// # Errors
     /// See [`SendError`].
