@@ -36,6 +36,8 @@ struct Peer {
     edge: Seq,
     /// What it offers itself.
     window: u16,
+    /// The stack's window shift.
+    shift: u8,
 }
 
 impl Peer {
@@ -44,7 +46,7 @@ impl Peer {
         let remote =
             SocketAddr::from((Ipv4Addr::new(11, a, b, c), 1_000 + (number % 50_000) as u16));
         let path = FourTuple { local: SocketAddr::from(([10, 0, 0, 1], 80)), remote };
-        Peer { path, seq: Seq(number), ack: Seq(0), edge: Seq(number), window: 0 }
+        Peer { path, seq: Seq(number), ack: Seq(0), edge: Seq(number), window: 0, shift: SHIFT }
     }
 
     /// A segment of this peer, and what the stack says to it.
@@ -81,7 +83,7 @@ impl Peer {
             if end.after(self.ack) || syn {
                 self.ack = end;
             }
-            let shift = if syn { 0 } else { SHIFT };
+            let shift = if syn { 0 } else { self.shift };
             let edge = said.ack + (u32::from(said.window) << shift);
             assert!(!edge.before(self.edge), "the window shrinks by {}", self.edge - edge);
             self.edge = edge;
@@ -177,6 +179,7 @@ fn a_byte_at_the_far_end_of_each_window_does_not_exceed_the_bound() {
     starved();
     far_away();
     forged();
+    coarse();
 }
 
 /// Islands take more memory than their bytes. Where it is short the later half of them goes, and what the
@@ -312,4 +315,31 @@ fn forged() {
     let id = accepted(&mut stack)[0];
     assert_eq!(stack.connection(id).unwrap().state(), State::Established);
     assert!(stack.counters().cookies_accepted == 1 && stack.counters().syns_refused == 0);
+}
+
+/// A buffer smaller than the unit in which the window is told: a window that was filled and read opens again.
+fn coarse() {
+    const LIMIT: u64 = 16 << 20;
+    let mut stack = stack(10_000, LIMIT);
+    let config = Config { receive_buffer_max: 1 << 30, ..Config::default() };
+    stack.listen(None, 80, Arc::new(config)).unwrap();
+    let mut peers: Vec<Peer> = (0..400).map(|n| Peer { shift: 14, ..Peer::new(n) }).collect();
+    peers.retain_mut(|peer| peer.open(&mut stack, 0));
+    let ids = accepted(&mut stack);
+    let mut now = 0;
+    for (peer, id) in peers.iter_mut().zip(&ids) {
+        for round in 0..5 {
+            now += 1_000_000;
+            let room = peer.room();
+            assert!(room > 0, "round {round}: the window stays closed: {:?}", stack.memory());
+            peer.give(&mut stack, peer.seq, Flags::ACK, &vec![7; room as usize], now);
+            assert!(spent(&stack.memory()) <= LIMIT, "{:?}", stack.memory());
+            peer.seq += room;
+            let read = stack.socket(*id, now).unwrap().receive(&mut vec![0; 1 << 20]);
+            assert_eq!(read, Ok(room as usize));
+            peer.hear(&mut stack, now);
+        }
+    }
+    let windows = stack.counters().windows_short;
+    assert!(windows > 10, "{windows} of {} windows are small", ids.len());
 }

@@ -18,8 +18,10 @@ impl Connection {
         let shift = self.hot.rcv_shift;
         let largest = 65_535u32 << shift;
         // RFC 9293 section 3.8.6.2.2: below the step the right edge stays where it is.
-        let field =
-            if free >= current.saturating_add(step) { free.min(largest) >> shift } else { 0 };
+        // A buffer below the unit of the window is told as one unit, as in Linux (__tcp_select_window): as
+        // none, the window would never open again. Memory is set apart for that much (see `promise`).
+        let opens = free >= current.saturating_add(step);
+        let field = if opens { (free.min(largest) >> shift).max(1) } else { 0 };
         // The edge must not move left (RFC 9293 SHLD-14, RFC 7323 section 2.4): rounded up, it does not.
         // But bytes that are never read must not let it creep beyond the buffer; then it is rounded down
         // (RFC 7323 section 2.4 allows for that), and what the old edge allowed is still taken.
@@ -47,7 +49,7 @@ impl Connection {
         // As Linux: when it has doubled. A sender that keeps a window full is woken by the
         // acknowledgments of what it sends before that.
         let worth = free >= current.saturating_mul(2) && free >= current.saturating_add(step);
-        if worth && free >> self.hot.rcv_shift > 0 {
+        if worth {
             self.acknowledge_now();
         }
     }
