@@ -180,6 +180,7 @@ fn a_byte_at_the_far_end_of_each_window_does_not_exceed_the_bound() {
     far_away();
     forged();
     coarse();
+    late_cookies();
 }
 
 /// Islands take more memory than their bytes. Where it is short the later half of them goes, and what the
@@ -342,4 +343,24 @@ fn coarse() {
     }
     let windows = stack.counters().windows_short;
     assert!(windows > 10, "{windows} of {} windows are small", ids.len());
+}
+
+/// A SYN-ACK is sent only where its answer would be taken: where memory is too short for the window that
+/// a cookie offers, the SYN is refused, and the peer tries again.
+fn late_cookies() {
+    const LIMIT: u64 = 8 << 20;
+    let mut stack = stack(10_000, LIMIT);
+    stack.listen(None, 80, Arc::new(Config::default())).unwrap();
+    let mut peers: Vec<Peer> = (0..150).map(Peer::new).collect();
+    peers.retain_mut(|peer| peer.open(&mut stack, 0));
+    for number in 1_000..5_000 {
+        let mut forged = Peer::new(number);
+        forged.give(&mut stack, forged.seq, Flags::SYN, &[], 0);
+    }
+    let before = *stack.counters();
+    let mut honest = Peer::new(6_000);
+    let answered = honest.open(&mut stack, 0);
+    let after = stack.counters();
+    assert!(!answered && after.syns_refused > before.syns_refused, "{after:?}");
+    assert_eq!(after.resets, before.resets, "it was answered, and then reset");
 }

@@ -125,6 +125,11 @@ impl Stack {
         let shift = our_shift(&config);
         let may_remember = self.pool.memory.may_remember(self.half_open, buffer, shift);
         if self.half_open >= self.config.half_open || !may_remember {
+            if buffer < cookie_window(&config) {
+                // The answer would be refused: no connection is to begin with a reset.
+                self.counters.syns_refused += 1;
+                return Answer::None;
+            }
             self.send_cookie(path, key, segment, &config, now);
             return Answer::None;
         }
@@ -170,7 +175,7 @@ impl Stack {
             seq: self.secret.cookie(key, syn.seq, offered, now),
             ack: syn.seq + 1,
             flags: Flags::SYN.with(Flags::ACK),
-            window: config.receive_buffer.min(COOKIE_WINDOW) as u16,
+            window: cookie_window(config) as u16,
             options: options.encode(),
         });
     }
@@ -192,7 +197,7 @@ impl Stack {
         let Some(mss) = self.secret.cookie_mss(key, irs, iss, now) else {
             return Answer::Reset;
         };
-        let least = config.receive_buffer.min(COOKIE_WINDOW);
+        let least = cookie_window(&config);
         let Some(buffer) = self.first_buffer(&config).filter(|&buffer| buffer >= least) else {
             self.counters.syns_refused += 1;
             return Answer::Reset;
@@ -212,6 +217,11 @@ impl Stack {
         self.settle(slot);
         answer
     }
+}
+
+/// The window that a cookie's SYN-ACK offers.
+fn cookie_window(config: &Config) -> u32 {
+    config.receive_buffer.min(COOKIE_WINDOW)
 }
 
 /// An answer to a SYN that nothing is remembered of.
