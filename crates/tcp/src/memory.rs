@@ -71,7 +71,8 @@ impl Memory {
     /// left for each. With many who want more that leaves a fifth free, and the last quarter is for those
     /// who begin and for what SACK needs.
     fn share(&self) -> u64 {
-        self.free().saturating_sub(self.limit / 4) * TIMES / (self.connections + SEATS)
+        let free = self.free().saturating_sub(self.limit / 4);
+        free.saturating_mul(TIMES) / (self.connections + SEATS)
     }
 
     /// Whether windows shrink.

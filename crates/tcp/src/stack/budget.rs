@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::connection::{Connection, Events, our_shift};
 use crate::memory::Memory;
 use crate::options::Block;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{QUEUE_MAX, Snapshot};
 
 impl Stack {
     /// The same with a bound for the memory of all connections: what they hold of data, and what of it
@@ -41,7 +41,8 @@ impl Stack {
     /// The receive buffer of one more connection, counted if it is smaller than asked for; `None` if
     /// there is no memory for it.
     pub(super) fn first_buffer(&mut self, config: &Config) -> Option<u32> {
-        let wanted = config.receive_buffer;
+        // A snapshot can say no more.
+        let wanted = config.receive_buffer.min(QUEUE_MAX as u32);
         let buffer = self.pool.memory.first_buffer(wanted, our_shift(config))?;
         self.counters.windows_short += u64::from(buffer < wanted);
         Some(buffer)

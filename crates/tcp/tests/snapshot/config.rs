@@ -9,6 +9,9 @@ use tcp::{
     Config, FourTuple, Id, Keepalive, Nanos, Options, Segment, Stack, StackConfig, Transmit,
 };
 
+/// What a stack has by default.
+const MEMORY: u64 = 4 << 30;
+
 /// One end, and the connection that it has.
 struct End {
     stack: Stack,
@@ -17,9 +20,9 @@ struct End {
 }
 
 impl End {
-    fn new(config: Config) -> End {
+    fn new(config: Config, memory: u64) -> End {
         let stack = Stack::new(StackConfig { secret: [7; 16], half_open: 8, connections: 8 });
-        End { stack, id: None, config: Arc::new(config) }
+        End { stack: stack.with_memory(memory), id: None, config: Arc::new(config) }
     }
 
     fn receive(&mut self, from: &Transmit<'_>, now: Nanos) {
@@ -55,8 +58,8 @@ impl End {
 }
 
 /// A connection from its first SYN to its end, frozen after everything that happens to it.
-fn live(config: &Config, v6: bool) -> Result<(), TestCaseError> {
-    let mut ends = [End::new(config.clone()), End::new(config.clone())];
+fn live(config: &Config, memory: u64, v6: bool) -> Result<(), TestCaseError> {
+    let mut ends = [(); 2].map(|()| End::new(config.clone(), memory));
     let (local, remote) =
         if v6 { ("[fd00::1]:4000", "[fd00::2]:80") } else { ("10.0.0.1:4000", "10.0.0.2:80") };
     let path = FourTuple { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
@@ -173,15 +176,31 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn every_connection_that_a_config_allows_freezes(config in any_config(), v6: bool) {
-        live(&config, v6)?;
+    fn every_connection_that_a_config_allows_freezes(
+        config in any_config(),
+        memory in prop_oneof![Just(MEMORY), Just(u64::MAX)],
+        v6: bool,
+    ) {
+        live(&config, memory, v6)?;
     }
 }
 
 #[test]
 fn keepalives_of_zero_and_the_smallest_mtu_freeze() {
     let keepalive = Some(Keepalive { idle: 0, interval: 0, probes: 9 });
-    live(&Config { keepalive, ..Config::default() }, false).unwrap();
-    live(&Config { mtu: 68, ..Config::default() }, false).unwrap();
-    live(&Config { mtu: 68, ..Config::default() }, true).unwrap();
+    live(&Config { keepalive, ..Config::default() }, MEMORY, false).unwrap();
+    live(&Config { mtu: 68, ..Config::default() }, MEMORY, false).unwrap();
+    live(&Config { mtu: 68, ..Config::default() }, MEMORY, true).unwrap();
+}
+
+#[test]
+fn the_largest_buffers_freeze_where_there_is_memory_for_them() {
+    let buffers = Config {
+        receive_buffer: u32::MAX,
+        receive_buffer_max: u32::MAX,
+        send_buffer: u32::MAX,
+        ..Config::default()
+    };
+    live(&buffers, 1 << 40, false).unwrap();
+    live(&buffers, u64::MAX, true).unwrap();
 }
