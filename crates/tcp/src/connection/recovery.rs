@@ -124,7 +124,7 @@ impl Connection {
             delivery.counted = self.recovery.duplicates.saturating_mul(u32::from(self.hot.mss));
             self.recovery.duplicates = 0;
         } else if delivery.repeats {
-            self.recovery.duplicates += 1;
+            self.recovery.duplicates = self.recovery.duplicates.saturating_add(1);
         }
     }
 

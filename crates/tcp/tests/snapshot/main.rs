@@ -3,6 +3,7 @@
 
 mod bytes;
 mod config;
+mod duplicates;
 mod given;
 mod persist;
 mod refusals;
