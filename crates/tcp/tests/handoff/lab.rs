@@ -79,6 +79,9 @@ pub(crate) struct Lab {
     ts_recent: Option<u32>,
     pub(crate) lost: Lost,
     pub(crate) moves: u32,
+    /// The peer's next data is lost; where it begins.
+    loses: bool,
+    lost_at: Option<Seq>,
 }
 
 impl Lab {
@@ -124,6 +127,8 @@ impl Lab {
             ts_recent: None,
             lost: Lost::default(),
             moves: 0,
+            loses: false,
+            lost_at: None,
         })
     }
 
@@ -142,6 +147,9 @@ impl Lab {
             if let Some(arrival) = &arrival {
                 let options = Options::parse(arrival.tcp().option_bytes());
                 self.ts_recent = options.timestamps.map(|timestamps| timestamps.value.0);
+                if self.takes_away(arrival) {
+                    continue;
+                }
             }
             match arrival {
                 Some(arrival) if self.id.is_some() => {
@@ -215,6 +223,7 @@ impl Lab {
     /// From the kernel to the engine, or back.
     pub(crate) fn hand_over(&mut self) {
         self.moves += 1;
+        self.loses = false;
         match self.id.take() {
             None => self.move_to_engine(),
             Some(id) => self.move_to_kernel(id),
@@ -281,13 +290,34 @@ impl Lab {
     }
 
     /// The engine has bytes that lie behind a hole.
-    pub(crate) fn has_islands(&mut self) -> bool {
+    pub(crate) fn has_islands(&self) -> bool {
         self.stack.counters().out_of_order > 0
     }
 
-    /// The next packet of the peer is lost.
+    /// The peer's next data is lost, and as soon as there is a hole it is lost as often as it is sent, until
+    /// the connection is handed over. What else its host sends is not, as are Router Solicitations of IPv6.
     pub(crate) fn lose_one(&mut self) {
-        while self.far.next().is_none() {}
+        (self.loses, self.lost_at) = (true, None);
+    }
+
+    fn takes_away(&mut self, arrival: &Arrival) -> bool {
+        if !self.loses || arrival.payload().is_empty() {
+            return false;
+        }
+        let seq = arrival.tcp().seq();
+        match self.lost_at {
+            Some(at) => at == seq && self.has_islands(),
+            None => {
+                self.lost_at = Some(seq);
+                true
+            }
+        }
+    }
+
+    /// Bytes that the engine has in order.
+    pub(crate) fn readable(&self) -> usize {
+        let connection = self.id.and_then(|id| self.stack.connection(id));
+        connection.map_or(0, |connection| connection.readable_len())
     }
 
     /// The peer's end has a connection, and no error.
