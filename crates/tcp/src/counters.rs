@@ -57,7 +57,7 @@ counters! {
     /// Segments that came out of order.
     out_of_order,
     /// Segments not kept because there were too many holes already.
-    islands_full,
+    ofo_full,
     /// Segments outside of the window.
     out_of_window,
     /// Segments with an old timestamp (PAWS).
@@ -98,6 +98,6 @@ counters! {
     windows_short,
     /// Writes of which less was taken because memory was short.
     writes_short,
-    /// Islands that were forgotten, or not kept, because memory was short.
+    /// Blocks out of order that were forgotten, or not kept, because memory was short.
     pruned,
 }

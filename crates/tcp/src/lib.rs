@@ -49,7 +49,7 @@
 //! - AccECN (9768), MPTCP (8684), TCP-AO (5925) and MD5 (2385): later, perhaps.
 //! - Data on a SYN is not kept: without Fast Open no peer sends it.
 //! - Pacing and BBR: the wire port sends what it gets.
-//! - More than 4,096 islands of a connection: the rest is not kept, and comes again.
+//! - More than 4,096 blocks out of order in a connection: the rest is not kept, and comes again.
 #![no_std]
 #![forbid(unsafe_code)]
 

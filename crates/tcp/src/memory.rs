@@ -3,7 +3,7 @@
 //! A window that was offered is a promise (RFC 9293 section 3.8.6): what comes within it, in order, is
 //! taken. So a window is paid for when it is offered, not when it is used, and nothing that a peer does
 //! later takes more. What is short shrinks new offers first, then the data that an application may
-//! queue, then the memory of islands, and then SYNs are refused; never what was promised.
+//! queue, then the memory of out-of-order queues, and then SYNs are refused; never what was promised.
 
 use crate::block::{RECEIVE_BLOCK, SEND_BLOCK, SMALLEST};
 
@@ -33,7 +33,7 @@ pub struct Memory {
     pub promised: u64,
     /// How much of that is in use.
     pub received: u64,
-    /// Where islands of data out of order lie.
+    /// Where the blocks of out-of-order queues are noted.
     pub tables: u64,
     /// Kept for later; part of the limit.
     pub kept: u64,
@@ -134,7 +134,7 @@ impl Memory {
         self.share().max(LEAST_TO_SEND).saturating_sub(capacity).min(self.free())
     }
 
-    /// Whether there is memory for a larger table of islands.
+    /// Whether there is memory for a larger out-of-order queue.
     pub(crate) fn has_room_for_table(&self, bytes: u64) -> bool {
         self.free() >= self.limit / 8 && bytes <= self.free() / (self.connections + SEATS)
     }

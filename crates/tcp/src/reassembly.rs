@@ -7,19 +7,19 @@ use wire::Seq;
 
 use crate::options::{Block, SackBlocks};
 
-/// Most islands. A peer that makes more of them wastes our memory: what else comes is not kept.
-pub(crate) const ISLANDS_MAX: usize = 4096;
+/// Most blocks out of order. A peer that makes more of them wastes our memory: what else comes is not kept.
+pub(crate) const OUT_OF_ORDER_MAX: usize = 4096;
 
-/// The islands of a connection, in order, disjoint, with holes between them. The peer's FIN is one sequence
+/// The out-of-order queue of a connection: its blocks, sorted, disjoint, with holes between them. The peer's FIN is one sequence
 /// number of the last of them, or all of it.
 #[derive(Debug, Default)]
-pub(crate) struct Islands {
+pub(crate) struct OutOfOrder {
     blocks: Vec<Block>,
-    /// The islands that grew last, the latest first (RFC 2018 section 4).
+    /// The blocks that grew last, the latest first (RFC 2018 section 4).
     recent: SackBlocks,
 }
 
-impl Islands {
+impl OutOfOrder {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
@@ -36,17 +36,17 @@ impl Islands {
 
     /// Whether there is no room for one more.
     pub(crate) fn is_full(&self) -> bool {
-        self.blocks.len() >= ISLANDS_MAX
+        self.blocks.len() >= OUT_OF_ORDER_MAX
     }
 
-    /// Bytes of memory that it has, and how many more it takes to add an island; little for the first ones.
+    /// Bytes of memory that it has, and how many more it takes to add a block; little for the first ones.
     pub(crate) fn memory(&self) -> (u64, u64) {
-        let bytes = |islands: usize| (islands * size_of::<Block>()) as u64;
+        let bytes = |out_of_order: usize| (out_of_order * size_of::<Block>()) as u64;
         let (len, places) = (self.blocks.len(), self.blocks.capacity());
         (bytes(places), if len < places { 0 } else { bytes(places.max(4)) })
     }
 
-    /// Forgets the later half of the islands, which the peer may send again. Returns how many those
+    /// Forgets the later half of the blocks, which the peer may send again. Returns how many those
     /// are, and where the last one ends that is left.
     pub(crate) fn prune(&mut self) -> (usize, Option<Seq>) {
         let kept = self.blocks.len() / 2;
@@ -66,20 +66,20 @@ impl Islands {
     /// Adds `block`, which touches or overlaps what it may. Returns the first part of it that was there
     /// already, for D-SACK (RFC 2883 section 4).
     pub(crate) fn insert(&mut self, block: Block) -> Option<Block> {
-        let from = self.blocks.partition_point(|island| island.end.before(block.start));
+        let from = self.blocks.partition_point(|known| known.end.before(block.start));
         let mut merged = block;
         let mut duplicate = None;
         let mut to = from;
-        while let Some(island) = self.blocks.get(to)
-            && !island.start.after(block.end)
+        while let Some(known) = self.blocks.get(to)
+            && !known.start.after(block.end)
         {
-            let start = later(island.start, block.start);
-            let end = earlier(island.end, block.end);
+            let start = later(known.start, block.start);
+            let end = earlier(known.end, block.end);
             if duplicate.is_none() && start.before(end) {
                 duplicate = Some(Block { start, end });
             }
-            merged.start = earlier(merged.start, island.start);
-            merged.end = later(merged.end, island.end);
+            merged.start = earlier(merged.start, known.start);
+            merged.end = later(merged.end, known.end);
             to += 1;
         }
         self.blocks.splice(from..to, [merged]);
@@ -99,15 +99,15 @@ impl Islands {
         self.recent = recent;
     }
 
-    /// Everything before `next` is in order now; an island that begins there, or before, joins it.
+    /// Everything before `next` is in order now; a block that begins there, or before, joins it.
     /// Returns the new next byte.
     pub(crate) fn advance(&mut self, mut next: Seq) -> Seq {
         let mut joined = 0;
-        for island in &self.blocks {
-            if island.start.after(next) {
+        for block in &self.blocks {
+            if block.start.after(next) {
                 break;
             }
-            next = later(next, island.end);
+            next = later(next, block.end);
             joined += 1;
         }
         if joined > 0 {

@@ -74,17 +74,17 @@ impl Peer {
     }
 
     fn hear(&mut self, stack: &mut Stack, now: u64) {
-        while let Some(said) = stack.poll_transmit(now) {
-            if said.path != self.path {
+        while let Some(heard) = stack.poll_transmit(now) {
+            if heard.path != self.path {
                 continue;
             }
-            let syn = said.flags.any(Flags::SYN);
-            let end = said.seq + said.payload_len() as u32 + u32::from(syn);
+            let syn = heard.flags.any(Flags::SYN);
+            let end = heard.seq + heard.payload_len() as u32 + u32::from(syn);
             if end.after(self.ack) || syn {
                 self.ack = end;
             }
             let shift = if syn { 0 } else { self.shift };
-            let edge = said.ack + (u32::from(said.window) << shift);
+            let edge = heard.ack + (u32::from(heard.window) << shift);
             assert!(!edge.before(self.edge), "the window shrinks by {}", self.edge - edge);
             self.edge = edge;
         }
@@ -183,7 +183,7 @@ fn a_byte_at_the_far_end_of_each_window_does_not_exceed_the_bound() {
     late_cookies();
 }
 
-/// Islands take more memory than their bytes. Where it is short the later half of them goes, and what the
+/// Blocks out of order take more memory than their bytes. Where it is short the later half of them goes, and what the
 /// peer sends again is taken.
 fn pruned() {
     const LIMIT: u64 = 8 << 20;

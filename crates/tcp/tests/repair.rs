@@ -34,7 +34,7 @@ fn as_it_comes_back(before: &Snapshot) -> Snapshot {
     send.max_wnd = send.max_wnd.max(send.wnd);
     send.bytes_acked = u32::MAX;
     (send.wl2, send.small, send.urgent) = (send.una, send.una, None);
-    receive.islands.clear();
+    receive.out_of_order.clear();
     receive.recent.clear();
     receive.urgent = None;
     receive.ecn_echo = false;
@@ -68,10 +68,10 @@ proptest! {
         expected.control.ssthresh = after.control.ssthresh;
         prop_assert_eq!(&after, &expected);
 
-        let under_way = before.send.nxt - before.send.una;
+        let in_flight = before.send.nxt - before.send.una;
         let flight: u32 = after.send.flight.iter().map(|flight| flight.len).sum();
-        prop_assert_eq!(flight, under_way);
-        prop_assert_eq!(after.timers.retransmit.is_some(), under_way > 0);
+        prop_assert_eq!(flight, in_flight);
+        prop_assert_eq!(after.timers.retransmit.is_some(), in_flight > 0);
         let mss = u32::from(before.mss);
         prop_assert_eq!(after.control.cwnd / mss, before.control.cwnd / mss);
         let micros = |time: &RoundTrip| [time.srtt / 1000, time.rttvar / 1000, time.min / 1000];
@@ -89,8 +89,8 @@ proptest! {
         let before = snapshot(seed, true);
         let (repair, lost) = before.to_repair().unwrap();
         let after = Snapshot::from_repair(&repair).unwrap();
-        let islands: usize = before.receive.islands.iter().map(|(_, bytes)| bytes.len()).sum();
-        prop_assert_eq!(lost.out_of_order as usize, islands);
+        let out_of_order: usize = before.receive.out_of_order.iter().map(|(_, bytes)| bytes.len()).sum();
+        prop_assert_eq!(lost.out_of_order as usize, out_of_order);
         let urgent = before.send.urgent.is_some() || before.receive.urgent.is_some();
         prop_assert_eq!(lost.urgent, urgent);
         prop_assert_eq!(lost.ecn, before.agreed.ecn);

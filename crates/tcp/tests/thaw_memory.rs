@@ -34,7 +34,7 @@ fn a_byte_far_away_takes_no_memory_for_the_way_there() {
     let receive = &mut snapshot.receive;
     receive.queue.clear();
     receive.urgent = None;
-    receive.islands.clear();
+    receive.out_of_order.clear();
     receive.recent.clear();
     let before = allocated(&snapshot);
     let receive = &mut snapshot.receive;
@@ -42,7 +42,7 @@ fn a_byte_far_away_takes_no_memory_for_the_way_there() {
     snapshot.agreed.window_scale = Some((peers, 14));
     receive.edge = receive.nxt + (65_535 << 14);
     let last = Block { start: receive.nxt + ((65_535 << 14) - 1), end: receive.edge };
-    receive.islands = vec![(last, vec![7])];
+    receive.out_of_order = vec![(last, vec![7])];
     snapshot.validate().unwrap();
     let more = allocated(&snapshot) - before;
     assert!(more < 256 << 10, "{more} bytes for one");

@@ -32,7 +32,7 @@ impl Connection {
         }
         let start = later(segment.seq, self.hot.rcv_nxt);
         let mut cut = earlier(end, self.hot.rcv_edge);
-        let last = self.islands.as_slice().last().map_or(end, |island| island.end);
+        let last = self.out_of_order.as_slice().last().map_or(end, |block| block.end);
         if fin && cut == end && self.fin_at.is_none() && !last.after(end) {
             self.fin_at = Some(end);
             self.hot.bits.set_disordered(true);
@@ -68,7 +68,7 @@ impl Connection {
             self.acknowledge_now();
             return;
         }
-        let table = self.islands.memory().0;
+        let table = self.out_of_order.memory().0;
         if !block.is_empty() {
             let base = self.hot.receive.len();
             let offset = base + (block.start - self.hot.rcv_nxt);
@@ -78,8 +78,8 @@ impl Connection {
         if !in_order {
             context.counters.out_of_order += 1;
             let end = block.end + u32::from(fin);
-            let duplicate = self.islands.insert(Block { end, ..block });
-            self.count_islands(table, context);
+            let duplicate = self.out_of_order.insert(Block { end, ..block });
+            self.count_out_of_order(table, context);
             self.hot.bits.set_disordered(true);
             self.hot.bits.set_reports(true);
             if self.hot.bits.sack() && duplicate.is_some() {
@@ -90,19 +90,19 @@ impl Connection {
             return;
         }
         let mut next = block.end;
-        if !self.islands.is_empty() {
-            if let Some(first) = self.islands.as_slice().first().copied()
+        if !self.out_of_order.is_empty() {
+            if let Some(first) = self.out_of_order.as_slice().first().copied()
                 && first.start.before(block.end)
                 && self.hot.bits.sack()
             {
                 self.duplicate =
                     Some(Block { start: first.start, end: earlier(first.end, block.end) });
             }
-            next = self.islands.advance(block.end);
-            self.count_islands(table, context);
+            next = self.out_of_order.advance(block.end);
+            self.count_out_of_order(table, context);
             // The FIN is no byte, and is taken by itself.
             next = self.fin_at.map_or(next, |at| earlier(next, at));
-            let left = !self.islands.is_empty();
+            let left = !self.out_of_order.is_empty();
             self.hot.bits.set_disordered(left || self.fin_at.is_some());
             self.hot.bits.set_reports(left || self.duplicate.is_some());
             self.forget_dup_acks();
@@ -144,8 +144,8 @@ impl Connection {
 
     /// Whether data stands behind a hole, and not only the peer's FIN.
     pub(crate) fn has_data_behind_hole(&self) -> bool {
-        let first = self.islands.as_slice().first();
-        first.is_some_and(|island| self.fin_at != Some(island.start))
+        let first = self.out_of_order.as_slice().first();
+        first.is_some_and(|block| self.fin_at != Some(block.start))
     }
 
     /// The peer's FIN is in order: it has closed.

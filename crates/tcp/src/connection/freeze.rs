@@ -12,7 +12,7 @@ use crate::connection::timers::{NEVER, Pending};
 use crate::connection::{Connection, Events};
 use crate::flight::Sent;
 use crate::pool::Pool;
-use crate::reassembly::{ISLANDS_MAX, earlier};
+use crate::reassembly::{OUT_OF_ORDER_MAX, earlier};
 use crate::snapshot::{
     Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, TIME_MAX, Timers,
     Wishes,
@@ -111,7 +111,7 @@ impl Connection {
 
     fn receiving(&self, now: Nanos) -> Receiving {
         let ring = &self.hot.receive;
-        let islands = self.islands.as_slice().iter().map(|&block| {
+        let out_of_order = self.out_of_order.as_slice().iter().map(|&block| {
             let offset = ring.len() + (block.start - self.hot.rcv_nxt);
             let end = self.fin_at.map_or(block.end, |at| earlier(block.end, at));
             (block, ring.copy(offset, end - block.start))
@@ -122,8 +122,8 @@ impl Connection {
             edge: self.hot.rcv_edge,
             buffer: self.hot.buffer,
             queue: ring.copy(0, ring.len()),
-            islands: islands.collect(),
-            recent: self.islands.recent().as_slice().to_vec(),
+            out_of_order: out_of_order.collect(),
+            recent: self.out_of_order.recent().as_slice().to_vec(),
             fin: self.fin_at,
             urgent: self.rcv_urgent,
             ts_recent: (self.hot.ts_recent, self.moment(now).received_ago),
@@ -299,26 +299,27 @@ impl Connection {
         self.hot.receive.push(&receive.queue, pool);
         let len = self.hot.receive.len();
         let mut blocks = Vec::new();
-        // The ring reaches as far as the last island, so that a byte at the end of the largest window
-        // would have 1 GB to itself. What is not kept, of these and of more islands than an engine has,
+        // The ring reaches as far as the last block out of order, so that a byte at the end of the largest window
+        // would have 1 GB to itself. What is not kept, of these and of more blocks than an engine has,
         // was never acknowledged for good: the peer sends it again (RFC 2018 section 8).
-        let held = receive.islands.iter().fold(len as usize, |sum, (_, bytes)| sum + bytes.len());
+        let held =
+            receive.out_of_order.iter().fold(len as usize, |sum, (_, bytes)| sum + bytes.len());
         let room = held.saturating_mul(SPARSE).max(ROOM_LEAST);
         let fits = |start: Seq, bytes: &[u8]| {
             let end = len as usize + (start - receive.nxt) as usize + bytes.len();
             bytes.is_empty() || end <= room
         };
-        let islands = receive.islands.iter().take(ISLANDS_MAX);
-        for (block, bytes) in islands.take_while(|(block, bytes)| fits(block.start, bytes)) {
+        let out_of_order = receive.out_of_order.iter().take(OUT_OF_ORDER_MAX);
+        for (block, bytes) in out_of_order.take_while(|(block, bytes)| fits(block.start, bytes)) {
             if !bytes.is_empty() {
                 self.hot.receive.write_at(len + (block.start - receive.nxt), bytes, pool);
             }
             blocks.push(*block);
         }
-        self.islands.restore(blocks, &receive.recent);
+        self.out_of_order.restore(blocks, &receive.recent);
         self.fin_at = receive.fin;
-        self.hot.bits.set_disordered(receive.fin.is_some() || !self.islands.is_empty());
-        self.hot.bits.set_reports(!self.islands.is_empty());
+        self.hot.bits.set_disordered(receive.fin.is_some() || !self.out_of_order.is_empty());
+        self.hot.bits.set_reports(!self.out_of_order.is_empty());
         self.set_rcv_urgent(receive.urgent);
         self.hot.ts_recent = receive.ts_recent.0;
         self.hot.last_received = now.saturating_sub(receive.ts_recent.1);
@@ -385,7 +386,7 @@ impl Connection {
         bits.set_push_small(moment.push_small);
         (self.most_out, self.round_end) = moment.round;
         self.duplicate = moment.duplicate;
-        self.hot.bits.set_reports(moment.duplicate.is_some() || !self.islands.is_empty());
+        self.hot.bits.set_reports(moment.duplicate.is_some() || !self.out_of_order.is_empty());
         self.retransmits = moment.retransmits;
         self.retransmit_since = at(moment.retransmitted_ago);
         self.keepalive_probes = moment.keepalive_probes;
@@ -402,7 +403,7 @@ impl Connection {
         self.tail_probe = moment.tail_probe;
         self.urgent_read = moment.urgent_read;
         // Where nothing is behind a hole, nothing is to be said of one.
-        if !self.islands.is_empty() {
+        if !self.out_of_order.is_empty() {
             let (due, singly) = moment.dup_acks;
             self.dup_acks = DuplicateAcks { due, singly };
             self.hot.bits.set_dup_acks_due(due > 0);

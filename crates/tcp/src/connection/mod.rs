@@ -31,7 +31,7 @@ use crate::counters::Counters;
 use crate::flight::Flight;
 use crate::options::TIMESTAMPS_LEN;
 use crate::pool::Pool;
-use crate::reassembly::Islands;
+use crate::reassembly::OutOfOrder;
 use crate::ring::{ReceiveRing, SendRing};
 use crate::rtt::Rtt;
 use crate::snapshot::{QUEUE_MAX, USER_TIMEOUT_MAX};
@@ -236,7 +236,7 @@ pub struct Connection {
     pub(crate) rtt: Rtt,
     pub(crate) recovery: Recovery,
     pub(crate) congestion: Congestion,
-    pub(crate) islands: Islands,
+    pub(crate) out_of_order: OutOfOrder,
     /// The next acknowledgment reports this duplicate (RFC 2883).
     pub(crate) duplicate: Option<Block>,
     pub(crate) dup_acks: DuplicateAcks,
@@ -337,7 +337,7 @@ impl Connection {
             rtt: Rtt::default(),
             recovery: Recovery::default(),
             congestion: Congestion::new(config.congestion),
-            islands: Islands::default(),
+            out_of_order: OutOfOrder::default(),
             duplicate: None,
             dup_acks: DuplicateAcks::default(),
             iss,

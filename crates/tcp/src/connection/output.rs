@@ -107,11 +107,11 @@ impl Connection {
             && !start.before(self.hot.snd_una)
             && !self.flight.is_empty()
         {
-            return Some(self.plan_again(start, len, context));
+            return Some(self.plan_retransmission(start, len, context));
         }
         let again = self.flight.lost() > 0 && !self.recovery.frto_new;
         if again && let Some((start, len)) = self.next_retransmission() {
-            return Some(self.plan_again(start, len, context));
+            return Some(self.plan_retransmission(start, len, context));
         }
         let planned = self.plan_new(now);
         self.hot.bits.set_push_small(false);
@@ -121,7 +121,7 @@ impl Connection {
             self.recovery.frto_new = false;
             self.recovery.frto = false;
             let (start, len) = self.next_retransmission()?;
-            return Some(self.plan_again(start, len, context));
+            return Some(self.plan_retransmission(start, len, context));
         }
         planned
     }
@@ -147,7 +147,7 @@ impl Connection {
         Some((record.start, len))
     }
 
-    fn plan_again(&mut self, start: Seq, len: u32, context: &mut Context<'_>) -> Planned {
+    fn plan_retransmission(&mut self, start: Seq, len: u32, context: &mut Context<'_>) -> Planned {
         let now = context.now;
         context.counters.retransmissions += 1;
         context.counters.retransmitted_bytes += u64::from(len);
@@ -273,7 +273,8 @@ impl Connection {
         if !self.hot.bits.sack() || !self.hot.bits.reports() {
             return 0;
         }
-        let blocks = self.islands.recent().as_slice().len() + usize::from(self.duplicate.is_some());
+        let blocks =
+            self.out_of_order.recent().as_slice().len() + usize::from(self.duplicate.is_some());
         let most = if self.hot.bits.timestamps() { 3 } else { 4 };
         4 + 8 * blocks.min(most) as u32
     }
@@ -425,11 +426,11 @@ impl Connection {
                 Some(Timestamps { value: Seq(self.ts_clock(now)), echo: Seq(self.hot.ts_recent) });
         }
         if self.hot.bits.sack() && self.hot.bits.reports() && !flags.any(Flags::RST) {
-            self.hot.bits.set_reports(!self.islands.is_empty());
+            self.hot.bits.set_reports(!self.out_of_order.is_empty());
             if let Some(duplicate) = self.duplicate.take() {
                 options.sack.push(duplicate);
             }
-            for &block in self.islands.recent().as_slice() {
+            for &block in self.out_of_order.recent().as_slice() {
                 options.sack.push(block);
             }
         }

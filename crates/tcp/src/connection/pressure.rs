@@ -4,8 +4,8 @@
 use crate::connection::{Connection, Context};
 use crate::options::Block;
 
-/// Memory of islands that every connection may have.
-const ISLANDS_FREE: u64 = 512;
+/// Memory of its out-of-order queue that every connection may have.
+const OUT_OF_ORDER_FREE: u64 = 512;
 
 impl Connection {
     /// A connection that begins with less than it asked for.
@@ -32,22 +32,22 @@ impl Connection {
         wanted.min(room)
     }
 
-    /// Whether one more island may be remembered. The bytes of islands lie within the window, which is
+    /// Whether one more block out of order may be remembered. Its bytes lie within the window, which is
     /// paid for; that there are many of them is not. Where memory is short the later half goes, as in
     /// tcp_prune_ofo_queue in Linux: SACK is advisory (RFC 2018 section 8), and the peer sends it again.
     pub(crate) fn has_room_for(&mut self, block: Block, context: &mut Context<'_>) -> bool {
-        if self.islands.is_full() {
-            context.counters.islands_full += 1;
+        if self.out_of_order.is_full() {
+            context.counters.ofo_full += 1;
             return false;
         }
-        let (bytes, more) = self.islands.memory();
+        let (bytes, more) = self.out_of_order.memory();
         let memory = &mut context.pool.memory;
-        if more == 0 || bytes + more <= ISLANDS_FREE || memory.has_room_for_table(more) {
+        if more == 0 || bytes + more <= OUT_OF_ORDER_FREE || memory.has_room_for_table(more) {
             return true;
         }
-        let (pruned, last) = self.islands.prune();
+        let (pruned, last) = self.out_of_order.prune();
         context.counters.pruned += pruned as u64;
-        self.count_islands(bytes, context);
+        self.count_out_of_order(bytes, context);
         let end = last.map_or(0, |last| last - self.hot.rcv_nxt);
         self.hot.receive.cut(self.hot.receive.len() + end, context.pool);
         // Beyond what is left it would be the next to go.
@@ -56,10 +56,10 @@ impl Connection {
         fits
     }
 
-    /// The islands had so much memory before.
+    /// The out-of-order queue had so much memory before.
     #[inline]
-    pub(crate) fn count_islands(&mut self, before: u64, context: &mut Context<'_>) {
+    pub(crate) fn count_out_of_order(&mut self, before: u64, context: &mut Context<'_>) {
         let tables = &mut context.pool.memory.tables;
-        *tables = *tables + self.islands.memory().0 - before;
+        *tables = *tables + self.out_of_order.memory().0 - before;
     }
 }

@@ -29,8 +29,9 @@ impl Snapshot {
     /// there are none that an engine made, gives bytes that [`decode`](Self::decode) refuses.
     pub fn encode(&self) -> Vec<u8> {
         let queued = self.send.queue.len() + self.receive.queue.len();
-        let islands: usize = self.receive.islands.iter().map(|(_, bytes)| bytes.len() + 12).sum();
-        let mut out = Vec::with_capacity(512 + queued + islands + 16 * self.send.flight.len());
+        let out_of_order: usize =
+            self.receive.out_of_order.iter().map(|(_, bytes)| bytes.len() + 12).sum();
+        let mut out = Vec::with_capacity(512 + queued + out_of_order + 16 * self.send.flight.len());
         out.extend_from_slice(&MAGIC);
         VERSION.put(&mut out);
         0_u32.put(&mut out);
@@ -140,7 +141,7 @@ record!(Receiving {
     edge,
     buffer,
     queue,
-    islands,
+    out_of_order,
     recent,
     fin,
     urgent,

@@ -23,8 +23,8 @@ pub enum SnapshotError {
     Flight,
     /// The receive sequence variables contradict each other.
     ReceiveSequence,
-    /// Islands are empty, out of order, not behind a hole or not within the window.
-    Islands,
+    /// Blocks out of order are empty, not sorted, not behind a hole or not within the window.
+    OutOfOrder,
     /// What SACK is to report is not there.
     Recent,
     /// A FIN does not agree with the state.
@@ -62,7 +62,7 @@ impl fmt::Display for SnapshotError {
             SendSequence => "the send sequence variables contradict each other",
             Flight => "what is in flight contradicts the sequence numbers",
             ReceiveSequence => "the receive sequence variables contradict each other",
-            Islands => "what lies behind holes contradicts the window",
+            OutOfOrder => "what lies behind holes contradicts the window",
             Recent => "what is to be acknowledged selectively is not there",
             Fin => "a FIN contradicts the state",
             Urgent => "an urgent pointer points to nothing",

@@ -21,7 +21,7 @@ pub use crate::config::TIME_MAX;
 pub use codec::{MAGIC, VERSION};
 pub use error::SnapshotError;
 pub use validate::{
-    CWND_MAX, FLIGHTS_MAX, ISLANDS_MAX, MSS_MIN, MTU_MIN, QUEUE_MAX, RTT_MAX, USER_TIMEOUT_MAX,
+    CWND_MAX, FLIGHTS_MAX, MSS_MIN, MTU_MIN, OUT_OF_ORDER_MAX, QUEUE_MAX, RTT_MAX, USER_TIMEOUT_MAX,
 };
 
 /// What both ends agreed to when they met, and what does not change since (Chimney calls this the
@@ -110,8 +110,8 @@ pub struct Receiving {
     pub queue: Vec<u8>,
     /// What lies behind holes: where, and what. A FIN behind a hole is the last sequence number of the last
     /// of them, and no byte of it; where it is not, SACK does not report it.
-    pub islands: Vec<(Block, Vec<u8>)>,
-    /// Islands in the order in which SACK reports them: the latest first (RFC 2018 section 4).
+    pub out_of_order: Vec<(Block, Vec<u8>)>,
+    /// Those blocks in the order in which SACK reports them: the latest first (RFC 2018 section 4).
     pub recent: Vec<Block>,
     /// The peer has closed; its FIN stands here.
     pub fin: Option<Seq>,

@@ -10,8 +10,8 @@ use crate::{Keepalive, Nanos, State};
 
 /// Most bytes of a queue: no window is larger (RFC 7323 section 2.3).
 pub const QUEUE_MAX: usize = 1 << 30;
-/// Most islands.
-pub const ISLANDS_MAX: usize = 1 << 16;
+/// Most blocks out of order.
+pub const OUT_OF_ORDER_MAX: usize = 1 << 16;
 /// Most runs in flight.
 pub const FLIGHTS_MAX: usize = 1 << 20;
 /// Fewest payload bytes of a full segment: an engine takes smaller announcements for 88, and timestamps
@@ -64,9 +64,9 @@ impl Snapshot {
         let sensible = self.mss >= MSS_MIN && self.path_mtu >= MTU_MIN;
         let larger = self.moment.mtu_probe.is_none_or(|(mtu, _)| mtu > self.path_mtu);
         holds(fits && sensible && larger, SnapshotError::SegmentSize)?;
-        let islands = self.receive.islands.iter().map(|(_, bytes)| bytes.len());
+        let out_of_order = self.receive.out_of_order.iter().map(|(_, bytes)| bytes.len());
         let queues = [self.send.queue.len(), self.receive.queue.len()];
-        let short = queues.into_iter().chain(islands).all(|len| len <= QUEUE_MAX);
+        let short = queues.into_iter().chain(out_of_order).all(|len| len <= QUEUE_MAX);
         holds(short && self.receive.buffer as usize <= QUEUE_MAX, SnapshotError::QueueLength)
     }
 
@@ -127,20 +127,20 @@ impl Snapshot {
     fn sent(&self) -> Validity {
         let send = &self.send;
         let opening = matches!(self.state, State::SynSent | State::SynReceived);
-        let under_way = send.nxt - send.una;
+        let in_flight = send.nxt - send.una;
         let syn = u32::from(opening);
         // No more than QUEUE_MAX: see `sizes`.
         let queued = send.queue.len() as u32;
         let all = syn + queued + u32::from(send.fin);
-        holds(under_way <= all, SnapshotError::SendSequence)?;
-        let opens_so = send.una == self.agreed.iss && under_way <= 1;
+        holds(in_flight <= all, SnapshotError::SendSequence)?;
+        let opens_so = send.una == self.agreed.iss && in_flight <= 1;
         holds(!opening || opens_so, SnapshotError::SendSequence)?;
         let behind = send.wl2.distance(send.nxt) <= 0;
         holds(self.state == State::SynSent || behind, SnapshotError::SendSequence)?;
         match self.state {
             State::FinWait2 | State::TimeWait => {
                 holds(send.fin, SnapshotError::Fin)?;
-                holds(queued == 0 && under_way == 0, SnapshotError::State)?;
+                holds(queued == 0 && in_flight == 0, SnapshotError::State)?;
             }
             State::FinWait1 | State::Closing | State::LastAck => {
                 holds(send.fin, SnapshotError::Fin)?;
@@ -153,7 +153,7 @@ impl Snapshot {
             let at = urgent - send.una;
             holds(at > syn && at <= syn + queued, SnapshotError::Urgent)?;
         }
-        flights(&send.flight, under_way)
+        flights(&send.flight, in_flight)
     }
 
     fn control(&self) -> Validity {
@@ -161,13 +161,13 @@ impl Snapshot {
         let cwnd = u32::from(self.mss)..=CWND_MAX;
         holds(cwnd.contains(&control.cwnd), SnapshotError::CongestionWindow)?;
         holds(control.ssthresh > 0, SnapshotError::CongestionWindow)?;
-        let under_way = self.send.nxt - self.send.una;
-        let ends = control.recovery_point - self.send.una <= under_way;
+        let in_flight = self.send.nxt - self.send.una;
+        let ends = control.recovery_point - self.send.una <= in_flight;
         holds(control.recovery == RecoveryState::Open || ends, SnapshotError::Recovery)?;
         let prior = self.moment.prior.0 <= CWND_MAX;
         holds(prior, SnapshotError::Recovery)?;
         let again = self.moment.tail_probe.is_none_or(|(start, len)| {
-            len > 0 && len <= under_way && start - self.send.una <= under_way - len
+            len > 0 && len <= in_flight && start - self.send.una <= in_flight - len
         });
         holds(again, SnapshotError::Recovery)
     }
@@ -175,15 +175,16 @@ impl Snapshot {
     /// A SYN is sent while it opens, and if none is in flight one is to be sent.
     fn opens(&self) -> Validity {
         let opening = matches!(self.state, State::SynSent | State::SynReceived);
-        let under_way = self.send.nxt != self.send.una;
-        let opens = if self.moment.syn_due { opening } else { !opening || under_way };
+        let in_flight = self.send.nxt != self.send.una;
+        let opens = if self.moment.syn_due { opening } else { !opening || in_flight };
         holds(opens, SnapshotError::State)
     }
 
     fn received_nothing(&self) -> Validity {
         let receive = &self.receive;
-        let nothing =
-            receive.queue.is_empty() && receive.islands.is_empty() && receive.recent.is_empty();
+        let nothing = receive.queue.is_empty()
+            && receive.out_of_order.is_empty()
+            && receive.recent.is_empty();
         holds(nothing, SnapshotError::ReceiveSequence)?;
         holds(receive.fin.is_none(), SnapshotError::Fin)?;
         holds(receive.urgent.is_none(), SnapshotError::Urgent)
@@ -198,7 +199,7 @@ impl Snapshot {
         let updated = self.send.wl1.distance(receive.edge) <= 1;
         holds(updated, SnapshotError::ReceiveSequence)?;
         self.peers_fin()?;
-        self.islands()?;
+        self.out_of_order()?;
         if let Some(urgent) = receive.urgent {
             // It is one after the urgent byte, which was not read: a pointer at what is read next is over.
             let fin = i32::from(receive.fin.is_some_and(|fin| fin.before(receive.nxt)));
@@ -217,58 +218,58 @@ impl Snapshot {
         );
         let agrees = match receive.fin {
             // All was received, and the FIN is the last.
-            Some(fin) if closed => fin + 1 == receive.nxt && receive.islands.is_empty(),
+            Some(fin) if closed => fin + 1 == receive.nxt && receive.out_of_order.is_empty(),
             // There is a hole before it.
             Some(fin) => {
                 let after = |block: &Block| block.end.after(fin + 1);
                 let within = !fin.before(receive.nxt) && fin.distance(receive.edge) <= 0;
-                within && !receive.islands.iter().any(|(block, _)| after(block))
+                within && !receive.out_of_order.iter().any(|(block, _)| after(block))
             }
             None => !closed,
         };
         holds(agrees, SnapshotError::Fin)
     }
 
-    fn islands(&self) -> Validity {
+    fn out_of_order(&self) -> Validity {
         let receive = &self.receive;
-        holds(receive.islands.len() <= ISLANDS_MAX, SnapshotError::Islands)?;
+        holds(receive.out_of_order.len() <= OUT_OF_ORDER_MAX, SnapshotError::OutOfOrder)?;
         let window = receive.edge.distance(receive.nxt).max(0) as u32;
-        // Islands that touch are one, and the first one does not touch what was received.
+        // Blocks that touch are one, and the first one does not touch what was received.
         let mut before = 0;
-        for (block, bytes) in &receive.islands {
+        for (block, bytes) in &receive.out_of_order {
             let (start, end) = (block.start - receive.nxt, block.end - receive.nxt);
-            // A FIN is the last number of its island, takes no room and is no byte.
+            // A FIN is the last number of its block, takes no room and is no byte.
             let fin = u32::from(receive.fin.is_some_and(|fin| block.end == fin + 1));
             let ordered = start > before && start < end && end - fin <= window;
-            holds(ordered, SnapshotError::Islands)?;
+            holds(ordered, SnapshotError::OutOfOrder)?;
             let data = (end - start - fin) as usize;
-            holds(data == bytes.len(), SnapshotError::Islands)?;
+            holds(data == bytes.len(), SnapshotError::OutOfOrder)?;
             before = end;
         }
-        holds(receive.recent.len() <= receive.islands.len(), SnapshotError::Recent)?;
+        holds(receive.recent.len() <= receive.out_of_order.len(), SnapshotError::Recent)?;
         let there = |recent: &Block| !recent.is_empty() && self.has(*recent);
         holds(receive.recent.iter().all(there), SnapshotError::Recent)
     }
 
-    /// Whether all of it is in an island.
+    /// Whether all of it is in a block out of order.
     fn has(&self, recent: Block) -> bool {
-        let (islands, nxt) = (&self.receive.islands, self.receive.nxt);
+        let (out_of_order, nxt) = (&self.receive.out_of_order, self.receive.nxt);
         let (start, end) = (recent.start - nxt, recent.end - nxt);
-        let at = islands.partition_point(|(block, _)| block.end - nxt <= start);
-        let island = islands.get(at);
-        island.is_some_and(|(block, _)| block.start - nxt <= start && end <= block.end - nxt)
+        let at = out_of_order.partition_point(|(block, _)| block.end - nxt <= start);
+        let block = out_of_order.get(at);
+        block.is_some_and(|(block, _)| block.start - nxt <= start && end <= block.end - nxt)
     }
 }
 
 /// They fill what is in flight, and nothing is lost that the peer has.
-fn flights(flights: &[Flight], under_way: u32) -> Validity {
+fn flights(flights: &[Flight], in_flight: u32) -> Validity {
     let mut sum = 0_u64;
     for flight in flights {
         let sensible = flight.len > 0 && !(flight.sacked && flight.lost);
         holds(sensible, SnapshotError::Flight)?;
         sum += u64::from(flight.len);
     }
-    let fill = sum == u64::from(under_way) && flights.len() <= FLIGHTS_MAX;
+    let fill = sum == u64::from(in_flight) && flights.len() <= FLIGHTS_MAX;
     holds(fill, SnapshotError::Flight)
 }
 

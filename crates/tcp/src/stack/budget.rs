@@ -55,12 +55,12 @@ impl Stack {
         let offered = u32::try_from(receive.edge.distance(receive.nxt)).unwrap_or(0);
         let promised = receive.queue.len() as u64 + u64::from(offered);
         // Their table doubles as it grows.
-        let islands = 2 * receive.islands.len() * size_of::<Block>();
+        let out_of_order = 2 * receive.out_of_order.len() * size_of::<Block>();
         let shift = snapshot.agreed.window_scale.map_or(0, |(_, ours)| ours);
         self.pool.memory.thawed_buffer(
             receive.buffer,
             promised,
-            snapshot.send.queue.len() as u64 + islands as u64,
+            snapshot.send.queue.len() as u64 + out_of_order as u64,
             shift,
         )
     }
@@ -68,7 +68,7 @@ impl Stack {
     /// A connection begins.
     pub(super) fn pay_for(&mut self, connection: &mut Connection) {
         connection.promise(&mut self.pool.memory);
-        self.pool.memory.tables += connection.islands.memory().0;
+        self.pool.memory.tables += connection.out_of_order.memory().0;
         self.pool.memory.connections += 1;
     }
 
@@ -77,7 +77,7 @@ impl Stack {
         connection.hot.send.clear(&mut self.pool);
         connection.hot.receive.clear(&mut self.pool);
         self.pool.memory.promised -= u64::from(connection.promised);
-        self.pool.memory.tables -= connection.islands.memory().0;
+        self.pool.memory.tables -= connection.out_of_order.memory().0;
         self.pool.memory.connections -= 1;
     }
 

@@ -290,7 +290,7 @@ impl Lab {
     }
 
     /// The engine has bytes that lie behind a hole.
-    pub(crate) fn has_islands(&self) -> bool {
+    pub(crate) fn has_out_of_order(&self) -> bool {
         self.stack.counters().out_of_order > 0
     }
 
@@ -306,7 +306,7 @@ impl Lab {
         }
         let seq = arrival.tcp().seq();
         match self.lost_at {
-            Some(at) => at == seq && self.has_islands(),
+            Some(at) => at == seq && self.has_out_of_order(),
             None => {
                 self.lost_at = Some(seq);
                 true

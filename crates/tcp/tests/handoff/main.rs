@@ -197,13 +197,13 @@ fn what_the_kernel_cannot_be_told_is_named() {
     lab.peer.set_nodelay(true).unwrap();
     let mut written = Vec::new();
     // Where the peer's kernel sends the first again before the second is written, there is no hole.
-    while !lab.has_islands() {
+    while !lab.has_out_of_order() {
         lab.lose_one();
         for byte in [1, 2] {
             assert_eq!(lab::write(&lab.peer, &[byte; 1000]), 1000);
             written.extend([byte; 1000]);
         }
-        wait(&mut lab, |lab| lab.has_islands() || lab.readable() == written.len());
+        wait(&mut lab, |lab| lab.has_out_of_order() || lab.readable() == written.len());
     }
     lab.hand_over();
     assert!(lab.lost.out_of_order > 0, "{:?}", lab.lost);

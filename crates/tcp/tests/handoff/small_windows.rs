@@ -99,7 +99,7 @@ struct Path {
     sent: Option<Seq>,
     acked: Option<Seq>,
     /// What was in flight before each acknowledgment that moved it on.
-    under_way: Vec<u32>,
+    in_flight: Vec<u32>,
     /// The longest segment.
     longest: u32,
 }
@@ -128,7 +128,7 @@ impl Path {
                 let ack = arrival.tcp().ack();
                 match (self.sent, self.acked) {
                     (Some(sent), Some(acked)) if ack.after(acked) => {
-                        self.under_way.push(sent - acked);
+                        self.in_flight.push(sent - acked);
                     }
                     _ => {}
                 }
@@ -143,7 +143,7 @@ impl Path {
 #[derive(Debug)]
 struct Shown {
     /// The median of what is in flight, in bytes.
-    under_way: u32,
+    in_flight: u32,
     /// The longest segment, in bytes.
     longest: u32,
     /// How long it took: for those who read.
@@ -189,10 +189,10 @@ fn transfer(by_engine: bool) -> Option<Shown> {
         std::thread::sleep(Duration::from_micros(200));
     }
     // The handshake and the first windows are others.
-    let mut steady = path.under_way.split_off(5);
+    let mut steady = path.in_flight.split_off(5);
     steady.sort_unstable();
-    let under_way = steady[steady.len() / 2];
-    Some(Shown { under_way, longest: path.longest, took: started.elapsed() })
+    let in_flight = steady[steady.len() / 2];
+    Some(Shown { in_flight, longest: path.longest, took: started.elapsed() })
 }
 
 /// RFC 9293 section 3.8.6.2.1: as many bytes in flight as from the kernel, in segments that are no longer: a
@@ -201,6 +201,6 @@ fn transfer(by_engine: bool) -> Option<Shown> {
 fn a_small_window_is_filled_as_by_the_kernel() {
     let (Some(engine), Some(kernel)) = (transfer(true), transfer(false)) else { return };
     println!("{engine:?}, by the kernel's TCP {kernel:?}");
-    assert!(engine.under_way * 10 >= kernel.under_way * 9, "{engine:?}, by the kernel {kernel:?}");
+    assert!(engine.in_flight * 10 >= kernel.in_flight * 9, "{engine:?}, by the kernel {kernel:?}");
     assert!(engine.longest <= kernel.longest, "{engine:?}, by the kernel {kernel:?}");
 }

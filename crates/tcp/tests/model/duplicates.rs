@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tcp::Config;
 use wire::{Flags, Seq};
 
-use crate::peer::{Offer, Peer, Said};
+use crate::peer::{Heard, Offer, Peer};
 
 /// Payload of the peer's segments: all of them fit the first window.
 const MSS: usize = 100;
@@ -53,13 +53,13 @@ impl Due {
     }
 }
 
-fn duplicates(said: &[Said], before: (Seq, u16)) -> usize {
+fn duplicates(heard: &[Heard], before: (Seq, u16)) -> usize {
     let mut last = before;
     let mut count = 0;
-    for said in said {
+    for heard in heard {
         // RFC 5681 section 2: no data, and neither acknowledgment nor window moves.
-        count += usize::from(said.payload.is_empty() && (said.ack, said.window) == last);
-        last = (said.ack, said.window);
+        count += usize::from(heard.payload.is_empty() && (heard.ack, heard.window) == last);
+        last = (heard.ack, heard.window);
     }
     count
 }
@@ -105,21 +105,21 @@ proptest! {
                     peer.move_on(config.clone());
                 }
             }
-            let said = peer.listen();
-            for said in &said {
-                prop_assert_eq!(said.ack.distance(first) as usize, next * MSS);
-                theirs += said.payload.len() as u32;
+            let heard = peer.listen();
+            for heard in &heard {
+                prop_assert_eq!(heard.ack.distance(first) as usize, next * MSS);
+                theirs += heard.payload.len() as u32;
             }
-            let pure = said.iter().filter(|said| said.payload.is_empty()).count();
+            let pure = heard.iter().filter(|heard| heard.payload.is_empty()).count();
             prop_assert!(pure <= due.least() + usize::from(due.in_order), "{} for {:?}", pure, due);
             // The first one may say something new as well; then it is no duplicate.
-            let first_is_new = said.first().is_some_and(|said| (said.ack, said.window) != last);
-            let told = duplicates(&said, last);
-            let with_data = said.iter().any(|said| !said.payload.is_empty());
+            let first_is_new = heard.first().is_some_and(|heard| (heard.ack, heard.window) != last);
+            let told = duplicates(&heard, last);
+            let with_data = heard.iter().any(|heard| !heard.payload.is_empty());
             let others = usize::from(first_is_new) + usize::from(due.compressed && with_data);
             prop_assert!(told + others >= due.least(), "{} for {:?}", told, due);
-            if let Some(said) = said.last() {
-                last = (said.ack, said.window);
+            if let Some(heard) = heard.last() {
+                last = (heard.ack, heard.window);
             }
             due = Due { singly: due.singly, ..Due::default() };
         }
@@ -162,7 +162,7 @@ fn a_hole_that_is_filled_at_once_draws_one_acknowledgment() {
     for at in [1, 2, 3, 4, 0] {
         peer.say(first + at * 1_000, ack, Flags::ACK, &[7; 1_000]);
     }
-    let said = peer.listen();
-    assert_eq!(said.len(), 1, "duplicates of 5001 would have what follows sent twice: {said:?}");
-    assert_eq!(said[0].ack, first + 5_000);
+    let heard = peer.listen();
+    assert_eq!(heard.len(), 1, "duplicates of 5001 would have what follows sent twice: {heard:?}");
+    assert_eq!(heard[0].ack, first + 5_000);
 }

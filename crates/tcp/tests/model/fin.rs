@@ -21,7 +21,7 @@ fn arrivals() -> impl Strategy<Value = Vec<(usize, usize, bool)>> {
 }
 
 /// The runs behind the first number that did not come.
-fn islands(came: &[bool]) -> Vec<(usize, usize)> {
+fn out_of_order(came: &[bool]) -> Vec<(usize, usize)> {
     let mut all = Vec::new();
     let mut at = came.iter().position(|came| !came).unwrap_or(came.len());
     while let Some(start) = came[at..].iter().position(|came| *came).map(|more| at + more) {
@@ -54,21 +54,21 @@ proptest! {
             if moves && came.iter().any(|came| !came) {
                 peer.move_on(config.clone());
             }
-            let said = peer.listen();
+            let heard = peer.listen();
             let next = came.iter().position(|came| !came).unwrap_or(came.len());
-            let there = islands(&came);
-            for said in &said {
-                prop_assert_eq!(said.ack.distance(first) as usize, next);
+            let there = out_of_order(&came);
+            for heard in &heard {
+                prop_assert_eq!(heard.ack.distance(first) as usize, next);
             }
             if covers.start > next {
-                prop_assert!(!said.is_empty(), "disorder is told at once");
+                prop_assert!(!heard.is_empty(), "disorder is told at once");
             }
-            let Some(said) = said.first() else { continue };
+            let Some(heard) = heard.first() else { continue };
             let offset = |seq: Seq| seq.distance(first) as usize;
             let told: Vec<_> =
-                said.sack.iter().map(|block| (offset(block.start), offset(block.end))).collect();
+                heard.sack.iter().map(|block| (offset(block.start), offset(block.end))).collect();
             let whole: Vec<_> = told.iter().filter(|block| there.contains(block)).collect();
-            // What is no island is a duplicate, of which there is one at most (RFC 2883).
+            // What is not out of order is a duplicate, of which there is one at most (RFC 2883).
             prop_assert!(whole.len() + 1 >= told.len(), "{told:?} of {there:?}");
             prop_assert!(whole.len() >= there.len().min(3), "{told:?} of {there:?}");
             if covers.start > next {
@@ -91,7 +91,7 @@ fn a_fin_behind_a_hole_alone_does_not_make_a_close_a_reset() {
     peer.say(first + 1_000, theirs, Flags::ACK.with(Flags::FIN), &[]);
     peer.listen();
     peer.socket().close();
-    let said = peer.listen();
-    assert!(said.iter().all(|said| said.ack == first), "{said:?}");
+    let heard = peer.listen();
+    assert!(heard.iter().all(|heard| heard.ack == first), "{heard:?}");
     assert_eq!(peer.stack.connection(peer.id).unwrap().state(), tcp::State::FinWait1);
 }

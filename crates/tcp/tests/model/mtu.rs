@@ -14,13 +14,13 @@ fn sizes(peer: &mut Peer) -> Vec<usize> {
     peer.socket().send(&[3; 20_000]).unwrap();
     let (mut sizes, mut end) = (Vec::new(), peer.acked);
     loop {
-        let said = peer.listen();
-        if said.is_empty() {
+        let heard = peer.listen();
+        if heard.is_empty() {
             break sizes;
         }
-        for said in said {
-            let len = said.payload.len();
-            let size = if said.gso_size > 0 { usize::from(said.gso_size) } else { len };
+        for heard in heard {
+            let len = heard.payload.len();
+            let size = if heard.gso_size > 0 { usize::from(heard.gso_size) } else { len };
             sizes.push(size);
             end += len as u32;
         }

@@ -10,7 +10,7 @@ use wire::{Flags, Seq, Timestamps};
 
 /// A segment that the engine has sent, kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct Heard {
     pub(crate) ack: Seq,
     pub(crate) window: u16,
     pub(crate) sack: Vec<Block>,
@@ -139,10 +139,10 @@ impl Peer {
     }
 
     /// All that the engine has to say now.
-    pub(crate) fn listen(&mut self) -> Vec<Said> {
+    pub(crate) fn listen(&mut self) -> Vec<Heard> {
         let mut all = Vec::new();
         while let Some(transmit) = self.stack.poll_transmit(self.now) {
-            all.push(Said {
+            all.push(Heard {
                 ack: transmit.ack,
                 window: transmit.window,
                 sack: Options::parse(transmit.options.as_slice()).sack.as_slice().to_vec(),
@@ -155,14 +155,14 @@ impl Peer {
     }
 
     /// Time goes by, with all that the engine says meanwhile and when.
-    pub(crate) fn wait(&mut self, time: Nanos) -> Vec<(Nanos, Said)> {
+    pub(crate) fn wait(&mut self, time: Nanos) -> Vec<(Nanos, Heard)> {
         let until = self.now + time;
         let mut all = Vec::new();
         while let Some(deadline) = self.stack.next_deadline().filter(|at| *at <= until) {
             self.now = self.now.max(deadline);
             self.stack.on_time(self.now);
             let now = self.now;
-            all.extend(self.listen().into_iter().map(|said| (now, said)));
+            all.extend(self.listen().into_iter().map(|heard| (now, heard)));
         }
         self.now = until;
         all

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tcp::Config;
 use wire::{Flags, Seq};
 
-use crate::peer::{Offer, Peer, Said};
+use crate::peer::{Heard, Offer, Peer};
 
 /// The peer's stream.
 fn stream() -> Vec<u8> {
@@ -44,7 +44,7 @@ impl Model {
     }
 
     /// The run of bytes around `at` that came.
-    fn island(&self, at: usize) -> (usize, usize) {
+    fn block(&self, at: usize) -> (usize, usize) {
         let start = self.came[..at].iter().rposition(|came| !came).map_or(0, |hole| hole + 1);
         let end =
             self.came[at..].iter().position(|came| !came).map_or(self.came.len(), |hole| at + hole);
@@ -53,11 +53,11 @@ impl Model {
 }
 
 /// RFC 2018 section 4 and RFC 2883 section 4.
-fn check_sack(said: &Said, model: &Model, first: Seq, latest: Option<(usize, usize)>) {
+fn check_sack(heard: &Heard, model: &Model, first: Seq, latest: Option<(usize, usize)>) {
     let next = model.next();
     let offset = |seq: Seq| seq.distance(first) as usize;
     let mut blocks: Vec<(usize, usize)> =
-        said.sack.iter().map(|block| (offset(block.start), offset(block.end))).collect();
+        heard.sack.iter().map(|block| (offset(block.start), offset(block.end))).collect();
     let Some(&(start, end)) = blocks.first() else { return };
     let within = blocks.get(1).is_some_and(|&(s, e)| s <= start && end <= e);
     if end <= next || within {
@@ -70,7 +70,7 @@ fn check_sack(said: &Said, model: &Model, first: Seq, latest: Option<(usize, usi
     }
     for (at, &(start, end)) in blocks.iter().enumerate() {
         assert!(start > next && start < end, "{start}..{end} at {next}");
-        assert_eq!(model.island(start), (start, end), "a block is an island, no part of one");
+        assert_eq!(model.block(start), (start, end), "one is a block, no part of one");
         assert!(!blocks[..at].contains(&(start, end)), "a block twice");
     }
 }
@@ -92,7 +92,7 @@ proptest! {
         let mut edge = (buffer.min(65_535)) as usize;
         let mut latest = None;
         for happening in happenings {
-            let mut said = Vec::new();
+            let mut heard = Vec::new();
             match happening {
                 Happening::Piece { ahead, len } => {
                     let start = (model.next() as i32 + ahead).max(0) as usize;
@@ -107,9 +107,9 @@ proptest! {
                         model.came[start..taken].fill(true);
                         latest = Some((start, taken));
                     }
-                    said = peer.listen();
+                    heard = peer.listen();
                     let in_order = start == before && model.next() == end;
-                    prop_assert!(in_order || !said.is_empty(), "disorder is told at once");
+                    prop_assert!(in_order || !heard.is_empty(), "disorder is told at once");
                 }
                 Happening::Read { most } => {
                     let mut into = vec![0; most];
@@ -118,16 +118,16 @@ proptest! {
                     prop_assert_eq!(got, there.min(most));
                     prop_assert_eq!(&into[..got], &bytes[model.read..model.read + got]);
                     model.read += got;
-                    said.extend(peer.listen());
+                    heard.extend(peer.listen());
                 }
                 Happening::Wait => {
-                    said.extend(peer.wait(600_000_000).into_iter().map(|(_, said)| said));
+                    heard.extend(peer.wait(600_000_000).into_iter().map(|(_, heard)| heard));
                 }
             }
-            for said in &said {
-                prop_assert_eq!(said.ack.distance(first) as usize, model.next());
-                check_sack(said, &model, first, latest);
-                let right = model.next() + (usize::from(said.window) << peer.shift);
+            for heard in &heard {
+                prop_assert_eq!(heard.ack.distance(first) as usize, model.next());
+                check_sack(heard, &model, first, latest);
+                let right = model.next() + (usize::from(heard.window) << peer.shift);
                 edge = edge.max(right);
             }
             prop_assert_eq!(peer.stack.connection(peer.id).unwrap().readable_len(), model.next() - model.read);

@@ -28,8 +28,8 @@ proptest! {
             let space = peer.stack.connection(peer.id).unwrap().send_space();
             peer.socket().send(&vec![3; space]).unwrap();
             let before = end;
-            for said in peer.listen() {
-                end += said.payload.len() as u32;
+            for heard in peer.listen() {
+                end += heard.payload.len() as u32;
             }
             most = most.max(end - before);
             peer.now += rtt;
@@ -61,8 +61,8 @@ proptest! {
             let space = peer.stack.connection(peer.id).unwrap().send_space();
             peer.socket().send(&vec![3; space]).unwrap();
             let mut sent = 0;
-            for said in peer.listen() {
-                sent += said.payload.len() as u32;
+            for heard in peer.listen() {
+                sent += heard.payload.len() as u32;
             }
             // Two full segments, timestamps taken off, may be a little less than the window.
             let worth = u32::from(window).min(2 * 988);

@@ -50,8 +50,8 @@ proptest! {
         for rtt in rtts {
             prop_assert_eq!(peer.socket().send(&[1; 100]).unwrap(), 100);
             let sent = peer.now;
-            let said = peer.listen();
-            prop_assert_eq!(said.len(), 1);
+            let heard = peer.listen();
+            prop_assert_eq!(heard.len(), 1);
             end += 100;
             let again = peer.wait(rtt);
             peer.say(peer.first, end, Flags::ACK, &[]);
@@ -87,8 +87,8 @@ proptest! {
         peer.listen();
         let again = peer.wait(400 * SECOND);
         prop_assert_eq!(again.len(), usize::from(retries));
-        for (at, said) in again {
-            prop_assert_eq!(&said.payload, &[1; 10]);
+        for (at, heard) in again {
+            prop_assert_eq!(&heard.payload, &[1; 10]);
             let late = (at - last) as f64 - model.rto(&config);
             prop_assert!(late.abs() < 2e6, "{} ns from the time-out", late);
             (last, model.doubled) = (at, model.doubled + 1);

@@ -44,18 +44,18 @@ proptest! {
                 peer.say(first + sent as u32, theirs, Flags::ACK, &vec![5; len as usize]);
                 sent += u64::from(len.min(room));
             }
-            let mut said = peer.listen();
+            let mut heard = peer.listen();
             let mut into = vec![0; reads];
             if reads > 0 {
                 read += peer.socket().receive(&mut into).unwrap_or(0) as u64;
             }
-            said.extend(peer.listen());
+            heard.extend(peer.listen());
             // It may have grown.
             let buffer = peer.stack.connection(peer.id).unwrap().info().rcv_space;
             let most = u64::from(buffer + (buffer / 8).max(unit));
-            for said in said {
-                let ack = said.ack.distance(first) as u64;
-                let right = ack + (u64::from(said.window) << peer.shift);
+            for heard in heard {
+                let ack = heard.ack.distance(first) as u64;
+                let right = ack + (u64::from(heard.window) << peer.shift);
                 prop_assert!(ack <= sent);
                 prop_assert!(right + u64::from(unit) > edge, "{} shrinks to {}", edge, right);
                 prop_assert!(right <= read + most, "{} bytes offered of {}", right - read, buffer);
@@ -73,10 +73,10 @@ proptest! {
         let mut into = vec![0; (sent - read) as usize];
         read += peer.socket().receive(&mut into).unwrap_or(0) as u64;
         prop_assert_eq!(read, sent);
-        let mut said = peer.listen();
+        let mut heard = peer.listen();
         peer.say(Seq((first + sent as u32).0.wrapping_sub(1)), theirs, Flags::ACK, &[5]);
-        said.extend(peer.listen());
-        let window = u32::from(said.last().unwrap().window) << peer.shift;
+        heard.extend(peer.listen());
+        let window = u32::from(heard.last().unwrap().window) << peer.shift;
         prop_assert!(window + unit > (buffer / 2).min(65_535), "{} of {}", window, buffer);
     }
 }

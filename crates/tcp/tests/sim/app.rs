@@ -205,7 +205,7 @@ impl App {
             self.end = Some(reason);
         }
         if self.phase == Phase::Opening && self.end.is_some() {
-            self.let_go(socket);
+            self.release(socket);
         }
         if self.phase != Phase::Open {
             return;
@@ -344,21 +344,21 @@ impl App {
 
     fn finish(&mut self, socket: &mut Socket<'_>) {
         if self.end.is_some_and(|reason| reason != Reason::Closed) {
-            return self.let_go(socket);
+            return self.release(socket);
         }
         let all_written = self.stream.sent == self.stream.total;
         let done = all_written && self.reading.eof;
         match self.side.ending {
             Ending::Hasty if all_written => {
                 self.abrupt = !self.reading.eof;
-                self.let_go(socket);
+                self.release(socket);
             }
             Ending::CloseAt(_) | Ending::AbortAt(_) if self.ends_here() => {
                 self.abrupt = true;
                 if matches!(self.side.ending, Ending::AbortAt(_)) {
                     self.give_up(socket);
                 } else {
-                    self.let_go(socket);
+                    self.release(socket);
                 }
             }
             Ending::AfterPeer if !self.reading.eof => {}
@@ -369,11 +369,11 @@ impl App {
             _ => {}
         }
         if self.phase == Phase::Open && done && self.was_shut_down {
-            self.let_go(socket);
+            self.release(socket);
         }
     }
 
-    fn let_go(&mut self, socket: &mut Socket<'_>) {
+    fn release(&mut self, socket: &mut Socket<'_>) {
         self.phase = Phase::Over;
         socket.close();
     }

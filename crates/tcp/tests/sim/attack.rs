@@ -23,7 +23,7 @@ pub(crate) fn segment(packet: &Arrival, dice: &mut Dice) -> Option<Arrival> {
         2 => (near, Seq(0), Flags::SYN, &[]),
         3 => (expected, beyond, Flags::ACK, b"an answer to what was not asked"),
         4 => (expected, long_ago, Flags::ACK, b"an answer to what was asked by nobody"),
-        _ => (far, sent, Flags::ACK, b"what was said long ago, or will be"),
+        _ => (far, sent, Flags::ACK, b"what was heard long ago, or will be"),
     };
     let forged = Transmit {
         path: FourTuple { local: packet.path.local, remote: packet.path.remote },

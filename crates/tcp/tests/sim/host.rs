@@ -398,7 +398,7 @@ fn words(mut snapshot: Snapshot) -> String {
     let queues = [snapshot.send.queue.len(), snapshot.receive.queue.len()];
     snapshot.send.queue.clear();
     snapshot.receive.queue.clear();
-    snapshot.receive.islands.iter_mut().for_each(|(_, bytes)| bytes.clear());
+    snapshot.receive.out_of_order.iter_mut().for_each(|(_, bytes)| bytes.clear());
     format!("{snapshot:?} with queues of {queues:?}")
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
     };
     let receive = receiving(draw, state, &agreed);
     let send = sending(draw, state, &agreed, &receive);
-    let under_way = send.nxt - send.una;
+    let in_flight = send.nxt - send.una;
     let control = Control {
         algorithm: draw.one_of(&[Algorithm::Cubic, Algorithm::NewReno]),
         cwnd: u32::from(mss) + draw.up_to(100_000),
@@ -102,7 +102,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
             RecoveryState::Loss,
             RecoveryState::Marked,
         ]),
-        recovery_point: send.una + draw.up_to(under_way),
+        recovery_point: send.una + draw.up_to(in_flight),
         duplicates: draw.up_to(5),
         reordering: draw.flag(),
         reorder_steps: draw.up_to(20) as u8,
@@ -156,8 +156,8 @@ fn moment(
     receive: &Receiving,
 ) -> Moment {
     let opening = matches!(state, State::SynSent | State::SynReceived);
-    let under_way = send.nxt - send.una;
-    let data = under_way.min(send.queue.len() as u32);
+    let in_flight = send.nxt - send.una;
+    let data = in_flight.min(send.queue.len() as u32);
     Moment {
         quick: draw.up_to(16) as u8,
         interactive: draw.flag(),
@@ -183,7 +183,7 @@ fn moment(
         tuned: (Seq(draw.up_to(u32::MAX)), draw.time()),
         mtu_high: draw.between(0, 9_000),
         mtu_probe: draw
-            .maybe(|draw| (path_mtu + draw.between(1, 500), send.una + draw.up_to(under_way))),
+            .maybe(|draw| (path_mtu + draw.between(1, 500), send.una + draw.up_to(in_flight))),
         prior: draw.one_of(&[(0, 0), (5_000, u32::MAX), (90_000, 3_000)]),
         undo: draw.flag(),
         undo_bytes: draw.up_to(100_000),
@@ -230,7 +230,7 @@ fn receiving(draw: &mut Draw, state: State, agreed: &Agreed) -> Receiving {
     let window = draw.up_to((u32::from(u16::MAX) << shift).min(200_000));
     let edge = nxt + window;
     let open = state != State::SynSent;
-    let mut islands = Vec::new();
+    let mut out_of_order = Vec::new();
     let mut end = nxt;
     while open && !closed && draw.flag() {
         let start = end + 1 + draw.up_to(1_500);
@@ -239,18 +239,18 @@ fn receiving(draw: &mut Draw, state: State, agreed: &Agreed) -> Receiving {
         if bytes.is_empty() || end.after(edge) {
             break;
         }
-        islands.push((Block { start, end }, bytes));
+        out_of_order.push((Block { start, end }, bytes));
     }
-    let last = islands.last().map_or(nxt + 1, |(block, _)| block.end);
+    let last = out_of_order.last().map_or(nxt + 1, |(block, _)| block.end);
     let fin = match closed {
         true => Some(Seq(nxt.0.wrapping_sub(1))),
         false if open && last.before(edge) => draw.maybe(|draw| last + draw.up_to(edge - last)),
         false => None,
     };
     if let Some(at) = fin.filter(|_| !closed && draw.flag()) {
-        match islands.last_mut() {
+        match out_of_order.last_mut() {
             Some((block, _)) if block.end == at => block.end = at + 1,
-            _ => islands.push((Block { start: at, end: at + 1 }, Vec::new())),
+            _ => out_of_order.push((Block { start: at, end: at + 1 }, Vec::new())),
         }
     }
     let queue = if open { draw.bytes(5_000) } else { Vec::new() };
@@ -259,8 +259,8 @@ fn receiving(draw: &mut Draw, state: State, agreed: &Agreed) -> Receiving {
         acked: Seq(nxt.0.wrapping_sub(draw.up_to(3_000))),
         edge,
         buffer: draw.up_to(1 << 30),
-        recent: islands.iter().rev().map(|(block, _)| *block).collect(),
-        islands,
+        recent: out_of_order.iter().rev().map(|(block, _)| *block).collect(),
+        out_of_order,
         fin,
         urgent: (open && draw.flag()).then(|| {
             let (unread, fin) = (queue.len() as u32, u32::from(closed));
@@ -285,13 +285,13 @@ fn sending(draw: &mut Draw, state: State, agreed: &Agreed, receive: &Receiving) 
     let una = if opening { agreed.iss } else { agreed.iss + 1 + draw.up_to(5_000) };
     let queue = if all_acknowledged { Vec::new() } else { draw.bytes(10_000) };
     let queued = queue.len() as u32;
-    let under_way = match state {
+    let in_flight = match state {
         SynSent | SynReceived => draw.up_to(1),
         FinWait2 | TimeWait => 0,
         _ => draw.up_to(queued + u32::from(fin)),
     };
     let mut flight = Vec::new();
-    let mut rest = under_way;
+    let mut rest = in_flight;
     while rest > 0 {
         let len = 1 + draw.up_to(rest - 1);
         let sacked = draw.up_to(3) == 0;
@@ -311,7 +311,7 @@ fn sending(draw: &mut Draw, state: State, agreed: &Agreed, receive: &Receiving) 
     let syn = u32::from(opening);
     Sending {
         una,
-        nxt: una + under_way,
+        nxt: una + in_flight,
         wnd,
         max_wnd: wnd,
         bytes_acked: draw.one_of(&[0, 1, 100_000, u32::MAX]),

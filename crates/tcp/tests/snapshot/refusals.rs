@@ -7,11 +7,11 @@ use wire::Seq;
 
 use crate::given::snapshot;
 
-/// A valid one with something in flight, two islands and more to send.
+/// A valid one with something in flight, two blocks out of order and more to send.
 fn rich() -> Snapshot {
     let rich = |snapshot: &Snapshot| {
         snapshot.state == State::Established
-            && snapshot.receive.islands.len() >= 2
+            && snapshot.receive.out_of_order.len() >= 2
             && snapshot.receive.fin.is_none()
             && snapshot.send.flight.len() >= 2
             && snapshot.local.is_ipv4()
@@ -70,8 +70,8 @@ fn what_is_under_way_fills_the_space_between_una_and_nxt() {
 #[test]
 fn what_is_under_way_is_in_the_queue() {
     refused(SnapshotError::SendSequence, |snapshot| {
-        let under_way = snapshot.send.nxt - snapshot.send.una;
-        snapshot.send.queue.truncate(under_way as usize - 1);
+        let in_flight = snapshot.send.nxt - snapshot.send.una;
+        snapshot.send.queue.truncate(in_flight as usize - 1);
         snapshot.send.urgent = None;
     });
     refused(SnapshotError::SendSequence, |snapshot| {
@@ -104,24 +104,24 @@ fn what_was_received_lies_before_what_was_offered() {
 }
 
 #[test]
-fn islands_are_sorted_apart_and_within_the_window() {
+fn blocks_out_of_order_are_sorted_apart_and_within_the_window() {
     let refused = |change: fn(&mut Vec<(Block, Vec<u8>)>)| {
-        refused(SnapshotError::Islands, |snapshot| change(&mut snapshot.receive.islands));
+        refused(SnapshotError::OutOfOrder, |snapshot| change(&mut snapshot.receive.out_of_order));
     };
-    refused(|islands| islands.swap(0, 1));
-    refused(|islands| islands[0].1.push(0));
-    refused(|islands| islands[1] = islands[0].clone());
-    refused(|islands| {
-        let more = islands[1].0.start - islands[0].0.end;
-        islands[0].1.extend(vec![0; more as usize]);
-        islands[0].0.end = islands[1].0.start;
+    refused(|out_of_order| out_of_order.swap(0, 1));
+    refused(|out_of_order| out_of_order[0].1.push(0));
+    refused(|out_of_order| out_of_order[1] = out_of_order[0].clone());
+    refused(|out_of_order| {
+        let more = out_of_order[1].0.start - out_of_order[0].0.end;
+        out_of_order[0].1.extend(vec![0; more as usize]);
+        out_of_order[0].0.end = out_of_order[1].0.start;
     });
-    refused(|islands| {
-        islands[0].1.clear();
-        islands[0].0.end = islands[0].0.start;
+    refused(|out_of_order| {
+        out_of_order[0].1.clear();
+        out_of_order[0].0.end = out_of_order[0].0.start;
     });
-    refused_of(rich(), SnapshotError::Islands, |snapshot| {
-        snapshot.receive.edge = Seq(snapshot.receive.islands.last().unwrap().0.end.0 - 1);
+    refused_of(rich(), SnapshotError::OutOfOrder, |snapshot| {
+        snapshot.receive.edge = Seq(snapshot.receive.out_of_order.last().unwrap().0.end.0 - 1);
         snapshot.send.wl1 = snapshot.receive.nxt;
     });
     refused_of(rich(), SnapshotError::Recent, |snapshot| snapshot.receive.recent[0].end += 1);
@@ -143,7 +143,7 @@ fn states_agree_with_what_was_closed() {
         snapshot.state = State::FinWait2;
     });
     refused(SnapshotError::Fin, |snapshot| {
-        snapshot.receive.fin = Some(snapshot.receive.islands[0].0.start);
+        snapshot.receive.fin = Some(snapshot.receive.out_of_order[0].0.start);
     });
     refused(SnapshotError::Fin, |snapshot| snapshot.receive.fin = Some(snapshot.receive.edge + 1));
     refused_of(in_state(State::LastAck), SnapshotError::Fin, |snapshot| {
