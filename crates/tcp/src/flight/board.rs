@@ -239,13 +239,14 @@ impl Board {
     /// Nothing is lost after all.
     pub(super) fn clear_lost(&mut self) {
         while let Some(start) = self.first_lost() {
-            if let Some(mark) = self.unlink(start)
-                && mark.size > 0
-            {
-                self.link(start, Mark { state: State::Again, ..mark });
+            match self.unlink(start) {
+                Some(mark) if mark.size > 0 => {
+                    self.link(start, Mark { state: State::Again, ..mark });
+                }
+                // RACK has it to judge once more, and nothing before it.
+                _ => self.judged = self.judged.min(start),
             }
         }
-        self.judged = self.place;
     }
 
     /// All that SACK had is lost.

@@ -344,3 +344,37 @@ fn sack_counts_behind_an_acknowledgment_inside_a_segment() {
     flight.sack(Block { start: Seq(7_000), end: Seq(8_000) }, |_| {});
     assert_eq!(flight.sacked(), 1_000);
 }
+
+/// To take a loss back and to find it again costs what changes, however many ranges lie before it.
+#[test]
+fn undo_after_undo_costs_what_it_takes_back() {
+    let mut most = Vec::new();
+    for ranges in [100, 1_000, 10_000] {
+        let mut flight = Flight::default();
+        let seq = |number: u32| Seq(SIZE * number);
+        let all = 2 * ranges;
+        for number in 0..all + 8 {
+            flight.push(seq(number), seq(number + 1), 1_000, SIZE, false);
+        }
+        // Every second one has come; the others are lost and sent again.
+        for number in (1..all).step_by(2) {
+            flight.sack(Block { start: seq(number), end: seq(number + 1) }, |_| {});
+        }
+        flight.lose_before((1_000, seq(all)), 0, 1_000);
+        while let Some(lost) = flight.next_lost() {
+            flight.retransmitted(lost.start, SIZE, SIZE, 2_000);
+        }
+        // One of these has come, and so what was sent once, and before, is lost.
+        let mut steps = 0;
+        for _ in 0..10 {
+            let before = STEPS.get();
+            let (lost, _) = flight.lose_before((2_000, seq(all - 1)), 500, 2_100);
+            assert_eq!(lost, 8 * SIZE);
+            flight.clear_lost();
+            assert_eq!(flight.lost(), 0);
+            steps = steps.max(STEPS.get() - before);
+        }
+        most.push(steps);
+    }
+    assert!(most.iter().all(|&steps| steps <= EACH), "{most:?}");
+}
