@@ -10,6 +10,9 @@ use crate::options::Block;
 use crate::reassembly::{earlier, later};
 use crate::{Nanos, Reason, Segment, State};
 
+/// How far SND.WL1 may lag behind RCV.NXT: with the largest window that is less than 2 GB.
+const WL1_BEHIND: u32 = 1 << 29;
+
 impl Connection {
     /// Seventh and eighth check.
     pub(crate) fn on_text(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> Answer {
@@ -111,8 +114,18 @@ impl Connection {
         }
         self.hot.receive.extend(next - self.hot.rcv_nxt);
         self.hot.rcv_nxt = next;
+        self.bound_wl1();
         self.hot.events.add(Events::READABLE);
         self.schedule_ack(context);
+    }
+
+    /// SND.WL1 is of the past. A peer all of whose acknowledgments are old leaves it where it was: once it
+    /// has sent 2 GB it would look like one of the future (RFC 9293 section 3.4).
+    pub(crate) fn bound_wl1(&mut self) {
+        let oldest = Seq(self.hot.rcv_nxt.0.wrapping_sub(WL1_BEHIND));
+        if self.hot.snd_wl1.before(oldest) {
+            self.hot.snd_wl1 = oldest;
+        }
     }
 
     /// When in-order data is acknowledged: at least every second full segment, and within the delay

@@ -295,6 +295,9 @@ impl Connection {
         self.hot.rcv_nxt = receive.nxt;
         self.hot.rcv_acked = receive.acked;
         self.hot.rcv_edge = receive.edge;
+        if self.hot.state.is_synchronized() {
+            self.bound_wl1();
+        }
         self.hot.buffer = receive.buffer;
         self.hot.receive.push(&receive.queue, pool);
         let len = self.hot.receive.len();

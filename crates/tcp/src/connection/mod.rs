@@ -34,7 +34,7 @@ use crate::pool::Pool;
 use crate::reassembly::OutOfOrder;
 use crate::ring::{ReceiveRing, SendRing};
 use crate::rtt::Rtt;
-use crate::snapshot::{QUEUE_MAX, USER_TIMEOUT_MAX};
+use crate::snapshot::{QUEUE_MAX, SEGMENT_MIN, USER_TIMEOUT_MAX};
 use crate::{Block, FourTuple, Keepalive, Nanos, Reason, State};
 use timers::Pending;
 
@@ -289,7 +289,7 @@ pub struct Connection {
 
 /// A peer that asks for less gets segments of this size, as from Linux (TCP_MIN_MSS): RFC 9293 sets no
 /// bound, and 40 bytes of options must fit.
-const MSS_LEAST: u16 = 88;
+const MSS_LEAST: u16 = SEGMENT_MIN;
 
 /// Bytes of IP and TCP header without options.
 fn headers_len(key: &Key) -> u16 {

@@ -21,7 +21,8 @@ pub use crate::config::TIME_MAX;
 pub use codec::{MAGIC, VERSION};
 pub use error::SnapshotError;
 pub use validate::{
-    CWND_MAX, FLIGHTS_MAX, MSS_MIN, MTU_MIN, OUT_OF_ORDER_MAX, QUEUE_MAX, RTT_MAX, USER_TIMEOUT_MAX,
+    CWND_MAX, FLIGHTS_MAX, MSS_MIN, OUT_OF_ORDER_MAX, QUEUE_MAX, RTT_MAX, SEGMENT_MIN,
+    USER_TIMEOUT_MAX,
 };
 
 /// What both ends agreed to when they met, and what does not change since (Chimney calls this the

@@ -17,8 +17,9 @@ pub const FLIGHTS_MAX: usize = 1 << 20;
 /// Fewest payload bytes of a full segment: an engine takes smaller announcements for 88, and timestamps
 /// may come off.
 pub const MSS_MIN: u16 = 76;
-/// Smallest path MTU (RFC 791 section 3.1).
-pub const MTU_MIN: u16 = 68;
+/// Fewest bytes behind the headers that a path takes: an engine's smallest segment, with its options. Less
+/// than that a segment would be mostly header.
+pub const SEGMENT_MIN: u16 = 88;
 /// Largest congestion window: twice the largest window.
 pub const CWND_MAX: u32 = 1 << 31;
 /// Longest user timeout: what TCP_USER_TIMEOUT can say, 50 days.
@@ -61,7 +62,8 @@ impl Snapshot {
     fn sizes(&self) -> Validity {
         let headers = if self.local.is_ipv4() { 40 } else { 60 };
         let fits = u32::from(self.mss) + headers <= u32::from(self.path_mtu);
-        let sensible = self.mss >= MSS_MIN && self.path_mtu >= MTU_MIN;
+        let sensible =
+            self.mss >= MSS_MIN && u32::from(self.path_mtu) >= headers + u32::from(SEGMENT_MIN);
         let larger = self.moment.mtu_probe.is_none_or(|(mtu, _)| mtu > self.path_mtu);
         holds(fits && sensible && larger, SnapshotError::SegmentSize)?;
         let out_of_order = self.receive.out_of_order.iter().map(|(_, bytes)| bytes.len());

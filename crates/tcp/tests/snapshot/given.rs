@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use degen::Random;
 use tcp::options::Block;
 use tcp::snapshot::{
-    Agreed, Control, Flight, MSS_MIN, MTU_MIN, Moment, Receiving, RecoveryState, RoundTrip,
+    Agreed, Control, Flight, MSS_MIN, Moment, Receiving, RecoveryState, RoundTrip, SEGMENT_MIN,
     Sending, Snapshot, TIME_MAX, Timers, Wishes,
 };
 use tcp::{Algorithm, Keepalive, Nanos, State};
@@ -76,7 +76,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
     ]);
     let (local, remote) = addresses(draw);
     let headers = if local.is_ipv4() { 40 } else { 60 };
-    let path_mtu = draw.between(MTU_MIN.max(MSS_MIN + headers), 9000);
+    let path_mtu = draw.between(SEGMENT_MIN + headers, 9000);
     let mss = draw.between(MSS_MIN, path_mtu - headers);
     let agreed = Agreed {
         iss: draw.seq(),
