@@ -8,6 +8,7 @@ mod duplicates;
 mod freeze;
 mod info;
 mod input;
+mod invariants;
 mod mtu;
 mod open;
 mod output;

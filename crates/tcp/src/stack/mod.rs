@@ -359,6 +359,7 @@ impl Stack {
         let connection = self.slots.expect_mut(slot);
         let before = connection.hot.state;
         let result = call(connection, &mut context);
+        connection.debug_check();
         if before == State::SynReceived && connection.hot.state != State::SynReceived {
             self.half_open -= 1;
         } else if before != State::SynReceived && connection.hot.state == State::SynReceived {
