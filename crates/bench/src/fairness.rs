@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nic::config::{Choice, Config};
-use nic::port::shared::{Order, Scheduler, SharedHost};
+use nic::config::{Choice, Config, Order};
+use nic::port::shared::{Scheduler, SharedHost};
 use nic::port::tap::TapHost;
 use nic::worker::{Shared, Worker};
 use serde_json::Value;

@@ -8,8 +8,8 @@ use lro::{Aggregate, Discard, Nanos, Pass, Sink, Slice};
 use sys::frames::{Frame, FramePool};
 use wire::{GsoType, UdpTunnel, VirtioNetHdr};
 
-use crate::counters::{Counters, Refused};
-use crate::port::{Delivered, Delivery, Host, RxFrame};
+use crate::counters::Counters;
+use crate::port::{Delivered, Delivery, Host, Refused, RxFrame};
 
 /// How soon to offer again what the host did not take.
 const RETRY_AFTER: Nanos = 1_000_000;

@@ -5,6 +5,7 @@
 //! crates `lro` and `gso`; how the operating system is reached, that of `sys`.
 #![forbid(unsafe_code)]
 
+mod capabilities;
 pub mod capture;
 pub mod config;
 pub mod control;
@@ -16,9 +17,7 @@ mod documented;
 mod entropy;
 mod error;
 pub mod features;
-mod follow;
 mod forwarding;
-pub mod hardware;
 pub mod mirror;
 pub mod nic;
 mod open;

@@ -1,5 +1,7 @@
 //! A running NIC: ports opened, workers started, and what may be asked of it while it runs.
 
+mod follow;
+
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,32 +17,33 @@ use crate::counters::{Entry, Published};
 use crate::degen;
 use crate::error::Error;
 use crate::features::Suited;
-use crate::follow::Followed;
 use crate::open::{self, HostEnd, HostInterface, Hosts, Wires};
 use crate::port::shared::Scheduler;
 use crate::quiet::Quiet;
 use crate::running::{Running, Wan, Workers};
 
+use follow::Followed;
+
 /// The software NIC between one wire and one host interface.
 #[derive(Debug)]
 pub struct Nic {
     config: Mutex<Config>,
-    pub(crate) workers: Workers,
+    workers: Workers,
     /// Of host queues that several workers share; dropped after the workers.
     schedulers: Vec<Scheduler>,
     wan: Option<Arc<degen::Shared>>,
-    pub(crate) host: HostInterface,
+    host: HostInterface,
     wire: String,
-    pub(crate) wire_index: u32,
+    wire_index: u32,
     wire_is_gone: AtomicBool,
-    pub(crate) followed: Followed,
+    followed: Followed,
     host_is_gone: AtomicBool,
     ports: Ports,
     notices: Vec<String>,
     /// Dropped after the workers: the wire is the kernel's again when this is gone.
     _redirect: Option<Redirect>,
     _multicast: Option<Membership>,
-    pub(crate) quiet: Mutex<Option<Quiet>>,
+    quiet: Mutex<Option<Quiet>>,
     _suited: Suited,
 }
 
@@ -276,12 +279,12 @@ impl Nic {
     }
 
     /// Gives the workers a configuration, in which `auto` is what this host needs now.
-    pub(crate) fn tell_workers(&self, config: &Config) {
+    fn tell_workers(&self, config: &Config) {
         let config = config.for_a_host(self.followed.forwards());
         self.workers.iter().for_each(|(shared, _)| shared.reconfigure(&config));
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Config> {
+    fn lock(&self) -> MutexGuard<'_, Config> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -12,11 +12,12 @@ use sys::xdp::{Redirect, XdpSocket};
 
 use crate::config::{Config, GsoHardware, HostKind, WireMode, XdpMode, ZeroCopy};
 use crate::error::Error;
-use crate::hardware::Hardware;
+use crate::port::hardware::Hardware;
 use crate::port::packet::PacketWire;
 use crate::port::tap::TapHost;
 use crate::port::veth::VethHost;
 use crate::port::xdp::XdpWire;
+use crate::queues;
 use crate::quiet::Quiet;
 use crate::selftest;
 
@@ -162,7 +163,7 @@ pub(crate) fn open_wires(
 
 pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error> {
     let chunk = xdp_chunk(info)?;
-    let queues = xdp_queues(info);
+    let queues = queues::xdp(info);
     if config.workers != 0 && config.workers != queues {
         return Err(Error::Workers { name: info.name.clone(), queues });
     }
@@ -190,7 +191,7 @@ pub(crate) fn open_xdp(info: &Interface, config: &Config) -> Result<Wires, Error
 /// The least frames of memory that AF_XDP on all queues of these interfaces wants, so that a quarter
 /// of it at most is lent to the rings.
 pub(crate) fn least_frames(interfaces: [&Interface; 2]) -> u32 {
-    4 * LEAST_RING * interfaces.into_iter().map(xdp_queues).sum::<u32>()
+    4 * LEAST_RING * interfaces.into_iter().map(queues::xdp).sum::<u32>()
 }
 
 /// AF_XDP on all queues of an interface, in memory of others, with stamps.
@@ -201,7 +202,7 @@ pub(crate) fn open_xdp_stamping(
 ) -> Result<(Vec<XdpWire>, Redirect), Error> {
     let mode = xdp_mode(info, &Config::default());
     let mut redirect = attached(info, Redirect::attach_stamping(info.index, mode))?;
-    let queues = xdp_queues(info);
+    let queues = queues::xdp(info);
     // Two interfaces, and most of the memory is for what is in flight.
     let share = (frames / 8 / queues).max(LEAST_RING);
     let rings = xdp_rings((1 << share.ilog2()).min(Config::default().wire.ring));
@@ -221,16 +222,6 @@ pub(crate) fn xdp_chunk(info: &Interface) -> Result<u32, Error> {
         return Err(Error::Xdp { name: info.name.clone(), why });
     }
     Ok(needed.next_power_of_two().max(sys::frames::MIN_CHUNK_SIZE))
-}
-
-pub(crate) fn xdp_queues(info: &Interface) -> u32 {
-    xdp_queues_now(info).unwrap_or(info.rx_queues.clamp(1, sys::xdp::QUEUES))
-}
-
-/// The same of an interface that is in use, about which nothing is guessed.
-pub(crate) fn xdp_queues_now(info: &Interface) -> sys::Result<u32> {
-    let queues = sys::ethtool::Ethtool::open(&info.name)?.rx_queues()?;
-    Ok(queues.clamp(1, sys::xdp::QUEUES))
 }
 
 fn xdp_mode(info: &Interface, config: &Config) -> sys::xdp::Mode {

@@ -1,9 +1,19 @@
-//! Whether AF_XDP still serves all queues of a wire.
+//! The queues of a wire that AF_XDP serves, and whether it still serves all of them.
 
 use sys::interface::Interface;
 
 use crate::error::Error;
-use crate::open;
+
+/// How many receive queues an interface has for AF_XDP.
+pub(crate) fn xdp(info: &Interface) -> u32 {
+    xdp_now(info).unwrap_or(info.rx_queues.clamp(1, sys::xdp::QUEUES))
+}
+
+/// The same of an interface that is in use, about which nothing is guessed.
+fn xdp_now(info: &Interface) -> sys::Result<u32> {
+    let queues = sys::ethtool::Ethtool::open(&info.name)?.rx_queues()?;
+    Ok(queues.clamp(1, sys::xdp::QUEUES))
+}
 
 /// The queues of a wire that have a socket since the start. Frames of a queue without one go to the
 /// wire's own stack.
@@ -37,7 +47,7 @@ impl Served {
         let Ok(wire) = Interface::by_index(self.index) else { return Ok(()) };
         // Nor is it known where the kernel does not say now, as while a driver resets its device or
         // just after a change of name: the next look does.
-        let Ok(now) = open::xdp_queues_now(&wire) else { return Ok(()) };
+        let Ok(now) = xdp_now(&wire) else { return Ok(()) };
         // ethtool goes by names: one that changes meanwhile gives the number of another interface.
         let is_of_wire = || Interface::by_name(&wire.name).is_ok_and(|it| it.index == self.index);
         match now == self.queues || !is_of_wire() {

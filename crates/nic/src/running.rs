@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use sys::frames::FramePool;
 
+use crate::capabilities;
 use crate::config::Config;
 use crate::degen::{self, wire::DegenWire};
 use crate::error::Error;
@@ -113,13 +114,6 @@ where
     Ok((schedulers, hosts))
 }
 
-/// Gives up all capabilities of the calling thread, which moves packets between ports that are open.
-/// It shares its memory with threads that keep one, and root's files stay root's.
-pub(crate) fn give_up_rights() {
-    // There is no error that is known of, and packets are to be moved all the same.
-    let _ = sys::capability::keep_only(&[]);
-}
-
 /// One thread a worker.
 pub(crate) type Workers = Vec<(Arc<Shared>, JoinHandle<io::Result<()>>)>;
 
@@ -141,7 +135,7 @@ where
         let thread = std::thread::Builder::new()
             .name(format!("wharf-{number}"))
             .spawn(move || {
-                give_up_rights();
+                capabilities::drop_all();
                 worker.run()
             })
             .map_err(Error::Worker)?;

@@ -17,7 +17,7 @@ use sys::poll::{Interest, PollSet};
 use wire::{ETHERNET_LEN, EtherType, GsoType, IPV4_MIN_LEN, IPV6_LEN};
 use wire::{TCP_MIN_LEN, UDP_LEN, VirtioNetHdr, protocol};
 
-use crate::hardware::Hardware;
+use crate::port::hardware::Hardware;
 
 /// How long a packet may take to the other end.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -19,10 +19,12 @@ use sys::poll::{EventFd, Interest, PollSet};
 use wire::GsoType;
 
 use crate::config::Config;
-use crate::counters::{Counters, Published, Refused};
+use crate::counters::{Counters, Published};
 use crate::deliver::{Scratch, ToHost};
 use crate::port::shared::Requests;
-use crate::port::{FromHost, Host, HostPacket, Limits, Outgoing, Put, RxFrame, Transmit, Wire};
+use crate::port::{
+    FromHost, Host, HostPacket, Limits, Outgoing, Put, Refused, RxFrame, Transmit, Wire,
+};
 
 /// Counters are published at least this often while there is work, and before every sleep.
 const PUBLISH_EVERY: Nanos = 10_000_000;

@@ -8,9 +8,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use nic::config::Config;
+use nic::config::{Config, Order};
 use nic::port::memory::{FarEnd, MemoryHost, MemoryWire};
-use nic::port::shared::{Order, Scheduler, SharedHost};
+use nic::port::shared::{Scheduler, SharedHost};
 use nic::port::{Delivered, Delivery, FromHost, Host, HostPacket};
 use nic::worker::{Shared, Worker};
 use sys::frames::{FramePool, FrameReader};

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 
 use clap::Args;
-use nic::hardware::Hardware;
+use nic::port::hardware::Hardware;
 use serde_json::json;
 use sys::ethtool::Ethtool;
 use sys::frames::FramePool;

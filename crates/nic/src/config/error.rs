@@ -1,7 +1,5 @@
 //! What can be wrong with a setting.
 
-use super::KEYS;
-
 /// What is wrong with a setting, in words for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -57,14 +55,6 @@ pub enum ConfigError {
         /// What is wrong there.
         cause: Box<ConfigError>,
     },
-}
-
-impl ConfigError {
-    /// No such key; finds the one that may have been meant.
-    pub(super) fn unknown(key: &str) -> ConfigError {
-        let closest = closest(key, KEYS.iter().map(|known| known.name));
-        ConfigError::UnknownKey { key: key.to_owned(), closest }
-    }
 }
 
 fn did_you_mean(closest: Option<&'static str>) -> String {

@@ -20,7 +20,6 @@ mod tcp;
 mod value;
 
 use crate::entropy;
-use crate::port::shared::Order;
 
 pub use error::ConfigError;
 pub(crate) use error::closest;
@@ -29,7 +28,7 @@ pub use keys::{Key, Kind, Unit};
 pub use table::KEYS;
 pub use tcp::Tcp;
 pub use value::{
-    AccessMode, Choice, GsoHardware, HostKind, LroProfile, WireMode, XdpMode, ZeroCopy,
+    AccessMode, Choice, GsoHardware, HostKind, LroProfile, Order, WireMode, XdpMode, ZeroCopy,
 };
 
 /// All settings, typed; the fields are grouped and named as the [keys](KEYS) are.
@@ -285,7 +284,10 @@ impl Config {
 
 /// The table's entry for `key`.
 fn find(key: &str) -> Result<&'static Key, ConfigError> {
-    KEYS.iter().find(|known| known.name == key).ok_or_else(|| ConfigError::unknown(key))
+    KEYS.iter().find(|known| known.name == key).ok_or_else(|| ConfigError::UnknownKey {
+        key: key.to_owned(),
+        closest: closest(key, KEYS.iter().map(|known| known.name)),
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Values as text: choices by name, durations with their unit.
 
-use crate::port::shared::Order;
-
 /// A value that is one of a few named ones.
 pub trait Choice: Copy + PartialEq + 'static {
     /// All values.
@@ -71,6 +69,16 @@ pub enum GsoHardware {
     Kernel,
     /// wharf.
     Off,
+}
+
+/// `host.scheduler`: whose packet is next where several workers share a queue of the host port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// A queue for each worker, one request from each in turn (the paper, section V.B).
+    RoundRobin,
+    /// One stack for all, the latest request first: the DMA engine that the paper found, kept to
+    /// show how it starves connections. It also turns the packets of each connection around.
+    Lifo,
 }
 
 /// Who may connect to the control socket, as the mode of its file.

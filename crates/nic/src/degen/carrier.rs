@@ -106,7 +106,7 @@ impl<W: Wire> Carrier<W> {
             let _ = say.send(sys::process::run_in_real_time());
         }
         // It stays in real time, and needs no right to.
-        crate::running::give_up_rights();
+        crate::capabilities::drop_all();
         let result = self.carry();
         self.publish();
         self.ways.close(&self.pool);

@@ -15,7 +15,19 @@ type Span = Range<usize>;
 /// What is wrong, and where.
 type Fault = (Span, SettingError);
 
-pub(super) fn read(file: &str, text: &str) -> Result<Settings, SettingError> {
+impl Settings {
+    /// Reads a file's `text`: keys of both directions at the top, those of one in `[forward]` and
+    /// `[reverse]`, and `[[schedule]]` entries with a time `at`, which begin again after `repeat`.
+    /// Keys not named keep their defaults.
+    ///
+    /// # Errors
+    /// With `file`, line and column.
+    pub fn from_toml(file: &str, text: &str) -> Result<Settings, SettingError> {
+        read(file, text)
+    }
+}
+
+fn read(file: &str, text: &str) -> Result<Settings, SettingError> {
     let at = |(span, cause): Fault| {
         let (line, column) = crate::config::position(text, span.start);
         SettingError::At { file: file.to_owned(), line, column, cause: Box::new(cause) }

@@ -5,8 +5,6 @@ use std::hash::{BuildHasher, RandomState};
 use degen::keys::{self, KEYS, Key};
 use degen::{Change, Config, Nanos, Schedule, ScheduleError, ValueError};
 
-use super::file;
-
 /// Which way packets go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
@@ -155,16 +153,6 @@ impl Settings {
     /// The seed; one that was not set is chosen now.
     pub fn fix_seed(&mut self) -> u64 {
         *self.seed.get_or_insert_with(any_seed)
-    }
-
-    /// Reads a file's `text`: keys of both directions at the top, those of one in `[forward]` and
-    /// `[reverse]`, and `[[schedule]]` entries with a time `at`, which begin again after `repeat`.
-    /// Keys not named keep their defaults.
-    ///
-    /// # Errors
-    /// With `file`, line and column.
-    pub fn from_toml(file: &str, text: &str) -> Result<Settings, SettingError> {
-        file::read(file, text)
     }
 }
 

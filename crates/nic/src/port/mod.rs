@@ -1,9 +1,11 @@
 //! Ports: where packets enter and leave wharf. A [`Wire`] moves frames of the wire's MTU, a
 //! [`Host`] moves super-packets. Both work in batches and never block.
 
+pub mod hardware;
 pub mod memory;
 pub mod packet;
 mod patience;
+mod refused;
 pub mod shared;
 pub mod tap;
 pub mod veth;
@@ -19,6 +21,8 @@ use sys::frames::{Frame, FramePool, FrameReader};
 use wire::{ETHERNET_LEN, EtherType, VLAN_LEN, VirtioNetHdr};
 
 use crate::config::GsoHardware;
+
+pub use refused::Refused;
 
 /// A frame from the wire, with what the port knows of it.
 #[derive(Debug)]
@@ -354,7 +358,7 @@ pub trait Host {
     /// gives them back through its [`requests`](Self::requests).
     ///
     /// # Errors
-    /// The kernel's own; see [`Refused`](crate::counters::Refused) for what becomes of it.
+    /// The kernel's own; see [`Refused`] for what becomes of it.
     fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered>;
 
     /// The queue between the worker and a port that it shares with others; `None` for a port of its

@@ -13,7 +13,7 @@ use wire::{GsoType, VirtioNetHdr};
 use super::patience::Patience;
 use super::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
 use crate::config::GsoHardware;
-use crate::hardware::{Hardware, SuperPacket};
+use crate::port::hardware::{Hardware, SuperPacket};
 
 const ENOBUFS: i32 = 105;
 

@@ -2,8 +2,8 @@
 
 use iface::Dropped;
 
-use crate::counters::{Entry, Refused};
-use crate::port::Sent;
+use crate::counters::Entry;
+use crate::port::{Refused, Sent};
 
 /// What a port counts.
 #[derive(Clone, Debug, Default)]

@@ -5,51 +5,26 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 
-use iface::{Address, Addresses, Duplicate};
+use iface::{Addresses, Duplicate};
 use lro::Nanos;
 use tcp::{Stack, StackConfig};
 
 use super::apps::{Apps, Report, Service, Work};
 use super::give_back::GiveBack;
 use super::node::Node;
-use super::open::{self, Held, Opened};
+use super::open::{self, Held, Opened, Place};
 use super::port::{HostPort, Port};
 use super::secret;
 use super::shared::Shared;
 use super::tap_wire::TapWire;
 use super::wire_port::WirePort;
 use super::worker::{Pace, Role, Worker};
+use crate::capabilities;
 use crate::config::Config;
 use crate::counters::Entry;
 use crate::degen;
 use crate::error::Error;
-use crate::running::{Wan, give_up_rights};
-
-/// Where an endpoint is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
-    /// Behind an interface that is made for it: what the kernel sends there, the endpoint receives.
-    Host {
-        /// Name of the interface.
-        name: String,
-        /// Addresses that the kernel is given on it.
-        addresses: Vec<Address>,
-    },
-    /// On a wire, which is then the endpoint's alone.
-    Wire {
-        /// Name of the interface.
-        name: String,
-    },
-}
-
-impl Place {
-    /// The interface's name.
-    pub fn name(&self) -> &str {
-        match self {
-            Place::Host { name, .. } | Place::Wire { name } => name,
-        }
-    }
-}
+use crate::running::Wan;
 
 /// What an endpoint is to be.
 #[derive(Clone, Debug)]
@@ -272,7 +247,7 @@ impl Parts {
         std::thread::Builder::new()
             .name("wharf-tcp".to_owned())
             .spawn(move || {
-                give_up_rights();
+                capabilities::drop_all();
                 worker.run()
             })
             .map_err(Error::Worker)

@@ -29,8 +29,9 @@ mod wire_port;
 mod worker;
 
 pub use apps::{Report, Service, Work};
-pub use endpoint::{Endpoint, Place, Plan};
+pub use endpoint::{Endpoint, Plan};
 pub use iface::{Address, AddressError, Addresses, Dropped};
+pub use open::Place;
 pub use pattern::{PERIOD, Pattern};
 #[cfg(test)]
 pub(crate) use shared::counters;

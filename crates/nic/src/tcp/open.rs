@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use iface::Address;
 use sys::frames::FramePool;
 use sys::interface::{self, Interface};
 use sys::netlink::address;
@@ -9,7 +10,6 @@ use sys::packet::{Filter, Membership};
 use sys::tap::{Offloads, Tap, TapError};
 use sys::xdp::Redirect;
 
-use super::endpoint::Place;
 use crate::config::{Config, HostKind, WireMode};
 use crate::error::Error;
 use crate::features::Suited;
@@ -23,6 +23,32 @@ use crate::quiet::Quiet;
 
 /// MTU of an interface that is made for the endpoint, unless it is set.
 const MTU: u32 = 1500;
+
+/// Where an endpoint is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Behind an interface that is made for it: what the kernel sends there, the endpoint receives.
+    Host {
+        /// Name of the interface.
+        name: String,
+        /// Addresses that the kernel is given on it.
+        addresses: Vec<Address>,
+    },
+    /// On a wire, which is then the endpoint's alone.
+    Wire {
+        /// Name of the interface.
+        name: String,
+    },
+}
+
+impl Place {
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Place::Host { name, .. } | Place::Wire { name } => name,
+        }
+    }
+}
 
 /// An endpoint's way to the network, and what must not go before it.
 pub(super) struct Opened {

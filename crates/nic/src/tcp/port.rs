@@ -9,8 +9,7 @@ use sys::poll::Interest;
 use wire::VirtioNetHdr;
 
 use super::counters::PortCounters;
-use crate::counters::Refused;
-use crate::port::{FromHost, Pieces};
+use crate::port::{FromHost, Pieces, Refused};
 
 /// A packet that has arrived, in the memory where it lies.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use nic::config::Config;
-use nic::counters::Refused;
+use nic::port::Refused;
 use proptest::prelude::*;
 use testkit::packet::{PacketBuilder, pattern};
 use testkit::verify;

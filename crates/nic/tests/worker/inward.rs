@@ -1,7 +1,7 @@
 //! Wire to host.
 
 use nic::config::Config;
-use nic::counters::Refused;
+use nic::port::Refused;
 use std::sync::atomic::Ordering;
 use testkit::packet::{PacketBuilder, pattern};
 use wire::{Flags, GsoType, VirtioNetHdr};

@@ -6,7 +6,7 @@ use bench::fairness::{self, Options};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use nic::config::Choice;
-use nic::port::shared::Order;
+use nic::config::Order;
 
 use super::report::Printer;
 use super::runs;

@@ -14,20 +14,10 @@ use crate::outcome::Outcome;
 use crate::tree::Tree;
 use graph::Graph;
 
-/// Crates whose circles are still to be broken. None is added.
-const NOT_YET: [&str; 1] = ["nic"];
-
 /// That no crate has a circle.
 pub(crate) fn check(tree: &Tree) -> Outcome {
     let crates = crates(tree)?;
-    let in_circle = |name: &&str| !crates.get(*name).is_none_or(|graph| graph.circles().is_empty());
-    if let Some(name) = NOT_YET.iter().find(|name| !in_circle(name)) {
-        return Err(format!("{name} has no circle any more: it need not be in NOT_YET"));
-    }
-    let circles: Vec<String> = circles(&crates)
-        .into_iter()
-        .filter(|circle| !NOT_YET.iter().any(|name| circle.starts_with(&format!("{name}: "))))
-        .collect();
+    let circles = circles(&crates);
     match circles.is_empty() {
         true => Ok(Vec::new()),
         false => {

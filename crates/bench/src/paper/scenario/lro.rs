@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nic::port::shared::Order;
+use nic::config::Order;
 
 use super::{Headline, Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
 use crate::fairness::{self, fairness};

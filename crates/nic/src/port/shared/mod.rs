@@ -8,7 +8,7 @@
 //!
 //! Here the engine is a host port with fewer queues than there are workers. A [`Scheduler`] is the
 //! thread that writes to it; each worker has [`Requests`], and a [`SharedHost`] around them as its
-//! host port. [`Order`] chooses between the cure and the disease.
+//! host port. [`Order`](crate::config::Order) chooses between the cure and the disease.
 //!
 //! ```text
 //!   worker 0 -- requests --> |           |
@@ -20,7 +20,7 @@
 //! A request takes the packet's frames along and its completion brings them back, so payload is not
 //! copied here either. Where no thread is asleep, a request costs two passes through a bounded channel
 //! of std, which neither locks nor allocates, and a few atomic operations: nothing beside the
-//! microseconds of the write. ([`Order::Lifo`] takes a lock, as all share its one stack.)
+//! microseconds of the write. (The order `lifo` takes a lock, as all share its one stack.)
 //!
 //! Nothing is dropped because a queue is full: a worker whose queue is full leaves the wire alone
 //! until it is not, and the wire's own ring drops what comes too fast, and counts it.
@@ -31,6 +31,5 @@ mod request;
 mod scheduler;
 
 pub use host::SharedHost;
-pub use order::Order;
 pub use request::Requests;
 pub use scheduler::Scheduler;

@@ -3,15 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Who is next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// A queue for each worker, one request from each in turn (the paper, section V.B).
-    RoundRobin,
-    /// One stack for all, the latest request first: the DMA engine that the paper found, kept to
-    /// show how it starves connections. It also turns the packets of each connection around.
-    Lifo,
-}
+use crate::config::Order;
 
 /// A worker's end: where it puts its requests.
 #[derive(Debug)]

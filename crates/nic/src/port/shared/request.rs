@@ -11,8 +11,7 @@ use sys::frames::{Frame, FramePool};
 use sys::poll::{EventFd, Interest, PollSet};
 use wire::VirtioNetHdr;
 
-use crate::counters::Refused;
-use crate::port::Delivery;
+use crate::port::{Delivery, Refused};
 
 use super::order::Inlet;
 

@@ -10,8 +10,7 @@ use lro::Nanos;
 use sys::frames::{FramePool, FrameReader};
 
 use crate::config::Config;
-use crate::counters::Refused;
-use crate::port::Host;
+use crate::port::{Host, Refused};
 
 use super::Requests;
 use super::order::{Outlet, channel};
@@ -63,7 +62,7 @@ impl Scheduler {
         });
         let engine = Engine { port, outlet, workers, orders: Arc::clone(&orders) };
         let thread = std::thread::Builder::new().name("wharf-dma".to_owned()).spawn(move || {
-            crate::running::give_up_rights();
+            crate::capabilities::drop_all();
             engine.run();
         })?;
         let depth = config.host.requests as usize;

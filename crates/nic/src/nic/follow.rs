@@ -8,16 +8,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use sys::interface::{self, Interface};
 use sys::netlink::watch::Watch;
 
+use super::Nic;
 use crate::config::{Config, LroProfile};
 use crate::error::Error;
 use crate::forwarding;
-use crate::nic::Nic;
 use crate::open::{self, HostEnd, Room, Wires};
 use crate::queues::Served;
 
 /// What a NIC has seen of what is around it.
 #[derive(Debug)]
-pub(crate) struct Followed {
+pub(super) struct Followed {
     watch: Watch,
     /// The kernel did not say whether this host forwards, though something had changed.
     look_again: AtomicBool,
@@ -47,7 +47,7 @@ struct Seen {
 
 impl Followed {
     /// Looks at what is around the wire, which is open, and the host interface with the index `host`.
-    pub(crate) fn new(wire: &Interface, wires: &Wires, host: u32) -> Result<Self, Error> {
+    pub(super) fn new(wire: &Interface, wires: &Wires, host: u32) -> Result<Self, Error> {
         let watch = Watch::new()?;
         let seen = Seen {
             carrier: true,
@@ -71,22 +71,22 @@ impl Followed {
     }
 
     /// Whether this host forwards, as last seen.
-    pub(crate) fn forwards(&self) -> bool {
+    pub(super) fn forwards(&self) -> bool {
         self.seen().forwards.is_some()
     }
 
     /// What to say of `auto` at the start.
-    pub(crate) fn notice(&self, config: &Config) -> Option<String> {
+    pub(super) fn notice(&self, config: &Config) -> Option<String> {
         self.seen().forwards.as_deref().and_then(|sign| forwards_now(config, sign))
     }
 
     /// The host's MTU by a configuration, in bytes.
-    pub(crate) fn host_mtu(&self, config: &Config) -> u32 {
+    pub(super) fn host_mtu(&self, config: &Config) -> u32 {
         self.seen().wanted(config, &self.room)
     }
 
     /// wharf has set it, as it was told to: that is the latest change.
-    pub(crate) fn host_mtu_is(&self, mtu: u32) {
+    pub(super) fn host_mtu_is(&self, mtu: u32) {
         let mut seen = self.seen();
         (seen.host_mtu, seen.by_hand, seen.refused) = (mtu, false, None);
     }
@@ -249,7 +249,7 @@ impl Nic {
     }
 
     /// A veth's far end takes what its near end may send.
-    pub(crate) fn set_host_mtu(&self, name: &str, mtu: u32) -> sys::Result<()> {
+    pub(super) fn set_host_mtu(&self, name: &str, mtu: u32) -> sys::Result<()> {
         if let HostEnd::Veth { far, .. } = self.host.kind {
             let far = Interface::by_index(far)?;
             if far.mtu < mtu {

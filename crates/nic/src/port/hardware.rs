@@ -4,7 +4,7 @@ use gso::Kind;
 use sys::ethtool::Ethtool;
 use wire::{ETHERNET_LEN, GsoType, Headers, Network, Transport, Udp, VirtioNetHdr};
 
-use crate::port::Sent;
+use super::Sent;
 
 /// The kinds of super-packets that an interface takes; each as `ethtool -k` names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
