@@ -19,7 +19,7 @@ use std::time::Duration;
 use nic::config::{Choice, Config, Order};
 use nic::port::shared::{Scheduler, SharedHost};
 use nic::port::tap::TapHost;
-use nic::worker::{Shared, Worker};
+use nic::worker::{self, Handle, Worker};
 use serde_json::Value;
 use sys::frames::FramePool;
 use sys::netns::Namespace;
@@ -168,7 +168,7 @@ struct Lab {
     listening: Listening,
     plan: CrowdPlan,
     progress: Arc<Progress>,
-    workers: Vec<(Arc<Shared>, JoinHandle<io::Result<()>>)>,
+    workers: Vec<(Arc<Handle>, JoinHandle<io::Result<()>>)>,
     /// Dropped after the workers have ended.
     scheduler: Option<Scheduler>,
     _tap: Tap,
@@ -207,15 +207,15 @@ impl Lab {
         for (number, ((wire, pool), requests)) in
             wires.into_iter().zip(pools).zip(requests).enumerate()
         {
-            let shared =
-                Arc::new(Shared::new(config.clone(), memory::MTU).map_err(io("make a worker"))?);
+            let handle =
+                Arc::new(worker::handle(config.clone(), memory::MTU).map_err(io("make a worker"))?);
             let host = SharedHost::new(requests, reads.take());
-            let worker = Worker::new(Arc::clone(&shared), config.clone(), wire, host, pool);
+            let worker = Worker::new(Arc::clone(&handle), config.clone(), wire, host, pool);
             let thread = std::thread::Builder::new()
                 .name(format!("wharf-{number}"))
                 .spawn(move || worker.run())
                 .map_err(io("start a worker"))?;
-            lab.workers.push((shared, thread));
+            lab.workers.push((handle, thread));
         }
         Ok(lab)
     }
@@ -262,7 +262,7 @@ impl Lab {
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        self.workers.iter().for_each(|(shared, _)| shared.stop());
+        self.workers.iter().for_each(|(handle, _)| handle.stop());
         let mut result = Ok(());
         for (_, worker) in self.workers.drain(..) {
             let ended =

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use nic::config::Config;
 use nic::port::tap::TapHost;
-use nic::worker::{Shared, Worker};
+use nic::worker::{self, Handle, Worker};
 use sys::frames::FramePool;
 use sys::interface;
 use sys::netlink::address;
@@ -83,7 +83,7 @@ struct Lab {
     listening: Listening,
     run: Run,
     senders: Arc<sender::Shared>,
-    shared: Arc<Shared>,
+    handle: Arc<Handle>,
     worker: Option<JoinHandle<io::Result<()>>>,
     /// CPUs for those who take what arrives: all but the worker's.
     cpus: Vec<usize>,
@@ -109,8 +109,8 @@ impl Lab {
         let wire = Senders::new(plan, Arc::clone(&senders));
         let port = TapHost::new(tap.queues.remove(0));
         let pool = FramePool::new(config.wire.frames, CHUNK).map_err(io("allocate frames"))?;
-        let shared = Arc::new(Shared::new(config.clone(), MTU).map_err(io("make a worker"))?);
-        let worker = Worker::new(Arc::clone(&shared), config, wire, port, pool);
+        let handle = Arc::new(worker::handle(config.clone(), MTU).map_err(io("make a worker"))?);
+        let worker = Worker::new(Arc::clone(&handle), config, wire, port, pool);
         let mut cpus = sys::affinity::cpus().map_err(io("list the CPUs"))?;
         // A machine with one CPU leaves it to the kernel who has it when.
         let own = (cpus.len() > 1).then(|| cpus.remove(0));
@@ -125,7 +125,7 @@ impl Lab {
             .spawn(work)
             .map_err(io("start a worker"))?;
         let worker = Some(worker);
-        Ok(Lab { namespace, listening, run, senders, shared, worker, cpus, _tap: tap })
+        Ok(Lab { namespace, listening, run, senders, handle, worker, cpus, _tap: tap })
     }
 
     /// The receiver, once all connections are open.
@@ -144,7 +144,7 @@ impl Lab {
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        self.shared.stop();
+        self.handle.stop();
         let Some(worker) = self.worker.take() else { return Ok(()) };
         let ended = worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
         ended.map_err(io("work"))

@@ -170,37 +170,60 @@ impl Counters {
     }
 }
 
-/// All counters of one worker, its LRO's included, where others may read them.
+/// Counters where others may read them, as they were when they were last published.
 #[derive(Debug)]
-pub struct Published(Box<[AtomicU64]>);
+pub struct Published {
+    names: Box<[Entry]>,
+    values: Box<[AtomicU64]>,
+}
 
-/// The worker's own and its LRO's counters, in the order in which they are published.
-fn all<'a>(own: &'a Counters, lro: &'a lro::Counters) -> impl Iterator<Item = Entry> + 'a {
+/// A worker's own and its LRO's counters, in the order in which they are published.
+pub(crate) fn all<'a>(
+    own: &'a Counters,
+    lro: &'a lro::Counters,
+) -> impl Iterator<Item = Entry> + 'a {
     own.entries().chain(lro.entries().map(|(group, name, value)| Entry { group, name, value }))
 }
 
-impl Default for Published {
-    fn default() -> Self {
-        let (own, lro) = Default::default();
-        Published(all(&own, &lro).map(|_| AtomicU64::new(0)).collect())
-    }
+/// The same, none of which has counted anything.
+fn zero() -> Vec<Entry> {
+    let (own, lro) = Default::default();
+    all(&own, &lro).collect()
 }
 
 impl Published {
-    /// Copies the worker's counters to where readers look. Each is whole; together they may be
-    /// a packet apart.
-    pub fn publish(&self, own: &Counters, lro: &lro::Counters) {
-        for (cell, entry) in self.0.iter().zip(all(own, lro)) {
-            cell.store(entry.value, Ordering::Relaxed);
+    /// With these counters.
+    pub fn new(entries: Vec<Entry>) -> Self {
+        let values = entries.iter().map(|entry| AtomicU64::new(entry.value)).collect();
+        Published { names: entries.into(), values }
+    }
+
+    /// With the counters of a worker and of its LRO.
+    pub fn of_worker() -> Self {
+        Published::new(zero())
+    }
+
+    /// Copies the counters to where readers look. Each is whole; together they may be a packet apart.
+    pub fn publish(&self, entries: impl Iterator<Item = Entry>) {
+        for (value, entry) in self.values.iter().zip(entries) {
+            value.store(entry.value, Ordering::Relaxed);
         }
+    }
+
+    /// All counters.
+    pub fn entries(&self) -> Vec<Entry> {
+        let now = |(entry, value): (&Entry, &AtomicU64)| Entry {
+            value: value.load(Ordering::Relaxed),
+            ..*entry
+        };
+        self.names.iter().zip(&self.values).map(now).collect()
     }
 
     /// The sum over all workers; of maxima the largest, of means the mean.
     pub fn total<'a>(workers: impl IntoIterator<Item = &'a Published>) -> Vec<Entry> {
-        let (own, lro) = Default::default();
-        let mut total: Vec<Entry> = all(&own, &lro).collect();
+        let mut total = zero();
         for worker in workers {
-            for (entry, cell) in total.iter_mut().zip(&worker.0) {
+            for (entry, cell) in total.iter_mut().zip(&worker.values) {
                 let value = cell.load(Ordering::Relaxed);
                 entry.value = match entry.name {
                     MAX_BURST => entry.value.max(value),

@@ -31,7 +31,7 @@ pub struct Nic {
     workers: Workers,
     /// Of host queues that several workers share; dropped after the workers.
     schedulers: Vec<Scheduler>,
-    wan: Option<Arc<degen::Shared>>,
+    wan: Option<Arc<degen::Handle>>,
     host: HostInterface,
     wire: String,
     wire_index: u32,
@@ -139,7 +139,7 @@ impl Nic {
             config: Mutex::new(config),
             workers: running.workers,
             schedulers: running.schedulers,
-            wan: wan.map(|wan| wan.shared),
+            wan: wan.map(|wan| wan.handle),
             host: interface,
             wire: wire.to_owned(),
             wire_index: info.index,
@@ -179,7 +179,7 @@ impl Nic {
 
     /// All counters, summed over the workers.
     pub fn counters(&self) -> Vec<Entry> {
-        let mut all = Published::total(self.workers.iter().map(|(shared, _)| shared.published()));
+        let mut all = Published::total(self.workers.iter().map(|(handle, _)| handle.published()));
         if let Some(wan) = &self.wan {
             all.extend(wan.snapshot().entries(["degen.forward", "degen.reverse"]));
         }
@@ -187,7 +187,7 @@ impl Nic {
     }
 
     /// The WAN between the wire and wharf, if there is one.
-    pub fn wan(&self) -> Option<&degen::Shared> {
+    pub fn wan(&self) -> Option<&degen::Handle> {
         self.wan.as_deref()
     }
 
@@ -260,8 +260,8 @@ impl Nic {
 
     fn end(&mut self) -> io::Result<()> {
         let mut result = Ok(());
-        for (shared, _) in &self.workers {
-            shared.stop();
+        for (handle, _) in &self.workers {
+            handle.stop();
         }
         for (_, thread) in self.workers.drain(..) {
             let ended =
@@ -281,7 +281,7 @@ impl Nic {
     /// Gives the workers a configuration, in which `auto` is what this host needs now.
     fn tell_workers(&self, config: &Config) {
         let config = config.for_a_host(self.followed.forwards());
-        self.workers.iter().for_each(|(shared, _)| shared.reconfigure(&config));
+        self.workers.iter().for_each(|(handle, _)| handle.reconfigure(&config));
     }
 
     fn lock(&self) -> MutexGuard<'_, Config> {

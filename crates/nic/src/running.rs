@@ -13,23 +13,23 @@ use crate::error::Error;
 use crate::open::{Hosts, Queues};
 use crate::port::shared::{Scheduler, SharedHost};
 use crate::port::{Host, Wire};
-use crate::worker::{Shared, Worker};
+use crate::worker::{self, Handle, Worker};
 
 /// What a [`DegenWire`] is made of.
 pub(crate) struct Wan {
     settings: degen::Settings,
-    pub(crate) shared: Arc<degen::Shared>,
+    pub(crate) handle: Arc<degen::Handle>,
 }
 
 impl Wan {
     pub(crate) fn new(settings: &degen::Settings) -> io::Result<Self> {
-        let shared = Arc::new(degen::Shared::new(settings.configs.clone())?);
-        Ok(Wan { settings: settings.clone(), shared })
+        let handle = Arc::new(degen::handle(settings.configs.clone())?);
+        Ok(Wan { settings: settings.clone(), handle })
     }
 
     /// Puts a WAN in front of the wire.
     pub(crate) fn around<W: Wire>(&self, wire: W) -> DegenWire<W, fn() -> u64> {
-        DegenWire::new(wire, &self.settings, Arc::clone(&self.shared), sys::clock::now)
+        DegenWire::new(wire, &self.settings, Arc::clone(&self.handle), sys::clock::now)
     }
 }
 
@@ -115,7 +115,7 @@ where
 }
 
 /// One thread a worker.
-pub(crate) type Workers = Vec<(Arc<Shared>, JoinHandle<io::Result<()>>)>;
+pub(crate) type Workers = Vec<(Arc<Handle>, JoinHandle<io::Result<()>>)>;
 
 /// One thread a worker.
 fn spawn<W, H>(
@@ -130,8 +130,8 @@ where
 {
     let mut workers: Workers = Vec::new();
     for (number, ((wire, pool), host)) in wires.into_iter().zip(hosts).enumerate() {
-        let shared = Arc::new(Shared::new(config.clone(), mtu).map_err(Error::Worker)?);
-        let worker = Worker::new(Arc::clone(&shared), config.clone(), wire, host, pool);
+        let handle = Arc::new(worker::handle(config.clone(), mtu).map_err(Error::Worker)?);
+        let worker = Worker::new(Arc::clone(&handle), config.clone(), wire, host, pool);
         let thread = std::thread::Builder::new()
             .name(format!("wharf-{number}"))
             .spawn(move || {
@@ -139,7 +139,7 @@ where
                 worker.run()
             })
             .map_err(Error::Worker)?;
-        workers.push((shared, thread));
+        workers.push((handle, thread));
     }
     Ok(workers)
 }

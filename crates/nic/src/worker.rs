@@ -6,28 +6,24 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use gso::FragmentIds;
 use lro::{Lro, Nanos, RxChecksum};
 use sys::frames::FramePool;
-use sys::poll::{EventFd, Interest, PollSet};
+use sys::poll::Interest;
 use wire::GsoType;
 
 use crate::config::Config;
-use crate::counters::{Counters, Published};
+use crate::counters::{self, Counters, Published};
 use crate::deliver::{Scratch, ToHost};
+use crate::event_loop::{self, EventLoop};
+use crate::handle::Seen;
 use crate::port::shared::Requests;
 use crate::port::{
     FromHost, Host, HostPacket, Limits, Outgoing, Put, Refused, RxFrame, Transmit, Wire,
 };
-
-/// Counters are published at least this often while there is work, and before every sleep.
-const PUBLISH_EVERY: Nanos = 10_000_000;
 
 /// How long what active ACK has acknowledged is offered to a host that does not take it, at the end.
 const LAST_OFFERS: Nanos = 500_000_000;
@@ -37,77 +33,50 @@ const LAST_OFFERS: Nanos = 500_000_000;
 const PREFETCH_AHEAD: usize = 16;
 const ANNOUNCE_AHEAD: usize = 12;
 
-/// What a worker shares with the rest of the process.
-#[derive(Debug)]
-pub struct Shared {
-    published: Published,
-    wake: EventFd,
-    stop: AtomicBool,
-    /// Grows with every change of `config`, so that a worker sees one by one load.
-    generation: AtomicU64,
-    config: Mutex<Config>,
+/// What a worker goes by.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    config: Config,
     /// Of the wire, in bytes of IP packet.
-    mtu: AtomicU32,
+    mtu: u32,
 }
 
-impl Shared {
-    /// For a worker that starts with `config`, on a wire of this MTU in bytes.
-    ///
-    /// # Errors
-    /// What `eventfd` says.
-    pub fn new(config: Config, mtu: u32) -> io::Result<Self> {
-        Ok(Shared {
-            published: Published::default(),
-            wake: EventFd::new()?,
-            stop: AtomicBool::new(false),
-            generation: AtomicU64::new(0),
-            config: Mutex::new(config),
-            mtu: AtomicU32::new(mtu),
-        })
+impl Settings {
+    fn limits(&self) -> Limits {
+        Limits { mtu: self.mtu as usize, hardware: self.config.gso.hardware }
     }
+}
 
-    /// The worker's counters, as last published.
-    pub fn published(&self) -> &Published {
-        &self.published
-    }
+/// What a worker shares with the rest of the process.
+pub type Handle = crate::handle::Handle<Settings, Published>;
 
+/// That of a worker which starts with `config`, on a wire of this MTU in bytes.
+///
+/// # Errors
+/// What `eventfd` says.
+pub fn handle(config: Config, mtu: u32) -> io::Result<Handle> {
+    Handle::new(Settings { config, mtu }, Published::of_worker())
+}
+
+impl Handle {
     /// Gives the worker a new configuration, which it takes up before its next packet.
     pub fn reconfigure(&self, config: &Config) {
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config.clone();
-        self.generation.fetch_add(1, Ordering::Release);
-        self.wake();
+        self.change(|settings| settings.config = config.clone());
     }
 
     /// Tells the worker the wire's MTU in bytes, which it goes by from its next packet on.
     pub fn set_mtu(&self, mtu: u32) {
-        self.mtu.store(mtu, Ordering::Release);
-        self.generation.fetch_add(1, Ordering::Release);
-        self.wake();
-    }
-
-    fn limits(&self, config: &Config) -> Limits {
-        let mtu = self.mtu.load(Ordering::Acquire) as usize;
-        Limits { mtu, hardware: config.gso.hardware }
-    }
-
-    /// Asks the worker to flush what it holds and end.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    fn wake(&self) {
-        // The one error is a counter about to overflow: then it is signalled already.
-        let _ = self.wake.signal();
+        self.change(|settings| settings.mtu = mtu);
     }
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Worker<W, H> {
-    shared: Arc<Shared>,
-    generation: u64,
+    handle: Arc<Handle>,
+    seen: Seen,
     config: Config,
+    limits: Limits,
     wire: W,
     host: H,
     pool: FramePool,
@@ -123,18 +92,18 @@ pub struct Worker<W, H> {
     limits_changed: bool,
     /// The wire waits for the host.
     host_full: bool,
-    last_work: Nanos,
-    last_publish: Nanos,
 }
 
 impl<W: Wire, H: Host> Worker<W, H> {
     /// A worker on its two ports, with `pool` as the memory of its frames.
-    pub fn new(shared: Arc<Shared>, config: Config, mut wire: W, host: H, pool: FramePool) -> Self {
-        wire.configure(shared.limits(&config));
+    pub fn new(handle: Arc<Handle>, config: Config, mut wire: W, host: H, pool: FramePool) -> Self {
+        let seen = handle.state();
+        let limits = Settings { config: config.clone(), mtu: handle.config().mtu }.limits();
+        wire.configure(limits);
         // However much LRO holds, the wire must find memory to receive into.
         let held_frames = pool.capacity() / 4;
         Worker {
-            generation: shared.generation.load(Ordering::Acquire),
+            seen,
             lro: Lro::new(lro::Config { held_frames, ..config.lro() }),
             counters: Counters::default(),
             received: VecDeque::with_capacity(256),
@@ -143,10 +112,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
             fragment_ids: FragmentIds::new(RandomState::new().hash_one(held_frames)),
             limits_changed: false,
             host_full: false,
-            last_work: 0,
-            last_publish: 0,
-            shared,
+            handle,
             config,
+            limits,
             wire,
             host,
             pool,
@@ -158,31 +126,13 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// # Errors
     /// A port that has become useless.
     pub fn run(mut self) -> io::Result<()> {
-        let result = self.work();
+        let result = event_loop::run(&mut self);
         self.let_go();
         self.deliver_last();
         let result = result.and(self.finish_requests());
-        self.publish();
+        self.publish_counters();
         self.wire.close(&mut self.pool);
         result
-    }
-
-    fn work(&mut self) -> io::Result<()> {
-        while !self.shared.stop.load(Ordering::Acquire) {
-            let now = sys::clock::now();
-            if self.turn(now)? {
-                self.last_work = now;
-            } else if now.saturating_sub(self.last_work) < self.config.poll.spin {
-                std::thread::yield_now();
-            } else {
-                self.sleep()?;
-            }
-            if now.saturating_sub(self.last_publish) > PUBLISH_EVERY {
-                self.last_publish = now;
-                self.publish();
-            }
-        }
-        Ok(())
     }
 
     /// One batch each way; returns whether there was anything to do.
@@ -191,6 +141,11 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// A port that has become useless.
     pub fn turn(&mut self, now: Nanos) -> io::Result<bool> {
         self.take_up_changes();
+        self.batch(now)
+    }
+
+    /// The turn itself, by what the worker goes by already.
+    fn batch(&mut self, now: Nanos) -> io::Result<bool> {
         self.take_completions();
         self.deliver_again();
         let inward = self.wire_to_host(now)?;
@@ -309,7 +264,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             // The rest of a packet is cut as its beginning was.
             if self.limits_changed && self.waiting.is_none() {
                 self.limits_changed = false;
-                self.wire.configure(self.shared.limits(&self.config));
+                self.wire.configure(self.limits);
             }
             let (packet, position) = match self.waiting.take() {
                 Some(position) => match self.host.again() {
@@ -342,49 +297,6 @@ impl<W: Wire, H: Host> Worker<W, H> {
             }
         }
         Ok(worked)
-    }
-
-    /// Sleeps in the kernel until a port or the control thread has something. The burst is over,
-    /// so what is in order does not stay held. A timer is needed only while LRO waits for a hole to
-    /// be filled, or for a wire that cannot wake the worker when it takes frames again. When it is the
-    /// host that makes the wire wait, the burst goes on.
-    fn sleep(&mut self) -> io::Result<()> {
-        let room = self.host_has_room() && !self.scratch.is_stuck();
-        if room {
-            let mut host =
-                ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
-            self.lro.idle(&mut host);
-        }
-        self.counters.sleeps += 1;
-        self.publish();
-        if let Some(requests) = self.host.requests() {
-            requests.arm();
-        }
-        if self.take_completions() {
-            return self.disarm();
-        }
-        let mut set = PollSet::new();
-        set.add(self.shared.wake.as_fd(), Interest::Read)?;
-        let pending = self.waiting.is_some() || self.wire.is_pending();
-        let retry = self.wire.retry_after().filter(|_| pending);
-        let write = pending && retry.is_none();
-        if let Some((wire, interest)) = self.wire.fd().zip(interest(room, write)) {
-            set.add(wire, interest)?;
-        }
-        if let Some(host) = self.host.fd().filter(|_| self.waiting.is_none()) {
-            set.add(host, Interest::Read)?;
-        }
-        if let Some(requests) = self.host.requests() {
-            set.add(requests.fd(), Interest::Read)?;
-        }
-        let expiry = self.lro.next_deadline().map(|at| at.saturating_sub(sys::clock::now()));
-        let wire = self.wire.next_deadline().map(|at| at.saturating_sub(sys::clock::now()));
-        let undelivered = self.scratch.retry_after();
-        set.wait(retry.into_iter().chain(expiry).chain(wire).chain(undelivered).min())?;
-        if set.readable(0) {
-            self.shared.wake.drain()?;
-        }
-        self.disarm()
     }
 
     /// Whether packets may be taken from the wire: not while too many wait for a host port that several
@@ -434,24 +346,78 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 
     fn take_up_changes(&mut self) {
-        let generation = self.shared.generation.load(Ordering::Acquire);
-        if generation == self.generation {
+        if !self.handle.look(&mut self.seen) {
             return;
         }
-        self.generation = generation;
-        self.config = self.shared.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let settings = self.handle.config().clone();
+        self.limits = settings.limits();
+        self.config = settings.config;
         self.limits_changed = true;
         let mut host =
             ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
         self.lro.reconfigure(self.config.lro(), &mut host);
     }
 
-    fn publish(&mut self) {
+    fn publish_counters(&mut self) {
         self.wire.publish();
         self.counters.wire_dropped = self.wire.dropped();
         self.counters.wire_lost = self.wire.lost();
         self.counters.wire_taken_back = self.wire.taken_back();
-        self.shared.published.publish(&self.counters, self.lro.counters());
+        self.handle.published().publish(counters::all(&self.counters, self.lro.counters()));
+    }
+}
+
+impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
+    fn goes_on(&mut self) -> bool {
+        self.take_up_changes();
+        !self.seen.is_stopped()
+    }
+
+    fn turn(&mut self, now: Nanos) -> io::Result<bool> {
+        self.batch(now)
+    }
+
+    fn spin(&self) -> Nanos {
+        self.config.poll.spin
+    }
+
+    /// Sleeps in the kernel until a port or the control thread has something. The burst is over,
+    /// so what is in order does not stay held. A timer is needed only while LRO waits for a hole to
+    /// be filled, or for a wire that cannot wake the worker when it takes frames again. When it is the
+    /// host that makes the wire wait, the burst goes on.
+    fn sleep(&mut self, _now: Nanos) -> io::Result<()> {
+        let room = self.host_has_room() && !self.scratch.is_stuck();
+        if room {
+            let mut host =
+                ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
+            self.lro.idle(&mut host);
+        }
+        self.counters.sleeps += 1;
+        self.publish_counters();
+        if let Some(requests) = self.host.requests() {
+            requests.arm();
+        }
+        if self.take_completions() {
+            return self.disarm();
+        }
+        let pending = self.waiting.is_some() || self.wire.is_pending();
+        let retry = self.wire.retry_after().filter(|_| pending);
+        let write = pending && retry.is_none();
+        let wire = self.wire.fd().zip(interest(room, write));
+        let host = self.host.fd().filter(|_| self.waiting.is_none());
+        let host = host.map(|host| (host, Interest::Read));
+        let requests = self.host.requests().map(|requests| (requests.fd(), Interest::Read));
+        let ports = [wire, host, requests].into_iter().flatten();
+        let deadlines = [self.lro.next_deadline(), self.wire.next_deadline()];
+        let now = sys::clock::now();
+        let due = deadlines.into_iter().flatten().map(|at| at.saturating_sub(now));
+        let undelivered = self.scratch.retry_after();
+        self.handle.sleep(ports, due.chain(retry).chain(undelivered).min())?;
+        self.disarm()
+    }
+
+    fn publish(&mut self, _now: Nanos) {
+        self.publish_counters();
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use degen::{Degen, Heap, Random};
 use nic::config::Config;
 use nic::degen::wire::DegenWire;
-use nic::degen::{Settings, Shared};
+use nic::degen::{Handle, Settings};
 use nic::port::memory::{FarEnd, MemoryHost, MemoryWire};
 use nic::port::{Limits, Outgoing, Put, Transmit, Wire};
 use nic::worker::Worker;
@@ -26,7 +26,7 @@ const MTU: usize = 1500;
 /// A wire with a WAN, its far end, and time.
 struct Rig<C: Fn() -> u64> {
     wire: DegenWire<MemoryWire, C>,
-    shared: Arc<Shared>,
+    handle: Arc<Handle>,
     far: FarEnd,
     pool: FramePool,
     now: Arc<AtomicU64>,
@@ -41,14 +41,14 @@ fn rig(text: &str) -> Rig<impl Fn() -> u64> {
     let settings = settings(text);
     let (inner, far) = MemoryWire::new();
     let now = Arc::new(AtomicU64::new(0));
-    let shared = Arc::new(Shared::new(settings.configs.clone()).unwrap());
+    let handle = Arc::new(nic::degen::handle(settings.configs.clone()).unwrap());
     let clock = {
         let now = Arc::clone(&now);
         move || now.load(Ordering::Relaxed)
     };
-    let mut wire = DegenWire::new(inner, &settings, Arc::clone(&shared), clock);
+    let mut wire = DegenWire::new(inner, &settings, Arc::clone(&handle), clock);
     wire.configure(Limits { mtu: MTU, hardware: nic::config::GsoHardware::Off });
-    Rig { wire, shared, far, pool: FramePool::new(CHUNKS, 32_768).unwrap(), now }
+    Rig { wire, handle, far, pool: FramePool::new(CHUNKS, 32_768).unwrap(), now }
 }
 
 impl<C: Fn() -> u64> Rig<C> {
@@ -90,7 +90,7 @@ impl<C: Fn() -> u64> Rig<C> {
     /// The published value of a counter, after publishing.
     fn counter(&mut self, direction: &'static str, name: &str) -> u64 {
         self.wire.publish();
-        let entries = self.shared.snapshot().entries(["forward", "reverse"]);
+        let entries = self.handle.snapshot().entries(["forward", "reverse"]);
         let found = entries.iter().find(|entry| (entry.group, entry.name) == (direction, name));
         found.unwrap().value
     }
@@ -319,13 +319,13 @@ fn a_worker_sends_all_through_little_memory() {
     let (inner, wire) = MemoryWire::new();
     let (host, far_host) = MemoryHost::new();
     let now = Arc::new(AtomicU64::new(0));
-    let wan = Arc::new(Shared::new(settings.configs.clone()).unwrap());
+    let wan = Arc::new(nic::degen::handle(settings.configs.clone()).unwrap());
     let clock = Arc::clone(&now);
     let degen = DegenWire::new(inner, &settings, wan, move || clock.load(Ordering::Relaxed));
     let config = Config::default();
-    let shared = Arc::new(nic::worker::Shared::new(config.clone(), 1500).unwrap());
+    let handle = Arc::new(nic::worker::handle(config.clone(), 1500).unwrap());
     let pool = FramePool::new(64, 32_768).unwrap();
-    let mut worker = Worker::new(shared, config, degen, host, pool);
+    let mut worker = Worker::new(handle, config, degen, host, pool);
     let (packet, vnet) = PacketBuilder::tcp4().payload(&pattern(0, 60_000)).super_packet(1000);
     for _ in 0..5 {
         far_host.send(vnet, packet.clone());
@@ -344,8 +344,8 @@ fn a_worker_sends_all_through_little_memory() {
 fn what_is_set_counts_from_the_next_frame_on() {
     let mut rig = rig("delay = '1ms'");
     rig.send(&frame(1));
-    rig.shared.set("forward.loss", "100%").unwrap();
-    assert_eq!(rig.shared.snapshot().configs[0].loss, degen::Probability::ALWAYS);
+    rig.handle.set("forward.loss", "100%").unwrap();
+    assert_eq!(rig.handle.snapshot().configs[0].loss, degen::Probability::ALWAYS);
     // It is taken up with the next look at the wire.
     assert_eq!(rig.inward(), [[0; 0]; 0]);
     rig.send(&frame(2));
@@ -358,10 +358,10 @@ fn what_is_set_counts_from_the_next_frame_on() {
         "in flight, it arrives"
     );
     assert_eq!((rig.counter("forward", "lost"), rig.counter("reverse", "lost")), (1, 0));
-    assert!(rig.shared.set("forward.loss", "101%").is_err());
-    assert!(rig.shared.set("sideways.loss", "1%").is_err());
-    rig.shared.set("loss", "0").unwrap();
-    assert_eq!(rig.shared.snapshot().configs[0].loss, degen::Probability::NEVER);
+    assert!(rig.handle.set("forward.loss", "101%").is_err());
+    assert!(rig.handle.set("sideways.loss", "1%").is_err());
+    rig.handle.set("loss", "0").unwrap();
+    assert_eq!(rig.handle.snapshot().configs[0].loss, degen::Probability::NEVER);
     rig.close();
 }
 

@@ -12,7 +12,7 @@ use nic::config::{Config, Order};
 use nic::port::memory::{FarEnd, MemoryHost, MemoryWire};
 use nic::port::shared::{Scheduler, SharedHost};
 use nic::port::{Delivered, Delivery, FromHost, Host, HostPacket};
-use nic::worker::{Shared, Worker};
+use nic::worker::{self, Handle, Worker};
 use sys::frames::{FramePool, FrameReader};
 use testkit::packet::{PacketBuilder, pattern};
 use wire::{Headers, VirtioNetHdr};
@@ -83,7 +83,7 @@ type SharingWorker = Worker<MemoryWire, SharedHost<MemoryHost>>;
 /// Workers in front of one port.
 struct Rig {
     workers: Vec<SharingWorker>,
-    shared: Vec<Arc<Shared>>,
+    handles: Vec<Arc<Handle>>,
     wires: Vec<FarEnd>,
     /// What was written.
     written: FarEnd,
@@ -108,7 +108,7 @@ impl Rig {
         let (scheduler, requests) = Scheduler::start(port, &of, &config).unwrap();
         let mut rig = Rig {
             workers: Vec::new(),
-            shared: Vec::new(),
+            handles: Vec::new(),
             wires: Vec::new(),
             written,
             host,
@@ -118,10 +118,10 @@ impl Rig {
         let mut reads = Some(reads);
         for (pool, requests) in pools.into_iter().zip(requests) {
             let (wire, far) = MemoryWire::new();
-            let shared = Arc::new(Shared::new(config.clone(), 1500).unwrap());
+            let handle = Arc::new(worker::handle(config.clone(), 1500).unwrap());
             let host = SharedHost::new(requests, reads.take());
-            rig.workers.push(Worker::new(Arc::clone(&shared), config.clone(), wire, host, pool));
-            rig.shared.push(shared);
+            rig.workers.push(Worker::new(Arc::clone(&handle), config.clone(), wire, host, pool));
+            rig.handles.push(handle);
             rig.wires.push(far);
         }
         rig
@@ -225,25 +225,25 @@ fn what_arrives_is_written_once_and_all_memory_comes_back() {
 fn threads_that_are_stopped_have_written_all_that_they_took() {
     for order in [Order::RoundRobin, Order::Lifo] {
         let rig = Rig::new(4, order, true);
-        let Rig { workers, shared, wires, written, gate: _, host: _, scheduler } = rig;
+        let Rig { workers, handles, wires, written, gate: _, host: _, scheduler } = rig;
         let threads: Vec<_> =
             workers.into_iter().map(|worker| std::thread::spawn(move || worker.run())).collect();
         // A memory wire wakes no worker: a reconfiguration does.
-        let again = Rig { workers: Vec::new(), shared, wires, ..Rig::new(0, order, true) };
+        let again = Rig { workers: Vec::new(), handles, wires, ..Rig::new(0, order, true) };
         again.arrive(300);
-        let received = |shared: &Arc<Shared>| {
-            shared.reconfigure(&Config::default());
-            let entries = nic::counters::Published::total([shared.published()]);
+        let received = |handle: &Arc<Handle>| {
+            handle.reconfigure(&Config::default());
+            let entries = nic::counters::Published::total([handle.published()]);
             let rx = entries.iter().find(|e| (e.group, e.name) == ("wire", "rx_packets"));
             rx.unwrap().value
         };
-        while again.shared.iter().any(|shared| received(shared) < 600) {
+        while again.handles.iter().any(|handle| received(handle) < 600) {
             std::thread::sleep(Duration::from_micros(100));
         }
-        again.shared.iter().for_each(|shared| shared.stop());
+        again.handles.iter().for_each(|handle| handle.stop());
         threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
         let entries =
-            nic::counters::Published::total(again.shared.iter().map(|shared| shared.published()));
+            nic::counters::Published::total(again.handles.iter().map(|handle| handle.published()));
         let value = |name| entries.iter().find(|e| (e.group, e.name) == ("host", name)).unwrap();
         assert_eq!(value("requests").value, value("delivered_packets").value);
         scheduler.stop().unwrap();
@@ -308,13 +308,13 @@ fn workers_end_though_the_scheduler_has_failed() {
     let rig = Rig::new(2, Order::RoundRobin, false);
     rig.gate.set(Mood::Panics);
     rig.arrive(10);
-    let Rig { workers, shared, scheduler, .. } = rig;
+    let Rig { workers, handles, scheduler, .. } = rig;
     let threads: Vec<_> =
         workers.into_iter().map(|worker| std::thread::spawn(move || worker.run())).collect();
     while !scheduler.is_finished() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    shared.iter().for_each(|shared| shared.stop());
+    handles.iter().for_each(|handle| handle.stop());
     threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
     assert!(scheduler.stop().is_err());
 }

@@ -233,7 +233,7 @@ fn serve(
     let _ = print(format!("degen: {one} <-> {other} ({}, seed {seed})\n", bridge.port()));
     let mut lateness = Lateness::default();
     let result = wait(&bridge, signals, guards, &mut lateness);
-    lateness.sum_up(&bridge.shared().snapshot());
+    lateness.sum_up(&bridge.handle().snapshot());
     drop(serving);
     // As in `wharf up`, no client has it by now.
     let ended = Arc::try_unwrap(bridge).map_err(|_| still_held()).and_then(Bridge::stop);
@@ -248,7 +248,7 @@ fn wait(
     lateness: &mut Lateness,
 ) -> Result<(), Error> {
     loop {
-        lateness.look(&bridge.shared().snapshot());
+        lateness.look(&bridge.handle().snapshot());
         let mut set = PollSet::new();
         set.add(signals.as_fd(), Interest::Read).map_err(|full| Error::Io(full.into()))?;
         set.wait(Some(LOOK_EVERY)).map_err(Error::Io)?;
@@ -280,13 +280,13 @@ impl Handler for Answers {
     }
 
     fn get(&self, key: Option<&str>) -> Result<Value, String> {
-        let configs = self.bridge.shared().snapshot().configs;
+        let configs = self.bridge.handle().snapshot().configs;
         let entries = entries(&configs, key).map_err(|error| error.to_string())?;
         let entry = |(key, value)| json!({"key": key, "value": value});
         Ok(entries.into_iter().map(entry).collect())
     }
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {
-        self.bridge.shared().set(key, value).map_err(|error| error.to_string())
+        self.bridge.handle().set(key, value).map_err(|error| error.to_string())
     }
 }

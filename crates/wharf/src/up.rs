@@ -247,13 +247,13 @@ impl Handler for Answers {
 
 impl Answers {
     /// The WAN, or that there is none.
-    fn wan(&self) -> Result<&degen::Shared, String> {
+    fn wan(&self) -> Result<&degen::Handle, String> {
         let none = || "this wharf has no WAN: it begins with `wharf up --degen FILE`".to_owned();
         self.0.wan().ok_or_else(none)
     }
 
     /// Settings of the WAN, of all keys or of one.
-    fn get_of_wan(&self, wan: &degen::Shared, key: Option<&str>) -> Result<Vec<Value>, String> {
+    fn get_of_wan(&self, wan: &degen::Handle, key: Option<&str>) -> Result<Vec<Value>, String> {
         let entries = degen::entries(&wan.snapshot().configs, key);
         let entries = entries.map_err(|error| error.under(WAN).to_string())?;
         let entry = |(key, value)| json!({"key": format!("{WAN}{key}"), "value": value});

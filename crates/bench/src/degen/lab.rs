@@ -63,7 +63,7 @@ impl Lab {
     /// Of all frames that left degen, those that it sent more than 50 us after they were due, in per
     /// cent, by its own count.
     pub(super) fn late(&self) -> f64 {
-        let snapshot = self.bridge.shared().snapshot();
+        let snapshot = self.bridge.handle().snapshot();
         let late: u64 = snapshot.late.iter().map(|late| late.packets).sum();
         let all: u64 = snapshot.counters.iter().map(|counters| counters.departed).sum();
         100.0 * late as f64 / all.max(1) as f64

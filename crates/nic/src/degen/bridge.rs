@@ -15,8 +15,9 @@ use sys::interface::{self, Interface};
 
 use super::carrier::{Carrier, Ports};
 use super::ends::{Ends, Held, Wires};
+use super::handle::{self, Handle};
 use super::settings::{Direction, Settings};
-use super::shared::{Shared, Snapshot};
+use super::snapshot::Snapshot;
 use super::ways::Ways;
 use crate::config::WireMode;
 use crate::counters::Entry;
@@ -27,7 +28,7 @@ use crate::port::Wire;
 /// Two interfaces and degen between them.
 #[derive(Debug)]
 pub struct Bridge {
-    shared: Arc<Shared>,
+    handle: Arc<Handle>,
     ports: Arc<Ports>,
     thread: Option<JoinHandle<io::Result<()>>>,
     interfaces: [Interface; 2],
@@ -71,9 +72,10 @@ impl Bridge {
             })?;
         }
         let Ends { wires, pool, held } = Ends::open(&interfaces, frames, mode, &mut notices)?;
-        let shared = Arc::new(Shared::new(settings.configs.clone()).map_err(Error::Worker)?);
+        let handle = handle::handle(settings.configs.clone()).map_err(Error::Worker)?;
+        let handle = Arc::new(handle);
         let ports = Arc::new(Ports::default());
-        let ways = Ways::new(settings, Arc::clone(&shared), sys::clock::now());
+        let ways = Ways::new(settings, Arc::clone(&handle), sys::clock::now());
         let port = wires.name();
         let (say, said) = mpsc::channel();
         let start = real_time.then_some(say);
@@ -91,7 +93,7 @@ impl Bridge {
             ));
         }
         let gone = Default::default();
-        Ok(Bridge { shared, ports, thread, interfaces, port, gone, notices, held })
+        Ok(Bridge { handle, ports, thread, interfaces, port, gone, notices, held })
     }
 
     /// What frames come and go by: `AF_XDP` or `AF_PACKET`.
@@ -105,13 +107,13 @@ impl Bridge {
     }
 
     /// To change what is done to frames, and to see it.
-    pub fn shared(&self) -> &Shared {
-        &self.shared
+    pub fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// All counters.
     pub fn counters(&self) -> Vec<Entry> {
-        let snapshot: Snapshot = self.shared.snapshot();
+        let snapshot: Snapshot = self.handle.snapshot();
         let mut entries = snapshot.entries(Direction::BOTH.map(Direction::name));
         for (group, port) in ["first", "second"].into_iter().zip(self.ports.read()) {
             entries.push(Entry { group, name: "rx_dropped", value: port.dropped });
@@ -161,7 +163,7 @@ impl Bridge {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        self.shared.stop();
+        self.handle.stop();
         let panicked = |_| Err(io::Error::other("degen panicked"));
         self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
     }

@@ -117,8 +117,7 @@ impl<W: Wire> Carrier<W> {
     }
 
     fn carry(&mut self) -> io::Result<()> {
-        while !self.ways.shared().is_stopped() {
-            self.ways.take_up_changes();
+        while self.ways.goes_on() {
             let mut worked = false;
             for direction in Direction::BOTH {
                 worked |= self.take_in(direction)?;
@@ -221,7 +220,7 @@ impl<W: Wire> Carrier<W> {
     /// least.
     fn wait<const N: usize>(&mut self, due: Option<Nanos>) -> io::Result<()> {
         let mut set = PollSet::<N>::empty();
-        let waker = set.add(self.ways.shared().waker().as_fd(), Interest::Read)?;
+        let waker = set.add(self.ways.handle().waker().as_fd(), Interest::Read)?;
         let mut retry = None;
         for side in &mut self.sides {
             // What cannot be received would wake the thread again at once.
@@ -243,7 +242,7 @@ impl<W: Wire> Carrier<W> {
         }
         set.wait(due.into_iter().chain(retry).min())?;
         if set.readable(waker) {
-            self.ways.shared().waker().drain()?;
+            self.ways.handle().waker().drain()?;
         }
         Ok(())
     }

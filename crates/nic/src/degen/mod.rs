@@ -8,11 +8,13 @@ pub mod bridge;
 mod carrier;
 mod ends;
 mod file;
+mod handle;
 mod plain;
 mod settings;
-mod shared;
+mod snapshot;
 mod ways;
 pub mod wire;
 
+pub use handle::{Handle, handle};
 pub use settings::{Direction, SettingError, Settings, entries, find};
-pub use shared::{Late, Shared, Snapshot, Tally};
+pub use snapshot::{Late, Snapshot, Tally};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use degen::{Degen, Departure, Frames, Nanos, Random};
 use sys::frames::{Frame, FramePool};
 
+use super::handle::Handle;
 use super::plain::{Plain, Unusable};
 use super::settings::{Direction, Settings, any_seed};
-use super::shared::{Late, Shared, Snapshot};
+use super::snapshot::{Late, Snapshot};
+use crate::event_loop::Publication;
+use crate::handle::Seen;
 use crate::port::RxFrame;
-
-/// How often counters are published while there is work.
-const PUBLISH_EVERY: Nanos = 10_000_000;
 
 /// A pool's frames, as degen handles them.
 struct Pool<'a>(&'a mut FramePool);
@@ -33,18 +33,18 @@ impl Frames<Frame> for Pool<'_> {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Ways {
-    shared: Arc<Shared>,
-    generation: u64,
+    handle: Arc<Handle>,
+    seen: Seen,
     ways: [Degen<Frame>; 2],
     plain: Plain,
     unusable: [Unusable; 2],
     late: [Late; 2],
-    last_publish: Nanos,
+    publication: Publication,
 }
 
 impl Ways {
     /// Begins at `now`. The seed, where the settings have none, is any.
-    pub(super) fn new(settings: &Settings, shared: Arc<Shared>, now: Nanos) -> Self {
+    pub(super) fn new(settings: &Settings, handle: Arc<Handle>, now: Nanos) -> Self {
         let seed = settings.seed.unwrap_or_else(any_seed);
         let way = |direction: Direction| {
             let number = direction as usize;
@@ -54,28 +54,32 @@ impl Ways {
             way
         };
         Ways {
-            generation: shared.generation(),
-            shared,
+            seen: handle.state(),
+            handle,
             ways: Direction::BOTH.map(way),
             plain: Plain::default(),
             unusable: Default::default(),
             late: Default::default(),
-            last_publish: now,
+            publication: Publication::since(now),
         }
     }
 
-    pub(super) fn shared(&self) -> &Shared {
-        &self.shared
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Takes up what was set since, and returns whether to go on.
+    pub(super) fn goes_on(&mut self) -> bool {
+        self.take_up_changes();
+        !self.seen.is_stopped()
     }
 
     /// Takes up what was set since.
     pub(super) fn take_up_changes(&mut self) {
-        let generation = self.shared.generation();
-        if generation == self.generation {
+        if !self.handle.look(&mut self.seen) {
             return;
         }
-        self.generation = generation;
-        for (direction, change) in self.shared.take_changes() {
+        for (direction, change) in self.handle.take_changes() {
             self.ways[direction as usize].change(change);
         }
     }
@@ -127,9 +131,8 @@ impl Ways {
 
     /// Publishes what was counted, if it is time to, and returns whether it was.
     pub(super) fn publish_sometimes(&mut self, now: Nanos) -> bool {
-        let due = now.saturating_sub(self.last_publish) > PUBLISH_EVERY;
+        let due = self.publication.is_due(now);
         if due {
-            self.last_publish = now;
             self.publish();
         }
         due
@@ -137,7 +140,7 @@ impl Ways {
 
     /// Publishes what was counted.
     pub(super) fn publish(&self) {
-        self.shared.publish(Snapshot {
+        self.handle.publish(Snapshot {
             configs: [0, 1].map(|way| self.ways[way].config().clone()),
             counters: [0, 1].map(|way| *self.ways[way].counters()),
             held: [0, 1].map(|way| self.ways[way].held() as u64),

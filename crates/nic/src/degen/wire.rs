@@ -10,8 +10,8 @@ use gso::{Refusal, Segmenter};
 use sys::frames::{Frame, FramePool};
 use wire::{GsoType, VirtioNetHdr};
 
+use super::handle::Handle;
 use super::settings::{Direction, Settings};
-use super::shared::Shared;
 use super::ways::Ways;
 use crate::port::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
 
@@ -35,9 +35,9 @@ pub struct DegenWire<W, C> {
 const RETRY_MEMORY: Nanos = 100_000;
 
 impl<W: Wire, C: Fn() -> Nanos> DegenWire<W, C> {
-    /// Puts degen around a wire. `shared` is the way to change it later.
-    pub fn new(inner: W, settings: &Settings, shared: Arc<Shared>, clock: C) -> Self {
-        let ways = Ways::new(settings, shared, clock());
+    /// Puts degen around a wire. `handle` is the way to change it later.
+    pub fn new(inner: W, settings: &Settings, handle: Arc<Handle>, clock: C) -> Self {
+        let ways = Ways::new(settings, handle, clock());
         DegenWire {
             inner,
             clock,

@@ -208,7 +208,7 @@ impl Nic {
         let mut seen = self.followed.seen();
         let before = std::mem::replace(&mut seen.wire_mtu, wire.mtu);
         if wire.mtu != before {
-            self.workers.iter().for_each(|(shared, _)| shared.set_mtu(wire.mtu));
+            self.workers.iter().for_each(|(handle, _)| handle.set_mtu(wire.mtu));
             lines.extend(self.followed.room.notice(wire));
         }
         // In another network namespace its MTU is that namespace's business.

@@ -115,3 +115,10 @@ impl Counters {
         all.chain(memory).chain(engine).map(|(group, name, value)| Entry { group, name, value })
     }
 }
+
+/// All counters, none of which has counted anything.
+pub(crate) fn zero() -> Vec<Entry> {
+    let (own, port, network, engine) =
+        <(Counters, PortCounters, iface::Counters, tcp::Counters)>::default();
+    own.entries(&port, &network, &engine, &tcp::Memory::default()).collect()
+}

@@ -10,18 +10,18 @@ use lro::Nanos;
 use tcp::{Stack, StackConfig};
 
 use super::apps::{Apps, Report, Service, Work};
+use super::counters;
 use super::give_back::GiveBack;
 use super::node::Node;
 use super::open::{self, Held, Opened, Place};
 use super::port::{HostPort, Port};
 use super::secret;
-use super::shared::Shared;
 use super::tap_wire::TapWire;
 use super::wire_port::WirePort;
-use super::worker::{Pace, Role, Worker};
+use super::worker::{Handle, Pace, Role, Worker};
 use crate::capabilities;
 use crate::config::Config;
-use crate::counters::Entry;
+use crate::counters::{Entry, Published};
 use crate::degen;
 use crate::error::Error;
 use crate::running::Wan;
@@ -53,10 +53,10 @@ pub struct Plan {
 pub struct Endpoint {
     name: String,
     port: String,
-    shared: Arc<Shared>,
+    handle: Arc<Handle>,
     thread: Option<JoinHandle<io::Result<()>>>,
     reports: Receiver<Report>,
-    wan: Option<Arc<degen::Shared>>,
+    wan: Option<Arc<degen::Handle>>,
     notices: Vec<String>,
     /// Dropped after the thread has ended.
     held: Option<Held>,
@@ -75,18 +75,19 @@ impl Endpoint {
         let wan = plan.wan.as_ref().map(Wan::new).transpose().map_err(Error::Worker)?;
         let (sender, reports) = mpsc::channel();
         let reports_to = (plan.work.service != Service::Discard).then_some(sender);
-        let shared = Arc::new(Shared::new().map_err(Error::Worker)?);
+        let published = Published::new(counters::zero());
+        let handle = Arc::new(Handle::new((), published).map_err(Error::Worker)?);
         let (ready, is_ready) = mpsc::channel();
-        let parts = Parts { shared: Arc::clone(&shared), reports: reports_to, ready, plan };
+        let parts = Parts { handle: Arc::clone(&handle), reports: reports_to, ready, plan };
         let (name, port) = (parts.plan.place.name().to_owned(), link.describe());
         let thread = parts.start(link, wan.as_ref())?;
         let endpoint = Endpoint {
             name,
             port,
-            shared,
+            handle,
             thread: Some(thread),
             reports,
-            wan: wan.map(|wan| wan.shared),
+            wan: wan.map(|wan| wan.handle),
             notices,
             held: Some(held),
         };
@@ -114,7 +115,7 @@ impl Endpoint {
 
     /// All counters.
     pub fn counters(&self) -> Vec<Entry> {
-        let mut all = self.shared.entries();
+        let mut all = self.handle.published().entries();
         if let Some(wan) = &self.wan {
             all.extend(wan.snapshot().entries(["degen.forward", "degen.reverse"]));
         }
@@ -122,7 +123,7 @@ impl Endpoint {
     }
 
     /// The WAN in front of it, if there is one.
-    pub fn wan(&self) -> Option<&degen::Shared> {
+    pub fn wan(&self) -> Option<&degen::Handle> {
         self.wan.as_deref()
     }
 
@@ -151,7 +152,7 @@ impl Endpoint {
     /// # Errors
     /// What made it end before it was told to.
     pub fn stop(&mut self) -> io::Result<()> {
-        self.shared.stop();
+        self.handle.stop();
         let ended = self.thread.take().map_or(Ok(()), |thread| {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("the endpoint panicked")))
         });
@@ -169,7 +170,7 @@ impl Drop for Endpoint {
 
 /// What a worker is made of, but for its port.
 struct Parts {
-    shared: Arc<Shared>,
+    handle: Arc<Handle>,
     reports: Option<mpsc::Sender<Report>>,
     ready: mpsc::Sender<Result<(), Duplicate>>,
     plan: Plan,
@@ -218,7 +219,7 @@ impl Parts {
         mtu: u32,
         port: P,
     ) -> Result<JoinHandle<io::Result<()>>, Error> {
-        let Parts { shared, reports, ready, plan } = self;
+        let Parts { handle, reports, ready, plan } = self;
         let probes = match plan.place {
             Place::Host { .. } => 0,
             Place::Wire { .. } => plan.probes,
@@ -234,7 +235,7 @@ impl Parts {
             port,
             node: Node::new(mac, plan.addresses, probes, stack),
             apps: Apps::new(plan.work, reports),
-            shared,
+            handle,
             pace: Pace { spin: config.poll.spin, batch: config.poll.batch, run: plan.run },
             role: plan.role,
             config: Arc::new(config.tcp(mtu)),

@@ -21,7 +21,6 @@ mod open;
 mod output;
 mod pattern;
 mod port;
-mod shared;
 mod tap_wire;
 #[cfg(test)]
 mod tests;
@@ -29,12 +28,12 @@ mod wire_port;
 mod worker;
 
 pub use apps::{Report, Service, Work};
+#[cfg(test)]
+pub(crate) use counters::zero as counters;
 pub use endpoint::{Endpoint, Plan};
 pub use iface::{Address, AddressError, Addresses, Dropped};
 pub use open::Place;
 pub use pattern::{PERIOD, Pattern};
-#[cfg(test)]
-pub(crate) use shared::counters;
 pub use tcp::Reason;
 pub use worker::Role;
 

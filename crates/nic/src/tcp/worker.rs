@@ -4,23 +4,20 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use iface::Duplicate;
 use lro::Nanos;
-use sys::poll::{Interest, PollSet};
 use tcp::{ConnectError, FourTuple};
 
 use super::apps::Apps;
 use super::give_back::GiveBack;
 use super::node::{Node, Sent};
 use super::port::Port;
-use super::shared::Shared;
+use crate::counters::Published;
+use crate::event_loop::{self, EventLoop};
 
-/// Counters are published at least this often while there is work, and before every sleep.
-const PUBLISH_EVERY: Nanos = 10_000_000;
 /// Super-packets that are sent before it is looked again what has arrived.
 const SEND_BATCH: usize = 64;
 /// How long connections may take to end when their time is over.
@@ -58,12 +55,15 @@ pub(super) struct Pace {
     pub(super) run: Option<Nanos>,
 }
 
+/// What an endpoint's worker shares with the rest of the process. What it goes by is fixed.
+pub(super) type Handle = crate::handle::Handle<(), Published>;
+
 /// See the module's documentation.
 pub(super) struct Worker<P> {
     pub(super) port: P,
     pub(super) node: Node,
     pub(super) apps: Apps,
-    pub(super) shared: Arc<Shared>,
+    pub(super) handle: Arc<Handle>,
     pub(super) pace: Pace,
     pub(super) role: Role,
     pub(super) config: Arc<tcp::Config>,
@@ -87,7 +87,7 @@ impl<P: Port> Worker<P> {
         let result = self.settle().and_then(|()| {
             let now = sys::clock::now();
             self.until = self.pace.run.map(|run| now + run);
-            self.open(now).and_then(|()| self.work())
+            self.open(now).and_then(|()| event_loop::run(&mut self))
         });
         let now = sys::clock::now();
         // Those that are about to end in order do.
@@ -95,14 +95,14 @@ impl<P: Port> Worker<P> {
         let Node { stack, counters, .. } = &mut self.node;
         self.apps.abort_all(stack, counters, now);
         let last = result.and_then(|()| self.turn(now).map(drop));
-        self.publish();
+        self.publish_counters();
         self.port.close();
         last
     }
 
     /// Works until the addresses may be used.
     fn settle(&mut self) -> io::Result<()> {
-        while !self.shared.is_stopped() && !self.node.interface.is_settled() {
+        while !self.handle.is_stopped() && !self.node.interface.is_settled() {
             let now = sys::clock::now();
             if !self.turn(now)? {
                 self.sleep(now)?;
@@ -165,46 +165,10 @@ impl<P: Port> Worker<P> {
         Ok(())
     }
 
-    fn work(&mut self) -> io::Result<()> {
-        let (mut last_work, mut last_publish) = (0, 0);
-        while !self.shared.is_stopped() && !self.is_done() {
-            let now = sys::clock::now();
-            if self.turn(now)? {
-                last_work = now;
-            } else if now.saturating_sub(last_work) < self.pace.spin {
-                std::thread::yield_now();
-            } else {
-                self.sleep(now)?;
-            }
-            if now.saturating_sub(last_publish) > PUBLISH_EVERY {
-                last_publish = now;
-                self.publish();
-                self.give_back(now);
-            }
-        }
-        Ok(())
-    }
-
     /// Whether the endpoint has nothing more to do.
     fn is_done(&self) -> bool {
         let over = self.is_over && matches!(self.role, Role::Listen { .. });
         self.apps.len() == 0 && (over || matches!(self.role, Role::Connect { .. }))
-    }
-
-    /// One batch each way; returns whether there was anything to do.
-    ///
-    /// # Errors
-    /// A port that has become useless.
-    fn turn(&mut self, now: Nanos) -> io::Result<bool> {
-        let Worker { port, node, apps, .. } = self;
-        let received = port.receive(self.pace.batch, now, |packet| node.receive(packet, now))?;
-        node.on_time(now);
-        let served = apps.serve(&mut node.stack, &mut node.counters, now);
-        let sent = node.transmit(port, now, SEND_BATCH);
-        self.is_full = sent == Sent::Full;
-        port.flush()?;
-        self.end_in_time(now);
-        Ok(received > 0 || served || sent == Sent::Some)
     }
 
     /// When the time is over, connections are given a while to end.
@@ -222,6 +186,43 @@ impl<P: Port> Worker<P> {
         }
     }
 
+    fn publish_counters(&mut self) {
+        let port = self.port.counters();
+        let Node { interface, stack, counters, .. } = &self.node;
+        let (network, memory) = (interface.counters(), stack.memory());
+        let entries = counters.entries(&port, &network, stack.counters(), &memory);
+        self.handle.published().publish(entries);
+    }
+
+    /// The memory of connections that are gone goes back to the operating system.
+    fn give_back(&mut self, now: Nanos) {
+        if self.give_back.is_time(self.node.stack.memory().held(), now) {
+            sys::allocator::give_back();
+        }
+    }
+}
+
+impl<P: Port> EventLoop for Worker<P> {
+    fn goes_on(&mut self) -> bool {
+        !self.handle.is_stopped() && !self.is_done()
+    }
+
+    fn turn(&mut self, now: Nanos) -> io::Result<bool> {
+        let Worker { port, node, apps, .. } = self;
+        let received = port.receive(self.pace.batch, now, |packet| node.receive(packet, now))?;
+        node.on_time(now);
+        let served = apps.serve(&mut node.stack, &mut node.counters, now);
+        let sent = node.transmit(port, now, SEND_BATCH);
+        self.is_full = sent == Sent::Full;
+        port.flush()?;
+        self.end_in_time(now);
+        Ok(received > 0 || served || sent == Sent::Some)
+    }
+
+    fn spin(&self) -> Nanos {
+        self.pace.spin
+    }
+
     /// Sleeps in the kernel until the port or the control thread has something, or something is due.
     fn sleep(&mut self, now: Nanos) -> io::Result<()> {
         let Worker { port, node, .. } = self;
@@ -231,35 +232,16 @@ impl<P: Port> Worker<P> {
             return Ok(());
         }
         node.counters.sleeps += 1;
-        self.publish();
-        self.give_back(now);
+        self.publish(now);
         let deadlines = [self.node.next_deadline(), self.port.next_deadline(), self.until];
         let due = deadlines.into_iter().chain([self.give_back.due()]).flatten().min();
-        let mut set = PollSet::new();
-        set.add(self.shared.wake().as_fd(), Interest::Read)?;
         let (port, retry) = self.port.wait(self.is_full);
-        if let Some((fd, interest)) = port {
-            set.add(fd, interest)?;
-        }
         let due = due.map(|due| due.saturating_sub(sys::clock::now()));
-        set.wait(due.into_iter().chain(retry).min())?;
-        if set.readable(0) {
-            self.shared.wake().drain()?;
-        }
-        Ok(())
+        self.handle.sleep(port, due.into_iter().chain(retry).min())
     }
 
-    fn publish(&mut self) {
-        let port = self.port.counters();
-        let Node { interface, stack, counters, .. } = &self.node;
-        let (network, memory) = (interface.counters(), stack.memory());
-        self.shared.publish(counters.entries(&port, &network, stack.counters(), &memory));
-    }
-
-    /// The memory of connections that are gone goes back to the operating system.
-    fn give_back(&mut self, now: Nanos) {
-        if self.give_back.is_time(self.node.stack.memory().held(), now) {
-            sys::allocator::give_back();
-        }
+    fn publish(&mut self, now: Nanos) {
+        self.publish_counters();
+        self.give_back(now);
     }
 }

@@ -160,7 +160,7 @@ fn switched_off_while_the_host_takes_nothing_nothing_is_lost() {
         assert_eq!(acknowledged(&rig.sent(), 1), [8000]);
         rig.errno.store(ENOMEM, Ordering::Relaxed);
         config.set_at_run_time(key, value).unwrap();
-        rig.shared.reconfigure(&config);
+        rig.handle.reconfigure(&config);
         (8..16).for_each(|n| rig.arrive(&segment(1, n)));
         for _ in 0..20 {
             rig.turn();
@@ -185,7 +185,7 @@ fn connections_that_began_without_lro_are_left_alone() {
     open(&mut rig, 1);
     for value in ["false", "true"] {
         config.set_at_run_time("lro.enable", value).unwrap();
-        rig.shared.reconfigure(&config);
+        rig.handle.reconfigure(&config);
         rig.turn();
     }
     says(&mut rig, 1, 0);
@@ -246,7 +246,7 @@ proptest! {
                 }
                 Event::Mode(mode) => {
                     config.set_at_run_time("lro.active_ack", mode).unwrap();
-                    rig.shared.reconfigure(&config);
+                    rig.handle.reconfigure(&config);
                 }
             }
             let sent = rig.sent();

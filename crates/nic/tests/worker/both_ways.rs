@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nic::config::Config;
 use nic::counters::Published;
 use nic::port::memory::{MemoryHost, MemoryWire};
-use nic::worker::{Shared, Worker};
+use nic::worker::{self, Worker};
 use proptest::prelude::*;
 use sys::frames::FramePool;
 use testkit::packet::pattern;
@@ -98,7 +98,7 @@ fn play(rig: &mut Rig, mut config: Config, events: Vec<Event>) -> Truth {
             Event::Wait(time) => rig.now += time,
             Event::Set(key, value) => {
                 config.set_at_run_time(key, value).unwrap();
-                rig.shared.reconfigure(&config);
+                rig.handle.reconfigure(&config);
             }
         }
     }
@@ -147,17 +147,17 @@ fn a_worker_that_is_stopped_hands_on_what_it_holds() {
     let mut config = Config::default();
     config.set("poll.spin", "10ms").unwrap();
     config.set("lro.max_timeout", "100ms").unwrap();
-    let shared = Arc::new(Shared::new(config.clone(), 1500).unwrap());
+    let handle = Arc::new(worker::handle(config.clone(), 1500).unwrap());
     let pool = FramePool::new(256, 2048).unwrap();
-    let worker = Worker::new(Arc::clone(&shared), config.clone(), wire, host, pool);
+    let worker = Worker::new(Arc::clone(&handle), config.clone(), wire, host, pool);
     let thread = std::thread::spawn(move || worker.run());
     // It has begun once it has taken up a change, or fallen asleep.
-    while Published::total([shared.published()]).iter().all(|e| e.value == 0) {
+    while Published::total([handle.published()]).iter().all(|e| e.value == 0) {
         std::thread::yield_now();
     }
-    shared.stop();
+    handle.stop();
     thread.join().unwrap().unwrap();
-    let total = Published::total([shared.published()]);
+    let total = Published::total([handle.published()]);
     let value = |name: &str| total.iter().find(|e| e.name == name).unwrap().value;
     assert_eq!((value("rx_packets"), value("received")), (20, 20));
     let delivered = far_host.take();

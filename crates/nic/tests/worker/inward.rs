@@ -197,7 +197,7 @@ fn another_configuration_in_mid_flow_loses_and_reorders_nothing() {
         (5 * n..5 * n + 5).for_each(|n| rig.arrive(&segment(1, n)));
         rig.turn();
         config.set_at_run_time(key, value).unwrap();
-        rig.shared.reconfigure(&config);
+        rig.handle.reconfigure(&config);
         rig.arrive(&segment(2, n));
     }
     rig.settle();
@@ -216,7 +216,7 @@ fn turning_lro_off_lets_go_of_what_is_held() {
     rig.turn();
     let mut config = Config::default();
     config.set("lro.enable", "false").unwrap();
-    rig.shared.reconfigure(&config);
+    rig.handle.reconfigure(&config);
     rig.arrive(&segment(1, 3));
     rig.turn();
     let lens: Vec<_> = rig.delivered().iter().map(|(_, b)| read(b).1.len()).collect();

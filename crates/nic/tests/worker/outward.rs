@@ -193,7 +193,7 @@ fn datagrams_that_are_too_long_for_the_wire_become_fragments() {
 #[test]
 fn segments_fit_the_wire() {
     let mut rig = Rig::new(&Config::default());
-    rig.shared.set_mtu(600);
+    rig.handle.set_mtu(600);
     let (vnet, bytes) = super_packet(0, 10_000);
     rig.host.send(vnet, bytes);
     let (bytes, vnet) = segment(1, 10).payload(&pattern(10_000, 1000)).partial();
@@ -219,7 +219,7 @@ fn a_packet_under_way_is_cut_as_it_was_begun() {
     rig.host.send(vnet, bytes);
     rig.wire.set_room(Some(3));
     rig.turn();
-    rig.shared.set_mtu(600);
+    rig.handle.set_mtu(600);
     rig.turn();
     rig.wire.set_room(None);
     rig.settle();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use nic::config::Config;
 use nic::port::memory::{FarEnd, MemoryHost, MemoryWire};
 use nic::port::{Delivered, Delivery, FromHost, Host, HostPacket};
-use nic::worker::{Shared, Worker};
+use nic::worker::{self, Handle, Worker};
 use sys::frames::{FramePool, FrameReader};
 use testkit::packet::PacketBuilder;
 use wire::{Headers, VirtioNetHdr};
@@ -47,7 +47,7 @@ impl Host for Moody {
 /// A worker and the far ends of its ports.
 pub(crate) struct Rig {
     pub(crate) worker: Worker<MemoryWire, Moody>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) handle: Arc<Handle>,
     pub(crate) wire: FarEnd,
     pub(crate) host: FarEnd,
     pub(crate) errno: Arc<AtomicI32>,
@@ -66,10 +66,10 @@ impl Rig {
         let (inner, host) = MemoryHost::new();
         let errno = Arc::new(AtomicI32::new(0));
         let near_host = Moody { inner, errno: Arc::clone(&errno) };
-        let shared = Arc::new(Shared::new(config.clone(), 1500).unwrap());
+        let handle = Arc::new(worker::handle(config.clone(), 1500).unwrap());
         let pool = FramePool::new(chunks, 32_768).unwrap();
-        let worker = Worker::new(Arc::clone(&shared), config.clone(), near_wire, near_host, pool);
-        Rig { worker, shared, wire, host, errno, now: 1_000_000, chunks }
+        let worker = Worker::new(Arc::clone(&handle), config.clone(), near_wire, near_host, pool);
+        Rig { worker, handle, wire, host, errno, now: 1_000_000, chunks }
     }
 
     /// One turn, now.

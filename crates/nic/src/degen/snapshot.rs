@@ -1,13 +1,7 @@
-//! What a degen shares with the rest of the process.
+//! What a degen has done, as the rest of the process sees it.
 
-use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use degen::{Config, Counters, Nanos};
 
-use degen::{Change, Config, Counters, Nanos};
-use sys::poll::EventFd;
-
-use super::settings::{self, Direction, SettingError};
 use crate::counters::Entry;
 
 /// Packets that went on later than they were due.
@@ -58,7 +52,7 @@ impl Tally {
     }
 }
 
-/// A degen as it was a short while ago; arrays are by [`Direction`].
+/// A degen as it was a short while ago; arrays are by [`Direction`](super::Direction).
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Settings in force.
@@ -120,100 +114,6 @@ impl Snapshot {
         }
         entries
     }
-}
-
-/// The way in and out of a degen at work.
-#[derive(Debug)]
-pub struct Shared {
-    stop: AtomicBool,
-    wake: EventFd,
-    /// Grows with every change, so that there is one load to see that there is none.
-    generation: AtomicU64,
-    changes: Mutex<Vec<(Direction, Change)>>,
-    snapshot: Mutex<Snapshot>,
-}
-
-impl Shared {
-    /// For a degen that begins with `configs`.
-    ///
-    /// # Errors
-    /// What `eventfd` says.
-    pub fn new(configs: [Config; 2]) -> io::Result<Self> {
-        Ok(Shared {
-            stop: AtomicBool::new(false),
-            wake: EventFd::new()?,
-            generation: AtomicU64::new(0),
-            changes: Mutex::default(),
-            snapshot: Mutex::new(Snapshot { configs, ..Snapshot::default() }),
-        })
-    }
-
-    /// Changes a setting while packets flow.
-    ///
-    /// # Errors
-    /// What is wrong with the key or its value.
-    pub fn set(&self, key: &str, value: &str) -> Result<(), SettingError> {
-        let (directions, change) = settings::change(key, value)?;
-        let mut changes = lock(&self.changes);
-        let mut snapshot = lock(&self.snapshot);
-        for direction in directions {
-            changes.push((*direction, change));
-            // The next question sees it, though it may not have been taken up yet.
-            change.apply(&mut snapshot.configs[*direction as usize]);
-        }
-        drop(snapshot);
-        drop(changes);
-        self.generation.fetch_add(1, Ordering::Release);
-        self.wake();
-        Ok(())
-    }
-
-    /// How it was a short while ago.
-    pub fn snapshot(&self) -> Snapshot {
-        lock(&self.snapshot).clone()
-    }
-
-    /// Asks it to end.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
-    }
-
-    pub(super) fn waker(&self) -> &EventFd {
-        &self.wake
-    }
-
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// What was changed since it was last asked.
-    pub(super) fn take_changes(&self) -> Vec<(Direction, Change)> {
-        std::mem::take(&mut lock(&self.changes))
-    }
-
-    pub(super) fn publish(&self, mut new: Snapshot) {
-        let changes = lock(&self.changes);
-        let mut snapshot = lock(&self.snapshot);
-        if !changes.is_empty() {
-            // These are in the old one already.
-            std::mem::swap(&mut new.configs, &mut snapshot.configs);
-        }
-        *snapshot = new;
-    }
-
-    fn wake(&self) {
-        // The one error is a counter about to overflow: then it is signalled already.
-        let _ = self.wake.signal();
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
