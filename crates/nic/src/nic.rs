@@ -8,18 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sys::interface;
-use sys::packet::{Filter, Membership};
 use sys::tap::Offloads;
-use sys::xdp::Redirect;
 
 use crate::config::Config;
 use crate::counters::{Entry, Published};
 use crate::degen;
 use crate::error::Error;
-use crate::features::Suited;
-use crate::open::{self, HostEnd, HostInterface, Hosts, Wires};
+use crate::open::{self, Held, HostEnd, HostInterface, Hosts, OpenWire, Readers, Wires};
 use crate::port::shared::Scheduler;
-use crate::quiet::Quiet;
 use crate::running::{Running, Wan, Workers};
 
 use follow::Followed;
@@ -41,10 +37,7 @@ pub struct Nic {
     ports: Ports,
     notices: Vec<String>,
     /// Dropped after the workers: the wire is the kernel's again when this is gone.
-    _redirect: Option<Redirect>,
-    _multicast: Option<Membership>,
-    quiet: Mutex<Option<Quiet>>,
-    _suited: Suited,
+    held: Mutex<Held>,
 }
 
 /// Which ports are in use.
@@ -95,45 +88,29 @@ impl Nic {
         config: Config,
         wan: Option<&degen::Settings>,
     ) -> Result<Nic, Error> {
-        let info = open::find_wire(wire)?;
-        interface::set_up(wire).map_err(|error| match error.is_permission() {
-            true => Error::Permission { name: wire.to_owned() },
-            false => Error::Sys(error),
-        })?;
         let mut notices = Vec::new();
-        let wires = open::open_wires(&info, &config, &mut notices)?;
-        let workers = match &wires {
-            Wires::Xdp(wires, _) => wires.len(),
-            Wires::Packet(wires, _) => wires.len(),
-        };
+        // What is behind the ports goes after them, whatever fails.
+        let OpenWire { held, info, wires, room, name: port } =
+            open::open(wire, &config, Readers::Workers, &mut notices)?;
+        let workers = wires.len();
         if wan.is_some() && workers > 1 {
             return Err(Error::SeveralWans { name: wire.to_owned(), workers });
         }
-        let multicast = Membership::hold(info.index, Filter::AllMulticast).ok();
-        let suited = match &wires {
-            Wires::Xdp(..) => Suited::to_xdp(&info, &mut notices),
-            Wires::Packet(..) => Suited::to_packet(&info, &mut notices),
-        };
-
-        let (interface, hosts) = open::make_host(host, &info, &config, workers, &mut notices)?;
+        let (interface, hosts) =
+            open::host::make_host(host, &info, &config, workers, &mut notices)?;
         let ports = Ports {
-            wire: wires.describe(),
+            wire: port,
             host: if matches!(hosts, Hosts::Tap(_)) { "TAP" } else { "veth" },
             workers,
             host_queues: hosts.queues(),
         };
         let wan = wan.map(Wan::new).transpose().map_err(Error::Worker)?;
-        let followed = Followed::new(&info, &wires, interface.index)?;
+        let followed = Followed::new(&info, room, interface.index)?;
         notices.extend(followed.notice(&config));
         let start = &config.for_a_host(followed.forwards());
-        let (redirect, quiet, running) = match wires {
-            Wires::Xdp(w, redirect) => {
-                let running = Running::on(start, info.mtu, w, hosts, wan.as_ref())?;
-                (Some(redirect), None, running)
-            }
-            Wires::Packet(w, quiet) => {
-                (None, quiet, Running::on(start, info.mtu, w, hosts, wan.as_ref())?)
-            }
+        let running = match wires {
+            Wires::Xdp(wires) => Running::on(start, info.mtu, wires, hosts, wan.as_ref())?,
+            Wires::Packet(wires) => Running::on(start, info.mtu, wires, hosts, wan.as_ref())?,
         };
         let nic = Nic {
             config: Mutex::new(config),
@@ -148,10 +125,7 @@ impl Nic {
             host_is_gone: AtomicBool::new(false),
             ports,
             notices,
-            _redirect: redirect,
-            _multicast: multicast,
-            quiet: Mutex::new(quiet),
-            _suited: suited,
+            held: Mutex::new(held),
         };
         nic.apply_offloads(&nic.lock())?;
         Ok(nic)
@@ -270,10 +244,6 @@ impl Nic {
         }
         for scheduler in self.schedulers.drain(..) {
             result = result.and(scheduler.stop());
-        }
-        if let HostEnd::Veth { .. } = self.host.kind {
-            // The workers' sockets are closed; a TAP vanishes with them, a veth must be told.
-            let _ = sys::netlink::link::delete(&open::far_end_of(&self.host.name));
         }
         result
     }

@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
-use sys::interface::{self, Interface};
+use sys::interface::Interface;
 
 use super::carrier::{Carrier, Ports};
-use super::ends::{Ends, Held, Wires};
 use super::handle::{self, Handle};
 use super::settings::{Direction, Settings};
 use super::snapshot::Snapshot;
@@ -22,7 +21,8 @@ use super::ways::Ways;
 use crate::config::WireMode;
 use crate::counters::Entry;
 use crate::error::Error;
-use crate::open;
+use crate::open::bridge::{Ends, Wires};
+use crate::open::{self, Held};
 use crate::port::Wire;
 
 /// Two interfaces and degen between them.
@@ -66,10 +66,7 @@ impl Bridge {
         let mut notices = Vec::new();
         let interfaces = [open::find_wire(between[0])?, open::find_wire(between[1])?];
         for name in between {
-            interface::set_up(name).map_err(|error| match error.is_permission() {
-                true => Error::Permission { name: name.to_owned() },
-                false => Error::Sys(error),
-            })?;
+            open::set_up(name)?;
         }
         let Ends { wires, pool, held } = Ends::open(&interfaces, frames, mode, &mut notices)?;
         let handle = handle::handle(settings.configs.clone()).map_err(Error::Worker)?;

@@ -6,7 +6,6 @@
 
 pub mod bridge;
 mod carrier;
-mod ends;
 mod file;
 mod handle;
 mod plain;

@@ -12,8 +12,7 @@ use super::Nic;
 use crate::config::{Config, LroProfile};
 use crate::error::Error;
 use crate::forwarding;
-use crate::open::{self, HostEnd, Room, Wires};
-use crate::queues::Served;
+use crate::open::{self, Held, HostEnd, Room};
 
 /// What a NIC has seen of what is around it.
 #[derive(Debug)]
@@ -24,8 +23,6 @@ pub(super) struct Followed {
     seen: Mutex<Seen>,
     /// The wire's memory.
     room: Room,
-    /// By AF_XDP; `None` with AF_PACKET, which hears all queues.
-    served: Option<Served>,
 }
 
 /// As last seen.
@@ -47,7 +44,7 @@ struct Seen {
 
 impl Followed {
     /// Looks at what is around the wire, which is open, and the host interface with the index `host`.
-    pub(super) fn new(wire: &Interface, wires: &Wires, host: u32) -> Result<Self, Error> {
+    pub(super) fn new(wire: &Interface, room: Room, host: u32) -> Result<Self, Error> {
         let watch = Watch::new()?;
         let seen = Seen {
             carrier: true,
@@ -58,12 +55,8 @@ impl Followed {
             forwards: forwarding::sign(host)?,
             not_quiet: None,
         };
-        let served = match wires {
-            Wires::Xdp(wires, _) => Some(Served::by(wire, wires.len())),
-            Wires::Packet(..) => None,
-        };
         let (look_again, seen) = (AtomicBool::new(false), Mutex::new(seen));
-        Ok(Followed { watch, look_again, seen, room: wires.room(), served })
+        Ok(Followed { watch, look_again, seen, room })
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -97,7 +90,7 @@ impl Seen {
     /// them.
     fn wanted(&self, config: &Config, room: &Room) -> u32 {
         let wire = if room.loses { self.wire_mtu.min(room.mtu) } else { self.wire_mtu };
-        open::host_mtu(config, wire)
+        open::host::host_mtu(config, wire)
     }
 }
 
@@ -149,7 +142,7 @@ impl Nic {
         self.follow_name(&wire, &mut lines);
         self.follow_carrier(&wire);
         self.follow_mtu(&wire, &mut lines);
-        self.followed.served.as_ref().map_or(Ok(()), Served::look)?;
+        self.held().look_at_queues()?;
         Ok(lines)
     }
 
@@ -178,10 +171,13 @@ impl Nic {
         }
     }
 
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What silences the wire's own stack goes by the wire's name.
     fn follow_name(&self, wire: &Interface, lines: &mut Vec<String>) {
-        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Err(error)) = quiet.as_mut().map(|quiet| quiet.follow(&wire.name)) else { return };
+        let Err(error) = self.held().follow_name(&wire.name) else { return };
         // It is tried again at every look, but told once for a name.
         let mut seen = self.followed.seen();
         if seen.not_quiet.as_ref() != Some(&wire.name) {

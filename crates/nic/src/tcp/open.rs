@@ -6,20 +6,15 @@ use iface::Address;
 use sys::frames::FramePool;
 use sys::interface::{self, Interface};
 use sys::netlink::address;
-use sys::packet::{Filter, Membership};
-use sys::tap::{Offloads, Tap, TapError};
-use sys::xdp::Redirect;
+use sys::tap::Offloads;
 
-use crate::config::{Config, HostKind, WireMode};
+use crate::config::Config;
 use crate::error::Error;
-use crate::features::Suited;
-use crate::open::{self, HostEnd, HostInterface, Hosts, Queues, Wires};
+use crate::open::{self, HostEnd, HostInterface, Hosts, OpenWire, Queues, Readers, Wires, host};
 use crate::port::packet::PacketWire;
 use crate::port::tap::TapHost;
 use crate::port::veth::VethHost;
 use crate::port::xdp::XdpWire;
-use crate::queues::Served;
-use crate::quiet::Quiet;
 
 /// MTU of an interface that is made for the endpoint, unless it is set.
 const MTU: u32 = 1500;
@@ -84,30 +79,15 @@ pub(super) enum LinkPort {
 #[derive(Debug)]
 pub(super) enum Held {
     Host(HostInterface),
-    Wire {
-        _redirect: Option<Redirect>,
-        _multicast: Option<Membership>,
-        _quiet: Option<Quiet>,
-        _suited: Suited,
-        served: Option<Served>,
-    },
+    Wire(open::Held),
 }
 
 impl Held {
     /// See [`Served::look`].
     pub(super) fn look_at_queues(&self) -> Result<(), Error> {
         match self {
-            Held::Wire { served: Some(served), .. } => served.look(),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Held::Host(HostInterface { name, kind: HostEnd::Veth { .. }, .. }) = self {
-            // A TAP vanishes with its descriptors, a veth must be told.
-            let _ = sys::netlink::link::delete(&open::far_end_of(name));
+            Held::Wire(wire) => wire.look_at_queues(),
+            Held::Host(_) => Ok(()),
         }
     }
 }
@@ -140,27 +120,15 @@ fn open_host(
     notices: &mut Vec<String>,
 ) -> Result<Opened, Error> {
     let mtu = if config.host.mtu == 0 { MTU } else { config.host.mtu };
-    let (interface, hosts) = match config.host.kind {
-        HostKind::Veth => open::make_veth(name, mtu, 1, false)?,
-        kind => match Tap::create(name, 1) {
-            Ok(tap) => open::from_tap(tap, false)?,
-            Err(error @ (TapError::NoDevice | TapError::DevicePermission))
-                if kind == HostKind::Auto =>
-            {
-                notices.push(format!("no TAP ({error}); the interface is a veth"));
-                open::make_veth(name, mtu, 1, false)?
-            }
-            Err(error) => return Err(error.into()),
-        },
-    };
+    let (interface, hosts) = host::make(name, config, mtu, 1, false, "the interface", notices)?;
     // From here on, what was made goes if something fails.
     let held = Held::Host(interface);
     let Held::Host(interface) = &held else { unreachable!("it was made so just now") };
-    interface::set_mtu(name, open::at_most(mtu, &Interface::by_name(name)?, notices))?;
+    interface::set_mtu(name, host::at_most(mtu, &Interface::by_name(name)?, notices))?;
     offload(interface, !plain)?;
     interface::set_up(name)?;
     if let HostEnd::Veth { .. } = interface.kind {
-        open::wait_for_veth(name)?;
+        host::wait_for_veth(name)?;
     }
     let (port, described) = match hosts {
         Hosts::Tap(Queues::Own(hosts)) => (hosts.into_iter().next().map(LinkPort::Tap), "TAP"),
@@ -200,59 +168,15 @@ pub(super) fn plain_pool(config: &Config, mtu: u32) -> Result<FramePool, Error> 
 }
 
 fn open_wire(name: &str, config: &Config, notices: &mut Vec<String>) -> Result<Opened, Error> {
-    let info = open::find_wire(name)?;
-    interface::set_up(name).map_err(|error| match error.is_permission() {
-        true => Error::Permission { name: name.to_owned() },
-        false => Error::Sys(error),
-    })?;
-    let wires = open_one(&info, config, notices)?;
-    let multicast = Membership::hold(info.index, Filter::AllMulticast).ok();
-    let suited = match &wires {
-        Wires::Xdp(..) => Suited::to_xdp(&info, notices),
-        Wires::Packet(..) => Suited::to_packet(&info, notices),
-    };
-    let described = wires.describe();
-    let (port, redirect, quiet) = match wires {
-        Wires::Xdp(mut wires, redirect) => {
-            (wires.pop().map(|(wire, pool)| LinkPort::Xdp(wire, pool)), Some(redirect), None)
-        }
-        Wires::Packet(mut wires, quiet) => {
-            (wires.pop().map(|(wire, pool)| LinkPort::Packet(wire, pool)), None, quiet)
-        }
+    let OpenWire { held, info, wires, name: described, .. } =
+        open::open(name, config, Readers::One, notices)?;
+    let port = match wires {
+        Wires::Xdp(mut wires) => wires.pop().map(|(wire, pool)| LinkPort::Xdp(wire, pool)),
+        Wires::Packet(mut wires) => wires.pop().map(|(wire, pool)| LinkPort::Packet(wire, pool)),
     };
     let (Some(port), Some(mac)) = (port, info.mac) else {
         return Err(Error::NotEthernet { name: name.to_owned() });
     };
-    let held = Held::Wire {
-        served: redirect.is_some().then(|| Served::by_one(&info)),
-        _redirect: redirect,
-        _multicast: multicast,
-        _quiet: quiet,
-        _suited: suited,
-    };
-    Ok(Opened { link: Link { port, mac, mtu: info.mtu, name: described }, held })
-}
-
-/// One worker has one queue: a wire of several is read by AF_PACKET, unless the configuration insists. So is
-/// one that AF_XDP would have to copy for: the kernel then makes a packet of each frame, one by one, where
-/// AF_PACKET takes super-packets whole (on a veth a half faster one way and a quarter the other).
-fn open_one(info: &Interface, config: &Config, notices: &mut Vec<String>) -> Result<Wires, Error> {
-    let config = Config { workers: 1, ..config.clone() };
-    match open::open_wires(info, &config, notices) {
-        Err(Error::Workers { queues, .. }) if config.wire.mode == WireMode::Auto => {
-            let name = &info.name;
-            notices.push(format!(
-                "{name} has {queues} receive queues, and an endpoint one worker; using AF_PACKET"
-            ));
-            open::open_packet(info, &config, notices)
-        }
-        Ok(Wires::Xdp(wires, redirect))
-            if config.wire.mode == WireMode::Auto
-                && wires.iter().any(|(wire, _)| !wire.zero_copy()) =>
-        {
-            drop((wires, redirect));
-            open::open_packet(info, &config, notices)
-        }
-        opened => opened,
-    }
+    let link = Link { port, mac, mtu: info.mtu, name: described };
+    Ok(Opened { link, held: Held::Wire(held) })
 }

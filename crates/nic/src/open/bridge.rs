@@ -3,26 +3,25 @@
 use sys::frames::FramePool;
 use sys::interface::Interface;
 use sys::packet::{Filter, Membership};
-use sys::xdp::Redirect;
 
+use super::held::Held;
+use super::{packet, xdp};
 use crate::config::{GsoHardware, WireMode};
 use crate::error::Error;
 use crate::features::Suited;
-use crate::open;
 use crate::port::packet::PacketWire;
 use crate::port::xdp::XdpWire;
 use crate::port::{Limits, Wire};
 use crate::queues::Served;
-use crate::quiet::Quiet;
 
 /// Ports, one for each queue of each interface.
-pub(super) enum Wires {
+pub(crate) enum Wires {
     Xdp([Vec<XdpWire>; 2]),
     Packet([Vec<PacketWire>; 2]),
 }
 
 impl Wires {
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Wires::Xdp(_) => "AF_XDP",
             Wires::Packet(_) => "AF_PACKET",
@@ -30,34 +29,17 @@ impl Wires {
     }
 }
 
-/// What an interface is given back by, when it is dropped.
-#[derive(Debug)]
-pub(super) struct Held {
-    _promiscuous: Membership,
-    _suited: Suited,
-    _quiet: Option<Quiet>,
-    _redirect: Option<Redirect>,
-    served: Option<Served>,
-}
-
-impl Held {
-    /// See [`Served::look`].
-    pub(super) fn look_at_queues(&self) -> Result<(), Error> {
-        self.served.as_ref().map_or(Ok(()), Served::look)
-    }
-}
-
 /// Both interfaces, open.
-pub(super) struct Ends {
-    pub(super) wires: Wires,
-    pub(super) pool: FramePool,
-    pub(super) held: Vec<Held>,
+pub(crate) struct Ends {
+    pub(crate) wires: Wires,
+    pub(crate) pool: FramePool,
+    pub(crate) held: Vec<Held>,
 }
 
 impl Ends {
     /// By AF_XDP where both interfaces are cards and it works, else by AF_PACKET, unless `mode` says
     /// which. On a veth AF_XDP does not see the VLAN tags that the peer leaves to its card.
-    pub(super) fn open(
+    pub(crate) fn open(
         interfaces: &[Interface; 2],
         frames: u32,
         mode: WireMode,
@@ -91,9 +73,9 @@ impl Ends {
         frames: u32,
         notices: &mut Vec<String>,
     ) -> Result<Ends, Error> {
-        let chunk = open::xdp_chunk(one)?.max(open::xdp_chunk(other)?);
+        let chunk = xdp::chunk(one)?.max(xdp::chunk(other)?);
         // Queues that come late would have no memory to receive into.
-        let least = open::least_frames([one, other]);
+        let least = xdp::least_frames([one, other]);
         if frames < least {
             notices.push(format!(
                 "{frames} frames are too few for all queues of {} and {}; there are {least}",
@@ -104,13 +86,13 @@ impl Ends {
         let mut pool = memory(frames, chunk)?;
         let mut held = Vec::new();
         let mut open = |info: &Interface| {
-            let (mut wires, redirect) = open::open_xdp_stamping(info, &mut pool, frames)?;
+            let (mut wires, redirect) = xdp::open_stamping(info, &mut pool, frames)?;
             let limits = Limits { mtu: info.mtu as usize, hardware: GsoHardware::Off };
             wires.iter_mut().for_each(|wire| wire.configure(limits));
             held.push(Held {
-                _promiscuous: promiscuous(info)?,
+                _membership: Some(promiscuous(info)?),
                 _suited: Suited::to_xdp(info, notices),
-                _quiet: None,
+                quiet: None,
                 _redirect: Some(redirect),
                 served: Some(Served::by(info, wires.len())),
             });
@@ -125,17 +107,17 @@ impl Ends {
         frames: u32,
         notices: &mut Vec<String>,
     ) -> Result<Ends, Error> {
-        let chunk = open::packet_chunk(one.mtu.max(other.mtu));
+        let chunk = packet::chunk(one.mtu.max(other.mtu));
         let pool = memory(frames, chunk)?;
         let mut held = Vec::new();
         let mut open = |info: &Interface| {
-            let quiet = open::quiet(info, notices);
+            let quiet = packet::quiet(info, notices);
             let config = sys::packet::Config { stamps: true, ..Default::default() };
-            let wire = open::packet_wire(info, config, Default::default())?;
+            let wire = packet::port(info, config, Default::default())?;
             held.push(Held {
-                _promiscuous: promiscuous(info)?,
+                _membership: Some(promiscuous(info)?),
                 _suited: Suited::to_packet(info, notices),
-                _quiet: quiet,
+                quiet,
                 _redirect: None,
                 served: None,
             });

@@ -1,0 +1,114 @@
+//! A wire by AF_PACKET.
+
+use std::io;
+
+use sys::frames::FramePool;
+use sys::interface::Interface;
+use sys::packet::PacketSocket;
+
+use super::{FANOUT_GROUP, LINK_OVERHEAD};
+use crate::config::{Config, GsoHardware};
+use crate::error::Error;
+use crate::port::hardware::Hardware;
+use crate::port::packet::PacketWire;
+use crate::quiet::Quiet;
+use crate::selftest;
+
+/// A port, and the memory of its frames.
+pub(super) type Port = (PacketWire, FramePool);
+
+/// AF_PACKET ports, one a worker, and what keeps the stack behind the wire silent.
+///
+/// # Errors
+/// What stands in the way.
+pub(super) fn open(
+    info: &Interface,
+    config: &Config,
+    notices: &mut Vec<String>,
+) -> Result<(Vec<Port>, Option<Quiet>), Error> {
+    let workers = config.workers.max(1);
+    let chunk = chunk(info.mtu);
+    let fanout = (workers > 1).then_some(sys::packet::Fanout {
+        group: FANOUT_GROUP ^ info.index as u16,
+        members: workers,
+    });
+    let hardware = match config.gso.hardware {
+        GsoHardware::Auto => selftest::passed(info, Hardware::read(&info.name), notices),
+        // It may be turned on later.
+        GsoHardware::Kernel | GsoHardware::Off => Hardware::read(&info.name),
+    };
+    let pools: Vec<_> = (0..workers)
+        .map(|_| FramePool::new(config.wire.frames, chunk))
+        .collect::<Result<_, _>>()
+        .map_err(Error::Worker)?;
+    // First, or what arrives between the two is handed on twice. Now it is lost, as on a card that
+    // is not up yet.
+    let leave_configuration = config.wire.leave_configuration;
+    let quiet =
+        if leave_configuration { but_configuration(info, notices) } else { quiet(info, notices) };
+    let config_of_socket =
+        sys::packet::Config { fanout, leave_configuration, ..sys::packet::Config::default() };
+    let wire = |pool| Ok((port(info, config_of_socket, hardware)?, pool));
+    let wires = pools.into_iter().map(wire).collect::<Result<_, Error>>()?;
+    Ok((wires, quiet))
+}
+
+/// Bytes of a frame's memory that AF_PACKET receives packets of this MTU into.
+pub(crate) fn chunk(mtu: u32) -> u32 {
+    let needed = mtu + LINK_OVERHEAD + sys::packet::HEADROOM as u32;
+    needed.next_power_of_two().clamp(sys::frames::MIN_CHUNK_SIZE, sys::frames::MAX_CHUNK_SIZE)
+}
+
+/// One AF_PACKET port.
+pub(super) fn port(
+    info: &Interface,
+    config: sys::packet::Config,
+    hardware: Hardware,
+) -> Result<PacketWire, Error> {
+    let socket = PacketSocket::open(info.index, config).map_err(|cause| {
+        let name = info.name.clone();
+        match cause.kind() {
+            io::ErrorKind::PermissionDenied => Error::Permission { name },
+            _ => Error::Packet { name, cause },
+        }
+    })?;
+    Ok(PacketWire::new(socket, hardware))
+}
+
+/// Silences the stack behind an interface; before a packet socket hears it, or what arrives between
+/// the two is handed on twice.
+pub(super) fn quiet(info: &Interface, notices: &mut Vec<String>) -> Option<Quiet> {
+    silenced(info, Quiet::new(&info.name), notices)
+}
+
+/// The same, but for what the stack must hear to configure itself: DHCP and router advertisements.
+fn but_configuration(info: &Interface, notices: &mut Vec<String>) -> Option<Quiet> {
+    let quiet = silenced(info, Quiet::but_configuration(&info.name), notices);
+    if matches!(quiet, Some(Quiet::Switches(_))) {
+        notices.push(format!(
+            "without nftables {} cannot be left what is for its own configuration: DHCP clients \
+             with packet sockets go on, router advertisements are not heard",
+            info.name
+        ));
+    }
+    quiet
+}
+
+fn silenced(
+    info: &Interface,
+    quiet: sys::Result<Quiet>,
+    notices: &mut Vec<String>,
+) -> Option<Quiet> {
+    let mut tell =
+        |why| notices.push(format!("the kernel may answer on {} as well: {why}", info.name));
+    match quiet {
+        Ok(quiet) => {
+            quiet.gap().into_iter().for_each(tell);
+            Some(quiet)
+        }
+        Err(error) => {
+            tell(error.to_string());
+            None
+        }
+    }
+}
