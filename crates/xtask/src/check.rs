@@ -25,7 +25,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "imports",
-        what: "modules do not use each other in a circle",
+        what: "no circle of modules, and docs/modules.md is what they are",
         run: imports::check,
     },
     Step {

@@ -37,8 +37,9 @@ cargo xtask: what the project asks of itself
   cargo xtask gro [--sequences N] [--seed S] [--first N] [--json]
                                      compare random sequences (a million) with the local kernel's
                                      GRO; as root
-  cargo xtask imports [--circles]    which module uses which, users above what they use; or only
-                                     circles of them
+  cargo xtask imports [--circles | --write]
+                                     which crate and which module uses which, users above what they
+                                     use; only circles of them; or written to docs/modules.md
   cargo xtask packetdrill --binary PATH --scripts DIR [--report FILE]
                                      run packetdrill scripts, which you have, against the local
                                      kernel and against the TCP engine; as root

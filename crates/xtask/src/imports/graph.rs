@@ -11,7 +11,7 @@ pub(super) struct Graph {
 }
 
 /// What the children of one module use of each other, each with all that is below it.
-type Siblings = BTreeMap<String, BTreeSet<String>>;
+pub(super) type Siblings = BTreeMap<String, BTreeSet<String>>;
 
 impl Graph {
     pub(super) fn new(edges: BTreeSet<(Name, Name)>) -> Self {
@@ -66,13 +66,21 @@ impl Graph {
     fn draw(&self, parent: &[String], text: &mut String) {
         let siblings = self.siblings(parent);
         for name in order(&siblings) {
-            let uses: Vec<&str> = siblings[&name].iter().map(String::as_str).collect();
-            let indent = "  ".repeat(parent.len() + 1);
-            let arrow = if uses.is_empty() { "" } else { " -> " };
-            text.push_str(&format!("{indent}{name}{arrow}{}\n", uses.join(" ")));
+            text.push_str(&line(&siblings, &name, parent.len()));
             self.draw(&[parent, &[name]].concat(), text);
         }
     }
+}
+
+/// A line for each of the siblings.
+pub(super) fn lines(siblings: &Siblings) -> String {
+    order(siblings).iter().map(|name| line(siblings, name, 0)).collect()
+}
+
+fn line(siblings: &Siblings, name: &str, depth: usize) -> String {
+    let uses: Vec<&str> = siblings[name].iter().map(String::as_str).collect();
+    let arrow = if uses.is_empty() { "" } else { " -> " };
+    format!("{}{name}{arrow}{}\n", "  ".repeat(depth), uses.join(" "))
 }
 
 /// The sets of more than one that reach each other.
@@ -147,6 +155,6 @@ mod tests {
     #[test]
     fn a_module_stands_above_what_it_uses() {
         let picture = graph(&[("a", "c"), ("b", "a"), ("c::x", "d"), ("c::w", "c::x")]).picture();
-        assert_eq!(picture, "  b -> a\n  a -> c\n  c -> d\n    w -> x\n    x\n  d\n");
+        assert_eq!(picture, "b -> a\na -> c\nc -> d\n  w -> x\n  x\nd\n");
     }
 }
