@@ -25,12 +25,13 @@
 //! is so if the host's stack drops what it was given within its window: it may do so when memory is
 //! short, or by a firewall's rule. This is why it is off by default.
 
-use wire::{ETHERNET_LEN, Flags, Headers, IPV4_MIN_LEN, IPV6_LEN, MAC_LEN, Seq, Tcp, TcpOption};
+use wire::{ETHERNET_LEN, Flags, IPV4_MIN_LEN, IPV6_LEN, MAC_LEN, Seq, Tcp, TcpOption};
 use wire::{TCP_MIN_LEN, Timestamps, Transport, checksum, protocol};
 
 use crate::descriptor::Descriptor;
 use crate::island::Islands;
 use crate::key::FlowKey;
+use crate::link::Link;
 use crate::observe::Said;
 use crate::{ActiveAck, Lro, Profile, Sink};
 
@@ -234,11 +235,11 @@ struct Numbers {
     sack: bool,
 }
 
-impl<F> Lro<F> {
+impl<F, L: Link> Lro<F, L> {
     /// A packet of the host, for [`observe`](Self::observe).
     #[inline(never)]
     pub(crate) fn hear(&mut self, bytes: &[u8]) {
-        let Ok(headers) = Headers::parse(bytes) else { return };
+        let Ok(headers) = L::parse(bytes) else { return };
         if headers.transport != Transport::Tcp {
             return;
         }
@@ -306,7 +307,7 @@ impl<F> Lro<F> {
     /// A SYN from the wire begins, or answers, a connection.
     pub(crate) fn note_wire_syn(&mut self, key: &FlowKey, bytes: &[u8]) {
         let Some(index) = self.table.peek(key) else { return };
-        let Ok(headers) = Headers::parse(bytes) else { return };
+        let Ok(headers) = L::parse(bytes) else { return };
         let Ok(syn) = Tcp::new(&bytes[headers.transport_at..headers.end]) else { return };
         self.hosts[index as usize].wire_syn(&syn, headers.payload_len() as u32);
     }
@@ -408,8 +409,10 @@ fn write(
     let (link, ip, ports) = flow.front();
     let network_at = link.len();
     frame[..network_at].copy_from_slice(link);
-    frame[..MAC_LEN].copy_from_slice(&link[MAC_LEN..2 * MAC_LEN]);
-    frame[MAC_LEN..2 * MAC_LEN].copy_from_slice(&link[..MAC_LEN]);
+    if let Some((macs, _)) = link.split_at_checked(2 * MAC_LEN) {
+        frame[..MAC_LEN].copy_from_slice(&macs[MAC_LEN..]);
+        frame[MAC_LEN..2 * MAC_LEN].copy_from_slice(&macs[..MAC_LEN]);
+    }
 
     let ipv6 = flow.key.ipv6;
     let ip_len = if ipv6 { IPV6_LEN } else { IPV4_MIN_LEN };

@@ -13,13 +13,14 @@
 //! Otherwise data of another connection is far from where the flow was, as a rule (RFC 6528), and the
 //! flow goes on there with what it has learnt of the path.
 
-use wire::{Flags, Headers, Seq, Tcp, TcpOption, Transport};
+use wire::{Flags, Seq, Tcp, TcpOption, Transport};
 
 use crate::Lro;
 use crate::claim::{Claim, Standing};
 use crate::descriptor::Descriptor;
 use crate::filter::Segment;
 use crate::hole::Holes;
+use crate::link::Link;
 use crate::reorder::WINDOW;
 
 /// Option kind: SACK permitted (RFC 2018).
@@ -90,7 +91,7 @@ impl Descriptor {
     }
 }
 
-impl<F> Lro<F> {
+impl<F, L: Link> Lro<F, L> {
     /// A SYN has come by from the wire: the data of its connection begins at `seq`.
     pub(crate) fn begins_at(&mut self, index: u32, seq: Seq) {
         let flow = &mut self.table[index];
@@ -106,7 +107,7 @@ impl<F> Lro<F> {
 
     /// The same SYN, and what it says.
     pub(crate) fn note_wire_syn_options(&mut self, index: u32, bytes: &[u8]) {
-        if let Some(syn) = syn(bytes) {
+        if let Some(syn) = syn::<L>(bytes) {
             self.table[index].holes.note_wire_syn(&syn);
         }
     }
@@ -114,7 +115,7 @@ impl<F> Lro<F> {
     /// One of the host.
     #[cold]
     pub(crate) fn note_host_syn(&mut self, index: u32, bytes: &[u8]) {
-        if let Some(syn) = syn(bytes) {
+        if let Some(syn) = syn::<L>(bytes) {
             let flow = &mut self.table[index];
             flow.holes.note_host_syn(&syn, flow.has_data);
         }
@@ -132,8 +133,8 @@ impl<F> Lro<F> {
     }
 }
 
-fn syn(bytes: &[u8]) -> Option<Tcp<&[u8]>> {
-    let headers = Headers::parse(bytes).ok()?;
+fn syn<L: Link>(bytes: &[u8]) -> Option<Tcp<&[u8]>> {
+    let headers = L::parse(bytes).ok()?;
     if headers.transport != Transport::Tcp {
         return None;
     }

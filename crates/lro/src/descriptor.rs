@@ -14,6 +14,7 @@ use crate::hole::Holes;
 use crate::island::Island;
 use crate::key::FlowKey;
 use crate::layout::Layout;
+use crate::link::Link;
 use crate::list::{Links, List};
 use crate::send::SendSpace;
 use crate::{Nanos, Profile};
@@ -262,13 +263,18 @@ impl Descriptor {
 
     /// Keeps the header that what is held from now on must have. The filter has seen that it fits.
     #[inline]
-    pub(crate) fn keep_header(&mut self, profile: Profile, segment: &Segment, bytes: &[u8]) {
+    pub(crate) fn keep_header<L: Link>(
+        &mut self,
+        profile: Profile,
+        segment: &Segment,
+        bytes: &[u8],
+    ) {
         if !self.is_holding() {
             self.first_ack = segment.carried.ack;
             self.acceptable = self.send.accepts(segment.carried.ack);
         }
         self.layout = match profile {
-            Profile::Endpoint => Layout::of(segment),
+            Profile::Endpoint => Layout::of::<L>(segment),
             Profile::Lossless => Layout::Unusual,
         };
         self.header[..segment.payload_at].copy_from_slice(&bytes[..segment.payload_at]);

@@ -1,9 +1,10 @@
 //! Packets that do not come by here: merged elsewhere already, or not seen at all.
 
-use wire::{ETHERNET_LEN, EtherType, Headers, IPV4_MIN_LEN, IPV6_LEN, Network, Transport};
-use wire::{VLAN_LEN, protocol};
+use wire::protocol;
+use wire::{Headers, IPV4_MIN_LEN, IPV6_LEN, Network, Transport};
 
 use crate::key::FlowKey;
+use crate::link::Link;
 use crate::{Flush, Lro, Sink};
 
 /// Of IPv4's flags and fragment offset: what tells a fragment.
@@ -17,7 +18,7 @@ enum Whose {
     Unknown,
 }
 
-impl<F> Lro<F> {
+impl<F, L: Link> Lro<F, L> {
     /// Packets are about to come, or have come, that this LRO does not see: what is held goes, and
     /// each flow is picked up anew by its next packet.
     pub fn interrupt(&mut self, sink: &mut impl Sink<F>) {
@@ -33,7 +34,7 @@ impl<F> Lro<F> {
     /// `bytes` are the packet's first, from its Ethernet header on; the headers are enough. A packet
     /// whose headers do not tell the flow may be of any, and interrupts [all](Self::interrupt).
     pub fn interrupt_flow(&mut self, bytes: &[u8], sink: &mut impl Sink<F>) {
-        match whose(bytes) {
+        match whose::<L>(bytes) {
             Whose::Flow(key) => {
                 if let Some(index) = self.table.find(&key) {
                     self.pick_up_anew(index, sink);
@@ -53,8 +54,8 @@ impl<F> Lro<F> {
     }
 }
 
-fn whose(bytes: &[u8]) -> Whose {
-    match Headers::parse(bytes) {
+fn whose<L: Link>(bytes: &[u8]) -> Whose {
+    match L::parse(bytes) {
         Ok(headers) => match headers.transport {
             Transport::Tcp | Transport::Udp => Whose::Flow(FlowKey::of(bytes, &headers)),
             // It tells no ports.
@@ -62,25 +63,22 @@ fn whose(bytes: &[u8]) -> Whose {
             Transport::Other(_) | Transport::None => Whose::None,
         },
         // Most likely there is more of the packet than these bytes.
-        Err(_) => first_bytes_of(bytes).map_or(Whose::Unknown, Whose::Flow),
+        Err(_) => first_bytes_of::<L>(bytes).map_or(Whose::Unknown, Whose::Flow),
     }
 }
 
 /// The flow of a packet of TCP or UDP of which only the first bytes are here.
-fn first_bytes_of(bytes: &[u8]) -> Option<FlowKey> {
+fn first_bytes_of<L: Link>(bytes: &[u8]) -> Option<FlowKey> {
     let be16 = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
-    let mut network_at = ETHERNET_LEN;
-    while EtherType(be16(network_at - 2)?).is_vlan() {
-        network_at += VLAN_LEN;
-    }
+    let (network_at, version) = L::network(bytes)?;
     let first = *bytes.get(network_at)?;
-    let (network, header, upper) = match EtherType(be16(network_at - 2)?) {
-        EtherType::IPV4 if first >> 4 == 4 && be16(network_at + 6)? & OFFSET_AND_MORE == 0 => {
+    let (network, header, upper) = match version {
+        4 if first >> 4 == 4 && be16(network_at + 6)? & OFFSET_AND_MORE == 0 => {
             let header = usize::from(first & 0xf) * 4;
             let options = header > IPV4_MIN_LEN;
             (Network::Ipv4 { options }, header, *bytes.get(network_at + 9)?)
         }
-        EtherType::IPV6 if first >> 4 == 6 => {
+        6 if first >> 4 == 6 => {
             (Network::Ipv6 { extensions: false }, IPV6_LEN, *bytes.get(network_at + 6)?)
         }
         _ => return None,

@@ -8,6 +8,7 @@ use wire::{
 
 use crate::config::HEADER_MAX;
 use crate::key::FlowKey;
+use crate::link::Link;
 use crate::{Config, Profile, RxChecksum};
 
 /// Why a frame goes on as it came.
@@ -249,8 +250,8 @@ pub(crate) enum Verdict {
 
 /// Runs the questions, cheapest and most telling first.
 #[inline]
-pub(crate) fn ask(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
-    let headers = match Headers::parse(bytes) {
+pub(crate) fn ask<L: Link>(config: &Config, bytes: &[u8], known: RxChecksum) -> Verdict {
+    let headers = match L::parse(bytes) {
         Ok(headers) => headers,
         Err(why) => return Verdict::Pass(Pass::Malformed(why)),
     };

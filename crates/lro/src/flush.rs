@@ -1,11 +1,12 @@
 //! Flushing (the paper's packets reconstruction, section IV.D): when, and of what.
 
 use crate::filter::Segment;
+use crate::link::Link;
 use crate::timeout::run_deadline;
 use crate::{Aggregate, Flush, Lro, Nanos, Pass, Profile, Sink, merge};
 use wire::Flags;
 
-impl<F> Lro<F> {
+impl<F, L: Link> Lro<F, L> {
     /// Flushes what has timed out at `now`: runs of flows that have been idle for too long, and
     /// whatever has been held for `max_timeout`, or has waited for its hole for long enough.
     pub fn expire(&mut self, now: Nanos, sink: &mut impl Sink<F>) {
@@ -112,7 +113,7 @@ impl<F> Lro<F> {
             flow.epoch = self.epoch;
             flow.send.lose_sight();
         }
-        flow.keep_header(self.config.profile, segment, bytes);
+        flow.keep_header::<L>(self.config.profile, segment, bytes);
         self.held.push_back(&mut flow.run, frame, segment.start, segment.len);
         flow.begin(segment.seq, segment.len, &segment.carried, now);
         let deadline = run_deadline(&self.config, flow);

@@ -1,22 +1,21 @@
 //! Where the headers of the usual frames lie, which have no more than Ethernet, IP and TCP, and what is
 //! read there.
 
-use wire::{ETHERNET_LEN, IPV4_MIN_LEN, IPV6_LEN, TCP_MIN_LEN, protocol};
+use wire::{IPV4_MIN_LEN, IPV6_LEN, TCP_MIN_LEN, protocol};
 
 use crate::filter::Segment;
 use crate::key::FlowKey;
-
-pub(crate) const IPV4_TCP: usize = ETHERNET_LEN + IPV4_MIN_LEN;
-pub(crate) const IPV6_TCP: usize = ETHERNET_LEN + IPV6_LEN;
+use crate::link::Link;
 
 /// Bytes of the usual timestamps (RFC 7323 appendix A), and how they begin.
 pub(crate) const TIMESTAMPS_LEN: usize = 12;
 pub(crate) const TIMESTAMPS: u32 = 0x0101_080a;
 
-pub(crate) const IPV4_PLAIN: usize = IPV4_TCP + TCP_MIN_LEN;
-pub(crate) const IPV4_TIMESTAMPED: usize = IPV4_PLAIN + TIMESTAMPS_LEN;
-pub(crate) const IPV6_PLAIN: usize = IPV6_TCP + TCP_MIN_LEN;
-pub(crate) const IPV6_TIMESTAMPED: usize = IPV6_PLAIN + TIMESTAMPS_LEN;
+/// Where they end, from the IP header on.
+const IPV4_PLAIN: usize = IPV4_MIN_LEN + TCP_MIN_LEN;
+const IPV4_TIMESTAMPED: usize = IPV4_PLAIN + TIMESTAMPS_LEN;
+const IPV6_PLAIN: usize = IPV6_LEN + TCP_MIN_LEN;
+const IPV6_TIMESTAMPED: usize = IPV6_PLAIN + TIMESTAMPS_LEN;
 
 /// What headers a flow's segments have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,10 +30,10 @@ pub(crate) enum Layout {
 
 impl Layout {
     /// The layout of a segment of the endpoint profile.
-    pub(crate) fn of(segment: &Segment) -> Layout {
+    pub(crate) fn of<L: Link>(segment: &Segment) -> Layout {
         let timestamped = segment.carried.timestamps.is_some();
-        match (segment.key.ipv6, segment.payload_at) {
-            _ if segment.network_at != ETHERNET_LEN || segment.key.udp => Layout::Unusual,
+        match (segment.key.ipv6, segment.payload_at - segment.network_at) {
+            _ if segment.network_at != L::LEN || segment.key.udp => Layout::Unusual,
             (false, IPV4_PLAIN) => Layout::Ipv4,
             (false, IPV4_TIMESTAMPED) if timestamped => Layout::Ipv4Timestamps,
             (true, IPV6_PLAIN) => Layout::Ipv6,
@@ -44,21 +43,22 @@ impl Layout {
     }
 }
 
-/// The flow of a frame with no more than Ethernet, IP and TCP.
+/// The flow of a packet with no more than its link's header, IP and TCP.
 #[inline]
-pub(crate) fn usual_key(bytes: &[u8]) -> Option<FlowKey> {
-    let front: &[u8; IPV4_PLAIN] = bytes.first_chunk()?;
+pub(crate) fn usual_key<L: Link>(bytes: &[u8]) -> Option<FlowKey> {
+    let packet = bytes.get(L::LEN..)?;
+    let front: &[u8; IPV4_PLAIN] = packet.first_chunk()?;
     let at = |at: usize| be64(front, at).to_be();
-    let ip = ETHERNET_LEN;
-    if be32(front, 12) >> 8 == 0x08_0045 && front[ip + 9] == protocol::TCP {
-        let ports = be32(front, IPV4_TCP).to_be();
-        return Some(FlowKey { addresses: [at(ip + 12), 0, 0, 0], ports, ipv6: false, udp: false });
+    let version = L::usual_version(bytes);
+    if version == 4 && front[0] == 0x45 && front[9] == protocol::TCP {
+        let ports = be32(front, IPV4_MIN_LEN).to_be();
+        return Some(FlowKey { addresses: [at(12), 0, 0, 0], ports, ipv6: false, udp: false });
     }
-    let front: &[u8; IPV6_PLAIN] = bytes.first_chunk()?;
+    let front: &[u8; IPV6_PLAIN] = packet.first_chunk()?;
     let at = |at: usize| be64(front, at).to_be();
-    if be32(front, 12) >> 12 == 0x8_6dd6 && front[ip + 6] == protocol::TCP {
-        let addresses = [at(ip + 8), at(ip + 16), at(ip + 24), at(ip + 32)];
-        let ports = be32(front, IPV6_TCP).to_be();
+    if version == 6 && front[0] >> 4 == 6 && front[6] == protocol::TCP {
+        let addresses = [at(8), at(16), at(24), at(32)];
+        let ports = be32(front, IPV6_LEN).to_be();
         return Some(FlowKey { addresses, ports, ipv6: true, udp: false });
     }
     None

@@ -107,6 +107,7 @@ extern crate alloc;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::marker::PhantomData;
 
 mod acknowledge;
 mod aggregate;
@@ -123,6 +124,7 @@ mod hole;
 mod island;
 mod key;
 mod layout;
+mod link;
 mod list;
 mod merge;
 mod mismatch;
@@ -138,6 +140,7 @@ pub use config::{ActiveAck, Config, Nanos, Profile};
 pub use counters::{Counters, Flush};
 pub use filter::{Discard, Pass};
 pub use held::Slice;
+pub use link::{Ethernet, Link, NoLink};
 pub use mismatch::Mismatch;
 pub use wire::RxChecksum;
 
@@ -148,7 +151,7 @@ use island::Islands;
 use key::FlowKey;
 use predict::Expected;
 use table::ConnectionTable;
-use wire::{Flags, Headers, Seq, Transport};
+use wire::{Flags, Seq, Transport};
 
 /// Flows that one batch of frames can make acknowledge something.
 const BATCH_MAX: usize = 256;
@@ -167,7 +170,8 @@ pub trait Sink<F> {
 
 /// The receive offload of one worker: its flows, what it holds of them, and why.
 #[derive(Debug)]
-pub struct Lro<F> {
+pub struct Lro<F, L = Ethernet> {
+    link: PhantomData<L>,
     config: Config,
     table: ConnectionTable,
     held: Held<F>,
@@ -185,9 +189,24 @@ impl<F> Lro<F> {
     /// Allocates all memory that will ever be used: `config.flows` descriptors and
     /// `config.held_frames` places for held frames.
     pub fn new(config: Config) -> Self {
+        Lro::with_link(config)
+    }
+}
+
+impl<F> Lro<F, NoLink> {
+    /// As [`new`](Lro::new), for packets that begin with their IP header, as a TUN gives and takes them.
+    /// What comes out begins with it too, active ACK's own packets included.
+    pub fn of_ip(config: Config) -> Self {
+        Lro::with_link(config)
+    }
+}
+
+impl<F, L: Link> Lro<F, L> {
+    fn with_link(config: Config) -> Self {
         let held = Held::new(config.held_frames);
         let table = ConnectionTable::new(config.flows, config.flow_hash, config.max_timeout);
         Lro {
+            link: PhantomData,
             islands: Islands::new(held.capacity()),
             held,
             epoch: 0,
@@ -208,7 +227,7 @@ impl<F> Lro<F> {
         if !self.table.has_many_flows() {
             return;
         }
-        if let Ok(headers) = Headers::parse(bytes)
+        if let Ok(headers) = L::parse(bytes)
             && matches!(headers.transport, Transport::Tcp | Transport::Udp)
         {
             let key = FlowKey::of(bytes, &headers);
@@ -218,7 +237,8 @@ impl<F> Lro<F> {
         }
     }
 
-    /// Takes one frame from the wire. `bytes` are the frame's own, from its Ethernet header on;
+    /// Takes one frame from the wire. `bytes` are the frame's own, from its Ethernet header on
+    /// ([`of_ip`](Lro::of_ip): its IP header);
     /// `now` never goes back.
     ///
     /// Asks the filter, then the flow: hold it with what is held, or let that go first.
@@ -246,13 +266,13 @@ impl<F> Lro<F> {
             return None;
         }
         if let Some((index, flow)) = self.table.last_found()
-            && let Some(segment) = predict::expected(flow, bytes, checksum)
+            && let Some(segment) = predict::expected::<L>(flow, bytes, checksum)
         {
             flow.recently_used = true;
             return Some((index, segment));
         }
-        let index = self.table.find(&layout::usual_key(bytes)?)?;
-        let segment = predict::expected(&self.table[index], bytes, checksum)?;
+        let index = self.table.find(&layout::usual_key::<L>(bytes)?)?;
+        let segment = predict::expected::<L>(&self.table[index], bytes, checksum)?;
         Some((index, segment))
     }
 
@@ -309,7 +329,7 @@ impl<F> Lro<F> {
         now: Nanos,
         sink: &mut impl Sink<F>,
     ) {
-        match filter::ask(&self.config, bytes, checksum) {
+        match filter::ask::<L>(&self.config, bytes, checksum) {
             Verdict::Discard(why) => {
                 self.counters.discarded[why as usize] += 1;
                 sink.discard(frame, why);

@@ -1,12 +1,12 @@
 //! What the host's packets tell on their way to the wire.
 
 use wire::{
-    ETHERNET_LEN, Flags, Headers, IPV4_MIN_LEN, IPV6_LEN, Seq, TCP_MIN_LEN, Tcp, Transport,
-    protocol,
+    ETHERNET_LEN, Flags, IPV4_MIN_LEN, IPV6_LEN, Seq, TCP_MIN_LEN, Tcp, Transport, protocol,
 };
 
 use crate::key::FlowKey;
 use crate::layout::usual_key;
+use crate::link::Link;
 use crate::send::SendSpace;
 use crate::{Lro, Profile};
 
@@ -28,16 +28,16 @@ impl Said {
 
     /// Reads it from a packet with no more than Ethernet, IP and TCP; its headers are enough.
     #[inline]
-    fn usual(bytes: &[u8]) -> Option<Said> {
+    fn usual<L: Link>(bytes: &[u8]) -> Option<Said> {
         let be16 = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
-        let ip = ETHERNET_LEN;
-        let kind = bytes.get(12..15)?;
-        let (tcp, end) = if kind == [0x08, 0x00, 0x45] {
+        let ip = L::LEN;
+        let version = (L::usual_version(bytes), *bytes.get(ip)?);
+        let (tcp, end) = if version == (4, 0x45) {
             if *bytes.get(ip + 9)? != protocol::TCP || be16(ip + 6)? & OFFSET_AND_MORE != 0 {
                 return None;
             }
             (ip + IPV4_MIN_LEN, ip + usize::from(be16(ip + 2)?))
-        } else if kind[..2] == [0x86, 0xdd] && *bytes.get(ip + 6)? == protocol::TCP {
+        } else if version.0 == 6 && *bytes.get(ip + 6)? == protocol::TCP {
             (ip + IPV6_LEN, ip + IPV6_LEN + usize::from(be16(ip + 4)?))
         } else {
             return None;
@@ -68,18 +68,17 @@ impl Said {
     }
 }
 
-/// UDP, ICMP or ARP, by a look at a plain Ethernet header: what it is to tell apart at no cost.
+/// UDP, ICMP or ARP, by a look at the usual places: what it is to tell apart at no cost.
 #[inline]
-fn is_no_tcp(bytes: &[u8]) -> bool {
-    match bytes.get(12..14) {
-        Some([0x08, 0x00]) => bytes.get(23) != Some(&protocol::TCP),
-        Some([0x86, 0xdd]) => matches!(bytes.get(20), Some(&protocol::UDP | &protocol::ICMPV6)),
-        Some([0x08, 0x06]) => true,
-        _ => false,
+fn is_no_tcp<L: Link>(bytes: &[u8]) -> bool {
+    match L::usual_version(bytes) {
+        4 => bytes.get(L::LEN + 9) != Some(&protocol::TCP),
+        6 => matches!(bytes.get(L::LEN + 6), Some(&protocol::UDP | &protocol::ICMPV6)),
+        _ => L::LEN == ETHERNET_LEN && bytes.get(12..14) == Some(&[0x08, 0x06]),
     }
 }
 
-impl<F> Lro<F> {
+impl<F, L: Link> Lro<F, L> {
     /// A packet that the host sends, super-packets included; `bytes` from its Ethernet header to the
     /// end of its TCP header at least, all of it if there is more than Ethernet, IP and TCP.
     ///
@@ -95,14 +94,14 @@ impl<F> Lro<F> {
         if self.acknowledges() {
             return self.hear(bytes);
         }
-        match Said::usual(bytes) {
+        match Said::usual::<L>(bytes) {
             Some(said) if !said.moves() => {}
             Some(said) => {
-                if let Some(key) = usual_key(bytes) {
+                if let Some(key) = usual_key::<L>(bytes) {
                     self.note(&key.reversed(), &said, bytes);
                 }
             }
-            None if is_no_tcp(bytes) => {}
+            None if is_no_tcp::<L>(bytes) => {}
             None => self.note_unusual(bytes),
         }
     }
@@ -119,7 +118,7 @@ impl<F> Lro<F> {
     /// A packet of TCP with VLAN tags, say.
     #[cold]
     fn note_unusual(&mut self, bytes: &[u8]) {
-        let Ok(headers) = Headers::parse(bytes) else { return };
+        let Ok(headers) = L::parse(bytes) else { return };
         if headers.transport == Transport::Tcp
             && let Ok(tcp) = Tcp::new(&bytes[headers.transport_at..headers.end])
         {

@@ -6,20 +6,19 @@
 //! case and the endpoint profile, in as few comparisons as it takes. Whatever it does not expect,
 //! bad checksums included, it leaves to them.
 
-use wire::{ETHERNET_LEN, Flags, Seq, Sum, TCP_MIN_LEN, Timestamps, checksum, protocol};
+use wire::{Flags, IPV4_MIN_LEN, Seq, Sum, TCP_MIN_LEN, Timestamps, checksum, protocol};
 
 use crate::RxChecksum;
 use crate::config::HEADER_MAX;
 use crate::descriptor::Descriptor;
 use crate::filter::{Carried, Segment};
 use crate::key::FlowKey;
-use crate::layout::{
-    IPV4_PLAIN, IPV4_TCP, IPV4_TIMESTAMPED, IPV6_PLAIN, IPV6_TCP, IPV6_TIMESTAMPED, Layout,
-    TIMESTAMPS, be16, be32, be64,
-};
+use crate::layout::{Layout, TIMESTAMPS, be16, be32, be64};
+use crate::link::Link;
 
 /// A segment as its flow's others are.
 pub(crate) struct Expected {
+    pub(crate) network_at: usize,
     pub(crate) transport_at: usize,
     pub(crate) start: usize,
     pub(crate) seq: Seq,
@@ -28,16 +27,31 @@ pub(crate) struct Expected {
 }
 
 /// Whether the frame may join what the flow holds, should its sequence number fit, and is whole.
+///
+/// `L::LEN` is a constant, so one of the two is all that is compiled: no type can compute the places yet.
 #[inline(always)]
-pub(crate) fn expected(flow: &Descriptor, bytes: &[u8], known: RxChecksum) -> Option<Expected> {
+pub(crate) fn expected<L: Link>(
+    flow: &Descriptor,
+    bytes: &[u8],
+    known: RxChecksum,
+) -> Option<Expected> {
     if !flow.is_holding() || known == RxChecksum::MaybePartial {
         return None;
     }
+    if L::LEN == 0 {
+        return match flow.layout {
+            Layout::Ipv4Timestamps => compare::<0, 20, 52>(flow, bytes, known),
+            Layout::Ipv6Timestamps => compare::<0, 40, 72>(flow, bytes, known),
+            Layout::Ipv4 => compare::<0, 20, 40>(flow, bytes, known),
+            Layout::Ipv6 => compare::<0, 40, 60>(flow, bytes, known),
+            Layout::Unusual => None,
+        };
+    }
     match flow.layout {
-        Layout::Ipv4Timestamps => compare::<IPV4_TCP, IPV4_TIMESTAMPED>(flow, bytes, known),
-        Layout::Ipv6Timestamps => compare::<IPV6_TCP, IPV6_TIMESTAMPED>(flow, bytes, known),
-        Layout::Ipv4 => compare::<IPV4_TCP, IPV4_PLAIN>(flow, bytes, known),
-        Layout::Ipv6 => compare::<IPV6_TCP, IPV6_PLAIN>(flow, bytes, known),
+        Layout::Ipv4Timestamps => compare::<14, 34, 66>(flow, bytes, known),
+        Layout::Ipv6Timestamps => compare::<14, 54, 86>(flow, bytes, known),
+        Layout::Ipv4 => compare::<14, 34, 54>(flow, bytes, known),
+        Layout::Ipv6 => compare::<14, 54, 74>(flow, bytes, known),
         Layout::Unusual => None,
     }
 }
@@ -47,7 +61,7 @@ impl Expected {
     pub(crate) fn segment(&self, key: FlowKey) -> Segment {
         Segment {
             key,
-            network_at: ETHERNET_LEN,
+            network_at: self.network_at,
             transport_at: self.transport_at,
             payload_at: self.start,
             start: self.start,
@@ -58,22 +72,26 @@ impl Expected {
     }
 }
 
-/// `TCP` is where that header starts, `HEADER` where it ends: with constant lengths nothing is
+/// `IP` and `TCP` are where those headers start, `HEADER` is where they end: with constant lengths nothing is
 /// asked twice.
 #[inline(always)]
-fn compare<const TCP: usize, const HEADER: usize>(
+fn compare<const IP: usize, const TCP: usize, const HEADER: usize>(
     flow: &Descriptor,
     bytes: &[u8],
     known: RxChecksum,
 ) -> Option<Expected> {
     let new: &[u8; HEADER] = bytes.first_chunk()?;
     let held: &[u8; HEADER_MAX] = flow.header_memory();
-    let ipv6 = TCP == IPV6_TCP;
+    let ipv6 = TCP != IP + IPV4_MIN_LEN;
     let timestamped = HEADER > TCP + TCP_MIN_LEN;
 
     // One look at all that must be as it was: MAC addresses, EtherType, version, TOS or class ..
-    let mut differs = (be64(new, 0) ^ be64(held, 0)) | (be64(new, 8) ^ be64(held, 8));
-    let ip = ETHERNET_LEN;
+    let mut differs = if IP == 0 {
+        u64::from(be16(new, 0) ^ be16(held, 0))
+    } else {
+        (be64(new, 0) ^ be64(held, 0)) | (be64(new, 8) ^ be64(held, 8))
+    };
+    let ip = IP;
     if ipv6 {
         // .. flow label, next header, hop limit, addresses ..
         differs |= (be64(new, ip) ^ be64(held, ip)) & 0xffff_ffff_0000_ffff;
@@ -114,28 +132,28 @@ fn compare<const TCP: usize, const HEADER: usize>(
     let end = if ipv6 {
         TCP + usize::from(be16(new, ip + 4))
     } else {
-        ETHERNET_LEN + usize::from(be16(new, ip + 2))
+        IP + usize::from(be16(new, ip + 2))
     };
     if end <= HEADER || end > bytes.len() {
         return None;
     }
-    if !ipv6 && !ipv4_checksum_ok(new) {
+    if !ipv6 && !ipv4_checksum_ok::<IP, HEADER>(new) {
         return None;
     }
-    if known == RxChecksum::Unverified && !tcp_checksum_ok::<TCP>(&bytes[..end]) {
+    if known == RxChecksum::Unverified && !tcp_checksum_ok::<IP, TCP>(&bytes[..end]) {
         return None;
     }
     let id = if ipv6 { 0 } else { be16(new, ip + 4) };
     let flags = Flags(new_flags as u8);
     let carried = Carried { ack, timestamps, window: be16(new, TCP + 14), id, flags, cut: false };
     let len = (end - HEADER) as u32;
-    Some(Expected { transport_at: TCP, start: HEADER, seq, len, carried })
+    Some(Expected { network_at: IP, transport_at: TCP, start: HEADER, seq, len, carried })
 }
 
 /// Whether the IPv4 header sums to the zero of ones' complement (RFC 1071).
 #[inline(always)]
-fn ipv4_checksum_ok<const N: usize>(bytes: &[u8; N]) -> bool {
-    let word = |n: usize| u64::from(be32(bytes, ETHERNET_LEN + 4 * n));
+fn ipv4_checksum_ok<const IP: usize, const N: usize>(bytes: &[u8; N]) -> bool {
+    let word = |n: usize| u64::from(be32(bytes, IP + 4 * n));
     let sum = word(0) + word(1) + word(2) + word(3) + word(4);
     // What folds to 0xFFFF is divisible by it, and no header is all zeros.
     sum.is_multiple_of(0xffff)
@@ -143,8 +161,8 @@ fn ipv4_checksum_ok<const N: usize>(bytes: &[u8; N]) -> bool {
 
 /// Addresses, ports and payload lie side by side.
 #[inline(always)]
-fn tcp_checksum_ok<const TCP: usize>(packet: &[u8]) -> bool {
-    let addresses_at = if TCP == IPV6_TCP { TCP - 32 } else { TCP - 8 };
+fn tcp_checksum_ok<const IP: usize, const TCP: usize>(packet: &[u8]) -> bool {
+    let addresses_at = if TCP != IP + IPV4_MIN_LEN { TCP - 32 } else { TCP - 8 };
     let len = (packet.len() - TCP) as u16;
     let rest = Sum::default().plus_word(protocol::TCP.into()).plus_word(len);
     checksum::sum(&packet[addresses_at..]).plus(rest).fold() == 0xffff

@@ -28,6 +28,7 @@ use wire::{Flags, Seq};
 use crate::descriptor::Descriptor;
 use crate::filter::{Carried, Segment};
 use crate::island::{Next, Place};
+use crate::link::Link;
 use crate::predict::Expected;
 use crate::timeout::run_deadline;
 use crate::{Flush, Lro, Mismatch, Nanos, Pass, Sink, merge};
@@ -52,7 +53,7 @@ enum Standing {
     StartOver(Mismatch),
 }
 
-impl<F> Lro<F> {
+impl<F, L: Link> Lro<F, L> {
     /// The paper's algorithm 1, for all segments but those that continue a flow without holes.
     /// `same_headers` is whether the segment's headers are known to be as those of what is held.
     #[expect(clippy::too_many_arguments, reason = "a frame, and all that is known of it")]
@@ -79,7 +80,7 @@ impl<F> Lro<F> {
             Standing::Early => {
                 let flow = &mut self.table[index];
                 if !flow.is_holding() {
-                    flow.keep_header(self.config.profile, &segment, bytes);
+                    flow.keep_header::<L>(self.config.profile, &segment, bytes);
                 }
                 let piece = (segment.start, segment.seq, segment.len);
                 // One that extends an island has that one's time.

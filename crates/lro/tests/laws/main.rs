@@ -15,6 +15,7 @@ mod host;
 mod merging;
 mod model;
 mod naive;
+mod no_link;
 mod paper;
 mod paths;
 mod patterns;
