@@ -41,64 +41,9 @@
 //! ```
 //!
 //! # Alone, in a VPN or a proxy
-//! Frames begin with Ethernet. Who has bare IP packets for a TUN puts a header of 14 bytes in front of
-//! each, always the same (a VPN decrypts to 14 bytes into its buffers, and nothing is copied), and
-//! leaves it out on the way to the TUN:
-//!
-//! ```
-//! use std::io::{IoSlice, Write};
-//!
-//! use lro::{Aggregate, Config, Discard, Lro, Pass, RxChecksum, Sink};
-//! use wire::{ETHERNET_LEN, EtherType, VNET_LEN, VirtioNetHdr};
-//!
-//! /// A TUN opened with `IFF_VNET_HDR`, or what else takes one packet with each `writev`.
-//! struct Tun<W>(W);
-//!
-//! impl<W: Write> Sink<Vec<u8>> for Tun<W> {
-//!     fn pass(&mut self, frame: Vec<u8>, _: Pass) {
-//!         let hdr = VirtioNetHdr::default().encode();
-//!         let slices = [IoSlice::new(&hdr), IoSlice::new(&frame[ETHERNET_LEN..])];
-//!         self.0.write_vectored(&slices).expect("the TUN is gone");
-//!     }
-//!
-//!     fn aggregate(&mut self, mut aggregate: Aggregate<'_, Vec<u8>>) {
-//!         let mut hdr = aggregate.vnet();
-//!         hdr.csum_start -= ETHERNET_LEN as u16;
-//!         hdr.hdr_len -= ETHERNET_LEN as u16;
-//!         let (hdr, header) = (hdr.encode(), &aggregate.header()[ETHERNET_LEN..]);
-//!         let segments: Vec<_> = std::iter::from_fn(|| aggregate.next_slice()).collect();
-//!         let mut slices = vec![IoSlice::new(&hdr), IoSlice::new(header)];
-//!         slices.extend(segments.iter().map(|s| IoSlice::new(&s.frame[s.start..][..s.len])));
-//!         self.0.write_vectored(&slices).expect("the TUN is gone");
-//!     }
-//!
-//!     fn discard(&mut self, _: Vec<u8>, _: Discard) {}
-//! }
-//!
-//! // What the tunnel brings: two segments of one connection, without Ethernet.
-//! # use testkit::packet::{PacketBuilder, pattern};
-//! # let segment = |seq| PacketBuilder::tcp4().seq(seq).id(seq as u16).payload(&pattern(seq as usize, 1000));
-//! # let packets = [segment(0), segment(1000)].map(|segment| segment.build().split_off(ETHERNET_LEN));
-//! let mut lro = Lro::new(Config::default());
-//! let mut tun = Tun(Vec::new());
-//! for packet in &packets {
-//!     let kind = if packet[0] >> 4 == 4 { EtherType::IPV4 } else { EtherType::IPV6 };
-//!     let frame = [&[0; 12], &kind.0.to_be_bytes()[..], packet].concat();
-//!     lro.receive(frame.clone(), &frame, RxChecksum::Unverified, 0, &mut tun);
-//! }
-//! lro.flush_all(&mut tun);
-//!
-//! // The host has got one packet of 2,000 bytes, which `gso` cuts into two again.
-//! let (hdr, packet) = tun.0.split_first_chunk::<VNET_LEN>().expect("a packet");
-//! let hdr = VirtioNetHdr::decode(hdr).expect("a type that virtio knows");
-//! assert_eq!((hdr.gso_size, packet.len()), (1000, 20 + 20 + 2000));
-//! # let mut segments = gso::Segmenter::of_ip(packet, &hdr, 1500, 0).expect("a super-packet");
-//! # let mut out = [0; 1500];
-//! # for packet in &packets {
-//! #     let len = segments.next_into(&mut out).expect("room").expect("two segments");
-//! #     assert_eq!(out[40..len], packet[40..]);
-//! # }
-//! ```
+//! [`Lro::of_ip`] takes IP packets without Ethernet, as a TUN does. When to call what is written above
+//! [`Lro`]; `examples/tun.rs` is a whole tunnel, with `gso` for the other direction:
+//! `cargo run -p lro --example tun`.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -169,6 +114,109 @@ pub trait Sink<F> {
 }
 
 /// The receive offload of one worker: its flows, what it holds of them, and why.
+///
+/// # The caller's loop
+/// One `Lro` belongs to one worker, and all packets of a flow come to it, in the order in which they came
+/// from the wire. The worker repeats, with one `now` for each turn from a clock that never goes back:
+///
+/// 1. [`receive`](Self::receive) for each packet of a batch. A packet that is passed, discarded or part of
+///    an aggregate has left by the sink before the call returns; any other is held. A packet that goes to the
+///    host by another way is told of first: [`interrupt_flow`](Self::interrupt_flow) for one,
+///    [`interrupt`](Self::interrupt) for many.
+/// 2. [`burst_ends`](Self::burst_ends) if the batch was shorter than asked for, so that nothing more waits on
+///    the wire. Then nothing that a PSH has completed is held.
+/// 3. [`acknowledge`](Self::acknowledge), with active ACK only, after the batch and what it flushed.
+/// 4. [`observe`](Self::observe) for each packet of the host's, before it goes to the wire. Without it the
+///    endpoint profile joins only segments whose acknowledgments are equal.
+/// 5. [`expire`](Self::expire) with `now`, once a turn, after the packets: what has just come may fill the
+///    hole whose time is up. Then [`next_deadline`](Self::next_deadline) is later than `now`, or `None`.
+/// 6. If there was nothing to do, and before it sleeps: [`idle`](Self::idle), then sleep until a packet comes
+///    or [`next_deadline`](Self::next_deadline) has. After `idle` all that is held lies behind holes. A
+///    caller that polls without sleep need not call it: `expire` bounds how long anything is held.
+///
+/// At the end [`flush_all`](Self::flush_all): nothing is held then. Packets that are held when the `Lro` is
+/// dropped are dropped with it.
+///
+/// # Frames
+/// `F` is whatever names a packet: it is stored while the packet is held and given back once, to one call of
+/// the sink. Its bytes are only read, during `receive`, and are next to be read by the sink; until then they
+/// must not change. So `F` is best a token, and the bytes lie in memory that both the loop and the sink
+/// borrow: no packet is cloned, and none needs an `Rc`. A token returns to its pool from the sink:
+///
+/// ```
+/// use std::cell::RefCell;
+///
+/// use lro::{Aggregate, Config, Discard, Lro, Pass, RxChecksum, Sink};
+/// # use testkit::packet::{PacketBuilder, pattern};
+///
+/// /// Memory of all packets, of which a number names one, and what is free of it.
+/// struct Pool {
+///     packets: Vec<Vec<u8>>,
+///     free: RefCell<Vec<usize>>,
+/// }
+///
+/// /// The host's side: what would be written to a TUN.
+/// struct Host<'a> {
+///     pool: &'a Pool,
+///     written: &'a mut Vec<Vec<u8>>,
+/// }
+///
+/// impl Sink<usize> for Host<'_> {
+///     fn pass(&mut self, token: usize, _: Pass) {
+///         self.written.push(self.pool.packets[token].clone()); // `write` copies, too
+///         self.pool.free.borrow_mut().push(token);
+///     }
+///     fn aggregate(&mut self, mut aggregate: Aggregate<'_, usize>) {
+///         let mut packet = aggregate.header().to_vec(); // behind `aggregate.vnet().encode()`
+///         while let Some(slice) = aggregate.next_slice() {
+///             let bytes = &self.pool.packets[slice.frame];
+///             packet.extend(&bytes[slice.start..slice.start + slice.len]);
+///             self.pool.free.borrow_mut().push(slice.frame);
+///         }
+///         self.written.push(packet);
+///     }
+///     fn discard(&mut self, token: usize, _: Discard) {
+///         self.pool.free.borrow_mut().push(token);
+///     }
+/// }
+///
+/// # let segment = |n: u32| PacketBuilder::tcp4().seq(n * 1000).id(n as u16)
+/// #     .payload(&pattern(n as usize * 1000, 1000)).build().split_off(14);
+/// # // The third is missing.
+/// # let mut wire = [segment(0), segment(1), segment(3)].into_iter();
+/// # let mut now = 1_000_000;
+/// let mut pool = Pool { packets: vec![Vec::new(); 64], free: RefCell::new((0..64).collect()) };
+/// let mut lro = Lro::of_ip(Config { min_hole_timeout: 500_000, ..Config::default() });
+/// let mut written = Vec::new();
+/// const BATCH: usize = 32;
+/// loop {
+///     let mut count = 0;
+///     while count < BATCH && let Some(packet) = wire.next() {
+///         let token = pool.free.get_mut().pop().expect("more than the LRO holds");
+///         pool.packets[token] = packet; // a `recv` into that memory
+///         let mut host = Host { pool: &pool, written: &mut written };
+///         lro.receive(token, &pool.packets[token], RxChecksum::Unverified, now, &mut host);
+///         count += 1;
+///     }
+///     let mut host = Host { pool: &pool, written: &mut written };
+///     if count < BATCH {
+///         lro.burst_ends(&mut host);
+///     }
+///     lro.expire(now, &mut host);
+///     assert!(lro.next_deadline().is_none_or(|due| due > now));
+///     if count == 0 {
+///         lro.idle(&mut host);
+///         // Here a worker sleeps, until a packet comes or this time has.
+///         let Some(due) = lro.next_deadline() else { break };
+///         now = due;
+///     }
+/// }
+/// lro.flush_all(&mut Host { pool: &pool, written: &mut written });
+///
+/// // Two segments as one at once, and the fourth when the third had been waited for.
+/// assert_eq!(written.iter().map(Vec::len).collect::<Vec<_>>(), [2040, 1040]);
+/// assert_eq!(pool.free.borrow().len(), 64);
+/// ```
 #[derive(Debug)]
 pub struct Lro<F, L = Ethernet> {
     link: PhantomData<L>,
