@@ -57,7 +57,8 @@
 //! `TUNSETVNETHDRSZ`, and told by `TUNSETOFFLOAD` that its reader does the offloads, gives
 //! super-packets that begin with IP. [`Segmenter::of_ip`] cuts them, and one `sendmmsg` sends
 //! the segments without a copy. What else is longer than the tunnel's MTU becomes IP fragments, so the
-//! TUN's own MTU may be larger. `examples/tun.rs` is a whole tunnel around this:
+//! TUN's own MTU may be larger. `cargo run -p lro --example tun` is a whole tunnel around
+//! this, with LRO for the other direction:
 //!
 //! ```no_run
 //! use std::io::{self, IoSlice, Read};

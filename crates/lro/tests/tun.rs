@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use sys::interface;
 use sys::netlink::address;
-use sys::tap::Tap;
 use testkit::lab::{Host, Wire};
+use testkit::lossy::Lossy;
 use testkit::missing::lacks;
 use testkit::packet::pattern;
 
@@ -28,13 +28,14 @@ const MTU: usize = 1400;
 fn end(own: u8, other: u8) -> Option<Tunnel> {
     let wire = interface::index("wire").unwrap();
     address::add(wire, [10, 0, 0, own].into(), 24, true).unwrap();
-    let tun = Tap::create_tun("tun0").inspect_err(|error| lacks(error)).ok()?;
-    interface::set_mtu("tun0", 9000).unwrap();
-    interface::set_up("tun0").unwrap();
-    address::add(tun.ifindex, [10, 8, 0, own].into(), 24, true).unwrap();
     let socket = UdpSocket::bind((Ipv4Addr::new(10, 0, 0, own), 5000)).unwrap();
     socket.connect((Ipv4Addr::new(10, 0, 0, other), 5000)).unwrap();
-    Some(Tunnel::new(tun, socket, MTU).unwrap())
+    let tunnel = Tunnel::new("tun0", socket, MTU).inspect_err(|error| lacks(error)).ok()?;
+    interface::set_mtu("tun0", 9000).unwrap();
+    interface::set_up("tun0").unwrap();
+    let tun = interface::index("tun0").unwrap();
+    address::add(tun, [10, 8, 0, own].into(), 24, true).unwrap();
+    Some(tunnel)
 }
 
 fn bytes_arrive(first: &Host, second: &Host) {
@@ -62,25 +63,45 @@ fn a_large_datagram_arrives(first: &Host, second: &Host) {
     assert!(received[..len] == sent, "another datagram came out");
 }
 
-#[test]
-fn the_example_carries_tcp_and_large_datagrams() {
-    let (Some(first), Some(second)) = (Host::new(), Host::new()) else { return };
-    let wire = Wire { near: "wire", far: "wire", mtu: 1500, queues: 1, offloads: false };
-    wire.lay(&first, &second);
-    let stop = AtomicBool::new(false);
+/// Both ends of a tunnel over whatever lies between the hosts.
+fn carries(first: &Host, second: &Host, also: impl Fn()) {
     let (Some(mut here), Some(mut there)) = (first.run(|| end(1, 2)), second.run(|| end(2, 1)))
     else {
         return;
     };
+    let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let tunnels = [&mut here, &mut there].map(|end| scope.spawn(|| end.run(&stop).unwrap()));
-        bytes_arrive(&first, &second);
-        a_large_datagram_arrives(&first, &second);
+        bytes_arrive(first, second);
+        also();
         stop.store(true, Ordering::Relaxed);
         for tunnel in tunnels {
             tunnel.join().unwrap();
         }
     });
-    assert!(here.cut > LEN as u64 / 65_535, "{} super-packets", here.cut);
-    assert_eq!((here.dropped, there.dropped), (0, 0));
+    let (here, there) = (here.counters, there.counters);
+    assert!(here.cut > 0, "no super-packet was cut: {here:?}");
+    assert!(there.aggregates > 0, "nothing was merged: {there:?}");
+    assert_eq!([here.dropped, there.dropped, here.damaged, there.damaged], [0; 4]);
+}
+
+const WIRE: Wire<'_> = Wire { near: "wire", far: "wire", mtu: 1500, queues: 1, offloads: false };
+
+#[test]
+fn the_example_carries_tcp_and_large_datagrams() {
+    let (Some(first), Some(second)) = (Host::new(), Host::new()) else { return };
+    WIRE.lay(&first, &second);
+    carries(&first, &second, || a_large_datagram_arrives(&first, &second));
+}
+
+#[test]
+fn the_example_carries_tcp_over_a_path_that_reorders_and_loses() {
+    let (Some(first), Some(path), Some(second)) = (Host::new(), Host::new(), Host::new()) else {
+        return;
+    };
+    Wire { far: "one", ..WIRE }.lay(&first, &path);
+    Wire { far: "other", ..WIRE }.lay(&second, &path);
+    let lossy = Lossy::between(&path, "one", "other");
+    carries(&first, &second, || {});
+    assert!(lossy.lost() > 0);
 }
