@@ -111,7 +111,7 @@ impl DatagramsPart {
         if self.next_header_at.is_some() { V6_FRAGMENT_LEN } else { 0 }
     }
 
-    /// Does a datagram of `len` bytes go whole?
+    /// Whether a datagram of `len` bytes goes whole.
     fn fits(&self, len: usize) -> bool {
         self.head + len <= self.last + self.extra()
     }

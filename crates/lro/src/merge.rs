@@ -164,7 +164,7 @@ fn same_network(ipv6: bool, held: &[u8], new: &[u8]) -> bool {
 
 /// Data offset, reserved bits (AE among them) and all flags but FIN and PSH are equal, and CWR is not
 /// on the new segment (rule 4). The header that is held may have it: where the run does, the endpoint
-/// profile has let go of it by now ([`completes`]), and [`lossless`] asks once more; where the first of
+/// profile has flushed it by now ([`completes`]), and [`lossless`] asks once more; where the first of
 /// an island does, that is sent on by itself.
 #[inline]
 fn same_flags(held: &[u8], new: &[u8]) -> Result<(), Mismatch> {
