@@ -155,14 +155,4 @@ impl Connection {
             self.recovery.tlp_end = None;
         }
     }
-
-    /// The window after a loss that is repaired already.
-    fn reduce_once(&mut self, now: Nanos) {
-        let flight = self.flight.pipe();
-        self.window.ssthresh = self.congestion.control().on_congestion(&self.window, flight, now);
-        self.window.cwnd = self.window.cwnd.min(self.window.ssthresh);
-        self.recovery.point = self.hot.snd_nxt;
-        self.recovery.state = RecoveryState::Marked;
-        self.recovery.undo = false;
-    }
 }

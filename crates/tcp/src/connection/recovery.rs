@@ -344,16 +344,20 @@ impl Connection {
 
     /// RFC 3168 section 6.1.2: once a round trip, as for a loss.
     fn on_congestion_echo(&mut self, now: Nanos) {
-        if self.recovery.state != RecoveryState::Open {
-            return;
+        if self.recovery.state == RecoveryState::Open {
+            self.reduce_once(now);
+            self.hot.bits.set_cwr_due(true);
         }
+    }
+
+    /// The window after a mark, or after a loss that is repaired already.
+    pub(crate) fn reduce_once(&mut self, now: Nanos) {
         let flight = self.flight.pipe();
         self.window.ssthresh = self.congestion.control().on_congestion(&self.window, flight, now);
         self.window.cwnd = self.window.cwnd.min(self.window.ssthresh);
         self.recovery.point = self.hot.snd_nxt;
         self.recovery.state = RecoveryState::Marked;
         self.recovery.undo = false;
-        self.hot.bits.set_cwr_due(true);
     }
 
     /// The congestion window after an acknowledgment.
