@@ -315,7 +315,7 @@ impl<F, L: Link> Lro<F, L> {
     /// A data segment has come: the paper acknowledges at once, the safe mode after the batch.
     pub(crate) fn acknowledge_later(&mut self, index: u32, sink: &mut impl Sink<F>) {
         let flow = &mut self.table[index];
-        if flow.holes.claim.is_open() {
+        if flow.holes.syn.is_open() {
             return;
         }
         self.hosts[index as usize].reach(flow);
@@ -334,7 +334,7 @@ impl<F, L: Link> Lro<F, L> {
         let (flow, host) = (&self.table[index], &self.hosts[index as usize]);
         // Beyond a hole there is nothing to acknowledge.
         let whole = host.reached.is_some_and(|reached| !flow.next_seq.after(reached));
-        let is_doubted = flow.holes.claim.is_open();
+        let is_doubted = flow.holes.syn.is_open();
         if !self.acknowledges() || self.suspended || host.aborted || !whole || is_doubted {
             return;
         }

@@ -16,12 +16,12 @@
 use wire::{Flags, Seq, Tcp, TcpOption, Transport};
 
 use crate::Lro;
-use crate::claim::{Claim, Standing};
 use crate::descriptor::Descriptor;
 use crate::filter::Segment;
 use crate::hole::Holes;
 use crate::link::Link;
 use crate::reorder::WINDOW;
+use crate::syn::{PendingSyn, SynState};
 
 /// Option kind: SACK permitted (RFC 2018).
 const SACK_PERMITTED: u8 = 4;
@@ -36,10 +36,10 @@ impl Holes {
     /// first has, so the last one tells.
     fn note_wire_syn<T: AsRef<[u8]>>(&mut self, syn: &Tcp<T>) {
         let without_sack = !permits_sack(syn);
-        match self.claim.standing {
-            Standing::None => self.without_sack = without_sack,
-            Standing::Claimed => self.claim.without_sack = without_sack,
-            Standing::OfHost | Standing::Answered => {}
+        match self.syn.state {
+            SynState::None => self.without_sack = without_sack,
+            SynState::FromWire => self.syn.without_sack = without_sack,
+            SynState::FromHost | SynState::Answered => {}
         }
     }
 
@@ -49,13 +49,13 @@ impl Holes {
         if !has_data {
             self.without_sack = without_sack;
         } else if !syn.flags().any(Flags::ACK) {
-            self.claim = Claim { standing: Standing::OfHost, ..Claim::default() };
-        } else if self.claim.standing == Standing::Claimed
+            self.syn = PendingSyn { state: SynState::FromHost, ..PendingSyn::default() };
+        } else if self.syn.state == SynState::FromWire
             // It acknowledges data on the SYN, or leaves it out (RFC 7413 section 4.2).
-            && self.claim.data_at - syn.ack() <= u16::MAX.into()
+            && self.syn.data_at - syn.ack() <= u16::MAX.into()
         {
-            self.claim.standing = Standing::Answered;
-            self.claim.without_sack = without_sack;
+            self.syn.state = SynState::Answered;
+            self.syn.without_sack = without_sack;
         }
     }
 }
@@ -74,14 +74,14 @@ impl Descriptor {
 
     /// Whether the segment shows that another connection has begun.
     fn is_begun_anew_by(&self, segment: &Segment, epoch: u32) -> bool {
-        let Claim { data_at, standing, .. } = self.holes.claim;
+        let PendingSyn { data_at, state, .. } = self.holes.syn;
         if self.is_holding() {
             return false;
         }
-        match standing {
-            Standing::None | Standing::OfHost => false,
-            Standing::Answered => segment.seq - data_at < WINDOW,
-            Standing::Claimed => {
+        match state {
+            SynState::None | SynState::FromHost => false,
+            SynState::Answered => segment.seq - data_at < WINDOW,
+            SynState::FromWire => {
                 let ahead = data_at.distance(self.frontier);
                 let is_known = self.begun && self.epoch == epoch;
                 let is_outside = !is_known || ahead > 0 || ahead.unsigned_abs() > WINDOW;
@@ -95,12 +95,12 @@ impl<F, L: Link> Lro<F, L> {
     /// A SYN has come by from the wire: the data of its connection begins at `seq`.
     pub(crate) fn begins_at(&mut self, index: u32, seq: Seq) {
         let flow = &mut self.table[index];
-        match flow.holes.claim.standing {
-            Standing::None | Standing::Claimed if flow.has_data => {
-                flow.holes.claim =
-                    Claim { data_at: seq, without_sack: false, standing: Standing::Claimed };
+        match flow.holes.syn.state {
+            SynState::None | SynState::FromWire if flow.has_data => {
+                flow.holes.syn =
+                    PendingSyn { data_at: seq, without_sack: false, state: SynState::FromWire };
             }
-            Standing::Answered => {}
+            SynState::Answered => {}
             _ => flow.starts_at(seq, self.epoch),
         }
     }
@@ -125,8 +125,8 @@ impl<F, L: Link> Lro<F, L> {
     #[inline]
     pub(crate) fn may_begin_anew(&mut self, index: u32, segment: &Segment) {
         let flow = &mut self.table[index];
-        if flow.holes.claim.is_open() && flow.is_begun_anew_by(segment, self.epoch) {
-            let Claim { data_at, without_sack, .. } = flow.holes.claim;
+        if flow.holes.syn.is_open() && flow.is_begun_anew_by(segment, self.epoch) {
+            let PendingSyn { data_at, without_sack, .. } = flow.holes.syn;
             flow.starts_at(data_at, self.epoch);
             flow.holes.without_sack = without_sack;
         }

@@ -33,8 +33,8 @@
 
 use wire::Seq;
 
-use crate::claim::Claim;
 use crate::filter::{Carried, Segment};
+use crate::syn::PendingSyn;
 use crate::{Counters, Nanos};
 
 /// A wait that is worth it is no shorter: what comes with one look at the wire has one time.
@@ -71,7 +71,7 @@ pub(crate) struct Holes {
     /// One of the two ends does without SACK.
     pub(crate) without_sack: bool,
     /// All this is of a connection that is over, perhaps.
-    pub(crate) claim: Claim,
+    pub(crate) syn: PendingSyn,
 }
 
 /// Whether a hole is watched, and how.

@@ -57,7 +57,6 @@ use core::marker::PhantomData;
 mod acknowledge;
 mod aggregate;
 mod anew;
-mod claim;
 mod config;
 mod counters;
 mod descriptor;
@@ -77,6 +76,7 @@ mod observe;
 mod predict;
 mod reorder;
 mod send;
+mod syn;
 mod table;
 mod timeout;
 

@@ -42,7 +42,7 @@ pub(crate) const WINDOW: u32 = 1 << 24;
 const HOLES_MAX: u32 = 64;
 
 /// What becomes of a segment that does not continue its flow.
-enum Standing {
+enum Arrival {
     /// After all, it does, with what is left of it.
     InOrder,
     /// It lies behind a hole.
@@ -70,14 +70,14 @@ impl<F, L: Link> Lro<F, L> {
     ) {
         let mut place = Place::NONE;
         self.may_begin_anew(index, &segment);
-        match self.standing(index, &mut segment, bytes, matches, &mut place) {
-            Standing::InOrder => {
+        match self.arrival(index, &mut segment, bytes, matches, &mut place) {
+            Arrival::InOrder => {
                 self.add(index, frame, bytes, &segment, now, sink);
                 if !self.table[index].islands.is_empty() {
                     self.update_next_seq(index, sink);
                 }
             }
-            Standing::Early => {
+            Arrival::Early => {
                 let flow = &mut self.table[index];
                 if !flow.is_holding() {
                     flow.keep_header::<L>(self.config.profile, &segment, bytes);
@@ -95,8 +95,8 @@ impl<F, L: Link> Lro<F, L> {
                     self.table.arm(index, until);
                 }
             }
-            Standing::Old => self.old(index, frame, &segment, now, sink),
-            Standing::StartOver(why) => {
+            Arrival::Old => self.old(index, frame, &segment, now, sink),
+            Arrival::StartOver(why) => {
                 self.counters.mismatched[why as usize] += 1;
                 self.start_over(index, frame, bytes, &segment, now, sink);
             }
@@ -106,24 +106,24 @@ impl<F, L: Link> Lro<F, L> {
     /// Where the segment stands. What others brought that are held is trimmed from its ends.
     /// What was handed on is not: the host may have had no room for it (a probe of its zero window
     /// is sent again with more behind it), and then waits for it.
-    fn standing(
+    fn arrival(
         &mut self,
         index: u32,
         segment: &mut Segment,
         bytes: &[u8],
         matches: bool,
         place: &mut Place,
-    ) -> Standing {
+    ) -> Arrival {
         let flow = &self.table[index];
         if !flow.begun || flow.epoch != self.epoch {
-            return Standing::InOrder; // picked up here
+            return Arrival::InOrder; // picked up here
         }
         if segment.seq == flow.next_seq && !flow.is_holding() {
-            return Standing::InOrder;
+            return Arrival::InOrder;
         }
         let ahead = segment.seq.distance(flow.frontier);
         if ahead.unsigned_abs() > WINDOW {
-            return Standing::StartOver(Mismatch::Far);
+            return Arrival::StartOver(Mismatch::Far);
         }
         let may_join = if matches {
             Ok(())
@@ -133,10 +133,10 @@ impl<F, L: Link> Lro<F, L> {
             merge::not_older(flow, segment)
         };
         if segment.seq != flow.next_seq && !segment.end().after(flow.frontier) {
-            return Standing::Old;
+            return Arrival::Old;
         }
         if let Err(why) = may_join {
-            return Standing::StartOver(why);
+            return Arrival::StartOver(why);
         }
         let in_order = segment.seq == flow.next_seq || ahead <= 0;
         if flow.is_within_run(segment.seq) {
@@ -151,7 +151,7 @@ impl<F, L: Link> Lro<F, L> {
             && segment.seq.before(left.end)
         {
             if !segment.end().after(left.end) {
-                return Standing::Old;
+                return Arrival::Old;
             }
             self.counters.trimmed += 1;
             segment.trim_front(left.end);
@@ -160,18 +160,18 @@ impl<F, L: Link> Lro<F, L> {
             && segment.end().after(right.start)
         {
             if segment.end().after(right.end) || segment.carried.flags.any(Flags::FIN) {
-                return Standing::StartOver(Mismatch::Overlap);
+                return Arrival::StartOver(Mismatch::Overlap);
             }
             self.counters.trimmed += 1;
             segment.trim_back(right.start);
         }
         if in_order {
-            return Standing::InOrder;
+            return Arrival::InOrder;
         }
         if flow.islands.len() >= HOLES_MAX && !self.islands.touches(*place, segment) {
-            return Standing::StartOver(Mismatch::Holes);
+            return Arrival::StartOver(Mismatch::Holes);
         }
-        Standing::Early
+        Arrival::Early
     }
 
     /// How long a hole of the flow is waited for that shows now.

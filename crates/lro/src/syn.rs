@@ -5,30 +5,30 @@ use wire::Seq;
 /// A SYN that came while the flow was in use.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(2))]
-pub(crate) struct Claim {
+pub(crate) struct PendingSyn {
     /// Where data of its connection begins.
     pub(crate) data_at: Seq,
     pub(crate) without_sack: bool,
-    pub(crate) standing: Standing,
+    pub(crate) state: SynState,
 }
 
 /// What is known of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Standing {
+pub(crate) enum SynState {
     /// There is none.
     #[default]
     None,
     /// It is the host's own.
-    OfHost,
+    FromHost,
     /// It came from the wire.
-    Claimed,
+    FromWire,
     /// The host has answered that.
     Answered,
 }
 
-impl Claim {
+impl PendingSyn {
     /// There was a SYN, and whether another connection has begun is still to be told.
     pub(crate) fn is_open(&self) -> bool {
-        self.standing != Standing::None
+        self.state != SynState::None
     }
 }
