@@ -4,24 +4,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gso::{Kind, Refusal};
 
-use crate::port::{Put, Refused, Sent};
+use crate::lane::counters::EngineCounters;
+use crate::port::{Put, Refused, Sent, WireCounters};
+use crate::wire_queue::QueueCounters;
 
-/// Counters of one worker's two ways.
+/// Counters of a worker's host lane, both ways, and of its queue of the wire.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Frames and bytes from the wire.
-    pub wire_in: Sent,
-    /// Frames and bytes put on the wire.
-    pub wire_out: Sent,
+    /// Of the queue.
+    pub queue: QueueCounters,
+    /// Of the wire itself.
+    pub wire: WireCounters,
+    /// Of the host lane.
+    pub host: HostCounters,
+    /// Times the worker slept.
+    pub sleeps: u64,
+}
+
+/// What a worker's host lane counts.
+#[derive(Clone, Debug, Default)]
+pub struct HostCounters {
     /// Packets and bytes that the host's stack was given.
-    pub host_in: Sent,
+    pub delivered: Sent,
     /// Packets queued for the scheduler of a host port that several workers share. Those that it
-    /// has served since are among [`host_in`](Self::host_in) or [`refused`](Self::refused).
+    /// has served since are among [`delivered`](Self::delivered) or [`refused`](Self::refused).
     pub requests: u64,
     /// Times that queue was full and the wire was made to wait.
     pub requests_full: u64,
     /// Packets and bytes that the host handed over.
-    pub host_out: Sent,
+    pub taken: Sent,
     /// Of those, super-packets, and what they were cut into.
     pub gso: Gso,
     /// Packets that the host's kernel did not take.
@@ -29,17 +40,7 @@ pub struct Counters {
     /// Packets from the host that could not be cut or completed, by [`Refusal::index`].
     pub gso_refused: Refusals,
     /// Packets from the host whose header made no sense.
-    pub host_unreadable: u64,
-    /// Frames that the kernel dropped in front of the wire port.
-    pub wire_dropped: u64,
-    /// Frames that the wire's interface would not take.
-    pub wire_lost: u64,
-    /// Those of them that are among [`wire_out`](Self::wire_out).
-    pub wire_taken_back: Sent,
-    /// Times the wire was full and the host was made to wait.
-    pub wire_full: u64,
-    /// Times the worker slept.
-    pub sleeps: u64,
+    pub unreadable: u64,
 }
 
 /// Super-packets by [`Kind`], as the slides' gso-stats shows them.
@@ -139,33 +140,56 @@ pub struct Entry {
 }
 
 impl Counters {
+    /// Those of the queue as an engine's port; where it is the engine's `alone`, all of them.
+    fn port_entries(&self, alone: bool) -> impl Iterator<Item = Entry> {
+        let Counters { queue, wire, sleeps, .. } = self;
+        let sent = queue.sent - wire.taken_back;
+        let both =
+            [("port", "tx_too_long", queue.too_long), ("port", "no_memory", queue.no_memory)];
+        let own = [
+            ("port", "rx_packets", queue.received.frames),
+            ("port", "rx_bytes", queue.received.bytes),
+            ("port", "rx_dropped", wire.dropped),
+            ("port", "tx_packets", sent.frames),
+            ("port", "tx_bytes", sent.bytes),
+            ("port", "tx_lost", wire.lost),
+            ("port", "unreadable", wire.unreadable),
+            ("worker", "sleeps", *sleeps),
+        ];
+        let refused = wire.refused;
+        let refused = Refused::ALL.map(|why| ("drop", why.name(), refused[why as usize]));
+        let own = own.into_iter().chain(refused).filter(move |_| alone);
+        both.into_iter().chain(own).map(|(group, name, value)| Entry { group, name, value })
+    }
+
     /// Every counter, in a fixed order.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        let sent = self.wire_out - self.wire_taken_back;
+        let Counters { queue, wire, host, sleeps } = self;
+        let sent = queue.sent - wire.taken_back;
         let plain = [
-            ("wire", "rx_packets", self.wire_in.frames),
-            ("wire", "rx_bytes", self.wire_in.bytes),
-            ("wire", "rx_dropped", self.wire_dropped),
+            ("wire", "rx_packets", queue.received.frames),
+            ("wire", "rx_bytes", queue.received.bytes),
+            ("wire", "rx_dropped", wire.dropped),
             ("wire", "tx_packets", sent.frames),
             ("wire", "tx_bytes", sent.bytes),
-            ("wire", "tx_full", self.wire_full),
-            ("wire", "tx_lost", self.wire_lost),
-            ("host", "delivered_packets", self.host_in.frames),
-            ("host", "delivered_bytes", self.host_in.bytes),
-            ("host", "requests", self.requests),
-            ("host", "requests_full", self.requests_full),
-            ("host", "taken_packets", self.host_out.frames),
-            ("host", "taken_bytes", self.host_out.bytes),
-            ("host", "unreadable", self.host_unreadable),
-            ("worker", "sleeps", self.sleeps),
+            ("wire", "tx_full", queue.full),
+            ("wire", "tx_lost", wire.lost),
+            ("host", "delivered_packets", host.delivered.frames),
+            ("host", "delivered_bytes", host.delivered.bytes),
+            ("host", "requests", host.requests),
+            ("host", "requests_full", host.requests_full),
+            ("host", "taken_packets", host.taken.frames),
+            ("host", "taken_bytes", host.taken.bytes),
+            ("host", "unreadable", host.unreadable),
+            ("worker", "sleeps", *sleeps),
         ];
         let refused = Refused::ALL.into_iter().map(|r| ("host_drop", r.name(), r as usize));
         let gso = Refusal::ALL.into_iter().map(|r| ("gso_refused", r.name(), r.index()));
         plain
             .into_iter()
-            .chain(self.gso.entries())
-            .chain(refused.map(|(group, name, at)| (group, name, self.refused[at])))
-            .chain(gso.map(|(group, name, at)| (group, name, self.gso_refused.0[at])))
+            .chain(host.gso.entries())
+            .chain(refused.map(|(group, name, at)| (group, name, host.refused[at])))
+            .chain(gso.map(|(group, name, at)| (group, name, host.gso_refused.0[at])))
             .map(|(group, name, value)| Entry { group, name, value })
     }
 }
@@ -177,18 +201,38 @@ pub struct Published {
     values: Box<[AtomicU64]>,
 }
 
-/// A worker's own and its LRO's counters, in the order in which they are published.
+/// A worker's counters in the order in which they are published: of its host lane, of its engine lane, or of
+/// both.
 pub(crate) fn all<'a>(
     own: &'a Counters,
-    lro: &'a lro::Counters,
+    lro: Option<&'a lro::Counters>,
+    engine: Option<&'a EngineCounters>,
 ) -> impl Iterator<Item = Entry> + 'a {
-    own.entries().chain(lro.entries().map(|(group, name, value)| Entry { group, name, value }))
+    let lro = lro.map(|lro| {
+        let lro = lro.entries().map(|(group, name, value)| Entry { group, name, value });
+        own.entries().chain(lro)
+    });
+    let alone = lro.is_none();
+    let engine = engine.map(|engine| engine.entries().chain(own.port_entries(alone)));
+    lro.into_iter().flatten().chain(engine.into_iter().flatten())
 }
 
-/// The same, none of which has counted anything.
-fn zero() -> Vec<Entry> {
-    let (own, lro) = Default::default();
-    all(&own, &lro).collect()
+/// The lanes of a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lanes {
+    /// The host's alone.
+    Host,
+    /// The engine's alone.
+    Engine,
+    /// Both.
+    Both,
+}
+
+/// The counters of a worker with these lanes, none of which has counted anything.
+pub(crate) fn zero(lanes: Lanes) -> Vec<Entry> {
+    let (own, lro, engine) = Default::default();
+    let lro = (lanes != Lanes::Engine).then_some(&lro);
+    all(&own, lro, (lanes != Lanes::Host).then_some(&engine)).collect()
 }
 
 impl Published {
@@ -196,11 +240,6 @@ impl Published {
     pub fn new(entries: Vec<Entry>) -> Self {
         let values = entries.iter().map(|entry| AtomicU64::new(entry.value)).collect();
         Published { names: entries.into(), values }
-    }
-
-    /// With the counters of a worker and of its LRO.
-    pub fn of_worker() -> Self {
-        Published::new(zero())
     }
 
     /// Copies the counters to where readers look. Each is whole; together they may be a packet apart.
@@ -219,9 +258,10 @@ impl Published {
         self.names.iter().zip(&self.values).map(now).collect()
     }
 
-    /// The sum over all workers; of maxima the largest, of means the mean.
+    /// The sum over all workers, whose lanes are the same; of maxima the largest, of means the mean.
     pub fn total<'a>(workers: impl IntoIterator<Item = &'a Published>) -> Vec<Entry> {
-        let mut total = zero();
+        let mut workers = workers.into_iter();
+        let mut total = workers.next().map(Published::entries).unwrap_or_default();
         for worker in workers {
             for (entry, cell) in total.iter_mut().zip(&worker.values) {
                 let value = cell.load(Ordering::Relaxed);

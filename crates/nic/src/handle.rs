@@ -79,12 +79,6 @@ impl<C, P> Handle<C, P> {
         (before.0 ^ seen.0) & !STOP != 0
     }
 
-    /// Whether the loop is to end.
-    #[inline]
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.state().is_stopped()
-    }
-
     /// Sleeps in the kernel until something is told, one of `ports` is ready, or so many nanoseconds are
     /// over.
     ///

@@ -5,13 +5,13 @@
 //! crates `lro` and `gso`; how the operating system is reached, that of `sys`.
 #![forbid(unsafe_code)]
 
+mod app;
 mod capabilities;
 pub mod capture;
 pub mod config;
 pub mod control;
 pub mod counters;
 pub mod degen;
-mod deliver;
 #[cfg(test)]
 mod documented;
 mod entropy;
@@ -20,6 +20,7 @@ mod event_loop;
 pub mod features;
 mod forwarding;
 pub mod handle;
+mod lane;
 pub mod mirror;
 pub mod nic;
 mod open;
@@ -29,6 +30,7 @@ pub mod quiet;
 mod running;
 mod selftest;
 pub mod tcp;
+mod wire_queue;
 pub mod worker;
 
 pub use error::Error;

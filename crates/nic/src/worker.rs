@@ -1,37 +1,31 @@
-//! One worker: one wire queue, one host queue, one flow table; every packet runs to its end here.
+//! One worker: one queue of the wire, and the lanes to which its packets go. Every packet runs to its end here.
 //!
-//! - In: wire port -> lro -> host port (`Worker::wire_to_host`).
-//! - Out: host port -> gso -> wire port (`Worker::host_to_wire`).
+//! ```text
+//!   wire ──> steer ──> host lane:    lro ──> host port
+//!                 └──> engine lane:  lro ──> iface ──> tcp ──> app
+//!   wire <──────────── host lane:    gso <── host port
+//!        <──────────── engine lane:  tcp <── app
+//! ```
 
-use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use gso::FragmentIds;
-use lro::{Lro, Nanos, RxChecksum};
+use lro::{Lro, Nanos};
 use sys::frames::FramePool;
-use sys::poll::Interest;
-use wire::GsoType;
 
-use crate::config::Config;
-use crate::counters::{self, Counters, Published};
-use crate::deliver::{Scratch, ToHost};
+use crate::config::{Config, GsoHardware};
+use crate::counters::{self, Counters, Lanes, Published};
 use crate::event_loop::{self, EventLoop};
 use crate::handle::Seen;
-use crate::port::shared::Requests;
-use crate::port::{
-    FromHost, Host, HostPacket, Limits, Outgoing, Put, Refused, RxFrame, Transmit, Wire,
-};
+use crate::lane::engine::EngineLane;
+use crate::lane::host::HostLane;
+use crate::port::{Host, Limits, NoHost, RxFrame, Wire};
+use crate::wire_queue::WireQueue;
 
-/// How long what active ACK has acknowledged is offered to a host that does not take it, at the end.
-const LAST_OFFERS: Nanos = 500_000_000;
-
-/// Frames ahead of the one at hand whose headers are fetched into the cache, and those that are
-/// announced to LRO, which by then must be there.
-const PREFETCH_AHEAD: usize = 16;
-const ANNOUNCE_AHEAD: usize = 12;
+/// Bytes after which a turn of an engine has received enough: what it has to say to them is to leave first.
+const TURN_BYTES: usize = 256 << 10;
+/// Turns of an engine at the end at most: as many as empty an interface's queue.
+const LAST_TURNS: usize = 32;
 
 /// What a worker goes by.
 #[derive(Clone, Debug)]
@@ -42,20 +36,55 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn limits(&self) -> Limits {
-        Limits { mtu: self.mtu as usize, hardware: self.config.gso.hardware }
+    fn limits(&self, lanes: Lanes) -> Limits {
+        let hardware = match (lanes, self.config.gso.hardware) {
+            // What is the engine's own cannot be wrong, and the kernel cuts in one go what it sends in one go.
+            (Lanes::Engine, GsoHardware::Auto) => GsoHardware::Kernel,
+            (_, hardware) => hardware,
+        };
+        Limits { mtu: self.mtu as usize, hardware }
     }
+
+    /// The host lane's. However much LRO holds, the wire must find memory to receive into.
+    fn host_lro(&self, lanes: Lanes, pool: &FramePool) -> lro::Config {
+        lro::Config { held_frames: held_frames(lanes, pool), ..self.config.lro() }
+    }
+
+    /// The engine lane's; `None` if it is turned off. Nothing that the engine takes goes on to others.
+    fn engine_lro(&self, lanes: Lanes, pool: &FramePool) -> Option<lro::Config> {
+        self.config.lro.enable.then(|| lro::Config {
+            held_frames: held_frames(lanes, pool),
+            profile: lro::Profile::Endpoint,
+            active_ack: lro::ActiveAck::Off,
+            udp: false,
+            ..self.config.lro()
+        })
+    }
+}
+
+/// Frames that the LRO of one lane may hold: a quarter of the pool for all lanes.
+fn held_frames(lanes: Lanes, pool: &FramePool) -> usize {
+    let lanes = if lanes == Lanes::Both { 2 } else { 1 };
+    pool.capacity() / 4 / lanes
 }
 
 /// What a worker shares with the rest of the process.
 pub type Handle = crate::handle::Handle<Settings, Published>;
 
-/// That of a worker which starts with `config`, on a wire of this MTU in bytes.
+/// That of a worker with a host lane alone, which starts with `config` on a wire of this MTU in bytes.
 ///
 /// # Errors
 /// What `eventfd` says.
 pub fn handle(config: Config, mtu: u32) -> io::Result<Handle> {
-    Handle::new(Settings { config, mtu }, Published::of_worker())
+    handle_of(Lanes::Host, config, mtu)
+}
+
+/// The same of a worker with these lanes.
+///
+/// # Errors
+/// What `eventfd` says.
+pub(crate) fn handle_of(lanes: Lanes, config: Config, mtu: u32) -> io::Result<Handle> {
+    Handle::new(Settings { config, mtu }, Published::new(counters::zero(lanes)))
 }
 
 impl Handle {
@@ -71,68 +100,80 @@ impl Handle {
 }
 
 /// See the module's documentation.
-#[derive(Debug)]
 pub struct Worker<W, H> {
     handle: Arc<Handle>,
     seen: Seen,
-    config: Config,
-    limits: Limits,
-    wire: W,
-    host: H,
-    pool: FramePool,
-    lro: Lro<RxFrame>,
-    counters: Counters,
-    /// Frames of the current batch; empty between turns.
-    received: VecDeque<RxFrame>,
-    scratch: Scratch,
-    /// The segment to go on with of the host's last packet, which the wire did not take whole.
-    waiting: Option<usize>,
-    fragment_ids: FragmentIds,
-    /// What the wire is to go by has changed.
-    limits_changed: bool,
-    /// The wire waits for the host.
-    host_full: bool,
+    settings: Settings,
+    lanes: Lanes,
+    queue: WireQueue<W>,
+    host: Option<HostLane<H>>,
+    engine: Option<Box<EngineLane>>,
+    sleeps: u64,
 }
 
 impl<W: Wire, H: Host> Worker<W, H> {
-    /// A worker on its two ports, with `pool` as the memory of its frames.
-    pub fn new(handle: Arc<Handle>, config: Config, mut wire: W, host: H, pool: FramePool) -> Self {
-        let seen = handle.state();
-        let limits = Settings { config: config.clone(), mtu: handle.config().mtu }.limits();
-        wire.configure(limits);
-        // However much LRO holds, the wire must find memory to receive into.
-        let held_frames = pool.capacity() / 4;
-        Worker {
-            seen,
-            lro: Lro::new(lro::Config { held_frames, ..config.lro() }),
-            counters: Counters::default(),
-            received: VecDeque::with_capacity(256),
-            scratch: Scratch::default(),
-            waiting: None,
-            fragment_ids: FragmentIds::new(RandomState::new().hash_one(held_frames)),
-            limits_changed: false,
-            host_full: false,
-            handle,
-            config,
-            limits,
-            wire,
-            host,
-            pool,
-        }
+    /// A worker between a wire and a host, with `pool` as the memory of its frames.
+    pub fn new(handle: Arc<Handle>, config: Config, wire: W, host: H, pool: FramePool) -> Self {
+        let settings = Settings { config, mtu: handle.config().mtu };
+        let lro = settings.host_lro(Lanes::Host, &pool);
+        let host = HostLane::new(host, lro);
+        Self::with_lanes(handle, settings, (wire, pool), Some(host), None)
     }
 
-    /// Works until told to stop; what is held is handed on before the end.
+    fn with_lanes(
+        handle: Arc<Handle>,
+        settings: Settings,
+        (wire, pool): (W, FramePool),
+        host: Option<HostLane<H>>,
+        engine: Option<Box<EngineLane>>,
+    ) -> Self {
+        let lanes = match (&host, &engine) {
+            (Some(_), Some(_)) => Lanes::Both,
+            (None, Some(_)) => Lanes::Engine,
+            (_, None) => Lanes::Host,
+        };
+        let queue = WireQueue::new(wire, pool, settings.limits(lanes));
+        Worker { seen: handle.state(), handle, settings, lanes, queue, host, engine, sleeps: 0 }
+    }
+
+    /// Works until told to stop, or until all that was to be done is done. What is held is handed on before
+    /// the end, and connections that are left are reset.
     ///
     /// # Errors
-    /// A port that has become useless.
+    /// A port that has become useless, or an address that is another host's.
     pub fn run(mut self) -> io::Result<()> {
+        if let Some(engine) = &mut self.engine {
+            engine.start(sys::clock::now());
+        }
         let result = event_loop::run(&mut self);
-        self.let_go();
-        self.deliver_last();
-        let result = result.and(self.finish_requests());
+        let result = result.and_then(|()| self.end_connections());
+        let finished = match &mut self.host {
+            Some(host) => host.finish(&self.queue.pool),
+            None => Ok(()),
+        };
         self.publish_counters();
-        self.wire.close(&mut self.pool);
-        result
+        if let Some(engine) = &mut self.engine {
+            engine.close(&self.queue.pool, sys::clock::now());
+        }
+        self.queue.close();
+        result.and(finished)
+    }
+
+    /// Those that are about to end in order do, by what has arrived already; the others are reset.
+    fn end_connections(&mut self) -> io::Result<()> {
+        if self.engine.is_none() {
+            return Ok(());
+        }
+        let now = sys::clock::now();
+        for _ in 0..LAST_TURNS {
+            if !self.batch(now)? {
+                break;
+            }
+        }
+        if let Some(engine) = &mut self.engine {
+            engine.abort(now);
+        }
+        self.batch(now).map(drop)
     }
 
     /// One batch each way; returns whether there was anything to do.
@@ -140,237 +181,134 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// # Errors
     /// A port that has become useless.
     pub fn turn(&mut self, now: Nanos) -> io::Result<bool> {
-        self.take_up_changes();
+        self.take_up_changes(|| now);
         self.batch(now)
     }
 
     /// The turn itself, by what the worker goes by already.
     fn batch(&mut self, now: Nanos) -> io::Result<bool> {
-        self.take_completions();
-        self.deliver_again();
-        let inward = self.wire_to_host(now)?;
+        let inward = self.wire_to_lanes(now)?;
         let outward = self.host_to_wire()?;
-        self.wire.flush(&mut self.pool)?;
-        let mut host =
-            ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
-        self.lro.expire(now, &mut host);
-        Ok(inward || outward)
-    }
-
-    /// What active ACK has acknowledged and the host did not take is offered again.
-    fn deliver_again(&mut self) {
-        let keep = self.lro.config().active_ack != lro::ActiveAck::Off;
-        self.scratch.keep_undelivered(keep);
-        if self.scratch.is_stuck() {
-            ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch)
-                .deliver_again();
+        let engine = self.engine_turn(now)?;
+        self.queue.flush()?;
+        if let Some(host) = &mut self.host {
+            host.expire(&self.queue.pool, now);
         }
+        Ok(inward || outward || engine)
     }
 
-    /// What the host has not taken by the end is offered for a while longer.
-    fn deliver_last(&mut self) {
-        let end = sys::clock::now() + LAST_OFFERS;
-        while self.scratch.is_stuck() && sys::clock::now() < end {
-            if let Some(pause) = self.scratch.retry_after() {
-                std::thread::sleep(Duration::from_nanos(pause));
+    /// In: what has arrived on the wire, to the lanes. A host that takes nothing makes the wire wait.
+    fn wire_to_lanes(&mut self, now: Nanos) -> io::Result<bool> {
+        if let Some(host) = &mut self.host {
+            host.begin(&self.queue.pool);
+            if !host.has_room() {
+                return Ok(false);
             }
-            self.deliver_again();
         }
-        self.counters.refused[Refused::HostFull as usize] += self.scratch.give_up();
+        let mut max = self.settings.config.poll.batch;
+        if self.engine.is_some() {
+            // A batch of frames is no more than a turn should take.
+            max = max.min(TURN_BYTES / self.queue.pool.chunk_size()).max(1);
+        }
+        let mut any = false;
+        let mut bytes = self.queue.counters.received.bytes;
+        let end = bytes + TURN_BYTES as u64;
+        loop {
+            let ends = !self.queue.receive(max)?;
+            any |= !self.queue.received.is_empty();
+            // A super-packet ends a batch of a host's port, though more may wait.
+            let goes_on = self.queue.received.back().is_some_and(|last| last.overflow > 0);
+            self.steer(now, ends);
+            bytes = self.queue.counters.received.bytes;
+            if self.host.is_some() || !goes_on || bytes >= end {
+                return Ok(any);
+            }
+        }
     }
 
-    /// What the worker has counted so far.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    /// Gives the batch to its lanes. `ends` says that no more waits on the wire.
+    fn steer(&mut self, now: Nanos, ends: bool) {
+        let mut batch = std::mem::take(&mut self.queue.received);
+        if let Some(host) = &mut self.host {
+            host.receive(&mut batch, &mut self.queue, &self.settings.config.lro, now, ends);
+        } else if let Some(engine) = &mut self.engine {
+            engine.receive(&mut batch, &self.queue, now, ends);
+        }
+        self.queue.received = batch;
     }
 
-    /// The worker's receive offload.
-    pub fn lro(&self) -> &Lro<RxFrame> {
-        &self.lro
+    /// Out: what the host sends.
+    fn host_to_wire(&mut self) -> io::Result<bool> {
+        let Some(host) = &mut self.host else { return Ok(false) };
+        host.transmit(&mut self.queue, self.settings.config.poll.batch)
+    }
+
+    /// What the engine and its app do with what has arrived and what is due, and what they send.
+    fn engine_turn(&mut self, now: Nanos) -> io::Result<bool> {
+        let Some(engine) = &mut self.engine else { return Ok(false) };
+        engine.turn(&mut self.queue, now)
+    }
+
+    /// What the worker has counted so far, but for its engine.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            queue: self.queue.counters.clone(),
+            host: self.host.as_ref().map(|host| host.counters().clone()).unwrap_or_default(),
+            sleeps: self.sleeps,
+            ..Counters::default()
+        }
+    }
+
+    /// The host lane's receive offload.
+    pub fn lro(&self) -> Option<&Lro<RxFrame>> {
+        self.host.as_ref().map(HostLane::lro)
     }
 
     /// The memory of the worker's frames.
     pub fn pool(&self) -> &FramePool {
-        &self.pool
+        &self.queue.pool
     }
 
-    /// In: a batch from the wire, through LRO, to the host. A full queue in front of the host makes
-    /// the wire wait, as does a packet that must not be lost.
-    fn wire_to_host(&mut self, now: Nanos) -> io::Result<bool> {
-        if self.scratch.is_stuck() {
-            return Ok(false);
-        }
-        let full = !self.host_has_room();
-        self.counters.requests_full += u64::from(full && !self.host_full);
-        self.host_full = full;
-        if full {
-            return Ok(false);
-        }
-        // What becomes of a request is known too late to keep the packet.
-        self.lro.suspend_acknowledgments(self.host.requests().is_some());
-        self.wire.receive(&mut self.pool, &mut self.received, self.config.poll.batch)?;
-        let pool = &self.pool;
-        self.received.iter().take(PREFETCH_AHEAD).for_each(|ahead| pool.prefetch(&ahead.frame));
-        let mut host = ToHost::new(&mut self.host, pool, &mut self.counters, &mut self.scratch);
-        let count = self.received.len();
-        while let Some(received) = self.received.pop_front() {
-            if let Some(ahead) = self.received.get(PREFETCH_AHEAD - 1) {
-                pool.prefetch(&ahead.frame);
-            }
-            if let Some(ahead) = self.received.get(ANNOUNCE_AHEAD - 1) {
-                self.lro.announce(pool.bytes(&ahead.frame));
-            }
-            host.count_received(&received);
-            if received.overflow > 0 || received.vnet.gso_type != GsoType::None {
-                // Merged elsewhere already.
-                self.lro.interrupt_flow(pool.bytes(&received.frame), &mut host);
-                let rest = self.wire.overflow(&received);
-                host.super_packet(received, rest);
-            } else if self.config.lro.enable {
-                let bytes = pool.bytes(&received.frame);
-                let checksum = rx_checksum(&received);
-                self.lro.receive(received, bytes, checksum, now, &mut host);
-            } else {
-                host.frame(received);
-            }
-        }
-        if count < self.config.poll.batch.min(self.wire.burst()) {
-            self.lro.burst_ends(&mut host);
-        }
-        if host.is_stuck() {
-            self.lro.suspend_acknowledgments(true);
-        }
-        self.lro.acknowledge(&mut host);
-        self.send_acknowledgments();
-        Ok(count > 0)
-    }
-
-    /// Sends what active ACK has to say. A wire that is full loses it, as a later one says the same.
-    fn send_acknowledgments(&mut self) {
-        let Worker { wire, pool, counters, scratch, .. } = self;
-        scratch.acknowledgments.each(|frame| {
-            let mut put = Put::default();
-            let result = wire.transmit(pool, Outgoing::frame(frame), &mut put);
-            counters.wire_out.add(put.sent);
-            counters.wire_full += u64::from(matches!(result, Ok(Transmit::Full { .. })));
-        });
-    }
-
-    /// Out: a batch of packets from the host, cut by GSO, to the wire. A wire that is full makes
-    /// the host wait; nothing is dropped.
-    fn host_to_wire(&mut self) -> io::Result<bool> {
-        let mut worked = false;
-        for _ in 0..self.config.poll.batch {
-            // The rest of a packet is cut as its beginning was.
-            if self.limits_changed && self.waiting.is_none() {
-                self.limits_changed = false;
-                self.wire.configure(self.limits);
-            }
-            let (packet, position) = match self.waiting.take() {
-                Some(position) => match self.host.again() {
-                    Some(packet) => (packet, position),
-                    None => continue,
-                },
-                None => match self.host.receive()? {
-                    FromHost::Packet(packet) => {
-                        self.counters.host_out.count(packet.bytes.len());
-                        self.lro.observe(packet.bytes);
-                        (packet, 0)
-                    }
-                    FromHost::Unreadable => {
-                        self.counters.host_unreadable += 1;
-                        worked = true;
-                        continue;
-                    }
-                    FromHost::Empty => break,
-                },
-            };
-            let HostPacket { vnet, bytes } = packet;
-            let packet = Outgoing { vnet, bytes, position, fragment_ids: self.fragment_ids };
-            let (wire, pool) = (&mut self.wire, &mut self.pool);
-            self.waiting = transmit(wire, pool, packet, &mut self.fragment_ids, &mut self.counters);
-            // Offering the same segment to a full wire again and again is no work.
-            worked |= self.waiting != Some(position);
-            if self.waiting.is_some() {
-                self.counters.wire_full += 1;
-                break;
-            }
-        }
-        Ok(worked)
-    }
-
-    /// Whether packets may be taken from the wire: not while too many wait for a host port that several
-    /// workers share.
-    fn host_has_room(&self) -> bool {
-        self.host.requests().is_none_or(Requests::has_room)
-    }
-
-    /// Counts what became of the packets that were requested of a shared host port; returns whether
-    /// there were any.
-    fn take_completions(&mut self) -> bool {
-        let Some(requests) = self.host.requests_mut() else { return false };
-        let mut any = false;
-        while let Some(outcome) = requests.completed(&self.pool) {
-            any = true;
-            match outcome {
-                Ok(bytes) => self.counters.host_in.count(bytes),
-                Err(why) => self.counters.refused[why as usize] += 1,
-            }
-        }
-        any
-    }
-
-    fn disarm(&self) -> io::Result<()> {
-        self.host.requests().map_or(Ok(()), Requests::disarm)
-    }
-
-    /// Waits until the host has, or has refused, all that was requested.
-    fn finish_requests(&mut self) -> io::Result<()> {
-        loop {
-            if let Some(requests) = self.host.requests() {
-                requests.arm();
-            }
-            let any = self.take_completions();
-            match self.host.requests() {
-                Some(requests) if requests.under_way() > 0 && !any => requests.wait()?,
-                Some(requests) if requests.under_way() > 0 => {}
-                _ => return Ok(()),
-            }
-        }
-    }
-
-    fn let_go(&mut self) {
-        let mut host =
-            ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
-        self.lro.flush_all(&mut host);
-    }
-
-    fn take_up_changes(&mut self) {
+    fn take_up_changes(&mut self, now: impl FnOnce() -> Nanos) {
         if !self.handle.look(&mut self.seen) {
             return;
         }
-        let settings = self.handle.config().clone();
-        self.limits = settings.limits();
-        self.config = settings.config;
-        self.limits_changed = true;
-        let mut host =
-            ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
-        self.lro.reconfigure(self.config.lro(), &mut host);
+        self.settings = self.handle.config().clone();
+        self.queue.set_limits(self.settings.limits(self.lanes));
+        let pool = &self.queue.pool;
+        if let Some(host) = &mut self.host {
+            host.reconfigure(self.settings.host_lro(self.lanes, pool), pool);
+        }
+        if let Some(engine) = &mut self.engine {
+            engine.reconfigure(self.settings.engine_lro(self.lanes, pool), pool, now());
+        }
     }
 
     fn publish_counters(&mut self) {
-        self.wire.publish();
-        self.counters.wire_dropped = self.wire.dropped();
-        self.counters.wire_lost = self.wire.lost();
-        self.counters.wire_taken_back = self.wire.taken_back();
-        self.handle.published().publish(counters::all(&self.counters, self.lro.counters()));
+        let own = Counters { wire: self.queue.of_the_wire(), ..self.counters() };
+        let engine = self.engine.as_ref().map(|engine| engine.counters());
+        let lro = self.lro().map(Lro::counters);
+        self.handle.published().publish(counters::all(&own, lro, engine.as_ref()));
+    }
+}
+
+impl<W: Wire> Worker<W, NoHost> {
+    /// A worker with an engine on a wire that is its own. `engine` makes the lane by its LRO's configuration.
+    pub(crate) fn of_engine(
+        handle: Arc<Handle>,
+        wire: (W, FramePool),
+        engine: impl FnOnce(Option<lro::Config>) -> EngineLane,
+    ) -> Self {
+        let settings = handle.config().clone();
+        let engine = engine(settings.engine_lro(Lanes::Engine, &wire.1));
+        Self::with_lanes(handle, settings, wire, None, Some(Box::new(engine)))
     }
 }
 
 impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
     fn goes_on(&mut self) -> bool {
-        self.take_up_changes();
-        !self.seen.is_stopped()
+        self.take_up_changes(sys::clock::now);
+        !self.seen.is_stopped() && !self.engine.as_ref().is_some_and(|engine| engine.is_done())
     }
 
     fn turn(&mut self, now: Nanos) -> io::Result<bool> {
@@ -378,90 +316,49 @@ impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
     }
 
     fn spin(&self) -> Nanos {
-        self.config.poll.spin
+        self.settings.config.poll.spin
     }
 
-    /// Sleeps in the kernel until a port or the control thread has something. The burst is over,
-    /// so what is in order does not stay held. A timer is needed only while LRO waits for a hole to
-    /// be filled, or for a wire that cannot wake the worker when it takes frames again. When it is the
-    /// host that makes the wire wait, the burst goes on.
-    fn sleep(&mut self, _now: Nanos) -> io::Result<()> {
-        let room = self.host_has_room() && !self.scratch.is_stuck();
-        if room {
-            let mut host =
-                ToHost::new(&mut self.host, &self.pool, &mut self.counters, &mut self.scratch);
-            self.lro.idle(&mut host);
+    /// Sleeps in the kernel until a port or the control thread has something, or something is due. The burst is
+    /// over, so what is in order does not stay held. For LRO a timer is needed only while it waits for a hole to
+    /// be filled.
+    fn sleep(&mut self, now: Nanos) -> io::Result<()> {
+        let pool = &self.queue.pool;
+        let room = self.host.as_mut().is_none_or(|host| host.idle(pool));
+        if self.engine.as_mut().is_some_and(|engine| engine.idle(pool, now)) {
+            return Ok(());
         }
-        self.counters.sleeps += 1;
-        self.publish_counters();
-        if let Some(requests) = self.host.requests() {
-            requests.arm();
-        }
-        if self.take_completions() {
+        self.sleeps += 1;
+        self.publish(now);
+        if self.host.as_mut().is_some_and(|host| host.arm(&self.queue.pool)) {
             return self.disarm();
         }
-        let pending = self.waiting.is_some() || self.wire.is_pending();
-        let retry = self.wire.retry_after().filter(|_| pending);
-        let write = pending && retry.is_none();
-        let wire = self.wire.fd().zip(interest(room, write));
-        let host = self.host.fd().filter(|_| self.waiting.is_none());
-        let host = host.map(|host| (host, Interest::Read));
-        let requests = self.host.requests().map(|requests| (requests.fd(), Interest::Read));
-        let ports = [wire, host, requests].into_iter().flatten();
-        let deadlines = [self.lro.next_deadline(), self.wire.next_deadline()];
+        let waits = self.host.as_ref().is_some_and(HostLane::is_waiting)
+            || self.engine.as_ref().is_some_and(|engine| engine.is_full());
+        let deadlines = [
+            self.queue.next_deadline(),
+            self.host.as_ref().and_then(HostLane::next_deadline),
+            self.engine.as_ref().and_then(|engine| engine.next_deadline()),
+        ];
+        let (wire, retry) = self.queue.wait(room, waits);
+        let ports = wire.into_iter().chain(self.host.iter().flat_map(HostLane::wait));
         let now = sys::clock::now();
         let due = deadlines.into_iter().flatten().map(|at| at.saturating_sub(now));
-        let undelivered = self.scratch.retry_after();
+        let undelivered = self.host.as_ref().and_then(HostLane::retry_after);
         self.handle.sleep(ports, due.chain(retry).chain(undelivered).min())?;
         self.disarm()
     }
 
-    fn publish(&mut self, _now: Nanos) {
+    fn publish(&mut self, now: Nanos) {
         self.publish_counters();
+        if let Some(engine) = &mut self.engine {
+            engine.give_back(now);
+        }
     }
 }
 
-/// Gives one packet to the wire; the segment to go on with later, if the wire is full.
-fn transmit<W: Wire>(
-    wire: &mut W,
-    pool: &mut FramePool,
-    packet: Outgoing<'_>,
-    fragment_ids: &mut FragmentIds,
-    counters: &mut Counters,
-) -> Option<usize> {
-    let len = packet.bytes.len();
-    let mut put = Put::default();
-    let result = wire.transmit(pool, packet, &mut put);
-    counters.wire_out.add(put.sent);
-    let done = matches!(result, Ok(Transmit::Done));
-    counters.gso.count(&put, done.then_some(len));
-    if let Ok(Transmit::Full { position }) = result {
-        return Some(position);
-    }
-    fragment_ids.advance(put.fragment_ids);
-    if let Err(why) = result {
-        counters.gso_refused.0[why.index()] += 1;
-    }
-    None
-}
-
-/// What to wait for on the wire.
-fn interest(read: bool, write: bool) -> Option<Interest> {
-    match (read, write) {
-        (true, true) => Some(Interest::ReadWrite),
-        (true, false) => Some(Interest::Read),
-        (false, true) => Some(Interest::Write),
-        (false, false) => None,
-    }
-}
-
-/// What the port knows of a checksum, for LRO.
-fn rx_checksum(received: &RxFrame) -> RxChecksum {
-    if received.vnet.needs_csum || received.vnet.data_valid {
-        RxChecksum::Verified
-    } else if received.maybe_partial {
-        RxChecksum::MaybePartial
-    } else {
-        RxChecksum::Unverified
+impl<W: Wire, H: Host> Worker<W, H> {
+    fn disarm(&self) -> io::Result<()> {
+        self.host.as_ref().map_or(Ok(()), HostLane::disarm)
     }
 }

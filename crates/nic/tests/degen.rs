@@ -89,7 +89,7 @@ impl<C: Fn() -> u64> Rig<C> {
 
     /// The published value of a counter, after publishing.
     fn counter(&mut self, direction: &'static str, name: &str) -> u64 {
-        self.wire.publish();
+        self.wire.counters();
         let entries = self.handle.snapshot().entries(["forward", "reverse"]);
         let found = entries.iter().find(|entry| (entry.group, entry.name) == (direction, name));
         found.unwrap().value

@@ -73,6 +73,10 @@ impl Host for Port {
         self.inner.again()
     }
 
+    fn last(&self) -> &[u8] {
+        self.inner.last()
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -154,8 +158,8 @@ fn settle(workers: &mut [SharingWorker]) {
     let mut now = 1_000_000;
     let settled = |worker: &SharingWorker| {
         let counters = worker.counters();
-        let refused: u64 = counters.refused.iter().sum();
-        counters.requests == counters.host_in.frames + refused
+        let refused: u64 = counters.host.refused.iter().sum();
+        counters.host.requests == counters.host.delivered.frames + refused
     };
     for _ in 0..100_000 {
         let worked = workers.iter_mut().any(|worker| worker.turn(now).unwrap());
@@ -206,9 +210,10 @@ fn what_arrives_is_written_once_and_all_memory_comes_back() {
         settle(&mut rig.workers);
         for worker in &rig.workers {
             assert_eq!(worker.pool().available(), CHUNKS as usize, "frames are missing");
-            assert_eq!(worker.counters().refused, [0; 3]);
+            assert_eq!(worker.counters().host.refused, [0; 3]);
         }
-        let merged: u64 = rig.workers.iter().map(|w| 1000 - w.counters().host_in.frames).sum();
+        let merged: u64 =
+            rig.workers.iter().map(|w| 1000 - w.counters().host.delivered.frames).sum();
         assert_eq!(merged > 0, lro);
         let written = rig.stop();
         let connections = by_connection(&written);
@@ -265,9 +270,13 @@ fn a_port_that_does_not_keep_up_makes_the_wire_wait_and_loses_nothing() {
         }
         for worker in &rig.workers {
             let counters = worker.counters();
-            assert!(counters.wire_in.frames < 200, "{} were taken", counters.wire_in.frames);
-            assert_eq!(counters.requests, counters.wire_in.frames);
-            assert_eq!(counters.requests_full, 1, "times that the wire began to wait");
+            assert!(
+                counters.queue.received.frames < 200,
+                "{} were taken",
+                counters.queue.received.frames
+            );
+            assert_eq!(counters.host.requests, counters.queue.received.frames);
+            assert_eq!(counters.host.requests_full, 1, "times that the wire began to wait");
         }
         rig.gate.set(Mood::Takes);
         settle(&mut rig.workers);
@@ -283,8 +292,8 @@ fn refusals_are_counted_by_the_worker_whose_packets_they_were() {
     rig.arrive(50);
     settle(&mut rig.workers);
     for worker in &rig.workers {
-        assert_eq!(worker.counters().refused, [100, 0, 0], "host_down");
-        assert_eq!(worker.counters().host_in.frames, 0);
+        assert_eq!(worker.counters().host.refused, [100, 0, 0], "host_down");
+        assert_eq!(worker.counters().host.delivered.frames, 0);
         assert_eq!(worker.pool().available(), CHUNKS as usize);
     }
     assert_eq!(rig.stop().len(), 0);

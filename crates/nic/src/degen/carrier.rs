@@ -254,9 +254,12 @@ impl<W: Wire> Carrier<W> {
 
     fn publish_ports(&mut self) {
         let [first, second] = &mut self.sides;
-        let counters = |side: &mut Side<W>| PortCounters {
-            dropped: side.wires.iter_mut().map(W::dropped).sum(),
-            lost: side.wires.iter().map(W::lost).sum(),
+        let counters = |side: &mut Side<W>| {
+            let each = side.wires.iter_mut().map(W::counters);
+            each.fold(PortCounters::default(), |sum, wire| PortCounters {
+                dropped: sum.dropped + wire.dropped,
+                lost: sum.lost + wire.lost,
+            })
         };
         self.ports.publish([counters(first), counters(second)]);
     }

@@ -13,7 +13,7 @@ use wire::{GsoType, VirtioNetHdr};
 use super::handle::Handle;
 use super::settings::{Direction, Settings};
 use super::ways::Ways;
-use crate::port::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
+use crate::port::{Limits, Outgoing, Put, RxFrame, Transmit, Wire, WireCounters};
 
 /// A wire that has a WAN behind it: what is sent goes by the settings' forward direction, what is
 /// received came by the other. `C` is the clock, so that it runs in virtual time as well.
@@ -179,11 +179,6 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
         due.into_iter().chain(self.inner.next_deadline()).min()
     }
 
-    fn publish(&mut self) {
-        self.ways.publish();
-        self.inner.publish();
-    }
-
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.fd()
     }
@@ -196,16 +191,9 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
         self.inner.retry_after().or_else(|| self.starved.then_some(RETRY_MEMORY))
     }
 
-    fn lost(&self) -> u64 {
-        self.inner.lost()
-    }
-
-    fn taken_back(&self) -> Sent {
-        self.inner.taken_back()
-    }
-
-    fn dropped(&mut self) -> u64 {
-        self.inner.dropped()
+    fn counters(&mut self) -> WireCounters {
+        self.ways.publish();
+        self.inner.counters()
     }
 
     fn close(mut self, pool: &mut FramePool) {

@@ -10,8 +10,7 @@ use sys::frames::{FramePool, FrameReader};
 use wire::{GsoType, VirtioNetHdr};
 
 use super::{
-    Delivered, Delivery, FromHost, Host, HostPacket, Limits, Outgoing, Pieces, Put, RxFrame,
-    Transmit, Wire,
+    Delivered, Delivery, FromHost, Host, HostPacket, Limits, Outgoing, Put, RxFrame, Transmit, Wire,
 };
 
 /// A packet and the header that goes with it.
@@ -180,14 +179,11 @@ impl Host for MemoryHost {
         Some(HostPacket { vnet: *vnet, bytes })
     }
 
+    fn last(&self) -> &[u8] {
+        self.last.as_ref().map_or(&[], |(_, bytes)| bytes)
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
-    }
-}
-
-impl Pieces for MemoryHost {
-    fn send(&mut self, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> io::Result<()> {
-        self.far.lock().from_port.push_back((vnet, pieces.concat()));
-        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! [`Host`] moves super-packets. Both work in batches and never block.
 
 pub mod hardware;
+mod host_wire;
 pub mod memory;
 pub mod packet;
 mod patience;
@@ -22,6 +23,7 @@ use wire::{ETHERNET_LEN, EtherType, VLAN_LEN, VirtioNetHdr};
 
 use crate::config::GsoHardware;
 
+pub use host_wire::HostWire;
 pub use refused::Refused;
 
 /// A frame from the wire, with what the port knows of it.
@@ -152,6 +154,36 @@ pub struct Put {
     pub fragment_ids: u32,
 }
 
+/// What became of a packet in [pieces](Wire::transmit_pieces).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whole {
+    /// All of it is with the port.
+    Done,
+    /// The port does not take it now. [`Wire::transmit`] is the way, which keeps count of how often it was
+    /// offered.
+    Full,
+    /// It is to be cut first.
+    Cut,
+}
+
+/// What a wire counts beside what it is given.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct WireCounters {
+    /// Frames that were queued and that the interface then would not take: it was down, they were over its
+    /// MTU, or its queue stayed full. As with a card, they are lost. What the kernel takes and drops later,
+    /// in a queueing discipline or a driver, is not known here.
+    pub lost: u64,
+    /// What [`transmit`](Wire::transmit) or [`send_frame`](Wire::send_frame) had taken, and counted as sent,
+    /// of what was lost or refused later.
+    pub taken_back: Sent,
+    /// Frames that the port dropped because they were not taken in time.
+    pub dropped: u64,
+    /// Packets whose header made no sense.
+    pub unreadable: u64,
+    /// Packets that a host's kernel behind the port did not take, by reason.
+    pub refused: [u64; Refused::ALL.len()],
+}
+
 /// The side that faces the network.
 pub trait Wire {
     /// Moves up to `max` frames that have arrived to the end of `into`.
@@ -202,21 +234,16 @@ pub trait Wire {
         put: &mut Put,
     ) -> Result<Transmit, Refusal>;
 
-    /// Whether [`transmit`](Self::transmit) leaves super-packets to be cut behind the port, so that it is
-    /// cheaper than to cut them before.
-    fn takes_whole(&self) -> bool {
-        false
-    }
-
-    /// Sends a super-packet that lies in pieces and whose `vnet` is right, where the port
-    /// [takes it whole](Self::takes_whole). If it does not now, [`transmit`](Self::transmit) is the way.
+    /// Sends a packet that lies in pieces and whose `vnet` is right, where that is cheaper than to cut it
+    /// into frames before. `put` tells what was sent.
     fn transmit_pieces(
         &mut self,
         _pool: &mut FramePool,
         _vnet: &VirtioNetHdr,
-        _pieces: &[IoSlice<'_>],
-    ) -> bool {
-        false
+        _pieces: [&[u8]; 3],
+        _put: &mut Put,
+    ) -> Whole {
+        Whole::Cut
     }
 
     /// Queues a complete frame that lies in the port's own memory already. A port that need not copy it
@@ -258,31 +285,15 @@ pub trait Wire {
         None
     }
 
-    /// The worker publishes its counters; a port that has some of its own does so as well.
-    fn publish(&mut self) {}
+    /// What the port has counted since it was opened. One that publishes counters of its own does so now,
+    /// as the worker does.
+    fn counters(&mut self) -> WireCounters {
+        WireCounters::default()
+    }
 
     /// Most frames that one [`receive`](Self::receive) finds. Fewer mean that no more waited.
     fn burst(&self) -> usize {
         usize::MAX
-    }
-
-    /// Frames that were queued and that the interface then would not take, since the port was
-    /// opened: it was down, they were over its MTU, or its queue stayed full. As with a card, they
-    /// are lost. What the kernel takes and drops later, in a queueing discipline or a driver, is not
-    /// known here.
-    fn lost(&self) -> u64 {
-        0
-    }
-
-    /// Those of the [lost](Self::lost) that [`transmit`](Self::transmit) or
-    /// [`send_frame`](Self::send_frame) had taken, which were counted as sent then: they were not.
-    fn taken_back(&self) -> Sent {
-        Sent::default()
-    }
-
-    /// Frames that the port dropped because they were not taken in time, since it was opened.
-    fn dropped(&mut self) -> u64 {
-        0
     }
 
     /// Gives all memory back; the port is not used afterwards.
@@ -320,14 +331,16 @@ pub struct Delivery<'a> {
     pub header: &'a [u8],
     /// Frames whose bytes come next.
     pub frames: &'a mut Vec<Frame>,
-    /// Its last bytes, where they are not those of a frame.
-    pub rest: &'a [u8],
+    /// Its last bytes, in one or two pieces, where they are not those of a frame.
+    pub rest: [&'a [u8]; 2],
 }
 
 impl Delivery<'_> {
     /// Bytes of the packet, from the Ethernet header on.
     pub fn bytes(&self) -> usize {
-        self.header.len() + self.frames.iter().map(Frame::len).sum::<usize>() + self.rest.len()
+        let [first, second] = self.rest;
+        let frames = self.frames.iter().map(Frame::len).sum::<usize>();
+        self.header.len() + frames + first.len() + second.len()
     }
 
     /// The packet in order.
@@ -337,7 +350,8 @@ impl Delivery<'_> {
     ) -> impl Iterator<Item = IoSlice<'s>> {
         let ends = |bytes: &'s [u8]| (!bytes.is_empty()).then(|| IoSlice::new(bytes));
         let frames = self.frames.iter().map(|frame| IoSlice::new(memory.bytes(frame)));
-        ends(self.header).into_iter().chain(frames).chain(ends(self.rest))
+        let rest = self.rest.into_iter().filter_map(ends);
+        ends(self.header).into_iter().chain(frames).chain(rest)
     }
 }
 
@@ -382,17 +396,37 @@ pub trait Host {
     /// full.
     fn again(&mut self) -> Option<HostPacket<'_>>;
 
+    /// The bytes of the packet that the last [`receive`](Self::receive) gave.
+    fn last(&self) -> &[u8];
+
     /// What to sleep on; `None` if the port cannot wake a thread.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// A host port that takes packets from where they lie, outside of any frame.
-pub trait Pieces: Host {
-    /// Hands the host a packet that lies in these pieces.
-    ///
-    /// # Errors
-    /// The kernel's own, as [`Host::deliver`].
-    fn send(&mut self, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> io::Result<()>;
+/// The host port of a worker that has no host.
+#[derive(Debug)]
+pub enum NoHost {}
+
+impl Host for NoHost {
+    fn deliver(&mut self, _memory: &FrameReader, _packet: Delivery<'_>) -> io::Result<Delivered> {
+        match *self {}
+    }
+
+    fn receive(&mut self) -> io::Result<FromHost<'_>> {
+        match *self {}
+    }
+
+    fn again(&mut self) -> Option<HostPacket<'_>> {
+        match *self {}
+    }
+
+    fn last(&self) -> &[u8] {
+        match *self {}
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match *self {}
+    }
 }
 
 /// Ethernet header and two VLAN tags.

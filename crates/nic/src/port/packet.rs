@@ -11,7 +11,7 @@ use sys::packet::{BATCH, Message, PacketSocket, Received, VNET_HDR_LEN};
 use wire::{GsoType, VirtioNetHdr};
 
 use super::patience::Patience;
-use super::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
+use super::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Whole, Wire, WireCounters};
 use crate::config::GsoHardware;
 use crate::port::hardware::{Hardware, SuperPacket};
 
@@ -279,19 +279,26 @@ impl Wire for PacketWire {
         &mut self,
         pool: &mut FramePool,
         vnet: &VirtioNetHdr,
-        pieces: &[IoSlice<'_>],
-    ) -> bool {
-        // What was queued before goes before.
-        let sent = self.send_queued(pool)
-            && self.socket.send_slices(&vnet.encode_legacy(), pieces).is_ok();
-        if sent {
-            self.patience.rewarded();
+        pieces: [&[u8]; 3],
+        put: &mut Put,
+    ) -> Whole {
+        if vnet.gso_size == 0 || !(self.hardware().tcp4 && self.hardware().tcp6) {
+            return Whole::Cut;
         }
-        sent
-    }
-
-    fn takes_whole(&self) -> bool {
-        self.hardware().tcp4 && self.hardware().tcp6
+        // What was queued before goes before.
+        let header = vnet.encode_legacy();
+        if !self.send_queued(pool)
+            || self.socket.send_slices(&header, &pieces.map(IoSlice::new)).is_err()
+        {
+            return Whole::Full;
+        }
+        self.patience.rewarded();
+        let [headers, first, second] = pieces.map(<[u8]>::len);
+        let frames = (first + second).div_ceil(usize::from(vnet.gso_size));
+        let bytes = headers * frames + first + second;
+        put.sent.add(Sent { frames: frames as u64, bytes: bytes as u64 });
+        put.hardware = true;
+        Whole::Done
     }
 
     fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
@@ -319,20 +326,15 @@ impl Wire for PacketWire {
         BATCH
     }
 
-    fn lost(&self) -> u64 {
-        self.lost
-    }
-
-    fn taken_back(&self) -> Sent {
-        self.taken_back
-    }
-
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
     }
 
-    fn dropped(&mut self) -> u64 {
-        self.socket.statistics().map_or(0, |s| s.dropped + s.truncated + s.unreadable)
+    fn counters(&mut self) -> WireCounters {
+        let dropped =
+            self.socket.statistics().map_or(0, |s| s.dropped + s.truncated + s.unreadable);
+        let (lost, taken_back) = (self.lost, self.taken_back);
+        WireCounters { lost, taken_back, dropped, ..WireCounters::default() }
     }
 
     fn close(mut self, pool: &mut FramePool) {

@@ -7,7 +7,7 @@ use sys::frames::FrameReader;
 use sys::tap::TapQueue;
 use wire::{VNET_LEN, VirtioNetHdr};
 
-use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, Pieces, reuse};
+use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse};
 
 /// Most slices in one `writev` (`IOV_MAX`), the virtio header's included.
 const SLICES_MAX: usize = 1024;
@@ -85,14 +85,11 @@ impl Host for TapHost {
         Some(HostPacket { vnet, bytes: &mut self.buffer[VNET_LEN..len] })
     }
 
+    fn last(&self) -> &[u8] {
+        self.last.map_or(&[], |(_, len)| &self.buffer[VNET_LEN..len])
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.queue.as_fd())
-    }
-}
-
-impl Pieces for TapHost {
-    fn send(&mut self, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> io::Result<()> {
-        let (header, [first, second, third]) = (vnet.encode(), pieces);
-        self.queue.writev(&[&header, first, second, third].map(IoSlice::new))
     }
 }

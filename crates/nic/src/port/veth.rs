@@ -11,7 +11,7 @@ use sys::frames::{FramePool, FrameReader};
 use sys::packet::{BATCH, PacketSocket, Received};
 use wire::VirtioNetHdr;
 
-use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, Pieces, reuse};
+use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse};
 
 /// Chunk of the port's own pool; what is longer arrives as overflow.
 const CHUNK_SIZE: u32 = 2048;
@@ -105,13 +105,11 @@ impl Host for VethHost {
         Some(HostPacket { vnet, bytes: &mut self.buffer[..len] })
     }
 
+    fn last(&self) -> &[u8] {
+        self.last.map_or(&[], |(_, len)| &self.buffer[..len])
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
-    }
-}
-
-impl Pieces for VethHost {
-    fn send(&mut self, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> io::Result<()> {
-        self.socket.send_slices(&vnet.encode_legacy(), &pieces.map(IoSlice::new))
     }
 }

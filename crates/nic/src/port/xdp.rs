@@ -12,7 +12,7 @@ use wire::{GsoType, VirtioNetHdr};
 
 use crate::config::GsoHardware;
 
-use super::{LINK_HEADER_MAX, Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire};
+use super::{LINK_HEADER_MAX, Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire, WireCounters};
 
 /// Frames after which the kernel is to take them, at the end of a super-packet. It takes as many at
 /// once, so this makes no more system calls; but what it copies is still in the cache, and the next
@@ -235,22 +235,16 @@ impl Wire for XdpWire {
         Some(self.socket.as_fd())
     }
 
-    fn lost(&self) -> u64 {
-        self.taken_back().frames
-    }
-
     /// The kernel says of frames in its ring that they were dropped only when they are gone.
-    fn taken_back(&self) -> Sent {
-        let sys::xdp::Refused { frames, bytes } = self.socket.refused();
-        let mut all = Sent { frames, bytes };
-        all.add(self.too_long);
-        all
-    }
-
+    ///
     /// Frames for which there was no memory (`rx_fill_ring_empty`) are among the first in copy mode;
     /// with zero-copy the card drops them and counts them (`rx_dropped`, `rx_missed` of `ip -s -s link`).
-    fn dropped(&mut self) -> u64 {
-        self.socket.statistics().map_or(0, |s| s.rx_dropped + s.rx_ring_full)
+    fn counters(&mut self) -> WireCounters {
+        let sys::xdp::Refused { frames, bytes } = self.socket.refused();
+        let mut taken_back = Sent { frames, bytes };
+        taken_back.add(self.too_long);
+        let dropped = self.socket.statistics().map_or(0, |s| s.rx_dropped + s.rx_ring_full);
+        WireCounters { lost: taken_back.frames, taken_back, dropped, ..WireCounters::default() }
     }
 
     fn close(self, pool: &mut FramePool) {

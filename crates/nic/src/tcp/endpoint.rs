@@ -7,24 +7,22 @@ use std::thread::JoinHandle;
 
 use iface::{Addresses, Duplicate};
 use lro::Nanos;
+use sys::frames::FramePool;
 use tcp::{Stack, StackConfig};
 
-use super::apps::{Apps, Report, Service, Work};
-use super::counters;
-use super::give_back::GiveBack;
-use super::node::Node;
-use super::open::{self, Held, Opened, Place};
-use super::port::{HostPort, Port};
+use super::open::{self, Held, LinkPort, Opened, Place};
 use super::secret;
-use super::tap_wire::TapWire;
-use super::wire_port::WirePort;
-use super::worker::{Handle, Pace, Role, Worker};
+use crate::app::{Report, Role, Service, Services, Share, Work};
 use crate::capabilities;
 use crate::config::Config;
-use crate::counters::{Entry, Published};
+use crate::counters::{Entry, Lanes};
 use crate::degen;
 use crate::error::Error;
+use crate::lane::engine::EngineLane;
+use crate::lane::node::Node;
+use crate::port::Wire;
 use crate::running::Wan;
+use crate::worker::{self, Handle, Worker};
 
 /// What an endpoint is to be.
 #[derive(Clone, Debug)]
@@ -68,15 +66,18 @@ impl Endpoint {
     ///
     /// # Errors
     /// See [`Error`]; nothing is left behind.
-    pub fn start(plan: Plan) -> Result<Endpoint, Error> {
+    pub fn start(mut plan: Plan) -> Result<Endpoint, Error> {
         let mut notices = Vec::new();
         let Opened { link, held } =
             open::open(&plan.place, &plan.config, plan.wan.is_some(), &mut notices)?;
         let wan = plan.wan.as_ref().map(Wan::new).transpose().map_err(Error::Worker)?;
         let (sender, reports) = mpsc::channel();
         let reports_to = (plan.work.service != Service::Discard).then_some(sender);
-        let published = Published::new(counters::zero());
-        let handle = Arc::new(Handle::new((), published).map_err(Error::Worker)?);
+        // A kernel sends what it has whole.
+        let kernel_joins = matches!(plan.place, Place::Host { .. }) && wan.is_none();
+        plan.config.lro.enable &= !kernel_joins;
+        let handle = worker::handle_of(Lanes::Engine, plan.config.clone(), link.mtu);
+        let handle = Arc::new(handle.map_err(Error::Worker)?);
         let (ready, is_ready) = mpsc::channel();
         let parts = Parts { handle: Arc::clone(&handle), reports: reports_to, ready, plan };
         let (name, port) = (parts.plan.place.name().to_owned(), link.describe());
@@ -183,41 +184,32 @@ impl Parts {
         link: open::Link,
         wan: Option<&Wan>,
     ) -> Result<JoinHandle<io::Result<()>>, Error> {
-        let (mac, mtu) = (link.mac, link.mtu);
-        let config = self.plan.config.clone();
-        match (link.port, wan) {
-            (open::LinkPort::Tap(host), None) => self.spawn(mac, mtu, HostPort::new(host)),
-            (open::LinkPort::Veth(host), None) => self.spawn(mac, mtu, HostPort::new(host)),
-            (open::LinkPort::Tap(host), Some(wan)) => {
-                let wire = wan.around(TapWire::new(host));
-                let pool = open::plain_pool(&config, mtu)?;
-                self.spawn(mac, mtu, WirePort::new(wire, pool, &config, mtu))
-            }
-            (open::LinkPort::Veth(host), Some(wan)) => {
-                let wire = wan.around(TapWire::new(host));
-                let pool = open::plain_pool(&config, mtu)?;
-                self.spawn(mac, mtu, WirePort::new(wire, pool, &config, mtu))
-            }
-            (open::LinkPort::Xdp(wire, pool), None) => {
-                self.spawn(mac, mtu, WirePort::new(wire, pool, &config, mtu))
-            }
-            (open::LinkPort::Xdp(wire, pool), Some(wan)) => {
-                self.spawn(mac, mtu, WirePort::new(wan.around(wire), pool, &config, mtu))
-            }
-            (open::LinkPort::Packet(wire, pool), None) => {
-                self.spawn(mac, mtu, WirePort::new(wire, pool, &config, mtu))
-            }
-            (open::LinkPort::Packet(wire, pool), Some(wan)) => {
-                self.spawn(mac, mtu, WirePort::new(wan.around(wire), pool, &config, mtu))
-            }
+        let (of, pool) = ((link.mac, link.mtu), link.pool);
+        match link.port {
+            LinkPort::Tap(wire) => self.behind(wan, wire, pool, of),
+            LinkPort::Veth(wire) => self.behind(wan, wire, pool, of),
+            LinkPort::Xdp(wire) => self.behind(wan, wire, pool, of),
+            LinkPort::Packet(wire) => self.behind(wan, wire, pool, of),
         }
     }
 
-    fn spawn<P: Port + Send + 'static>(
+    fn behind<W: Wire + Send + 'static>(
         self,
-        mac: [u8; 6],
-        mtu: u32,
-        port: P,
+        wan: Option<&Wan>,
+        wire: W,
+        pool: FramePool,
+        of: (wire::Mac, u32),
+    ) -> Result<JoinHandle<io::Result<()>>, Error> {
+        match wan {
+            Some(wan) => self.spawn((wan.around(wire), pool), of),
+            None => self.spawn((wire, pool), of),
+        }
+    }
+
+    fn spawn<W: Wire + Send + 'static>(
+        self,
+        wire: (W, FramePool),
+        (mac, mtu): (wire::Mac, u32),
     ) -> Result<JoinHandle<io::Result<()>>, Error> {
         let Parts { handle, reports, ready, plan } = self;
         let probes = match plan.place {
@@ -231,20 +223,13 @@ impl Parts {
             connections: config.tcp.connections,
         });
         let stack = stack.with_memory(config.tcp_memory());
-        let worker = Worker {
-            port,
-            node: Node::new(mac, plan.addresses, probes, stack),
-            apps: Apps::new(plan.work, reports),
-            handle,
-            pace: Pace { spin: config.poll.spin, batch: config.poll.batch, run: plan.run },
-            role: plan.role,
-            config: Arc::new(config.tcp(mtu)),
-            until: None,
-            is_over: false,
-            is_full: false,
-            give_back: GiveBack::default(),
-            ready,
-        };
+        let addresses = plan.addresses;
+        let node = Node::new(iface::Config { mac, addresses, secret: secret(), probes }, stack);
+        let what = (plan.work, plan.role, plan.run);
+        let share = Share { number: 0, of: 1 };
+        let app = Services::new(what, share, Arc::new(config.tcp(mtu)), reports);
+        let worker =
+            Worker::of_engine(handle, wire, |lro| EngineLane::new(lro, node, Box::new(app), ready));
         std::thread::Builder::new()
             .name("wharf-tcp".to_owned())
             .spawn(move || {

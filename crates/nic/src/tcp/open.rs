@@ -15,6 +15,7 @@ use crate::port::packet::PacketWire;
 use crate::port::tap::TapHost;
 use crate::port::veth::VethHost;
 use crate::port::xdp::XdpWire;
+use crate::port::{Host, HostWire};
 
 /// MTU of an interface that is made for the endpoint, unless it is set.
 const MTU: u32 = 1500;
@@ -54,6 +55,8 @@ pub(super) struct Opened {
 /// An endpoint's way to the network.
 pub(super) struct Link {
     pub(super) port: LinkPort,
+    /// The memory of its frames.
+    pub(super) pool: FramePool,
     /// The endpoint's Ethernet address.
     pub(super) mac: [u8; 6],
     /// Longest IP packet in bytes.
@@ -69,10 +72,10 @@ impl Link {
 }
 
 pub(super) enum LinkPort {
-    Tap(TapHost),
-    Veth(VethHost),
-    Xdp(XdpWire, FramePool),
-    Packet(PacketWire, FramePool),
+    Tap(HostWire<TapHost>),
+    Veth(HostWire<VethHost>),
+    Xdp(XdpWire),
+    Packet(PacketWire),
 }
 
 /// What goes when the endpoint has ended.
@@ -131,13 +134,19 @@ fn open_host(
         host::wait_for_veth(name)?;
     }
     let (port, described) = match hosts {
-        Hosts::Tap(Queues::Own(hosts)) => (hosts.into_iter().next().map(LinkPort::Tap), "TAP"),
-        Hosts::Veth(Queues::Own(hosts)) => (hosts.into_iter().next().map(LinkPort::Veth), "veth"),
+        Hosts::Tap(Queues::Own(mut hosts)) => {
+            (hosts.pop().map(|host| LinkPort::Tap(as_wire(host, plain))), "TAP")
+        }
+        Hosts::Veth(Queues::Own(mut hosts)) => {
+            (hosts.pop().map(|host| LinkPort::Veth(as_wire(host, plain))), "veth")
+        }
         Hosts::Tap(Queues::Shared(_)) | Hosts::Veth(Queues::Shared(_)) => (None, ""),
     };
     let Some(port) = port else { unreachable!("one queue of its own was asked for") };
     let mtu = Interface::by_name(name)?.mtu;
-    let link = Link { port, mac: own_mac(), mtu, name: described.to_owned() };
+    let pool =
+        FramePool::new(config.wire.frames, open::packet_chunk(mtu)).map_err(Error::Worker)?;
+    let link = Link { port, pool, mac: own_mac(), mtu, name: described.to_owned() };
     Ok(Opened { link, held })
 }
 
@@ -162,21 +171,21 @@ fn own_mac() -> [u8; 6] {
     [0x02, a, b, c, d, e]
 }
 
-/// Memory for the frames of a host port that is used as a wire.
-pub(super) fn plain_pool(config: &Config, mtu: u32) -> Result<FramePool, Error> {
-    FramePool::new(config.wire.frames, open::packet_chunk(mtu)).map_err(Error::Worker)
+/// A kernel's port as the endpoint's wire, for `plain` frames of the MTU's size or for super-packets.
+fn as_wire<H: Host>(host: H, plain: bool) -> HostWire<H> {
+    if plain { HostWire::plain(host) } else { HostWire::new(host) }
 }
 
 fn open_wire(name: &str, config: &Config, notices: &mut Vec<String>) -> Result<Opened, Error> {
     let OpenWire { held, info, wires, name: described, .. } =
         open::open(name, config, Readers::One, notices)?;
     let port = match wires {
-        Wires::Xdp(mut wires) => wires.pop().map(|(wire, pool)| LinkPort::Xdp(wire, pool)),
-        Wires::Packet(mut wires) => wires.pop().map(|(wire, pool)| LinkPort::Packet(wire, pool)),
+        Wires::Xdp(mut wires) => wires.pop().map(|(wire, pool)| (LinkPort::Xdp(wire), pool)),
+        Wires::Packet(mut wires) => wires.pop().map(|(wire, pool)| (LinkPort::Packet(wire), pool)),
     };
-    let (Some(port), Some(mac)) = (port, info.mac) else {
+    let (Some((port, pool)), Some(mac)) = (port, info.mac) else {
         return Err(Error::NotEthernet { name: name.to_owned() });
     };
-    let link = Link { port, mac, mtu: info.mtu, name: described };
+    let link = Link { port, pool, mac, mtu: info.mtu, name: described };
     Ok(Opened { link, held: Held::Wire(held) })
 }

@@ -5,9 +5,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use lro::Lro;
 use nic::config::Config;
 use nic::port::memory::{FarEnd, MemoryHost, MemoryWire};
-use nic::port::{Delivered, Delivery, FromHost, Host, HostPacket};
+use nic::port::{Delivered, Delivery, FromHost, Host, HostPacket, RxFrame};
 use nic::worker::{self, Handle, Worker};
 use sys::frames::{FramePool, FrameReader};
 use testkit::packet::PacketBuilder;
@@ -37,6 +38,10 @@ impl Host for Moody {
 
     fn again(&mut self) -> Option<HostPacket<'_>> {
         self.inner.again()
+    }
+
+    fn last(&self) -> &[u8] {
+        self.inner.last()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -100,17 +105,23 @@ impl Rig {
         self.wire.send(VirtioNetHdr::default(), packet.build());
     }
 
+    pub(crate) fn lro(&self) -> &Lro<RxFrame> {
+        self.worker.lro().unwrap()
+    }
+
     /// The published value of a counter, after publishing.
     pub(crate) fn counter(&mut self, group: &str, name: &str) -> u64 {
-        let own = self.worker.counters().entries().map(|e| (e.group, e.name, e.value));
-        let mut all = own.chain(self.worker.lro().counters().entries());
+        let counters = self.worker.counters();
+        let own = counters.entries().map(|e| (e.group, e.name, e.value));
+        let mut all = own.chain(self.lro().counters().entries());
         all.find(|(g, n, _)| (*g, *n) == (group, name)).unwrap().2
     }
 
     /// The sum of all counters of a group.
     pub(crate) fn group(&self, group: &str) -> u64 {
-        let own = self.worker.counters().entries().map(|e| (e.group, e.value));
-        let lro = self.worker.lro().counters().entries().map(|(g, _, value)| (g, value));
+        let counters = self.worker.counters();
+        let own = counters.entries().map(|e| (e.group, e.value));
+        let lro = self.lro().counters().entries().map(|(g, _, value)| (g, value));
         own.chain(lro).filter(|(g, _)| *g == group).map(|(_, value)| value).sum()
     }
 }

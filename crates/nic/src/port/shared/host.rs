@@ -46,6 +46,10 @@ impl<H: Host> Host for SharedHost<H> {
         self.reads.as_mut().and_then(Host::again)
     }
 
+    fn last(&self) -> &[u8] {
+        self.reads.as_ref().map_or(&[], Host::last)
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.reads.as_ref().and_then(Host::fd)
     }

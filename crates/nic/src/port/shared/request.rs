@@ -65,7 +65,7 @@ impl Request {
         content.header.clear();
         content.header.extend_from_slice(packet.header);
         content.rest.clear();
-        content.rest.extend_from_slice(packet.rest);
+        packet.rest.into_iter().for_each(|piece| content.rest.extend_from_slice(piece));
         std::mem::swap(&mut content.frames, packet.frames);
     }
 
@@ -77,7 +77,7 @@ impl Request {
     /// The packet, to be written.
     pub(super) fn packet(&mut self) -> Delivery<'_> {
         let Content { vnet, header, frames, rest, .. } = &mut *self.0;
-        Delivery { vnet: *vnet, header, frames, rest }
+        Delivery { vnet: *vnet, header, frames, rest: [rest, &[]] }
     }
 
     /// Says what became of it.

@@ -11,10 +11,9 @@ use testkit::verify::checksums;
 use wire::arp::{self, Arp};
 use wire::{Flags, Headers, Tcp, VirtioNetHdr, ndp};
 
-use super::apps::{Apps, Service, Work};
 use super::node::{Node, Sent};
-use super::port::{Arrived, HostPort, Port};
-use crate::port::memory::{FarEnd, MemoryHost};
+use super::{Arrived, Packet, TxQueue};
+use crate::app::{App, Role, Service, Services, Share, Work};
 
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -24,11 +23,25 @@ const OWN6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 const PEER6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 const SECOND: u64 = 1_000_000_000;
 
-/// A node that listens on port 7, with its port.
+/// What a node sends, as it sends it.
+#[derive(Default)]
+struct Way(Vec<(VirtioNetHdr, Vec<u8>)>);
+
+impl TxQueue for Way {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn send(&mut self, packet: &Packet<'_>) {
+        let [first, second] = packet.payload;
+        self.0.push((packet.vnet, [packet.header, first, second].concat()));
+    }
+}
+
+/// A node that listens on port 7.
 struct World {
     node: Node,
-    port: HostPort<MemoryHost>,
-    far: FarEnd,
+    way: Way,
     now: u64,
 }
 
@@ -40,13 +53,8 @@ impl World {
         let config = StackConfig { secret: [1; 16], half_open: 100, connections: 1000 };
         let mut stack = Stack::new(config);
         stack.listen(None, 7, Arc::new(Config::default())).unwrap();
-        let (host, far) = MemoryHost::new();
-        World {
-            node: Node::new(OWN, addresses, 0, stack),
-            port: HostPort::new(host),
-            far,
-            now: SECOND,
-        }
+        let config = iface::Config { mac: OWN, addresses, secret: [2; 16], probes: 0 };
+        World { node: Node::new(config, stack), way: Way::default(), now: SECOND }
     }
 
     /// What it answers.
@@ -60,8 +68,8 @@ impl World {
         let mut all = Vec::new();
         loop {
             self.node.on_time(self.now);
-            let sent = self.node.transmit(&mut self.port, self.now, 16);
-            all.extend(self.far.take());
+            let sent = self.node.transmit(&mut self.way, self.now, 16);
+            all.append(&mut self.way.0);
             if sent == Sent::Nothing {
                 return all;
             }
@@ -244,7 +252,6 @@ fn it_tells_all_neighbours_where_it_is() {
     let arp = Arp::parse(&said[0].1[14..]).unwrap();
     assert_eq!((arp.sender.octets(), arp.target.octets()), (OWN4, OWN4));
     assert_eq!(said[1].1[..6], [0x33, 0x33, 0, 0, 0, 1]);
-    assert!(world.port.has_room());
 }
 
 /// Of a packet in pieces, whose checksum was not verified, each byte counts.
@@ -268,7 +275,9 @@ fn an_urgent_byte_bars_nobodys_way() {
     let mut world = World::new();
     world.introduce();
     let work = Work { service: Service::Echo, bytes: None, verify: false };
-    let mut apps = Apps::new(work, None);
+    let share = Share { number: 0, of: 1 };
+    let what = (work, Role::Listen { port: 7 }, None);
+    let mut apps = Services::new(what, share, Arc::new(Config::default()), None);
     let answers = world.say(&syn4().seq(1000).build());
     let ack = segment(&answers[0]).seq().0 + 1;
     let data = syn4().seq(1001).ack(ack).flags(Flags::ACK.with(Flags::URG).with(Flags::PSH));
@@ -276,7 +285,7 @@ fn an_urgent_byte_bars_nobodys_way() {
     let checksum = RxChecksum::Unverified;
     let arrived = Arrived { bytes: &frame, rest: &[], checksum, gso_size: 0 };
     world.node.receive(arrived, world.now);
-    apps.serve(&mut world.node.stack, &mut world.node.counters, world.now);
+    apps.serve(&mut world.node.stack, world.now);
     let said: Vec<u8> = world
         .answers()
         .iter()

@@ -1,21 +1,20 @@
 //! The endpoint as a host on the network, without IO: an [`Interface`] with the engine behind it.
 
-use iface::{Addresses, Interface, Received, Route};
+use iface::{Interface, Received, Route};
 use lro::Nanos;
 use tcp::{FourTuple, Icmp, Segment, Stack};
 use wire::{Mac, icmp};
 
-use super::counters::Counters;
+use super::counters::NodeCounters;
 use super::output::Output;
-use super::port::{Arrived, Packet, Port};
-use super::secret;
+use super::{Arrived, Packet, TxQueue};
 
 /// See the module's documentation.
-pub(super) struct Node {
+pub(crate) struct Node {
     pub(super) interface: Interface,
     output: Output,
     pub(super) stack: Stack,
-    pub(super) counters: Counters,
+    pub(super) counters: NodeCounters,
 }
 
 /// How far [`Node::transmit`] got.
@@ -25,19 +24,18 @@ pub(super) enum Sent {
     Nothing,
     /// Something was sent, and there may be more.
     Some,
-    /// The port has no room for more.
+    /// There is no room for more.
     Full,
 }
 
 impl Node {
-    /// A host with this Ethernet address, which probes so often for each of its IP addresses.
-    pub(super) fn new(mac: Mac, addresses: Addresses, probes: u8, stack: Stack) -> Self {
-        let config = iface::Config { mac, addresses, secret: secret(), probes };
+    /// A host with this engine.
+    pub(crate) fn new(config: iface::Config, stack: Stack) -> Self {
         Node {
             interface: Interface::new(config),
             output: Output::new(),
             stack,
-            counters: Counters::default(),
+            counters: NodeCounters::default(),
         }
     }
 
@@ -85,17 +83,17 @@ impl Node {
         self.stack.next_deadline().into_iter().chain(self.interface.next_deadline()).min()
     }
 
-    /// Gives the port what there is to send, at most `max` segments of the engine's.
-    pub(super) fn transmit(&mut self, port: &mut impl Port, now: Nanos, max: usize) -> Sent {
+    /// Sends what there is to send, at most `max` segments of the engine's.
+    pub(super) fn transmit(&mut self, out: &mut impl TxQueue, now: Nanos, max: usize) -> Sent {
         let Node { interface, output, stack, counters } = self;
         let mut sent = Sent::Nothing;
-        while port.has_room() {
+        while out.has_room() {
             let Some(frame) = interface.poll_transmit(now) else { break };
             sent = Sent::Some;
-            port.send(&Packet::frame(frame.vnet, frame.bytes));
+            out.send(&Packet::frame(frame.vnet, frame.bytes));
         }
         for _ in 0..max {
-            if !port.has_room() {
+            if !out.has_room() {
                 return Sent::Full;
             }
             let Some(segment) = stack.poll_transmit(now) else { return sent };
@@ -115,7 +113,7 @@ impl Node {
                 Ok(Route::Asking(hop)) => {
                     interface.hold(hop, vnet, [header, first, second].concat());
                 }
-                _ => port.send(&Packet { vnet, header, payload: segment.payload }),
+                _ => out.send(&Packet { vnet, header, payload: segment.payload }),
             }
         }
         sent

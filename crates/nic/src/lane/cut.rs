@@ -7,11 +7,11 @@
 
 use wire::{ETHERNET_LEN, EtherType, Flags, Seq, checksum};
 
-use super::port::Packet;
+use super::Packet;
 
 /// A packet and how it falls into frames.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frames<'a> {
+pub(crate) struct Frames<'a> {
     packet: Packet<'a>,
     /// Payload bytes of each frame but the last; all of them if there is one.
     size: usize,
@@ -20,7 +20,7 @@ pub(super) struct Frames<'a> {
 
 impl<'a> Frames<'a> {
     /// Of this packet.
-    pub(super) fn of(packet: &Packet<'a>) -> Self {
+    pub(crate) fn of(packet: &Packet<'a>) -> Self {
         let payload = packet.payload[0].len() + packet.payload[1].len();
         let size = match usize::from(packet.vnet.gso_size) {
             0 => payload,
@@ -30,18 +30,18 @@ impl<'a> Frames<'a> {
     }
 
     /// How many there are.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.payload.div_ceil(self.size.max(1)).max(1)
     }
 
     /// Bytes of the longest.
-    pub(super) fn longest(&self) -> usize {
+    pub(crate) fn longest(&self) -> usize {
         self.packet.header.len() + self.size.min(self.payload)
     }
 
     /// Writes one of them, complete with its checksums, to the start of `into`, which is long enough.
     /// Returns how many bytes that are.
-    pub(super) fn write(&self, number: usize, into: &mut [u8]) -> usize {
+    pub(crate) fn write(&self, number: usize, into: &mut [u8]) -> usize {
         let header = self.packet.header.len();
         let from = (number * self.size).min(self.payload);
         let to = (from + self.size).min(self.payload);

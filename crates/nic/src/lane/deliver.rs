@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::io;
 
 use gso::{MAX_HEADER_LEN, Segmenter};
-use lro::{Aggregate, Discard, Nanos, Pass, Sink, Slice};
+use lro::{Aggregate, Discard, Nanos, Pass, Sink};
 use sys::frames::{Frame, FramePool};
 use wire::{GsoType, UdpTunnel, VirtioNetHdr};
 
-use crate::counters::Counters;
+use super::payload;
+use crate::counters::HostCounters;
 use crate::port::{Delivered, Delivery, Host, Refused, RxFrame};
 
 /// How soon to offer again what the host did not take.
@@ -82,7 +83,7 @@ impl Acknowledgments {
 pub(crate) struct ToHost<'a, H> {
     host: &'a mut H,
     pool: &'a FramePool,
-    counters: &'a mut Counters,
+    counters: &'a mut HostCounters,
     scratch: &'a mut Scratch,
 }
 
@@ -91,16 +92,10 @@ impl<'a, H: Host> ToHost<'a, H> {
     pub(crate) fn new(
         host: &'a mut H,
         pool: &'a FramePool,
-        counters: &'a mut Counters,
+        counters: &'a mut HostCounters,
         scratch: &'a mut Scratch,
     ) -> Self {
         ToHost { host, pool, counters, scratch }
-    }
-
-    /// Counts a frame from the wire.
-    #[inline]
-    pub(crate) fn count_received(&mut self, received: &RxFrame) {
-        self.counters.wire_in.count(received.frame.len() + received.overflow as usize);
     }
 
     /// Delivers a frame as it came.
@@ -163,10 +158,11 @@ impl<'a, H: Host> ToHost<'a, H> {
             // Nothing overtakes what waits.
             self.keep(vnet, header, rest);
         } else {
-            let packet = Delivery { vnet, header, frames: &mut self.scratch.frames, rest };
+            let packet =
+                Delivery { vnet, header, frames: &mut self.scratch.frames, rest: [rest, &[]] };
             let bytes = packet.bytes();
             match self.host.deliver(self.pool.reader(), packet) {
-                Ok(Delivered::Now) => self.counters.host_in.count(bytes),
+                Ok(Delivered::Now) => self.counters.delivered.count(bytes),
                 Ok(Delivered::Later) => self.counters.requests += 1,
                 Err(error) if self.scratch.keep && may_pass(&error) => {
                     self.keep(vnet, header, rest);
@@ -197,9 +193,9 @@ impl<'a, H: Host> ToHost<'a, H> {
     pub(crate) fn deliver_again(&mut self) {
         while let Some((vnet, bytes)) = self.scratch.undelivered.front() {
             let frames = &mut self.scratch.frames;
-            let packet = Delivery { vnet: *vnet, header: bytes, frames, rest: &[] };
+            let packet = Delivery { vnet: *vnet, header: bytes, frames, rest: [&[]; 2] };
             match self.host.deliver(self.pool.reader(), packet) {
-                Ok(Delivered::Now) => self.counters.host_in.count(bytes.len()),
+                Ok(Delivered::Now) => self.counters.delivered.count(bytes.len()),
                 Ok(Delivered::Later) => self.counters.requests += 1,
                 Err(error) if may_pass(&error) => return,
                 Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
@@ -232,14 +228,6 @@ impl<H: Host> Sink<RxFrame> for ToHost<'_, H> {
 /// Whether the host is likely to take the same packet later.
 fn may_pass(error: &io::Error) -> bool {
     Refused::from_error(error) != Refused::HostRefused
-}
-
-/// The frame, cut to the payload that the aggregate takes from it.
-fn payload(slice: Slice<RxFrame>) -> Frame {
-    let mut frame = slice.frame.frame;
-    frame.trim_front(slice.start);
-    frame.truncate(slice.len);
-    frame
 }
 
 /// A frame whose checksum is the pseudo-header's sum alone is told as such, as AF_PACKET would.

@@ -72,8 +72,8 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::cut::Frames;
-    use crate::tcp::port::Packet;
+    use crate::lane::Packet;
+    use crate::lane::cut::Frames;
     use proptest::prelude::*;
     use tcp::options::Options;
     use wire::{Headers, Seq, Tcp, Timestamps, Transport};

@@ -1,0 +1,42 @@
+//! What is behind the engine's connections: services, for now.
+
+mod conversation;
+mod pattern;
+mod services;
+
+use std::io;
+
+use iface::Interface;
+use lro::Nanos;
+use tcp::Stack;
+
+pub use pattern::{PERIOD, Pattern};
+pub use services::{Report, Role, Service, Work};
+pub(crate) use services::{ServiceCounters, Services, Share};
+
+/// What an engine lane's connections are for. It is asked after each batch, by the thread of the worker.
+pub(crate) trait App: Send {
+    /// The addresses are in use: listens, or opens connections.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn begin(&mut self, stack: &mut Stack, interface: &Interface, now: Nanos) -> io::Result<()>;
+
+    /// Goes on with all connections to which something has happened; returns whether there were any.
+    fn serve(&mut self, stack: &mut Stack, now: Nanos) -> bool;
+
+    /// Does what is due.
+    fn on_time(&mut self, stack: &mut Stack, now: Nanos);
+
+    /// When [`on_time`](Self::on_time) is to be called.
+    fn next_deadline(&self) -> Option<Nanos>;
+
+    /// Whether there is nothing more to do.
+    fn is_done(&self) -> bool;
+
+    /// Resets all connections that are left: their peers are not to wait for what is gone.
+    fn abort(&mut self, stack: &mut Stack, now: Nanos);
+
+    /// What it has counted.
+    fn counters(&self) -> &ServiceCounters;
+}

@@ -1,0 +1,71 @@
+//! What the engine's lane counts, beside its queue of the wire.
+
+use iface::Dropped;
+
+use crate::app::ServiceCounters;
+use crate::counters::Entry;
+use crate::port::Sent;
+
+/// What a [`Node`](super::node::Node) counts of segments.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeCounters {
+    /// Segments that were given to the engine, aggregates as one, and their payload bytes.
+    pub(crate) segments_in: Sent,
+    /// Segments that the engine gave, super-packets as one, and their payload bytes.
+    pub(super) segments_out: Sent,
+    /// Those of several segments, each way.
+    pub(super) aggregates: u64,
+    pub(super) super_packets: u64,
+}
+
+/// The counters of a lane, as they are now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EngineCounters {
+    pub(super) service: ServiceCounters,
+    pub(super) segments: NodeCounters,
+    pub(super) network: iface::Counters,
+    pub(super) engine: tcp::Counters,
+    pub(super) memory: tcp::Memory,
+    /// Packets that LRO found to be damaged.
+    pub(super) damaged: u64,
+}
+
+impl EngineCounters {
+    /// Every counter, in a fixed order; and what the engine's memory is spent on now.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let EngineCounters { service, segments, network, engine, memory, damaged } = self;
+        let plain = [
+            ("service", "connections", service.connections),
+            ("service", "begun", service.begun),
+            ("service", "ended", service.ended),
+            ("service", "failed", service.failed),
+            ("service", "bytes_read", service.bytes_read),
+            ("service", "bytes_written", service.bytes_written),
+            ("service", "mismatches", service.mismatches),
+            ("port", "rx_damaged", *damaged),
+            ("segments", "received", segments.segments_in.frames),
+            ("segments", "received_bytes", segments.segments_in.bytes),
+            ("segments", "aggregates", segments.aggregates),
+            ("segments", "sent", segments.segments_out.frames),
+            ("segments", "sent_bytes", segments.segments_out.bytes),
+            ("segments", "super_packets", segments.super_packets),
+            ("network", "neighbours", network.neighbours),
+            ("network", "questions", network.questions),
+            ("network", "resolutions", network.resolutions),
+            ("network", "pings", network.pings),
+            ("network", "icmp_errors", network.icmp_errors),
+            ("drop", "neighbour_silent", network.neighbour_silent),
+            ("memory", "limit", memory.limit),
+            ("memory", "promised", memory.promised),
+            ("memory", "received", memory.received),
+            ("memory", "sending", memory.sending),
+            ("memory", "tables", memory.tables),
+            ("memory", "kept", memory.kept),
+        ];
+        let dropped = Dropped::ALL.into_iter();
+        let dropped = dropped.map(|why| ("drop", why.name(), network.dropped[why as usize]));
+        let engine = engine.iter().map(|(name, value)| ("tcp", name, value));
+        let all = plain.into_iter().chain(dropped).chain(engine);
+        all.map(|(group, name, value)| Entry { group, name, value })
+    }
+}

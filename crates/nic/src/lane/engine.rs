@@ -1,0 +1,315 @@
+//! The engine's lane: from the wire through LRO and the IP host to TCP, and to what is behind its connections.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::Sender;
+
+use iface::Duplicate;
+use lro::{Aggregate, Discard, Lro, Nanos, Pass, RxChecksum, Sink};
+use sys::frames::{Frame, FramePool};
+
+use super::counters::EngineCounters;
+use super::give_back::GiveBack;
+use super::node::{Node, Sent};
+use super::{ANNOUNCE_AHEAD, Arrived, PREFETCH_AHEAD, TxQueue, checksum_of, is_merged, payload};
+use crate::app::App;
+use crate::port::{RxFrame, Wire};
+use crate::wire_queue::WireQueue;
+
+/// Super-packets that are sent before it is looked again what has arrived.
+const SEND_BATCH: usize = 64;
+
+/// See the module's documentation.
+pub(crate) struct EngineLane {
+    /// `None` if it is turned off.
+    lro: Option<Lro<RxFrame>>,
+    node: Node,
+    app: Box<dyn App>,
+    /// The addresses are in use, and the app has begun.
+    has_begun: bool,
+    /// There was no room for what there is to send.
+    is_full: bool,
+    give_back: GiveBack,
+    scratch: Scratch,
+    /// Told once: that the addresses are in use, or which one is another host's.
+    ready: Sender<Result<(), Duplicate>>,
+}
+
+/// What is kept for its memory.
+#[derive(Default)]
+struct Scratch {
+    /// Frames of the aggregate at hand.
+    frames: Vec<Frame>,
+    /// Its payload; empty between calls.
+    slices: Vec<&'static [u8]>,
+    /// Packets that LRO found to be damaged.
+    damaged: u64,
+}
+
+impl EngineLane {
+    /// An IP host with an app behind its connections. It tells when its addresses are in use.
+    pub(crate) fn new(
+        lro: Option<lro::Config>,
+        node: Node,
+        app: Box<dyn App>,
+        ready: Sender<Result<(), Duplicate>>,
+    ) -> Self {
+        EngineLane {
+            lro: lro.map(Lro::new),
+            node,
+            app,
+            has_begun: false,
+            is_full: false,
+            give_back: GiveBack::default(),
+            scratch: Scratch::default(),
+            ready,
+        }
+    }
+
+    /// Begins to use the addresses.
+    pub(crate) fn start(&mut self, now: Nanos) {
+        self.node.interface.start(now);
+    }
+
+    /// Goes by another configuration from now on; `None` leaves LRO out.
+    pub(crate) fn reconfigure(
+        &mut self,
+        config: Option<lro::Config>,
+        pool: &FramePool,
+        now: Nanos,
+    ) {
+        match (&mut self.lro, config) {
+            (Some(_), Some(config)) => {
+                self.with_lro(pool, now, |lro, node| lro.reconfigure(config, node));
+            }
+            (_, config) => {
+                self.with_lro(pool, now, |lro, node| lro.flush_all(node));
+                self.lro = config.map(Lro::new);
+            }
+        }
+    }
+
+    /// Gives `work` LRO, if there is one, and what leaves it a way to the node.
+    fn with_lro(
+        &mut self,
+        pool: &FramePool,
+        now: Nanos,
+        work: impl FnOnce(&mut Lro<RxFrame>, &mut ToNode<'_>),
+    ) {
+        let EngineLane { lro, node, scratch, .. } = self;
+        if let Some(lro) = lro {
+            work(lro, &mut ToNode { pool, scratch, node, now });
+        }
+    }
+
+    /// A batch from the wire. `ends` says that no more waits there.
+    pub(crate) fn receive<W: Wire>(
+        &mut self,
+        batch: &mut VecDeque<RxFrame>,
+        queue: &WireQueue<W>,
+        now: Nanos,
+        ends: bool,
+    ) {
+        let pool = &queue.pool;
+        let EngineLane { lro, node, scratch, .. } = self;
+        let mut node = ToNode { pool, scratch, node, now };
+        batch.iter().take(PREFETCH_AHEAD).for_each(|ahead| pool.prefetch(&ahead.frame));
+        while let Some(received) = batch.pop_front() {
+            if let Some(ahead) = batch.get(PREFETCH_AHEAD - 1) {
+                pool.prefetch(&ahead.frame);
+            }
+            let merged = is_merged(&received);
+            match &mut *lro {
+                Some(lro) if !merged => {
+                    if let Some(ahead) = batch.get(ANNOUNCE_AHEAD - 1) {
+                        lro.announce(pool.bytes(&ahead.frame));
+                    }
+                    let checksum = checksum_of(&received.vnet, received.maybe_partial);
+                    let bytes = pool.bytes(&received.frame);
+                    lro.receive(received, bytes, checksum, now, &mut node);
+                }
+                lro => {
+                    // Merged elsewhere already.
+                    if let Some(lro) = lro {
+                        lro.interrupt_flow(pool.bytes(&received.frame), &mut node);
+                    }
+                    let rest = queue.overflow(&received);
+                    node.frame(received, rest);
+                }
+            }
+        }
+        if let Some(lro) = lro {
+            if ends {
+                lro.burst_ends(&mut node);
+            }
+            lro.expire(now, &mut node);
+        }
+    }
+
+    /// Runs what is due, asks the app, and sends what there is to send. Returns whether there was anything to
+    /// do.
+    ///
+    /// # Errors
+    /// An address is another host's, or the app cannot begin.
+    pub(crate) fn turn(&mut self, out: &mut impl TxQueue, now: Nanos) -> io::Result<bool> {
+        self.node.on_time(now);
+        if !self.has_begun {
+            self.settle(now)?;
+        }
+        let EngineLane { node, app, lro, .. } = self;
+        let served = app.serve(&mut node.stack, now);
+        let sent = node.transmit(&mut Observed { lro: lro.as_mut(), out }, now, SEND_BATCH);
+        self.is_full = sent == Sent::Full;
+        app.on_time(&mut node.stack, now);
+        Ok(served || sent == Sent::Some)
+    }
+
+    /// Begins once the addresses may be used.
+    fn settle(&mut self, now: Nanos) -> io::Result<()> {
+        let Node { interface, stack, .. } = &mut self.node;
+        if let Some(duplicate) = interface.poll_duplicate() {
+            // There is one to be told, or the worker is about to be stopped.
+            let _ = self.ready.send(Err(duplicate));
+            return Err(io::Error::other(duplicate.to_string()));
+        }
+        if interface.is_settled() {
+            let _ = self.ready.send(Ok(()));
+            self.has_begun = true;
+            self.app.begin(stack, interface, now)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing more comes for now: what was kept to be joined with more is taken. Returns whether there was
+    /// any.
+    pub(crate) fn idle(&mut self, pool: &FramePool, now: Nanos) -> bool {
+        let before = self.node.counters.segments_in.frames;
+        self.with_lro(pool, now, |lro, node| lro.idle(node));
+        self.node.counters.segments_in.frames > before
+    }
+
+    /// The earliest of what is due.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        let lro = self.lro.as_ref().and_then(Lro::next_deadline);
+        let others = [self.app.next_deadline(), self.node.next_deadline(), self.give_back.due()];
+        others.into_iter().chain([lro]).flatten().min()
+    }
+
+    /// Whether there was no room for what there is to send.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Whether the app has nothing more to do.
+    pub(crate) fn is_done(&self) -> bool {
+        self.has_begun && self.app.is_done()
+    }
+
+    /// Resets the connections that are left.
+    pub(crate) fn abort(&mut self, now: Nanos) {
+        self.app.abort(&mut self.node.stack, now);
+    }
+
+    /// The memory of connections that are gone goes back to the operating system.
+    pub(crate) fn give_back(&mut self, now: Nanos) {
+        if self.give_back.is_time(self.node.stack.memory().held(), now) {
+            sys::allocator::give_back();
+        }
+    }
+
+    /// Frees what LRO holds.
+    pub(crate) fn close(&mut self, pool: &FramePool, now: Nanos) {
+        self.with_lro(pool, now, |lro, node| lro.flush_all(node));
+    }
+
+    /// What it has counted.
+    pub(crate) fn counters(&self) -> EngineCounters {
+        let Node { interface, stack, counters, .. } = &self.node;
+        EngineCounters {
+            service: self.app.counters().clone(),
+            segments: counters.clone(),
+            network: interface.counters(),
+            engine: stack.counters().clone(),
+            memory: stack.memory(),
+            damaged: self.scratch.damaged,
+        }
+    }
+}
+
+/// The engine's packets on their way out, at which LRO looks.
+struct Observed<'a, T> {
+    lro: Option<&'a mut Lro<RxFrame>>,
+    out: &'a mut T,
+}
+
+impl<T: TxQueue> TxQueue for Observed<'_, T> {
+    fn has_room(&self) -> bool {
+        self.out.has_room()
+    }
+
+    fn send(&mut self, packet: &super::Packet<'_>) {
+        if let Some(lro) = &mut self.lro {
+            lro.observe(packet.header);
+        }
+        self.out.send(packet);
+    }
+}
+
+/// The node as LRO's [`Sink`].
+struct ToNode<'a> {
+    pool: &'a FramePool,
+    scratch: &'a mut Scratch,
+    node: &'a mut Node,
+    now: Nanos,
+}
+
+impl ToNode<'_> {
+    /// A frame as it came, with what did not fit into it.
+    fn frame(&mut self, received: RxFrame, rest: &[u8]) {
+        let rest = if rest.is_empty() { &[][..] } else { &[rest][..] };
+        let arrived = Arrived {
+            bytes: self.pool.bytes(&received.frame),
+            rest,
+            checksum: checksum_of(&received.vnet, received.maybe_partial),
+            gso_size: received.vnet.gso_size,
+        };
+        self.node.receive(arrived, self.now);
+        self.pool.free(received.frame);
+    }
+}
+
+impl Sink<RxFrame> for ToNode<'_> {
+    fn pass(&mut self, received: RxFrame, _why: Pass) {
+        self.frame(received, &[]);
+    }
+
+    fn aggregate(&mut self, mut aggregate: Aggregate<'_, RxFrame>) {
+        let frames = &mut self.scratch.frames;
+        frames.extend(std::iter::from_fn(|| aggregate.next_slice()).map(payload));
+        let mut slices = reuse(std::mem::take(&mut self.scratch.slices));
+        slices.extend(frames.iter().map(|frame| self.pool.bytes(frame)));
+        let arrived = Arrived {
+            bytes: aggregate.header(),
+            rest: &slices,
+            checksum: RxChecksum::Verified,
+            gso_size: aggregate.vnet().gso_size,
+        };
+        self.node.receive(arrived, self.now);
+        self.scratch.slices = reuse(slices);
+        for frame in self.scratch.frames.drain(..) {
+            self.pool.free(frame);
+        }
+    }
+
+    fn discard(&mut self, received: RxFrame, _why: Discard) {
+        self.scratch.damaged += 1;
+        self.pool.free(received.frame);
+    }
+}
+
+/// An empty vector with the memory of `used`, for slices of any lifetime: collecting in place keeps the
+/// allocation.
+fn reuse<'b>(mut used: Vec<&[u8]>) -> Vec<&'b [u8]> {
+    used.clear();
+    used.into_iter().map(|_| -> &[u8] { &[] }).collect()
+}

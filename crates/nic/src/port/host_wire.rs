@@ -1,0 +1,162 @@
+//! A host port as a wire, so that what stands on a wire stands behind a kernel as well.
+//!
+//! Super-packets keep their speed: what the kernel sends is read where it lies but for its headers
+//! ([`Wire::overflow`]), and what goes there is written from where it lies ([`Wire::transmit_pieces`]).
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use gso::Refusal;
+use sys::frames::{Frame, FramePool};
+use wire::VirtioNetHdr;
+
+use super::{
+    Delivery, FromHost, Host, Outgoing, Put, Refused, RxFrame, Sent, Transmit, Whole, Wire,
+    WireCounters,
+};
+
+/// Bytes of a super-packet that are copied into its frame: more than its headers.
+const HEAD: usize = 512;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct HostWire<H> {
+    host: H,
+    takes_whole: bool,
+    counters: WireCounters,
+}
+
+impl<H: Host> HostWire<H> {
+    /// Takes the port of a kernel that sends super-packets and takes them.
+    pub fn new(host: H) -> Self {
+        HostWire { host, takes_whole: true, counters: WireCounters::default() }
+    }
+
+    /// The same of a kernel that sends complete frames, and is sent complete frames.
+    pub fn plain(host: H) -> Self {
+        HostWire { takes_whole: false, ..HostWire::new(host) }
+    }
+
+    /// Moves the packet at hand into a frame, as far as is worth it.
+    fn fill(&mut self, pool: &mut FramePool, mut frame: Frame, vnet: VirtioNetHdr) -> RxFrame {
+        let bytes = self.host.last();
+        let len = if bytes.len() > pool.chunk_size() { HEAD } else { bytes.len() };
+        pool.set_range(&mut frame, 0, len);
+        pool.bytes_mut(&mut frame).copy_from_slice(&bytes[..len]);
+        let overflow = (bytes.len() - len) as u32;
+        RxFrame { frame, vnet, overflow, slot: 0, maybe_partial: false }
+    }
+
+    /// Returns what the kernel took. What it did not take is counted by its reason.
+    fn deliver(&mut self, pool: &FramePool, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> Sent {
+        let [header, first, second] = pieces;
+        let packet = Delivery { vnet, header, frames: &mut Vec::new(), rest: [first, second] };
+        let mut sent = Sent::default();
+        let bytes = packet.bytes();
+        match self.host.deliver(pool.reader(), packet) {
+            Ok(_) => sent.count(bytes),
+            Err(error) => self.counters.refused[Refused::from_error(&error) as usize] += 1,
+        }
+        sent
+    }
+}
+
+impl<H: Host> Wire for HostWire<H> {
+    /// What does not fit into a frame stays where it was read, so that it is the last of its batch.
+    fn receive(
+        &mut self,
+        pool: &mut FramePool,
+        into: &mut VecDeque<RxFrame>,
+        max: usize,
+    ) -> io::Result<()> {
+        for _ in 0..max {
+            let Some(frame) = pool.alloc() else { break };
+            let vnet = match self.host.receive() {
+                Ok(FromHost::Packet(packet)) => packet.vnet,
+                Ok(FromHost::Unreadable) => {
+                    pool.free(frame);
+                    self.counters.unreadable += 1;
+                    continue;
+                }
+                Ok(FromHost::Empty) => {
+                    pool.free(frame);
+                    break;
+                }
+                Err(error) => {
+                    pool.free(frame);
+                    return Err(error);
+                }
+            };
+            let received = self.fill(pool, frame, vnet);
+            let is_last = received.overflow > 0;
+            into.push_back(received);
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn overflow(&self, received: &RxFrame) -> &[u8] {
+        let bytes = self.host.last();
+        &bytes[bytes.len() - received.overflow as usize..]
+    }
+
+    /// What comes this way fits the kernel's interface: what is to be cut was cut before.
+    fn transmit(
+        &mut self,
+        pool: &mut FramePool,
+        packet: Outgoing<'_>,
+        put: &mut Put,
+    ) -> Result<Transmit, Refusal> {
+        let Outgoing { mut vnet, bytes, .. } = packet;
+        if !self.takes_whole {
+            gso::complete_checksum(bytes, &vnet)?;
+            vnet = VirtioNetHdr::default();
+        }
+        put.sent.add(self.deliver(pool, vnet, [bytes, &[], &[]]));
+        Ok(Transmit::Done)
+    }
+
+    fn transmit_pieces(
+        &mut self,
+        pool: &mut FramePool,
+        vnet: &VirtioNetHdr,
+        pieces: [&[u8]; 3],
+        put: &mut Put,
+    ) -> Whole {
+        if !self.takes_whole {
+            return Whole::Cut;
+        }
+        put.sent.add(self.deliver(pool, *vnet, pieces));
+        Whole::Done
+    }
+
+    fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
+        let sent = self.deliver(pool, VirtioNetHdr::default(), [pool.bytes(&frame), &[], &[]]);
+        let mut offered = Sent::default();
+        offered.count(frame.len());
+        self.counters.taken_back.add(offered - sent);
+        pool.free(frame);
+        Ok(())
+    }
+
+    fn flush(&mut self, _pool: &mut FramePool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.host.fd()
+    }
+
+    fn is_pending(&mut self) -> bool {
+        false
+    }
+
+    fn counters(&mut self) -> WireCounters {
+        self.counters.clone()
+    }
+
+    fn close(self, _pool: &mut FramePool) {}
+}

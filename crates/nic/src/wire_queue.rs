@@ -1,0 +1,243 @@
+//! A queue of the wire, with the memory of its frames: what arrives by it, and the one way out.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use gso::Refusal;
+use lro::Nanos;
+use sys::frames::{Frame, FramePool};
+use sys::poll::Interest;
+use wire::VirtioNetHdr;
+
+use crate::lane::cut::Frames;
+use crate::lane::{Packet, TxQueue};
+use crate::port::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Whole, Wire, WireCounters};
+
+/// Frames that a super-packet may become: 64 KB in packets of the least MTU that IPv4 asks for.
+const SUPER_PACKET_FRAMES: usize = 65_536 / 536 + 1;
+
+/// What a queue of the wire counts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct QueueCounters {
+    /// Frames and bytes that arrived.
+    pub received: Sent,
+    /// Frames and bytes that were sent.
+    pub sent: Sent,
+    /// Times the wire was full and what was to be sent was made to wait.
+    pub full: u64,
+    /// Packets that fit no frame.
+    pub too_long: u64,
+    /// Packets for which there was no memory.
+    pub no_memory: u64,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct WireQueue<W> {
+    wire: W,
+    pub(crate) pool: FramePool,
+    /// Frames of the batch at hand; empty between turns.
+    pub(crate) received: VecDeque<RxFrame>,
+    limits: Limits,
+    /// The wire does not know of the limits yet.
+    limits_changed: bool,
+    /// Frames that the wire had no room for. What is sent later waits behind them.
+    waiting: VecDeque<Frame>,
+    /// A super-packet in one piece, for a wire that takes it whole.
+    whole: Vec<u8>,
+    /// What is said of it, and from which of its segments on the wire had no room for it.
+    left: Option<(VirtioNetHdr, usize)>,
+    pub(crate) counters: QueueCounters,
+}
+
+impl<W: Wire> WireQueue<W> {
+    /// Takes the wire and the memory of its frames.
+    pub(crate) fn new(mut wire: W, pool: FramePool, limits: Limits) -> Self {
+        wire.configure(limits);
+        WireQueue {
+            wire,
+            pool,
+            received: VecDeque::with_capacity(256),
+            limits,
+            limits_changed: false,
+            waiting: VecDeque::new(),
+            whole: Vec::new(),
+            left: None,
+            counters: QueueCounters::default(),
+        }
+    }
+
+    /// What the wire is to go by, from the next packet on.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits_changed |= self.limits != limits;
+        self.limits = limits;
+    }
+
+    /// A packet begins: the rest of the one before was cut as its beginning was.
+    #[inline]
+    pub(crate) fn begin_packet(&mut self) {
+        if self.limits_changed && self.is_clear() {
+            self.limits_changed = false;
+            self.wire.configure(self.limits);
+        }
+    }
+
+    /// Receives a batch; returns whether more may wait.
+    ///
+    /// # Errors
+    /// A port that has become useless.
+    pub(crate) fn receive(&mut self, max: usize) -> io::Result<bool> {
+        self.wire.receive(&mut self.pool, &mut self.received, max)?;
+        for received in &self.received {
+            self.counters.received.count(received.frame.len() + received.overflow as usize);
+        }
+        Ok(self.received.len() >= max.min(self.wire.burst()))
+    }
+
+    /// The bytes of a received super-packet that did not fit into its frame.
+    pub(crate) fn overflow(&self, received: &RxFrame) -> &[u8] {
+        self.wire.overflow(received)
+    }
+
+    /// Whether nothing waits for the wire.
+    #[inline]
+    pub(crate) fn is_clear(&self) -> bool {
+        self.waiting.is_empty() && self.left.is_none()
+    }
+
+    /// Queues a packet that lies in one piece and stays there until all of it is with the wire.
+    ///
+    /// # Errors
+    /// What cannot be cut is refused by name.
+    #[inline]
+    pub(crate) fn transmit(
+        &mut self,
+        packet: Outgoing<'_>,
+        put: &mut Put,
+    ) -> Result<Transmit, Refusal> {
+        let result = match self.is_clear() {
+            true => self.wire.transmit(&mut self.pool, packet, put),
+            false => Ok(Transmit::Full { position: packet.position }),
+        };
+        self.counters.sent.add(put.sent);
+        self.counters.full += u64::from(matches!(result, Ok(Transmit::Full { .. })));
+        result
+    }
+
+    /// See [`TxQueue::send`].
+    fn send_pieces(&mut self, packet: &Packet<'_>) {
+        self.begin_packet();
+        let mut put = Put::default();
+        let Packet { vnet, header, payload: [first, second] } = *packet;
+        let pieces = [header, first, second];
+        match self.wire.transmit_pieces(&mut self.pool, &vnet, pieces, &mut put) {
+            Whole::Done => self.counters.sent.add(put.sent),
+            Whole::Full => {
+                self.whole.clear();
+                pieces.into_iter().for_each(|piece| self.whole.extend_from_slice(piece));
+                self.offer(vnet, 0);
+            }
+            Whole::Cut => self.send_frames(&Frames::of(packet)),
+        }
+    }
+
+    /// Offers the super-packet in `whole` from one of its segments on.
+    fn offer(&mut self, vnet: VirtioNetHdr, position: usize) {
+        let fragment_ids = 0.into();
+        let packet = Outgoing { vnet, bytes: &mut self.whole, position, fragment_ids };
+        let mut put = Put::default();
+        match self.wire.transmit(&mut self.pool, packet, &mut put) {
+            Ok(Transmit::Done) => {}
+            Ok(Transmit::Full { position }) => self.left = Some((vnet, position)),
+            Err(_) => self.counters.too_long += 1,
+        }
+        self.counters.sent.add(put.sent);
+    }
+
+    fn send_frames(&mut self, frames: &Frames<'_>) {
+        if frames.longest() > self.pool.chunk_size() {
+            self.counters.too_long += 1;
+            return;
+        }
+        for number in 0..frames.count() {
+            let Some(mut frame) = self.pool.alloc() else {
+                self.counters.no_memory += 1;
+                return;
+            };
+            let len = frames.write(number, self.pool.chunk_mut(&mut frame));
+            self.pool.set_range(&mut frame, 0, len);
+            self.counters.sent.count(len);
+            let refused = match self.waiting.is_empty() {
+                true => self.wire.send_frame(&mut self.pool, frame).err(),
+                false => Some(frame),
+            };
+            self.waiting.extend(refused);
+        }
+    }
+
+    /// Makes the kernel take what was sent.
+    ///
+    /// # Errors
+    /// A port that has become useless.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if let Some((vnet, position)) = self.left.take() {
+            self.offer(vnet, position);
+        }
+        while let Some(frame) = self.waiting.pop_front() {
+            if let Err(frame) = self.wire.send_frame(&mut self.pool, frame) {
+                self.waiting.push_front(frame);
+                break;
+            }
+        }
+        self.wire.flush(&mut self.pool)
+    }
+
+    /// When the wire has something to do by itself.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        self.wire.next_deadline()
+    }
+
+    /// What to sleep on, and for what; and when to try again where that does not tell, in so many nanoseconds.
+    /// `read` says that what arrives may be taken, `write` that something waits for room.
+    pub(crate) fn wait(
+        &mut self,
+        read: bool,
+        write: bool,
+    ) -> (Option<(BorrowedFd<'_>, Interest)>, Option<Nanos>) {
+        let pending = write || !self.is_clear() || self.wire.is_pending();
+        let retry = self.wire.retry_after().filter(|_| pending);
+        let interest = match (read, pending && retry.is_none()) {
+            (true, true) => Some(Interest::ReadWrite),
+            (true, false) => Some(Interest::Read),
+            (false, true) => Some(Interest::Write),
+            (false, false) => None,
+        };
+        (self.wire.fd().zip(interest), retry)
+    }
+
+    /// What the wire has counted.
+    pub(crate) fn of_the_wire(&mut self) -> WireCounters {
+        self.wire.counters()
+    }
+
+    /// Gives all memory back, and closes the wire.
+    pub(crate) fn close(mut self) {
+        for frame in self.waiting.drain(..).chain(self.received.drain(..).map(|r| r.frame)) {
+            self.pool.free(frame);
+        }
+        self.wire.close(&mut self.pool);
+    }
+}
+
+impl<W: Wire> TxQueue for WireQueue<W> {
+    /// Some memory is left to receive into.
+    fn has_room(&self) -> bool {
+        let memory = SUPER_PACKET_FRAMES.min(self.pool.capacity() / 2) + self.pool.capacity() / 8;
+        self.is_clear() && self.pool.available() >= memory
+    }
+
+    fn send(&mut self, packet: &Packet<'_>) {
+        self.send_pieces(packet);
+    }
+}
