@@ -101,6 +101,17 @@ impl Interface {
         received
     }
 
+    /// Learns what it can from a packet that another interface with the same addresses takes: where
+    /// neighbours are, and that an address is a duplicate. It replies nothing and counts nothing.
+    pub fn overhear(&mut self, packet: &Packet<'_>, now: Nanos) {
+        let counters = self.counters.clone();
+        self.outbox.is_muted = true;
+        // What comes of it is for the other.
+        let _ = self.take(packet, now);
+        self.outbox.is_muted = false;
+        self.counters = counters;
+    }
+
     #[inline]
     fn take<'a>(&mut self, packet: &Packet<'a>, now: Nanos) -> Result<Received<'a>, Dropped> {
         let bytes = packet.bytes;

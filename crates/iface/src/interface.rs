@@ -39,6 +39,8 @@ pub struct Interface {
     pub(crate) outbox: Outbox,
     pub(crate) counters: Counters,
     pub(crate) detection: Detection,
+    /// It probes for its addresses and announces them.
+    announces: bool,
     labels: SipHasher13,
     /// The frame that was handed out last.
     leaving: Waiting,
@@ -97,9 +99,18 @@ impl Interface {
             neighbours: Neighbours::default(),
             outbox: Outbox::default(),
             counters: Counters::default(),
+            announces: true,
             labels: SipHasher13::new_with_key(&config.secret),
             leaving: Waiting::default(),
         }
+    }
+
+    /// One of several interfaces with the same addresses: another one probes for them and announces them.
+    /// What it hears of them it goes by, as that one does.
+    #[must_use]
+    pub fn unannounced(mut self) -> Self {
+        self.announces = false;
+        self
     }
 
     /// Its addresses and gateways.
@@ -120,7 +131,7 @@ impl Interface {
     /// section 2.3, RFC 4861 section 7.2.6).
     pub fn start(&mut self, now: Nanos) {
         self.detection.start(now);
-        if self.detection.is_over() {
+        if self.detection.is_over() && self.announces {
             for address in self.addresses.own() {
                 announce(&mut self.outbox, self.mac, address);
             }
@@ -146,7 +157,9 @@ impl Interface {
     /// Sends the probes that are due, and asks for the neighbours that are looked for.
     pub fn on_time(&mut self, now: Nanos) {
         let Interface { neighbours, outbox, addresses, counters, mac, detection, .. } = self;
+        outbox.is_muted = !self.announces;
         detection.on_time(now, *mac, outbox, |outbox, address| announce(outbox, *mac, address));
+        outbox.is_muted = false;
         neighbours.on_time(now, |ip, known| {
             counters.questions += 1;
             let source = addresses.source_among(ip, |own| !detection.bars(own));

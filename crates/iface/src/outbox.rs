@@ -26,6 +26,8 @@ pub(crate) struct Outgoing {
 pub(crate) struct Outbox {
     waiting: VecDeque<Outgoing>,
     spare: Vec<Vec<u8>>,
+    /// What is said now is for another to say.
+    pub(crate) is_muted: bool,
 }
 
 impl Outbox {
@@ -37,6 +39,9 @@ impl Outbox {
 
     /// Takes a copy of a complete frame. False if too many wait already.
     pub(crate) fn frame(&mut self, frame: &[u8]) -> bool {
+        if self.is_muted {
+            return true;
+        }
         let Some(mut bytes) = self.memory() else { return false };
         bytes.extend_from_slice(frame);
         self.waiting.push_back(Outgoing { hop: None, bytes });
@@ -53,6 +58,9 @@ impl Outbox {
         message: &[u8],
         change: impl FnOnce(&mut [u8]),
     ) -> bool {
+        if self.is_muted {
+            return true;
+        }
         let Some(mut bytes) = self.memory() else { return false };
         let message_at = ETHERNET_LEN + ip.header_len();
         bytes.resize(message_at, 0);

@@ -150,3 +150,27 @@ fn an_address_in_use_is_defended() {
     let to_prober = Arp::parse(&Arp::probe(OTHER, V4)[14..]).unwrap().reply(OWN).to_vec();
     assert!(all.contains(&to_prober));
 }
+
+/// Of two interfaces with the same addresses one speaks; the other goes by what it overhears.
+#[test]
+fn one_of_several_interfaces_speaks_and_all_hear() {
+    let (mut one, mut other) = (host(1), host(1).unannounced());
+    for interface in [&mut one, &mut other] {
+        interface.start(0);
+    }
+    assert_eq!((sent(&mut one, 0), sent(&mut other, 0)), (probes(), Vec::new()));
+    let taken = Arp::request((OTHER, V4), PEER4, None);
+    assert!(one.receive(&Packet::frame(&taken), 0).is_err());
+    other.overhear(&Packet::frame(&taken), 0);
+    let duplicate = Duplicate { ip: V4.into(), mac: OTHER };
+    assert_eq!((one.poll_duplicate(), other.poll_duplicate()), (Some(duplicate), Some(duplicate)));
+    assert_eq!(sent(&mut one, SECOND).len(), 1);
+    assert_eq!(sent(&mut other, SECOND), [[]; 0]);
+    assert!(other.is_own(V6.into()) && !other.is_own(V4.into()));
+    // What the peer asks of one, both learn of the peer; one answers.
+    let [_, question] = questions();
+    other.overhear(&Packet::frame(&question), SECOND);
+    assert_eq!(sent(&mut other, SECOND), [[]; 0]);
+    assert_eq!(other.counters().resolutions, 0);
+    assert_eq!(other.route(PEER6.into(), SECOND), Ok(iface::Route::At(OTHER)));
+}

@@ -81,7 +81,7 @@ pub use options::{Block, Options, SackBlocks};
 pub use repair::{Lost, Repair, RepairError};
 pub use segment::{FourTuple, Segment, Transmit};
 pub use snapshot::{Snapshot, SnapshotError};
-pub use stack::{ConnectError, Id, ListenError, Socket, Stack, StackConfig, ThawError};
+pub use stack::{Change, ConnectError, Id, ListenError, Socket, Stack, StackConfig, ThawError};
 pub use state::{Reason, State};
 
 /// Nanoseconds of any clock that does not step back.

@@ -65,6 +65,15 @@ pub struct StackConfig {
     pub connections: u32,
 }
 
+/// What has become of a connection in a [`Stack`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// It is there now.
+    Begun(FourTuple),
+    /// It is not there any more.
+    Ended(FourTuple),
+}
+
 /// A segment that belongs to no connection.
 #[derive(Clone, Copy, Debug)]
 struct Reply {
@@ -93,6 +102,8 @@ pub struct Stack {
     /// Those that wait for memory to queue more, the first of them first.
     starved: VecDeque<u32>,
     replies: VecDeque<Reply>,
+    /// What [`next_change`](Stack::next_change) is to tell; `None` if it is not asked for.
+    changes: Option<VecDeque<Change>>,
     pool: Pool,
     counters: Counters,
 }
@@ -114,9 +125,23 @@ impl Stack {
             eventful: VecDeque::new(),
             starved: VecDeque::new(),
             replies: VecDeque::new(),
+            changes: None,
             pool: Pool::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// Tells of each connection that begins or ends, by [`next_change`](Self::next_change).
+    #[must_use]
+    pub fn with_changes(mut self) -> Self {
+        self.changes = Some(VecDeque::new());
+        self
+    }
+
+    /// The next connection that has begun, in whatever state, or of which nothing is left, in the order in which
+    /// that was. To be asked after each batch: what was not asked for is kept.
+    pub fn next_change(&mut self) -> Option<Change> {
+        self.changes.as_mut().and_then(VecDeque::pop_front)
     }
 
     /// Connections, in whatever state.
@@ -238,6 +263,9 @@ impl Stack {
         if connection.hot.state == State::SynReceived {
             self.half_open += 1;
         }
+        if let Some(changes) = &mut self.changes {
+            changes.push_back(Change::Begun(connection.key.path()));
+        }
         let id = self.slots.insert(connection);
         self.table.insert(hash, id.slot());
         self.settle(id.slot());
@@ -248,6 +276,9 @@ impl Stack {
         let mut connection = self.slots.remove(slot)?;
         if connection.hot.state == State::SynReceived {
             self.half_open -= 1;
+        }
+        if let Some(changes) = &mut self.changes {
+            changes.push_back(Change::Ended(connection.key.path()));
         }
         self.take_back(&mut connection);
         self.table.remove(self.table.hash(&connection.key), slot);
