@@ -105,7 +105,7 @@ pub enum Error {
     /// The wire's queues are others than those that have workers.
     #[error(
         "{name} has {now} receive queues now (ethtool -L), and wharf has served {served} since it \
-         began: {remedy}"
+         began: start it again, and it serves all of them"
     )]
     QueuesChanged {
         /// The interface.
@@ -114,7 +114,5 @@ pub enum Error {
         served: u32,
         /// That there are.
         now: u32,
-        /// What to do.
-        remedy: &'static str,
     },
 }

@@ -47,7 +47,7 @@ impl<C, P> Handle<C, P> {
     /// Asks the loop to finish what it has begun, and to end.
     pub fn stop(&self) {
         self.state.fetch_or(STOP, Ordering::Release);
-        self.wake();
+        self.signal();
     }
 
     /// What the loop has last published.
@@ -59,7 +59,7 @@ impl<C, P> Handle<C, P> {
     pub(crate) fn change(&self, change: impl FnOnce(&mut C)) {
         change(&mut self.config());
         self.state.fetch_add(CHANGE, Ordering::Release);
-        self.wake();
+        self.signal();
     }
 
     /// What the loop is to go by.
@@ -106,9 +106,21 @@ impl<C, P> Handle<C, P> {
         &self.wake
     }
 
-    fn wake(&self) {
+    fn signal(&self) {
         // The one error is a counter about to overflow: then it is signalled already.
         let _ = self.wake.signal();
+    }
+}
+
+/// What wakes a loop that sleeps.
+pub(crate) trait Wake: Send + Sync {
+    /// Ends its [sleep](Handle::sleep), or the next one.
+    fn wake(&self);
+}
+
+impl<C: Send, P: Send + Sync> Wake for Handle<C, P> {
+    fn wake(&self) {
+        self.signal();
     }
 }
 

@@ -14,9 +14,9 @@ use crate::config::Config;
 use crate::counters::{Entry, Published};
 use crate::degen;
 use crate::error::Error;
-use crate::open::{self, Held, HostEnd, HostInterface, Hosts, OpenWire, Readers, Wires};
+use crate::open::{self, Held, HostEnd, HostInterface, Hosts, OpenWire, Purpose};
 use crate::port::shared::Scheduler;
-use crate::running::{Running, Wan, Workers};
+use crate::running::{Start, Wan, Workers};
 
 use follow::Followed;
 
@@ -91,7 +91,7 @@ impl Nic {
         let mut notices = Vec::new();
         // What is behind the ports goes after them, whatever fails.
         let OpenWire { held, info, wires, room, name: port } =
-            open::open(wire, &config, Readers::Workers, &mut notices)?;
+            open::open(wire, &config, Purpose::Host, &mut notices)?;
         let workers = wires.len();
         if wan.is_some() && workers > 1 {
             return Err(Error::SeveralWans { name: wire.to_owned(), workers });
@@ -108,10 +108,8 @@ impl Nic {
         let followed = Followed::new(&info, room, interface.index)?;
         notices.extend(followed.notice(&config));
         let start = &config.for_a_host(followed.forwards());
-        let running = match wires {
-            Wires::Xdp(wires) => Running::on(start, info.mtu, wires, hosts, wan.as_ref())?,
-            Wires::Packet(wires) => Running::on(start, info.mtu, wires, hosts, wan.as_ref())?,
-        };
+        let start = Start { config: start, mtu: info.mtu, wan: wan.as_ref(), engines: None };
+        let running = start.between(wires, hosts)?;
         let nic = Nic {
             config: Mutex::new(config),
             workers: running.workers,

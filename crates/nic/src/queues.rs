@@ -21,21 +21,12 @@ fn xdp_now(info: &Interface) -> sys::Result<u32> {
 pub(crate) struct Served {
     index: u32,
     queues: u32,
-    /// What to do when there are others.
-    remedy: &'static str,
 }
 
 impl Served {
     /// By so many sockets, one for each queue.
     pub(crate) fn by(wire: &Interface, sockets: usize) -> Self {
-        let remedy = "start it again, and it serves all of them";
-        Served { index: wire.index, queues: sockets as u32, remedy }
-    }
-
-    /// By the only socket of what cannot have more.
-    pub(crate) fn by_one(wire: &Interface) -> Self {
-        let remedy = "start it again with wire.mode=packet, or with one queue";
-        Served { remedy, ..Served::by(wire, 1) }
+        Served { index: wire.index, queues: sockets as u32 }
     }
 
     /// To be called now and then, in the network namespace of the wire.
@@ -52,12 +43,7 @@ impl Served {
         let is_of_wire = || Interface::by_name(&wire.name).is_ok_and(|it| it.index == self.index);
         match now == self.queues || !is_of_wire() {
             true => Ok(()),
-            false => Err(Error::QueuesChanged {
-                name: wire.name,
-                served: self.queues,
-                now,
-                remedy: self.remedy,
-            }),
+            false => Err(Error::QueuesChanged { name: wire.name, served: self.queues, now }),
         }
     }
 }

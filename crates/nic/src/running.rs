@@ -8,11 +8,16 @@ use sys::frames::FramePool;
 
 use crate::capabilities;
 use crate::config::Config;
+use crate::counters::Lanes;
 use crate::degen::{self, wire::DegenWire};
+use crate::engines::Engines;
+use crate::entropy;
 use crate::error::Error;
-use crate::open::{Hosts, Queues};
+use crate::handle::Wake;
+use crate::open::{Hosts, Queues, Wires};
+use crate::peers::Peers;
 use crate::port::shared::{Scheduler, SharedHost};
-use crate::port::{Host, Wire};
+use crate::port::{Host, NoHost, Wire};
 use crate::worker::{self, Handle, Worker};
 
 /// What a [`DegenWire`] is made of.
@@ -39,50 +44,134 @@ pub(crate) struct Running {
     pub(crate) schedulers: Vec<Scheduler>,
 }
 
-impl Running {
-    /// Workers on these ports, with a WAN in front of each wire if there is one.
-    pub(crate) fn on<W: Wire + Send + 'static>(
-        config: &Config,
-        mtu: u32,
-        wires: Vec<(W, FramePool)>,
-        hosts: Hosts,
-        wan: Option<&Wan>,
-    ) -> Result<Self, Error> {
-        let Some(wan) = wan else { return Self::between(config, mtu, wires, hosts) };
-        let wires = wires.into_iter().map(|(wire, pool)| (wan.around(wire), pool)).collect();
-        Self::between(config, mtu, wires, hosts)
-    }
+/// What all workers of a NIC have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Start<'a> {
+    pub(crate) config: &'a Config,
+    /// Of the wire, in bytes of IP packet.
+    pub(crate) mtu: u32,
+    /// In front of each wire.
+    pub(crate) wan: Option<&'a Wan>,
+    /// Engines in the workers.
+    pub(crate) engines: Option<&'a Engines>,
+}
 
-    fn between<W: Wire + Send + 'static>(
-        config: &Config,
-        mtu: u32,
-        wires: Vec<(W, FramePool)>,
-        hosts: Hosts,
-    ) -> Result<Self, Error> {
-        match hosts {
-            Hosts::Tap(hosts) => Self::start(config, mtu, wires, hosts),
-            Hosts::Veth(hosts) => Self::start(config, mtu, wires, hosts),
+impl Start<'_> {
+    /// Workers between these ports.
+    pub(crate) fn between(self, wires: Wires, hosts: Hosts) -> Result<Running, Error> {
+        match wires {
+            Wires::Xdp(wires) => self.on(wires, hosts),
+            Wires::Packet(wires) => self.on(wires, hosts),
         }
     }
 
-    fn start<W, H>(
-        config: &Config,
-        mtu: u32,
+    fn on<W: Wire + Send + 'static>(
+        self,
         wires: Vec<(W, FramePool)>,
-        queues: Queues<H>,
-    ) -> Result<Self, Error>
+        hosts: Hosts,
+    ) -> Result<Running, Error> {
+        match hosts {
+            Hosts::Tap(hosts) => self.with(wires, hosts),
+            Hosts::Veth(hosts) => self.with(wires, hosts),
+        }
+    }
+
+    fn with<W, H>(self, wires: Vec<(W, FramePool)>, queues: Queues<H>) -> Result<Running, Error>
     where
         W: Wire + Send + 'static,
         H: Host + Send + 'static,
     {
+        let some = |hosts: Vec<H>| hosts.into_iter().map(Some).collect();
         let (schedulers, workers) = match queues {
-            Queues::Own(hosts) => (Vec::new(), spawn(config, mtu, wires, hosts)?),
+            Queues::Own(hosts) => (Vec::new(), self.workers(wires, some(hosts))?),
             Queues::Shared(ports) => {
-                let (schedulers, hosts) = share(config, &wires, ports).map_err(Error::Worker)?;
-                (schedulers, spawn(config, mtu, wires, hosts)?)
+                let shared = share(self.config, &wires, ports).map_err(Error::Worker)?;
+                let hosts = shared.1.into_iter().map(Some).collect();
+                (shared.0, self.workers(wires, hosts)?)
             }
         };
         Ok(Running { workers, schedulers })
+    }
+
+    /// Workers with engines alone.
+    pub(crate) fn without_host<W: Wire + Send + 'static>(
+        self,
+        wires: Vec<(W, FramePool)>,
+    ) -> Result<Workers, Error> {
+        let hosts = wires.iter().map(|_| None::<NoHost>).collect();
+        self.workers(wires, hosts)
+    }
+
+    /// One thread a worker, behind the WAN if there is one.
+    fn workers<W, H>(
+        self,
+        wires: Vec<(W, FramePool)>,
+        hosts: Vec<Option<H>>,
+    ) -> Result<Workers, Error>
+    where
+        W: Wire + Send + 'static,
+        H: Host + Send + 'static,
+    {
+        match self.wan {
+            None => self.spawn(wires, hosts),
+            Some(wan) => {
+                let wires = wires.into_iter().map(|(wire, pool)| (wan.around(wire), pool));
+                self.spawn(wires.collect(), hosts)
+            }
+        }
+    }
+
+    fn spawn<W, H>(
+        self,
+        wires: Vec<(W, FramePool)>,
+        hosts: Vec<Option<H>>,
+    ) -> Result<Workers, Error>
+    where
+        W: Wire + Send + 'static,
+        H: Host + Send + 'static,
+    {
+        let lanes = match (self.engines, hosts.first()) {
+            (None, _) => Lanes::Host,
+            (Some(_), Some(Some(_))) => Lanes::Both,
+            (Some(_), _) => Lanes::Engine,
+        };
+        let handle = |_| worker::handle_of(lanes, self.config.clone(), self.mtu).map(Arc::new);
+        let handles: Vec<Arc<Handle>> =
+            wires.iter().map(handle).collect::<Result<_, _>>().map_err(Error::Worker)?;
+        let mut peers = self.peers(&wires, &handles).into_iter();
+        let mut workers: Workers = Vec::new();
+        let all = wires.into_iter().zip(hosts).zip(handles);
+        for (number, (((wire, pool), host), handle)) in all.enumerate() {
+            let own = Arc::clone(&handle);
+            let worker = match (self.engines, host) {
+                (Some(engines), host) => {
+                    let engine = engines.of_worker(number as u32, host.is_some(), peers.next());
+                    Worker::with_engine(own, (wire, pool), host, engine)
+                }
+                (None, Some(host)) => Worker::new(own, self.config.clone(), wire, host, pool),
+                // Nothing is to be done there.
+                (None, None) => continue,
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("wharf-{number}"))
+                .spawn(move || {
+                    capabilities::drop_all();
+                    worker.run()
+                })
+                .map_err(Error::Worker)?;
+            workers.push((handle, thread));
+        }
+        Ok(workers)
+    }
+
+    /// Where several workers have engines.
+    fn peers<W>(self, wires: &[(W, FramePool)], handles: &[Arc<Handle>]) -> Vec<Peers> {
+        let Some(engines) = self.engines.filter(|_| wires.len() > 1) else { return Vec::new() };
+        let workers = wires.iter().zip(handles).map(|((_, pool), handle)| {
+            let handle: Arc<dyn Wake> = handle.clone();
+            (pool, handle)
+        });
+        Peers::new(entropy::flow_hash(), engines.connections(), workers.collect())
     }
 }
 
@@ -116,30 +205,3 @@ where
 
 /// One thread a worker.
 pub(crate) type Workers = Vec<(Arc<Handle>, JoinHandle<io::Result<()>>)>;
-
-/// One thread a worker.
-fn spawn<W, H>(
-    config: &Config,
-    mtu: u32,
-    wires: Vec<(W, FramePool)>,
-    hosts: Vec<H>,
-) -> Result<Workers, Error>
-where
-    W: Wire + Send + 'static,
-    H: Host + Send + 'static,
-{
-    let mut workers: Workers = Vec::new();
-    for (number, ((wire, pool), host)) in wires.into_iter().zip(hosts).enumerate() {
-        let handle = Arc::new(worker::handle(config.clone(), mtu).map_err(Error::Worker)?);
-        let worker = Worker::new(Arc::clone(&handle), config.clone(), wire, host, pool);
-        let thread = std::thread::Builder::new()
-            .name(format!("wharf-{number}"))
-            .spawn(move || {
-                capabilities::drop_all();
-                worker.run()
-            })
-            .map_err(Error::Worker)?;
-        workers.push((handle, thread));
-    }
-    Ok(workers)
-}

@@ -7,6 +7,7 @@
 //!        <──────────── engine lane:  tcp <── app
 //! ```
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -17,9 +18,13 @@ use crate::config::{Config, GsoHardware};
 use crate::counters::{self, Counters, Lanes, Published};
 use crate::event_loop::{self, EventLoop};
 use crate::handle::Seen;
+use crate::lane::counters::ShortWay;
 use crate::lane::engine::EngineLane;
 use crate::lane::host::HostLane;
-use crate::port::{Host, Limits, NoHost, RxFrame, Wire};
+use crate::lane::{Packet, TxQueue};
+use crate::peers::{Arrival, Peers};
+use crate::port::{Host, HostPacket, Limits, RxFrame, Wire};
+use crate::steer::{self, Lane, Steer};
 use crate::wire_queue::WireQueue;
 
 /// Bytes after which a turn of an engine has received enough: what it has to say to them is to leave first.
@@ -108,7 +113,25 @@ pub struct Worker<W, H> {
     queue: WireQueue<W>,
     host: Option<HostLane<H>>,
     engine: Option<Box<EngineLane>>,
+    /// Which of the two lanes; `None` where there is one.
+    steer: Option<Steer>,
+    /// Of several workers with engines; `None` for a single one.
+    peers: Option<Peers>,
+    /// What was steered to each lane; empty between turns.
+    host_batch: VecDeque<RxFrame>,
+    engine_batch: VecDeque<RxFrame>,
+    short_way: ShortWay,
     sleeps: u64,
+}
+
+/// What an engine's worker has besides its wire and its host.
+pub(crate) struct Engine<L> {
+    /// Makes the lane by its LRO's configuration.
+    pub(crate) lane: L,
+    /// Beside a host: which packets are the engine's.
+    pub(crate) steer: Option<Steer>,
+    /// Where several workers have engines.
+    pub(crate) peers: Option<Peers>,
 }
 
 impl<W: Wire, H: Host> Worker<W, H> {
@@ -117,23 +140,54 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let settings = Settings { config, mtu: handle.config().mtu };
         let lro = settings.host_lro(Lanes::Host, &pool);
         let host = HostLane::new(host, lro);
-        Self::with_lanes(handle, settings, (wire, pool), Some(host), None)
+        let queue = WireQueue::new(wire, pool, settings.limits(Lanes::Host));
+        Worker {
+            seen: handle.state(),
+            handle,
+            settings,
+            lanes: Lanes::Host,
+            queue,
+            host: Some(host),
+            engine: None,
+            steer: None,
+            peers: None,
+            host_batch: VecDeque::new(),
+            engine_batch: VecDeque::new(),
+            short_way: ShortWay::default(),
+            sleeps: 0,
+        }
     }
 
-    fn with_lanes(
+    /// A worker with an engine, on a wire of its own or beside a host.
+    pub(crate) fn with_engine<L>(
         handle: Arc<Handle>,
-        settings: Settings,
         (wire, pool): (W, FramePool),
-        host: Option<HostLane<H>>,
-        engine: Option<Box<EngineLane>>,
-    ) -> Self {
-        let lanes = match (&host, &engine) {
-            (Some(_), Some(_)) => Lanes::Both,
-            (None, Some(_)) => Lanes::Engine,
-            (_, None) => Lanes::Host,
-        };
-        let queue = WireQueue::new(wire, pool, settings.limits(lanes));
-        Worker { seen: handle.state(), handle, settings, lanes, queue, host, engine, sleeps: 0 }
+        host: Option<H>,
+        engine: Engine<L>,
+    ) -> Self
+    where
+        L: FnOnce(Option<lro::Config>) -> EngineLane,
+    {
+        let settings = handle.config().clone();
+        let lanes = if host.is_some() { Lanes::Both } else { Lanes::Engine };
+        debug_assert_eq!(host.is_some(), engine.steer.is_some());
+        let lane = (engine.lane)(settings.engine_lro(lanes, &pool));
+        let host = host.map(|host| HostLane::new(host, settings.host_lro(lanes, &pool)));
+        Worker {
+            seen: handle.state(),
+            handle,
+            lanes,
+            host,
+            engine: Some(Box::new(lane)),
+            steer: engine.steer,
+            peers: engine.peers,
+            host_batch: VecDeque::with_capacity(256),
+            engine_batch: VecDeque::with_capacity(256),
+            short_way: ShortWay::default(),
+            queue: WireQueue::new(wire, pool, settings.limits(lanes)),
+            settings,
+            sleeps: 0,
+        }
     }
 
     /// Works until told to stop, or until all that was to be done is done. What is held is handed on before
@@ -154,6 +208,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
         self.publish_counters();
         if let Some(engine) = &mut self.engine {
             engine.close(&self.queue.pool, sys::clock::now());
+        }
+        if let Some(peers) = &mut self.peers {
+            peers.close(&self.queue.pool);
         }
         self.queue.close();
         result.and(finished)
@@ -188,13 +245,14 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// The turn itself, by what the worker goes by already.
     fn batch(&mut self, now: Nanos) -> io::Result<bool> {
         let inward = self.wire_to_lanes(now)?;
-        let outward = self.host_to_wire()?;
+        let strays = self.strays_to_engine(now);
+        let outward = self.host_to_wire(now)?;
         let engine = self.engine_turn(now)?;
         self.queue.flush()?;
         if let Some(host) = &mut self.host {
             host.expire(&self.queue.pool, now);
         }
-        Ok(inward || outward || engine)
+        Ok(inward || strays || outward || engine)
     }
 
     /// In: what has arrived on the wire, to the lanes. A host that takes nothing makes the wire wait.
@@ -218,7 +276,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             any |= !self.queue.received.is_empty();
             // A super-packet ends a batch of a host's port, though more may wait.
             let goes_on = self.queue.received.back().is_some_and(|last| last.overflow > 0);
-            self.steer(now, ends);
+            self.batch_to_lanes(now, ends);
             bytes = self.queue.counters.received.bytes;
             if self.host.is_some() || !goes_on || bytes >= end {
                 return Ok(any);
@@ -227,26 +285,100 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 
     /// Gives the batch to its lanes. `ends` says that no more waits on the wire.
-    fn steer(&mut self, now: Nanos, ends: bool) {
+    fn batch_to_lanes(&mut self, now: Nanos, ends: bool) {
+        let lro = &self.settings.config.lro;
         let mut batch = std::mem::take(&mut self.queue.received);
-        if let Some(host) = &mut self.host {
-            host.receive(&mut batch, &mut self.queue, &self.settings.config.lro, now, ends);
-        } else if let Some(engine) = &mut self.engine {
-            engine.receive(&mut batch, &self.queue, now, ends);
+        let Worker { queue, host, engine, .. } = self;
+        match (host, engine) {
+            (Some(host), None) => host.receive(&mut batch, queue, lro, now, ends),
+            (None, Some(engine)) if self.peers.is_none() => {
+                engine.receive(&mut batch, queue, now, ends);
+            }
+            _ => self.steer(&mut batch, now, ends),
         }
         self.queue.received = batch;
     }
 
-    /// Out: what the host sends.
-    fn host_to_wire(&mut self) -> io::Result<bool> {
-        let Some(host) = &mut self.host else { return Ok(false) };
-        host.transmit(&mut self.queue, self.settings.config.poll.batch)
+    /// Each packet to its lane, and those of other workers' connections to them.
+    fn steer(&mut self, batch: &mut VecDeque<RxFrame>, now: Nanos, ends: bool) {
+        let Worker { queue, host, engine, steer, peers, host_batch, engine_batch, .. } = self;
+        let Some(engine) = engine else { return };
+        for received in batch.drain(..) {
+            let bytes = queue.pool.bytes(&received.frame);
+            let lane = steer.as_ref().map_or(Lane::Engine, |steer| steer.inward(bytes));
+            if lane == Lane::Host {
+                host_batch.push_back(received);
+                continue;
+            }
+            if let Some(peers) = peers.as_mut().filter(|_| steer::is_for_all(bytes)) {
+                peers.tell_all(bytes);
+            }
+            if lane == Lane::Both {
+                engine.take(&queue.pool, (&received.vnet, received.maybe_partial), bytes, now);
+                host_batch.push_back(received);
+                continue;
+            }
+            match peers.as_mut().and_then(|peers| Some((peers.other_owner(bytes)?, peers))) {
+                Some((owner, peers)) => {
+                    let rest = queue.overflow(&received);
+                    peers.hand_over(owner, received, rest, &queue.pool);
+                }
+                None => engine_batch.push_back(received),
+            }
+        }
+        if let Some(host) = host {
+            host.receive(host_batch, queue, &self.settings.config.lro, now, ends);
+        }
+        engine.receive(engine_batch, queue, now, ends);
+    }
+
+    /// What other workers have handed over.
+    fn strays_to_engine(&mut self, now: Nanos) -> bool {
+        let (Some(engine), Some(peers)) = (&mut self.engine, &mut self.peers) else { return false };
+        let pool = &self.queue.pool;
+        peers.take_back(pool);
+        peers.receive(self.settings.config.poll.batch, |arrival| match arrival {
+            Arrival::Overheard(bytes) => engine.overhear(bytes, now),
+            Arrival::Own { vnet, maybe_partial, bytes } => {
+                engine.take(pool, (&vnet, maybe_partial), bytes, now);
+            }
+        })
+    }
+
+    /// Out: what the host sends. What is for the engine goes there by the short way.
+    fn host_to_wire(&mut self, now: Nanos) -> io::Result<bool> {
+        let Worker { queue, host, engine, steer, peers, short_way, .. } = self;
+        let Some(host) = host else { return Ok(false) };
+        let max = self.settings.config.poll.batch;
+        let (Some(steer), Some(engine)) = (steer, engine) else {
+            return host.transmit(queue, max, |_, _| false);
+        };
+        host.transmit(queue, max, |HostPacket { vnet, bytes }, pool| {
+            if !steer.is_for_engine(bytes) {
+                return false;
+            }
+            short_way.from_host.count(bytes.len());
+            if let Some(peers) = peers.as_mut().filter(|_| steer::is_for_all(bytes)) {
+                peers.tell_all(bytes);
+            }
+            match peers.as_mut().and_then(|peers| Some((peers.other_owner(bytes)?, peers))) {
+                Some((owner, peers)) => peers.copy_to(owner, *vnet, bytes),
+                None => engine.take(pool, (vnet, false), bytes, now),
+            }
+            true
+        })
     }
 
     /// What the engine and its app do with what has arrived and what is due, and what they send.
     fn engine_turn(&mut self, now: Nanos) -> io::Result<bool> {
-        let Some(engine) = &mut self.engine else { return Ok(false) };
-        engine.turn(&mut self.queue, now)
+        let Worker { queue, host, engine, steer, peers, short_way, .. } = self;
+        let Some(engine) = engine else { return Ok(false) };
+        match (steer, host) {
+            (Some(steer), Some(host)) => {
+                engine.turn(&mut BesideHost { steer, host, queue, short_way }, peers, now)
+            }
+            _ => engine.turn(queue, peers, now),
+        }
     }
 
     /// What the worker has counted so far, but for its engine.
@@ -286,29 +418,45 @@ impl<W: Wire, H: Host> Worker<W, H> {
 
     fn publish_counters(&mut self) {
         let own = Counters { wire: self.queue.of_the_wire(), ..self.counters() };
-        let engine = self.engine.as_ref().map(|engine| engine.counters());
+        let strays = self.peers.as_ref().map(|peers| peers.counters.clone()).unwrap_or_default();
+        let engine =
+            self.engine.as_ref().map(|engine| engine.counters(strays, self.short_way.clone()));
         let lro = self.lro().map(Lro::counters);
         self.handle.published().publish(counters::all(&own, lro, engine.as_ref()));
     }
 }
 
-impl<W: Wire> Worker<W, NoHost> {
-    /// A worker with an engine on a wire that is its own. `engine` makes the lane by its LRO's configuration.
-    pub(crate) fn of_engine(
-        handle: Arc<Handle>,
-        wire: (W, FramePool),
-        engine: impl FnOnce(Option<lro::Config>) -> EngineLane,
-    ) -> Self {
-        let settings = handle.config().clone();
-        let engine = engine(settings.engine_lro(Lanes::Engine, &wire.1));
-        Self::with_lanes(handle, settings, wire, None, Some(Box::new(engine)))
+/// The way out of an engine beside a host: what is for the host, who has the same Ethernet address, goes there
+/// by the short way; what is for all goes both ways.
+struct BesideHost<'a, W, H> {
+    steer: &'a Steer,
+    host: &'a mut HostLane<H>,
+    queue: &'a mut WireQueue<W>,
+    short_way: &'a mut ShortWay,
+}
+
+impl<W: Wire, H: Host> TxQueue for BesideHost<'_, W, H> {
+    fn has_room(&self) -> bool {
+        self.queue.has_room()
+    }
+
+    fn send(&mut self, packet: &Packet<'_>) {
+        let (to_host, to_wire) = self.steer.outward(packet.header);
+        if to_host && self.host.deliver(&self.queue.pool, packet) {
+            self.short_way.to_host.count(packet.len());
+        }
+        if to_wire {
+            self.queue.send(packet);
+        }
     }
 }
 
 impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
     fn goes_on(&mut self) -> bool {
         self.take_up_changes(sys::clock::now);
-        !self.seen.is_stopped() && !self.engine.as_ref().is_some_and(|engine| engine.is_done())
+        let is_done = self.engine.as_ref().is_some_and(|engine| engine.is_done())
+            && self.peers.as_mut().is_none_or(Peers::all_are_done);
+        !self.seen.is_stopped() && !is_done
     }
 
     fn turn(&mut self, now: Nanos) -> io::Result<bool> {
@@ -340,12 +488,15 @@ impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
             self.host.as_ref().and_then(HostLane::next_deadline),
             self.engine.as_ref().and_then(|engine| engine.next_deadline()),
         ];
-        let (wire, retry) = self.queue.wait(room, waits);
-        let ports = wire.into_iter().chain(self.host.iter().flat_map(HostLane::wait));
-        let now = sys::clock::now();
-        let due = deadlines.into_iter().flatten().map(|at| at.saturating_sub(now));
-        let undelivered = self.host.as_ref().and_then(HostLane::retry_after);
-        self.handle.sleep(ports, due.chain(retry).chain(undelivered).min())?;
+        if self.peers.as_mut().is_none_or(Peers::falls_asleep) {
+            let (wire, retry) = self.queue.wait(room, waits);
+            let ports = wire.into_iter().chain(self.host.iter().flat_map(HostLane::wait));
+            let now = sys::clock::now();
+            let due = deadlines.into_iter().flatten().map(|at| at.saturating_sub(now));
+            let undelivered = self.host.as_ref().and_then(HostLane::retry_after);
+            self.handle.sleep(ports, due.chain(retry).chain(undelivered).min())?;
+        }
+        self.peers.iter().for_each(Peers::awakes);
         self.disarm()
     }
 
@@ -362,3 +513,6 @@ impl<W: Wire, H: Host> Worker<W, H> {
         self.host.as_ref().map_or(Ok(()), HostLane::disarm)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,9 @@ use clap::{ArgGroup, Args, Subcommand};
 use nic::control::{Claim, Control, Handler, counters_json, settings_json};
 use nic::counters::Entry;
 use nic::degen;
-use nic::tcp::{Address, Addresses, Endpoint, Place, Plan, Reason, Report, Role, Service, Work};
+use nic::tcp::{
+    Address, Addresses, Endpoint, Own, Place, Plan, Reason, Report, Role, Service, Work,
+};
 use serde_json::{Value, json};
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
@@ -178,7 +180,8 @@ fn plan(args: &Common, work: Work) -> Result<Plan, Error> {
     };
     let run = args.seconds.map(|seconds| seconds.as_nanos() as u64);
     let probes = if args.no_dad { 0 } else { PROBES };
-    Ok(Plan { place, addresses, probes, role, work, run, config, wan })
+    let own = Own { addresses, probes, role, work, run };
+    Ok(Plan { place, own, config, wan })
 }
 
 /// The first of the addresses behind a name that the engine has an address of the same version for.
@@ -219,7 +222,7 @@ fn serve(args: &Common, work: Work) -> Result<(), Error> {
         Place::Wire { name } => Some(Taken::take(name)?),
     };
     let config = plan.config.clone();
-    let service = Running { args, work, seed, role: plan.role };
+    let service = Running { args, work, seed, role: plan.own.role };
     let result = Endpoint::start(plan).map_err(Error::from).and_then(|endpoint| {
         give_up_rights()?;
         control.notice().into_iter().for_each(tell);

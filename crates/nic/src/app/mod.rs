@@ -8,7 +8,7 @@ use std::io;
 
 use iface::Interface;
 use lro::Nanos;
-use tcp::Stack;
+use tcp::{FourTuple, Stack};
 
 pub use pattern::{PERIOD, Pattern};
 pub use services::{Report, Role, Service, Work};
@@ -16,11 +16,17 @@ pub(crate) use services::{ServiceCounters, Services, Share};
 
 /// What an engine lane's connections are for. It is asked after each batch, by the thread of the worker.
 pub(crate) trait App: Send {
-    /// The addresses are in use: listens, or opens connections.
+    /// The addresses are in use: listens, or opens connections, those that `may_open` lets it.
     ///
     /// # Errors
     /// Why it cannot.
-    fn begin(&mut self, stack: &mut Stack, interface: &Interface, now: Nanos) -> io::Result<()>;
+    fn begin(
+        &mut self,
+        stack: &mut Stack,
+        interface: &Interface,
+        may_open: &mut dyn FnMut(&FourTuple) -> bool,
+        now: Nanos,
+    ) -> io::Result<()>;
 
     /// Goes on with all connections to which something has happened; returns whether there were any.
     fn serve(&mut self, stack: &mut Stack, now: Nanos) -> bool;

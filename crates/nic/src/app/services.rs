@@ -163,6 +163,7 @@ impl Services {
         (to, connections): (SocketAddr, u32),
         stack: &mut Stack,
         interface: &Interface,
+        may_open: &mut dyn FnMut(&FourTuple) -> bool,
         now: Nanos,
     ) -> io::Result<()> {
         let Some(source) = interface.addresses().source_for(to.ip()) else {
@@ -183,6 +184,9 @@ impl Services {
                 let offset = (offset % ports) as u32 * of + number;
                 let port = EPHEMERAL.start + offset as u16;
                 let path = FourTuple { local: SocketAddr::new(source, port), remote: to };
+                if !may_open(&path) {
+                    continue;
+                }
                 match stack.connect(path, Arc::clone(&self.config), now) {
                     Ok(id) => break id,
                     Err(ConnectError::InUse) => {}
@@ -277,7 +281,13 @@ impl Services {
 }
 
 impl App for Services {
-    fn begin(&mut self, stack: &mut Stack, interface: &Interface, now: Nanos) -> io::Result<()> {
+    fn begin(
+        &mut self,
+        stack: &mut Stack,
+        interface: &Interface,
+        may_open: &mut dyn FnMut(&FourTuple) -> bool,
+        now: Nanos,
+    ) -> io::Result<()> {
         self.until = self.run.map(|run| now + run);
         match self.role {
             Role::Listen { port } => {
@@ -285,7 +295,7 @@ impl App for Services {
                 listening.map(drop).map_err(io::Error::other)
             }
             Role::Connect { to, connections } => {
-                self.connect((to, connections), stack, interface, now)
+                self.connect((to, connections), stack, interface, may_open, now)
             }
         }
     }

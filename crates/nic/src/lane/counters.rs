@@ -4,6 +4,7 @@ use iface::Dropped;
 
 use crate::app::ServiceCounters;
 use crate::counters::Entry;
+use crate::peers::StrayCounters;
 use crate::port::Sent;
 
 /// What a [`Node`](super::node::Node) counts of segments.
@@ -28,12 +29,24 @@ pub(crate) struct EngineCounters {
     pub(super) memory: tcp::Memory,
     /// Packets that LRO found to be damaged.
     pub(super) damaged: u64,
+    /// Of the worker among its peers.
+    pub(super) strays: StrayCounters,
+    /// Of the worker between host and engine.
+    pub(super) short_way: ShortWay,
+}
+
+/// Packets between a host and the engine beside it, which do not go by the wire.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShortWay {
+    pub(crate) from_host: Sent,
+    pub(crate) to_host: Sent,
 }
 
 impl EngineCounters {
     /// Every counter, in a fixed order; and what the engine's memory is spent on now.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        let EngineCounters { service, segments, network, engine, memory, damaged } = self;
+        let EngineCounters { service, segments, network, engine, memory, damaged, .. } = self;
+        let EngineCounters { strays, short_way: ShortWay { from_host, to_host }, .. } = self;
         let plain = [
             ("service", "connections", service.connections),
             ("service", "begun", service.begun),
@@ -54,6 +67,10 @@ impl EngineCounters {
             ("network", "resolutions", network.resolutions),
             ("network", "pings", network.pings),
             ("network", "icmp_errors", network.icmp_errors),
+            ("short_way", "from_host_packets", from_host.frames),
+            ("short_way", "from_host_bytes", from_host.bytes),
+            ("short_way", "to_host_packets", to_host.frames),
+            ("short_way", "to_host_bytes", to_host.bytes),
             ("drop", "neighbour_silent", network.neighbour_silent),
             ("memory", "limit", memory.limit),
             ("memory", "promised", memory.promised),
@@ -66,6 +83,7 @@ impl EngineCounters {
         let dropped = dropped.map(|why| ("drop", why.name(), network.dropped[why as usize]));
         let engine = engine.iter().map(|(name, value)| ("tcp", name, value));
         let all = plain.into_iter().chain(dropped).chain(engine);
-        all.map(|(group, name, value)| Entry { group, name, value })
+        let all = all.map(|(group, name, value)| Entry { group, name, value });
+        all.chain(strays.entries())
     }
 }

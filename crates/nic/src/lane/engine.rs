@@ -7,12 +7,15 @@ use std::sync::mpsc::Sender;
 use iface::Duplicate;
 use lro::{Aggregate, Discard, Lro, Nanos, Pass, RxChecksum, Sink};
 use sys::frames::{Frame, FramePool};
+use tcp::FourTuple;
+use wire::VirtioNetHdr;
 
-use super::counters::EngineCounters;
+use super::counters::{EngineCounters, ShortWay};
 use super::give_back::GiveBack;
 use super::node::{Node, Sent};
 use super::{ANNOUNCE_AHEAD, Arrived, PREFETCH_AHEAD, TxQueue, checksum_of, is_merged, payload};
 use crate::app::App;
+use crate::peers::{Peers, StrayCounters};
 use crate::port::{RxFrame, Wire};
 use crate::wire_queue::WireQueue;
 
@@ -146,26 +149,53 @@ impl EngineLane {
         }
     }
 
+    /// A packet in one piece that lies in none of the worker's frames.
+    pub(crate) fn take(
+        &mut self,
+        pool: &FramePool,
+        (vnet, maybe_partial): (&VirtioNetHdr, bool),
+        bytes: &[u8],
+        now: Nanos,
+    ) {
+        // Nothing overtakes what LRO holds.
+        self.with_lro(pool, now, |lro, node| lro.interrupt_flow(bytes, node));
+        let checksum = checksum_of(vnet, maybe_partial);
+        self.node.receive(Arrived { bytes, rest: &[], checksum, gso_size: vnet.gso_size }, now);
+    }
+
+    /// A packet that the engine of another worker takes, and that tells where neighbours are.
+    pub(crate) fn overhear(&mut self, bytes: &[u8], now: Nanos) {
+        self.node.interface.overhear(&iface::Packet::frame(bytes), now);
+    }
+
     /// Runs what is due, asks the app, and sends what there is to send. Returns whether there was anything to
     /// do.
     ///
     /// # Errors
     /// An address is another host's, or the app cannot begin.
-    pub(crate) fn turn(&mut self, out: &mut impl TxQueue, now: Nanos) -> io::Result<bool> {
+    pub(crate) fn turn(
+        &mut self,
+        out: &mut impl TxQueue,
+        peers: &mut Option<Peers>,
+        now: Nanos,
+    ) -> io::Result<bool> {
         self.node.on_time(now);
         if !self.has_begun {
-            self.settle(now)?;
+            self.settle(peers, now)?;
         }
         let EngineLane { node, app, lro, .. } = self;
         let served = app.serve(&mut node.stack, now);
         let sent = node.transmit(&mut Observed { lro: lro.as_mut(), out }, now, SEND_BATCH);
         self.is_full = sent == Sent::Full;
         app.on_time(&mut node.stack, now);
+        if let Some(peers) = peers {
+            peers.end_turn(std::iter::from_fn(|| node.stack.next_change()));
+        }
         Ok(served || sent == Sent::Some)
     }
 
     /// Begins once the addresses may be used.
-    fn settle(&mut self, now: Nanos) -> io::Result<()> {
+    fn settle(&mut self, peers: &mut Option<Peers>, now: Nanos) -> io::Result<()> {
         let Node { interface, stack, .. } = &mut self.node;
         if let Some(duplicate) = interface.poll_duplicate() {
             // There is one to be told, or the worker is about to be stopped.
@@ -175,7 +205,9 @@ impl EngineLane {
         if interface.is_settled() {
             let _ = self.ready.send(Ok(()));
             self.has_begun = true;
-            self.app.begin(stack, interface, now)?;
+            let mut may_open =
+                |path: &FourTuple| peers.as_mut().is_none_or(|peers| peers.claim(path));
+            self.app.begin(stack, interface, &mut may_open, now)?;
         }
         Ok(())
     }
@@ -222,8 +254,8 @@ impl EngineLane {
         self.with_lro(pool, now, |lro, node| lro.flush_all(node));
     }
 
-    /// What it has counted.
-    pub(crate) fn counters(&self) -> EngineCounters {
+    /// What it has counted, with what its worker has.
+    pub(crate) fn counters(&self, strays: StrayCounters, short_way: ShortWay) -> EngineCounters {
         let Node { interface, stack, counters, .. } = &self.node;
         EngineCounters {
             service: self.app.counters().clone(),
@@ -232,6 +264,8 @@ impl EngineLane {
             engine: stack.counters().clone(),
             memory: stack.memory(),
             damaged: self.scratch.damaged,
+            strays,
+            short_way,
         }
     }
 }

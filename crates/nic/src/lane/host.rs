@@ -12,10 +12,13 @@ use sys::frames::FramePool;
 use sys::poll::Interest;
 
 use super::deliver::{Scratch, ToHost};
-use super::{ANNOUNCE_AHEAD, PREFETCH_AHEAD, checksum_of, is_merged};
+use super::{ANNOUNCE_AHEAD, PREFETCH_AHEAD, Packet, checksum_of, is_merged};
 use crate::counters::HostCounters;
 use crate::port::shared::Requests;
-use crate::port::{FromHost, Host, HostPacket, Outgoing, Put, Refused, RxFrame, Transmit, Wire};
+use crate::port::{
+    Delivered, Delivery, FromHost, Host, HostPacket, Outgoing, Put, Refused, RxFrame, Transmit,
+    Wire,
+};
 use crate::wire_queue::WireQueue;
 
 /// How long what active ACK has acknowledged is offered to a host that does not take it, at the end.
@@ -157,8 +160,8 @@ impl<H: Host> HostLane<H> {
         });
     }
 
-    /// Out: a batch of packets from the host, cut by GSO, to the wire. A wire that is full makes
-    /// the host wait; nothing is dropped. Returns whether there was anything to do.
+    /// Out: a batch of packets from the host, cut by GSO, to the wire; but for those that `elsewhere` takes. A
+    /// wire that is full makes the host wait; nothing is dropped. Returns whether there was anything to do.
     ///
     /// # Errors
     /// A port that has become useless.
@@ -166,6 +169,7 @@ impl<H: Host> HostLane<H> {
         &mut self,
         queue: &mut WireQueue<W>,
         max: usize,
+        mut elsewhere: impl FnMut(&HostPacket<'_>, &FramePool) -> bool,
     ) -> io::Result<bool> {
         let mut worked = false;
         for _ in 0..max {
@@ -177,6 +181,10 @@ impl<H: Host> HostLane<H> {
                 None => match self.host.receive()? {
                     FromHost::Packet(packet) => {
                         self.counters.taken.count(packet.bytes.len());
+                        if elsewhere(&packet, &queue.pool) {
+                            worked = true;
+                            continue;
+                        }
                         self.lro.observe(packet.bytes);
                         queue.begin_packet();
                         (packet, 0)
@@ -199,6 +207,22 @@ impl<H: Host> HostLane<H> {
             }
         }
         Ok(worked)
+    }
+
+    /// Delivers a packet of the engine's beside it; returns whether the host has it, or will have.
+    pub(crate) fn deliver(&mut self, pool: &FramePool, packet: &Packet<'_>) -> bool {
+        let Packet { vnet, header, payload } = *packet;
+        let packet = Delivery { vnet, header, frames: &mut Vec::new(), rest: payload };
+        let bytes = packet.bytes();
+        match self.host.deliver(pool.reader(), packet) {
+            Ok(Delivered::Now) => self.counters.delivered.count(bytes),
+            Ok(Delivered::Later) => self.counters.requests += 1,
+            Err(error) => {
+                self.counters.refused[Refused::from_error(&error) as usize] += 1;
+                return false;
+            }
+        }
+        true
     }
 
     /// Flushes what LRO has held for long enough.

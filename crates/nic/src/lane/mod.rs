@@ -51,6 +51,11 @@ impl<'a> Packet<'a> {
     pub(crate) fn frame(vnet: VirtioNetHdr, bytes: &'a [u8]) -> Self {
         Packet { vnet, header: bytes, payload: [&[], &[]] }
     }
+
+    /// Bytes, from the Ethernet header on.
+    pub(crate) fn len(&self) -> usize {
+        self.header.len() + self.payload[0].len() + self.payload[1].len()
+    }
 }
 
 /// Where the engine's packets leave.

@@ -30,13 +30,8 @@ pub(super) enum Sent {
 
 impl Node {
     /// A host with this engine.
-    pub(crate) fn new(config: iface::Config, stack: Stack) -> Self {
-        Node {
-            interface: Interface::new(config),
-            output: Output::new(),
-            stack,
-            counters: NodeCounters::default(),
-        }
+    pub(crate) fn new(interface: Interface, stack: Stack) -> Self {
+        Node { interface, output: Output::new(), stack, counters: NodeCounters::default() }
     }
 
     /// Takes a packet.

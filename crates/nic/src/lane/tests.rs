@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use iface::{Address, Addresses, Dropped};
+use iface::{Address, Addresses, Dropped, Interface};
 use lro::RxChecksum;
 use tcp::{Config, Stack, StackConfig};
 use testkit::packet::PacketBuilder;
@@ -54,7 +54,7 @@ impl World {
         let mut stack = Stack::new(config);
         stack.listen(None, 7, Arc::new(Config::default())).unwrap();
         let config = iface::Config { mac: OWN, addresses, secret: [2; 16], probes: 0 };
-        World { node: Node::new(config, stack), way: Way::default(), now: SECOND }
+        World { node: Node::new(Interface::new(config), stack), way: Way::default(), now: SECOND }
     }
 
     /// What it answers.

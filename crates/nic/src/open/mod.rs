@@ -12,7 +12,7 @@ pub use host::far_end_of;
 pub(crate) use host::{HostEnd, HostInterface, Hosts, Queues};
 pub(crate) use packet::chunk as packet_chunk;
 pub use wire::find_wire;
-pub(crate) use wire::{OpenWire, Readers, Room, Wires, open, set_up};
+pub(crate) use wire::{OpenWire, Purpose, Room, Wires, open, set_up};
 
 /// Ethernet header and two VLAN tags, around an IP packet of the MTU.
 const LINK_OVERHEAD: u32 = 14 + 8;

@@ -71,13 +71,21 @@ impl Room {
     }
 }
 
-/// Who reads a wire, and so by what it is read and sent.
+/// What a wire is for, and so by what it is read and sent. This is the one rule:
+///
+/// - `wire.mode` decides, unless it is `auto`.
+/// - For a host, alone or with an engine beside it: AF_XDP where it works, else AF_PACKET.
+/// - For an engine alone: AF_XDP where it copies nothing, else AF_PACKET. Where it copies, the kernel makes a
+///   packet of each frame, one by one, and AF_PACKET takes the engine's super-packets whole (on a veth a half
+///   faster one way and a quarter the other). A host's kernel gains more by AF_XDP's batches.
+///
+/// All packets of a flow leave by the one port of their worker, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Readers {
-    /// A worker for each queue by AF_XDP, where that works; as many as `workers` says by AF_PACKET.
-    Workers,
-    /// One for all queues, by AF_PACKET unless AF_XDP has one queue and copies nothing.
-    One,
+pub(crate) enum Purpose {
+    /// A host.
+    Host,
+    /// An engine alone.
+    Engine,
 }
 
 /// A wire that is open.
@@ -101,24 +109,21 @@ pub(crate) struct OpenWire {
 pub(crate) fn open(
     name: &str,
     config: &Config,
-    readers: Readers,
+    purpose: Purpose,
     notices: &mut Vec<String>,
 ) -> Result<OpenWire, Error> {
     let info = find_wire(name)?;
     set_up(name)?;
-    let Ports { wires, redirect, quiet } = match readers {
-        Readers::Workers => by_mode(&info, config, notices)?,
-        Readers::One => by_mode_for_one(&info, config, notices)?,
+    let Ports { wires, redirect, quiet } = match purpose {
+        Purpose::Host => by_mode(&info, config, notices)?,
+        Purpose::Engine => by_mode_for_engine(&info, config, notices)?,
     };
     let membership = Membership::hold(info.index, Filter::AllMulticast).ok();
     let suited = match &wires {
         Wires::Xdp(_) => Suited::to_xdp(&info, notices),
         Wires::Packet(_) => Suited::to_packet(&info, notices),
     };
-    let served = redirect.is_some().then(|| match readers {
-        Readers::Workers => Served::by(&info, wires.len()),
-        Readers::One => Served::by_one(&info),
-    });
+    let served = redirect.is_some().then(|| Served::by(&info, wires.len()));
     let (room, name) = (Room::of(&wires), describe(&wires, redirect.as_ref()));
     let held =
         Held { _redirect: redirect, _membership: membership, quiet, _suited: suited, served };
@@ -208,26 +213,24 @@ fn by_mode(info: &Interface, config: &Config, notices: &mut Vec<String>) -> Resu
     }
 }
 
-/// One reader has one queue: a wire of several is read by AF_PACKET, unless the configuration insists. So is
-/// one that AF_XDP would have to copy for: the kernel then makes a packet of each frame, one by one, where
-/// AF_PACKET takes super-packets whole (on a veth a half faster one way and a quarter the other).
-fn by_mode_for_one(
+/// The same for an engine alone; see [`Purpose`].
+fn by_mode_for_engine(
     info: &Interface,
     config: &Config,
     notices: &mut Vec<String>,
 ) -> Result<Ports, Error> {
-    let config = Config { workers: 1, ..config.clone() };
-    match by_mode(info, &config, notices) {
+    match by_mode(info, config, notices) {
         Err(Error::Workers { queues, .. }) if config.wire.mode == WireMode::Auto => {
-            let name = &info.name;
+            let (name, workers) = (&info.name, config.workers);
             notices.push(format!(
-                "{name} has {queues} receive queues, and an endpoint one worker; using AF_PACKET"
+                "{name} has {queues} receive queues, and this is for {workers} of them; using \
+                 AF_PACKET"
             ));
-            packet::open(info, &config, notices).map(Ports::packet)
+            packet::open(info, config, notices).map(Ports::packet)
         }
         Ok(ports) if config.wire.mode == WireMode::Auto && ports.are_copied() => {
             drop(ports);
-            packet::open(info, &config, notices).map(Ports::packet)
+            packet::open(info, config, notices).map(Ports::packet)
         }
         opened => opened,
     }

@@ -2,44 +2,23 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
-use std::thread::JoinHandle;
 
-use iface::{Addresses, Duplicate};
-use lro::Nanos;
-use sys::frames::FramePool;
-use tcp::{Stack, StackConfig};
-
-use super::open::{self, Held, LinkPort, Opened, Place};
-use super::secret;
-use crate::app::{Report, Role, Service, Services, Share, Work};
-use crate::capabilities;
+use super::open::{self, Held, Link, Place};
+use crate::app::Report;
 use crate::config::Config;
-use crate::counters::{Entry, Lanes};
+use crate::counters::{Entry, Published};
 use crate::degen;
+use crate::engines::{Engines, Own, Told};
 use crate::error::Error;
-use crate::lane::engine::EngineLane;
-use crate::lane::node::Node;
-use crate::port::Wire;
-use crate::running::Wan;
-use crate::worker::{self, Handle, Worker};
+use crate::running::{Start, Wan, Workers};
 
 /// What an endpoint is to be.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Where it is.
     pub place: Place,
-    /// Its addresses.
-    pub addresses: Addresses,
-    /// Probes for each of them before it is used, on a wire: see [`iface::Config::probes`]. An interface that
-    /// is made for the endpoint has no other hosts.
-    pub probes: u8,
-    /// Whom it speaks with.
-    pub role: Role,
-    /// What it does.
-    pub work: Work,
-    /// For how long, in nanoseconds; `None` for ever.
-    pub run: Option<Nanos>,
+    /// The host that it is. There are no probes on an interface that is made for it, which has no other hosts.
+    pub own: Own,
     /// `tcp.*`, and how it waits; `lro.*` and `wire.*` on a wire, `host.*` behind an interface.
     pub config: Config,
     /// A WAN in front of it, whose forward direction is that of what the endpoint sends.
@@ -51,52 +30,56 @@ pub struct Plan {
 pub struct Endpoint {
     name: String,
     port: String,
-    handle: Arc<Handle>,
-    thread: Option<JoinHandle<io::Result<()>>>,
-    reports: Receiver<Report>,
+    workers: Workers,
+    /// What they have counted, once they have ended.
+    counted: Vec<Entry>,
+    told: Told,
     wan: Option<Arc<degen::Handle>>,
     notices: Vec<String>,
-    /// Dropped after the thread has ended.
+    /// Dropped after the threads have ended.
     held: Option<Held>,
 }
 
 impl Endpoint {
-    /// Opens the port, in the network namespace of the calling thread, and starts the worker. Its addresses
+    /// Opens the port, in the network namespace of the calling thread, and starts the workers. Its addresses
     /// are in use when this returns: on a wire that takes as many seconds as there are probes.
     ///
     /// # Errors
     /// See [`Error`]; nothing is left behind.
-    pub fn start(mut plan: Plan) -> Result<Endpoint, Error> {
+    pub fn start(plan: Plan) -> Result<Endpoint, Error> {
+        let Plan { place, mut own, mut config, wan } = plan;
         let mut notices = Vec::new();
-        let Opened { link, held } =
-            open::open(&plan.place, &plan.config, plan.wan.is_some(), &mut notices)?;
-        let wan = plan.wan.as_ref().map(Wan::new).transpose().map_err(Error::Worker)?;
-        let (sender, reports) = mpsc::channel();
-        let reports_to = (plan.work.service != Service::Discard).then_some(sender);
-        // A kernel sends what it has whole.
-        let kernel_joins = matches!(plan.place, Place::Host { .. }) && wan.is_none();
-        plan.config.lro.enable &= !kernel_joins;
-        let handle = worker::handle_of(Lanes::Engine, plan.config.clone(), link.mtu);
-        let handle = Arc::new(handle.map_err(Error::Worker)?);
-        let (ready, is_ready) = mpsc::channel();
-        let parts = Parts { handle: Arc::clone(&handle), reports: reports_to, ready, plan };
-        let (name, port) = (parts.plan.place.name().to_owned(), link.describe());
-        let thread = parts.start(link, wan.as_ref())?;
-        let endpoint = Endpoint {
-            name,
-            port,
-            handle,
-            thread: Some(thread),
-            reports,
+        let Link { port, held, mac, mtu, name: described } =
+            open::open(&place, &config, wan.is_some(), &mut notices)?;
+        if wan.is_some() && port.len() > 1 {
+            let (name, workers) = (place.name().to_owned(), port.len());
+            return Err(Error::SeveralWans { name, workers });
+        }
+        let wan = wan.as_ref().map(Wan::new).transpose().map_err(Error::Worker)?;
+        if let Place::Host { .. } = place {
+            own.probes = 0;
+            // A kernel sends what it has whole.
+            config.lro.enable &= wan.is_some();
+        }
+        let (engines, told) = Engines::new(own, &config, (mac, mtu), port.len());
+        let start = Start { config: &config, mtu, wan: wan.as_ref(), engines: Some(&engines) };
+        let workers = port.start(start)?;
+        let mut endpoint = Endpoint {
+            name: place.name().to_owned(),
+            port: described,
+            workers,
+            counted: Vec::new(),
+            told,
             wan: wan.map(|wan| wan.handle),
             notices,
             held: Some(held),
         };
-        match is_ready.recv() {
-            Ok(Err(duplicate)) => Err(Error::Duplicate { name: endpoint.name.clone(), duplicate }),
-            // If it ended before it could tell, `stop` tells why.
-            Ok(Ok(())) | Err(_) => Ok(endpoint),
-        }
+        endpoint.told.wait(endpoint.workers.len()).map_err(|duplicate| {
+            // It ends with what was just said.
+            let _ = endpoint.stop();
+            Error::Duplicate { name: endpoint.name.clone(), duplicate }
+        })?;
+        Ok(endpoint)
     }
 
     /// Name of the interface.
@@ -114,9 +97,12 @@ impl Endpoint {
         &self.notices
     }
 
-    /// All counters.
+    /// All counters, summed over the workers.
     pub fn counters(&self) -> Vec<Entry> {
-        let mut all = self.handle.published().entries();
+        let mut all = match self.workers.is_empty() {
+            true => self.counted.clone(),
+            false => Published::total(self.workers.iter().map(|(handle, _)| handle.published())),
+        };
         if let Some(wan) = &self.wan {
             all.extend(wan.snapshot().entries(["degen.forward", "degen.reverse"]));
         }
@@ -129,14 +115,14 @@ impl Endpoint {
     }
 
     /// The connections that have ended since this was last asked; none of those of
-    /// [`Service::Discard`].
+    /// [`Service::Discard`](crate::app::Service::Discard).
     pub fn reports(&self) -> impl Iterator<Item = Report> + '_ {
-        self.reports.try_iter()
+        self.told.reports.try_iter()
     }
 
     /// Whether it has ended by itself: everything is done, or its port has become useless.
     pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.workers.iter().any(|(_, thread)| thread.is_finished()) || self.workers.is_empty()
     }
 
     /// Looks whether what arrives still comes by the queues that are read. To be called now and then, in
@@ -153,10 +139,16 @@ impl Endpoint {
     /// # Errors
     /// What made it end before it was told to.
     pub fn stop(&mut self) -> io::Result<()> {
-        self.handle.stop();
-        let ended = self.thread.take().map_or(Ok(()), |thread| {
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("the endpoint panicked")))
-        });
+        self.workers.iter().for_each(|(handle, _)| handle.stop());
+        let mut ended = Ok(());
+        let handles: Vec<_> = self.workers.iter().map(|(handle, _)| Arc::clone(handle)).collect();
+        for (_, thread) in self.workers.drain(..) {
+            let failed = || Err(io::Error::other("the endpoint panicked"));
+            ended = ended.and(thread.join().unwrap_or_else(|_| failed()));
+        }
+        if !handles.is_empty() {
+            self.counted = Published::total(handles.iter().map(|handle| handle.published()));
+        }
         self.held = None;
         ended
     }
@@ -166,76 +158,5 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         // `stop` tells why it ended.
         let _ = self.stop();
-    }
-}
-
-/// What a worker is made of, but for its port.
-struct Parts {
-    handle: Arc<Handle>,
-    reports: Option<mpsc::Sender<Report>>,
-    ready: mpsc::Sender<Result<(), Duplicate>>,
-    plan: Plan,
-}
-
-impl Parts {
-    /// A worker on this link, with a WAN in front of it if there is one.
-    fn start(
-        self,
-        link: open::Link,
-        wan: Option<&Wan>,
-    ) -> Result<JoinHandle<io::Result<()>>, Error> {
-        let (of, pool) = ((link.mac, link.mtu), link.pool);
-        match link.port {
-            LinkPort::Tap(wire) => self.behind(wan, wire, pool, of),
-            LinkPort::Veth(wire) => self.behind(wan, wire, pool, of),
-            LinkPort::Xdp(wire) => self.behind(wan, wire, pool, of),
-            LinkPort::Packet(wire) => self.behind(wan, wire, pool, of),
-        }
-    }
-
-    fn behind<W: Wire + Send + 'static>(
-        self,
-        wan: Option<&Wan>,
-        wire: W,
-        pool: FramePool,
-        of: (wire::Mac, u32),
-    ) -> Result<JoinHandle<io::Result<()>>, Error> {
-        match wan {
-            Some(wan) => self.spawn((wan.around(wire), pool), of),
-            None => self.spawn((wire, pool), of),
-        }
-    }
-
-    fn spawn<W: Wire + Send + 'static>(
-        self,
-        wire: (W, FramePool),
-        (mac, mtu): (wire::Mac, u32),
-    ) -> Result<JoinHandle<io::Result<()>>, Error> {
-        let Parts { handle, reports, ready, plan } = self;
-        let probes = match plan.place {
-            Place::Host { .. } => 0,
-            Place::Wire { .. } => plan.probes,
-        };
-        let config = &plan.config;
-        let stack = Stack::new(StackConfig {
-            secret: secret(),
-            half_open: config.tcp.half_open,
-            connections: config.tcp.connections,
-        });
-        let stack = stack.with_memory(config.tcp_memory());
-        let addresses = plan.addresses;
-        let node = Node::new(iface::Config { mac, addresses, secret: secret(), probes }, stack);
-        let what = (plan.work, plan.role, plan.run);
-        let share = Share { number: 0, of: 1 };
-        let app = Services::new(what, share, Arc::new(config.tcp(mtu)), reports);
-        let worker =
-            Worker::of_engine(handle, wire, |lro| EngineLane::new(lro, node, Box::new(app), ready));
-        std::thread::Builder::new()
-            .name("wharf-tcp".to_owned())
-            .spawn(move || {
-                capabilities::drop_all();
-                worker.run()
-            })
-            .map_err(Error::Worker)
     }
 }

@@ -15,17 +15,8 @@ mod endpoint;
 mod open;
 
 pub use crate::app::{PERIOD, Pattern, Report, Role, Service, Work};
+pub use crate::engines::Own;
 pub use endpoint::{Endpoint, Plan};
 pub use iface::{Address, AddressError, Addresses, Dropped};
 pub use open::Place;
 pub use tcp::Reason;
-
-/// What outsiders cannot know: std's hashers are seeded by the operating system.
-fn secret() -> [u8; 16] {
-    use std::hash::{BuildHasher, RandomState};
-    let mut secret = [0; 16];
-    let (one, other) = secret.split_at_mut(8);
-    one.copy_from_slice(&RandomState::new().hash_one(0).to_ne_bytes());
-    other.copy_from_slice(&RandomState::new().hash_one(1).to_ne_bytes());
-    secret
-}

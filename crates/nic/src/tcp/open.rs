@@ -10,12 +10,11 @@ use sys::tap::Offloads;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::open::{self, HostEnd, HostInterface, Hosts, OpenWire, Queues, Readers, Wires, host};
-use crate::port::packet::PacketWire;
+use crate::open::{self, HostEnd, HostInterface, Hosts, OpenWire, Purpose, Queues, Wires, host};
 use crate::port::tap::TapHost;
 use crate::port::veth::VethHost;
-use crate::port::xdp::XdpWire;
 use crate::port::{Host, HostWire};
+use crate::running::{Start, Workers};
 
 /// MTU of an interface that is made for the endpoint, unless it is set.
 const MTU: u32 = 1500;
@@ -46,36 +45,44 @@ impl Place {
     }
 }
 
-/// An endpoint's way to the network, and what must not go before it.
-pub(super) struct Opened {
-    pub(super) link: Link,
-    pub(super) held: Held,
-}
-
 /// An endpoint's way to the network.
 pub(super) struct Link {
-    pub(super) port: LinkPort,
-    /// The memory of its frames.
-    pub(super) pool: FramePool,
+    pub(super) port: Port,
+    /// What must not go before it.
+    pub(super) held: Held,
     /// The endpoint's Ethernet address.
     pub(super) mac: [u8; 6],
     /// Longest IP packet in bytes.
     pub(super) mtu: u32,
-    name: String,
-}
-
-impl Link {
     /// `TAP`, `AF_XDP native, copy`, ...
-    pub(super) fn describe(&self) -> String {
-        self.name.clone()
-    }
+    pub(super) name: String,
 }
 
-pub(super) enum LinkPort {
-    Tap(HostWire<TapHost>),
-    Veth(HostWire<VethHost>),
-    Xdp(XdpWire),
-    Packet(PacketWire),
+/// Its ports, one a worker.
+pub(super) enum Port {
+    Tap(HostWire<TapHost>, FramePool),
+    Veth(HostWire<VethHost>, FramePool),
+    Wire(Wires),
+}
+
+impl Port {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Port::Tap(..) | Port::Veth(..) => 1,
+            Port::Wire(wires) => wires.len(),
+        }
+    }
+
+    /// Starts workers on them.
+    pub(super) fn start(self, start: Start<'_>) -> Result<Workers, Error> {
+        match self {
+            Port::Tap(wire, pool) => start.without_host(vec![(wire, pool)]),
+            Port::Veth(wire, pool) => start.without_host(vec![(wire, pool)]),
+            Port::Wire(Wires::Xdp(wires)) => start.without_host(wires),
+            Port::Wire(Wires::Packet(wires)) => start.without_host(wires),
+        }
+    }
 }
 
 /// What goes when the endpoint has ended.
@@ -101,7 +108,7 @@ pub(super) fn open(
     config: &Config,
     plain: bool,
     notices: &mut Vec<String>,
-) -> Result<Opened, Error> {
+) -> Result<Link, Error> {
     match place {
         Place::Host { name, addresses } => {
             let opened = open_host(name, config, plain, notices)?;
@@ -121,7 +128,7 @@ fn open_host(
     config: &Config,
     plain: bool,
     notices: &mut Vec<String>,
-) -> Result<Opened, Error> {
+) -> Result<Link, Error> {
     let mtu = if config.host.mtu == 0 { MTU } else { config.host.mtu };
     let (interface, hosts) = host::make(name, config, mtu, 1, false, "the interface", notices)?;
     // From here on, what was made goes if something fails.
@@ -133,21 +140,20 @@ fn open_host(
     if let HostEnd::Veth { .. } = interface.kind {
         host::wait_for_veth(name)?;
     }
+    let mtu = Interface::by_name(name)?.mtu;
+    let pool =
+        FramePool::new(config.wire.frames, open::packet_chunk(mtu)).map_err(Error::Worker)?;
     let (port, described) = match hosts {
         Hosts::Tap(Queues::Own(mut hosts)) => {
-            (hosts.pop().map(|host| LinkPort::Tap(as_wire(host, plain))), "TAP")
+            (hosts.pop().map(|host| Port::Tap(as_wire(host, plain), pool)), "TAP")
         }
         Hosts::Veth(Queues::Own(mut hosts)) => {
-            (hosts.pop().map(|host| LinkPort::Veth(as_wire(host, plain))), "veth")
+            (hosts.pop().map(|host| Port::Veth(as_wire(host, plain), pool)), "veth")
         }
         Hosts::Tap(Queues::Shared(_)) | Hosts::Veth(Queues::Shared(_)) => (None, ""),
     };
     let Some(port) = port else { unreachable!("one queue of its own was asked for") };
-    let mtu = Interface::by_name(name)?.mtu;
-    let pool =
-        FramePool::new(config.wire.frames, open::packet_chunk(mtu)).map_err(Error::Worker)?;
-    let link = Link { port, pool, mac: own_mac(), mtu, name: described.to_owned() };
-    Ok(Opened { link, held })
+    Ok(Link { port, held, mac: own_mac(), mtu, name: described.to_owned() })
 }
 
 /// What the kernel leaves to the endpoint of what it sends: checksums and cutting, or nothing.
@@ -176,16 +182,15 @@ fn as_wire<H: Host>(host: H, plain: bool) -> HostWire<H> {
     if plain { HostWire::plain(host) } else { HostWire::new(host) }
 }
 
-fn open_wire(name: &str, config: &Config, notices: &mut Vec<String>) -> Result<Opened, Error> {
+fn open_wire(name: &str, config: &Config, notices: &mut Vec<String>) -> Result<Link, Error> {
     let OpenWire { held, info, wires, name: described, .. } =
-        open::open(name, config, Readers::One, notices)?;
-    let port = match wires {
-        Wires::Xdp(mut wires) => wires.pop().map(|(wire, pool)| (LinkPort::Xdp(wire), pool)),
-        Wires::Packet(mut wires) => wires.pop().map(|(wire, pool)| (LinkPort::Packet(wire), pool)),
-    };
-    let (Some((port, pool)), Some(mac)) = (port, info.mac) else {
-        return Err(Error::NotEthernet { name: name.to_owned() });
-    };
-    let link = Link { port, pool, mac, mtu: info.mtu, name: described };
-    Ok(Opened { link, held: Held::Wire(held) })
+        open::open(name, config, Purpose::Engine, notices)?;
+    let Some(mac) = info.mac else { return Err(Error::NotEthernet { name: name.to_owned() }) };
+    Ok(Link {
+        port: Port::Wire(wires),
+        held: Held::Wire(held),
+        mac,
+        mtu: info.mtu,
+        name: described,
+    })
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use nic::config::{Config, WireMode};
-use nic::tcp::{self as endpoint, Address, Addresses, Endpoint, Place, Plan, Role, Work};
+use nic::tcp::{self as endpoint, Address, Addresses, Endpoint, Own, Place, Plan, Role, Work};
 
 use super::{PORT, Service};
 use crate::Error;
@@ -73,12 +73,14 @@ pub(in crate::tcp) fn start(
     };
     Ok(Endpoint::start(Plan {
         place,
-        addresses,
-        // The hosts that are measured know each other.
-        probes: 0,
-        role: Role::Listen { port: PORT },
-        work: Work { service, bytes: None, verify: false },
-        run: None,
+        own: Own {
+            addresses,
+            // The hosts that are measured know each other.
+            probes: 0,
+            role: Role::Listen { port: PORT },
+            work: Work { service, bytes: None, verify: false },
+            run: None,
+        },
         config,
         wan: None,
     })?)

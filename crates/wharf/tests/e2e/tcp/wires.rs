@@ -213,7 +213,7 @@ fn queues_that_nothing_reads_end_it_with_a_word() {
     assert_eq!(ended.status.code(), Some(1), "{ended}");
     assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
     assert!(ended.stderr.contains("wire0 has 4 receive queues now (ethtool -L)"), "{ended}");
-    assert!(ended.stderr.contains("with wire.mode=packet, or with one queue"), "{ended}");
+    assert!(ended.stderr.contains("start it again, and it serves all of them"), "{ended}");
     assert!(wait_until(|| server.processes().is_empty()), "a process stays behind");
     give(&server, WIRE, &Ip::BOTH, Ip::server);
     ping(&client, Ip::V4.server(), &[]);

@@ -1,0 +1,342 @@
+//! The workers that share an engine's addresses: whose a connection is, and packets that came by the queue of
+//! another worker (strays), which go to their owner by a ring. Nothing here is touched where there is one worker.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use sys::frames::{Frame, FramePool, FrameReader};
+use tcp::{Change, FourTuple};
+use wire::{FlowHash, VirtioNetHdr};
+
+use crate::counters::Entry;
+use crate::handle::Wake;
+use crate::port::RxFrame;
+use crate::steer::{Bucket, FlowIndex, connection_of};
+
+/// Strays that may wait for a worker. What comes when there are more is dropped and counted, as by a full
+/// queue of a card.
+const BACKLOG: usize = 1024;
+/// How often a stray is handed on at most: connections end and begin meanwhile.
+const HOPS_MAX: u8 = 4;
+
+/// What a worker's [`Peers`] count.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct StrayCounters {
+    /// Packets that were handed to the worker whose they are.
+    pub(crate) sent: u64,
+    /// Packets that others have handed to this one.
+    pub(crate) received: u64,
+    /// Those that found no room, or were handed on too often.
+    pub(crate) dropped: u64,
+}
+
+impl StrayCounters {
+    /// Every counter.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        let all = [("sent", self.sent), ("received", self.received), ("dropped", self.dropped)];
+        all.into_iter().map(|(name, value)| Entry { group: "strays", name, value })
+    }
+}
+
+/// A packet that came by another worker's queue.
+#[derive(Debug)]
+pub(crate) struct Stray {
+    content: Content,
+    hops: u8,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// In a frame of another worker's memory.
+    Frame { received: RxFrame, home: usize },
+    /// A copy, as it lay in no frame.
+    Copy { vnet: VirtioNetHdr, bytes: Vec<u8> },
+    /// A copy of what is not this worker's, but tells where neighbours are.
+    Overheard { bytes: Vec<u8> },
+}
+
+/// What a worker does with a stray.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arrival<'a> {
+    /// It is this worker's.
+    Own { vnet: VirtioNetHdr, maybe_partial: bool, bytes: &'a [u8] },
+    /// It is to be [overheard](iface::Interface::overhear).
+    Overheard(&'a [u8]),
+}
+
+/// The way to a worker.
+struct Door {
+    backlog: SyncSender<Stray>,
+    /// Frames of its memory that come back.
+    home: SyncSender<Frame>,
+    memory: FrameReader,
+    handle: Arc<dyn Wake>,
+    is_asleep: AtomicBool,
+}
+
+/// A worker among its peers.
+pub(crate) struct Peers {
+    me: usize,
+    index: Arc<FlowIndex>,
+    doors: Arc<[Door]>,
+    backlog: Receiver<Stray>,
+    home: Receiver<Frame>,
+    /// Taken from the backlog to see whether there was something.
+    next: Option<Stray>,
+    /// Workers to which something was handed in this turn.
+    to_wake: Vec<bool>,
+    /// Buckets that were claimed for SYNs in this turn, of which something may come or not.
+    claimed: Vec<Bucket>,
+    /// Connections whose bucket became another's before they could claim it: their strays are not found.
+    unclaimed: HashSet<FourTuple>,
+    /// Workers whose app is not done.
+    at_work: Arc<AtomicUsize>,
+    is_done: bool,
+    pub(crate) counters: StrayCounters,
+}
+
+impl Peers {
+    /// One for each worker, with the memory of its frames and what wakes it, in their order. `connections` are
+    /// those that there may be in all.
+    pub(crate) fn new(
+        hash: FlowHash,
+        connections: u32,
+        workers: Vec<(&FramePool, Arc<dyn Wake>)>,
+    ) -> Vec<Peers> {
+        let index = Arc::new(FlowIndex::new(hash, connections));
+        let at_work = Arc::new(AtomicUsize::new(workers.len()));
+        let mut receivers = Vec::new();
+        let door = |(pool, handle): (&FramePool, Arc<dyn Wake>)| {
+            let (backlog, strays) = sync_channel(BACKLOG);
+            // A place for every frame there is: giving one back never waits.
+            let (home, returned) = sync_channel(pool.capacity());
+            receivers.push((strays, returned));
+            let is_asleep = AtomicBool::new(false);
+            Door { backlog, home, memory: pool.reader().clone(), handle, is_asleep }
+        };
+        let doors: Arc<[Door]> = workers.into_iter().map(door).collect();
+        let peers = receivers.into_iter().enumerate().map(|(me, (backlog, home))| Peers {
+            me,
+            index: Arc::clone(&index),
+            doors: Arc::clone(&doors),
+            backlog,
+            home,
+            next: None,
+            to_wake: vec![false; doors.len()],
+            claimed: Vec::new(),
+            unclaimed: HashSet::new(),
+            at_work: Arc::clone(&at_work),
+            is_done: false,
+            counters: StrayCounters::default(),
+        });
+        peers.collect()
+    }
+
+    /// The worker whose a packet to the engine is, if that is another. A SYN of a connection that is no worker's
+    /// makes it this one's.
+    #[inline]
+    pub(crate) fn other_owner(&mut self, bytes: &[u8]) -> Option<usize> {
+        let (path, opens) = connection_of(bytes)?;
+        let bucket = self.index.bucket(&path);
+        match self.index.owner(bucket) {
+            Some(owner) => (owner != self.me).then_some(owner),
+            None if opens && self.index.claim(bucket, self.me) => {
+                self.claimed.push(bucket);
+                None
+            }
+            // Claimed by another just now, or for none to know.
+            None => self.index.owner(bucket).filter(|owner| *owner != self.me),
+        }
+    }
+
+    /// Claims a connection that this worker is about to open. Returns whether it may.
+    pub(crate) fn claim(&mut self, path: &FourTuple) -> bool {
+        let bucket = self.index.bucket(path);
+        let claimed = self.index.claim(bucket, self.me);
+        if claimed {
+            self.claimed.push(bucket);
+        }
+        claimed
+    }
+
+    /// Hands a received frame to the worker whose it is; `rest` is what did not fit into it.
+    pub(crate) fn hand_over(
+        &mut self,
+        to: usize,
+        received: RxFrame,
+        rest: &[u8],
+        pool: &FramePool,
+    ) {
+        if !rest.is_empty() {
+            let bytes = [pool.bytes(&received.frame), rest].concat();
+            let vnet = received.vnet;
+            pool.free(received.frame);
+            self.put(to, Stray { content: Content::Copy { vnet, bytes }, hops: 0 });
+            return;
+        }
+        let content = Content::Frame { received, home: self.me };
+        if let Some(Stray { content: Content::Frame { received, .. }, .. }) =
+            self.put(to, Stray { content, hops: 0 })
+        {
+            pool.free(received.frame);
+        }
+    }
+
+    /// The same of a packet that lies in no frame.
+    pub(crate) fn copy_to(&mut self, to: usize, vnet: VirtioNetHdr, bytes: &[u8]) {
+        let content = Content::Copy { vnet, bytes: bytes.to_vec() };
+        self.put(to, Stray { content, hops: 0 });
+    }
+
+    /// Tells all others of a packet that says where neighbours are.
+    pub(crate) fn tell_all(&mut self, bytes: &[u8]) {
+        for to in (0..self.doors.len()).filter(|to| *to != self.me).collect::<Vec<_>>() {
+            let content = Content::Overheard { bytes: bytes.to_vec() };
+            self.put(to, Stray { content, hops: 0 });
+        }
+    }
+
+    /// Returns what found no room.
+    fn put(&mut self, to: usize, stray: Stray) -> Option<Stray> {
+        match self.doors[to].backlog.try_send(stray) {
+            Ok(()) => {
+                self.counters.sent += 1;
+                self.to_wake[to] = true;
+                None
+            }
+            Err(full) => {
+                self.counters.dropped += 1;
+                Some(match full {
+                    std::sync::mpsc::TrySendError::Full(stray)
+                    | std::sync::mpsc::TrySendError::Disconnected(stray) => stray,
+                })
+            }
+        }
+    }
+
+    /// Takes back the frames that others are done with.
+    pub(crate) fn take_back(&mut self, pool: &FramePool) {
+        while let Ok(frame) = self.home.try_recv() {
+            pool.free(frame);
+        }
+    }
+
+    /// Gives `take` the strays that have come, at most `max`. Those that are another's by now go on to it.
+    /// Returns whether there were any.
+    pub(crate) fn receive(&mut self, max: usize, mut take: impl FnMut(Arrival<'_>)) -> bool {
+        let mut any = false;
+        for _ in 0..max {
+            let Some(stray) = self.next.take().or_else(|| self.backlog.try_recv().ok()) else {
+                break;
+            };
+            any = true;
+            self.counters.received += 1;
+            let doors = Arc::clone(&self.doors);
+            let (vnet, maybe_partial, bytes) = match &stray.content {
+                Content::Overheard { bytes } => {
+                    take(Arrival::Overheard(bytes));
+                    continue;
+                }
+                Content::Copy { vnet, bytes } => (*vnet, false, &bytes[..]),
+                Content::Frame { received, home } => {
+                    let bytes = doors[*home].memory.bytes(&received.frame);
+                    (received.vnet, received.maybe_partial, bytes)
+                }
+            };
+            match self.other_owner(bytes) {
+                None => {
+                    take(Arrival::Own { vnet, maybe_partial, bytes });
+                    give_back(&doors, stray);
+                }
+                Some(_) if stray.hops >= HOPS_MAX => {
+                    self.counters.dropped += 1;
+                    give_back(&doors, stray);
+                }
+                Some(owner) => {
+                    let hops = stray.hops + 1;
+                    if let Some(stray) = self.put(owner, Stray { hops, ..stray }) {
+                        give_back(&doors, stray);
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// The turn is over: connections that began have their places in the index, and those that ended have not;
+    /// workers that have something to do are woken.
+    pub(crate) fn end_turn(&mut self, changes: impl Iterator<Item = Change>) {
+        for change in changes {
+            match change {
+                Change::Begun(path) => {
+                    if !self.index.claim(self.index.bucket(&path), self.me) {
+                        self.unclaimed.insert(path);
+                    }
+                }
+                Change::Ended(path) => {
+                    if !self.unclaimed.remove(&path) {
+                        self.index.release(self.index.bucket(&path), self.me);
+                    }
+                }
+            }
+        }
+        for bucket in self.claimed.drain(..) {
+            self.index.release(bucket, self.me);
+        }
+        // Either this sees that the worker sleeps, or the worker, which looks once more after it has said so,
+        // sees the stray (`falls_asleep`).
+        fence(Ordering::SeqCst);
+        for (door, wake) in self.doors.iter().zip(&mut self.to_wake) {
+            if std::mem::take(wake) && door.is_asleep.swap(false, Ordering::Relaxed) {
+                door.handle.wake();
+            }
+        }
+    }
+
+    /// The worker is about to sleep; returns whether it may, as no stray waits.
+    pub(crate) fn falls_asleep(&mut self) -> bool {
+        self.doors[self.me].is_asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.next = self.next.take().or_else(|| self.backlog.try_recv().ok());
+        self.next.is_none()
+    }
+
+    /// The worker is awake.
+    pub(crate) fn awakes(&self) {
+        self.doors[self.me].is_asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// This worker's app has nothing more to do; returns whether that is so of all workers. Until then it hands
+    /// over what comes by its queue.
+    pub(crate) fn all_are_done(&mut self) -> bool {
+        if !std::mem::replace(&mut self.is_done, true)
+            && self.at_work.fetch_sub(1, Ordering::AcqRel) == 1
+        {
+            self.doors.iter().for_each(|door| door.handle.wake());
+        }
+        self.at_work.load(Ordering::Acquire) == 0
+    }
+
+    /// Ends: what waits goes back to its memory.
+    pub(crate) fn close(&mut self, pool: &FramePool) {
+        while let Some(stray) = self.next.take().or_else(|| self.backlog.try_recv().ok()) {
+            give_back(&self.doors, stray);
+        }
+        self.take_back(pool);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn index(&self) -> &FlowIndex {
+        &self.index
+    }
+}
+
+/// Gives the memory of a stray back to where it is from.
+fn give_back(doors: &[Door], stray: Stray) {
+    if let Content::Frame { received, home } = stray.content {
+        // It has a place for every frame; a worker that has ended needs none.
+        let _ = doors[home].home.try_send(received.frame);
+    }
+}

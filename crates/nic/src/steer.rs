@@ -1,0 +1,269 @@
+//! Steering: which lane a packet is for, and of which worker.
+//!
+//! An address of the engine's is the engine's, with all its ports; everything else is the host's. A connection
+//! belongs to the worker whose queue brought its SYN, or that opened it, for as long as it lives. Later packets
+//! of it may come by any queue: a card may be told to steer otherwise, and on a veth the sender's CPU decides.
+//! The [`FlowIndex`] says whose a packet is then, before anything else is done with it, so that no worker
+//! answers for another.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tcp::FourTuple;
+use wire::icmp::Message;
+use wire::{
+    ETHERNET_LEN, EtherType, Flags, FlowHash, FlowKey, Headers, IPV6_LEN, Mac, Network, Tcp,
+    Transport, is_group, ndp, protocol,
+};
+
+/// The lane of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// The host's.
+    Host,
+    /// The engine's.
+    Engine,
+    /// Both: what a neighbour or a router tells all.
+    Both,
+}
+
+/// Addresses of the engine's beside a host's.
+#[derive(Clone, Debug)]
+pub(crate) struct Steer {
+    mac: Mac,
+    v4: Vec<[u8; 4]>,
+    v6: Vec<[u8; 16]>,
+}
+
+/// Where the target's address stands in an ARP message, and in a Neighbour Discovery message.
+const ARP_TARGET: usize = ETHERNET_LEN + 24;
+const ND_TARGET: usize = ETHERNET_LEN + IPV6_LEN + 8;
+
+impl Steer {
+    /// For these addresses on a wire with this Ethernet address.
+    pub(crate) fn new(mac: Mac, own: impl Iterator<Item = IpAddr>) -> Self {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for ip in own {
+            match ip {
+                IpAddr::V4(ip) => v4.push(ip.octets()),
+                IpAddr::V6(ip) => v6.push(ip.octets()),
+            }
+        }
+        Steer { mac, v4, v6 }
+    }
+
+    /// The lane of a packet that has come by the wire. ARP requests and neighbour solicitations go by their
+    /// target; what else ARP and Neighbour Discovery tell is for both.
+    #[inline]
+    pub(crate) fn inward(&self, bytes: &[u8]) -> Lane {
+        match ether_type(bytes) {
+            EtherType::IPV4 if self.is_v4(bytes, ETHERNET_LEN + 16) => Lane::Engine,
+            EtherType::IPV6 if self.is_v6(bytes, ETHERNET_LEN + 24) => Lane::Engine,
+            EtherType::IPV6 if is_discovery(bytes) => match self.is_v6(bytes, ND_TARGET) {
+                true => Lane::Engine,
+                false => Lane::Both,
+            },
+            EtherType::ARP if self.is_v4(bytes, ARP_TARGET) => Lane::Engine,
+            EtherType::ARP => Lane::Both,
+            _ => Lane::Host,
+        }
+    }
+
+    /// Whether what the host sends is for the engine, so that it does not go out to a switch and back.
+    #[inline]
+    pub(crate) fn is_for_engine(&self, bytes: &[u8]) -> bool {
+        self.inward(bytes) == Lane::Engine
+    }
+
+    /// Where what the engine sends goes: whether to the host, and whether to the wire. The two have one
+    /// Ethernet address.
+    #[inline]
+    pub(crate) fn outward(&self, bytes: &[u8]) -> (bool, bool) {
+        match bytes.first_chunk::<6>() {
+            Some(to) if *to == self.mac => (true, false),
+            Some(to) => (is_group(*to), true),
+            None => (false, true),
+        }
+    }
+
+    #[inline]
+    fn is_v4(&self, bytes: &[u8], at: usize) -> bool {
+        let ip = bytes.get(at..).and_then(|bytes| bytes.first_chunk::<4>());
+        ip.is_some_and(|ip| self.v4.contains(ip))
+    }
+
+    #[inline]
+    fn is_v6(&self, bytes: &[u8], at: usize) -> bool {
+        let ip = bytes.get(at..).and_then(|bytes| bytes.first_chunk::<16>());
+        ip.is_some_and(|ip| self.v6.contains(ip))
+    }
+}
+
+#[inline]
+fn ether_type(bytes: &[u8]) -> EtherType {
+    let at = bytes.get(12..).and_then(|bytes| bytes.first_chunk::<2>());
+    EtherType(at.map_or(0, |bytes| u16::from_be_bytes(*bytes)))
+}
+
+/// Whether it is a message of Neighbour Discovery to a group, or one that can be.
+fn is_discovery(bytes: &[u8]) -> bool {
+    let at = ETHERNET_LEN;
+    let [next, limit] = match bytes.get(at + 6..).and_then(|bytes| bytes.first_chunk::<2>()) {
+        Some(two) => *two,
+        None => return false,
+    };
+    let kind = bytes.get(at + IPV6_LEN).copied().unwrap_or_default();
+    // Solicitations of routers to redirects (RFC 4861 section 4).
+    next == protocol::ICMPV6 && limit == ndp::HOP_LIMIT && (133..=137).contains(&kind)
+}
+
+/// Whether all workers with the engine's addresses are to hear it: where neighbours are.
+pub(crate) fn is_for_all(bytes: &[u8]) -> bool {
+    match ether_type(bytes) {
+        EtherType::ARP => true,
+        EtherType::IPV6 => is_discovery(bytes),
+        _ => false,
+    }
+}
+
+/// The ends of the connection that a packet to the engine is about: of a segment, or of one that an ICMP error
+/// quotes. With it, whether it is a SYN that may open a connection.
+#[inline]
+pub(crate) fn connection_of(bytes: &[u8]) -> Option<(FourTuple, bool)> {
+    let headers = Headers::parse(bytes).ok()?;
+    let v6 = match headers.network {
+        Network::Ipv4 { .. } => false,
+        Network::Ipv6 { .. } => true,
+        Network::Other(_) => return None,
+    };
+    let transport = bytes.get(headers.transport_at..headers.end)?;
+    match headers.transport {
+        Transport::Tcp => {
+            let tcp = Tcp::new(transport).ok()?;
+            let (from, to) = addresses(bytes.get(headers.network_at..)?, v6)?;
+            let path = FourTuple {
+                local: SocketAddr::new(to, tcp.destination()),
+                remote: SocketAddr::new(from, tcp.source()),
+            };
+            let opens = tcp.flags().any(Flags::SYN) && !tcp.flags().any(Flags::ACK);
+            Some((path, opens))
+        }
+        Transport::Other(protocol::ICMPV6) if v6 => quoted(Message::parse_v6(transport)),
+        Transport::Other(protocol::ICMP) if !v6 => quoted(Message::parse_v4(transport)),
+        _ => None,
+    }
+}
+
+fn quoted(message: Message) -> Option<(FourTuple, bool)> {
+    match message {
+        Message::Error { quoted, .. } => {
+            Some((FourTuple { local: quoted.source, remote: quoted.destination }, false))
+        }
+        _ => None,
+    }
+}
+
+/// Source and destination.
+fn addresses(network: &[u8], v6: bool) -> Option<(IpAddr, IpAddr)> {
+    if v6 {
+        let ip = |at| Some(Ipv6Addr::from(*network.get(at..)?.first_chunk::<16>()?).into());
+        Some((ip(8)?, ip(24)?))
+    } else {
+        let ip = |at| Some(Ipv4Addr::from(*network.get(at..)?.first_chunk::<4>()?).into());
+        Some((ip(12)?, ip(16)?))
+    }
+}
+
+/// Bits of a bucket that tell the worker; the others count its connections.
+const WORKER_BITS: u32 = 8;
+/// Most workers that share an index.
+pub(crate) const WORKERS_MAX: usize = 1 << WORKER_BITS;
+/// Buckets for each connection there may be: strays by a bucket that two connections share are few.
+const BUCKETS_PER_CONNECTION: usize = 16;
+const BUCKETS_MAX: usize = 1 << 22;
+const BUCKETS_MIN: usize = 1 << 12;
+
+/// Whose connections are, for all workers: buckets of the flow's hash, each of one worker while it has a
+/// connection there. It is read for each packet where there are several workers, and written when connections
+/// begin and end.
+#[derive(Debug)]
+pub(crate) struct FlowIndex {
+    hash: FlowHash,
+    /// A count of connections, and the worker that they are of.
+    buckets: Box<[AtomicU32]>,
+}
+
+/// A place in a [`FlowIndex`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Bucket(usize);
+
+impl FlowIndex {
+    /// For so many connections.
+    pub(crate) fn new(hash: FlowHash, connections: u32) -> Self {
+        let buckets = (connections as usize * BUCKETS_PER_CONNECTION)
+            .next_power_of_two()
+            .clamp(BUCKETS_MIN, BUCKETS_MAX);
+        FlowIndex { hash, buckets: (0..buckets).map(|_| AtomicU32::new(0)).collect() }
+    }
+
+    /// Where a connection stands.
+    #[inline]
+    pub(crate) fn bucket(&self, path: &FourTuple) -> Bucket {
+        let word = |bytes: &[u8; 16], at: usize| {
+            let eight = bytes[at..].first_chunk::<8>().copied().unwrap_or_default();
+            u64::from_ne_bytes(eight)
+        };
+        let ports = u32::from(path.local.port()) << 16 | u32::from(path.remote.port());
+        let (addresses, ipv6) = match (path.local.ip(), path.remote.ip()) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                let both = u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits());
+                ([both, 0, 0, 0], false)
+            }
+            (local, remote) => {
+                let octets = |ip: IpAddr| match ip {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                    IpAddr::V6(ip) => ip.octets(),
+                };
+                let (local, remote) = (octets(local), octets(remote));
+                ([word(&local, 0), word(&local, 8), word(&remote, 0), word(&remote, 8)], true)
+            }
+        };
+        let key = FlowKey { addresses, ports, ipv6, udp: false };
+        Bucket(wire::flow::bucket(self.hash.of(&key), self.buckets.len()))
+    }
+
+    /// The worker whose connections are there, if there are any.
+    #[inline]
+    pub(crate) fn owner(&self, bucket: Bucket) -> Option<usize> {
+        owner(self.buckets[bucket.0].load(Ordering::Relaxed))
+    }
+
+    /// Counts one connection more of a worker. Returns whether it is the worker's now.
+    pub(crate) fn claim(&self, bucket: Bucket, worker: usize) -> bool {
+        debug_assert!(worker < WORKERS_MAX);
+        let claimed = |old: u32| match owner(old) {
+            Some(owner) if owner != worker => None,
+            _ => Some((old & !(WORKERS_MAX as u32 - 1)) + (1 << WORKER_BITS) | worker as u32),
+        };
+        let place = &self.buckets[bucket.0];
+        place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claimed).is_ok()
+    }
+
+    /// Counts one less of those that the worker has [claimed](Self::claim).
+    pub(crate) fn release(&self, bucket: Bucket, worker: usize) {
+        let before = self.buckets[bucket.0].fetch_sub(1 << WORKER_BITS, Ordering::Relaxed);
+        debug_assert_eq!(owner(before), Some(worker), "released by one that has no claim");
+    }
+
+    /// How many connections there are, for tests.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        let count = |bucket: &AtomicU32| (bucket.load(Ordering::Relaxed) >> WORKER_BITS) as usize;
+        self.buckets.iter().map(count).sum()
+    }
+}
+
+#[inline]
+fn owner(bucket: u32) -> Option<usize> {
+    (bucket >> WORKER_BITS > 0).then_some(bucket as usize & (WORKERS_MAX - 1))
+}

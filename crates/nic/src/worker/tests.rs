@@ -1,0 +1,244 @@
+//! Workers with engines in virtual time: beside a host, several on one wire, and flows that move between their
+//! queues at random.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use iface::{Address, Addresses};
+use proptest::prelude::*;
+use sys::frames::FramePool;
+use wire::{FlowHash, Mac};
+
+use super::{Handle, Worker, handle_of};
+use crate::app::{Report, Role, Service, Work};
+use crate::config::Config;
+use crate::counters::{Entry, Lanes, Published};
+use crate::engines::{Engines, Own, Told};
+use crate::event_loop::EventLoop;
+use crate::handle::Wake;
+use crate::peers::Peers;
+use crate::port::NoHost;
+use crate::port::memory::{FarEnd, MemoryHost, MemoryWire};
+
+const NIC: Mac = [2, 0, 0, 0, 0, 1];
+const PEER: Mac = [2, 0, 0, 0, 0, 2];
+/// Last parts of the addresses of the engine, of a peer on the wire and of the host.
+const OWN: u8 = 2;
+const OUTSIDE: u8 = 1;
+const HOST: u8 = 9;
+const SECOND: u64 = 1_000_000_000;
+const STEP: u64 = 20_000;
+const PORT: u16 = 7;
+const CHUNKS: u32 = 512;
+
+fn addresses(host: u8) -> Addresses {
+    let v4 = Address { ip: IpAddr::from([10, 0, 0, host]), prefix_len: 24 };
+    let v6 = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host];
+    let v6 = Address { ip: IpAddr::from(v6), prefix_len: 64 };
+    Addresses::new(vec![v4, v6], Vec::new()).unwrap()
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    // A super-packet fits a chunk of the pools here.
+    config.tcp.burst = 16 << 10;
+    config.tcp.memory = 64 << 20;
+    config
+}
+
+fn pool() -> FramePool {
+    FramePool::new(CHUNKS, 32_768).unwrap()
+}
+
+fn source(host: u8, v6: bool, connections: u32, bytes: u64) -> Own {
+    let to = addresses(OWN).own()[usize::from(v6)].ip;
+    let role = Role::Connect { to: SocketAddr::new(to, PORT), connections };
+    let work = Work { service: Service::Source, bytes: Some(bytes), verify: false };
+    Own { addresses: addresses(host), probes: 0, role, work, run: None }
+}
+
+/// A host with a kernel, or a peer: an engine alone on a wire in memory.
+struct Station {
+    worker: Worker<MemoryWire, NoHost>,
+    wire: FarEnd,
+    told: Told,
+}
+
+impl Station {
+    fn new(own: Own, mac: Mac) -> Self {
+        let (engines, told) = Engines::new(own, &config(), (mac, 1500), 1);
+        let (near, wire) = MemoryWire::new();
+        let handle = Arc::new(handle_of(Lanes::Engine, config(), 1500).unwrap());
+        let engine = engines.of_worker(0, false, None);
+        let mut worker = Worker::with_engine(handle, (near, pool()), None, engine);
+        worker.engine.as_mut().unwrap().start(0);
+        Station { worker, wire, told }
+    }
+}
+
+/// A NIC that serves addresses of its own beside a host, a peer on its wire, and the host's kernel.
+struct World {
+    workers: Vec<Worker<MemoryWire, MemoryHost>>,
+    handles: Vec<Arc<Handle>>,
+    wires: Vec<FarEnd>,
+    hosts: Vec<FarEnd>,
+    told: Told,
+    stations: Vec<Station>,
+    choices: Vec<u8>,
+    at: usize,
+    now: u64,
+    /// The queue of each flow, which changes.
+    last: usize,
+}
+
+impl World {
+    fn new(workers: usize, stations: Vec<Station>, choices: Vec<u8>) -> Self {
+        let role = Role::Listen { port: PORT };
+        let work = Work { service: Service::Sink, bytes: None, verify: true };
+        let own = Own { addresses: addresses(OWN), probes: 1, role, work, run: None };
+        let (engines, told) = Engines::new(own, &config(), (NIC, 1500), workers);
+        let handle = |_| Arc::new(handle_of(Lanes::Both, config(), 1500).unwrap());
+        let handles: Vec<_> = (0..workers).map(handle).collect();
+        let pools: Vec<_> = (0..workers).map(|_| pool()).collect();
+        let wake = |handle: &Arc<Handle>| -> Arc<dyn Wake> { handle.clone() };
+        let doors = pools.iter().zip(handles.iter().map(wake)).collect();
+        let hash = FlowHash::new(std::array::from_fn(|at| {
+            (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        }));
+        let peers = Peers::new(hash, 100, doors);
+        let mut peers = peers.into_iter().filter(|_| workers > 1);
+        let (mut all, mut wires, mut hosts) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, (pool, handle)) in pools.into_iter().zip(&handles).enumerate() {
+            let ((near_wire, wire), (near_host, host)) = (MemoryWire::new(), MemoryHost::new());
+            let engine = engines.of_worker(number as u32, true, peers.next());
+            let wire_and_pool = (near_wire, pool);
+            let handle = Arc::clone(handle);
+            let mut worker = Worker::with_engine(handle, wire_and_pool, Some(near_host), engine);
+            worker.engine.as_mut().unwrap().start(0);
+            (all.push(worker), wires.push(wire), hosts.push(host));
+        }
+        let (at, now, last) = (0, 0, 0);
+        World { workers: all, handles, wires, hosts, told, stations, choices, at, now, last }
+    }
+
+    fn choice(&mut self) -> usize {
+        self.at += 1;
+        usize::from(self.choices[self.at % self.choices.len()])
+    }
+
+    /// One of the queues: most often the one before, as flows do not move at each packet.
+    fn queue(&mut self) -> usize {
+        if self.choice() < 64 {
+            self.last = self.choice() % self.workers.len();
+        }
+        self.last
+    }
+
+    /// A turn of all; returns whether anything was sent.
+    fn turn(&mut self) -> bool {
+        self.now += STEP;
+        let mut any = false;
+        for worker in &mut self.workers {
+            any |= worker.turn(self.now).unwrap();
+        }
+        for station in &mut self.stations {
+            any |= station.worker.turn(self.now).unwrap();
+        }
+        // The first station is on the wire, the second is the host's kernel.
+        for wire in &self.wires {
+            for (vnet, bytes) in wire.take() {
+                assert_ne!(bytes[..6], NIC, "this was for the host or the engine");
+                self.stations[0].wire.send(vnet, bytes);
+            }
+        }
+        for host in &self.hosts {
+            for (vnet, bytes) in host.take() {
+                if let Some((path, _)) = crate::steer::connection_of(&bytes) {
+                    assert!(!addresses(OWN).is_own(path.local.ip()), "this was for the engine");
+                }
+                self.stations[1].wire.send(vnet, bytes);
+            }
+        }
+        for (vnet, bytes) in self.stations[0].wire.take() {
+            let queue = self.queue();
+            self.wires[queue].send(vnet, bytes);
+        }
+        for (vnet, bytes) in self.stations[1].wire.take() {
+            let queue = self.queue();
+            self.hosts[queue].send(vnet, bytes);
+        }
+        any
+    }
+
+    /// Until all connections have ended, and what was remembered of them is forgotten.
+    fn run(&mut self, connections: usize) -> Vec<Report> {
+        let mut reports = Vec::new();
+        while reports.len() < connections {
+            assert!(
+                self.now < 60 * SECOND,
+                "{} of {connections} ended: {:#?}",
+                reports.len(),
+                self.counted()
+            );
+            if !self.turn() {
+                // Nothing but timers.
+                self.now += SECOND / 100;
+            }
+            reports.extend(self.told.reports.try_iter());
+        }
+        for _ in 0..100 {
+            self.now += SECOND * 2;
+            while self.turn() {}
+        }
+        reports
+    }
+
+    fn counted(&mut self) -> Vec<Entry> {
+        self.workers.iter_mut().for_each(|worker| worker.publish(0));
+        let all = Published::total(self.handles.iter().map(|handle| handle.published()));
+        all.into_iter().filter(|entry| entry.value > 0).collect()
+    }
+
+    fn count(&mut self, group: &str, name: &str) -> u64 {
+        let all = self.counted();
+        all.iter().find(|e| (e.group, e.name) == (group, name)).map_or(0, |e| e.value)
+    }
+}
+
+proptest! {
+    /// A peer and the host send to an address of the engine's, by queues that change: every byte arrives once, no
+    /// worker answers for another, nothing is lost, and all memory comes back.
+    #[test]
+    fn flows_that_move_between_queues_arrive_whole(
+        workers in 1..4_usize,
+        v6: bool,
+        connections in 1..12_u32,
+        bytes in 0..150_000_u64,
+        choices in proptest::collection::vec(any::<u8>(), 50..500),
+    ) {
+        let outside = Station::new(source(OUTSIDE, v6, connections, bytes), PEER);
+        let host = Station::new(source(HOST, !v6, connections, bytes), NIC);
+        let mut world = World::new(workers, vec![outside, host], choices);
+        let reports = world.run(2 * connections as usize);
+        prop_assert_eq!(reports.len(), 2 * connections as usize);
+        for report in reports {
+            prop_assert_eq!((report.read, report.mismatch, report.end), (bytes, None, tcp::Reason::Closed));
+        }
+        for station in &mut world.stations {
+            let ends: Vec<_> = station.told.reports.try_iter().map(|report| report.end).collect();
+            prop_assert_eq!(ends, vec![tcp::Reason::Closed; connections as usize]);
+        }
+        prop_assert_eq!(world.count("strays", "dropped"), 0);
+        prop_assert!(world.count("short_way", "from_host_packets") > 0);
+        let strays = (world.count("strays", "sent"), world.count("strays", "received"));
+        prop_assert_eq!(strays.0, strays.1);
+        prop_assert!(workers == 1 || strays.0 > 0);
+        for worker in &mut world.workers {
+            worker.turn(world.now).unwrap();
+            prop_assert_eq!(worker.pool().available(), CHUNKS as usize, "chunks are missing");
+            if let Some(peers) = &worker.peers {
+                prop_assert_eq!(peers.index().len(), 0, "connections that are gone are in the index");
+            }
+        }
+    }
+}
