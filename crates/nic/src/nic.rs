@@ -5,14 +5,17 @@ mod follow;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use iface::Duplicate;
 use sys::interface;
 use sys::tap::Offloads;
 
 use crate::config::Config;
 use crate::counters::{Entry, Published};
 use crate::degen;
+use crate::engines::{Engines, Own};
 use crate::error::Error;
 use crate::open::{self, Held, HostEnd, HostInterface, Hosts, OpenWire, Purpose};
 use crate::port::shared::Scheduler;
@@ -28,6 +31,8 @@ pub struct Nic {
     /// Of host queues that several workers share; dropped after the workers.
     schedulers: Vec<Scheduler>,
     wan: Option<Arc<degen::Handle>>,
+    /// Whether addresses of its own are in use.
+    told: Option<Mutex<Receiver<Result<(), Duplicate>>>>,
     host: HostInterface,
     wire: String,
     wire_index: u32,
@@ -73,20 +78,22 @@ impl Nic {
     /// # Errors
     /// See [`Error`]; nothing is left behind.
     pub fn start(wire: &str, host: &str, config: Config) -> Result<Nic, Error> {
-        Nic::start_behind(wire, host, config, None)
+        Nic::start_with(wire, host, config, None, None)
     }
 
-    /// The same with a WAN between the wire and wharf: its forward direction is that of what the host
-    /// sends.
+    /// The same with a WAN between the wire and wharf, whose forward direction is that of what the host
+    /// sends; and with addresses of its `own` beside the host's, which are in use some seconds later (see
+    /// [`follow`](Self::follow)).
     ///
     /// # Errors
     /// As [`start`](Self::start); and where the wire has several queues, each with a worker and so with
     /// a WAN of its own.
-    pub fn start_behind(
+    pub fn start_with(
         wire: &str,
         host: &str,
         config: Config,
         wan: Option<&degen::Settings>,
+        own: Option<Own>,
     ) -> Result<Nic, Error> {
         let mut notices = Vec::new();
         // What is behind the ports goes after them, whatever fails.
@@ -108,13 +115,23 @@ impl Nic {
         let followed = Followed::new(&info, room, interface.index)?;
         notices.extend(followed.notice(&config));
         let start = &config.for_a_host(followed.forwards());
-        let start = Start { config: start, mtu: info.mtu, wan: wan.as_ref(), engines: None };
-        let running = start.between(wires, hosts)?;
+        let engines = match own {
+            Some(own) => {
+                let mac = info.mac.ok_or(Error::NotEthernet { name: wire.to_owned() })?;
+                Some(Engines::new(own, start, (mac, info.mtu), workers))
+            }
+            None => None,
+        };
+        let (engines, told) = engines.unzip();
+        let (wan_of, engines) = (wan.as_ref(), engines.as_ref());
+        let running = Start { config: start, mtu: info.mtu, wan: wan_of, engines };
+        let running = running.between(wires, hosts)?;
         let nic = Nic {
             config: Mutex::new(config),
             workers: running.workers,
             schedulers: running.schedulers,
             wan: wan.map(|wan| wan.handle),
+            told: told.map(|told| Mutex::new(told.ready)),
             host: interface,
             wire: wire.to_owned(),
             wire_index: info.index,

@@ -11,6 +11,7 @@ mod guard;
 mod lateness;
 mod notice;
 mod pcap;
+mod serve;
 mod serving;
 mod set;
 mod settings;

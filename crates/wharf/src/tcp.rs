@@ -33,7 +33,7 @@ const LOOK_EVERY: u64 = 50_000_000;
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Probes for an address on a wire before it is used: as many as Linux sends for its IPv6 addresses
 /// (`net.ipv6.conf.*.dad_transmits`).
-const PROBES: u8 = 1;
+pub(crate) const PROBES: u8 = 1;
 
 /// Run wharf's own TCP with a simple service, behind an interface or on a wire
 ///

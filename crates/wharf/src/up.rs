@@ -11,7 +11,9 @@ use nic::config::{Access, Config};
 use nic::control::{Control, Handler, counters_json, settings_json};
 use nic::degen;
 use nic::mirror::{Followed, Mirror};
+use nic::tcp::Own;
 use serde_json::{Value, json};
+use sys::interface::Interface;
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
 
@@ -20,6 +22,7 @@ use crate::error::Error;
 use crate::guard::{Before, Guard};
 use crate::lateness::Lateness;
 use crate::notice::tell;
+use crate::serve::ServeArgs;
 use crate::serving::{LOOK_EVERY, claim, give_up_rights, still_held};
 use crate::settings::WAN;
 use crate::text::escaped;
@@ -33,7 +36,10 @@ use crate::{print, settings};
 #[command(after_help = "Example: take over eth0, its addresses and routes included:\n  \
                         wharf up --wire eth0 --host nic0 --take-addresses\n\n\
                         Example: no LRO, and a file for the rest:\n  \
-                        wharf up --wire eth0 --host nic0 --config wharf.toml --set lro.enable=false")]
+                        wharf up --wire eth0 --host nic0 --config wharf.toml --set lro.enable=false\n\n\
+                        Example: an address of wharf's own beside this machine's, which echoes:\n  \
+                        wharf up --wire eth0 --host nic0 --take-addresses \\\n    \
+                        --address 192.0.2.9/24 --service echo --port 7")]
 pub(crate) struct UpArgs {
     /// Ethernet interface that faces the network
     #[arg(long, value_name = "IF")]
@@ -49,6 +55,8 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) degen: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+    #[command(flatten)]
     pub(crate) settings: Settings,
 }
 
@@ -63,14 +71,16 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
     config.wire.leave_configuration = args.take_addresses;
     let wan = args.degen.as_deref().map(settings::load_degen).transpose()?;
     check_names(args)?;
+    let own = args.serve.own()?;
     let wire = nic::find_wire(&args.wire)?;
+    own.as_ref().map_or(Ok(()), |own| are_free(&wire, own))?;
     // Both are taken first: two wharfs for one interface would undo each other's work.
     let control = bind(&args.host, &config.control)?;
     let _claim = claim(&args.wire, wire.index, "choose another --wire")?;
     let signals = Signals::block().map_err(Error::Io)?;
     let before = Before::look(&args.wire, &args.host, args.take_addresses)?;
     let mut guard = Guard::start(before.clone())?;
-    let what = What { config, wan, control };
+    let what = What { config, wan, own, control };
     let result = serve(args, what, &signals, &before, &mut guard);
     // The host interface is gone by now, so the guard has only the wire to put back.
     result.and(guard.finish())
@@ -80,6 +90,8 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
 struct What {
     config: Config,
     wan: Option<degen::Settings>,
+    /// Addresses beside the host's.
+    own: Option<Own>,
     control: Control,
 }
 
@@ -91,9 +103,10 @@ fn serve(
     before: &Before,
     guard: &mut Guard,
 ) -> Result<(), Error> {
-    let What { config, mut wan, control } = what;
+    let What { config, mut wan, own, control } = what;
+    let serves = if own.is_some() { args.serve.describe() } else { String::new() };
     let seed = wan.as_mut().map(degen::Settings::fix_seed);
-    let nic = Arc::new(Nic::start_behind(&args.wire, &args.host, config, wan.as_ref())?);
+    let nic = Arc::new(Nic::start_with(&args.wire, &args.host, config, wan.as_ref(), own)?);
     let (host, host_index) = nic.host();
     guard.host_made(host_index);
     let mut mirror = before.move_to(host_index)?;
@@ -102,7 +115,7 @@ fn serve(
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
     // That it is not read is no error: a NIC does not end because a terminal did.
     let seed = seed.map(|seed| format!(", degen with seed {seed}")).unwrap_or_default();
-    let line = format!("up: {} -> {host} ({}{seed})", args.wire, nic.ports());
+    let line = format!("up: {} -> {host} ({}{seed})", args.wire, nic.ports()) + &serves;
     let _ = print(format!("{}\n", escaped(&line)));
     let mut lateness = Lateness::default();
     let result = wait(&nic, signals, guard, &mut lateness, mirror.as_mut());
@@ -180,6 +193,19 @@ fn wait(
                 _ => Ok(()),
             };
         }
+    }
+}
+
+/// Refuses addresses that are this machine's: wharf would take what is for it.
+fn are_free(wire: &Interface, own: &Own) -> Result<(), Error> {
+    let taken = sys::netlink::address::list(wire.index)?;
+    match taken.iter().find(|address| own.addresses.is_own(address.ip())) {
+        Some(address) => Err(Error::Usage(format!(
+            "--address {}: it is this machine's, on {}; choose another, or remove it there",
+            address.ip(),
+            wire.name
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -132,6 +132,7 @@ impl Nic {
     /// # Errors
     /// What has changed so that the NIC is of no use any more, and what to do about it.
     pub fn follow(&self) -> Result<Vec<String>, Error> {
+        self.look_for_duplicates()?;
         let mut lines = Vec::new();
         let look_again = self.followed.look_again.swap(false, Ordering::Relaxed);
         if self.followed.watch.changed() || look_again {
@@ -144,6 +145,16 @@ impl Nic {
         self.follow_mtu(&wire, &mut lines);
         self.held().look_at_queues()?;
         Ok(lines)
+    }
+
+    /// Whether one of its own addresses was found to be another host's.
+    fn look_for_duplicates(&self) -> Result<(), Error> {
+        let Some(told) = &self.told else { return Ok(()) };
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        match told.try_iter().find_map(Result::err) {
+            Some(duplicate) => Err(Error::Duplicate { name: self.wire.clone(), duplicate }),
+            None => Ok(()),
+        }
     }
 
     fn follow_forwarding(&self) -> Option<String> {

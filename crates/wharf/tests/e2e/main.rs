@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod bench;
+mod beside;
 mod changes;
 mod control;
 mod degen;

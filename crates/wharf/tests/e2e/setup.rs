@@ -83,6 +83,11 @@ impl Ip {
         self.host(2)
     }
 
+    /// An address of wharf's own beside the server's.
+    pub(crate) fn own(self) -> IpAddr {
+        self.host(9)
+    }
+
     /// A host of the network between client and server.
     fn host(self, number: u8) -> IpAddr {
         match self {
