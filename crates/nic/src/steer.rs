@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tcp::FourTuple;
 use wire::icmp::Message;
 use wire::{
-    ETHERNET_LEN, EtherType, Flags, FlowHash, FlowKey, Headers, IPV6_LEN, Mac, Network, Tcp,
-    Transport, is_group, ndp, protocol,
+    ETHERNET_LEN, EtherType, Flags, FlowHash, FlowKey, Headers, IPV4_MIN_LEN, IPV6_LEN, Mac,
+    Network, Tcp, Transport, is_group, ndp, protocol,
 };
 
 /// The lane of a packet.
@@ -161,6 +161,26 @@ fn quoted(message: Message) -> Option<(FourTuple, bool)> {
         }
         _ => None,
     }
+}
+
+/// The ends of the connection of a segment whose headers are plain: no VLAN, no IPv4 options, no extension headers.
+/// Others are few, and need not be announced.
+#[inline]
+pub(crate) fn path_of(bytes: &[u8]) -> Option<FourTuple> {
+    let (v6, next_at, transport_at) = match ether_type(bytes) {
+        EtherType::IPV4 if bytes.get(ETHERNET_LEN) == Some(&0x45) => {
+            (false, ETHERNET_LEN + 9, ETHERNET_LEN + IPV4_MIN_LEN)
+        }
+        EtherType::IPV6 => (true, ETHERNET_LEN + 6, ETHERNET_LEN + IPV6_LEN),
+        _ => return None,
+    };
+    let ports = bytes.get(transport_at..)?.first_chunk::<4>()?;
+    if bytes[next_at] != protocol::TCP {
+        return None;
+    }
+    let (from, to) = addresses(&bytes[ETHERNET_LEN..], v6)?;
+    let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
+    Some(FourTuple { local: SocketAddr::new(to, port(2)), remote: SocketAddr::new(from, port(0)) })
 }
 
 /// Source and destination.

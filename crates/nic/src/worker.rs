@@ -196,9 +196,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// # Errors
     /// A port that has become useless, or an address that is another host's.
     pub fn run(mut self) -> io::Result<()> {
-        if let Some(engine) = &mut self.engine {
-            engine.start(sys::clock::now());
-        }
+        self.start(sys::clock::now());
         let result = event_loop::run(&mut self);
         let result = result.and_then(|()| self.end_connections());
         let finished = match &mut self.host {
@@ -214,6 +212,13 @@ impl<W: Wire, H: Host> Worker<W, H> {
         }
         self.queue.close();
         result.and(finished)
+    }
+
+    /// Begins to use the engine's addresses.
+    pub(crate) fn start(&mut self, now: Nanos) {
+        if let Some(engine) = &mut self.engine {
+            engine.start(now);
+        }
     }
 
     /// Those that are about to end in order do, by what has arrived already; the others are reset.

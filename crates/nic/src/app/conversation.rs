@@ -1,7 +1,7 @@
-//! What is read and written on one connection of a service.
+//! What is read and written on one connection of a service, and those of all connections.
 
 use lro::Nanos;
-use tcp::Socket;
+use tcp::{Id, Socket};
 
 use super::pattern::Pattern;
 use super::services::ServiceCounters;
@@ -114,4 +114,55 @@ fn pass_mark(socket: &mut Socket<'_>) -> bool {
     let is_there = socket.readable_len() > 0;
     // An empty read at the mark reads nothing, and goes beyond it.
     is_there && socket.receive(&mut []).is_ok()
+}
+
+/// Conversations by their connections' slots: one cache miss each, where there are many.
+#[derive(Debug, Default)]
+pub(super) struct Conversations {
+    slots: Vec<Option<(Id, Conversation)>>,
+    len: usize,
+}
+
+impl Conversations {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Starts loading that of a connection into the cache.
+    pub(super) fn prefetch(&self, id: Id) {
+        if let Some(slot) = self.slots.get(id.slot() as usize) {
+            wire::cache::prefetch(slot);
+        }
+    }
+
+    /// That of a connection.
+    #[inline]
+    pub(super) fn get_mut(&mut self, id: Id) -> Option<&mut Conversation> {
+        let (of, conversation) = self.slots.get_mut(id.slot() as usize)?.as_mut()?;
+        (*of == id).then_some(conversation)
+    }
+
+    /// Puts that of a new connection.
+    pub(super) fn insert(&mut self, id: Id, conversation: Conversation) {
+        let at = id.slot() as usize;
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        let old = self.slots[at].replace((id, conversation));
+        self.len += usize::from(old.is_none());
+    }
+
+    /// Takes out that of a connection.
+    pub(super) fn remove(&mut self, id: Id) -> Option<Conversation> {
+        let slot = self.slots.get_mut(id.slot() as usize)?;
+        let (_, conversation) = slot.take_if(|(of, _)| *of == id)?;
+        self.len -= 1;
+        Some(conversation)
+    }
+
+    /// The connections.
+    pub(super) fn ids(&self) -> Vec<Id> {
+        self.slots.iter().flatten().map(|(id, _)| *id).collect()
+    }
 }

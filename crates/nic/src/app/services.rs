@@ -1,6 +1,5 @@
 //! The services of an endpoint: what is done with the bytes of its connections, with whom, and until when.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -12,13 +11,15 @@ use lro::Nanos;
 use tcp::{ConnectError, Events, FourTuple, Id, Reason, Stack, State};
 
 use super::App;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Conversations};
 use super::pattern::Pattern;
 
 /// How long connections may take to end when their time is over.
 const LINGER: Nanos = 5_000_000_000;
 /// Ports of connections that are opened here: Linux's (`net.ipv4.ip_local_port_range`).
 const EPHEMERAL: std::ops::Range<u16> = 32_768..60_999;
+/// Connections whose conversations are fetched into the cache at once.
+const BATCH: usize = 64;
 /// Bytes that are echoed at once.
 const ECHO: usize = 64 << 10;
 
@@ -120,7 +121,9 @@ pub(crate) struct Services {
     share: Share,
     config: Arc<tcp::Config>,
     pattern: Pattern,
-    all: HashMap<Id, Conversation>,
+    all: Conversations,
+    /// Of the batch at hand; empty between calls.
+    events: Vec<(Id, Events)>,
     /// What is on its way back; empty between calls.
     scratch: Box<[u8]>,
     reports: Option<Sender<Report>>,
@@ -147,7 +150,8 @@ impl Services {
             share,
             config,
             pattern: Pattern::default(),
-            all: HashMap::new(),
+            all: Conversations::default(),
+            events: Vec::with_capacity(BATCH),
             scratch: vec![0; ECHO].into_boxed_slice(),
             reports,
             until: None,
@@ -206,7 +210,7 @@ impl Services {
 
     fn go_on(&mut self, stack: &mut Stack, id: Id, now: Nanos) {
         let Services { work, pattern, scratch, is_over, counters, .. } = self;
-        let Some(conversation) = self.all.get_mut(&id) else { return };
+        let Some(conversation) = self.all.get_mut(id) else { return };
         let Some(mut socket) = stack.socket(id, now) else { return };
         let before = (conversation.read, conversation.written);
         let wants_more = match work.service {
@@ -246,7 +250,7 @@ impl Services {
         end: Reason,
         now: Nanos,
     ) {
-        let Some(conversation) = self.all.remove(&id) else { return };
+        let Some(conversation) = self.all.remove(id) else { return };
         self.counters.ended += 1;
         self.counters.failed += u64::from(end != Reason::Closed);
         let Conversation { since, read, written, mismatch, .. } = conversation;
@@ -260,7 +264,7 @@ impl Services {
     /// The time is over: sources send no more, and nothing more is read by others.
     fn finish(&mut self, stack: &mut Stack, now: Nanos) {
         self.is_over = true;
-        let ids: Vec<Id> = self.all.keys().copied().collect();
+        let ids: Vec<Id> = self.all.ids();
         for id in ids {
             match self.work.service {
                 Service::Source => self.go_on(stack, id, now),
@@ -302,13 +306,23 @@ impl App for Services {
 
     fn serve(&mut self, stack: &mut Stack, now: Nanos) -> bool {
         let mut any = false;
-        while let Some((id, events)) = stack.next_event() {
-            any = true;
-            if events.any(Events::ACCEPTED) {
-                self.opened(id, now);
+        let mut events = std::mem::take(&mut self.events);
+        loop {
+            events.extend(std::iter::from_fn(|| stack.next_event()).take(BATCH));
+            events.iter().for_each(|(id, _)| self.all.prefetch(*id));
+            any |= !events.is_empty();
+            let count = events.len();
+            for (id, events) in events.drain(..) {
+                if events.any(Events::ACCEPTED) {
+                    self.opened(id, now);
+                }
+                self.go_on(stack, id, now);
             }
-            self.go_on(stack, id, now);
+            if count < BATCH {
+                break;
+            }
         }
+        self.events = events;
         self.counters.connections = self.all.len() as u64;
         any
     }
@@ -333,11 +347,11 @@ impl App for Services {
 
     fn is_done(&self) -> bool {
         let over = self.is_over && matches!(self.role, Role::Listen { .. });
-        self.all.is_empty() && (over || matches!(self.role, Role::Connect { .. }))
+        self.all.len() == 0 && (over || matches!(self.role, Role::Connect { .. }))
     }
 
     fn abort(&mut self, stack: &mut Stack, now: Nanos) {
-        let ids: Vec<Id> = self.all.keys().copied().collect();
+        let ids: Vec<Id> = self.all.ids();
         for id in ids {
             self.reset(stack, id, Reason::Aborted, now);
         }

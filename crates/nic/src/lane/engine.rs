@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use iface::Duplicate;
 use lro::{Aggregate, Discard, Lro, Nanos, Pass, RxChecksum, Sink};
 use sys::frames::{Frame, FramePool};
-use tcp::FourTuple;
+use tcp::{FourTuple, Stack};
 use wire::VirtioNetHdr;
 
 use super::counters::{EngineCounters, ShortWay};
@@ -17,8 +17,11 @@ use super::{ANNOUNCE_AHEAD, Arrived, PREFETCH_AHEAD, TxQueue, checksum_of, is_me
 use crate::app::App;
 use crate::peers::{Peers, StrayCounters};
 use crate::port::{RxFrame, Wire};
+use crate::steer;
 use crate::wire_queue::WireQueue;
 
+/// With more connections than this, a batch is announced to the engine: they do not fit the cache.
+const ANNOUNCE_FROM: usize = 512;
 /// Super-packets that are sent before it is looked again what has arrived.
 const SEND_BATCH: usize = 64;
 
@@ -33,9 +36,53 @@ pub(crate) struct EngineLane {
     /// There was no room for what there is to send.
     is_full: bool,
     give_back: GiveBack,
+    pays: Pays,
     scratch: Scratch,
     /// Told once: that the addresses are in use, or which one is another host's.
     ready: Sender<Result<(), Duplicate>>,
+}
+
+/// Whether LRO joins anything. Where many connections have a segment each in a batch it does not, and costs more
+/// than the engine does; then it is left out for a while.
+#[derive(Debug, Default)]
+struct Pays {
+    /// Frames of batches since it was last looked, and segments that they became.
+    frames: u32,
+    segments: u32,
+    /// Frames for which it is left out.
+    left_out: u32,
+}
+
+impl Pays {
+    /// Smaller batches say nothing: the next segment of a flow may be the first of the next batch, and time is
+    /// not short.
+    const BATCH: u32 = 8;
+    /// It is looked each so many frames, and left out for so many.
+    const LOOK: u32 = 256;
+    const LEAVE_OUT: u32 = 4096;
+
+    /// Whether it is left out for the next frames.
+    fn leaves_out(&mut self, frames: u32) -> bool {
+        let leaves_out = self.left_out > 0;
+        self.left_out = self.left_out.saturating_sub(frames);
+        leaves_out
+    }
+
+    /// A batch of frames became so many segments. Returns whether it is to be left out from now on.
+    fn no_longer(&mut self, frames: u32, segments: u32) -> bool {
+        if frames < Self::BATCH {
+            return false;
+        }
+        self.frames += frames;
+        self.segments += segments;
+        if self.frames < Self::LOOK {
+            return false;
+        }
+        let joined = self.frames.saturating_sub(self.segments);
+        let pays = joined > self.frames / 16;
+        *self = Pays { left_out: if pays { 0 } else { Self::LEAVE_OUT }, ..Pays::default() };
+        !pays
+    }
 }
 
 /// What is kept for its memory.
@@ -64,6 +111,7 @@ impl EngineLane {
             has_begun: false,
             is_full: false,
             give_back: GiveBack::default(),
+            pays: Pays::default(),
             scratch: Scratch::default(),
             ready,
         }
@@ -114,8 +162,14 @@ impl EngineLane {
         ends: bool,
     ) {
         let pool = &queue.pool;
-        let EngineLane { lro, node, scratch, .. } = self;
+        let EngineLane { lro, node, scratch, pays, .. } = self;
+        if node.stack.len() > ANNOUNCE_FROM {
+            announce(&node.stack, batch, pool);
+        }
+        let (frames, before) = (batch.len() as u32, node.counters.segments_in.frames);
         let mut node = ToNode { pool, scratch, node, now };
+        // What it held was handed on when that was found.
+        let lro = if pays.leaves_out(frames) { &mut None } else { lro };
         batch.iter().take(PREFETCH_AHEAD).for_each(|ahead| pool.prefetch(&ahead.frame));
         while let Some(received) = batch.pop_front() {
             if let Some(ahead) = batch.get(PREFETCH_AHEAD - 1) {
@@ -146,6 +200,10 @@ impl EngineLane {
                 lro.burst_ends(&mut node);
             }
             lro.expire(now, &mut node);
+            let given = node.node.counters.segments_in.frames - before;
+            if pays.no_longer(frames, given as u32) {
+                lro.flush_all(&mut node);
+            }
         }
     }
 
@@ -268,6 +326,13 @@ impl EngineLane {
             short_way,
         }
     }
+}
+
+/// Fetches what the segments of a batch will need into the cache.
+fn announce(stack: &Stack, batch: &VecDeque<RxFrame>, pool: &FramePool) {
+    batch.iter().for_each(|received| pool.prefetch(&received.frame));
+    let path = |received: &RxFrame| steer::path_of(pool.bytes(&received.frame));
+    stack.announce(batch.iter().filter_map(path));
 }
 
 /// The engine's packets on their way out, at which LRO looks.

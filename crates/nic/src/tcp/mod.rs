@@ -11,11 +11,13 @@
 //! Payload is copied once each way: from the connection's send buffer into what the port sends from, and from
 //! the frame that it came in into the connection's receive buffer.
 
+mod alone;
 mod endpoint;
 mod open;
 
 pub use crate::app::{PERIOD, Pattern, Report, Role, Service, Work};
 pub use crate::engines::Own;
+pub use alone::worker_on;
 pub use endpoint::{Endpoint, Plan};
 pub use iface::{Address, AddressError, Addresses, Dropped};
 pub use open::Place;

@@ -229,13 +229,13 @@ impl Stack {
 
     /// Segments of these connections come next: what they need is fetched into the cache, all at once
     /// instead of one after the other. Worth it where there are more than some hundred connections.
-    pub fn announce<'a>(&self, paths: impl IntoIterator<Item = &'a FourTuple>) {
+    pub fn announce(&self, paths: impl IntoIterator<Item = FourTuple>) {
         let mut paths = paths.into_iter();
         let mut hashes = [0; BATCH];
         loop {
             let mut count = 0;
             for (hash, path) in hashes.iter_mut().zip(&mut paths) {
-                *hash = self.table.hash(&Key::new(path));
+                *hash = self.table.hash(&Key::new(&path));
                 self.table.fetch(*hash);
                 count += 1;
             }

@@ -17,8 +17,10 @@ pub struct Id {
 }
 
 impl Id {
+    /// The connection's place among those of its stack: less than the most that there were at one time. It is
+    /// used again when the connection is gone, with another `Id`.
     #[inline]
-    pub(crate) fn slot(self) -> u32 {
+    pub fn slot(self) -> u32 {
         self.slot
     }
 

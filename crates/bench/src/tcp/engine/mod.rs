@@ -3,7 +3,8 @@
 //! Receiving counts [`Segment::new`](::tcp::Segment::new) and `Stack::receive` for each segment or
 //! aggregate, the application's `consume`, timers that are due, and `poll_transmit` with the headers of
 //! the acknowledgments; sending the application's `send`, super-packets with their headers, and the
-//! acknowledgments that come for them. Frames are made, and answers looked at, while nothing is timed. A
+//! acknowledgments that come for them. `worker` is receiving through all of a NIC's worker: what a port would put
+//! into its memory is headers of 66 bytes, written while it is timed. Otherwise frames are made, and answers looked at, while nothing is timed. A
 //! time is the median of five repetitions, each of which counts its fastest lap.
 
 mod clock;
@@ -12,6 +13,7 @@ mod instructions;
 mod peers;
 mod receive;
 mod send;
+mod through;
 
 use serde_json::Value;
 
@@ -20,6 +22,7 @@ pub use self::instructions::{count, run as instructions};
 use self::frequency::Frequency;
 use self::receive::Receiver;
 use self::send::Sender;
+use self::through::Through;
 use super::{Options, figure};
 use crate::side_by_side::{Lap, Sample, laps};
 use crate::throughput::median;
@@ -39,11 +42,14 @@ pub enum Work {
     Send,
     /// It sends; every super-packet is acknowledged.
     SendLro,
+    /// It receives segments through the worker of a NIC, from frame to frame.
+    Worker,
 }
 
 impl Work {
     /// All, in the order in which they are shown.
-    pub const ALL: [Work; 4] = [Work::Receive, Work::ReceiveLro, Work::Send, Work::SendLro];
+    pub const ALL: [Work; 5] =
+        [Work::Receive, Work::ReceiveLro, Work::Send, Work::SendLro, Work::Worker];
 
     /// Its name in figures and on the command line.
     pub const fn name(self) -> &'static str {
@@ -52,6 +58,7 @@ impl Work {
             Work::ReceiveLro => "receive_lro",
             Work::Send => "send",
             Work::SendLro => "send_lro",
+            Work::Worker => "worker",
         }
     }
 }
@@ -60,6 +67,7 @@ impl Work {
 enum Bench {
     Receiver(Receiver),
     Sender(Sender),
+    Through(Box<Through>),
 }
 
 impl Bench {
@@ -67,6 +75,7 @@ impl Bench {
         let lro = matches!(work, Work::ReceiveLro | Work::SendLro);
         Ok(match work {
             Work::Receive | Work::ReceiveLro => Bench::Receiver(Receiver::new(connections, lro)?),
+            Work::Worker => Bench::Through(Box::new(Through::new(connections)?)),
             Work::Send | Work::SendLro => Bench::Sender(Sender::new(connections, lro)?),
         })
     }
@@ -75,6 +84,7 @@ impl Bench {
         match self {
             Bench::Receiver(receiver) => receiver.lap(),
             Bench::Sender(sender) => sender.lap(),
+            Bench::Through(through) => through.lap(),
         }
     }
 }

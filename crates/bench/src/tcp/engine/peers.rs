@@ -17,7 +17,7 @@ pub(super) const AGGREGATE: usize = 44;
 /// Connections to a peer's address.
 const PORTS: u32 = 50_000;
 /// The peers' window, unscaled, and its scale: 8 MiB.
-const WINDOW: (u16, u8) = (u16::MAX, 7);
+pub(super) const WINDOW: (u16, u8) = (u16::MAX, 7);
 /// The stack's window, which a batch fits in even if all of it is of one connection.
 const RECEIVE_BUFFER: u32 = 1 << 20;
 
@@ -29,8 +29,7 @@ pub(super) type Header = [u8; HEADER];
 pub(super) struct Peer {
     pub(super) seq: Seq,
     pub(super) ack: Seq,
-    echo: Seq,
-    pub(super) id: Id,
+    pub(super) echo: Seq,
 }
 
 /// What the stack has sent, as far as the peer goes by it.
@@ -54,6 +53,8 @@ impl Sent {
 pub(super) struct Peers {
     pub(super) stack: Stack,
     pub(super) peers: Vec<Peer>,
+    /// Of the same connections, in the stack.
+    pub(super) ids: Vec<Id>,
     pub(super) now: Nanos,
 }
 
@@ -61,7 +62,8 @@ impl Peers {
     /// Opens so many connections to the stack.
     pub(super) fn connect(connections: u32) -> Result<Peers, Error> {
         let config = StackConfig { secret: [7; 16], half_open: 1024, connections };
-        let mut stack = Stack::new(config);
+        // Windows are promised to all, and read at once.
+        let mut stack = Stack::new(config).with_memory(u64::MAX);
         let config = Config {
             receive_buffer: RECEIVE_BUFFER,
             receive_buffer_max: RECEIVE_BUFFER,
@@ -70,7 +72,8 @@ impl Peers {
         let listening = stack.listen(None, LOCAL.1, Arc::new(config));
         listening.map_err(|error| failed(&error.to_string()))?;
         let peers = Vec::with_capacity(connections as usize);
-        let mut peers = Peers { stack, peers, now: 1_000_000_000 };
+        let ids = Vec::with_capacity(connections as usize);
+        let mut peers = Peers { stack, peers, ids, now: 1_000_000_000 };
         for number in 0..connections {
             peers.open(number)?;
         }
@@ -111,7 +114,8 @@ impl Peers {
         self.stack.receive(&path, &segment, self.now);
         match self.stack.next_event() {
             Some((id, events)) if events.any(Events::ACCEPTED) => {
-                self.peers.push(Peer { seq: segment.seq, ack: segment.ack, echo, id });
+                self.peers.push(Peer { seq: segment.seq, ack: segment.ack, echo });
+                self.ids.push(id);
                 Ok(())
             }
             _ => Err(failed("a connection was not accepted")),
@@ -160,7 +164,7 @@ impl Peers {
 }
 
 /// Where the stack is.
-const LOCAL: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 80);
+pub(super) const LOCAL: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 80);
 
 /// The ends of a connection, by its number.
 pub(super) fn path(number: u32) -> FourTuple {
@@ -170,13 +174,13 @@ pub(super) fn path(number: u32) -> FourTuple {
 }
 
 /// The connection's number, by its ends.
-fn number(path: &FourTuple) -> u32 {
+pub(super) fn number(path: &FourTuple) -> u32 {
     let IpAddr::V4(address) = path.remote.ip() else { return 0 };
     let [_, a, b, c] = address.octets();
     u32::from_be_bytes([0, a, b, c]) * PORTS + u32::from(path.remote.port() - 1_000)
 }
 
-fn header(number: u32, peer: &Peer, flags: Flags, clock: Seq) -> Header {
+pub(super) fn header(number: u32, peer: &Peer, flags: Flags, clock: Seq) -> Header {
     let mut header = [0; HEADER];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &path(number).remote.port().to_be_bytes());

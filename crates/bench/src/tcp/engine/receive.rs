@@ -105,7 +105,7 @@ fn receive(
     now: Nanos,
     sent: &mut Vec<Sent>,
 ) -> usize {
-    stack.announce(batch.iter().map(|(path, _)| path));
+    stack.announce(batch.iter().map(|(path, _)| *path));
     for ((path, header), payload) in batch.iter().zip(pieces.chunks(aggregate)) {
         let Ok(tcp) = Tcp::new(&header[..]) else { continue };
         let mut segment = Segment::new(&tcp, payload);

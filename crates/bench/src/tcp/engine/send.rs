@@ -69,7 +69,7 @@ impl Sender {
     /// Each of these writes, and everything of it is sent and acknowledged.
     fn run_batch(&mut self, numbers: &[u32], clock: Clock<()>) -> Result<Lap, Error> {
         self.writers.clear();
-        self.writers.extend(numbers.iter().map(|number| self.peers.peers[*number as usize].id));
+        self.writers.extend(numbers.iter().map(|number| self.peers.ids[*number as usize]));
         let mut lap = Lap { time: Duration::ZERO, packets: 0, large: 0 };
         let mut bytes = 0;
         loop {
