@@ -17,8 +17,10 @@
 //! 5.4), and many a round trip is shorter. Then, and where a connection has no timestamps, the IPv4 IDs
 //! tell, if the sender counts them: that of an original lies below that of what is behind the hole and
 //! near it, that of a retransmission above. IDs that are 0, as some senders have them with DF (RFC 6864
-//! section 4.1), or all the same tell nothing. Where nothing tells (IPv6 within a tick, or without
-//! timestamps) nothing is learnt.
+//! section 4.1), or all the same tell nothing. What comes with the same look at the wire as what lies
+//! behind its hole is an original even so, as no duplicate ACK can have reached its sender; it teaches
+//! the shortest wait there is. Where nothing tells (IPv6 within a tick, or without timestamps, in a later
+//! look) nothing is learnt.
 //!
 //! What goes on over a hole whose wait is over goes singly at first, as a host makes one duplicate ACK
 //! of a packet, where it owes one for each segment (RFC 5681 section 4.2). With SACK three are enough:
@@ -163,7 +165,8 @@ impl Holes {
             (Watch::ByTimestamps, Some(timestamps)) => order(self.value, timestamps.value),
             _ => None,
         };
-        match by_timestamps.or_else(|| id_order(self.id, carried.id)) {
+        let at_once = (now == self.since).then_some(Sent::Before);
+        match by_timestamps.or_else(|| id_order(self.id, carried.id)).or(at_once) {
             Some(Sent::Before) => {
                 let late = now.saturating_sub(self.since);
                 let wait = (late + late / 4).clamp(LEAST.min(most), most);

@@ -242,6 +242,23 @@ fn a_wait_is_no_shorter_than_it_takes_to_look() {
     assert_eq!(waits(&Config::default(), &[Some(0), None], timestamped), [0, 20_000]);
 }
 
+/// With the same look as what lies behind its hole comes an original, whatever the clock and the IDs do
+/// not tell: the host has made no duplicate ACK yet.
+#[test]
+fn what_fills_a_hole_within_a_look_is_an_original() {
+    let packets: [fn(u32) -> PacketBuilder; 4] =
+        [v6, |n| v6(n).timestamps(5, 1), |n| segment(n, 5).id(77), |n| without(n).id(0)];
+    for packet in packets {
+        assert_eq!(waits(&Config::default(), &[Some(0), None], packet), [0, 20_000]);
+        assert_eq!(waits(&Config::default(), &[Some(1), None], packet), [0, 0]);
+    }
+    let counts_up: fn(u32) -> PacketBuilder = |n| segment(n, 5).id(if n == 4 { 500 } else { 99 });
+    let is_newer: fn(u32) -> PacketBuilder = |n| segment(n, 5 + u32::from(n == 4)).id(77);
+    for again in [counts_up, is_newer] {
+        assert_eq!(waits(&Config::default(), &[Some(0), None], again), [0, 0]);
+    }
+}
+
 /// How long a hole is waited for after another was filled by `fills`, 1 ms late. What lies behind that
 /// is segment 2 of `packet`.
 fn after_filled_by(packet: fn(u32) -> PacketBuilder, fills: PacketBuilder) -> Nanos {

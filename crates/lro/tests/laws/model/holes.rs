@@ -138,7 +138,8 @@ impl Holes {
             (behind, id) if (1..=0x8000).any(|n: u16| behind.wrapping_add(n) == id) => Some(false),
             _ => None, // far below, or the same
         };
-        match by_clock.or(by_id) {
+        let at_once = (world.now == watched.since).then_some(true);
+        match by_clock.or(by_id).or(at_once) {
             Some(true) => {
                 let late = world.now - watched.since;
                 let wait = (late + late / 4).max(20_000).min(Holes::most(world));
