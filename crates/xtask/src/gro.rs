@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::process::Stdio;
 
 use crate::cargo::cargo;
-use crate::process::{is_root, run as run_program};
+use crate::process::{is_root, number, run as run_program};
 use crate::tree::Tree;
 use crate::{Failure, Failure::Usage};
 
@@ -31,8 +31,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
             }
             other => return Err(Usage(format!("gro has no option `{other}`"))),
         };
-        let number = rest.next().filter(|text| is_number(text));
-        test.env(setting, number.ok_or_else(|| Usage(format!("{argument} takes a number")))?);
+        let value = rest.next().filter(|text| number(text).is_some());
+        test.env(setting, value.ok_or_else(|| Usage(format!("{argument} takes a number")))?);
     }
     if !is_root() {
         return Err(Failure::Failed("the kernel's GRO can be asked by root only".to_owned()));
@@ -49,14 +49,6 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
     run_program(&mut test).map_err(Failure::Failed)?;
     print!("{}", std::fs::read_to_string(&path).map_err(failed)?);
     std::fs::remove_file(&path).map_err(failed)
-}
-
-/// Decimal, or hexadecimal with 0x.
-fn is_number(text: &str) -> bool {
-    match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).is_ok(),
-        None => text.parse::<u64>().is_ok(),
-    }
 }
 
 fn failed(error: std::io::Error) -> Failure {

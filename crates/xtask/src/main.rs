@@ -1,6 +1,7 @@
 //! `cargo xtask`: what the project asks of itself.
 #![forbid(unsafe_code)]
 
+mod captures;
 mod cargo;
 mod check;
 mod explore;
@@ -21,6 +22,10 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask: what the project asks of itself
 
+  cargo xtask captures --before PATH [--after PATH] [--captures N] [--seed S] [--first N] [--all]
+                                     compare what two wharfs make of the same random captures (1,000);
+                                     without --after the second is this tree's. It ends with the
+                                     first that differs; --all goes on and tells each
   cargo xtask check                  everything that must hold
   cargo xtask check --list           the steps of it
   cargo xtask check --only STEP      one step (may be repeated)
@@ -52,6 +57,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
+        ["captures", rest @ ..] => captures::run(rest),
         ["check", rest @ ..] => check::run(rest),
         ["explore", rest @ ..] => explore::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),

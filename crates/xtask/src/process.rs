@@ -45,6 +45,14 @@ pub(crate) fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).chain(system).any(|directory| directory.join(program).is_file())
 }
 
+/// A number of a command line: decimal, or hexadecimal with 0x.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
 /// Whether this process may install programs and make network namespaces.
 pub(crate) fn is_root() -> bool {
     // /proc/self belongs to the effective user.
