@@ -277,18 +277,16 @@ impl<'a> Segmenter<'a> {
     /// `payload` are the piece's bytes, wherever they lie.
     #[inline]
     fn write_header(&self, header: &mut [u8], piece: &Piece<'_>, payload: &[u8]) {
+        header.copy_from_slice(&self.template[..header.len()]);
         // Which of the packets that IP does not cut.
         let nth = match &self.transport {
+            TransportPart::Fragment(part) => return part.write(header, piece),
             TransportPart::Datagrams(part) => match part.whole(self.next) {
                 Some(number) => number,
                 None => return part.write(header, &self.template, self.next, piece, self.payload),
             },
             _ => self.next,
         };
-        header.copy_from_slice(&self.template[..header.len()]);
-        if let TransportPart::Fragment(part) = &self.transport {
-            return part.write(header, piece);
-        }
         let frame_len = header.len() + payload.len();
         self.ip.write(header, nth, frame_len);
         let sum = match &self.transport {
