@@ -23,6 +23,9 @@
 //! nothing had been: the packets that follow are the same. [`repair`] converts to and from what Linux's
 //! TCP_REPAIR gives and takes.
 //!
+//! [`Stack::trace`] records what happens on one connection, for finding out why it behaves as it does: see
+//! [`trace`].
+//!
 //! # What it obeys
 //!
 //! RFC 9293; 1122 (as far as 9293 keeps it), 2018 and 2883 (SACK, D-SACK), 3042, 3168 (ECN), 3465, 3522 and
@@ -72,6 +75,7 @@ mod segment;
 pub mod snapshot;
 mod stack;
 mod state;
+pub mod trace;
 
 pub use config::{Algorithm, Config, Ecn, Keepalive};
 pub use connection::{Connection, Events, Icmp, Info, ListenerId, ReceiveError, SendError};

@@ -86,4 +86,6 @@ bits! {
     starved, set_starved = 28;
     /// Stands in the stack's queue of those that wait for memory.
     waits, set_waits = 29;
+    /// What happens to it is recorded: see [`Stack::trace`](crate::Stack::trace).
+    traced, set_traced = 30;
 }

@@ -37,7 +37,6 @@ use crate::ring::{ReceiveRing, SendRing};
 use crate::rtt::Rtt;
 use crate::snapshot::{QUEUE_MAX, SEGMENT_MIN, USER_TIMEOUT_MAX};
 use crate::{Block, FourTuple, Keepalive, Nanos, Reason, State};
-use timers::Pending;
 
 pub(crate) use bits::Bits;
 pub use calls::{ReceiveError, SendError};
@@ -45,7 +44,8 @@ pub use info::Info;
 pub(crate) use input::Answer;
 pub use mtu::Icmp;
 pub(crate) use open::our_shift;
-pub(crate) use timers::NEVER;
+pub(crate) use output::Planned;
+pub(crate) use timers::{NEVER, Pending};
 
 /// A listener's name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

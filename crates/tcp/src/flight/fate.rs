@@ -53,7 +53,7 @@ impl Flight {
         for burst in &mut self.bursts {
             burst.sacked = false;
         }
-        self.lost += self.sacked;
+        self.count_lost(self.sacked);
         self.sacked = 0;
         self.whole = 0;
     }
@@ -72,7 +72,7 @@ impl Flight {
         let (start, end) = (board.place(region.start), board.place(region.end));
         board.clear(start, end);
         board.put(start, Mark { end, at: region.at, size, state: State::Lost });
-        self.lost += region.len();
+        self.count_lost(region.len());
         region.len()
     }
 
@@ -114,7 +114,7 @@ impl Flight {
                 break;
             }
             self.board().lose_again(start);
-            self.lost += (mark.end - start) as u32;
+            self.count_lost((mark.end - start) as u32);
         }
         (self.lost - known, self.last_live((at, end), before))
     }
@@ -152,7 +152,7 @@ impl Flight {
             }
         }
         board.judged = board.judged.max(due);
-        self.lost += lost;
+        self.count_lost(lost);
     }
 
     /// When the last was sent of what is in the network still, and was sent before the segment that was

@@ -82,6 +82,8 @@ pub(crate) struct Flight {
     board: Option<Box<Board>>,
     sacked: u32,
     lost: u32,
+    /// Bytes that were ever taken for lost, as far as 32 bits count.
+    lost_ever: u32,
     /// Bursts that SACK has as a whole.
     whole: u32,
 }
@@ -109,6 +111,17 @@ impl Flight {
     /// Bytes that wait to be sent again.
     pub(crate) fn lost(&self) -> u32 {
         self.lost
+    }
+
+    /// Bytes that were ever taken for lost, each time that they were, as far as 32 bits count.
+    pub(crate) fn lost_ever(&self) -> u32 {
+        self.lost_ever
+    }
+
+    /// So many bytes more are lost.
+    fn count_lost(&mut self, bytes: u32) {
+        self.lost += bytes;
+        self.lost_ever = self.lost_ever.wrapping_add(bytes);
     }
 
     /// Bytes from the first unacknowledged to the last one sent.

@@ -7,7 +7,8 @@ use core::net::IpAddr;
 
 use wire::{Flags, Seq, Timestamps};
 
-use super::{Reply, Stack, beyond, secret};
+use super::reply::Reply;
+use super::{Stack, beyond, secret};
 use crate::Nanos;
 use crate::config::{Config, SECOND};
 use crate::connection::{Answer, Connection, Context, Key, ListenerId, our_shift};
@@ -141,7 +142,7 @@ impl Stack {
         let mut connection = Connection::accept(path, config, listener, start, segment, now);
         connection.begin_with(buffer);
         self.counters.passive_opens += 1;
-        self.insert(connection);
+        self.insert(connection, now);
         Answer::None
     }
 
@@ -210,10 +211,13 @@ impl Stack {
         connection.begin_with(buffer);
         self.counters.cookies_accepted += 1;
         self.counters.passive_opens += 1;
-        let slot = self.insert(connection).slot();
+        let slot = self.insert(connection, now).slot();
         let answer = self.with(slot, now, |connection, context: &mut Context<'_>| {
             connection.on_segment(segment, context)
         });
+        if self.is_traced(slot) {
+            self.trace_changes(slot, now);
+        }
         self.settle(slot);
         answer
     }

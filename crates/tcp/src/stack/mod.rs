@@ -10,11 +10,15 @@ mod budget;
 mod deadlines;
 mod error;
 mod listen;
+mod reply;
 mod secret;
 mod slots;
 mod socket;
 mod table;
+mod time;
+mod trace;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,24 +32,19 @@ pub use slots::Id;
 pub use socket::Socket;
 
 use crate::config::{Config, SECOND};
-use crate::connection::{Answer, Connection, Context, Events, Icmp, Key, NEVER};
+use crate::connection::{Answer, Connection, Context, Events, Icmp, Key, Planned};
 use crate::counters::Counters;
-use crate::options::Encoded;
 use crate::pool::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
 use crate::snapshot::Snapshot;
 use crate::{Nanos, Reason, State};
 use deadlines::Deadlines;
 use listen::Listener;
+use reply::Reply;
 use secret::Secret;
 use slots::Slots;
 use table::Table;
-
-/// Answers that wait to be sent, at most.
-const ANSWERS_MAX: usize = 1024;
-
-/// How far ahead those whose acknowledgments may be due are fetched into the cache.
-const ACKS_AHEAD: usize = 8;
+use trace::Trace;
 
 /// Connections that are fetched into the cache at once.
 const BATCH: usize = 32;
@@ -74,17 +73,6 @@ pub enum Change {
     Ended(FourTuple),
 }
 
-/// A segment that belongs to no connection.
-#[derive(Clone, Copy, Debug)]
-struct Reply {
-    path: FourTuple,
-    seq: Seq,
-    ack: Seq,
-    flags: Flags,
-    window: u16,
-    options: Encoded,
-}
-
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Stack {
@@ -106,6 +94,7 @@ pub struct Stack {
     changes: Option<VecDeque<Change>>,
     pool: Pool,
     counters: Counters,
+    trace: Option<Box<Trace>>,
 }
 
 impl Stack {
@@ -128,6 +117,7 @@ impl Stack {
             changes: None,
             pool: Pool::default(),
             counters: Counters::default(),
+            trace: None,
         }
     }
 
@@ -196,13 +186,14 @@ impl Stack {
             }
             recent = Some(old.hot.ts_recent);
             isn = beyond(isn, old.hot.snd_nxt);
+            self.trace_end(slot, Reason::Closed, now);
             self.remove(slot);
         }
         let mut connection = Connection::connect(&path, config, isn, self.secret.ts_offset(&key));
         connection.hot.ts_recent = recent.unwrap_or(0);
         connection.hot.buffer = buffer;
         self.counters.active_opens += 1;
-        Ok(self.insert(connection))
+        Ok(self.insert(connection, now))
     }
 
     /// Whether there can be a new connection between these two.
@@ -257,7 +248,7 @@ impl Stack {
         self.table.find(self.table.hash(key), is)
     }
 
-    fn insert(&mut self, mut connection: Connection) -> Id {
+    fn insert(&mut self, mut connection: Connection, now: Nanos) -> Id {
         let hash = self.table.hash(&connection.key);
         self.pay_for(&mut connection);
         if connection.hot.state == State::SynReceived {
@@ -268,6 +259,7 @@ impl Stack {
         }
         let id = self.slots.insert(connection);
         self.table.insert(hash, id.slot());
+        self.trace_begin(id.slot(), now);
         self.settle(id.slot());
         id
     }
@@ -301,21 +293,35 @@ impl Stack {
             Some(slot) if self.slots.at(slot).is_some_and(|at| at.is_predicted(segment)) => {
                 let mut context =
                     Context { now, pool: &mut self.pool, counters: &mut self.counters };
-                self.slots.expect_mut(slot).on_predicted(segment, &mut context);
+                let connection = self.slots.expect_mut(slot);
+                connection.on_predicted(segment, &mut context);
+                if connection.hot.bits.traced() {
+                    self.trace_received(slot, segment, now);
+                }
                 self.settle_received(slot);
                 Answer::None
             }
             Some(slot) if !self.makes_way(slot, segment) => {
-                let answer = self
-                    .with(slot, now, |connection, context| connection.on_segment(segment, context));
+                let (answer, traced) = self.with(slot, now, |connection, context| {
+                    let answer = connection.on_segment(segment, context);
+                    (answer, connection.hot.bits.traced())
+                });
+                if traced {
+                    self.trace_received(slot, segment, now);
+                }
                 self.settle(slot);
                 answer
             }
             Some(slot) => {
+                self.trace_end(slot, Reason::Closed, now);
                 let old = self.remove(slot).map(|old| old.hot.snd_nxt);
+                self.trace_unknown(&key, segment, now);
                 self.on_unknown(path, &key, segment, old, now)
             }
-            None => self.on_unknown(path, &key, segment, None, now),
+            None => {
+                self.trace_unknown(&key, segment, now);
+                self.on_unknown(path, &key, segment, None, now)
+            }
         };
         if answer == Answer::Reset {
             self.reset(path, segment);
@@ -344,33 +350,15 @@ impl Stack {
         }
     }
 
-    /// RFC 9293 section 3.5.2: a reset that the sender of `segment` will believe.
-    fn reset(&mut self, path: &FourTuple, segment: &Segment<'_>) {
-        self.counters.resets += 1;
-        let has_ack = segment.flags.any(Flags::ACK);
-        let (seq, ack, flags) = if has_ack {
-            (segment.ack, Seq(0), Flags::RST)
-        } else {
-            (Seq(0), segment.seq + segment.len(), Flags::RST.with(Flags::ACK))
-        };
-        let options = Encoded::default();
-        self.reply(Reply { path: *path, seq, ack, flags, window: 0, options });
-    }
-
-    fn reply(&mut self, reply: Reply) {
-        if self.replies.len() < ANSWERS_MAX {
-            self.replies.push_back(reply);
-        } else {
-            self.counters.answers_dropped += 1;
-        }
-    }
-
     /// An ICMP message quotes a segment of ours between these two ends, with this sequence number.
     pub fn unreachable(&mut self, path: &FourTuple, icmp: Icmp, seq: Seq, now: Nanos) {
         let now = now + EPOCH;
         match self.lookup(&Key::new(path)) {
             Some(slot) => {
                 self.with(slot, now, |connection, context| connection.on_icmp(icmp, seq, context));
+                if self.is_traced(slot) {
+                    self.trace_icmp(slot, icmp, now);
+                }
                 self.settle(slot);
             }
             None => self.counters.bad_icmp += 1,
@@ -452,18 +440,9 @@ impl Stack {
         let now = now + EPOCH;
         if let Some(reply) = self.replies.pop_front() {
             self.counters.segments_out += 1;
-            return Some(Transmit {
-                path: reply.path,
-                seq: reply.seq,
-                ack: reply.ack,
-                flags: reply.flags,
-                window: reply.window,
-                urgent: 0,
-                options: reply.options,
-                payload: [&[], &[]],
-                gso_size: 0,
-                ect: false,
-            });
+            let transmit = reply.transmit();
+            self.trace_reply(&transmit, now);
+            return Some(transmit);
         }
         while let Some(slot) = self.ready.pop_front() {
             let Some(connection) = self.slots.at_mut(slot) else { continue };
@@ -476,7 +455,7 @@ impl Stack {
                 self.settle_waiting(slot);
                 continue;
             };
-            self.settle_sent(slot);
+            self.settle_sent(slot, &planned, now);
             self.counters.segments_out += 1;
             return Some(self.slots.expect(slot).transmit(&planned));
         }
@@ -485,7 +464,7 @@ impl Stack {
 
     /// After a segment: there may be more, and a connection that is only waiting for its reset to go
     /// stays until the next call.
-    fn settle_sent(&mut self, slot: u32) {
+    fn settle_sent(&mut self, slot: u32, sent: &Planned, now: Nanos) {
         let Some(connection) = self.slots.at_mut(slot) else { return };
         let over = connection.hot.state == State::Closed && connection.end.is_some();
         if connection.may_transmit() || over {
@@ -494,6 +473,9 @@ impl Stack {
         }
         if connection.is_sending() || over {
             connection.arm(slot, &mut self.deadlines);
+        }
+        if connection.hot.bits.traced() {
+            self.trace_sent(slot, sent, now);
         }
     }
 
@@ -506,51 +488,6 @@ impl Stack {
         let over = connection.hot.state == State::Closed;
         if over && connection.end.is_some() && connection.hot.bits.released() {
             self.bury(slot);
-        }
-    }
-
-    /// When [`on_time`](Self::on_time) is to be called; it may find that there is nothing to do.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        let kept = self.pool.deadline().into_iter();
-        self.deadlines.next().into_iter().chain(kept).min().map(|at| at.saturating_sub(EPOCH))
-    }
-
-    /// Runs all timers that are due.
-    pub fn on_time(&mut self, now: Nanos) {
-        let now = now + EPOCH;
-        self.pool.give_back(now);
-        while let Some(slot) = self.deadlines.due(now) {
-            self.deadlines.remove(slot);
-            self.slots.expect_mut(slot).armed = NEVER;
-            self.with(slot, now, |connection, context| {
-                if connection.deadline() <= now {
-                    connection.on_time(context);
-                } else {
-                    connection.rest();
-                }
-            });
-            self.settle(slot);
-        }
-        while let Some(slot) = self.deadlines.due_ack(now) {
-            if let Some(later) = self.deadlines.ack_ahead(ACKS_AHEAD) {
-                self.slots.fetch(later);
-            }
-            self.on_ack_time(slot, now);
-        }
-    }
-
-    /// An acknowledgment that was held back may be due; it may have gone long ago.
-    fn on_ack_time(&mut self, slot: u32, now: Nanos) {
-        let Some(connection) = self.slots.at_mut(slot) else { return };
-        if !connection.hot.bits.ack_queued() {
-            return;
-        }
-        connection.hot.bits.set_ack_queued(false);
-        if connection.hot.ack_deadline <= now {
-            self.with(slot, now, |connection, context| connection.on_time(context));
-            self.settle(slot);
-        } else {
-            connection.arm_ack(slot, &mut self.deadlines);
         }
     }
 
@@ -578,6 +515,7 @@ impl Stack {
         let now = now + EPOCH;
         let snapshot = self.slots.get(id)?.snapshot(now)?;
         self.pool.now = now;
+        self.trace_end(id.slot(), Reason::Frozen, now);
         self.remove(id.slot())?;
         self.counters.frozen += 1;
         Some(snapshot)
@@ -606,7 +544,7 @@ impl Stack {
         let mut connection = Connection::thaw(snapshot, config, now, &mut self.pool);
         connection.hot.buffer = buffer;
         self.counters.thawed += 1;
-        Ok(self.insert(connection))
+        Ok(self.insert(connection, now))
     }
 }
 

@@ -36,7 +36,14 @@ impl<'a> Socket<'a> {
     }
 
     fn with<R>(&mut self, call: impl FnOnce(&mut Connection, &mut Context<'_>) -> R) -> R {
-        self.stack.with(self.id.slot(), self.now, call)
+        let (result, traced) = self.stack.with(self.id.slot(), self.now, |connection, context| {
+            let result = call(connection, context);
+            (result, connection.hot.bits.traced())
+        });
+        if traced {
+            self.stack.trace_changes(self.id.slot(), self.now);
+        }
+        result
     }
 
     /// Queues as many of `bytes` as there is room for; 0 if there is none, and then
