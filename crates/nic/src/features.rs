@@ -52,6 +52,7 @@ impl Features {
     }
 
     fn set(&self, name: &str, on: bool) -> sys::Result<bool> {
+        tracing::debug!("the feature {name} of interface {} is set to {on}", self.index);
         ethtool(self.index)?.set_feature(name, on)
     }
 }

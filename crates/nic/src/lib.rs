@@ -33,6 +33,7 @@ mod running;
 mod selftest;
 mod steer;
 pub mod tcp;
+mod threads;
 mod wire_queue;
 pub mod worker;
 

@@ -40,8 +40,15 @@ impl Quiet {
     }
 
     fn or_switches(interface: &str, drop: sys::Result<IngressDrop>) -> sys::Result<Self> {
-        if let Ok(drop) = drop {
-            return Ok(Quiet::Ingress(drop));
+        match drop {
+            Ok(drop) => {
+                tracing::info!("nftables keeps the kernel's own stack from {interface}");
+                return Ok(Quiet::Ingress(drop));
+            }
+            Err(error) => tracing::info!(
+                "no nftables at the ingress of {interface} ({error}): rp_filter, arp_ignore and \
+                 disable_ipv6 keep the kernel's own stack from it"
+            ),
         }
         let switches = Switches::read(interface::index(interface)?);
         switches.quiet()?;

@@ -6,7 +6,6 @@ use std::thread::JoinHandle;
 
 use sys::frames::FramePool;
 
-use crate::capabilities;
 use crate::config::Config;
 use crate::counters::Lanes;
 use crate::degen::{self, wire::DegenWire};
@@ -18,6 +17,7 @@ use crate::open::{Hosts, Queues, Wires};
 use crate::peers::Peers;
 use crate::port::shared::{Scheduler, SharedHost};
 use crate::port::{Host, NoHost, Wire};
+use crate::threads;
 use crate::worker::{self, Handle, Worker};
 
 /// What a [`DegenWire`] is made of.
@@ -154,10 +154,7 @@ impl Start<'_> {
             };
             let thread = std::thread::Builder::new()
                 .name(format!("wharf-{number}"))
-                .spawn(move || {
-                    capabilities::drop_all();
-                    worker.run()
-                })
+                .spawn(move || threads::run(&format!("worker {number}"), || worker.run()))
                 .map_err(Error::Worker)?;
             workers.push((handle, thread));
         }

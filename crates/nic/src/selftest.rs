@@ -36,8 +36,18 @@ type Arrived = (VirtioNetHdr, Vec<u8>);
 
 /// What of `hardware` the interface does as it should. What it does not becomes a notice.
 pub(crate) fn passed(wire: &Interface, hardware: Hardware, notices: &mut Vec<String>) -> Hardware {
-    let Some(end) = where_it_is_seen(wire) else { return hardware };
-    let Ok(mut path) = Path::open(wire.index, end) else { return hardware };
+    let name = &wire.name;
+    let Some(end) = where_it_is_seen(wire) else {
+        tracing::info!("what {name} cuts cannot be seen from here: it is not tried");
+        return hardware;
+    };
+    let mut path = match Path::open(wire.index, end) {
+        Ok(path) => path,
+        Err(error) => {
+            tracing::info!("what {name} cuts is not tried: {error}");
+            return hardware;
+        }
+    };
     let mut passed = hardware;
     for (feature, on, probe) in [
         ("tx-tcp-segmentation", &mut passed.tcp4, Probe::tcp4()),
@@ -45,16 +55,17 @@ pub(crate) fn passed(wire: &Interface, hardware: Hardware, notices: &mut Vec<Str
         ("tx-udp-segmentation", &mut passed.uso, Probe::uso()),
     ] {
         if !*on {
+            tracing::debug!("{name} does not cut ({feature} is off): wharf cuts");
             continue;
         }
         // What has not arrived in whole tells nothing.
         let arrived = path.carry(&probe).unwrap_or_default();
         if probe.payload_of(&arrived) >= PAYLOAD && !probe.is_cut_right(&arrived) {
             *on = false;
-            notices.push(format!(
-                "{} cuts packets wrongly ({feature}): wharf cuts them itself",
-                wire.name
-            ));
+            notices
+                .push(format!("{name} cuts packets wrongly ({feature}): wharf cuts them itself"));
+        } else {
+            tracing::info!("{name} cuts packets as it should ({feature})");
         }
     }
     passed

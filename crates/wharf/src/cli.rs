@@ -7,6 +7,7 @@ use crate::bench::BenchArgs;
 use crate::degen::DegenArgs;
 use crate::demo::DemoArgs;
 use crate::doctor::DoctorArgs;
+use crate::log::LogLevel;
 use crate::pcap::PcapArgs;
 use crate::set::SetArgs;
 use crate::stats::StatsArgs;
@@ -20,6 +21,9 @@ use crate::up::UpArgs;
 #[command(after_help = "Example: see what it is worth on this machine, without touching its \
                         network:\n  wharf demo")]
 pub(crate) struct Cli {
+    /// What to tell on standard error: error, warn (as without this option), info, debug or trace
+    #[arg(long, global = true, value_name = "LEVEL", hide_possible_values = true)]
+    pub(crate) log: Option<LogLevel>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -19,7 +19,7 @@ use sys::process::Signal;
 use crate::error::Error;
 use crate::guard::{Before, Guard};
 use crate::lateness::Lateness;
-use crate::notice::tell;
+use crate::log::tell;
 use crate::serving::{LOOK_EVERY, claim, give_up_rights, still_held};
 use crate::{print, settings};
 

@@ -2,7 +2,7 @@
 
 use nic::degen::{Snapshot, Tally};
 
-use crate::notice::tell;
+use crate::log::tell;
 
 /// Says that frames leave late: once when many begin to, and at the end of all that did.
 #[derive(Debug, Default)]

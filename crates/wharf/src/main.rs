@@ -9,7 +9,7 @@ mod doctor;
 mod error;
 mod guard;
 mod lateness;
-mod notice;
+mod log;
 mod pcap;
 mod serve;
 mod serving;
@@ -35,14 +35,21 @@ static ALLOCATOR: sys::allocator::HugePages = sys::allocator::HugePages;
 
 fn main() -> ExitCode {
     // The guard is no command: neither help nor completions show it.
-    let ended = if guard::is_this() { guard::run() } else { run(Cli::parse()) };
+    let ended = if guard::is_this() {
+        log::start(None);
+        guard::run()
+    } else {
+        let cli = Cli::parse();
+        log::start(cli.log);
+        run(cli)
+    };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of the output has had enough of it.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             // With stderr gone too, the exit status still tells.
-            let _ = writeln!(std::io::stderr(), "wharf: {}", text::escaped(&error.to_string()));
+            tracing::error!("{error}");
             error.exit_code()
         }
     }

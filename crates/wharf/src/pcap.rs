@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::Settings;
 use crate::error::Error;
-use crate::notice::tell;
+use crate::log::tell;
 use crate::table::{Align, Table, thousands};
 use crate::{print, settings};
 

@@ -21,7 +21,7 @@ use crate::args::{Settings, seconds};
 use crate::error::Error;
 use crate::guard::{Before, Guard};
 use crate::lateness::Lateness;
-use crate::notice::tell;
+use crate::log::tell;
 use crate::serving::{claim, give_up_rights};
 use crate::settings::WAN;
 use crate::table::{Align, Table, thousands};

@@ -21,7 +21,7 @@ use crate::args::Settings;
 use crate::error::Error;
 use crate::guard::{Before, Guard};
 use crate::lateness::Lateness;
-use crate::notice::tell;
+use crate::log::tell;
 use crate::serve::ServeArgs;
 use crate::serving::{LOOK_EVERY, claim, give_up_rights, still_held};
 use crate::settings::WAN;

@@ -197,7 +197,9 @@ where
     };
     let Ok(peer) = process::peer_credentials(&stream) else { return };
     let entitled = is_entitled(&peer);
+    tracing::debug!("a control client: process {} of user {}", peer.pid, peer.uid);
     if !entitled && !gate.lets(&peer) {
+        tracing::info!("user {} may not ask: control.mode, control.group", peer.uid);
         return refuse(stream, "you may not ask this wharf (control.mode, control.group)");
     }
     if !clients.have_room(entitled) {
@@ -205,7 +207,7 @@ where
     }
     let handler = Arc::clone(handler);
     clients.serve(stream, entitled, move |stream, ending| {
-        converse(stream, entitled, ending, &*handler);
+        converse(stream, &Client { peer, entitled }, ending, &*handler);
     });
 }
 
@@ -238,17 +240,35 @@ impl Gate {
     }
 }
 
+/// The process at the other end of a connection.
+struct Client {
+    peer: PeerCredentials,
+    /// It may change settings.
+    entitled: bool,
+}
+
+impl Client {
+    /// Tells an operator who has changed what.
+    fn log_set(&self, key: &str, value: &str, set: &Result<(), String>) {
+        let PeerCredentials { pid, uid, .. } = self.peer;
+        match set {
+            Ok(()) => tracing::info!("{key} is {value} now: set by process {pid} of user {uid}"),
+            Err(why) => tracing::info!("{key}={value} of process {pid} is refused: {why}"),
+        }
+    }
+}
+
 /// Whether it may change settings, and a place is kept for it: only root and the user that runs this wharf.
 fn is_entitled(peer: &PeerCredentials) -> bool {
     matches!(process::owner(peer.uid), Owner::Root | Owner::Own)
 }
 
 /// Answers requests until the client leaves, takes too long or sends what is no line.
-fn converse(stream: Arc<UnixStream>, entitled: bool, ending: &AtomicBool, handler: &impl Handler) {
+fn converse(stream: Arc<UnixStream>, client: &Client, ending: &AtomicBool, handler: &impl Handler) {
     let mut lines = Lines::new(stream);
     while !ending.load(Ordering::Acquire) {
         let answer = match lines.read(PATIENCE) {
-            Ok(Some(line)) => answer(&line, entitled, handler),
+            Ok(Some(line)) => answer(&line, client, handler),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let words = format!("a request is one line of at most {LINE_MAX} bytes");
                 let _ = lines.write(&json!({"error": words}), PATIENCE); // it is over either way
@@ -262,8 +282,8 @@ fn converse(stream: Arc<UnixStream>, entitled: bool, ending: &AtomicBool, handle
     }
 }
 
-fn answer(line: &[u8], entitled: bool, handler: &impl Handler) -> Value {
-    match request(line, entitled, handler) {
+fn answer(line: &[u8], client: &Client, handler: &impl Handler) -> Value {
+    match request(line, client, handler) {
         Ok(value) => json!({"ok": value}),
         Err(words) => json!({"error": words}),
     }
@@ -271,7 +291,7 @@ fn answer(line: &[u8], entitled: bool, handler: &impl Handler) -> Value {
 
 const REQUESTS: &str = r#"a request is {"stats":true}, {"get":KEY} or {"set":{KEY:VALUE}}"#;
 
-fn request(line: &[u8], entitled: bool, handler: &impl Handler) -> Result<Value, String> {
+fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Value, String> {
     let parsed: Map<String, Value> =
         serde_json::from_slice(line).map_err(|error| format!("{REQUESTS}, not this: {error}"))?;
     match single(&parsed) {
@@ -281,10 +301,12 @@ fn request(line: &[u8], entitled: bool, handler: &impl Handler) -> Result<Value,
         Some(("set", Value::Object(setting))) => {
             let (key, value) = single(setting).ok_or(REQUESTS)?;
             let value = text(value).ok_or(REQUESTS)?;
-            if !entitled {
+            if !client.entitled {
                 return Err("only root and the user that runs wharf may change settings".to_owned());
             }
-            handler.set(key, &value).map(|()| Value::Bool(true))
+            let set = handler.set(key, &value);
+            client.log_set(key, &value, &set);
+            set.map(|()| Value::Bool(true))
         }
         _ => Err(REQUESTS.to_owned()),
     }

@@ -89,6 +89,7 @@ impl Bridge {
                  the CPU"
             ));
         }
+        tracing::info!("{} and {} are open by {port}", between[0], between[1]);
         let gone = Default::default();
         Ok(Bridge { handle, ports, thread, interfaces, port, gone, notices, held })
     }

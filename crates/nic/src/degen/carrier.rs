@@ -106,8 +106,7 @@ impl<W: Wire> Carrier<W> {
             let _ = say.send(sys::process::run_in_real_time());
         }
         // It stays in real time, and needs no right to.
-        crate::capabilities::drop_all();
-        let result = self.carry();
+        let result = crate::threads::run("degen's thread", || self.carry());
         self.publish();
         self.ways.close(&self.pool);
         for wire in self.sides.into_iter().flat_map(|side| side.wires) {

@@ -73,6 +73,11 @@ impl Mirror {
         before.sysctls.move_to(&Interface::by_index(wire)?.name, &Interface::by_index(host)?.name);
         before.saved.remove()?;
         before.saved.apply(host)?;
+        tracing::info!(
+            "moved {} from {} to interface {host}",
+            counted(&before.saved),
+            before.saved.name
+        );
         let now = Instant::now();
         Ok(Mirror {
             wire,
@@ -129,6 +134,7 @@ impl Mirror {
             return;
         }
         if let Some((moved, _)) = self.moved.take_if(|(_, when)| Instant::now() >= *when) {
+            tracing::debug!("taken off {}: {}, which has moved", moved.name, counted(&moved));
             // What cannot be removed is looked at again with the next change.
             let _ = moved.remove();
         }
@@ -196,8 +202,10 @@ impl Mirror {
             None => on_wire.clone(),
         };
         if new.is_empty() || !self.host_is_up()? {
+            tracing::trace!("nothing to move from {}", on_wire.name);
             return Ok(None);
         }
+        tracing::info!("moving {} from {} to interface {}", counted(&new), new.name, self.host);
         let there = sys::netlink::address::list(self.host)?;
         let Some(refused) = new.refresh(self.host, &there)? else {
             self.moved = Some((on_wire, Instant::now() + STAY));
@@ -220,6 +228,17 @@ impl Mirror {
         let saved = Saved::save(self.host)?;
         Ok(self.host_is_up()?.then_some(saved))
     }
+}
+
+/// What is moved, for the log.
+fn counted(saved: &Saved) -> String {
+    let Saved { addresses, routes, neighbours, .. } = saved;
+    format!(
+        "{} addresses, {} routes and {} neighbours",
+        addresses.len(),
+        routes.len(),
+        neighbours.len()
+    )
 }
 
 fn is_gone(index: u32) -> bool {

@@ -161,6 +161,9 @@ impl Nic {
         // Where the kernel will not say, all stays as it was until the next look. The notification
         // is taken, so that one must not wait for another.
         let Ok(now) = forwarding::sign(self.host.index) else {
+            tracing::debug!(
+                "the kernel does not say whether this host forwards: asked again later"
+            );
             self.followed.look_again.store(true, Ordering::Relaxed);
             return None;
         };
@@ -199,6 +202,10 @@ impl Nic {
 
     fn follow_carrier(&self, wire: &Interface) {
         let mut seen = self.followed.seen();
+        if seen.carrier != wire.running {
+            let now = if wire.running { "has a carrier again" } else { "has lost its carrier" };
+            tracing::info!("{} {now}", wire.name);
+        }
         if seen.carrier != wire.running
             && let HostEnd::Tap(tap) = &self.host.kind
         {
@@ -215,6 +222,7 @@ impl Nic {
         let mut seen = self.followed.seen();
         let before = std::mem::replace(&mut seen.wire_mtu, wire.mtu);
         if wire.mtu != before {
+            tracing::info!("the MTU of {} was {before} and is {}", wire.name, wire.mtu);
             self.workers.iter().for_each(|(handle, _)| handle.set_mtu(wire.mtu));
             lines.extend(self.followed.room.notice(wire));
         }

@@ -7,7 +7,7 @@ use sys::xdp::Redirect;
 
 use super::held::Held;
 use super::{LINK_OVERHEAD, packet, xdp};
-use crate::config::{Config, WireMode};
+use crate::config::{Choice, Config, WireMode};
 use crate::error::Error;
 use crate::features::Suited;
 use crate::queues::Served;
@@ -125,6 +125,13 @@ pub(crate) fn open(
     };
     let served = redirect.is_some().then(|| Served::by(&info, wires.len()));
     let (room, name) = (Room::of(&wires), describe(&wires, redirect.as_ref()));
+    tracing::info!(
+        "{} is open by {name}: wire.mode={}, ports {}, MTU {}",
+        info.name,
+        config.wire.mode.name(),
+        wires.len(),
+        info.mtu
+    );
     let held =
         Held { _redirect: redirect, _membership: membership, quiet, _suited: suited, served };
     Ok(OpenWire { info, wires, room, name, held })
@@ -229,6 +236,7 @@ fn by_mode_for_engine(
             packet::open(info, config, notices).map(Ports::packet)
         }
         Ok(ports) if config.wire.mode == WireMode::Auto && ports.are_copied() => {
+            tracing::info!("AF_XDP copies each frame on {}: using AF_PACKET", info.name);
             drop(ports);
             packet::open(info, config, notices).map(Ports::packet)
         }

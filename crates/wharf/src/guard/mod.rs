@@ -26,7 +26,7 @@ pub(crate) use before::Before;
 use self::link::Link;
 use self::told::{Told, say_before, say_latest, say_made};
 use crate::error::Error;
-use crate::notice::tell;
+use crate::log::tell;
 use crate::serving::give_up_rights;
 
 /// The guard's name among processes.
@@ -95,6 +95,7 @@ impl Guard {
             let _ = child.wait();
             return Err(error);
         }
+        tracing::info!("process {} guards {}", child.id(), self.before.wire.saved.name);
         self.running = Some((child, link));
         Ok(())
     }
@@ -113,6 +114,7 @@ impl Guard {
         if let Some((_, link)) = &mut self.running {
             link.say_latest(say_latest(latest));
         }
+        tracing::debug!("the guard is told what {} gets back", self.before.wire.saved.name);
         self.latest = Some(latest.clone());
         self.flush();
     }
@@ -172,9 +174,11 @@ impl Guard {
             }
             drop(link);
             if child.wait().is_ok_and(|ended| ended.success()) {
+                tracing::info!("the guard has put back {}", self.before.wire.saved.name);
                 return Ok(());
             }
         }
+        tracing::info!("no guard puts back {}: wharf does", self.before.wire.saved.name);
         Ok(self.before.restore(self.latest.as_ref())?)
     }
 }

@@ -14,6 +14,7 @@ mod ends;
 mod follows;
 mod forwards;
 mod leases;
+mod logged;
 mod paper;
 mod received;
 mod refused;
