@@ -4,7 +4,7 @@ use wire::{Flags, Seq};
 
 use crate::connection::{Icmp, Info};
 use crate::options::Options;
-use crate::segment::{Segment, Transmit};
+use crate::segment::{FourTuple, Segment, Transmit};
 use crate::snapshot::RecoveryState;
 use crate::{Nanos, Reason, State};
 
@@ -17,6 +17,8 @@ pub const QUEUE_MAX: usize = 2048;
 pub struct Record {
     /// When.
     pub at: Nanos,
+    /// The two ends.
+    pub path: FourTuple,
     /// Records right before this one that the queue had no room for.
     pub dropped: u32,
     /// What.

@@ -4,8 +4,9 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::mem::take;
+use core::net::SocketAddr;
 
-use wire::Seq;
+use wire::{Flags, Seq};
 
 use super::{EPOCH, Stack};
 use crate::connection::{Connection, Icmp, Key, NEVER, Pending, Planned};
@@ -17,7 +18,10 @@ use crate::{Nanos, Reason, State};
 /// A trace that is on.
 #[derive(Debug)]
 pub(super) struct Trace {
-    key: Key,
+    /// What was asked for.
+    path: FourTuple,
+    /// The connection that it is; `None` until one fits.
+    key: Option<Key>,
     records: VecDeque<Record>,
     /// Records that there was no room for, since the last that there was.
     dropped: u32,
@@ -49,14 +53,29 @@ impl Last {
 }
 
 impl Trace {
+    /// Whether this is the connection. The first that fits is, from then on.
+    fn is_of(&mut self, key: &Key) -> bool {
+        match &self.key {
+            Some(this) => this == key,
+            None => {
+                let path = key.path();
+                let fits = fits(self.path.local, path.local) && fits(self.path.remote, path.remote);
+                self.key = fits.then_some(*key);
+                fits
+            }
+        }
+    }
+
     fn push(&mut self, at: Nanos, event: Event, connection: Option<&Connection>) {
+        let Some(path) = self.key.as_ref().map(Key::path) else { return };
         if self.records.len() >= QUEUE_MAX {
             self.dropped = self.dropped.saturating_add(1);
             return;
         }
         let after = connection.map(Connection::info);
         let dropped = take(&mut self.dropped);
-        self.records.push_back(Record { at: at.saturating_sub(EPOCH), dropped, event, after });
+        let at = at.saturating_sub(EPOCH);
+        self.records.push_back(Record { at, path, dropped, event, after });
     }
 
     /// What has changed since it was last looked: losses, loss recovery, the state.
@@ -80,17 +99,31 @@ impl Trace {
     }
 }
 
+/// Port 0 and the unspecified address stand for any.
+fn fits(wanted: SocketAddr, end: SocketAddr) -> bool {
+    (wanted.ip().is_unspecified() || wanted.ip() == end.ip())
+        && (wanted.port() == 0 || wanted.port() == end.port())
+}
+
+/// Whether an end stands for one alone.
+fn is_one(end: SocketAddr) -> bool {
+    !end.ip().is_unspecified() && end.port() != 0
+}
+
 impl Stack {
     /// Records from now on what happens between these two ends, whether there is a connection already or
     /// not: its segments, timers, losses and states. `None` ends that, and what was not fetched is gone.
+    ///
+    /// Port 0 and the unspecified address stand for any: the first connection that fits and begins from
+    /// now on is the one, and no other after it.
     pub fn trace(&mut self, path: Option<FourTuple>) {
-        if let Some(old) = self.trace.take()
-            && let Some(slot) = self.lookup(&old.key)
+        if let Some(key) = self.trace.take().and_then(|old| old.key)
+            && let Some(slot) = self.lookup(&key)
         {
             self.slots.expect_mut(slot).hot.bits.set_traced(false);
         }
         let Some(path) = path else { return };
-        let key = Key::new(&path);
+        let key = (is_one(path.local) && is_one(path.remote)).then(|| Key::new(&path));
         let mut last = Last {
             state: State::Closed,
             recovery: RecoveryState::Open,
@@ -98,12 +131,13 @@ impl Stack {
             lost: 0,
             snd_nxt: Seq(0),
         };
-        if let Some(slot) = self.lookup(&key) {
+        if let Some(slot) = key.and_then(|key| self.lookup(&key)) {
             let connection = self.slots.expect_mut(slot);
             connection.hot.bits.set_traced(true);
             last = Last::of(connection);
         }
-        self.trace = Some(Box::new(Trace { key, records: VecDeque::new(), dropped: 0, last }));
+        self.trace =
+            Some(Box::new(Trace { path, key, records: VecDeque::new(), dropped: 0, last }));
     }
 
     /// The next record of the trace. They are to be fetched at least as often as segments are exchanged:
@@ -121,7 +155,7 @@ impl Stack {
     pub(super) fn trace_begin(&mut self, slot: u32, now: Nanos) {
         let Some(trace) = &mut self.trace else { return };
         let connection = self.slots.expect_mut(slot);
-        if connection.key != trace.key {
+        if !trace.is_of(&connection.key) {
             return;
         }
         connection.hot.bits.set_traced(true);
@@ -171,7 +205,10 @@ impl Stack {
 
     /// A segment came for no connection.
     pub(super) fn trace_unknown(&mut self, key: &Key, segment: &Segment<'_>, now: Nanos) {
-        if let Some(trace) = self.trace.as_deref_mut().filter(|trace| trace.key == *key) {
+        let Some(trace) = &mut self.trace else { return };
+        // One that opens nothing is no connection to settle on.
+        let may_open = segment.flags.any(Flags::SYN) && !segment.flags.any(Flags::RST);
+        if (trace.key.is_some() || may_open) && trace.is_of(key) {
             trace.push(now, Event::Received(Header::from(segment)), None);
         }
     }
@@ -179,7 +216,7 @@ impl Stack {
     /// An answer goes out that belongs to no connection: a reset, or a SYN-ACK with a cookie.
     pub(super) fn trace_reply(&mut self, transmit: &Transmit<'_>, now: Nanos) {
         if let Some(trace) = &mut self.trace
-            && trace.key == Key::new(&transmit.path)
+            && trace.key == Some(Key::new(&transmit.path))
         {
             let header = Header::from(transmit);
             trace.push(now, Event::Sent { header, retransmission: false }, None);
@@ -191,7 +228,7 @@ impl Stack {
     pub(super) fn trace_sent(&mut self, slot: u32, planned: &Planned, now: Nanos) {
         let Some(trace) = &self.trace else { return };
         let header = Header::from(&self.slots.expect(slot).transmit(planned));
-        let space = header.len > 0 || header.flags.any(wire::Flags::SYN.with(wire::Flags::FIN));
+        let space = header.len > 0 || header.flags.any(Flags::SYN.with(Flags::FIN));
         let retransmission = space && header.seq.before(trace.last.snd_nxt);
         self.trace_event(slot, Event::Sent { header, retransmission }, now);
     }

@@ -45,7 +45,8 @@ struct Packet {
     gso_size: u16,
 }
 
-/// See the module's documentation. The first stack is the client, and is the one that is traced.
+/// See the module's documentation. The first stack is the client, and is the one that is
+/// traced unless another is.
 pub(crate) struct Lab {
     pub(crate) stacks: [Stack; 2],
     pub(crate) now: Nanos,
@@ -56,6 +57,8 @@ pub(crate) struct Lab {
     /// What the wire saw of the first stack, with the time.
     pub(crate) seen: Vec<(Nanos, Seen)>,
     pub(crate) records: Vec<Record>,
+    /// The stack whose records are fetched.
+    pub(crate) traced: usize,
 }
 
 impl Lab {
@@ -63,7 +66,7 @@ impl Lab {
         let mut stacks = [stack(1), stack(2)];
         stacks[1].listen(None, PORT, config()).unwrap();
         let (packets, seen, records) = (VecDeque::new(), Vec::new(), Vec::new());
-        Lab { stacks, now: 0, packets, lost, sent: 0, seen, records }
+        Lab { stacks, now: 0, packets, lost, sent: 0, seen, records, traced: 0 }
     }
 
     pub(crate) fn connect(&mut self, port: u16) -> Id {
@@ -150,7 +153,7 @@ impl Lab {
     }
 
     pub(crate) fn fetch(&mut self) {
-        let stack = &mut self.stacks[0];
+        let stack = &mut self.stacks[self.traced];
         self.records.extend(std::iter::from_fn(|| stack.next_trace()));
     }
 }

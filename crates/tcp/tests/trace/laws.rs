@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 use tcp::snapshot::RecoveryState;
 use tcp::trace::{Event, Record, Timer};
-use tcp::{Reason, State};
+use tcp::{FourTuple, Reason, State};
+use wire::Flags;
 
-use crate::lab::{Lab, Seen, path};
+use crate::lab::{Lab, Seen, path, reversed};
 
 const LEN: usize = 150_000;
 
@@ -21,8 +22,8 @@ fn run(lost: Vec<bool>, traced: Option<u16>) -> Lab {
 /// The segments of a trace, in the form of what the wire saw.
 fn segments(records: &[Record]) -> Vec<(u64, Seen)> {
     let segment = |record: &Record| match record.event {
-        Event::Sent { header, .. } => Some((record.at, Seen::Out(path(1000), header))),
-        Event::Received(header) => Some((record.at, Seen::In(path(1000), header))),
+        Event::Sent { header, .. } => Some((record.at, Seen::Out(record.path, header))),
+        Event::Received(header) => Some((record.at, Seen::In(record.path, header))),
         _ => None,
     };
     records.iter().filter_map(segment).collect()
@@ -148,6 +149,39 @@ fn a_trace_can_begin_and_end_while_the_connection_lives() {
     lab.stacks[0].trace(None);
     while lab.stacks[0].poll_transmit(0).is_some() {}
     assert_eq!(lab.stacks[0].next_trace(), None);
+}
+
+/// Of either side, the first connection that fits is traced from its SYN to its end, and no other.
+#[test]
+fn port_0_and_the_unspecified_address_stand_for_any() {
+    use std::net::{Ipv4Addr, SocketAddr};
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    for side in [0, 1] {
+        let whole = if side == 0 { path(1000) } else { reversed(path(1000)) };
+        let anyones = [
+            FourTuple { local: SocketAddr::new(whole.local.ip(), 0), ..whole },
+            FourTuple { remote: any, ..whole },
+            FourTuple { local: any, remote: any },
+        ];
+        for wanted in anyones.into_iter().chain([whole]) {
+            let mut lab = Lab::new(vec![false; 100]);
+            lab.traced = side;
+            lab.stacks[side].trace(Some(wanted));
+            let clients = [lab.connect(1000), lab.connect(2000)];
+            lab.transfer(&clients, LEN);
+            let header = |record: &Record| match record.event {
+                Event::Sent { header, .. } | Event::Received(header) => Some(header),
+                _ => None,
+            };
+            let headers: Vec<_> = lab.records.iter().filter_map(header).collect();
+            let syns = headers.iter().filter(|header| header.flags.any(Flags::SYN)).count();
+            assert_eq!(syns, 2, "{wanted:?}");
+            let bytes: u32 = headers.iter().map(|header| header.len).sum();
+            assert_eq!(bytes as usize, LEN, "{wanted:?}");
+            let last = lab.records.last().map(|record| record.event);
+            assert!(matches!(last, Some(Event::State { to: State::Closed, .. })), "{last:?}");
+        }
+    }
 }
 
 #[test]
