@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::entropy::secret;
 use crate::lane::engine::EngineLane;
 use crate::lane::node::Node;
+use crate::lane::trace::Trace;
 use crate::peers::Peers;
 use crate::steer::Steer;
 use crate::worker::Engine;
@@ -46,6 +47,7 @@ pub(crate) struct Engines {
     of: u32,
     reports: Option<Sender<Report>>,
     ready: Sender<Result<(), Duplicate>>,
+    trace: Option<Trace>,
 }
 
 /// What engines tell: when the addresses are in use, and connections that have ended.
@@ -92,8 +94,14 @@ impl Engines {
             secret: secret(),
             of,
             ready,
+            trace: None,
         };
         (engines, Told { ready: is_ready, reports })
+    }
+
+    /// The same with a trace of one of their connections.
+    pub(crate) fn with_trace(self, trace: Option<Trace>) -> Self {
+        Engines { trace, ..self }
     }
 
     /// Connections that there may be, in all.
@@ -121,7 +129,9 @@ impl Engines {
         let config = Arc::clone(&self.config);
         let app = Services::new((work, role, run), share, config, self.reports.clone());
         let (node, ready) = (Node::new(interface, stack), self.ready.clone());
-        let lane = move |lro| EngineLane::new(lro, node, Box::new(app), ready);
+        let trace = self.trace.clone();
+        let lane =
+            move |lro| EngineLane::new(lro, node, Box::new(app), ready).with_trace(trace.as_ref());
         Engine { lane, steer, peers }
     }
 }

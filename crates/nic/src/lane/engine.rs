@@ -13,6 +13,7 @@ use wire::VirtioNetHdr;
 use super::counters::{EngineCounters, ShortWay};
 use super::give_back::GiveBack;
 use super::node::{Node, Sent};
+use super::trace::{Trace, Tracer};
 use super::{ANNOUNCE_AHEAD, Arrived, PREFETCH_AHEAD, TxQueue, checksum_of, is_merged, payload};
 use crate::app::App;
 use crate::peers::{Peers, StrayCounters};
@@ -40,6 +41,8 @@ pub(crate) struct EngineLane {
     scratch: Scratch,
     /// Told once: that the addresses are in use, or which one is another host's.
     ready: Sender<Result<(), Duplicate>>,
+    /// Of one connection, if that is asked for.
+    tracer: Option<Tracer>,
 }
 
 /// Whether LRO joins anything. Where many connections have a segment each in a batch it does not, and costs more
@@ -114,7 +117,14 @@ impl EngineLane {
             pays: Pays::default(),
             scratch: Scratch::default(),
             ready,
+            tracer: None,
         }
+    }
+
+    /// The same with a trace of one of its connections.
+    pub(crate) fn with_trace(mut self, trace: Option<&Trace>) -> Self {
+        self.tracer = trace.map(|trace| trace.of_worker(&mut self.node.stack));
+        self
     }
 
     /// Begins to use the addresses.
@@ -246,6 +256,9 @@ impl EngineLane {
         let sent = node.transmit(&mut Observed { lro: lro.as_mut(), out }, now, SEND_BATCH);
         self.is_full = sent == Sent::Full;
         app.on_time(&mut node.stack, now);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.hand_on(&mut node.stack);
+        }
         if let Some(peers) = peers {
             peers.end_turn(std::iter::from_fn(|| node.stack.next_change()));
         }

@@ -15,6 +15,7 @@ pub(crate) mod node;
 mod output;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trace;
 
 use lro::{RxChecksum, Slice};
 use sys::frames::Frame;

@@ -10,6 +10,7 @@ use crate::counters::{Entry, Published};
 use crate::degen;
 use crate::engines::{Engines, Own, Told};
 use crate::error::Error;
+use crate::lane::trace::Trace;
 use crate::running::{Start, Wan, Workers};
 
 /// What an endpoint is to be.
@@ -47,6 +48,14 @@ impl Endpoint {
     /// # Errors
     /// See [`Error`]; nothing is left behind.
     pub fn start(plan: Plan) -> Result<Endpoint, Error> {
+        Self::start_traced(plan, None)
+    }
+
+    /// The same with a trace of one connection.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_traced(plan: Plan, trace: Option<Trace>) -> Result<Endpoint, Error> {
         let Plan { place, mut own, mut config, wan } = plan;
         let mut notices = Vec::new();
         let Link { port, held, mac, mtu, name: described } =
@@ -62,6 +71,7 @@ impl Endpoint {
             config.lro.enable &= wan.is_some();
         }
         let (engines, told) = Engines::new(own, &config, (mac, mtu), port.len());
+        let engines = engines.with_trace(trace);
         let start = Start { config: &config, mtu, wan: wan.as_ref(), engines: Some(&engines) };
         let workers = port.start(start)?;
         let mut endpoint = Endpoint {
