@@ -19,6 +19,7 @@ mod stats;
 mod table;
 mod tcp;
 mod text;
+mod trace;
 mod up;
 
 use std::io::Write;

@@ -25,6 +25,7 @@ use crate::log::tell;
 use crate::serving::{claim, give_up_rights};
 use crate::settings::WAN;
 use crate::table::{Align, Table, thousands};
+use crate::trace::{TraceArgs, Writing};
 use crate::{print, settings};
 
 /// How often it is looked whether there is something to tell.
@@ -60,7 +61,11 @@ enum ServiceArgs {
     #[command(after_help = "Example: IPv4 and IPv6 at once:\n  \
                             wharf tcp echo --host nic0 --host-address 10.0.0.1/24 \\\n    \
                             --host-address fd00::1/64 --address 10.0.0.2/24 \\\n    \
-                            --address fd00::2/64 --port 7")]
+                            --address fd00::2/64 --port 7\n\n\
+                            Example: what happens on the first connection of a client?\n  \
+                            wharf tcp echo --host nic0 --host-address 10.0.0.1/24 \\\n    \
+                            --address 10.0.0.2/24 --port 7 \\\n    \
+                            --trace 10.0.0.2:7-10.0.0.1:0 --trace-to trace.json")]
     Echo(Common),
     /// Read what comes, and print how much it was for each connection
     #[command(after_help = "Example: is it what a `wharf tcp source` sends?\n  \
@@ -133,6 +138,8 @@ struct Common {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    trace: TraceArgs,
+    #[command(flatten)]
     settings: Settings,
 }
 
@@ -171,6 +178,7 @@ fn plan(args: &Common, work: Work) -> Result<Plan, Error> {
     if let Some(both) = args.host_address.iter().find(|host| addresses.is_own(host.ip)) {
         return Err(usage(format!("{} cannot be both the engine's and this machine's", both.ip)));
     }
+    args.trace.check(&addresses)?;
     let role = match (args.port, &args.connect) {
         (Some(port), _) => Role::Listen { port },
         (None, Some(to)) => {
@@ -217,13 +225,14 @@ fn serve(args: &Common, work: Work) -> Result<(), Error> {
             _ => Error::Io(error),
         })?;
     let signals = Signals::block().map_err(Error::Io)?;
+    let (trace, writing) = args.trace.start()?;
     let mut wire = match &plan.place {
         Place::Host { .. } => None,
         Place::Wire { name } => Some(Taken::take(name)?),
     };
     let config = plan.config.clone();
     let service = Running { args, work, seed, role: plan.own.role };
-    let result = Endpoint::start(plan).map_err(Error::from).and_then(|endpoint| {
+    let result = Endpoint::start_traced(plan, trace).map_err(Error::from).and_then(|endpoint| {
         give_up_rights()?;
         control.notice().into_iter().for_each(tell);
         let endpoint = Arc::new(Mutex::new(endpoint));
@@ -233,7 +242,8 @@ fn serve(args: &Common, work: Work) -> Result<(), Error> {
         drop(serving);
         result
     });
-    result.and(wire.map_or(Ok(()), |wire| wire.guard.finish()))
+    let result = result.and(wire.map_or(Ok(()), |wire| wire.guard.finish()));
+    result.and(writing.map_or(Ok(()), Writing::finish))
 }
 
 /// A wire that is this process's.

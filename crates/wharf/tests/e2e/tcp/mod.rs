@@ -9,6 +9,7 @@ mod lossy;
 mod memory;
 mod plain;
 mod routed;
+mod trace;
 mod wires;
 
 use std::collections::BTreeMap;
