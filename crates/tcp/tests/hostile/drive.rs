@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tcp::config::{MILLISECOND, SECOND};
+use tcp::trace::{Event, QUEUE_MAX};
 use tcp::{
     Algorithm, Config, Ecn, FourTuple, Icmp, Id, Keepalive, Nanos, Options, Segment, Snapshot,
-    Stack, StackConfig,
+    Stack, StackConfig, State,
 };
 use wire::{Flags, Seq, Timestamps};
 
@@ -53,6 +54,8 @@ pub(crate) struct Drive {
     payload: Vec<u8>,
     /// Its connections were opened by it.
     born: bool,
+    /// Of the connection that is traced, by its trace.
+    traced: State,
 }
 
 /// One pair of ends.
@@ -113,13 +116,17 @@ impl Drive {
     pub(crate) fn empty(bytes: &mut Bytes<'_>) -> Self {
         let config = Arc::new(config(bytes));
         let half_open = u32::from(bytes.next() % 3);
+        let mut stack = Stack::new(StackConfig { secret: [7; 16], half_open, connections: 8 });
+        // The first that begins, whichever it is.
+        stack.trace(Some(tuple("0.0.0.0:0", "0.0.0.0:0")));
         Drive {
-            stack: Stack::new(StackConfig { secret: [7; 16], half_open, connections: 8 }),
+            stack,
             config,
             now: u64::from(bytes.four()) << bytes.pick(&[0, 10, 28]),
             paths: Vec::new(),
             payload: (0..70_000_u32).map(|at| at as u8).collect(),
             born: false,
+            traced: State::Closed,
         }
     }
 
@@ -158,8 +165,24 @@ impl Drive {
             }
             self.events();
             self.transmit();
+            self.fetch_trace();
         }
         self.end();
+    }
+
+    /// The states of the connection that is traced follow one another, whatever its peer does.
+    fn fetch_trace(&mut self) {
+        let mut count = 0;
+        while let Some(record) = self.stack.next_trace() {
+            count += 1;
+            assert!(count <= QUEUE_MAX, "more than there is room for");
+            if let Event::State { from, to, .. } = record.event
+                && record.dropped == 0
+            {
+                assert_eq!(from, self.traced, "{record:?}");
+                self.traced = to;
+            }
+        }
     }
 
     fn segment(&mut self, which: usize, bytes: &mut Bytes<'_>) {
