@@ -13,11 +13,11 @@ use std::thread::JoinHandle;
 
 use sys::interface::Interface;
 
-use super::carrier::{Carrier, Ports};
+use super::directions::Directions;
+use super::forwarder::{Forwarder, Ports};
 use super::handle::{self, Handle};
 use super::settings::{Direction, Settings};
 use super::snapshot::Snapshot;
-use super::ways::Ways;
 use crate::config::WireMode;
 use crate::counters::Entry;
 use crate::error::Error;
@@ -52,7 +52,7 @@ pub struct Carriage {
 }
 
 impl Bridge {
-    /// Begins to carry frames between two interfaces, which are set up, in the network namespace of
+    /// Begins to forward frames between two interfaces, which are set up, in the network namespace of
     /// the calling thread.
     ///
     /// # Errors
@@ -72,14 +72,16 @@ impl Bridge {
         let handle = handle::handle(settings.configs.clone()).map_err(Error::Worker)?;
         let handle = Arc::new(handle);
         let ports = Arc::new(Ports::default());
-        let ways = Ways::new(settings, Arc::clone(&handle), sys::clock::now());
+        let directions = Directions::new(settings, Arc::clone(&handle), sys::clock::now());
         let port = wires.name();
         let (say, said) = mpsc::channel();
         let start = real_time.then_some(say);
         let thread = match wires {
-            Wires::Xdp(wires) => spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports)), start),
+            Wires::Xdp(wires) => {
+                spawn(Forwarder::new(directions, wires, pool, Arc::clone(&ports)), start)
+            }
             Wires::Packet(wires) => {
-                spawn(Carrier::new(ways, wires, pool, Arc::clone(&ports)), start)
+                spawn(Forwarder::new(directions, wires, pool, Arc::clone(&ports)), start)
             }
         };
         let thread = Some(thread.map_err(Error::Worker)?);
@@ -175,7 +177,7 @@ impl Drop for Bridge {
 }
 
 fn spawn<W: Wire + Send + 'static>(
-    carrier: Carrier<W>,
+    carrier: Forwarder<W>,
     in_real_time: Option<Sender<io::Result<()>>>,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let thread = std::thread::Builder::new().name("wharf-degen".to_owned());

@@ -5,13 +5,13 @@
 //! somewhere. Super-packets are cut first, as degen stands on the wire, where there are none.
 
 pub mod bridge;
-mod carrier;
+mod directions;
 mod file;
+mod forwarder;
 mod handle;
 mod plain;
 mod settings;
 mod snapshot;
-mod ways;
 pub mod wire;
 
 pub use handle::{Handle, handle};

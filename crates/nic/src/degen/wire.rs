@@ -10,9 +10,9 @@ use gso::{Refusal, Segmenter};
 use sys::frames::{Frame, FramePool};
 use wire::{GsoType, VirtioNetHdr};
 
+use super::directions::Directions;
 use super::handle::Handle;
 use super::settings::{Direction, Settings};
-use super::ways::Ways;
 use crate::port::{Limits, Outgoing, Put, RxFrame, Transmit, Wire, WireCounters};
 
 /// A wire that has a WAN behind it: what is sent goes by the settings' forward direction, what is
@@ -21,7 +21,7 @@ use crate::port::{Limits, Outgoing, Put, RxFrame, Transmit, Wire, WireCounters};
 pub struct DegenWire<W, C> {
     inner: W,
     clock: C,
-    ways: Ways,
+    directions: Directions,
     limits: Limits,
     /// Received, on the way into degen; empty between calls.
     received: VecDeque<RxFrame>,
@@ -37,11 +37,11 @@ const RETRY_MEMORY: Nanos = 100_000;
 impl<W: Wire, C: Fn() -> Nanos> DegenWire<W, C> {
     /// Puts degen around a wire. `handle` is the way to change it later.
     pub fn new(inner: W, settings: &Settings, handle: Arc<Handle>, clock: C) -> Self {
-        let ways = Ways::new(settings, handle, clock());
+        let directions = Directions::new(settings, handle, clock());
         DegenWire {
             inner,
             clock,
-            ways,
+            directions,
             limits: Limits::NONE,
             received: VecDeque::with_capacity(256),
             waiting: None,
@@ -83,7 +83,7 @@ impl<W: Wire, C: Fn() -> Nanos> DegenWire<W, C> {
     fn set_out(&mut self, pool: &mut FramePool, frame: Frame, put: &mut Put) {
         put.sent.count(frame.len());
         let now = (self.clock)();
-        self.ways.arrive_plain(Direction::Forward, pool, frame, now);
+        self.directions.arrive_plain(Direction::Forward, pool, frame, now);
     }
 }
 
@@ -94,15 +94,15 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
         into: &mut VecDeque<RxFrame>,
         max: usize,
     ) -> io::Result<()> {
-        self.ways.take_up_changes();
+        self.directions.take_up_changes();
         self.inner.receive(pool, &mut self.received, max)?;
         let now = (self.clock)();
         for received in self.received.drain(..) {
             let overflow = self.inner.overflow(&received);
-            self.ways.arrive(Direction::Reverse, pool, received, overflow, now);
+            self.directions.arrive(Direction::Reverse, pool, received, overflow, now);
         }
         for _ in 0..max {
-            let Some(frame) = self.ways.depart(Direction::Reverse, pool, now) else { break };
+            let Some(frame) = self.directions.depart(Direction::Reverse, pool, now) else { break };
             // Checksums are complete, and may be wrong by now.
             let vnet = VirtioNetHdr::default();
             into.push_back(RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial: false });
@@ -157,15 +157,16 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
 
     fn flush(&mut self, pool: &mut FramePool) -> io::Result<()> {
         let now = (self.clock)();
-        let due =
-            |ways: &mut Ways, pool: &mut FramePool| ways.depart(Direction::Forward, pool, now);
-        while let Some(frame) = self.waiting.take().or_else(|| due(&mut self.ways, pool)) {
+        let due = |directions: &mut Directions, pool: &mut FramePool| {
+            directions.depart(Direction::Forward, pool, now)
+        };
+        while let Some(frame) = self.waiting.take().or_else(|| due(&mut self.directions, pool)) {
             if let Err(frame) = self.inner.send_frame(pool, frame) {
                 self.waiting = Some(frame);
                 break;
             }
         }
-        self.ways.publish_sometimes(now);
+        self.directions.publish_sometimes(now);
         self.inner.flush(pool)
     }
 
@@ -173,9 +174,10 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
         // What waits for the wire is not due at any time.
         let forward = match self.waiting {
             Some(_) => None,
-            None => self.ways.next_deadline_of(Direction::Forward),
+            None => self.directions.next_deadline_of(Direction::Forward),
         };
-        let due = forward.into_iter().chain(self.ways.next_deadline_of(Direction::Reverse)).min();
+        let due =
+            forward.into_iter().chain(self.directions.next_deadline_of(Direction::Reverse)).min();
         due.into_iter().chain(self.inner.next_deadline()).min()
     }
 
@@ -192,12 +194,12 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
     }
 
     fn counters(&mut self) -> WireCounters {
-        self.ways.publish();
+        self.directions.publish();
         self.inner.counters()
     }
 
     fn close(mut self, pool: &mut FramePool) {
-        self.ways.close(pool);
+        self.directions.close(pool);
         self.waiting.take().into_iter().for_each(|frame| pool.free(frame));
         self.inner.close(pool);
     }

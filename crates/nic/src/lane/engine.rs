@@ -12,7 +12,7 @@ use wire::VirtioNetHdr;
 
 use super::counters::{EngineCounters, ShortWay};
 use super::give_back::GiveBack;
-use super::node::{Node, Sent};
+use super::node::{Node, Progress};
 use super::trace::{Trace, Tracer};
 use super::{ANNOUNCE_AHEAD, Arrived, PREFETCH_AHEAD, TxQueue, checksum_of, is_merged, payload};
 use crate::app::App;
@@ -253,8 +253,8 @@ impl EngineLane {
         }
         let EngineLane { node, app, lro, .. } = self;
         let served = app.serve(&mut node.stack, now);
-        let sent = node.transmit(&mut Observed { lro: lro.as_mut(), out }, now, SEND_BATCH);
-        self.is_full = sent == Sent::Full;
+        let progress = node.transmit(&mut Observed { lro: lro.as_mut(), out }, now, SEND_BATCH);
+        self.is_full = progress == Progress::Full;
         app.on_time(&mut node.stack, now);
         if let Some(tracer) = &mut self.tracer {
             tracer.hand_on(&mut node.stack);
@@ -262,7 +262,7 @@ impl EngineLane {
         if let Some(peers) = peers {
             peers.end_turn(std::iter::from_fn(|| node.stack.next_change()));
         }
-        Ok(served || sent == Sent::Some)
+        Ok(served || progress == Progress::Some)
     }
 
     /// Begins once the addresses may be used.

@@ -316,8 +316,8 @@ impl<H: Host> HostLane<H> {
         loop {
             let any = self.arm(pool);
             match self.host.requests() {
-                Some(requests) if requests.under_way() > 0 && !any => requests.wait()?,
-                Some(requests) if requests.under_way() > 0 => {}
+                Some(requests) if requests.in_flight() > 0 && !any => requests.wait()?,
+                Some(requests) if requests.in_flight() > 0 => {}
                 _ => return Ok(()),
             }
         }

@@ -19,7 +19,7 @@ pub(crate) struct Node {
 
 /// How far [`Node::transmit`] got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Sent {
+pub(super) enum Progress {
     /// There was nothing to send.
     Nothing,
     /// Something was sent, and there may be more.
@@ -79,20 +79,20 @@ impl Node {
     }
 
     /// Sends what there is to send, at most `max` segments of the engine's.
-    pub(super) fn transmit(&mut self, out: &mut impl TxQueue, now: Nanos, max: usize) -> Sent {
+    pub(super) fn transmit(&mut self, out: &mut impl TxQueue, now: Nanos, max: usize) -> Progress {
         let Node { interface, output, stack, counters } = self;
-        let mut sent = Sent::Nothing;
+        let mut progress = Progress::Nothing;
         while out.has_room() {
             let Some(frame) = interface.poll_transmit(now) else { break };
-            sent = Sent::Some;
+            progress = Progress::Some;
             out.send(&Packet::frame(frame.vnet, frame.bytes));
         }
         for _ in 0..max {
             if !out.has_room() {
-                return Sent::Full;
+                return Progress::Full;
             }
-            let Some(segment) = stack.poll_transmit(now) else { return sent };
-            sent = Sent::Some;
+            let Some(segment) = stack.poll_transmit(now) else { return progress };
+            progress = Progress::Some;
             let route = interface.route(segment.path.remote.ip(), now);
             let to = match route {
                 Ok(Route::At(mac)) => mac,
@@ -111,7 +111,7 @@ impl Node {
                 _ => out.send(&Packet { vnet, header, payload: segment.payload }),
             }
         }
-        sent
+        progress
     }
 }
 

@@ -11,7 +11,7 @@ use testkit::verify::checksums;
 use wire::arp::{self, Arp};
 use wire::{Flags, Headers, Tcp, VirtioNetHdr, ndp};
 
-use super::node::{Node, Sent};
+use super::node::{Node, Progress};
 use super::{Arrived, Packet, TxQueue};
 use crate::app::{App, Role, Service, Services, Share, Work};
 
@@ -68,9 +68,9 @@ impl World {
         let mut all = Vec::new();
         loop {
             self.node.on_time(self.now);
-            let sent = self.node.transmit(&mut self.way, self.now, 16);
+            let progress = self.node.transmit(&mut self.way, self.now, 16);
             all.append(&mut self.way.0);
-            if sent == Sent::Nothing {
+            if progress == Progress::Nothing {
                 return all;
             }
         }

@@ -17,7 +17,7 @@ pub(super) const AGGREGATE: usize = 44;
 /// Connections to a peer's address.
 const PORTS: u32 = 50_000;
 /// The peers' window, unscaled, and its scale: 8 MiB.
-pub(super) const WINDOW: (u16, u8) = (u16::MAX, 7);
+const WINDOW: (u16, u8) = (u16::MAX, 7);
 /// The stack's window, which a batch fits in even if all of it is of one connection.
 const RECEIVE_BUFFER: u32 = 1 << 20;
 

@@ -122,9 +122,9 @@ pub struct Requests {
     scheduler: Thread,
     /// Not requested.
     spare: Vec<Request>,
-    under_way: usize,
-    under_way_max: usize,
-    frames_under_way: usize,
+    in_flight: usize,
+    in_flight_max: usize,
+    frames_in_flight: usize,
     frames_max: usize,
 }
 
@@ -148,23 +148,23 @@ impl Requests {
             scheduler,
             // A batch may begin while there is room for one.
             spare: (0..depth + BATCH).map(|_| Request::new(worker)).collect(),
-            under_way: 0,
-            under_way_max: depth,
-            frames_under_way: 0,
+            in_flight: 0,
+            in_flight_max: depth,
+            frames_in_flight: 0,
             frames_max: (frames / 8).max(1),
         }
     }
 
     /// Requests that are not completed yet.
-    pub fn under_way(&self) -> usize {
-        self.under_way
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     /// Whether the worker may take more from the wire. What it holds already, and what it has received, may
     /// be put when this says no: the queue has a place for every frame of the worker's pool, so it
     /// is never really full.
     pub fn has_room(&self) -> bool {
-        self.under_way < self.under_way_max && self.frames_under_way < self.frames_max
+        self.in_flight < self.in_flight_max && self.frames_in_flight < self.frames_max
     }
 
     /// Queues a packet, and takes its frames; they stay where they are if it fails, which it does
@@ -178,8 +178,8 @@ impl Requests {
             std::mem::swap(&mut request.0.frames, frames);
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        self.under_way += 1;
-        self.frames_under_way += count;
+        self.in_flight += 1;
+        self.frames_in_flight += count;
         self.scheduler.unpark();
         Ok(())
     }
@@ -192,13 +192,13 @@ impl Requests {
             Err(TryRecvError::Empty) => return None,
             Err(TryRecvError::Disconnected) => {
                 // The scheduler has ended before its time; nothing more comes back.
-                (self.under_way, self.frames_under_way) = (0, 0);
+                (self.in_flight, self.frames_in_flight) = (0, 0);
                 return None;
             }
         };
         let content = &mut *request.0;
-        self.under_way -= 1;
-        self.frames_under_way -= content.frames.len();
+        self.in_flight -= 1;
+        self.frames_in_flight -= content.frames.len();
         content.frames.drain(..).for_each(|frame| pool.free(frame));
         let result = content.outcome.map(|()| content.bytes);
         self.spare.push(request);
@@ -209,7 +209,7 @@ impl Requests {
     /// [room](Self::has_room), as many as make some that is worth waking up for. Look for
     /// [completions](Self::completed) once more before waiting.
     pub fn arm(&self) {
-        let completions = if self.has_room() { 1 } else { self.under_way / 4 };
+        let completions = if self.has_room() { 1 } else { self.in_flight / 4 };
         self.bell.armed.store(completions.max(1), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }

@@ -32,17 +32,17 @@ impl Frames<Frame> for Pool<'_> {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Ways {
+pub(super) struct Directions {
     handle: Arc<Handle>,
     seen: Seen,
-    ways: [Degen<Frame>; 2],
+    degens: [Degen<Frame>; 2],
     plain: Plain,
     unusable: [Unusable; 2],
     late: [Late; 2],
     publication: Publication,
 }
 
-impl Ways {
+impl Directions {
     /// Begins at `now`. The seed, where the settings have none, is any.
     pub(super) fn new(settings: &Settings, handle: Arc<Handle>, now: Nanos) -> Self {
         let seed = settings.seed.unwrap_or_else(any_seed);
@@ -53,10 +53,10 @@ impl Ways {
             way.begin(settings.schedules[number].clone(), now);
             way
         };
-        Ways {
+        Directions {
             seen: handle.state(),
             handle,
-            ways: Direction::BOTH.map(way),
+            degens: Direction::BOTH.map(way),
             plain: Plain::default(),
             unusable: Default::default(),
             late: Default::default(),
@@ -80,7 +80,7 @@ impl Ways {
             return;
         }
         for (direction, change) in self.handle.take_changes() {
-            self.ways[direction as usize].change(change);
+            self.degens[direction as usize].change(change);
         }
     }
 
@@ -93,7 +93,7 @@ impl Ways {
         overflow: &[u8],
         at: Nanos,
     ) {
-        let way = &mut self.ways[direction as usize];
+        let way = &mut self.degens[direction as usize];
         let unusable = &mut self.unusable[direction as usize];
         self.plain.each(pool, received, overflow, unusable, |pool, frame| {
             way.arrive(frame, at, &mut Pool(pool));
@@ -108,7 +108,7 @@ impl Ways {
         frame: Frame,
         at: Nanos,
     ) {
-        self.ways[direction as usize].arrive(frame, at, &mut Pool(pool));
+        self.degens[direction as usize].arrive(frame, at, &mut Pool(pool));
     }
 
     /// The next frame that has come out by `now`.
@@ -118,7 +118,7 @@ impl Ways {
         pool: &mut FramePool,
         now: Nanos,
     ) -> Option<Frame> {
-        let way = &mut self.ways[direction as usize];
+        let way = &mut self.degens[direction as usize];
         let Departure { packet, due } = way.depart(now, &mut Pool(pool))?;
         self.late[direction as usize].count(due, now);
         Some(packet)
@@ -126,7 +126,7 @@ impl Ways {
 
     /// When the next frame of a direction comes out, or something changes.
     pub(super) fn next_deadline_of(&self, direction: Direction) -> Option<Nanos> {
-        self.ways[direction as usize].next_deadline()
+        self.degens[direction as usize].next_deadline()
     }
 
     /// Publishes what was counted, if it is time to, and returns whether it was.
@@ -141,9 +141,9 @@ impl Ways {
     /// Publishes what was counted.
     pub(super) fn publish(&self) {
         self.handle.publish(Snapshot {
-            configs: [0, 1].map(|way| self.ways[way].config().clone()),
-            counters: [0, 1].map(|way| *self.ways[way].counters()),
-            held: [0, 1].map(|way| self.ways[way].held() as u64),
+            configs: [0, 1].map(|way| self.degens[way].config().clone()),
+            counters: [0, 1].map(|way| *self.degens[way].counters()),
+            held: [0, 1].map(|way| self.degens[way].held() as u64),
             late: self.late,
             refused: self.unusable.map(|unusable| unusable.refused),
             no_memory: self.unusable.map(|unusable| unusable.no_memory),
@@ -152,7 +152,7 @@ impl Ways {
 
     /// Gives all memory back.
     pub(super) fn close(&mut self, pool: &FramePool) {
-        for way in &mut self.ways {
+        for way in &mut self.degens {
             while let Some(frame) = way.take_back() {
                 pool.free(frame);
             }

@@ -12,8 +12,8 @@ use sys::frames::{Frame, FramePool};
 use sys::packet::BATCH;
 use sys::poll::{Interest, PollSet};
 
+use super::directions::Directions;
 use super::settings::Direction;
-use super::ways::Ways;
 use crate::port::{RxFrame, Wire};
 
 /// To be woken takes less than this, but for one time in a hundred on a machine that is itself virtual:
@@ -70,8 +70,8 @@ struct Side<W> {
 
 /// The thread's work.
 #[derive(Debug)]
-pub(super) struct Carrier<W> {
-    ways: Ways,
+pub(super) struct Forwarder<W> {
+    directions: Directions,
     /// The first and the second interface.
     sides: [Side<W>; 2],
     /// The memory of all ports, so that no frame is copied.
@@ -81,16 +81,21 @@ pub(super) struct Carrier<W> {
     awake_since: Nanos,
 }
 
-impl<W: Wire> Carrier<W> {
+impl<W: Wire> Forwarder<W> {
     /// Between the ports of two interfaces, whose memory is `pool`.
-    pub(super) fn new(ways: Ways, wires: [Vec<W>; 2], pool: FramePool, ports: Arc<Ports>) -> Self {
+    pub(super) fn new(
+        directions: Directions,
+        wires: [Vec<W>; 2],
+        pool: FramePool,
+        ports: Arc<Ports>,
+    ) -> Self {
         let side = |wires: Vec<W>| Side {
             received: VecDeque::with_capacity(BATCH * wires.len()),
             wires,
             waiting: None,
             starved: false,
         };
-        Carrier { ways, sides: wires.map(side), pool, ports, awake_since: 0 }
+        Forwarder { directions, sides: wires.map(side), pool, ports, awake_since: 0 }
     }
 
     /// Carries frames until it is told to stop; in real time, if the caller is to be told first whether
@@ -106,27 +111,27 @@ impl<W: Wire> Carrier<W> {
             let _ = say.send(sys::process::run_in_real_time());
         }
         // It stays in real time, and needs no right to.
-        let result = crate::threads::run("degen's thread", || self.carry());
+        let result = crate::threads::run("degen's thread", || self.forward());
         self.publish();
-        self.ways.close(&self.pool);
+        self.directions.close(&self.pool);
         for wire in self.sides.into_iter().flat_map(|side| side.wires) {
             wire.close(&mut self.pool);
         }
         result
     }
 
-    fn carry(&mut self) -> io::Result<()> {
-        while self.ways.goes_on() {
+    fn forward(&mut self) -> io::Result<()> {
+        while self.directions.goes_on() {
             let mut worked = false;
             for direction in Direction::BOTH {
-                worked |= self.take_in(direction)?;
-                worked |= self.let_out(direction)?;
+                worked |= self.receive(direction)?;
+                worked |= self.transmit(direction)?;
             }
             if !worked {
                 self.sleep()?;
             }
             self.rest();
-            if self.ways.publish_sometimes(sys::clock::now()) {
+            if self.directions.publish_sometimes(sys::clock::now()) {
                 self.publish_ports();
             }
         }
@@ -134,7 +139,7 @@ impl<W: Wire> Carrier<W> {
     }
 
     /// A burst from an interface into degen; returns whether there was one.
-    fn take_in(&mut self, direction: Direction) -> io::Result<bool> {
+    fn receive(&mut self, direction: Direction) -> io::Result<bool> {
         let side = &mut self.sides[direction as usize];
         for wire in &mut side.wires {
             wire.receive_stamped(&mut self.pool, &mut side.received, BATCH)?;
@@ -149,21 +154,24 @@ impl<W: Wire> Carrier<W> {
             // What overflows comes from AF_PACKET, which has a single port for all queues.
             let overflow = side.wires.first().map_or(&[][..], |wire| wire.overflow(&received));
             let at = stamp.map_or(now, |stamp| stamp.min(now));
-            self.ways.arrive(direction, &mut self.pool, received, overflow, at);
+            self.directions.arrive(direction, &mut self.pool, received, overflow, at);
         }
         side.starved = !worked && self.pool.available() == 0;
         Ok(worked)
     }
 
     /// What is due, out of the other interface; returns whether there was anything.
-    fn let_out(&mut self, direction: Direction) -> io::Result<bool> {
+    fn transmit(&mut self, direction: Direction) -> io::Result<bool> {
         let Side { wires, waiting, .. } = &mut self.sides[1 - direction as usize];
         let Some(wire) = wires.first_mut() else { return Ok(false) };
         let mut worked = false;
         // Whatever falls due meanwhile is for the next turn.
         let now = sys::clock::now();
-        let due = |ways: &mut Ways, pool: &mut FramePool| ways.depart(direction, pool, now);
-        while let Some(frame) = waiting.take().or_else(|| due(&mut self.ways, &mut self.pool)) {
+        let due = |directions: &mut Directions, pool: &mut FramePool| {
+            directions.depart(direction, pool, now)
+        };
+        while let Some(frame) = waiting.take().or_else(|| due(&mut self.directions, &mut self.pool))
+        {
             if let Err(frame) = wire.send_frame(&mut self.pool, frame) {
                 *waiting = Some(frame);
                 break;
@@ -188,7 +196,7 @@ impl<W: Wire> Carrier<W> {
     fn next_deadline(&self) -> Option<Nanos> {
         let moves = |direction: &Direction| self.sides[1 - *direction as usize].waiting.is_none();
         let moving = Direction::BOTH.into_iter().filter(moves);
-        moving.filter_map(|direction| self.ways.next_deadline_of(direction)).min()
+        moving.filter_map(|direction| self.directions.next_deadline_of(direction)).min()
     }
 
     /// Until a frame arrives or is nearly due.
@@ -219,7 +227,7 @@ impl<W: Wire> Carrier<W> {
     /// least.
     fn wait<const N: usize>(&mut self, due: Option<Nanos>) -> io::Result<()> {
         let mut set = PollSet::<N>::empty();
-        let waker = set.add(self.ways.handle().waker().as_fd(), Interest::Read)?;
+        let waker = set.add(self.directions.handle().waker().as_fd(), Interest::Read)?;
         let mut retry = None;
         for side in &mut self.sides {
             // What cannot be received would wake the thread again at once.
@@ -241,13 +249,13 @@ impl<W: Wire> Carrier<W> {
         }
         set.wait(due.into_iter().chain(retry).min())?;
         if set.readable(waker) {
-            self.ways.handle().waker().drain()?;
+            self.directions.handle().waker().drain()?;
         }
         Ok(())
     }
 
     fn publish(&mut self) {
-        self.ways.publish();
+        self.directions.publish();
         self.publish_ports();
     }
 
