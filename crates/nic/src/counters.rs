@@ -4,22 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gso::{Kind, Refusal};
 
-use crate::lane::counters::EngineCounters;
-use crate::port::{Put, Refused, Sent, WireCounters};
-use crate::wire_queue::QueueCounters;
-
-/// Counters of a worker's host lane, both ways, and of its queue of the wire.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    /// Of the queue.
-    pub queue: QueueCounters,
-    /// Of the wire itself.
-    pub wire: WireCounters,
-    /// Of the host lane.
-    pub host: HostCounters,
-    /// Times the worker slept.
-    pub sleeps: u64,
-}
+use crate::port::{Put, Refused, Sent};
 
 /// What a worker's host lane counts.
 #[derive(Clone, Debug, Default)]
@@ -139,57 +124,25 @@ pub struct Entry {
     pub value: u64,
 }
 
-impl Counters {
-    /// Those of the queue as an engine's port; where it is the engine's `alone`, all of them.
-    fn port_entries(&self, alone: bool) -> impl Iterator<Item = Entry> {
-        let Counters { queue, wire, sleeps, .. } = self;
-        let sent = queue.sent - wire.taken_back;
-        let both =
-            [("port", "tx_too_long", queue.too_long), ("port", "no_memory", queue.no_memory)];
-        let own = [
-            ("port", "rx_packets", queue.received.frames),
-            ("port", "rx_bytes", queue.received.bytes),
-            ("port", "rx_dropped", wire.dropped),
-            ("port", "tx_packets", sent.frames),
-            ("port", "tx_bytes", sent.bytes),
-            ("port", "tx_lost", wire.lost),
-            ("port", "unreadable", wire.unreadable),
-            ("worker", "sleeps", *sleeps),
-        ];
-        let refused = wire.refused;
-        let refused = Refused::ALL.map(|why| ("drop", why.name(), refused[why as usize]));
-        let own = own.into_iter().chain(refused).filter(move |_| alone);
-        both.into_iter().chain(own).map(|(group, name, value)| Entry { group, name, value })
-    }
-
+impl HostCounters {
     /// Every counter, in a fixed order.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        let Counters { queue, wire, host, sleeps } = self;
-        let sent = queue.sent - wire.taken_back;
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         let plain = [
-            ("wire", "rx_packets", queue.received.frames),
-            ("wire", "rx_bytes", queue.received.bytes),
-            ("wire", "rx_dropped", wire.dropped),
-            ("wire", "tx_packets", sent.frames),
-            ("wire", "tx_bytes", sent.bytes),
-            ("wire", "tx_full", queue.full),
-            ("wire", "tx_lost", wire.lost),
-            ("host", "delivered_packets", host.delivered.frames),
-            ("host", "delivered_bytes", host.delivered.bytes),
-            ("host", "requests", host.requests),
-            ("host", "requests_full", host.requests_full),
-            ("host", "taken_packets", host.taken.frames),
-            ("host", "taken_bytes", host.taken.bytes),
-            ("host", "unreadable", host.unreadable),
-            ("worker", "sleeps", *sleeps),
+            ("host", "delivered_packets", self.delivered.frames),
+            ("host", "delivered_bytes", self.delivered.bytes),
+            ("host", "requests", self.requests),
+            ("host", "requests_full", self.requests_full),
+            ("host", "taken_packets", self.taken.frames),
+            ("host", "taken_bytes", self.taken.bytes),
+            ("host", "unreadable", self.unreadable),
         ];
         let refused = Refused::ALL.into_iter().map(|r| ("host_drop", r.name(), r as usize));
         let gso = Refusal::ALL.into_iter().map(|r| ("gso_refused", r.name(), r.index()));
         plain
             .into_iter()
-            .chain(host.gso.entries())
-            .chain(refused.map(|(group, name, at)| (group, name, host.refused[at])))
-            .chain(gso.map(|(group, name, at)| (group, name, host.gso_refused.0[at])))
+            .chain(self.gso.entries())
+            .chain(refused.map(|(group, name, at)| (group, name, self.refused[at])))
+            .chain(gso.map(|(group, name, at)| (group, name, self.gso_refused.0[at])))
             .map(|(group, name, value)| Entry { group, name, value })
     }
 }
@@ -199,40 +152,6 @@ impl Counters {
 pub struct Published {
     names: Box<[Entry]>,
     values: Box<[AtomicU64]>,
-}
-
-/// A worker's counters in the order in which they are published: of its host lane, of its engine lane, or of
-/// both.
-pub(crate) fn all<'a>(
-    own: &'a Counters,
-    lro: Option<&'a lro::Counters>,
-    engine: Option<&'a EngineCounters>,
-) -> impl Iterator<Item = Entry> + 'a {
-    let lro = lro.map(|lro| {
-        let lro = lro.entries().map(|(group, name, value)| Entry { group, name, value });
-        own.entries().chain(lro)
-    });
-    let alone = lro.is_none();
-    let engine = engine.map(|engine| engine.entries().chain(own.port_entries(alone)));
-    lro.into_iter().flatten().chain(engine.into_iter().flatten())
-}
-
-/// The lanes of a worker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lanes {
-    /// The host's alone.
-    Host,
-    /// The engine's alone.
-    Engine,
-    /// Both.
-    Both,
-}
-
-/// The counters of a worker with these lanes, none of which has counted anything.
-pub(crate) fn zero(lanes: Lanes) -> Vec<Entry> {
-    let (own, lro, engine) = Default::default();
-    let lro = (lanes != Lanes::Engine).then_some(&lro);
-    all(&own, lro, (lanes != Lanes::Host).then_some(&engine)).collect()
 }
 
 impl Published {

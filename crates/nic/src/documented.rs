@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::capture::{self, Packet, Resolution, Statistics, Writer};
 use crate::config::{Config, KEYS};
-use crate::counters::{self, Entry, Lanes};
+use crate::counters::Entry;
 use crate::degen::{Direction, Snapshot};
+use crate::worker::{Lanes, zero};
 
 const COUNTERS: &str = include_str!("../../../docs/reference/counters.md");
 const CONFIGURATION: &str = include_str!("../../../docs/reference/configuration.md");
@@ -58,12 +59,12 @@ fn of_the_bridges_ports() -> impl Iterator<Item = (String, String)> {
 #[test]
 fn every_counter_is_documented_and_no_other() {
     let of_degen = |groups| Snapshot::default().entries(groups);
-    let entries = counters::zero(Lanes::Host)
+    let entries = zero(Lanes::Host)
         .into_iter()
         .chain(of_degen(Direction::BOTH.map(Direction::name)))
         .chain(of_degen(["degen.forward", "degen.reverse"]))
-        .chain(counters::zero(Lanes::Engine))
-        .chain(counters::zero(Lanes::Both))
+        .chain(zero(Lanes::Engine))
+        .chain(zero(Lanes::Both))
         .chain(of_captures());
     let named = entries.map(|Entry { group, name, .. }| (group.to_owned(), name.to_owned()));
     let known: Names = named.chain(of_the_bridges_ports()).collect();

@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use sys::frames::FramePool;
 
 use crate::config::Config;
-use crate::counters::Lanes;
 use crate::degen::{self, wire::DegenWire};
 use crate::engines::Engines;
 use crate::entropy;
@@ -18,7 +17,7 @@ use crate::peers::Peers;
 use crate::port::shared::{Scheduler, SharedHost};
 use crate::port::{Host, NoHost, Wire};
 use crate::threads;
-use crate::worker::{self, Handle, Worker};
+use crate::worker::{self, Handle, Lanes, Worker};
 
 /// What a [`DegenWire`] is made of.
 pub(crate) struct Wan {

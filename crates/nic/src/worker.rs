@@ -7,6 +7,10 @@
 //!        <──────────── engine lane:  tcp <── app
 //! ```
 
+mod counters;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -14,18 +18,19 @@ use std::sync::Arc;
 use lro::{Lro, Nanos};
 use sys::frames::FramePool;
 
+pub use self::counters::Counters;
+pub(crate) use self::counters::{Lanes, zero};
 use crate::config::{Config, GsoHardware};
-use crate::counters::{self, Counters, Lanes, Published};
+use crate::counters::Published;
 use crate::event_loop::{self, EventLoop};
 use crate::handle::Seen;
 use crate::lane::counters::ShortWay;
 use crate::lane::engine::EngineLane;
 use crate::lane::host::HostLane;
-use crate::lane::{Packet, TxQueue};
 use crate::peers::{Arrival, Peers};
 use crate::port::{Host, HostPacket, Limits, RxFrame, Wire};
 use crate::steer::{self, Lane, Steer};
-use crate::wire_queue::WireQueue;
+use crate::wire_queue::{Packet, TxQueue, WireQueue};
 
 /// Bytes after which a turn of an engine has received enough: what it has to say to them is to leave first.
 const TURN_BYTES: usize = 256 << 10;
@@ -89,7 +94,7 @@ pub fn handle(config: Config, mtu: u32) -> io::Result<Handle> {
 /// # Errors
 /// What `eventfd` says.
 pub(crate) fn handle_of(lanes: Lanes, config: Config, mtu: u32) -> io::Result<Handle> {
-    Handle::new(Settings { config, mtu }, Published::new(counters::zero(lanes)))
+    Handle::new(Settings { config, mtu }, Published::new(zero(lanes)))
 }
 
 impl Handle {
@@ -518,6 +523,3 @@ impl<W: Wire, H: Host> Worker<W, H> {
         self.host.as_ref().map_or(Ok(()), HostLane::disarm)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,8 +3,8 @@
 use lro::Nanos;
 use tcp::{Id, Socket};
 
+use super::counters::ServiceCounters;
 use super::pattern::Pattern;
-use super::services::ServiceCounters;
 
 /// See the module's documentation.
 #[derive(Debug)]

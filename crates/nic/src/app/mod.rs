@@ -1,6 +1,7 @@
 //! What is behind the engine's connections: services, for now.
 
 mod conversation;
+mod counters;
 mod pattern;
 mod services;
 
@@ -10,9 +11,10 @@ use iface::Interface;
 use lro::Nanos;
 use tcp::{FourTuple, Stack};
 
+pub(crate) use counters::ServiceCounters;
 pub use pattern::{PERIOD, Pattern};
 pub use services::{Report, Role, Service, Work};
-pub(crate) use services::{ServiceCounters, Services, Share};
+pub(crate) use services::{Services, Share};
 
 /// What an engine lane's connections are for. It is asked after each batch, by the thread of the worker.
 pub(crate) trait App: Send {

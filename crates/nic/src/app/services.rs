@@ -12,6 +12,7 @@ use tcp::{ConnectError, Events, FourTuple, Id, Reason, Stack, State};
 
 use super::App;
 use super::conversation::{Conversation, Conversations};
+use super::counters::ServiceCounters;
 use super::pattern::Pattern;
 
 /// How long connections may take to end when their time is over.
@@ -90,25 +91,6 @@ pub struct Report {
     pub end: Reason,
     /// The first byte that was not that of the pattern, where that was looked at.
     pub mismatch: Option<u64>,
-}
-
-/// What a service counts.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct ServiceCounters {
-    /// Connections there are now.
-    pub(crate) connections: u64,
-    /// Those that came to the service, or were opened by it.
-    pub(crate) begun: u64,
-    /// Those that ended.
-    pub(crate) ended: u64,
-    /// Those of them that did not end in order.
-    pub(crate) failed: u64,
-    /// Bytes that the service has read.
-    pub(crate) bytes_read: u64,
-    /// Bytes that it has written.
-    pub(crate) bytes_written: u64,
-    /// Connections on which something else came than was sent, where that is looked at.
-    pub(crate) mismatches: u64,
 }
 
 /// What is to be done, by which share of the workers.

@@ -14,12 +14,12 @@ use super::counters::{EngineCounters, ShortWay};
 use super::give_back::GiveBack;
 use super::node::{Node, Progress};
 use super::trace::{Trace, Tracer};
-use super::{ANNOUNCE_AHEAD, Arrived, PREFETCH_AHEAD, TxQueue, checksum_of, is_merged, payload};
+use super::{ANNOUNCE_AHEAD, Arrived, PREFETCH_AHEAD, checksum_of, is_merged, payload};
 use crate::app::App;
 use crate::peers::{Peers, StrayCounters};
 use crate::port::{RxFrame, Wire};
 use crate::steer;
-use crate::wire_queue::WireQueue;
+use crate::wire_queue::{Packet, TxQueue, WireQueue};
 
 /// With more connections than this, a batch is announced to the engine: they do not fit the cache.
 const ANNOUNCE_FROM: usize = 512;
@@ -359,7 +359,7 @@ impl<T: TxQueue> TxQueue for Observed<'_, T> {
         self.out.has_room()
     }
 
-    fn send(&mut self, packet: &super::Packet<'_>) {
+    fn send(&mut self, packet: &Packet<'_>) {
         if let Some(lro) = &mut self.lro {
             lro.observe(packet.header);
         }

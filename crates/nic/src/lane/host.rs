@@ -12,14 +12,14 @@ use sys::frames::FramePool;
 use sys::poll::Interest;
 
 use super::deliver::{Scratch, ToHost};
-use super::{ANNOUNCE_AHEAD, PREFETCH_AHEAD, Packet, checksum_of, is_merged};
+use super::{ANNOUNCE_AHEAD, PREFETCH_AHEAD, checksum_of, is_merged};
 use crate::counters::HostCounters;
 use crate::port::shared::Requests;
 use crate::port::{
     Delivered, Delivery, FromHost, Host, HostPacket, Outgoing, Put, Refused, RxFrame, Transmit,
     Wire,
 };
-use crate::wire_queue::WireQueue;
+use crate::wire_queue::{Packet, WireQueue};
 
 /// How long what active ACK has acknowledged is offered to a host that does not take it, at the end.
 const LAST_OFFERS: Nanos = 500_000_000;

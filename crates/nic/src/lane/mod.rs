@@ -6,7 +6,6 @@
 //! ```
 
 pub(crate) mod counters;
-pub(crate) mod cut;
 mod deliver;
 pub(crate) mod engine;
 mod give_back;
@@ -34,38 +33,6 @@ pub(crate) struct Arrived<'a> {
     pub(crate) checksum: RxChecksum,
     /// Payload bytes of each segment that it was made of; 0 if it is one.
     pub(crate) gso_size: u16,
-}
-
-/// A packet of the engine's, in the memory where it lies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Packet<'a> {
-    /// Checksum state, and how it is to be cut.
-    pub(crate) vnet: VirtioNetHdr,
-    /// From the Ethernet header on.
-    pub(crate) header: &'a [u8],
-    /// What follows, in one or two pieces.
-    pub(crate) payload: [&'a [u8]; 2],
-}
-
-impl<'a> Packet<'a> {
-    /// A frame in one piece.
-    pub(crate) fn frame(vnet: VirtioNetHdr, bytes: &'a [u8]) -> Self {
-        Packet { vnet, header: bytes, payload: [&[], &[]] }
-    }
-
-    /// Bytes, from the Ethernet header on.
-    pub(crate) fn len(&self) -> usize {
-        self.header.len() + self.payload[0].len() + self.payload[1].len()
-    }
-}
-
-/// Where the engine's packets leave.
-pub(crate) trait TxQueue {
-    /// Whether there is room for one more packet, however large.
-    fn has_room(&self) -> bool;
-
-    /// Takes a packet, for which there [is room](Self::has_room). What becomes of it is counted.
-    fn send(&mut self, packet: &Packet<'_>);
 }
 
 /// Frames ahead of the one at hand whose headers are fetched into the cache, and those that are

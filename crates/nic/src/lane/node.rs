@@ -5,9 +5,10 @@ use lro::Nanos;
 use tcp::{FourTuple, Icmp, Segment, Stack};
 use wire::{Mac, icmp};
 
+use super::Arrived;
 use super::counters::NodeCounters;
 use super::output::Output;
-use super::{Arrived, Packet, TxQueue};
+use crate::wire_queue::{Packet, TxQueue};
 
 /// See the module's documentation.
 pub(crate) struct Node {

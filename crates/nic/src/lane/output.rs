@@ -72,8 +72,8 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lane::Packet;
-    use crate::lane::cut::Frames;
+    use crate::wire_queue::Packet;
+    use crate::wire_queue::cut::Frames;
     use proptest::prelude::*;
     use tcp::options::Options;
     use wire::{Headers, Seq, Tcp, Timestamps, Transport};

@@ -7,10 +7,9 @@ use sys::frames::FramePool;
 use wire::Mac;
 
 use crate::config::Config;
-use crate::counters::Lanes;
 use crate::engines::{Engines, Own};
 use crate::port::{NoHost, Wire};
-use crate::worker::{self, Worker};
+use crate::worker::{self, Lanes, Worker};
 
 /// A worker with an engine alone, on a wire with the memory of its frames, this Ethernet address and MTU in
 /// bytes. Its addresses are in use from its first [turn](Worker::turn) on, unless there are probes.

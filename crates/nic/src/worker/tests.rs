@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use sys::frames::FramePool;
 use wire::{FlowHash, Mac};
 
-use super::{Handle, Worker, handle_of};
+use super::{Handle, Lanes, Worker, handle_of};
 use crate::app::{Report, Role, Service, Work};
 use crate::config::Config;
-use crate::counters::{Entry, Lanes, Published};
+use crate::counters::{Entry, Published};
 use crate::engines::{Engines, Own, Told};
 use crate::event_loop::EventLoop;
 use crate::handle::Wake;

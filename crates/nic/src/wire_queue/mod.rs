@@ -1,5 +1,7 @@
 //! A queue of the wire, with the memory of its frames: what arrives by it, and the one way out.
 
+pub(crate) mod cut;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,12 +12,43 @@ use sys::frames::{Frame, FramePool};
 use sys::poll::Interest;
 use wire::VirtioNetHdr;
 
-use crate::lane::cut::Frames;
-use crate::lane::{Packet, TxQueue};
+use self::cut::Frames;
 use crate::port::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Whole, Wire, WireCounters};
 
 /// Frames that a super-packet may become: 64 KB in packets of the least MTU that IPv4 asks for.
 const SUPER_PACKET_FRAMES: usize = 65_536 / 536 + 1;
+
+/// A packet of the engine's, in the memory where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet<'a> {
+    /// Checksum state, and how it is to be cut.
+    pub(crate) vnet: VirtioNetHdr,
+    /// From the Ethernet header on.
+    pub(crate) header: &'a [u8],
+    /// What follows, in one or two pieces.
+    pub(crate) payload: [&'a [u8]; 2],
+}
+
+impl<'a> Packet<'a> {
+    /// A frame in one piece.
+    pub(crate) fn frame(vnet: VirtioNetHdr, bytes: &'a [u8]) -> Self {
+        Packet { vnet, header: bytes, payload: [&[], &[]] }
+    }
+
+    /// Bytes, from the Ethernet header on.
+    pub(crate) fn len(&self) -> usize {
+        self.header.len() + self.payload[0].len() + self.payload[1].len()
+    }
+}
+
+/// Where the engine's packets leave.
+pub(crate) trait TxQueue {
+    /// Whether there is room for one more packet, however large.
+    fn has_room(&self) -> bool;
+
+    /// Takes a packet, for which there [is room](Self::has_room). What becomes of it is counted.
+    fn send(&mut self, packet: &Packet<'_>);
+}
 
 /// What a queue of the wire counts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
