@@ -80,7 +80,8 @@ pub struct Host {
     pub mtu: u32,
     /// `host.queues`: queues of the host's interface; 0 for one per worker.
     pub queues: u32,
-    /// `host.scheduler`: which worker's packet is next where several share a queue.
+    /// No key: which worker's packet is next where several share a queue. [`Order::Lifo`] is for
+    /// `wharf bench fairness`, which shows what it does to connections.
     pub scheduler: Order,
     /// `host.requests`: packets of a worker that may wait for a shared queue before the worker
     /// leaves the wire alone.
@@ -108,8 +109,12 @@ pub struct Lro {
     pub hole_timeout: u64,
     /// `lro.flush_on_psh`
     pub flush_on_psh: bool,
-    /// `lro.active_ack`: acknowledge what is held.
+    /// `lro.active_ack`: acknowledge what is held, or do not.
     pub active_ack: lro::ActiveAck,
+    /// No key: acknowledge what is held as the paper does, whatever `active_ack` says. It is for
+    /// benches that show the paper's design: with its window of 0xFFFF a host loses data for which it
+    /// has no room.
+    pub paper_ack: bool,
     /// `lro.udp`: join datagrams, too.
     pub udp: bool,
     /// `lro.flows`: connections remembered per worker.
@@ -179,6 +184,7 @@ impl Default for Config {
                 max_timeout: 0,
                 hole_timeout: 0,
                 active_ack: lro::ActiveAck::Off,
+                paper_ack: false,
                 udp: false,
                 flush_on_psh: false,
                 flows: 0,
@@ -254,9 +260,10 @@ impl Config {
             min_hole_timeout: 0,
             flush_on_psh: self.lro.flush_on_psh,
             // What goes by unseen, its SYNs among it, is not to be spoken for.
-            active_ack: match self.lro.enable {
-                true => self.lro.active_ack,
-                false => lro::ActiveAck::Off,
+            active_ack: match (self.lro.enable, self.lro.paper_ack) {
+                (false, _) => lro::ActiveAck::Off,
+                (true, true) => lro::ActiveAck::Paper,
+                (true, false) => self.lro.active_ack,
             },
             udp: self.lro.udp,
             flows: self.lro.flows as usize,
@@ -274,6 +281,7 @@ impl Config {
             (LroProfile::Auto, true) => {
                 config.lro.profile = LroProfile::Lossless;
                 config.lro.active_ack = lro::ActiveAck::Off;
+                config.lro.paper_ack = false;
             }
             (LroProfile::Auto, false) => config.lro.profile = LroProfile::Endpoint,
             (LroProfile::Endpoint | LroProfile::Lossless, _) => {}
@@ -373,6 +381,24 @@ mod tests {
         says("lro.max_timeout", "100", "unit");
         says("lro.enable", "yes", "true or false");
         says("lro.profile", "router", "auto, endpoint or lossless");
+    }
+
+    /// The designs that the papers compare theirs with, or that lose data, are for benches.
+    #[test]
+    fn what_only_shows_the_papers_is_no_setting() {
+        let refused = Config::default().set("host.scheduler", "lifo").unwrap_err();
+        assert!(matches!(refused, ConfigError::UnknownKey { .. }), "{refused}");
+        let refused = Config::default().set("lro.active_ack", "paper").unwrap_err().to_string();
+        assert!(refused.ends_with("it is off or safe"), "{refused}");
+        for text in ["host.scheduler = \"lifo\"", "lro.active_ack = \"paper\""] {
+            Config::from_toml("wharf.toml", text).unwrap_err();
+        }
+        let mut config = Config::default();
+        config.lro.paper_ack = true;
+        assert_eq!(config.lro().active_ack, lro::ActiveAck::Paper);
+        assert_eq!(config.for_a_host(true).lro().active_ack, lro::ActiveAck::Off);
+        config.set("lro.enable", "false").unwrap();
+        assert_eq!(config.lro().active_ack, lro::ActiveAck::Off);
     }
 
     #[test]

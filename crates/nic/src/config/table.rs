@@ -2,7 +2,7 @@
 
 use super::keys::{Field, Key, Kind, Unit};
 use super::value::Choice;
-use super::{AccessMode, GsoHardware, HostKind, LroProfile, Order, WireMode, XdpMode, ZeroCopy};
+use super::{AccessMode, GsoHardware, HostKind, LroProfile, WireMode, XdpMode, ZeroCopy};
 
 /// A field that holds a number. What is set has been found in range, so the cast keeps it.
 macro_rules! number {
@@ -127,19 +127,12 @@ pub static KEYS: &[Key] = &[
         field: number!(host.queues),
     },
     Key {
-        name: "host.scheduler",
-        kind: first_of::<Order>(),
-        run_time: false,
-        help: "whose packet is next for a shared host queue (the paper's DMA load balance, \
-               section V.B); lifo is the stack that it replaced, which starves connections",
-        field: choice!(host.scheduler),
-    },
-    Key {
         name: "host.requests",
         kind: number(64, 1, 16_384, Unit::Count),
         run_time: false,
         help: "packets of each worker that may wait for a shared host queue before the worker \
-               leaves the wire alone",
+               leaves the wire alone; the queue takes one of each worker in turn (the paper's DMA \
+               load balance, section V.B)",
         field: number!(host.requests),
     },
     Key {
@@ -215,10 +208,9 @@ pub static KEYS: &[Key] = &[
         name: "lro.active_ack",
         kind: first_of::<lro::ActiveAck>(),
         run_time: true,
-        help: "acknowledge data that LRO holds (the paper, section V.C): safe, only within the \
-               window that the host has advertised; or as the paper does, with a window of 0xFFFF. \
-               For connections that begin while it is on, where workers do not share a host queue. \
-               Acknowledged data is lost if wharf is killed while it holds it",
+        help: "acknowledge data that LRO holds (the paper, section V.C), only within the window \
+               that the host has advertised. For connections that begin while it is on, where \
+               workers do not share a host queue. Acknowledged data is lost if wharf is killed while it holds it",
         field: choice!(lro.active_ack),
     },
     Key {

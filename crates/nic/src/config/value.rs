@@ -71,13 +71,13 @@ pub enum GsoHardware {
     Off,
 }
 
-/// `host.scheduler`: whose packet is next where several workers share a queue of the host port.
+/// Whose packet is next where several workers share a queue of the host port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// A queue for each worker, one request from each in turn (the paper, section V.B).
     RoundRobin,
-    /// One stack for all, the latest request first: the DMA engine that the paper found, kept to
-    /// show how it starves connections. It also turns the packets of each connection around.
+    /// One stack for all, the latest request first: the DMA engine that the paper found, for the
+    /// bench that shows how it starves connections. It also turns the packets of each connection around.
     Lifo,
 }
 
@@ -134,7 +134,7 @@ named!(Order: RoundRobin = "round_robin", Lifo = "lifo");
 named!(tcp::Algorithm: Cubic = "cubic", NewReno = "newreno");
 named!(tcp::Ecn: Off = "off", Passive = "passive", On = "on");
 named!(LroProfile: Auto = "auto", Endpoint = "endpoint", Lossless = "lossless");
-named!(lro::ActiveAck: Off = "off", Safe = "safe", Paper = "paper");
+named!(lro::ActiveAck: Off = "off", Safe = "safe");
 
 /// The number of a group of this machine (group(5)).
 pub(super) fn parse_group(name: &str) -> Option<u64> {

@@ -16,11 +16,18 @@ const EINVAL: i32 = 22;
 
 fn config(mode: &str) -> Config {
     let mut config = Config::default();
-    for (key, value) in [("lro.active_ack", mode), ("lro.max_timeout", "20ms"), ("poll.batch", "8")]
-    {
-        config.set(key, value).unwrap();
-    }
+    config.set("lro.max_timeout", "20ms").unwrap();
+    config.set("poll.batch", "8").unwrap();
+    set_mode(&mut config, mode);
     config
+}
+
+/// `off` or `safe`, or as the paper does, which is no setting.
+fn set_mode(config: &mut Config, mode: &str) {
+    config.lro.paper_ack = mode == "paper";
+    if mode != "paper" {
+        config.set_at_run_time("lro.active_ack", mode).unwrap();
+    }
 }
 
 /// A packet of the host's, of connection `port`.
@@ -245,7 +252,7 @@ proptest! {
                     says(&mut rig, port, bytes as u32 / 1000);
                 }
                 Event::Mode(mode) => {
-                    config.set_at_run_time("lro.active_ack", mode).unwrap();
+                    set_mode(&mut config, mode);
                     rig.handle.reconfigure(&config);
                 }
             }

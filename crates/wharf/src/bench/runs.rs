@@ -31,6 +31,10 @@ pub(crate) struct BenchRuns {
     /// Fewer, shorter runs
     #[arg(long)]
     pub(crate) quick: bool,
+    /// With LRO, acknowledge what it holds as the paper on LRO does (section V.C): each segment,
+    /// with a window of 0xFFFF
+    #[arg(long)]
+    pub(crate) paper_ack: bool,
     #[command(flatten)]
     pub(crate) settings: Settings,
 }
@@ -44,7 +48,8 @@ pub(super) fn options(
     connections: Option<&[u32]>,
     default: &[u32],
 ) -> Result<Options, Error> {
-    let config = prepare(&args.settings)?;
+    let mut config = prepare(&args.settings)?;
+    config.lro.paper_ack = args.paper_ack;
     let default = if args.quick { &QUICK } else { default };
     let seconds = if args.quick { 0.3 } else { 1.0 };
     let repetitions = if args.quick { 1 } else { 3 };

@@ -75,6 +75,9 @@ fn a_wrong_configuration_is_refused() {
         ("[lro]\nno_such_key = 1\n", "no_such_key"),
         ("[lro]\nmax_aggregate = 12\n", "65535"),
         ("[lro]\nenable = \"maybe\"\n", "true or false"),
+        // What only shows the papers is for benches.
+        ("[lro]\nactive_ack = \"paper\"\n", "off or safe"),
+        ("[host]\nscheduler = \"lifo\"\n", "unknown key `host.scheduler`"),
     ] {
         fs::write(&file, content).unwrap();
         is_refusal(&hosts.wharf(&up), part);

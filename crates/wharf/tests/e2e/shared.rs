@@ -67,18 +67,6 @@ fn workers_share_two_queues_with_room_for_few_requests() {
     }
 }
 
-/// The stack turns packets around, and TCP puts up with that.
-#[test]
-fn a_stack_of_requests_loses_nothing() {
-    if !have(&["sha256sum"]) {
-        return;
-    }
-    let words = ["--set", "host.queues=1", "--set", "host.scheduler=lifo"];
-    if let Some(up) = up(Port::Auto, &words) {
-        everything_arrives(&up);
-    }
-}
-
 #[test]
 fn the_scheduler_lets_every_handshake_through() {
     let Some(up) = Plan::new(Port::Veth).hosts() else { return };
