@@ -3,6 +3,7 @@
 use alloc::collections::{BinaryHeap, VecDeque};
 use core::cmp::Ordering;
 
+use crate::queue::LOOKED_AT;
 use crate::{Config, Distribution, Nanos, Random};
 
 /// A packet and when it arrives at the other end.
@@ -111,6 +112,18 @@ impl<T> Delay<T> {
     /// Whether none is in flight.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Panics in a debug build if packets are not in the order of their arrival, as far as a few of them
+    /// show.
+    pub(crate) fn debug_check(&self) {
+        if cfg!(debug_assertions) {
+            let first = self.in_order.iter().take(LOOKED_AT);
+            debug_assert!(first.is_sorted_by_key(|packet| packet.key()), "not in order");
+            let due = self.in_order.back().into_iter().chain(self.faster.peek());
+            let latest = due.map(|packet| packet.due).max();
+            debug_assert!(latest <= Some(self.last_due), "{latest:?} is after the latest");
+        }
     }
 
     /// How long a packet will be delayed.

@@ -46,6 +46,7 @@ mod config;
 mod counters;
 pub mod delay;
 pub mod ecn;
+mod invariants;
 pub mod keys;
 pub mod loss;
 pub mod queue;
@@ -143,6 +144,8 @@ pub struct Degen<T> {
     departed_at: Nanos,
     /// The latest time that it knows of: what was to be done by then is done.
     now: Nanos,
+    #[cfg(debug_assertions)]
+    taken_back: u64,
 }
 
 impl<T> Degen<T> {
@@ -163,6 +166,8 @@ impl<T> Degen<T> {
             arrived_at: 0,
             departed_at: 0,
             now: 0,
+            #[cfg(debug_assertions)]
+            taken_back: 0,
         }
     }
 
@@ -217,15 +222,18 @@ impl<T> Degen<T> {
         if let Some(packet) = copy {
             self.enqueue(Numbered { packet, number: number + 1 }, frames);
         }
+        self.debug_check();
     }
 
     /// The next packet that has come out by `now`; to be asked until there is none.
     pub fn depart(&mut self, now: Nanos, frames: &mut impl Frames<T>) -> Option<Departure<T>> {
         self.advance(now, frames);
         let (mut packet, due) = self.come_out(now)?;
+        self.debug_check_departure(due, now);
         self.departed_at = due;
         self.counters.departed += 1;
         self.counters.departed_bytes += frames.bytes_mut(&mut packet).len() as u64;
+        self.debug_check();
         Some(Departure { packet, due })
     }
 
@@ -240,7 +248,12 @@ impl<T> Degen<T> {
         let queued = self.queue.take().map(|queued| queued.packet);
         let under_way =
             |delay: &mut Delay<Onward<T>>| delay.take().map(|(onward, _)| onward.packet);
-        queued.or_else(|| under_way(&mut self.delay)).or_else(|| self.reorder.take())
+        let taken = queued.or_else(|| under_way(&mut self.delay)).or_else(|| self.reorder.take());
+        #[cfg(debug_assertions)]
+        {
+            self.taken_back += u64::from(taken.is_some());
+        }
+        taken
     }
 
     /// Lets time pass in the schedule and in the queue, whose packets set out.

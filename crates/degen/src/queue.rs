@@ -7,6 +7,9 @@ use crate::{Config, Discipline, Nanos};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
+/// Packets that debug builds look at, of however many there are.
+pub(crate) const LOOKED_AT: usize = 16;
+
 /// A packet that waits.
 #[derive(Debug)]
 struct Waiting<T> {
@@ -135,6 +138,19 @@ impl<T> Queue<T> {
         let first = self.waiting.pop_front()?;
         self.bytes -= first.len as u64;
         Some(first.packet)
+    }
+
+    /// Panics in a debug build if packets or their bytes are not what is counted, as far as a few of them
+    /// show.
+    pub(crate) fn debug_check(&self) {
+        if cfg!(debug_assertions) {
+            let first = self.waiting.iter().take(LOOKED_AT);
+            let bytes: u64 = first.clone().map(|waiting| waiting.len as u64).sum();
+            debug_assert!(bytes <= self.bytes, "{bytes} bytes wait of {}", self.bytes);
+            let all = self.waiting.len() <= LOOKED_AT;
+            debug_assert!(!all || bytes == self.bytes, "{bytes} bytes wait, not {}", self.bytes);
+            debug_assert!(first.is_sorted_by_key(|waiting| waiting.since), "not first come first");
+        }
     }
 
     /// Until when the link is busy with so many bytes from `at` on.

@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 use core::num::NonZeroU32;
 
+use crate::queue::LOOKED_AT;
 use crate::{Config, Nanos, Random};
 
 /// What a packet that steps aside waits for.
@@ -88,6 +89,16 @@ impl<T> Reorder<T> {
     /// Takes out a packet whatever the time, to give it back.
     pub fn take(&mut self) -> Option<T> {
         self.held.pop_front().map(|held| held.packet)
+    }
+
+    /// Panics in a debug build if a packet would leave before one in front of it, as far as a few of them
+    /// show.
+    pub(crate) fn debug_check(&self) {
+        if cfg!(debug_assertions) {
+            let first = self.held.iter().take(LOOKED_AT);
+            debug_assert!(first.clone().is_sorted_by_key(|held| held.behind), "by packets");
+            debug_assert!(first.is_sorted_by_key(|held| held.until), "by time");
+        }
     }
 
     /// Packets held.

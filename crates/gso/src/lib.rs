@@ -114,6 +114,7 @@ mod datagrams;
 mod dispatch;
 mod fragment;
 mod fragment_ids;
+mod invariants;
 mod ip;
 mod kind;
 mod piece;

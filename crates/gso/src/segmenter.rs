@@ -140,6 +140,7 @@ impl<'a> Segmenter<'a> {
             }
             _ => self.next * self.gso_size,
         };
+        self.debug_check();
     }
 
     /// Writes the headers of the next segment, all checksums final, to the start of `header` and
@@ -221,6 +222,7 @@ impl<'a> Segmenter<'a> {
     fn pass_full(&mut self) {
         self.next += 1;
         self.offset += self.gso_size;
+        self.debug_check();
     }
 
     /// Writes what full segments in the middle have in common to the template, which makes these, the
@@ -270,8 +272,10 @@ impl<'a> Segmenter<'a> {
 
     #[inline]
     fn pass(&mut self, piece: &Piece<'_>) {
+        self.debug_check_piece(piece);
         self.next += 1;
         self.offset = piece.next_offset;
+        self.debug_check();
     }
 
     /// `payload` are the piece's bytes, wherever they lie.

@@ -115,7 +115,7 @@ impl Neighbours {
                 if let State::Reachable(_) = state {
                     // It is asked whether it is still there, while packets go where it was.
                     neighbour.state = State::Asked { left: QUESTIONS, next: now };
-                    self.next = Some(now);
+                    self.next = soonest(self.next, now);
                 }
                 Resolved::At(mac)
             }
@@ -132,7 +132,8 @@ impl Neighbours {
         let waiting = VecDeque::new();
         self.all.insert(ip, Neighbour { mac: None, used: now, state, waiting });
         self.unresolved += 1;
-        self.next = Some(now);
+        self.next = soonest(self.next, now);
+        self.debug_check();
         Resolved::Asking
     }
 
@@ -162,6 +163,7 @@ impl Neighbours {
         }
         self.waiting_bytes += bytes.len();
         neighbour.waiting.push_back(Waiting { vnet, bytes });
+        self.debug_check();
     }
 
     /// A neighbour has said where it is.
@@ -179,7 +181,7 @@ impl Neighbours {
         if differs && how == (Learned::FromAnswer { overrides: false }) {
             // Not to be believed over what is known, but that is worth a question.
             neighbour.state = State::Asked { left: QUESTIONS, next: now };
-            self.next = Some(now);
+            self.next = soonest(self.next, now);
             return;
         }
         self.unresolved -= usize::from(neighbour.mac.is_none());
@@ -192,6 +194,7 @@ impl Neighbours {
             self.released.push_back(waiting);
         }
         self.last = None;
+        self.debug_check();
     }
 
     /// The next frame whose neighbour has answered, addressed.
@@ -235,6 +238,47 @@ impl Neighbours {
         self.waiting_bytes -= bytes;
         self.unresolved -= unresolved;
         self.given_up += given_up;
+        self.debug_check();
+    }
+
+    /// Panics in a debug build if the cache contradicts itself, or is larger than it may be.
+    pub(crate) fn debug_check(&self) {
+        if cfg!(debug_assertions) {
+            let (all, unresolved) = (self.all.len(), self.unresolved);
+            debug_assert!(all <= NEIGHBOURS_MAX, "{all} neighbours");
+            debug_assert!(unresolved <= UNRESOLVED_MAX, "{unresolved} have not answered");
+            let silent = self.all.values().filter(|neighbour| neighbour.mac.is_none()).count();
+            debug_assert_eq!(silent, unresolved, "neighbours that have not answered");
+            self.debug_check_waiting();
+            self.debug_check_questions();
+        }
+    }
+
+    /// What waits is counted, waits for one that has not answered, and is no more than may wait.
+    fn debug_check_waiting(&self) {
+        let mut bytes = 0;
+        for neighbour in self.all.values() {
+            let waiting = &neighbour.waiting;
+            debug_assert!(waiting.len() <= WAITING_MAX, "{} wait for one", waiting.len());
+            debug_assert!(waiting.is_empty() || neighbour.mac.is_none(), "it has answered");
+            bytes += waiting.iter().map(|waiting| waiting.bytes.len()).sum::<usize>();
+        }
+        bytes += self.released.iter().map(|waiting| waiting.bytes.len()).sum::<usize>();
+        debug_assert_eq!(bytes, self.waiting_bytes, "bytes that wait");
+        debug_assert!(bytes <= WAITING_BYTES, "{bytes} bytes wait");
+    }
+
+    /// No question is forgotten, and what is remembered of the last one sent to is still so.
+    fn debug_check_questions(&self) {
+        for neighbour in self.all.values() {
+            if let State::Asked { next, .. } = neighbour.state {
+                debug_assert!(self.next.is_some_and(|first| first <= next), "{next} is forgotten");
+            }
+        }
+        if let Some((ip, mac, _)) = self.last {
+            let known = self.all.get(&ip).and_then(|neighbour| neighbour.mac);
+            debug_assert_eq!(known, Some(mac), "where {ip} is");
+        }
     }
 
     /// How many are known or being asked.
@@ -246,6 +290,11 @@ impl Neighbours {
     pub(crate) fn given_up(&self) -> u64 {
         self.given_up
     }
+}
+
+/// The earlier of the two: a question that is due already stays due.
+fn soonest(next: Option<Nanos>, now: Nanos) -> Option<Nanos> {
+    Some(next.map_or(now, |next| next.min(now)))
 }
 
 #[cfg(test)]

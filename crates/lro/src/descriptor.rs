@@ -61,7 +61,7 @@ pub(crate) struct Descriptor {
     payload_len: u32,
     /// Largest payload in the run.
     pub(crate) gso_size: u16,
-    /// Payload of the run's last segment.
+    /// Payload of the run's last segment, or 0 if that joined with its island.
     pub(crate) last_len: u16,
     /// How the IPv4 ID got to `last`.
     pub(crate) id_step: IdStep,
@@ -321,6 +321,7 @@ impl Descriptor {
         self.last = island.last;
         self.since = self.since.min(island.since);
         self.extend(island.bytes(), island.flags);
+        self.last_len = 0; // an island does not tell
     }
 
     #[inline]
@@ -379,6 +380,30 @@ impl Descriptor {
     /// Gives up the run; the next segment is expected where it ended.
     pub(crate) fn take_run(&mut self) -> Chain {
         core::mem::replace(&mut self.run, Chain::EMPTY)
+    }
+
+    /// Panics in a debug build if the flow contradicts itself.
+    pub(crate) fn debug_check(&self) {
+        if cfg!(debug_assertions) {
+            debug_assert!(!self.pushed || self.has_run(), "a PSH has completed no run");
+            debug_assert_eq!(self.armed != UNARMED, self.is_holding(), "what is held is timed");
+            if self.begun && self.is_holding() {
+                let (next, frontier) = (self.next_seq, self.frontier);
+                debug_assert!(!next.after(frontier), "{next:?} is beyond {frontier:?}");
+            }
+            if self.has_run() {
+                debug_assert!(self.begun && self.has_data);
+                let (start, end) = (self.first_seq, self.next_seq);
+                debug_assert_eq!(start + self.payload_len, end, "the run's bytes");
+                let (last, largest) = (self.last_len, self.gso_size);
+                debug_assert!(
+                    last <= largest,
+                    "{last} bytes in the last, {largest} in the largest"
+                );
+                let (segments, len) = (self.run.len(), self.ip_len());
+                debug_assert!(segments == 1 || len <= 0xffff, "an aggregate of {len} bytes");
+            }
+        }
     }
 
     /// Writes the header of `segments` in one (the paper, section IV.D): sequence number and TSval of the

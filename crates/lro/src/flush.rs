@@ -21,6 +21,7 @@ impl<F, L: Link> Lro<F, L> {
             }
             self.rearm(index);
         }
+        self.debug_check();
     }
 
     /// Nothing more waits on the wire for now: flushes what a PSH has completed.
@@ -33,6 +34,7 @@ impl<F, L: Link> Lro<F, L> {
         while let Some(index) = self.table.first_pushed() {
             self.flush_run(index, Flush::Psh, sink);
         }
+        self.debug_check();
     }
 
     /// The caller has nothing to do and will sleep: flushes all runs, since waiting for more
@@ -46,6 +48,7 @@ impl<F, L: Link> Lro<F, L> {
                 self.flush_run(index, Flush::Idle, sink);
             }
         }
+        self.debug_check();
     }
 
     /// Flushes everything held.
@@ -53,6 +56,7 @@ impl<F, L: Link> Lro<F, L> {
         while let Some(index) = self.table.first_armed() {
             self.flush(index, Flush::Idle, sink);
         }
+        self.debug_check_empty();
     }
 
     /// When [`expire`](Self::expire) is to be called next, at the latest; `None` while nothing is

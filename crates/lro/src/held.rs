@@ -155,6 +155,41 @@ impl<F> Held<F> {
         self.nodes[index as usize].len
     }
 
+    /// Frames that are held.
+    pub(crate) fn in_use(&self) -> usize {
+        self.nodes.len() - self.free
+    }
+
+    /// Payload lengths of a chain's frames. Panics in a debug build if the chain is not what it says of
+    /// itself, or names a place without a frame.
+    pub(crate) fn debug_lens(&self, chain: &Chain) -> impl Iterator<Item = u32> {
+        let (mut at, mut left, last) = (chain.first, chain.len, chain.last);
+        core::iter::from_fn(move || {
+            let Some(node) = self.nodes.get(at as usize) else {
+                debug_assert_eq!(left, 0, "a chain is shorter than it says");
+                return None;
+            };
+            debug_assert!(left > 0, "a chain is longer than it says");
+            debug_assert!(node.frame.is_some(), "no frame at {at}");
+            debug_assert_eq!(node.next == NONE, at == last, "the chain's last frame is {last}");
+            (at, left) = (node.next, left.saturating_sub(1));
+            Some(node.len)
+        })
+    }
+
+    /// Panics in a debug build if places are lost: each is free or holds a frame, and all that are free
+    /// can be found.
+    pub(crate) fn debug_check(&self) {
+        if cfg!(debug_assertions) {
+            let taken = self.nodes.iter().filter(|node| node.frame.is_some()).count();
+            debug_assert_eq!(taken, self.in_use(), "frames and what is counted of them");
+            let listed = self.nodes.iter().filter(|node| node.listed).count();
+            debug_assert_eq!(listed, self.places.len(), "places stand in the list once");
+            let lost = self.nodes.iter().position(|node| node.frame.is_none() && !node.listed);
+            debug_assert_eq!(lost, None, "a free place that is not in the list");
+        }
+    }
+
     /// Takes the place `wish` if it is there and free, or else any.
     #[inline]
     fn fill(&mut self, wish: u32, frame: F, start: usize, len: u32) -> u32 {

@@ -334,6 +334,37 @@ impl Islands {
         of.remove(&mut self.islands, index, links);
         self.free.push(index);
     }
+
+    /// Islands of all flows.
+    pub(crate) fn in_use(&self) -> usize {
+        self.islands.len() - self.free.len()
+    }
+
+    /// Panics in a debug build if there is no hole in front of each island, beginning at `frontier`.
+    pub(crate) fn debug_check(&self, of: &List, frontier: Seq) {
+        if cfg!(debug_assertions) {
+            let (mut end, mut count) = (frontier, 0);
+            for island in self.all(of) {
+                let Island { start, end: next, .. } = *island;
+                debug_assert!(start.after(end), "no hole between {end:?} and {start:?}");
+                debug_assert!(next.after(start), "an island of nothing at {start:?}");
+                debug_assert!(island.len() > 0 && island.since <= island.until);
+                (end, count) = (next, count + 1);
+            }
+            debug_assert_eq!(of.len(), count, "islands of a flow");
+        }
+    }
+
+    /// How many frames the islands hold. Panics in a debug build if their bytes are not those of the
+    /// frames.
+    pub(crate) fn debug_frames<F>(&self, of: &List, held: &Held<F>) -> usize {
+        let frames = |island: &Island| {
+            let bytes: u32 = held.debug_lens(&island.chain).sum();
+            debug_assert_eq!(bytes, island.bytes(), "bytes of an island");
+            island.len() as usize
+        };
+        self.all(of).map(frames).sum()
+    }
 }
 
 fn links(island: &mut Island) -> &mut Links {

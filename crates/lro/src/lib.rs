@@ -65,6 +65,7 @@ mod filter;
 mod flush;
 mod held;
 mod hole;
+mod invariants;
 mod island;
 mod key;
 mod layout;
@@ -366,6 +367,7 @@ impl<F, L: Link> Lro<F, L> {
         if self.acknowledges() {
             self.acknowledge_later(index, sink);
         }
+        self.debug_check_flow(index);
     }
 
     /// A frame that is not what was expected.
@@ -511,7 +513,8 @@ impl<F, L: Link> Lro<F, L> {
         let later = flow.arrives(now);
         if segment.key.udp {
             self.datagram(index, frame, bytes, &segment, now, sink);
-            return self.rearm(index);
+            self.rearm(index);
+            return self.debug_check_flow(index);
         }
         let continues = segment.seq == flow.next_seq && flow.has_run() && flow.islands.is_empty();
         let asked = continues.then(|| merge::ask(&self.config, flow, &segment, bytes));

@@ -39,7 +39,7 @@ pub(crate) const WINDOW: u32 = 1 << 24;
 
 /// Holes in one flow, at most: no search may take long because a sender sends every other byte
 /// (CVE-2018-5390).
-const HOLES_MAX: u32 = 64;
+pub(crate) const HOLES_MAX: u32 = 64;
 
 /// What becomes of a segment that does not continue its flow.
 enum Arrival {

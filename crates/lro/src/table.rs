@@ -302,6 +302,25 @@ impl ConnectionTable {
         (next != NONE).then_some(next)
     }
 
+    /// Panics in a debug build if a flow is in no bucket or in two, or stands wrong on the wheel.
+    pub(crate) fn debug_check(&self) {
+        if cfg!(debug_assertions) {
+            let taken = self.buckets.iter().filter(|bucket| bucket.index != NONE);
+            let open = self.descriptors.len() - self.free.len();
+            debug_assert_eq!(taken.clone().count(), open, "buckets and open flows");
+            for bucket in taken {
+                let key = self.descriptors[bucket.index as usize].key;
+                debug_assert_eq!(bucket.hash, self.hash.of(&key), "flow {}", bucket.index);
+                let mut at = self.home(bucket.hash);
+                while self.buckets[at].index != bucket.index {
+                    debug_assert_ne!(self.buckets[at].index, NONE, "a flow that is not found");
+                    at = self.next_bucket(at);
+                }
+            }
+            self.wheel.debug_check(&self.descriptors);
+        }
+    }
+
     /// Another time-out from here on; nothing is held.
     pub(crate) fn set_max_timeout(&mut self, max_timeout: Nanos) {
         self.wheel = Wheel::new(max_timeout);

@@ -162,6 +162,26 @@ impl Wheel {
     pub(crate) fn first_in(&self, slot: usize) -> Option<u32> {
         self.slots[slot].first()
     }
+
+    /// Panics in a debug build if a flow would be looked at too late, or stands where it is not found.
+    pub(crate) fn debug_check(&self, flows: &[Descriptor]) {
+        if cfg!(debug_assertions) {
+            for (slot, list) in self.slots.iter().enumerate() {
+                let occupied = self.occupied[slot / 64] >> (slot % 64) & 1 == 1;
+                debug_assert_eq!(occupied, !list.is_empty(), "slot {slot}");
+                let ahead = (slot as u64 + SLOTS - self.tick % SLOTS) % SLOTS;
+                let end = self.end_of(self.tick + ahead);
+                let (mut at, mut count) = (list.first(), 0);
+                while let Some(flow) = at.and_then(|index| flows.get(index as usize)) {
+                    debug_assert_eq!(usize::from(flow.slot), slot);
+                    let armed = flow.armed;
+                    debug_assert!(armed <= end && armed != UNARMED, "{armed} is after {end}");
+                    (at, count) = (Some(flow.links.next()), count + 1);
+                }
+                debug_assert_eq!(count, list.len(), "flows in slot {slot}");
+            }
+        }
+    }
 }
 
 fn links(flow: &mut Descriptor) -> &mut Links {

@@ -113,6 +113,9 @@ pub struct FramePool {
     /// frame outlives a `&mut` borrow of the pool, and only those can hand a chunk out again to be
     /// written.
     free: RefCell<Vec<u32>>,
+    /// Which chunks are not free: those whose tokens are with a holder or with the kernel.
+    #[cfg(debug_assertions)]
+    lent: RefCell<Vec<bool>>,
 }
 
 impl FramePool {
@@ -138,12 +141,15 @@ impl FramePool {
             reader: FrameReader { memory: Arc::new(memory), id: next_pool_id()?, chunk_size },
             chunks,
             free: RefCell::new((0..chunks).rev().collect()),
+            #[cfg(debug_assertions)]
+            lent: RefCell::new(vec![false; chunks as usize]),
         })
     }
 
     /// Takes a free chunk: an empty frame at its start. `None` if there is none.
     pub fn alloc(&mut self) -> Option<Frame> {
         let chunk = self.free.get_mut().pop()?;
+        self.debug_check(chunk, true);
         Some(Frame { chunk, pool: self.id(), offset: 0, len: 0, continues: false })
     }
 
@@ -169,6 +175,7 @@ impl FramePool {
     /// If the frame is another pool's.
     pub fn free(&self, frame: Frame) {
         self.assert_own(&frame);
+        self.debug_check(frame.chunk, false);
         // Never beyond the capacity reserved by `new`: there are `chunks` tokens at most.
         self.free.borrow_mut().push(frame.chunk);
     }
@@ -314,6 +321,22 @@ impl FramePool {
     #[inline]
     fn assert_own(&self, frame: &Frame) {
         self.reader.assert_own(frame);
+    }
+
+    /// Panics in a debug build if a chunk that is lent was lent already, or one that comes back was not:
+    /// two tokens for one chunk, which `adopt` alone could have made. The free list has the others, once.
+    #[inline]
+    fn debug_check(&self, chunk: u32, lent: bool) {
+        #[cfg(debug_assertions)]
+        {
+            let before = std::mem::replace(&mut self.lent.borrow_mut()[chunk as usize], lent);
+            assert_ne!(before, lent, "chunk {chunk} has two tokens");
+            let free = self.free.borrow().len();
+            let more = u32::from(!lent) as usize;
+            assert!(free + more <= self.capacity(), "{free} chunks of {} are free", self.chunks);
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = (chunk, lent);
     }
 }
 

@@ -1,0 +1,35 @@
+//! What holds of a direction between any two calls. Debug builds look at it: tests, simulation and fuzzing
+//! run with it. What belongs to one part is in the part's own `debug_check`.
+
+use crate::{Degen, Nanos};
+
+impl<T> Degen<T> {
+    /// Panics in a debug build if the direction contradicts itself.
+    #[inline]
+    pub(crate) fn debug_check(&self) {
+        #[cfg(debug_assertions)]
+        {
+            self.queue.debug_check();
+            self.delay.debug_check();
+            self.reorder.debug_check();
+            self.check_conservation();
+        }
+    }
+
+    /// Every packet is through, dropped for a reason, taken back or held.
+    #[cfg(debug_assertions)]
+    fn check_conservation(&self) {
+        let counters = &self.counters;
+        let came = counters.arrived + counters.duplicated;
+        let dropped = counters.lost + counters.queue_full + counters.codel_dropped;
+        let gone = dropped + counters.departed + self.taken_back;
+        assert_eq!(came, gone + self.held() as u64, "of {came} packets {gone} have gone");
+    }
+
+    /// Packets leave in the order of their times, none before its time.
+    #[inline]
+    pub(crate) fn debug_check_departure(&self, due: Nanos, now: Nanos) {
+        debug_assert!(due >= self.departed_at, "{due} is before {}", self.departed_at);
+        debug_assert!(due <= now, "{due} is after {now}");
+    }
+}
