@@ -10,16 +10,13 @@
 //! stay full without help, and nothing is dropped on purpose: in either order every
 //! request is written, sooner or later.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nic::config::{Choice, Config, Order};
 use nic::port::shared::{Scheduler, SharedHost};
 use nic::port::tap::TapHost;
-use nic::worker::{self, Handle, Worker};
 use serde_json::Value;
 use sys::frames::FramePool;
 use sys::netns::Namespace;
@@ -30,6 +27,7 @@ use crate::memory::{self, CHUNK};
 use crate::sender::{Crowd, CrowdPlan, MOST, Progress, SYN_TIMEOUT, SYN_TRIES};
 use crate::sink::{Listening, Sink, Taking, io};
 use crate::throughput::median;
+use crate::worker::RunningWorker;
 use crate::{Error, Figure, Report};
 
 /// How long the heavy connections send before others try to open.
@@ -84,7 +82,7 @@ pub fn fairness(options: &Options, report: &mut dyn Report) -> Result<(), Error>
             for (&order, gave) in options.orders.iter().zip(&mut gave) {
                 done += 1;
                 report.progress(done, total, &format!("{}, LRO {on}", order.name()));
-                gave.push(Lab::new(options, order, lro)?.measure(options.duration)?);
+                gave.push(SharedReceiver::new(options, order, lro)?.measure(options.duration)?);
             }
         }
         for (&order, gave) in options.orders.iter().zip(&gave) {
@@ -163,19 +161,19 @@ fn tell(gave: &[Gave], options: &Options, order: Order, lro: &str, report: &mut 
 }
 
 /// The crowd, the workers, the scheduler and the kernel that they feed.
-struct Lab {
+struct SharedReceiver {
     _namespace: Namespace,
     listening: Listening,
     plan: CrowdPlan,
     progress: Arc<Progress>,
-    workers: Vec<(Arc<Handle>, JoinHandle<io::Result<()>>)>,
+    workers: Vec<RunningWorker>,
     /// Dropped after the workers have ended.
     scheduler: Option<Scheduler>,
     _tap: Tap,
 }
 
-impl Lab {
-    fn new(options: &Options, order: Order, lro: bool) -> Result<Lab, Error> {
+impl SharedReceiver {
+    fn new(options: &Options, order: Order, lro: bool) -> Result<SharedReceiver, Error> {
         let mut config = options.config.clone();
         config.lro.enable = lro;
         config.host.scheduler = order;
@@ -194,7 +192,7 @@ impl Lab {
         let (scheduler, requests) =
             Scheduler::start(writes, &pools.iter().collect::<Vec<_>>(), &config)
                 .map_err(io("start the scheduler"))?;
-        let mut lab = Lab {
+        let mut receiver = SharedReceiver {
             _namespace: namespace,
             listening,
             plan,
@@ -207,17 +205,11 @@ impl Lab {
         for (number, ((wire, pool), requests)) in
             wires.into_iter().zip(pools).zip(requests).enumerate()
         {
-            let handle =
-                Arc::new(worker::handle(config.clone(), memory::MTU).map_err(io("make a worker"))?);
             let host = SharedHost::new(requests, reads.take());
-            let worker = Worker::new(Arc::clone(&handle), config.clone(), wire, host, pool);
-            let thread = std::thread::Builder::new()
-                .name(format!("wharf-{number}"))
-                .spawn(move || worker.run())
-                .map_err(io("start a worker"))?;
-            lab.workers.push((handle, thread));
+            let ports = (wire, host, pool);
+            receiver.workers.push(RunningWorker::start(number, config.clone(), ports, None)?);
         }
-        Ok(lab)
+        Ok(receiver)
     }
 
     /// Lets the heavy connections send, then the others open until all are open or have given up,
@@ -262,21 +254,19 @@ impl Lab {
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        self.workers.iter().for_each(|(handle, _)| handle.stop());
+        self.workers.iter().for_each(RunningWorker::ask_to_end);
         let mut result = Ok(());
-        for (_, worker) in self.workers.drain(..) {
-            let ended =
-                worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
-            result = result.and(ended);
+        for mut worker in self.workers.drain(..) {
+            result = result.and(worker.end());
         }
         if let Some(scheduler) = self.scheduler.take() {
-            result = result.and(scheduler.stop());
+            result = result.and(scheduler.stop().map_err(io("work")));
         }
-        result.map_err(io("work"))
+        result
     }
 }
 
-impl Drop for Lab {
+impl Drop for SharedReceiver {
     fn drop(&mut self) {
         // `end` tells.
         let _ = self.end();

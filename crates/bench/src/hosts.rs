@@ -2,18 +2,15 @@
 //! left of them when the process ends, however it ends.
 
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
 
 use nic::Nic;
 use nic::config::Config;
 use sys::ethtool::{Ethtool, Offload};
 use sys::interface;
 use sys::netlink::address;
-use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 
-use crate::Error;
-use crate::sink::io;
+use crate::{Error, link};
 
 /// The client's end of the wire.
 const PEER: &str = "peer0";
@@ -28,26 +25,23 @@ const PREFIX_LEN: u8 = 24;
 
 /// A client and a server.
 #[derive(Debug)]
-pub struct Lab {
+pub struct Hosts {
     /// Who sends to the server.
     pub client: Namespace,
     /// Who listens at [`SERVER`].
     pub server: Namespace,
 }
 
-impl Lab {
+impl Hosts {
     /// Two namespaces and a wire that carries frames of its MTU with complete checksums, as a
     /// real one does: the client's end does neither TSO nor checksum offload.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn new() -> Result<Lab, Error> {
-        let lab = Lab { client: Namespace::new()?, server: Namespace::new()? };
-        let server =
-            lab.server.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
-        lab.client.run(move || -> sys::Result<()> {
-            let far = VethEnd { namespace: Some(server.as_fd()), ..VethEnd::new(WIRE) };
-            create_veth(&VethEnd::new(PEER), &far)?;
+    pub fn new() -> Result<Hosts, Error> {
+        let hosts = Hosts { client: Namespace::new()?, server: Namespace::new()? };
+        link::veth((&hosts.client, PEER), (&hosts.server, WIRE))?;
+        hosts.client.run(|| -> sys::Result<()> {
             plain_wire(PEER)?;
             // As any card's driver does; without it the client acknowledges every second frame.
             Ethtool::open(PEER)?.set_offload(Offload::Gro, true)?;
@@ -55,8 +49,8 @@ impl Lab {
             interface::set_up(PEER)?;
             Ok(())
         })??;
-        lab.server.run(|| interface::set_up(WIRE))??;
-        Ok(lab)
+        hosts.server.run(|| interface::set_up(WIRE))??;
+        Ok(hosts)
     }
 
     /// The server's kernel on the bare wire, with GRO.

@@ -9,7 +9,7 @@ use nic::Nic;
 use nic::config::Config;
 
 use crate::case::Case;
-use crate::hosts::{Lab, SERVER};
+use crate::hosts::{Hosts, SERVER};
 use crate::sink::{Listening, io};
 use crate::throughput::median;
 use crate::{Error, Figure, Report};
@@ -46,11 +46,11 @@ pub fn latency(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
     }
     let total = options.bytes.len() * options.rounds;
     for (number, &bytes) in options.bytes.iter().enumerate() {
-        let lab = Lab::new()?;
-        let bare = Lab::new()?;
+        let hosts = Hosts::new()?;
+        let bare = Hosts::new()?;
         bare.bare_kernel()?;
-        let nic = lab.wharf(options.config.clone())?;
-        let mut through_wharf = Conversation::start(&lab, bytes)?;
+        let nic = hosts.wharf(options.config.clone())?;
+        let mut through_wharf = Conversation::start(&hosts, bytes)?;
         let mut through_kernel = Conversation::start(&bare, bytes)?;
         let mut times = [const { Vec::new() }; Case::ALL.len()];
         for round in 0..options.rounds {
@@ -100,10 +100,10 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn start(lab: &Lab, bytes: usize) -> Result<Self, Error> {
-        let listening = Listening::new(&lab.server)?;
+    fn start(hosts: &Hosts, bytes: usize) -> Result<Self, Error> {
+        let listening = Listening::new(&hosts.server)?;
         let to = listening.at(SERVER);
-        let stream = lab.client.run(move || connect(to))?.map_err(io("connect"))?;
+        let stream = hosts.client.run(move || connect(to))?.map_err(io("connect"))?;
         let server = listening.accept(1)?;
         for (stream, _) in server {
             stream.set_nonblocking(false).map_err(io("answer"))?;

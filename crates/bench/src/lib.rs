@@ -13,6 +13,7 @@ pub mod gso;
 pub mod gso_throughput;
 pub mod hosts;
 pub mod latency;
+mod link;
 pub mod lro;
 mod memory;
 mod meter;
@@ -26,6 +27,7 @@ mod sink;
 pub mod tcp;
 pub mod throughput;
 mod veth;
+mod worker;
 
 pub use case::Case;
 pub use error::Error;

@@ -1,14 +1,12 @@
-//! The lab for measuring the receiver alone: senders in memory, a real worker, a TAP, and behind it
+//! The receiver for measuring the receiver alone: senders in memory, a real worker, a TAP, and behind it
 //! the kernel's TCP in a network namespace of its own.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 
 use nic::config::Config;
 use nic::port::tap::TapHost;
-use nic::worker::{self, Handle, Worker};
 use sys::frames::FramePool;
 use sys::interface;
 use sys::netlink::address;
@@ -19,6 +17,7 @@ use sys::tap::{Offloads, Tap};
 use crate::case::Case;
 use crate::sender::{self, Plan, RECEIVER, RECEIVER_MAC, Senders};
 use crate::sink::{Listening, Sink, Taking, io};
+use crate::worker::RunningWorker;
 use crate::{Error, meter::Measured, meter::Meter};
 
 const HOST: &str = "host0";
@@ -48,24 +47,25 @@ pub(crate) struct Run {
 
 /// Measures one run for so long.
 pub(crate) fn measure(run: Run, config: &Config, nanoseconds: u64) -> Result<Measured, Error> {
-    let mut lab = Lab::new(run, None, config)?;
-    let sink = lab.sink(Taking::Discard)?;
-    lab.go();
-    let measured = Meter::measure(&lab.namespace, &sink, nanoseconds, Some(&lab.senders.cpu))?;
+    let mut receiver = MemoryReceiver::new(run, None, config)?;
+    let sink = receiver.sink(Taking::Discard)?;
+    receiver.go();
+    let measured =
+        Meter::measure(&receiver.namespace, &sink, nanoseconds, Some(&receiver.senders.cpu))?;
     sink.stop()?;
-    let repeated = lab.senders.repeated.load(Ordering::Relaxed);
-    lab.stop()?;
+    let repeated = receiver.senders.repeated.load(Ordering::Relaxed);
+    receiver.stop()?;
     Ok(Measured { repeated, ..measured })
 }
 
 /// Lets every connection carry a few megabytes and compares each byte.
 pub(crate) fn check(run: Run, config: &Config) -> Result<(), Error> {
     let run = Run { connections: run.connections.min(CHECKED_CONNECTIONS), ..run };
-    let mut lab = Lab::new(run, Some(CHECKED), config)?;
-    let sink = lab.sink(Taking::Check)?;
-    lab.go();
+    let mut receiver = MemoryReceiver::new(run, Some(CHECKED), config)?;
+    let sink = receiver.sink(Taking::Check)?;
+    receiver.go();
     let arrived = sink.wait()?;
-    lab.stop()?;
+    receiver.stop()?;
     let sent = CHECKED * run.connections as u64;
     if arrived == sent {
         return Ok(());
@@ -74,25 +74,21 @@ pub(crate) fn check(run: Run, config: &Config) -> Result<(), Error> {
     Err(Error::Io { what: "receive", cause })
 }
 
-/// Of the wires in memory, in bytes.
-pub(crate) const MTU: u32 = 1_500;
-
 /// See the module's documentation.
-struct Lab {
+struct MemoryReceiver {
     namespace: Namespace,
     listening: Listening,
     run: Run,
     senders: Arc<sender::Shared>,
-    handle: Arc<Handle>,
-    worker: Option<JoinHandle<io::Result<()>>>,
+    worker: RunningWorker,
     /// CPUs for those who take what arrives: all but the worker's.
     cpus: Vec<usize>,
     _tap: Tap,
 }
 
-impl Lab {
+impl MemoryReceiver {
     /// The worker runs and the connections are being opened.
-    fn new(run: Run, checked: Option<u64>, config: &Config) -> Result<Lab, Error> {
+    fn new(run: Run, checked: Option<u64>, config: &Config) -> Result<MemoryReceiver, Error> {
         let mut config = config.clone();
         config.lro.enable = run.case == Case::On;
         let namespace = Namespace::new()?;
@@ -109,23 +105,11 @@ impl Lab {
         let wire = Senders::new(plan, Arc::clone(&senders));
         let port = TapHost::new(tap.queues.remove(0));
         let pool = FramePool::new(config.wire.frames, CHUNK).map_err(io("allocate frames"))?;
-        let handle = Arc::new(worker::handle(config.clone(), MTU).map_err(io("make a worker"))?);
-        let worker = Worker::new(Arc::clone(&handle), config, wire, port, pool);
         let mut cpus = sys::affinity::cpus().map_err(io("list the CPUs"))?;
         // A machine with one CPU leaves it to the kernel who has it when.
         let own = (cpus.len() > 1).then(|| cpus.remove(0));
-        let work = move || {
-            if let Some(cpu) = own {
-                sys::affinity::pin(cpu)?;
-            }
-            worker.run()
-        };
-        let worker = std::thread::Builder::new()
-            .name("wharf-0".to_owned())
-            .spawn(work)
-            .map_err(io("start a worker"))?;
-        let worker = Some(worker);
-        Ok(Lab { namespace, listening, run, senders, handle, worker, cpus, _tap: tap })
+        let worker = RunningWorker::start(0, config, (wire, port, pool), own)?;
+        Ok(MemoryReceiver { namespace, listening, run, senders, worker, cpus, _tap: tap })
     }
 
     /// The receiver, once all connections are open.
@@ -140,21 +124,7 @@ impl Lab {
     }
 
     fn stop(mut self) -> Result<(), Error> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), Error> {
-        self.handle.stop();
-        let Some(worker) = self.worker.take() else { return Ok(()) };
-        let ended = worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
-        ended.map_err(io("work"))
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        // `stop` tells.
-        let _ = self.end();
+        self.worker.end()
     }
 }
 

@@ -11,7 +11,7 @@ use nic::config::Config;
 
 use crate::Error;
 use crate::case::Case;
-use crate::hosts::{Lab, SERVER};
+use crate::hosts::{Hosts, SERVER};
 use crate::meter::{Measured, Meter};
 use crate::sink::{Listening, Sink, Taking, io};
 
@@ -27,22 +27,22 @@ pub(crate) fn measure(
     config: &Config,
     nanoseconds: u64,
 ) -> Result<Measured, Error> {
-    let lab = Lab::new()?;
+    let hosts = Hosts::new()?;
     let nic = match case {
         Case::KernelGro => {
-            lab.bare_kernel()?;
+            hosts.bare_kernel()?;
             None
         }
         Case::On | Case::Off => {
             let mut config = config.clone();
             config.lro.enable = case == Case::On;
-            Some(lab.wharf(config)?)
+            Some(hosts.wharf(config)?)
         }
     };
-    let listening = Listening::new(&lab.server)?;
-    let senders = Senders::start(&lab, listening.at(SERVER), connections)?;
+    let listening = Listening::new(&hosts.server)?;
+    let senders = Senders::start(&hosts, listening.at(SERVER), connections)?;
     let sink = Sink::start(listening.accept(connections)?, Taking::Discard, &[])?;
-    let measured = Meter::measure(&lab.server, &sink, nanoseconds, None)?;
+    let measured = Meter::measure(&hosts.server, &sink, nanoseconds, None)?;
     senders.stop()?;
     sink.stop()?;
     if let Some(nic) = nic {
@@ -58,11 +58,11 @@ struct Senders {
 }
 
 impl Senders {
-    fn start(lab: &Lab, to: SocketAddr, connections: usize) -> Result<Self, Error> {
+    fn start(hosts: &Hosts, to: SocketAddr, connections: usize) -> Result<Self, Error> {
         let mut senders = Senders { stop: Arc::default(), threads: Vec::new() };
         for _ in 0..connections {
             let stop = Arc::clone(&senders.stop);
-            senders.threads.push(lab.client.spawn(move || send(to, &stop))?);
+            senders.threads.push(hosts.client.spawn(move || send(to, &stop))?);
         }
         Ok(senders)
     }

@@ -31,6 +31,21 @@ impl Random {
         next
     }
 
+    /// The next number, from 0 to `bound` - 1, and on.
+    #[inline]
+    pub fn next_below(&mut self, bound: u64) -> u64 {
+        let next = self.below(0, bound);
+        self.next();
+        next
+    }
+
+    /// Fills `to` with the next numbers, the least significant byte first.
+    pub fn fill(&mut self, to: &mut [u8]) {
+        for word in to.chunks_mut(8) {
+            word.copy_from_slice(&self.next().to_le_bytes()[..word.len()]);
+        }
+    }
+
     /// The number that stands at `place`, counted from the [`next`](Self::next) one.
     #[inline]
     pub const fn at(&self, place: u64) -> u64 {

@@ -7,6 +7,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
+use degen::Random;
 use quinn::rustls::RootCertStore;
 use quinn::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use quinn::{
@@ -128,7 +129,7 @@ async fn exchange(send: SendStream, receive: RecvStream, sides: Sides) {
 }
 
 async fn send_all(mut to: SendStream, seed: u64, mut left: usize) {
-    let mut payload = Payload(seed);
+    let mut payload = Payload(Random::new(seed));
     while left > 0 {
         let block = payload.block(left.min(BLOCK));
         to.write_all(&block).await.unwrap();
@@ -140,7 +141,7 @@ async fn send_all(mut to: SendStream, seed: u64, mut left: usize) {
 }
 
 async fn receive_all(mut from: RecvStream, seed: u64, mut left: usize) {
-    let (mut payload, mut received) = (Payload(seed), vec![0; BLOCK]);
+    let (mut payload, mut received) = (Payload(Random::new(seed)), vec![0; BLOCK]);
     while left > 0 {
         let expected = payload.block(left.min(BLOCK));
         let received = &mut received[..expected.len()];
@@ -151,20 +152,13 @@ async fn receive_all(mut from: RecvStream, seed: u64, mut left: usize) {
     assert_eq!(from.read(&mut received).await.unwrap(), None, "bytes after the end");
 }
 
-/// Bytes that never repeat themselves (splitmix64).
-struct Payload(u64);
+/// Bytes that never repeat themselves.
+struct Payload(Random);
 
 impl Payload {
     fn block(&mut self, length: usize) -> Vec<u8> {
-        let mut block = vec![0; length.next_multiple_of(8)];
-        for word in block.chunks_exact_mut(8) {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            word.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes());
-        }
-        block.truncate(length);
+        let mut block = vec![0; length];
+        self.0.fill(&mut block);
         block
     }
 }

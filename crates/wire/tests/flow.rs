@@ -1,6 +1,7 @@
 //! The flow hash: what its family promises of two flows, and how flows spread over a table. Keys are
 //! random, from fixed seeds.
 
+use degen::Random;
 use wire::flow::bucket;
 use wire::{FlowHash, FlowKey, Headers};
 
@@ -8,21 +9,9 @@ use wire::{FlowHash, FlowKey, Headers};
 /// out of the hash.
 const K: u64 = 0xa076_1d64_78bd_642f;
 
-/// splitmix64 (Steele, Lea and Flood, 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn hash(&mut self) -> FlowHash {
-        FlowHash::new([(); FlowHash::KEYS].map(|()| self.next()))
-    }
+/// A hash with keys of its own.
+fn hash(random: &mut Random) -> FlowHash {
+    FlowHash::new([(); FlowHash::KEYS].map(|()| random.next()))
 }
 
 /// IPv6 TCP.
@@ -67,12 +56,12 @@ fn pairs() -> Vec<[FlowKey; 2]> {
 fn two_flows_are_as_different_as_random_numbers() {
     const BITS: u32 = 10;
     const KEYS: usize = 1 << 16;
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for [one, other] in pairs() {
         assert_ne!(one, other);
         let (mut upper, mut lower) = (0, 0);
         for _ in 0..KEYS {
-            let hash = random.hash();
+            let hash = hash(&mut random);
             let differ = hash.of(&one) ^ hash.of(&other);
             assert_ne!(differ, 0, "{one:x?} {other:x?}");
             upper += usize::from(differ.leading_zeros() >= BITS);
@@ -91,11 +80,11 @@ fn two_flows_are_as_different_as_random_numbers() {
 /// time, and nearly all of them.
 #[test]
 fn each_field_counts_whatever_another_is() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     for words in [[0; 4], [u64::MAX; 4], [K; 4], [0, 0, K, 0], [!K; 4]] {
         for fixed in 0..FIELDS {
             for moving in (0..FIELDS).filter(|&field| field != fixed) {
-                let hash = random.hash();
+                let hash = hash(&mut random);
                 let base = with(flow(words, 0), fixed, K as u32);
                 let mut hashes: Vec<u32> =
                     (0..256).map(|n| hash.of(&with(base, moving, n << 7))).collect();
@@ -109,7 +98,7 @@ fn each_field_counts_whatever_another_is() {
 
 /// Flows as they come: 4,000 of one kind each.
 fn crowds() -> [(&'static str, Vec<FlowKey>); 6] {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut crowd = |of: fn(u64, &mut Random) -> FlowKey| -> Vec<FlowKey> {
         (0..4000).map(|n| of(n, &mut random)).collect()
     };
@@ -136,11 +125,11 @@ fn crowds() -> [(&'static str, Vec<FlowKey>); 6] {
 /// on average, with a standard deviation of 23).
 #[test]
 fn crowds_spread_over_buckets() {
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for (name, crowd) in crowds() {
         let mut total = 0.0;
         for _ in 0..50 {
-            let hash = random.hash();
+            let hash = hash(&mut random);
             let mut counts = [0u32; 256];
             crowd.iter().for_each(|key| counts[bucket(hash.of(key), 256)] += 1);
             let mean = crowd.len() as f64 / 256.0;

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use degen::{Config, Probability};
 use nic::degen::Settings;
 
-use super::lab::Lab;
 use super::stream::{self, Gave, Plan, Taken};
+use super::wan::Wan;
 use super::{Options, tcp};
 use crate::Error;
 
@@ -106,29 +106,29 @@ impl Case {
             let lossy = Case::Loss(loss).config()?;
             settings.configs[0].loss = lossy.loss;
         }
-        let lab = Lab::new(&settings, options.mode)?;
+        let wan = Wan::new(&settings, options.mode)?;
         let seconds = options.duration.as_secs_f64();
         let measured = match *self {
             Case::Delay(asked) => {
                 let rate = options.packets_per_second;
                 let packets = (f64::from(rate) * seconds) as u64;
-                let gave = stream::run(&lab, Plan { packets, rate, len: FRAME }, asked)?;
+                let gave = stream::run(&wan, Plan { packets, rate, len: FRAME }, asked)?;
                 let mut measured = delay(&gave, asked, packets);
-                measured.push(("late", "%", lab.late()));
+                measured.push(("late", "%", wan.late()));
                 measured
             }
             Case::Loss(asked) => {
-                let counted = counted(&lab, options)?;
+                let counted = counted(&wan, options)?;
                 share("lost", asked, 100.0 * (1.0 - counted))
             }
             Case::Duplicate(asked) => {
-                let counted = counted(&lab, options)?;
+                let counted = counted(&wan, options)?;
                 share("duplicated", asked, 100.0 * (counted - 1.0))
             }
-            Case::Rate(asked) => rate(&lab, asked, options)?,
-            Case::Tcp(loss) => mathis(&tcp::run(&lab, options.duration)?, loss),
+            Case::Rate(asked) => rate(&wan, asked, options)?,
+            Case::Tcp(loss) => mathis(&tcp::run(&wan, options.duration)?, loss),
         };
-        lab.stop()?;
+        wan.stop()?;
         Ok(measured)
     }
 }
@@ -139,9 +139,9 @@ fn key_text(key: &str, value: u64) -> String {
 }
 
 /// How many of the frames sent arrived, as a share.
-fn counted(lab: &Lab, options: &Options) -> Result<f64, Error> {
+fn counted(wan: &Wan, options: &Options) -> Result<f64, Error> {
     let plan = Plan { packets: options.packets, rate: COUNTED_RATE, len: FRAME };
-    let taken = stream::run(lab, plan, 0)?.taken;
+    let taken = stream::run(wan, plan, 0)?.taken;
     let arrived: u64 = taken.iter().map(|taken| taken.frames).sum();
     Ok(arrived as f64 / (2 * options.packets) as f64)
 }
@@ -179,10 +179,10 @@ fn delay(gave: &Gave, asked: u64, sent: u64) -> Measured {
 }
 
 /// What passes when more is offered.
-fn rate(lab: &Lab, asked: u64, options: &Options) -> Result<Measured, Error> {
+fn rate(wan: &Wan, asked: u64, options: &Options) -> Result<Measured, Error> {
     let frames = asked as f64 / (8 * FRAME) as f64;
     let plan = Plan { packets: options.packets, rate: (frames * OFFERED) as u32, len: FRAME };
-    let taken = stream::run(lab, plan, 0)?.taken;
+    let taken = stream::run(wan, plan, 0)?.taken;
     let bits = |taken: &Taken| taken.rate() * (8 * FRAME) as f64;
     let measured = taken.iter().map(bits).sum::<f64>() / 2.0;
     Ok(vec![("rate", "bit/s", measured), ("off_by", "%", 100.0 * (measured / asked as f64 - 1.0))])

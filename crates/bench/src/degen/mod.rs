@@ -5,9 +5,9 @@
 //! for a CPU at the receiver is not measured. TCP is two kernels'.
 
 mod case;
-mod lab;
 mod stream;
 mod tcp;
+mod wan;
 
 use std::time::Duration;
 

@@ -11,8 +11,9 @@ use sys::interface;
 use sys::packet::{BATCH, Config, Message, PacketSocket};
 use sys::poll::poll;
 
-use super::lab::{ENDS, Lab, THREAD};
+use super::wan::{ENDS, Wan};
 use crate::Error;
+use crate::link::DEGEN;
 use crate::sink::io;
 
 /// IEEE 802: for experiments, on whose frames no stack has a say.
@@ -74,10 +75,10 @@ pub(super) struct Gave {
 }
 
 /// Sends and receives; `delay` is how long frames are delayed at least, in nanoseconds.
-pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<Gave, Error> {
-    let senders = sockets(lab, &Config { send_only: true, ..Config::default() })?;
+pub(super) fn run(wan: &Wan, plan: Plan, delay: u64) -> Result<Gave, Error> {
+    let senders = sockets(wan, &Config { send_only: true, ..Config::default() })?;
     let stamps = Config { stamps: true, receive_buffer: 64 << 20, ..Config::default() };
-    let receivers = sockets(lab, &stamps)?;
+    let receivers = sockets(wan, &stamps)?;
     let enough = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&enough);
     let capacity = plan.packets as usize;
@@ -85,11 +86,11 @@ pub(super) fn run(lab: &Lab, plan: Plan, delay: u64) -> Result<Gave, Error> {
         .name("receiver".to_owned())
         .spawn(move || receive(receivers, capacity, &stop))
         .map_err(io("start a receiver"))?;
-    let (cpu, began) = (sys::process::threads_cpu(THREAD), sys::clock::now());
+    let (cpu, began) = (sys::process::threads_cpu(DEGEN), sys::clock::now());
     let sending = std::thread::Builder::new().name("sender".to_owned());
     let sending = sending.spawn(move || send(senders, plan)).map_err(io("start a sender"))?;
     let sent = sending.join().map_err(|_| failed("the sender panicked"))?;
-    let cpu = sys::process::threads_cpu(THREAD).saturating_sub(cpu) as f64;
+    let cpu = sys::process::threads_cpu(DEGEN).saturating_sub(cpu) as f64;
     let cpu = 100.0 * cpu / sys::clock::now().saturating_sub(began).max(1) as f64;
     std::thread::sleep(Duration::from_nanos(delay) + AFTERMATH);
     enough.store(true, Ordering::Release);
@@ -102,13 +103,13 @@ fn failed(why: &str) -> Error {
     Error::Failed { who: "degen", why: why.to_owned() }
 }
 
-fn sockets(lab: &Lab, config: &Config) -> Result<[PacketSocket; 2], Error> {
+fn sockets(wan: &Wan, config: &Config) -> Result<[PacketSocket; 2], Error> {
     let open = |side: usize| -> Result<PacketSocket, Error> {
         let open = || -> Result<PacketSocket, Error> {
             let index = interface::index(ENDS[side])?;
             PacketSocket::open(index, *config).map_err(io("open a packet socket"))
         };
-        lab.hosts[side].run(open)?
+        wan.hosts[side].run(open)?
     };
     Ok([open(0)?, open(1)?])
 }

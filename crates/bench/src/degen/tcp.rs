@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use super::lab::{ADDRESSES, Lab};
+use super::wan::{ADDRESSES, Wan};
 use crate::Error;
 use crate::sink::io;
 
@@ -25,8 +25,8 @@ pub(super) struct Gave {
 }
 
 /// Sends from left to right for so long.
-pub(super) fn run(lab: &Lab, duration: Duration) -> Result<Gave, Error> {
-    let [left, right] = &lab.hosts;
+pub(super) fn run(wan: &Wan, duration: Duration) -> Result<Gave, Error> {
+    let [left, right] = &wan.hosts;
     let at = SocketAddr::from((ADDRESSES[1], 0));
     let listener = right.run(move || TcpListener::bind(at))?.map_err(io("listen"))?;
     let to = listener.local_addr().map_err(io("listen"))?;

@@ -7,7 +7,6 @@
 //! is held back. What a veth with TSO hands over is moved to the receiver's core by RPS.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -18,13 +17,12 @@ use sys::cgroup::CpuGroup;
 use sys::ethtool::{Ethtool, Offload};
 use sys::interface;
 use sys::netlink::address;
-use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 use sys::sysfs::Sysfs;
 
 use super::case::{Case, Protocol};
-use crate::Error;
 use crate::sink::io;
+use crate::{Error, link};
 
 /// The sender's end of the wire, and the interface that wharf makes for it.
 const WIRE: &str = "wire0";
@@ -60,7 +58,7 @@ impl Cores {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Lab {
+pub(super) struct LimitedSender {
     pub(super) sender: Namespace,
     pub(super) receiver: Namespace,
     pub(super) nic: Nic,
@@ -68,7 +66,7 @@ pub(super) struct Lab {
     pub(super) napi: u32,
 }
 
-impl Lab {
+impl LimitedSender {
     /// wharf runs on the sender's core and in `group`.
     pub(super) fn new(
         case: Case,
@@ -76,17 +74,15 @@ impl Lab {
         config: &Config,
         cores: Cores,
         group: Option<Arc<CpuGroup>>,
-    ) -> Result<Lab, Error> {
+    ) -> Result<LimitedSender, Error> {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
         // Threads of the kernel are named after interfaces, and no namespace tells them apart; those of
         // a namespace without a process stay for a while.
         static MADE: AtomicU32 = AtomicU32::new(0);
         let far = format!("w{:x}.{:x}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let (near_address, far_address, prefix_len) = protocol.addresses();
-        let to = sender.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
+        link::veth((&receiver, &far), (&sender, WIRE))?;
         receiver.run(|| -> Result<(), Error> {
-            let near = VethEnd { namespace: Some(to.as_fd()), ..VethEnd::new(WIRE) };
-            create_veth(&VethEnd::new(&far), &near)?;
             let features = Ethtool::open(&far)?;
             features.set_offload(Offload::Tso, false)?;
             features.set_offload(Offload::TxChecksum, false)?;
@@ -135,7 +131,7 @@ impl Lab {
         sys::affinity::pin_thread(napi, cores.receiver).map_err(io("pin the receiving thread"))?;
         // As an interrupt would, before those who take what it has received.
         sys::process::set_real_time(napi).map_err(io("let the kernel receive first"))?;
-        Ok(Lab { sender, receiver, nic, napi })
+        Ok(LimitedSender { sender, receiver, nic, napi })
     }
 
     /// Ends wharf.

@@ -7,7 +7,7 @@
 //! them; what is reported is the median of the repetitions.
 
 mod case;
-mod lab;
+mod limited;
 mod run;
 mod tcp;
 mod udp;
@@ -20,8 +20,8 @@ use sys::cgroup::CpuGroup;
 
 pub use case::{Case, Protocol};
 
-use self::lab::Cores;
-pub(crate) use self::lab::{cpu_mask, receiving_thread};
+use self::limited::Cores;
+pub(crate) use self::limited::{cpu_mask, receiving_thread};
 use self::run::{Measured, Run};
 use crate::throughput::median;
 use crate::{Error, Figure, Report};

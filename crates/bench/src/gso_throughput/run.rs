@@ -10,7 +10,7 @@ use sys::cgroup::CpuGroup;
 use sys::netns::Namespace;
 
 use super::case::{Case, Protocol};
-use super::lab::{Cores, Lab};
+use super::limited::{Cores, LimitedSender};
 use super::{SENDER, SINK, WORKER, tcp, udp};
 use crate::Error;
 use crate::sink::{Taking, io};
@@ -56,16 +56,16 @@ enum Traffic {
 
 impl Traffic {
     fn start(
-        lab: &Lab,
+        limited: &LimitedSender,
         protocol: Protocol,
         cores: Cores,
         group: Option<Arc<CpuGroup>>,
         taking: Taking,
     ) -> Result<Self, Error> {
         if protocol.is_tcp() {
-            tcp::Traffic::start(lab, protocol, cores, group, taking).map(Traffic::Tcp)
+            tcp::Traffic::start(limited, protocol, cores, group, taking).map(Traffic::Tcp)
         } else {
-            udp::Traffic::start(lab, protocol, cores, group, taking).map(Traffic::Udp)
+            udp::Traffic::start(limited, protocol, cores, group, taking).map(Traffic::Udp)
         }
     }
 
@@ -105,10 +105,10 @@ pub(super) fn check(
     config: &Config,
     cores: Cores,
 ) -> Result<Vec<String>, Error> {
-    let lab = Lab::new(case, protocol, config, cores, None)?;
-    Traffic::start(&lab, protocol, cores, None, Taking::Check)?.finish()?;
-    let notices = lab.nic.notices().to_vec();
-    lab.stop()?;
+    let limited = LimitedSender::new(case, protocol, config, cores, None)?;
+    Traffic::start(&limited, protocol, cores, None, Taking::Check)?.finish()?;
+    let notices = limited.nic.notices().to_vec();
+    limited.stop()?;
     Ok(notices)
 }
 
@@ -123,22 +123,22 @@ pub(super) fn measure(
     if let Some(group) = group {
         group.limit(None)?;
     }
-    let lab = Lab::new(run.case, run.protocol, config, cores, group.cloned())?;
+    let limited = LimitedSender::new(run.case, run.protocol, config, cores, group.cloned())?;
     let limit = (run.cpu_percent < 100).then_some(run.cpu_percent);
     if let Some(group) = group {
         group.limit(limit)?;
     }
-    let traffic = Traffic::start(&lab, run.protocol, cores, group.cloned(), Taking::Discard)?;
+    let traffic = Traffic::start(&limited, run.protocol, cores, group.cloned(), Taking::Discard)?;
     std::thread::sleep(WARM_UP);
-    let before = Reading::take(&lab, &traffic)?;
+    let before = Reading::take(&limited, &traffic)?;
     std::thread::sleep(duration);
-    let measured = Reading::take(&lab, &traffic)?.since(&before);
+    let measured = Reading::take(&limited, &traffic)?.since(&before);
     if let Some(group) = group {
         // The end need not wait.
         group.limit(None)?;
     }
     traffic.stop()?;
-    lab.stop()?;
+    limited.stop()?;
     Ok(measured)
 }
 
@@ -156,11 +156,11 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(lab: &Lab, traffic: &Traffic) -> Result<Self, Error> {
-        let (packets, packet_bytes) = handed_over(&lab.nic);
-        let napi = sys::process::process_cpu(lab.napi).unwrap_or(0);
+    fn take(limited: &LimitedSender, traffic: &Traffic) -> Result<Self, Error> {
+        let (packets, packet_bytes) = handed_over(&limited.nic);
+        let napi = sys::process::process_cpu(limited.napi).unwrap_or(0);
         Ok(Reading {
-            repeated: repeated(&lab.sender)?,
+            repeated: repeated(&limited.sender)?,
             packets,
             packet_bytes,
             receiver: napi + sys::process::threads_cpu(SINK),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sys::cgroup::CpuGroup;
 
-use super::lab::{Cores, Lab, enter};
+use super::limited::{Cores, LimitedSender, enter};
 use super::{Protocol, SENDER};
 use crate::Error;
 use crate::random::pattern;
@@ -34,18 +34,18 @@ pub(super) struct Traffic {
 
 impl Traffic {
     pub(super) fn start(
-        lab: &Lab,
+        limited: &LimitedSender,
         protocol: Protocol,
         cores: Cores,
         group: Option<Arc<CpuGroup>>,
         taking: Taking,
     ) -> Result<Self, Error> {
         let (_, address, _) = protocol.addresses();
-        let listening = Listening::bound(&lab.receiver, address, BUFFERS)?;
+        let listening = Listening::bound(&limited.receiver, address, BUFFERS)?;
         let to = listening.at(address);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let sender = lab.sender.spawn(move || {
+        let sender = limited.sender.spawn(move || {
             sys::process::set_name(SENDER).map_err(io("name a thread"))?;
             enter(cores.sender, group.as_deref())?;
             match taking {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use sys::cgroup::CpuGroup;
 use sys::netns::Namespace;
 
-use super::lab::{Cores, Lab, enter};
+use super::limited::{Cores, LimitedSender, enter};
 use super::tcp::join;
 use super::{Protocol, SENDER};
 use crate::Error;
@@ -64,7 +64,7 @@ pub(super) struct Traffic {
 
 impl Traffic {
     pub(super) fn start(
-        lab: &Lab,
+        limited: &LimitedSender,
         protocol: Protocol,
         cores: Cores,
         group: Option<Arc<CpuGroup>>,
@@ -72,8 +72,8 @@ impl Traffic {
     ) -> Result<Self, Error> {
         let (from, to, _) = protocol.addresses();
         let bind = |namespace: &Namespace, ip| namespace.run(move || UdpSocket::bind((ip, 0)));
-        let near = bind(&lab.sender, from)?.map_err(io("bind a socket"))?;
-        let far = bind(&lab.receiver, to)?.map_err(io("bind a socket"))?;
+        let near = bind(&limited.sender, from)?.map_err(io("bind a socket"))?;
+        let far = bind(&limited.receiver, to)?.map_err(io("bind a socket"))?;
         let to = far.local_addr().map_err(io("bind a socket"))?;
         near.connect(to).map_err(io("bind a socket"))?;
         sys::udp::force_receive_buffer(&far, BUFFER).map_err(io("set a receive buffer"))?;
@@ -93,7 +93,7 @@ impl Traffic {
             progress: Arc::clone(&progress),
             checked: taking == Taking::Check,
         };
-        let sender = lab.sender.spawn(move || {
+        let sender = limited.sender.spawn(move || {
             sys::process::set_name(SENDER).map_err(io("name a thread"))?;
             enter(cores.sender, group.as_deref())?;
             sender.run().map_err(io("send"))
@@ -106,7 +106,7 @@ impl Traffic {
             sender: sender.thread().clone(),
             half: WINDOW * at_once as u64 / 2,
         };
-        let receiver = lab.receiver.spawn(move || {
+        let receiver = limited.receiver.spawn(move || {
             sys::process::set_name(super::SINK).map_err(io("name a thread"))?;
             enter(cores.receiver, None)?;
             receiver.run()

@@ -1,5 +1,7 @@
 //! In which order the segments of a flow arrive.
 
+use degen::Random;
+
 /// Segments of each flow in a round: two blocks of 64, and nearly three aggregates of 64 KB.
 pub(crate) const SEGMENTS: usize = 128;
 /// Different orders of a case; a flow takes the next one each round.
@@ -51,7 +53,7 @@ impl Case {
     /// [`ORDERS`] orders of arrival, one after the other: each has the number of every segment of
     /// a round once.
     pub(crate) fn orders(self) -> Vec<u16> {
-        let mut random = Random(0x5eed);
+        let mut random = Random::new(0x5eed);
         let all = 0..SEGMENTS as u16;
         (0..ORDERS)
             .flat_map(|_| match self {
@@ -71,26 +73,13 @@ impl Case {
 fn displaced(percent: u64, random: &mut Random) -> Vec<u16> {
     let mut order: Vec<(u64, bool, u16)> = (0..SEGMENTS as u16)
         .map(|n| {
-            let late = random.below(100) < percent;
-            let by = if late { 1 + random.below(FARTHEST) } else { 0 };
+            let late = random.next_below(100) < percent;
+            let by = if late { 1 + random.next_below(FARTHEST) } else { 0 };
             (u64::from(n) + by, late, n)
         })
         .collect();
     order.sort_unstable();
     order.into_iter().map(|(_, _, n)| n).collect()
-}
-
-/// splitmix64: the same numbers in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! One idealised TCP sender: it has always something to send, sends whatever the receiver's window
 //! allows, knows no congestion, and repeats only what certainly did not arrive.
 
+use degen::Random;
 use wire::{Flags, Seq, Tcp, TcpOption};
 
 use super::displaced::Displaced;
 use super::frame::{MSS, Segment, Template};
-use crate::random::Random;
 
 /// Nanoseconds, as everywhere in wharf.
 pub(super) type Nanos = u64;
@@ -302,7 +302,7 @@ fn clock(now: Nanos) -> Seq {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use degen::Random;
     use std::collections::BTreeMap;
 
     /// A TCP header with one option.
@@ -344,7 +344,7 @@ mod tests {
                 }
                 let Some(next) = sender.next(now) else { continue };
                 assert!(next.offset + next.segment.len as u64 <= have + WINDOW);
-                if random.below(100) < loss {
+                if random.next_below(100) < loss {
                     continue;
                 }
                 let is_fin = next.segment.flags.any(Flags::FIN);

@@ -1,7 +1,7 @@
 //! A path that reorders: some segments of a connection come some positions late, but no later than
 //! the burst that they are part of ends.
 
-use crate::random::Random;
+use degen::Random;
 
 /// A displaced segment comes after so many of its connection at most.
 const FARTHEST: u64 = 32;
@@ -30,9 +30,9 @@ impl Displaced {
 
     /// Sends the segment that begins at `offset` the long way round, or not.
     pub(super) fn takes(&mut self, offset: u64) -> bool {
-        let taken = self.percent > 0 && self.random.below(100) < u64::from(self.percent);
+        let taken = self.percent > 0 && self.random.next_below(100) < u64::from(self.percent);
         if taken {
-            let later = 1 + self.random.below(FARTHEST);
+            let later = 1 + self.random.next_below(FARTHEST);
             self.late.push((offset, self.arrived + later));
         }
         taken

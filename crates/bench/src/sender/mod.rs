@@ -19,13 +19,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use degen::Random;
 use gso::Refusal;
 use nic::port::{Outgoing, Put, RxFrame, Transmit, Wire};
 use sys::frames::{Frame, FramePool};
 use wire::checksum::{self, Sum};
 use wire::{Headers, Tcp, Transport, VirtioNetHdr};
 
-use crate::random::{Random, pattern};
+use crate::random::pattern;
 use connection::{Connection, Nanos, Next};
 pub(crate) use crowd::{Crowd, CrowdPlan, Progress, SYN_TIMEOUT, SYN_TRIES};
 use displaced::Displaced;
@@ -177,7 +178,7 @@ impl Senders {
             if self.left == 0 && !self.connections[self.turn].has_late() {
                 self.turn = (self.turn + 1) % self.connections.len();
                 let (least, most) = (*BURST.start(), *BURST.end());
-                self.left = least + self.random.below(most - least + 1);
+                self.left = least + self.random.next_below(most - least + 1);
             }
         }
     }

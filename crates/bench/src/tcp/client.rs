@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use sys::epoll::Epoll;
 
 use super::cores;
-use super::lab::Lab;
 use super::server::Server;
+use super::testbed::Testbed;
 use crate::Error;
 use crate::sink::io as doing;
 
@@ -77,21 +77,21 @@ pub(super) struct Measured {
 
 /// How much is done with so many connections.
 pub(super) fn measure(
-    lab: &Lab,
+    testbed: &Testbed,
     client: Client,
     connections: u32,
     duration: Duration,
 ) -> Result<Measured, Error> {
     let threads = if client == Client::PingPong { 1 } else { connections };
     let work = |_| move |tally: &Tally| work(client, connections, tally);
-    let (gave, cpu) = run(lab, (0..threads).map(work), WARM_UP, duration)?;
+    let (gave, cpu) = run(testbed, (0..threads).map(work), WARM_UP, duration)?;
     let rate: f64 = gave.iter().sum();
     Ok(Measured { rate, cpu: cpu / rate })
 }
 
 /// How many bytes in a second are received of each of these servers.
 pub(super) fn receive_of(
-    lab: &Lab,
+    testbed: &Testbed,
     servers: &[SocketAddr],
     warm_up: Duration,
     duration: Duration,
@@ -100,12 +100,12 @@ pub(super) fn receive_of(
         let to = *to;
         move |tally: &Tally| receive(to, tally)
     };
-    Ok(run(lab, servers.iter().map(work), warm_up, duration)?.0)
+    Ok(run(testbed, servers.iter().map(work), warm_up, duration)?.0)
 }
 
 /// A thread for each of these, what each does in a second, and the CPU time of all in a second.
 fn run<F>(
-    lab: &Lab,
+    testbed: &Testbed,
     works: impl Iterator<Item = F>,
     warm_up: Duration,
     duration: Duration,
@@ -113,13 +113,13 @@ fn run<F>(
 where
     F: FnOnce(&Tally) -> io::Result<()> + Send + 'static,
 {
-    let core = lab.cores.map(|cores| cores.client);
+    let core = testbed.cores.map(|cores| cores.client);
     let all = Tally::default();
     let (mut threads, mut tallies) = (Vec::new(), Vec::new());
     for work in works {
         let tally = Tally { done: Arc::default(), stop: Arc::clone(&all.stop) };
         tallies.push(tally.clone());
-        threads.push(lab.client.spawn(move || {
+        threads.push(testbed.client.spawn(move || {
             let result = cores::enter(core).and_then(|()| work(&tally));
             // Others need not go on.
             tally.stop.fetch_or(result.is_err(), Ordering::Relaxed);
@@ -129,7 +129,7 @@ where
     let read =
         || -> Vec<u64> { tallies.iter().map(|tally| tally.done.load(Ordering::Relaxed)).collect() };
     all.rest(warm_up);
-    let poller = sys::process::find(&format!("napi/{}-", lab.far));
+    let poller = sys::process::find(&format!("napi/{}-", testbed.far));
     let (began, cpu_before, before) = (Instant::now(), cpu(poller), read());
     all.rest(duration);
     // A moment may be too short on a busy machine.

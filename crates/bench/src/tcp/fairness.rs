@@ -13,8 +13,8 @@ use nic::tcp::{Address, Endpoint, Place};
 use sys::interface;
 use sys::netlink::route::{self, NewRoute};
 
-use super::lab::{Lab, NEAR, PREFIX_LEN, SERVER};
 use super::server::{PORT, Service, kernel, wharf};
+use super::testbed::{NEAR, PREFIX_LEN, SERVER, Testbed};
 use super::{Case, Options, client, figure};
 use crate::throughput::median;
 use crate::{Error, Report};
@@ -77,27 +77,27 @@ fn measure(seed: u64, duration: Duration) -> Result<Vec<f64>, Error> {
     let forward = Config { rate: RATE, queue_bytes: QUEUE, ..reverse.clone() };
     let mut settings = Settings { seed: Some(seed), ..Settings::default() };
     settings.configs = [forward, reverse];
-    let lab = Lab::wan(&settings)?;
-    kernel::address(&lab)?;
-    let _kernel = kernel::Server::start(&lab, SERVER.into(), Service::Source)?;
-    let _wharf = behind_kernel(&lab)?;
+    let testbed = Testbed::wan(&settings)?;
+    kernel::address(&testbed)?;
+    let _kernel = kernel::Server::start(&testbed, SERVER.into(), Service::Source)?;
+    let _wharf = behind_kernel(&testbed)?;
     let servers: Vec<SocketAddr> = [SERVER, WHARF]
         .into_iter()
         .flat_map(|server| [SocketAddr::from((server, PORT)); FLOWS])
         .collect();
-    client::receive_of(&lab, &servers, WARM_UP, duration)
+    client::receive_of(&testbed, &servers, WARM_UP, duration)
 }
 
 /// An endpoint whose packets the server's kernel forwards, and the client's way to it.
-fn behind_kernel(lab: &Lab) -> Result<Endpoint, Error> {
-    let endpoint = lab.server.run(|| -> Result<Endpoint, Error> {
+fn behind_kernel(testbed: &Testbed) -> Result<Endpoint, Error> {
+    let endpoint = testbed.server.run(|| -> Result<Endpoint, Error> {
         sys::sysctl::write(&["ipv4", "ip_forward"], "1")?;
         let addresses = vec![Address { ip: ROUTER.into(), prefix_len: PREFIX_LEN }];
         let place = Place::Host { name: HOST.to_owned(), addresses };
         let own = wharf::addresses(WHARF, Some(ROUTER))?;
         wharf::start(place, own, Service::Source, nic::config::Config::default())
     })??;
-    lab.client.run(|| -> sys::Result<()> {
+    testbed.client.run(|| -> sys::Result<()> {
         let way = NewRoute::new(NETWORK.into(), PREFIX_LEN, Some(SERVER.into()));
         route::add(interface::index(NEAR)?, &way)
     })??;

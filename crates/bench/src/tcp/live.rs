@@ -2,10 +2,10 @@
 
 use super::client::{self, Client};
 use super::cores;
-use super::lab::Lab;
 use super::server::{Server, Service};
 use super::steering::receive_apart;
 use super::system::Entrant;
+use super::testbed::Testbed;
 use super::turns::{Contest, hold};
 use super::{Case, Options};
 use crate::{Error, Report};
@@ -62,10 +62,10 @@ fn run(contests: &[Contest], options: &Options, report: &mut dyn Report) -> Resu
             (Case::Connect, _) => (Client::Connect, Service::Echo, 1.0, 1e6),
             _ => (Client::PingPong, Service::Echo, 1.0, 1e6),
         };
-        let lab = Lab::new(entrant.link, options.own_cpus)?;
+        let testbed = Testbed::new(entrant.link, options.own_cpus)?;
         let server =
-            Server::start(&lab, entrant.system, service, contest.connections, options.mode)?;
-        let apart = receive_apart(&lab, entrant.system);
+            Server::start(&testbed, entrant.system, service, contest.connections, options.mode)?;
+        let apart = receive_apart(&testbed, entrant.system);
         let apart = apart.err().map(|error| format!("a host receives on the other's CPU: {error}"));
         for notice in server.notices.iter().chain(&apart) {
             let words = format!("{} on {}: {notice}", entrant.system.name(), entrant.link.name());
@@ -74,7 +74,7 @@ fn run(contests: &[Contest], options: &Options, report: &mut dyn Report) -> Resu
                 told.push(words);
             }
         }
-        let gave = client::measure(&lab, client, contest.connections, options.duration)?;
+        let gave = client::measure(&testbed, client, contest.connections, options.duration)?;
         Ok((gave.rate * unit, gave.cpu * each))
     })
 }

@@ -6,12 +6,12 @@ mod cores;
 pub mod engine;
 mod fairness;
 pub mod goodput;
-mod lab;
 mod live;
 mod recovery;
 mod server;
 mod steering;
 mod system;
+mod testbed;
 mod turns;
 mod virtual_time;
 

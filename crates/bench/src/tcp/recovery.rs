@@ -8,9 +8,9 @@ use std::time::Duration;
 use ::degen::{Config, Probability};
 use nic::degen::Settings;
 
-use super::lab::Lab;
 use super::server::{Server, Service};
 use super::system::{Entrant, Link};
+use super::testbed::Testbed;
 use super::turns::{Contest, hold};
 use super::virtual_time::{self, Way};
 use super::{Case, Options, client};
@@ -49,16 +49,16 @@ pub(super) fn run(options: &Options, report: &mut dyn Report) -> Result<(), Erro
         }
         let mut settings = Settings { seed: Some(seed), ..Settings::default() };
         settings.configs = [forward, reverse];
-        let lab = Lab::wan(&settings)?;
+        let testbed = Testbed::wan(&settings)?;
         let _server = Server::start(
-            &lab,
+            &testbed,
             entrant.system,
             Service::Source,
             contest.connections,
             options.mode,
         )?;
         let servers = vec![Server::at(); contest.connections as usize];
-        let gave = client::receive_of(&lab, &servers, WARM_UP, duration)?;
+        let gave = client::receive_of(&testbed, &servers, WARM_UP, duration)?;
         Ok((gave.iter().sum::<f64>() * 8.0, 0.0))
     })
 }

@@ -4,8 +4,8 @@ use sys::netns::Namespace;
 use sys::sysfs::Sysfs;
 
 use super::cores::Cores;
-use super::lab::{Lab, NEAR};
 use super::system::{Link, System};
+use super::testbed::{NEAR, Testbed};
 use crate::Error;
 use crate::gso_throughput::{cpu_mask, receiving_thread};
 use crate::sink::io;
@@ -14,17 +14,16 @@ use crate::sink::io;
 ///
 /// # Errors
 /// What the kernel says, such as that this process may not mount sysfs.
-pub(super) fn receive_apart(lab: &Lab, system: System) -> Result<(), Error> {
-    let Some(Cores { server, client }) = lab.cores else { return Ok(()) };
-    steer(&lab.client, NEAR.to_owned(), client)?;
-    match (system, lab.link) {
+pub(super) fn receive_apart(testbed: &Testbed, system: System) -> Result<(), Error> {
+    let Some(Cores { server, client }) = testbed.cores else { return Ok(()) };
+    steer(&testbed.client, NEAR.to_owned(), client)?;
+    match (system, testbed.link) {
         // A TAP's frames are fetched by who serves.
         (_, Link::Tap | Link::TapOffloads) => Ok(()),
         // Without AF_XDP there is nothing that a thread could do.
-        (System::Wharf, _) => {
-            poll_on(lab, server).or_else(|_| steer(&lab.server, lab.far.clone(), server))
-        }
-        _ => steer(&lab.server, lab.far.clone(), server),
+        (System::Wharf, _) => poll_on(testbed, server)
+            .or_else(|_| steer(&testbed.server, testbed.far.clone(), server)),
+        _ => steer(&testbed.server, testbed.far.clone(), server),
     }
 }
 
@@ -37,9 +36,9 @@ fn steer(host: &Namespace, name: String, core: usize) -> Result<(), Error> {
 }
 
 /// What feeds AF_XDP is a thread of the kernel on this CPU, and goes before all else, as an interrupt.
-fn poll_on(lab: &Lab, core: usize) -> Result<(), Error> {
-    let name = lab.far.clone();
-    lab.server.run(move || -> Result<(), Error> {
+fn poll_on(testbed: &Testbed, core: usize) -> Result<(), Error> {
+    let name = testbed.far.clone();
+    testbed.server.run(move || -> Result<(), Error> {
         let setting = Sysfs::mount()?.setting(&name, "threaded")?;
         setting.set("1").map_err(io("receive in a thread"))?;
         let thread = receiving_thread(&name)?;

@@ -1,22 +1,19 @@
 //! A client, which is a kernel, and a server, joined by a link.
 
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nic::config::WireMode;
 use nic::degen::Settings;
-use nic::degen::bridge::{Bridge, Carriage};
+use nic::degen::bridge::Bridge;
 use sys::ethtool::{Ethtool, Offload};
 use sys::interface;
 use sys::netlink::address;
-use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 
 use super::cores::Cores;
 use super::system::Link;
-use crate::Error;
-use crate::sink::io;
+use crate::{Error, link};
 
 /// The client's end of the link, a TAP or one of a veth.
 pub(super) const NEAR: &str = "client0";
@@ -29,14 +26,12 @@ const OFFLOADS: [Offload; 5] =
 
 /// The far ends of both, where degen is.
 const BETWEEN: [&str; 2] = ["server1", "client1"];
-/// The thread that degen runs in.
-const DEGEN: &str = "wharf-degen";
 /// Frames in flight or in degen's queue.
 const FRAMES: u32 = 16_384;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Lab {
+pub(super) struct Testbed {
     pub(super) client: Namespace,
     pub(super) server: Namespace,
     pub(super) link: Link,
@@ -48,60 +43,45 @@ pub(super) struct Lab {
     _degen: Option<Bridge>,
 }
 
-impl Lab {
+impl Testbed {
     /// Two hosts, with a CPU each if `own_cpus` says so; a TAP is made by the server.
-    pub(super) fn new(link: Link, own_cpus: bool) -> Result<Lab, Error> {
+    pub(super) fn new(link: Link, own_cpus: bool) -> Result<Testbed, Error> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let far = format!("s{:x}.{:x}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let (client, server) = (Namespace::new()?, Namespace::new()?);
         let cores = Cores::choose().filter(|_| own_cpus);
-        let lab = Lab { client, server, link, far, cores, _degen: None };
-        lab.client.run(|| -> sys::Result<()> {
+        let testbed = Testbed { client, server, link, far, cores, _degen: None };
+        testbed.client.run(|| -> sys::Result<()> {
             // Thousands of connections a second use a port again while it is in TIME-WAIT.
             sys::sysctl::write(&["ipv4", "ip_local_port_range"], "1024 65535")?;
             sys::sysctl::write(&["ipv4", "tcp_tw_reuse"], "1")
         })??;
         if matches!(link, Link::Veth | Link::VethOffloads) {
-            lab.veth()?;
+            testbed.veth()?;
         }
-        Ok(lab)
+        Ok(testbed)
     }
 
     /// Two hosts and a WAN, whose forward direction is that of what the server sends.
-    pub(super) fn wan(settings: &Settings) -> Result<Lab, Error> {
-        let mut lab = Lab::new(Link::Wan, false)?;
+    pub(super) fn wan(settings: &Settings) -> Result<Testbed, Error> {
+        let mut testbed = Testbed::new(Link::Wan, false)?;
         let middle = Namespace::new()?;
-        for (host, near, far) in
-            [(&lab.server, lab.far.clone(), BETWEEN[0]), (&lab.client, NEAR.to_owned(), BETWEEN[1])]
-        {
-            let to = middle.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
-            host.run(move || -> sys::Result<()> {
-                let far = VethEnd { namespace: Some(to.as_fd()), ..VethEnd::new(far) };
-                create_veth(&VethEnd::new(&near), &far)
-            })??;
+        for (host, near, far) in [
+            (&testbed.server, testbed.far.clone(), BETWEEN[0]),
+            (&testbed.client, NEAR.to_owned(), BETWEEN[1]),
+        ] {
+            link::veth((host, &near), (&middle, far))?;
         }
-        lab.set_up(true)?;
+        testbed.set_up(true)?;
         let mode = if sys::process::has_bpf() { WireMode::Xdp } else { WireMode::Packet };
-        let carriage = Carriage { frames: FRAMES, mode, real_time: true };
-        let bridge = middle.run(|| Bridge::start(BETWEEN, settings, carriage))??;
-        // degen has a CPU of its own as far as it needs it.
-        if let Some(thread) = sys::process::thread(DEGEN) {
-            let cpus = sys::affinity::cpus().unwrap_or_default();
-            let _ = cpus.last().map(|cpu| sys::affinity::pin_thread(thread, *cpu));
-        }
-        lab._degen = Some(bridge);
-        Ok(lab)
+        let bridge = link::degen(&middle, BETWEEN, settings, mode, FRAMES)?;
+        testbed._degen = Some(bridge);
+        Ok(testbed)
     }
 
     fn veth(&self) -> Result<(), Error> {
         let plain = !self.link.has_offloads();
-        let server =
-            self.server.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
-        let name = self.far.clone();
-        self.client.run(move || -> sys::Result<()> {
-            let far = VethEnd { namespace: Some(server.as_fd()), ..VethEnd::new(&name) };
-            create_veth(&VethEnd::new(NEAR), &far)
-        })??;
+        link::veth((&self.client, NEAR), (&self.server, &self.far))?;
         self.set_up(plain)
     }
 
@@ -109,7 +89,7 @@ impl Lab {
     fn set_up(&self, plain: bool) -> Result<(), Error> {
         let far = self.far.clone();
         self.server.run(move || -> sys::Result<()> {
-            quiet(&far);
+            link::quiet(&far);
             if plain { without_offloads(&far) } else { Ok(()) }?;
             interface::set_up(&far)
         })??;
@@ -120,18 +100,13 @@ impl Lab {
 
 /// Sets up the client's end, which is there.
 pub(super) fn near(plain: bool) -> sys::Result<()> {
-    quiet(NEAR);
+    link::quiet(NEAR);
     if plain {
         without_offloads(NEAR)?;
     }
     let index = interface::index(NEAR)?;
     address::add(index, CLIENT.into(), PREFIX_LEN, true)?;
     interface::set_up(NEAR)
-}
-
-/// Nothing but what is measured: no router is looked for.
-pub(super) fn quiet(name: &str) {
-    let _ = sys::sysctl::set_ipv6_conf(name, "disable_ipv6", "1");
 }
 
 /// Turns all off, as `ethtool -K` does. What an interface does not know is off.

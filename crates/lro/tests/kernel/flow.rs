@@ -1,21 +1,22 @@
 //! A sender's connection, and segments of it with everything that may be odd about them.
 
+use degen::Random;
 use testkit::packet::PacketBuilder;
 use wire::Flags;
 
 use crate::packet::{Packet, be16, seal, seal_ip};
 
-/// The generator of splitmix64 (Steele, Lea and Flood, 2014).
+/// What the choices of a sequence are drawn from.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(pub(crate) u64);
+pub(crate) struct Rng(Random);
 
 impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(Random::new(seed))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.next()
     }
 
     /// 0 up to but not `n`.

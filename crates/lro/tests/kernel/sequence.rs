@@ -97,7 +97,7 @@ const TROUBLES: [Trouble; 38] = [
 
 /// The sequence of this number under this seed.
 pub(crate) fn sequence(seed: u64, number: u64) -> Vec<Vec<u8>> {
-    let mut rng = Rng(Rng(seed).next() ^ number.wrapping_mul(0xd129_0d3d_3c8f_9b61));
+    let mut rng = Rng::new(Rng::new(seed).next() ^ number.wrapping_mul(0xd129_0d3d_3c8f_9b61));
     let mut flows: Vec<(Flow, usize)> = Vec::new();
     for n in 0..1 + rng.below(3) {
         flows.push((flow(n, &mut rng), payload(&mut rng)));

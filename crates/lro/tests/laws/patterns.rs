@@ -1,6 +1,7 @@
 //! The orders in which networks deliver: whatever it is, what comes out is what would have come out
 //! in order, or nearly, where late segments are waited for; `paths.rs` has what that takes to learn.
 
+use degen::Random;
 use lro::{Config, Pass, RxChecksum};
 use testkit::packet::{PacketBuilder, pattern};
 use wire::Flags;
@@ -13,24 +14,13 @@ const BURST: usize = 64;
 const BURST_NANOS: u64 = 77_000;
 const MSS: usize = 1448;
 
-/// Numbers that are the same every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
-    }
-}
-
 /// So many in a hundred come up to 32 places later than they should.
 fn displaced(percent: usize) -> Vec<usize> {
-    let mut random = Random(0x1234_5678_9abc_def1);
+    let mut random = Random::new(1);
     let mut places: Vec<(usize, usize)> = (0..SEGMENTS)
         .map(|n| {
-            let late = if random.below(100) < percent { 1 + random.below(32) } else { 0 };
+            let is_late = random.next_below(100) < percent as u64;
+            let late = if is_late { 1 + random.next_below(32) as usize } else { 0 };
             (2 * (n + late) + usize::from(late > 0), n) // behind the one whose place it takes
         })
         .collect();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use bench::hosts::Lab;
+use bench::hosts::Hosts;
 use nic::Nic;
 use nic::counters::Entry;
 use sys::netns::Namespace;
@@ -40,12 +40,12 @@ pub(super) struct Drops(BTreeMap<String, u64>);
 
 impl Drops {
     /// Reads all that can be read; what cannot is left out.
-    pub(super) fn read(lab: &Lab, nic: Option<&Nic>) -> Drops {
+    pub(super) fn read(hosts: &Hosts, nic: Option<&Nic>) -> Drops {
         let mut all = BTreeMap::new();
         if let Some(nic) = nic {
             all.extend(of_wharf(&nic.counters()));
         }
-        for (host, namespace) in [("client", &lab.client), ("server", &lab.server)] {
+        for (host, namespace) in [("client", &hosts.client), ("server", &hosts.server)] {
             let files = of_kernel(namespace);
             all.extend(interfaces(host, &files[0]));
             all.extend([&files[1], &files[2]].into_iter().flat_map(|text| sockets(host, text)));

@@ -8,7 +8,7 @@ mod traffic;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use ::bench::hosts::Lab;
+use ::bench::hosts::Hosts;
 use clap::Args;
 use nic::Nic;
 use nic::config::{Config, WireMode};
@@ -85,28 +85,28 @@ fn measure(
     base: &Config,
     ports: &mut Option<String>,
 ) -> Result<Row, Error> {
-    let lab = Lab::new()?;
+    let hosts = Hosts::new()?;
     let nic = match case.offloads() {
         None => {
-            lab.bare_kernel()?;
+            hosts.bare_kernel()?;
             None
         }
         Some((gso, lro)) => {
             let mut config = base.clone();
             config.gso.enable = gso;
             config.lro.enable = lro;
-            Some(lab.wharf(config)?)
+            Some(hosts.wharf(config)?)
         }
     };
     if let Some(nic) = &nic {
         ports.get_or_insert_with(|| nic.ports().to_string());
     }
     let one_way = |direction| -> Result<OneWay, Error> {
-        let drops = Drops::read(&lab, nic.as_ref());
-        let before = Meter::read(&lab)?;
-        let moved = traffic::run(&lab, direction, connections, duration)
-            .map_err(|error| with_drops(error, &lab, nic.as_ref(), &drops))?;
-        Ok(Meter::read(&lab)?.since(&before, moved))
+        let drops = Drops::read(&hosts, nic.as_ref());
+        let before = Meter::read(&hosts)?;
+        let moved = traffic::run(&hosts, direction, connections, duration)
+            .map_err(|error| with_drops(error, &hosts, nic.as_ref(), &drops))?;
+        Ok(Meter::read(&hosts)?.since(&before, moved))
     };
     let receive = one_way(Direction::Receive)?;
     let send = one_way(Direction::Send)?;
@@ -117,10 +117,10 @@ fn measure(
 }
 
 /// The error of a run, with what was dropped since `before`, if it is of connections.
-fn with_drops(error: RunError, lab: &Lab, nic: Option<&Nic>, before: &Drops) -> Error {
+fn with_drops(error: RunError, hosts: &Hosts, nic: Option<&Nic>, before: &Drops) -> Error {
     match error {
         RunError::Connections(failure) => {
-            let dropped = Drops::read(lab, nic).since(before);
+            let dropped = Drops::read(hosts, nic).since(before);
             Error::Traffic(Failure { dropped, ..failure }.to_string())
         }
         RunError::Other(error) => error,

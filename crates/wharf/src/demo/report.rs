@@ -3,7 +3,7 @@
 use std::fs;
 
 use bench::BYTES;
-use bench::hosts::Lab;
+use bench::hosts::Hosts;
 use serde_json::json;
 
 use super::traffic::Moved;
@@ -96,9 +96,9 @@ pub(crate) struct Meter {
 impl Meter {
     /// Reads CPU time (this process, which is client, server and wharf, and the kernel's threads that receive)
     /// and the server's `InReceives`, which counts what GRO or wharf merged as one.
-    pub(crate) fn read(lab: &Lab) -> Result<Meter, Error> {
+    pub(crate) fn read(hosts: &Hosts) -> Result<Meter, Error> {
         let ksoftirqd = sys::process::ksoftirqd_cpu().unwrap_or(0);
-        let snmp = lab.server.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?;
+        let snmp = hosts.server.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?;
         let packets = in_receives(&snmp.map_err(Error::Io)?).unwrap_or(0);
         Ok(Meter { cpu: sys::clock::process_cpu() + ksoftirqd, packets })
     }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bench::hosts::{Lab, SERVER};
+use bench::hosts::{Hosts, SERVER};
+use degen::Random;
 use sys::netns::Namespace;
 use sys::tcp::set_congestion_control;
 use xxhash_rust::xxh3::Xxh3;
@@ -55,13 +56,13 @@ struct Account {
 /// Moves bytes over `connections` connections for `duration` and compares what was sent with what
 /// arrived.
 pub(crate) fn run(
-    lab: &Lab,
+    hosts: &Hosts,
     direction: Direction,
     connections: usize,
     duration: Duration,
 ) -> Result<Moved, RunError> {
-    let ends = connect(lab, direction, connections, STALLED)?;
-    transfer(lab, direction, ends, duration)
+    let ends = connect(hosts, direction, connections, STALLED)?;
+    transfer(hosts, direction, ends, duration)
 }
 
 /// Why a run has no result.
@@ -82,15 +83,15 @@ impl<E: Into<Error>> From<E> for RunError {
 type Streams = (Vec<TcpStream>, Vec<TcpStream>);
 
 fn transfer(
-    lab: &Lab,
+    hosts: &Hosts,
     direction: Direction,
     (clients, servers): Streams,
     duration: Duration,
 ) -> Result<Moved, RunError> {
     let connections = clients.len();
     let (senders, receivers) = match direction {
-        Direction::Receive => ((&lab.client, clients), (&lab.server, servers)),
-        Direction::Send => ((&lab.server, servers), (&lab.client, clients)),
+        Direction::Receive => ((&hosts.client, clients), (&hosts.server, servers)),
+        Direction::Send => ((&hosts.server, servers), (&hosts.client, clients)),
     };
     let start = Arc::new(Barrier::new(2 * connections + 1));
     let receiving = spawn(receivers, &start, |_, stream| receive(stream))?;
@@ -122,18 +123,19 @@ const CONGESTION_CONTROL: &str = "cubic";
 
 /// Opens the connections one by one, so that both ends know which is which.
 fn connect(
-    lab: &Lab,
+    hosts: &Hosts,
     direction: Direction,
     connections: usize,
     stalled: Duration,
 ) -> Result<Streams, RunError> {
     let listener =
-        lab.server.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?.map_err(Error::Io)?;
+        hosts.server.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?.map_err(Error::Io)?;
     // The connections that it accepts have it, too.
     let _ = set_congestion_control(&listener, CONGESTION_CONTROL);
     let port = listener.local_addr().map_err(Error::Io)?.port();
     let address = SocketAddr::from((SERVER, port));
-    lab.client
+    hosts
+        .client
         .run(move || -> Result<_, (usize, Broken)> {
             let mut clients = Vec::new();
             let mut servers = Vec::new();
@@ -227,16 +229,11 @@ fn receive(mut stream: TcpStream) -> Result<Account, Broken> {
     }
 }
 
-/// Bytes without a period that a lost or repeated segment could hide in (splitmix64).
+/// Bytes without a period that a lost or repeated segment could hide in.
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut word = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    };
-    (0..len / 8).flat_map(|_| word().to_le_bytes()).collect()
+    let mut bytes = vec![0; len];
+    Random::new(seed).fill(&mut bytes);
+    bytes
 }
 
 #[cfg(test)]
@@ -260,18 +257,18 @@ mod tests {
     /// The wire is cut when all are open, so all stand still, at both ends.
     #[test]
     fn a_run_that_stands_still_names_a_connection_the_phase_and_the_drops() {
-        let lab = match Lab::new() {
-            Ok(lab) => lab,
+        let hosts = match Hosts::new() {
+            Ok(hosts) => hosts,
             Err(error) => return testkit::missing::lacks(format!("root: {error}")),
         };
-        lab.bare_kernel().unwrap();
+        hosts.bare_kernel().unwrap();
         let direction = Direction::Receive;
-        let ends = connect(&lab, direction, 3, Duration::from_millis(500)).unwrap();
+        let ends = connect(&hosts, direction, 3, Duration::from_millis(500)).unwrap();
         let cut = || sys::interface::set_down("wire0");
-        lab.server.run(cut).unwrap().unwrap();
-        let before = super::super::Drops::read(&lab, None);
-        let error = transfer(&lab, direction, ends, Duration::from_secs(60)).unwrap_err();
-        let text = super::super::with_drops(error, &lab, None, &before).to_string();
+        hosts.server.run(cut).unwrap().unwrap();
+        let before = super::super::Drops::read(&hosts, None);
+        let error = transfer(&hosts, direction, ends, Duration::from_secs(60)).unwrap_err();
+        let text = super::super::with_drops(error, &hosts, None, &before).to_string();
         let (which, rest) = text.split_once(" of 3 of the demo, client to server, ").unwrap();
         assert!(["connection 1", "connection 2", "connection 3"].contains(&which), "{text}");
         assert!(rest.starts_with("stood still for "), "{text}");

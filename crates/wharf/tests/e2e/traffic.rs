@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use degen::Random;
 use testkit::lab::{Host, PATIENCE, wait_until};
 
 use super::setup::{Hosts, Ip};
@@ -104,10 +105,10 @@ impl Load {
 fn send(mut to: TcpStream, length: Option<u64>, stop: &AtomicBool) -> String {
     let mut hash = Sha256::new();
     let mut block = vec![0; BLOCK];
-    let (mut state, mut left) = (length.unwrap_or(0), length);
+    let (mut random, mut left) = (Random::new(length.unwrap_or(0)), length);
     // A transfer of a given length ends by its length.
     while left.map_or(!stop.load(Ordering::Relaxed), |left| left > 0) {
-        fill(&mut block, &mut state);
+        random.fill(&mut block);
         let now = left.map_or(BLOCK, |left| BLOCK.min(left as usize));
         to.write_all(&block[..now]).unwrap();
         hash.update(&block[..now]);
@@ -142,17 +143,6 @@ pub(crate) fn whole<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             done => return done,
         }
-    }
-}
-
-/// The next bytes of splitmix64.
-pub(crate) fn fill(block: &mut [u8], state: &mut u64) {
-    for word in block.chunks_exact_mut(8) {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes());
     }
 }
 
@@ -212,11 +202,10 @@ pub(crate) fn datagrams(hosts: &Hosts, ip: Ip, sizes: &[usize]) {
     let (client, server) = (open(&hosts.client, ip.client()), open(&hosts.server, ip.server()));
     client.connect(server.local_addr().unwrap()).unwrap();
     let (mut there, mut back) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-    let mut state = 1;
+    let mut random = Random::new(1);
     for &size in sizes {
-        let mut datagram = vec![0; size.next_multiple_of(8)];
-        fill(&mut datagram, &mut state);
-        datagram.truncate(size);
+        let mut datagram = vec![0; size];
+        random.fill(&mut datagram);
         client.send(&datagram).unwrap();
         let (length, from) = whole(|| server.recv_from(&mut there)).unwrap();
         assert!(there[..length] == datagram, "{ip:?}: a datagram of {size} bytes, received");
@@ -249,8 +238,7 @@ pub(crate) fn serve_once(hosts: &Hosts, ip: Ip, body: Arc<Vec<u8>>) -> (String, 
 
 /// So many bytes that never repeat themselves.
 pub(crate) fn bytes(length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length.next_multiple_of(8)];
-    fill(&mut bytes, &mut 7);
-    bytes.truncate(length);
+    let mut bytes = vec![0; length];
+    Random::new(7).fill(&mut bytes);
     bytes
 }

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use degen::Random;
 use sys::ethtool::{Ethtool, Offload};
 use testkit::lab::{Host, PATIENCE, wait_until};
 
 use super::setup::{HOST, Hosts, Ip, PEER, Port, WIRE};
-use super::traffic::{Direction, fill, whole};
+use super::traffic::{Direction, whole};
 
 /// Frames on their way at most: the ring of a veth, 256 (VETH_RING_SIZE), is the shortest queue.
 const WINDOW: u64 = 200;
@@ -170,7 +171,7 @@ fn send(from: &UdpSocket, shape: &Shape, length: Option<u64>, stop: &AtomicBool)
     if let Some(segment) = shape.segment {
         sys::udp::set_segment_size(from, segment).unwrap();
     }
-    let (mut payload, mut sent, mut writes) = (Payload::default(), 0, 0);
+    let (mut payload, mut sent, mut writes) = (Payload::new(), 0, 0);
     let (mut frames, mut acknowledged) = (0, 0);
     for &write in shape.writes.iter().cycle() {
         if length.map_or_else(|| stop.load(Ordering::Relaxed), |length| sent >= length) {
@@ -196,7 +197,7 @@ fn send(from: &UdpSocket, shape: &Shape, length: Option<u64>, stop: &AtomicBool)
 /// many came with one before them.
 fn receive(to: &UdpSocket, reader: Reader, shape: &Shape, count: &AtomicU64) -> u64 {
     let mut incoming = Incoming::new(to, reader);
-    let mut payload = Payload::default();
+    let mut payload = Payload::new();
     let (mut number, mut frames, mut acknowledged) = (0, 0, 0);
     for &write in shape.writes.iter().cycle() {
         let mut rest = payload.next(write);
@@ -271,18 +272,21 @@ fn compare(number: u64, received: &[u8], expected: &[u8]) {
 }
 
 /// Bytes that never repeat themselves.
-#[derive(Default)]
 struct Payload {
-    state: u64,
+    random: Random,
     block: Vec<u8>,
 }
 
 impl Payload {
+    fn new() -> Payload {
+        Payload { random: Random::new(0), block: Vec::new() }
+    }
+
     /// The next so many.
     fn next(&mut self, length: usize) -> &[u8] {
-        self.block.resize(length.next_multiple_of(8), 0);
-        fill(&mut self.block, &mut self.state);
-        &self.block[..length]
+        self.block.resize(length, 0);
+        self.random.fill(&mut self.block);
+        &self.block
     }
 }
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ::tcp::{FourTuple, Nanos, Segment, Stack};
+use degen::Random;
 use wire::Tcp;
 
 use super::clock::{Clock, timed, warming};
 use super::peers::{AGGREGATE, Header, MSS, Peers, Sent, failed, path};
 use crate::Error;
-use crate::random::Random;
 use crate::side_by_side::Lap;
 
 /// Segments that a NIC gives at once.
@@ -62,7 +62,7 @@ impl Receiver {
         let mut lap = Lap { time: Duration::ZERO, packets: 0, large: 0 };
         for _ in 0..BATCHES {
             let mut numbers = [0; BATCH];
-            numbers.fill_with(|| self.random.below(connections) as u32);
+            numbers.fill_with(|| self.random.next_below(connections) as u32);
             self.fill(&numbers[..size]);
             lap.time += self.run_batch(timed)?;
             lap.packets += (size * self.aggregate) as u64;

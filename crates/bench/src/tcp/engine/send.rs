@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ::tcp::{FourTuple, Id, Nanos, Segment, Stack};
+use degen::Random;
 use wire::Tcp;
 
 use super::clock::{Clock, timed, warming};
 use super::peers::{AGGREGATE, Header, MSS, Peers, Sent, failed};
 use crate::Error;
-use crate::random::Random;
 use crate::side_by_side::Lap;
 
 /// Writes at once, each of a super-packet's length.
@@ -57,7 +57,7 @@ impl Sender {
         let mut all = Lap { time: Duration::ZERO, packets: 0, large: 0 };
         for _ in 0..BATCHES {
             let mut numbers = [0; BATCH];
-            numbers.fill_with(|| self.random.below(connections) as u32);
+            numbers.fill_with(|| self.random.next_below(connections) as u32);
             let lap = self.run_batch(&numbers, timed)?;
             all.time += lap.time;
             all.packets += lap.packets;

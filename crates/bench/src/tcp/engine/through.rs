@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ::tcp::{FourTuple, Nanos, Options};
+use degen::Random;
 use nic::config::Config;
 use nic::port::{NoHost, Outgoing, Put, RxFrame, Transmit, Wire};
 use nic::tcp::{self as endpoint, Address, Addresses, Own, Role, Service, Work};
@@ -21,7 +22,6 @@ use wire::{ETHERNET_LEN, Flags, IPV4_MIN_LEN, Mac, Seq, Tcp, VirtioNetHdr, write
 use super::clock::{Clock, timed, warming};
 use super::peers::{HEADER, LOCAL, MSS, Peer, failed, header, number, path};
 use crate::Error;
-use crate::random::Random;
 use crate::side_by_side::Lap;
 
 /// Segments that arrive at once.
@@ -197,7 +197,7 @@ impl Through {
         let mut lap = Lap { time: Duration::ZERO, packets: 0, large: 0 };
         for _ in 0..BATCHES {
             let mut numbers = [0; BATCH];
-            numbers.fill_with(|| self.random.below(connections) as u32);
+            numbers.fill_with(|| self.random.next_below(connections) as u32);
             self.fill(&numbers);
             let before = self.line.borrow().count;
             lap.time += self.run_batch(timed)?;

@@ -1,13 +1,11 @@
 //! A server and a peer with degen between them.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nic::config::{Config, WireMode};
 use nic::degen::Settings;
 use nic::degen::bridge::{Bridge, Carriage};
-use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 use sys::{interface, sysctl};
 
@@ -15,10 +13,10 @@ use super::peer::Peer;
 use super::program::{Built, Program};
 use super::served::Served;
 use super::{Transfer, kernel};
-use crate::Error;
 use crate::sink::io;
-use crate::tcp::lab::{self, Lab, NEAR};
 use crate::tcp::system::{Link, System};
+use crate::tcp::testbed::{self, NEAR, Testbed};
+use crate::{Error, link};
 
 /// degen's ends: what the server is reached by, and the peer. The latter is the peer's TAP, if it is no
 /// kernel.
@@ -38,7 +36,7 @@ pub(super) struct Path {
     _served: Served,
     _degen: Bridge,
     _middle: Namespace,
-    lab: Lab,
+    testbed: Testbed,
     peer: Peer,
 }
 
@@ -54,16 +52,16 @@ impl Path {
         (settings, config): (&Settings, &Config),
         built: &Arc<Built>,
     ) -> Result<Path, Error> {
-        let (lab, middle) = (Lab::new(Link::Wan, false)?, Namespace::new()?);
-        veth(&lab.server, &lab.far, &middle, BETWEEN[0], peer.mtu())?;
-        let client = client(&lab, &middle, peer, transfer, built)?;
+        let (testbed, middle) = (Testbed::new(Link::Wan, false)?, Namespace::new()?);
+        veth(&testbed.server, &testbed.far, &middle, BETWEEN[0], peer.mtu())?;
+        let client = client(&testbed, &middle, peer, transfer, built)?;
         let carriage = Carriage { frames: peer.frames(), mode: WireMode::Packet, real_time: true };
         let degen = middle.run(|| -> Result<Bridge, Error> {
-            BETWEEN.iter().for_each(|end| lab::quiet(end));
+            BETWEEN.iter().for_each(|end| link::quiet(end));
             Ok(Bridge::start(BETWEEN, settings, carriage)?)
         })??;
-        let served = Served::start(&lab, system, transfer.way, config)?;
-        Ok(Path { client, _served: served, _degen: degen, _middle: middle, lab, peer })
+        let served = Served::start(&testbed, system, transfer.way, config)?;
+        Ok(Path { client, _served: served, _degen: degen, _middle: middle, testbed, peer })
     }
 
     /// How long it takes, from when the connection is open.
@@ -75,7 +73,7 @@ impl Path {
             Client::Kernel => {
                 let congestion = self.peer.congestion();
                 let run = move || kernel::run(transfer, congestion);
-                self.lab.client.run(run)?.map_err(io("move bytes"))
+                self.testbed.client.run(run)?.map_err(io("move bytes"))
             }
             Client::Program(program) => program.run(),
             #[cfg(feature = "peers")]
@@ -86,7 +84,7 @@ impl Path {
 
 /// The peer, up to where it would connect.
 fn client(
-    lab: &Lab,
+    testbed: &Testbed,
     middle: &Namespace,
     peer: Peer,
     transfer: Transfer,
@@ -107,12 +105,12 @@ fn client(
             Err(Error::Failed { who: "smoltcp", why: crate::peers::NOT_BUILT_IN.to_owned() })
         }
         _ => {
-            veth(&lab.client, NEAR, middle, BETWEEN[1], peer.mtu())?;
-            lab.client.run(move || -> sys::Result<()> {
+            veth(&testbed.client, NEAR, middle, BETWEEN[1], peer.mtu())?;
+            testbed.client.run(move || -> sys::Result<()> {
                 if let Some(key) = peer.turned_off() {
                     sysctl::write(&["ipv4", key], "0")?;
                 }
-                lab::near(true)
+                testbed::near(true)
             })??;
             Ok(Client::Kernel)
         }
@@ -127,13 +125,11 @@ fn veth(
     far: &str,
     mtu: u32,
 ) -> Result<(), Error> {
-    let to = middle.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
+    link::veth((host, name), (middle, far))?;
     host.run(|| -> sys::Result<()> {
-        let end = VethEnd { namespace: Some(to.as_fd()), ..VethEnd::new(far) };
-        create_veth(&VethEnd::new(name), &end)?;
         interface::set_mtu(name, mtu)?;
-        lab::quiet(name);
-        lab::without_offloads(name)?;
+        link::quiet(name);
+        testbed::without_offloads(name)?;
         interface::set_up(name)
     })??;
     Ok(middle.run(|| interface::set_mtu(far, mtu))??)

@@ -15,8 +15,8 @@ use super::peer::Peer;
 use super::{LIMIT, Transfer};
 use crate::Error;
 use crate::peers;
-use crate::tcp::lab::{CLIENT, SERVER};
 use crate::tcp::server::PORT;
+use crate::tcp::testbed::{CLIENT, SERVER};
 
 /// How long a program may take to start.
 const START: Duration = Duration::from_secs(30);

@@ -9,9 +9,9 @@ use sys::netlink::address;
 
 use super::peer::Way;
 use crate::Error;
-use crate::tcp::lab::{Lab, PREFIX_LEN, SERVER};
 use crate::tcp::server::{Server, Service, kernel, wharf};
 use crate::tcp::system::System;
+use crate::tcp::testbed::{PREFIX_LEN, SERVER, Testbed};
 
 /// The interface that wharf makes for a kernel behind it.
 const HOST: &str = "host0";
@@ -24,30 +24,30 @@ pub(super) struct Served {
 impl Served {
     /// What is served is the peer's business, told from the other side.
     pub(super) fn start(
-        lab: &Lab,
+        testbed: &Testbed,
         system: System,
         way: Way,
         config: &Config,
     ) -> Result<Served, Error> {
         let service = if way.is_send() { Service::Sink } else { Service::Source };
         // Even where a new network namespace forwards because this machine does.
-        let (wire, config) = (lab.far.clone(), config.clone().for_a_host(false));
+        let (wire, config) = (testbed.far.clone(), config.clone().for_a_host(false));
         if system == System::Wharf && way == Way::Lro {
-            let nic = lab.server.run(move || -> Result<Nic, Error> {
+            let nic = testbed.server.run(move || -> Result<Nic, Error> {
                 let nic = Nic::start(&wire, HOST, config)?;
                 address::add(nic.host().1, SERVER.into(), PREFIX_LEN, true)?;
                 Ok(nic)
             })??;
-            let server = kernel::Server::start(lab, SERVER.into(), service)?;
+            let server = kernel::Server::start(testbed, SERVER.into(), service)?;
             // In this order they end.
             return Ok(Served { _running: Box::new((server, nic)) });
         }
         if system == System::Wharf {
             let addresses = wharf::addresses(SERVER, None)?;
             let start = || wharf::start(Place::Wire { name: wire }, addresses, service, config);
-            return Ok(Served { _running: Box::new(lab.server.run(start)??) });
+            return Ok(Served { _running: Box::new(testbed.server.run(start)??) });
         }
-        let server = Server::start(lab, system, service, 1, WireMode::Auto)?;
+        let server = Server::start(testbed, system, service, 1, WireMode::Auto)?;
         Ok(Served { _running: Box::new(server) })
     }
 }

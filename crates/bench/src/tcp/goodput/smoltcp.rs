@@ -15,8 +15,8 @@ use sys::netns::Namespace;
 use super::{LIMIT, Transfer};
 use crate::Error;
 use crate::sink::io as doing;
-use crate::tcp::lab::{CLIENT, PREFIX_LEN, SERVER};
 use crate::tcp::server::PORT;
+use crate::tcp::testbed::{CLIENT, PREFIX_LEN, SERVER};
 
 /// Bytes of each buffer: as much as goes without window scaling.
 const BUFFER: usize = 65_535;

@@ -16,7 +16,7 @@ use super::{PORT, Service};
 use crate::Error;
 use crate::sink::io as doing;
 use crate::tcp::cores;
-use crate::tcp::lab::{Lab, PREFIX_LEN, SERVER};
+use crate::tcp::testbed::{PREFIX_LEN, SERVER, Testbed};
 
 /// Bytes of one read or write.
 const CHUNK: usize = 256 << 10;
@@ -35,17 +35,21 @@ pub(in crate::tcp) struct Server {
 }
 
 /// Gives the kernel of the server's host its address.
-pub(in crate::tcp) fn address(lab: &Lab) -> Result<(), Error> {
-    let far = lab.far.clone();
-    Ok(lab.server.run(move || -> sys::Result<()> {
+pub(in crate::tcp) fn address(testbed: &Testbed) -> Result<(), Error> {
+    let far = testbed.far.clone();
+    Ok(testbed.server.run(move || -> sys::Result<()> {
         let index = sys::interface::index(&far)?;
         sys::netlink::address::add(index, SERVER.into(), PREFIX_LEN, true)
     })??)
 }
 
 impl Server {
-    pub(in crate::tcp) fn start(lab: &Lab, own: IpAddr, service: Service) -> Result<Server, Error> {
-        let (host, core) = (&lab.server, lab.cores.map(|cores| cores.server));
+    pub(in crate::tcp) fn start(
+        testbed: &Testbed,
+        own: IpAddr,
+        service: Service,
+    ) -> Result<Server, Error> {
+        let (host, core) = (&testbed.server, testbed.cores.map(|cores| cores.server));
         let at = SocketAddr::new(own, PORT);
         let listener = host.run(move || TcpListener::bind(at))?.map_err(doing("listen"))?;
         // What is accepted has it from the start.

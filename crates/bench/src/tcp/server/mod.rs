@@ -1,4 +1,4 @@
-//! Servers: what a client finds at [`SERVER`](super::lab::SERVER).
+//! Servers: what a client finds at [`SERVER`](super::testbed::SERVER).
 
 pub(super) mod kernel;
 #[cfg(feature = "peers")]
@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 
 use nic::config::WireMode;
 
-use super::lab::{Lab, SERVER};
 use super::system::System;
+use super::testbed::{SERVER, Testbed};
 use crate::Error;
 
 /// What is done with a connection.
@@ -38,7 +38,7 @@ pub(super) struct Server {
 impl Server {
     /// Starts one for as many connections at a time; `mode` is that of wharf on a veth without offloads.
     pub(super) fn start(
-        lab: &Lab,
+        testbed: &Testbed,
         system: System,
         service: Service,
         connections: u32,
@@ -46,17 +46,17 @@ impl Server {
     ) -> Result<Server, Error> {
         match system {
             System::Kernel => {
-                kernel::address(lab)?;
-                let server = kernel::Server::start(lab, SERVER.into(), service)?;
+                kernel::address(testbed)?;
+                let server = kernel::Server::start(testbed, SERVER.into(), service)?;
                 Ok(Server { notices: Vec::new(), _running: Box::new(server) })
             }
             System::Wharf => {
-                let endpoint = wharf::serve(lab, service, mode)?;
+                let endpoint = wharf::serve(testbed, service, mode)?;
                 let mut notices = endpoint.notices().to_vec();
                 notices.push(format!("reached by {}", endpoint.port()));
                 Ok(Server { notices, _running: Box::new(endpoint) })
             }
-            System::Smoltcp => smoltcp(lab, service, connections),
+            System::Smoltcp => smoltcp(testbed, service, connections),
         }
     }
 
@@ -67,13 +67,13 @@ impl Server {
 }
 
 #[cfg(feature = "peers")]
-fn smoltcp(lab: &Lab, service: Service, connections: u32) -> Result<Server, Error> {
-    let server = smoltcp::Server::start(lab, service, connections)?;
+fn smoltcp(testbed: &Testbed, service: Service, connections: u32) -> Result<Server, Error> {
+    let server = smoltcp::Server::start(testbed, service, connections)?;
     Ok(Server { notices: Vec::new(), _running: Box::new(server) })
 }
 
 #[cfg(not(feature = "peers"))]
-fn smoltcp(_: &Lab, _: Service, _: u32) -> Result<Server, Error> {
+fn smoltcp(_: &Testbed, _: Service, _: u32) -> Result<Server, Error> {
     let why = "it was not built in: build with --features peers".to_owned();
     Err(Error::Failed { who: "smoltcp", why })
 }

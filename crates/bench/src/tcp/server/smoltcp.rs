@@ -17,7 +17,7 @@ use super::{PORT, Service};
 use crate::Error;
 use crate::sink::io as doing;
 use crate::tcp::cores;
-use crate::tcp::lab::{self, Lab, NEAR, PREFIX_LEN, SERVER};
+use crate::tcp::testbed::{self, NEAR, PREFIX_LEN, SERVER, Testbed};
 
 /// Bytes of each buffer for bulk data. Other sizes were not tried.
 const BULK: usize = 256 << 10;
@@ -35,12 +35,16 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn start(lab: &Lab, service: Service, connections: u32) -> Result<Server, Error> {
+    pub(super) fn start(
+        testbed: &Testbed,
+        service: Service,
+        connections: u32,
+    ) -> Result<Server, Error> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let (ready, is_ready) = mpsc::channel();
-        let core = lab.cores.map(|cores| cores.server);
-        let thread = lab.client.spawn(move || {
+        let core = testbed.cores.map(|cores| cores.server);
+        let thread = testbed.client.spawn(move || {
             cores::enter(core).map_err(doing("pin a thread"))?;
             run(service, connections, &stopped, &ready)
         })?;
@@ -88,7 +92,7 @@ fn run(
         // Of the first address there is always room.
         let _ = addresses.push(IpCidr::new(SERVER.into(), PREFIX_LEN));
     });
-    lab::near(true)?;
+    testbed::near(true)?;
     let mut sockets = SocketSet::new(Vec::new());
     let (size, count) = match service {
         Service::Sink | Service::Source => (BULK, connections),

@@ -6,17 +6,21 @@ use nic::config::{Config, WireMode};
 use nic::tcp::{self as endpoint, Address, Addresses, Endpoint, Own, Place, Plan, Role, Work};
 
 use super::{PORT, Service};
-use crate::Error;
 use crate::sink::io;
 use crate::tcp::cores;
-use crate::tcp::lab::{self, CLIENT, Lab, NEAR, PREFIX_LEN, SERVER};
 use crate::tcp::system::Link;
+use crate::tcp::testbed::{self, CLIENT, NEAR, PREFIX_LEN, SERVER, Testbed};
+use crate::{Error, link};
 
-/// An endpoint at the server's end of the lab's link.
-pub(super) fn serve(lab: &Lab, service: Service, mode: WireMode) -> Result<Endpoint, Error> {
-    let (link, core) = (lab.link, lab.cores.map(|cores| cores.server));
+/// An endpoint at the server's end of the testbed's link.
+pub(super) fn serve(
+    testbed: &Testbed,
+    service: Service,
+    mode: WireMode,
+) -> Result<Endpoint, Error> {
+    let (link, core) = (testbed.link, testbed.cores.map(|cores| cores.server));
     if link.is_tap() {
-        return lab.client.run(move || {
+        return testbed.client.run(move || {
             cores::enter(core).map_err(io("pin a thread"))?;
             behind_tap(link, service)
         })?;
@@ -24,8 +28,8 @@ pub(super) fn serve(lab: &Lab, service: Service, mode: WireMode) -> Result<Endpo
     let mut config = Config::default();
     // AF_XDP takes no frame that is longer than the MTU.
     config.wire.mode = if link == Link::VethOffloads { WireMode::Packet } else { mode };
-    let place = Place::Wire { name: lab.far.clone() };
-    lab.server.run(move || {
+    let place = Place::Wire { name: testbed.far.clone() };
+    testbed.server.run(move || {
         // What this thread starts is where it is.
         cores::enter(core).map_err(io("pin a thread"))?;
         start(place, addresses(SERVER, None)?, service, config)
@@ -41,9 +45,9 @@ fn behind_tap(link: Link, service: Service) -> Result<Endpoint, Error> {
     let addresses = vec![Address { ip: CLIENT.into(), prefix_len: PREFIX_LEN }];
     let place = Place::Host { name: NEAR.to_owned(), addresses };
     let endpoint = start(place, self::addresses(SERVER, None)?, service, config)?;
-    lab::quiet(NEAR);
+    link::quiet(NEAR);
     if link == Link::Tap {
-        lab::without_offloads(NEAR)?;
+        testbed::without_offloads(NEAR)?;
     }
     Ok(endpoint)
 }

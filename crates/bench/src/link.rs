@@ -1,0 +1,48 @@
+//! What joins the hosts of a bench, which are network namespaces: veth pairs, and degen between them.
+
+use std::os::fd::AsFd;
+
+use nic::config::WireMode;
+use nic::degen::Settings;
+use nic::degen::bridge::{Bridge, Carriage};
+use sys::netlink::link::{VethEnd, create_veth};
+use sys::netns::Namespace;
+
+use crate::Error;
+use crate::sink::io;
+
+/// The thread that degen runs in.
+pub(crate) const DEGEN: &str = "wharf-degen";
+
+/// A veth pair, of which each end is in one namespace.
+pub(crate) fn veth(
+    (host, near): (&Namespace, &str),
+    (other, far): (&Namespace, &str),
+) -> Result<(), Error> {
+    let namespace = other.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
+    let far = VethEnd { namespace: Some(namespace.as_fd()), ..VethEnd::new(far) };
+    Ok(host.run(|| create_veth(&VethEnd::new(near), &far))??)
+}
+
+/// Nothing but what is measured: no router is looked for.
+pub(crate) fn quiet(name: &str) {
+    let _ = sys::sysctl::set_ipv6_conf(name, "disable_ipv6", "1");
+}
+
+/// degen between two interfaces of a namespace, with memory for so many frames. It has a CPU of its own as
+/// far as it needs it, and those who send and receive have another.
+pub(crate) fn degen(
+    middle: &Namespace,
+    between: [&str; 2],
+    settings: &Settings,
+    mode: WireMode,
+    frames: u32,
+) -> Result<Bridge, Error> {
+    let carriage = Carriage { frames, mode, real_time: true };
+    let bridge = middle.run(|| Bridge::start(between, settings, carriage))??;
+    if let Some(thread) = sys::process::thread(DEGEN) {
+        let cpus = sys::affinity::cpus().unwrap_or_default();
+        let _ = cpus.last().map(|cpu| sys::affinity::pin_thread(thread, *cpu));
+    }
+    Ok(bridge)
+}
