@@ -1,4 +1,4 @@
-//! Who merges what the receiver is given.
+//! The system that merges what the receiver gets.
 
 use std::str::FromStr;
 

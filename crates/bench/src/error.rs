@@ -8,13 +8,13 @@ pub enum Error {
     /// What was asked for cannot be; it says what can.
     #[error("{0}")]
     Usage(String),
-    /// The operating system said no.
+    /// An error of the operating system.
     #[error(transparent)]
     Sys(#[from] sys::Error),
-    /// The NIC under test said no.
+    /// An error of the NIC under test.
     #[error(transparent)]
     Nic(#[from] nic::Error),
-    /// The receiver was given something else than what was sent.
+    /// The receiver got something else than what was sent.
     #[error("byte {at} from port {port} is not the one that was sent")]
     Corrupt {
         /// The sender's port.
@@ -31,10 +31,10 @@ pub enum Error {
         cause: io::Error,
     },
     /// A system under test did not do what it should.
-    #[error("{who}: {why}")]
+    #[error("{system}: {why}")]
     Failed {
         /// Which.
-        who: &'static str,
+        system: &'static str,
         /// What went wrong.
         why: String,
     },

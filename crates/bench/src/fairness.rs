@@ -25,7 +25,7 @@ use sys::tap::Tap;
 use crate::case::Case;
 use crate::memory::{self, CHUNK};
 use crate::sender::{Crowd, CrowdPlan, MOST, Progress, SYN_TIMEOUT, SYN_TRIES};
-use crate::sink::{Listening, Sink, Taking, io};
+use crate::sink::{Listening, Sink, SinkMode, io};
 use crate::throughput::median;
 use crate::worker::RunningWorker;
 use crate::{Error, Figure, Report};
@@ -42,7 +42,7 @@ const BUFFERS: &str = "4096 16777216 33554432";
 /// Most workers: the most that `workers` takes.
 const WORKERS_MAX: usize = 64;
 
-/// What the scenario takes.
+/// The parameters of the scenario.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How long the heavy connections are measured at least while others try to open.
@@ -77,16 +77,16 @@ pub fn fairness(options: &Options, report: &mut dyn Report) -> Result<(), Error>
     let mut done = 0;
     for &lro in &options.lro {
         let on = if lro { "on" } else { "off" };
-        let mut gave: Vec<Vec<Gave>> = options.orders.iter().map(|_| Vec::new()).collect();
+        let mut outcomes: Vec<Vec<Outcome>> = options.orders.iter().map(|_| Vec::new()).collect();
         for _ in 0..options.repetitions {
-            for (&order, gave) in options.orders.iter().zip(&mut gave) {
+            for (&order, outcomes) in options.orders.iter().zip(&mut outcomes) {
                 done += 1;
                 report.progress(done, total, &format!("{}, LRO {on}", order.name()));
-                gave.push(SharedReceiver::new(options, order, lro)?.measure(options.duration)?);
+                outcomes.push(SharedReceiver::new(options, order, lro)?.measure(options.duration)?);
             }
         }
-        for (&order, gave) in options.orders.iter().zip(&gave) {
-            tell(gave, options, order, on, report);
+        for (&order, outcomes) in options.orders.iter().zip(&outcomes) {
+            report_order(outcomes, options, order, on, report);
         }
     }
     Ok(())
@@ -109,9 +109,9 @@ impl Options {
     }
 }
 
-/// What a round gave.
+/// The outcome of a round.
 #[derive(Debug)]
-struct Gave {
+struct Outcome {
     /// How long each handshake took that was completed, in nanoseconds: from the first SYN to the
     /// listener's `accept`.
     handshakes: Vec<u64>,
@@ -119,15 +119,21 @@ struct Gave {
     throughput: f64,
 }
 
-impl Gave {
+impl Outcome {
     fn milliseconds(&self) -> impl Iterator<Item = f64> + Clone {
         self.handshakes.iter().map(|ns| *ns as f64 / 1e6)
     }
 }
 
-/// Reports what the rounds of one order gave. How long handshakes took is told of rounds in which
+/// Reports the rounds of one order. The time of handshakes is reported of rounds in which
 /// there were any.
-fn tell(gave: &[Gave], options: &Options, order: Order, lro: &str, report: &mut dyn Report) {
+fn report_order(
+    outcomes: &[Outcome],
+    options: &Options,
+    order: Order,
+    lro: &str,
+    report: &mut dyn Report,
+) {
     let varied: Vec<(&'static str, Value)> = vec![
         ("lro", lro.into()),
         ("workers", options.workers.into()),
@@ -150,14 +156,15 @@ fn tell(gave: &[Gave], options: &Options, order: Order, lro: &str, report: &mut 
             samples,
         });
     };
-    let opened: Vec<&Gave> = gave.iter().filter(|round| !round.handshakes.is_empty()).collect();
-    let completed = gave.iter().map(|round| round.handshakes.len() as f64).collect();
-    let longest = |round: &&Gave| round.milliseconds().reduce(f64::max);
+    let opened: Vec<&Outcome> =
+        outcomes.iter().filter(|round| !round.handshakes.is_empty()).collect();
+    let completed = outcomes.iter().map(|round| round.handshakes.len() as f64).collect();
+    let longest = |round: &&Outcome| round.milliseconds().reduce(f64::max);
     let medians = opened.iter().map(|round| median(round.milliseconds())).collect();
     figure("handshakes_completed", "connections", completed);
     figure("handshake_median", "ms", medians);
     figure("handshake_max", "ms", opened.iter().filter_map(longest).collect());
-    figure("throughput", "bit/s", gave.iter().map(|round| round.throughput).collect());
+    figure("throughput", "bit/s", outcomes.iter().map(|round| round.throughput).collect());
 }
 
 /// The crowd, the workers, the scheduler and the kernel that they feed.
@@ -214,9 +221,9 @@ impl SharedReceiver {
 
     /// Lets the heavy connections send, then the others open until all are open or have given up,
     /// and the time is over.
-    fn measure(mut self, duration: Duration) -> Result<Gave, Error> {
+    fn measure(mut self, duration: Duration) -> Result<Outcome, Error> {
         let heavy = self.listening.accept(self.plan.heavy)?;
-        let sink = Sink::start(heavy, Taking::Discard, &[])?;
+        let sink = Sink::start(heavy, SinkMode::Discard, &[])?;
         self.progress.send.store(true, Ordering::Relaxed);
         std::thread::sleep(WARM_UP);
 
@@ -244,13 +251,13 @@ impl SharedReceiver {
             let number = self.plan.opener(*port)?;
             Some(at.saturating_sub(self.progress.first_syn.get(number)?.load(Ordering::Relaxed)))
         });
-        let gave = Gave {
+        let outcomes = Outcome {
             handshakes: handshakes.collect(),
             throughput: bytes as f64 * 8e9 / elapsed as f64,
         };
         self.end()?;
         sink.stop()?;
-        Ok(gave)
+        Ok(outcomes)
     }
 
     fn end(&mut self) -> Result<(), Error> {
@@ -268,7 +275,7 @@ impl SharedReceiver {
 
 impl Drop for SharedReceiver {
     fn drop(&mut self) {
-        // `end` tells.
+        // `end` returns the error.
         let _ = self.end();
     }
 }

@@ -1,4 +1,4 @@
-//! What a measurement gave.
+//! The result of a measurement.
 
 use serde_json::{Map, Value};
 
@@ -22,7 +22,7 @@ pub struct Figure {
     pub unit: &'static str,
     /// How much it was: the median, where it was measured several times.
     pub value: f64,
-    /// What each repetition gave, in the order in which they ran; empty where there is nothing but
+    /// The value of each repetition, in the order in which they ran; empty where there is nothing but
     /// `value`.
     pub samples: Vec<f64>,
 }
@@ -54,7 +54,7 @@ impl Figure {
     }
 }
 
-/// Takes what a scenario has to say while it runs.
+/// Receives what a scenario reports while it runs.
 pub trait Report {
     /// A figure is known.
     fn figure(&mut self, figure: Figure);

@@ -1,7 +1,7 @@
 //! wharf's measurements: scenarios, peers beside which they run, and the figures they give.
 //!
 //! A scenario reports every [`Figure`] to a [`Report`] as soon as it is known, so that a long run
-//! that is interrupted has told what it knew. Ratios are for the reader to take from figures of
+//! that is interrupted has reported what it knew. Ratios are for the reader to take from figures of
 //! one run; nothing here passes or fails by a time.
 
 mod case;

@@ -30,7 +30,7 @@ pub(crate) fn quiet(name: &str) {
 }
 
 /// degen between two interfaces of a namespace, with memory for so many frames. It has a CPU of its own as
-/// far as it needs it, and those who send and receive have another.
+/// far as it needs it, and senders and receivers have another.
 pub(crate) fn degen(
     middle: &Namespace,
     between: [&str; 2],

@@ -16,7 +16,7 @@ use sys::tap::{Offloads, Tap};
 
 use crate::case::Case;
 use crate::sender::{self, Plan, RECEIVER, RECEIVER_MAC, Senders};
-use crate::sink::{Listening, Sink, Taking, io};
+use crate::sink::{Listening, Sink, SinkMode, io};
 use crate::worker::RunningWorker;
 use crate::{Error, meter::Measured, meter::Meter};
 
@@ -48,7 +48,7 @@ pub(crate) struct Run {
 /// Measures one run for so long.
 pub(crate) fn measure(run: Run, config: &Config, nanoseconds: u64) -> Result<Measured, Error> {
     let mut receiver = MemoryReceiver::new(run, None, config)?;
-    let sink = receiver.sink(Taking::Discard)?;
+    let sink = receiver.sink(SinkMode::Discard)?;
     receiver.go();
     let measured =
         Meter::measure(&receiver.namespace, &sink, nanoseconds, Some(&receiver.senders.cpu))?;
@@ -62,7 +62,7 @@ pub(crate) fn measure(run: Run, config: &Config, nanoseconds: u64) -> Result<Mea
 pub(crate) fn check(run: Run, config: &Config) -> Result<(), Error> {
     let run = Run { connections: run.connections.min(CHECKED_CONNECTIONS), ..run };
     let mut receiver = MemoryReceiver::new(run, Some(CHECKED), config)?;
-    let sink = receiver.sink(Taking::Check)?;
+    let sink = receiver.sink(SinkMode::Check)?;
     receiver.go();
     let arrived = sink.wait()?;
     receiver.stop()?;
@@ -81,7 +81,7 @@ struct MemoryReceiver {
     run: Run,
     senders: Arc<sender::Shared>,
     worker: RunningWorker,
-    /// CPUs for those who take what arrives: all but the worker's.
+    /// CPUs for the threads that read what arrives: all but the worker's.
     cpus: Vec<usize>,
     _tap: Tap,
 }
@@ -106,16 +106,16 @@ impl MemoryReceiver {
         let port = TapHost::new(tap.queues.remove(0));
         let pool = FramePool::new(config.wire.frames, CHUNK).map_err(io("allocate frames"))?;
         let mut cpus = sys::affinity::cpus().map_err(io("list the CPUs"))?;
-        // A machine with one CPU leaves it to the kernel who has it when.
+        // On a machine with one CPU the kernel schedules all.
         let own = (cpus.len() > 1).then(|| cpus.remove(0));
         let worker = RunningWorker::start(0, config, (wire, port, pool), own)?;
         Ok(MemoryReceiver { namespace, listening, run, senders, worker, cpus, _tap: tap })
     }
 
     /// The receiver, once all connections are open.
-    fn sink(&self, taking: Taking) -> Result<Sink, Error> {
+    fn sink(&self, mode: SinkMode) -> Result<Sink, Error> {
         let connections = self.listening.accept(self.run.connections)?;
-        Sink::start(connections, taking, &self.cpus)
+        Sink::start(connections, mode, &self.cpus)
     }
 
     /// The senders begin.

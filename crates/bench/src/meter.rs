@@ -1,4 +1,4 @@
-//! How fast the receiver was, and what it was given.
+//! How fast the receiver was, and what it received.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,18 +12,18 @@ use crate::sink::{Sink, io};
 /// How long a run goes before it is measured: windows and buffers have found their sizes by then.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// What a run gave.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
     /// Payload, in bits per second.
     pub(crate) throughput: f64,
-    /// Payload bytes for each IP packet that the receiver's stack was given.
+    /// Payload bytes for each IP packet that the receiver's stack got.
     pub(crate) mean_aggregate: f64,
     /// CPU seconds of this process (receiver, wharf and senders) and of the kernel's threads that
     /// receive, for 10^9 bytes of payload.
     pub(crate) cpu_per_gigabyte: f64,
     /// The same for the worker alone, which is what limits where the senders cost nothing; `None`
-    /// where that is not known. It says how fast the worker would be with a CPU to itself, whatever else
+    /// where that is not known. It is how fast the worker would be with a CPU to itself, whatever else
     /// the machine does.
     pub(crate) worker_cpu_per_gigabyte: Option<f64>,
     /// Times that a sender found something lost.
@@ -41,8 +41,8 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Measures what `sink`, in `namespace`, receives in the time to come. `worker` tells the CPU
-    /// time of who feeds it.
+    /// Measures what `sink`, in `namespace`, receives in the time to come. `worker` returns the CPU
+    /// time of what feeds it.
     pub(crate) fn measure(
         namespace: &Namespace,
         sink: &Sink,

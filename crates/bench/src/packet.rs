@@ -1,4 +1,4 @@
-//! The packets that cores are given by themselves: Ethernet, IP, TCP with timestamps.
+//! The packets for the cores by themselves: Ethernet, IP, TCP with timestamps.
 
 use wire::checksum::{self, Sum};
 use wire::{Flags, IPV4_MIN_LEN, IPV6_LEN, UDP_LEN};
@@ -91,7 +91,7 @@ pub(crate) fn udp_header() -> [u8; UDP_LEN] {
     udp
 }
 
-/// So many bytes that tell their place.
+/// So many bytes, each of which depends on its offset.
 pub(crate) fn payload(len: usize) -> impl Iterator<Item = u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 23) as u8)
 }

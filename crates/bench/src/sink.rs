@@ -1,4 +1,4 @@
-//! The receiver that is measured: the kernel's TCP, and a few threads that take what it receives.
+//! The receiver that is measured: the kernel's TCP, and a few threads that read what it receives.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,14 +18,14 @@ use crate::random::pattern;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a thread sleeps before it looks whether it is to end, in milliseconds.
 const LOOK_EVERY: u16 = 50;
-/// Most bytes taken off a connection at once.
+/// Most bytes read from a connection at once.
 const MOST: usize = 1 << 20;
 /// Receive buffers (`tcp_rmem`: least, at first, most): so large that no window is what limits.
 const BUFFERS: &str = "4096 1048576 33554432";
 
-/// What is done with what arrives.
+/// What the sink does with the bytes that arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Taking {
+pub(crate) enum SinkMode {
     /// It is discarded in the kernel (`MSG_TRUNC`), as by `iperf3 --skip-rx-copy`: the copy to an
     /// application costs the same with and without LRO, and is no part of receiving.
     Discard,
@@ -67,7 +67,7 @@ impl Listening {
         Ok(Listening { listener, port })
     }
 
-    /// Waits for so many connections, and takes them.
+    /// Waits for so many connections, and accepts them.
     pub(crate) fn accept(&self, connections: usize) -> Result<Vec<(TcpStream, u16)>, Error> {
         let since = Instant::now();
         let mut accepted = Vec::with_capacity(connections);
@@ -103,10 +103,10 @@ impl Listening {
     }
 }
 
-/// A thread, and the bytes that it has taken.
+/// A thread, and the bytes that it has read.
 type Thread = (Arc<AtomicU64>, JoinHandle<Result<(), Error>>);
 
-/// Threads that take what connections receive.
+/// Threads that read what connections receive.
 #[derive(Debug)]
 pub(crate) struct Sink {
     stop: Arc<AtomicBool>,
@@ -118,7 +118,7 @@ impl Sink {
     /// kernel sees fit.
     pub(crate) fn start(
         connections: Vec<(TcpStream, u16)>,
-        taking: Taking,
+        mode: SinkMode,
         cpus: &[usize],
     ) -> Result<Sink, Error> {
         let threads = cpus.len().max(1);
@@ -132,7 +132,7 @@ impl Sink {
             let mut taker = Taker {
                 stop: Arc::clone(&sink.stop),
                 bytes: Arc::clone(&bytes),
-                buffer: if taking == Taking::Check { vec![0; MOST] } else { Vec::new() },
+                buffer: if mode == SinkMode::Check { vec![0; MOST] } else { Vec::new() },
                 open: share.len(),
                 streams: share.into_iter().map(|(stream, port)| (stream, port, 0)).collect(),
             };
@@ -151,7 +151,7 @@ impl Sink {
         Ok(sink)
     }
 
-    /// Bytes that were taken so far.
+    /// Bytes that were read so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.threads.iter().map(|(bytes, _)| bytes.load(Ordering::Relaxed)).sum()
     }
@@ -192,12 +192,12 @@ impl Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // `stop` and `wait` tell.
+        // `stop` and `wait` return the error.
         let _ = self.end();
     }
 }
 
-/// One thread's connections: socket, peer's port, and bytes taken.
+/// One thread's connections: socket, peer's port, and bytes read.
 struct Taker {
     stop: Arc<AtomicBool>,
     bytes: Arc<AtomicU64>,

@@ -50,7 +50,7 @@ impl FromStr for WireKind {
     }
 }
 
-/// What both scenarios take.
+/// The parameters of both scenarios.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How many connections, one round each.
@@ -194,7 +194,7 @@ impl Steps {
 }
 
 impl Row<'_> {
-    /// Runs all cases of the row and reports what they gave.
+    /// Runs all cases of the row and reports them.
     fn measure(
         &self,
         repetitions: usize,
@@ -202,33 +202,33 @@ impl Row<'_> {
         steps: &mut Steps,
         report: &mut dyn Report,
     ) -> Result<(), Error> {
-        let mut gave: Vec<Vec<Measured>> = vec![Vec::new(); cases.len()];
+        let mut outcomes: Vec<Vec<Measured>> = vec![Vec::new(); cases.len()];
         for _ in 0..repetitions {
-            for (&case, gave) in cases.iter().zip(&mut gave) {
+            for (&case, outcomes) in cases.iter().zip(&mut outcomes) {
                 steps.done += 1;
                 report.progress(
                     steps.done,
                     steps.total,
                     &format!("{}, {}", self.what, case.name()),
                 );
-                gave.push((self.run)(case)?);
+                outcomes.push((self.run)(case)?);
             }
         }
-        for (&case, gave) in cases.iter().zip(&gave) {
-            self.report(case, gave, report);
+        for (&case, outcomes) in cases.iter().zip(&outcomes) {
+            self.report(case, outcomes, report);
         }
         Ok(())
     }
 
-    fn report(&self, case: Case, gave: &[Measured], report: &mut dyn Report) {
-        let repeated: u64 = gave.iter().map(|run| run.repeated).sum();
+    fn report(&self, case: Case, outcomes: &[Measured], report: &mut dyn Report) {
+        let repeated: u64 = outcomes.iter().map(|run| run.repeated).sum();
         if repeated > 0 {
             let (what, case) = (&self.what, case.name());
             report.notice(&format!(
                 "{what}, {case}: the receiver lost segments; senders went back {repeated} times"
             ));
         }
-        let each = |value: fn(&Measured) -> Option<f64>| gave.iter().map(value).collect();
+        let each = |value: fn(&Measured) -> Option<f64>| outcomes.iter().map(value).collect();
         let metrics: [(_, _, Option<Vec<f64>>); 4] = [
             ("throughput", "bit/s", each(|run| Some(run.throughput))),
             ("mean_aggregate", crate::figure::BYTES, each(|run| Some(run.mean_aggregate))),

@@ -13,7 +13,7 @@ use crate::Error;
 use crate::case::Case;
 use crate::hosts::{Hosts, SERVER};
 use crate::meter::{Measured, Meter};
-use crate::sink::{Listening, Sink, Taking, io};
+use crate::sink::{Listening, Sink, SinkMode, io};
 
 /// Bytes of one `write`.
 const CHUNK: usize = 256 << 10;
@@ -41,7 +41,7 @@ pub(crate) fn measure(
     };
     let listening = Listening::new(&hosts.server)?;
     let senders = Senders::start(&hosts, listening.at(SERVER), connections)?;
-    let sink = Sink::start(listening.accept(connections)?, Taking::Discard, &[])?;
+    let sink = Sink::start(listening.accept(connections)?, SinkMode::Discard, &[])?;
     let measured = Meter::measure(&hosts.server, &sink, nanoseconds, None)?;
     senders.stop()?;
     sink.stop()?;
@@ -51,7 +51,7 @@ pub(crate) fn measure(
     Ok(measured)
 }
 
-/// A thread for each connection that writes whatever the connection takes.
+/// A thread for each connection, which writes as fast as the connection lets it.
 struct Senders {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<sys::Result<io::Result<()>>>>,

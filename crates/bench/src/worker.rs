@@ -64,7 +64,7 @@ impl RunningWorker {
 
 impl Drop for RunningWorker {
     fn drop(&mut self) {
-        // `end` tells.
+        // `end` returns the error.
         let _ = self.end();
     }
 }

@@ -5,12 +5,12 @@ use std::str::FromStr;
 use degen::{Config, Probability};
 use nic::degen::Settings;
 
-use super::stream::{self, Gave, Plan, Taken};
+use super::stream::{self, Outcome, Plan, Taken};
 use super::wan::Wan;
 use super::{Options, tcp};
 use crate::Error;
 
-/// Name, unit and value of all that a run gave, always in the same order.
+/// Name, unit and value of all that a run measured, always in the same order.
 pub(super) type Measured = Vec<(&'static str, &'static str, f64)>;
 
 /// What is asked of degen, in both directions.
@@ -112,8 +112,8 @@ impl Case {
             Case::Delay(asked) => {
                 let rate = options.packets_per_second;
                 let packets = (f64::from(rate) * seconds) as u64;
-                let gave = stream::run(&wan, Plan { packets, rate, len: FRAME }, asked)?;
-                let mut measured = delay(&gave, asked, packets);
+                let outcome = stream::run(&wan, Plan { packets, rate, len: FRAME }, asked)?;
+                let mut measured = delay(&outcome, asked, packets);
                 measured.push(("late", "%", wan.late()));
                 measured
             }
@@ -151,11 +151,11 @@ fn share(metric: &'static str, asked: f64, measured: f64) -> Measured {
 }
 
 /// How far the added delay is off. The delay was never shorter than asked for, or that counts as well.
-fn delay(gave: &Gave, asked: u64, sent: u64) -> Measured {
-    let taken = &gave.taken;
+fn delay(outcome: &Outcome, asked: u64, sent: u64) -> Measured {
+    let taken = &outcome.taken;
     let all = || taken.iter().flat_map(|taken| &taken.delays);
     // Of the others it is known when they came to degen.
-    let known = all().filter(|(_, number)| gave.interrupted.binary_search(number).is_err());
+    let known = all().filter(|(_, number)| outcome.interrupted.binary_search(number).is_err());
     let off = |(delay, _): &(u64, u64)| (*delay as f64 - asked as f64).abs() / 1e3;
     let mut off: Vec<f64> = known.map(off).collect();
     let left_out = 100.0 * (1.0 - off.len() as f64 / all().count().max(1) as f64);
@@ -173,7 +173,7 @@ fn delay(gave: &Gave, asked: u64, sent: u64) -> Measured {
         ("off_most", "us", quantile(1.0)),
         ("arrived", "%", 100.0 * frames as f64 / (2 * sent) as f64),
         ("packets_per_second", "1/s", rate),
-        ("degen_cpu", "%", gave.cpu),
+        ("degen_cpu", "%", outcome.cpu),
         ("left_out", "%", left_out),
     ]
 }
@@ -192,14 +192,14 @@ fn rate(wan: &Wan, asked: u64, options: &Options) -> Result<Measured, Error> {
 /// macroscopic behavior of the TCP congestion avoidance algorithm", 1997, equation 3 and table 1), where
 /// C is 0.93 for losses at random with an acknowledgment of every second segment and 1.31 for one of
 /// each. The round-trip time is what the sender has measured.
-fn mathis(gave: &tcp::Gave, percent: f64) -> Measured {
-    let per_c = MSS * 8.0 / gave.rtt / (percent / 100.0).sqrt();
+fn mathis(outcome: &tcp::Outcome, percent: f64) -> Measured {
+    let per_c = MSS * 8.0 / outcome.rtt / (percent / 100.0).sqrt();
     vec![
-        ("throughput", "bit/s", gave.throughput),
+        ("throughput", "bit/s", outcome.throughput),
         ("mathis_least", "bit/s", 0.93 * per_c),
         ("mathis_most", "bit/s", 1.31 * per_c),
-        ("constant", "", gave.throughput / per_c),
-        ("rtt", "ms", gave.rtt * 1e3),
+        ("constant", "", outcome.throughput / per_c),
+        ("rtt", "ms", outcome.rtt * 1e3),
     ]
 }
 

@@ -55,26 +55,26 @@ pub fn degen(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
         return Err(Error::Usage("there must be a case and a repetition at least".to_owned()));
     }
     let total = options.cases.len() * options.repetitions;
-    let mut gave: Vec<Vec<Measured>> = vec![Vec::new(); options.cases.len()];
+    let mut outcomes: Vec<Vec<Measured>> = vec![Vec::new(); options.cases.len()];
     for repetition in 0..options.repetitions {
         for (number, case) in options.cases.iter().enumerate() {
             let done = repetition * options.cases.len() + number;
             report.progress(done, total, &case.words());
-            gave[number].push(case.measure(options, options.seed + repetition as u64)?);
+            outcomes[number].push(case.measure(options, options.seed + repetition as u64)?);
         }
     }
-    for (case, gave) in options.cases.iter().zip(&gave) {
-        tell(case, gave, options, report);
+    for (case, outcomes) in options.cases.iter().zip(&outcomes) {
+        report_case(case, outcomes, options, report);
     }
     Ok(())
 }
 
-/// Reports what the runs of one case gave: all have measured the same things.
-fn tell(case: &Case, gave: &[Measured], options: &Options, report: &mut dyn Report) {
-    let Some(first) = gave.first() else { return };
-    warn(case, gave, options, report);
+/// Reports the runs of one case: all have measured the same metrics.
+fn report_case(case: &Case, outcomes: &[Measured], options: &Options, report: &mut dyn Report) {
+    let Some(first) = outcomes.first() else { return };
+    warn(case, outcomes, options, report);
     for (at, (metric, unit, _)) in first.iter().enumerate() {
-        let samples: Vec<f64> = gave.iter().map(|run| run[at].2).collect();
+        let samples: Vec<f64> = outcomes.iter().map(|run| run[at].2).collect();
         report.figure(Figure {
             bench: "degen",
             case: case.name().to_owned(),
@@ -91,10 +91,10 @@ fn tell(case: &Case, gave: &[Measured], options: &Options, report: &mut dyn Repo
     }
 }
 
-/// Says where it was not what was asked for that was measured.
-fn warn(case: &Case, gave: &[Measured], options: &Options, report: &mut dyn Report) {
+/// Warns where something else was measured than what was asked for.
+fn warn(case: &Case, outcomes: &[Measured], options: &Options, report: &mut dyn Report) {
     let runs = |name: &str| -> Vec<f64> {
-        let values = gave.iter().flatten().filter(|(metric, ..)| *metric == name);
+        let values = outcomes.iter().flatten().filter(|(metric, ..)| *metric == name);
         values.map(|(.., value)| *value).collect()
     };
     let least = |values: &[f64]| values.iter().copied().reduce(f64::min);

@@ -62,9 +62,9 @@ impl Taken {
     }
 }
 
-/// What a run gave.
+/// The outcome of a run.
 #[derive(Debug)]
-pub(super) struct Gave {
+pub(super) struct Outcome {
     /// What arrived on the left and on the right.
     pub(super) taken: [Taken; 2],
     /// Time that degen was on a CPU, in per cent of one, while frames were sent.
@@ -75,7 +75,7 @@ pub(super) struct Gave {
 }
 
 /// Sends and receives; `delay` is how long frames are delayed at least, in nanoseconds.
-pub(super) fn run(wan: &Wan, plan: Plan, delay: u64) -> Result<Gave, Error> {
+pub(super) fn run(wan: &Wan, plan: Plan, delay: u64) -> Result<Outcome, Error> {
     let senders = sockets(wan, &Config { send_only: true, ..Config::default() })?;
     let stamps = Config { stamps: true, receive_buffer: 64 << 20, ..Config::default() };
     let receivers = sockets(wan, &stamps)?;
@@ -96,11 +96,11 @@ pub(super) fn run(wan: &Wan, plan: Plan, delay: u64) -> Result<Gave, Error> {
     enough.store(true, Ordering::Release);
     let taken = receiving.join().map_err(|_| failed("the receiver panicked"))?;
     let interrupted = sent.map_err(io("send frames"))?;
-    Ok(Gave { taken: taken.map_err(io("receive frames"))?, cpu, interrupted })
+    Ok(Outcome { taken: taken.map_err(io("receive frames"))?, cpu, interrupted })
 }
 
 fn failed(why: &str) -> Error {
-    Error::Failed { who: "degen", why: why.to_owned() }
+    Error::Failed { system: "degen", why: why.to_owned() }
 }
 
 fn sockets(wan: &Wan, config: &Config) -> Result<[PacketSocket; 2], Error> {

@@ -15,9 +15,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A connection that stands still for so long has failed.
 const STALLED: Duration = Duration::from_secs(20);
 
-/// What a run gave.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gave {
+pub(super) struct Outcome {
     /// Bits of payload received in a second.
     pub(super) throughput: f64,
     /// The mean of the sender's smoothed round-trip time, in seconds.
@@ -25,7 +25,7 @@ pub(super) struct Gave {
 }
 
 /// Sends from left to right for so long.
-pub(super) fn run(wan: &Wan, duration: Duration) -> Result<Gave, Error> {
+pub(super) fn run(wan: &Wan, duration: Duration) -> Result<Outcome, Error> {
     let [left, right] = &wan.hosts;
     let at = SocketAddr::from((ADDRESSES[1], 0));
     let listener = right.run(move || TcpListener::bind(at))?.map_err(io("listen"))?;
@@ -68,5 +68,5 @@ pub(super) fn run(wan: &Wan, duration: Duration) -> Result<Gave, Error> {
     let _ = writing.join();
     let seconds = (ended - since.unwrap_or(ended)).as_secs_f64();
     let rtt = rtts.iter().map(Duration::as_secs_f64).sum::<f64>() / rtts.len().max(1) as f64;
-    Ok(Gave { throughput: bytes as f64 * 8.0 / seconds, rtt })
+    Ok(Outcome { throughput: bytes as f64 * 8.0 / seconds, rtt })
 }

@@ -35,8 +35,8 @@ pub fn count(options: &Options) -> Result<u64, Error> {
     Ok(segments)
 }
 
-/// Counts for each case, gso_size and system. `program` and the arguments that `arguments` gives
-/// must call [`count`] with just these, and print what it gave.
+/// Counts for each case, gso_size and system. `program` and the arguments that `arguments` returns
+/// must call [`count`] with just these, and print the result.
 ///
 /// # Errors
 /// valgrind is not here, or counted nothing.

@@ -1,6 +1,6 @@
 //! GSO by itself: nanoseconds for each segment, for wharf and its peers.
 //!
-//! `workload` says what everyone is given. What comes of it differs:
+//! `workload` is the input of all systems. Their outputs differ:
 //!
 //! - wharf (`next_segment`) writes headers and hands out payload where it lies, summed for the
 //!   checksum: what AF_PACKET and any port that gathers sends. `wharf-copy` (`next_into`) writes
@@ -32,7 +32,7 @@ use workload::Workload;
 use crate::side_by_side::{self, Found, Group, take_turns};
 use crate::{Error, Figure, Report, System, peers};
 
-/// Who can take part, as the figures list them.
+/// All systems, as the figures list them.
 pub const SYSTEMS: [System; 5] =
     [System::Wharf, System::WharfCopy, System::TunRs, System::WireguardGo, System::Dpdk];
 
@@ -50,7 +50,7 @@ pub struct Options {
     /// Bytes of payload in a segment, each one of [`GSO_SIZES`]; of IP payload in a fragment, less
     /// what is no multiple of 8.
     pub gso_sizes: Vec<u16>,
-    /// Who takes part.
+    /// The systems under test.
     pub systems: Vec<System>,
     /// How long each system runs for one figure, all repetitions together.
     pub time: Duration,
@@ -63,7 +63,7 @@ impl Options {
     }
 }
 
-/// Measures, and tells of peers that are absent or cannot take part in something.
+/// Measures, and reports peers that are absent or cannot do something.
 ///
 /// # Errors
 /// wharf itself did not do what it should. Peers that fail are left out with a notice.

@@ -44,7 +44,7 @@ impl TunRs {
 }
 
 fn failed(why: String) -> Error {
-    Error::Failed { who: "tun-rs", why }
+    Error::Failed { system: "tun-rs", why }
 }
 
 impl Runner<Workload> for TunRs {

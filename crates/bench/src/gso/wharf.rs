@@ -115,11 +115,11 @@ fn timed(
 fn check(system: System, workload: &Workload, frames: &[Vec<u8>]) -> Result<(), Error> {
     let packets: Vec<&[u8]> = frames.iter().map(|frame| &frame[ETHERNET_LEN..]).collect();
     let checked = workload.check(&packets).and_then(|()| workload.check_sums(&packets));
-    checked.map_err(|why| Error::Failed { who: system.name(), why })
+    checked.map_err(|why| Error::Failed { system: system.name(), why })
 }
 
 fn refused(system: System, why: Refusal) -> Error {
-    Error::Failed { who: system.name(), why: why.to_string() }
+    Error::Failed { system: system.name(), why: why.to_string() }
 }
 
 fn segmenter(workload: &Workload) -> Result<Segmenter<'_>, Refusal> {

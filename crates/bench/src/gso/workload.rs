@@ -1,4 +1,4 @@
-//! What every system is given: one super-packet, again and again.
+//! The input of every system: one super-packet, again and again.
 //!
 //! It is as long as whole segments fit into a frame of 65,535 bytes, Ethernet included, which is
 //! what a DPDK buffer can hold; a kernel makes whole segments too where it can. Its checksum is

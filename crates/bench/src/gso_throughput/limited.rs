@@ -76,7 +76,7 @@ impl LimitedSender {
         group: Option<Arc<CpuGroup>>,
     ) -> Result<LimitedSender, Error> {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
-        // Threads of the kernel are named after interfaces, and no namespace tells them apart; those of
+        // Threads of the kernel are named after interfaces, and namespaces do not matter for that; those of
         // a namespace without a process stay for a while.
         static MADE: AtomicU32 = AtomicU32::new(0);
         let far = format!("w{:x}.{:x}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
@@ -91,7 +91,7 @@ impl LimitedSender {
             let _ = features.set_feature("rx-udp-gro-forwarding", true);
             address::add(interface::index(&far)?, far_address, prefix_len, true)?;
             interface::set_up(&far)?;
-            // It can be told how to receive once it is up.
+            // These can be set once it is up.
             let sysfs = Sysfs::mount()?;
             let set = |name, value| {
                 sysfs.setting(&far, name)?.set(value).map_err(io("set up the receiver"))
@@ -129,7 +129,7 @@ impl LimitedSender {
         })??;
         let napi = receiving_thread(&far)?;
         sys::affinity::pin_thread(napi, cores.receiver).map_err(io("pin the receiving thread"))?;
-        // As an interrupt would, before those who take what it has received.
+        // As an interrupt would, before the threads that read what it has received.
         sys::process::set_real_time(napi).map_err(io("let the kernel receive first"))?;
         Ok(LimitedSender { sender, receiver, nic, napi })
     }

@@ -78,20 +78,20 @@ pub fn gso_throughput(options: &Options, report: &mut dyn Report) -> Result<(), 
             }
         }
         for &cpu_percent in &percents {
-            let mut gave: Vec<Vec<Measured>> = vec![Vec::new(); cases.len()];
+            let mut outcomes: Vec<Vec<Measured>> = vec![Vec::new(); cases.len()];
             for _ in 0..options.repetitions {
                 round += 1;
-                for (&case, gave) in cases.iter().zip(&mut gave) {
+                for (&case, outcomes) in cases.iter().zip(&mut outcomes) {
                     let (protocol_name, name) = (protocol.name(), case.name());
                     let what = format!("{protocol_name}, {cpu_percent} % of a CPU, {name}");
                     report.progress(round, rounds, &what);
                     let run = Run { case, protocol, cpu_percent };
                     let (config, duration) = (&options.config, options.duration);
-                    gave.push(run::measure(run, config, cores, group.as_ref(), duration)?);
+                    outcomes.push(run::measure(run, config, cores, group.as_ref(), duration)?);
                 }
             }
-            for (&case, gave) in cases.iter().zip(&gave) {
-                tell(Run { case, protocol, cpu_percent }, gave, report);
+            for (&case, outcomes) in cases.iter().zip(&outcomes) {
+                report_run(Run { case, protocol, cpu_percent }, outcomes, report);
             }
         }
     }
@@ -125,10 +125,10 @@ fn group(options: &Options, report: &mut dyn Report) -> Result<Option<Arc<CpuGro
     }
 }
 
-/// Reports what the runs of one case gave.
-fn tell(run: Run, gave: &[Measured], report: &mut dyn Report) {
+/// Reports the runs of one case.
+fn report_run(run: Run, outcomes: &[Measured], report: &mut dyn Report) {
     let Run { case, protocol, cpu_percent } = run;
-    let repeated: u64 = gave.iter().map(|run| run.repeated).sum();
+    let repeated: u64 = outcomes.iter().map(|run| run.repeated).sum();
     if repeated > 0 {
         report.notice(&format!(
             "{}, {cpu_percent} %, {}: {repeated} segments were lost and sent again",
@@ -136,8 +136,8 @@ fn tell(run: Run, gave: &[Measured], report: &mut dyn Report) {
             case.name()
         ));
     }
-    let each = |value: fn(&Measured) -> f64| gave.iter().map(value).collect::<Vec<f64>>();
-    let middle = |value: fn(&Measured) -> f64| median(gave.iter().map(value));
+    let each = |value: fn(&Measured) -> f64| outcomes.iter().map(value).collect::<Vec<f64>>();
+    let middle = |value: fn(&Measured) -> f64| median(outcomes.iter().map(value));
     let (used, receiver) = (middle(|run| run.sender_cpu), middle(|run| run.receiver_cpu));
     if used < ENOUGH * f64::from(cpu_percent) {
         report.notice(&format!(

@@ -1,4 +1,4 @@
-//! One run: what it gives, and whether every byte arrives.
+//! One run: its outcome, and whether every byte arrives.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::case::{Case, Protocol};
 use super::limited::{Cores, LimitedSender};
 use super::{SENDER, SINK, WORKER, tcp, udp};
 use crate::Error;
-use crate::sink::{Taking, io};
+use crate::sink::{SinkMode, io};
 
 /// How long a run goes before it is measured: windows and buffers have found their sizes by then.
 const WARM_UP: Duration = Duration::from_millis(400);
@@ -26,7 +26,7 @@ pub(super) struct Run {
     pub(super) cpu_percent: u32,
 }
 
-/// What a run gave.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measured {
     /// Payload that was received, in bits per second.
@@ -60,12 +60,12 @@ impl Traffic {
         protocol: Protocol,
         cores: Cores,
         group: Option<Arc<CpuGroup>>,
-        taking: Taking,
+        mode: SinkMode,
     ) -> Result<Self, Error> {
         if protocol.is_tcp() {
-            tcp::Traffic::start(limited, protocol, cores, group, taking).map(Traffic::Tcp)
+            tcp::Traffic::start(limited, protocol, cores, group, mode).map(Traffic::Tcp)
         } else {
-            udp::Traffic::start(limited, protocol, cores, group, taking).map(Traffic::Udp)
+            udp::Traffic::start(limited, protocol, cores, group, mode).map(Traffic::Udp)
         }
     }
 
@@ -106,7 +106,7 @@ pub(super) fn check(
     cores: Cores,
 ) -> Result<Vec<String>, Error> {
     let limited = LimitedSender::new(case, protocol, config, cores, None)?;
-    Traffic::start(&limited, protocol, cores, None, Taking::Check)?.finish()?;
+    Traffic::start(&limited, protocol, cores, None, SinkMode::Check)?.finish()?;
     let notices = limited.nic.notices().to_vec();
     limited.stop()?;
     Ok(notices)
@@ -128,7 +128,7 @@ pub(super) fn measure(
     if let Some(group) = group {
         group.limit(limit)?;
     }
-    let traffic = Traffic::start(&limited, run.protocol, cores, group.cloned(), Taking::Discard)?;
+    let traffic = Traffic::start(&limited, run.protocol, cores, group.cloned(), SinkMode::Discard)?;
     std::thread::sleep(WARM_UP);
     let before = Reading::take(&limited, &traffic)?;
     std::thread::sleep(duration);

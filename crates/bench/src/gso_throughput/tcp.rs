@@ -1,4 +1,4 @@
-//! One TCP connection that takes all it is given.
+//! One TCP connection with a sender that always has data.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use super::limited::{Cores, LimitedSender, enter};
 use super::{Protocol, SENDER};
 use crate::Error;
 use crate::random::pattern;
-use crate::sink::{Listening, Sink, Taking, io};
+use crate::sink::{Listening, Sink, SinkMode, io};
 
 /// Bytes of one `write`.
 const CHUNK: usize = 256 << 10;
@@ -38,7 +38,7 @@ impl Traffic {
         protocol: Protocol,
         cores: Cores,
         group: Option<Arc<CpuGroup>>,
-        taking: Taking,
+        mode: SinkMode,
     ) -> Result<Self, Error> {
         let (_, address, _) = protocol.addresses();
         let listening = Listening::bound(&limited.receiver, address, BUFFERS)?;
@@ -48,12 +48,12 @@ impl Traffic {
         let sender = limited.sender.spawn(move || {
             sys::process::set_name(SENDER).map_err(io("name a thread"))?;
             enter(cores.sender, group.as_deref())?;
-            match taking {
-                Taking::Discard => send(to, &stopped).map_err(io("send")),
-                Taking::Check => send_checked(to).map_err(io("send")),
+            match mode {
+                SinkMode::Discard => send(to, &stopped).map_err(io("send")),
+                SinkMode::Check => send_checked(to).map_err(io("send")),
             }
         })?;
-        let sink = Sink::start(listening.accept(1)?, taking, &[cores.receiver])?;
+        let sink = Sink::start(listening.accept(1)?, mode, &[cores.receiver])?;
         Ok(Traffic { stop, sender, sink })
     }
 
@@ -81,7 +81,7 @@ impl Traffic {
     }
 }
 
-/// What a thread gave.
+/// The outcome of a thread.
 pub(super) fn join<T>(thread: JoinHandle<sys::Result<Result<T, Error>>>) -> Result<T, Error> {
     let panicked = |_| Ok(Err(io("send")(io::Error::other("a thread panicked"))));
     thread.join().unwrap_or_else(panicked)?

@@ -1,9 +1,9 @@
 //! Datagrams, as many as go through.
 //!
-//! Nothing holds back who sends UDP through a TAP, which takes a datagram off its socket at once and
+//! Nothing holds back a sender of UDP through a TAP, which takes a datagram off its socket at once and
 //! drops it if it has no room. A card does so only when it has sent it, and a full send buffer makes
 //! the sender wait. The sender here keeps a send buffer's worth in flight: datagrams are numbered, and
-//! one that has arrived tells that those before it are no longer.
+//! when one has arrived, those before it are no longer.
 
 use std::io;
 use std::net::UdpSocket;
@@ -20,7 +20,7 @@ use super::tcp::join;
 use super::{Protocol, SENDER};
 use crate::Error;
 use crate::random::pattern;
-use crate::sink::{Taking, io};
+use crate::sink::{SinkMode, io};
 
 /// `send`s in flight: 4 MB, as much as TCP has.
 const WINDOW: u64 = 64;
@@ -68,7 +68,7 @@ impl Traffic {
         protocol: Protocol,
         cores: Cores,
         group: Option<Arc<CpuGroup>>,
-        taking: Taking,
+        mode: SinkMode,
     ) -> Result<Self, Error> {
         let (from, to, _) = protocol.addresses();
         let bind = |namespace: &Namespace, ip| namespace.run(move || UdpSocket::bind((ip, 0)));
@@ -81,7 +81,7 @@ impl Traffic {
         let (size, at_once) = protocol.datagrams();
         if at_once > 1 {
             sys::udp::set_segment_size(&near, size as u16).map_err(io("set UDP_SEGMENT"))?;
-            if taking == Taking::Discard {
+            if mode == SinkMode::Discard {
                 sys::udp::set_gro(&far).map_err(io("set UDP_GRO"))?;
             }
         }
@@ -91,7 +91,7 @@ impl Traffic {
             size,
             data: vec![0; size * at_once],
             progress: Arc::clone(&progress),
-            checked: taking == Taking::Check,
+            checked: mode == SinkMode::Check,
         };
         let sender = limited.sender.spawn(move || {
             sys::process::set_name(SENDER).map_err(io("name a thread"))?;
@@ -101,7 +101,7 @@ impl Traffic {
         let mut receiver = Receiver {
             socket: far,
             size,
-            data: vec![0; if taking == Taking::Check { size + 1 } else { NUMBER }],
+            data: vec![0; if mode == SinkMode::Check { size + 1 } else { NUMBER }],
             progress: Arc::clone(&progress),
             sender: sender.thread().clone(),
             half: WINDOW * at_once as u64 / 2,

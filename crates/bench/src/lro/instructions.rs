@@ -28,8 +28,8 @@ pub fn count(options: &Options) -> Result<u64, Error> {
     Ok(packets)
 }
 
-/// Counts for each case and setting. `program` and the arguments that `arguments` gives must call
-/// [`count`] with just that case and setting, and print what it gave.
+/// Counts for each case and setting. `program` and the arguments that `arguments` returns must call
+/// [`count`] with just that case and setting, and print the result.
 ///
 /// # Errors
 /// valgrind is not here, or counted nothing.

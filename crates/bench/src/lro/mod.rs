@@ -1,6 +1,6 @@
 //! LRO by itself: nanoseconds for each packet, and how much becomes one, for wharf and its peers.
 //!
-//! `workload` says what everyone is given. wharf holds segments across bursts until a round
+//! `workload` is the input of all systems. wharf holds segments across bursts until a round
 //! of 128 segments a flow ends. Its peers that work on a burst (tun-rs, wireguard-go, gVisor) let
 //! go at the end of each; DPDK does at one flow, where that is the fastest it has, and with more
 //! keeps a table until the round ends (`rte_gro_reassemble`).
@@ -24,7 +24,7 @@ use crate::{Error, Figure, Report, System, peers};
 /// Most flows: each has a source port of its own.
 pub const FLOWS_MAX: u32 = 65_536;
 
-/// Who can take part, as the figures list them.
+/// All systems, as the figures list them.
 pub const SYSTEMS: [System; 5] =
     [System::Wharf, System::TunRs, System::WireguardGo, System::Gvisor, System::Dpdk];
 
@@ -60,7 +60,7 @@ pub struct Options {
     pub ips: Vec<Ip>,
     /// With or without verification.
     pub verify: Vec<bool>,
-    /// Who takes part.
+    /// The systems under test.
     pub systems: Vec<System>,
     /// How long each system runs for one figure, all repetitions together; at 65,536 flows a
     /// repetition may take longer than its share.
@@ -77,7 +77,7 @@ impl Options {
     }
 }
 
-/// Measures, and tells of peers that are absent or cannot take part in something.
+/// Measures, and reports peers that are absent or cannot do something.
 ///
 /// # Errors
 /// wharf itself did not do what it should. Peers that fail are left out with a notice.

@@ -67,7 +67,7 @@ impl Open {
         if (count.frames, count.discarded) != (packets as u64, 0) {
             let Count { frames, discarded, .. } = count;
             let why = format!("of {packets} packets {frames} came out and {discarded} were bad");
-            return Err(Error::Failed { who: "wharf", why });
+            return Err(Error::Failed { system: "wharf", why });
         }
         Ok(Lap { time, packets: packets as u64, large: count.outputs })
     }
@@ -79,7 +79,7 @@ impl Wharf {
         self.open.get_or_insert_with(|| Open::new(workload))
     }
 
-    /// One lap, for a profiler to look at; gives its packets.
+    /// One lap, for a profiler to look at; returns its packets.
     pub(super) fn run_a_lap(&mut self, workload: &Workload) -> Result<u64, Error> {
         Ok(self.open(workload).lap(workload)?.packets)
     }

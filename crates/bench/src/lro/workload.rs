@@ -1,4 +1,4 @@
-//! What every system is given: the same segments in the same order.
+//! The input of every system: the same segments in the same order.
 //!
 //! In each round every flow sends [`SEGMENTS`] segments of [`PAYLOAD`] bytes. Flows take turns
 //! packet by packet; in which order a flow's own segments come, its [`Case`] says. A system gets

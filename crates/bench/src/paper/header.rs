@@ -18,7 +18,7 @@ pub struct Header(Map<String, Value>);
 impl Header {
     /// This machine and program. What cannot be found out is left out.
     ///
-    /// `build` tells this build of the program from others of the same version.
+    /// `build` is different for builds of one version.
     pub fn of_this(parameters: &Parameters, build: &str) -> Header {
         let mut map = Map::new();
         let mut put = |name: &str, value: Option<Value>| {

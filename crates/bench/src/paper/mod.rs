@@ -17,7 +17,7 @@ mod verdict;
 pub use header::Header;
 pub use parameters::Parameters;
 pub use plan::Progress;
-pub use registry::{Code, Entry, Paper, Place, Published, registry};
+pub use registry::{Citation, Code, Entry, Paper, Published, registry};
 pub use run::{Gaps, Here, Observer, Runner, run};
 pub use scenario::{Headline, Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
 pub use store::{Row, Store, StoreError, raw_name};

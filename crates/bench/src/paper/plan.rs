@@ -24,7 +24,7 @@ pub struct Progress {
 struct Step {
     name: &'static str,
     point: u32,
-    /// What it takes as far as its scenario can tell.
+    /// How long its scenario expects it to take.
     estimate: Duration,
     state: State,
 }

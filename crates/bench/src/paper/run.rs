@@ -10,7 +10,7 @@ use super::scenario::Scenario;
 use super::store::{Row, Store, StoreError};
 use crate::{Error, Figure, Report};
 
-/// Takes what a run has to say.
+/// Receives what a run reports.
 pub trait Observer {
     /// It goes on.
     fn progress(&mut self, progress: &Progress);

@@ -24,14 +24,14 @@ const NEW_HEADER: &str = "run.json.new";
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The operating system said no.
+    /// An error of the operating system.
     #[error("cannot {what} {}: {cause}", path.display())]
     Io {
         /// What was tried.
         what: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         cause: io::Error,
     },
     /// There is something else in it.
@@ -83,14 +83,14 @@ pub struct Row {
     pub point: u32,
     /// The figures, as [`Figure::json`] and with the `figure` that they belong to.
     pub figures: Vec<Value>,
-    /// What the scenario had to say.
+    /// The notices of the scenario.
     pub notices: Vec<String>,
     /// How long it took, in seconds.
     pub took: f64,
 }
 
 impl Row {
-    /// What each repetition of a case gave of a metric.
+    /// The value of each repetition of a metric of a case.
     pub fn samples(&self, case: &str, metric: &str) -> Option<Vec<f64>> {
         let of_it = |figure: &&Value| figure["case"] == case && figure["metric"] == metric;
         let figure = self.figures.iter().find(of_it)?;

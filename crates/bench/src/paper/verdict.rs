@@ -69,7 +69,7 @@ impl Spread {
     }
 }
 
-/// What one point gave.
+/// The outcome of one point.
 #[derive(Clone, Copy)]
 struct Point<'a> {
     entry: &'a Entry,
@@ -86,7 +86,7 @@ impl Point<'_> {
         self.scenario.series(id).map_or("?", |series| series.label)
     }
 
-    /// What all repetitions gave of a series, in the unit of the y axis.
+    /// The values of all repetitions of a series, in the unit of the y axis.
     fn spread(&self, id: &str) -> Option<Spread> {
         Spread::of(&self.scenario.samples(self.row, id)?)
     }
@@ -95,7 +95,7 @@ impl Point<'_> {
         Some(self.spread(id)?.median)
     }
 
-    /// How many times as much one series gave as another, of each repetition by itself. The cases
+    /// The ratio of one series to another, of each repetition by itself. The cases
     /// took turns, so the two ran one shortly after the other. `None` where that is no number.
     fn over(&self, id: &str, other: &str) -> Option<Spread> {
         let over = self.scenario.samples(self.row, id)?;

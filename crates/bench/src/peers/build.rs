@@ -121,7 +121,7 @@ fn go(scratch: &Scratch) -> Command {
     go
 }
 
-/// What a program wrote, or the last thing that it said about why it failed.
+/// What a program wrote, or the last line of its error output if it failed.
 fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| match error.kind() {

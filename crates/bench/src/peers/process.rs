@@ -33,7 +33,7 @@ impl<W: Workload> Peer<W> {
     ) -> Result<Peer<W>, String> {
         let mut command = Command::new(program);
         command.args(arguments).current_dir("/");
-        // DPDK tells of every huge page that it does not find; what matters comes as `error`.
+        // DPDK prints a line for every huge page that it does not find; what matters comes as `error`.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(|error| format!("cannot start it: {error}"))?;
         match (child.stdin.take(), child.stdout.take()) {
@@ -63,7 +63,7 @@ impl<W: Workload> Peer<W> {
         }
     }
 
-    /// The next line that is an object; libraries may have other things to say.
+    /// The next line that is an object; libraries may print other lines.
     fn answer(&mut self) -> Result<Value, String> {
         loop {
             let mut line = String::new();
@@ -104,7 +104,7 @@ impl<W: Workload> Runner<W> for Peer<W> {
     }
 
     fn slice(&mut self, workload: &W, time: Duration) -> Result<Sample, Error> {
-        let who = self.system.name();
-        self.ask(workload, time).map_err(|why| Error::Failed { who, why })
+        let system = self.system.name();
+        self.ask(workload, time).map_err(|why| Error::Failed { system, why })
     }
 }

@@ -1,4 +1,4 @@
-//! One idealised TCP sender: it has always something to send, sends whatever the receiver's window
+//! One idealised TCP sender: it has always something to send, sends all that the receiver's window
 //! allows, knows no congestion, and repeats only what certainly did not arrive.
 
 use degen::Random;
@@ -43,7 +43,7 @@ pub(super) struct Connection {
     first: Seq,
     ack: Seq,
     scale: u8,
-    /// The last timestamps: what the receiver said, and what was last sent.
+    /// The last timestamps: the receiver's, and the one that was sent.
     echo: Seq,
     said: (Seq, Seq),
     /// The low half is the next identification. (As 16 bits, written and read again from segment
@@ -53,14 +53,14 @@ pub(super) struct Connection {
     una: u64,
     /// Sent up to here.
     nxt: u64,
-    /// The receiver takes as much.
+    /// The receiver's window.
     edge: u64,
     /// Where the stream ends, and a FIN is sent.
     end: u64,
     /// Duplicate acknowledgments in a row.
     repeats: u32,
     repeated: u64,
-    /// Up to here duplicates do not tell anything new: it was sent before the last repetition.
+    /// Up to here duplicates mean nothing new: it was sent before the last repetition.
     recover: u64,
     /// When something was last heard of, or first sent after a silence.
     progress: Nanos,

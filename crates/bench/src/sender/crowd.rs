@@ -123,7 +123,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// All wires, and what they tell.
+    /// All wires, and their progress.
     pub(crate) fn gather(plan: CrowdPlan) -> (Vec<Crowd>, Arc<Progress>) {
         let progress = Arc::new(Progress {
             send: AtomicBool::new(false),

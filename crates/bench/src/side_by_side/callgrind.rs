@@ -4,9 +4,9 @@ use std::process::Command;
 
 use crate::Error;
 
-/// Runs it; gives instructions for each of the packets whose number the program prints.
+/// Runs it; returns instructions for each of the packets whose number the program prints.
 pub(crate) fn counted(valgrind: &mut Command) -> Result<f64, Error> {
-    let failed = |why: String| Error::Failed { who: "callgrind", why };
+    let failed = |why: String| Error::Failed { system: "callgrind", why };
     let output = match valgrind.output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let words = "counting instructions needs valgrind (apt install valgrind)";

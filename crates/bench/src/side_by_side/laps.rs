@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// What a slice gave.
+/// The outcome of a slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// Of the fastest lap.
     pub(crate) ns_per_packet: f64,
-    /// Packets of the wire's size: what LRO is given, what GSO gives.
+    /// Packets of the wire's size: the input of LRO, the output of GSO.
     pub(crate) packets: u64,
     /// What they became, or came from. A packet that joined no other is one.
     pub(crate) large: u64,

@@ -1,7 +1,7 @@
 //! Implementations of one thing, side by side.
 //!
-//! A bench has workloads in groups and [`Runner`]s for those who take part. All workloads and
-//! systems of one group take turns, five times, so that whatever else the machine does meets all of
+//! A bench has workloads in groups and a [`Runner`] for each system. All workloads and
+//! systems of one group take turns, five times, so that other load of the machine meets all of
 //! them; a time is the median of the repetitions, each of which counts its fastest lap.
 
 pub(crate) mod callgrind;
@@ -50,7 +50,7 @@ impl System {
     }
 }
 
-/// What every system is given: one case of a bench at one setting.
+/// The input of every system: one case of a bench at one setting.
 pub(crate) trait Workload {
     /// The bench: what the harnesses in `bench/peers` are asked for by this name.
     const BENCH: &'static str;
@@ -62,7 +62,7 @@ pub(crate) trait Workload {
     fn figures(&self, system: System, total: Total) -> Vec<Figure>;
 }
 
-/// What the repetitions of a workload gave together.
+/// The outcome of all repetitions of a workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Total {
     /// The median.

@@ -27,9 +27,9 @@ pub(crate) fn take_turns<W: Workload>(
     report: &mut dyn Report,
 ) -> Result<(), Error> {
     let systems: Vec<System> = runners.iter().map(|runner| runner.system()).collect();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (done, Group { name, workloads }) in groups.iter().enumerate() {
-        tell_left_out(&runners, workloads, &mut told, report);
+        report_left_out(&runners, workloads, &mut reported, report);
         let mut samples = Samples::default();
         for repetition in 0..REPETITIONS {
             let what = format!("{name}, {} of {REPETITIONS}", repetition + 1);
@@ -48,24 +48,24 @@ pub(crate) fn take_turns<W: Workload>(
 }
 
 /// Says of each runner once what it leaves out and why.
-fn tell_left_out<W>(
+fn report_left_out<W>(
     runners: &[Box<dyn Runner<W>>],
     workloads: &[W],
-    told: &mut Vec<String>,
+    reported: &mut Vec<String>,
     report: &mut dyn Report,
 ) {
     for runner in runners {
         for why in workloads.iter().filter_map(|workload| runner.left_out(workload)) {
             let words = format!("{}: left out {why}", runner.system().name());
-            if !told.contains(&words) {
+            if !reported.contains(&words) {
                 report.notice(&words);
-                told.push(words);
+                reported.push(words);
             }
         }
     }
 }
 
-/// What a group's repetitions gave, by the number of the workload and by system.
+/// The outcome of a group's repetitions, by the number of the workload and by system.
 #[derive(Default)]
 struct Samples(Vec<(usize, System, Sample)>);
 

@@ -84,8 +84,8 @@ pub(super) fn measure(
 ) -> Result<Measured, Error> {
     let threads = if client == Client::PingPong { 1 } else { connections };
     let work = |_| move |tally: &Tally| work(client, connections, tally);
-    let (gave, cpu) = run(testbed, (0..threads).map(work), WARM_UP, duration)?;
-    let rate: f64 = gave.iter().sum();
+    let (outcome, cpu) = run(testbed, (0..threads).map(work), WARM_UP, duration)?;
+    let rate: f64 = outcome.iter().sum();
     Ok(Measured { rate, cpu: cpu / rate })
 }
 
@@ -142,13 +142,13 @@ where
         let ended = thread.join().unwrap_or_else(|_| Ok(Err(io::Error::other("a panic"))));
         ended?.map_err(doing("speak with the server"))?;
     }
-    let gave: Vec<f64> =
+    let outcome: Vec<f64> =
         before.iter().zip(&after).map(|(before, after)| (after - before) as f64 / took).collect();
-    if gave.iter().sum::<f64>() == 0.0 {
+    if outcome.iter().sum::<f64>() == 0.0 {
         let why = "nothing came through".to_owned();
-        return Err(Error::Failed { who: "the server", why });
+        return Err(Error::Failed { system: "the server", why });
     }
-    Ok((gave, (cpu_after - cpu_before) / took))
+    Ok((outcome, (cpu_after - cpu_before) / took))
 }
 
 /// CPU time, in seconds, of this process, in which both server and client are, and of what receives for
@@ -168,7 +168,7 @@ fn work(client: Client, connections: u32, tally: &Tally) -> io::Result<()> {
     }
 }
 
-/// A connection with CUBIC, whatever is usual here.
+/// A connection with CUBIC, not with the default of this machine.
 fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     let stream = sys::tcp::connect(to, "cubic")?;
     stream.set_read_timeout(Some(STALLED))?;

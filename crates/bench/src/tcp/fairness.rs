@@ -39,18 +39,18 @@ const HOST: &str = "wharf0";
 
 /// Measures some rounds.
 pub(super) fn run(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
-    let mut gave: Vec<Vec<f64>> = Vec::new();
+    let mut outcomes: Vec<Vec<f64>> = Vec::new();
     for round in 0..options.repetitions {
         let what = format!("{} flows of each, round {}", FLOWS, round + 1);
         report.progress(round, options.repetitions, &what);
-        gave.push(measure(1 + round as u64, options.duration * LONGER)?);
+        outcomes.push(measure(1 + round as u64, options.duration * LONGER)?);
     }
-    let mut tell = |system, metric, unit, of: &dyn Fn(&[f64], &[f64]) -> f64| {
+    let mut figure = |system, metric, unit, of: &dyn Fn(&[f64], &[f64]) -> f64| {
         let of_round = |flows: &Vec<f64>| {
             let (kernel, wharf) = flows.split_at(FLOWS);
             of(kernel, wharf)
         };
-        let samples: Vec<f64> = gave.iter().map(of_round).collect();
+        let samples: Vec<f64> = outcomes.iter().map(of_round).collect();
         let value = median(samples.iter().copied());
         let flows = if system == "both" { 2 * FLOWS } else { FLOWS };
         let varied = [
@@ -61,13 +61,13 @@ pub(super) fn run(options: &Options, report: &mut dyn Report) -> Result<(), Erro
         let case = Case::Fairness.name();
         report.figure(figure(case, system, varied, metric, unit, value, samples));
     };
-    tell("both", "jain", "", &|kernel, wharf| jain(&[kernel, wharf].concat()));
-    tell("both", "goodput", "bit/s", &|kernel, wharf| 8.0 * (sum(kernel) + sum(wharf)));
-    tell("kernel", "jain", "", &|kernel, _| jain(kernel));
-    tell("kernel", "goodput", "bit/s", &|kernel, _| 8.0 * sum(kernel));
-    tell("wharf", "jain", "", &|_, wharf| jain(wharf));
-    tell("wharf", "goodput", "bit/s", &|_, wharf| 8.0 * sum(wharf));
-    tell("wharf", "times_kernel", "", &|kernel, wharf| sum(wharf) / sum(kernel));
+    figure("both", "jain", "", &|kernel, wharf| jain(&[kernel, wharf].concat()));
+    figure("both", "goodput", "bit/s", &|kernel, wharf| 8.0 * (sum(kernel) + sum(wharf)));
+    figure("kernel", "jain", "", &|kernel, _| jain(kernel));
+    figure("kernel", "goodput", "bit/s", &|kernel, _| 8.0 * sum(kernel));
+    figure("wharf", "jain", "", &|_, wharf| jain(wharf));
+    figure("wharf", "goodput", "bit/s", &|_, wharf| 8.0 * sum(wharf));
+    figure("wharf", "times_kernel", "", &|kernel, wharf| sum(wharf) / sum(kernel));
     Ok(())
 }
 

@@ -31,7 +31,7 @@ use crate::{Error, Figure, Report};
 pub struct Options {
     /// Scenarios.
     pub cases: Vec<Case>,
-    /// Who takes part.
+    /// The systems under test.
     pub systems: Vec<System>,
     /// What joins them to the client, for [`Case::Bulk`], [`Case::Rr`], [`Case::Connect`] and
     /// [`Case::Recovery`].

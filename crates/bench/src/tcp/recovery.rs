@@ -9,7 +9,7 @@ use ::degen::{Config, Probability};
 use nic::degen::Settings;
 
 use super::server::{Server, Service};
-use super::system::{Entrant, Link};
+use super::system::{Contender, Link};
 use super::testbed::Testbed;
 use super::turns::{Contest, hold};
 use super::virtual_time::{self, Way};
@@ -35,31 +35,31 @@ pub(super) fn run(options: &Options, report: &mut dyn Report) -> Result<(), Erro
         connections,
         metric: ("goodput", "bit/s"),
         beside: None,
-        entrants: Entrant::WAN.into(),
+        contenders: Contender::WAN.into(),
     };
-    hold(&[contest(1), contest(8)], options, report, |contest, entrant, round, _| {
+    hold(&[contest(1), contest(8)], options, report, |contest, contender, round, _| {
         let seed = 1 + round as u64;
         let [forward, reverse] = ways()?;
         let duration = options.duration * LONGER;
-        if entrant.link == Link::Virtual {
+        if contender.link == Link::Virtual {
             let way = Way { forward, reverse, seed };
             let duration = duration * VIRTUALLY;
-            let gave = virtual_time::goodput(&way, contest.connections, WARM_UP, duration)?;
-            return Ok((gave, 0.0));
+            let outcome = virtual_time::goodput(&way, contest.connections, WARM_UP, duration)?;
+            return Ok((outcome, 0.0));
         }
         let mut settings = Settings { seed: Some(seed), ..Settings::default() };
         settings.configs = [forward, reverse];
         let testbed = Testbed::wan(&settings)?;
         let _server = Server::start(
             &testbed,
-            entrant.system,
+            contender.system,
             Service::Source,
             contest.connections,
             options.mode,
         )?;
         let servers = vec![Server::at(); contest.connections as usize];
-        let gave = client::receive_of(&testbed, &servers, WARM_UP, duration)?;
-        Ok((gave.iter().sum::<f64>() * 8.0, 0.0))
+        let outcome = client::receive_of(&testbed, &servers, WARM_UP, duration)?;
+        Ok((outcome.iter().sum::<f64>() * 8.0, 0.0))
     })
 }
 

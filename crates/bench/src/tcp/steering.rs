@@ -18,7 +18,7 @@ pub(super) fn receive_apart(testbed: &Testbed, system: System) -> Result<(), Err
     let Some(Cores { server, client }) = testbed.cores else { return Ok(()) };
     steer(&testbed.client, NEAR.to_owned(), client)?;
     match (system, testbed.link) {
-        // A TAP's frames are fetched by who serves.
+        // The server reads a TAP's frames itself.
         (_, Link::Tap | Link::TapOffloads) => Ok(()),
         // Without AF_XDP there is nothing that a thread could do.
         (System::Wharf, _) => poll_on(testbed, server)

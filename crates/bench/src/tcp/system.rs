@@ -68,38 +68,38 @@ impl Link {
     }
 }
 
-/// Who takes part.
+/// The systems under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Entrant {
+pub(super) struct Contender {
     pub(super) system: System,
     pub(super) link: Link,
 }
 
-impl Entrant {
+impl Contender {
     /// Those that are measured beside each other.
-    pub(super) const PLAIN: [Entrant; 4] = [
-        Entrant { system: System::Kernel, link: Link::Veth },
-        Entrant { system: System::Wharf, link: Link::Veth },
-        Entrant { system: System::Smoltcp, link: Link::Tap },
-        Entrant { system: System::Wharf, link: Link::Tap },
+    pub(super) const PLAIN: [Contender; 4] = [
+        Contender { system: System::Kernel, link: Link::Veth },
+        Contender { system: System::Wharf, link: Link::Veth },
+        Contender { system: System::Smoltcp, link: Link::Tap },
+        Contender { system: System::Wharf, link: Link::Tap },
     ];
     /// Those beside them that show what offloads are worth.
-    pub(super) const OFFLOADS: [Entrant; 3] = [
-        Entrant { system: System::Kernel, link: Link::VethOffloads },
-        Entrant { system: System::Wharf, link: Link::VethOffloads },
-        Entrant { system: System::Wharf, link: Link::TapOffloads },
+    pub(super) const OFFLOADS: [Contender; 3] = [
+        Contender { system: System::Kernel, link: Link::VethOffloads },
+        Contender { system: System::Wharf, link: Link::VethOffloads },
+        Contender { system: System::Wharf, link: Link::TapOffloads },
     ];
 
     /// Those that have a WAN between them and the client.
-    pub(super) const WAN: [Entrant; 3] = [
-        Entrant { system: System::Kernel, link: Link::Wan },
-        Entrant { system: System::Wharf, link: Link::Wan },
-        Entrant { system: System::Wharf, link: Link::Virtual },
+    pub(super) const WAN: [Contender; 3] = [
+        Contender { system: System::Kernel, link: Link::Wan },
+        Contender { system: System::Wharf, link: Link::Wan },
+        Contender { system: System::Wharf, link: Link::Virtual },
     ];
 
     /// Whom `self` is compared with, and the name of that ratio. smoltcp knows no link but a TAP without
     /// offloads, the kernel none but a veth.
-    pub(super) fn rivals(self) -> Vec<(&'static str, Entrant)> {
+    pub(super) fn rivals(self) -> Vec<(&'static str, Contender)> {
         if self.system != System::Wharf {
             return Vec::new();
         }
@@ -109,8 +109,8 @@ impl Entrant {
             Link::Wan | Link::Virtual => Link::Wan,
         };
         vec![
-            ("times_kernel", Entrant { system: System::Kernel, link }),
-            ("times_smoltcp", Entrant { system: System::Smoltcp, link: Link::Tap }),
+            ("times_kernel", Contender { system: System::Kernel, link }),
+            ("times_smoltcp", Contender { system: System::Smoltcp, link: Link::Tap }),
         ]
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Testbed {
     pub(super) server: Namespace,
     pub(super) link: Link,
     /// The server's end of the link, if it is a veth. Threads of the kernel are named after interfaces, and
-    /// no namespace tells them apart.
+    /// namespaces do not matter for that.
     pub(super) far: String,
     /// A CPU for each, if they have their own.
     pub(super) cores: Option<Cores>,

@@ -1,9 +1,9 @@
-//! Everyone in turns, so that whatever else the machine does meets all of them, and what they gave
+//! All systems in turns, so that other load of the machine meets all of them, and what they measured
 //! beside each other.
 
 use serde_json::Value;
 
-use super::system::{Entrant, System};
+use super::system::{Contender, System};
 use super::{Case, Options, figure};
 use crate::throughput::median;
 use crate::{Error, Report};
@@ -18,7 +18,7 @@ pub(super) struct Contest {
     pub(super) metric: (&'static str, &'static str),
     /// What else is measured.
     pub(super) beside: Option<(&'static str, &'static str)>,
-    pub(super) entrants: Vec<Entrant>,
+    pub(super) contenders: Vec<Contender>,
 }
 
 impl Contest {
@@ -27,28 +27,28 @@ impl Contest {
     }
 
     /// Reports something of an entrant.
-    fn tell(
+    fn report(
         &self,
-        entrant: Entrant,
+        contender: Contender,
         (metric, unit): (&'static str, &'static str),
         samples: Vec<f64>,
         report: &mut dyn Report,
     ) {
         let varied = [
             ("what", Value::from(self.what)),
-            ("link", entrant.link.name().into()),
+            ("link", contender.link.name().into()),
             ("connections", self.connections.into()),
         ];
-        let (case, system) = (self.case.name(), entrant.system.name());
+        let (case, system) = (self.case.name(), contender.system.name());
         let value = median(samples.iter().copied());
         report.figure(figure(case, system, varied, metric, unit, value, samples));
     }
 }
 
 /// What an entrant did in a round, and what else was measured.
-pub(super) type Gave = (f64, f64);
+pub(super) type Outcome = (f64, f64);
 
-/// Holds each contest in `options.repetitions` rounds. `measure` gives what an entrant does.
+/// Holds each contest in `options.repetitions` rounds. `measure` returns the rate of a contender.
 ///
 /// # Errors
 /// The kernel or wharf did not do what it should. A peer that fails is left out with a notice.
@@ -56,59 +56,60 @@ pub(super) fn hold(
     contests: &[Contest],
     options: &Options,
     report: &mut dyn Report,
-    mut measure: impl FnMut(&Contest, Entrant, usize, &mut dyn Report) -> Result<Gave, Error>,
+    mut measure: impl FnMut(&Contest, Contender, usize, &mut dyn Report) -> Result<Outcome, Error>,
 ) -> Result<(), Error> {
     for (done, contest) in contests.iter().enumerate() {
-        let chosen = |entrant: &Entrant| {
-            options.systems.contains(&entrant.system) && options.links.contains(&entrant.link)
+        let chosen = |contender: &Contender| {
+            options.systems.contains(&contender.system) && options.links.contains(&contender.link)
         };
-        let mut entrants: Vec<Entrant> = contest.entrants.iter().copied().filter(chosen).collect();
-        let mut gave: Vec<(Entrant, Vec<Gave>)> =
-            entrants.iter().map(|entrant| (*entrant, Vec::new())).collect();
+        let mut contenders: Vec<Contender> =
+            contest.contenders.iter().copied().filter(chosen).collect();
+        let mut outcomes: Vec<(Contender, Vec<Outcome>)> =
+            contenders.iter().map(|contender| (*contender, Vec::new())).collect();
         for round in 0..options.repetitions {
             let mut failed = Vec::new();
-            for &entrant in &entrants {
-                let name = entrant.system.name();
+            for &contender in &contenders {
+                let name = contender.system.name();
                 let what = format!("{}, round {}, {name}", contest.words(), round + 1);
                 report.progress(done, contests.len(), &what);
-                match measure(contest, entrant, round, report) {
-                    Ok(value) => gave
+                match measure(contest, contender, round, report) {
+                    Ok(value) => outcomes
                         .iter_mut()
-                        .filter(|(other, _)| *other == entrant)
+                        .filter(|(other, _)| *other == contender)
                         .for_each(|(_, samples)| samples.push(value)),
-                    Err(error) if entrant.system == System::Smoltcp => {
+                    Err(error) if contender.system == System::Smoltcp => {
                         let words = contest.words();
                         report.notice(&format!("{words}, {name}: {error}; it is left out here"));
-                        failed.push(entrant);
+                        failed.push(contender);
                     }
                     Err(error) => return Err(error),
                 }
             }
-            entrants.retain(|entrant| !failed.contains(entrant));
+            contenders.retain(|contender| !failed.contains(contender));
         }
-        gave.retain(|(entrant, _)| entrants.contains(entrant));
-        compare(contest, &gave, report);
+        outcomes.retain(|(contender, _)| contenders.contains(contender));
+        compare(contest, &outcomes, report);
     }
     Ok(())
 }
 
-/// Reports all, and the ratios of what two gave in the same round.
-fn compare(contest: &Contest, gave: &[(Entrant, Vec<Gave>)], report: &mut dyn Report) {
-    for (entrant, samples) in gave {
-        let won_by = samples.iter().map(|gave| gave.0).collect();
-        contest.tell(*entrant, contest.metric, won_by, report);
+/// Reports all, and the ratios of two in the same round.
+fn compare(contest: &Contest, outcomes: &[(Contender, Vec<Outcome>)], report: &mut dyn Report) {
+    for (contender, samples) in outcomes {
+        let won_by = samples.iter().map(|outcomes| outcomes.0).collect();
+        contest.report(*contender, contest.metric, won_by, report);
         if let Some(beside) = contest.beside {
-            let samples = samples.iter().map(|gave| gave.1).collect();
-            contest.tell(*entrant, beside, samples, report);
+            let samples = samples.iter().map(|outcomes| outcomes.1).collect();
+            contest.report(*contender, beside, samples, report);
         }
-        for (metric, rival) in entrant.rivals() {
-            let of_rival = gave.iter().find(|(other, _)| *other == rival);
-            let Some((_, theirs)) = of_rival.filter(|(other, _)| other != entrant) else {
+        for (metric, rival) in contender.rivals() {
+            let of_rival = outcomes.iter().find(|(other, _)| *other == rival);
+            let Some((_, theirs)) = of_rival.filter(|(other, _)| other != contender) else {
                 continue;
             };
             let ratios =
                 samples.iter().zip(theirs).map(|(ours, theirs)| ours.0 / theirs.0).collect();
-            contest.tell(*entrant, (metric, ""), ratios, report);
+            contest.report(*contender, (metric, ""), ratios, report);
         }
     }
 }

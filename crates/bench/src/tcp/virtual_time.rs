@@ -160,7 +160,7 @@ fn take(stack: &mut Stack, packet: &[u8], (local, remote): ([u8; 4], [u8; 4]), n
 }
 
 fn failed(why: impl ToString) -> Error {
-    Error::Failed { who: "wharf", why: why.to_string() }
+    Error::Failed { system: "wharf", why: why.to_string() }
 }
 
 #[cfg(test)]
@@ -175,9 +175,9 @@ mod tests {
         let forward = ::degen::Config { rate: 10_000_000, queue_bytes: 25_000, ..reverse.clone() };
         let way = Way { forward, reverse, seed: 1 };
         let second = Duration::from_secs(1);
-        let gave = goodput(&way, 2, 4 * second, 4 * second);
-        let gave = gave.unwrap_or_default();
-        assert!(gave > 8e6 && gave < 10e6, "{gave} bit/s of 10 Mbit/s");
-        assert_eq!(gave, goodput(&way, 2, 4 * second, 4 * second).unwrap_or_default());
+        let outcome = goodput(&way, 2, 4 * second, 4 * second);
+        let outcome = outcome.unwrap_or_default();
+        assert!(outcome > 8e6 && outcome < 10e6, "{outcome} bit/s of 10 Mbit/s");
+        assert_eq!(outcome, goodput(&way, 2, 4 * second, 4 * second).unwrap_or_default());
     }
 }

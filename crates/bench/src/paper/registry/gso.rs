@@ -1,6 +1,6 @@
 //! "Software segmentation offloading for FreeBSD": four slides, each with a plot and its values.
 
-use super::{Code, Entry, Paper, Place, Published};
+use super::{Citation, Code, Entry, Paper, Published};
 use crate::gso_throughput::Protocol;
 use crate::paper::scenario::gso::{self, CPU_PERCENTS};
 
@@ -77,8 +77,8 @@ pub(super) fn entries() -> Vec<Entry> {
     ]
 }
 
-const fn place(section: &'static str) -> Place {
-    Place { paper: Paper::Gso, section, caption: None }
+const fn place(section: &'static str) -> Citation {
+    Citation { paper: Paper::Gso, section, caption: None }
 }
 
 /// What the four have in common.

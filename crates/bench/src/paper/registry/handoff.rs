@@ -1,6 +1,6 @@
 //! "TCP Offload through Connection Handoff" (Kim, Rixner).
 
-use super::{Code, Entry, Paper, Place, Published};
+use super::{Citation, Code, Entry, Paper, Published};
 
 pub(super) const WITHOUT_RESULTS: [(&str, &str); 6] = [
     ("Figure 2", "the network stack with handoff"),
@@ -17,8 +17,8 @@ pub(super) fn entries() -> Vec<Entry> {
     vec![stack(), prototype(), messages(), firmware(), simulated(), web()]
 }
 
-fn place(section: &'static str, caption: Option<&'static str>) -> Vec<Place> {
-    vec![Place { paper: Paper::Handoff, section, caption }]
+fn place(section: &'static str, caption: Option<&'static str>) -> Vec<Citation> {
+    vec![Citation { paper: Paper::Handoff, section, caption }]
 }
 
 fn published(series: &'static str, value: f64, unit: &'static str, place: &str) -> Published {

@@ -1,6 +1,6 @@
 //! "Implementation of TCP Large Receive Offload on Multi-core NPU Platform", in both versions.
 
-use super::{Code, Entry, Paper, Place, Published};
+use super::{Citation, Code, Entry, Paper, Published};
 use crate::paper::scenario::lro;
 use crate::throughput::WireKind;
 
@@ -27,8 +27,8 @@ pub(super) const SHORT_WITHOUT_RESULTS: [(&str, &str); 5] = [
     ("Figure 5", "how packets are processed"),
 ];
 
-const fn place(paper: Paper, section: &'static str, caption: Option<&'static str>) -> Place {
-    Place { paper, section, caption }
+const fn place(paper: Paper, section: &'static str, caption: Option<&'static str>) -> Citation {
+    Citation { paper, section, caption }
 }
 
 pub(super) fn entries() -> Vec<Entry> {

@@ -56,7 +56,7 @@ impl Paper {
 
 /// Where in a paper a figure stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Citation {
     /// The paper.
     pub paper: Paper,
     /// The section, by its number; of the slides the slide, by its title.
@@ -65,7 +65,7 @@ pub struct Place {
     pub caption: Option<&'static str>,
 }
 
-impl Place {
+impl Citation {
     /// Section and caption in one line.
     pub fn text(&self) -> String {
         match self.caption {
@@ -97,7 +97,7 @@ pub struct Entry {
     /// Its name on the command line, in file names and on the page.
     pub name: &'static str,
     /// Where it stands; first the paper that it is shown under.
-    pub places: Vec<Place>,
+    pub places: Vec<Citation>,
     /// What is measured against what.
     pub title: &'static str,
     /// What is varied.

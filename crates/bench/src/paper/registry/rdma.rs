@@ -1,6 +1,6 @@
 //! "Performance Evaluation of RDMA over IP: A Case Study with the Ammasso Gigabit Ethernet NIC".
 
-use super::{Code, Entry, Paper, Place, Published};
+use super::{Citation, Code, Entry, Paper, Published};
 use crate::paper::scenario::degen;
 
 pub(super) const WITHOUT_RESULTS: [(&str, &str); 4] = [
@@ -12,8 +12,8 @@ pub(super) const WITHOUT_RESULTS: [(&str, &str); 4] = [
 
 const RDMA: &str = "needs RDMA, which wharf does not have yet";
 
-fn place(section: &'static str, caption: Option<&'static str>) -> Vec<Place> {
-    vec![Place { paper: Paper::Rdma, section, caption }]
+fn place(section: &'static str, caption: Option<&'static str>) -> Vec<Citation> {
+    vec![Citation { paper: Paper::Rdma, section, caption }]
 }
 
 pub(super) fn entries() -> Vec<Entry> {
@@ -23,7 +23,7 @@ pub(super) fn entries() -> Vec<Entry> {
 /// An entry that waits for RDMA; the text has no values for most.
 fn waiting(
     name: &'static str,
-    places: Vec<Place>,
+    places: Vec<Citation>,
     title: &'static str,
     [varied, measured]: [&'static str; 2],
     claim: &'static str,

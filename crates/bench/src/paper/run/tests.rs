@@ -27,13 +27,13 @@ impl Drop for Directory {
     }
 }
 
-/// Gives each case a value that follows from the point, and fails where it is told to.
+/// Gives each case a value that follows from the point, and fails where it is recorded to.
 #[derive(Default)]
 struct Fake {
     ran: Vec<u32>,
     /// So many points are run; the next one fails.
     only: Option<usize>,
-    /// The point that gives nothing.
+    /// The point without a figure.
     nothing_at: Option<u32>,
 }
 
@@ -71,15 +71,15 @@ impl Runner for Fake {
     }
 }
 
-/// Remembers what it is told.
+/// Remembers what it is recorded.
 #[derive(Default)]
-struct Told {
+struct Recorded {
     progress: Vec<Progress>,
     notices: Vec<String>,
     kept: usize,
 }
 
-impl Observer for Told {
+impl Observer for Recorded {
     fn progress(&mut self, progress: &Progress) {
         self.progress.push(progress.clone());
     }
@@ -121,10 +121,10 @@ fn open(
     Store::open(&directory.0, header, &NAMES, if restart { &NAMES } else { &[] })
 }
 
-fn go(store: &mut Store, runner: &mut Fake, told: &mut Told) -> Gaps {
+fn go(store: &mut Store, runner: &mut Fake, recorded: &mut Recorded) -> Gaps {
     let entries = registry();
     let chosen: Vec<&Entry> = entries.iter().filter(|entry| NAMES.contains(&entry.name)).collect();
-    run(&chosen, &parameters(), store, runner, told).unwrap()
+    run(&chosen, &parameters(), store, runner, recorded).unwrap()
 }
 
 /// What was measured, but for how long it took.
@@ -137,7 +137,7 @@ fn results(store: &Store) -> Vec<Row> {
 fn uninterrupted() -> (Vec<Row>, Vec<Vec<u8>>) {
     let directory = Directory::new();
     let mut store = open(&directory, &parameters(), false).unwrap();
-    let gaps = go(&mut store, &mut Fake::default(), &mut Told::default());
+    let gaps = go(&mut store, &mut Fake::default(), &mut Recorded::default());
     assert!(gaps.is_empty());
     let files = NAMES.map(|name| fs::read(directory.0.join(format!("{name}.jsonl"))).unwrap());
     (results(&store), files.to_vec())
@@ -147,22 +147,22 @@ fn uninterrupted() -> (Vec<Row>, Vec<Vec<u8>>) {
 fn everything_is_run_once_and_kept() {
     let directory = Directory::new();
     let mut store = open(&directory, &parameters(), false).unwrap();
-    let (mut fake, mut told) = (Fake::default(), Told::default());
-    go(&mut store, &mut fake, &mut told);
+    let (mut fake, mut recorded) = (Fake::default(), Recorded::default());
+    go(&mut store, &mut fake, &mut recorded);
     assert_eq!(fake.ran, [1, 8, 64, 100, 36]);
-    assert_eq!(told.kept, 5);
-    assert_eq!(told.notices[0], "lro-throughput-memory at 1");
-    assert!(told.progress.iter().all(|progress| progress.total == 5));
-    assert_eq!(told.progress.iter().map(|progress| progress.done).max(), Some(4));
+    assert_eq!(recorded.kept, 5);
+    assert_eq!(recorded.notices[0], "lro-throughput-memory at 1");
+    assert!(recorded.progress.iter().all(|progress| progress.total == 5));
+    assert_eq!(recorded.progress.iter().map(|progress| progress.done).max(), Some(4));
     let row = &store.rows("gso-udp4")[1];
     assert_eq!((row.point, row.notices.as_slice()), (36, &["at 36".to_owned()][..]));
     assert_eq!(row.samples("none", "throughput"), Some(vec![36e9, 36e9 + 1.0]));
     drop(store);
 
     let mut store = open(&directory, &parameters(), false).unwrap();
-    let (mut again, mut told) = (Fake::default(), Told::default());
-    go(&mut store, &mut again, &mut told);
-    assert_eq!((again.ran.len(), told.kept), (0, 0));
+    let (mut again, mut recorded) = (Fake::default(), Recorded::default());
+    go(&mut store, &mut again, &mut recorded);
+    assert_eq!((again.ran.len(), recorded.kept), (0, 0));
     assert_eq!(results(&store), uninterrupted().0);
 }
 
@@ -185,7 +185,7 @@ fn a_run_that_is_killed_at_any_byte_ends_as_one_that_is_not() {
             let before = results(&store);
             assert!(whole.starts_with(&before), "{length}");
             let mut fake = Fake::default();
-            go(&mut store, &mut fake, &mut Told::default());
+            go(&mut store, &mut fake, &mut Recorded::default());
             assert_eq!(results(&store), whole, "{length}");
             assert_eq!(before.len() + fake.ran.len(), whole.len(), "{length}");
         }
@@ -198,14 +198,14 @@ fn a_point_that_fails_ends_its_figure_and_the_next_run_takes_it_up() {
         let directory = Directory::new();
         let mut store = open(&directory, &parameters(), false).unwrap();
         let mut fake = Fake { only: Some(only), ..Fake::default() };
-        let gaps = go(&mut store, &mut fake, &mut Told::default());
+        let gaps = go(&mut store, &mut fake, &mut Recorded::default());
         assert_eq!(results(&store).len(), only);
         assert_eq!(gaps.len(), if only < 3 { 2 } else { 1 });
         let why: Vec<&String> = gaps.values().flatten().collect();
         assert!(why.iter().all(|why| why.ends_with(": it failed")), "{why:?}");
         drop(store);
         let mut store = open(&directory, &parameters(), false).unwrap();
-        assert!(go(&mut store, &mut Fake::default(), &mut Told::default()).is_empty());
+        assert!(go(&mut store, &mut Fake::default(), &mut Recorded::default()).is_empty());
         assert_eq!(results(&store), uninterrupted().0);
     }
 }
@@ -215,7 +215,7 @@ fn a_point_that_gives_nothing_is_not_complete() {
     let directory = Directory::new();
     let mut store = open(&directory, &parameters(), false).unwrap();
     let mut fake = Fake { nothing_at: Some(8), ..Fake::default() };
-    let gaps = go(&mut store, &mut fake, &mut Told::default());
+    let gaps = go(&mut store, &mut fake, &mut Recorded::default());
     assert_eq!(fake.ran, [1, 64, 100, 36]);
     assert_eq!(gaps[NAMES[0]], ["lro-throughput-memory, 8 connections: at 8"]);
 }
@@ -240,7 +240,7 @@ fn what_was_measured_otherwise_is_not_continued() {
 fn a_restart_of_one_figure_discards_no_other() {
     let directory = Directory::new();
     let mut store = open(&directory, &parameters(), false).unwrap();
-    go(&mut store, &mut Fake::default(), &mut Told::default());
+    go(&mut store, &mut Fake::default(), &mut Recorded::default());
     let [kept, anew] = NAMES;
     let rows = store.rows(kept).to_vec();
     assert!(!rows.is_empty() && !store.rows(anew).is_empty());
@@ -289,7 +289,7 @@ fn two_runs_do_not_share_a_directory() {
 fn damage_in_front_of_what_is_complete_is_told() {
     let directory = Directory::new();
     let mut store = open(&directory, &parameters(), false).unwrap();
-    go(&mut store, &mut Fake::default(), &mut Told::default());
+    go(&mut store, &mut Fake::default(), &mut Recorded::default());
     drop(store);
     let path = directory.0.join("gso-udp4.jsonl");
     let text = fs::read_to_string(&path).unwrap();

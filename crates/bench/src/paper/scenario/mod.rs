@@ -104,7 +104,7 @@ pub struct Series {
 /// How what was measured is compared with what the paper claims. Series go by their ids.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Judge {
-    /// By how many times as much one gives as the other.
+    /// The ratio of the two.
     Ratio {
         /// What the paper is about.
         subject: &'static str,
@@ -155,7 +155,7 @@ impl Scenario {
         if parameters.quick { &self.quick } else { &self.points }
     }
 
-    /// How long a point takes, as far as can be told beforehand.
+    /// How long a point takes, as far as is known beforehand.
     pub fn estimate(&self, parameters: &Parameters) -> Duration {
         let cases: BTreeSet<&str> = self.series.iter().map(|series| series.case).collect();
         let runs = u32::try_from(parameters.repetitions * cases.len()).unwrap_or(u32::MAX);
@@ -176,7 +176,7 @@ impl Scenario {
         self.series.iter().find(|series| series.id == id)
     }
 
-    /// What each repetition gave of a series at a point, in the unit of the y axis.
+    /// The value of each repetition of a series at a point, in the unit of the y axis.
     pub fn samples(&self, row: &Row, id: &str) -> Option<Vec<f64>> {
         let series = self.series(id)?;
         let samples = row.samples(series.case, series.metric)?;

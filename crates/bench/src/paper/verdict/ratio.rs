@@ -1,4 +1,4 @@
-//! By how many times as much one thing gives as another, in the paper and here.
+//! The ratio of two series, in the paper and here.
 
 use super::{Point, Spread, Verdict, number};
 use crate::paper::registry::Entry;

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::paper::registry;
 
-/// A point at which each case gave these samples of the figure's metric, in the unit of its y axis.
+/// A point at which each case has these samples of the figure's metric, in the unit of its y axis.
 fn row(name: &str, point: u32, cases: &[(&str, &[f64])]) -> Row {
     let entry = entry(name);
     let scenario = entry.scenario().unwrap();
@@ -121,13 +121,13 @@ fn a_table_is_judged_by_its_best_row_and_by_how_many_are_ahead() {
 #[test]
 fn starvation_is_told_as_it_is_found() {
     let name = "lro-starvation";
-    let tell = |points: [(f64, f64); 2]| {
+    let verdict_of = |points: [(f64, f64); 2]| {
         let at = |point, (fair, stack): (f64, f64)| {
             row(name, point, &[("round_robin", &[fair]), ("lifo", &[stack])])
         };
         judged(name, &[at(0, points[0]), at(1, points[1])])
     };
-    let verdict = tell([(100.0, 50.0), (100.0, 100.0)]);
+    let verdict = verdict_of([(100.0, 50.0), (100.0, 100.0)]);
     assert_eq!(
         verdict.meaning,
         "With round robin every connection opens, with one stack 50.0 % at worst, with LRO off, and \
@@ -135,12 +135,12 @@ fn starvation_is_told_as_it_is_found() {
          the paper's starvation shows, and its cure works."
     );
     assert_eq!(number(verdict.found.unwrap().median), "2.00");
-    let verdict = tell([(100.0, 100.0), (100.0, 100.0)]);
+    let verdict = verdict_of([(100.0, 100.0), (100.0, 100.0)]);
     assert!(verdict.meaning.contains("does not show here"), "{}", verdict.meaning);
-    let verdict = tell([(90.0, 50.0), (100.0, 100.0)]);
+    let verdict = verdict_of([(90.0, 50.0), (100.0, 100.0)]);
     assert!(verdict.meaning.contains("not as complete"), "{}", verdict.meaning);
     // None at all: no ratio, and no words for one.
-    let verdict = tell([(100.0, 0.0), (100.0, 0.0)]);
+    let verdict = verdict_of([(100.0, 0.0), (100.0, 0.0)]);
     assert_eq!(verdict.found, None);
     assert_eq!(verdict.ratio, "no number in the paper, 100 % to 0.00 % here");
 }
@@ -155,19 +155,19 @@ fn nothing_is_said_of_what_was_not_measured() {
 #[test]
 fn a_time_is_exact_enough_or_not() {
     let name = "rdma-degen";
-    let tell = |off: [f64; 2]| {
+    let verdict_of = |off: [f64; 2]| {
         let at =
             |point, off: f64| row(name, point, &[("p50", &[1.0]), ("p99", &[off, off, 900.0])]);
         judged(name, &[at(100, off[0]), at(100_000, off[1])])
     };
-    let verdict = tell([12.0, 30.0]);
+    let verdict = verdict_of([12.0, 30.0]);
     assert_eq!(
         verdict.meaning,
         "The 99th percentile is off by 30.0 us where it is off most, with 100000 us asked for, and by \
          no more than 50 us (a twentieth of a millisecond, in which the paper counts its delays) at 2 of \
          2 points: exact enough."
     );
-    let verdict = tell([70.0, 30.0]);
+    let verdict = verdict_of([70.0, 30.0]);
     assert!(verdict.meaning.contains("off by 70.0 us where it is off most, with 100 us asked for"));
     assert!(verdict.meaning.ends_with("at 1 of 2 points: not exact enough here."));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! How fast the core's clock is, to tell cycles from nanoseconds where nothing counts them.
+//! How fast the core's clock is, to compute cycles from nanoseconds where nothing counts them.
 
 use std::fs;
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use std::hint::black_box;
 pub(super) struct Frequency {
     /// Cycles in a nanosecond.
     pub(super) gigahertz: f64,
-    /// Who said so, for the reader.
+    /// Where the number is from, for the reader.
     pub(super) source: &'static str,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn of_kernel() -> Option<Frequency> {
     Some(Frequency { gigahertz, source: "cpu MHz of /proc/cpuinfo" })
 }
 
-/// The highest, as a core that sleeps tells less.
+/// The highest, as a core that sleeps reports less.
 fn megahertz(cpuinfo: &str) -> Option<f64> {
     let lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     let of = lines.filter(|(name, _)| name.trim() == "cpu MHz");

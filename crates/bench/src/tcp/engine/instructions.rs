@@ -33,7 +33,7 @@ pub fn count(options: &Options) -> Result<u64, Error> {
 }
 
 /// Counts for each kind of work and number of connections. `program` and the arguments that `arguments`
-/// gives must call [`count`] with just those, and print what it gave.
+/// returns must call [`count`] with just those, and print the result.
 ///
 /// # Errors
 /// valgrind is not here, or counted nothing.
@@ -54,14 +54,14 @@ pub fn run(
             // valgrind counts `rep movsb` once for each byte.
             valgrind.env("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=1000000000");
             valgrind.arg(program).args(arguments(work, connections));
-            let gave = callgrind::counted(&mut valgrind)?;
+            let outcome = callgrind::counted(&mut valgrind)?;
             let varied = [
                 ("what", work.name().into()),
                 ("link", "".into()),
                 ("connections", connections.into()),
             ];
             let metric = "instructions_per_segment";
-            report.figure(figure("engine", "wharf", varied, metric, "", gave, Vec::new()));
+            report.figure(figure("engine", "wharf", varied, metric, "", outcome, Vec::new()));
         }
     }
     Ok(())

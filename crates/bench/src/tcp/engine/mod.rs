@@ -116,7 +116,7 @@ fn measure(
         samples.push((sample, frequency::of_core()));
     }
     let kernel = frequency::of_kernel();
-    let mut tell = |metric, unit, samples: Vec<f64>| {
+    let mut figure = |metric, unit, samples: Vec<f64>| {
         let value = median(samples.iter().copied());
         let varied = [
             ("what", Value::from(work.name())),
@@ -130,16 +130,20 @@ fn measure(
     };
     let core: Vec<f64> = samples.iter().filter_map(cycles).collect();
     if !core.is_empty() {
-        tell("cycles_per_segment", "", core);
+        figure("cycles_per_segment", "", core);
     }
-    tell("ns_per_segment", "ns", samples.iter().map(|(sample, _)| sample.ns_per_packet).collect());
+    figure(
+        "ns_per_segment",
+        "ns",
+        samples.iter().map(|(sample, _)| sample.ns_per_packet).collect(),
+    );
     let clocks: Vec<f64> =
         samples.iter().filter_map(|(_, clock)| clock.map(|clock| clock.gigahertz)).collect();
     if !clocks.is_empty() {
-        tell("core_clock", "GHz", clocks);
+        figure("core_clock", "GHz", clocks);
     }
     if let Some(kernel) = kernel {
-        tell("cpuinfo_clock", "GHz", vec![kernel.gigahertz]);
+        figure("cpuinfo_clock", "GHz", vec![kernel.gigahertz]);
     }
     if let Some((_, Some(clock))) = samples.first()
         && connections == options.connections[0]

@@ -1,4 +1,4 @@
-//! A stack and the peers of its connections, which are no more than what a segment has to say.
+//! A stack and the peers of its connections, of which no more is kept than the fields of a segment.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -197,7 +197,7 @@ pub(super) fn header(number: u32, peer: &Peer, flags: Flags, clock: Seq) -> Head
 
 /// The engine did not do what it should.
 pub(super) fn failed(why: &str) -> Error {
-    Error::Failed { who: "wharf", why: why.to_owned() }
+    Error::Failed { system: "wharf", why: why.to_owned() }
 }
 
 #[cfg(test)]

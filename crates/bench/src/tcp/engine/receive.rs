@@ -11,9 +11,9 @@ use super::peers::{AGGREGATE, Header, MSS, Peers, Sent, failed, path};
 use crate::Error;
 use crate::side_by_side::Lap;
 
-/// Segments that a NIC gives at once.
+/// Segments in a batch of a NIC.
 const BATCH: usize = 32;
-/// Aggregates that a NIC gives at once.
+/// Aggregates in a batch of a NIC.
 const BATCH_OF_AGGREGATES: usize = 4;
 /// Batches that are timed together.
 const BATCHES: usize = 64;

@@ -26,7 +26,7 @@ use super::system::System;
 use crate::{Error, Report};
 use path::Path;
 use program::Built;
-use table::{Gave, Row};
+use table::{Outcome, Row};
 
 /// A transfer that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -38,7 +38,7 @@ const SYSTEMS: [System; 2] = [System::Kernel, System::Wharf];
 /// What is measured, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who sends, or who is in front of the kernel.
+    /// The direction: wharf sends, receives, or is in front of the kernel.
     pub ways: Vec<Way>,
     /// Whose TCP is at the other end.
     pub peers: Vec<Peer>,
@@ -94,21 +94,21 @@ pub fn goodput(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
         .collect();
     let transfers = rows.iter().map(|row| (row.way, row.peer)).collect::<Vec<_>>();
     let measure = |run: &Run| measure(options, transfers[run.row], run, &peers.1);
-    let (mut done, mut told) = (0, 0);
+    let (mut done, mut reported) = (0, 0);
     report.progress(done, runs.len(), "begins");
-    all(&runs, options.jobs, measure, |run, gave| {
+    all(&runs, options.jobs, measure, |run, outcome| {
         done += 1;
         let row = &mut rows[run.row];
         let words = format!("{}, seed {}, {}", row.words(), run.seed, run.system.name());
-        if let Err(why) = &gave {
+        if let Err(why) = &outcome {
             report.notice(&format!("{words}: {why}; it counts as nothing moved"));
         }
-        row.add(Gave { system: run.system, seed: run.seed, rate: gave.unwrap_or(0.0) });
+        row.add(Outcome { system: run.system, seed: run.seed, rate: outcome.unwrap_or(0.0) });
         report.progress(done, runs.len(), &words);
         // In order, though the last of one row may end after the first of the next.
-        while let Some(row) = rows.get(told).filter(|row| row.is_complete(options.seeds)) {
-            row.tell(&path_words(options, row.way), report);
-            told += 1;
+        while let Some(row) = rows.get(reported).filter(|row| row.is_complete(options.seeds)) {
+            row.report(&path_words(options, row.way), report);
+            reported += 1;
         }
     })
 }
@@ -168,31 +168,31 @@ fn path_words(options: &Options, way: Way) -> String {
     words.collect::<Vec<_>>().join(",")
 }
 
-/// Does all runs, so many at a time and in order, and tells what each gave.
+/// Does all runs, so many at a time and in order, and calls `each` with the result of each.
 fn all<T: Send>(
     runs: &[Run],
     jobs: usize,
     measure: impl Fn(&Run) -> Result<T, Error> + Sync,
-    mut tell: impl FnMut(&Run, T),
+    mut each: impl FnMut(&Run, T),
 ) -> Result<(), Error> {
     let next = AtomicUsize::new(0);
-    let (say, said) = mpsc::channel();
+    let (sender, measured) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(runs.len()) {
-            let say = say.clone();
+            let sender = sender.clone();
             scope.spawn(|| {
-                let say = say;
+                let sender = sender;
                 while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // After an error there is no one to tell.
-                    if say.send((run, measure(run))).is_err() {
+                    // After an error the receiver of results is gone.
+                    if sender.send((run, measure(run))).is_err() {
                         return;
                     }
                 }
             });
         }
-        drop(say);
-        for (run, gave) in said {
-            tell(run, gave?);
+        drop(sender);
+        for (run, outcome) in measured {
+            each(run, outcome?);
         }
         Ok(())
     })

@@ -22,7 +22,7 @@ use crate::{Error, link};
 /// kernel.
 const BETWEEN: [&str; 2] = ["server1", "peer1"];
 
-/// What connects when it is told to.
+/// The client, which connects when it is started.
 enum Client {
     Kernel,
     Program(Program),
@@ -102,7 +102,7 @@ fn client(
         }
         #[cfg(not(feature = "peers"))]
         Peer::Smoltcp => {
-            Err(Error::Failed { who: "smoltcp", why: crate::peers::NOT_BUILT_IN.to_owned() })
+            Err(Error::Failed { system: "smoltcp", why: crate::peers::NOT_BUILT_IN.to_owned() })
         }
         _ => {
             veth(&testbed.client, NEAR, middle, BETWEEN[1], peer.mtu())?;

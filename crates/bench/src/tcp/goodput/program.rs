@@ -1,6 +1,6 @@
 //! Peers that are programs: lwIP's and gVisor's TCP, in `bench/peers`.
 //!
-//! `PROGRAM TAP OWN SERVER PORT send|receive BYTES` makes a TAP and says `ready`; told to go on by a line,
+//! `PROGRAM TAP OWN SERVER PORT send|receive BYTES` makes a TAP and prints `ready`; after a line on its standard input
 //! it connects, and prints a JSON object with the `seconds` that it took, or an `error`.
 
 use std::io::{BufRead, BufReader, Write};
@@ -26,7 +26,7 @@ const START: Duration = Duration::from_secs(30);
 pub(super) struct Built(Vec<(Peer, peers::Program)>);
 
 impl Built {
-    /// Builds what these peers take; says of each other one why it is absent.
+    /// Builds the programs of these peers, and reports why one is absent.
     pub(super) fn new(peers: &[Peer], mut absent: impl FnMut(Peer, String)) -> Built {
         let mut built = Vec::new();
         for &peer in peers {
@@ -120,5 +120,5 @@ impl Drop for Program {
 }
 
 fn failed(peer: Peer, why: impl ToString) -> Error {
-    Error::Failed { who: peer.name(), why: why.to_string() }
+    Error::Failed { system: peer.name(), why: why.to_string() }
 }

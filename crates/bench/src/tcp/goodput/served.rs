@@ -22,7 +22,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// What is served is the peer's business, told from the other side.
+    /// Which way bytes go, seen from the peer's side.
     pub(super) fn start(
         testbed: &Testbed,
         system: System,

@@ -24,7 +24,7 @@ const OWN_PORT: u16 = 49_152;
 /// How often it is looked whether time is over.
 const LOOK_EVERY: Pause = Pause::from_millis(100);
 
-/// A thread that has made its TAP, and waits to be told to begin.
+/// A thread that has made its TAP, and waits for the start.
 pub(super) struct Client {
     begin: Option<Sender<()>>,
     thread: Option<JoinHandle<sys::Result<Result<Duration, Error>>>>,
@@ -48,7 +48,7 @@ impl Client {
 
     pub(super) fn run(&mut self) -> Result<Duration, Error> {
         if let Some(begin) = &self.begin {
-            // One that has ended says why below.
+            // The error of one that has ended is reported below.
             let _ = begin.send(());
         }
         self.end()
@@ -71,7 +71,7 @@ impl Drop for Client {
 }
 
 fn failed(why: impl ToString) -> Error {
-    Error::Failed { who: "smoltcp", why: why.to_string() }
+    Error::Failed { system: "smoltcp", why: why.to_string() }
 }
 
 fn work(

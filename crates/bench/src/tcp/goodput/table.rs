@@ -7,9 +7,9 @@ use crate::tcp::system::System;
 use crate::throughput::median;
 use crate::{Figure, Report};
 
-/// What a transfer gave, in bits a second.
+/// The rate of a transfer, in bits a second.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gave {
+pub(super) struct Outcome {
     pub(super) system: System,
     pub(super) seed: u64,
     pub(super) rate: f64,
@@ -20,37 +20,37 @@ pub(super) struct Gave {
 pub(super) struct Row {
     pub(super) way: Way,
     pub(super) peer: Peer,
-    gave: Vec<Gave>,
+    outcomes: Vec<Outcome>,
 }
 
 impl Row {
     pub(super) fn new(way: Way, peer: Peer) -> Row {
-        Row { way, peer, gave: Vec::new() }
+        Row { way, peer, outcomes: Vec::new() }
     }
 
     pub(super) fn words(&self) -> String {
         format!("{} {}", self.way.name(), self.peer.name())
     }
 
-    pub(super) fn add(&mut self, gave: Gave) {
-        self.gave.push(gave);
+    pub(super) fn add(&mut self, outcomes: Outcome) {
+        self.outcomes.push(outcomes);
     }
 
     /// Whether all is there that so many seeds give.
     pub(super) fn is_complete(&self, seeds: u64) -> bool {
-        self.gave.len() as u64 == 2 * seeds
+        self.outcomes.len() as u64 == 2 * seeds
     }
 
-    /// What a system gave, in the order of seeds.
+    /// The rates of a system, in the order of seeds.
     fn of(&self, system: System) -> Vec<f64> {
-        let mut gave: Vec<Gave> =
-            self.gave.iter().copied().filter(|gave| gave.system == system).collect();
-        gave.sort_by_key(|gave| gave.seed);
-        gave.into_iter().map(|gave| gave.rate).collect()
+        let mut outcomes: Vec<Outcome> =
+            self.outcomes.iter().copied().filter(|outcomes| outcomes.system == system).collect();
+        outcomes.sort_by_key(|outcomes| outcomes.seed);
+        outcomes.into_iter().map(|outcomes| outcomes.rate).collect()
     }
 
     /// Reports the medians of both, their ratio, and the quartiles of the ratios of each seed.
-    pub(super) fn tell(&self, path: &str, report: &mut dyn Report) {
+    pub(super) fn report(&self, path: &str, report: &mut dyn Report) {
         let (kernel, wharf) = (self.of(System::Kernel), self.of(System::Wharf));
         let ratios: Vec<f64> =
             wharf.iter().zip(&kernel).map(|(wharf, kernel)| ratio(*wharf, *kernel)).collect();
@@ -58,7 +58,7 @@ impl Row {
         let both = [middle(&kernel), middle(&wharf)];
         let quartiles = [0.25, 0.75].map(|part| quantile(&ratios, part));
         let seeds = kernel.len();
-        let mut tell = |metric, unit, value, samples| {
+        let mut figure = |metric, unit, value, samples| {
             report.figure(Figure {
                 bench: "tcp-goodput",
                 case: self.way.name().to_owned(),
@@ -71,11 +71,11 @@ impl Row {
             });
         };
         let mega = |samples: Vec<f64>| samples.into_iter().map(|rate| rate / 1e6).collect();
-        tell("kernel", "Mbit/s", both[0] / 1e6, mega(kernel));
-        tell("wharf", "Mbit/s", both[1] / 1e6, mega(wharf));
-        tell("ratio", "", ratio(both[1], both[0]), Vec::new());
-        tell("quartile1", "", quartiles[0], Vec::new());
-        tell("quartile3", "", quartiles[1], Vec::new());
+        figure("kernel", "Mbit/s", both[0] / 1e6, mega(kernel));
+        figure("wharf", "Mbit/s", both[1] / 1e6, mega(wharf));
+        figure("ratio", "", ratio(both[1], both[0]), Vec::new());
+        figure("quartile1", "", quartiles[0], Vec::new());
+        figure("quartile3", "", quartiles[1], Vec::new());
     }
 }
 
@@ -97,9 +97,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Told(Vec<(&'static str, f64, Vec<f64>)>);
+    struct Recorded(Vec<(&'static str, f64, Vec<f64>)>);
 
-    impl Report for Told {
+    impl Report for Recorded {
         fn figure(&mut self, figure: Figure) {
             self.0.push((figure.metric, figure.value, figure.samples));
         }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn medians_are_compared_and_the_ratios_of_seeds_spread() {
         let mut row = Row::new(Way::Send, Peer::Lwip);
-        // In whatever order they end.
+        // They end in any order.
         for (system, seed, rate) in [
             (System::Wharf, 3, 9e6),
             (System::Kernel, 1, 4e6),
@@ -120,11 +120,11 @@ mod tests {
             (System::Kernel, 2, 8e6),
         ] {
             assert!(!row.is_complete(3));
-            row.add(Gave { system, seed, rate });
+            row.add(Outcome { system, seed, rate });
         }
         assert!(row.is_complete(3));
-        let mut told = Told::default();
-        row.tell("", &mut told);
+        let mut recorded = Recorded::default();
+        row.report("", &mut recorded);
         let expected = [
             ("kernel", 6.0, vec![4.0, 8.0, 6.0]),
             ("wharf", 4.0, vec![4.0, 0.0, 9.0]),
@@ -132,6 +132,6 @@ mod tests {
             ("quartile1", 1.0, vec![]),
             ("quartile3", 1.5, vec![]),
         ];
-        assert_eq!(told.0, expected);
+        assert_eq!(recorded.0, expected);
     }
 }

@@ -71,7 +71,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A client that is told nothing any more says what is wrong.
+        // A client that gets no more bytes reports what is wrong.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -99,7 +99,7 @@ fn serve(listener: &TcpListener, service: Service, stop: &Arc<AtomicBool>) -> io
     Ok(())
 }
 
-/// Until the peer closes or it is told to stop.
+/// Runs until the peer closes or `stop` is set.
 fn work(mut stream: TcpStream, service: Service, stop: &AtomicBool) {
     let mut buffer = vec![0x55; CHUNK];
     while !stop.load(Ordering::Relaxed) {

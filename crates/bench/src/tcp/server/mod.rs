@@ -30,7 +30,7 @@ pub(super) const PORT: u16 = 7000;
 
 /// A server at work, until it is dropped.
 pub(super) struct Server {
-    /// What it has to say about itself.
+    /// Its notices.
     pub(super) notices: Vec<String>,
     _running: Box<dyn Any>,
 }
@@ -75,5 +75,5 @@ fn smoltcp(testbed: &Testbed, service: Service, connections: u32) -> Result<Serv
 #[cfg(not(feature = "peers"))]
 fn smoltcp(_: &Testbed, _: Service, _: u32) -> Result<Server, Error> {
     let why = "it was not built in: build with --features peers".to_owned();
-    Err(Error::Failed { who: "smoltcp", why })
+    Err(Error::Failed { system: "smoltcp", why })
 }

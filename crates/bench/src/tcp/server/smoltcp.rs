@@ -69,13 +69,13 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A client that is told nothing any more says what is wrong.
+        // A client that gets no more bytes reports what is wrong.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
 fn failed(why: impl ToString) -> Error {
-    Error::Failed { who: "smoltcp", why: why.to_string() }
+    Error::Failed { system: "smoltcp", why: why.to_string() }
 }
 
 fn run(
@@ -101,7 +101,7 @@ fn run(
     let buffer = || SocketBuffer::new(vec![0; size]);
     let handles: Vec<_> =
         (0..count).map(|_| sockets.add(Socket::new(buffer(), buffer()))).collect();
-    let mut told = false;
+    let mut is_ready = false;
     for &handle in &handles {
         serve(sockets.get_mut::<Socket<'_>>(handle), service)?;
     }
@@ -110,8 +110,8 @@ fn run(
         for &handle in &handles {
             serve(sockets.get_mut::<Socket<'_>>(handle), service)?;
         }
-        if !told {
-            told = true;
+        if !is_ready {
+            is_ready = true;
             // The thread that started it waits for this.
             let _ = ready.send(());
         }

@@ -60,7 +60,7 @@ pub(in crate::tcp) fn addresses(
     let address = Address { ip: own.into(), prefix_len: PREFIX_LEN };
     let gateways = gateway.map(IpAddr::from).into_iter().collect();
     Addresses::new(vec![address], gateways)
-        .map_err(|error| Error::Failed { who: "wharf", why: error.to_string() })
+        .map_err(|error| Error::Failed { system: "wharf", why: error.to_string() })
 }
 
 /// An endpoint that serves all that connect, in the network namespace of the calling thread.
