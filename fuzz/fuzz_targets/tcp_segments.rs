@@ -8,7 +8,8 @@ use libfuzzer_sys::fuzz_target;
 #[allow(dead_code)] // snapshots come to another target
 mod drive;
 
-use drive::{Bytes, Drive};
+use drive::Drive;
+use testkit::bytes::Bytes;
 
 fuzz_target!(|bytes: &[u8]| {
     let bytes = &mut Bytes(bytes);

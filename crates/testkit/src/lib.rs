@@ -1,6 +1,7 @@
 //! What wharf's tests share.
 //!
 //! - [`browser`]: pages in a real browser.
+//! - [`bytes`]: what a fuzzed test decides by.
 //! - [`gro`]: the local kernel as an oracle of what may merge.
 //! - [`lab`]: hosts in network namespaces, wires between them, programs on them.
 //! - [`lossy`]: a wire that loses some frames and turns others around.
@@ -12,6 +13,7 @@
 //! - [`verify`]: an independent, naive verifier of lengths and checksums.
 
 pub mod browser;
+pub mod bytes;
 pub mod gro;
 pub mod lab;
 pub mod lossy;

@@ -3,6 +3,7 @@
 
 use degen::keys::{KEYS, Key};
 use degen::{Change, Config, Nanos, Schedule, Step};
+use testkit::bytes::Bytes;
 use testkit::packet::PacketBuilder;
 
 const US: u64 = 1_000;
@@ -45,7 +46,7 @@ impl Given {
         let mut arrivals = Vec::new();
         let mut at = 0;
         while arrivals.len() < 200 && !bytes.0.is_empty() {
-            at += bytes.gap();
+            at += gap(&mut bytes);
             arrivals.push(Arrival { at, bytes: packet(&mut bytes) });
         }
         Given { config, schedule, began, seed, scarce, arrivals }
@@ -78,24 +79,9 @@ impl Given {
     }
 }
 
-/// Bytes to decide by.
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[usize::from(self.next()) % of.len()]
-    }
-
-    fn gap(&mut self) -> Nanos {
-        let byte = self.next();
-        u64::from(byte / 8) * [0, 0, 0, 1, US, 20 * US, 200 * US, 2 * MS][usize::from(byte % 8)]
-    }
+fn gap(bytes: &mut Bytes<'_>) -> Nanos {
+    let byte = bytes.next();
+    u64::from(byte / 8) * [0, 0, 0, 1, US, 20 * US, 200 * US, 2 * MS][usize::from(byte % 8)]
 }
 
 /// A value that the key takes.
@@ -121,7 +107,7 @@ fn value(key: &Key, bytes: &mut Bytes<'_>) -> u64 {
 fn schedule(bytes: &mut Bytes<'_>) -> Schedule {
     let (mut steps, mut at) = (Vec::new(), 0);
     for _ in 0..bytes.next() % 5 {
-        at += bytes.gap();
+        at += gap(bytes);
         let mut change = || {
             let key = bytes.pick(&KEYS.iter().collect::<Vec<_>>());
             Change { key, value: value(key, bytes) }

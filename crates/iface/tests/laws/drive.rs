@@ -9,6 +9,7 @@ use iface::{
     Addresses, Config, Dropped, Interface, MESSAGES_MAX, NEIGHBOURS_MAX, Packet, Received, Route,
     UpperLayer, WAITING_BYTES,
 };
+use testkit::bytes::Bytes;
 use testkit::packet::PacketBuilder;
 use testkit::verify;
 use wire::arp::{self, Arp, Operation};
@@ -23,21 +24,6 @@ const OWN6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 const STEPS_MAX: usize = 300;
 /// Longer than all questions for a neighbour take.
 const PATIENCE: u64 = 10;
-
-/// Bytes to decide by; behind their end are zeros.
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[usize::from(self.next()) % of.len()]
-    }
-}
 
 /// A host, and what it may do by what has arrived.
 struct Drive {

@@ -10,35 +10,17 @@ use tcp::{
     Algorithm, Config, Ecn, FourTuple, Icmp, Id, Keepalive, Nanos, Options, Segment, Snapshot,
     Stack, StackConfig, State,
 };
+use testkit::bytes::Bytes;
 use wire::{Flags, Seq, Timestamps};
 
-/// Bytes to decide by; behind their end are zeros.
-pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+/// Two bytes.
+fn two(bytes: &mut Bytes<'_>) -> u16 {
+    u16::from_le_bytes(bytes.array())
+}
 
-impl<'a> Bytes<'a> {
-    pub(crate) fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn two(&mut self) -> u16 {
-        u16::from_le_bytes([self.next(), self.next()])
-    }
-
-    pub(crate) fn four(&mut self) -> u32 {
-        u32::from(self.two()) << 16 | u32::from(self.two())
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[usize::from(self.next()) % of.len()]
-    }
-
-    fn take(&mut self, count: usize) -> &'a [u8] {
-        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
-        self.0 = rest;
-        taken
-    }
+/// Four bytes.
+pub(crate) fn four(bytes: &mut Bytes<'_>) -> u32 {
+    u32::from(two(bytes)) << 16 | u32::from(two(bytes))
 }
 
 /// Most that is done in one go.
@@ -74,7 +56,7 @@ fn tuple(local: &str, remote: &str) -> FourTuple {
 }
 
 pub(crate) fn config(bytes: &mut Bytes<'_>) -> Config {
-    let bits = bytes.two();
+    let bits = two(bytes);
     let bit = |at: u16| bits >> at & 1 == 1;
     let standard = Config::default();
     Config {
@@ -122,7 +104,7 @@ impl Drive {
         Drive {
             stack,
             config,
-            now: u64::from(bytes.four()) << bytes.pick(&[0, 10, 28]),
+            now: u64::from(four(bytes)) << bytes.pick(&[0, 10, 28]),
             paths: Vec::new(),
             payload: (0..70_000_u32).map(|at| at as u8).collect(),
             born: false,
@@ -191,8 +173,8 @@ impl Drive {
             0..=3 => base,
             4 => base + u32::from(bytes.next()),
             5 => Seq(base.0.wrapping_sub(bytes.next().into())),
-            6 => base + u32::from(bytes.two()),
-            _ => base + bytes.four(),
+            6 => base + u32::from(two(bytes)),
+            _ => base + four(bytes),
         };
         // The peer's next byte is what was acknowledged last; it may acknowledge all that was sent.
         let seq = near(path.acked, bytes);
@@ -227,7 +209,7 @@ impl Drive {
         let len = match bytes.next() % 4 {
             0 | 1 => 0,
             2 => usize::from(bytes.next()),
-            _ => usize::from(bytes.two()),
+            _ => usize::from(two(bytes)),
         };
         let cut = usize::from(bytes.next()).min(len);
         let pieces = [&self.payload[..cut], &self.payload[cut..len]];
@@ -236,10 +218,10 @@ impl Drive {
             ack,
             flags,
             window: bytes.pick(&[0, 1, 1_000, 65_535, u16::from(bytes.0.len() as u8)]),
-            urgent: if flags.any(Flags::URG) { bytes.two() } else { 0 },
+            urgent: if flags.any(Flags::URG) { two(bytes) } else { 0 },
             options,
             payload: if len == 0 { &[] } else { &pieces },
-            gso_size: if bytes.next() & 3 == 0 { bytes.two() } else { 0 },
+            gso_size: if bytes.next() & 3 == 0 { two(bytes) } else { 0 },
             ce: bytes.next() & 7 == 0,
         };
         self.stack.receive(&path.tuple, &segment, self.now);
@@ -247,7 +229,7 @@ impl Drive {
 
     fn pass_time(&mut self, bytes: &mut Bytes<'_>) {
         let step = match bytes.next() % 4 {
-            0 => u64::from(bytes.two()),
+            0 => u64::from(two(bytes)),
             1 => u64::from(bytes.next()) * MILLISECOND,
             2 => u64::from(bytes.next()) * SECOND,
             _ => self.stack.next_deadline().map_or(0, |at| at.saturating_sub(self.now)),
@@ -259,7 +241,7 @@ impl Drive {
     fn unreachable(&mut self, which: usize, bytes: &mut Bytes<'_>) {
         let path = &self.paths[which];
         let icmp = match bytes.next() % 3 {
-            0 => Icmp::TooBig { mtu: bytes.two() },
+            0 => Icmp::TooBig { mtu: two(bytes) },
             other => Icmp::Unreachable { hard: other == 1 },
         };
         let seq = path.sent + u32::from(bytes.next());
@@ -296,7 +278,7 @@ impl Drive {
             path.id = None;
             return;
         };
-        let len = usize::from(bytes.two());
+        let len = usize::from(two(bytes));
         match bytes.next() % 16 {
             0..=3 => drop(socket.send(&self.payload[..len])),
             4 => drop(socket.send_urgent(&self.payload[..len.min(10)])),

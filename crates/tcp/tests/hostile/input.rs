@@ -2,8 +2,9 @@
 //! thawed and driven on like any other connection.
 
 use tcp::Snapshot;
+use testkit::bytes::Bytes;
 
-use crate::drive::{Bytes, Drive};
+use crate::drive::{Drive, four};
 use crate::given;
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -22,9 +23,9 @@ pub(crate) fn run(bytes: &[u8]) {
 
 /// A valid one with some bytes of others.
 fn changed(bytes: &mut Bytes<'_>) -> Vec<u8> {
-    let mut encoded = given::snapshot(bytes.four().into()).encode();
+    let mut encoded = given::snapshot(four(bytes).into()).encode();
     for _ in 0..bytes.next() % 8 {
-        let at = bytes.four() as usize % encoded.len();
+        let at = four(bytes) as usize % encoded.len();
         encoded[at] = bytes.next();
     }
     encoded

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use tcp::Snapshot;
+use testkit::bytes::Bytes;
 
-use crate::drive::{Bytes, Drive};
+use crate::drive::Drive;
 use crate::given;
 
 fn any_bytes() -> impl Strategy<Value = Vec<u8>> {

@@ -3,37 +3,21 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use testkit::bytes::Bytes;
 use wire::arp::{self, Arp, Operation};
 use wire::icmp::{self, Message, Quoted};
 use wire::ip::{Addresses, IpHeader};
 use wire::ndp::{self, Ndp};
 use wire::{Headers, Ipv4, Ipv6, Mac, Network, Seq, is_group};
 
-/// Bytes to decide by; behind their end are zeros.
-struct Bytes<'a>(&'a [u8]);
+fn two(bytes: &mut Bytes<'_>) -> u16 {
+    u16::from_be_bytes(bytes.array())
+}
 
-impl Bytes<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let mut taken = [0; N];
-        let len = N.min(self.0.len());
-        taken[..len].copy_from_slice(&self.0[..len]);
-        self.0 = &self.0[len..];
-        taken
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.take::<1>()[0]
-    }
-
-    fn two(&mut self) -> u16 {
-        u16::from_be_bytes(self.take())
-    }
-
-    fn addresses(&mut self) -> Addresses {
-        match self.byte() & 1 {
-            0 => Addresses::V4 { source: self.take().into(), destination: self.take().into() },
-            _ => Addresses::V6 { source: self.take().into(), destination: self.take().into() },
-        }
+fn addresses(bytes: &mut Bytes<'_>) -> Addresses {
+    match bytes.next() & 1 {
+        0 => Addresses::V4 { source: bytes.array().into(), destination: bytes.array().into() },
+        _ => Addresses::V6 { source: bytes.array().into(), destination: bytes.array().into() },
     }
 }
 
@@ -41,7 +25,7 @@ impl Bytes<'_> {
 pub(crate) fn run(bytes: &[u8]) {
     noise(bytes);
     let values = &mut Bytes(bytes);
-    let (at, flip) = (usize::from(values.two()), values.byte());
+    let (at, flip) = (usize::from(two(values)), values.next());
     let damaged = |frame: &[u8]| {
         let mut frame = frame.to_vec();
         let at = at % frame.len();
@@ -100,8 +84,8 @@ fn ends_of(bytes: &[u8]) -> [(Ipv6Addr, Ipv6Addr); 2] {
 }
 
 fn arp(values: &mut Bytes<'_>) -> Vec<u8> {
-    let (mac, own): (Mac, Mac) = (values.take(), values.take());
-    let (sender, target): (Ipv4Addr, Ipv4Addr) = (values.take().into(), values.take().into());
+    let (mac, own): (Mac, Mac) = (values.array(), values.array());
+    let (sender, target): (Ipv4Addr, Ipv4Addr) = (values.array().into(), values.array().into());
     let request = Arp::request((mac, sender), target, None);
     let read = Arp::parse(&request[14..]);
     assert_eq!(read.is_some(), !is_group(mac), "a group asks nothing");
@@ -122,8 +106,8 @@ fn arp(values: &mut Bytes<'_>) -> Vec<u8> {
 }
 
 fn neighbours(values: &mut Bytes<'_>) -> [Vec<u8>; 4] {
-    let (mac, to): (Mac, Mac) = (values.take(), values.take());
-    let (source, target): (Ipv6Addr, Ipv6Addr) = (values.take().into(), values.take().into());
+    let (mac, to): (Mac, Mac) = (values.array(), values.array());
+    let (source, target): (Ipv6Addr, Ipv6Addr) = (values.array().into(), values.array().into());
     // Who would ask from no address must not say where it is, and a group has no host's addresses.
     let said = (!is_group(mac)).then_some(mac);
     let asks = |from_none| {
@@ -167,9 +151,9 @@ fn read(frame: &[u8]) -> Option<Ndp> {
 
 /// An error that quotes a segment, which is read as it was sent.
 fn icmp(values: &mut Bytes<'_>) -> Vec<u8> {
-    let addresses = values.addresses();
-    let (ports, seq) = (values.take::<4>(), values.take::<4>());
-    let (kind, code, mtu) = (values.byte(), values.byte(), values.two());
+    let addresses = addresses(values);
+    let (ports, seq) = (values.array::<4>(), values.array::<4>());
+    let (kind, code, mtu) = (values.next(), values.next(), two(values));
     let ip = IpHeader::new(addresses, wire::protocol::TCP);
     let mut bytes = vec![0; 14 + icmp::HEADER_LEN + ip.header_len()];
     bytes[14..16].copy_from_slice(&[kind, code]);
@@ -202,17 +186,17 @@ fn icmp(values: &mut Bytes<'_>) -> Vec<u8> {
 
 /// A header is read as it was written.
 fn header(values: &mut Bytes<'_>) {
-    let addresses = values.addresses();
-    let label = u32::from_be_bytes(values.take());
+    let addresses = addresses(values);
+    let label = u32::from_be_bytes(values.array());
     let header = IpHeader {
-        ttl: values.byte(),
-        tos: values.byte(),
+        ttl: values.next(),
+        tos: values.next(),
         flow_label: label,
-        ..IpHeader::new(addresses, values.byte() | 0x80)
+        ..IpHeader::new(addresses, values.next() | 0x80)
     };
-    let len = usize::from(values.byte());
+    let len = usize::from(values.next());
     let mut frame = vec![0; 14 + header.header_len() + len];
-    wire::write_ethernet(&mut frame, values.take(), values.take(), header.ether_type());
+    wire::write_ethernet(&mut frame, values.array(), values.array(), header.ether_type());
     header.write(&mut frame[14..], len);
     let at = Headers::parse(&frame).expect("headers of ours");
     assert_eq!((at.transport_at, at.end), (14 + header.header_len(), frame.len()));

@@ -1,0 +1,42 @@
+//! Bytes by which a test decides what to do: those of a fuzzer, or of proptest.
+
+/// What is left of them; behind their end are zeros.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    /// Whether there are no more.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next byte.
+    #[expect(clippy::should_implement_trait, reason = "it never ends, so nothing to iterate over")]
+    pub fn next(&mut self) -> u8 {
+        let [byte] = self.array();
+        byte
+    }
+
+    /// The next bytes, filled up with zeros.
+    pub fn array<const N: usize>(&mut self) -> [u8; N] {
+        let mut array = [0; N];
+        let taken = self.take(N);
+        array[..taken.len()].copy_from_slice(taken);
+        array
+    }
+
+    /// So many bytes, or all that are left.
+    pub fn take(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    /// One of these, by the next byte.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[usize::from(self.next()) % of.len()]
+    }
+}
