@@ -30,7 +30,7 @@ fn the_engine_tells_cycles_of_all_it_does() {
             told.insert((what.to_owned(), figure["connections"].as_u64().unwrap()));
         }
     }
-    let works = ["receive", "receive_lro", "send", "send_lro"];
+    let works = ["receive", "receive_lro", "send", "send_lro", "worker"];
     let expected = works.iter().flat_map(|what| [1, 50].map(|n| ((*what).to_owned(), n)));
     assert_eq!(told, expected.collect());
 }
