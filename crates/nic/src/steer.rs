@@ -263,7 +263,7 @@ impl FlowIndex {
         debug_assert!(worker < WORKERS_MAX);
         let claimed = |old: u32| match owner(old) {
             Some(owner) if owner != worker => None,
-            _ => Some((old & !(WORKERS_MAX as u32 - 1)) + (1 << WORKER_BITS) | worker as u32),
+            _ => Some(((old >> WORKER_BITS) + 1) << WORKER_BITS | worker as u32),
         };
         let place = &self.buckets[bucket.0];
         place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claimed).is_ok()

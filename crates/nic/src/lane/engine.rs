@@ -332,7 +332,7 @@ impl EngineLane {
             service: self.app.counters().clone(),
             segments: counters.clone(),
             network: interface.counters(),
-            engine: stack.counters().clone(),
+            engine: *stack.counters(),
             memory: stack.memory(),
             damaged: self.scratch.damaged,
             strays,

@@ -60,8 +60,8 @@ pub(super) struct Link {
 
 /// Its ports, one a worker.
 pub(super) enum Port {
-    Tap(HostWire<TapHost>, FramePool),
-    Veth(HostWire<VethHost>, FramePool),
+    Tap(Vec<(HostWire<TapHost>, FramePool)>),
+    Veth(Vec<(HostWire<VethHost>, FramePool)>),
     Wire(Wires),
 }
 
@@ -69,7 +69,8 @@ impl Port {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         match self {
-            Port::Tap(..) | Port::Veth(..) => 1,
+            Port::Tap(wires) => wires.len(),
+            Port::Veth(wires) => wires.len(),
             Port::Wire(wires) => wires.len(),
         }
     }
@@ -77,8 +78,8 @@ impl Port {
     /// Starts workers on them.
     pub(super) fn start(self, start: Start<'_>) -> Result<Workers, Error> {
         match self {
-            Port::Tap(wire, pool) => start.without_host(vec![(wire, pool)]),
-            Port::Veth(wire, pool) => start.without_host(vec![(wire, pool)]),
+            Port::Tap(wires) => start.without_host(wires),
+            Port::Veth(wires) => start.without_host(wires),
             Port::Wire(Wires::Xdp(wires)) => start.without_host(wires),
             Port::Wire(Wires::Packet(wires)) => start.without_host(wires),
         }
@@ -141,18 +142,13 @@ fn open_host(
         host::wait_for_veth(name)?;
     }
     let mtu = Interface::by_name(name)?.mtu;
-    let pool =
-        FramePool::new(config.wire.frames, open::packet_chunk(mtu)).map_err(Error::Worker)?;
     let (port, described) = match hosts {
-        Hosts::Tap(Queues::Own(mut hosts)) => {
-            (hosts.pop().map(|host| Port::Tap(as_wire(host, plain), pool)), "TAP")
+        Hosts::Tap(Queues::Own(hosts)) => (Port::Tap(wires(hosts, config, mtu, plain)?), "TAP"),
+        Hosts::Veth(Queues::Own(hosts)) => (Port::Veth(wires(hosts, config, mtu, plain)?), "veth"),
+        Hosts::Tap(Queues::Shared(_)) | Hosts::Veth(Queues::Shared(_)) => {
+            unreachable!("one queue of its own was asked for")
         }
-        Hosts::Veth(Queues::Own(mut hosts)) => {
-            (hosts.pop().map(|host| Port::Veth(as_wire(host, plain), pool)), "veth")
-        }
-        Hosts::Tap(Queues::Shared(_)) | Hosts::Veth(Queues::Shared(_)) => (None, ""),
     };
-    let Some(port) = port else { unreachable!("one queue of its own was asked for") };
     Ok(Link { port, held, mac: own_mac(), mtu, name: described.to_owned() })
 }
 
@@ -177,9 +173,20 @@ fn own_mac() -> [u8; 6] {
     [0x02, a, b, c, d, e]
 }
 
-/// A kernel's port as the endpoint's wire, for `plain` frames of the MTU's size or for super-packets.
-fn as_wire<H: Host>(host: H, plain: bool) -> HostWire<H> {
-    if plain { HostWire::plain(host) } else { HostWire::new(host) }
+/// A kernel's ports as the endpoint's wires, for `plain` frames of the MTU's size or for super-packets, with the
+/// memory of their frames.
+fn wires<H: Host>(
+    hosts: Vec<H>,
+    config: &Config,
+    mtu: u32,
+    plain: bool,
+) -> Result<Vec<(HostWire<H>, FramePool)>, Error> {
+    let wire = |host| {
+        let pool = FramePool::new(config.wire.frames, open::packet_chunk(mtu));
+        let wire = if plain { HostWire::plain(host) } else { HostWire::new(host) };
+        pool.map(|pool| (wire, pool)).map_err(Error::Worker)
+    };
+    hosts.into_iter().map(wire).collect()
 }
 
 fn open_wire(name: &str, config: &Config, notices: &mut Vec<String>) -> Result<Link, Error> {

@@ -115,7 +115,9 @@ impl World {
             let handle = Arc::clone(handle);
             let mut worker = Worker::with_engine(handle, wire_and_pool, Some(near_host), engine);
             worker.engine.as_mut().unwrap().start(0);
-            (all.push(worker), wires.push(wire), hosts.push(host));
+            all.push(worker);
+            wires.push(wire);
+            hosts.push(host);
         }
         let (at, now, last) = (0, 0, 0);
         World { workers: all, handles, wires, hosts, told, stations, choices, at, now, last }

@@ -3,11 +3,16 @@
 
 use crate::connection::Connection;
 use crate::connection::timers::Pending;
+use crate::state::State;
 
 impl Connection {
     /// Panics in a debug build if the connection contradicts itself.
     #[inline]
     pub(crate) fn debug_check(&self) {
+        debug_assert!(
+            self.end.is_none() || self.hot.state == State::Closed,
+            "over, but not closed"
+        );
         if cfg!(debug_assertions) && self.hot.state.is_synchronized() {
             self.check_send();
             self.check_receive();

@@ -413,7 +413,8 @@ impl Connection {
 
     /// Why it is over; `None` while it is not.
     pub fn end(&self) -> Option<Reason> {
-        self.end
+        // The state is in a line that is in the cache already.
+        if self.hot.state == State::Closed { self.end } else { None }
     }
 
     /// Bytes that [`Socket::receive`](crate::Socket::receive) would give.
@@ -424,11 +425,11 @@ impl Connection {
     /// Whether the peer has closed, and everything before that is read.
     pub fn is_at_end(&self) -> bool {
         self.hot.receive.is_empty()
-            && (self.end.is_some()
-                || matches!(
-                    self.hot.state,
-                    State::CloseWait | State::Closing | State::LastAck | State::TimeWait
-                ))
+            && match self.hot.state {
+                State::CloseWait | State::Closing | State::LastAck | State::TimeWait => true,
+                State::Closed => self.end.is_some(),
+                _ => false,
+            }
     }
 
     /// Bytes that [`Socket::send`](crate::Socket::send) would take; fewer where the stack is short of
