@@ -62,15 +62,13 @@ pub use counters::Counters;
 pub use random::Random;
 pub use schedule::{Change, Schedule, ScheduleError, Step};
 pub use value::ValueError;
+pub use wire::Nanos;
 
 use delay::Delay;
 use loss::Loss;
 use queue::{Left, Queue};
 use reorder::{Aside, Reorder};
 use schedule::Running;
-
-/// Nanoseconds of any clock that does not step back.
-pub type Nanos = u64;
 
 /// The memory that packets lie in.
 pub trait Frames<T> {

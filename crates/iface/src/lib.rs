@@ -75,6 +75,4 @@ pub use input::{Packet, Received, Segment};
 pub use interface::{Config, Frame, Interface, Route, UpperLayer, Written};
 pub use neighbours::{NEIGHBOURS_MAX, WAITING_BYTES};
 pub use outbox::MESSAGES_MAX;
-
-/// Nanoseconds of any clock that does not step back.
-pub type Nanos = u64;
+pub use wire::Nanos;

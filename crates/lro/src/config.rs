@@ -1,9 +1,6 @@
 //! What the caller decides.
 
-use wire::FlowHash;
-
-/// Nanoseconds on a clock of the caller's choosing that never goes back.
-pub type Nanos = u64;
+use wire::{FlowHash, Nanos};
 
 /// Which segments may become one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

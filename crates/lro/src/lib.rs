@@ -82,13 +82,13 @@ mod table;
 mod timeout;
 
 pub use aggregate::Aggregate;
-pub use config::{ActiveAck, Config, Nanos, Profile};
+pub use config::{ActiveAck, Config, Profile};
 pub use counters::{Counters, Flush};
 pub use filter::{Discard, Pass};
 pub use held::Slice;
 pub use link::{Ethernet, Link, NoLink};
 pub use mismatch::Mismatch;
-pub use wire::RxChecksum;
+pub use wire::{Nanos, RxChecksum};
 
 use acknowledge::HostSide;
 use filter::{Segment, Verdict};

@@ -87,6 +87,4 @@ pub use segment::{FourTuple, Segment, Transmit};
 pub use snapshot::{Snapshot, SnapshotError};
 pub use stack::{Change, ConnectError, Id, ListenError, Socket, Stack, StackConfig, ThawError};
 pub use state::{Reason, State};
-
-/// Nanoseconds of any clock that does not step back.
-pub type Nanos = u64;
+pub use wire::Nanos;

@@ -1,7 +1,7 @@
 //! Typed views of the bytes that cross a NIC: Ethernet, VLAN, IPv4, IPv6 with its extension
 //! headers, TCP with its options, UDP and `virtio_net_hdr`; Internet checksums; sequence numbers;
-//! the flow key and its keyed hash; ARP, Neighbour Discovery and ICMP; writing the headers of packets of
-//! one's own.
+//! the unit of time; the flow key and its keyed hash; ARP, Neighbour Discovery and ICMP; writing the
+//! headers of packets of one's own.
 //!
 //! A *view* (`Ipv4<T>`, `Tcp<T>`, ...) borrows bytes that were checked once, in its `new`, and
 //! reads or writes fields by name. [`Headers::parse`] walks a whole frame in one pass and says
@@ -31,6 +31,7 @@ mod partial;
 mod seq;
 mod split;
 mod tcp;
+mod time;
 mod udp;
 mod vnet;
 mod vxlan;
@@ -47,6 +48,7 @@ pub use malformed::Malformed;
 pub use partial::partial_checksum;
 pub use seq::Seq;
 pub use tcp::{Flags, TCP_MIN_LEN, Tcp, TcpOption, TcpOptions, Timestamps};
+pub use time::Nanos;
 pub use udp::{UDP_LEN, Udp};
 pub use vnet::{GsoType, UdpTunnel, UnknownGsoType, VNET_LEGACY_LEN, VNET_LEN, VirtioNetHdr};
 pub use vxlan::{is_outermost, vxlan_tunnel};
