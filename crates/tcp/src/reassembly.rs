@@ -73,13 +73,13 @@ impl OutOfOrder {
         while let Some(known) = self.blocks.get(to)
             && !known.start.after(block.end)
         {
-            let start = later(known.start, block.start);
-            let end = earlier(known.end, block.end);
+            let start = known.start.max(block.start);
+            let end = known.end.min(block.end);
             if duplicate.is_none() && start.before(end) {
                 duplicate = Some(Block { start, end });
             }
-            merged.start = earlier(merged.start, known.start);
-            merged.end = later(merged.end, known.end);
+            merged.start = merged.start.min(known.start);
+            merged.end = merged.end.max(known.end);
             to += 1;
         }
         self.blocks.splice(from..to, [merged]);
@@ -107,7 +107,7 @@ impl OutOfOrder {
             if block.start.after(next) {
                 break;
             }
-            next = later(next, block.end);
+            next = next.max(block.end);
             joined += 1;
         }
         if joined > 0 {
@@ -139,16 +139,4 @@ impl OutOfOrder {
             }
         }
     }
-}
-
-/// Whichever comes first.
-#[inline]
-pub(crate) fn earlier(a: Seq, b: Seq) -> Seq {
-    if a.before(b) { a } else { b }
-}
-
-/// Whichever comes last.
-#[inline]
-pub(crate) fn later(a: Seq, b: Seq) -> Seq {
-    if a.after(b) { a } else { b }
 }

@@ -14,6 +14,8 @@ use core::ops::{Add, AddAssign, Sub};
 /// let last = Seq(u32::MAX);
 /// assert!(last.before(last + 1));
 /// assert_eq!((last + 2) - last, 2);
+/// assert_eq!(last.max(last + 1), Seq(0));
+/// assert_eq!(last.min(last + 1), last);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Seq(pub u32);
@@ -29,6 +31,21 @@ impl Seq {
     #[inline]
     pub const fn after(self, other: Seq) -> bool {
         other.before(self)
+    }
+
+    /// The one of the two that comes first. Like [`Seq::before`] it means something only if they are less
+    /// than 2^31 apart.
+    #[inline]
+    #[must_use]
+    pub const fn min(self, other: Seq) -> Seq {
+        if self.before(other) { self } else { other }
+    }
+
+    /// The one of the two that comes last, if they are less than 2^31 apart, as for [`Seq::min`].
+    #[inline]
+    #[must_use]
+    pub const fn max(self, other: Seq) -> Seq {
+        if self.after(other) { self } else { other }
     }
 
     /// The signed distance from `other` to `self`, in bytes.

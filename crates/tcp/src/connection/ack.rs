@@ -192,7 +192,7 @@ impl Connection {
             // What waited behind a hole measures the hole, not the path.
             delivery.once = None;
         }
-        let data_end = crate::reassembly::earlier(ack, end);
+        let data_end = ack.min(end);
         if data_end.after(from) {
             self.hot.send.consume(data_end - from, false, context.pool);
         }
@@ -229,7 +229,7 @@ impl Connection {
         }
         let before = self.flight.sacked();
         for block in rest {
-            let start = crate::reassembly::later(block.start, una);
+            let start = block.start.max(una);
             let sane = block.start.before(block.end) && start.before(block.end);
             if sane && !block.end.after(nxt) {
                 self.flight

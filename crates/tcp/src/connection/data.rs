@@ -7,7 +7,6 @@ use crate::connection::input::Answer;
 use crate::connection::timers::NEVER;
 use crate::connection::{Connection, Context, Events};
 use crate::options::Block;
-use crate::reassembly::{earlier, later};
 use crate::{Nanos, Reason, Segment, State};
 
 /// How far SND.WL1 may lag behind RCV.NXT: with the largest window that is less than 2 GB.
@@ -33,8 +32,8 @@ impl Connection {
             self.hot.snd_nxt = segment.ack;
             return Answer::Reset;
         }
-        let start = later(segment.seq, self.hot.rcv_nxt);
-        let mut cut = earlier(end, self.hot.rcv_edge);
+        let start = segment.seq.max(self.hot.rcv_nxt);
+        let mut cut = end.min(self.hot.rcv_edge);
         let last = self.out_of_order.as_slice().last().map_or(end, |block| block.end);
         if fin && cut == end && self.fin_at.is_none() && !last.after(end) {
             self.fin_at = Some(end);
@@ -42,7 +41,7 @@ impl Connection {
         }
         // Nothing comes behind a FIN, whatever a peer says later.
         if let Some(at) = self.fin_at {
-            cut = earlier(cut, at);
+            cut = cut.min(at);
         }
         if segment.seq.before(self.hot.rcv_nxt) && len > 0 {
             self.note_duplicate(segment);
@@ -98,13 +97,12 @@ impl Connection {
                 && first.start.before(block.end)
                 && self.hot.bits.sack()
             {
-                self.duplicate =
-                    Some(Block { start: first.start, end: earlier(first.end, block.end) });
+                self.duplicate = Some(Block { start: first.start, end: first.end.min(block.end) });
             }
             next = self.out_of_order.advance(block.end);
             self.count_out_of_order(table, context);
             // The FIN is no byte, and is taken by itself.
-            next = self.fin_at.map_or(next, |at| earlier(next, at));
+            next = self.fin_at.map_or(next, |at| next.min(at));
             let left = !self.out_of_order.is_empty();
             self.hot.bits.set_disordered(left || self.fin_at.is_some());
             self.hot.bits.set_reports(left || self.duplicate.is_some());
@@ -168,7 +166,7 @@ impl Connection {
             return;
         }
         self.hot.rcv_nxt += 1;
-        self.hot.rcv_edge = later(self.hot.rcv_edge, self.hot.rcv_nxt);
+        self.hot.rcv_edge = self.hot.rcv_edge.max(self.hot.rcv_nxt);
         self.hot.events.add(Events::READABLE);
         self.acknowledge_now();
         match self.hot.state {

@@ -12,7 +12,7 @@ use crate::connection::timers::{NEVER, Pending};
 use crate::connection::{Connection, Events};
 use crate::flight::Sent;
 use crate::pool::Pool;
-use crate::reassembly::{OUT_OF_ORDER_MAX, earlier};
+use crate::reassembly::OUT_OF_ORDER_MAX;
 use crate::snapshot::{
     Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, TIME_MAX, Timers,
     Wishes,
@@ -113,7 +113,7 @@ impl Connection {
         let ring = &self.hot.receive;
         let out_of_order = self.out_of_order.as_slice().iter().map(|&block| {
             let offset = ring.len() + (block.start - self.hot.rcv_nxt);
-            let end = self.fin_at.map_or(block.end, |at| earlier(block.end, at));
+            let end = self.fin_at.map_or(block.end, |at| block.end.min(at));
             (block, ring.copy(offset, end - block.start))
         });
         Receiving {

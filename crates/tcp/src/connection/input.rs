@@ -6,7 +6,6 @@ use crate::config::{MILLISECOND, SECOND};
 use crate::connection::timers::NEVER;
 use crate::connection::{Connection, Context, Events};
 use crate::options::Block;
-use crate::reassembly::{earlier, later};
 use crate::{Nanos, Reason, Segment, State};
 
 /// Answers to segments that are not ours to answer come at most so often (RFC 5961 section 7).
@@ -234,7 +233,7 @@ impl Connection {
             && self.hot.bits.timestamps()
             && !segment.seq.after(self.hot.rcv_acked)
         {
-            let latest = later(timestamps.value, wire::Seq(self.hot.ts_recent)).0;
+            let latest = timestamps.value.max(wire::Seq(self.hot.ts_recent)).0;
             self.hot.ts_recent = if self.hot.ts_recent == 0 { timestamps.value.0 } else { latest };
         }
     }
@@ -242,7 +241,7 @@ impl Connection {
     /// The next acknowledgment tells the peer that this came twice (RFC 2883 section 4).
     pub(crate) fn note_duplicate(&mut self, segment: &Segment<'_>) {
         let end = segment.seq + segment.payload_len();
-        let block = Block { start: segment.seq, end: earlier(end, self.hot.rcv_nxt) };
+        let block = Block { start: segment.seq, end: end.min(self.hot.rcv_nxt) };
         if self.hot.bits.sack() && block.start.before(block.end) {
             self.duplicate = Some(block);
             self.hot.bits.set_reports(true);

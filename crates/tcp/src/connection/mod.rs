@@ -477,7 +477,7 @@ impl Connection {
     #[inline]
     pub(crate) fn unsent_len(&self) -> u32 {
         let end = self.queue_end();
-        let start = crate::reassembly::later(self.hot.snd_nxt, self.queue_start());
+        let start = self.hot.snd_nxt.max(self.queue_start());
         if end.after(start) { end - start } else { 0 }
     }
 

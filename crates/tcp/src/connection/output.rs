@@ -7,7 +7,6 @@ use crate::config::MILLISECOND;
 use crate::connection::timers::{NEVER, Pending};
 use crate::connection::{Connection, Context};
 use crate::options::{Encoded, Options};
-use crate::reassembly::earlier;
 use crate::segment::Transmit;
 use crate::snapshot::RecoveryState;
 use crate::{Nanos, State};
@@ -74,7 +73,7 @@ impl Connection {
     /// SND.NXT, unless the peer has taken back the window before it: there it would not look at our
     /// acknowledgment (RFC 9293 section 3.10.7.4, first check; tcp_acceptable_seq in Linux).
     pub(crate) fn acceptable_seq(&self) -> Seq {
-        earlier(self.hot.snd_nxt, self.hot.snd_una + self.hot.snd_wnd)
+        self.hot.snd_nxt.min(self.hot.snd_una + self.hot.snd_wnd)
     }
 
     /// Whether [`plan`](Self::plan) might give something.

@@ -211,8 +211,7 @@ impl Flight {
         let mut next = start;
         while next.before(end) {
             let Some(region) = self.region(next) else { break };
-            let part =
-                Sent { start: next, end: crate::reassembly::earlier(region.end, end), ..region };
+            let part = Sent { start: next, end: region.end.min(end), ..region };
             next = part.end;
             if region.sacked {
                 continue;

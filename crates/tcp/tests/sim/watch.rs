@@ -75,11 +75,11 @@ impl Watch {
         if !peer.is_of_connection(flags) || !flags.any(Flags::ACK) {
             return;
         }
-        let later_ack = self.acknowledged.map_or(tcp.ack(), |before| later(before, tcp.ack()));
+        let later_ack = self.acknowledged.map_or(tcp.ack(), |before| before.max(tcp.ack()));
         self.acknowledged = Some(later_ack);
         let shift = if flags.any(Flags::SYN) { 0 } else { peer.shift(self) };
         let edge = tcp.ack() + (u32::from(tcp.window()) << shift);
-        self.reached = Some(self.reached.map_or(edge, |reached| later(reached, edge)));
+        self.reached = Some(self.reached.map_or(edge, |reached| reached.max(edge)));
     }
 
     /// This side sends `packet`; `peer` is what it has to do with.
@@ -110,7 +110,7 @@ impl Watch {
         let end =
             tcp.seq() + len + u32::from(flags.any(Flags::SYN)) + u32::from(flags.any(Flags::FIN));
         self.sent_new |= len > 0 && self.sent.is_none_or(|sent| end.after(sent));
-        self.sent = Some(self.sent.map_or(end, |sent| later(sent, end)));
+        self.sent = Some(self.sent.map_or(end, |sent| sent.max(end)));
         self.ends(flags, tcp.seq(), len, end)?;
         self.fits(frame, len, tcp.option_bytes().len(), peer, limits)?;
         self.keeps_to_the_window(flags, tcp.seq() + len, len)?;
@@ -260,11 +260,7 @@ impl Watch {
             let less = offered - edge;
             return Err(format!("the window shrinks by {less} (shift {shift}) to {edge:?}"));
         }
-        self.offered = Some(self.offered.map_or(edge, |offered| later(offered, edge)));
+        self.offered = Some(self.offered.map_or(edge, |offered| offered.max(edge)));
         Ok(())
     }
-}
-
-fn later(a: Seq, b: Seq) -> Seq {
-    if a.after(b) { a } else { b }
 }
