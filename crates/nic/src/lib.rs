@@ -29,6 +29,7 @@ mod peers;
 pub mod port;
 mod queues;
 pub mod quiet;
+pub mod repair;
 mod running;
 mod selftest;
 mod steer;

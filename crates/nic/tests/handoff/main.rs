@@ -5,9 +5,8 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 #[allow(dead_code)] // the simulation has more use for it
-#[path = "../sim/frame.rs"]
+#[path = "../../../tcp/tests/sim/frame.rs"]
 mod frame;
-mod glue;
 mod lab;
 mod small_windows;
 

@@ -1,4 +1,5 @@
-//! What `sys` reads from a socket is what `tcp::repair` has: field for field.
+//! Connections between the kernel and the engine: what `sys` reads from a socket by TCP_REPAIR, and writes to one,
+//! is what `tcp::repair` makes a snapshot of, field for field. Neither crate knows of the other.
 
 use sys::tcp::repair::{OPTION_ECN, OPTION_SACK, OPTION_TIMESTAMPS, OPTION_WSCALE};
 use sys::tcp::repair::{Parts, Path, Settings, Window};
@@ -8,13 +9,15 @@ use tcp::snapshot::Wishes;
 use tcp::{Keepalive, Nanos};
 use wire::Seq;
 
-pub(crate) fn repair_of(parts: Parts) -> Repair {
+/// What the engine can take over of a socket. `None` if the socket is in a state in which connections are not taken
+/// out, such as one that listens.
+pub fn from_kernel(parts: Parts) -> Option<Repair> {
     let has = |option| parts.options & option != 0;
     let (window, path, settings) = (&parts.window, &parts.path, &parts.settings);
-    Repair {
+    Some(Repair {
         local: parts.local,
         remote: parts.remote,
-        state: Repair::state_from_kernel(parts.state).unwrap(),
+        state: Repair::state_from_kernel(parts.state)?,
         write_seq: Seq(parts.write_seq),
         unacknowledged: parts.unacknowledged,
         unsent: parts.unsent,
@@ -60,17 +63,19 @@ pub(crate) fn repair_of(parts: Parts) -> Repair {
         },
         send_queue: parts.send_queue,
         recv_queue: parts.recv_queue,
-    }
+    })
 }
 
-pub(crate) fn parts_of(repair: Repair) -> Parts {
+/// What a socket is to be written of a connection of the engine's. `None` if the kernel has no such state for one
+/// that is put back.
+pub fn to_kernel(repair: Repair) -> Option<Parts> {
     let option = |agreed: bool, option: u8| if agreed { option } else { 0 };
     let (snd_wscale, rcv_wscale) = repair.window_scale.unwrap_or_default();
     let window = &repair.window;
-    Parts {
+    Some(Parts {
         local: repair.local,
         remote: repair.remote,
-        state: repair.kernel_state().unwrap(),
+        state: repair.kernel_state()?,
         write_seq: repair.write_seq.0,
         unacknowledged: repair.unacknowledged,
         unsent: repair.unsent,
@@ -94,5 +99,5 @@ pub(crate) fn parts_of(repair: Repair) -> Parts {
         settings: Settings::default(),
         send_queue: repair.send_queue,
         recv_queue: repair.recv_queue,
-    }
+    })
 }

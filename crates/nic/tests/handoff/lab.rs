@@ -7,6 +7,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
+use nic::repair::{from_kernel, to_kernel};
 use sys::interface;
 use sys::netlink::address;
 use sys::netns::Namespace;
@@ -20,7 +21,6 @@ use tcp::{
 use wire::{ETHERNET_LEN, Flags, Seq, Timestamps};
 
 use crate::frame::{self, Arrival};
-use crate::glue::{parts_of, repair_of};
 use testkit::missing::lacks;
 
 /// A host and its link.
@@ -231,7 +231,7 @@ impl Lab {
     }
 
     fn move_to_engine(&mut self) {
-        let mut repair = repair_of(repair::take(&self.socket).unwrap());
+        let mut repair = from_kernel(repair::take(&self.socket).unwrap()).unwrap();
         // What the kernel does not tell, the NIC has seen.
         repair.ts_recent = if self.moves % 4 == 1 { self.ts_recent } else { None };
         let mut snapshot = Snapshot::from_repair(&repair).unwrap();
@@ -245,7 +245,7 @@ impl Lab {
         let snapshot = self.stack.freeze(id, now).unwrap();
         let (repair, lost) = snapshot.to_repair().unwrap();
         self.lost = lost;
-        let parts = parts_of(repair);
+        let parts = to_kernel(repair).unwrap();
         let left_over = repair::put_back(&self.socket, &parts).unwrap();
         self.left_over = parts.send_queue[parts.send_queue.len() - left_over..].to_vec();
         if parts.peer_closed() {
