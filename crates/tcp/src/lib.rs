@@ -78,7 +78,7 @@ mod state;
 pub mod trace;
 
 pub use config::{Algorithm, Config, Ecn, Keepalive};
-pub use connection::{Connection, Events, Icmp, Info, ListenerId, ReceiveError, SendError};
+pub use connection::{Connection, Events, Info, ListenerId, ReceiveError, SendError};
 pub use counters::Counters;
 pub use memory::Memory;
 pub use options::{Block, Options, SackBlocks};

@@ -7,7 +7,7 @@ use wire::{Flags, Seq, Tcp};
 
 use crate::options::{Encoded, Options};
 
-/// The two ends of a connection.
+/// The two ends of a connection, as seen from this one; `wire::FlowKey` is one direction, as it stands in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FourTuple {
     /// This end.

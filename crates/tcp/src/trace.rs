@@ -1,8 +1,8 @@
 //! What a trace of one connection tells: [`Stack::trace`](crate::Stack::trace) switches it on.
 
-use wire::{Flags, Seq};
+use wire::{Flags, Seq, icmp};
 
-use crate::connection::{Icmp, Info};
+use crate::connection::Info;
 use crate::options::Options;
 use crate::segment::{FourTuple, Segment, Transmit};
 use crate::snapshot::RecoveryState;
@@ -43,7 +43,7 @@ pub enum Event {
     /// A timer ran out.
     Timer(Timer),
     /// An ICMP message came that quotes a segment of the connection.
-    Icmp(Icmp),
+    Icmp(icmp::Error),
     /// So many bytes in flight are now taken for lost.
     Lost {
         /// Bytes of sequence space.

@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use nic::tcp::trace::{Event, Header, Record, Timer};
-use nic::tcp::{Addresses, FourTuple, Icmp, Info, RecoveryState, Trace, ends};
+use nic::tcp::{Addresses, FourTuple, Info, RecoveryState, Trace, ends};
 use serde_json::{Map, Value, json};
-use wire::Flags;
+use wire::{Flags, icmp};
 
 use crate::error::Error;
 
@@ -129,8 +129,8 @@ fn line(record: &Record, start: u64) -> Value {
         }
         Event::Timer(timer) => object(json!({"event": "timer", "timer": timer_name(*timer)})),
         Event::Icmp(icmp) => object(match icmp {
-            Icmp::TooBig { mtu } => json!({"event": "icmp", "icmp": "too_big", "mtu": mtu}),
-            Icmp::Unreachable { hard } => {
+            icmp::Error::TooBig { mtu } => json!({"event": "icmp", "icmp": "too_big", "mtu": mtu}),
+            icmp::Error::Unreachable { hard } => {
                 json!({"event": "icmp", "icmp": "unreachable", "hard": hard})
             }
         }),

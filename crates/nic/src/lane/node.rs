@@ -2,8 +2,8 @@
 
 use iface::{Interface, Received, Route};
 use lro::Nanos;
-use tcp::{FourTuple, Icmp, Segment, Stack};
-use wire::{Mac, icmp};
+use tcp::{FourTuple, Segment, Stack};
+use wire::Mac;
 
 use super::Arrived;
 use super::counters::NodeCounters;
@@ -42,7 +42,7 @@ impl Node {
         match self.interface.receive(&iface::Packet { bytes, rest, checksum }, now) {
             Ok(Received::Segment(segment)) => self.give(&segment, rest, gso_size, now),
             Ok(Received::Error { local, remote, what, seq }) => {
-                self.stack.unreachable(&FourTuple { local, remote }, icmp_of(what), seq, now);
+                self.stack.unreachable(&FourTuple { local, remote }, what, seq, now);
             }
             // What was dropped is counted.
             Ok(Received::Consumed) | Err(_) => {}
@@ -121,12 +121,4 @@ impl Node {
 fn receive(stack: &mut Stack, path: &FourTuple, segment: &Segment<'_>, now: Nanos) -> u32 {
     stack.receive(path, segment, now);
     segment.payload_len()
-}
-
-/// The engine's word for it. It answers an MTU of 0 by itself.
-fn icmp_of(what: icmp::Error) -> Icmp {
-    match what {
-        icmp::Error::TooBig { mtu } => Icmp::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) },
-        icmp::Error::Unreachable { hard } => Icmp::Unreachable { hard },
-    }
 }

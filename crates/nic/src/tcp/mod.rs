@@ -22,4 +22,4 @@ pub use alone::worker_on;
 pub use endpoint::{Endpoint, Plan};
 pub use iface::{Address, AddressError, Addresses, Dropped};
 pub use open::Place;
-pub use tcp::{Icmp, Info, Reason, snapshot::RecoveryState, trace};
+pub use tcp::{Info, Reason, snapshot::RecoveryState, trace};

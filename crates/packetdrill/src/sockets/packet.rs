@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use tcp::{FourTuple, Icmp, Segment, Stack, Transmit};
-use wire::Flags;
+use tcp::{FourTuple, Segment, Stack, Transmit};
+use wire::{Flags, icmp};
 use wire::{
     Headers, IPV4_MIN_LEN, IPV6_LEN, Ipv4, Ipv6, Network, Seq, TCP_MIN_LEN, Tcp, Transport,
 };
@@ -121,11 +121,11 @@ fn icmp_v4(stack: &mut Stack, message: &[u8], now: Nanos) -> Result<(), Dropped>
         message.split_first_chunk::<8>().ok_or(Dropped::Malformed)?;
     let mtu = u16::from_be_bytes([high, low]);
     let icmp = match (kind, code) {
-        (3, 4) => Icmp::TooBig { mtu },
+        (3, 4) => icmp::Error::TooBig { mtu: mtu.into() },
         // Protocol, port: hard errors (RFC 1122 section 4.2.3.9), which Linux takes for soft ones once
         // a connection stands, as RFC 5461 does.
-        (3, 2 | 3) => Icmp::Unreachable { hard: true },
-        (3, _) => Icmp::Unreachable { hard: false },
+        (3, 2 | 3) => icmp::Error::Unreachable { hard: true },
+        (3, _) => icmp::Error::Unreachable { hard: false },
         _ => return Err(Dropped::NotOurs),
     };
     let header = usize::from(*quoted.first().ok_or(Dropped::Malformed)? & 15) * 4;
@@ -143,9 +143,9 @@ fn icmp_v6(stack: &mut Stack, message: &[u8], now: Nanos) -> Result<(), Dropped>
     let (head, quoted) = message.split_first_chunk::<8>().ok_or(Dropped::Malformed)?;
     let mtu = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
     let icmp = match (head[0], head[1]) {
-        (2, _) => Icmp::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) },
-        (1, 1 | 4) => Icmp::Unreachable { hard: true },
-        (1, _) => Icmp::Unreachable { hard: false },
+        (2, _) => icmp::Error::TooBig { mtu },
+        (1, 1 | 4) => icmp::Error::Unreachable { hard: true },
+        (1, _) => icmp::Error::Unreachable { hard: false },
         _ => return Err(Dropped::NotOurs),
     };
     let ip = quoted.get(..IPV6_LEN).ok_or(Dropped::Malformed)?;
@@ -159,7 +159,7 @@ fn icmp_v6(stack: &mut Stack, message: &[u8], now: Nanos) -> Result<(), Dropped>
 /// What is quoted of the segment: its ports and its sequence number.
 fn report(
     stack: &mut Stack,
-    icmp: Icmp,
+    icmp: icmp::Error,
     source: IpAddr,
     destination: IpAddr,
     quoted: &[u8],

@@ -80,6 +80,7 @@ pub struct Window {
 unsafe impl sockopt::Plain for Window {}
 
 /// What `TCP_INFO` has of the path. It is read only: the kernel measures anew after [`put_back`].
+/// The engine has a type of its own with the same fields, as this crate knows no protocol and that one no kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Path {
     /// Retransmission time-out in microseconds.

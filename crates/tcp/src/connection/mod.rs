@@ -42,7 +42,6 @@ pub(crate) use bits::Bits;
 pub use calls::{ReceiveError, SendError};
 pub use info::Info;
 pub(crate) use input::Answer;
-pub use mtu::Icmp;
 pub(crate) use open::our_shift;
 pub(crate) use output::Planned;
 pub(crate) use timers::{NEVER, Pending};

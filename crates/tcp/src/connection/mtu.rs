@@ -1,7 +1,7 @@
 //! The path's MTU: by ICMP (RFC 1191, RFC 8201, checked as RFC 5927 asks), by the silence of a black
 //! hole, and by probes (RFC 4821).
 
-use wire::Seq;
+use wire::{Seq, icmp};
 
 use crate::config::SECOND;
 use crate::connection::ack::Delivery;
@@ -34,33 +34,18 @@ pub(crate) struct Search {
     pub(crate) tried: Nanos,
 }
 
-/// What an ICMP message says of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Icmp {
-    /// A packet was too big (ICMP type 3 code 4, ICMPv6 type 2).
-    TooBig {
-        /// MTU of the next link in bytes; 0 if the router does not say.
-        mtu: u16,
-    },
-    /// The destination cannot be reached.
-    Unreachable {
-        /// It will not be later either: protocol or port unreachable (RFC 1122 section 4.2.3.9).
-        hard: bool,
-    },
-}
-
 impl Connection {
     /// An ICMP message has come that quotes a segment of ours with this sequence number.
-    pub(crate) fn on_icmp(&mut self, icmp: Icmp, seq: Seq, context: &mut Context<'_>) {
+    pub(crate) fn on_icmp(&mut self, icmp: icmp::Error, seq: Seq, context: &mut Context<'_>) {
         // RFC 5927 section 4.1: only what is in flight can have caused it.
         if seq.before(self.hot.snd_una) || !seq.before(self.hot.snd_nxt) {
             context.counters.bad_icmp += 1;
             return;
         }
         match icmp {
-            Icmp::TooBig { mtu } => self.on_too_big(mtu, context.now),
+            icmp::Error::TooBig { mtu } => self.on_too_big(mtu, context.now),
             // RFC 5927 section 5.2: in synchronized states nothing is hard.
-            Icmp::Unreachable { hard } => match self.hot.state {
+            icmp::Error::Unreachable { hard } => match self.hot.state {
                 State::SynSent | State::SynReceived if hard => self.finish(Reason::Refused),
                 State::SynSent | State::SynReceived => self.unreachable = true,
                 _ => context.counters.soft_icmp += 1,
@@ -68,8 +53,10 @@ impl Connection {
         }
     }
 
-    fn on_too_big(&mut self, mtu: u16, now: Nanos) {
+    fn on_too_big(&mut self, mtu: u32, now: Nanos) {
         let least = if self.key.is_v6() { MIN_V6 } else { MIN_V4 };
+        // ICMPv6 has 32 bits for it; no packet of ours is larger than what 16 say.
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         let mtu = if mtu == 0 { next_plateau(self.path_mtu) } else { mtu }.max(least);
         if mtu < self.path_mtu {
             self.shrink_to(mtu, now);

@@ -24,7 +24,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
-use wire::{Flags, Seq};
+use wire::{Flags, Seq, icmp};
 
 pub use error::{ConnectError, ThawError};
 pub use listen::ListenError;
@@ -32,7 +32,7 @@ pub use slots::Id;
 pub use socket::Socket;
 
 use crate::config::{Config, SECOND};
-use crate::connection::{Answer, Connection, Context, Events, Icmp, Key, Planned};
+use crate::connection::{Answer, Connection, Context, Events, Key, Planned};
 use crate::counters::Counters;
 use crate::pool::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
@@ -351,7 +351,7 @@ impl Stack {
     }
 
     /// An ICMP message quotes a segment of ours between these two ends, with this sequence number.
-    pub fn unreachable(&mut self, path: &FourTuple, icmp: Icmp, seq: Seq, now: Nanos) {
+    pub fn unreachable(&mut self, path: &FourTuple, icmp: icmp::Error, seq: Seq, now: Nanos) {
         let now = now + EPOCH;
         match self.lookup(&Key::new(path)) {
             Some(slot) => {

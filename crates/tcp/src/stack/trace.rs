@@ -6,10 +6,10 @@ use alloc::collections::VecDeque;
 use core::mem::take;
 use core::net::SocketAddr;
 
-use wire::{Flags, Seq};
+use wire::{Flags, Seq, icmp};
 
 use super::{EPOCH, Stack};
-use crate::connection::{Connection, Icmp, Key, NEVER, Pending, Planned};
+use crate::connection::{Connection, Key, NEVER, Pending, Planned};
 use crate::segment::{FourTuple, Segment, Transmit};
 use crate::snapshot::RecoveryState;
 use crate::trace::{Event, Header, QUEUE_MAX, Record, Timer};
@@ -199,7 +199,7 @@ impl Stack {
 
     /// An ICMP message came for a connection that is traced.
     #[cold]
-    pub(super) fn trace_icmp(&mut self, slot: u32, icmp: Icmp, now: Nanos) {
+    pub(super) fn trace_icmp(&mut self, slot: u32, icmp: icmp::Error, now: Nanos) {
         self.trace_event(slot, Event::Icmp(icmp), now);
     }
 

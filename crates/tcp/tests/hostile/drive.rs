@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tcp::config::{MILLISECOND, SECOND};
 use tcp::trace::{Event, QUEUE_MAX};
 use tcp::{
-    Algorithm, Config, Ecn, FourTuple, Icmp, Id, Keepalive, Nanos, Options, Segment, Snapshot,
-    Stack, StackConfig, State,
+    Algorithm, Config, Ecn, FourTuple, Id, Keepalive, Nanos, Options, Segment, Snapshot, Stack,
+    StackConfig, State,
 };
 use testkit::bytes::Bytes;
-use wire::{Flags, Seq, Timestamps};
+use wire::{Flags, Seq, Timestamps, icmp};
 
 /// Two bytes.
 fn two(bytes: &mut Bytes<'_>) -> u16 {
@@ -241,8 +241,8 @@ impl Drive {
     fn unreachable(&mut self, which: usize, bytes: &mut Bytes<'_>) {
         let path = &self.paths[which];
         let icmp = match bytes.next() % 3 {
-            0 => Icmp::TooBig { mtu: two(bytes) },
-            other => Icmp::Unreachable { hard: other == 1 },
+            0 => icmp::Error::TooBig { mtu: two(bytes).into() },
+            other => icmp::Error::Unreachable { hard: other == 1 },
         };
         let seq = path.sent + u32::from(bytes.next());
         self.stack.unreachable(&path.tuple, icmp, seq, self.now);

@@ -1,8 +1,8 @@
 //! Paths change: what did not pass ten minutes ago is tried again.
 
+use tcp::Config;
 use tcp::config::SECOND;
-use tcp::{Config, Icmp};
-use wire::Flags;
+use wire::{Flags, icmp};
 
 use crate::peer::{Offer, Peer};
 
@@ -38,7 +38,7 @@ fn told(probe_mtu: bool) -> Peer {
     assert!(sizes(&mut peer).contains(&FULL));
     peer.socket().send(&[3; 5_000]).unwrap();
     peer.listen();
-    peer.unreachable(Icmp::TooBig { mtu: 700 });
+    peer.unreachable(icmp::Error::TooBig { mtu: 700 });
     let first = peer.acked;
     peer.listen();
     peer.acked = first + 5_000;
@@ -59,7 +59,7 @@ fn the_first_links_mtu_is_tried_again_after_ten_minutes() {
     // Here the router still says the same.
     peer.socket().send(&[3; 5_000]).unwrap();
     peer.listen();
-    peer.unreachable(Icmp::TooBig { mtu: 700 });
+    peer.unreachable(icmp::Error::TooBig { mtu: 700 });
     peer.listen();
     peer.acked += 5_000;
     peer.say(peer.first, peer.acked, Flags::ACK, &[]);
@@ -77,5 +77,20 @@ fn probes_begin_again_after_ten_minutes() {
     let probing = sizes(&mut peer);
     let first = probing.iter().position(|size| *size == FULL);
     assert!(first.is_some_and(|at| probing[..at].iter().all(|size| *size <= 660)), "{probing:?}");
+    assert!(sizes(&mut peer).contains(&FULL));
+}
+
+/// ICMPv6 has 32 bits for the MTU (RFC 4443 section 3.2): what 16 do not hold makes no segment smaller.
+#[test]
+fn an_mtu_beyond_16_bits_changes_nothing() {
+    let offer = Offer { sack: true, timestamps: false, window_scale: None };
+    let mut peer = Peer::new(Config::default(), offer, 7, SECOND / 100);
+    peer.socket().send(&[3; 5_000]).unwrap();
+    peer.listen();
+    peer.unreachable(icmp::Error::TooBig { mtu: 0x1_0000 + 700 });
+    let first = peer.acked;
+    peer.listen();
+    peer.acked = first + 5_000;
+    peer.say(peer.first, peer.acked, Flags::ACK, &[]);
     assert!(sizes(&mut peer).contains(&FULL));
 }

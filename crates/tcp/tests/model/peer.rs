@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use tcp::{
-    Block, Config, FourTuple, Icmp, Id, Nanos, Options, Segment, Snapshot, Socket, Stack,
-    StackConfig,
+    Block, Config, FourTuple, Id, Nanos, Options, Segment, Snapshot, Socket, Stack, StackConfig,
 };
-use wire::{Flags, Seq, Timestamps};
+use wire::{Flags, Seq, Timestamps, icmp};
 
 /// A segment that the engine has sent, kept.
 #[derive(Clone, Debug)]
@@ -134,7 +133,7 @@ impl Peer {
     }
 
     /// A router's message about the first segment that is not acknowledged.
-    pub(crate) fn unreachable(&mut self, icmp: Icmp) {
+    pub(crate) fn unreachable(&mut self, icmp: icmp::Error) {
         self.stack.unreachable(&self.path, icmp, self.acked, self.now);
     }
 

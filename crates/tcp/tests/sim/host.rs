@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tcp::config::{MILLISECOND, SECOND};
 use tcp::{
-    Config, Events, FourTuple, Icmp, Id, Info, Nanos, Options, Segment, Snapshot, Stack,
-    StackConfig, Transmit,
+    Config, Events, FourTuple, Id, Info, Nanos, Options, Segment, Snapshot, Stack, StackConfig,
+    Transmit,
 };
-use wire::Seq;
+use wire::{Seq, icmp};
 
 use crate::app::{App, Phase, Stream};
 use crate::frame::Arrival;
@@ -161,7 +161,7 @@ impl Host {
     }
 
     /// The network says something of a packet of ours.
-    pub(crate) fn unreachable(&mut self, icmp: Icmp, seq: Seq, now: Nanos) {
+    pub(crate) fn unreachable(&mut self, icmp: icmp::Error, seq: Seq, now: Nanos) {
         if self.at_rest.is_none() {
             self.stack.unreachable(&self.path, icmp, seq, self.time(now));
         }

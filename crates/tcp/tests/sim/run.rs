@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use degen::{Degen, Heap, Random};
-use tcp::{Icmp, Nanos, Reason, State};
-use wire::{Flags, Seq};
+use tcp::{Nanos, Reason, State};
+use wire::{Flags, Seq, icmp};
 
 use crate::app::Phase;
 use crate::attack;
@@ -49,7 +49,7 @@ pub(crate) struct Report {
 struct Message {
     due: Nanos,
     to: usize,
-    icmp: Icmp,
+    icmp: icmp::Error,
     seq: Seq,
 }
 
@@ -166,10 +166,10 @@ impl<'a> Run<'a> {
         {
             self.trace.message(now, message.to, &message.icmp, message.seq);
             let host = &mut self.hosts[message.to];
-            if let Icmp::TooBig { mtu } = message.icmp
+            if let icmp::Error::TooBig { mtu } = message.icmp
                 && !host.is_at_rest()
             {
-                self.watches[message.to].told_mtu(mtu, message.seq);
+                self.watches[message.to].told_mtu(mtu as u16, message.seq);
             }
             host.unreachable(message.icmp, message.seq, now);
         }
@@ -280,7 +280,7 @@ impl<'a> Run<'a> {
             return;
         }
         let due = self.now + self.plan.ways[side].delay;
-        let (icmp, seq) = (Icmp::TooBig { mtu }, packet.tcp().seq());
+        let (icmp, seq) = (icmp::Error::TooBig { mtu: mtu.into() }, packet.tcp().seq());
         self.messages.push_back(Message { due, to: side, icmp, seq });
     }
 
@@ -299,9 +299,9 @@ impl<'a> Run<'a> {
         let far = seq + (1 << 30);
         let established = self.hosts[side].app.phase == Phase::Open;
         let (icmp, seq) = match self.dice.below(4) {
-            0 => (Icmp::Unreachable { hard: true }, far),
-            1 if established => (Icmp::Unreachable { hard: true }, seq),
-            _ => (Icmp::Unreachable { hard: false }, seq),
+            0 => (icmp::Error::Unreachable { hard: true }, far),
+            1 if established => (icmp::Error::Unreachable { hard: true }, seq),
+            _ => (icmp::Error::Unreachable { hard: false }, seq),
         };
         self.messages.push_back(Message { due, to: side, icmp, seq });
     }

@@ -1,7 +1,7 @@
 //! Packets in words, to find what went wrong.
 
-use tcp::{Icmp, Nanos, Options};
-use wire::Seq;
+use tcp::{Nanos, Options};
+use wire::{Seq, icmp};
 
 use crate::frame::Arrival;
 use crate::plan::Freeze;
@@ -49,7 +49,7 @@ impl Trace {
         self.say(now, side, &format!("was too big for {mtu}"));
     }
 
-    pub(crate) fn message(&self, now: Nanos, side: usize, icmp: &Icmp, seq: Seq) {
+    pub(crate) fn message(&self, now: Nanos, side: usize, icmp: &icmp::Error, seq: Seq) {
         let seq = seq - self.iss[side].unwrap_or_default();
         self.say(now, side, &format!("is told {icmp:?} of {seq}"));
     }
