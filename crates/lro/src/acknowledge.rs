@@ -25,12 +25,11 @@
 //! is so if the host's stack drops what it was given within its window: it may do so when memory is
 //! short, or by a firewall's rule. This is why it is off by default.
 
-use wire::{ETHERNET_LEN, Flags, IPV4_MIN_LEN, IPV6_LEN, MAC_LEN, Seq, Tcp, TcpOption};
+use wire::{ETHERNET_LEN, Flags, FlowKey, IPV4_MIN_LEN, IPV6_LEN, MAC_LEN, Seq, Tcp, TcpOption};
 use wire::{TCP_MIN_LEN, Timestamps, Transport, checksum, protocol};
 
 use crate::descriptor::Descriptor;
 use crate::island::Islands;
-use crate::key::FlowKey;
 use crate::link::Link;
 use crate::observe::Said;
 use crate::{ActiveAck, Lro, Profile, Sink};

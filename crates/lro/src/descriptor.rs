@@ -5,14 +5,13 @@
 //! host next, and the islands behind holes. All have the same headers, of which one is kept, but
 //! for what [`Carried`] tells.
 
-use wire::{Flags, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
+use wire::{Flags, FlowKey, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
 
 use crate::config::HEADER_MAX;
 use crate::filter::{Carried, Segment};
 use crate::held::Chain;
 use crate::hole::Holes;
 use crate::island::Island;
-use crate::key::FlowKey;
 use crate::layout::Layout;
 use crate::link::Link;
 use crate::list::{Links, List};

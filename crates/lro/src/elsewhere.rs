@@ -1,9 +1,8 @@
 //! Packets that do not come by here: merged elsewhere already, or not seen at all.
 
 use wire::protocol;
-use wire::{Headers, IPV4_MIN_LEN, IPV6_LEN, Network, Transport};
+use wire::{FlowKey, Headers, IPV4_MIN_LEN, IPV6_LEN, Network, Transport};
 
-use crate::key::FlowKey;
 use crate::link::Link;
 use crate::{Flush, Lro, Sink};
 

@@ -2,12 +2,11 @@
 //! was no. Consecutive sequence numbers are not asked for here; that is [`merge`](crate::merge)'s.
 
 use wire::{
-    Flags, Headers, IPV4_MIN_LEN, IPV6_LEN, Malformed, Network, Seq, Sum, Tcp, TcpOption,
+    Flags, FlowKey, Headers, IPV4_MIN_LEN, IPV6_LEN, Malformed, Network, Seq, Sum, Tcp, TcpOption,
     Timestamps, Transport, UDP_LEN, checksum, protocol,
 };
 
 use crate::config::HEADER_MAX;
-use crate::key::FlowKey;
 use crate::link::Link;
 use crate::{Config, Profile, RxChecksum};
 

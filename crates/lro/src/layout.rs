@@ -1,10 +1,9 @@
 //! Where the headers of the usual frames lie, which have no more than Ethernet, IP and TCP, and what is
 //! read there.
 
-use wire::{IPV4_MIN_LEN, IPV6_LEN, TCP_MIN_LEN, protocol};
+use wire::{FlowKey, IPV4_MIN_LEN, IPV6_LEN, TCP_MIN_LEN, protocol};
 
 use crate::filter::Segment;
-use crate::key::FlowKey;
 use crate::link::Link;
 
 /// Bytes of the usual timestamps (RFC 7323 appendix A), and how they begin.

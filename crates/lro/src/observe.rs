@@ -1,10 +1,10 @@
 //! What the host's packets tell on their way to the wire.
 
 use wire::{
-    ETHERNET_LEN, Flags, IPV4_MIN_LEN, IPV6_LEN, Seq, TCP_MIN_LEN, Tcp, Transport, protocol,
+    ETHERNET_LEN, Flags, FlowKey, IPV4_MIN_LEN, IPV6_LEN, Seq, TCP_MIN_LEN, Tcp, Transport,
+    protocol,
 };
 
-use crate::key::FlowKey;
 use crate::layout::usual_key;
 use crate::link::Link;
 use crate::send::SendSpace;

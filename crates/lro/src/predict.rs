@@ -6,13 +6,12 @@
 //! case and the endpoint profile, in as few comparisons as it takes. Whatever it does not expect,
 //! bad checksums included, it leaves to them.
 
-use wire::{Flags, IPV4_MIN_LEN, Seq, Sum, TCP_MIN_LEN, Timestamps, checksum, protocol};
+use wire::{Flags, FlowKey, IPV4_MIN_LEN, Seq, Sum, TCP_MIN_LEN, Timestamps, checksum, protocol};
 
 use crate::RxChecksum;
 use crate::config::HEADER_MAX;
 use crate::descriptor::Descriptor;
 use crate::filter::{Carried, Segment};
-use crate::key::FlowKey;
 use crate::layout::{Layout, TIMESTAMPS, be16, be32, be64};
 use crate::link::Link;
 

@@ -7,12 +7,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-use wire::FlowHash;
 use wire::flow::bucket;
+use wire::{FlowHash, FlowKey};
 
 use crate::Nanos;
 use crate::descriptor::Descriptor;
-use crate::key::FlowKey;
 use crate::list::{List, NONE};
 use crate::timeout::Wheel;
 

@@ -1,3 +1,0 @@
-//! What tells flows apart.
-
-pub(crate) use wire::FlowKey;
