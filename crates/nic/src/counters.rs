@@ -4,20 +4,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gso::{Kind, Refusal};
 
-use crate::port::{Put, Refused, Sent};
+use crate::port::{Refused, Traffic, Transmitted};
 
 /// What a worker's host lane counts.
 #[derive(Clone, Debug, Default)]
 pub struct HostCounters {
     /// Packets and bytes that the host's stack was given.
-    pub delivered: Sent,
+    pub delivered: Traffic,
     /// Packets queued for the scheduler of a host port that several workers share. Those that it
     /// has served since are among [`delivered`](Self::delivered) or [`refused`](Self::refused).
     pub requests: u64,
     /// Times that queue was full and the wire was made to wait.
     pub requests_full: u64,
     /// Packets and bytes that the host handed over.
-    pub taken: Sent,
+    pub taken: Traffic,
     /// Of those, super-packets, and what they were cut into.
     pub gso: Gso,
     /// Packets that the host's kernel did not take.
@@ -55,13 +55,13 @@ const MEAN_BURST: &str = "mean_burst";
 impl Gso {
     /// Counts what was put on the wire, and the super-packet once all of it is: `done` is then its
     /// length in bytes.
-    pub fn count(&mut self, put: &Put, done: Option<usize>) {
-        let Some(kind) = put.kind else { return };
+    pub fn count(&mut self, transmitted: &Transmitted, done: Option<usize>) {
+        let Some(kind) = transmitted.kind else { return };
         let bursts = &mut self.0[kind as usize];
-        bursts.segments += put.sent.frames;
+        bursts.segments += transmitted.sent.frames;
         if let Some(len) = done {
             bursts.super_packets += 1;
-            bursts.hardware += u64::from(put.hardware);
+            bursts.hardware += u64::from(transmitted.hardware);
             bursts.bytes += len as u64;
             bursts.max_burst = bursts.max_burst.max(len as u64);
         }

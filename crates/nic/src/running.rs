@@ -153,9 +153,15 @@ impl Start<'_> {
             };
             let thread = std::thread::Builder::new()
                 .name(format!("wharf-{number}"))
-                .spawn(move || threads::run(&format!("worker {number}"), || worker.run()))
-                .map_err(Error::Worker)?;
-            workers.push((handle, thread));
+                .spawn(move || threads::run(&format!("worker {number}"), || worker.run()));
+            match thread {
+                Ok(thread) => workers.push((handle, thread)),
+                Err(error) => {
+                    // Those that were started end with it, so that their ports are closed.
+                    end(workers);
+                    return Err(Error::Worker(error));
+                }
+            }
         }
         Ok(workers)
     }
@@ -168,6 +174,15 @@ impl Start<'_> {
             (pool, handle)
         });
         Peers::new(entropy::flow_hash(), engines.connections(), workers.collect())
+    }
+}
+
+/// Ends workers, and waits for them.
+fn end(workers: Workers) {
+    workers.iter().for_each(|(handle, _)| handle.stop());
+    for (_, thread) in workers {
+        // Why one ended is of no use to one that could not begin.
+        let _ = thread.join();
     }
 }
 

@@ -10,7 +10,7 @@ use nic::config::Config;
 use nic::degen::wire::DegenWire;
 use nic::degen::{Handle, Settings};
 use nic::port::memory::{FarEnd, MemoryHost, MemoryWire};
-use nic::port::{Limits, Outgoing, Put, Transmit, Wire};
+use nic::port::{Limits, Outgoing, Transmit, Transmitted, Wire};
 use nic::worker::Worker;
 use proptest::prelude::*;
 use sys::frames::FramePool;
@@ -60,7 +60,7 @@ impl<C: Fn() -> u64> Rig<C> {
     fn try_send(&mut self, vnet: VirtioNetHdr, bytes: &[u8], position: usize) -> Transmit {
         let mut bytes = bytes.to_vec();
         let packet = Outgoing { vnet, bytes: &mut bytes, position, fragment_ids: 7.into() };
-        self.wire.transmit(&mut self.pool, packet, &mut Put::default()).unwrap()
+        self.wire.transmit(&mut self.pool, packet, &mut Transmitted::default()).unwrap()
     }
 
     fn send(&mut self, bytes: &[u8]) {
@@ -223,7 +223,7 @@ fn what_makes_no_sense_is_refused_and_counted() {
         position: 0,
         fragment_ids: 0.into(),
     };
-    assert!(rig.wire.transmit(&mut rig.pool, packet, &mut Put::default()).is_err());
+    assert!(rig.wire.transmit(&mut rig.pool, packet, &mut Transmitted::default()).is_err());
     rig.close();
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use gso::Refusal;
-use nic::port::{Outgoing, Put, RxFrame, Transmit, Wire};
+use nic::port::{Outgoing, RxFrame, Transmit, Transmitted, Wire};
 use sys::frames::FramePool;
 use wire::checksum::Sum;
 use wire::{Headers, Tcp, Transport};
@@ -282,10 +282,10 @@ impl Wire for Crowd {
         &mut self,
         _pool: &mut FramePool,
         packet: Outgoing<'_>,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
         let packet = packet.bytes;
-        put.sent.count(packet.len());
+        transmitted.sent.count(packet.len());
         if let Some(reply) = frame::arp_reply(packet) {
             self.control.push_back(reply);
         } else if let Some((port, _)) = parse(packet) {

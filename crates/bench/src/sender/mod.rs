@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use degen::Random;
 use gso::Refusal;
-use nic::port::{Outgoing, Put, RxFrame, Transmit, Wire};
+use nic::port::{Outgoing, RxFrame, Transmit, Transmitted, Wire};
 use sys::frames::{Frame, FramePool};
 use wire::checksum::{self, Sum};
 use wire::{Headers, Tcp, Transport, VirtioNetHdr};
@@ -275,9 +275,9 @@ impl Wire for Senders {
         &mut self,
         _pool: &mut FramePool,
         packet: Outgoing<'_>,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
-        put.sent.count(packet.bytes.len());
+        transmitted.sent.count(packet.bytes.len());
         self.take(packet.bytes);
         Ok(Transmit::Done)
     }

@@ -13,7 +13,7 @@ use wire::{GsoType, VirtioNetHdr};
 use super::directions::Directions;
 use super::handle::Handle;
 use super::settings::{Direction, Settings};
-use crate::port::{Limits, Outgoing, Put, RxFrame, Transmit, Wire, WireCounters};
+use crate::port::{Limits, Outgoing, RxFrame, Transmit, Transmitted, Wire, WireCounters};
 
 /// A wire that has a WAN behind it: what is sent goes by the settings' forward direction, what is
 /// received came by the other. `C` is the clock, so that it runs in virtual time as well.
@@ -63,7 +63,7 @@ impl<W: Wire, C: Fn() -> Nanos> DegenWire<W, C> {
         pool: &mut FramePool,
         packet: &[u8],
         vnet: &VirtioNetHdr,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
         if packet.len() > pool.chunk_size() {
             return Err(Refusal::BufferTooSmall);
@@ -76,12 +76,12 @@ impl<W: Wire, C: Fn() -> Nanos> DegenWire<W, C> {
             pool.free(frame);
             return Err(why);
         }
-        self.set_out(pool, frame, put);
+        self.set_out(pool, frame, transmitted);
         Ok(Transmit::Done)
     }
 
-    fn set_out(&mut self, pool: &mut FramePool, frame: Frame, put: &mut Put) {
-        put.sent.count(frame.len());
+    fn set_out(&mut self, pool: &mut FramePool, frame: Frame, transmitted: &mut Transmitted) {
+        transmitted.sent.count(frame.len());
         let now = (self.clock)();
         self.directions.arrive_plain(Direction::Forward, pool, frame, now);
     }
@@ -120,14 +120,14 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
         &mut self,
         pool: &mut FramePool,
         packet: Outgoing<'_>,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
         let Outgoing { vnet, bytes, position, fragment_ids } = packet;
         if vnet.gso_type == GsoType::None && self.limits.surely_holds(bytes) {
-            return self.queue(pool, bytes, &vnet, put);
+            return self.queue(pool, bytes, &vnet, transmitted);
         }
         let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_ids)?;
-        (put.kind, put.fragment_ids) = (segments.kind(), segments.fragment_ids());
+        (transmitted.kind, transmitted.fragment_ids) = (segments.kind(), segments.fragment_ids());
         if segments.max_segment_len() > pool.chunk_size() {
             return Err(Refusal::BufferTooSmall);
         }
@@ -139,7 +139,7 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
             match segments.next_into(pool.chunk_mut(&mut frame)) {
                 Ok(Some(len)) => {
                     pool.set_range(&mut frame, 0, len);
-                    self.set_out(pool, frame, put);
+                    self.set_out(pool, frame, transmitted);
                 }
                 other => {
                     pool.free(frame);
@@ -151,7 +151,7 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
     }
 
     fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
-        self.set_out(pool, frame, &mut Put::default());
+        self.set_out(pool, frame, &mut Transmitted::default());
         Ok(())
     }
 

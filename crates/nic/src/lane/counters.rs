@@ -5,15 +5,15 @@ use iface::Dropped;
 use crate::app::ServiceCounters;
 use crate::counters::Entry;
 use crate::peers::StrayCounters;
-use crate::port::Sent;
+use crate::port::Traffic;
 
 /// What a [`Node`](super::node::Node) counts of segments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeCounters {
     /// Segments that were given to the engine, aggregates as one, and their payload bytes.
-    pub(crate) segments_in: Sent,
+    pub(crate) segments_in: Traffic,
     /// Segments that the engine gave, super-packets as one, and their payload bytes.
-    pub(super) segments_out: Sent,
+    pub(super) segments_out: Traffic,
     /// Those of several segments, each way.
     pub(super) aggregates: u64,
     pub(super) super_packets: u64,
@@ -38,8 +38,8 @@ pub(crate) struct EngineCounters {
 /// Packets between a host and the engine beside it, which do not go by the wire.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ShortWay {
-    pub(crate) from_host: Sent,
-    pub(crate) to_host: Sent,
+    pub(crate) from_host: Traffic,
+    pub(crate) to_host: Traffic,
 }
 
 impl EngineCounters {

@@ -16,8 +16,8 @@ use super::{ANNOUNCE_AHEAD, PREFETCH_AHEAD, checksum_of, is_merged};
 use crate::counters::HostCounters;
 use crate::port::shared::Requests;
 use crate::port::{
-    Delivered, Delivery, FromHost, Host, HostPacket, Outgoing, Put, Refused, RxFrame, Transmit,
-    Wire,
+    Delivered, Delivery, FromHost, Host, HostPacket, Outgoing, Refused, RxFrame, Transmit,
+    Transmitted, Wire,
 };
 use crate::wire_queue::{Packet, WireQueue};
 
@@ -156,7 +156,7 @@ impl<H: Host> HostLane<H> {
     fn send_acknowledgments<W: Wire>(&mut self, queue: &mut WireQueue<W>) {
         self.scratch.acknowledgments.each(|frame| {
             // Refused is what cannot be cut, which these need not be.
-            let _ = queue.transmit(Outgoing::frame(frame), &mut Put::default());
+            let _ = queue.transmit(Outgoing::frame(frame), &mut Transmitted::default());
         });
     }
 
@@ -332,14 +332,14 @@ fn transmit<W: Wire>(
     counters: &mut HostCounters,
 ) -> Option<usize> {
     let len = packet.bytes.len();
-    let mut put = Put::default();
-    let result = queue.transmit(packet, &mut put);
+    let mut transmitted = Transmitted::default();
+    let result = queue.transmit(packet, &mut transmitted);
     let done = matches!(result, Ok(Transmit::Done));
-    counters.gso.count(&put, done.then_some(len));
+    counters.gso.count(&transmitted, done.then_some(len));
     if let Ok(Transmit::Full { position }) = result {
         return Some(position);
     }
-    fragment_ids.advance(put.fragment_ids);
+    fragment_ids.advance(transmitted.fragment_ids);
     if let Err(why) = result {
         counters.gso_refused.0[why.index()] += 1;
     }

@@ -4,7 +4,7 @@ use gso::Kind;
 use sys::ethtool::Ethtool;
 use wire::{ETHERNET_LEN, GsoType, Headers, Network, Transport, Udp, VirtioNetHdr};
 
-use super::Sent;
+use super::Traffic;
 
 /// The kinds of super-packets that an interface takes; each as `ethtool -k` names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,9 +32,9 @@ pub struct SuperPacket {
 
 impl SuperPacket {
     /// What a super-packet of `len` bytes becomes on the wire: each segment has the headers.
-    pub fn on_the_wire(&self, len: usize) -> Sent {
+    pub fn on_the_wire(&self, len: usize) -> Traffic {
         let headers = (self.gso_segs - 1) * usize::from(self.vnet.hdr_len);
-        Sent { frames: self.gso_segs as u64, bytes: (len + headers) as u64 }
+        Traffic { frames: self.gso_segs as u64, bytes: (len + headers) as u64 }
     }
 }
 

@@ -12,8 +12,8 @@ use sys::frames::{Frame, FramePool};
 use wire::VirtioNetHdr;
 
 use super::{
-    Delivery, FromHost, Host, Outgoing, Put, Refused, RxFrame, Sent, Transmit, Whole, Wire,
-    WireCounters,
+    Delivery, FromHost, Host, Outgoing, Refused, RxFrame, Traffic, Transmit, Transmitted, Whole,
+    Wire, WireCounters,
 };
 
 /// Bytes of a super-packet that are copied into its frame: more than its headers.
@@ -49,10 +49,10 @@ impl<H: Host> HostWire<H> {
     }
 
     /// Returns what the kernel took. What it did not take is counted by its reason.
-    fn deliver(&mut self, pool: &FramePool, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> Sent {
+    fn deliver(&mut self, pool: &FramePool, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> Traffic {
         let [header, first, second] = pieces;
         let packet = Delivery { vnet, header, frames: &mut Vec::new(), rest: [first, second] };
-        let mut sent = Sent::default();
+        let mut sent = Traffic::default();
         let bytes = packet.bytes();
         match self.host.deliver(pool.reader(), packet) {
             Ok(_) => sent.count(bytes),
@@ -108,14 +108,14 @@ impl<H: Host> Wire for HostWire<H> {
         &mut self,
         pool: &mut FramePool,
         packet: Outgoing<'_>,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
         let Outgoing { mut vnet, bytes, .. } = packet;
         if !self.takes_whole {
             gso::complete_checksum(bytes, &vnet)?;
             vnet = VirtioNetHdr::default();
         }
-        put.sent.add(self.deliver(pool, vnet, [bytes, &[], &[]]));
+        transmitted.sent.add(self.deliver(pool, vnet, [bytes, &[], &[]]));
         Ok(Transmit::Done)
     }
 
@@ -124,18 +124,18 @@ impl<H: Host> Wire for HostWire<H> {
         pool: &mut FramePool,
         vnet: &VirtioNetHdr,
         pieces: [&[u8]; 3],
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Whole {
         if !self.takes_whole {
             return Whole::Cut;
         }
-        put.sent.add(self.deliver(pool, *vnet, pieces));
+        transmitted.sent.add(self.deliver(pool, *vnet, pieces));
         Whole::Done
     }
 
     fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
         let sent = self.deliver(pool, VirtioNetHdr::default(), [pool.bytes(&frame), &[], &[]]);
-        let mut offered = Sent::default();
+        let mut offered = Traffic::default();
         offered.count(frame.len());
         self.counters.taken_back.add(offered - sent);
         pool.free(frame);

@@ -10,7 +10,8 @@ use sys::frames::{FramePool, FrameReader};
 use wire::{GsoType, VirtioNetHdr};
 
 use super::{
-    Delivered, Delivery, FromHost, Host, HostPacket, Limits, Outgoing, Put, RxFrame, Transmit, Wire,
+    Delivered, Delivery, FromHost, Host, HostPacket, Limits, Outgoing, RxFrame, Transmit,
+    Transmitted, Wire,
 };
 
 /// A packet and the header that goes with it.
@@ -95,7 +96,7 @@ impl Wire for MemoryWire {
         &mut self,
         _pool: &mut FramePool,
         packet: Outgoing<'_>,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
         let Outgoing { vnet, bytes, position, fragment_ids } = packet;
         let mut queues = self.far.lock();
@@ -106,7 +107,7 @@ impl Wire for MemoryWire {
                 }
                 *room -= 1;
             }
-            put.sent.count(bytes.len());
+            transmitted.sent.count(bytes.len());
             queues.from_port.push_back((VirtioNetHdr::default(), bytes));
             true
         };
@@ -118,7 +119,7 @@ impl Wire for MemoryWire {
             return Ok(if taken { Transmit::Done } else { Transmit::Full { position: 0 } });
         }
         let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_ids)?;
-        (put.kind, put.fragment_ids) = (segments.kind(), segments.fragment_ids());
+        (transmitted.kind, transmitted.fragment_ids) = (segments.kind(), segments.fragment_ids());
         segments.skip_to(position);
         let mut out = vec![0; segments.max_segment_len()];
         loop {

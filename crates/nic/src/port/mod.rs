@@ -56,25 +56,25 @@ pub enum Transmit {
 
 /// Packets and bytes that went somewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Sent {
+pub struct Traffic {
     /// Packets or frames.
     pub frames: u64,
     /// Bytes, Ethernet headers included.
     pub bytes: u64,
 }
 
-impl std::ops::Sub for Sent {
-    type Output = Sent;
+impl std::ops::Sub for Traffic {
+    type Output = Traffic;
 
-    fn sub(self, other: Sent) -> Sent {
-        Sent {
+    fn sub(self, other: Traffic) -> Traffic {
+        Traffic {
             frames: self.frames.saturating_sub(other.frames),
             bytes: self.bytes.saturating_sub(other.bytes),
         }
     }
 }
 
-impl Sent {
+impl Traffic {
     /// One more, of `bytes`.
     #[inline]
     pub fn count(&mut self, bytes: usize) {
@@ -84,7 +84,7 @@ impl Sent {
 
     /// Several more.
     #[inline]
-    pub fn add(&mut self, more: Sent) {
+    pub fn add(&mut self, more: Traffic) {
         self.frames += more.frames;
         self.bytes += more.bytes;
     }
@@ -143,9 +143,9 @@ impl<'a> Outgoing<'a> {
 
 /// What of a packet is with the port now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Put {
+pub struct Transmitted {
     /// Frames and bytes on the wire.
-    pub sent: Sent,
+    pub sent: Traffic,
     /// How the packet was cut; `None` if it was not.
     pub kind: Option<Kind>,
     /// The interface was left to cut it.
@@ -175,7 +175,7 @@ pub struct WireCounters {
     pub lost: u64,
     /// What [`transmit`](Wire::transmit) or [`send_frame`](Wire::send_frame) had taken, and counted as sent,
     /// of what was lost or refused later.
-    pub taken_back: Sent,
+    pub taken_back: Traffic,
     /// Frames that the port dropped because they were not taken in time.
     pub dropped: u64,
     /// Packets whose header made no sense.
@@ -222,7 +222,7 @@ pub trait Wire {
     /// What the port is to go by from now on.
     fn configure(&mut self, _limits: Limits) {}
 
-    /// Queues a packet from the host, cut and with complete checksums. `put` tells what was queued
+    /// Queues a packet from the host, cut and with complete checksums. `transmitted` tells what was queued
     /// even if the rest is refused.
     ///
     /// # Errors
@@ -231,17 +231,17 @@ pub trait Wire {
         &mut self,
         pool: &mut FramePool,
         packet: Outgoing<'_>,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal>;
 
     /// Sends a packet that lies in pieces and whose `vnet` is right, where that is cheaper than to cut it
-    /// into frames before. `put` tells what was sent.
+    /// into frames before. `transmitted` tells what was sent.
     fn transmit_pieces(
         &mut self,
         _pool: &mut FramePool,
         _vnet: &VirtioNetHdr,
         _pieces: [&[u8]; 3],
-        _put: &mut Put,
+        _put: &mut Transmitted,
     ) -> Whole {
         Whole::Cut
     }
@@ -253,7 +253,7 @@ pub trait Wire {
     /// The frame, if the port is full.
     fn send_frame(&mut self, pool: &mut FramePool, frame: Frame) -> Result<(), Frame> {
         let mut bytes = pool.bytes(&frame).to_vec();
-        let result = self.transmit(pool, Outgoing::frame(&mut bytes), &mut Put::default());
+        let result = self.transmit(pool, Outgoing::frame(&mut bytes), &mut Transmitted::default());
         if let Ok(Transmit::Full { .. }) = result {
             return Err(frame);
         }

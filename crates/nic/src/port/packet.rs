@@ -11,7 +11,7 @@ use sys::packet::{BATCH, Message, PacketSocket, Received, VNET_HDR_LEN};
 use wire::{GsoType, VirtioNetHdr};
 
 use super::patience::Patience;
-use super::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Whole, Wire, WireCounters};
+use super::{Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Whole, Wire, WireCounters};
 use crate::config::GsoHardware;
 use crate::port::hardware::{Hardware, SuperPacket};
 
@@ -38,7 +38,7 @@ pub struct PacketWire {
     patience: Patience,
     lost: u64,
     /// Those of them that were queued, and counted as sent.
-    taken_back: Sent,
+    taken_back: Traffic,
     limits: Limits,
     hardware: Hardware,
 }
@@ -53,7 +53,7 @@ impl PacketWire {
             headers: Box::new([[0; MAX_HEADER_LEN]; BATCH]),
             patience: Patience::default(),
             lost: 0,
-            taken_back: Sent::default(),
+            taken_back: Traffic::default(),
             limits: Limits::NONE,
             hardware,
         }
@@ -109,7 +109,7 @@ impl PacketWire {
         pool: &mut FramePool,
         packet: &[u8],
         vnet: &VirtioNetHdr,
-        sent: &mut Sent,
+        sent: &mut Traffic,
     ) -> Result<Transmit, Refusal> {
         if self.queued.len() >= BATCH && !self.send_queued(pool) {
             return Ok(Transmit::Full { position: 0 });
@@ -132,7 +132,7 @@ impl PacketWire {
     fn send_segments(
         &mut self,
         segments: &mut Segmenter<'_>,
-        sent: &mut Sent,
+        sent: &mut Traffic,
     ) -> io::Result<(usize, usize)> {
         let mut pieces: [(usize, &[u8]); BATCH] = [(0, &[]); BATCH];
         let mut count = 0;
@@ -164,7 +164,7 @@ impl PacketWire {
         &mut self,
         packet: &[u8],
         whole: &SuperPacket,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Option<Transmit> {
         let message = Message { vnet: whole.vnet.encode_legacy(), header: &[], payload: packet };
         match self.socket.send(&[message]) {
@@ -179,7 +179,8 @@ impl PacketWire {
             }
         }
         let sent = whole.on_the_wire(packet.len());
-        *put = Put { sent, kind: Some(whole.kind), hardware: true, fragment_ids: 0 };
+        *transmitted =
+            Transmitted { sent, kind: Some(whole.kind), hardware: true, fragment_ids: 0 };
         Some(Transmit::Done)
     }
 }
@@ -242,13 +243,13 @@ impl Wire for PacketWire {
         &mut self,
         pool: &mut FramePool,
         packet: Outgoing<'_>,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
         let Outgoing { vnet, bytes, position, fragment_ids } = packet;
         // What no frame holds, as the wire's MTU has grown, is sent from where it lies.
         let fits = bytes.len() <= pool.chunk_size();
         if vnet.gso_type == GsoType::None && fits && self.limits.surely_holds(bytes) {
-            return self.queue(pool, bytes, &vnet, &mut put.sent);
+            return self.queue(pool, bytes, &vnet, &mut transmitted.sent);
         }
         // What was queued before goes before.
         if !self.send_queued(pool) {
@@ -256,16 +257,16 @@ impl Wire for PacketWire {
         }
         if position == 0
             && let Some(whole) = self.hardware().leave(bytes, &vnet, self.limits.mtu)
-            && let Some(result) = self.send_whole(bytes, &whole, put)
+            && let Some(result) = self.send_whole(bytes, &whole, transmitted)
         {
             return Ok(result);
         }
         let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_ids)?;
-        (put.kind, put.fragment_ids) = (segments.kind(), segments.fragment_ids());
+        (transmitted.kind, transmitted.fragment_ids) = (segments.kind(), segments.fragment_ids());
         segments.skip_to(position);
         while segments.position() < segments.gso_segs() {
             let start = segments.position();
-            match self.send_segments(&mut segments, &mut put.sent) {
+            match self.send_segments(&mut segments, &mut transmitted.sent) {
                 Ok((taken, count)) if taken == count => {}
                 Ok((taken, _)) => return Ok(Transmit::Full { position: start + taken }),
                 Err(error) if self.is_lost(&error) => segments.skip_to(start + 1),
@@ -280,7 +281,7 @@ impl Wire for PacketWire {
         pool: &mut FramePool,
         vnet: &VirtioNetHdr,
         pieces: [&[u8]; 3],
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Whole {
         if vnet.gso_size == 0 || !(self.hardware().tcp4 && self.hardware().tcp6) {
             return Whole::Cut;
@@ -296,8 +297,8 @@ impl Wire for PacketWire {
         let [headers, first, second] = pieces.map(<[u8]>::len);
         let frames = (first + second).div_ceil(usize::from(vnet.gso_size));
         let bytes = headers * frames + first + second;
-        put.sent.add(Sent { frames: frames as u64, bytes: bytes as u64 });
-        put.hardware = true;
+        transmitted.sent.add(Traffic { frames: frames as u64, bytes: bytes as u64 });
+        transmitted.hardware = true;
         Whole::Done
     }
 

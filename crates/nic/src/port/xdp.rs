@@ -12,7 +12,9 @@ use wire::{GsoType, VirtioNetHdr};
 
 use crate::config::GsoHardware;
 
-use super::{LINK_HEADER_MAX, Limits, Outgoing, Put, RxFrame, Sent, Transmit, Wire, WireCounters};
+use super::{
+    LINK_HEADER_MAX, Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Wire, WireCounters,
+};
 
 /// Frames after which the kernel is to take them, at the end of a super-packet. It takes as many at
 /// once, so this makes no more system calls; but what it copies is still in the cache, and the next
@@ -37,7 +39,7 @@ pub struct XdpWire {
     /// The interface was down when it was last given something to send.
     down: bool,
     /// Frames over the interface's MTU, which drivers drop without a word or send all the same.
-    too_long: Sent,
+    too_long: Traffic,
     limits: Limits,
     /// IP packet that fits a frame's memory behind Ethernet and two VLAN tags.
     longest: usize,
@@ -54,7 +56,7 @@ impl XdpWire {
             frames: Vec::with_capacity(256),
             virtual_wire,
             down: false,
-            too_long: Sent::default(),
+            too_long: Traffic::default(),
             limits: Limits { mtu: longest, hardware: GsoHardware::Off },
             longest,
         }
@@ -84,7 +86,7 @@ impl XdpWire {
         pool: &mut FramePool,
         packet: &[u8],
         vnet: &VirtioNetHdr,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
         if packet.len() > pool.chunk_size() {
             return Err(Refusal::BufferTooSmall);
@@ -97,11 +99,11 @@ impl XdpWire {
             pool.free(frame);
             return Err(why);
         }
-        self.queue(pool, frame, &mut put.sent);
+        self.queue(pool, frame, &mut transmitted.sent);
         Ok(Transmit::Done)
     }
 
-    fn queue(&mut self, pool: &mut FramePool, frame: Frame, sent: &mut Sent) {
+    fn queue(&mut self, pool: &mut FramePool, frame: Frame, sent: &mut Traffic) {
         let bytes = frame.len();
         match self.socket.transmit(frame) {
             Ok(()) => {
@@ -154,14 +156,14 @@ impl Wire for XdpWire {
         &mut self,
         pool: &mut FramePool,
         packet: Outgoing<'_>,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
         let Outgoing { vnet, bytes, position, fragment_ids } = packet;
         if vnet.gso_type == GsoType::None && self.limits.surely_holds(bytes) {
-            return self.queue_whole(pool, bytes, &vnet, put);
+            return self.queue_whole(pool, bytes, &vnet, transmitted);
         }
         let mut segments = Segmenter::with_mtu(bytes, &vnet, self.limits.mtu, fragment_ids)?;
-        (put.kind, put.fragment_ids) = (segments.kind(), segments.fragment_ids());
+        (transmitted.kind, transmitted.fragment_ids) = (segments.kind(), segments.fragment_ids());
         if segments.max_segment_len() > pool.chunk_size() {
             return Err(Refusal::BufferTooSmall);
         }
@@ -173,7 +175,7 @@ impl Wire for XdpWire {
             match segments.next_into(pool.chunk_mut(&mut frame)) {
                 Ok(Some(len)) => {
                     pool.set_range(&mut frame, 0, len);
-                    self.queue(pool, frame, &mut put.sent);
+                    self.queue(pool, frame, &mut transmitted.sent);
                 }
                 Ok(None) => pool.free(frame),
                 Err(why) => {
@@ -241,7 +243,7 @@ impl Wire for XdpWire {
     /// with zero-copy the card drops them and counts them (`rx_dropped`, `rx_missed` of `ip -s -s link`).
     fn counters(&mut self) -> WireCounters {
         let sys::xdp::Refused { frames, bytes } = self.socket.refused();
-        let mut taken_back = Sent { frames, bytes };
+        let mut taken_back = Traffic { frames, bytes };
         taken_back.add(self.too_long);
         let dropped = self.socket.statistics().map_or(0, |s| s.rx_dropped + s.rx_ring_full);
         WireCounters { lost: taken_back.frames, taken_back, dropped, ..WireCounters::default() }

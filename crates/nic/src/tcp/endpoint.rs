@@ -74,6 +74,8 @@ impl Endpoint {
         let engines = engines.with_trace(trace);
         let start = Start { config: &config, mtu, wan: wan.as_ref(), engines: Some(&engines) };
         let workers = port.start(start)?;
+        // From here on, a worker that has ended tells by that that it will not tell.
+        drop(engines);
         let mut endpoint = Endpoint {
             name: place.name().to_owned(),
             port: described,

@@ -13,7 +13,9 @@ use sys::poll::Interest;
 use wire::VirtioNetHdr;
 
 use self::cut::Frames;
-use crate::port::{Limits, Outgoing, Put, RxFrame, Sent, Transmit, Whole, Wire, WireCounters};
+use crate::port::{
+    Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Whole, Wire, WireCounters,
+};
 
 /// Frames that a super-packet may become: 64 KB in packets of the least MTU that IPv4 asks for.
 const SUPER_PACKET_FRAMES: usize = 65_536 / 536 + 1;
@@ -54,9 +56,9 @@ pub(crate) trait TxQueue {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueueCounters {
     /// Frames and bytes that arrived.
-    pub received: Sent,
+    pub received: Traffic,
     /// Frames and bytes that were sent.
-    pub sent: Sent,
+    pub sent: Traffic,
     /// Times the wire was full and what was to be sent was made to wait.
     pub full: u64,
     /// Packets that fit no frame.
@@ -147,13 +149,13 @@ impl<W: Wire> WireQueue<W> {
     pub(crate) fn transmit(
         &mut self,
         packet: Outgoing<'_>,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
         let result = match self.is_clear() {
-            true => self.wire.transmit(&mut self.pool, packet, put),
+            true => self.wire.transmit(&mut self.pool, packet, transmitted),
             false => Ok(Transmit::Full { position: packet.position }),
         };
-        self.counters.sent.add(put.sent);
+        self.counters.sent.add(transmitted.sent);
         self.counters.full += u64::from(matches!(result, Ok(Transmit::Full { .. })));
         result
     }
@@ -161,11 +163,11 @@ impl<W: Wire> WireQueue<W> {
     /// See [`TxQueue::send`].
     fn send_pieces(&mut self, packet: &Packet<'_>) {
         self.begin_packet();
-        let mut put = Put::default();
+        let mut transmitted = Transmitted::default();
         let Packet { vnet, header, payload: [first, second] } = *packet;
         let pieces = [header, first, second];
-        match self.wire.transmit_pieces(&mut self.pool, &vnet, pieces, &mut put) {
-            Whole::Done => self.counters.sent.add(put.sent),
+        match self.wire.transmit_pieces(&mut self.pool, &vnet, pieces, &mut transmitted) {
+            Whole::Done => self.counters.sent.add(transmitted.sent),
             Whole::Full => {
                 self.whole.clear();
                 pieces.into_iter().for_each(|piece| self.whole.extend_from_slice(piece));
@@ -179,13 +181,13 @@ impl<W: Wire> WireQueue<W> {
     fn offer(&mut self, vnet: VirtioNetHdr, position: usize) {
         let fragment_ids = 0.into();
         let packet = Outgoing { vnet, bytes: &mut self.whole, position, fragment_ids };
-        let mut put = Put::default();
-        match self.wire.transmit(&mut self.pool, packet, &mut put) {
+        let mut transmitted = Transmitted::default();
+        match self.wire.transmit(&mut self.pool, packet, &mut transmitted) {
             Ok(Transmit::Done) => {}
             Ok(Transmit::Full { position }) => self.left = Some((vnet, position)),
             Err(_) => self.counters.too_long += 1,
         }
-        self.counters.sent.add(put.sent);
+        self.counters.sent.add(transmitted.sent);
     }
 
     fn send_frames(&mut self, frames: &Frames<'_>) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ::tcp::{FourTuple, Nanos, Options};
 use degen::Random;
 use nic::config::Config;
-use nic::port::{NoHost, Outgoing, Put, RxFrame, Transmit, Wire};
+use nic::port::{NoHost, Outgoing, RxFrame, Transmit, Transmitted, Wire};
 use nic::tcp::{self as endpoint, Address, Addresses, Own, Role, Service, Work};
 use nic::worker::Worker;
 use sys::frames::{Frame, FramePool};
@@ -79,9 +79,9 @@ impl Wire for Near {
         &mut self,
         _pool: &mut FramePool,
         packet: Outgoing<'_>,
-        put: &mut Put,
+        transmitted: &mut Transmitted,
     ) -> Result<Transmit, gso::Refusal> {
-        put.sent.count(packet.bytes.len());
+        transmitted.sent.count(packet.bytes.len());
         Ok(Transmit::Done)
     }
 
