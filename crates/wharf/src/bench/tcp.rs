@@ -50,7 +50,8 @@ pub(crate) struct BenchTcpArgs {
     /// to receive, as if they were two machines; without it the kernel places them as it likes
     #[arg(long)]
     own_cpus: bool,
-    /// engine: what it does: receive, receive_lro, send, send_lro [default: all]
+    /// engine: what it does: receive, receive_lro, send, send_lro, or receive through the worker of
+    /// a NIC: worker [default: all]
     #[arg(long = "what", value_name = "WORK,...", value_delimiter = ',', value_parser = work)]
     works: Vec<Work>,
     /// engine: how many connections take turns [default: 1,1000,100000]
