@@ -218,3 +218,54 @@ fn queues_that_nothing_reads_end_it_with_a_word() {
     give(&server, WIRE, &Ip::BOTH, Ip::server);
     ping(&client, Ip::V4.server(), &[]);
 }
+
+/// Two workers each, on a wire of two queues: what a kernel sends comes back, and two engines speak with each other.
+#[test]
+fn several_workers_have_the_connections_of_one_engine() {
+    const EACH: u64 = 1 << 20;
+    let sent = bytes(EACH as usize);
+    for mode in modes() {
+        let Some((client, server)) = hosts_with_queues(2) else { return };
+        give(&client, PEER, &Ip::BOTH, Ip::client);
+        let workers = format!("--set {mode} --set workers=2");
+        let echo = engine(&server, WIRE, Ip::server, &format!("echo --port 7 {workers}"));
+        std::thread::scope(|scope| {
+            for ip in [Ip::BOTH; 4].concat() {
+                let (client, sent) = (&client, &sent);
+                scope.spawn(move || {
+                    let mut socket = connect(client, ip.server(), 7);
+                    let mut writer = socket.try_clone().unwrap();
+                    std::thread::scope(|scope| {
+                        scope.spawn(|| {
+                            writer.write_all(sent).unwrap();
+                            writer.shutdown(Shutdown::Write).unwrap();
+                        });
+                        let mut received = Vec::new();
+                        socket.read_to_end(&mut received).unwrap();
+                        assert!(received == *sent, "{mode} {ip:?}: {} bytes", received.len());
+                    });
+                });
+            }
+        });
+        ping(&client, Ip::V4.server(), &[]);
+        ping(&client, Ip::V6.server(), &[]);
+        let ended = interrupted(echo);
+        assert_eq!(counter(&ended, "service", "ended"), 8, "{mode}: {ended}");
+        assert_eq!(counter(&ended, "service", "failed"), 0, "{mode}: {ended}");
+        assert_eq!(counter(&ended, "strays", "dropped"), 0, "{mode}: {ended}");
+
+        let Some((client, server)) = hosts_with_queues(2) else { return };
+        let line = format!("sink --verify --port 9 {workers}");
+        let sink = engine(&server, WIRE, Ip::server, &line);
+        let to = format!("{}:9", Ip::V4.server());
+        let line = format!("source --bytes {EACH} --connect {to} --connections 7 {workers}");
+        let ended = engine(&client, PEER, Ip::client, &line).wait();
+        assert!(ended.status.success(), "{mode}: {ended}");
+        assert_eq!(counter(&ended, "service", "bytes_written"), 7 * EACH, "{mode}: {ended}");
+        let other = interrupted(sink);
+        assert_eq!(connections(&other).len(), 7, "{mode}: {other}");
+        for told in connections(&other) {
+            assert_eq!((&told["read"], &told["mismatch"]), (&EACH.into(), &().into()), "{mode}");
+        }
+    }
+}
