@@ -134,11 +134,11 @@ impl Peers {
         peers.collect()
     }
 
-    /// The worker whose a packet to the engine is, if that is another. A SYN of a connection that is no worker's
+    /// The worker whose a packet to the engine is, if that is another; `rest` is what did not fit its frame. A SYN of a connection that is no worker's
     /// makes it this one's.
     #[inline]
-    pub(crate) fn other_owner(&mut self, bytes: &[u8]) -> Option<usize> {
-        let (path, opens) = connection_of(bytes)?;
+    pub(crate) fn other_owner(&mut self, bytes: &[u8], rest: &[u8]) -> Option<usize> {
+        let (path, opens) = connection_of(bytes, rest)?;
         let bucket = self.index.bucket(&path);
         match self.index.owner(bucket) {
             Some(owner) => (owner != self.me).then_some(owner),
@@ -245,7 +245,7 @@ impl Peers {
                     (received.vnet, received.maybe_partial, bytes)
                 }
             };
-            match self.other_owner(bytes) {
+            match self.other_owner(bytes, &[]) {
                 None => {
                     take(Arrival::Own { vnet, maybe_partial, bytes });
                     give_back(&doors, stray);

@@ -127,16 +127,20 @@ pub(crate) fn is_for_all(bytes: &[u8]) -> bool {
 }
 
 /// The ends of the connection that a packet to the engine is about: of a segment, or of one that an ICMP error
-/// quotes. With it, whether it is a SYN that may open a connection.
+/// quotes. With it, whether it is a SYN that may open a connection. `rest` is what follows `bytes`, of a super-packet.
 #[inline]
-pub(crate) fn connection_of(bytes: &[u8]) -> Option<(FourTuple, bool)> {
-    let headers = Headers::parse(bytes).ok()?;
+pub(crate) fn connection_of(bytes: &[u8], rest: &[u8]) -> Option<(FourTuple, bool)> {
+    let headers = match rest {
+        [] => Headers::parse(bytes),
+        rest => Headers::parse_split(bytes, &[rest]),
+    }
+    .ok()?;
     let v6 = match headers.network {
         Network::Ipv4 { .. } => false,
         Network::Ipv6 { .. } => true,
         Network::Other(_) => return None,
     };
-    let transport = bytes.get(headers.transport_at..headers.end)?;
+    let transport = bytes.get(headers.transport_at..headers.end.min(bytes.len()))?;
     match headers.transport {
         Transport::Tcp => {
             let tcp = Tcp::new(transport).ok()?;

@@ -328,9 +328,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
                 host_batch.push_back(received);
                 continue;
             }
-            match peers.as_mut().and_then(|peers| Some((peers.other_owner(bytes)?, peers))) {
+            let rest = queue.overflow(&received);
+            match peers.as_mut().and_then(|peers| Some((peers.other_owner(bytes, rest)?, peers))) {
                 Some((owner, peers)) => {
-                    let rest = queue.overflow(&received);
                     peers.hand_over(owner, received, rest, &queue.pool);
                 }
                 None => engine_batch.push_back(received),
@@ -371,7 +371,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             if let Some(peers) = peers.as_mut().filter(|_| steer::is_for_all(bytes)) {
                 peers.tell_all(bytes);
             }
-            match peers.as_mut().and_then(|peers| Some((peers.other_owner(bytes)?, peers))) {
+            match peers.as_mut().and_then(|peers| Some((peers.other_owner(bytes, &[])?, peers))) {
                 Some((owner, peers)) => peers.copy_to(owner, *vnet, bytes),
                 None => engine.take(pool, (vnet, false), bytes, now),
             }

@@ -11,7 +11,7 @@ use wire::{GsoType, VirtioNetHdr};
 
 use super::{
     Delivered, Delivery, FromHost, Host, HostPacket, Limits, Outgoing, RxFrame, Transmit,
-    Transmitted, Wire,
+    Transmitted, Whole, Wire,
 };
 
 /// A packet and the header that goes with it.
@@ -57,13 +57,24 @@ impl FarEnd {
 pub struct MemoryWire {
     far: FarEnd,
     limits: Limits,
+    /// Super-packets in pieces are sent as they are.
+    whole: bool,
+    /// What did not fit into the frames of the last batch.
+    overflow: Vec<Vec<u8>>,
 }
 
 impl MemoryWire {
     /// A wire and its far end.
     pub fn new() -> (Self, FarEnd) {
         let far = FarEnd::default();
-        (MemoryWire { far: far.clone(), limits: Limits::NONE }, far)
+        let overflow = Vec::new();
+        (MemoryWire { far: far.clone(), limits: Limits::NONE, whole: false, overflow }, far)
+    }
+
+    /// The same of a wire that leaves super-packets to be cut behind it, as a veth does.
+    pub fn with_offloads() -> (Self, FarEnd) {
+        let (wire, far) = MemoryWire::new();
+        (MemoryWire { whole: true, ..wire }, far)
     }
 }
 
@@ -75,17 +86,41 @@ impl Wire for MemoryWire {
         max: usize,
     ) -> io::Result<()> {
         let mut queues = self.far.lock();
-        for _ in 0..max {
+        self.overflow.clear();
+        for _ in 0..max.min(usize::from(u8::MAX)) {
             let Some(mut frame) = pool.alloc() else { break };
             let Some((vnet, bytes)) = queues.to_port.pop_front() else {
                 pool.free(frame);
                 break;
             };
-            pool.set_range(&mut frame, 0, bytes.len());
-            pool.bytes_mut(&mut frame).copy_from_slice(&bytes);
-            into.push_back(RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial: false });
+            let (first, rest) = bytes.split_at(bytes.len().min(pool.chunk_size()));
+            pool.set_range(&mut frame, 0, first.len());
+            pool.bytes_mut(&mut frame).copy_from_slice(first);
+            let (slot, overflow) = (self.overflow.len() as u8, rest.len() as u32);
+            self.overflow.push(rest.to_vec());
+            into.push_back(RxFrame { frame, vnet, overflow, slot, maybe_partial: false });
         }
         Ok(())
+    }
+
+    fn overflow(&self, received: &RxFrame) -> &[u8] {
+        &self.overflow[usize::from(received.slot)]
+    }
+
+    fn transmit_pieces(
+        &mut self,
+        _pool: &mut FramePool,
+        vnet: &VirtioNetHdr,
+        pieces: [&[u8]; 3],
+        transmitted: &mut Transmitted,
+    ) -> Whole {
+        if !self.whole || vnet.gso_size == 0 {
+            return Whole::Cut;
+        }
+        let bytes = pieces.concat();
+        transmitted.sent.count(bytes.len());
+        self.far.lock().from_port.push_back((*vnet, bytes));
+        Whole::Done
     }
 
     fn configure(&mut self, limits: Limits) {

@@ -30,6 +30,8 @@ const SECOND: u64 = 1_000_000_000;
 const STEP: u64 = 20_000;
 const PORT: u16 = 7;
 const CHUNKS: u32 = 512;
+/// Super-packets do not fit.
+const CHUNK: u32 = 2048;
 
 fn addresses(host: u8) -> Addresses {
     let v4 = Address { ip: IpAddr::from([10, 0, 0, host]), prefix_len: 24 };
@@ -40,14 +42,13 @@ fn addresses(host: u8) -> Addresses {
 
 fn config() -> Config {
     let mut config = Config::default();
-    // A super-packet fits a chunk of the pools here.
     config.tcp.burst = 16 << 10;
     config.tcp.memory = 64 << 20;
     config
 }
 
 fn pool() -> FramePool {
-    FramePool::new(CHUNKS, 32_768).unwrap()
+    FramePool::new(CHUNKS, CHUNK).unwrap()
 }
 
 fn source(host: u8, v6: bool, connections: u32, bytes: u64) -> Own {
@@ -67,7 +68,7 @@ struct Station {
 impl Station {
     fn new(own: Own, mac: Mac) -> Self {
         let (engines, told) = Engines::new(own, &config(), (mac, 1500), 1);
-        let (near, wire) = MemoryWire::new();
+        let (near, wire) = MemoryWire::with_offloads();
         let handle = Arc::new(handle_of(Lanes::Engine, config(), 1500).unwrap());
         let engine = engines.of_worker(0, false, None);
         let mut worker = Worker::with_engine(handle, (near, pool()), None, engine);
@@ -157,7 +158,7 @@ impl World {
         }
         for host in &self.hosts {
             for (vnet, bytes) in host.take() {
-                if let Some((path, _)) = crate::steer::connection_of(&bytes) {
+                if let Some((path, _)) = crate::steer::connection_of(&bytes, &[]) {
                     assert!(!addresses(OWN).is_own(path.local.ip()), "this was for the engine");
                 }
                 self.stations[1].wire.send(vnet, bytes);
