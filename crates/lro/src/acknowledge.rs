@@ -29,9 +29,9 @@ use wire::{ETHERNET_LEN, Flags, FlowKey, IPV4_MIN_LEN, IPV6_LEN, MAC_LEN, Seq, T
 use wire::{TCP_MIN_LEN, Timestamps, Transport, checksum, protocol};
 
 use crate::descriptor::Descriptor;
-use crate::island::Islands;
 use crate::link::Link;
 use crate::observe::Said;
+use crate::out_of_order::OutOfOrder;
 use crate::{ActiveAck, Lro, Profile, Sink};
 
 /// Option kinds: window scale and SACK permitted (RFC 7323, 2018), and SACK.
@@ -339,9 +339,9 @@ impl<F, L: Link> Lro<F, L> {
         }
         let numbers = match self.config.active_ack {
             ActiveAck::Paper => {
-                let island = self.islands.first(&flow.islands).filter(|_| !flow.has_run());
-                let (ack, seen) = match island {
-                    Some(island) => (island.last.ack, island.first.timestamps),
+                let block = self.out_of_order.first(&flow.out_of_order).filter(|_| !flow.has_run());
+                let (ack, seen) = match block {
+                    Some(block) => (block.last.ack, block.first.timestamps),
                     None => (flow.last.ack, flow.first_timestamps()),
                 };
                 Some(paper_numbers(flow, host, ack, seen))
@@ -350,7 +350,7 @@ impl<F, L: Link> Lro<F, L> {
         };
         let Some(numbers) = numbers else { return };
         let mut frame = [0; FRAME_MAX];
-        let len = write(&mut frame, flow, &self.islands, &numbers);
+        let len = write(&mut frame, flow, &self.out_of_order, &numbers);
         let host = &mut self.hosts[index as usize];
         host.acknowledged = newest(host.acknowledged, numbers.ack);
         self.counters.acknowledged += 1;
@@ -402,7 +402,7 @@ fn safe_numbers(flow: &Descriptor, host: &HostSide) -> Option<Numbers> {
 fn write(
     frame: &mut [u8; FRAME_MAX],
     flow: &Descriptor,
-    islands: &Islands,
+    out_of_order: &OutOfOrder,
     numbers: &Numbers,
 ) -> usize {
     let (link, ip, ports) = flow.front();
@@ -422,7 +422,7 @@ fn write(
     tcp[8..12].copy_from_slice(&numbers.ack.0.to_be_bytes());
     tcp[13] = Flags::ACK.0;
     tcp[14..16].copy_from_slice(&numbers.window.to_be_bytes());
-    let tcp_len = TCP_MIN_LEN + options(&mut tcp[TCP_MIN_LEN..], flow, islands, numbers);
+    let tcp_len = TCP_MIN_LEN + options(&mut tcp[TCP_MIN_LEN..], flow, out_of_order, numbers);
     tcp[12] = (tcp_len as u8 / 4) << 4;
 
     let pseudo = if ipv6 {
@@ -448,8 +448,13 @@ fn write(
     network_at + ip_len + tcp_len
 }
 
-/// Timestamps, if the connection has them, and SACK blocks for the islands; gives their length.
-fn options(at: &mut [u8], flow: &Descriptor, islands: &Islands, numbers: &Numbers) -> usize {
+/// Timestamps, if the connection has them, and SACK blocks for what is out of order; gives their length.
+fn options(
+    at: &mut [u8],
+    flow: &Descriptor,
+    out_of_order: &OutOfOrder,
+    numbers: &Numbers,
+) -> usize {
     let mut len = 0;
     let mut put = |bytes: &[u8]| {
         at[len..len + bytes.len()].copy_from_slice(bytes);
@@ -460,13 +465,16 @@ fn options(at: &mut [u8], flow: &Descriptor, islands: &Islands, numbers: &Number
         put(&clock.0.to_be_bytes());
         put(&echo.0.to_be_bytes());
     }
-    let count =
-        if numbers.sack { islands.latest_first(&flow.islands).take(BLOCKS_MAX).count() } else { 0 };
+    let count = if numbers.sack {
+        out_of_order.latest_first(&flow.out_of_order).take(BLOCKS_MAX).count()
+    } else {
+        0
+    };
     if count > 0 {
         put(&[1, 1, SACK, 2 + 8 * count as u8]);
-        for island in islands.latest_first(&flow.islands).take(count) {
-            put(&island.start.0.to_be_bytes());
-            put(&island.end.0.to_be_bytes());
+        for block in out_of_order.latest_first(&flow.out_of_order).take(count) {
+            put(&block.start.0.to_be_bytes());
+            put(&block.end.0.to_be_bytes());
         }
     }
     len

@@ -2,7 +2,7 @@
 //! the header of its aggregate is written (IV.D).
 //!
 //! What is held of it are two things: the run, whose segments continue one another and go to the
-//! host next, and the islands behind holes. All have the same headers, of which one is kept, but
+//! host next, and the blocks behind holes. All have the same headers, of which one is kept, but
 //! for what [`Carried`] tells.
 
 use wire::{Flags, FlowKey, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
@@ -11,10 +11,10 @@ use crate::config::HEADER_MAX;
 use crate::filter::{Carried, Segment};
 use crate::held::Chain;
 use crate::hole::Holes;
-use crate::island::Island;
 use crate::layout::Layout;
 use crate::link::Link;
 use crate::list::{Links, List};
+use crate::out_of_order::Block;
 use crate::send::SendSpace;
 use crate::{Nanos, Profile};
 
@@ -56,11 +56,11 @@ pub(crate) struct Descriptor {
     /// When a segment last came, and the mean time between two (the paper, section IV.E).
     pub(crate) last_arrival: Nanos,
     pub(crate) average_interval: Nanos,
-    pub(crate) islands: List,
+    pub(crate) out_of_order: List,
     payload_len: u32,
     /// Largest payload in the run.
     pub(crate) gso_size: u16,
-    /// Payload of the run's last segment, or 0 if that joined with its island.
+    /// Payload of the run's last segment, or 0 if that joined with its block.
     pub(crate) last_len: u16,
     /// How the IPv4 ID got to `last`.
     pub(crate) id_step: IdStep,
@@ -117,7 +117,7 @@ impl Default for Descriptor {
             last: Carried::NOTHING,
             last_arrival: 0,
             average_interval: 0,
-            islands: List::EMPTY,
+            out_of_order: List::EMPTY,
             payload_len: 0,
             gso_size: 0,
             last_len: 0,
@@ -170,7 +170,7 @@ impl Descriptor {
 
     #[inline]
     pub(crate) fn is_holding(&self) -> bool {
-        self.has_run() || !self.islands.is_empty()
+        self.has_run() || !self.out_of_order.is_empty()
     }
 
     /// Whether a segment with this acknowledgment may join what is held: only if the host takes both of them or
@@ -310,17 +310,17 @@ impl Descriptor {
         self.extend(len, carried.flags);
     }
 
-    /// All segments of an island, as if each had been appended.
+    /// All segments of a block, as if each had been appended.
     #[inline]
-    pub(crate) fn absorb(&mut self, island: &Island) {
-        self.gso_size = self.gso_size.max(island.largest);
+    pub(crate) fn absorb(&mut self, block: &Block) {
+        self.gso_size = self.gso_size.max(block.largest);
         let fixed =
-            island.fixed_id && island.first.id == self.last.id && self.id_step != IdStep::Moving;
+            block.fixed_id && block.first.id == self.last.id && self.id_step != IdStep::Moving;
         self.id_step = if fixed { IdStep::Fixed } else { IdStep::Moving };
-        self.last = island.last;
-        self.since = self.since.min(island.since);
-        self.extend(island.bytes(), island.flags);
-        self.last_len = 0; // an island does not tell
+        self.last = block.last;
+        self.since = self.since.min(block.since);
+        self.extend(block.bytes(), block.flags);
+        self.last_len = 0; // a block does not tell
     }
 
     #[inline]
@@ -334,7 +334,7 @@ impl Descriptor {
         self.flags = self.flags.with(Flags(flags.0 & (Flags::FIN.0 | Flags::PSH.0)));
     }
 
-    /// What a segment that has waited on an island carries on, now that its turn has come.
+    /// What a segment that has waited in a block carries on, now that its turn has come.
     ///
     /// What filled the hole was sent later, perhaps, so that its acknowledgment, TSval and TSecr are
     /// the newer ones. The newest acknowledgment stands ("the maximum ACK number after packets

@@ -12,7 +12,7 @@ impl<F, L: Link> Lro<F, L> {
     pub fn expire(&mut self, now: Nanos, sink: &mut impl Sink<F>) {
         while let Some(index) = self.table.next_due(now) {
             let flow = &self.table[index];
-            if self.islands.due(&flow.islands, now) > 0 {
+            if self.out_of_order.due(&flow.out_of_order, now) > 0 {
                 self.give_up_due(index, now, sink);
             } else if flow.has_run() && now >= run_deadline(&self.config, flow) {
                 let full_time = now >= self.latest(flow.since);
@@ -179,7 +179,7 @@ impl<F, L: Link> Lro<F, L> {
         }
         let flow = &self.table[index];
         let finished = flow.is_finished();
-        if flow.islands.is_empty() {
+        if flow.out_of_order.is_empty() {
             self.table.disarm(index);
         }
         if finished {
@@ -196,7 +196,7 @@ impl<F, L: Link> Lro<F, L> {
     /// Sets the time at which to look at a flow again.
     pub(crate) fn rearm(&mut self, index: u32) {
         let flow = &self.table[index];
-        let hole = self.islands.earliest(&flow.islands);
+        let hole = self.out_of_order.earliest(&flow.out_of_order);
         let run = flow.has_run().then(|| run_deadline(&self.config, flow));
         if let Some(deadline) = hole.into_iter().chain(run).min() {
             self.table.arm(index, deadline);

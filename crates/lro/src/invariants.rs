@@ -15,7 +15,7 @@ impl<F, L: Link> Lro<F, L> {
         if cfg!(debug_assertions) {
             let flow = &self.table[index];
             flow.debug_check();
-            self.islands.debug_check(&flow.islands, flow.frontier);
+            self.out_of_order.debug_check(&flow.out_of_order, flow.frontier);
             self.debug_check_bounds(flow);
             let armed = flow.armed;
             let due = self.debug_due(flow);
@@ -30,7 +30,7 @@ impl<F, L: Link> Lro<F, L> {
         let joined = segments > 1;
         debug_assert!(!joined || segments <= self.config.max_segments, "{segments} segments");
         debug_assert!(!joined || bytes <= self.config.max_aggregate, "{bytes} bytes");
-        let holes = flow.islands.len();
+        let holes = flow.out_of_order.len();
         debug_assert!(holes <= HOLES_MAX, "{holes} holes");
         let reorders = self.config.profile == Profile::Endpoint;
         debug_assert!(reorders || holes == 0, "the lossless profile waits for no hole");
@@ -38,7 +38,7 @@ impl<F, L: Link> Lro<F, L> {
 
     /// When what a flow holds must be looked at.
     fn debug_due(&self, flow: &Descriptor) -> Nanos {
-        let hole = self.islands.earliest(&flow.islands);
+        let hole = self.out_of_order.earliest(&flow.out_of_order);
         let run = flow.has_run().then(|| run_deadline(&self.config, flow));
         hole.into_iter().chain(run).min().unwrap_or(Nanos::MAX)
     }
@@ -47,7 +47,7 @@ impl<F, L: Link> Lro<F, L> {
     /// for. It looks at every frame that is held.
     pub(crate) fn debug_check(&self) {
         if cfg!(debug_assertions) {
-            let (mut frames, mut islands) = (0, 0);
+            let (mut frames, mut blocks) = (0, 0);
             for slot in self.table.occupied() {
                 let mut at = self.table.first_in(slot);
                 while let Some(index) = at {
@@ -56,20 +56,20 @@ impl<F, L: Link> Lro<F, L> {
                     let bytes: u32 = self.held.debug_lens(&flow.run).sum();
                     debug_assert!(!flow.has_run() || bytes == flow.payload_len());
                     frames += flow.run.len() as usize;
-                    frames += self.islands.debug_frames(&flow.islands, &self.held);
-                    islands += flow.islands.len() as usize;
+                    frames += self.out_of_order.debug_frames(&flow.out_of_order, &self.held);
+                    blocks += flow.out_of_order.len() as usize;
                     at = self.table.after(index);
                 }
             }
             debug_assert_eq!(frames, self.held.in_use(), "frames that no flow holds");
-            debug_assert_eq!(islands, self.islands.in_use(), "islands of no flow");
+            debug_assert_eq!(blocks, self.out_of_order.in_use(), "blocks of no flow");
         }
     }
 
     /// The same where nothing is held, and of all memory.
     pub(crate) fn debug_check_empty(&self) {
         if cfg!(debug_assertions) {
-            debug_assert_eq!((self.held.in_use(), self.islands.in_use()), (0, 0));
+            debug_assert_eq!((self.held.in_use(), self.out_of_order.in_use()), (0, 0));
             self.held.debug_check();
             self.table.debug_check();
         }

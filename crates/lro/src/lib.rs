@@ -66,13 +66,13 @@ mod flush;
 mod held;
 mod hole;
 mod invariants;
-mod island;
 mod layout;
 mod link;
 mod list;
 mod merge;
 mod mismatch;
 mod observe;
+mod out_of_order;
 mod predict;
 mod reorder;
 mod send;
@@ -92,7 +92,7 @@ pub use wire::{FlowKey, Nanos, RxChecksum};
 use acknowledge::HostSide;
 use filter::{Segment, Verdict};
 use held::Held;
-use island::Islands;
+use out_of_order::OutOfOrder;
 use predict::Expected;
 use table::ConnectionTable;
 use wire::{Flags, Seq, Transport};
@@ -222,7 +222,7 @@ pub struct Lro<F, L = Ethernet> {
     config: Config,
     table: ConnectionTable,
     held: Held<F>,
-    islands: Islands,
+    out_of_order: OutOfOrder,
     /// Where flows are is remembered for as long as all their packets come by.
     epoch: u32,
     /// The host's side of each flow, for active ACK, and flows with something to acknowledge.
@@ -254,7 +254,7 @@ impl<F, L: Link> Lro<F, L> {
         let table = ConnectionTable::new(config.flows, config.flow_hash, config.max_timeout);
         Lro {
             link: PhantomData,
-            islands: Islands::new(held.capacity()),
+            out_of_order: OutOfOrder::new(held.capacity()),
             held,
             epoch: 0,
             hosts: vec![HostSide::default(); table.flows()].into_boxed_slice(),
@@ -336,7 +336,8 @@ impl<F, L: Link> Lro<F, L> {
     ) {
         let flow = &mut self.table[index];
         let later = flow.arrives(now);
-        let is_next = segment.seq == flow.next_seq && flow.has_run() && flow.islands.is_empty();
+        let is_next =
+            segment.seq == flow.next_seq && flow.has_run() && flow.out_of_order.is_empty();
         // A run that is not full has room for one more like its largest.
         if is_next && segment.len <= u32::from(flow.gso_size) {
             self.held.push_back(&mut flow.run, frame, segment.start, segment.len);
@@ -346,7 +347,7 @@ impl<F, L: Link> Lro<F, L> {
             }
         } else if let Some(place) = self.usual_place(index, segment) {
             let Expected { start, seq, len, carried, .. } = *segment;
-            // It extends an island, which has its time.
+            // It extends a block, which has its time.
             let times = (now, Nanos::MAX);
             self.insert(index, frame, (start, seq, len), carried, place, times);
         } else {
@@ -514,7 +515,8 @@ impl<F, L: Link> Lro<F, L> {
             self.rearm(index);
             return self.debug_check_flow(index);
         }
-        let continues = segment.seq == flow.next_seq && flow.has_run() && flow.islands.is_empty();
+        let continues =
+            segment.seq == flow.next_seq && flow.has_run() && flow.out_of_order.is_empty();
         let asked = continues.then(|| merge::ask(&self.config, flow, &segment, bytes));
         match asked {
             Some(Ok(())) => self.add(index, frame, bytes, &segment, now, sink),

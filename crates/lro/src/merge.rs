@@ -6,8 +6,8 @@ use wire::{Flags, IPV4_MIN_LEN, TCP_MIN_LEN};
 use crate::config::{DATAGRAMS_MAX, IP_MAX};
 use crate::descriptor::{Descriptor, IdStep};
 use crate::filter::Segment;
-use crate::island::Island;
 use crate::mismatch::Mismatch;
+use crate::out_of_order::Block;
 use crate::{Config, Flush, Profile};
 
 /// Where fields lie in their headers.
@@ -76,16 +76,16 @@ pub(crate) fn fits(config: &Config, flow: &Descriptor, len: u32) -> bool {
     flow.run.len() < config.max_segments && flow.ip_len() + len <= config.max_aggregate.min(IP_MAX)
 }
 
-/// Whether an island may join the run all at once, because each of its segments might have been appended
+/// Whether a block may join the run all at once, because each of its segments might have been appended
 /// and the run is still not full with it.
 #[inline]
-pub(crate) fn takes(config: &Config, flow: &Descriptor, island: &Island) -> bool {
+pub(crate) fn takes(config: &Config, flow: &Descriptor, block: &Block) -> bool {
     let room = config.max_aggregate.min(IP_MAX).saturating_sub(flow.ip_len());
-    island.plain
+    block.plain
         && flow.has_run()
-        && island.first.follows(&flow.last)
-        && flow.run.len() + island.len() < config.max_segments
-        && island.bytes() + u32::from(island.largest.max(flow.gso_size)) <= room
+        && block.first.follows(&flow.last)
+        && flow.run.len() + block.len() < config.max_segments
+        && block.bytes() + u32::from(block.largest.max(flow.gso_size)) <= room
 }
 
 /// Why a segment with these flags, now the last of the run, completes it, if it does.
@@ -165,7 +165,7 @@ fn same_network(ipv6: bool, held: &[u8], new: &[u8]) -> bool {
 /// Data offset, reserved bits (AE among them) and all flags but FIN and PSH are equal, and CWR is not
 /// on the new segment (rule 4). The header that is held may have it: where the run does, the endpoint
 /// profile has flushed it by now ([`completes`]), and [`lossless`] asks once more; where the first of
-/// an island does, that is sent on by itself.
+/// a block does, that is sent on by itself.
 #[inline]
 fn same_flags(held: &[u8], new: &[u8]) -> Result<(), Mismatch> {
     let ignored = Flags::CWR.with(ACCUMULATED);

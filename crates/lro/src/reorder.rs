@@ -16,7 +16,7 @@
 //!   packets overlap without starting together. Here the bytes that came first count, of what is
 //!   held, and later ones are trimmed; what cannot be trimmed to one piece goes to the host as it
 //!   came, behind all that is held.
-//! - Algorithm 2 walks all packets from the head; see [`island`](crate::island).
+//! - Algorithm 2 walks all packets from the head; see [`out_of_order`](crate::out_of_order).
 //! - A hole is waited for only where what is missing is late, and not lost, more often than not (see
 //!   [`hole`](crate::hole)), and never longer than `hole_timeout`. Then what lies behind it goes to the
 //!   host, which sees the hole and asks for its data: the first three segments by themselves, as a
@@ -27,8 +27,8 @@ use wire::{Flags, Seq};
 
 use crate::descriptor::Descriptor;
 use crate::filter::{Carried, Segment};
-use crate::island::{Next, Place};
 use crate::link::Link;
+use crate::out_of_order::{Next, Place};
 use crate::predict::Expected;
 use crate::timeout::run_deadline;
 use crate::{Flush, Lro, Mismatch, Nanos, Pass, Sink, merge};
@@ -73,7 +73,7 @@ impl<F, L: Link> Lro<F, L> {
         match self.arrival(index, &mut segment, bytes, matches, &mut place) {
             Arrival::InOrder => {
                 self.add(index, frame, bytes, &segment, now, sink);
-                if !self.table[index].islands.is_empty() {
+                if !self.table[index].out_of_order.is_empty() {
                     self.update_next_seq(index, sink);
                 }
             }
@@ -83,8 +83,8 @@ impl<F, L: Link> Lro<F, L> {
                     flow.keep_header::<L>(self.config.profile, &segment, bytes);
                 }
                 let piece = (segment.start, segment.seq, segment.len);
-                // One that extends an island has that one's time.
-                let until = match self.islands.touches(place, &segment) {
+                // One that extends a block has that one's time.
+                let until = match self.out_of_order.touches(place, &segment) {
                     true => Nanos::MAX,
                     false => now.saturating_add(self.hole_wait(index, now)),
                 };
@@ -144,10 +144,10 @@ impl<F, L: Link> Lro<F, L> {
             segment.trim_front(flow.next_seq);
         }
         *place = match in_order {
-            true => Place::before_all(&flow.islands),
-            false => self.islands.find(&flow.islands, segment.seq),
+            true => Place::before_all(&flow.out_of_order),
+            false => self.out_of_order.find(&flow.out_of_order, segment.seq),
         };
-        if let Some(left) = self.islands.get(place.left)
+        if let Some(left) = self.out_of_order.get(place.left)
             && segment.seq.before(left.end)
         {
             if !segment.end().after(left.end) {
@@ -156,7 +156,7 @@ impl<F, L: Link> Lro<F, L> {
             self.counters.trimmed += 1;
             segment.trim_front(left.end);
         }
-        if let Some(right) = self.islands.get(place.right)
+        if let Some(right) = self.out_of_order.get(place.right)
             && segment.end().after(right.start)
         {
             if segment.end().after(right.end) || segment.carried.flags.any(Flags::FIN) {
@@ -168,7 +168,7 @@ impl<F, L: Link> Lro<F, L> {
         if in_order {
             return Arrival::InOrder;
         }
-        if flow.islands.len() >= HOLES_MAX && !self.islands.touches(*place, segment) {
+        if flow.out_of_order.len() >= HOLES_MAX && !self.out_of_order.touches(*place, segment) {
             return Arrival::StartOver(Mismatch::Holes);
         }
         Arrival::Early
@@ -194,8 +194,8 @@ impl<F, L: Link> Lro<F, L> {
         times: (Nanos, Nanos),
     ) {
         self.counters.reordered += 1;
-        let (of, held) = (&mut self.table[index].islands, &mut self.held);
-        self.islands.insert(of, place, held, frame, piece, carried, times);
+        let (of, held) = (&mut self.table[index].out_of_order, &mut self.held);
+        self.out_of_order.insert(of, place, held, frame, piece, carried, times);
     }
 
     /// The place of a segment that is surely early, where it is found at once.
@@ -203,29 +203,32 @@ impl<F, L: Link> Lro<F, L> {
     pub(crate) fn usual_place(&self, index: u32, segment: &Expected) -> Option<Place> {
         let flow = &self.table[index];
         let ahead = segment.seq - flow.frontier;
-        if flow.islands.is_empty() || ahead.wrapping_sub(1) >= WINDOW || flow.epoch != self.epoch {
+        if flow.out_of_order.is_empty()
+            || ahead.wrapping_sub(1) >= WINDOW
+            || flow.epoch != self.epoch
+        {
             return None;
         }
-        self.islands.usual_place(&flow.islands, segment.seq, segment.len)
+        self.out_of_order.usual_place(&flow.out_of_order, segment.seq, segment.len)
     }
 
     /// The paper's algorithm 3: what the run now reaches joins it, one aggregate after the other.
     fn update_next_seq(&mut self, index: u32, sink: &mut impl Sink<F>) {
         loop {
             let flow = &mut self.table[index];
-            if let Some(island) = self.islands.first(&flow.islands)
-                && island.start == flow.next_seq
-                && merge::takes(&self.config, flow, island)
+            if let Some(block) = self.out_of_order.first(&flow.out_of_order)
+                && block.start == flow.next_seq
+                && merge::takes(&self.config, flow, block)
             {
-                let flags = island.flags;
-                flow.absorb(island);
-                self.islands.take_all(&mut flow.islands, &mut self.held, &mut flow.run);
+                let flags = block.flags;
+                flow.absorb(block);
+                self.out_of_order.take_all(&mut flow.out_of_order, &mut self.held, &mut flow.run);
                 if flags.any(Flags::PSH) {
                     self.complete(index, flags, sink);
                 }
-                break; // another island would have been part of this one
+                break; // another block would have been part of this one
             }
-            let next = self.islands.next(&flow.islands, flow.next_seq, &self.held);
+            let next = self.out_of_order.next(&flow.out_of_order, flow.next_seq, &self.held);
             let Some(Next { len, mut carried, since }) = next else { break };
             let seq = flow.next_seq;
             if flow.has_run() {
@@ -247,7 +250,7 @@ impl<F, L: Link> Lro<F, L> {
                     flow.set_raised();
                 }
             }
-            self.islands.take_next(&mut flow.islands, &mut self.held, &mut flow.run);
+            self.out_of_order.take_next(&mut flow.out_of_order, &mut self.held, &mut flow.run);
             if self.table[index].holes.take_single(seq, len, &mut self.counters) {
                 self.flush_run(index, Flush::Hole, sink);
                 continue;
@@ -265,14 +268,14 @@ impl<F, L: Link> Lro<F, L> {
         }
     }
 
-    /// Flushes all islands, each by itself: the holes stay.
+    /// Flushes all blocks, each by itself: the holes stay.
     pub(crate) fn give_up_holes(&mut self, index: u32, why: Flush, sink: &mut impl Sink<F>) {
         while self.give_up_hole(index, why, sink) {}
     }
 
     /// The same of what has waited for its hole for long enough, and of what lies in front of that.
     pub(crate) fn give_up_due(&mut self, index: u32, now: Nanos, sink: &mut impl Sink<F>) {
-        let due = self.islands.due(&self.table[index].islands, now);
+        let due = self.out_of_order.due(&self.table[index].out_of_order, now);
         if due == 0 {
             return;
         }
@@ -280,22 +283,22 @@ impl<F, L: Link> Lro<F, L> {
         for _ in 0..due {
             let most = self.config.hole_limit();
             let flow = &mut self.table[index];
-            if let Some(island) = self.islands.first(&flow.islands) {
-                let since = self.islands.oldest(&flow.islands).unwrap_or(now);
-                let hole = (flow.frontier, island.start);
-                flow.holes.give_up(hole, (since, &island.first), most, now, &mut self.counters);
-                flow.holes.begin_singles(island.start);
+            if let Some(block) = self.out_of_order.first(&flow.out_of_order) {
+                let since = self.out_of_order.oldest(&flow.out_of_order).unwrap_or(now);
+                let hole = (flow.frontier, block.start);
+                flow.holes.give_up(hole, (since, &block.first), most, now, &mut self.counters);
+                flow.holes.begin_singles(block.start);
             }
             self.give_up_hole(index, Flush::Hole, sink);
         }
     }
 
-    /// Flushes the first island; false if there is none.
+    /// Flushes the first block; false if there is none.
     fn give_up_hole(&mut self, index: u32, why: Flush, sink: &mut impl Sink<F>) -> bool {
         let flow = &mut self.table[index];
-        let Some(island) = self.islands.first(&flow.islands) else { return false };
+        let Some(block) = self.out_of_order.first(&flow.out_of_order) else { return false };
         self.counters.holes += 1;
-        flow.next_seq = island.start;
+        flow.next_seq = block.start;
         self.update_next_seq(index, sink);
         self.flush_run(index, why, sink);
         true

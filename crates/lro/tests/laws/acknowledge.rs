@@ -236,9 +236,9 @@ fn acknowledgments_go_on_from_one_aggregate_to_the_next() {
     }
 }
 
-/// The same through a hole that is filled; the islands are told of meanwhile.
+/// The same through a hole that is filled; its blocks are reported meanwhile.
 #[test]
-fn islands_are_told_of_and_what_fills_a_hole_is_acknowledged() {
+fn blocks_are_reported_and_what_fills_a_hole_is_acknowledged() {
     let mut world = established(CONFIG, setup());
     world.send(0, 100, false);
     world.send(0, 100, true);

@@ -362,7 +362,7 @@ impl Connection {
         {
             piece.trim_front(next);
         }
-        for (start, end) in self.islands() {
+        for (start, end) in self.blocks() {
             if distance(start, piece.seq()) <= 0 && distance(piece.seq(), end) < 0 {
                 if distance(piece.end(), end) <= 0 {
                     self.old(&piece, true, world);
@@ -382,12 +382,12 @@ impl Connection {
         } else {
             self.begins_to_hold(piece.told.ack);
             let touches = |(start, end)| end == piece.seq() || start == piece.end();
-            if !self.islands().into_iter().any(touches) {
+            if !self.blocks().into_iter().any(touches) {
                 piece.times.1 = world.now + self.holes.wait_for(world);
             }
             self.early.push(piece);
             self.early.sort_by_key(|p| p.seq().wrapping_sub(frontier));
-            self.age_islands();
+            self.age_blocks();
             self.give_up_due(world);
         }
         None
@@ -410,20 +410,20 @@ impl Connection {
     }
 
     /// Start and end of what came early and touches.
-    fn islands(&self) -> Vec<(u32, u32)> {
-        let mut islands: Vec<(u32, u32)> = Vec::new();
+    fn blocks(&self) -> Vec<(u32, u32)> {
+        let mut blocks: Vec<(u32, u32)> = Vec::new();
         for piece in &self.early {
-            match islands.last_mut() {
+            match blocks.last_mut() {
                 Some((_, end)) if *end == piece.seq() => *end = piece.end(),
-                _ => islands.push((piece.seq(), piece.end())),
+                _ => blocks.push((piece.seq(), piece.end())),
             }
         }
-        islands
+        blocks
     }
 
     /// What touches is as old as the oldest of it.
-    fn age_islands(&mut self) {
-        for (start, end) in self.islands() {
+    fn age_blocks(&mut self) {
+        for (start, end) in self.blocks() {
             let is_on = |p: &Piece| distance(p.seq(), start) >= 0 && distance(p.seq(), end) < 0;
             let on = || self.early.iter().filter(|p| is_on(p));
             let oldest = on().map(|p| p.times.0).min().unwrap();
@@ -446,7 +446,7 @@ impl Connection {
         None
     }
 
-    /// Data that came before, in what is handed on or, `waits`, on an island. What waits does not let
+    /// Data that came before, in what is handed on or, `waits`, in a block. What waits does not let
     /// data sent after it overtake it.
     fn old(&mut self, piece: &Piece, waits: bool, world: &mut World) {
         let finishes = piece.packet.has(FIN);

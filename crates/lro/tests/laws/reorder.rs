@@ -343,18 +343,18 @@ fn holes_across_the_wrap_are_filled() {
 fn a_flow_has_so_many_holes_and_no_more() {
     let syn = bytes(0, 0).flags(Flags::SYN).seq(u32::MAX);
     for upward in [true, false] {
-        let islands = (1..=65u32).map(|n| bytes(2 * n, 2 * n + 1));
-        let mut islands: Vec<_> = islands.collect();
+        let blocks = (1..=65u32).map(|n| bytes(2 * n, 2 * n + 1));
+        let mut blocks: Vec<_> = blocks.collect();
         if !upward {
-            islands.reverse();
+            blocks.reverse();
         }
-        let run = run_packets(&[std::slice::from_ref(&syn), &islands[..64]].concat());
+        let run = run_packets(&[std::slice::from_ref(&syn), &blocks[..64]].concat());
         assert_eq!(
             (run.counters.holes, run.counters.mismatched[Mismatch::Holes as usize]),
             (64, 0)
         );
         assert!(run.events[1..].iter().all(|event| event.step == 65), "some went before the end");
-        let run = run_packets(&[std::slice::from_ref(&syn), &islands[..]].concat());
+        let run = run_packets(&[std::slice::from_ref(&syn), &blocks[..]].concat());
         assert_eq!(run.counters.mismatched[Mismatch::Holes as usize], 1);
         assert!(run.events[1..65].iter().all(|event| event.step == 65));
     }

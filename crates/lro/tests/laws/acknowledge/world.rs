@@ -549,9 +549,9 @@ impl World {
         if !safe && options.is_empty() {
             return; // the flow was forgotten since
         }
-        let islands = self.islands(connection, packet.ack());
-        if islands.is_empty() || !connection.sack() || connection.seen != [true; 2] {
-            assert!(options.is_empty(), "SACK blocks without islands or agreement");
+        let expected = self.blocks(connection, packet.ack());
+        if expected.is_empty() || !connection.sack() || connection.seen != [true; 2] {
+            assert!(options.is_empty(), "SACK blocks without out-of-order data or agreement");
             return;
         }
         let blocks: Vec<(u32, u32)> = options[4..]
@@ -562,33 +562,33 @@ impl World {
             })
             .collect();
         assert_eq!(options[..4], [1, 1, 5, 2 + 8 * blocks.len() as u8]);
-        assert_eq!(blocks.len(), islands.len().min(3), "{blocks:?} for {islands:?}");
-        let latest = islands.iter().max_by_key(|island| island.2).unwrap();
-        assert_eq!(blocks[0], (latest.0, latest.1), "{islands:?}");
-        let mut places: Vec<(u32, u32)> = islands.iter().map(|i| (i.0, i.1)).collect();
+        assert_eq!(blocks.len(), expected.len().min(3), "{blocks:?} for {expected:?}");
+        let latest = expected.iter().max_by_key(|block| block.2).unwrap();
+        assert_eq!(blocks[0], (latest.0, latest.1), "{expected:?}");
+        let mut places: Vec<(u32, u32)> = expected.iter().map(|i| (i.0, i.1)).collect();
         for block in blocks {
             let at = places.iter().position(|place| *place == block);
-            places.remove(at.unwrap_or_else(|| panic!("{block:?} twice or not in {islands:?}")));
+            places.remove(at.unwrap_or_else(|| panic!("{block:?} twice or not in {expected:?}")));
         }
     }
 
     /// What is held behind the place up to which all has come: where each part starts and ends,
     /// and its latest arrival.
-    fn islands(&self, connection: &Connection, ack: u32) -> Vec<(u32, u32, usize)> {
+    fn blocks(&self, connection: &Connection, ack: u32) -> Vec<(u32, u32, usize)> {
         let own = |p: &&Piece| std::ptr::eq(&self.connections[p.connection], connection);
         let mut held: Vec<&Piece> = self.held.iter().filter(own).collect();
         held.sort_by_key(|piece| piece.at);
-        let mut islands: Vec<(u32, u32, usize)> = Vec::new();
+        let mut blocks: Vec<(u32, u32, usize)> = Vec::new();
         for piece in held {
             let end = piece.at + piece.len;
-            match islands.last_mut().filter(|island| piece.at <= island.1) {
-                Some(island) => {
-                    *island = (island.0, island.1.max(end), island.2.max(piece.arrival));
+            match blocks.last_mut().filter(|block| piece.at <= block.1) {
+                Some(block) => {
+                    *block = (block.0, block.1.max(end), block.2.max(piece.arrival));
                 }
-                None => islands.push((piece.at, end, piece.arrival)),
+                None => blocks.push((piece.at, end, piece.arrival)),
             }
         }
-        islands.retain(|island| connection.place(ack) < island.0);
-        islands
+        blocks.retain(|block| connection.place(ack) < block.0);
+        blocks
     }
 }

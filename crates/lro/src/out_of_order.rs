@@ -1,9 +1,10 @@
-//! What has arrived before its turn: runs of consecutive segments with a hole in front of each.
+//! The out-of-order queue: blocks of consecutive segments with a hole in front of each (the blocks that
+//! SACK reports, RFC 2018 section 3).
 //!
 //! The paper keeps a flow's packets in one list (section IV.C, algorithm 2) and walks it for each
-//! new one. Here packets that touch are one island with a start and an end, and only islands are
+//! new one. Here packets that touch are one block with a start and an end, and only blocks are
 //! walked, from the last: a segment that extends one at either end finds its place at once, however
-//! long the island is.
+//! long the block is.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -18,7 +19,7 @@ use crate::list::{Links, List, NONE};
 
 /// Segments without a hole between them; the hole is in front.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Island {
+pub(crate) struct Block {
     /// First sequence number.
     pub(crate) start: Seq,
     /// The one after the last.
@@ -43,12 +44,12 @@ pub(crate) struct Island {
     links: Links,
 }
 
-const NOWHERE: Island = Island::of(Seq(0), 0, Carried::NOTHING, (0, 0));
+const NOWHERE: Block = Block::of(Seq(0), 0, Carried::NOTHING, (0, 0));
 
-impl Island {
+impl Block {
     /// One segment.
-    const fn of(start: Seq, len: u32, carried: Carried, times: (Nanos, Nanos)) -> Island {
-        Island {
+    const fn of(start: Seq, len: u32, carried: Carried, times: (Nanos, Nanos)) -> Block {
+        Block {
             start,
             end: Seq(start.0.wrapping_add(len)),
             since: times.0,
@@ -66,7 +67,7 @@ impl Island {
     }
 
     /// Takes over what is known of those behind its own.
-    fn extend(&mut self, behind: &Island) {
+    fn extend(&mut self, behind: &Block) {
         self.end = behind.end;
         self.plain &= behind.plain && behind.first.follows(&self.last);
         self.fixed_id &= behind.fixed_id && behind.first.id == self.last.id;
@@ -115,20 +116,20 @@ impl Island {
     }
 }
 
-/// Where a segment belongs among the islands of its flow.
+/// Where a segment belongs among the blocks of its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
-    /// The last island that does not start after the segment, or `NONE`.
+    /// The last block that does not start after the segment, or `NONE`.
     pub(crate) left: u32,
-    /// The island after that, or `NONE`.
+    /// The block after that, or `NONE`.
     pub(crate) right: u32,
 }
 
 impl Place {
-    /// There are no islands.
+    /// There are no blocks.
     pub(crate) const NONE: Place = Place { left: NONE, right: NONE };
 
-    /// In front of all islands.
+    /// In front of all blocks.
     pub(crate) fn before_all(of: &List) -> Place {
         Place { left: NONE, right: of.first().unwrap_or(NONE) }
     }
@@ -143,91 +144,91 @@ pub(crate) struct Next {
     pub(crate) since: Nanos,
 }
 
-/// The islands of all flows, in memory that is allocated once: no more than there are frames.
+/// The out-of-order queues of all flows, in memory that is allocated once: no more than there are frames.
 #[derive(Debug)]
-pub(crate) struct Islands {
-    islands: Vec<Island>,
+pub(crate) struct OutOfOrder {
+    blocks: Vec<Block>,
     /// Those not in use.
     free: Vec<u32>,
-    /// What each held frame carried, by its node; valid for frames on islands.
+    /// What each held frame carried, by its node; valid for frames in blocks.
     carried: Box<[Carried]>,
     arrivals: u64,
 }
 
-impl Islands {
+impl OutOfOrder {
     pub(crate) fn new(frames: usize) -> Self {
-        Islands {
-            islands: vec![NOWHERE; frames],
+        OutOfOrder {
+            blocks: vec![NOWHERE; frames],
             free: (0..frames as u32).rev().collect(),
             carried: vec![Carried::NOTHING; frames].into_boxed_slice(),
             arrivals: 0,
         }
     }
 
-    pub(crate) fn get(&self, index: u32) -> Option<&Island> {
-        self.islands.get(index as usize)
+    pub(crate) fn get(&self, index: u32) -> Option<&Block> {
+        self.blocks.get(index as usize)
     }
 
-    /// The island with the lowest sequence numbers.
+    /// The block with the lowest sequence numbers.
     #[inline]
-    pub(crate) fn first(&self, of: &List) -> Option<&Island> {
-        self.islands.get(of.first()? as usize)
+    pub(crate) fn first(&self, of: &List) -> Option<&Block> {
+        self.blocks.get(of.first()? as usize)
     }
 
-    /// All islands, that of the segment that came last before the others (RFC 2018 section 4).
-    pub(crate) fn latest_first(&self, of: &List) -> impl Iterator<Item = &Island> {
+    /// All blocks, that of the segment that came last before the others (RFC 2018 section 4).
+    pub(crate) fn latest_first(&self, of: &List) -> impl Iterator<Item = &Block> {
         let all = || {
             let mut at = of.first().unwrap_or(NONE);
             core::iter::from_fn(move || {
-                let (index, island) = (at, self.get(at)?);
-                at = island.links.next();
-                Some((index, island))
+                let (index, block) = (at, self.get(at)?);
+                at = block.links.next();
+                Some((index, block))
             })
         };
-        let latest = all().max_by_key(|(_, island)| island.latest).map(|(index, _)| index);
+        let latest = all().max_by_key(|(_, block)| block.latest).map(|(index, _)| index);
         let first = latest.and_then(|index| self.get(index));
         first.into_iter().chain(all().filter(move |(i, _)| Some(*i) != latest).map(|(_, i)| i))
     }
 
-    /// When the oldest island's first segment arrived.
+    /// When the oldest block's first segment arrived.
     pub(crate) fn oldest(&self, of: &List) -> Option<Nanos> {
-        self.all(of).map(|island| island.since).min()
+        self.all(of).map(|block| block.since).min()
     }
 
-    /// All islands, by sequence number.
-    fn all(&self, of: &List) -> impl Iterator<Item = &Island> {
+    /// All blocks, by sequence number.
+    fn all(&self, of: &List) -> impl Iterator<Item = &Block> {
         let mut at = of.first().unwrap_or(NONE);
         core::iter::from_fn(move || {
-            let island = self.get(at)?;
-            at = island.links.next();
-            Some(island)
+            let block = self.get(at)?;
+            at = block.links.next();
+            Some(block)
         })
     }
 
     /// The first time at which a hole has been waited for long enough.
     pub(crate) fn earliest(&self, of: &List) -> Option<Nanos> {
-        self.all(of).map(|island| island.until).min()
+        self.all(of).map(|block| block.until).min()
     }
 
-    /// How many islands there are up to the last whose hole has been waited for long enough.
+    /// How many blocks there are up to the last whose hole has been waited for long enough.
     pub(crate) fn due(&self, of: &List, now: Nanos) -> usize {
-        let due = |(n, island): (usize, &Island)| (island.until <= now).then_some(n + 1);
+        let due = |(n, block): (usize, &Block)| (block.until <= now).then_some(n + 1);
         self.all(of).enumerate().filter_map(due).last().unwrap_or(0)
     }
 
     /// Searches from the tail, where nearly all segments belong.
     pub(crate) fn find(&self, of: &List, seq: Seq) -> Place {
         let (mut left, mut right) = (of.last().unwrap_or(NONE), NONE);
-        while let Some(island) = self.get(left)
-            && seq.before(island.start)
+        while let Some(block) = self.get(left)
+            && seq.before(block.start)
         {
             right = left;
-            left = island.links.previous();
+            left = block.links.previous();
         }
         Place { left, right }
     }
 
-    /// The paper's Insert: enters a segment between two islands that it does not overlap. It
+    /// The paper's Insert: enters a segment between two blocks that it does not overlap. It
     /// extends those that it touches; if it touches both, they become one. If it touches none, `times`
     /// are when it came and until when its hole is waited for.
     #[expect(clippy::too_many_arguments, reason = "one call, from one place")]
@@ -243,21 +244,21 @@ impl Islands {
     ) {
         let node;
         self.arrivals += 1;
-        if let Some(left) = self.islands.get_mut(place.left as usize)
+        if let Some(left) = self.blocks.get_mut(place.left as usize)
             && left.end == seq
         {
             node = held.push_back(&mut left.chain, frame, start, len);
             left.push_back(len, &carried);
             left.latest = self.arrivals;
             self.join_if_they_touch(of, place, held);
-        } else if let Some(right) = self.islands.get_mut(place.right as usize)
+        } else if let Some(right) = self.blocks.get_mut(place.right as usize)
             && right.start == seq + len
         {
             node = held.push_front(&mut right.chain, frame, start, len);
             right.push_front(seq, len, &carried);
             right.latest = self.arrivals;
         } else {
-            let mut new = Island::of(seq, len, carried, times);
+            let mut new = Block::of(seq, len, carried, times);
             new.latest = self.arrivals;
             node = held.push_back(&mut new.chain, frame, start, len);
             self.open(of, place, new);
@@ -265,13 +266,13 @@ impl Islands {
         self.carried[node as usize] = carried;
     }
 
-    /// Whether the segment extends an island, at its place among them.
+    /// Whether the segment extends a block, at its place among them.
     pub(crate) fn touches(&self, place: Place, segment: &Segment) -> bool {
         self.get(place.left).is_some_and(|left| left.end == segment.seq)
             || self.get(place.right).is_some_and(|right| right.start == segment.end())
     }
 
-    /// Whether the segment's place is found at once: behind the last island, or in front of the only one.
+    /// Whether the segment's place is found at once: behind the last block, or in front of the only one.
     #[inline]
     pub(crate) fn usual_place(&self, of: &List, seq: Seq, len: u32) -> Option<Place> {
         let index = of.last()?;
@@ -285,16 +286,16 @@ impl Islands {
         }
     }
 
-    fn open(&mut self, of: &mut List, place: Place, island: Island) {
+    fn open(&mut self, of: &mut List, place: Place, block: Block) {
         // There is one for each frame, and this frame was not held until now.
         let Some(index) = self.free.pop() else { return };
-        self.islands[index as usize] = island;
-        of.insert_after(&mut self.islands, place.left, index, links);
+        self.blocks[index as usize] = block;
+        of.insert_after(&mut self.blocks, place.left, index, links);
     }
 
     fn join_if_they_touch<F>(&mut self, of: &mut List, place: Place, held: &mut Held<F>) {
         let Some(&right) = self.get(place.right) else { return };
-        let left = &mut self.islands[place.left as usize];
+        let left = &mut self.blocks[place.left as usize];
         if left.end != right.start {
             return;
         }
@@ -303,72 +304,72 @@ impl Islands {
         self.close(of, place.right);
     }
 
-    /// The first segment of the first island, if the island starts at `next_seq`.
+    /// The first segment of the first block, if the block starts at `next_seq`.
     pub(crate) fn next<F>(&self, of: &List, next_seq: Seq, held: &Held<F>) -> Option<Next> {
-        let island = self.first(of).filter(|island| island.start == next_seq)?;
-        let node = island.chain.first();
+        let block = self.first(of).filter(|block| block.start == next_seq)?;
+        let node = block.chain.first();
         let (len, carried) = (held.payload_len(node), self.carried[node as usize]);
-        Some(Next { len, carried, since: island.since })
+        Some(Next { len, carried, since: block.since })
     }
 
-    /// Moves all of the first island to the end of `run`.
+    /// Moves all of the first block to the end of `run`.
     pub(crate) fn take_all<F>(&mut self, of: &mut List, held: &mut Held<F>, run: &mut Chain) {
         let Some(index) = of.first() else { return };
-        held.join(run, self.islands[index as usize].chain);
+        held.join(run, self.blocks[index as usize].chain);
         self.close(of, index);
     }
 
-    /// Moves the first segment of the first island to the end of `run`.
+    /// Moves the first segment of the first block to the end of `run`.
     pub(crate) fn take_next<F>(&mut self, of: &mut List, held: &mut Held<F>, run: &mut Chain) {
         let Some(index) = of.first() else { return };
-        let island = &mut self.islands[index as usize];
-        island.start += held.payload_len(island.chain.first());
-        held.move_first(&mut island.chain, run);
-        island.plain = false; // the rest is less than what is known of it
-        if island.chain.len() == 0 {
+        let block = &mut self.blocks[index as usize];
+        block.start += held.payload_len(block.chain.first());
+        held.move_first(&mut block.chain, run);
+        block.plain = false; // the rest is less than what is known of it
+        if block.chain.len() == 0 {
             self.close(of, index);
         }
     }
 
     fn close(&mut self, of: &mut List, index: u32) {
-        of.remove(&mut self.islands, index, links);
+        of.remove(&mut self.blocks, index, links);
         self.free.push(index);
     }
 
-    /// Islands of all flows.
+    /// OutOfOrder of all flows.
     pub(crate) fn in_use(&self) -> usize {
-        self.islands.len() - self.free.len()
+        self.blocks.len() - self.free.len()
     }
 
-    /// Panics in a debug build if there is no hole in front of each island, beginning at `frontier`.
+    /// Panics in a debug build if there is no hole in front of each block, beginning at `frontier`.
     pub(crate) fn debug_check(&self, of: &List, frontier: Seq) {
         if cfg!(debug_assertions) {
             let (mut end, mut count) = (frontier, 0);
-            for island in self.all(of) {
-                let Island { start, end: next, .. } = *island;
+            for block in self.all(of) {
+                let Block { start, end: next, .. } = *block;
                 debug_assert!(start.after(end), "no hole between {end:?} and {start:?}");
-                debug_assert!(next.after(start), "an island of nothing at {start:?}");
-                debug_assert!(island.len() > 0 && island.since <= island.until);
+                debug_assert!(next.after(start), "a block of nothing at {start:?}");
+                debug_assert!(block.len() > 0 && block.since <= block.until);
                 (end, count) = (next, count + 1);
             }
-            debug_assert_eq!(of.len(), count, "islands of a flow");
+            debug_assert_eq!(of.len(), count, "blocks of a flow");
         }
     }
 
-    /// How many frames the islands hold. Panics in a debug build if their bytes are not those of the
+    /// How many frames the blocks hold. Panics in a debug build if their bytes are not those of the
     /// frames.
     pub(crate) fn debug_frames<F>(&self, of: &List, held: &Held<F>) -> usize {
-        let frames = |island: &Island| {
-            let bytes: u32 = held.debug_lens(&island.chain).sum();
-            debug_assert_eq!(bytes, island.bytes(), "bytes of an island");
-            island.len() as usize
+        let frames = |block: &Block| {
+            let bytes: u32 = held.debug_lens(&block.chain).sum();
+            debug_assert_eq!(bytes, block.bytes(), "bytes of a block");
+            block.len() as usize
         };
         self.all(of).map(frames).sum()
     }
 }
 
-fn links(island: &mut Island) -> &mut Links {
-    &mut island.links
+fn links(block: &mut Block) -> &mut Links {
+    &mut block.links
 }
 
 #[cfg(test)]
@@ -398,20 +399,20 @@ mod tests {
     }
 
     /// Start, end and age of what touches.
-    fn islands_of(model: &Model) -> Model {
-        let mut islands: Model = Vec::new();
+    fn blocks_of(model: &Model) -> Model {
+        let mut blocks: Model = Vec::new();
         for (start, end, since) in model {
-            match islands.last_mut() {
+            match blocks.last_mut() {
                 Some(last) if last.1 == *start => *last = (last.0, *end, last.2.min(*since)),
-                _ => islands.push((*start, *end, *since)),
+                _ => blocks.push((*start, *end, *since)),
             }
         }
-        islands
+        blocks
     }
 
     struct Flow {
         base: u32,
-        islands: Islands,
+        out_of_order: OutOfOrder,
         held: Held<u32>,
         list: List,
         model: Model,
@@ -419,25 +420,26 @@ mod tests {
 
     impl Flow {
         fn new(base: u32) -> Flow {
-            let (islands, held) = (Islands::new(64), Held::new(64));
-            Flow { base, islands, held, list: List::EMPTY, model: Vec::new() }
+            let (out_of_order, held) = (OutOfOrder::new(64), Held::new(64));
+            Flow { base, out_of_order, held, list: List::EMPTY, model: Vec::new() }
         }
 
         fn insert(&mut self, at: u32, len: u32, now: Nanos) {
             let (start, end) = (self.base.wrapping_add(at), at + len);
-            let place = self.islands.find(&self.list, Seq(start));
-            let of = |index| self.islands.get(index).map(|i| i.start.0.wrapping_sub(self.base));
-            let islands = islands_of(&self.model);
-            let left = islands.iter().rev().find(|island| island.0 <= at).map(|island| island.0);
-            let right = islands.iter().find(|island| island.0 > at).map(|island| island.0);
+            let place = self.out_of_order.find(&self.list, Seq(start));
+            let of =
+                |index| self.out_of_order.get(index).map(|i| i.start.0.wrapping_sub(self.base));
+            let blocks = blocks_of(&self.model);
+            let left = blocks.iter().rev().find(|block| block.0 <= at).map(|block| block.0);
+            let right = blocks.iter().find(|block| block.0 > at).map(|block| block.0);
             assert_eq!((of(place.left), of(place.right)), (left, right));
             if self.model.iter().any(|held| held.0 < end && at < held.1) || self.held.is_full() {
                 return;
             }
             let carried = Carried { ack: Seq(at), ..Carried::NOTHING };
             let piece = (0, Seq(start), len);
-            let (islands, list, held) = (&mut self.islands, &mut self.list, &mut self.held);
-            islands.insert(list, place, held, at, piece, carried, (now, now));
+            let (queue, list, held) = (&mut self.out_of_order, &mut self.list, &mut self.held);
+            queue.insert(list, place, held, at, piece, carried, (now, now));
             self.model.push((at, end, now));
             self.model.sort_unstable();
             self.age();
@@ -445,9 +447,9 @@ mod tests {
 
         /// What touches is as old as the oldest of it, also when some of that has gone.
         fn age(&mut self) {
-            for island in islands_of(&self.model) {
-                let on = |held: &&mut (u32, u32, Nanos)| held.0 >= island.0 && held.1 <= island.1;
-                self.model.iter_mut().filter(on).for_each(|held| held.2 = island.2);
+            for block in blocks_of(&self.model) {
+                let on = |held: &&mut (u32, u32, Nanos)| held.0 >= block.0 && held.1 <= block.1;
+                self.model.iter_mut().filter(on).for_each(|held| held.2 = block.2);
             }
         }
 
@@ -456,35 +458,35 @@ mod tests {
             for _ in 0..segments.min(self.model.len()) {
                 let (start, end, since) = self.model.remove(0);
                 let seq = Seq(self.base.wrapping_add(start));
-                assert!(self.islands.next(&self.list, seq + 1, &self.held).is_none());
-                let next = self.islands.next(&self.list, seq, &self.held).expect("an island");
+                assert!(self.out_of_order.next(&self.list, seq + 1, &self.held).is_none());
+                let next = self.out_of_order.next(&self.list, seq, &self.held).expect("a block");
                 assert_eq!(
                     (next.len, next.carried.ack, next.since),
                     (end - start, Seq(start), since)
                 );
-                self.islands.take_next(&mut self.list, &mut self.held, &mut run);
+                self.out_of_order.take_next(&mut self.list, &mut self.held, &mut run);
                 let slice = self.held.pop(&mut run).expect("a frame");
                 assert_eq!((slice.frame, slice.len), (start, (end - start) as usize));
             }
         }
 
         fn check(&self) {
-            let expected = islands_of(&self.model);
+            let expected = blocks_of(&self.model);
             let mut at = self.list.first();
             let mut previous = NONE;
             let mut is = Vec::new();
-            while let Some(island) = at.and_then(|index| self.islands.get(index)) {
-                assert_eq!(island.links.previous(), previous);
+            while let Some(block) = at.and_then(|index| self.out_of_order.get(index)) {
+                assert_eq!(block.links.previous(), previous);
                 previous = at.unwrap_or(NONE);
-                let [start, end] = [island.start, island.end].map(|s| s.0.wrapping_sub(self.base));
-                is.push((start, end, island.since));
-                at = Some(island.links.next());
+                let [start, end] = [block.start, block.end].map(|s| s.0.wrapping_sub(self.base));
+                is.push((start, end, block.since));
+                at = Some(block.links.next());
             }
             assert_eq!(is, expected);
             assert_eq!(self.list.last().unwrap_or(NONE), previous);
-            let oldest = expected.iter().map(|island| island.2).min();
-            assert_eq!(self.islands.oldest(&self.list), oldest);
-            assert_eq!(self.islands.first(&self.list).is_none(), expected.is_empty());
+            let oldest = expected.iter().map(|block| block.2).min();
+            assert_eq!(self.out_of_order.oldest(&self.list), oldest);
+            assert_eq!(self.out_of_order.first(&self.list).is_none(), expected.is_empty());
         }
     }
 
@@ -493,7 +495,7 @@ mod tests {
 
         /// Against a sorted list of what was put in, also where sequence numbers wrap.
         #[test]
-        fn islands_are_what_touches(
+        fn blocks_are_what_touches(
             base in prop_oneof![any::<u32>(), u32::MAX - 60..=u32::MAX],
             operations in operations(),
         ) {
