@@ -244,9 +244,8 @@ impl<T> Degen<T> {
     /// Takes back a packet that is held, whatever the time; for the end.
     pub fn take_back(&mut self) -> Option<T> {
         let queued = self.queue.take().map(|queued| queued.packet);
-        let under_way =
-            |delay: &mut Delay<Onward<T>>| delay.take().map(|(onward, _)| onward.packet);
-        let taken = queued.or_else(|| under_way(&mut self.delay)).or_else(|| self.reorder.take());
+        let delayed = |delay: &mut Delay<Onward<T>>| delay.take().map(|(onward, _)| onward.packet);
+        let taken = queued.or_else(|| delayed(&mut self.delay)).or_else(|| self.reorder.take());
         #[cfg(debug_assertions)]
         {
             self.taken_back += u64::from(taken.is_some());
@@ -263,11 +262,11 @@ impl<T> Degen<T> {
         while let Some(step) = self.next_step() {
             // What happens at the time of a step sees what it changes.
             if let Some(before) = step.checked_sub(1) {
-                self.let_go(before, frames);
+                self.dequeue(before, frames);
             }
             self.step();
         }
-        self.let_go(self.now, frames);
+        self.dequeue(self.now, frames);
     }
 
     /// When a step of the schedule is due that is not made yet.
@@ -282,7 +281,7 @@ impl<T> Degen<T> {
     }
 
     /// The queue gives the link what it takes by `until`.
-    fn let_go(&mut self, until: Nanos, frames: &mut impl Frames<T>) {
+    fn dequeue(&mut self, until: Nanos, frames: &mut impl Frames<T>) {
         while let Some(left) = self.queue.pop(until, &self.config) {
             match left {
                 Left::Sent { packet, at } => self.go_on(packet, at),
@@ -360,7 +359,7 @@ impl<T> Degen<T> {
             return self.go_on(numbered, self.arrived_at);
         }
         match self.queue.push(numbered, len, self.arrived_at, &self.config) {
-            Ok(()) => self.let_go(self.now, frames),
+            Ok(()) => self.dequeue(self.now, frames),
             Err(Numbered { packet, .. }) => {
                 self.counters.queue_full += 1;
                 frames.discard(packet);

@@ -16,7 +16,7 @@ pub struct Aside {
 }
 
 #[derive(Debug)]
-struct Held<T> {
+struct Reordered<T> {
     packet: T,
     /// Leaves behind the packet of this number.
     behind: u64,
@@ -30,7 +30,7 @@ struct Held<T> {
 pub struct Reorder<T> {
     random: Random,
     /// Neither `behind` nor `until` is less than that of a packet in front.
-    held: VecDeque<Held<T>>,
+    held: VecDeque<Reordered<T>>,
     /// Packets that have gone by.
     passed: u64,
     /// When the last of them did.
@@ -69,7 +69,7 @@ impl<T> Reorder<T> {
             held.behind = held.behind.min(behind);
             held.until = held.until.min(until);
         }
-        self.held.push_back(Held { packet, behind, until });
+        self.held.push_back(Reordered { packet, behind, until });
         None
     }
 

@@ -39,7 +39,7 @@ impl<'a> Segmenter<'a> {
     }
 
     /// Prepares to cut `packet`, an Ethernet frame, as `hdr` says and so that no IP packet is
-    /// longer than `mtu` bytes; with any packet that a host hands over.
+    /// longer than `mtu` bytes; with any packet that a host transmits.
     ///
     /// - TCP is cut into segments, of `gso_size` bytes if it is a super-packet, fewer where they
     ///   would not fit.

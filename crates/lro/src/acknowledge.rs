@@ -17,7 +17,7 @@
 //! Neither mode acknowledges anything beyond a hole that was given up, until the host has; nor on a
 //! connection that the host has reset, or that may be another since a SYN came (see
 //! [`anew`](crate::anew)); nor while the caller
-//! [says](Lro::suspend_acknowledgments) that the host does not take what it is given. So even the
+//! [reports](Lro::suspend_acknowledgments) that the host does not take what it is given. So even the
 //! paper's mode needs the SYN of the sender, or a word of the host.
 //!
 //! **What is lost if the process dies while it holds acknowledged data:** that data. The sender
@@ -30,7 +30,7 @@ use wire::{TCP_MIN_LEN, Timestamps, Transport, checksum, protocol};
 
 use crate::descriptor::Descriptor;
 use crate::link::Link;
-use crate::observe::Said;
+use crate::observe::HostSegment;
 use crate::out_of_order::OutOfOrder;
 use crate::{ActiveAck, Lro, Profile, Sink};
 
@@ -51,7 +51,7 @@ const HOP_LIMIT: u8 = 64;
 /// Ethernet with two tags, IPv6, TCP with 40 bytes of options.
 const FRAME_MAX: usize = ETHERNET_LEN + 8 + IPV6_LEN + 60;
 
-/// What a SYN says.
+/// What a SYN offers.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     /// What acknowledges it, without its data and with all of it (RFC 7413).
@@ -116,7 +116,7 @@ pub(crate) struct HostSide {
     newest: Option<Seq>,
 }
 
-/// What the host has said since the handshake.
+/// What the host's segments have carried since the handshake.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     ack: Seq,
@@ -210,7 +210,7 @@ impl HostSide {
         // it, which have waited for it, is not known here.
         let is_one = in_order && to - reached == u32::from(flow.last_len);
         let timestamps = flow.last.timestamps.filter(|_| is_one);
-        let covers = self.acknowledged.is_some_and(|said| !reached.after(said));
+        let covers = self.acknowledged.is_some_and(|acknowledged| !reached.after(acknowledged));
         if let Some(timestamps) = timestamps.filter(|_| covers) {
             self.recent = newest(self.recent, timestamps.value);
         }
@@ -246,16 +246,16 @@ impl<F, L: Link> Lro<F, L> {
         let key = FlowKey::of(bytes, &headers).reversed();
         let len = headers.payload_len() as u32;
         let known = self.table.peek(&key);
-        let said = Said::new(&tcp, len);
+        let segment = HostSegment::new(&tcp, len);
         if tcp.flags().any(Flags::SYN) {
             let Some(index) = known.or_else(|| self.open_quietly(key)) else { return };
             self.hosts[index as usize].host_syn(&tcp, len);
             let flow = &mut self.table[index];
             flow.holes.note_host_syn(&tcp, flow.has_data);
-            said.note(&mut self.table[index].send);
+            segment.note(&mut self.table[index].send);
         } else if let Some(index) = known {
             self.hosts[index as usize].hear(&tcp);
-            said.note(&mut self.table[index].send);
+            segment.note(&mut self.table[index].send);
         }
     }
 
@@ -375,8 +375,8 @@ fn paper_numbers(
     }
 }
 
-/// What the host would say, and will, unless that has been said already; `None` if not enough is
-/// known.
+/// The acknowledgment that the host would send, unless it has been sent already; `None` if not enough
+/// is known.
 fn safe_numbers(flow: &Descriptor, host: &HostSide) -> Option<Numbers> {
     let (agreed, heard) = (host.agreed()?, host.heard?);
     // Whether the host has seen a mark of congestion, only it can tell.
@@ -385,7 +385,7 @@ fn safe_numbers(flow: &Descriptor, host: &HostSide) -> Option<Numbers> {
     }
     let past_edge = flow.next_seq.after(heard.right_edge);
     let ack = if past_edge { heard.right_edge } else { flow.next_seq };
-    if host.acknowledged.is_some_and(|said| !ack.after(said)) {
+    if host.acknowledged.is_some_and(|acknowledged| !ack.after(acknowledged)) {
         return None;
     }
     let times = match flow.first_timestamps() {

@@ -2,7 +2,7 @@
 
 use wire::VirtioNetHdr;
 
-use crate::held::{Chain, Held, Slice};
+use crate::arena::{Arena, Chain, Slice};
 
 /// Several segments as one packet: a header to be written first, then the slices in order.
 ///
@@ -14,7 +14,7 @@ pub struct Aggregate<'a, F> {
     header: &'a [u8],
     fixed_id: bool,
     chain: Chain,
-    held: &'a mut Held<F>,
+    held: &'a mut Arena<F>,
 }
 
 impl<'a, F> Aggregate<'a, F> {
@@ -23,7 +23,7 @@ impl<'a, F> Aggregate<'a, F> {
         header: &'a [u8],
         fixed_id: bool,
         chain: Chain,
-        held: &'a mut Held<F>,
+        held: &'a mut Arena<F>,
     ) -> Self {
         Aggregate { vnet, header, fixed_id, chain, held }
     }

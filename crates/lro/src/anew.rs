@@ -105,7 +105,7 @@ impl<F, L: Link> Lro<F, L> {
         }
     }
 
-    /// The same SYN, and what it says.
+    /// The same SYN, and its options.
     pub(crate) fn note_wire_syn_options(&mut self, index: u32, bytes: &[u8]) {
         if let Some(syn) = syn::<L>(bytes) {
             self.table[index].holes.note_wire_syn(&syn);

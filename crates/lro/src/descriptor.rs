@@ -7,9 +7,9 @@
 
 use wire::{Flags, FlowKey, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
 
+use crate::arena::Chain;
 use crate::config::HEADER_MAX;
 use crate::filter::{Carried, Segment};
-use crate::held::Chain;
 use crate::hole::Holes;
 use crate::layout::Layout;
 use crate::link::Link;

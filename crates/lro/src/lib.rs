@@ -57,13 +57,13 @@ use core::marker::PhantomData;
 mod acknowledge;
 mod aggregate;
 mod anew;
+mod arena;
 mod config;
 mod counters;
 mod descriptor;
 mod elsewhere;
 mod filter;
 mod flush;
-mod held;
 mod hole;
 mod invariants;
 mod layout;
@@ -81,17 +81,17 @@ mod table;
 mod timeout;
 
 pub use aggregate::Aggregate;
+pub use arena::Slice;
 pub use config::{ActiveAck, Config, Profile};
 pub use counters::{Counters, Flush};
 pub use filter::{Discard, Pass};
-pub use held::Slice;
 pub use link::{Ethernet, Link, NoLink};
 pub use mismatch::Mismatch;
 pub use wire::{FlowKey, Nanos, RxChecksum};
 
 use acknowledge::HostSide;
+use arena::Arena;
 use filter::{Segment, Verdict};
-use held::Held;
 use out_of_order::OutOfOrder;
 use predict::Expected;
 use table::ConnectionTable;
@@ -221,7 +221,7 @@ pub struct Lro<F, L = Ethernet> {
     link: PhantomData<L>,
     config: Config,
     table: ConnectionTable,
-    held: Held<F>,
+    held: Arena<F>,
     out_of_order: OutOfOrder,
     /// Where flows are is remembered for as long as all their packets come by.
     epoch: u32,
@@ -250,7 +250,7 @@ impl<F> Lro<F, NoLink> {
 
 impl<F, L: Link> Lro<F, L> {
     fn with_link(config: Config) -> Self {
-        let held = Held::new(config.held_frames);
+        let held = Arena::new(config.held_frames);
         let table = ConnectionTable::new(config.flows, config.flow_hash, config.max_timeout);
         Lro {
             link: PhantomData,
@@ -483,7 +483,7 @@ impl<F, L: Link> Lro<F, L> {
         self.begins_at(index, seq);
     }
 
-    /// The same SYN, and what it says.
+    /// The same SYN, and its options.
     #[cold]
     fn wire_syn(&mut self, key: &FlowKey, bytes: &[u8]) {
         if let Some(index) = self.table.peek(key) {

@@ -15,20 +15,20 @@ const OFFSET_AND_MORE: u16 = 0x3fff;
 
 /// What a packet of the host's tells of that.
 #[derive(Clone, Copy)]
-pub(crate) struct Said {
+pub(crate) struct HostSegment {
     seq: Seq,
     len: u32,
     flags: Flags,
 }
 
-impl Said {
-    pub(crate) fn new<T: AsRef<[u8]>>(tcp: &Tcp<T>, len: u32) -> Said {
-        Said { seq: tcp.seq(), len, flags: tcp.flags() }
+impl HostSegment {
+    pub(crate) fn new<T: AsRef<[u8]>>(tcp: &Tcp<T>, len: u32) -> HostSegment {
+        HostSegment { seq: tcp.seq(), len, flags: tcp.flags() }
     }
 
     /// Reads it from a packet with no more than Ethernet, IP and TCP; its headers are enough.
     #[inline]
-    fn usual<L: Link>(bytes: &[u8]) -> Option<Said> {
+    fn usual<L: Link>(bytes: &[u8]) -> Option<HostSegment> {
         let be16 = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
         let ip = L::LEN;
         let version = (L::usual_version(bytes), *bytes.get(ip)?);
@@ -44,7 +44,7 @@ impl Said {
         };
         let header: &[u8; TCP_MIN_LEN] = bytes.get(tcp..)?.first_chunk()?;
         let payload_at = tcp + usize::from(header[12] >> 4) * 4;
-        Some(Said {
+        Some(HostSegment {
             seq: Seq(u32::from_be_bytes([header[4], header[5], header[6], header[7]])),
             len: end.checked_sub(payload_at)? as u32,
             flags: Flags(header[13]),
@@ -94,11 +94,11 @@ impl<F, L: Link> Lro<F, L> {
         if self.acknowledges() {
             return self.hear(bytes);
         }
-        match Said::usual::<L>(bytes) {
-            Some(said) if !said.moves() => {}
-            Some(said) => {
+        match HostSegment::usual::<L>(bytes) {
+            Some(segment) if !segment.moves() => {}
+            Some(segment) => {
                 if let Some(key) = usual_key::<L>(bytes) {
-                    self.note(&key.reversed(), &said, bytes);
+                    self.note(&key.reversed(), &segment, bytes);
                 }
             }
             None if is_no_tcp::<L>(bytes) => {}
@@ -106,10 +106,10 @@ impl<F, L: Link> Lro<F, L> {
         }
     }
 
-    fn note(&mut self, key: &FlowKey, said: &Said, bytes: &[u8]) {
+    fn note(&mut self, key: &FlowKey, segment: &HostSegment, bytes: &[u8]) {
         if let Some(index) = self.table.peek(key) {
-            said.note(&mut self.table[index].send);
-            if said.flags.any(Flags::SYN) {
+            segment.note(&mut self.table[index].send);
+            if segment.flags.any(Flags::SYN) {
                 self.note_host_syn(index, bytes);
             }
         }
@@ -122,9 +122,9 @@ impl<F, L: Link> Lro<F, L> {
         if headers.transport == Transport::Tcp
             && let Ok(tcp) = Tcp::new(&bytes[headers.transport_at..headers.end])
         {
-            let said = Said::new(&tcp, headers.payload_len() as u32);
-            if said.moves() {
-                self.note(&FlowKey::of(bytes, &headers).reversed(), &said, bytes);
+            let segment = HostSegment::new(&tcp, headers.payload_len() as u32);
+            if segment.moves() {
+                self.note(&FlowKey::of(bytes, &headers).reversed(), &segment, bytes);
             }
         }
     }

@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use wire::{Flags, Seq};
 
 use crate::Nanos;
+use crate::arena::{Arena, Chain};
 use crate::filter::{Carried, Segment};
-use crate::held::{Chain, Held};
 use crate::list::{Links, List, NONE};
 
 /// Segments without a hole between them; the hole is in front.
@@ -236,7 +236,7 @@ impl OutOfOrder {
         &mut self,
         of: &mut List,
         place: Place,
-        held: &mut Held<F>,
+        held: &mut Arena<F>,
         frame: F,
         (start, seq, len): (usize, Seq, u32),
         carried: Carried,
@@ -293,7 +293,7 @@ impl OutOfOrder {
         of.insert_after(&mut self.blocks, place.left, index, links);
     }
 
-    fn join_if_they_touch<F>(&mut self, of: &mut List, place: Place, held: &mut Held<F>) {
+    fn join_if_they_touch<F>(&mut self, of: &mut List, place: Place, held: &mut Arena<F>) {
         let Some(&right) = self.get(place.right) else { return };
         let left = &mut self.blocks[place.left as usize];
         if left.end != right.start {
@@ -305,7 +305,7 @@ impl OutOfOrder {
     }
 
     /// The first segment of the first block, if the block starts at `next_seq`.
-    pub(crate) fn next<F>(&self, of: &List, next_seq: Seq, held: &Held<F>) -> Option<Next> {
+    pub(crate) fn next<F>(&self, of: &List, next_seq: Seq, held: &Arena<F>) -> Option<Next> {
         let block = self.first(of).filter(|block| block.start == next_seq)?;
         let node = block.chain.first();
         let (len, carried) = (held.payload_len(node), self.carried[node as usize]);
@@ -313,14 +313,14 @@ impl OutOfOrder {
     }
 
     /// Moves all of the first block to the end of `run`.
-    pub(crate) fn take_all<F>(&mut self, of: &mut List, held: &mut Held<F>, run: &mut Chain) {
+    pub(crate) fn take_all<F>(&mut self, of: &mut List, held: &mut Arena<F>, run: &mut Chain) {
         let Some(index) = of.first() else { return };
         held.join(run, self.blocks[index as usize].chain);
         self.close(of, index);
     }
 
     /// Moves the first segment of the first block to the end of `run`.
-    pub(crate) fn take_next<F>(&mut self, of: &mut List, held: &mut Held<F>, run: &mut Chain) {
+    pub(crate) fn take_next<F>(&mut self, of: &mut List, held: &mut Arena<F>, run: &mut Chain) {
         let Some(index) = of.first() else { return };
         let block = &mut self.blocks[index as usize];
         block.start += held.payload_len(block.chain.first());
@@ -358,7 +358,7 @@ impl OutOfOrder {
 
     /// How many frames the blocks hold. Panics in a debug build if their bytes are not those of the
     /// frames.
-    pub(crate) fn debug_frames<F>(&self, of: &List, held: &Held<F>) -> usize {
+    pub(crate) fn debug_frames<F>(&self, of: &List, held: &Arena<F>) -> usize {
         let frames = |block: &Block| {
             let bytes: u32 = held.debug_lens(&block.chain).sum();
             debug_assert_eq!(bytes, block.bytes(), "bytes of a block");
@@ -413,14 +413,14 @@ mod tests {
     struct Flow {
         base: u32,
         out_of_order: OutOfOrder,
-        held: Held<u32>,
+        held: Arena<u32>,
         list: List,
         model: Model,
     }
 
     impl Flow {
         fn new(base: u32) -> Flow {
-            let (out_of_order, held) = (OutOfOrder::new(64), Held::new(64));
+            let (out_of_order, held) = (OutOfOrder::new(64), Arena::new(64));
             Flow { base, out_of_order, held, list: List::EMPTY, model: Vec::new() }
         }
 

@@ -1,4 +1,4 @@
-//! What a SYN has said of a flow in use; what becomes of that is in [`anew`](crate::anew).
+//! What a SYN changes for a flow in use; what becomes of that is in [`anew`](crate::anew).
 
 use wire::Seq;
 

@@ -11,7 +11,7 @@ use crate::side_by_side::callgrind;
 use crate::{Error, Report, System};
 
 /// What callgrind counts, callees included.
-const COUNTED: [&str; 2] = ["--toggle-collect=*hand_over*", "--toggle-collect=*let_go*"];
+const COUNTED: [&str; 2] = ["--toggle-collect=*receive_burst*", "--toggle-collect=*flush_lap*"];
 
 /// What runs under callgrind: each case at each setting once, without looking at the time. Gives
 /// the packets.

@@ -56,11 +56,11 @@ impl Open {
                     workload.write(frame, &mut self.stream);
                 }
                 let begin = Instant::now();
-                hand_over(&mut self.lro, &self.buffers, known, &mut count);
+                receive_burst(&mut self.lro, &self.buffers, known, &mut count);
                 time += begin.elapsed();
             }
             let begin = Instant::now();
-            let_go(&mut self.lro, &mut count);
+            flush_lap(&mut self.lro, &mut count);
             time += begin.elapsed();
             packets += workload.round();
         }
@@ -129,7 +129,7 @@ impl Sink<u32> for Count {
 // What is timed, and what callgrind counts by these names: see `super::instructions`.
 
 #[inline(never)]
-fn hand_over(lro: &mut Lro<u32>, frames: &[Vec<u8>], known: RxChecksum, count: &mut Count) {
+fn receive_burst(lro: &mut Lro<u32>, frames: &[Vec<u8>], known: RxChecksum, count: &mut Count) {
     for (n, frame) in frames.iter().enumerate() {
         if let Some(ahead) = frames.get(n + ANNOUNCE_AHEAD) {
             lro.announce(ahead);
@@ -139,6 +139,6 @@ fn hand_over(lro: &mut Lro<u32>, frames: &[Vec<u8>], known: RxChecksum, count: &
 }
 
 #[inline(never)]
-fn let_go(lro: &mut Lro<u32>, count: &mut Count) {
+fn flush_lap(lro: &mut Lro<u32>, count: &mut Count) {
     lro.flush_all(count);
 }

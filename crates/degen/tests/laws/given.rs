@@ -74,8 +74,8 @@ impl Given {
         let bytes: u64 = bytes.map(|len| 2 * (len + most(|config| config.overhead.into()))).sum();
         let carried = slowest.map_or(0, |rate| bytes * 8 * 1_000_000_000 / rate + 1);
         // No number drawn is more than 10^6 deviations from the mean, be it Pareto's.
-        let under_way = most(|config| config.delay) + 1_000_000 * most(|config| config.jitter);
-        last + carried + under_way + most(|config| config.reorder_wait)
+        let in_flight = most(|config| config.delay) + 1_000_000 * most(|config| config.jitter);
+        last + carried + in_flight + most(|config| config.reorder_wait)
     }
 }
 

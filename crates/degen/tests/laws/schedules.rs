@@ -152,7 +152,7 @@ fn time_does_not_go_back() {
 
 /// Every setting can be a step: none of them needs a beginning of its own.
 #[test]
-fn every_key_can_change_under_way() {
+fn every_key_can_change_by_a_schedule() {
     for key in keys::KEYS {
         let mut config = Config { rate: 10_000_000, delay: MS, ..Config::default() };
         config.reorder = Probability::percent(20.0).unwrap();

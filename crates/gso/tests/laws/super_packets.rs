@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use testkit::packet::{PacketBuilder, pattern};
 use wire::{Flags, protocol};
 
-/// A packet that a host may hand over, and how it is to be cut.
+/// A packet that a host may transmit, and how it is to be cut.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     /// The packet, payload included.

@@ -42,7 +42,7 @@ pub(crate) struct Out {
 }
 
 /// What is held of a flow.
-struct Held {
+struct Entry {
     key: Vec<u8>,
     frames: Vec<usize>,
     next_seq: u32,
@@ -88,7 +88,7 @@ struct Model<'a> {
     reasons: Reasons,
     arrivals: &'a Arrivals<'a>,
     /// Oldest first.
-    held: Vec<Held>,
+    held: Vec<Entry>,
     /// The first frame to be held when as many were as the kernel holds beside a witness.
     crowded_at: Option<usize>,
     out: Vec<Out>,
@@ -98,7 +98,7 @@ struct Model<'a> {
 pub(crate) fn run(arrivals: &Arrivals<'_>, kernel: Kernel, reasons: Reasons) -> Vec<Out> {
     let mut model = Model::new(arrivals, kernel, reasons);
     while !model.held.is_empty() {
-        model.let_go(0);
+        model.flush(0);
     }
     model.out
 }
@@ -133,7 +133,7 @@ impl<'a> Model<'a> {
             if let Some(fixed_id) = self.joins(&self.held[at], packet) {
                 return self.append(at, n, packet, fixed_id);
             }
-            self.let_go(at);
+            self.flush(at);
         }
         if flags & (PSH | FIN) != 0 {
             return self.alone(n);
@@ -142,12 +142,12 @@ impl<'a> Model<'a> {
             self.crowded_at.get_or_insert(n);
         }
         if self.held.len() == BUCKET && !self.wharf(Reason::Bucket) {
-            self.let_go(0);
+            self.flush(0);
         }
         let (len, ip_len) = (packet.payload().len(), packet.end - packet.network_at);
         let next_seq = packet.seq().wrapping_add(len as u32);
         let frames = vec![n];
-        self.held.push(Held { key, frames, next_seq, gso_size: len, ip_len, fixed_id: None });
+        self.held.push(Entry { key, frames, next_seq, gso_size: len, ip_len, fixed_id: None });
     }
 
     /// Whether the packet passes without a look at its flow.
@@ -211,7 +211,7 @@ impl<'a> Model<'a> {
     }
 
     /// Whether the packet may join what is held of its flow, and if so, whether with a fixed IPv4 ID.
-    fn joins(&self, held: &Held, packet: &Packet<'_>) -> Option<bool> {
+    fn joins(&self, held: &Entry, packet: &Packet<'_>) -> Option<bool> {
         let first = self.arrivals.packet(held.frames[0]);
         let len = packet.payload().len();
         let fits = held.ip_len + len <= IP_MAX && len <= held.gso_size;
@@ -250,7 +250,7 @@ impl<'a> Model<'a> {
     }
 
     /// Whether the IPv4 ID is the next one (`false`), or the same (`true`), as for all before.
-    fn id_step(&self, held: &Held, first: &Packet<'_>, packet: &Packet<'_>) -> Option<bool> {
+    fn id_step(&self, held: &Entry, first: &Packet<'_>, packet: &Packet<'_>) -> Option<bool> {
         if packet.v6 {
             return Some(false);
         }
@@ -273,13 +273,13 @@ impl<'a> Model<'a> {
         held.fixed_id = Some(fixed_id);
         let last = len < held.gso_size || packet.flags() & (PSH | FIN) != 0;
         if last {
-            self.let_go(at);
+            self.flush(at);
         }
     }
 
     fn alone_after(&mut self, held: Option<usize>, n: usize) {
         if let Some(at) = held {
-            self.let_go(at);
+            self.flush(at);
         }
         self.alone(n);
     }
@@ -289,7 +289,7 @@ impl<'a> Model<'a> {
         self.out.push(Out { vnet: None, bytes, frames: vec![n], fixed_id: false });
     }
 
-    fn let_go(&mut self, at: usize) {
+    fn flush(&mut self, at: usize) {
         let held = self.held.remove(at);
         match held.frames[..] {
             [only] => self.alone(only),
@@ -300,7 +300,7 @@ impl<'a> Model<'a> {
 
 /// Several segments as one packet: the first's header with the length of all, FIN and PSH of any,
 /// and a checksum to be completed.
-fn join(arrivals: &Arrivals<'_>, held: Held) -> Out {
+fn join(arrivals: &Arrivals<'_>, held: Entry) -> Out {
     let packets: Vec<&Packet<'_>> = held.frames.iter().map(|n| arrivals.packet(*n)).collect();
     let first = packets[0];
     let mut bytes = first.bytes[..first.payload_at].to_vec();

@@ -158,14 +158,14 @@ fn what_fills_the_hole_ends_the_singles() {
     assert!(alone.iter().all(|group| group.len() == 1), "{alone:?}");
 }
 
-/// What may not be overtaken lets go of what waits, and says nothing of a loss: as long as a hole is
+/// What may not be overtaken flushes what waits, and tells nothing of a loss: as long as a hole is
 /// taken for late, three duplicate ACKs would only have it sent again.
 #[test]
-fn what_is_let_go_before_its_hole_is_given_up_goes_as_one() {
+fn what_is_flushed_before_its_hole_is_given_up_goes_as_one() {
     let config = Config { min_hole_timeout: MS, ..Config::default() };
     let urgent = || frame(segment(60, 5).flags(Flags::ACK.with(Flags::URG)));
     let over_max = Config { max_segments: 8, ..config.clone() };
-    for (let_go, config, others) in [
+    for (flushes, config, others) in [
         (Step::FlushAll, &config, 0),
         (Step::Interrupt, &config, 0),
         (Step::Reconfigure(over_max), &config, 0),
@@ -176,7 +176,7 @@ fn what_is_let_go_before_its_hole_is_given_up_goes_as_one() {
         let numbers = (0..5).chain(6..20);
         let opening = [frame(a_syn(Flags::SYN, false))].into_iter();
         let mut steps: Vec<Step> = opening.chain(numbers.map(|n| frame(segment(n, 5)))).collect();
-        steps.push(let_go);
+        steps.push(flushes);
         let groups = run_with(config, &steps).groups();
         let expected = [vec![0], (1..6).collect(), (6..20).collect()];
         assert_eq!(groups[..3], expected, "{groups:?}");

@@ -9,7 +9,7 @@ use wire::Flags;
 use crate::run::{Frame, Out, Step, run, waiting};
 
 const SEGMENTS: usize = 4032;
-/// Segments that the port hands over at a time, and how long they take to come at 10 Gb/s.
+/// Segments that the port receives at a time, and how long they take to come at 10 Gb/s.
 const BURST: usize = 64;
 const BURST_NANOS: u64 = 77_000;
 const MSS: usize = 1448;

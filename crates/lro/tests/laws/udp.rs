@@ -129,12 +129,12 @@ impl Datagram {
 
 /// What one flow holds, and since when.
 #[derive(Default)]
-struct Held {
+struct HeldFlow {
     run: Vec<(usize, Datagram)>,
     since: u64,
 }
 
-impl Held {
+impl HeldFlow {
     fn may_join(&self, new: &Datagram, config: &Config) -> bool {
         let (first, last) = (&self.run[0].1, &self.run[self.run.len() - 1].1);
         let mut header = new.header;
@@ -174,10 +174,10 @@ enum Move {
 
 /// What comes out: which frames, and during which step.
 fn expected(config: &Config, moves: &[Move]) -> Vec<(Vec<usize>, usize)> {
-    let mut flows: Vec<Held> = (0..FLOWS).map(|_| Held::default()).collect();
+    let mut flows: Vec<HeldFlow> = (0..FLOWS).map(|_| HeldFlow::default()).collect();
     let mut out = Vec::new();
     let mut now = 0;
-    let release = |held: &mut Held, step: usize, out: &mut Vec<_>| {
+    let release = |held: &mut HeldFlow, step: usize, out: &mut Vec<_>| {
         let run: Vec<usize> = std::mem::take(&mut held.run).into_iter().map(|(at, _)| at).collect();
         if !run.is_empty() {
             out.push((run, step));

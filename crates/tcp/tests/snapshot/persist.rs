@@ -12,7 +12,7 @@ const NOW: u64 = 1_000_000_000;
 
 /// Fuzzing found one of which a close stopped the only timer.
 #[test]
-fn what_is_under_way_has_a_timer_after_a_close() {
+fn what_is_in_flight_has_a_timer_after_a_close() {
     let mut thawed = 0;
     for seed in 0..300 {
         let mut snapshot = snapshot(seed);

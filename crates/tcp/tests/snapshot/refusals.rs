@@ -55,7 +55,7 @@ fn addresses_are_two_ends_of_a_connection() {
 }
 
 #[test]
-fn what_is_under_way_fills_the_space_between_una_and_nxt() {
+fn what_is_in_flight_fills_the_space_between_una_and_nxt() {
     refused(SnapshotError::Flight, |snapshot| snapshot.send.flight.truncate(1));
     refused(SnapshotError::Flight, |snapshot| snapshot.send.flight[0].len += 1);
     refused(SnapshotError::Flight, |snapshot| {
@@ -68,7 +68,7 @@ fn what_is_under_way_fills_the_space_between_una_and_nxt() {
 }
 
 #[test]
-fn what_is_under_way_is_in_the_queue() {
+fn what_is_in_flight_is_in_the_queue() {
     refused(SnapshotError::SendSequence, |snapshot| {
         let in_flight = snapshot.send.nxt - snapshot.send.una;
         snapshot.send.queue.truncate(in_flight as usize - 1);
@@ -187,7 +187,7 @@ fn sizes_are_those_of_paths_and_windows() {
 }
 
 #[test]
-fn recovery_ends_within_what_is_under_way() {
+fn recovery_ends_within_what_is_in_flight() {
     refused(SnapshotError::Recovery, |snapshot| {
         snapshot.control.recovery = RecoveryState::Recovery;
         snapshot.control.recovery_point = snapshot.send.nxt + 1;

@@ -45,14 +45,14 @@ struct Node<F> {
     start: u32,
     len: u32,
     next: u32,
-    /// It is in `Held::places`.
+    /// It is in `Arena::places`.
     listed: bool,
 }
 
 /// The arena. A chain's next frame goes beside its last one if that place is free, so that a chain
 /// of many lies in few cache lines, however many flows take turns.
 #[derive(Debug)]
-pub(crate) struct Held<F> {
+pub(crate) struct Arena<F> {
     nodes: Vec<Node<F>>,
     /// Where chains may begin, each place once; all that are free are here, and some that were taken
     /// from beside another.
@@ -63,12 +63,12 @@ pub(crate) struct Held<F> {
 /// Distance of the places that are offered first at the beginning: what most chains grow to.
 const APART: usize = 64;
 
-impl<F> Held<F> {
+impl<F> Arena<F> {
     pub(crate) fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(1, NONE as usize - 1);
         let node = |_| Node { frame: None, start: 0, len: 0, next: NONE, listed: true };
         let starts = |first| (first..capacity).step_by(APART).rev().map(|place| place as u32);
-        Held {
+        Arena {
             nodes: (0..capacity).map(node).collect(),
             places: (0..APART.min(capacity)).rev().flat_map(starts).collect(),
             free: capacity,
