@@ -8,7 +8,7 @@ use wire::Seq;
 use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::connection::duplicates::DuplicateAcks;
-use crate::connection::timers::{NEVER, Pending};
+use crate::connection::timers::{NEVER, NOT_YET, Pending};
 use crate::connection::{Connection, Events};
 use crate::flight::Sent;
 use crate::pool::Pool;
@@ -157,7 +157,7 @@ impl Connection {
 
     fn moment(&self, now: Nanos) -> Moment {
         // What never was is not long ago.
-        let ago = |at: Nanos| if at == 0 { 0 } else { since(at, now) };
+        let ago = |at: Nanos| if at == NOT_YET { 0 } else { since(at, now) };
         let (bits, recovery) = (self.hot.bits, &self.recovery);
         Moment {
             quick: self.hot.quick,
@@ -175,7 +175,7 @@ impl Connection {
             keepalive_probes: self.keepalive_probes,
             received_ago: ago(self.hot.last_received),
             sent_ago: ago(self.last_sent),
-            challenged_ago: (self.last_challenge != 0).then(|| ago(self.last_challenge)),
+            challenged_ago: (self.last_challenge != NOT_YET).then(|| ago(self.last_challenge)),
             stalled_ago: ago(self.stalled_since),
             min_ago: ago(self.rtt.min_at),
             tuned: (self.hot.tune_at, ago(self.tune_since)),
@@ -192,7 +192,7 @@ impl Connection {
             prr_flight: recovery.prr_flight,
             frto: recovery.frto,
             frto_new: recovery.frto_new,
-            rack_ago: (recovery.rack_at != 0).then(|| ago(recovery.rack_at)),
+            rack_ago: (recovery.rack_at != NOT_YET).then(|| ago(recovery.rack_at)),
             rack_end: recovery.rack_end,
             rack_rtt: recovery.rack_rtt,
             fack: recovery.fack,
@@ -395,7 +395,7 @@ impl Connection {
         self.keepalive_probes = moment.keepalive_probes;
         self.hot.last_received = at(moment.received_ago);
         self.last_sent = at(moment.sent_ago);
-        self.last_challenge = moment.challenged_ago.map_or(0, at);
+        self.last_challenge = moment.challenged_ago.map_or(NOT_YET, at);
         self.stalled_since = at(moment.stalled_ago);
         self.rtt.min_at = at(moment.min_ago);
         (self.hot.tune_at, self.tune_since) = (moment.tuned.0, at(moment.tuned.1));
@@ -422,7 +422,7 @@ impl Connection {
         recovery.prr_flight = moment.prr_flight.max(1);
         recovery.frto = moment.frto;
         recovery.frto_new = moment.frto_new;
-        recovery.rack_at = moment.rack_ago.map_or(0, at);
+        recovery.rack_at = moment.rack_ago.map_or(NOT_YET, at);
         recovery.rack_end = moment.rack_end;
         recovery.rack_rtt = moment.rack_rtt;
         recovery.fack = moment.fack;

@@ -3,7 +3,7 @@
 use wire::Flags;
 
 use crate::config::{MILLISECOND, SECOND};
-use crate::connection::timers::NEVER;
+use crate::connection::timers::{NEVER, NOT_YET};
 use crate::connection::{Connection, Context, Events};
 use crate::options::Block;
 use crate::{Nanos, Reason, Segment, State};
@@ -213,11 +213,12 @@ impl Connection {
 
     /// An acknowledgment that makes a true peer say so again (RFC 5961), not too often.
     pub(crate) fn challenge(&mut self, now: Nanos) {
-        if self.last_challenge != 0 && now.saturating_sub(self.last_challenge) < CHALLENGE_INTERVAL
+        if self.last_challenge != NOT_YET
+            && now.saturating_sub(self.last_challenge) < CHALLENGE_INTERVAL
         {
             return;
         }
-        self.last_challenge = now.max(1);
+        self.last_challenge = now;
         self.acknowledge_now();
     }
 

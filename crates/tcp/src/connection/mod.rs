@@ -44,7 +44,7 @@ pub use info::Info;
 pub(crate) use input::Answer;
 pub(crate) use open::our_shift;
 pub(crate) use output::Planned;
-pub(crate) use timers::{NEVER, Pending};
+pub(crate) use timers::{NEVER, NOT_YET, Pending};
 
 /// A listener's name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -308,7 +308,7 @@ impl Connection {
                 ts_recent: 0,
                 receive: ReceiveRing::default(),
                 ack_deadline: NEVER,
-                last_received: 0,
+                last_received: NOT_YET,
                 rcv_mss: 536,
                 quick: 16,
                 state: State::Closed,
@@ -358,16 +358,16 @@ impl Connection {
             most_out: 0,
             round_end: iss,
             retransmits: 0,
-            retransmit_since: 0,
+            retransmit_since: NOT_YET,
             user_timeout: config.user_timeout.min(USER_TIMEOUT_MAX),
             retransmit_deadline: NEVER,
             delayed_ack: u32::try_from(config.delayed_ack).unwrap_or(u32::MAX),
             armed: NEVER,
             slow_deadline: NEVER,
-            last_sent: 0,
-            last_challenge: 0,
-            stalled_since: 0,
-            tune_since: 0,
+            last_sent: NOT_YET,
+            last_challenge: NOT_YET,
+            stalled_since: NOT_YET,
+            tune_since: NOT_YET,
             mtu: crate::connection::mtu::Search::default(),
             tail_probe: None,
             wants_space: false,

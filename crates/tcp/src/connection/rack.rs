@@ -5,7 +5,7 @@ use wire::Seq;
 use crate::Nanos;
 use crate::connection::ack::Delivery;
 use crate::connection::recovery::DUP_THRESH;
-use crate::connection::timers::Pending;
+use crate::connection::timers::{NOT_YET, Pending};
 use crate::connection::{Connection, Context};
 use crate::rtt::LONGEST;
 use crate::snapshot::RecoveryState;
@@ -62,7 +62,7 @@ impl Connection {
     /// Step 5: what was sent so much before what has arrived is lost. Returns newly lost bytes.
     pub(crate) fn detect_loss_by_rack(&mut self, now: Nanos) -> u32 {
         let (at, end) = (self.recovery.rack_at, self.recovery.rack_end);
-        if at == 0 || self.flight.is_empty() {
+        if at == NOT_YET || self.flight.is_empty() {
             return 0;
         }
         let open = matches!(self.recovery.state, RecoveryState::Open | RecoveryState::Marked);

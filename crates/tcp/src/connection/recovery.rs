@@ -7,7 +7,7 @@ use wire::Seq;
 use crate::Nanos;
 use crate::congestion::Acked;
 use crate::connection::ack::Delivery;
-use crate::connection::timers::Pending;
+use crate::connection::timers::{NOT_YET, Pending};
 use crate::connection::{Connection, Context};
 use crate::snapshot::RecoveryState;
 
@@ -432,7 +432,7 @@ impl Connection {
         // Without the doublings of a closed window, as in Linux: they would let the result depend on how
         // often it was asked meanwhile.
         let rto = self.rtt.first_rto(&self.config);
-        if !self.flight.is_empty() || idle <= rto || self.last_sent == 0 {
+        if !self.flight.is_empty() || idle <= rto || self.last_sent == NOT_YET {
             return;
         }
         let least = initial_window(self).min(self.window.cwnd);

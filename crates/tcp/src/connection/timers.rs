@@ -6,6 +6,10 @@ use crate::connection::{Connection, Context};
 use crate::snapshot::RecoveryState;
 use crate::{Nanos, Reason, State};
 
+/// An instant that has not come about: nothing was sent, heard or tried yet. A stack's clock begins at
+/// its `EPOCH`, so that no event has it.
+pub(crate) const NOT_YET: Nanos = 0;
+
 /// No deadline.
 pub(crate) const NEVER: Nanos = Nanos::MAX;
 

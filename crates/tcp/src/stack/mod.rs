@@ -50,7 +50,7 @@ use trace::Trace;
 const BATCH: usize = 32;
 
 /// What is added to the time that comes in. A thawed connection remembers what was long before the clock
-/// here began to count; and 0 is a time that never was.
+/// here began to count, and no event is at `NOT_YET`.
 const EPOCH: Nanos = 1 << 62;
 
 /// What a stack goes by.
