@@ -30,6 +30,10 @@ pub enum AddressError {
     Twice(IpAddr),
     /// A gateway on none of the host's networks.
     FarGateway(IpAddr),
+    /// A gateway that is the host itself.
+    OwnGateway(IpAddr),
+    /// A second gateway for its IP version.
+    SecondGateway(IpAddr),
 }
 
 impl fmt::Display for AddressError {
@@ -43,7 +47,13 @@ impl fmt::Display for AddressError {
             AddressError::NotAHost(ip) => write!(f, "{ip} cannot be the address of a host"),
             AddressError::Twice(ip) => write!(f, "{ip} is given twice"),
             AddressError::FarGateway(ip) => {
-                write!(f, "the gateway {ip} is on none of the endpoint's networks")
+                write!(f, "the gateway {ip} is on none of the networks of the addresses")
+            }
+            AddressError::OwnGateway(ip) => {
+                write!(f, "the gateway {ip} is one of the addresses themselves")
+            }
+            AddressError::SecondGateway(ip) => {
+                write!(f, "{ip} is a second gateway for its IP version: there can be one")
             }
         }
     }
@@ -78,6 +88,15 @@ impl fmt::Display for Address {
 }
 
 impl Address {
+    /// Returns whether it is the network's own address or its broadcast address (RFC 1122 section 3.2.1.3), of a
+    /// network that has these (RFC 3021).
+    fn is_all_of_its_network(&self) -> bool {
+        let IpAddr::V4(ip) = self.ip else { return false };
+        let hosts = u32::MAX.checked_shr(u32::from(self.prefix_len)).unwrap_or(0);
+        let host = ip.to_bits() & hosts;
+        hosts > 1 && (host == 0 || host == hosts)
+    }
+
     /// Returns whether `ip` is on the network of this address.
     pub fn is_on_link(&self, ip: IpAddr) -> bool {
         let len = u32::from(self.prefix_len);
@@ -103,15 +122,15 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Its own addresses, at least one, and at most one gateway for each version that counts: the
-    /// first.
+    /// Its own addresses, at least one, and at most one gateway for each version.
     ///
     /// # Errors
     /// Addresses that cannot be a host's, that stand there twice, or gateways that cannot be reached.
     pub fn new(own: Vec<Address>, gateways: Vec<IpAddr>) -> Result<Self, AddressError> {
         for (at, address) in own.iter().enumerate() {
             let ip = address.ip;
-            if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || is_broadcast(ip) {
+            let is_none = ip.is_unspecified() || ip.is_multicast() || ip.is_loopback();
+            if is_none || is_broadcast(ip) || is_mapped(ip) || address.is_all_of_its_network() {
                 return Err(AddressError::NotAHost(ip));
             }
             if own[..at].iter().any(|other| other.ip == ip) {
@@ -119,6 +138,15 @@ impl Addresses {
             }
         }
         let addresses = Addresses { own, gateways };
+        for (at, gateway) in addresses.gateways.iter().enumerate() {
+            if addresses.is_own(*gateway) {
+                return Err(AddressError::OwnGateway(*gateway));
+            }
+            let before = &addresses.gateways[..at];
+            if before.iter().any(|other| other.is_ipv4() == gateway.is_ipv4()) {
+                return Err(AddressError::SecondGateway(*gateway));
+            }
+        }
         match addresses.gateways.iter().find(|ip| !addresses.is_on_link(**ip)) {
             Some(gateway) => Err(AddressError::FarGateway(*gateway)),
             None => Ok(addresses),
@@ -169,6 +197,11 @@ impl Addresses {
     }
 }
 
+/// Returns whether it is an IPv4 address in an IPv6 one (RFC 4291 section 2.5.5.2), which no packet has.
+fn is_mapped(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
+}
+
 /// Returns whether a packet may have come from this address: none comes from a group, or from no address
 /// (RFC 1122 section 3.2.1.3; RFC 4291 section 2.7).
 #[inline]
@@ -208,6 +241,23 @@ mod tests {
         for wrong in ["", "10.0.0.2/33", "fd00::2/129", "10.0.0/24", "10.0.0.2/", "10.0.0.2/-1"] {
             assert!(wrong.parse::<Address>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn addresses_and_gateways_that_cannot_be_are_refused() {
+        let wrong = ["10.0.0.0/24", "10.0.0.255/24", "::ffff:10.0.0.2/96", "224.0.0.1/4", "::1"];
+        for text in wrong {
+            assert!(matches!(addresses(&[text], &[]), Err(AddressError::NotAHost(_))), "{text}");
+        }
+        for text in ["10.0.0.0/31", "10.0.0.1/31", "10.0.0.0/32", "10.0.1.0/23", "10.0.0.255"] {
+            assert!(addresses(&[text], &[]).is_ok(), "{text}");
+        }
+        let with = |gateways: &[&str]| addresses(&["10.0.0.2/24", "fd00::2/64"], gateways).err();
+        assert_eq!(with(&["10.0.0.2"]), Some(AddressError::OwnGateway(ip("10.0.0.2"))));
+        assert_eq!(with(&["10.0.0.1", "fd00::1"]), None);
+        let second = ip("10.0.0.3");
+        assert_eq!(with(&["10.0.0.1", "10.0.0.3"]), Some(AddressError::SecondGateway(second)));
+        assert_eq!(with(&["10.1.0.1"]), Some(AddressError::FarGateway(ip("10.1.0.1"))));
     }
 
     #[test]

@@ -24,7 +24,7 @@ const FLUSH_AFTER: Duration = Duration::from_millis(100);
 /// Which connection is traced, and where to.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TraceArgs {
-    /// Record a connection's segments, timers, losses and states; port 0 and address 0.0.0.0 or `[::]`
+    /// Record a connection's segments, timers, losses and states; port 0 and an unspecified address (0.0.0.0)
     /// stand for any: the first connection that fits
     #[arg(long, value_name = "LOCAL-REMOTE", requires = "trace_to", value_parser = ends)]
     trace: Option<FourTuple>,
