@@ -29,6 +29,18 @@ impl<'a> Frames<'a> {
         Frames { packet: *packet, size, payload }
     }
 
+    /// The same in frames of the wire's MTU in bytes, if that is less than what the engine goes by: it has become
+    /// smaller since the connection began. Each segment of TCP can be several.
+    pub(crate) fn within(self, mtu: usize) -> Self {
+        let headers = self.packet.header.len().saturating_sub(ETHERNET_LEN);
+        match mtu.checked_sub(headers) {
+            Some(room @ 1..) if room < self.size && self.packet.vnet.needs_csum => {
+                Frames { size: room, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.payload.div_ceil(self.size.max(1)).max(1)
@@ -142,6 +154,35 @@ mod tests {
                 prop_assert_eq!(&ours[..len], &theirs[..expected]);
                 testkit::verify::checksums(&ours[..len]).unwrap();
             }
+        }
+    }
+
+    proptest! {
+        /// What does not fit a wire whose MTU has become smaller is cut smaller: nothing is lost of it.
+        #[test]
+        fn frames_fit_the_wire(
+            v6: bool,
+            len in 0..9_000usize,
+            gso_size in 100..3_000u16,
+            mtu in 600..4_000usize,
+        ) {
+            let builder = if v6 { PacketBuilder::tcp6() } else { PacketBuilder::tcp4().id(0) };
+            let builder = builder.flags(Flags::ACK.with(Flags::PSH)).seq(0).payload_pattern(len);
+            let (bytes, vnet) = builder.super_packet(gso_size);
+            let (header, payload) = bytes.split_at(bytes.len() - len);
+            let frames = Frames::of(&Packet { vnet, header, payload: [payload, &[]] }).within(mtu);
+            let (mut out, mut stream) = (vec![0; 10_000], Vec::new());
+            for number in 0..frames.count() {
+                let len = frames.write(number, &mut out);
+                prop_assert!(len <= ETHERNET_LEN + mtu && len <= frames.longest());
+                testkit::verify::checksums(&out[..len]).unwrap();
+                let tcp = wire::Tcp::new(&out[usize::from(vnet.csum_start)..len]).unwrap();
+                prop_assert_eq!(tcp.seq(), Seq(stream.len() as u32));
+                let is_last = number + 1 == frames.count();
+                prop_assert_eq!(tcp.flags().any(Flags::PSH), is_last);
+                stream.extend_from_slice(&out[header.len()..len]);
+            }
+            prop_assert_eq!(stream, payload);
         }
     }
 

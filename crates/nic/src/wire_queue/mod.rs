@@ -173,7 +173,7 @@ impl<W: Wire> WireQueue<W> {
                 pieces.into_iter().for_each(|piece| self.whole.extend_from_slice(piece));
                 self.offer(vnet, 0);
             }
-            Whole::Cut => self.send_frames(&Frames::of(packet)),
+            Whole::Cut => self.send_frames(&Frames::of(packet).within(self.limits.mtu)),
         }
     }
 
