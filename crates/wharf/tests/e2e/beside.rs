@@ -3,8 +3,9 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 
+use sys::interface::Interface;
 use sys::process::Signal;
-use testkit::lab::{Host, PATIENCE, have};
+use testkit::lab::{Host, PATIENCE, have, wait_until};
 
 use super::setup::{HOST, Hosts, Ip, PEER, Plan, Port, Up, WIRE, give, ping, wharf};
 use super::traffic::{Direction, Load, bytes};
@@ -31,9 +32,7 @@ fn up(port: Port) -> Option<Up> {
 
 /// What a host sends comes back as it was.
 fn echoes(host: &Host, to: IpAddr, sent: &[u8]) {
-    let to = SocketAddr::new(to, 7);
-    let mut socket = host.run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut socket = open(host, to);
     let mut writer = socket.try_clone().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -104,4 +103,48 @@ fn addresses_of_others_are_refused() {
     let refused = hosts.server.output(wharf().args(up).args(&line));
     assert!(!refused.status.success(), "{refused}");
     assert!(refused.stderr.contains("fd77::9 is the address of"), "{refused}");
+}
+
+/// A connection whose wire gets a smaller MTU goes on in smaller segments.
+#[test]
+fn a_connection_survives_a_smaller_mtu() {
+    if !have(&["ip"]) {
+        return;
+    }
+    let sent = bytes(BYTES);
+    for port in [Port::Xdp, Port::Packet] {
+        let Some(up) = up(port) else { continue };
+        let Hosts { client, server, .. } = &up.hosts;
+        for ip in Ip::BOTH {
+            let mut socket = open(client, ip.own());
+            swap(&mut socket, &sent[..100_000]);
+            client.succeed("ip", &["link", "set", PEER, "mtu", "1300"]);
+            server.succeed("ip", &["link", "set", WIRE, "mtu", "1300"]);
+            let host_mtu = || server.run(|| Interface::by_name(HOST)).unwrap().mtu;
+            assert!(wait_until(|| host_mtu() == 1300), "{port:?}");
+            swap(&mut socket, &sent);
+            client.succeed("ip", &["link", "set", PEER, "mtu", "1500"]);
+            server.succeed("ip", &["link", "set", WIRE, "mtu", "1500"]);
+            assert!(wait_until(|| host_mtu() == 1500), "{port:?}");
+        }
+    }
+}
+
+/// A connection to an echo.
+fn open(host: &Host, to: IpAddr) -> TcpStream {
+    let to = SocketAddr::new(to, 7);
+    let socket = host.run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// Sends, and reads the same back.
+fn swap(socket: &mut TcpStream, sent: &[u8]) {
+    let mut writer = socket.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| writer.write_all(sent).unwrap());
+        let mut received = vec![0; sent.len()];
+        socket.read_exact(&mut received).unwrap();
+        assert!(received == sent);
+    });
 }
