@@ -200,6 +200,7 @@ impl<H: Host> HostLane<H> {
             let HostPacket { vnet, bytes } = packet;
             let packet = Outgoing { vnet, bytes, position, fragment_ids: self.fragment_ids };
             self.waiting = transmit(queue, packet, &mut self.fragment_ids, &mut self.counters);
+            queue.set_midway(self.waiting.is_some());
             // Offering the same segment to a full wire again and again is no work.
             worked |= self.waiting != Some(position);
             if self.waiting.is_some() {

@@ -83,6 +83,8 @@ pub(crate) struct WireQueue<W> {
     whole: Vec<u8>,
     /// What is said of it, and from which of its segments on the wire had no room for it.
     left: Option<(VirtioNetHdr, usize)>,
+    /// A packet of the host lane's is with the wire in part. It lies with the host, and goes on from there.
+    is_midway: bool,
     pub(crate) counters: QueueCounters,
 }
 
@@ -99,6 +101,7 @@ impl<W: Wire> WireQueue<W> {
             waiting: VecDeque::new(),
             whole: Vec::new(),
             left: None,
+            is_midway: false,
             counters: QueueCounters::default(),
         }
     }
@@ -112,10 +115,17 @@ impl<W: Wire> WireQueue<W> {
     /// A packet begins: the rest of the one before was cut as its beginning was.
     #[inline]
     pub(crate) fn begin_packet(&mut self) {
-        if self.limits_changed && self.is_clear() {
+        if self.limits_changed && self.is_clear() && !self.is_midway {
             self.limits_changed = false;
             self.wire.configure(self.limits);
         }
+    }
+
+    /// Whether the packet that was [transmitted](Self::transmit) last goes on later from where it is. Until then the
+    /// limits stay, also for what others send.
+    #[inline]
+    pub(crate) fn set_midway(&mut self, is_midway: bool) {
+        self.is_midway = is_midway;
     }
 
     /// Receives a batch; returns whether more may wait.
@@ -274,5 +284,47 @@ impl<W: Wire> TxQueue for WireQueue<W> {
 
     fn send(&mut self, packet: &Packet<'_>) {
         self.send_pieces(packet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::GsoHardware;
+    use crate::port::memory::MemoryWire;
+    use testkit::packet::PacketBuilder;
+    use wire::ETHERNET_LEN;
+
+    /// The rest of the host's packet is cut as its beginning was, though the engine sends in between and the MTU
+    /// has become another.
+    #[test]
+    fn limits_stay_while_a_packet_of_the_hosts_is_midway() {
+        let limits = |mtu| Limits { mtu, hardware: GsoHardware::Off };
+        let (wire, far) = MemoryWire::new();
+        let pool = FramePool::new(64, 2048).unwrap();
+        let mut queue = WireQueue::new(wire, pool, limits(1500));
+        let (mut bytes, vnet) = PacketBuilder::tcp4().payload_pattern(6000).super_packet(1000);
+        far.set_room(Some(2));
+        let offer = |queue: &mut WireQueue<MemoryWire>, bytes: &mut [u8], position| {
+            let packet = Outgoing { vnet, bytes, position, fragment_ids: 0.into() };
+            queue.transmit(packet, &mut Transmitted::default()).unwrap()
+        };
+        queue.begin_packet();
+        assert_eq!(offer(&mut queue, &mut bytes, 0), Transmit::Full { position: 2 });
+        queue.set_midway(true);
+        queue.set_limits(limits(600));
+        far.set_room(None);
+        queue.send(&Packet::frame(VirtioNetHdr::default(), &[0x55; 60]));
+        assert_eq!(offer(&mut queue, &mut bytes, 2), Transmit::Done);
+        queue.set_midway(false);
+        let sizes = |sent: Vec<(VirtioNetHdr, Vec<u8>)>| -> Vec<usize> {
+            sent.into_iter().map(|(_, bytes)| bytes.len()).collect()
+        };
+        let whole = bytes.len() - 5000;
+        assert_eq!(sizes(far.take()), [whole, whole, 60, whole, whole, whole, whole]);
+        queue.begin_packet();
+        assert_eq!(offer(&mut queue, &mut bytes, 0), Transmit::Done);
+        assert!(sizes(far.take()).into_iter().all(|len| len <= ETHERNET_LEN + 600));
+        queue.close();
     }
 }
