@@ -83,7 +83,7 @@ impl Engines {
             reports: (own.work.service != Service::Discard).then_some(sender),
             own,
             mac,
-            // Cookies of one are known by all.
+            // Sequence numbers are those of one host, whichever worker has a connection.
             stack: StackConfig {
                 secret: secret(),
                 half_open: config.tcp.half_open.div_ceil(of),

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use sys::frames::{Frame, FramePool, FrameReader};
 use tcp::{Change, FourTuple};
@@ -134,8 +134,8 @@ impl Peers {
         peers.collect()
     }
 
-    /// The worker whose a packet to the engine is, if that is another; `rest` is what did not fit its frame. A SYN of a connection that is no worker's
-    /// makes it this one's.
+    /// The worker whose a packet to the engine is, if that is another; `rest` is what did not fit its frame. A SYN
+    /// of a connection that is no worker's makes it this one's.
     #[inline]
     pub(crate) fn other_owner(&mut self, bytes: &[u8], rest: &[u8]) -> Option<usize> {
         let (path, opens) = connection_of(bytes, rest)?;
@@ -192,7 +192,8 @@ impl Peers {
 
     /// Tells all others of a packet that says where neighbours are.
     pub(crate) fn tell_all(&mut self, bytes: &[u8]) {
-        for to in (0..self.doors.len()).filter(|to| *to != self.me).collect::<Vec<_>>() {
+        let me = self.me;
+        for to in (0..self.doors.len()).filter(|to| *to != me) {
             let content = Content::Overheard { bytes: bytes.to_vec() };
             self.put(to, Stray { content, hops: 0 });
         }
@@ -208,10 +209,8 @@ impl Peers {
             }
             Err(full) => {
                 self.counters.dropped += 1;
-                Some(match full {
-                    std::sync::mpsc::TrySendError::Full(stray)
-                    | std::sync::mpsc::TrySendError::Disconnected(stray) => stray,
-                })
+                let (TrySendError::Full(stray) | TrySendError::Disconnected(stray)) = full;
+                Some(stray)
             }
         }
     }

@@ -285,10 +285,10 @@ impl<W: Wire, H: Host> Worker<W, H> {
             let ends = !self.queue.receive(max)?;
             any |= !self.queue.received.is_empty();
             // A super-packet ends a batch of a host's port, though more may wait.
-            let goes_on = self.queue.received.back().is_some_and(|last| last.overflow > 0);
+            let may_be_more = self.queue.received.back().is_some_and(|last| last.overflow > 0);
             self.batch_to_lanes(now, ends);
             bytes = self.queue.counters.received.bytes;
-            if self.host.is_some() || !goes_on || bytes >= end {
+            if self.host.is_some() || !may_be_more || bytes >= end {
                 return Ok(any);
             }
         }
