@@ -107,6 +107,10 @@ pub struct XdpSocket {
     multi_buffer: bool,
     foreign: u64,
     refused: Refused,
+    /// Frames that are with the kernel to receive into, or wait to be received.
+    receiving: usize,
+    /// As many as these may be.
+    receive_limit: usize,
     /// The UMEM outlives the socket, whether or not the pool does.
     _memory: Arc<Mapping>,
 }
@@ -167,6 +171,8 @@ impl XdpSocket {
             multi_buffer: config.multi_buffer,
             foreign: 0,
             refused: Refused::default(),
+            receiving: 0,
+            receive_limit: usize::MAX,
             _memory: Arc::clone(pool.memory()),
         })
     }
@@ -197,6 +203,7 @@ impl XdpSocket {
                 self.foreign += 1;
                 continue;
             };
+            self.receiving -= 1;
             let continues = entry.options & libc::XDP_PKT_CONTD != 0;
             // SAFETY: the ledger had the chunk as lent for receiving, so its token was consumed by
             // `refill` and no other was made since; the entry says that the kernel has filled it
@@ -228,15 +235,23 @@ impl XdpSocket {
         if max == 0 { 0 } else { whole }
     }
 
-    /// Lends free chunks of the pool to the kernel to receive into, until the FILL ring is full or
-    /// the pool is empty, and wakes the kernel if it waits for them.
+    /// From now on [`XdpSocket::refill`] lends the kernel so many chunks at most, those with frames that wait to be
+    /// received among them: the longest that the queue becomes. What it has more than that stays.
+    pub fn limit_receive(&mut self, frames: usize) {
+        self.receive_limit = frames;
+    }
+
+    /// Lends free chunks of the pool to the kernel to receive into, until the FILL ring is full, the
+    /// [limit](XdpSocket::limit_receive) is reached or the pool is empty, and wakes the kernel if it waits for them.
     pub fn refill(&mut self, pool: &mut FramePool) {
         self.assert_own(pool);
-        let room = self.rings.fill.room();
+        let room = (self.rings.fill.room() as usize)
+            .min(self.receive_limit.saturating_sub(self.receiving));
         for _ in 0..room {
             let Some(frame) = pool.alloc() else { break };
             let place = Place { chunk: frame.chunk(), offset: 0 };
             let address = self.ledger.lend(place, Lent::Receive);
+            self.receiving += 1;
             // The ring has room for it, as just asked. The token ends here: the kernel owns.
             let _ = self.rings.fill.push(address);
         }
