@@ -59,6 +59,11 @@ impl<F, L: Link> Lro<F, L> {
         self.debug_check_empty();
     }
 
+    /// Flows that hold something. A look at 256 slots, not for each packet.
+    pub fn holding_flows(&self) -> usize {
+        self.table.timed_flows()
+    }
+
     /// When [`expire`](Self::expire) is to be called next, at the latest; `None` while nothing is
     /// held.
     pub fn next_deadline(&self) -> Option<Nanos> {

@@ -320,6 +320,11 @@ impl ConnectionTable {
         }
     }
 
+    /// Flows that wait for a time-out, which those that hold something do.
+    pub(crate) fn timed_flows(&self) -> usize {
+        self.wheel.flows()
+    }
+
     /// Another time-out from here on; nothing is held.
     pub(crate) fn set_max_timeout(&mut self, max_timeout: Nanos) {
         self.wheel = Wheel::new(max_timeout);

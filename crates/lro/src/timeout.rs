@@ -152,6 +152,11 @@ impl Wheel {
         self.first_in((self.next_occupied()? % SLOTS) as usize)
     }
 
+    /// Flows that stand on the wheel.
+    pub(crate) fn flows(&self) -> usize {
+        self.occupied().map(|slot| self.slots[slot].len() as usize).sum()
+    }
+
     /// Slots with flows in them.
     pub(crate) fn occupied(&self) -> impl Iterator<Item = usize> + use<> {
         let occupied = self.occupied;
