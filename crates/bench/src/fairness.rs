@@ -193,7 +193,7 @@ impl SharedReceiver {
         let Options { workers, heavy, openers, .. } = *options;
         let plan = CrowdPlan { workers, heavy, openers, port: listening.port };
         let (wires, progress) = Crowd::gather(plan);
-        let pool = |_| FramePool::new(config.wire.frames, CHUNK);
+        let pool = |_| FramePool::new(config.wire.frames_of_each(workers as u32), CHUNK);
         let pools: Vec<FramePool> =
             (0..workers).map(pool).collect::<Result<_, _>>().map_err(io("allocate frames"))?;
         let (scheduler, requests) =

@@ -104,7 +104,8 @@ impl MemoryReceiver {
         let senders = Arc::new(sender::Shared::default());
         let wire = Senders::new(plan, Arc::clone(&senders));
         let port = TapHost::new(tap.queues.remove(0));
-        let pool = FramePool::new(config.wire.frames, CHUNK).map_err(io("allocate frames"))?;
+        let pool =
+            FramePool::new(config.wire.frames_of_each(1), CHUNK).map_err(io("allocate frames"))?;
         let mut cpus = sys::affinity::cpus().map_err(io("list the CPUs"))?;
         // On a machine with one CPU the kernel schedules all.
         let own = (cpus.len() > 1).then(|| cpus.remove(0));

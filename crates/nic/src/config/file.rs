@@ -118,7 +118,8 @@ mod tests {
         );
         assert_eq!(
             complaint("wire.frames = 1000"),
-            "wharf.toml:1:15: `wire.frames` cannot be 1000: it is a power of two, 1024 to 131072"
+            "wharf.toml:1:15: `wire.frames` cannot be 1000: it is 0 (65536 shared by the workers, at \
+             least 16384 each) or a power of two, 1024 to 131072"
         );
         assert_eq!(
             complaint("# \u{e9}\nlro.enable = \"true\""),

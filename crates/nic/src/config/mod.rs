@@ -61,9 +61,9 @@ pub struct Wire {
     pub xdp: XdpMode,
     /// `wire.zero_copy`: whether the driver may use wharf's memory itself.
     pub zero_copy: ZeroCopy,
-    /// `wire.frames`: frames of memory per worker.
+    /// `wire.frames`: frames of memory per worker; see [`frames_of_each`](Self::frames_of_each).
     pub frames: u32,
-    /// `wire.ring`: descriptors in each AF_XDP ring.
+    /// `wire.ring`: descriptors in each AF_XDP ring; see [`ring_within`](Self::ring_within).
     pub ring: u32,
     /// No key: whether what configures the wire (DHCP to a client, router advertisements) is left to
     /// its own stack, as it must be where the wire's owner goes on renewing addresses that the
@@ -154,6 +154,31 @@ pub struct Access {
     pub group: u32,
 }
 
+/// Frames of all workers, where `wire.frames` does not say how many: a few tens for each of a thousand connections.
+const FRAMES: u32 = 65_536;
+/// Frames of one worker at least, where it does not say.
+const LEAST_FRAMES: u32 = 16_384;
+/// The largest ring that AF_XDP is asked for.
+const LARGEST_RING: u32 = 32_768;
+
+impl Wire {
+    /// Frames of memory that each of so many workers has, a power of two.
+    pub fn frames_of_each(&self, workers: u32) -> u32 {
+        match self.frames {
+            0 => (FRAMES >> workers.max(1).ilog2()).max(LEAST_FRAMES),
+            frames => frames,
+        }
+    }
+
+    /// Descriptors in the ring of a worker that has so many frames. Some are left to send from, and for LRO to hold.
+    pub fn ring_within(&self, frames: u32) -> u32 {
+        match self.ring {
+            0 => (frames / 2).min(LARGEST_RING),
+            ring => ring.min(frames / 2),
+        }
+    }
+}
+
 impl Default for Config {
     /// Every key at the default that the [table](KEYS) gives.
     fn default() -> Self {
@@ -242,7 +267,8 @@ impl Config {
 
     /// What the LRO core of one worker is to do. It may hold a quarter of the worker's frames,
     /// so that both rings of the wire never run dry. Each call draws keys for the flow hash that
-    /// outsiders cannot know; captures need them as live traffic does. The profile `auto` is
+    /// outsiders cannot know; captures need them as live traffic does. Where `wire.frames` does not say
+    /// how many there are, they are those of one of many workers. The profile `auto` is
     /// `endpoint` here, as for captures and benches; a NIC that runs says which it is
     /// ([`for_a_host`](Self::for_a_host)).
     pub fn lro(&self) -> lro::Config {
@@ -267,7 +293,7 @@ impl Config {
             },
             udp: self.lro.udp,
             flows: self.lro.flows as usize,
-            held_frames: self.wire.frames as usize / 4,
+            held_frames: self.wire.frames_of_each(u32::MAX) as usize / 4,
             flow_hash: entropy::flow_hash(),
         }
     }

@@ -32,8 +32,8 @@ const fn number(default: u64, min: u64, max: u64, unit: Unit) -> Kind {
     Kind::Number { default, min, max, unit, power_of_two: false, zero: None }
 }
 
-const fn power_of_two(default: u64, min: u64, max: u64) -> Kind {
-    Kind::Number { default, min, max, unit: Unit::Count, power_of_two: true, zero: None }
+const fn zero_or_power_of_two(zero: &'static str, min: u64, max: u64) -> Kind {
+    Kind::Number { default: 0, min, max, unit: Unit::Count, power_of_two: true, zero: Some(zero) }
 }
 
 const fn zero_or(zero: &'static str, min: u64, max: u64, unit: Unit) -> Kind {
@@ -88,17 +88,22 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "wire.frames",
-        kind: power_of_two(16_384, 1024, 131_072),
+        kind: zero_or_power_of_two(
+            "65536 shared by the workers, at least 16384 each",
+            1024,
+            131_072,
+        ),
         run_time: false,
         help: "frames of memory per worker, of 2 KB for an MTU of 1500; LRO may hold a quarter",
         field: number!(wire.frames),
     },
     Key {
         name: "wire.ring",
-        kind: power_of_two(8192, 64, 32_768),
+        kind: zero_or_power_of_two("half of wire.frames", 64, 32_768),
         run_time: false,
-        help: "frames that may wait to be received from an AF_XDP queue (ethtool -g calls it rx); \
-               at most half of wire.frames",
+        help: "frames that may wait to be received from an AF_XDP queue (ethtool -g calls it rx), \
+               of which 8192 do unless many connections have something there; at most half of \
+               wire.frames",
         field: number!(wire.ring),
     },
     Key {
@@ -511,7 +516,8 @@ pub static KEYS: &[Key] = &[
         name: "poll.batch",
         kind: number(64, 1, 256, Unit::Count),
         run_time: false,
-        help: "most frames taken from a port in one turn (NAPI's weight)",
+        help: "most frames taken from a port at once (NAPI's weight); a turn takes one batch from the \
+               host, and up to 16 for it from the wire",
         field: number!(poll.batch),
     },
     Key {

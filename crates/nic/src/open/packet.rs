@@ -38,7 +38,7 @@ pub(super) fn open(
         GsoHardware::Kernel | GsoHardware::Off => Hardware::read(&info.name),
     };
     let pools: Vec<_> = (0..workers)
-        .map(|_| FramePool::new(config.wire.frames, chunk))
+        .map(|_| FramePool::new(config.wire.frames_of_each(workers), chunk))
         .collect::<Result<_, _>>()
         .map_err(Error::Worker)?;
     // First, or what arrives between the two is handed on twice. Now it is lost, as on a card that

@@ -22,6 +22,9 @@ const LEAST_RING: u32 = 64;
 /// so more would only be a longer queue.
 const TX_RING: u32 = 2048;
 
+/// Frames that may wait for degen in each queue at most.
+const STAMPING_RING: u32 = 8192;
+
 /// A port, and the memory of its frames.
 pub(super) type Port = (XdpWire, FramePool);
 
@@ -39,9 +42,8 @@ pub(super) fn open(info: &Interface, config: &Config) -> Result<(Vec<Port>, Redi
         ZeroCopy::Auto => sys::xdp::ZeroCopy::Auto,
         ZeroCopy::Off => sys::xdp::ZeroCopy::Copy,
     };
-    // A quarter of the memory may be held by LRO; some must be left to send from.
-    let rx = config.wire.ring.min(config.wire.frames / 2);
-    let rings = sys::xdp::Config { zero_copy, ..rings(rx) };
+    let frames = config.wire.frames_of_each(queues);
+    let rings = sys::xdp::Config { zero_copy, ..rings(config.wire.ring_within(frames)) };
     let mode = mode(info, config);
     let redirect = match config.wire.leave_configuration {
         true => Redirect::attach_leaving_configuration(info.index, mode),
@@ -50,7 +52,7 @@ pub(super) fn open(info: &Interface, config: &Config) -> Result<(Vec<Port>, Redi
     let mut redirect = attached(info, redirect)?;
     let mut wires = Vec::new();
     for queue in 0..queues {
-        let mut pool = FramePool::new(config.wire.frames, chunk).map_err(Error::Worker)?;
+        let mut pool = FramePool::new(frames, chunk).map_err(Error::Worker)?;
         wires.push((port(info, queue, &mut redirect, &mut pool, rings)?, pool));
     }
     Ok((wires, redirect))
@@ -73,7 +75,7 @@ pub(super) fn open_stamping(
     let queues = queues::xdp(info);
     // Two interfaces, and most of the memory is for what is in flight.
     let share = (frames / 8 / queues).max(LEAST_RING);
-    let rings = rings((1 << share.ilog2()).min(Config::default().wire.ring));
+    let rings = rings((1 << share.ilog2()).min(STAMPING_RING));
     let wires = (0..queues).map(|queue| port(info, queue, &mut redirect, pool, rings));
     Ok((wires.collect::<Result<_, _>>()?, redirect))
 }

@@ -181,8 +181,9 @@ fn wires<H: Host>(
     mtu: u32,
     plain: bool,
 ) -> Result<Vec<(HostWire<H>, FramePool)>, Error> {
+    let frames = config.wire.frames_of_each(hosts.len() as u32);
     let wire = |host| {
-        let pool = FramePool::new(config.wire.frames, open::packet_chunk(mtu));
+        let pool = FramePool::new(frames, open::packet_chunk(mtu));
         let wire = if plain { HostWire::plain(host) } else { HostWire::new(host) };
         pool.map(|pool| (wire, pool)).map_err(Error::Worker)
     };
