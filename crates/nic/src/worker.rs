@@ -7,6 +7,7 @@
 //!        <──────────── engine lane:  tcp <── app
 //! ```
 
+mod backlog;
 mod counters;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use lro::{Lro, Nanos};
 use sys::frames::FramePool;
 
+use self::backlog::Backlog;
 pub use self::counters::Counters;
 pub(crate) use self::counters::{Lanes, zero};
 use crate::config::{Config, GsoHardware};
@@ -32,8 +34,11 @@ use crate::port::{Host, HostPacket, Limits, RxFrame, Wire};
 use crate::steer::{self, Lane, Steer};
 use crate::wire_queue::{Packet, TxQueue, WireQueue};
 
-/// Bytes after which a turn of an engine has received enough: what it has to say to them is to leave first.
+/// Bytes after which a turn has received, or sent, enough. What answers them is to leave first, and they are still
+/// in the cache when they are copied once more.
 const TURN_BYTES: usize = 256 << 10;
+/// Batches after which it has received enough for the host, however short the frames are.
+const TURN_BATCHES: usize = 16;
 /// Turns of an engine at the end at most: as many as empty an interface's queue.
 const LAST_TURNS: usize = 32;
 
@@ -126,6 +131,7 @@ pub struct Worker<W, H> {
     host_batch: VecDeque<RxFrame>,
     engine_batch: VecDeque<RxFrame>,
     short_way: ShortWay,
+    backlog: Backlog,
     sleeps: u64,
 }
 
@@ -159,6 +165,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             host_batch: VecDeque::new(),
             engine_batch: VecDeque::new(),
             short_way: ShortWay::default(),
+            backlog: Backlog::default(),
             sleeps: 0,
         }
     }
@@ -189,6 +196,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             host_batch: VecDeque::with_capacity(256),
             engine_batch: VecDeque::with_capacity(256),
             short_way: ShortWay::default(),
+            backlog: Backlog::default(),
             queue: WireQueue::new(wire, pool, settings.limits(lanes)),
             settings,
             sleeps: 0,
@@ -260,7 +268,10 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let engine = self.engine_turn(now)?;
         self.queue.flush()?;
         if let Some(host) = &mut self.host {
-            host.expire(&self.queue.pool, now);
+            if self.backlog.is_cut() {
+                self.queue.limit(backlog::queue_limit(host.lro().holding_flows()));
+            }
+            host.expire(&self.queue.pool, self.backlog.time(now));
         }
         Ok(inward || strays || outward || engine)
     }
@@ -269,38 +280,45 @@ impl<W: Wire, H: Host> Worker<W, H> {
     fn wire_to_lanes(&mut self, now: Nanos) -> io::Result<bool> {
         if let Some(host) = &mut self.host {
             host.begin(&self.queue.pool);
-            if !host.has_room() {
-                return Ok(false);
-            }
         }
         let mut max = self.settings.config.poll.batch;
         if self.engine.is_some() {
             // A batch of frames is no more than a turn should take.
             max = max.min(TURN_BYTES / self.queue.pool.chunk_size()).max(1);
         }
+        let most = self.held_frames();
+        self.backlog.begin(now, most);
         let mut any = false;
-        let mut bytes = self.queue.counters.received.bytes;
-        let end = bytes + TURN_BYTES as u64;
-        loop {
+        let end = self.queue.counters.received.bytes + TURN_BYTES as u64;
+        for batch in 1.. {
+            if self.host.as_mut().is_some_and(|host| !host.has_room()) {
+                break;
+            }
             let ends = !self.queue.receive(max)?;
             any |= !self.queue.received.is_empty();
-            // A super-packet ends a batch of a host's port, though more may wait.
-            let may_be_more = self.queue.received.back().is_some_and(|last| last.overflow > 0);
+            self.backlog.take(self.queue.received.len(), ends);
+            let goes_on = match &self.host {
+                // What comes for the host is mostly short where the host sends: it must not wait for turns that are
+                // busy sending.
+                Some(_) => !ends && batch < TURN_BATCHES,
+                // A super-packet ends a batch of a host's port, though more may wait.
+                None => self.queue.received.back().is_some_and(|last| last.overflow > 0),
+            };
             self.batch_to_lanes(now, ends);
-            bytes = self.queue.counters.received.bytes;
-            if self.host.is_some() || !may_be_more || bytes >= end {
-                return Ok(any);
+            if !goes_on || self.queue.counters.received.bytes >= end {
+                break;
             }
         }
+        Ok(any)
     }
 
     /// Gives the batch to its lanes. `ends` says that no more waits on the wire.
     fn batch_to_lanes(&mut self, now: Nanos, ends: bool) {
         let lro = &self.settings.config.lro;
         let mut batch = std::mem::take(&mut self.queue.received);
-        let Worker { queue, host, engine, .. } = self;
+        let Worker { queue, host, engine, backlog, .. } = self;
         match (host, engine) {
-            (Some(host), None) => host.receive(&mut batch, queue, lro, now, ends),
+            (Some(host), None) => host.receive(&mut batch, queue, lro, backlog.arrival(), ends),
             (None, Some(engine)) if self.peers.is_none() => {
                 engine.receive(&mut batch, queue, now, ends);
             }
@@ -337,7 +355,13 @@ impl<W: Wire, H: Host> Worker<W, H> {
             }
         }
         if let Some(host) = host {
-            host.receive(host_batch, queue, &self.settings.config.lro, now, ends);
+            host.receive(
+                host_batch,
+                queue,
+                &self.settings.config.lro,
+                self.backlog.arrival(),
+                ends,
+            );
         }
         engine.receive(engine_batch, queue, now, ends);
     }
@@ -361,9 +385,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let Some(host) = host else { return Ok(false) };
         let max = self.settings.config.poll.batch;
         let (Some(steer), Some(engine)) = (steer, engine) else {
-            return host.transmit(queue, max, |_, _| false);
+            return host.transmit(queue, (max, TURN_BYTES), |_, _| false);
         };
-        host.transmit(queue, max, |HostPacket { vnet, bytes }, pool| {
+        host.transmit(queue, (max, TURN_BYTES), |HostPacket { vnet, bytes }, pool| {
             if !steer.is_for_engine(bytes) {
                 return false;
             }
@@ -409,6 +433,10 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// The memory of the worker's frames.
     pub fn pool(&self) -> &FramePool {
         &self.queue.pool
+    }
+
+    fn held_frames(&self) -> usize {
+        held_frames(self.lanes, &self.queue.pool)
     }
 
     fn take_up_changes(&mut self, now: impl FnOnce() -> Nanos) {

@@ -168,11 +168,15 @@ impl<H: Host> HostLane<H> {
     pub(crate) fn transmit<W: Wire>(
         &mut self,
         queue: &mut WireQueue<W>,
-        max: usize,
+        (max, max_bytes): (usize, usize),
         mut elsewhere: impl FnMut(&HostPacket<'_>, &FramePool) -> bool,
     ) -> io::Result<bool> {
         let mut worked = false;
+        let end = self.counters.taken.bytes + max_bytes as u64;
         for _ in 0..max {
+            if self.counters.taken.bytes >= end {
+                break;
+            }
             let (packet, position) = match self.waiting.take() {
                 Some(position) => match self.host.again() {
                     Some(packet) => (packet, position),

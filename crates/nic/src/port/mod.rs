@@ -26,6 +26,9 @@ use crate::config::GsoHardware;
 pub use host_wire::HostWire;
 pub use refused::Refused;
 
+/// Frames that may wait to be received, unless more of them pay.
+pub(crate) const SHORT_QUEUE: usize = 8192;
+
 /// A frame from the wire, with what the port knows of it.
 #[derive(Debug)]
 pub struct RxFrame {
@@ -221,6 +224,9 @@ pub trait Wire {
 
     /// What the port is to go by from now on.
     fn configure(&mut self, _limits: Limits) {}
+
+    /// So many frames may wait to be received from now on, where the port has a say in it; [`SHORT_QUEUE`] before.
+    fn limit_queue(&mut self, _frames: usize) {}
 
     /// Queues a packet from the host, cut and with complete checksums. `transmitted` tells what was queued
     /// even if the rest is refused.

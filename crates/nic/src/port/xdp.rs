@@ -13,7 +13,8 @@ use wire::{GsoType, VirtioNetHdr};
 use crate::config::GsoHardware;
 
 use super::{
-    LINK_HEADER_MAX, Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Wire, WireCounters,
+    LINK_HEADER_MAX, Limits, Outgoing, RxFrame, SHORT_QUEUE, Traffic, Transmit, Transmitted, Wire,
+    WireCounters,
 };
 
 /// Frames after which the kernel is to take them, at the end of a super-packet. It takes as many at
@@ -49,6 +50,7 @@ impl XdpWire {
     /// Takes the socket, which is lent memory of `pool` to receive into. `virtual_wire` says that
     /// frames come from a kernel on this machine, which may not have computed their checksums.
     pub fn new(mut socket: XdpSocket, pool: &mut FramePool, virtual_wire: bool) -> Self {
+        socket.limit_receive(SHORT_QUEUE);
         socket.refill(pool);
         let longest = pool.chunk_size() - LINK_HEADER_MAX;
         XdpWire {
@@ -150,6 +152,10 @@ impl Wire for XdpWire {
     fn configure(&mut self, limits: Limits) {
         let mtu = limits.mtu.min(self.longest);
         self.limits = Limits { mtu, hardware: GsoHardware::Off };
+    }
+
+    fn limit_queue(&mut self, frames: usize) {
+        self.socket.limit_receive(frames);
     }
 
     fn transmit(

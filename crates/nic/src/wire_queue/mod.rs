@@ -128,6 +128,11 @@ impl<W: Wire> WireQueue<W> {
         self.is_midway = is_midway;
     }
 
+    /// So many frames may wait on the wire from now on.
+    pub(crate) fn limit(&mut self, frames: usize) {
+        self.wire.limit_queue(frames);
+    }
+
     /// Receives a batch; returns whether more may wait.
     ///
     /// # Errors

@@ -54,20 +54,53 @@ fn a_deadline_is_kept_to_the_nanosecond_that_a_turn_comes() {
     assert_eq!(rig.delivered().len(), 1);
 }
 
+/// A worker that is behind does not give up waiting for segments that have arrived.
+#[test]
+fn what_waits_on_the_wire_is_one_burst_however_long_it_takes() {
+    let mut rig = Rig::with_chunks(&Config::default(), 1024);
+    let (connections, segments) = (50, 5);
+    for n in 0..segments {
+        (1..=connections).for_each(|port| rig.arrive(&segment(port, n)));
+    }
+    while rig.turn() {
+        rig.now += 10_000_000;
+    }
+    rig.settle();
+    let delivered: Vec<_> = rig.delivered().into_iter().map(|(_, bytes)| bytes).collect();
+    assert_eq!(delivered.len(), usize::from(connections), "one aggregate of each connection");
+    assert_eq!(rig.counter("lro", "merged"), u64::from(connections) * u64::from(segments));
+}
+
+/// But no longer than LRO has memory for.
+#[test]
+fn a_backlog_without_end_keeps_nothing_for_ever() {
+    let mut rig = Rig::with_chunks(&Config::default(), 256);
+    rig.arrive(&segment(1, 0));
+    for port in 2..200 {
+        (0..64).for_each(|n| rig.arrive(&segment(port, n)));
+        rig.turn();
+        rig.now += 1_000_000;
+        if rig.delivered().iter().any(|(_, bytes)| read(bytes).0 == 0 && bytes.len() < 2000) {
+            return rig.settle();
+        }
+    }
+    panic!("the first segment is still held");
+}
+
 #[test]
 fn a_push_is_with_the_host_when_the_wire_is_empty() {
     let push = |n: u32| segment(1, n).flags(Flags::ACK.with(Flags::PSH));
-    let mut rig = Rig::new(&config(&[("poll.batch", "4")]));
+    let mut rig = Rig::with_chunks(&config(&[("poll.batch", "4")]), 512);
     rig.arrive(&push(0));
     rig.turn();
     assert_eq!(rig.delivered().len(), 1);
-    // A full batch says that more may wait.
-    (1..6).for_each(|n| rig.arrive(&push(n)));
+    // Full batches say that more may wait: a turn takes 16 of 4.
+    (1..65).for_each(|n| rig.arrive(&push(n).payload(&[n as u8; 10]).seq(990 + n * 10)));
     rig.turn();
     assert_eq!(rig.delivered().len(), 0);
     rig.turn();
     let [(_, bytes)] = &rig.delivered()[..] else { panic!("not one packet") };
-    assert_eq!(read(bytes).1.len(), 5000);
+    assert_eq!(read(bytes).1.len(), 640);
     rig.settle();
 }
 
