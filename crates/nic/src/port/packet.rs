@@ -8,7 +8,7 @@ use gso::{MAX_HEADER_LEN, Refusal, Segmenter};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool};
 use sys::packet::{BATCH, Message, PacketSocket, Received, VNET_HDR_LEN};
-use wire::{GsoType, VirtioNetHdr};
+use wire::{ETHERNET_LEN, GsoType, VirtioNetHdr};
 
 use super::patience::Patience;
 use super::{Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Whole, Wire, WireCounters};
@@ -283,19 +283,22 @@ impl Wire for PacketWire {
         pieces: [&[u8]; 3],
         transmitted: &mut Transmitted,
     ) -> Whole {
-        if vnet.gso_size == 0 || !(self.hardware().tcp4 && self.hardware().tcp6) {
+        let [headers, first, second] = pieces.map(<[u8]>::len);
+        // Connections go by the MTU of their beginning. The kernel cuts as it is told, whatever the MTU is now.
+        let room = self.limits.mtu.saturating_add(ETHERNET_LEN).saturating_sub(headers);
+        let gso_size = usize::from(vnet.gso_size).min(room);
+        if gso_size == 0 || !(self.hardware().tcp4 && self.hardware().tcp6) {
             return Whole::Cut;
         }
         // What was queued before goes before.
-        let header = vnet.encode_legacy();
+        let header = VirtioNetHdr { gso_size: gso_size as u16, ..*vnet }.encode_legacy();
         if !self.send_queued(pool)
             || self.socket.send_slices(&header, &pieces.map(IoSlice::new)).is_err()
         {
             return Whole::Full;
         }
         self.patience.rewarded();
-        let [headers, first, second] = pieces.map(<[u8]>::len);
-        let frames = (first + second).div_ceil(usize::from(vnet.gso_size));
+        let frames = (first + second).div_ceil(gso_size);
         let bytes = headers * frames + first + second;
         transmitted.sent.add(Traffic { frames: frames as u64, bytes: bytes as u64 });
         transmitted.hardware = true;
@@ -345,5 +348,70 @@ impl Wire for PacketWire {
             pool.free(frame);
         }
         self.socket.close(pool);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sys::interface::{self, Interface};
+    use sys::netlink::link::{VethEnd, create_veth};
+    use sys::netns::Namespace;
+    use sys::packet::Config;
+    use testkit::packet::PacketBuilder;
+
+    use super::*;
+
+    /// Two ends of a veth.
+    fn ends() -> sys::Result<[u32; 2]> {
+        create_veth(&VethEnd::new("near"), &VethEnd::new("far"))?;
+        for end in ["near", "far"] {
+            sys::sysctl::set_ipv6_conf(end, "disable_ipv6", "1")?;
+            interface::set_up(end)?;
+        }
+        while !Interface::by_name("near")?.operational || !Interface::by_name("far")?.operational {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok([interface::index("near")?, interface::index("far")?])
+    }
+
+    /// A connection goes on with the segments of its beginning, and the kernel cuts to what it is told.
+    #[test]
+    fn pieces_are_left_to_be_cut_to_an_mtu_that_became_smaller() {
+        let Ok(namespace) = Namespace::new() else { return };
+        let sizes = namespace.run(|| {
+            let [near, far] = ends().unwrap();
+            let open = |index, send_only| {
+                let config = Config { send_only, ..Config::default() };
+                PacketWire::new(PacketSocket::open(index, config).unwrap(), Hardware::KERNEL)
+            };
+            let (mut near, mut far) = (open(near, true), open(far, false));
+            let mut pool = FramePool::new(256, 2048).unwrap();
+            let (bytes, vnet) = PacketBuilder::tcp4().payload_pattern(6000).super_packet(1400);
+            let header = bytes.len() - 6000;
+            let mut sizes = Vec::new();
+            for (mtu, frames) in [(1500, 5), (600, 11), (1500, 5)] {
+                near.configure(Limits { mtu, hardware: GsoHardware::Kernel });
+                let mut transmitted = Transmitted::default();
+                let pieces = [&bytes[..header], &bytes[header..3000], &bytes[3000..]];
+                let whole = near.transmit_pieces(&mut pool, &vnet, pieces, &mut transmitted);
+                assert_eq!((whole, transmitted.sent.frames), (Whole::Done, frames));
+                assert_eq!(transmitted.sent.bytes, 6000 + frames * header as u64);
+                let mut received = VecDeque::new();
+                while received.is_empty() {
+                    far.receive(&mut pool, &mut received, 1).unwrap();
+                }
+                for received in received {
+                    sizes.push((usize::from(received.vnet.gso_size) + header, mtu));
+                    pool.free(received.frame);
+                }
+            }
+            near.close(&mut pool);
+            far.close(&mut pool);
+            sizes
+        });
+        let sizes = sizes.unwrap();
+        assert_eq!(sizes.len(), 3, "one packet each, whole");
+        assert!(sizes.iter().all(|(len, mtu)| *len <= mtu + ETHERNET_LEN), "{sizes:?}");
+        assert_eq!(sizes[1].0, 600 + ETHERNET_LEN);
     }
 }
