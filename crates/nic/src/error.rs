@@ -102,6 +102,15 @@ pub enum Error {
         /// Its queues.
         queues: u32,
     },
+    /// A wire that is received from by AF_PACKET cannot be sent to by AF_XDP.
+    #[error(
+        "wire.transmit=xdp needs AF_XDP on {name}, and wire.mode=packet forbids it: set wire.mode to \
+         auto or xdp, or wire.transmit to auto"
+    )]
+    TransmitAlone {
+        /// The interface.
+        name: String,
+    },
     /// The wire's queues are others than those that have workers.
     #[error(
         "{name} has {now} receive queues now (ethtool -L), and wharf has served {served} since it \

@@ -98,7 +98,7 @@ impl Nic {
         let mut notices = Vec::new();
         // What is behind the ports goes after them, whatever fails.
         let OpenWire { held, info, wires, room, name: port } =
-            open::open(wire, &config, Purpose::Host, &mut notices)?;
+            open::open(wire, &config, Purpose::Host { wan: wan.is_some() }, &mut notices)?;
         let workers = wires.len();
         if wan.is_some() && workers > 1 {
             return Err(Error::SeveralWans { name: wire.to_owned(), workers });

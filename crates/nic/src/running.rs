@@ -60,6 +60,7 @@ impl Start<'_> {
     pub(crate) fn between(self, wires: Wires, hosts: Hosts) -> Result<Running, Error> {
         match wires {
             Wires::Xdp(wires) => self.on(wires, hosts),
+            Wires::Split(wires) => self.on(wires, hosts),
             Wires::Packet(wires) => self.on(wires, hosts),
         }
     }

@@ -528,7 +528,7 @@ impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
         ];
         if self.peers.as_mut().is_none_or(Peers::falls_asleep) {
             let (wire, retry) = self.queue.wait(room, waits);
-            let ports = wire.into_iter().chain(self.host.iter().flat_map(HostLane::wait));
+            let ports = wire.into_iter().flatten().chain(self.host.iter().flat_map(HostLane::wait));
             let now = sys::clock::now();
             let due = deadlines.into_iter().flatten().map(|at| at.saturating_sub(now));
             let undelivered = self.host.as_ref().and_then(HostLane::retry_after);

@@ -120,7 +120,8 @@ fn frames_that_are_dropped_behind_af_xdp_are_lost_and_not_sent() {
     if !sys::process::has_bpf() {
         return lacks("root, for AF_XDP");
     }
-    let Some(mut lab) = Lab::new(&[("wire.mode", "xdp"), ("wire.frames", "1024")]) else { return };
+    let settings = [("wire.mode", "xdp"), ("wire.transmit", "xdp"), ("wire.frames", "1024")];
+    let Some(mut lab) = Lab::new(&settings) else { return };
     lab.client.run(|| interface::set_down("peer0")).unwrap();
     let down =
         || !lab.server.run(|| sys::interface::Interface::by_name("wire0").unwrap()).operational;
@@ -137,7 +138,9 @@ fn a_wire_that_comes_up_again_sends_what_waited() {
         return lacks("root, for AF_XDP");
     }
     for count in [3, 1000] {
-        let settings = [("wire.mode", "xdp"), ("wire.frames", "1024"), ("wire.ring", "64")];
+        let transmit = ("wire.transmit", "xdp");
+        let settings =
+            [("wire.mode", "xdp"), transmit, ("wire.frames", "1024"), ("wire.ring", "64")];
         let Some(mut lab) = Lab::new(&settings) else { return };
         lab.server.run(|| interface::set_down("wire0")).unwrap();
         (0..count).for_each(|_| lab.host.send(1, 100));
@@ -152,6 +155,26 @@ fn a_wire_that_comes_up_again_sends_what_waited() {
             arrived >= enough
         }));
     }
+}
+
+/// AF_PACKET loses what it is given meanwhile, and goes on.
+#[test]
+fn a_wire_that_is_sent_to_by_af_packet_goes_on_when_it_comes_up_again() {
+    if !sys::process::has_bpf() {
+        return lacks("root, for AF_XDP");
+    }
+    let Some(mut lab) = Lab::new(&[("wire.mode", "xdp"), ("wire.transmit", "packet")]) else {
+        return;
+    };
+    lab.server.run(|| interface::set_down("wire0")).unwrap();
+    (0..10).for_each(|number| lab.host.send(number, 100));
+    assert!(wait_until(|| lab.counter("wire", "tx_lost") == 10), "{:#?}", lab.nic.counters());
+    nothing_is_sent_that_was_lost(&lab);
+    lab.server.run(|| interface::set_up("wire0")).unwrap();
+    assert!(wait_until(|| {
+        lab.host.send(77, 100);
+        lab.peer.arrived().contains(&77)
+    }));
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub struct Config {
 pub struct Wire {
     /// `wire.mode`: which kernel interface moves the frames.
     pub mode: WireMode,
+    /// `wire.transmit`: which one sends them, where AF_XDP receives.
+    pub transmit: WireMode,
     /// `wire.xdp`: where the XDP program runs.
     pub xdp: XdpMode,
     /// `wire.zero_copy`: whether the driver may use wharf's memory itself.
@@ -186,6 +188,7 @@ impl Default for Config {
             workers: 0,
             wire: Wire {
                 mode: WireMode::Auto,
+                transmit: WireMode::Auto,
                 xdp: XdpMode::Auto,
                 zero_copy: ZeroCopy::Auto,
                 frames: 0,

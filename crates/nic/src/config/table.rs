@@ -73,6 +73,14 @@ pub static KEYS: &[Key] = &[
         field: choice!(wire.mode),
     },
     Key {
+        name: "wire.transmit",
+        kind: first_of::<WireMode>(),
+        run_time: false,
+        help: "kernel interface by which a wire that is received from by AF_XDP is sent to; auto takes \
+               AF_PACKET where AF_XDP copies each frame and super-packets may go whole (gso.hardware)",
+        field: choice!(wire.transmit),
+    },
+    Key {
         name: "wire.xdp",
         kind: first_of::<XdpMode>(),
         run_time: false,
@@ -268,7 +276,7 @@ pub static KEYS: &[Key] = &[
         kind: first_of::<GsoHardware>(),
         run_time: true,
         help: "auto: leave super-packets that the wire's interface can cut to it, where \
-               wire.mode=packet lets it; kernel: leave all to the kernel there, which cuts what the \
+               AF_PACKET sends (wire.transmit); kernel: leave all to the kernel there, which cuts what the \
                interface cannot; off: cut all in wharf",
         field: choice!(gso.hardware),
     },

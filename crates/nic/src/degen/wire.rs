@@ -185,6 +185,10 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
         self.inner.fd()
     }
 
+    fn transmit_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.transmit_fd()
+    }
+
     fn is_pending(&mut self) -> bool {
         self.waiting.is_some() || self.inner.is_pending()
     }

@@ -24,6 +24,7 @@ pub(super) type Port = (PacketWire, FramePool);
 pub(super) fn open(
     info: &Interface,
     config: &Config,
+    hardware: Hardware,
     notices: &mut Vec<String>,
 ) -> Result<(Vec<Port>, Option<Quiet>), Error> {
     let workers = config.workers.max(1);
@@ -32,11 +33,6 @@ pub(super) fn open(
         group: FANOUT_GROUP ^ info.index as u16,
         members: workers,
     });
-    let hardware = match config.gso.hardware {
-        GsoHardware::Auto => selftest::passed(info, Hardware::read(&info.name), notices),
-        // It may be turned on later.
-        GsoHardware::Kernel | GsoHardware::Off => Hardware::read(&info.name),
-    };
     let pools: Vec<_> = (0..workers)
         .map(|_| FramePool::new(config.wire.frames_of_each(workers), chunk))
         .collect::<Result<_, _>>()
@@ -51,6 +47,29 @@ pub(super) fn open(
     let wire = |pool| Ok((port(info, config_of_socket, hardware)?, pool));
     let wires = pools.into_iter().map(wire).collect::<Result<_, Error>>()?;
     Ok((wires, quiet))
+}
+
+/// What the interface cuts, and as it should. To be asked before the wire is received from, as the self-test sends.
+pub(super) fn hardware(info: &Interface, config: &Config, notices: &mut Vec<String>) -> Hardware {
+    let hardware = Hardware::read(&info.name);
+    match config.gso.hardware {
+        GsoHardware::Auto => selftest::passed(info, hardware, notices),
+        // It may be turned on later.
+        GsoHardware::Kernel | GsoHardware::Off => hardware,
+    }
+}
+
+/// AF_PACKET ports that only send.
+///
+/// # Errors
+/// What stands in the way.
+pub(super) fn senders(
+    info: &Interface,
+    count: usize,
+    hardware: Hardware,
+) -> Result<Vec<PacketWire>, Error> {
+    let config = sys::packet::Config { send_only: true, ..sys::packet::Config::default() };
+    (0..count).map(|_| port(info, config, hardware)).collect()
 }
 
 /// Bytes of a frame's memory that AF_PACKET receives packets of this MTU into.

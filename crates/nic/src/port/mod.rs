@@ -8,6 +8,7 @@ pub mod packet;
 mod patience;
 mod refused;
 pub mod shared;
+pub mod split;
 pub mod tap;
 pub mod veth;
 pub mod xdp;
@@ -276,8 +277,14 @@ pub trait Wire {
     /// What to sleep on; `None` if the port cannot wake a thread.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
+    /// What to sleep on until there is room, where that is not [`fd`](Self::fd); else `None`.
+    fn transmit_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Whether frames are queued that the kernel has not taken. Then the port is to be written to when
-    /// [`fd`](Self::fd) is ready for it, which is by [`flush`](Self::flush).
+    /// [`fd`](Self::fd), or [`transmit_fd`](Self::transmit_fd), is ready for it, which is by
+    /// [`flush`](Self::flush).
     fn is_pending(&mut self) -> bool;
 
     /// When to try again what [`is_pending`](Self::is_pending) or did not fit, where

@@ -81,6 +81,7 @@ impl Port {
             Port::Tap(wires) => start.without_host(wires),
             Port::Veth(wires) => start.without_host(wires),
             Port::Wire(Wires::Xdp(wires)) => start.without_host(wires),
+            Port::Wire(Wires::Split(wires)) => start.without_host(wires),
             Port::Wire(Wires::Packet(wires)) => start.without_host(wires),
         }
     }
@@ -119,7 +120,7 @@ pub(super) fn open(
             }
             Ok(opened)
         }
-        Place::Wire { name } => open_wire(name, config, notices),
+        Place::Wire { name } => open_wire(name, config, plain, notices),
     }
 }
 
@@ -190,9 +191,14 @@ fn wires<H: Host>(
     hosts.into_iter().map(wire).collect()
 }
 
-fn open_wire(name: &str, config: &Config, notices: &mut Vec<String>) -> Result<Link, Error> {
+fn open_wire(
+    name: &str,
+    config: &Config,
+    wan: bool,
+    notices: &mut Vec<String>,
+) -> Result<Link, Error> {
     let OpenWire { held, info, wires, name: described, .. } =
-        open::open(name, config, Purpose::Engine, notices)?;
+        open::open(name, config, Purpose::Engine { wan }, notices)?;
     let Some(mac) = info.mac else { return Err(Error::NotEthernet { name: name.to_owned() }) };
     Ok(Link {
         port: Port::Wire(wires),

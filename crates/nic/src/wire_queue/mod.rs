@@ -254,16 +254,21 @@ impl<W: Wire> WireQueue<W> {
         &mut self,
         read: bool,
         write: bool,
-    ) -> (Option<(BorrowedFd<'_>, Interest)>, Option<Nanos>) {
+    ) -> ([Option<(BorrowedFd<'_>, Interest)>; 2], Option<Nanos>) {
         let pending = write || !self.is_clear() || self.wire.is_pending();
         let retry = self.wire.retry_after().filter(|_| pending);
-        let interest = match (read, pending && retry.is_none()) {
+        let write = pending && retry.is_none();
+        let interest = |read, write| match (read, write) {
             (true, true) => Some(Interest::ReadWrite),
             (true, false) => Some(Interest::Read),
             (false, true) => Some(Interest::Write),
             (false, false) => None,
         };
-        (self.wire.fd().zip(interest), retry)
+        let ports = match (self.wire.fd(), self.wire.transmit_fd()) {
+            (fd, None) => [fd.zip(interest(read, write)), None],
+            (fd, transmit) => [fd.zip(interest(read, false)), transmit.zip(interest(false, write))],
+        };
+        (ports, retry)
     }
 
     /// What the wire has counted.

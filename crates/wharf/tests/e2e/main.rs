@@ -27,5 +27,6 @@ mod tagged;
 mod tcp;
 mod through;
 mod traffic;
+mod transmit;
 mod tunnels;
 mod udp;

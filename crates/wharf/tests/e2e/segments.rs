@@ -236,7 +236,7 @@ fn what_the_wires_interface_can_cut_is_left_to_it() {
     if !have(&["sha256sum"]) || !may_have_room() {
         return;
     }
-    for port in [Port::Packet, Port::Veth] {
+    for port in Port::EACH {
         let Some(up) = up(port, 1500, &[]) else { return };
         quiet(&up.hosts, port);
         for ip in Ip::BOTH {

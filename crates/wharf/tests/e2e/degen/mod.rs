@@ -231,10 +231,10 @@ fn numbered(count: u32) -> Vec<Vec<u8>> {
 }
 
 /// A file of the test's own, removed afterwards.
-struct File(PathBuf);
+pub(crate) struct File(PathBuf);
 
 impl File {
-    fn of(text: &str) -> File {
+    pub(crate) fn of(text: &str) -> File {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("wharf-degen-{}-{number}.toml", std::process::id());
@@ -243,7 +243,7 @@ impl File {
         File(path)
     }
 
-    fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         Path::to_str(&self.0).unwrap()
     }
 }

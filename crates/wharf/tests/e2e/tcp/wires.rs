@@ -28,7 +28,8 @@ fn hosts_with_queues(queues: u32) -> Option<(Host, Host)> {
 
 /// The ways to a wire, as settings.
 fn modes() -> &'static [&'static str] {
-    const MODES: [&str; 2] = ["wire.mode=packet", "wire.mode=xdp"];
+    const MODES: [&str; 3] =
+        ["wire.mode=packet", "wire.mode=xdp", "wire.mode=xdp --set wire.transmit=xdp"];
     if sys::process::has_bpf() { &MODES } else { &MODES[..1] }
 }
 
