@@ -64,7 +64,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Error> {
     let runs = args.connections.len() * args.cases.len();
     let mut progress = Progress::new(runs, args.seconds);
     let mut rows = Vec::new();
-    let mut ports = None;
+    let mut ports = Vec::new();
     for &connections in &args.connections {
         for &case in &args.cases {
             let connections = connections as usize;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Error> {
         }
     }
     progress.clear();
-    let text = if args.json { report::json(&rows) } else { report::table(&rows, ports.as_deref()) };
+    let text = if args.json { report::json(&rows) } else { report::table(&rows, &ports) };
     print(text)
 }
 
@@ -83,7 +83,7 @@ fn measure(
     connections: usize,
     duration: Duration,
     base: &Config,
-    ports: &mut Option<String>,
+    ports: &mut Vec<String>,
 ) -> Result<Row, Error> {
     let hosts = Hosts::new()?;
     let nic = match case.offloads() {
@@ -99,7 +99,11 @@ fn measure(
         }
     };
     if let Some(nic) = &nic {
-        ports.get_or_insert_with(|| nic.ports().to_string());
+        // The way out depends on what the host may hand over.
+        let used = nic.ports().to_string();
+        if !ports.contains(&used) {
+            ports.push(used);
+        }
     }
     let one_way = |direction| -> Result<OneWay, Error> {
         let drops = Drops::read(&hosts, nic.as_ref());

@@ -148,12 +148,12 @@ pub(crate) fn json(rows: &[Row]) -> String {
     lines
 }
 
-/// The table, for people.
-pub(crate) fn table(rows: &[Row], ports: Option<&str>) -> String {
-    let wharf = ports.map_or_else(
-        || "without wharf".to_owned(),
-        |ports| format!("wharf is in front of the server ({ports})"),
-    );
+/// The table, for people; `ports` are those that the cases had.
+pub(crate) fn table(rows: &[Row], ports: &[String]) -> String {
+    let wharf = match ports.join("; ") {
+        none if none.is_empty() => "without wharf".to_owned(),
+        ports => format!("wharf is in front of the server\n({ports})"),
+    };
     let mut out = format!(
         "Real TCP between two kernels; {wharf}.\n\
          Every byte was compared by hash.\n\n\
