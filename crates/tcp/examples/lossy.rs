@@ -57,7 +57,7 @@ impl Path {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // One segment in each packet; where GSO cuts, super-packets save work.
     let config = Arc::new(Config { burst: 0, ..Config::default() });
-    // The secrets are random in earnest: sequence numbers and cookies hang on them.
+    // The secrets must be random in real use: sequence numbers and cookies depend on them.
     let stack =
         |secret| Stack::new(StackConfig { secret: [secret; 16], half_open: 16, connections: 16 });
     let [mut client, mut server] = [stack(1), stack(2)];

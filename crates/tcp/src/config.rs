@@ -1,4 +1,4 @@
-//! What a connection goes by. One [`Config`] serves many connections.
+//! Settings of connections. One [`Config`] serves many of them.
 
 use crate::Nanos;
 
@@ -6,7 +6,7 @@ use crate::Nanos;
 pub const MILLISECOND: Nanos = 1_000_000;
 /// One second.
 pub const SECOND: Nanos = 1_000_000_000;
-/// Longest of all times: a hundred years.
+/// Longest time that a setting or a snapshot may have: a hundred years.
 pub const TIME_MAX: Nanos = 100 * 365 * 24 * 3600 * SECOND;
 
 /// Congestion control algorithm.
@@ -31,20 +31,20 @@ pub enum Ecn {
     On,
 }
 
-/// When a silent peer is asked whether it is still there (RFC 9293 section 3.8.4).
+/// Keep-alive: probes of a connection on which nothing is received (RFC 9293 section 3.8.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
-    /// Silence before the first probe; a millisecond at least.
+    /// Time without a segment from the peer before the first probe; less than a millisecond counts as one.
     pub idle: Nanos,
-    /// Between probes; a millisecond at least.
+    /// Time between two probes; less than a millisecond counts as one.
     pub interval: Nanos,
-    /// Unanswered probes after which the connection is given up.
+    /// Unanswered probes after which the connection is aborted.
     pub probes: u8,
 }
 
 impl Keepalive {
-    /// With times that a timer can wait for: none is 0, which would ask without a pause, nor longer than
-    /// a snapshot can say.
+    /// The same, with times of a millisecond at least, as 0 would probe without a pause, and no longer than a
+    /// snapshot may have.
     pub(crate) fn bounded(self) -> Keepalive {
         let time = |time: Nanos| time.clamp(MILLISECOND, TIME_MAX);
         Keepalive { idle: time(self.idle), interval: time(self.interval), probes: self.probes }
@@ -61,16 +61,16 @@ impl Default for Keepalive {
 /// Settings of a connection. The defaults are Linux's, where Linux has them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Bytes of the largest IP packet that the path's first link takes. Less than 128 (IPv6: 148) counts
-    /// as that: 88 bytes of payload and TCP options go in any case, as from Linux.
+    /// MTU of the path's first link: bytes of an IP packet. Less than 128 (IPv6: 148) counts as that: a
+    /// segment has room for 88 bytes of payload and TCP options in any case, as in Linux (TCP_MIN_MSS).
     pub mtu: u16,
     /// Largest MSS to announce and to use, in bytes; 0 for what the MTU gives.
     pub mss: u16,
-    /// Most bytes that wait to be sent or acknowledged.
+    /// Size of the send queue in bytes: data that is not sent yet, and data that is not acknowledged.
     pub send_buffer: u32,
     /// Receive window in bytes at the start.
     pub receive_buffer: u32,
-    /// Up to which the receive window grows while the application keeps up, in bytes; at most 1 GiB.
+    /// Bytes that the receive window may grow to while the application keeps up; at most 1 GiB.
     pub receive_buffer_max: u32,
     /// Congestion control.
     pub congestion: Algorithm,
@@ -89,7 +89,8 @@ pub struct Config {
     pub delayed_ack: Nanos,
     /// Retransmission time-out before the first measurement (RFC 6298 section 2.1).
     pub initial_rto: Nanos,
-    /// Smallest retransmission time-out. RFC 6298 section 2.4 says 1 s; all hosts of today have less.
+    /// Smallest retransmission time-out. RFC 6298 section 2.4 asks for 1 s; the default is Linux's
+    /// (TCP_RTO_MIN).
     pub min_rto: Nanos,
     /// Largest retransmission time-out (RFC 6298 section 2.5).
     pub max_rto: Nanos,
@@ -101,7 +102,7 @@ pub struct Config {
     pub retries: u8,
     /// How long data may stay unacknowledged (RFC 5482); 0 for what `retries` gives.
     pub user_timeout: Nanos,
-    /// Tell the peer our user timeout, and take up what it tells, within bounds (RFC 5482).
+    /// Send our user timeout to the peer, and adopt the peer's, within bounds (RFC 5482).
     pub user_timeout_option: bool,
     /// Probes of a silent peer; `None` for none (RFC 9293 MUST-25).
     pub keepalive: Option<Keepalive>,
@@ -109,11 +110,11 @@ pub struct Config {
     pub no_delay: bool,
     /// How long TIME-WAIT lasts: twice the maximum segment lifetime.
     pub time_wait: Nanos,
-    /// How long an application's end that is closed waits for the peer's FIN.
+    /// How long a connection that the application has closed stays in FIN-WAIT-2 (tcp_fin_timeout in Linux).
     pub fin_wait_2: Nanos,
-    /// Most payload bytes of a super-packet; at least one segment goes anyhow.
+    /// Most payload bytes of a super-packet; less than a segment counts as one.
     pub burst: u32,
-    /// Look for the path's MTU by probes (RFC 4821), and step down when nothing large gets through.
+    /// Probe for a larger path MTU (RFC 4821), and lower it where full-sized segments do not get through.
     pub probe_mtu: bool,
     /// The urgent byte stays in the stream (SO_OOBINLINE).
     pub urgent_inline: bool,

@@ -1,4 +1,4 @@
-//! What happened, as numbers.
+//! Counters of a stack.
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -20,7 +20,7 @@ macro_rules! counters {
 counters! {
     /// Segments received.
     segments_in,
-    /// Segments given out to send; a super-packet counts as one.
+    /// Segments handed out to be sent; a super-packet counts as one.
     segments_out,
     /// Connections that we opened.
     active_opens,
@@ -38,11 +38,11 @@ counters! {
     retransmitted_bytes,
     /// Retransmission time-outs.
     timeouts,
-    /// Time-outs that were none (RFC 5682, RFC 3522).
+    /// Time-outs that were spurious (RFC 5682, RFC 3522).
     spurious_timeouts,
     /// Fast recoveries.
     recoveries,
-    /// Fast recoveries taken back.
+    /// Fast recoveries that were undone.
     undone,
     /// Tail loss probes (RFC 8985).
     tail_probes,
@@ -52,7 +52,7 @@ counters! {
     pure_acks,
     /// Of these, duplicates for segments out of order (RFC 5681 section 4.2).
     duplicate_acks,
-    /// Acknowledgments that the delay brought out.
+    /// Acknowledgments sent by the delayed acknowledgment timer.
     delayed_acks,
     /// Segments that came out of order.
     out_of_order,
@@ -78,9 +78,9 @@ counters! {
     urgent,
     /// ICMP messages about nothing that is in flight (RFC 5927).
     bad_icmp,
-    /// ICMP messages that an established connection takes note of, no more.
+    /// ICMP messages without effect, as the connection is established.
     soft_icmp,
-    /// Paths that lost all large segments without a word.
+    /// Black holes: paths that drop large segments without an ICMP message.
     black_holes,
     /// Segments for which there is no connection and no listener: answered by a reset.
     resets,

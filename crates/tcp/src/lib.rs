@@ -12,12 +12,12 @@
 //! A segment runs through the checks of RFC 9293 section 3.10.7 in their order, each in the module
 //! that bears its name: `input` (acceptable, reset, SYN), `ack` (what is delivered, the peer's
 //! window), `recovery` and `rack` (what is lost), [`congestion`] (how much may be in flight), `data`
-//! (text, urgent data, FIN). The commonest segment is recognised by `predict` and needs three cache lines
-//! of its connection: two that are hot, and the one that says whose it is. `output` decides what goes out,
-//! `timers` what happens if nothing comes in.
+//! (text, urgent data, FIN). The commonest segment is recognised by `predict` and needs three cache lines of
+//! its connection: two that are hot, and the one with its addresses. `output` decides what is sent, `timers`
+//! what happens if nothing arrives.
 //!
 //! Input may be an aggregate, as LRO makes them: the payload in pieces, and the size of the segments that it
-//! was. Output is a super-packet, as GSO cuts them. Both save what every segment costs.
+//! was made of. Output is a super-packet, as GSO cuts them. Both save most of the work of a segment.
 //!
 //! A connection can leave at any instant as a [`Snapshot`], in whatever state, and goes on elsewhere as if
 //! nothing had been: the packets that follow are the same. [`repair`] converts to and from what Linux's

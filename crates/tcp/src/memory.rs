@@ -1,22 +1,24 @@
-//! One bound for the memory of all connections of a stack: what it is spent on, and who gets more.
+//! One bound for the memory of all connections of a stack: what it is spent on, and which connections get
+//! more.
 //!
 //! A window that was offered is a promise (RFC 9293 section 3.8.6): what comes within it, in order, is
-//! taken. So a window is paid for when it is offered, not when it is used, and nothing that a peer does
+//! taken. So a window is paid for when it is offered, not when it is used, and nothing that a peer sends
 //! later takes more. What is short shrinks new offers first, then the data that an application may
 //! queue, then the memory of out-of-order queues, and then SYNs are refused; never what was promised.
 
 use crate::block::{RECEIVE_BLOCK, SEND_BLOCK, SMALLEST};
 
-/// Memory that a stack has unless it is told otherwise.
+/// Default bound in bytes.
 const LIMIT: u64 = 4 << 30;
-/// What every connection is given if there is anything left at all.
+/// Bytes of send queue that every connection may have while any memory is left.
 const LEAST_TO_SEND: u64 = 4 << 10;
 /// The smallest window that is worth a connection: two full segments.
 pub(crate) const LEAST_WINDOW: u32 = 3_584;
-/// Connections that may yet come, as a share is counted, and how many times what is left for each it is.
+/// A connection's share is TIMES the free memory divided by the connections, with SEATS more that may yet
+/// come.
 const SEATS: u64 = 16;
 const TIMES: u64 = 4;
-/// Most bytes of buffers that are kept for later.
+/// Most bytes of free buffers that are kept.
 const KEPT: u64 = 16 << 20;
 /// A window that has grown shrinks no further than this: below, it would save nothing.
 const WORTH_SHRINKING: u32 = 2 * RECEIVE_BLOCK as u32;
@@ -33,9 +35,9 @@ pub struct Memory {
     pub promised: u64,
     /// How much of that is in use.
     pub received: u64,
-    /// Where the blocks of out-of-order queues are noted.
+    /// Lists of the blocks in out-of-order queues.
     pub tables: u64,
-    /// Kept for later; part of the limit.
+    /// Free buffers that are kept for later; part of the limit.
     pub kept: u64,
     pub(crate) connections: u64,
 }
@@ -56,7 +58,7 @@ impl Memory {
         KEPT.min(self.limit / 16)
     }
 
-    /// What was taken of the allocator, without the tables.
+    /// What was allocated, without the tables.
     pub fn held(&self) -> u64 {
         self.sending + self.received + self.kept
     }
@@ -67,9 +69,8 @@ impl Memory {
         self.limit.saturating_sub(spent)
     }
 
-    /// Most that one connection may have for its window, or for what it sends: a few times as much as is
-    /// left for each. With many who want more that leaves a fifth free, and the last quarter is for those
-    /// who begin and for what SACK needs.
+    /// Most that one connection may have for its window, or for its send queue. With many that want more it
+    /// leaves a fifth free, and the last quarter of the limit is for new connections and for what SACK needs.
     fn share(&self) -> u64 {
         let free = self.free().saturating_sub(self.limit / 4);
         free.saturating_mul(TIMES) / (self.connections + SEATS)

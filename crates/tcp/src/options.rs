@@ -74,7 +74,7 @@ pub struct Options {
     pub mss: Option<u16>,
     /// Window scale shift as sent, which may be above 14 (kind 3).
     pub window_scale: Option<u8>,
-    /// SACK is welcome (kind 4).
+    /// SACK permitted (kind 4).
     pub sack_permitted: bool,
     /// Timestamps (kind 8).
     pub timestamps: Option<Timestamps>,
@@ -85,8 +85,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the bytes behind the fixed header. After an option whose length lies nothing more is
-    /// read: what came before it counts.
+    /// Reads the bytes behind the fixed header. An option with a length that is wrong ends the list; those
+    /// before it count.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Options {
         // Nearly every segment of nearly every connection has exactly these.
@@ -130,7 +130,7 @@ impl Options {
             (28, &[high, low]) => {
                 let value = u16::from_be_bytes([high, low]);
                 let seconds = u32::from(value & 0x7fff);
-                // The first bit says minutes (RFC 5482 section 3).
+                // The first bit is the granularity: minutes if it is set (RFC 5482 section 3).
                 self.user_timeout = Some(if value >> 15 == 1 { seconds * 60 } else { seconds });
             }
             _ => {}

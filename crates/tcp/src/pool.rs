@@ -21,7 +21,7 @@ const PERIOD: Nanos = SECOND;
 #[derive(Debug, Default)]
 struct Class {
     free: Vec<Box<[u8]>>,
-    /// Fewest that were there since this was last looked at: nothing needed them.
+    /// Fewest free buffers since [`Pool::give_back`] was last called: so many were not needed.
     fewest: usize,
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct Pool {
     classes: [Class; CLASSES],
     #[allow(clippy::vec_box)] // rings take and give them as they are
     tables: Vec<Box<Blocks>>,
-    /// What time it is, as far as is known.
+    /// The time, as of the last call.
     pub(crate) now: Nanos,
-    /// When it is to be looked what nothing has needed.
+    /// When free buffers are next given back.
     due: Option<Nanos>,
 }
 

@@ -1,5 +1,5 @@
-//! What came out of order: where it lies, and what SACK says of it (RFC 2018 section 4, RFC 2883). The
-//! bytes themselves stand in the receive ring, behind its end.
+//! The out-of-order queue: where its blocks lie, and what SACK reports of them (RFC 2018 section 4, RFC
+//! 2883). The bytes themselves stand in the receive ring, behind its end.
 
 use alloc::vec::Vec;
 
@@ -10,8 +10,8 @@ use crate::options::{Block, SackBlocks};
 /// Most blocks out of order. A peer that makes more of them wastes our memory: what else comes is not kept.
 pub(crate) const OUT_OF_ORDER_MAX: usize = 4096;
 
-/// The out-of-order queue of a connection: its blocks, sorted, disjoint, with holes between them. The peer's FIN is one sequence
-/// number of the last of them, or all of it.
+/// The out-of-order queue of a connection: its blocks, sorted, disjoint, with holes between them. The peer's
+/// FIN is the last sequence number of the last of them, or all of it.
 #[derive(Debug, Default)]
 pub(crate) struct OutOfOrder {
     blocks: Vec<Block>,
@@ -130,7 +130,7 @@ impl OutOfOrder {
         self.recent = recent;
     }
 
-    /// As they were, for a thawed connection.
+    /// The queue of a snapshot.
     pub(crate) fn restore(&mut self, blocks: Vec<Block>, recent: &[Block]) {
         self.blocks = blocks;
         for &block in recent {

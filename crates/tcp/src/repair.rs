@@ -1,8 +1,8 @@
 //! A connection as Linux gives and takes it (`TCP_REPAIR`, tcp(7)), and the way from there to a
 //! [`Snapshot`] and back.
 //!
-//! A [`Repair`] is pure data: what the kernel's socket options have, in the kernel's units. What reads
-//! them from a socket and writes them to it is elsewhere.
+//! A [`Repair`] is pure data: what the kernel's socket options have, in the kernel's units. To read them from
+//! a socket and to set them is for its user.
 //!
 //! | what | from the kernel | to the kernel |
 //! |---|---|---|
@@ -16,7 +16,7 @@
 //! | ECN as agreed | kept | lost: marks are no longer echoed |
 //! | initial sequence numbers | unknown: one before what is known | of no use |
 //! | the peer's last timestamp | unknown, unless it was seen: 0 is echoed until the next segment | lost, the same |
-//! | out-of-order data | lost: the peer sends it again, though it was told not to need to (RFC 2018 section 8) | lost, the same |
+//! | out-of-order data | lost: the peer sends it again, though SACK has reported it (RFC 2018 section 8) | lost, the same |
 //! | which bytes in flight the peer has (SACK), which are lost, which were sent twice | unknown: all were sent once, at the time of the last | lost: all were sent once, now |
 //! | round-trip time, its variation and minimum, back-off | kept | lost: 1 s until it is measured anew |
 //! | congestion window and threshold | kept | lost: 10 segments, slow start |
@@ -122,11 +122,11 @@ pub struct Repair {
     pub mss_clamp: u16,
     /// Congestion notification was agreed to. There is no socket option that sets it.
     pub ecn: bool,
-    /// No timestamp after this one was sent (`TCP_TIMESTAMP`). Its lowest bit says that they are
+    /// No timestamp after this one was sent (`TCP_TIMESTAMP`). Its lowest bit is set if they are
     /// microseconds; [`Snapshot::to_repair`] leaves it zero.
     pub timestamp: u32,
-    /// The peer's last timestamp. The kernel does not tell it, nor take it: who has seen the peer's last
-    /// segment may know.
+    /// The peer's last timestamp. The kernel neither reports nor takes it; it is known to those who have seen
+    /// the peer's last segment.
     pub ts_recent: Option<u32>,
     /// Windows.
     pub window: RepairWindow,
@@ -146,7 +146,7 @@ pub struct Lost {
     /// Bytes in flight of which more is known than that they were sent: the peer has them, they are lost,
     /// or they were sent again.
     pub scoreboard: u32,
-    /// Bytes received behind a hole. If SACK was agreed to, the peer was told that they had come. A FIN
+    /// Bytes received behind a hole. If SACK was agreed to, it has reported them to the peer. A FIN
     /// behind a hole is lost with them.
     pub out_of_order: u32,
     /// The peer's last timestamp.
@@ -162,9 +162,9 @@ pub struct Lost {
 pub enum RepairError {
     /// There is no `TCP_REPAIR` for connections in this state.
     State(State),
-    /// The queues do not have the bytes that the sequence numbers say.
+    /// The queues are not as long as the sequence numbers ask.
     Queues,
-    /// What the kernel said, or what it was to be told, is no connection.
+    /// The values contradict each other.
     Contradiction(SnapshotError),
 }
 
@@ -289,13 +289,13 @@ impl Repair {
         }
     }
 
-    /// The bookkeeping of recovery is that of a connection that has seen none.
+    /// The variables of recovery, as of a connection that has seen none.
     fn moment(&self, una: Seq) -> Moment {
         let sent_ago = Nanos::from(self.path.last_data_sent) * MILLISECOND;
         Moment { sent_ago, fack: una, rack_end: una, ..Moment::default() }
     }
 
-    /// What is not known is started as if it began now; what may be overdue is due.
+    /// Timers of which nothing is known start now; those that may be overdue are due.
     fn timers(&self) -> Timers {
         let sent = self.unacknowledged > self.unsent;
         let stuck = !sent && self.unsent > 0;
@@ -385,7 +385,7 @@ impl Snapshot {
             window_scale: self.agreed.window_scale,
             mss_clamp: self.agreed.peer_mss,
             ecn: self.agreed.ecn,
-            // The next even one, not the one before: what was sent must not be undercut.
+            // Rounded up to an even number: timestamps must not go back.
             timestamp: self.ts_now.wrapping_add(1) & !1,
             ts_recent: (receive.ts_recent.0 != 0).then_some(receive.ts_recent.0),
             window: RepairWindow {

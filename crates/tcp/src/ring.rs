@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 use crate::block::{Blocks, RECEIVE_BLOCK, SEND_BLOCK, SMALLEST};
 use crate::pool::Pool;
 
-/// What has come.
+/// Receive queue.
 pub(crate) type ReceiveRing = Ring<RECEIVE_BLOCK>;
-/// What is to be sent, and what was not acknowledged.
+/// Send queue: what is to be sent, and what was not acknowledged.
 pub(crate) type SendRing = Ring<SEND_BLOCK>;
 
 impl Blocks {
@@ -61,7 +61,7 @@ impl Blocks {
     }
 }
 
-/// What rings of this kind have taken.
+/// The account of the memory that rings with this size of block have.
 fn used<const BLOCK: usize>(pool: &mut Pool) -> &mut u64 {
     if BLOCK == SEND_BLOCK { &mut pool.memory.sending } else { &mut pool.memory.received }
 }
@@ -131,7 +131,7 @@ impl<const BLOCK: usize> Ring<BLOCK> {
         bytes.saturating_sub(u64::from(self.len))
     }
 
-    /// A larger buffer that goes round, for `total` bytes.
+    /// Makes the buffer larger, for `total` bytes.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, total: usize, pool: &mut Pool) {
@@ -145,7 +145,7 @@ impl<const BLOCK: usize> Ring<BLOCK> {
         self.head = 0;
     }
 
-    /// What goes round, in order.
+    /// The bytes of the one buffer, in order.
     fn unwind(&self, into: &mut [u8]) {
         if let Store::Round(buffer) = &self.store {
             let (before, after) = buffer.split_at(self.head as usize);
@@ -154,7 +154,7 @@ impl<const BLOCK: usize> Ring<BLOCK> {
         }
     }
 
-    /// What was in one buffer is in blocks from now on.
+    /// Moves the bytes of the one buffer into blocks.
     #[cold]
     #[inline(never)]
     fn spread(&mut self, pool: &mut Pool) {
@@ -205,7 +205,7 @@ impl<const BLOCK: usize> Ring<BLOCK> {
         }
     }
 
-    /// What was written behind the end belongs to it now.
+    /// Moves the end behind `bytes` that were written beyond it.
     #[inline]
     pub(crate) fn extend(&mut self, bytes: u32) {
         self.len += bytes;
@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(
+        fn a_ring_is_first_in_first_out(
             steps in proptest::collection::vec((any::<bool>(), 0usize..6_000), 1..60),
             large in proptest::collection::vec((any::<bool>(), 0usize..200_000), 1..20),
         ) {

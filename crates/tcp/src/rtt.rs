@@ -1,4 +1,4 @@
-//! Round-trip time and the retransmission time-out (RFC 6298), and the smallest round trip of late
+//! Round-trip time and the retransmission time-out (RFC 6298), and the smallest recent round-trip time
 //! (RFC 8985 section 6.1).
 
 use crate::Nanos;
@@ -6,9 +6,9 @@ use crate::config::{Config, SECOND};
 
 /// For how long the smallest round trip counts.
 const MIN_WINDOW: Nanos = 300 * SECOND;
-/// No round trip takes longer.
+/// Longest round-trip time that is taken.
 pub(crate) const LONGEST: Nanos = 3600 * SECOND;
-/// The time-out after a SYN's ran out (RFC 6298 section 5.7; TCP_TIMEOUT_FALLBACK in Linux).
+/// The time-out after that of a SYN has expired (RFC 6298 section 5.7; TCP_TIMEOUT_FALLBACK in Linux).
 const FALLBACK: Nanos = 3 * SECOND;
 /// Two ticks of a coarse clock (RFC 6298 section 2, G).
 const GRANULARITY: Nanos = 1_000_000;
@@ -46,22 +46,22 @@ impl Rtt {
     /// The SYN was sent more than once, and its acknowledgment measured nothing: data begins with a
     /// time-out of 3 s (RFC 6298 section 5.7; tcp_init_metrics in Linux, which keeps it in the variation
     /// too).
-    pub(crate) fn distrust(&mut self) {
+    pub(crate) fn use_fallback(&mut self) {
         if self.srtt == 0 {
             self.rttvar = FALLBACK;
         }
     }
 
-    /// The time-out, as often doubled as it ran out.
+    /// The time-out, back-off included.
     pub(crate) fn rto(&self, config: &Config) -> Nanos {
         self.first_rto(config).saturating_mul(1 << self.backoff.min(20)).min(largest(config))
     }
 
-    /// The time-out before it runs out. The lower bound is one of the variation's part, as in Linux, so
+    /// The time-out without back-off. The lower bound is one of the variation's part, as in Linux, so
     /// that it always exceeds the round trip by `min_rto`.
     pub(crate) fn first_rto(&self, config: &Config) -> Nanos {
         if self.srtt == 0 {
-            // Without a round trip only what `distrust` has set is there.
+            // Without a round trip there is only what `use_fallback` has set.
             let fallback = self.rttvar.min(largest(config));
             return config.initial_rto.max(fallback).max(GRANULARITY);
         }
@@ -71,7 +71,8 @@ impl Rtt {
     }
 }
 
-/// The largest time-out; one below the clock's granularity would run out for ever.
+/// The largest time-out. It is no less than the clock's granularity, so that the timer does not expire at
+/// once.
 fn largest(config: &Config) -> Nanos {
     config.max_rto.max(GRANULARITY)
 }

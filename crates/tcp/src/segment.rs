@@ -1,5 +1,4 @@
-//! Segments: what comes in, one that may be an aggregate, and what goes out, one that may be a
-//! super-packet.
+//! Segments: those received, which may be aggregates, and those to send, which may be super-packets.
 
 use core::net::SocketAddr;
 
@@ -35,12 +34,12 @@ pub struct Segment<'a> {
     pub payload: &'a [&'a [u8]],
     /// Payload bytes of each of the segments that an aggregate was made of; 0 for a plain segment.
     pub gso_size: u16,
-    /// The IP header said Congestion Experienced (RFC 3168 section 5).
+    /// The IP header carried Congestion Experienced (RFC 3168 section 5).
     pub ce: bool,
 }
 
 impl<'a> Segment<'a> {
-    /// What a header says, with the payload that belongs to it.
+    /// The segment of a parsed header and the payload that belongs to it.
     #[inline]
     pub fn new<T: AsRef<[u8]>>(header: &Tcp<T>, payload: &'a [&'a [u8]]) -> Self {
         Segment {
@@ -84,7 +83,7 @@ impl<'a> Segment<'a> {
 /// that to a card.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit<'a> {
-    /// From where to where.
+    /// The two ends: sent from `local` to `remote`.
     pub path: FourTuple,
     /// Sequence number.
     pub seq: Seq,
@@ -102,7 +101,7 @@ pub struct Transmit<'a> {
     pub payload: [&'a [u8]; 2],
     /// Payload bytes of each packet, if there is more than one; 0 if there is one.
     pub gso_size: u16,
-    /// The IP header says ECT(0) (RFC 3168 section 6.1).
+    /// The IP header is to carry ECT(0) (RFC 3168 section 6.1).
     pub ect: bool,
 }
 

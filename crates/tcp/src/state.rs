@@ -29,7 +29,7 @@ pub enum State {
 }
 
 impl State {
-    /// From the number that a snapshot has.
+    /// The state that a snapshot numbers so.
     pub fn from_number(number: u8) -> Option<State> {
         use State::*;
         [
@@ -110,7 +110,7 @@ pub enum Reason {
     Reset = 2,
     /// The peer did not answer (ETIMEDOUT).
     TimedOut = 3,
-    /// The network said that the peer cannot be reached (EHOSTUNREACH).
+    /// An ICMP error reported that the peer cannot be reached (EHOSTUNREACH).
     Unreachable = 4,
     /// The application aborted it.
     Aborted = 5,

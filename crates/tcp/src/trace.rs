@@ -1,4 +1,4 @@
-//! What a trace of one connection tells: [`Stack::trace`](crate::Stack::trace) switches it on.
+//! Records of a trace of one connection: [`Stack::trace`](crate::Stack::trace) switches it on.
 
 use wire::{Flags, Seq, icmp};
 
@@ -15,20 +15,20 @@ pub const QUEUE_MAX: usize = 2048;
 /// Something that happened, and what the connection was like afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// When.
+    /// When it happened, on the stack's clock.
     pub at: Nanos,
     /// The two ends.
     pub path: FourTuple,
-    /// Records right before this one that the queue had no room for.
+    /// Records right before this one that were dropped, as the queue was full.
     pub dropped: u32,
-    /// What.
+    /// What happened.
     pub event: Event,
     /// The connection afterwards; `None` where there is none, as for a segment that a listener or a reset
     /// answers.
     pub after: Option<Info>,
 }
 
-/// What a record tells of.
+/// What a record is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A segment came.
@@ -67,7 +67,7 @@ pub enum Event {
     },
 }
 
-/// What a segment's header says.
+/// The header of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// Sequence number of the first byte, or of the SYN.
@@ -123,7 +123,7 @@ pub enum Timer {
     TailProbe,
     /// Reordering was waited for, and is no longer (RFC 8985 section 6.2, step 5).
     Reordering,
-    /// The peer's window was closed or too small for so long (RFC 9293 section 3.8.6.1).
+    /// The peer's window has stayed closed, or too small (RFC 9293 section 3.8.6.1).
     Persist,
     /// A delayed acknowledgment (RFC 9293 section 3.8.6.3).
     DelayedAck,

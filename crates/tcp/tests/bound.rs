@@ -1,5 +1,5 @@
-//! One bound for the memory of all connections: it is kept, whatever peers do, and what was promised
-//! is taken all the same.
+//! One bound for the memory of all connections: it is kept whatever peers send, and data within an offered
+//! window is taken all the same.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,12 +27,12 @@ fn spent(memory: &Memory) -> u64 {
     memory.sending + memory.promised + memory.tables + memory.kept
 }
 
-/// A peer that plays its part by hand.
+/// A peer whose segments the test makes one by one.
 struct Peer {
     path: FourTuple,
     seq: Seq,
     ack: Seq,
-    /// Where the window ends that it was offered.
+    /// The right edge of the window that it was offered.
     edge: Seq,
     /// What it offers itself.
     window: u16,
@@ -49,7 +49,7 @@ impl Peer {
         Peer { path, seq: Seq(number), ack: Seq(0), edge: Seq(number), window: 0, shift: SHIFT }
     }
 
-    /// A segment of this peer, and what the stack says to it.
+    /// Sends a segment of this peer, and takes what the stack answers.
     fn give(&mut self, stack: &mut Stack, seq: Seq, flags: Flags, payload: &[u8], now: u64) {
         let syn = flags.any(Flags::SYN);
         let options = Options {
@@ -70,21 +70,21 @@ impl Peer {
             ce: false,
         };
         stack.receive(&self.path, &segment, now);
-        self.hear(stack, now);
+        self.take_output(stack, now);
     }
 
-    fn hear(&mut self, stack: &mut Stack, now: u64) {
-        while let Some(heard) = stack.poll_transmit(now) {
-            if heard.path != self.path {
+    fn take_output(&mut self, stack: &mut Stack, now: u64) {
+        while let Some(sent) = stack.poll_transmit(now) {
+            if sent.path != self.path {
                 continue;
             }
-            let syn = heard.flags.any(Flags::SYN);
-            let end = heard.seq + heard.payload_len() as u32 + u32::from(syn);
+            let syn = sent.flags.any(Flags::SYN);
+            let end = sent.seq + sent.payload_len() as u32 + u32::from(syn);
             if end.after(self.ack) || syn {
                 self.ack = end;
             }
             let shift = if syn { 0 } else { self.shift };
-            let edge = heard.ack + (u32::from(heard.window) << shift);
+            let edge = sent.ack + (u32::from(sent.window) << shift);
             assert!(!edge.before(self.edge), "the window shrinks by {}", self.edge - edge);
             self.edge = edge;
         }
@@ -112,8 +112,8 @@ fn accepted(stack: &mut Stack) -> Vec<Id> {
     events.filter(|(_, events)| events.any(Events::ACCEPTED)).map(|(id, _)| id).collect()
 }
 
-/// The law: peers that put one byte at the far end of each window do not get more memory than there is to
-/// be had; and when they then send everything that they were allowed to, it is taken.
+/// The law: peers that put one byte at the far end of each window do not get more memory than the bound; and
+/// when they then send everything that they were allowed to, it is taken.
 fn far_ends(count: u32, limit: u64) {
     let mut stack = stack(count, limit);
     stack.listen(None, 80, Arc::new(Config::default())).unwrap();
@@ -153,7 +153,7 @@ fn far_ends(count: u32, limit: u64) {
         assert_eq!(stack.connection(*id).unwrap().readable_len(), room);
     }
     within(&stack, "all that was promised");
-    // When all are gone it is given back.
+    // When all are closed the memory is given back.
     for id in ids {
         stack.socket(id, 0).unwrap().abort();
         while stack.poll_transmit(0).is_some() {}
@@ -240,13 +240,14 @@ fn cut_short() {
     peer.window = 50_000;
     peer.give(&mut stack, peer.seq, Flags::ACK, &[], 0);
     peer.give(&mut stack, peer.seq, Flags::ACK, &[], 0);
-    while let Some((told, events)) = stack.next_event() {
-        assert!(told == id && events.any(Events::WRITABLE));
+    while let Some((writable, events)) = stack.next_event() {
+        assert!(writable == id && events.any(Events::WRITABLE));
         assert!(write(&mut stack, id) > 0);
     }
 }
 
-/// One who gets nothing at all, and has nothing that would be acknowledged, is told when others have gone.
+/// A connection whose application could queue nothing, with nothing to be acknowledged, becomes writable when
+/// others have ended.
 fn starved() {
     const LIMIT: u64 = 1 << 20;
     let mut stack = stack(10_000, LIMIT);
@@ -273,7 +274,7 @@ fn starved() {
         assert_eq!(stack.socket(id, 0).unwrap().send(&[7; 3_000]), Ok(3_000));
         hungry.retain(|one| *one != id);
     }
-    assert!(hungry.is_empty(), "{} were not told", hungry.len());
+    assert!(hungry.is_empty(), "{} did not become writable", hungry.len());
 }
 
 /// The window of one that reads grows to 6 MB. A byte at its far end takes a block.
@@ -289,7 +290,7 @@ fn far_away() {
         peer.give(&mut stack, peer.seq, Flags::ACK, &vec![7; len as usize], now);
         peer.seq += len;
         stack.socket(id, now).unwrap().receive(&mut [0; 60_000]).unwrap();
-        peer.hear(&mut stack, now);
+        peer.take_output(&mut stack, now);
         now += 1_000;
     }
     let room = peer.room();
@@ -318,7 +319,7 @@ fn forged() {
     assert!(stack.counters().cookies_accepted == 1 && stack.counters().syns_refused == 0);
 }
 
-/// A buffer smaller than the unit in which the window is told: a window that was filled and read opens again.
+/// A buffer smaller than the unit of the window field: a window that was filled and read opens again.
 fn coarse() {
     const LIMIT: u64 = 16 << 20;
     let mut stack = stack(10_000, LIMIT);
@@ -338,7 +339,7 @@ fn coarse() {
             peer.seq += room;
             let read = stack.socket(*id, now).unwrap().receive(&mut vec![0; 1 << 20]);
             assert_eq!(read, Ok(room as usize));
-            peer.hear(&mut stack, now);
+            peer.take_output(&mut stack, now);
         }
     }
     let windows = stack.counters().windows_short;

@@ -1,5 +1,5 @@
-//! Congestion control: the window is what RFC 9438, RFC 9406 and RFC 5681 say, and a connection that is
-//! frozen, misled or idle does not change that.
+//! Congestion control: the window is that of RFC 9438, RFC 9406 and RFC 5681, and a connection that is
+//! frozen, idle or has a spurious loss does not change that.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use proptest::prelude::*;
@@ -133,7 +133,7 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
     )
 }
 
-/// Has it happen, in a stream that is bounded by the window for six acknowledgments of seven.
+/// Applies the events, in a stream that is bounded by the window for six acknowledgments of seven.
 fn run(control: &mut Congestion, window: &mut Window, now: &mut Nanos, happenings: &[Happening]) {
     let mut una = Seq(0);
     for happening in happenings {
@@ -157,7 +157,7 @@ fn run(control: &mut Congestion, window: &mut Window, now: &mut Nanos, happening
     }
 }
 
-/// Words that are as often nearly right as they are random.
+/// Words that are as often nearly valid as they are random.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -205,7 +205,7 @@ proptest! {
 
     /// Freezing a connection and going on by another clock changes no window that follows.
     #[test]
-    fn restored_it_goes_on_as_if_nothing_had_been(
+    fn a_restored_algorithm_goes_on_unchanged(
         before in happenings(),
         after in happenings(),
         clock in any::<u64>(),
@@ -233,7 +233,7 @@ proptest! {
 
     /// A connection of which nothing is known has zeros: a new algorithm.
     #[test]
-    fn zeros_are_a_beginning(happenings in happenings(), clock in any::<u64>()) {
+    fn zeros_are_a_new_algorithm(happenings in happenings(), clock in any::<u64>()) {
         for mut fresh in both() {
             let mut zeros = fresh;
             zeros.control().restore(&[0; PRIVATE_WORDS], clock);
@@ -283,9 +283,9 @@ proptest! {
         }
     }
 
-    /// A loss that was none leaves no trace, once the window is put back.
+    /// A spurious loss leaves no trace, once the window is put back.
     #[test]
-    fn undone_it_goes_on_as_if_nothing_had_been(
+    fn an_undone_loss_leaves_no_trace(
         before in happenings(),
         after in happenings(),
         timeout in any::<bool>(),
@@ -308,7 +308,7 @@ proptest! {
         }
     }
 
-    /// What the application leaves unused is no time to have grown in, whether nothing was sent at all
+    /// Time in which the application leaves the window unused does not count, whether nothing was sent at all
     /// or only little (RFC 9438 section 5.8).
     #[test]
     fn a_pause_of_the_application_does_not_count(
@@ -345,7 +345,7 @@ proptest! {
 
 /// A connection has room for it in its cold state.
 #[test]
-fn it_is_small() {
+fn the_state_fits_96_bytes() {
     assert!(size_of::<Congestion>() <= 96, "{} bytes", size_of::<Congestion>());
 }
 
@@ -405,7 +405,7 @@ fn after_a_timeout_the_curve_starts_flat() {
     assert!((705 * MSS..706 * MSS).contains(&window.cwnd), "{}", window.cwnd);
 }
 
-/// Section 4.7: who has not got its window back leaves room for others.
+/// Section 4.7: a flow that has not got its window back leaves room for others.
 #[test]
 fn a_second_loss_makes_room() {
     let mut cubic = Congestion::new(Algorithm::Cubic);
@@ -495,7 +495,7 @@ fn the_first_slow_start_ends_when_the_delay_rises() {
 
 /// RFC 9406 section 4.3: only the first slow start.
 #[test]
-fn later_slow_starts_do_not_mind_the_delay() {
+fn later_slow_starts_do_not_end_by_delay() {
     let mut cubic = Congestion::new(Algorithm::Cubic);
     let mut window = Window { ssthresh: 10_000 * MSS, ..window(100) };
     let mut una = Seq(0);

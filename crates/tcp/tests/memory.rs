@@ -21,7 +21,7 @@ fn resident() -> u64 {
     (pages[1] - pages[2]) * 4096
 }
 
-/// A peer of the stack that plays its part by hand.
+/// A peer whose segments the test makes one by one.
 struct Peer {
     path: FourTuple,
     seq: Seq,

@@ -1,5 +1,5 @@
-//! Snapshots to what Linux takes and back: what the table in `tcp::repair` says is kept is kept, what is
-//! lost is named, and no numbers of a kernel make a connection that there is not.
+//! Snapshots in Linux's form and back: what is kept by the table in `tcp::repair` is kept, what is lost is
+//! named, and any numbers of a kernel give a valid snapshot or an error.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 #[path = "snapshot/given.rs"]
@@ -97,7 +97,7 @@ proptest! {
         let plain = before.send.flight.iter().filter(|f| !f.sacked && !f.lost && !f.retransmitted);
         let plain: u32 = plain.map(|flight| flight.len).sum();
         prop_assert_eq!(lost.scoreboard, (before.send.nxt - before.send.una) - plain);
-        // What the kernel never hears of is no part of what it is given.
+        // Values that the kernel does not accept are no part of what it is given.
         prop_assert_eq!(after.receive.ts_recent.0, repair.ts_recent.unwrap_or(0));
     }
 
@@ -107,9 +107,9 @@ proptest! {
         prop_assert_eq!(snapshot.to_repair(), Err(RepairError::State(snapshot.state)));
     }
 
-    /// Whatever a kernel says: a valid snapshot, or an error.
+    /// Any values of a kernel give a valid snapshot, or an error.
     #[test]
-    fn no_numbers_make_a_connection_that_there_is_not(
+    fn any_numbers_give_a_valid_snapshot_or_an_error(
         seed in any::<u64>(),
         state in 0u8..13,
         seqs in any::<[u32; 4]>(),

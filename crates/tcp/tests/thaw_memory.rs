@@ -1,4 +1,4 @@
-//! A snapshot takes memory for what it has, not for what it says of the distance in between.
+//! A snapshot takes memory for its bytes, not for the distances between them.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 #[path = "snapshot/given.rs"]

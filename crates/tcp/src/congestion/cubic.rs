@@ -14,19 +14,19 @@ const BETA: (u32, u32) = (7, 10);
 const FAST_CONVERGENCE: (u32, u32) = (17, 20);
 /// alpha_cubic = 3 * (1 - beta_cubic) / (1 + beta_cubic) (section 4.3).
 const ALPHA: f64 = 9.0 / 17.0;
-/// Latest K that is believed, in seconds: the cube root of the largest window of one byte segments.
+/// Largest K that a snapshot may have, in seconds: that of a window of 2^32 segments of one byte.
 const K_MAX: f32 = 2_206.0;
 
 /// CUBIC.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Cubic {
     stage: Stage,
-    /// As it was before the last congestion event, in case that was none (section 4.9).
+    /// The stage before the last congestion event, which comes back if that was spurious (section 4.9).
     before: Stage,
-    /// When the window could last have grown: the time from then on until it may grow again does not
-    /// count (section 5.8).
+    /// Time of the last acknowledgment at which the window could grow; until the next one time does not count
+    /// (section 5.8).
     last: Nanos,
-    /// What is left of an increase that was no whole byte, in parts of `cwnd`.
+    /// The part of an increase that is less than a byte, in units of 1/`cwnd` bytes.
     part: u32,
     hystart: HyStart,
 }
@@ -46,12 +46,12 @@ struct Stage {
     cwnd_prior: u32,
     /// Seconds that the window takes to get to `w_max` (K).
     k: f32,
-    /// Whether it has begun.
+    /// Whether the stage has begun.
     begun: bool,
 }
 
 impl Stage {
-    /// The first acknowledgment in congestion avoidance.
+    /// Begins the stage, at the first acknowledgment in congestion avoidance.
     fn begin(&mut self, window: &Window, now: Nanos) {
         self.begun = true;
         self.epoch = now;
@@ -87,8 +87,8 @@ impl Stage {
         self.w_est += alpha * windows * f64::from(window.mss);
     }
 
-    /// Sets W_max at a congestion event, lower if the window had not got back to the last one: others
-    /// need room (section 4.7).
+    /// Sets W_max at a congestion event. If the window had not reached the last W_max again, it is set lower,
+    /// to make room for other flows (fast convergence, section 4.7).
     fn remember(&mut self, cwnd: u32) {
         self.w_max = if cwnd < self.w_max { fraction(cwnd, FAST_CONVERGENCE) } else { cwnd };
         self.cwnd_prior = cwnd;
@@ -119,7 +119,8 @@ impl Stage {
 }
 
 impl Cubic {
-    /// Slow start; what is left of the bytes when it ends with them (section 4.10).
+    /// Slow start. Returns the bytes acknowledged beyond the threshold: they count in congestion avoidance
+    /// (section 4.10).
     fn slow_start(&mut self, window: &mut Window, acked: &Acked) -> u32 {
         self.stage.begun = false;
         let mut divisor = 1;
@@ -146,7 +147,7 @@ impl Cubic {
             self.stage.begin(window, acked.now);
         }
         self.last = acked.now;
-        // An acknowledgment of more than a window is one of a window.
+        // No more than a window of bytes counts.
         let bytes = bytes.min(window.cwnd);
         self.stage.grow_reno(window, bytes);
         let t = self.stage.elapsed(acked.now);
@@ -165,7 +166,7 @@ impl Cubic {
     fn approach(&mut self, window: &mut Window, target: u32, bytes: u32) {
         let cwnd = u64::from(window.cwnd.max(1));
         let missing = u64::from(target.saturating_sub(window.cwnd));
-        // It is less than one byte, whatever a snapshot says.
+        // Less than one byte, also where a snapshot has more.
         let part = u64::from(self.part).min(cwnd - 1);
         let due = missing * u64::from(bytes) + part;
         // At most `missing` and one byte, as no more than a window of bytes counts.
@@ -186,7 +187,7 @@ impl CongestionControl for Cubic {
         if acked.cwnd_limited {
             self.avoid(window, acked, bytes);
         } else if self.stage.begun {
-            // The application's pauses are no time in which the window could have grown.
+            // While the application has nothing to send the window cannot grow: that time does not count.
             self.on_idle(since(acked.now, self.last));
         }
     }
@@ -194,8 +195,8 @@ impl CongestionControl for Cubic {
     fn on_congestion(&mut self, window: &Window, _in_flight: u32, _now: Nanos) -> u32 {
         self.before = self.stage;
         self.stage.remember(window.cwnd);
-        // Of the window, not of what is in flight: the window does not grow while it is not used, so
-        // that it says how much the path bore (section 4.6; Linux does the same).
+        // A part of the window, not of what is in flight: the window does not grow while it is not used, so
+        // it stands for what the path carried (section 4.6; Linux does the same).
         threshold(window, BETA)
     }
 
@@ -237,14 +238,14 @@ impl CongestionControl for Cubic {
     }
 }
 
-/// A window to go to: no less than there is, and at most half as much again (section 4.2).
+/// The target window: no less than `cwnd`, and at most half as much again (section 4.2).
 fn bounded(target: f64, cwnd: u32) -> u32 {
     let cwnd = f64::from(cwnd);
     target.clamp(cwnd, 1.5 * cwnd) as u32
 }
 
-/// Time from `then` to `now`, both on one clock that may have been set to anything when a connection
-/// came to it; none if `then` is yet to come.
+/// Time from `then` to `now`; 0 if `then` is later. It wraps, as the clock of a thawed connection may have
+/// any origin.
 fn since(now: Nanos, then: Nanos) -> Nanos {
     let distance = now.wrapping_sub(then);
     if distance > u64::MAX / 2 { 0 } else { distance }

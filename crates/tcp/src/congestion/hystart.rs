@@ -11,7 +11,7 @@ const MIN_RTT_THRESH: u32 = 4_000;
 const MAX_RTT_THRESH: u32 = 16_000;
 /// Between the two the rise asked for is this part of the delay (MIN_RTT_DIVISOR).
 const MIN_RTT_DIVISOR: u32 = 8;
-/// Measurements that a round must have to say anything (N_RTT_SAMPLE).
+/// Round-trip times that a round must have for its minimum to count (N_RTT_SAMPLE).
 const N_RTT_SAMPLE: u8 = 8;
 /// In Conservative Slow Start the window grows by this part of what slow start would give
 /// (CSS_GROWTH_DIVISOR).
@@ -34,11 +34,10 @@ enum Phase {
     Conservative = 2,
 }
 
-/// What is remembered of the rounds of a slow start. Times are microseconds: the thresholds are
-/// thousands of them.
+/// State over the rounds of a slow start. Times are in microseconds: the thresholds are thousands of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct HyStart {
-    /// The round ends when this is acknowledged (`windowEnd`).
+    /// The round ends when this sequence number is acknowledged (`windowEnd`).
     window_end: u32,
     /// Smallest round-trip time of the round before (`lastRoundMinRTT`).
     last_min: u32,
@@ -68,8 +67,8 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// An acknowledgment in the first slow start. `None`: slow start is over. Otherwise the window
-    /// grows by the bytes acknowledged divided by this.
+    /// An acknowledgment in the first slow start. Returns the divisor of its growth: the window grows by the
+    /// bytes acknowledged divided by it. `None` if slow start is over.
     ///
     /// There is no limit L to the growth of one acknowledgment (RFC 9406 section 4.3): receivers
     /// that merge segments acknowledge forty and more at once as a rule, and a limit of 8 would hold
@@ -83,8 +82,8 @@ impl HyStart {
         if self.rounds >= CSS_ROUNDS {
             return None;
         }
-        // The window grows first, and what the measurement tells holds from the next one on (RFC 9406
-        // section 4.2).
+        // The window grows first; the measurement counts from the next acknowledgment on (RFC 9406 section
+        // 4.2).
         let divisor = if self.phase == Phase::Conservative { CSS_GROWTH_DIVISOR } else { 1 };
         if let Some(rtt) = acked.rtt {
             self.current_min = self.current_min.min(micros(rtt));
@@ -109,7 +108,7 @@ impl HyStart {
         self.window_end = acked.snd_nxt.0;
     }
 
-    /// Whether the delay has risen, or fallen back, in this round.
+    /// Changes the phase if the delay has risen, or has fallen back, in this round (RFC 9406 section 4.2).
     fn judge(&mut self) {
         if self.phase == Phase::Conservative {
             if self.current_min < self.baseline {
@@ -129,8 +128,8 @@ impl HyStart {
         }
     }
 
-    /// As words for a snapshot. They hold no time, only durations, inverted so that zeros are a
-    /// beginning.
+    /// The state as words for a snapshot: durations, no instants, inverted so that zeros are a new slow
+    /// start.
     pub(super) fn words(&self) -> [u64; 3] {
         let small = u64::from(self.samples)
             | u64::from(self.rounds) << 8
@@ -142,7 +141,7 @@ impl HyStart {
         ]
     }
 
-    /// From what [`words`](Self::words) gave, or from anything.
+    /// The state of words that [`words`](Self::words) gave. Any other words give a valid state, too.
     pub(super) fn from_words(words: [u64; 3]) -> Self {
         let [_, _, _, _, _, phase, rounds, samples] = words[2].to_be_bytes();
         HyStart {

@@ -1,5 +1,5 @@
-//! Congestion control: what decides how much may be in flight. Loss recovery decides when there was a
-//! loss (module `recovery`); this decides what follows from it.
+//! Congestion control: how much may be in flight. Loss recovery decides when there was a loss (module
+//! `recovery`), congestion control how the window responds.
 
 mod cubic;
 mod hystart;
@@ -11,7 +11,7 @@ pub use newreno::NewReno;
 use crate::Nanos;
 use crate::config::Algorithm;
 
-/// What congestion control steers, in bytes.
+/// The variables of congestion control, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Congestion window.
@@ -37,8 +37,8 @@ impl Window {
     }
 }
 
-/// A part of the window, at least the two segments that RFC 5681 (equation 4) and RFC 9438 (section
-/// 4.6) leave.
+/// A part of the window, at least the two segments of RFC 5681 (equation 4) and RFC 9438 (section 4.6): a
+/// slow start threshold.
 fn threshold(window: &Window, part: (u32, u32)) -> u32 {
     fraction(window.cwnd, part).max(window.mss.saturating_mul(2))
 }
@@ -63,40 +63,40 @@ pub struct Acked {
     pub in_flight: u32,
     /// What was sent was bounded by the window, not by the application (RFC 7661).
     pub cwnd_limited: bool,
-    /// The next byte to be sent, as a count since the connection began modulo 2^32: for rounds.
+    /// SND.NXT: for rounds.
     pub snd_nxt: wire::Seq,
-    /// The first byte not acknowledged.
+    /// SND.UNA: the first byte not acknowledged.
     pub snd_una: wire::Seq,
 }
 
-/// An algorithm. It is told what happens and changes the window; what it remembers beside is its own.
+/// A congestion control algorithm. Events come in, and it changes the window; further state is its own.
 pub trait CongestionControl {
     /// New data was acknowledged outside of recovery: the window may grow.
     fn on_ack(&mut self, window: &mut Window, acked: &Acked);
 
-    /// A loss, or a congestion mark (RFC 3168 section 6.1.2), begins a recovery: the new slow start
-    /// threshold. The window itself is then led there by PRR, or at once for a mark.
+    /// A loss, or a congestion mark (RFC 3168 section 6.1.2), begins a recovery. Returns the new slow start
+    /// threshold; PRR then leads the window there, or the caller sets it at once for a mark.
     fn on_congestion(&mut self, window: &Window, in_flight: u32, now: Nanos) -> u32;
 
-    /// A retransmission time-out: the new slow start threshold. The caller sets the window to one
+    /// A retransmission time-out. Returns the new slow start threshold; the caller sets the window to one
     /// segment (RFC 5681 section 3.1).
     fn on_timeout(&mut self, window: &Window, in_flight: u32, now: Nanos) -> u32;
 
-    /// What was taken for a loss was none: what [`on_congestion`](Self::on_congestion) or
-    /// [`on_timeout`](Self::on_timeout) remembered is as before.
+    /// The loss was spurious: takes back what [`on_congestion`](Self::on_congestion) or
+    /// [`on_timeout`](Self::on_timeout) changed in the algorithm's own state.
     fn undo(&mut self);
 
-    /// Nothing was sent for a time and sending goes on (RFC 9293 section 3.8.2, RFC 5681 section 4.1),
-    /// from `idle` nanoseconds ago.
+    /// Sending goes on after `idle` nanoseconds in which nothing was sent (RFC 9293 section 3.8.2, RFC 5681
+    /// section 4.1).
     fn on_idle(&mut self, idle: Nanos);
 
-    /// What it remembers, for a snapshot taken at `now`: the words mean
-    /// something to this algorithm alone, and times are distances from `now`.
+    /// The algorithm's own state, for a snapshot taken at `now`: the words mean something to this algorithm
+    /// alone, and times are distances from `now`.
     fn private(&self, now: Nanos) -> [u64; PRIVATE_WORDS];
 
-    /// Takes up what [`private`](Self::private) gave. `now` is the time; times inside are kept as
-    /// distances. Values that make no sense are put right, never trusted; zeros are a new algorithm, for
-    /// a connection of which nothing else is known.
+    /// Restores what [`private`](Self::private) gave, with `now` as the time that the distances count from.
+    /// Values that make no sense are put right, never trusted; zeros are a new algorithm, for a connection of
+    /// which nothing else is known.
     fn restore(&mut self, private: &[u64; PRIVATE_WORDS], now: Nanos);
 }
 
@@ -113,7 +113,7 @@ pub enum Congestion {
 }
 
 impl Congestion {
-    /// A new one.
+    /// A new one, before the first acknowledgment.
     pub fn new(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::Cubic => Congestion::Cubic(Cubic::default()),
@@ -121,7 +121,7 @@ impl Congestion {
         }
     }
 
-    /// Which it is.
+    /// Which algorithm it is.
     pub fn algorithm(&self) -> Algorithm {
         match self {
             Congestion::Cubic(_) => Algorithm::Cubic,
@@ -129,7 +129,7 @@ impl Congestion {
         }
     }
 
-    /// As the trait.
+    /// The algorithm, to call it.
     #[inline]
     pub fn control(&mut self) -> &mut dyn CongestionControl {
         match self {
@@ -138,7 +138,7 @@ impl Congestion {
         }
     }
 
-    /// What it remembers. Times are distances from `now`.
+    /// As [`CongestionControl::private`].
     pub fn private(&self, now: Nanos) -> [u64; PRIVATE_WORDS] {
         match self {
             Congestion::Cubic(cubic) => cubic.private(now),

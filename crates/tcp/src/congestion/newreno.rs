@@ -10,7 +10,7 @@ pub struct NewReno {
     /// Bytes acknowledged since the window last grew, in congestion avoidance (RFC 3465 section
     /// 2.1, `bytes_acked`).
     acked: u32,
-    /// The same before the last congestion event, in case that was none.
+    /// `acked` before the last congestion event, which comes back if that was spurious.
     before: u32,
 }
 

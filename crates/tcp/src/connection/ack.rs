@@ -1,5 +1,5 @@
-//! Acknowledgments: what is delivered, what the peer's window is, and how long it took (RFC 9293 section
-//! 3.10.7.4, fifth check; RFC 5961 section 5; RFC 2018, RFC 2883, RFC 6298).
+//! Acknowledgments: what is delivered, the peer's window, and the round-trip time (RFC 9293 section 3.10.7.4,
+//! fifth check; RFC 5961 section 5; RFC 2018, RFC 2883, RFC 6298).
 
 use wire::{Flags, Seq};
 
@@ -8,7 +8,7 @@ use crate::flight::Sent;
 use crate::options::Block;
 use crate::{Nanos, Segment};
 
-/// What one acknowledgment has told.
+/// What one acknowledgment delivers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delivery {
     /// Bytes newly delivered, by number or by SACK.
@@ -17,35 +17,36 @@ pub(crate) struct Delivery {
     pub(crate) sacked: u32,
     /// SND.UNA has moved.
     pub(crate) advanced: bool,
-    /// The latest of the delivered records: when it was sent, and its end. A record that was sent again
-    /// so short a time ago that the first transmission may be meant does not count.
+    /// Of the delivered records, the one sent last (RACK_sent_after): when, and its end. A retransmission
+    /// that was sent less than a round trip ago does not count: the first transmission may be the one
+    /// acknowledged.
     pub(crate) latest: Option<(Nanos, Seq)>,
-    /// When the last of these was sent that was acknowledged by number, and the last by SACK.
+    /// Send times of the last record that was acknowledged by number, and of the last by SACK.
     pub(crate) by_number: Option<Nanos>,
     pub(crate) by_sack: Option<(Nanos, Seq)>,
-    /// What was sent again no later than this has been sent for a round trip.
+    /// Now, less the shortest round-trip time: what was sent again later cannot have been acknowledged yet.
     pub(crate) round_trip_ago: Nanos,
-    /// When the latest of those sent once was sent.
+    /// When the last of the records that were sent once was sent.
     pub(crate) once: Option<Nanos>,
     /// Highest end of a record that was sent once.
     pub(crate) once_end: Option<Seq>,
     /// Lowest end of a record that was sent once: for reordering.
     pub(crate) once_first: Option<Seq>,
-    /// The peer reported that something came twice.
+    /// The duplicate that the peer reported (D-SACK, RFC 2883).
     pub(crate) duplicate: Option<Block>,
     /// It is a duplicate acknowledgment in the sense of RFC 5681 section 2.
     pub(crate) repeats: bool,
-    /// Bytes in flight before.
+    /// Bytes in flight before the acknowledgment.
     pub(crate) in_flight: u32,
-    /// A round-trip time was measured.
+    /// The round-trip time that was measured, if it was.
     pub(crate) rtt: Option<Nanos>,
     /// The peer saw congestion (ECE, RFC 3168).
     pub(crate) echo: bool,
     /// Timestamp echoed, if there is one.
     pub(crate) ts_echo: Option<u32>,
-    /// Bytes of it that duplicates stood for already, where there is no SACK.
+    /// Of `bytes`, those that duplicate acknowledgments stood for already, where there is no SACK.
     pub(crate) counted: u32,
-    /// An MTU probe arrived: its end.
+    /// The end of an MTU probe, if one was delivered.
     pub(crate) probe: Option<Seq>,
 }
 
@@ -69,8 +70,8 @@ impl Delivery {
 }
 
 impl Delivery {
-    /// RFC 8985 section 6.2, step 2, for each segment that is newly delivered. An acknowledgment that
-    /// comes sooner than any round trip is for the first transmission.
+    /// RFC 8985 section 6.2, step 2, for each segment that is newly delivered. An acknowledgment that comes
+    /// sooner than any round trip after a retransmission is for the first transmission.
     fn add_for_rack(&mut self, record: &Sent, by_sack: bool) {
         if record.retransmitted && record.at > self.round_trip_ago {
             return;
@@ -87,12 +88,13 @@ impl Delivery {
 }
 
 impl Connection {
-    /// The acknowledgment of a segment. Returns whether its text is to be looked at.
+    /// Processes the acknowledgment of a segment. Returns whether its text is to be processed, too.
     pub(crate) fn on_ack(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> bool {
         let ack = segment.ack;
         let una = self.hot.snd_una;
-        // RFC 5961 section 5.2 takes what lies a window back. A sender of one byte offers an injector that
-        // whole window to guess in, so no more is taken than was ever acknowledged (tcp_ack in Linux).
+        // RFC 5961 section 5.2 accepts what lies up to a window back. After one byte sent that would be a
+        // whole window in which an attacker may guess, so no more is accepted than was ever acknowledged
+        // (tcp_ack in Linux).
         let oldest = self.max_snd_wnd.min(self.bytes_acked);
         if ack.after(self.hot.snd_nxt) || una - ack > oldest && ack.before(una) {
             context.counters.bad_acks += 1;
@@ -141,13 +143,13 @@ impl Connection {
         true
     }
 
-    /// Nothing is in flight: the window may have opened, that is all.
+    /// An acknowledgment while nothing is in flight: all that it can do is open the window.
     fn on_idle_ack(&mut self, ack: Seq) {
         if ack == self.hot.snd_una && self.window_space() > 0 && self.hot.bits.probe_due() {
             self.hot.bits.set_probe_due(false);
         }
         if self.hot.pending == crate::connection::timers::Pending::Persist {
-            // The peer lives; the window it tells is what counts.
+            // The peer is alive; the window that it announces is what counts.
             self.retransmits = 0;
             let full = u32::from(self.hot.mss);
             if self.window_space() > 0 && self.window_space() >= self.unsent_len().min(full) {
@@ -189,7 +191,7 @@ impl Connection {
             delivery.add(record, false);
         });
         if again {
-            // What waited behind a hole measures the hole, not the path.
+            // Bytes behind a hole were delivered earlier: they measure the hole, not the path.
             delivery.once = None;
         }
         let data_end = ack.min(end);
@@ -256,7 +258,7 @@ impl Connection {
 
     pub(crate) fn measure_by_timestamp(&mut self, echo: u32, now: Nanos) {
         let ticks = self.ts_clock(now).wrapping_sub(echo);
-        // An echo from the future or from last year says nothing.
+        // An echo from the future, or of hours ago, is no measurement.
         if echo != 0 && ticks < 1 << 24 {
             self.rtt.measure(Nanos::from(ticks.max(1)) * 1_000_000, now);
         }

@@ -38,7 +38,7 @@ bits! {
     fin_queued, set_fin_queued = 4;
     /// The FIN was sent at least once.
     fin_sent, set_fin_sent = 5;
-    /// Congestion marks are echoed until the peer says CWR (RFC 3168 section 6.1.3).
+    /// Congestion marks are echoed until the peer sends CWR (RFC 3168 section 6.1.3).
     ecn_echo, set_ecn_echo = 6;
     /// The next new data carries CWR (RFC 3168 section 6.1.2).
     cwr_due, set_cwr_due = 7;
@@ -52,7 +52,7 @@ bits! {
     probe_due, set_probe_due = 11;
     /// The window, not the application, bounded what was sent.
     cwnd_limited, set_cwnd_limited = 12;
-    /// Small answers go with small questions: acknowledgments wait for data (RFC 9293 section 3.8.6.3).
+    /// The exchange is interactive: acknowledgments wait for data (RFC 9293 section 3.8.6.3).
     interactive, set_interactive = 13;
     /// The application has released it.
     released, set_released = 14;
@@ -62,7 +62,7 @@ bits! {
     disordered, set_disordered = 16;
     /// SACK has something to report.
     reports, set_reports = 17;
-    /// The peer is to be told that the connection is no more.
+    /// A reset is to be sent.
     reset_due, set_reset_due = 18;
     /// Stands in the stack's queue of those that may transmit.
     ready, set_ready = 19;
@@ -72,20 +72,20 @@ bits! {
     ack_queued, set_ack_queued = 21;
     /// The peer has sent urgent data that was not read.
     urgent, set_urgent = 22;
-    /// Data has come since data was sent.
-    heard, set_heard = 24;
+    /// Data was received since data was last sent.
+    unanswered, set_unanswered = 24;
     /// It was opened by a SYN cookie: it is unknown when the SYN-ACK was sent.
     cookie, set_cookie = 25;
     /// Duplicate acknowledgments are to be sent.
     dup_acks_due, set_dup_acks_due = 26;
-    /// A size is known that the path did not let pass.
+    /// The path MTU is known to be smaller than that of the first link.
     mtu_bounded, set_mtu_bounded = 27;
-    /// There is none: it only takes a place that another may have later.
+    /// No connection: a vacant place of the slots.
     vacant, set_vacant = 23;
-    /// Nothing could be queued because there was no memory, and nothing is queued.
+    /// The application could queue nothing for lack of memory, and nothing is queued.
     starved, set_starved = 28;
     /// Stands in the stack's queue of those that wait for memory.
     waits, set_waits = 29;
-    /// What happens to it is recorded: see [`Stack::trace`](crate::Stack::trace).
+    /// It is recorded: see [`Stack::trace`](crate::Stack::trace).
     traced, set_traced = 30;
 }

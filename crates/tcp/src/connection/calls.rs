@@ -74,7 +74,7 @@ impl Connection {
         match self.rcv_urgent {
             Some(up) => {
                 let ahead = (up - self.read_seq()).wrapping_sub(1);
-                // In line, it begins a read of its own.
+                // In line, a read begins at it.
                 if ahead < len && !(self.urgent_inline && ahead == 0) { ahead } else { len }
             }
             _ => len,
@@ -175,10 +175,10 @@ impl Connection {
     }
 
     pub(crate) fn abort(&mut self) {
-        let told = self.hot.state >= State::SynReceived && self.hot.state != State::TimeWait;
+        let resets = self.hot.state >= State::SynReceived && self.hot.state != State::TimeWait;
         if self.end.is_none() {
             self.finish(Reason::Aborted);
-            self.hot.bits.set_reset_due(told);
+            self.hot.bits.set_reset_due(resets);
         }
         self.hot.bits.set_released(true);
         self.hot.events = Events::default();

@@ -1,5 +1,5 @@
-//! Text, FIN and urgent data arrive: what is taken, and when it is acknowledged (RFC 9293 section
-//! 3.10.7.4, sixth to eighth check; section 3.8.6.3).
+//! Text, FIN and urgent data: what is stored, and when it is acknowledged (RFC 9293 section 3.10.7.4, sixth
+//! to eighth check; section 3.8.6.3).
 
 use wire::{Flags, Seq};
 
@@ -9,11 +9,12 @@ use crate::connection::{Connection, Context, Events};
 use crate::options::Block;
 use crate::{Nanos, Reason, Segment, State};
 
-/// How far SND.WL1 may lag behind RCV.NXT: with the largest window that is less than 2 GB.
+/// How far SND.WL1 may lag behind RCV.NXT, in bytes: with the largest window that is less than 2 GB, the
+/// distance within which sequence numbers compare.
 const WL1_BEHIND: u32 = 1 << 29;
 
 impl Connection {
-    /// Seventh and eighth check.
+    /// Seventh and eighth check: text and FIN.
     pub(crate) fn on_text(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> Answer {
         let len = segment.payload_len();
         let fin = segment.flags.any(Flags::FIN);
@@ -27,7 +28,7 @@ impl Connection {
         }
         let end = segment.seq + len;
         if self.hot.bits.released() && end.after(self.hot.rcv_nxt) && len > 0 {
-            // It will not be read (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
+            // No application will read it (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
             self.finish(Reason::Aborted);
             self.hot.snd_nxt = segment.ack;
             return Answer::Reset;
@@ -39,7 +40,7 @@ impl Connection {
             self.fin_at = Some(end);
             self.hot.bits.set_disordered(true);
         }
-        // Nothing comes behind a FIN, whatever a peer says later.
+        // What lies beyond a FIN is dropped, whatever a later segment has there.
         if let Some(at) = self.fin_at {
             cut = cut.min(at);
         }
@@ -117,8 +118,8 @@ impl Connection {
         self.schedule_ack(context);
     }
 
-    /// SND.WL1 is of the past. A peer all of whose acknowledgments are old leaves it where it was: once it
-    /// has sent 2 GB it would look like one of the future (RFC 9293 section 3.4).
+    /// Moves SND.WL1 after RCV.NXT. It stays where it is while all acknowledgments of a peer are old, and
+    /// after 2 GB it would compare as later than RCV.NXT (RFC 9293 section 3.4).
     pub(crate) fn bound_wl1(&mut self) {
         let oldest = Seq(self.hot.rcv_nxt.0.wrapping_sub(WL1_BEHIND));
         if self.hot.snd_wl1.before(oldest) {
@@ -130,7 +131,7 @@ impl Connection {
     /// (RFC 9293 section 3.8.6.3, RFC 5681 section 4.2).
     #[inline]
     pub(crate) fn schedule_ack(&mut self, context: &mut Context<'_>) {
-        self.hot.bits.set_heard(true);
+        self.hot.bits.set_unanswered(true);
         let waiting = self.hot.rcv_nxt - self.hot.rcv_acked;
         if waiting > u32::from(self.hot.rcv_mss) {
             self.hot.bits.set_ack_now(true);
@@ -143,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// The largest segment of late is what the peer's full segments are.
+    /// Takes the largest segment of late for the peer's full segment.
     #[inline]
     pub(crate) fn measure_segment(&mut self, segment: &Segment<'_>, len: u32) {
         let one = if segment.gso_size > 0 { u32::from(segment.gso_size) } else { len };
@@ -178,8 +179,8 @@ impl Connection {
         }
     }
 
-    /// Sixth check. Linux and BSD, and so all others, take the pointer for one after the urgent byte
-    /// (RFC 6093 section 2.1).
+    /// Sixth check: urgent data. The pointer is one after the urgent byte, as in Linux and BSD, and so in all
+    /// others (RFC 6093 section 2.1).
     pub(crate) fn on_urgent(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) {
         if !segment.flags.any(Flags::URG) || segment.urgent == 0 || !self.hot.state.may_receive() {
             return;

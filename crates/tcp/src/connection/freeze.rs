@@ -19,13 +19,13 @@ use crate::snapshot::{
 };
 use crate::{FourTuple, Nanos, State};
 
-/// How much memory the received bytes of a snapshot may take, in times what there is of them.
+/// Bound of the memory for the received bytes of a snapshot, as a multiple of their number.
 const SPARSE: usize = 64;
 /// Memory that they may take in any case: as much as the largest window without scaling.
 const ROOM_LEAST: usize = 64 << 10;
 
 impl Connection {
-    /// Everything of it that its peer could notice; `None` if it is over.
+    /// A snapshot: everything of the connection that its peer could notice. `None` if it is over.
     pub(crate) fn snapshot(&self, now: Nanos) -> Option<Snapshot> {
         if self.hot.state == State::Closed {
             return None;
@@ -156,13 +156,13 @@ impl Connection {
     }
 
     fn moment(&self, now: Nanos) -> Moment {
-        // What never was is not long ago.
+        // An instant that has not come about is written as 0.
         let ago = |at: Nanos| if at == NOT_YET { 0 } else { since(at, now) };
         let (bits, recovery) = (self.hot.bits, &self.recovery);
         Moment {
             quick: self.hot.quick,
             interactive: bits.interactive(),
-            heard: bits.heard(),
+            unanswered: bits.unanswered(),
             round: (self.most_out, self.round_end),
             cwnd_limited: bits.cwnd_limited(),
             cwr_due: bits.cwr_due(),
@@ -302,9 +302,9 @@ impl Connection {
         self.hot.receive.push(&receive.queue, pool);
         let len = self.hot.receive.len();
         let mut blocks = Vec::new();
-        // The ring reaches as far as the last block out of order, so that a byte at the end of the largest window
-        // would have 1 GB to itself. What is not kept, of these and of more blocks than an engine has,
-        // was never acknowledged for good: the peer sends it again (RFC 2018 section 8).
+        // The ring reaches as far as the last block out of order, so that a byte at the end of the largest
+        // window would take 1 GB. What is beyond the bound is dropped, as are blocks beyond OUT_OF_ORDER_MAX:
+        // SACK is advisory, and the peer sends them again (RFC 2018 section 8).
         let held =
             receive.out_of_order.iter().fold(len as usize, |sum, (_, bytes)| sum + bytes.len());
         let room = held.saturating_mul(SPARSE).max(ROOM_LEAST);
@@ -351,11 +351,11 @@ impl Connection {
             (Pending::Persist, timers.persist),
         ];
         match pending.into_iter().find_map(|(kind, left)| Some((kind, left?))) {
-            // A window is only waited for while nothing is in flight: a close would stop that timer, and none
-            // would be left for what is.
+            // The persist timer runs only while nothing is in flight: closing the connection would stop it,
+            // and leave what is in flight without a timer.
             Some((Pending::Persist, _)) if !self.flight.is_empty() => self.rearm_rto(now),
             Some((kind, left)) => self.set_pending(kind, now.saturating_add(left)),
-            // What is in flight must not be waited for in vain.
+            // What is in flight always has a timer.
             None if !self.flight.is_empty() => self.rearm_rto(now),
             None => {}
         }
@@ -382,7 +382,7 @@ impl Connection {
         let bits = &mut self.hot.bits;
         bits.set_interactive(moment.interactive);
         bits.set_cwnd_limited(moment.cwnd_limited);
-        bits.set_heard(moment.heard);
+        bits.set_unanswered(moment.unanswered);
         bits.set_cwr_due(moment.cwr_due);
         bits.set_syn_due(moment.syn_due);
         bits.set_probe_due(moment.probe_due);
@@ -405,7 +405,7 @@ impl Connection {
         self.hot.bits.set_mtu_bounded(moment.mtu_high != 0);
         self.tail_probe = moment.tail_probe;
         self.urgent_read = moment.urgent_read;
-        // Where nothing is behind a hole, nothing is to be said of one.
+        // Without a hole there are no duplicate acknowledgments to send.
         if !self.out_of_order.is_empty() {
             let (due, singly) = moment.dup_acks;
             self.dup_acks = DuplicateAcks { due, singly };
@@ -437,7 +437,7 @@ impl Connection {
     }
 }
 
-/// The time from one moment to another, as far as snapshots reach.
+/// Time from `start` to `end`, no longer than a snapshot may have.
 fn since(start: Nanos, end: Nanos) -> Nanos {
     end.saturating_sub(start).min(TIME_MAX)
 }

@@ -1,10 +1,11 @@
-//! What a connection is like at the moment: TCP_INFO.
+//! State and measurements of a connection: TCP_INFO.
 
 use crate::connection::Connection;
 use crate::snapshot::RecoveryState;
 use crate::{Nanos, State};
 
-/// Bytes, nanoseconds and counts; the names are those of `struct tcp_info` where it has them.
+/// What [`Connection::info`] returns: bytes, nanoseconds and counts. The names are those of `struct tcp_info`
+/// where it has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Info {
     /// State.
@@ -17,9 +18,9 @@ pub struct Info {
     pub rttvar: Nanos,
     /// Smallest round-trip time of late.
     pub min_rtt: Nanos,
-    /// Retransmission time-out, as often doubled as it ran out.
+    /// Retransmission time-out, back-off included.
     pub rto: Nanos,
-    /// How often it was doubled.
+    /// How often it was doubled (back-off, RFC 6298 section 5.5).
     pub backoff: u8,
     /// Retransmissions of the same data in a row.
     pub retransmits: u8,
@@ -68,7 +69,7 @@ pub struct Info {
 }
 
 impl Connection {
-    /// What it is like at the moment.
+    /// State and measurements at the moment.
     pub fn info(&self) -> Info {
         let bits = self.hot.bits;
         Info {

@@ -8,12 +8,12 @@ use crate::connection::{Connection, Context, Events};
 use crate::options::Block;
 use crate::{Nanos, Reason, Segment, State};
 
-/// Answers to segments that are not ours to answer come at most so often (RFC 5961 section 7).
+/// Shortest time between two challenge ACKs of a connection (RFC 5961 section 7).
 const CHALLENGE_INTERVAL: Nanos = 500 * MILLISECOND;
-/// After so long without a segment TS.Recent says nothing (RFC 7323 section 5.5).
+/// TS.Recent is outdated after so long without a segment (RFC 7323 section 5.5).
 const TIMESTAMPS_OUTDATED: Nanos = 24 * 24 * 3600 * SECOND;
 
-/// What is to be sent that belongs to no connection.
+/// The answer to a segment, where it is none of the connection's own segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     None,
@@ -45,7 +45,7 @@ impl Connection {
 
     fn on_any(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) -> Answer {
         if self.hot.state == State::SynReceived && segment.flags.any(Flags::SYN) {
-            match self.is_crossing(segment) {
+            match self.classify_syn(segment) {
                 Crossing::Again => {
                     self.hot.bits.set_syn_due(true);
                     return Answer::None;
@@ -89,7 +89,8 @@ impl Connection {
         if !self.on_ack(segment, context) || self.hot.state == State::Closed {
             return Answer::None;
         }
-        // After the acknowledgment was looked at: one of what was never sent is no peer's.
+        // Only after the acknowledgment was checked: a segment that acknowledges what was never sent is not
+        // the peer's.
         self.update_ts_recent(segment);
         self.after_ack(context.now);
         if self.hot.state == State::Closed {
@@ -99,7 +100,7 @@ impl Connection {
         self.on_text(segment, context)
     }
 
-    /// Our SYN is acknowledged in SYN-RECEIVED. The window of a SYN is not shifted.
+    /// Our SYN is acknowledged in SYN-RECEIVED: the connection opens. The window of a SYN is not shifted.
     fn open_by(&mut self, segment: &Segment<'_>, shift: u8, now: Nanos) {
         self.acknowledge_syn(segment, now);
         let event = if self.listener.is_some() { Events::ACCEPTED } else { Events::CONNECTED };
@@ -109,8 +110,8 @@ impl Connection {
         self.max_snd_wnd = self.max_snd_wnd.max(self.hot.snd_wnd);
     }
 
-    /// A SYN in SYN-RECEIVED.
-    fn is_crossing(&self, segment: &Segment<'_>) -> Crossing {
+    /// What a segment with SYN is in SYN-RECEIVED.
+    fn classify_syn(&self, segment: &Segment<'_>) -> Crossing {
         if segment.seq != self.irs || segment.flags.any(Flags::RST) {
             Crossing::Neither
         } else if !segment.flags.any(Flags::ACK) {
@@ -130,7 +131,7 @@ impl Connection {
             return true;
         }
         let Some(timestamps) = segment.options.timestamps else {
-            // RFC 7323 section 3.2 says that it SHOULD be dropped. Linux takes it, and some middleboxes strip
+            // By RFC 7323 section 3.2 it SHOULD be dropped. Linux takes it, and some middleboxes strip
             // options: so do we.
             context.counters.without_timestamp += 1;
             return true;
@@ -145,7 +146,7 @@ impl Connection {
         }
         context.counters.old_timestamps += 1;
         if segment.payload_len() == 0 && !segment.flags.any(Flags::SYN.with(Flags::FIN)) {
-            // A pure acknowledgment that was overtaken is no reason to say anything.
+            // A pure acknowledgment that was reordered is not answered.
             if segment.seq == self.hot.rcv_nxt && !segment.ack.after(self.hot.snd_una) {
                 return false;
             }
@@ -211,7 +212,8 @@ impl Connection {
         }
     }
 
-    /// An acknowledgment that makes a true peer say so again (RFC 5961), not too often.
+    /// Makes a challenge ACK due, which a true peer answers with an exact reset or acknowledgment (RFC 5961),
+    /// at most once in [`CHALLENGE_INTERVAL`].
     pub(crate) fn challenge(&mut self, now: Nanos) {
         if self.last_challenge != NOT_YET
             && now.saturating_sub(self.last_challenge) < CHALLENGE_INTERVAL
@@ -227,7 +229,7 @@ impl Connection {
         self.hot.bits.set_ack_now(true);
     }
 
-    /// RFC 7323 section 4.3, (2): the segment covers what was acknowledged last.
+    /// Updates TS.Recent if the segment covers what was acknowledged last (RFC 7323 section 4.3, (2)).
     #[inline]
     pub(crate) fn update_ts_recent(&mut self, segment: &Segment<'_>) {
         if let Some(timestamps) = segment.options.timestamps
@@ -239,7 +241,7 @@ impl Connection {
         }
     }
 
-    /// The next acknowledgment tells the peer that this came twice (RFC 2883 section 4).
+    /// The next acknowledgment reports to the peer that this came twice (RFC 2883 section 4).
     pub(crate) fn note_duplicate(&mut self, segment: &Segment<'_>) {
         let end = segment.seq + segment.payload_len();
         let block = Block { start: segment.seq, end: end.min(self.hot.rcv_nxt) };
@@ -271,7 +273,7 @@ impl Connection {
         self.arm_slow(now);
     }
 
-    /// It is over.
+    /// Ends the connection.
     pub(crate) fn finish(&mut self, reason: Reason) {
         self.end = Some(reason);
         self.hot.state = State::Closed;

@@ -46,11 +46,11 @@ pub(crate) use open::our_shift;
 pub(crate) use output::Planned;
 pub(crate) use timers::{NEVER, NOT_YET, Pending};
 
-/// A listener's name.
+/// Identifies a listener of a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ListenerId(pub(crate) u32);
 
-/// What a connection needs of its surroundings for a moment.
+/// What a connection uses of its stack during one call.
 pub(crate) struct Context<'a> {
     pub(crate) now: Nanos,
     pub(crate) pool: &'a mut Pool,
@@ -83,9 +83,9 @@ pub(crate) struct Hot {
     pub(crate) snd_wnd: u32,
     pub(crate) snd_wl1: Seq,
     pub(crate) snd_wl2: Seq,
-    /// What our clock in milliseconds is away from the timestamps we send (RFC 7323 section 7.1).
+    /// Added to our clock in milliseconds for the timestamps that we send (RFC 7323 section 7.1).
     pub(crate) ts_offset: u32,
-    /// Where in what is received it is looked again whether the window is large enough.
+    /// When RCV.NXT passes this, the size of the receive window is reviewed (see `tune`).
     pub(crate) tune_at: Seq,
     pub(crate) send: SendRing,
     /// Payload of a full segment without SACK.
@@ -104,12 +104,12 @@ const _: () = assert!(size_of::<Hot>() <= 128, "two cache lines");
 const _: () = assert!(core::mem::offset_of!(Connection, config) == IN_ORDER, "three cache lines");
 const _: () = assert!(size_of::<Connection>() < 1000, "a million idle ones in 1 GB");
 
-/// What may be queued to send whatever the congestion window is.
+/// Bytes that may be queued to send whatever the congestion window is.
 const SEND_LEAST: u32 = 256 << 10;
-/// Bytes at the front of a connection that a segment in order needs.
+/// Bytes at the front of a connection that an in-order segment needs.
 pub(crate) const IN_ORDER: usize = 192;
 
-/// What has happened to a connection since it was last asked.
+/// What has happened to a connection since its events were last taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Events(u8);
 
@@ -124,7 +124,7 @@ impl Events {
     pub const WRITABLE: Events = Events(8);
     /// There is an urgent byte (RFC 9293 section 3.8.5).
     pub const URGENT: Events = Events(16);
-    /// It is over; [`Connection::end`] says why.
+    /// It is over; [`Connection::end`] has the reason.
     pub const CLOSED: Events = Events(32);
 
     /// Whether any of `other` is set.
@@ -227,9 +227,9 @@ pub struct Connection {
     /// Deadlines, or [`NEVER`].
     pub(crate) retransmit_deadline: Nanos,
     pub(crate) slow_deadline: Nanos,
-    /// For when the stack has it among its deadlines.
+    /// The deadline that the stack's heap has for it.
     pub(crate) armed: Nanos,
-    // So far what a segment in order needs.
+    // An in-order segment needs the fields up to here.
     pub(crate) config: Arc<Config>,
     pub(crate) flight: Flight,
     pub(crate) window: Window,
@@ -272,16 +272,16 @@ pub struct Connection {
     pub(crate) user_timeout: Nanos,
     pub(crate) last_sent: Nanos,
     pub(crate) last_challenge: Nanos,
-    /// Since when the peer's window lets nothing go.
+    /// Since when the peer's window has let nothing be sent.
     pub(crate) stalled_since: Nanos,
-    /// When it was last looked whether the receive window is large enough.
+    /// When the size of the receive window was last reviewed.
     pub(crate) tune_since: Nanos,
     pub(crate) mtu: crate::connection::mtu::Search,
-    /// A tail probe that sends the end once more: from where, and how much.
+    /// A tail loss probe that retransmits the end: from where, and how many bytes.
     pub(crate) tail_probe: Option<(Seq, u32)>,
     /// `send` took less than it was given.
     pub(crate) wants_space: bool,
-    /// The network said so while the connection was being opened.
+    /// An ICMP error came while the connection was being opened.
     pub(crate) unreachable: bool,
     /// Memory that is set apart for what the peer may send.
     pub(crate) promised: u32,
@@ -380,7 +380,7 @@ impl Connection {
         connection
     }
 
-    /// What stands where there is none.
+    /// A vacant place of the slots.
     pub(crate) fn vacant(config: Arc<Config>) -> Self {
         let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         let path = FourTuple { local: nowhere, remote: nowhere };
@@ -389,17 +389,17 @@ impl Connection {
         connection
     }
 
-    /// State.
+    /// State of the connection.
     pub fn state(&self) -> State {
         self.hot.state
     }
 
-    /// Its two ends.
+    /// The two ends of the connection.
     pub fn path(&self) -> FourTuple {
         self.key.path()
     }
 
-    /// There is an urgent byte one before `up`, or none any more.
+    /// Sets the urgent pointer: the urgent byte is one before `up`. `None` if there is none any more.
     pub(crate) fn set_rcv_urgent(&mut self, up: Option<Seq>) {
         self.rcv_urgent = up;
         self.hot.bits.set_urgent(up.is_some());

@@ -1,5 +1,5 @@
-//! The path's MTU: by ICMP (RFC 1191, RFC 8201, checked as RFC 5927 asks), by the silence of a black
-//! hole, and by probes (RFC 4821).
+//! The path MTU: by ICMP (RFC 1191, RFC 8201, checked as RFC 5927 asks), by time-outs where a black hole
+//! drops large segments, and by probes (RFC 4821).
 
 use wire::{Seq, icmp};
 
@@ -44,7 +44,7 @@ impl Connection {
         }
         match icmp {
             icmp::Error::TooBig { mtu } => self.on_too_big(mtu, context.now),
-            // RFC 5927 section 5.2: in synchronized states nothing is hard.
+            // RFC 5927 section 5.2: in synchronized states hard errors are treated as soft ones.
             icmp::Error::Unreachable { hard } => match self.hot.state {
                 State::SynSent | State::SynReceived if hard => self.finish(Reason::Refused),
                 State::SynSent | State::SynReceived => self.unreachable = true,
@@ -55,7 +55,7 @@ impl Connection {
 
     fn on_too_big(&mut self, mtu: u32, now: Nanos) {
         let least = if self.key.is_v6() { MIN_V6 } else { MIN_V4 };
-        // ICMPv6 has 32 bits for it; no packet of ours is larger than what 16 say.
+        // ICMPv6 has 32 bits for it; no packet of ours exceeds 16.
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         let mtu = if mtu == 0 { next_plateau(self.path_mtu) } else { mtu }.max(least);
         if mtu < self.path_mtu {
@@ -63,7 +63,7 @@ impl Connection {
         }
     }
 
-    /// Smaller segments from now on; what was too big is sent again at once.
+    /// Uses smaller segments from now on; what was too big is retransmitted at once.
     fn shrink_to(&mut self, mtu: u16, now: Nanos) {
         let before = u32::from(self.hot.mss);
         self.path_mtu = mtu;
@@ -80,8 +80,8 @@ impl Connection {
         self.rearm_rto(now);
     }
 
-    /// After a time-out: where large segments vanish without a word, smaller ones may pass (RFC 4821
-    /// section 7.7).
+    /// After a time-out: where large segments are lost without an ICMP message, smaller ones may pass (RFC
+    /// 4821 section 7.7).
     pub(crate) fn on_black_hole(&mut self, context: &mut Context<'_>) {
         let least = if self.key.is_v6() { MIN_V6 } else { MIN_V4 };
         if !self.config.probe_mtu || self.retransmits < SUSPICIOUS || self.path_mtu <= least {
@@ -95,7 +95,7 @@ impl Connection {
         self.update_mss();
     }
 
-    /// A probe has arrived, or the segments behind it have and it has not.
+    /// An MTU probe has arrived, or the segments behind it have and it has not.
     pub(crate) fn on_probe_result(&mut self, delivery: &Delivery) {
         let Some((mtu, end)) = self.mtu.probe else { return };
         if delivery.probe == Some(end) {
@@ -109,9 +109,8 @@ impl Connection {
         }
     }
 
-    /// What did not pass is forgotten when it is old: probes look for a larger MTU again, and where there
-    /// are none the first link's is taken (RFC 1191 section 6.3), as from Linux. A router that still has
-    /// a smaller one says so.
+    /// Forgets an old bound of the path MTU: probes search again, and without them the first link's MTU is
+    /// used (RFC 1191 section 6.3), as in Linux. A router whose MTU is still smaller sends another message.
     #[cold]
     pub(crate) fn forget_mtu(&mut self, now: Nanos) {
         if now.saturating_sub(self.mtu.tried) < RAISE_AFTER || self.mtu.probe.is_some() {
@@ -162,7 +161,7 @@ impl Connection {
     }
 }
 
-/// The next smaller of the usual MTUs (RFC 1191 section 7.1), for routers that do not say.
+/// The next smaller of the usual MTUs (RFC 1191 section 7.1), for routers that report none.
 fn next_plateau(mtu: u16) -> u16 {
     [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 576]
         .into_iter()

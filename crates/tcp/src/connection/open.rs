@@ -41,12 +41,13 @@ impl Connection {
         connection.hot.bits.set_ecn(asks_ecn && connection.config.ecn != Ecn::Off);
         connection.hot.state = State::SynReceived;
         connection.hot.bits.set_syn_due(true);
-        // No application knows of it yet.
+        // It has no application yet.
         connection.hot.bits.set_released(true);
         connection
     }
 
-    /// A connection of which the peer's ACK has told all there is to know (a SYN cookie).
+    /// A connection whose SYN-ACK was a SYN cookie: the peer's ACK, with what the cookie keeps, stands for
+    /// the SYN.
     pub(crate) fn from_cookie(
         path: &FourTuple,
         config: Arc<Config>,
@@ -65,7 +66,8 @@ impl Connection {
         connection
     }
 
-    /// Takes what a SYN says (RFC 9293 section 3.7.1, RFC 7323 sections 2.2 and 3.2, RFC 2018 section 2).
+    /// Takes up the options and the window of a SYN (RFC 9293 section 3.7.1, RFC 7323 sections 2.2 and 3.2,
+    /// RFC 2018 section 2).
     fn learn(&mut self, syn: &Segment<'_>, now: Nanos) {
         let options = &syn.options;
         self.irs = syn.seq;
@@ -127,10 +129,10 @@ impl Connection {
         }
     }
 
-    /// The user timeout to tell the peer, in seconds (RFC 5482 section 3).
+    /// The user timeout to send to the peer, in seconds (RFC 5482 section 3).
     fn our_user_timeout(&self) -> Option<u32> {
-        let tells = self.config.user_timeout_option && self.user_timeout >= SECOND;
-        tells.then(|| u32::try_from(self.user_timeout / SECOND).unwrap_or(u32::MAX))
+        let sends = self.config.user_timeout_option && self.user_timeout >= SECOND;
+        sends.then(|| u32::try_from(self.user_timeout / SECOND).unwrap_or(u32::MAX))
     }
 
     /// Takes up the peer's user timeout (RFC 5482 section 3.1): not below 100 s, which the RFC's
@@ -206,7 +208,7 @@ impl Connection {
             }
         });
         if self.hot.bits.cookie() {
-            // The low bits of the timestamp are not time either.
+            // The low bits of a cookie's timestamp are options, and not time.
         } else if let Some(at) = sent {
             self.rtt.measure(now.saturating_sub(at), now);
         } else if let (true, Some(timestamps)) =
@@ -215,7 +217,7 @@ impl Connection {
             self.measure_by_timestamp(timestamps.echo.0, now);
         }
         if self.retransmits > 0 {
-            self.rtt.distrust();
+            self.rtt.use_fallback();
         }
         if self.retransmits > 1 {
             // RFC 5681 section 3.1: the initial window is one segment if the SYN was lost.
@@ -231,7 +233,7 @@ impl Connection {
         self.hot.bits.set_syn_due(false);
     }
 
-    /// The connection is there.
+    /// The handshake is complete: the connection is established.
     pub(crate) fn establish(&mut self, now: Nanos) {
         self.hot.state = State::Established;
         if self.listener.is_some() {
@@ -249,7 +251,7 @@ impl Connection {
     }
 }
 
-/// The smallest shift by which our largest window can be told (RFC 7323 section 2.3).
+/// The smallest shift with which our largest window can be announced (RFC 7323 section 2.3).
 pub(crate) fn our_shift(config: &Config) -> u8 {
     let largest = config.receive_buffer_max.max(config.receive_buffer).min(1 << 30);
     (0..SHIFT_MAX).find(|shift| 65_535u32 << shift >= largest).unwrap_or(SHIFT_MAX)

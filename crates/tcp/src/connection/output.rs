@@ -17,7 +17,7 @@ const CROWD: usize = 64;
 /// Windows up to this are not cut in half: the smallest MSS that all hosts take (RFC 9293 section 3.7.1).
 const SMALL_WINDOW: u32 = 536;
 
-/// A segment that was decided on; what it is made of lies in the connection still.
+/// A segment to be sent now; its payload still lies in the send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     seq: Seq,
@@ -97,7 +97,7 @@ impl Connection {
         self.hot.snd_una != self.hot.snd_nxt || !self.hot.send.is_empty() || self.is_fin_waiting()
     }
 
-    /// Data, new or once more, or a FIN.
+    /// The next segment with data, new or retransmitted, or with a FIN.
     fn plan_data(&mut self, context: &mut Context<'_>) -> Option<Planned> {
         let now = context.now;
         let open = matches!(self.recovery.state, RecoveryState::Open | RecoveryState::Marked);
@@ -116,7 +116,7 @@ impl Connection {
         self.hot.bits.set_push_small(false);
         let tried = self.hot.snd_nxt.after(self.recovery.point);
         if planned.is_none() && self.recovery.frto_new && !tried {
-            // RFC 5682 section 2.1, step 2.b: where nothing new can go, what was lost goes.
+            // RFC 5682 section 2.1, step 2.b: where no new data can be sent, lost data is retransmitted.
             self.recovery.frto_new = false;
             self.recovery.frto = false;
             let (start, len) = self.next_retransmission()?;
@@ -134,8 +134,8 @@ impl Connection {
             return None;
         }
         let mut len = record.len().min((room / mss).max(1) * mss).min(self.burst(mss));
-        // What the window has been taken back from waits; the first byte does not (RFC 9293 section
-        // 3.8.6.1).
+        // What lies beyond a window that was shrunk waits; the first byte is retransmitted in any case (RFC
+        // 9293 section 3.8.6.1).
         let edge = self.hot.snd_una + self.hot.snd_wnd;
         if record.start != self.hot.snd_una {
             if !record.start.before(edge) {
@@ -169,7 +169,7 @@ impl Connection {
         if edge.after(self.hot.snd_nxt) { edge - self.hot.snd_nxt } else { 0 }
     }
 
-    /// The application has closed, and the FIN was not sent.
+    /// Whether the application has closed, and the FIN was not sent yet.
     #[inline]
     pub(crate) fn is_fin_waiting(&self) -> bool {
         self.hot.bits.fin_queued() && !self.hot.bits.fin_sent()
@@ -255,7 +255,7 @@ impl Connection {
     /// (tcp_bound_to_half_wnd), windows of one segment of 536 bytes stay whole.
     pub(crate) fn full_segment(&self) -> u32 {
         let largest = self.largest_segment();
-        // The window of now says mostly that there is no need to look at the largest, far away in memory.
+        // Mostly the current window shows that the largest, far away in memory, is not needed.
         if self.hot.snd_wnd >= 2 * largest || self.max_snd_wnd <= SMALL_WINDOW {
             return largest;
         }
@@ -278,8 +278,8 @@ impl Connection {
         4 + 8 * blocks.min(most) as u32
     }
 
-    /// Remembers how much of the congestion window was used in this round (RFC 7661, as
-    /// tcp_cwnd_validate in Linux does it): a window that is not filled does not grow.
+    /// Records how much of the congestion window was used in this round (RFC 7661, as tcp_cwnd_validate in
+    /// Linux): a window that is not filled does not grow.
     fn note_usage(&mut self, limited: bool) {
         let out = self.flight.outstanding();
         let new_round = !self.hot.snd_una.before(self.round_end);
@@ -290,8 +290,8 @@ impl Connection {
         }
     }
 
-    /// Whether more segments are in flight than the congestion window would have full ones. It counts bytes;
-    /// others count packets, and small ones are packets too.
+    /// Whether more segments are in flight than full ones fit into the congestion window. It counts bytes;
+    /// other hosts count packets, and small ones are packets, too.
     fn is_crowded(&self) -> bool {
         let most = (self.window.cwnd / self.window.mss.max(1)) as usize + CROWD;
         // What SACK has is not in flight, but it takes memory.
@@ -353,7 +353,7 @@ impl Connection {
             flags = flags.with(Flags::PSH);
         }
         let mut urgent = 0;
-        // What the pointer cannot reach a later segment tells, as from Linux.
+        // An urgent byte beyond the reach of the pointer is announced by a later segment, as in Linux.
         if let Some(up) = self.snd_urgent
             && up.after(start)
             && let Ok(ahead) = u16::try_from(up - start)
@@ -375,17 +375,17 @@ impl Connection {
         planned.ect = ect;
         if payload > full {
             planned.gso_size = full as u16;
-            // As from Linux: a receiver that merges knows the end of the burst. What is sent again is no
-            // such burst there.
+            // PSH at the end of a burst, as in Linux: a receiver that merges segments flushes there.
+            // Retransmissions are no such burst.
             if new {
                 planned.flags = planned.flags.with(Flags::PSH);
             }
         }
-        // An answer within the time of a delayed acknowledgment: the peer is a conversation's other half.
-        if new && payload > 0 && self.hot.bits.heard() {
+        // Data is answered within the delay of an acknowledgment: the exchange is interactive.
+        if new && payload > 0 && self.hot.bits.unanswered() {
             let soon = now.saturating_sub(self.hot.last_received) < 40 * MILLISECOND;
             self.hot.bits.set_interactive(self.hot.bits.interactive() || soon);
-            self.hot.bits.set_heard(false);
+            self.hot.bits.set_unanswered(false);
         }
         self.last_sent = now;
         planned

@@ -1,5 +1,5 @@
-//! The commonest segment, recognised: established, in order, nothing unusual. It does what the long way
-//! does, for that one case (RFC 9293 section 3.10.7.4 asks the same in order).
+//! Header prediction: the commonest segment is in order, with nothing unusual, on an established connection.
+//! Here is what the checks of RFC 9293 section 3.10.7.4 come to for it.
 
 use wire::Flags;
 

@@ -1,5 +1,5 @@
-//! What a connection does where the memory of all is short: it takes less of its application, and keeps
-//! less of what came out of order. What is in order, within the window, is always taken.
+//! What a connection does where the memory of the stack is short: it queues less of what its application
+//! sends, and keeps less of what came out of order. What is in order, within the window, is always taken.
 
 use crate::connection::{Connection, Context};
 use crate::options::Block;
@@ -16,7 +16,8 @@ impl Connection {
         }
     }
 
-    /// How many of `wanted` bytes the application may queue. If not all, it is told when there is more.
+    /// How many of `wanted` bytes the application may queue. If not all, [`Events::WRITABLE`](crate::Events)
+    /// follows when there is more memory.
     #[inline]
     pub(crate) fn memory_for(&mut self, wanted: usize, context: &mut Context<'_>) -> usize {
         let more = context.pool.memory.room_to_send(self.hot.send.capacity());
@@ -26,7 +27,7 @@ impl Connection {
         let room = usize::try_from(self.hot.send.room(more)).unwrap_or(usize::MAX);
         if room < wanted {
             context.counters.writes_short += 1;
-            // An acknowledgment tells the others.
+            // Where something is queued, its acknowledgment makes the connection writable again.
             self.hot.bits.set_starved(room == 0 && self.hot.send.is_empty());
         }
         wanted.min(room)
@@ -50,13 +51,13 @@ impl Connection {
         self.count_out_of_order(bytes, context);
         let end = last.map_or(0, |last| last - self.hot.rcv_nxt);
         self.hot.receive.cut(self.hot.receive.len() + end, context.pool);
-        // Beyond what is left it would be the next to go.
+        // A block beyond those that are left would be pruned next.
         let fits = last.is_some_and(|last| !block.start.after(last));
         context.counters.pruned += u64::from(!fits);
         fits
     }
 
-    /// The out-of-order queue had so much memory before.
+    /// Accounts for the out-of-order queue, which had `before` bytes of memory.
     #[inline]
     pub(crate) fn count_out_of_order(&mut self, before: u64, context: &mut Context<'_>) {
         let tables = &mut context.pool.memory.tables;

@@ -1,4 +1,4 @@
-//! RACK and TLP: losses by time, and a probe where nothing else would tell of them (RFC 8985).
+//! RACK and TLP: losses by time, and a probe where nothing else would reveal them (RFC 8985).
 
 use wire::Seq;
 
@@ -59,7 +59,8 @@ impl Connection {
         (steps * (self.rtt.min / 4)).min(self.rtt.srtt)
     }
 
-    /// Step 5: what was sent so much before what has arrived is lost. Returns newly lost bytes.
+    /// Step 5: what was sent more than the reordering window before what was delivered is lost. Returns newly
+    /// lost bytes.
     pub(crate) fn detect_loss_by_rack(&mut self, now: Nanos) -> u32 {
         let (at, end) = (self.recovery.rack_at, self.recovery.rack_end);
         if at == NOT_YET || self.flight.is_empty() {
@@ -80,7 +81,7 @@ impl Connection {
         lost
     }
 
-    /// The time for reordering is over.
+    /// The reordering timer has expired.
     pub(crate) fn on_reorder_timeout(&mut self, context: &mut Context<'_>) {
         let now = context.now;
         let lost = self.detect_loss_by_rack(now);
@@ -120,7 +121,8 @@ impl Connection {
         }
     }
 
-    /// RFC 8985 section 7.3: new data if there is some, else the last segment once more.
+    /// Sends a tail loss probe (RFC 8985 section 7.3): new data if there is some, else the last segment
+    /// again.
     pub(crate) fn send_tail_probe(&mut self, now: Nanos) {
         let mss = self.full_segment();
         if self.unsent_len() > 0 && self.window_space() >= self.unsent_len().min(mss) {

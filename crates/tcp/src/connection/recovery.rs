@@ -1,6 +1,6 @@
 //! Loss recovery: fast recovery by SACK and RACK (RFC 6675, RFC 8985) or by duplicates (RFC 6582),
-//! proportional rate reduction (RFC 6937), retransmission time-outs with F-RTO (RFC 5682), and taking
-//! back what was none (RFC 3522, RFC 3708).
+//! proportional rate reduction (RFC 6937), retransmission time-outs with F-RTO (RFC 5682), and undo of
+//! reductions that were spurious (RFC 3522, RFC 3708).
 
 use wire::Seq;
 
@@ -22,14 +22,14 @@ pub(crate) struct Recovery {
     pub(crate) state: RecoveryState,
     /// RecoveryPoint: recovery ends when this is acknowledged (RFC 6675 section 2).
     pub(crate) point: Seq,
-    // What was before, in case there was no loss.
+    // The window and the threshold before the reduction, for undo.
     pub(crate) prior_cwnd: u32,
     pub(crate) prior_ssthresh: u32,
-    /// The reduction can be taken back.
+    /// The reduction can be undone.
     pub(crate) undo: bool,
-    /// Congestion control was told of it, and not of a congestion mark before.
+    /// Congestion control has reduced its window for this recovery, and not for a congestion mark before it.
     pub(crate) reduced: bool,
-    /// SND.UNA when it began: duplicates of what was acknowledged then say nothing of it.
+    /// SND.UNA when recovery began: duplicates of what was acknowledged by then do not count.
     pub(crate) undo_from: Seq,
     /// Retransmitted bytes of which no duplicate was reported.
     pub(crate) undo_bytes: u32,
@@ -63,7 +63,7 @@ pub(crate) struct Recovery {
 }
 
 impl Connection {
-    /// What an acknowledgment means for what is in flight.
+    /// Updates loss recovery and the congestion window for an acknowledgment.
     pub(crate) fn recover(&mut self, delivery: &mut Delivery, context: &mut Context<'_>) {
         let now = context.now;
         self.recovery.frto_new = false;
@@ -78,7 +78,7 @@ impl Connection {
         } else if state == RecoveryState::Open
             && self.hot.snd_una.distance(self.recovery.point) > 1 << 30
         {
-            // It must not be overtaken by the whole circle.
+            // RecoveryPoint stays within half of the sequence space, where numbers compare.
             self.recovery.point = Seq(self.hot.snd_una.0.wrapping_sub(1));
         }
         let mut lost = 0;
@@ -138,7 +138,7 @@ impl Connection {
         pipe.saturating_sub(self.recovery.duplicates.saturating_mul(u32::from(self.hot.mss)))
     }
 
-    /// What is lost, as far as this acknowledgment tells. Returns newly lost bytes.
+    /// Detects losses after this acknowledgment. Returns newly lost bytes.
     pub(crate) fn detect_loss(&mut self, now: Nanos) -> u32 {
         if self.hot.bits.sack() {
             return self.detect_loss_by_rack(now);
@@ -166,7 +166,7 @@ impl Connection {
         self.flight.mark_first_lost(u32::from(self.hot.mss))
     }
 
-    /// Remembers what can be taken back.
+    /// Saves what [`undo`](Self::undo) restores.
     fn remember(&mut self) {
         let recovery = &mut self.recovery;
         if recovery.state == RecoveryState::Open || recovery.state == RecoveryState::Marked {
@@ -194,7 +194,7 @@ impl Connection {
             }
         }
         if self.hot.pending == Pending::TailProbe {
-            // Loss recovery has its own clock.
+            // In recovery the retransmission timer runs.
             self.rearm_rto(now);
         }
         self.tail_probe = None;
@@ -227,8 +227,8 @@ impl Connection {
         }
     }
 
-    /// Whether there was no loss: all retransmissions were reported as duplicates (RFC 3708), or the first
-    /// acknowledgment echoes a time before them (RFC 3522).
+    /// Whether the recovery was spurious: all retransmissions were reported as duplicates (RFC 3708), or the
+    /// first acknowledgment echoes a timestamp from before them (RFC 3522).
     fn is_spurious(&self, delivery: &Delivery) -> bool {
         let recovery = &self.recovery;
         if !recovery.undo {
@@ -250,7 +250,7 @@ impl Connection {
         delivery.duplicate.is_some() && self.is_spurious(delivery)
     }
 
-    /// Takes back the reduction.
+    /// Undoes the reduction.
     pub(crate) fn undo(&mut self) {
         self.flight.clear_lost();
         self.window.cwnd = self.window.cwnd.max(self.recovery.prior_cwnd);
@@ -269,7 +269,7 @@ impl Connection {
         let state = self.recovery.state;
         let first = state != RecoveryState::Loss || self.is_recovered();
         if self.flight.first().is_some_and(|first| first.sacked) {
-            // The peer has thrown away what it had acknowledged (RFC 2018 section 8).
+            // The peer has discarded what it had reported by SACK (RFC 2018 section 8).
             self.flight.renege();
         }
         if first {

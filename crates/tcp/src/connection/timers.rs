@@ -1,12 +1,12 @@
-//! Timers: at most one for what was sent, one for the acknowledgment that is held back, and one for the
-//! slow matters. A connection has one deadline, the earliest; an idle one has none.
+//! Timers: at most one for what was sent, one for the delayed acknowledgment, and a slow one for keep-alive,
+//! FIN-WAIT-2 and TIME-WAIT. A connection has one deadline, the earliest; an idle one has none.
 
 use crate::config::{Keepalive, MILLISECOND, SECOND};
 use crate::connection::{Connection, Context};
 use crate::snapshot::RecoveryState;
 use crate::{Nanos, Reason, State};
 
-/// An instant that has not come about: nothing was sent, heard or tried yet. A stack's clock begins at
+/// An instant that has not come about: nothing was sent, received or tried yet. A stack's clock begins at
 /// its `EPOCH`, so that no event has it.
 pub(crate) const NOT_YET: Nanos = 0;
 
@@ -15,7 +15,7 @@ pub(crate) const NEVER: Nanos = Nanos::MAX;
 
 /// Delay of a peer's acknowledgment that a tail probe allows for (RFC 8985 section 7.2).
 const WORST_DELAYED_ACK: Nanos = 200 * MILLISECOND;
-/// How long a connection that no application has any more waits for a window.
+/// How long an orphan, a connection without an application, waits for the peer's window to open.
 const ORPHAN_STALL: Nanos = 600 * SECOND;
 /// Added to a probe's time-out, for clocks and schedulers.
 const PROBE_SLACK: Nanos = 2 * MILLISECOND;
@@ -38,7 +38,7 @@ pub(crate) enum Pending {
 }
 
 impl Connection {
-    /// When [`on_time`](Self::on_time) has something to do.
+    /// When [`on_time`](Self::on_time) is to be called.
     #[inline]
     pub(crate) fn deadline(&self) -> Nanos {
         self.retransmit_deadline.min(self.hot.ack_deadline).min(self.slow_deadline)
@@ -115,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Starts the slow timer for what the state calls for.
+    /// Starts the slow timer, if the state needs it.
     pub(crate) fn arm_slow(&mut self, now: Nanos) {
         self.slow_deadline = match self.hot.state {
             State::TimeWait => now.saturating_add(self.config.time_wait),
@@ -173,7 +173,7 @@ impl Connection {
             // R2 counts from when the segment was sent (RFC 9293 section 3.8.3).
             self.retransmit_since = self.flight.first().map_or(now, |first| first.at);
         }
-        // A peer that has taken its window back and says so each time is alive (RFC 9293 MUST-37).
+        // A peer that has shrunk its window and announces that each time is alive (RFC 9293 MUST-37).
         let answers = self.hot.snd_wnd == 0
             && !self.hot.bits.released()
             && self.user_timeout == 0
@@ -282,7 +282,7 @@ impl Connection {
             let wait = if busy { keepalive.idle } else { keepalive.idle - idle };
             self.slow_deadline = now + wait.max(MILLISECOND);
             if busy && self.retransmit_deadline != NEVER {
-                // Before that there is nothing to look after.
+                // Until the retransmission timer expires there is nothing to probe for.
                 self.slow_deadline = self.slow_deadline.max(self.retransmit_deadline + SECOND);
             }
             return;
@@ -302,7 +302,7 @@ impl Connection {
         self.slow_deadline = now + keepalive.interval.max(MILLISECOND);
     }
 
-    /// Nothing has happened for a while: memory that is not needed goes back.
+    /// Gives back memory that an idle connection does not need.
     pub(crate) fn rest(&mut self) {
         self.flight.shrink();
     }

@@ -6,7 +6,7 @@ use crate::memory::{Memory, footprint, promise, slack};
 use crate::{Nanos, State};
 
 impl Connection {
-    /// The window field of the next segment; what it says is remembered as offered.
+    /// The window field of the next segment, which then counts as offered.
     #[inline]
     pub(crate) fn offer_window(&mut self) -> u16 {
         if self.hot.state <= State::SynReceived && self.hot.state != State::Closed {
@@ -18,8 +18,8 @@ impl Connection {
         let shift = self.hot.rcv_shift;
         let largest = 65_535u32 << shift;
         // RFC 9293 section 3.8.6.2.2: below the step the right edge stays where it is.
-        // A buffer below the unit of the window is told as one unit, as in Linux (__tcp_select_window): as
-        // none, the window would never open again. Memory is set apart for that much (see `promise`).
+        // A buffer below the unit of the window is announced as one unit, as in Linux (__tcp_select_window):
+        // as zero the window would never open again. Memory is set apart for that much (see `promise`).
         let opens = free >= current.saturating_add(step);
         let field = if opens { (free.min(largest) >> shift).max(1) } else { 0 };
         // The edge must not move left (RFC 9293 SHLD-14, RFC 7323 section 2.4): rounded up, it does not.
@@ -34,7 +34,7 @@ impl Connection {
         field as u16
     }
 
-    /// The application has read: the window may be worth telling of.
+    /// The application has read: a window update may be worth sending.
     pub(crate) fn after_read(&mut self, context: &mut Context<'_>) {
         if !self.hot.rcv_nxt.before(self.hot.tune_at) {
             self.tune(context);
@@ -54,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// The buffer grows no further than the window can tell.
+    /// Bytes beyond which the buffer does not grow, as no window can announce more.
     fn largest_buffer(&self) -> u32 {
         self.config.receive_buffer_max.min(65_535u32 << self.hot.rcv_shift)
     }
@@ -78,7 +78,7 @@ impl Connection {
             self.promise(&mut pool.memory);
         } else if took <= round && buffer < self.largest_buffer() {
             if !keeps_up {
-                // What stood behind a hole is still being read: it is looked again at the next read.
+                // What stood behind a hole is still being read: the size is reviewed at the next read.
                 return;
             }
             let wanted = buffer.saturating_mul(2).min(self.largest_buffer());

@@ -1,6 +1,6 @@
 //! The scoreboard of what is in flight (RFC 6675 section 4): what SACK has, what is lost, and what was
-//! sent again. It holds only what differs from "sent once, and not heard of", as ranges of bytes. All it
-//! does for a range costs the logarithm of the number of ranges.
+//! retransmitted. It holds only what differs from "sent once, neither acknowledged nor lost", as ranges of
+//! bytes. All that it does for a range costs the logarithm of the number of ranges.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -9,25 +9,25 @@ use wire::Seq;
 use super::step;
 use crate::Nanos;
 
-/// Where positions begin: what lies before the first byte has one too.
+/// The place of the first byte: places before it exist, too.
 const FIRST: u64 = 1 << 32;
 
 /// What is known of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// The peer's SACK has it.
+    /// The peer's SACK covers it.
     Sacked,
-    /// It is taken for lost and waits to be sent again.
+    /// It is taken for lost and waits to be retransmitted.
     Lost,
-    /// It was sent again.
-    Again,
+    /// It was retransmitted.
+    Retransmitted,
 }
 
 /// A range, which begins at its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
     pub(super) end: u64,
-    /// When it was sent again last, and with which payload a segment; a size of 0 if it never was.
+    /// When it was last retransmitted, and the payload of its segments then; a size of 0 if it never was.
     pub(super) at: Nanos,
     pub(super) size: u16,
     pub(super) state: State,
@@ -47,13 +47,16 @@ impl Mark {
         self.state == State::Lost
     }
 
-    /// Whether it means the same where `other` joins it.
+    /// Whether it can be one range with an adjacent `other`.
     fn joins(&self, other: &Mark) -> bool {
-        self.state == other.state && self.state != State::Again && self.size == 0 && other.size == 0
+        self.state == other.state
+            && self.state != State::Retransmitted
+            && self.size == 0
+            && other.size == 0
     }
 }
 
-/// A mark, or the gap between two.
+/// A range with a mark, or the gap between two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Around {
     pub(super) start: u64,
@@ -61,19 +64,19 @@ pub(super) struct Around {
     pub(super) mark: Option<Mark>,
 }
 
-/// Marks in order. Sequence numbers run in a circle, so that places are counted by 64 bits.
+/// Marks in order. Sequence numbers wrap, so places are counted in 64 bits.
 #[derive(Debug)]
 pub(super) struct Board {
     /// A sequence number, and its place.
     origin: Seq,
     place: u64,
     marks: BTreeMap<u64, Mark>,
-    /// Where the lost ones begin.
+    /// Where the lost ranges begin.
     lost: BTreeSet<u64>,
-    /// When those that were sent again were, and where they begin: they are not in the order of their
-    /// sequence numbers, as all others are.
-    again: BTreeSet<(Nanos, u64)>,
-    /// Nothing before it was sent once and not heard of: RACK has judged it.
+    /// When ranges were retransmitted, and where they begin: their times do not follow their sequence
+    /// numbers, as all others do.
+    retransmitted: BTreeSet<(Nanos, u64)>,
+    /// RACK has decided on everything before this place that was sent once.
     pub(super) judged: u64,
 }
 
@@ -84,7 +87,7 @@ impl Board {
             place: FIRST,
             marks: BTreeMap::new(),
             lost: BTreeSet::new(),
-            again: BTreeSet::new(),
+            retransmitted: BTreeSet::new(),
             judged: FIRST,
         }
     }
@@ -97,7 +100,7 @@ impl Board {
         Seq(self.origin.0.wrapping_add(place.wrapping_sub(self.place) as u32))
     }
 
-    /// Where the first byte is that was not acknowledged.
+    /// The place of the first byte that was not acknowledged.
     pub(super) fn front(&self) -> u64 {
         self.place
     }
@@ -130,8 +133,8 @@ impl Board {
             State::Lost => {
                 self.lost.insert(start);
             }
-            State::Again => {
-                self.again.insert((mark.at, start));
+            State::Retransmitted => {
+                self.retransmitted.insert((mark.at, start));
             }
         }
         self.marks.insert(start, mark);
@@ -145,8 +148,8 @@ impl Board {
             State::Lost => {
                 self.lost.remove(&start);
             }
-            State::Again => {
-                self.again.remove(&(mark.at, start));
+            State::Retransmitted => {
+                self.retransmitted.remove(&(mark.at, start));
             }
         }
         Some(mark)
@@ -165,7 +168,7 @@ impl Board {
         }
     }
 
-    /// Takes off all marks from `start` to `end`.
+    /// Removes all marks from `start` to `end`.
     pub(super) fn clear(&mut self, start: u64, end: u64) {
         self.cut(start);
         self.cut(end);
@@ -174,8 +177,8 @@ impl Board {
         }
     }
 
-    /// Puts a mark where there is none, and joins it with its neighbours where they mean the same: what
-    /// is walked is the holes.
+    /// Puts a mark where there is none, and joins it with its neighbours where they mean the same, so that a
+    /// walk costs the number of holes.
     pub(super) fn put(&mut self, start: u64, mark: Mark) {
         let (mut start, mut mark) = (start, mark);
         if let Some((&before, other)) = self.marks.range(..start).next_back()
@@ -194,7 +197,7 @@ impl Board {
         self.link(start, mark);
     }
 
-    /// What lies before `una` is acknowledged.
+    /// Removes what lies before `una`, which is acknowledged.
     pub(super) fn acknowledge(&mut self, una: Seq) {
         let place = self.place(una);
         self.cut(place);
@@ -211,17 +214,17 @@ impl Board {
         self.lost.first().copied()
     }
 
-    /// Of what was sent again, what was sent first.
-    pub(super) fn first_again(&self) -> Option<(Nanos, u64, Mark)> {
+    /// Of what was retransmitted, the range whose retransmission is the oldest.
+    pub(super) fn first_retransmitted(&self) -> Option<(Nanos, u64, Mark)> {
         step();
-        let &(at, start) = self.again.first()?;
+        let &(at, start) = self.retransmitted.first()?;
         Some((at, start, *self.marks.get(&start)?))
     }
 
-    /// Of what was sent again before another segment, which was sent at `at` and ends at `end`, when
-    /// the last was sent.
-    pub(super) fn last_again(&self, at: Nanos, end: u64) -> Option<Nanos> {
-        let mut earlier = self.again.range(..(at, end)).rev();
+    /// The last time at which something was retransmitted before the segment that was sent at `at` and ends
+    /// at `end`.
+    pub(super) fn last_retransmitted(&self, at: Nanos, end: u64) -> Option<Nanos> {
+        let mut earlier = self.retransmitted.range(..(at, end)).rev();
         let before = earlier.find(|(then, start)| {
             step();
             *then < at || self.marks.get(start).is_some_and(|mark| mark.end < end)
@@ -229,8 +232,8 @@ impl Board {
         before.map(|&(then, _)| then)
     }
 
-    /// A range that was sent again is lost once more.
-    pub(super) fn lose_again(&mut self, start: u64) {
+    /// A range that was retransmitted is lost once more.
+    pub(super) fn lose_retransmitted(&mut self, start: u64) {
         if let Some(mark) = self.unlink(start) {
             self.link(start, Mark { state: State::Lost, ..mark });
         }
@@ -241,15 +244,15 @@ impl Board {
         while let Some(start) = self.first_lost() {
             match self.unlink(start) {
                 Some(mark) if mark.size > 0 => {
-                    self.link(start, Mark { state: State::Again, ..mark });
+                    self.link(start, Mark { state: State::Retransmitted, ..mark });
                 }
-                // RACK has it to judge once more, and nothing before it.
+                // RACK is to decide on it again, and on nothing before it.
                 _ => self.judged = self.judged.min(start),
             }
         }
     }
 
-    /// All that SACK had is lost.
+    /// All that SACK covered is lost.
     pub(super) fn renege(&mut self) {
         let sacked = |(&start, mark): (&u64, &Mark)| (mark.state == State::Sacked).then_some(start);
         let starts: alloc::vec::Vec<u64> = self.marks.iter().filter_map(sacked).collect();

@@ -1,4 +1,4 @@
-//! What becomes of what was sent: SACK has it, it is lost, or it is sent again.
+//! What becomes of what was sent: it is acknowledged by SACK, lost, or retransmitted.
 
 use alloc::vec::Vec;
 
@@ -44,8 +44,8 @@ impl Flight {
         self.bursts.get_mut(index)
     }
 
-    /// What SACK said is not true any more: a peer may throw it away (RFC 2018 section 8). It is lost, as
-    /// in Linux (tcp_timeout_mark_lost).
+    /// The peer has discarded what it had reported by SACK (reneging, RFC 2018 section 8). It is lost, as in
+    /// Linux (tcp_timeout_mark_lost).
     pub(crate) fn renege(&mut self) {
         if let Some(board) = &mut self.board {
             board.renege();
@@ -58,8 +58,8 @@ impl Flight {
         self.whole = 0;
     }
 
-    /// Takes for lost all of which `is_lost` says so, and that is neither received nor lost. It looks at
-    /// everything, and is for what happens rarely. Returns the bytes.
+    /// Takes for lost what `is_lost` selects of what is neither received nor lost. It walks everything, so it
+    /// is for rare events. Returns the bytes.
     pub(crate) fn mark_lost(&mut self, mut is_lost: impl FnMut(&Sent) -> bool) -> u32 {
         let lost = |region: &Sent| !region.sacked && !region.lost && is_lost(region);
         let regions: Vec<Sent> = self.iter().filter(lost).collect();
@@ -87,9 +87,9 @@ impl Flight {
         }
     }
 
-    /// What was sent before the segment that was sent at `at` and ends at `end`, and `limit` ago, is
-    /// lost (RFC 8985 section 6.2, step 5). Returns the bytes, and when the last was sent of what was
-    /// sent before that segment, but not so long ago.
+    /// Takes for lost what was sent `limit` ago or earlier, and before the segment that was sent at `at` and
+    /// ends at `end` (RFC 8985 section 6.2, step 5). Returns the bytes, and the last send time of what is
+    /// still in the network and was sent before that segment.
     pub(crate) fn lose_before(
         &mut self,
         (at, end): (Nanos, Seq),
@@ -98,7 +98,7 @@ impl Flight {
     ) -> (u32, Option<Nanos>) {
         let known = self.lost;
         let is_due = |sent: Nanos| sent.saturating_add(limit) <= now;
-        // What was sent once is in the order of time: what is due is all before one place.
+        // What was sent once is in the order of time: all that is due lies before one place.
         let before = self.sent_before(at, end);
         step();
         let old = self.bursts.partition_point(|burst| is_due(burst.at));
@@ -108,19 +108,18 @@ impl Flight {
             None => self.bursts.front().map_or(before, |first| first.start),
         };
         self.lose_up_to(due);
-        while let Some((then, start, mark)) = self.board().first_again() {
+        while let Some((then, start, mark)) = self.board().first_retransmitted() {
             let later = then > at || then == at && mark.end >= self.board().place(end);
             if later || !is_due(then) {
                 break;
             }
-            self.board().lose_again(start);
+            self.board().lose_retransmitted(start);
             self.count_lost((mark.end - start) as u32);
         }
         (self.lost - known, self.last_live((at, end), before))
     }
 
-    /// Where what was sent once ends that was sent before the segment that was sent at `at` and ends at
-    /// `end`.
+    /// The end of what was sent once before the segment that was sent at `at` and ends at `end`.
     fn sent_before(&self, at: Nanos, end: Seq) -> Seq {
         step();
         let earlier =
@@ -134,7 +133,7 @@ impl Flight {
         }
     }
 
-    /// What was sent once, lies before `due` and was not heard of is lost.
+    /// Takes for lost what was sent once, lies before `due`, and is neither received nor lost.
     fn lose_up_to(&mut self, due: Seq) {
         let mut lost = 0;
         let board = self.board();
@@ -155,11 +154,11 @@ impl Flight {
         self.count_lost(lost);
     }
 
-    /// When the last was sent of what is in the network still, and was sent before the segment that was
-    /// sent at `at` and ends at `end`; what was sent once of that ends at `before`.
+    /// The last send time of what is still in the network and was sent before the segment that was sent at
+    /// `at` and ends at `end`. What was sent once of that ends at `before`.
     fn last_live(&mut self, (at, end): (Nanos, Seq), before: Seq) -> Option<Nanos> {
         let board = self.board();
-        let again = board.last_again(at, board.place(end));
+        let retransmitted = board.last_retransmitted(at, board.place(end));
         let judged = board.judged.max(board.front());
         let mut place = board.place(before);
         let mut live = None;
@@ -172,7 +171,7 @@ impl Flight {
             place = around.start;
         }
         let once = live.and_then(|seq| self.region(seq)).map(|region| region.at);
-        once.max(again)
+        once.max(retransmitted)
     }
 
     /// Nothing is lost after all.
@@ -188,14 +187,14 @@ impl Flight {
         self.next_lost().is_none_or(|first| first.probe && first.len() == self.lost)
     }
 
-    /// What is to be sent again next.
+    /// The first range to be retransmitted.
     pub(crate) fn next_lost(&self) -> Option<Sent> {
         let board = self.board.as_ref()?;
         let start = board.seq(board.first_lost()?);
         self.region(start)
     }
 
-    /// `len` bytes from `start` on are sent again now.
+    /// `len` bytes from `start` on are retransmitted now.
     pub(crate) fn retransmitted(&mut self, start: Seq, len: u32, size: u32, at: Nanos) {
         let (end, size) = (start + len, segment_size(size));
         if self.board.is_none()
@@ -203,9 +202,9 @@ impl Flight {
             && last.start == start
             && last.end == end
         {
-            // A SYN, or a tail probe: it is the latest and the last, as before.
+            // A SYN, or a tail probe: it is still the last one, in sequence and in time.
             (last.at, last.size) = (at.max(last.at), size);
-            (last.again, last.probe) = (true, false);
+            (last.retransmitted, last.probe) = (true, false);
             return;
         }
         let mut next = start;
@@ -220,7 +219,7 @@ impl Flight {
             let board = self.board();
             let (from, to) = (board.place(part.start), board.place(part.end));
             board.clear(from, to);
-            board.put(from, Mark { end: to, at, size, state: State::Again });
+            board.put(from, Mark { end: to, at, size, state: State::Retransmitted });
         }
     }
 }

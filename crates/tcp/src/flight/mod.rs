@@ -2,11 +2,11 @@
 //! what became of them. Both together are the scoreboard of RFC 6675 section 4 and the transmission
 //! times of RFC 8985 section 5.1.
 //!
-//! An acknowledgment costs what it says, not what is in flight: each step takes the logarithm of the
-//! number of records, and there are no more steps than SACK blocks and than ranges that change, where
-//! taking back a loss is a change as well. What was sent once is in the order of time, so that RACK
-//! (RFC 8985) looks at what it has not judged yet and at nothing else; Linux keeps a list in that order
-//! for it (tcp_rack_detect_loss, tsorted_sent_queue).
+//! The cost of an acknowledgment depends on its blocks and on what they change, not on what is in flight:
+//! each step takes the logarithm of the number of records, and there are no more steps than SACK blocks and
+//! than ranges that change, where undo is a change as well. What was sent once is in the order of time, so
+//! that RACK (RFC 8985) looks only at what it has not decided on yet; Linux keeps a list in that order for it
+//! (tcp_rack_detect_loss, tsorted_sent_queue).
 
 mod board;
 mod fate;
@@ -22,7 +22,7 @@ use wire::Seq;
 use crate::Nanos;
 use crate::options::Block;
 
-/// Counts what the law in `tests` bounds.
+/// Counts a step, of which the tests bound the number.
 #[inline]
 fn step() {
     #[cfg(test)]
@@ -38,9 +38,9 @@ pub(crate) struct Sent {
     pub(crate) at: Nanos,
     /// Payload bytes of each of its segments: a peer has all of one or none of it.
     pub(crate) size: u16,
-    /// The peer's SACK has it.
+    /// The peer's SACK covers it.
     pub(crate) sacked: bool,
-    /// It is taken for lost and waits to be sent again.
+    /// It is taken for lost and waits to be retransmitted.
     pub(crate) lost: bool,
     /// It was sent more than once.
     pub(crate) retransmitted: bool,
@@ -68,9 +68,9 @@ struct Burst {
     end: Seq,
     size: u16,
     probe: bool,
-    /// It was the last one, and was sent again as a whole: it is in the order of time still.
-    again: bool,
-    /// SACK has the whole of it.
+    /// It was the last one, and was retransmitted as a whole: it is in the order of time still.
+    retransmitted: bool,
+    /// SACK covers the whole of it.
     sacked: bool,
 }
 
@@ -78,13 +78,13 @@ struct Burst {
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     bursts: VecDeque<Burst>,
-    /// What is not as it was sent. There is none while nothing is.
+    /// What is not as it was sent; `None` while nothing is.
     board: Option<Box<Board>>,
     sacked: u32,
     lost: u32,
     /// Bytes that were ever taken for lost, as far as 32 bits count.
     lost_ever: u32,
-    /// Bursts that SACK has as a whole.
+    /// Bursts that SACK covers as a whole.
     whole: u32,
 }
 
@@ -93,12 +93,12 @@ impl Flight {
         self.bursts.is_empty()
     }
 
-    /// Bursts, without those that SACK has.
+    /// Bursts, without those that SACK covers.
     pub(crate) fn count(&self) -> usize {
         self.bursts.len() - self.whole as usize
     }
 
-    /// Bursts that memory is held for.
+    /// Bursts that take memory.
     pub(crate) fn held(&self) -> usize {
         self.bursts.len()
     }
@@ -108,7 +108,7 @@ impl Flight {
         self.sacked
     }
 
-    /// Bytes that wait to be sent again.
+    /// Bytes that wait to be retransmitted.
     pub(crate) fn lost(&self) -> u32 {
         self.lost
     }
@@ -141,8 +141,8 @@ impl Flight {
 
     /// Bytes sent more than once that the peer does not have by SACK.
     pub(crate) fn retransmitted_len(&self) -> u32 {
-        let again = self.iter().filter(|record| record.retransmitted && !record.sacked);
-        again.map(|record| record.len()).sum()
+        let retransmitted = self.iter().filter(|record| record.retransmitted && !record.sacked);
+        retransmitted.map(|record| record.len()).sum()
     }
 
     pub(crate) fn first(&self) -> Option<Sent> {
@@ -164,7 +164,7 @@ impl Flight {
         })
     }
 
-    /// Whether the MTU probe that ends at `end` is in the network, or lost and not sent again yet.
+    /// Whether the MTU probe that ends at `end` is in the network, or lost and not retransmitted yet.
     pub(crate) fn is_probing(&self, end: Seq) -> bool {
         let region = self.region(Seq(end.0.wrapping_sub(1)));
         region.is_some_and(|region| region.probe && !region.sacked)
@@ -176,7 +176,7 @@ impl Flight {
         self.bursts.get(index).filter(|burst| !burst.start.after(seq))
     }
 
-    /// What `seq` lies in: bytes of one burst that had the same fate, or as many as SACK has in a row.
+    /// The range around `seq` of one state: bytes of one burst, or as many as SACK covers in a row.
     fn region(&self, seq: Seq) -> Option<Sent> {
         let burst = self.find(seq)?;
         let mut region = Sent {
@@ -186,7 +186,7 @@ impl Flight {
             size: burst.size,
             sacked: false,
             lost: false,
-            retransmitted: burst.again,
+            retransmitted: burst.retransmitted,
             probe: burst.probe,
         };
         let Some(board) = &self.board else { return Some(region) };
@@ -236,20 +236,34 @@ impl Flight {
         // A clock that goes back must not break the order.
         let at = self.bursts.back().map_or(at, |last| at.max(last.at));
         let size = segment_size(size);
-        self.bursts.push_back(Burst { at, start, end, size, probe, again: false, sacked: false });
+        self.bursts.push_back(Burst {
+            at,
+            start,
+            end,
+            size,
+            probe,
+            retransmitted: false,
+            sacked: false,
+        });
     }
 
-    /// Adds a record as it was, for a thawed connection.
+    /// Adds a record of a snapshot.
     pub(crate) fn restore(&mut self, record: Sent) {
         let before = self.bursts.back().map_or(0, |last| last.at);
-        let again = record.retransmitted && !record.sacked;
-        let at = if again { before } else { record.at };
-        self.push(record.start, record.end, at, u32::from(record.size), record.probe && !again);
+        let retransmitted = record.retransmitted && !record.sacked;
+        let at = if retransmitted { before } else { record.at };
+        self.push(
+            record.start,
+            record.end,
+            at,
+            u32::from(record.size),
+            record.probe && !retransmitted,
+        );
         if record.sacked {
             self.sack(Block { start: record.start, end: record.end }, |_| {});
-        } else if again || record.lost {
-            let size = if again { segment_size(u32::from(record.size)) } else { 0 };
-            let state = if record.lost { State::Lost } else { State::Again };
+        } else if retransmitted || record.lost {
+            let size = if retransmitted { segment_size(u32::from(record.size)) } else { 0 };
+            let state = if record.lost { State::Lost } else { State::Retransmitted };
             self.lost += if record.lost { record.len() } else { 0 };
             let board = self.board();
             let (start, end) = (board.place(record.start), board.place(record.end));
@@ -319,7 +333,7 @@ impl Flight {
         behind
     }
 
-    /// `una` lies inside of a region: if it was sent again, the segments behind begin where they did.
+    /// `una` lies inside of a region: if it was retransmitted, the segments behind begin where they did.
     fn cut_segment(&mut self, region: &Sent, una: Seq) {
         let next = next_segment(region.start, una, region.size);
         if let Some(board) = &mut self.board
@@ -346,7 +360,7 @@ impl Flight {
                 size: first.size,
                 sacked: false,
                 lost: false,
-                retransmitted: first.again,
+                retransmitted: first.retransmitted,
                 probe: first.probe,
             });
             if whole {

@@ -135,7 +135,7 @@ fn scattered(records: u32, ack: u32) -> [(u32, u32); 4] {
 }
 
 #[test]
-fn an_ack_costs_what_it_says_and_not_what_is_in_flight() {
+fn the_cost_of_an_ack_is_that_of_its_blocks_and_not_of_the_flight() {
     for records in [5_500, 55_000] {
         let mut sender = Sender::new(records);
         let acks = records / 8 - 1;
@@ -146,7 +146,7 @@ fn an_ack_costs_what_it_says_and_not_what_is_in_flight() {
         let changes = u64::from(8 * acks) + sender.sent - sent;
         let steps = STEPS.get() - begin;
         assert!(steps <= EACH * changes, "{records}: {steps} steps for {changes} changes");
-        // Half of it is holes now. What says nothing new costs its blocks.
+        // Half of it is holes now. An acknowledgment without news costs its blocks.
         assert!(sender.sacked() > records / 3 * MSS, "{} bytes", sender.sacked());
         for ack in 0..1_000 {
             let steps = sender.ack(0, &scattered(records, ack));
@@ -185,7 +185,7 @@ struct Piece {
     at: Nanos,
     sacked: bool,
     lost: bool,
-    again: bool,
+    retransmitted: bool,
 }
 
 const SIZE: u32 = 10;
@@ -221,11 +221,11 @@ fn agree(flight: &Flight, model: &Model, origin: Seq) {
     for record in flight.iter() {
         assert_eq!(record.start, origin + SIZE * (model.una + pieces.len() as u32));
         for _ in 0..record.len() / SIZE {
-            let Piece { mut at, mut again, .. } = model.pieces[pieces.len()];
+            let Piece { mut at, mut retransmitted, .. } = model.pieces[pieces.len()];
             if !record.sacked {
-                (at, again) = (record.at, record.retransmitted);
+                (at, retransmitted) = (record.at, record.retransmitted);
             }
-            pieces.push(Piece { at, sacked: record.sacked, lost: record.lost, again });
+            pieces.push(Piece { at, sacked: record.sacked, lost: record.lost, retransmitted });
         }
     }
     assert_eq!(pieces, model.pieces);
@@ -243,7 +243,7 @@ fn the_scoreboard_is_that_of_a_list_of_segments() {
         ((state >> 33) % u64::from(below.max(1))) as u32
     };
     for round in 0..300 {
-        // The circle closes within.
+        // Sequence numbers wrap on the way.
         let origin = Seq(u32::MAX - draw(2_000));
         let (mut flight, mut model) = (Flight::default(), Model::default());
         let mut now = 1_000;
@@ -258,7 +258,7 @@ fn the_scoreboard_is_that_of_a_list_of_segments() {
                 0 | 1 => {
                     let more = 1 + draw(6);
                     flight.push(seq(una + count), seq(una + count + more), now, SIZE, false);
-                    let piece = Piece { at: now, sacked: false, lost: false, again: false };
+                    let piece = Piece { at: now, sacked: false, lost: false, retransmitted: false };
                     model.pieces.resize((count + more) as usize, piece);
                 }
                 2 | 3 if count > 0 => {
@@ -293,13 +293,13 @@ fn the_scoreboard_is_that_of_a_list_of_segments() {
                         let given = flight.lose_before((piece.at, seq(first + 1)), limit, now);
                         assert_eq!(given.1, last, "round {round}");
                     } else {
-                        let mut again = Model::default();
-                        core::mem::swap(&mut again, &mut model);
-                        for piece in &mut again.pieces {
+                        let mut unchanged = Model::default();
+                        core::mem::swap(&mut unchanged, &mut model);
+                        for piece in &mut unchanged.pieces {
                             // Undo what the model did: such a judgment does not occur.
                             piece.lost = false;
                         }
-                        model = again;
+                        model = unchanged;
                         flight.clear_lost();
                     }
                 }
@@ -312,7 +312,7 @@ fn the_scoreboard_is_that_of_a_list_of_segments() {
                         let number = number.min(lost.len() / SIZE);
                         flight.retransmitted(lost.start, SIZE * number, SIZE, now);
                         for piece in &mut model.pieces[at..at + number as usize] {
-                            (piece.at, piece.lost, piece.again) = (now, false, true);
+                            (piece.at, piece.lost, piece.retransmitted) = (now, false, true);
                         }
                     }
                 }
@@ -336,7 +336,7 @@ fn sack_counts_behind_an_acknowledgment_inside_a_segment() {
     flight.sack(Block { start: Seq(2_000), end: Seq(3_000) }, |_| {});
     flight.sack(Block { start: Seq(4_000), end: Seq(5_000) }, |_| {});
     assert_eq!(flight.sacked(), 2_000);
-    // The same for what was sent again.
+    // The same for what was retransmitted.
     flight.mark_lost(|_| true);
     flight.retransmitted(Seq(500), 500, 1_000, 2);
     flight.retransmitted(Seq(5_000), 5_000, 1_000, 2);
@@ -345,9 +345,9 @@ fn sack_counts_behind_an_acknowledgment_inside_a_segment() {
     assert_eq!(flight.sacked(), 1_000);
 }
 
-/// To take a loss back and to find it again costs what changes, however many ranges lie before it.
+/// To undo a loss and to find it again costs what changes, however many ranges lie before it.
 #[test]
-fn undo_after_undo_costs_what_it_takes_back() {
+fn repeated_undo_costs_what_it_undoes() {
     let mut most = Vec::new();
     for ranges in [100, 1_000, 10_000] {
         let mut flight = Flight::default();
@@ -356,7 +356,7 @@ fn undo_after_undo_costs_what_it_takes_back() {
         for number in 0..all + 8 {
             flight.push(seq(number), seq(number + 1), 1_000, SIZE, false);
         }
-        // Every second one has come; the others are lost and sent again.
+        // Every second one has come; the others are lost and retransmitted.
         for number in (1..all).step_by(2) {
             flight.sack(Block { start: seq(number), end: seq(number + 1) }, |_| {});
         }

@@ -165,7 +165,7 @@ record!(Timers { retransmit, tail_probe, reorder, persist, delayed_ack, keepaliv
 record!(Moment {
     quick,
     interactive,
-    heard,
+    unanswered,
     round,
     cwnd_limited,
     cwr_due,
@@ -315,7 +315,7 @@ impl<T: Item> Field for Vec<T> {
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, SnapshotError> {
-        // The count is not believed: there is room for what has been read, no more.
+        // The count is not trusted: memory is taken for what has been read, no more.
         let mut items = Vec::new();
         for _ in 0..u32::take(from)? {
             items.push(T::take(from)?);
@@ -324,7 +324,7 @@ impl<T: Item> Field for Vec<T> {
     }
 }
 
-/// A length as it is written. One that is too large to be written is read as another one.
+/// A length as it is written. One of more than 32 bits is written as another, with which `decode` fails.
 fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

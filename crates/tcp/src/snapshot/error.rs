@@ -9,11 +9,11 @@ pub enum SnapshotError {
     NotASnapshot,
     /// Another version of the format.
     Version(u16),
-    /// The bytes end too early, or there are more than the snapshot says.
+    /// The bytes end too early, or there are more than the length in the head.
     Length,
-    /// A number stands for nothing that it could: a boolean above 1, a state that does not exist.
+    /// A value outside of the range of its field: a boolean above 1, a state that does not exist.
     Encoding,
-    /// The addresses are of two families, or no host's, or a port is 0.
+    /// The addresses are of two families, or not those of hosts, or a port is 0.
     Addresses,
     /// The state is no connection's, or does not agree with what was sent and received.
     State,
@@ -43,9 +43,9 @@ pub enum SnapshotError {
     CongestionWindow,
     /// Recovery does not end within what is in flight.
     Recovery,
-    /// A time that no connection lasts.
+    /// A time is longer than a connection can last.
     Time,
-    /// Keepalive without rests.
+    /// Keep-alive probes without a pause.
     Keepalive,
 }
 

@@ -221,12 +221,12 @@ pub struct Moment {
     /// Acknowledgments wait for data to go with.
     pub interactive: bool,
     /// Data has come since data was sent.
-    pub heard: bool,
+    pub unanswered: bool,
     /// Most bytes in flight in this round, and where it ends.
     pub round: (u32, Seq),
     /// The congestion window bounded what was sent.
     pub cwnd_limited: bool,
-    /// The next new data says that the window was reduced (RFC 3168 section 6.1.2).
+    /// The next new data carries CWR, as the window was reduced (RFC 3168 section 6.1.2).
     pub cwr_due: bool,
     /// A SYN or SYN-ACK is to be sent.
     pub syn_due: bool,
@@ -265,7 +265,7 @@ pub struct Moment {
     pub prior: (u32, u32),
     /// It can be taken back.
     pub undo: bool,
-    /// Congestion control was told of the reduction.
+    /// Congestion control has reduced its window for this recovery.
     pub reduced: bool,
     /// First byte not acknowledged when the reduction began.
     pub undo_from: Seq,

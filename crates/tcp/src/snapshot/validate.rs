@@ -1,5 +1,5 @@
-//! Whether a connection could be as a snapshot says: whatever would make an engine panic, count
-//! wrongly or wait for ever is refused. What is only unwise is not: a peer could have brought it about.
+//! Whether a snapshot can be that of a connection: whatever would make an engine panic, count wrongly or wait
+//! for ever is refused. What is only unwise is not: a peer could have brought it about.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -197,7 +197,7 @@ impl Snapshot {
         let unacknowledged = receive.nxt.distance(receive.acked);
         let most = QUEUE_MAX as i32;
         holds((0..=most).contains(&unacknowledged), SnapshotError::ReceiveSequence)?;
-        // A segment with a FIN, acknowledged within a window, is the last that says anything of one.
+        // A segment with a FIN, acknowledged within a window, is the last that can update it.
         let updated = self.send.wl1.distance(receive.edge) <= 1;
         holds(updated, SnapshotError::ReceiveSequence)?;
         self.peers_fin()?;

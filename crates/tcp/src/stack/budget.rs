@@ -1,4 +1,4 @@
-//! The memory of all connections: who gets how much of it, and who waits for more.
+//! The memory of all connections: which of them get how much of it, and which wait for more.
 
 use super::Stack;
 use crate::config::Config;
@@ -8,19 +8,20 @@ use crate::options::Block;
 use crate::snapshot::{QUEUE_MAX, Snapshot};
 
 impl Stack {
-    /// The same with a bound for the memory of all connections: what they hold of data, and what of it
-    /// their peers may send within the windows that they were offered. To be said before any begins.
+    /// The same with a bound, in bytes, for the memory of all connections: data that they hold, and data that
+    /// their peers may send within the windows that they were offered. To be called before there is a
+    /// connection.
     pub fn with_memory(mut self, limit: u64) -> Self {
         self.pool.memory.limit = limit;
         self
     }
 
-    /// What the connections take of memory.
+    /// The memory of all connections, in bytes.
     pub fn memory(&self) -> Memory {
         self.pool.memory
     }
 
-    /// Those who could queue nothing are told that there is memory again, one at a time.
+    /// Connections that could queue nothing become writable when there is memory again, one at a time.
     pub(super) fn feed(&mut self) {
         while self.pool.memory.has_room_to_send()
             && let Some(slot) = self.starved.pop_front()
@@ -41,7 +42,7 @@ impl Stack {
     /// The receive buffer of one more connection, counted if it is smaller than asked for; `None` if
     /// there is no memory for it.
     pub(super) fn first_buffer(&mut self, config: &Config) -> Option<u32> {
-        // A snapshot can say no more.
+        // No more than a snapshot may have.
         let wanted = config.receive_buffer.min(QUEUE_MAX as u32);
         let buffer = self.pool.memory.first_buffer(wanted, our_shift(config))?;
         self.counters.windows_short += u64::from(buffer < wanted);
@@ -54,7 +55,7 @@ impl Stack {
         let receive = &snapshot.receive;
         let offered = u32::try_from(receive.edge.distance(receive.nxt)).unwrap_or(0);
         let promised = receive.queue.len() as u64 + u64::from(offered);
-        // Their table doubles as it grows.
+        // The list of blocks doubles as it grows.
         let out_of_order = 2 * receive.out_of_order.len() * size_of::<Block>();
         let shift = snapshot.agreed.window_scale.map_or(0, |(_, ours)| ours);
         self.pool.memory.thawed_buffer(
@@ -65,14 +66,14 @@ impl Stack {
         )
     }
 
-    /// A connection begins.
+    /// Accounts for a connection that begins.
     pub(super) fn pay_for(&mut self, connection: &mut Connection) {
         connection.promise(&mut self.pool.memory);
         self.pool.memory.tables += connection.out_of_order.memory().0;
         self.pool.memory.connections += 1;
     }
 
-    /// A connection is gone.
+    /// Accounts for a connection that is gone.
     pub(super) fn take_back(&mut self, connection: &mut Connection) {
         connection.hot.send.clear(&mut self.pool);
         connection.hot.receive.clear(&mut self.pool);
@@ -81,7 +82,7 @@ impl Stack {
         self.pool.memory.connections -= 1;
     }
 
-    /// A connection needs less than was set apart for it, or waits for more.
+    /// Accounts for a connection that needs less than was set apart for it, or waits for more.
     #[cold]
     pub(super) fn settle_memory(&mut self, slot: u32) {
         let Some(connection) = self.slots.at_mut(slot) else { return };
@@ -97,7 +98,7 @@ impl Stack {
     /// The connection waits until there is memory for more of what its application has to send.
     fn wait_for_memory(&mut self, slot: u32) {
         if self.starved.len() > 2 * self.slots.len() + 64 {
-            // Some have gone while they waited.
+            // Some have ended while they waited.
             let slots = &self.slots;
             let waits = |slot| slots.at(slot).is_some_and(|one| one.hot.bits.waits());
             self.starved.retain(|&slot| waits(slot));

@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::Nanos;
-use crate::connection::Connection;
+use crate::connection::{Connection, NEVER};
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -44,19 +44,19 @@ impl Deadlines {
         fits
     }
 
-    /// Those at the head of the line of whom `is_gone` says so are taken out: there is no waking for them.
+    /// Removes those at the head of the line that are gone, so that no timer runs for them.
     pub(super) fn forget_acks(&mut self, is_gone: impl Fn(u32) -> bool) {
         while self.acks.front().is_some_and(|&(_, slot)| is_gone(slot)) {
             self.acks.pop_front();
         }
     }
 
-    /// Who stands so far from the head of the line.
+    /// The slot that stands so many places from the head of the line.
     pub(super) fn ack_ahead(&self, places: usize) -> Option<u32> {
         self.acks.get(places).map(|&(_, slot)| slot)
     }
 
-    /// The next in line, if it is due at `now`, is taken out.
+    /// Removes and returns the next in line, if it is due at `now`.
     pub(super) fn due_ack(&mut self, now: Nanos) -> Option<u32> {
         self.acks.front().filter(|&&(at, _)| at <= now)?;
         self.acks.pop_front().map(|(_, slot)| slot)
@@ -67,10 +67,10 @@ impl Deadlines {
         self.heap.first().filter(|&&(at, _)| at <= now).map(|&(_, slot)| slot)
     }
 
-    /// `slot` is due at `at`, or earlier if that was said before.
+    /// Makes `slot` due at `at`, unless it is due earlier already.
     #[inline]
     pub(super) fn at_most(&mut self, slot: u32, at: Nanos) {
-        if at == Nanos::MAX {
+        if at == NEVER {
             return;
         }
         match self.places.get(slot as usize).copied() {
@@ -141,7 +141,7 @@ impl Deadlines {
 }
 
 impl Connection {
-    /// Its timers stand among the deadlines.
+    /// Puts its next deadline into the heap.
     pub(super) fn arm(&mut self, slot: u32, deadlines: &mut Deadlines) {
         let deadline = self.retransmit_deadline.min(self.slow_deadline);
         if deadline < self.armed {
@@ -151,7 +151,7 @@ impl Connection {
         self.arm_ack(slot, deadlines);
     }
 
-    /// So does the acknowledgment that it holds back.
+    /// Puts its delayed acknowledgment into the line.
     #[inline]
     pub(super) fn arm_ack(&mut self, slot: u32, deadlines: &mut Deadlines) {
         let at = self.hot.ack_deadline;

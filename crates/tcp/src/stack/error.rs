@@ -1,4 +1,4 @@
-//! What cannot be done, and why.
+//! Errors of the calls that begin a connection.
 
 use core::fmt;
 

@@ -1,5 +1,5 @@
-//! Listeners: who waits for connections on which port, and what a SYN gets (RFC 9293 section 3.10.7.2;
-//! RFC 4987 for floods of them).
+//! Listeners: which ports accept connections, and how a SYN is answered (RFC 9293 section 3.10.7.2; RFC 4987
+//! for floods of them).
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -17,16 +17,16 @@ use crate::segment::{FourTuple, Segment};
 
 /// For how long after the last cookie an acknowledgment may be the answer to one.
 const COOKIES_LAST: Nanos = 130 * SECOND;
-/// What a SYN-ACK offers of which nothing is remembered, so that it is no promise of much: enough for what
-/// a peer sends at once (RFC 6928).
+/// Window in a SYN-ACK with a cookie. No memory is set apart for it, so it is small: enough for a peer's
+/// initial window (RFC 6928).
 const COOKIE_WINDOW: u32 = 16 << 10;
 
-/// Why a listener cannot be there.
+/// Why there can be no such listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListenError {
     /// There is a listener already (EADDRINUSE).
     InUse,
-    /// Port 0 is none.
+    /// Port 0 cannot be listened on.
     NoPort,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Listener {
 }
 
 impl Stack {
-    /// Waits for connections to a port, of one address or of all (RFC 9293 section 3.10.1, passive).
+    /// Listens on a port, of one address or of all (RFC 9293 section 3.10.1, passive).
     ///
     /// # Errors
     /// See [`ListenError`].
@@ -70,7 +70,7 @@ impl Stack {
         Ok(ListenerId(self.listeners.len() as u32 - 1))
     }
 
-    /// Waits no longer. Connections that are there stay.
+    /// Stops listening. Connections that were accepted stay.
     pub fn unlisten(&mut self, id: ListenerId) {
         if let Some(listener) = self.listeners.get_mut(id.0 as usize) {
             *listener = None;
@@ -90,7 +90,7 @@ impl Stack {
         Some((ListenerId(index as u32), config))
     }
 
-    /// A segment that no connection knows of. `old` is the end of an old connection that it takes the
+    /// A segment for which there is no connection. `old` is the end of an old connection that it takes the
     /// place of.
     pub(super) fn on_unknown(
         &mut self,
@@ -111,7 +111,7 @@ impl Stack {
             return self.on_cookie(path, key, segment, (listener, config), now);
         }
         if !flags.any(Flags::SYN) || flags.any(Flags::FIN) {
-            // Neither opens anything (RFC 9293 section 3.10.7.2); a FIN with a SYN is no honest opening.
+            // Neither opens anything (RFC 9293 section 3.10.7.2); a SYN with a FIN is no valid open.
             self.counters.without_ack += 1;
             return Answer::None;
         }
@@ -127,7 +127,7 @@ impl Stack {
         let may_remember = self.pool.memory.may_remember(self.half_open, buffer, shift);
         if self.half_open >= self.config.half_open || !may_remember {
             if buffer < cookie_window(&config) {
-                // The answer would be refused: no connection is to begin with a reset.
+                // The connection would be refused when the cookie comes back, and begin with a reset.
                 self.counters.syns_refused += 1;
                 return Answer::None;
             }
@@ -146,7 +146,7 @@ impl Stack {
         Answer::None
     }
 
-    /// A SYN-ACK of which nothing is remembered.
+    /// Answers with a SYN-ACK that carries a cookie, and keeps no state.
     fn send_cookie(
         &mut self,
         path: &FourTuple,
@@ -181,7 +181,7 @@ impl Stack {
         });
     }
 
-    /// An acknowledgment for a listener: the answer to a cookie, or none.
+    /// An acknowledgment to a listener: the cookie comes back, or it is refused.
     fn on_cookie(
         &mut self,
         path: &FourTuple,
@@ -228,7 +228,7 @@ fn cookie_window(config: &Config) -> u32 {
     config.receive_buffer.min(COOKIE_WINDOW)
 }
 
-/// An answer to a SYN that nothing is remembered of.
+/// Options of a SYN-ACK with a cookie.
 fn cookie_options(
     mss: u16,
     timestamps: Option<wire::Timestamps>,

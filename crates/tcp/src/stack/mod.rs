@@ -1,4 +1,5 @@
-//! All connections of one worker: whose segment is it, who may send, who waits for what time.
+//! All connections of one worker: the connection of each segment, those that may transmit, and their
+//! deadlines.
 //!
 //! ```text
 //!   receive ── table ── connection ──┬─ ready ────── poll_transmit
@@ -46,19 +47,19 @@ use slots::Slots;
 use table::Table;
 use trace::Trace;
 
-/// Connections that are fetched into the cache at once.
+/// Connections that are fetched into the cache at once, at most.
 const BATCH: usize = 32;
 
 /// What is added to the time that comes in. A thawed connection remembers what was long before the clock
 /// here began to count, and no event is at `NOT_YET`.
 const EPOCH: Nanos = 1 << 62;
 
-/// What a stack goes by.
+/// Settings of a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StackConfig {
-    /// Key of sequence numbers and cookies: random, and known to no other.
+    /// Key of sequence numbers and cookies: random, and kept secret.
     pub secret: [u8; 16],
-    /// Connections that are half open; for more SYNs there are cookies.
+    /// Half-open connections at most; further SYNs are answered with cookies (RFC 4987 section 3.6).
     pub half_open: u32,
     /// Connections at most.
     pub connections: u32,
@@ -73,7 +74,7 @@ pub enum Change {
     Ended(FourTuple),
 }
 
-/// See the module's documentation.
+/// All connections of one worker; see the crate's documentation.
 #[derive(Debug)]
 pub struct Stack {
     config: StackConfig,
@@ -90,7 +91,7 @@ pub struct Stack {
     /// Those that wait for memory to queue more, the first of them first.
     starved: VecDeque<u32>,
     replies: VecDeque<Reply>,
-    /// What [`next_change`](Stack::next_change) is to tell; `None` if it is not asked for.
+    /// Changes for [`next_change`](Stack::next_change); `None` if they are not recorded.
     changes: Option<VecDeque<Change>>,
     pool: Pool,
     counters: Counters,
@@ -121,15 +122,15 @@ impl Stack {
         }
     }
 
-    /// Tells of each connection that begins or ends, by [`next_change`](Self::next_change).
+    /// Records each connection that begins or ends, for [`next_change`](Self::next_change).
     #[must_use]
     pub fn with_changes(mut self) -> Self {
         self.changes = Some(VecDeque::new());
         self
     }
 
-    /// The next connection that has begun, in whatever state, or of which nothing is left, in the order in which
-    /// that was. To be asked after each batch: what was not asked for is kept.
+    /// The next connection that has begun, in whatever state, or has ended, in the order in which that
+    /// happened. To be called after each batch until it returns `None`: changes that are not taken are kept.
     pub fn next_change(&mut self) -> Option<Change> {
         self.changes.as_mut().and_then(VecDeque::pop_front)
     }
@@ -144,7 +145,7 @@ impl Stack {
         self.len() == 0
     }
 
-    /// What happened so far.
+    /// What has happened since the stack was made.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -218,7 +219,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Segments of these connections come next: what they need is fetched into the cache, all at once
+    /// Starts loading into the cache what the next segments of these connections will need, all at once
     /// instead of one after the other. Worth it where there are more than some hundred connections.
     pub fn announce(&self, paths: impl IntoIterator<Item = FourTuple>) {
         let mut paths = paths.into_iter();
@@ -282,7 +283,7 @@ impl Stack {
         Some(connection)
     }
 
-    /// A segment has come. `path.local` is where it was sent to.
+    /// Processes a segment that was received. `path.local` is its destination.
     #[inline]
     pub fn receive(&mut self, path: &FourTuple, segment: &Segment<'_>, now: Nanos) {
         let now = now + EPOCH;
@@ -350,7 +351,8 @@ impl Stack {
         }
     }
 
-    /// An ICMP message quotes a segment of ours between these two ends, with this sequence number.
+    /// Processes an ICMP error that quotes a segment of ours between these two ends, with this sequence
+    /// number.
     pub fn unreachable(&mut self, path: &FourTuple, icmp: icmp::Error, seq: Seq, now: Nanos) {
         let now = now + EPOCH;
         match self.lookup(&Key::new(path)) {
@@ -365,7 +367,7 @@ impl Stack {
         }
     }
 
-    /// Something of the connection, with what it needs for it.
+    /// Calls `call` with a connection and its context.
     #[inline]
     pub(crate) fn with<R>(
         &mut self,
@@ -391,8 +393,8 @@ impl Stack {
         self.slots.expect(id.slot())
     }
 
-    /// Takes up what has changed of a connection: it may transmit, it has events, it waits for another
-    /// time, or it is gone.
+    /// Updates the stack's queues after a change of a connection: it may transmit, it has events, it has
+    /// another deadline, or it is gone.
     #[inline]
     pub(crate) fn settle(&mut self, slot: u32) {
         self.settle_received(slot);
@@ -410,7 +412,7 @@ impl Stack {
         }
     }
 
-    /// The part of it that a segment in order calls for.
+    /// The part of that which an in-order segment needs.
     #[inline]
     fn settle_received(&mut self, slot: u32) {
         let Some(connection) = self.slots.at_mut(slot) else { return };
@@ -418,8 +420,8 @@ impl Stack {
             connection.hot.bits.set_ready(true);
             self.ready.push_back(slot);
         }
-        let tells = !connection.hot.events.is_empty() && !connection.hot.bits.released();
-        if !connection.hot.bits.eventful() && tells {
+        let has_events = !connection.hot.events.is_empty() && !connection.hot.bits.released();
+        if !connection.hot.bits.eventful() && has_events {
             connection.hot.bits.set_eventful(true);
             self.eventful.push_back(slot);
         }
@@ -434,8 +436,8 @@ impl Stack {
         }
     }
 
-    /// The next segment to send, which counts as sent then; `None` if there is none now. Connections
-    /// take turns.
+    /// The next segment to send, which then counts as sent; `None` if there is none now. Connections take
+    /// turns.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit<'_>> {
         let now = now + EPOCH;
         if let Some(reply) = self.replies.pop_front() {
@@ -491,7 +493,7 @@ impl Stack {
         }
     }
 
-    /// A connection to which something has happened, and what.
+    /// A connection with events, and which; `None` if there is none.
     pub fn next_event(&mut self) -> Option<(Id, Events)> {
         self.feed();
         while let Some(slot) = self.eventful.pop_front() {
@@ -509,8 +511,9 @@ impl Stack {
         None
     }
 
-    /// Takes a connection away as a [`Snapshot`]. Its peer is not told; the side that thaws it must do so
-    /// before the next segment comes, or see that none comes here.
+    /// Removes a connection as a [`Snapshot`]. The peer does not notice, provided that the connection is
+    /// thawed before its next segment arrives, or that no segment of it comes here: this stack would answer
+    /// with a reset.
     pub fn freeze(&mut self, id: Id, now: Nanos) -> Option<Snapshot> {
         let now = now + EPOCH;
         let snapshot = self.slots.get(id)?.snapshot(now)?;
@@ -521,7 +524,7 @@ impl Stack {
         Some(snapshot)
     }
 
-    /// Goes on with a connection.
+    /// Adds the connection of a snapshot, which goes on where it was frozen.
     ///
     /// # Errors
     /// See [`ThawError`].

@@ -10,9 +10,9 @@ use crate::Nanos;
 use crate::connection::Key;
 use crate::options::Options;
 
-/// For how long a SYN cookie counts: two of these.
+/// A SYN cookie is valid in the period in which it is made, and in the next one.
 const COOKIE_PERIOD: Nanos = 64_000_000_000;
-/// MSS that a cookie can tell apart.
+/// Values of MSS that a cookie can hold: the largest that is not above the SYN's counts.
 const COOKIE_MSS: [u16; 8] = [88, 536, 1024, 1220, 1300, 1400, 1440, 1460];
 /// Bits of a timestamp in which a cookie carries what the SYN offered.
 const COOKIE_BITS: u32 = 6;
@@ -35,7 +35,8 @@ impl Secret {
         hasher.finish()
     }
 
-    /// The hash of the table. What is hashed for its keys is shorter than anything else that is hashed.
+    /// The hash of the table. Its keys are hashes of a single byte, shorter than all other inputs, so that
+    /// they differ from all other hashes.
     pub(super) fn flow_hash(&self) -> FlowHash {
         FlowHash::new(core::array::from_fn(|which| {
             let mut hasher = SipHasher24::new_with_key(&self.0);
@@ -44,7 +45,7 @@ impl Secret {
         }))
     }
 
-    /// RFC 6528 section 3: a clock of 4 us, and a distance that only we know.
+    /// RFC 6528 section 3: a clock of 4 us, and an offset that is secret.
     pub(super) fn isn(&self, key: &Key, now: Nanos) -> Seq {
         Seq((self.hash(key, &[1]) as u32).wrapping_add((now / 4000) as u32))
     }

@@ -9,7 +9,7 @@ use crate::connection::{Connection, IN_ORDER};
 /// Connections of one piece.
 const PIECE: usize = 256;
 
-/// A connection's name: its slot, and the how-manieth there.
+/// Identifies a connection: its slot, and how many the slot had before it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Id {
     slot: u32,
@@ -38,7 +38,7 @@ pub(super) struct Slots {
     generations: Vec<u32>,
     free: Vec<u32>,
     len: usize,
-    /// What vacant places go by.
+    /// Settings of vacant places.
     config: Arc<Config>,
 }
 

@@ -1,4 +1,4 @@
-//! A connection as its application has it.
+//! The application's view of a connection.
 
 use core::ops::Deref;
 
@@ -6,8 +6,7 @@ use super::{Id, Stack};
 use crate::connection::{Connection, Context, NEVER, ReceiveError, SendError};
 use crate::{Keepalive, Nanos, State};
 
-/// A connection in the hands of its application, for a moment. When it is dropped the stack takes up
-/// what has changed.
+/// A connection on which its application makes calls. When it is dropped the stack takes up what has changed.
 #[derive(Debug)]
 pub struct Socket<'a> {
     stack: &'a mut Stack,
@@ -30,7 +29,7 @@ impl Drop for Socket<'_> {
 }
 
 impl<'a> Socket<'a> {
-    /// `id` is alive.
+    /// `id` names a connection of the stack.
     pub(crate) fn new(stack: &'a mut Stack, id: Id, now: Nanos) -> Self {
         Socket { stack, id, now }
     }
@@ -47,7 +46,7 @@ impl<'a> Socket<'a> {
     }
 
     /// Queues as many of `bytes` as there is room for; 0 if there is none, and then
-    /// [`Events::WRITABLE`](crate::Events::WRITABLE) tells when there is.
+    /// [`Events::WRITABLE`](crate::Events::WRITABLE) comes when there is.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -104,7 +103,7 @@ impl<'a> Socket<'a> {
     }
 
     /// The application closes its socket. What is queued is still sent; if there is data that it has not
-    /// read, the peer is told by a reset (RFC 2525 section 2.17). The connection goes away by itself.
+    /// read, a reset is sent (RFC 2525 section 2.17). The connection goes away by itself.
     pub fn close(&mut self) {
         self.with(|connection, context| connection.release(context));
     }

@@ -31,7 +31,7 @@ impl Table {
         Table { entries: vec![Entry { hash: 0, slot: EMPTY }; LEAST], len: 0, hash }
     }
 
-    /// Keyed, so that outsiders cannot choose ports that meet in one place.
+    /// Keyed, so that an attacker cannot choose ports that collide.
     #[inline]
     pub(super) fn hash(&self, key: &Key) -> u32 {
         self.hash.of(&key.flow())
@@ -46,7 +46,7 @@ impl Table {
         self.entries.len() - 1
     }
 
-    /// The slot of which `is` says that it is the one.
+    /// The slot with this hash for which `is` holds.
     #[inline]
     pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
         let mask = self.mask();
@@ -125,7 +125,7 @@ mod tests {
 
     /// 4,000 peers, of addresses and ports in order, are found in as many steps as random ones would be.
     #[test]
-    fn no_connections_meet_in_one_place() {
+    fn connections_of_regular_addresses_do_not_collide() {
         const COUNT: u32 = 4000;
         for secret in 0..16 {
             let mut table = Table::new(Secret::new([secret; 16]).flow_hash());

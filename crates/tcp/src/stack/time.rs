@@ -5,7 +5,7 @@ use super::{EPOCH, Stack};
 use crate::Nanos;
 use crate::connection::NEVER;
 
-/// How far ahead those whose acknowledgments may be due are fetched into the cache.
+/// How many places ahead in the line of acknowledgments connections are fetched into the cache.
 const ACKS_AHEAD: usize = 8;
 
 impl Stack {
@@ -32,7 +32,7 @@ impl Stack {
         }
     }
 
-    /// An acknowledgment that was held back may be due; it may have gone long ago.
+    /// An acknowledgment that was delayed may be due; it may have been sent already.
     fn on_ack_time(&mut self, slot: u32, now: Nanos) {
         let Some(connection) = self.slots.at_mut(slot) else { return };
         if !connection.hot.bits.ack_queued() {

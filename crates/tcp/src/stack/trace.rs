@@ -1,5 +1,5 @@
-//! The trace of one connection. A bit in the connection's hot state says that it is the one: what is not
-//! traced pays for a look at it, in a cache line that is loaded in any case.
+//! The trace of one connection. A bit in the connection's hot state marks it: other
+//! connections pay for a look at that bit, in a cache line that is loaded in any case.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -23,9 +23,9 @@ pub(super) struct Trace {
     /// The connection that it is; `None` until one fits.
     key: Option<Key>,
     records: VecDeque<Record>,
-    /// Records that there was no room for, since the last that there was.
+    /// Records that were dropped since the last one that was kept.
     dropped: u32,
-    /// What the connection was like when it was last looked at.
+    /// The connection as of the last record.
     last: Last,
 }
 
@@ -78,7 +78,7 @@ impl Trace {
         self.records.push_back(Record { at, path, dropped, event, after });
     }
 
-    /// What has changed since it was last looked: losses, loss recovery, the state.
+    /// Records what has changed since the last record: losses, loss recovery, the state.
     fn compare(&mut self, at: Nanos, connection: &Connection) {
         let (before, now) = (self.last, Last::of(connection));
         self.last = now;
@@ -163,7 +163,7 @@ impl Stack {
         trace.compare(now, connection);
     }
 
-    /// A connection goes that has not come to its end: it lives elsewhere, or makes way for another.
+    /// A connection leaves before its end: it is frozen, or makes way for another.
     pub(super) fn trace_end(&mut self, slot: u32, reason: Reason, now: Nanos) {
         if self.is_traced(slot)
             && let Some(trace) = &mut self.trace
@@ -174,7 +174,7 @@ impl Stack {
         }
     }
 
-    /// The connection is traced, and something has happened to it that is not told by itself.
+    /// Records what a call has changed of the connection and has no event of its own.
     #[cold]
     pub(super) fn trace_changes(&mut self, slot: u32, now: Nanos) {
         if let Some(trace) = &mut self.trace {

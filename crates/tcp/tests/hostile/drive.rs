@@ -1,5 +1,5 @@
-//! Whatever a peer, a network and an application do to a stack, in any order: it answers, keeps time,
-//! and what it freezes is valid. The fuzz targets have this from here, too.
+//! Any segments, messages, times and calls in any order: a stack answers, keeps time, and what it freezes is
+//! valid. The fuzz targets have this from here, too.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) fn four(bytes: &mut Bytes<'_>) -> u32 {
 /// Most that is done in one go.
 const STEPS_MAX: usize = 400;
 
-/// A stack, and what its peers know of it.
+/// A stack, and what its peers have received from it.
 pub(crate) struct Drive {
     stack: Stack,
     config: Arc<Config>,
@@ -34,9 +34,9 @@ pub(crate) struct Drive {
     paths: Vec<Path>,
     /// Payload that segments are cut from.
     payload: Vec<u8>,
-    /// Its connections were opened by it.
+    /// Its connections were opened by it, and not thawed from other snapshots.
     born: bool,
-    /// Of the connection that is traced, by its trace.
+    /// State of the connection that is traced, by its trace.
     traced: State,
 }
 
@@ -117,7 +117,7 @@ impl Drive {
         self.paths.push(Path { tuple, id, sent: zero, acked: zero, timestamp: zero });
     }
 
-    /// Takes in a snapshot, if the stack takes it.
+    /// Thaws a snapshot, if the stack accepts it.
     pub(crate) fn thaw(&mut self, snapshot: &Snapshot) {
         let thawed = self.stack.thaw(snapshot, Arc::clone(&self.config), self.now);
         if let Ok(id) = thawed {
@@ -262,10 +262,10 @@ impl Drive {
         let third = self.stack.freeze(path.id.expect("it was there twice"), self.now);
         assert!(third.as_ref() == Some(&second), "{}", difference(&second, third.as_ref()));
         path.id = self.stack.thaw(&second, Arc::clone(&self.config), self.now).ok();
-        // Who was not born here may have come with what makes no sense, and lost it.
+        // A snapshot from outside may have held values that make no sense, and lost them.
         if self.born {
             let mut first = snapshot;
-            // What is not known yet is set to what it is taken for.
+            // A value that is not known yet is set to the one that stands for it.
             first.moment.prr_flight = first.moment.prr_flight.max(1);
             assert!(first == second, "{}", difference(&first, Some(&second)));
         }
@@ -307,7 +307,7 @@ impl Drive {
         }
     }
 
-    /// Takes all that there is to send, which comes to an end.
+    /// Takes all that there is to send, which must end.
     fn transmit(&mut self) {
         for _ in 0..100_000 {
             let Some(transmit) = self.stack.poll_transmit(self.now) else {
@@ -337,7 +337,7 @@ impl Drive {
         panic!("there is always more to send");
     }
 
-    /// The peers are silent from now on: when the applications have released their connections, nothing stays.
+    /// The peers send nothing from now on: when the applications have released their connections, none stays.
     fn end(&mut self) {
         for _ in 0..100_000 {
             self.events();

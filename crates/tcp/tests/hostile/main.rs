@@ -1,4 +1,4 @@
-//! A stack in a world that means it no good.
+//! A stack against any input: segments, snapshots, times and calls.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod drive;

@@ -1,18 +1,18 @@
-//! Duplicate acknowledgments against a receiver that looks at one segment after the other and answers each
-//! (RFC 5681 section 4.2), as far as what comes together may be answered together.
+//! Duplicate acknowledgments against a receiver that processes one segment after the other and answers each
+//! (RFC 5681 section 4.2), where answers to segments that come together may be joined.
 
 use proptest::prelude::*;
 use tcp::Config;
 use wire::{Flags, Seq};
 
-use crate::peer::{Heard, Offer, Peer};
+use crate::peer::{Offer, Peer, Sent};
 
 /// Payload of the peer's segments: all of them fit the first window.
 const MSS: usize = 100;
 /// Segments in its stream.
 const SEGMENTS: usize = 200;
 
-/// Segments that came as one: the first, how many, and whether the connection is moved then.
+/// Segments that came as one: the first, how many, and whether the connection is frozen and thawed then.
 #[derive(Clone, Copy, Debug)]
 struct Joined {
     first: usize,
@@ -27,16 +27,16 @@ fn batches() -> impl Strategy<Value = Vec<Vec<Joined>>> {
     prop::collection::vec(prop::collection::vec(joined, 1..6), 1..12)
 }
 
-/// What is to be said of the segments that came since the last word was.
+/// What is to be acknowledged since the last acknowledgment.
 #[derive(Debug, Default)]
 struct Due {
-    /// Of RCV.NXT as it is, one for each segment.
+    /// Duplicates of the current RCV.NXT, one for each segment.
     duplicates: usize,
-    /// One more for all those that SACK tells of besides; data may take it along.
+    /// One more for all others that SACK reports; data may carry it.
     compressed: bool,
     /// Something came in order: it may be acknowledged by itself.
     in_order: bool,
-    /// Duplicates of RCV.NXT that went singly, with SACK.
+    /// Duplicates of RCV.NXT that were sent one by one, with SACK.
     singly: usize,
 }
 
@@ -53,13 +53,13 @@ impl Due {
     }
 }
 
-fn duplicates(heard: &[Heard], before: (Seq, u16)) -> usize {
+fn duplicates(out: &[Sent], before: (Seq, u16)) -> usize {
     let mut last = before;
     let mut count = 0;
-    for heard in heard {
+    for out in out {
         // RFC 5681 section 2: no data, and neither acknowledgment nor window moves.
-        count += usize::from(heard.payload.is_empty() && (heard.ack, heard.window) == last);
-        last = (heard.ack, heard.window);
+        count += usize::from(out.payload.is_empty() && (out.ack, out.window) == last);
+        last = (out.ack, out.window);
     }
     count
 }
@@ -81,7 +81,7 @@ proptest! {
         let (mut next, mut due, mut last) = (0, Due::default(), (first, 0));
         for batch in batches {
             if talks {
-                // What we have to say ourselves is no acknowledgment that counts.
+                // Data of the connection's own is no acknowledgment that counts.
                 peer.socket().send(&[1; 100]).unwrap();
             }
             for Joined { first: from, count, moves } in batch {
@@ -92,11 +92,11 @@ proptest! {
                 let to = (from + count).min(SEGMENTS);
                 let seq = first + (from * MSS) as u32;
                 let gso_size = if to - from > 1 { MSS as u16 } else { 0 };
-                peer.say_joined(seq, theirs, Flags::ACK, &bytes[from * MSS..to * MSS], gso_size);
+                peer.send_joined(seq, theirs, Flags::ACK, &bytes[from * MSS..to * MSS], gso_size);
                 came[from..to].fill(true);
                 if from == next {
                     next = came.iter().position(|came| !came).unwrap_or(SEGMENTS);
-                    // Of the old RCV.NXT nothing is to be said any more.
+                    // Duplicates of the old RCV.NXT are no longer due.
                     due = Due { in_order: true, ..Due::default() };
                 } else {
                     due.disorder(to - from, sack);
@@ -105,21 +105,21 @@ proptest! {
                     peer.move_on(config.clone());
                 }
             }
-            let heard = peer.listen();
-            for heard in &heard {
-                prop_assert_eq!(heard.ack.distance(first) as usize, next * MSS);
-                theirs += heard.payload.len() as u32;
+            let out = peer.transmit();
+            for out in &out {
+                prop_assert_eq!(out.ack.distance(first) as usize, next * MSS);
+                theirs += out.payload.len() as u32;
             }
-            let pure = heard.iter().filter(|heard| heard.payload.is_empty()).count();
+            let pure = out.iter().filter(|out| out.payload.is_empty()).count();
             prop_assert!(pure <= due.least() + usize::from(due.in_order), "{} for {:?}", pure, due);
-            // The first one may say something new as well; then it is no duplicate.
-            let first_is_new = heard.first().is_some_and(|heard| (heard.ack, heard.window) != last);
-            let told = duplicates(&heard, last);
-            let with_data = heard.iter().any(|heard| !heard.payload.is_empty());
+            // The first one may also acknowledge new data; then it is no duplicate.
+            let first_is_new = out.first().is_some_and(|out| (out.ack, out.window) != last);
+            let reported = duplicates(&out, last);
+            let with_data = out.iter().any(|out| !out.payload.is_empty());
             let others = usize::from(first_is_new) + usize::from(due.compressed && with_data);
-            prop_assert!(told + others >= due.least(), "{} for {:?}", told, due);
-            if let Some(heard) = heard.last() {
-                last = (heard.ack, heard.window);
+            prop_assert!(reported + others >= due.least(), "{} for {:?}", reported, due);
+            if let Some(out) = out.last() {
+                last = (out.ack, out.window);
             }
             due = Due { singly: due.singly, ..Due::default() };
         }
@@ -131,8 +131,8 @@ fn answers(sack: bool, payload: usize, gso_size: u16) -> usize {
     let offer = Offer { sack, timestamps: false, window_scale: Some(7) };
     let mut peer = Peer::new(Config::default(), offer, 1, 10_000_000);
     let (seq, ack) = (peer.first + 5_000, peer.theirs);
-    peer.say_joined(seq, ack, Flags::ACK, &vec![7; payload], gso_size);
-    peer.listen().len()
+    peer.send_joined(seq, ack, Flags::ACK, &vec![7; payload], gso_size);
+    peer.transmit().len()
 }
 
 #[test]
@@ -160,9 +160,9 @@ fn a_hole_that_is_filled_at_once_draws_one_acknowledgment() {
     let mut peer = Peer::new(Config::default(), offer, 1, 10_000_000);
     let (first, ack) = (peer.first, peer.theirs);
     for at in [1, 2, 3, 4, 0] {
-        peer.say(first + at * 1_000, ack, Flags::ACK, &[7; 1_000]);
+        peer.send(first + at * 1_000, ack, Flags::ACK, &[7; 1_000]);
     }
-    let heard = peer.listen();
-    assert_eq!(heard.len(), 1, "duplicates of 5001 would have what follows sent twice: {heard:?}");
-    assert_eq!(heard[0].ack, first + 5_000);
+    let out = peer.transmit();
+    assert_eq!(out.len(), 1, "duplicates of 5001 would have what follows sent twice: {out:?}");
+    assert_eq!(out[0].ack, first + 5_000);
 }

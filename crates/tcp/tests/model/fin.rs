@@ -13,8 +13,8 @@ const SEGMENTS: usize = 8;
 /// Bytes of its stream: the FIN's place.
 const BYTES: usize = MSS * SEGMENTS;
 
-/// Some segments together: the first, how many, and whether the connection is moved then. One behind the
-/// last is the FIN.
+/// Some segments together: the first, how many, and whether the connection is frozen and thawed then. One
+/// behind the last is the FIN.
 fn arrivals() -> impl Strategy<Value = Vec<(usize, usize, bool)>> {
     let one = (0..=SEGMENTS, 1usize..4, prop::bool::weighted(0.2));
     prop::collection::vec(one, 0..20)
@@ -48,32 +48,32 @@ proptest! {
             let (start, end) = (from * MSS, (to * MSS).min(BYTES));
             let fin = to > SEGMENTS;
             let flags = if fin { Flags::ACK.with(Flags::FIN) } else { Flags::ACK };
-            peer.say(first + start as u32, theirs, flags, &bytes[start..end]);
+            peer.send(first + start as u32, theirs, flags, &bytes[start..end]);
             let covers = start..end + usize::from(fin);
             came[covers.clone()].fill(true);
             if moves && came.iter().any(|came| !came) {
                 peer.move_on(config.clone());
             }
-            let heard = peer.listen();
+            let out = peer.transmit();
             let next = came.iter().position(|came| !came).unwrap_or(came.len());
             let there = out_of_order(&came);
-            for heard in &heard {
-                prop_assert_eq!(heard.ack.distance(first) as usize, next);
+            for out in &out {
+                prop_assert_eq!(out.ack.distance(first) as usize, next);
             }
             if covers.start > next {
-                prop_assert!(!heard.is_empty(), "disorder is told at once");
+                prop_assert!(!out.is_empty(), "disorder is acknowledged at once");
             }
-            let Some(heard) = heard.first() else { continue };
+            let Some(out) = out.first() else { continue };
             let offset = |seq: Seq| seq.distance(first) as usize;
-            let told: Vec<_> =
-                heard.sack.iter().map(|block| (offset(block.start), offset(block.end))).collect();
-            let whole: Vec<_> = told.iter().filter(|block| there.contains(block)).collect();
+            let reported: Vec<_> =
+                out.sack.iter().map(|block| (offset(block.start), offset(block.end))).collect();
+            let whole: Vec<_> = reported.iter().filter(|block| there.contains(block)).collect();
             // What is not out of order is a duplicate, of which there is one at most (RFC 2883).
-            prop_assert!(whole.len() + 1 >= told.len(), "{told:?} of {there:?}");
-            prop_assert!(whole.len() >= there.len().min(3), "{told:?} of {there:?}");
+            prop_assert!(whole.len() + 1 >= reported.len(), "{reported:?} of {there:?}");
+            prop_assert!(whole.len() >= there.len().min(3), "{reported:?} of {there:?}");
             if covers.start > next {
                 let latest = |&&(start, end): &&(usize, usize)| start <= covers.start && covers.end <= end;
-                prop_assert!(whole.first().is_some_and(latest), "{told:?} for {covers:?}");
+                prop_assert!(whole.first().is_some_and(latest), "{reported:?} for {covers:?}");
             }
         }
         let mut read = vec![0; BYTES + 1];
@@ -88,10 +88,10 @@ fn a_fin_behind_a_hole_alone_does_not_make_a_close_a_reset() {
     let offer = Offer { sack: true, timestamps: false, window_scale: Some(7) };
     let mut peer = Peer::new(Config::default(), offer, 1, 10_000_000);
     let (first, theirs) = (peer.first, peer.theirs);
-    peer.say(first + 1_000, theirs, Flags::ACK.with(Flags::FIN), &[]);
-    peer.listen();
+    peer.send(first + 1_000, theirs, Flags::ACK.with(Flags::FIN), &[]);
+    peer.transmit();
     peer.socket().close();
-    let heard = peer.listen();
-    assert!(heard.iter().all(|heard| heard.ack == first), "{heard:?}");
+    let out = peer.transmit();
+    assert!(out.iter().all(|out| out.ack == first), "{out:?}");
     assert_eq!(peer.stack.connection(peer.id).unwrap().state(), tcp::State::FinWait1);
 }

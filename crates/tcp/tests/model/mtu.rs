@@ -14,36 +14,36 @@ fn sizes(peer: &mut Peer) -> Vec<usize> {
     peer.socket().send(&[3; 20_000]).unwrap();
     let (mut sizes, mut end) = (Vec::new(), peer.acked);
     loop {
-        let heard = peer.listen();
-        if heard.is_empty() {
+        let out = peer.transmit();
+        if out.is_empty() {
             break sizes;
         }
-        for heard in heard {
-            let len = heard.payload.len();
-            let size = if heard.gso_size > 0 { usize::from(heard.gso_size) } else { len };
+        for out in out {
+            let len = out.payload.len();
+            let size = if out.gso_size > 0 { usize::from(out.gso_size) } else { len };
             sizes.push(size);
             end += len as u32;
         }
         peer.now += SECOND / 100;
         peer.acked = end;
-        peer.say(peer.first, end, Flags::ACK, &[]);
+        peer.send(peer.first, end, Flags::ACK, &[]);
     }
 }
 
-/// A connection to which a router says that no more than 700 bytes pass.
-fn told(probe_mtu: bool) -> Peer {
+/// A connection for which a router has reported an MTU of 700 bytes.
+fn with_reported_mtu(probe_mtu: bool) -> Peer {
     let config = Config { probe_mtu, ..Config::default() };
     let offer = Offer { sack: true, timestamps: false, window_scale: None };
     let mut peer = Peer::new(config, offer, 7, SECOND / 100);
     assert!(sizes(&mut peer).contains(&FULL));
     peer.socket().send(&[3; 5_000]).unwrap();
-    peer.listen();
+    peer.transmit();
     peer.unreachable(icmp::Error::TooBig { mtu: 700 });
     let first = peer.acked;
-    peer.listen();
+    peer.transmit();
     peer.acked = first + 5_000;
     peer.now += SECOND / 100;
-    peer.say(peer.first, peer.acked, Flags::ACK, &[]);
+    peer.send(peer.first, peer.acked, Flags::ACK, &[]);
     assert!(sizes(&mut peer).iter().all(|size| *size <= 660));
     peer
 }
@@ -51,26 +51,27 @@ fn told(probe_mtu: bool) -> Peer {
 /// RFC 8201 section 4: not before ten minutes are over, and then.
 #[test]
 fn the_first_links_mtu_is_tried_again_after_ten_minutes() {
-    let mut peer = told(false);
+    let mut peer = with_reported_mtu(false);
     peer.now += 590 * SECOND;
     assert!(sizes(&mut peer).iter().all(|size| *size <= 660));
     peer.now += 20 * SECOND;
     assert!(sizes(&mut peer).contains(&FULL));
-    // Here the router still says the same.
+    // The router still reports the same.
     peer.socket().send(&[3; 5_000]).unwrap();
-    peer.listen();
+    peer.transmit();
     peer.unreachable(icmp::Error::TooBig { mtu: 700 });
-    peer.listen();
+    peer.transmit();
     peer.acked += 5_000;
-    peer.say(peer.first, peer.acked, Flags::ACK, &[]);
+    peer.send(peer.first, peer.acked, Flags::ACK, &[]);
     peer.now += 590 * SECOND;
     assert!(sizes(&mut peer).iter().all(|size| *size <= 660));
 }
 
-/// RFC 8899 section 5.1.1, PMTU_RAISE_TIMER: one segment looks whether more passes, and then all have that.
+/// RFC 8899 section 5.1.1, PMTU_RAISE_TIMER: one probe finds whether a larger MTU passes, and then all use
+/// it.
 #[test]
 fn probes_begin_again_after_ten_minutes() {
-    let mut peer = told(true);
+    let mut peer = with_reported_mtu(true);
     peer.now += 590 * SECOND;
     assert!(sizes(&mut peer).iter().all(|size| *size <= 660));
     peer.now += 20 * SECOND;
@@ -86,11 +87,11 @@ fn an_mtu_beyond_16_bits_changes_nothing() {
     let offer = Offer { sack: true, timestamps: false, window_scale: None };
     let mut peer = Peer::new(Config::default(), offer, 7, SECOND / 100);
     peer.socket().send(&[3; 5_000]).unwrap();
-    peer.listen();
+    peer.transmit();
     peer.unreachable(icmp::Error::TooBig { mtu: 0x1_0000 + 700 });
     let first = peer.acked;
-    peer.listen();
+    peer.transmit();
     peer.acked = first + 5_000;
-    peer.say(peer.first, peer.acked, Flags::ACK, &[]);
+    peer.send(peer.first, peer.acked, Flags::ACK, &[]);
     assert!(sizes(&mut peer).contains(&FULL));
 }

@@ -1,4 +1,4 @@
-//! A connection of an engine, and a peer that says what it likes.
+//! A connection of an engine, and a peer whose segments a test chooses.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use tcp::{
 };
 use wire::{Flags, Seq, Timestamps, icmp};
 
-/// A segment that the engine has sent, kept.
+/// A segment that the engine has sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Sent {
     pub(crate) ack: Seq,
     pub(crate) window: u16,
     pub(crate) sack: Vec<Block>,
@@ -99,17 +99,17 @@ impl Peer {
             window,
             timestamps: offer.timestamps,
         };
-        peer.listen();
+        peer.transmit();
         peer
     }
 
-    /// A segment from the peer.
-    pub(crate) fn say(&mut self, seq: Seq, ack: Seq, flags: Flags, payload: &[u8]) {
-        self.say_joined(seq, ack, flags, payload, 0);
+    /// Sends a segment of the peer.
+    pub(crate) fn send(&mut self, seq: Seq, ack: Seq, flags: Flags, payload: &[u8]) {
+        self.send_joined(seq, ack, flags, payload, 0);
     }
 
-    /// Segments of `gso_size` from the peer, which came as one.
-    pub(crate) fn say_joined(
+    /// Sends segments of `gso_size` of the peer, which came as one.
+    pub(crate) fn send_joined(
         &mut self,
         seq: Seq,
         ack: Seq,
@@ -132,16 +132,16 @@ impl Peer {
         self.stack.receive(&self.path, &segment, self.now);
     }
 
-    /// A router's message about the first segment that is not acknowledged.
+    /// A router's ICMP message about the first segment that is not acknowledged.
     pub(crate) fn unreachable(&mut self, icmp: icmp::Error) {
         self.stack.unreachable(&self.path, icmp, self.acked, self.now);
     }
 
-    /// All that the engine has to say now.
-    pub(crate) fn listen(&mut self) -> Vec<Heard> {
+    /// All that the engine sends now.
+    pub(crate) fn transmit(&mut self) -> Vec<Sent> {
         let mut all = Vec::new();
         while let Some(transmit) = self.stack.poll_transmit(self.now) {
-            all.push(Heard {
+            all.push(Sent {
                 ack: transmit.ack,
                 window: transmit.window,
                 sack: Options::parse(transmit.options.as_slice()).sack.as_slice().to_vec(),
@@ -153,21 +153,21 @@ impl Peer {
         all
     }
 
-    /// Time goes by, with all that the engine says meanwhile and when.
-    pub(crate) fn wait(&mut self, time: Nanos) -> Vec<(Nanos, Heard)> {
+    /// Lets time pass. Returns all that the engine sends meanwhile, and when.
+    pub(crate) fn wait(&mut self, time: Nanos) -> Vec<(Nanos, Sent)> {
         let until = self.now + time;
         let mut all = Vec::new();
         while let Some(deadline) = self.stack.next_deadline().filter(|at| *at <= until) {
             self.now = self.now.max(deadline);
             self.stack.on_time(self.now);
             let now = self.now;
-            all.extend(self.listen().into_iter().map(|heard| (now, heard)));
+            all.extend(self.transmit().into_iter().map(|out| (now, out)));
         }
         self.now = until;
         all
     }
 
-    /// The connection is taken out and goes on at once.
+    /// Freezes the connection, and thaws it at once in another stack.
     pub(crate) fn move_on(&mut self, config: Config) {
         let snapshot = self.stack.freeze(self.id, self.now).unwrap();
         let snapshot = Snapshot::decode(&snapshot.encode()).unwrap();

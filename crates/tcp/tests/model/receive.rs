@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tcp::Config;
 use wire::{Flags, Seq};
 
-use crate::peer::{Heard, Offer, Peer};
+use crate::peer::{Offer, Peer, Sent};
 
 /// The peer's stream.
 fn stream() -> Vec<u8> {
@@ -53,11 +53,11 @@ impl Model {
 }
 
 /// RFC 2018 section 4 and RFC 2883 section 4.
-fn check_sack(heard: &Heard, model: &Model, first: Seq, latest: Option<(usize, usize)>) {
+fn check_sack(out: &Sent, model: &Model, first: Seq, latest: Option<(usize, usize)>) {
     let next = model.next();
     let offset = |seq: Seq| seq.distance(first) as usize;
     let mut blocks: Vec<(usize, usize)> =
-        heard.sack.iter().map(|block| (offset(block.start), offset(block.end))).collect();
+        out.sack.iter().map(|block| (offset(block.start), offset(block.end))).collect();
     let Some(&(start, end)) = blocks.first() else { return };
     let within = blocks.get(1).is_some_and(|&(s, e)| s <= start && end <= e);
     if end <= next || within {
@@ -92,7 +92,7 @@ proptest! {
         let mut edge = (buffer.min(65_535)) as usize;
         let mut latest = None;
         for happening in happenings {
-            let mut heard = Vec::new();
+            let mut out = Vec::new();
             match happening {
                 Happening::Piece { ahead, len } => {
                     let start = (model.next() as i32 + ahead).max(0) as usize;
@@ -101,15 +101,15 @@ proptest! {
                         continue;
                     }
                     let before = model.next();
-                    peer.say(first + start as u32, theirs, Flags::ACK, &bytes[start..end]);
+                    peer.send(first + start as u32, theirs, Flags::ACK, &bytes[start..end]);
                     let taken = end.min(edge);
                     if start < taken {
                         model.came[start..taken].fill(true);
                         latest = Some((start, taken));
                     }
-                    heard = peer.listen();
+                    out = peer.transmit();
                     let in_order = start == before && model.next() == end;
-                    prop_assert!(in_order || !heard.is_empty(), "disorder is told at once");
+                    prop_assert!(in_order || !out.is_empty(), "disorder is acknowledged at once");
                 }
                 Happening::Read { most } => {
                     let mut into = vec![0; most];
@@ -118,16 +118,16 @@ proptest! {
                     prop_assert_eq!(got, there.min(most));
                     prop_assert_eq!(&into[..got], &bytes[model.read..model.read + got]);
                     model.read += got;
-                    heard.extend(peer.listen());
+                    out.extend(peer.transmit());
                 }
                 Happening::Wait => {
-                    heard.extend(peer.wait(600_000_000).into_iter().map(|(_, heard)| heard));
+                    out.extend(peer.wait(600_000_000).into_iter().map(|(_, out)| out));
                 }
             }
-            for heard in &heard {
-                prop_assert_eq!(heard.ack.distance(first) as usize, model.next());
-                check_sack(heard, &model, first, latest);
-                let right = model.next() + (usize::from(heard.window) << peer.shift);
+            for out in &out {
+                prop_assert_eq!(out.ack.distance(first) as usize, model.next());
+                check_sack(out, &model, first, latest);
+                let right = model.next() + (usize::from(out.window) << peer.shift);
                 edge = edge.max(right);
             }
             prop_assert_eq!(peer.stack.connection(peer.id).unwrap().readable_len(), model.next() - model.read);

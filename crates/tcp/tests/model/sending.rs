@@ -1,4 +1,4 @@
-//! The congestion window grows by what it lets through, and by nothing else.
+//! The congestion window grows by what was sent within it, and by nothing else.
 
 use proptest::prelude::*;
 use tcp::{Algorithm, Config};
@@ -21,15 +21,15 @@ proptest! {
         let offer = Offer { sack: true, timestamps: true, window_scale: None };
         let mut peer = Peer::new(config, offer, 7, rtt);
         peer.window = window;
-        peer.say(peer.first, peer.theirs, Flags::ACK, &[]);
+        peer.send(peer.first, peer.theirs, Flags::ACK, &[]);
         let mut end = peer.theirs;
         let mut most = 10 * 1000;
         for _ in 0..rounds {
             let space = peer.stack.connection(peer.id).unwrap().send_space();
             peer.socket().send(&vec![3; space]).unwrap();
             let before = end;
-            for heard in peer.listen() {
-                end += heard.payload.len() as u32;
+            for out in peer.transmit() {
+                end += out.payload.len() as u32;
             }
             most = most.max(end - before);
             peer.now += rtt;
@@ -37,7 +37,7 @@ proptest! {
             let mut acked = before;
             while acked != end {
                 acked += (end - acked).min(2_000);
-                peer.say(peer.first, acked, Flags::ACK, &[]);
+                peer.send(peer.first, acked, Flags::ACK, &[]);
             }
         }
         let info = peer.stack.connection(peer.id).unwrap().info();
@@ -61,15 +61,15 @@ proptest! {
             let space = peer.stack.connection(peer.id).unwrap().send_space();
             peer.socket().send(&vec![3; space]).unwrap();
             let mut sent = 0;
-            for heard in peer.listen() {
-                sent += heard.payload.len() as u32;
+            for out in peer.transmit() {
+                sent += out.payload.len() as u32;
             }
             // Two full segments, timestamps taken off, may be a little less than the window.
             let worth = u32::from(window).min(2 * 988);
             prop_assert!(sent >= worth, "round {}: {} of {}", round, sent, window);
             end += sent;
             peer.now += rtt;
-            peer.say(peer.first, end, Flags::ACK, &[]);
+            peer.send(peer.first, end, Flags::ACK, &[]);
         }
     }
 }

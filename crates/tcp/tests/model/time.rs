@@ -50,12 +50,12 @@ proptest! {
         for rtt in rtts {
             prop_assert_eq!(peer.socket().send(&[1; 100]).unwrap(), 100);
             let sent = peer.now;
-            let heard = peer.listen();
-            prop_assert_eq!(heard.len(), 1);
+            let out = peer.transmit();
+            prop_assert_eq!(out.len(), 1);
             end += 100;
             let again = peer.wait(rtt);
-            peer.say(peer.first, end, Flags::ACK, &[]);
-            peer.listen();
+            peer.send(peer.first, end, Flags::ACK, &[]);
+            peer.transmit();
             let mut since = sent;
             for (at, _) in &again {
                 let late = (at - since) as f64 - model.rto(&config);
@@ -84,11 +84,11 @@ proptest! {
         model.measure(rtt as f64);
         peer.socket().send(&[1; 10]).unwrap();
         let mut last = peer.now;
-        peer.listen();
+        peer.transmit();
         let again = peer.wait(400 * SECOND);
         prop_assert_eq!(again.len(), usize::from(retries));
-        for (at, heard) in again {
-            prop_assert_eq!(&heard.payload, &[1; 10]);
+        for (at, out) in again {
+            prop_assert_eq!(&out.payload, &[1; 10]);
             let late = (at - last) as f64 - model.rto(&config);
             prop_assert!(late.abs() < 2e6, "{} ns from the time-out", late);
             (last, model.doubled) = (at, model.doubled + 1);

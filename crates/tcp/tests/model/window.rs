@@ -1,4 +1,4 @@
-//! The window that is offered, as a peer sees it that keeps to it, and as one does that does not.
+//! The offered window, as seen by a peer that keeps to it, and by one that does not.
 
 use proptest::prelude::*;
 use tcp::Config;
@@ -16,10 +16,10 @@ fn step() -> impl Strategy<Value = (u32, usize, bool)> {
 }
 
 proptest! {
-    /// The right edge does not move left by more than scaling loses; no window opens by little, or behind
-    /// what there is room for; and a reader of all gets a window again.
+    /// The right edge does not move left by more than scaling loses; no window opens by little, or beyond the
+    /// memory; and when all is read the window opens again.
     #[test]
-    fn the_window_is_honest_and_not_silly(
+    fn the_offered_window_keeps_its_edge_and_moves_in_steps(
         steps in prop::collection::vec(step(), 1..300),
         buffer in 2_000u32..60_000,
         most in prop_oneof![Just(0_u32), Just(6 << 20), Just(1 << 29)],
@@ -41,21 +41,21 @@ proptest! {
             // A full segment is the largest that came, and none is larger than our MSS.
             full = full.max(len.min(room)).min(1448);
             if len > 0 {
-                peer.say(first + sent as u32, theirs, Flags::ACK, &vec![5; len as usize]);
+                peer.send(first + sent as u32, theirs, Flags::ACK, &vec![5; len as usize]);
                 sent += u64::from(len.min(room));
             }
-            let mut heard = peer.listen();
+            let mut out = peer.transmit();
             let mut into = vec![0; reads];
             if reads > 0 {
                 read += peer.socket().receive(&mut into).unwrap_or(0) as u64;
             }
-            heard.extend(peer.listen());
+            out.extend(peer.transmit());
             // It may have grown.
             let buffer = peer.stack.connection(peer.id).unwrap().info().rcv_space;
             let most = u64::from(buffer + (buffer / 8).max(unit));
-            for heard in heard {
-                let ack = heard.ack.distance(first) as u64;
-                let right = ack + (u64::from(heard.window) << peer.shift);
+            for out in out {
+                let ack = out.ack.distance(first) as u64;
+                let right = ack + (u64::from(out.window) << peer.shift);
                 prop_assert!(ack <= sent);
                 prop_assert!(right + u64::from(unit) > edge, "{} shrinks to {}", edge, right);
                 prop_assert!(right <= read + most, "{} bytes offered of {}", right - read, buffer);
@@ -69,14 +69,14 @@ proptest! {
             prop_assert_eq!(held, sent - read);
             prop_assert!(held <= most, "{} bytes are held", held);
         }
-        // All is read: there is room again, and the peer is told of it, or asks by a probe.
+        // All is read: there is room again, and a window update or the answer to a probe announces it.
         let mut into = vec![0; (sent - read) as usize];
         read += peer.socket().receive(&mut into).unwrap_or(0) as u64;
         prop_assert_eq!(read, sent);
-        let mut heard = peer.listen();
-        peer.say(Seq((first + sent as u32).0.wrapping_sub(1)), theirs, Flags::ACK, &[5]);
-        heard.extend(peer.listen());
-        let window = u32::from(heard.last().unwrap().window) << peer.shift;
+        let mut out = peer.transmit();
+        peer.send(Seq((first + sent as u32).0.wrapping_sub(1)), theirs, Flags::ACK, &[5]);
+        out.extend(peer.transmit());
+        let window = u32::from(out.last().unwrap().window) << peer.shift;
         prop_assert!(window + unit > (buffer / 2).min(65_535), "{} of {}", window, buffer);
     }
 }

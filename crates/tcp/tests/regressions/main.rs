@@ -1,4 +1,4 @@
-//! What once went wrong, found by reading: each test failed before it was mended.
+//! Faults that reading the code has found: each test failed before its fault was fixed.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 use std::sync::Arc;
 use tcp::config::{MILLISECOND, SECOND};
@@ -144,7 +144,7 @@ impl Lab {
 }
 
 #[test]
-fn h1_small_writes_do_not_put_off_the_timeout() {
+fn small_writes_do_not_put_off_the_timeout() {
     let mut lab =
         Lab::new(Config { no_delay: true, ..Config::default() }, 8, true, false, 100 * MILLISECOND);
     let (first, start) = (lab.una, lab.now);
@@ -165,7 +165,7 @@ fn h1_small_writes_do_not_put_off_the_timeout() {
 }
 
 #[test]
-fn h2_a_cookie_measures_no_round_trip_of_zero() {
+fn a_cookie_measures_no_round_trip_of_zero() {
     let lab = Lab::new(Config::default(), 0, true, true, 300 * MILLISECOND);
     assert_eq!(lab.stack.counters().cookies_accepted, 1);
     let info = lab.info();
@@ -179,7 +179,7 @@ fn h2_a_cookie_measures_no_round_trip_of_zero() {
 }
 
 #[test]
-fn h3_a_new_syn_leaves_unread_data_alone() {
+fn a_new_syn_leaves_unread_data_alone() {
     let mut lab = Lab::new(Config::default(), 8, true, false, MILLISECOND);
     let (id, now) = (lab.id.unwrap(), lab.now);
     lab.stack.socket(id, now).unwrap().shutdown();
@@ -198,7 +198,7 @@ fn h3_a_new_syn_leaves_unread_data_alone() {
 }
 
 #[test]
-fn h4_frto_step_3() {
+fn frto_without_sack_sends_new_data_and_finds_the_timeout_spurious() {
     // One ACK a segment, no timestamps; all is only late.
     let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
     lab.send(60_000);
@@ -215,7 +215,7 @@ fn h4_frto_step_3() {
 }
 
 #[test]
-fn h5_sack_of_single_bytes() {
+fn sack_of_single_bytes_makes_few_records() {
     let mut lab = Lab::new(
         Config { initial_window: 60, ..Config::default() },
         8,
@@ -251,7 +251,7 @@ fn h5_sack_of_single_bytes() {
 }
 
 #[test]
-fn h6_no_tail_probe_in_recovery() {
+fn no_tail_probe_is_sent_in_recovery() {
     let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
     lab.send(10_000);
     lab.listen();
@@ -267,7 +267,7 @@ fn h6_no_tail_probe_in_recovery() {
 }
 
 #[test]
-fn m1_idle_counts_once() {
+fn an_idle_period_reduces_the_window_once() {
     let mut lab = Lab::new(Config::default(), 8, true, false, 10 * MILLISECOND);
     // Grow the window.
     for _ in 0..6 {
@@ -294,7 +294,7 @@ fn m1_idle_counts_once() {
 }
 
 #[test]
-fn m3_a_released_connection_ends_against_a_shut_window() {
+fn a_released_connection_ends_at_a_closed_window() {
     let mut lab = Lab::new(Config::default(), 8, true, false, 10 * MILLISECOND);
     lab.window = 0;
     lab.ack(lab.una, &[]);
@@ -312,7 +312,7 @@ fn m3_a_released_connection_ends_against_a_shut_window() {
 }
 
 #[test]
-fn m5_age_behind_a_hole_is_no_round_trip() {
+fn the_age_of_data_behind_a_hole_is_no_round_trip() {
     let mut lab = Lab::new(Config::default(), 8, false, false, 100 * MILLISECOND);
     lab.send(10_000);
     lab.listen();
@@ -329,7 +329,7 @@ fn m5_age_behind_a_hole_is_no_round_trip() {
 }
 
 #[test]
-fn m8_small_window_and_a_talking_peer() {
+fn data_is_sent_into_a_small_window_while_the_peer_sends() {
     let mut lab = Lab::new(Config::default(), 8, true, false, 10 * MILLISECOND);
     let base = lab.una;
     lab.send(5000);
@@ -355,7 +355,7 @@ fn m8_small_window_and_a_talking_peer() {
 }
 
 #[test]
-fn r1_the_second_loss_without_sack_is_recovered_fast_too() {
+fn the_second_loss_without_sack_is_recovered_fast_too() {
     let mut lab = Lab::new(Config::default(), 8, false, false, 100 * MILLISECOND);
     for round in 0..3 {
         lab.send(10_000);
@@ -381,7 +381,7 @@ fn r1_the_second_loss_without_sack_is_recovered_fast_too() {
 }
 
 #[test]
-fn r2_a_duplicate_of_later_data_undoes_nothing() {
+fn a_duplicate_of_later_data_undoes_nothing() {
     let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
     lab.send(10_000);
     lab.listen();
@@ -402,7 +402,7 @@ fn r2_a_duplicate_of_later_data_undoes_nothing() {
 }
 
 #[test]
-fn r3_a_released_connection_ends_although_the_window_was_taken_back() {
+fn a_released_connection_ends_although_the_window_was_shrunk() {
     let mut lab = Lab::new(Config::default(), 8, true, false, 10 * MILLISECOND);
     lab.send(5000);
     lab.listen();
@@ -421,7 +421,7 @@ fn r3_a_released_connection_ends_although_the_window_was_taken_back() {
 }
 
 #[test]
-fn r4_frto_with_many_records() {
+fn frto_finds_a_timeout_spurious_with_many_records() {
     let mut lab = Lab::new(
         Config { initial_window: 20, ..Config::default() },
         8,
@@ -459,7 +459,7 @@ fn r4_frto_with_many_records() {
 
 /// RFC 2018 section 3: segments are those that were sent, wherever the acknowledgment stands.
 #[test]
-fn r5_sack_of_single_segments_behind_an_acknowledgment_inside_one() {
+fn sack_of_single_segments_behind_an_acknowledgment_inside_one() {
     let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
     lab.send(10_000);
     lab.listen();
@@ -473,7 +473,7 @@ fn r5_sack_of_single_segments_behind_an_acknowledgment_inside_one() {
 /// RFC 8985 section 6.2, step 2: every segment of an acknowledgment counts, also where the one that was
 /// sent last may be the first transmission.
 #[test]
-fn r6_an_early_acknowledgment_of_a_retransmission_does_not_hide_the_rest() {
+fn an_early_acknowledgment_of_a_retransmission_does_not_hide_the_rest() {
     let mut lab = Lab::new(Config::default(), 8, true, false, 100 * MILLISECOND);
     lab.send(5_000);
     lab.listen();

@@ -1,5 +1,5 @@
-//! An application: writes, reads and rests as its plan says, when events tell it to, and looks at
-//! every byte that it reads.
+//! An application: writes, reads and rests as its plan has it, when events tell it to, and checks every byte
+//! that it reads.
 
 use std::sync::OnceLock;
 
@@ -115,7 +115,7 @@ pub(crate) struct App {
     pub(crate) phase: Phase,
     pub(crate) stream: Stream,
     pub(crate) reading: Reading,
-    /// The stack has told the end.
+    /// The reason that the stack gave for the end.
     pub(crate) end: Option<Reason>,
     /// It was closed or aborted before all was done.
     pub(crate) abrupt: bool,
@@ -159,8 +159,8 @@ impl App {
         }
     }
 
-    /// What the stack has told. Without being told, it does not look again.
-    pub(crate) fn told(&mut self, events: Events) {
+    /// Takes the stack's events. Without an event it does not look again.
+    pub(crate) fn on_events(&mut self, events: Events) {
         let opened = events.any(Events::CONNECTED) || events.any(Events::ACCEPTED);
         if opened {
             self.open();
@@ -176,7 +176,7 @@ impl App {
         }
     }
 
-    /// The connection was moved: what it was not told by then, it sees for itself.
+    /// The connection was thawed: events that it has missed it finds by looking.
     pub(crate) fn moved(&mut self, state: State) {
         if state.is_synchronized() {
             self.open();
@@ -231,7 +231,7 @@ impl App {
             if rest == 0 {
                 return;
             }
-            // Nothing is drawn for what cannot be: one who looks in vain does the same things later.
+            // A call that can do nothing draws no number, so that it does not change what follows.
             if socket.send_space() == 0 {
                 assert_eq!(socket.send(self.stream.at(self.stream.sent, 1)), Ok(0));
                 self.writable = false;

@@ -8,7 +8,7 @@ use crate::frame::{self, Arrival};
 use crate::plan::Dice;
 
 /// A segment to the side that has just sent `packet`, as if from its peer; it must change nothing.
-/// `packet` tells what the side expects next.
+/// `packet` has the numbers that the side expects next.
 pub(crate) fn segment(packet: &Arrival, dice: &mut Dice) -> Option<Arrival> {
     let tcp = packet.tcp();
     let (expected, sent) = (tcp.ack(), packet.end());
@@ -22,7 +22,7 @@ pub(crate) fn segment(packet: &Arrival, dice: &mut Dice) -> Option<Arrival> {
         1 => (far, sent, Flags::RST.with(Flags::ACK), &[]),
         2 => (near, Seq(0), Flags::SYN, &[]),
         3 => (expected, beyond, Flags::ACK, b"an answer to what was not asked"),
-        4 => (expected, long_ago, Flags::ACK, b"an answer to what was asked by nobody"),
+        4 => (expected, long_ago, Flags::ACK, b"an answer to what was never asked"),
         _ => (far, sent, Flags::ACK, b"what was heard long ago, or will be"),
     };
     let forged = Transmit {

@@ -45,8 +45,8 @@ pub(crate) struct Host {
     accepted: bool,
 }
 
-/// Wakes for nothing, one after the other within a second, that are too many: a deadline may have moved
-/// back since it was told of.
+/// Most wake-ups in a row without work, within a second: a deadline may have moved back since it was
+/// returned.
 const IDLE_WAKES_MAX: u32 = 10;
 
 impl Host {
@@ -160,14 +160,14 @@ impl Host {
         }
     }
 
-    /// The network says something of a packet of ours.
+    /// A router sends an ICMP message about a packet of ours.
     pub(crate) fn unreachable(&mut self, icmp: icmp::Error, seq: Seq, now: Nanos) {
         if self.at_rest.is_none() {
             self.stack.unreachable(&self.path, icmp, seq, self.time(now));
         }
     }
 
-    /// Runs timers, events and the application, and gives what is to be sent to `send`. Says whether
+    /// Runs timers, events and the application, and gives what is to be sent to `send`. Returns whether
     /// anything was done.
     pub(crate) fn work(
         &mut self,
@@ -224,7 +224,7 @@ impl Host {
         if self.id != Some(id) {
             return Err(format!("{events:?} of an unknown connection"));
         }
-        self.app.told(events);
+        self.app.on_events(events);
         Ok(())
     }
 
@@ -260,7 +260,7 @@ impl Host {
         Ok(())
     }
 
-    /// A side that has read everything has told the peer of the room.
+    /// A side that has read everything has offered its window to the peer.
     fn look_at_window(&self) -> Result<(), String> {
         let Some(connection) = self.id.and_then(|id| self.stack.connection(id)) else {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Seeds of runs that once failed, and what failed. What a seed means changes with `plan.rs`: a run that
-//! matters by itself becomes a test by itself.
+//! Seeds of runs that once failed, and what failed. A seed stands for another run when `plan.rs` changes: a
+//! run that matters by itself becomes a test by itself.
 
 /// Runs.
 pub(crate) const SEEDS: &[u64] = &[
@@ -12,11 +12,11 @@ pub(crate) const SEEDS: &[u64] = &[
     274,       // a probe for the MTU did not leave room for SACK
     634,       // an empty segment was answered, for ever
     1_432,     // a SYN-ACK was never sent again, whatever came
-    5_059_590, // a listener had given up, and the one who waited for it was not told to
+    5_059_590, // a listener had given up, and the side that waited for it did not
     4_596,     // proportional rate reduction left less than a segment
 ];
 
-/// Freezes that the peer saw.
+/// Freezes that the peer could notice.
 pub(crate) const FREEZES: &[u64] = &[
     1_000_029,               // the smallest MSS lost its options
     1_000_038,               // the new clock had begun later

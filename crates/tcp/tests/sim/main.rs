@@ -1,8 +1,8 @@
 //! Two stacks and a bad network between them, in virtual time: whatever the network and the
 //! applications do, all bytes arrive in order, or there is an end with a reason.
 //!
-//! `WHARF_SIM_RUNS=10000` makes that many runs instead of a thousand, and `WHARF_SIM_FIRST` says with
-//! which seed they begin. A run that fails prints its
+//! `WHARF_SIM_RUNS=10000` makes that many runs instead of a thousand, and `WHARF_SIM_FIRST` is the
+//! seed of the first. A run that fails prints its
 //! seed; `WHARF_SIM_SEED=17 WHARF_SIM_TRACE=1` repeats that one and prints its packets. Seeds that once
 //! failed stand in `kept.rs` and are run each time.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test

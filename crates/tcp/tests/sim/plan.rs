@@ -68,7 +68,7 @@ impl Ending {
     }
 }
 
-/// What goes over the end of its numbers in the middle of a run.
+/// What wraps in the middle of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wrap {
     /// Sequence numbers, after so many bytes.
@@ -128,7 +128,7 @@ pub(crate) struct Plan {
     pub(crate) ways: [degen::Config; 2],
     /// MTU of the router in the middle, from these times on.
     pub(crate) mtus: Vec<(Nanos, u16)>,
-    /// It does not say what it drops for its size.
+    /// The router sends no message about what it drops for its size.
     pub(crate) black_hole: bool,
     /// Packets are received together, at multiples of this time.
     pub(crate) interrupts: Nanos,
@@ -140,7 +140,7 @@ pub(crate) struct Plan {
     /// Clocks that a connection moves to have their milliseconds at the same time as its own, so that
     /// its timestamps are the same ones.
     pub(crate) ticks_together: bool,
-    /// Memory that each stack has; as much as it likes if nothing is said.
+    /// Memory that each stack has; `None` for the default.
     pub(crate) memory: Option<u64>,
 }
 
@@ -298,7 +298,7 @@ fn endings(dice: &mut Dice, opening: Opening) -> [Ending; 2] {
         _ => Ending::Orderly,
     };
     let mut endings = [ending(), ending()];
-    // One side has to begin. With cookies the client has: only it knows of the connection if its
+    // One side has to begin. With cookies the client has: only it has the connection if its
     // first acknowledgment is lost.
     if endings[1] == Ending::AfterPeer || opening == Opening::Cookies {
         endings[0] = match endings[0] {

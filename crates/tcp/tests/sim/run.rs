@@ -137,7 +137,7 @@ impl<'a> Run<'a> {
             let messages = self.messages.iter().map(|message| message.due);
             let Some(next) = hosts.chain(ways.map(|at| self.interrupt(at))).chain(messages).min()
             else {
-                if self.somebody_gives_up() {
+                if self.waiting_side_gives_up() {
                     continue;
                 }
                 return self.finish();
@@ -169,7 +169,7 @@ impl<'a> Run<'a> {
             if let icmp::Error::TooBig { mtu } = message.icmp
                 && !host.is_at_rest()
             {
-                self.watches[message.to].told_mtu(mtu as u16, message.seq);
+                self.watches[message.to].reported_mtu(mtu as u16, message.seq);
             }
             host.unreachable(message.icmp, message.seq, now);
         }
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
             self.hosts[side].receive(&packets, self.plan.merge, self.now);
         }
         self.came[side] += packets.len() as u64;
-        // In the middle of everything: nothing was answered, nobody was told.
+        // Right now, before anything is answered.
         let came = before + 1..=self.came[side];
         let freezes = self.plan.freezes.iter();
         for freeze in freezes.filter(|freeze| freeze.side == side && came.contains(&freeze.packet))
@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
             self.send(side, frame)?;
         }
         self.look_at_congestion_window(side)?;
-        // What comes after an end may be no connection's: of a SYN that was doubled long ago, or forged.
+        // Segments after an end may belong to no connection: a SYN that was doubled long ago, or forged.
         let over = |host: &Host| {
             let waits = host.info().is_none_or(|info| info.state == State::TimeWait);
             host.app.phase == Phase::Over && waits && !host.is_at_rest()
@@ -273,7 +273,7 @@ impl<'a> Run<'a> {
         step.map_or(9000, |(_, mtu)| *mtu)
     }
 
-    /// The router drops it, and says so or not.
+    /// The router drops the packet, and sends a message unless it is a black hole.
     fn too_big(&mut self, side: usize, packet: &Arrival, mtu: u16) {
         self.trace.drops(self.now, side, mtu);
         if self.plan.black_hole || packet.tcp().flags().any(Flags::RST) {
@@ -340,21 +340,21 @@ impl<'a> Run<'a> {
         if self.now - since <= bound {
             return Ok(());
         }
-        if self.somebody_gives_up() {
+        if self.waiting_side_gives_up() {
             return Ok(());
         }
         Err(format!("no progress for {} s", (self.now - since) / SECOND))
     }
 
     /// A side that waits for one that is gone, and has nothing to send, waits for ever (RFC 9293 section
-    /// 3.8.4), or as long as it has patience.
-    fn somebody_gives_up(&mut self) -> bool {
+    /// 3.8.4), or as long as its application does.
+    fn waiting_side_gives_up(&mut self) -> bool {
         let over = |host: &Host| host.app.phase == Phase::Over;
         let gone = |host: &Host| {
             over(host) && (host.app.abrupt || host.app.end.is_some() || host.stack.is_empty())
         };
-        // A listener that never got the last of the three: its SYN-ACKs have run out, and it has
-        // forgotten who came.
+        // A listener that never got the third segment of the handshake: its SYN-ACKs have run out, and it has
+        // no connection any more.
         let never_let_in = |host: &Host| {
             host.app.phase == Phase::Opening
                 && host.stack.is_empty()
@@ -400,12 +400,12 @@ impl<'a> Run<'a> {
             if whole && errors.is_empty() {
                 return Ok(Outcome::Complete);
             }
-            // There is no event of the end of a connection that its application has released.
+            // The end of a connection that its application has released makes no event.
             let alone = self.hosts.iter().any(|host| host.stack.counters().failures > 0);
             let given_up = (alone || errors.contains(&Reason::TimedOut)) && plan.loss() >= 100;
             // A cookie is only accepted with the very first byte.
             let cookies = plan.opening == Opening::Cookies && errors.contains(&Reason::Reset);
-            // Who was never let in may be told so late.
+            // A client that was never accepted may be reset so late.
             let outside = !self.hosts[1].app.was_open && plan.loses();
             return if given_up || cookies && plan.loses() || outside {
                 Ok(Outcome::GaveUp)

@@ -1,4 +1,4 @@
-//! Packets in words, to find what went wrong.
+//! Packets as text, to find out what went wrong.
 
 use tcp::{Nanos, Options};
 use wire::{Seq, icmp};
@@ -42,27 +42,31 @@ impl Trace {
     }
 
     pub(crate) fn broken(&self, now: Nanos, side: usize) {
-        self.say(now, side, "drops what is damaged");
+        self.print_line(now, side, "drops what is damaged");
     }
 
     pub(crate) fn drops(&self, now: Nanos, side: usize, mtu: u16) {
-        self.say(now, side, &format!("was too big for {mtu}"));
+        self.print_line(now, side, &format!("was too big for {mtu}"));
     }
 
     pub(crate) fn message(&self, now: Nanos, side: usize, icmp: &icmp::Error, seq: Seq) {
         let seq = seq - self.iss[side].unwrap_or_default();
-        self.say(now, side, &format!("is told {icmp:?} of {seq}"));
+        self.print_line(now, side, &format!("receives {icmp:?} about {seq}"));
     }
 
     pub(crate) fn froze(&self, now: Nanos, side: usize, freeze: &Freeze) {
-        self.say(now, side, &format!("freezes for {} ns, moves {:?}", freeze.gap, freeze.moves));
+        self.print_line(
+            now,
+            side,
+            &format!("freezes for {} ns, moves {:?}", freeze.gap, freeze.moves),
+        );
     }
 
     pub(crate) fn gives_up(&self, now: Nanos, side: usize) {
-        self.say(now, side, "waits no longer");
+        self.print_line(now, side, "waits no longer");
     }
 
-    fn say(&self, now: Nanos, side: usize, words: &str) {
+    fn print_line(&self, now: Nanos, side: usize, words: &str) {
         if self.on {
             println!("{:>14} {side} {words}", milliseconds(now));
         }

@@ -1,5 +1,5 @@
-//! A connection that was frozen and thawed again goes on as if nothing had been: its peer sees the same
-//! packets at the same times.
+//! A connection that was frozen and thawed goes on unchanged: its peer sees the same packets at the same
+//! times.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -18,7 +18,7 @@ fn plan(seed: u64) -> Plan {
     let mut plan = Plan::new(seed);
     plan.freezes.clear();
     plan.ticks_together = true;
-    // One who was moved is told that there may be room, and would write earlier than it had.
+    // An application whose connection was thawed looks for room, and would write earlier than it had.
     plan.sides.iter_mut().for_each(|side| side.polls = true);
     plan
 }

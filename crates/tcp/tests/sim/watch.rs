@@ -1,4 +1,4 @@
-//! What any observer on the wire can see of a side and hold it to.
+//! What an observer on the wire can check of a side.
 
 use wire::{Flags, Seq};
 
@@ -6,7 +6,7 @@ use tcp::Options;
 
 use crate::frame::{Arrival, ip_len};
 
-/// What a side has sent and has received so far.
+/// What a side has sent and received so far.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     /// Initial sequence numbers that it has shown: several, if it answers SYNs with cookies, until it
@@ -26,8 +26,8 @@ pub(crate) struct Watch {
     reached: Option<Seq>,
     /// What the peer has acknowledged.
     acknowledged: Option<Seq>,
-    /// The MTU it was told of.
-    told_mtu: Option<u16>,
+    /// The path MTU that it was sent by ICMP.
+    reported_mtu: Option<u16>,
     /// It has sent something for the first time since this was last looked at.
     pub(crate) sent_new: bool,
     /// Its last timestamp.
@@ -36,7 +36,7 @@ pub(crate) struct Watch {
     pub(crate) payload: u64,
 }
 
-/// Bounds that it knows of by itself.
+/// Bounds of its own settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) mtu: u16,
@@ -45,7 +45,7 @@ pub(crate) struct Limits {
 }
 
 impl Watch {
-    /// Whether it is a segment of the connection, as far as can be told.
+    /// Whether it is a segment of the connection, as far as can be seen.
     fn is_of_connection(&self, tcp_flags: Flags) -> bool {
         !self.shown.is_empty() && !tcp_flags.any(Flags::RST)
     }
@@ -58,14 +58,14 @@ impl Watch {
         }
     }
 
-    /// It was told of a path MTU, by a message of what it sent at `seq`. If that is not in flight any
-    /// more, it does not count (RFC 5927 section 4.1).
-    pub(crate) fn told_mtu(&mut self, mtu: u16, seq: Seq) {
+    /// It was sent a path MTU, by a message about what it sent at `seq`. If that is no longer in flight, it
+    /// does not count (RFC 5927 section 4.1).
+    pub(crate) fn reported_mtu(&mut self, mtu: u16, seq: Seq) {
         let acknowledged = self.acknowledged.is_some_and(|ack| seq.before(ack));
         if acknowledged || !self.sent.is_some_and(|sent| seq.before(sent)) {
             return;
         }
-        self.told_mtu = Some(self.told_mtu.map_or(mtu, |told| told.min(mtu)));
+        self.reported_mtu = Some(self.reported_mtu.map_or(mtu, |before| before.min(mtu)));
     }
 
     /// `packet` has come to this side; `peer` sent it.
@@ -82,7 +82,7 @@ impl Watch {
         self.reached = Some(self.reached.map_or(edge, |reached| reached.max(edge)));
     }
 
-    /// This side sends `packet`; `peer` is what it has to do with.
+    /// This side sends `packet` to `peer`.
     ///
     /// # Errors
     /// What it may not do, in words.
@@ -131,7 +131,7 @@ impl Watch {
         self.iss.is_none_or(|iss| iss == seq)
     }
 
-    /// Something else than a SYN: it tells which of the numbers shown is the connection's.
+    /// Something else than a SYN: it shows which of the numbers is the connection's.
     fn settles(&mut self, seq: Seq) {
         if self.iss.is_none()
             && let Some((iss, options)) = self.shown.iter().min_by_key(|(iss, _)| seq - *iss)
@@ -169,11 +169,11 @@ impl Watch {
         if whole > usize::from(limits.mtu) {
             return Err(format!("{whole} bytes over an MTU of {}", limits.mtu));
         }
-        if let Some(told) = self.told_mtu
-            && whole > usize::from(told)
+        if let Some(reported) = self.reported_mtu
+            && whole > usize::from(reported)
             && !limits.probes_mtu
         {
-            return Err(format!("{whole} bytes, and the path takes {told}"));
+            return Err(format!("{whole} bytes, and the path takes {reported}"));
         }
         // RFC 9293 section 3.7.1: without an announcement, 536 or 1220.
         let announced = peer.syn.and_then(|options| options.mss).unwrap_or(536);
@@ -192,7 +192,7 @@ impl Watch {
     fn keeps_to_the_window(&self, flags: Flags, end: Seq, len: u32) -> Result<(), String> {
         let Some(reached) = self.reached else {
             if len > 0 {
-                return Err(format!("{len} bytes before it knows of a window"));
+                return Err(format!("{len} bytes before it has a window"));
             }
             return Ok(());
         };

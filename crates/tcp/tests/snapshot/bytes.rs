@@ -14,7 +14,7 @@ proptest! {
     }
 
     #[test]
-    fn a_part_of_a_snapshot_is_none(seed: u64, part in 0.0..1.0) {
+    fn a_part_of_a_snapshot_is_refused(seed: u64, part in 0.0..1.0) {
         let mut bytes = snapshot(seed).encode();
         bytes.truncate((bytes.len() as f64 * part) as usize);
         prop_assert!(Snapshot::decode(&bytes).is_err());
@@ -26,7 +26,7 @@ proptest! {
     }
 
     #[test]
-    fn more_than_a_snapshot_is_none(seed: u64, more in prop::collection::vec(any::<u8>(), 1..9)) {
+    fn bytes_behind_a_snapshot_are_refused(seed: u64, more in prop::collection::vec(any::<u8>(), 1..9)) {
         let mut bytes = snapshot(seed).encode();
         bytes.extend(more);
         prop_assert_eq!(Snapshot::decode(&bytes), Err(SnapshotError::Length));
@@ -36,7 +36,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_changed_is_refused_or_valid_and_means_what_it_says(
+    fn changed_bytes_are_refused_or_a_valid_snapshot(
         seed: u64,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
     ) {

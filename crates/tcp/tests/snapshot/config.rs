@@ -1,4 +1,4 @@
-//! Whatever a `Config` says, its connections freeze into snapshots that validate.
+//! Connections of any `Config` freeze into snapshots that validate.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl End {
         }
     }
 
-    /// Freezes and thaws what there is. Answers how the snapshot was refused, if it was.
+    /// Freezes and thaws the connection, if there is one. Fails if the snapshot is refused.
     fn freeze(&mut self, now: Nanos) -> Result<(), TestCaseError> {
         let frozen = self.id.and_then(|id| self.stack.freeze(id, now));
         let Some(snapshot) = frozen else { return Ok(()) };
@@ -93,7 +93,7 @@ fn live(config: &Config, memory: u64, v6: bool) -> Result<(), TestCaseError> {
                 _ => {}
             }
         }
-        // Now and then, time passes: of a timer, perhaps.
+        // Now and then time passes, perhaps to a timer.
         if step % 5 == 4 {
             now += 100 * MILLISECOND;
         }

@@ -1,4 +1,4 @@
-//! Counts that a snapshot brings, however large, are counted on from.
+//! Counting goes on from any count that a snapshot holds, however large.
 
 use std::sync::Arc;
 

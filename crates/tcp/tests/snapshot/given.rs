@@ -161,7 +161,7 @@ fn moment(
     Moment {
         quick: draw.up_to(16) as u8,
         interactive: draw.flag(),
-        heard: draw.flag(),
+        unanswered: draw.flag(),
         round: (draw.up_to(u32::MAX), Seq(draw.up_to(u32::MAX))),
         cwnd_limited: draw.flag(),
         cwr_due: draw.flag(),

@@ -1,5 +1,5 @@
-//! A snapshot that waits for a window with data in flight, as no connection of an engine does, goes on all
-//! the same, and ends.
+//! A snapshot with a persist timer and data in flight, which no connection of an engine has, is thawed and
+//! comes to an end.
 
 use std::sync::Arc;
 

@@ -35,7 +35,7 @@ fn in_state(state: State) -> Snapshot {
 }
 
 #[test]
-fn another_version_is_told() {
+fn another_version_is_refused_by_its_number() {
     let mut bytes = rich().encode();
     bytes[4] = 9;
     assert_eq!(Snapshot::decode(&bytes), Err(SnapshotError::Version(9)));

@@ -1,4 +1,4 @@
-//! What a valid snapshot says of urgent data holds after a read as well.
+//! Urgent data of a valid snapshot stays valid after a read.
 
 use std::sync::Arc;
 

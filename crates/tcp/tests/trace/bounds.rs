@@ -1,4 +1,4 @@
-//! What a peer can do to a trace, and what it costs while it is off.
+//! How much a peer can make a trace record, and what a trace costs while it is off.
 
 use proptest::prelude::*;
 use tcp::trace::{Event, QUEUE_MAX, Record};
@@ -41,7 +41,7 @@ fn flood(stack: &mut Stack, number: usize) {
 }
 
 #[test]
-fn a_flood_fills_the_queue_and_the_next_record_tells_how_many_were_dropped() {
+fn a_flood_fills_the_queue_and_the_next_record_counts_those_dropped() {
     const FLOOD: usize = 10 * QUEUE_MAX;
     let mut stack = listening();
     stack.trace(Some(served(1000)));
@@ -57,7 +57,7 @@ fn a_flood_fills_the_queue_and_the_next_record_tells_how_many_were_dropped() {
 }
 
 #[test]
-fn segments_that_no_connection_takes_are_told_with_their_answers() {
+fn segments_without_a_connection_are_recorded_with_their_answers() {
     let mut stack = listening();
     stack.trace(Some(served(1000)));
     let segment = Segment {

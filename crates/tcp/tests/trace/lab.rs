@@ -1,4 +1,4 @@
-//! Two stacks on a path that loses what it is told to, and what the wire of the first one saw.
+//! Two stacks on a path that loses chosen packets, and the packets on the wire of the first one.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

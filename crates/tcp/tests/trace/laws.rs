@@ -1,4 +1,4 @@
-//! What a trace tells of transfers on a path that loses packets.
+//! A trace of transfers on a path that loses packets.
 
 use proptest::prelude::*;
 use tcp::snapshot::RecoveryState;
@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn who_is_traced_sends_what_it_would_have_sent(lost in losses()) {
+    fn a_traced_connection_sends_the_same_segments(lost in losses()) {
         let (with, without) = (run(lost.clone(), Some(1000)), run(lost, None));
         prop_assert_eq!(with.seen, without.seen);
         prop_assert_eq!(without.records, Vec::new());
