@@ -1,4 +1,4 @@
-//! The host's own addresses, and where packets for others go first.
+//! The host's own addresses, and the next hop of packets to others.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -17,22 +17,22 @@ pub struct Address {
     pub prefix_len: u8,
 }
 
-/// What is wrong with an address.
+/// Why addresses or gateways are refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AddressError {
-    /// Neither an IPv4 nor an IPv6 address.
+    /// The text is neither an IPv4 nor an IPv6 address.
     NoAddress(String),
-    /// The prefix is longer than the address, or no number.
+    /// The prefix length is longer than the address, or no number.
     NoPrefix(String),
-    /// No host may have it.
+    /// It cannot be the address of a host.
     NotAHost(IpAddr),
-    /// It stands there twice.
+    /// An address is given twice.
     Twice(IpAddr),
-    /// A gateway on none of the host's networks.
+    /// The gateway is on none of the host's networks.
     FarGateway(IpAddr),
-    /// A gateway that is the host itself.
+    /// The gateway is one of the host's addresses.
     OwnGateway(IpAddr),
-    /// A second gateway for its IP version.
+    /// There are two gateways for one IP version.
     SecondGateway(IpAddr),
 }
 
@@ -88,16 +88,16 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Returns whether it is the network's own address or its broadcast address (RFC 1122 section 3.2.1.3), of a
+    /// Whether it is the network's own address or its broadcast address (RFC 1122 section 3.2.1.3), of a
     /// network that has these (RFC 3021).
-    fn is_all_of_its_network(&self) -> bool {
+    fn is_network_or_broadcast(&self) -> bool {
         let IpAddr::V4(ip) = self.ip else { return false };
         let hosts = u32::MAX.checked_shr(u32::from(self.prefix_len)).unwrap_or(0);
         let host = ip.to_bits() & hosts;
         hosts > 1 && (host == 0 || host == hosts)
     }
 
-    /// Returns whether `ip` is on the network of this address.
+    /// Whether `ip` is on the network of this address.
     pub fn is_on_link(&self, ip: IpAddr) -> bool {
         let len = u32::from(self.prefix_len);
         match (self.ip, ip) {
@@ -122,15 +122,16 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Its own addresses, at least one, and at most one gateway for each version.
+    /// The host's own addresses, at least one, and at most one gateway for each IP version.
     ///
     /// # Errors
-    /// Addresses that cannot be a host's, that stand there twice, or gateways that cannot be reached.
+    /// [`AddressError`] for addresses that cannot be a host's or are given twice, and for gateways that
+    /// cannot be reached.
     pub fn new(own: Vec<Address>, gateways: Vec<IpAddr>) -> Result<Self, AddressError> {
         for (at, address) in own.iter().enumerate() {
             let ip = address.ip;
             let is_none = ip.is_unspecified() || ip.is_multicast() || ip.is_loopback();
-            if is_none || is_broadcast(ip) || is_mapped(ip) || address.is_all_of_its_network() {
+            if is_none || is_broadcast(ip) || is_mapped(ip) || address.is_network_or_broadcast() {
                 return Err(AddressError::NotAHost(ip));
             }
             if own[..at].iter().any(|other| other.ip == ip) {
@@ -153,12 +154,12 @@ impl Addresses {
         }
     }
 
-    /// Its own addresses.
+    /// The host's own addresses.
     pub fn own(&self) -> &[Address] {
         &self.own
     }
 
-    /// Returns whether `ip` is one of its own.
+    /// Whether `ip` is one of the host's own addresses.
     #[inline]
     pub fn is_own(&self, ip: IpAddr) -> bool {
         self.own.iter().any(|own| own.ip == ip)
@@ -173,8 +174,8 @@ impl Addresses {
         self.own.iter().any(|own| own.ip.is_ipv4() == ip.is_ipv4())
     }
 
-    /// Where a packet for `to` goes first: there if it is a neighbour, else to the gateway. `None` if
-    /// there is none.
+    /// The next hop of a packet to `to`: `to` itself if it is a neighbour, else the gateway. `None` if there
+    /// is no route.
     #[inline]
     pub fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
         if self.is_on_link(to) {
@@ -183,12 +184,13 @@ impl Addresses {
         self.gateways.iter().copied().find(|gateway| gateway.is_ipv4() == to.is_ipv4())
     }
 
-    /// The own address that speaks with `to`: that of its network, or the first of its version.
+    /// Source address for packets to `to`: the own address on its network, else the first of its IP version;
+    /// `None` if there is none.
     pub fn source_for(&self, to: IpAddr) -> Option<IpAddr> {
         self.source_among(to, |_| true)
     }
 
-    /// The same of those that may be used.
+    /// The same, among the addresses for which `may` holds.
     pub(crate) fn source_among(&self, to: IpAddr, may: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let fits = |own: &&Address| own.ip.is_ipv4() == to.is_ipv4() && may(own.ip);
         let of_version = || self.own.iter().filter(fits);
@@ -197,13 +199,13 @@ impl Addresses {
     }
 }
 
-/// Returns whether it is an IPv4 address in an IPv6 one (RFC 4291 section 2.5.5.2), which no packet has.
+/// Whether it is an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2), which no packet has.
 fn is_mapped(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
 }
 
-/// Returns whether a packet may have come from this address: none comes from a group, or from no address
-/// (RFC 1122 section 3.2.1.3; RFC 4291 section 2.7).
+/// Whether a packet may have this source address: not that of a group, nor the unspecified one (RFC 1122
+/// section 3.2.1.3; RFC 4291 section 2.7).
 #[inline]
 pub(crate) fn is_sender(ip: IpAddr) -> bool {
     !(ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) || ip.is_loopback())
@@ -213,7 +215,7 @@ fn is_broadcast(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }
 
-/// On every link (RFC 4291 section 2.5.6).
+/// Whether it is a link-local IPv6 address, which is on every link (RFC 4291 section 2.5.6).
 fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_gateways_that_cannot_be_are_refused() {
+    fn network_addresses_and_wrong_gateways_are_refused() {
         let wrong = ["10.0.0.0/24", "10.0.0.255/24", "::ffff:10.0.0.2/96", "224.0.0.1/4", "::1"];
         for text in wrong {
             assert!(matches!(addresses(&[text], &[]), Err(AddressError::NotAHost(_))), "{text}");
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_reached_by_themselves_and_others_by_the_gateway() {
+    fn neighbours_are_reached_directly_and_others_by_the_gateway() {
         let all = addresses(&["10.0.0.2/24", "fd00::2/64"], &["10.0.0.1", "fe80::1"]).unwrap();
         assert_eq!(all.next_hop(ip("10.0.0.77")), Some(ip("10.0.0.77")));
         assert_eq!(all.next_hop(ip("10.0.1.77")), Some(ip("10.0.0.1")));
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn addresses_of_no_host_and_unreachable_gateways_are_refused() {
         for wrong in ["0.0.0.0/0", "224.0.0.1/8", "ff02::1/64", "255.255.255.255/0", "::1/128"] {
             assert!(matches!(addresses(&[wrong], &[]), Err(AddressError::NotAHost(_))), "{wrong}");
         }

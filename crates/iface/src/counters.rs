@@ -1,18 +1,18 @@
-//! What a host counts.
+//! Counters of a host.
 
-/// Why a packet that arrived, or was to leave, went nowhere.
+/// Why a packet that arrived, or was to be sent, was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Dropped {
-    /// Its Ethernet address is another's.
+    /// Its destination Ethernet address is that of another host.
     OtherHost,
     /// It is in a VLAN.
     Vlan,
     /// Neither IP nor ARP.
     NotIp,
-    /// Its headers cannot be walked.
+    /// Its headers cannot be parsed.
     Malformed,
-    /// A fragment of an IP datagram; peers are to find out the path's MTU.
+    /// A fragment of an IP datagram: fragments are not reassembled.
     Fragment,
     /// The checksum of the IPv4 header is wrong.
     IpChecksum,
@@ -22,19 +22,19 @@ pub enum Dropped {
     IcmpChecksum,
     /// Its destination is none of the host's addresses.
     OtherAddress,
-    /// No host has the address that it comes from (RFC 1122 section 3.2.1.3), or this one has.
+    /// Its source is no host's address (RFC 1122 section 3.2.1.3), or one of this host's own.
     BadSource,
-    /// Neither TCP nor ICMP.
+    /// Its protocol is neither TCP nor ICMP.
     Protocol,
-    /// An ICMP message that has nothing to say to a host.
+    /// An ICMP message that a host does not act on.
     Icmp,
-    /// An ARP message for others, or that cannot be read.
+    /// An ARP message for another host, or a malformed one.
     Arp,
-    /// There is no way to where it is to go: a gateway is missing.
+    /// There is no route to its destination: a gateway is missing.
     NoRoute,
-    /// Too many neighbours are being looked for.
+    /// Too many neighbours have not answered yet.
     TooManyNeighbours,
-    /// Too many answers wait to be sent.
+    /// Too many replies wait to be sent.
     TooManyReplies,
 }
 
@@ -59,7 +59,7 @@ impl Dropped {
         Dropped::TooManyReplies,
     ];
 
-    /// The counter's name.
+    /// The counter's name, in snake case.
     pub const fn name(self) -> &'static str {
         match self {
             Dropped::OtherHost => "other_host",
@@ -82,27 +82,27 @@ impl Dropped {
     }
 }
 
-/// See the module's documentation.
+/// Counters of a host, since it was made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Requests for an own address that were answered.
+    /// ARP requests and neighbour solicitations for an own address that were answered.
     pub resolutions: u64,
-    /// Questions where a neighbour is.
+    /// ARP requests and neighbour solicitations sent.
     pub questions: u64,
     /// Echo requests that were answered.
     pub pings: u64,
     /// ICMP errors that were handed to the transport.
     pub icmp_errors: u64,
-    /// Packets whose neighbour did not answer in time.
+    /// Packets dropped because their neighbour did not answer in time.
     pub neighbour_silent: u64,
-    /// Neighbours that are known or being asked.
+    /// Neighbours in the cache: known, or not answered yet. A gauge.
     pub neighbours: u64,
-    /// Packets that went nowhere, by reason.
+    /// Packets that were dropped, by reason.
     pub dropped: [u64; Dropped::ALL.len()],
 }
 
 impl Counters {
-    /// Counts a packet that goes nowhere.
+    /// Counts a packet that is dropped.
     #[inline]
     pub(crate) fn drop(&mut self, why: Dropped) {
         self.dropped[why as usize] += 1;

@@ -1,9 +1,9 @@
-//! Duplicate address detection: an address is not used before probes for it went unanswered (RFC 4862
-//! section 5.4, RFC 5227 section 2.1). Both versions are treated alike: so many probes a second apart, and
-//! a second more.
+//! Duplicate address detection: an address is not used before probes for it went unanswered (RFC 4862 section
+//! 5.4, RFC 5227 section 2.1). Both IP versions are treated alike: a number of probes a second apart, and a
+//! second more.
 //!
-//! The random delay in front of the first probe, which both RFCs ask for, is left out: it is there for hosts
-//! that all start at once, and this one starts when it is told to.
+//! The random delay before the first probe, for which both RFCs ask, is left out: it is meant for hosts that
+//! all start at once, and the start of this one is its user's decision.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -16,11 +16,11 @@ use wire::{Mac, ndp};
 use crate::outbox::Outbox;
 use crate::{Address, Addresses, Nanos};
 
-/// Between two probes, and after the last one (RFC 4861 section 10, RETRANS_TIMER; RFC 5227 section 1.1 has
-/// 1 to 2 seconds).
+/// Time between two probes, and after the last one (RFC 4861 section 10, RETRANS_TIMER; RFC 5227 section 1.1
+/// has 1 to 2 seconds).
 const INTERVAL: Nanos = 1_000_000_000;
 
-/// An address of this host's that another one uses.
+/// An address of this host that another host uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Duplicate {
     /// The address.
@@ -37,28 +37,28 @@ impl fmt::Display for Duplicate {
     }
 }
 
-/// An address that is not used yet.
+/// An address that is not used yet (tentative, RFC 4862 section 2).
 #[derive(Clone, Copy, Debug)]
 struct Tentative {
     address: Address,
-    /// Probes that are left.
+    /// Probes still to be sent.
     left: u8,
-    /// When the next one is due, or the wait is over.
+    /// When the next probe is due, or the wait after the last one ends; `None` before [`Detection::start`].
     next: Option<Nanos>,
 }
 
-/// See the module's documentation.
+/// The state of duplicate address detection.
 #[derive(Debug, Default)]
 pub(crate) struct Detection {
     tentative: Vec<Tentative>,
-    /// Those that are never used.
+    /// Addresses that were found to be duplicates; they are never used.
     duplicates: Vec<IpAddr>,
-    /// Duplicates that were not told of.
+    /// Duplicates that [`found`](Detection::found) has not returned yet.
     found: VecDeque<Duplicate>,
 }
 
 impl Detection {
-    /// With so many probes for each address; 0 for none.
+    /// With so many probes for each address; with 0 all addresses are used at once.
     pub(crate) fn new(addresses: &Addresses, probes: u8) -> Self {
         let tentative =
             |address: &Address| Tentative { address: *address, left: probes, next: None };
@@ -66,14 +66,14 @@ impl Detection {
         Detection { tentative: own.map(tentative).collect(), ..Detection::default() }
     }
 
-    /// The first probes are due.
+    /// Makes the first probes due.
     pub(crate) fn start(&mut self, now: Nanos) {
         for tentative in &mut self.tentative {
             tentative.next.get_or_insert(now);
         }
     }
 
-    /// Returns whether an own address must not be used, now or ever.
+    /// Whether an own address must not be used, now or ever.
     #[inline]
     pub(crate) fn bars(&self, ip: IpAddr) -> bool {
         !(self.tentative.is_empty() && self.duplicates.is_empty()) && self.has(ip)
@@ -88,12 +88,12 @@ impl Detection {
         self.tentative.iter().any(|tentative| tentative.address.ip == ip)
     }
 
-    /// Returns whether each address is either used or found to be a duplicate.
+    /// Whether each address is either used or found to be a duplicate.
     pub(crate) fn is_over(&self) -> bool {
         self.tentative.is_empty()
     }
 
-    /// When a probe is due, or a wait is over.
+    /// When a probe is due, or a wait ends.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.tentative.iter().filter_map(|tentative| tentative.next).min()
     }
@@ -121,15 +121,15 @@ impl Detection {
                 IpAddr::V4(ip) => outbox.frame(&Arp::probe(mac, ip)),
                 IpAddr::V6(ip) => outbox.frame(&ndp::probe(mac, ip)),
             };
-            // A probe that found no room is sent later, not left out.
+            // A probe for which there was no room is sent later, not left out.
             tentative.left -= u8::from(sent);
             tentative.next = Some(now + INTERVAL);
             true
         });
     }
 
-    /// A message of ARP has come: from a host that uses a tentative address, or that probes for it as well
-    /// (RFC 5227 section 2.1.1).
+    /// Processes an ARP message: its sender may use a tentative address, or probe for it as well (RFC 5227
+    /// section 2.1.1).
     pub(crate) fn on_arp(&mut self, arp: &Arp, own: Mac) {
         if self.tentative.is_empty() {
             return;
@@ -139,8 +139,8 @@ impl Detection {
         self.claimed(ip.into(), arp.sender_mac, own);
     }
 
-    /// A host has a tentative address, or wants to have it. What comes from this host itself was sent back
-    /// by the link (RFC 4862 section 5.4.3).
+    /// Another host has a tentative address, or probes for it. A frame of this host itself was looped back by
+    /// the link (RFC 4862 section 5.4.3).
     pub(crate) fn claimed(&mut self, ip: IpAddr, mac: Mac, own: Mac) {
         if mac == own || !self.is_tentative(ip) {
             return;

@@ -1,4 +1,4 @@
-//! What arrives: taken by the host itself, handed on to the transport, or dropped for a reason.
+//! Packets that arrive: processed by the host itself, handed to the transport, or dropped for a reason.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -20,39 +20,39 @@ use crate::neighbours::Learned;
 /// A packet that has arrived, in the memory where it lies.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// From the Ethernet header on, all headers included.
+    /// The packet from the Ethernet header on, with all headers.
     pub bytes: &'a [u8],
-    /// What follows, where it lies elsewhere: in any number of pieces if `bytes` are headers alone, else in
-    /// one.
+    /// The rest of the packet, where it lies elsewhere: in any number of pieces if `bytes` are headers alone,
+    /// else in one.
     pub rest: &'a [&'a [u8]],
     /// What is known of the transport's checksum.
     pub checksum: RxChecksum,
 }
 
 impl<'a> Packet<'a> {
-    /// A frame in one piece, of whose checksum nothing is known.
+    /// A frame in one piece, whose checksum is not verified yet.
     pub fn frame(bytes: &'a [u8]) -> Self {
         Packet { bytes, rest: &[], checksum: RxChecksum::Unverified }
     }
 }
 
-/// What has become of a packet.
+/// What a packet was.
 #[derive(Clone, Copy, Debug)]
 pub enum Received<'a> {
-    /// It was for the host itself.
+    /// It was for the host itself, and has been processed.
     Consumed,
-    /// It is the transport's.
+    /// A segment for the transport.
     Segment(Segment<'a>),
-    /// An ICMP error that quotes a segment from one of the host's addresses. Whether the connection has
-    /// sent such a one is the transport's to find out (RFC 5927 section 4).
+    /// An ICMP error that quotes a segment from one of the host's addresses. Whether the connection has sent
+    /// such a segment is for the transport to check (RFC 5927 section 4).
     Error {
         /// This end.
         local: SocketAddr,
         /// The other end.
         remote: SocketAddr,
-        /// What has become of the segment.
+        /// The error.
         what: icmp::Error,
-        /// Its sequence number.
+        /// Sequence number of the quoted segment.
         seq: Seq,
     },
 }
@@ -66,14 +66,14 @@ pub struct Segment<'a> {
     pub remote: SocketAddr,
     /// Its header.
     pub header: Tcp<&'a [u8]>,
-    /// Its payload, as far as it lies behind the headers; [`Packet::rest`] follows, in at most one piece if
-    /// this is not empty.
+    /// Its payload, as far as it lies behind the headers in one piece; [`Packet::rest`] follows, in at most
+    /// one piece if this is not empty.
     pub payload: &'a [u8],
     /// It bears the mark of congestion (CE, RFC 3168).
     pub ce: bool,
 }
 
-/// What a packet's IP header says.
+/// Fields of a packet's IP header.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     addresses: Addresses,
@@ -84,10 +84,10 @@ struct Ends {
 }
 
 impl Interface {
-    /// Takes a packet.
+    /// Processes a packet at `now`.
     ///
     /// # Errors
-    /// It goes nowhere, which is counted.
+    /// The packet is dropped, and counted, for this reason.
     #[inline]
     pub fn receive<'a>(
         &mut self,
@@ -101,12 +101,12 @@ impl Interface {
         received
     }
 
-    /// Learns what it can from a packet that another interface with the same addresses takes: where
-    /// neighbours are, and that an address is a duplicate. It replies nothing and counts nothing.
+    /// Learns from a packet that another interface with the same addresses receives: the Ethernet addresses
+    /// of neighbours, and duplicates of own addresses. It sends no reply and counts nothing.
     pub fn overhear(&mut self, packet: &Packet<'_>, now: Nanos) {
         let counters = self.counters.clone();
         self.outbox.is_muted = true;
-        // What comes of it is for the other.
+        // The result is for the other interface.
         let _ = self.take(packet, now);
         self.outbox.is_muted = false;
         self.counters = counters;
@@ -116,7 +116,7 @@ impl Interface {
     fn take<'a>(&mut self, packet: &Packet<'a>, now: Nanos) -> Result<Received<'a>, Dropped> {
         let bytes = packet.bytes;
         let Some(to) = bytes.first_chunk::<6>() else { return Err(Dropped::Malformed) };
-        // Groups are looked at by their IP address.
+        // Groups are checked by their IP address.
         if *to != self.mac && !is_group(*to) {
             return Err(Dropped::OtherHost);
         }
@@ -171,7 +171,7 @@ impl Interface {
         }
         let payload = &transport[header.header_len()..];
         if !payload.is_empty() && packet.rest.len() > 1 {
-            // Nothing hands these over: an aggregate's first piece is its headers.
+            // No packet comes like this: an aggregate's first piece is its headers.
             return Err(Dropped::Malformed);
         }
         Ok(Received::Segment(Segment {
@@ -183,7 +183,7 @@ impl Interface {
         }))
     }
 
-    /// A packet from a host to this one.
+    /// Checks that a packet is from another host, for this one.
     #[inline]
     fn is_for_us(&self, ends: &Ends) -> Result<(), Dropped> {
         if !self.is_own(ends.destination) {
@@ -201,24 +201,24 @@ impl Interface {
         let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
         self.detection.on_arp(&arp, self.mac);
         if !self.is_own(target) {
-            // One that announces itself, or a question for others: an update of what is known (RFC 826).
-            self.learn(sender, arp.sender_mac, Learned::FromAnswer { overrides: true }, now);
+            // An announcement, or a request for another host: it updates what is known (RFC 826).
+            self.learn(sender, arp.sender_mac, Learned::FromReply { overrides: true }, now);
             return Err(Dropped::Arp);
         }
         match arp.operation {
             Operation::Request => {
-                self.learn(sender, arp.sender_mac, Learned::FromQuestion, now);
+                self.learn(sender, arp.sender_mac, Learned::FromRequest, now);
                 self.counters.resolutions += 1;
                 self.reply(&arp.reply(self.mac))
             }
             Operation::Reply => {
-                self.learn(sender, arp.sender_mac, Learned::FromAnswer { overrides: true }, now);
+                self.learn(sender, arp.sender_mac, Learned::FromReply { overrides: true }, now);
                 Ok(Received::Consumed)
             }
         }
     }
 
-    /// What a neighbour says of itself, if it can be one.
+    /// Learns a neighbour's Ethernet address, if it can be one's.
     fn learn(&mut self, ip: IpAddr, mac: Mac, how: Learned, now: Nanos) {
         if is_sender(ip) && !self.addresses.is_own(ip) && self.addresses.next_hop(ip) == Some(ip) {
             self.neighbours.learn(ip, mac, how, now);
@@ -263,10 +263,10 @@ impl Interface {
         let view = Ipv6::new(&bytes[headers.network_at..]).map_err(|_| Dropped::Malformed)?;
         if view.hop_limit() == ndp::HOP_LIMIT
             && let Addresses::V6 { source, destination } = ends.addresses
-            && let Some(said) = Ndp::parse(message, source, destination)
+            && let Some(ndp) = Ndp::parse(message, source, destination)
             && let Some(from) = bytes[6..].first_chunk::<6>()
         {
-            return self.take_ndp(said, ends.source, *from, now);
+            return self.take_ndp(ndp, ends.source, *from, now);
         }
         self.is_for_us(ends)?;
         self.take_message(Message::parse_v6(message), message, ends)
@@ -274,16 +274,16 @@ impl Interface {
 
     fn take_ndp(
         &mut self,
-        said: Ndp,
+        ndp: Ndp,
         source: IpAddr,
         from: Mac,
         now: Nanos,
     ) -> Result<Received<'static>, Dropped> {
-        self.detect(said, source, from);
-        match said {
+        self.detect(ndp, source, from);
+        match ndp {
             Ndp::Solicitation { target, mac } if self.is_own(IpAddr::V6(target)) => {
                 if let Some(mac) = mac {
-                    self.learn(source, mac, Learned::FromQuestion, now);
+                    self.learn(source, mac, Learned::FromRequest, now);
                 }
                 self.counters.resolutions += 1;
                 let asked = match source {
@@ -293,17 +293,17 @@ impl Interface {
                 self.reply(&ndp::advertisement(self.mac, target, asked))
             }
             Ndp::Advertisement { target, mac: Some(mac), overrides, .. } => {
-                self.learn(IpAddr::V6(target), mac, Learned::FromAnswer { overrides }, now);
+                self.learn(IpAddr::V6(target), mac, Learned::FromReply { overrides }, now);
                 Ok(Received::Consumed)
             }
             _ => Err(Dropped::Icmp),
         }
     }
 
-    /// Another host has a tentative address, or probes for it as well. One that asks where the address is
-    /// does neither (RFC 4862 sections 5.4.3 and 5.4.4).
-    fn detect(&mut self, said: Ndp, source: IpAddr, from: Mac) {
-        match said {
+    /// Another host has a tentative address, or probes for it as well. A solicitation from a host that
+    /// resolves the address does neither (RFC 4862 sections 5.4.3 and 5.4.4).
+    fn detect(&mut self, ndp: Ndp, source: IpAddr, from: Mac) {
+        match ndp {
             Ndp::Solicitation { target, .. } if source.is_unspecified() => {
                 self.detection.claimed(target.into(), from, self.mac);
             }
@@ -342,7 +342,7 @@ impl Interface {
     }
 }
 
-/// What the header of a packet that was walked says.
+/// Fields of the IPv4 header of a packet that was parsed.
 #[inline]
 fn v4_ends(header: &[u8]) -> Result<Ends, Dropped> {
     if checksum::sum(header).fold() != 0xffff {
@@ -372,12 +372,12 @@ impl Ends {
     }
 }
 
-/// Returns whether the transport's checksum verifies.
+/// Whether the transport's checksum verifies.
 fn verifies(packet: &Packet<'_>, headers: &Headers) -> bool {
     if packet.rest.is_empty() {
         return verifies_whole(packet.bytes, headers);
     }
-    // What joins packets has verified them; should it not have, it costs a copy.
+    // LRO verifies what it merges; for aggregates that are not verified a copy is made.
     let whole = [packet.bytes, &packet.rest.concat()].concat();
     verifies_whole(&whole, headers)
 }

@@ -1,4 +1,4 @@
-//! The host: what it is made of, and what leaves it.
+//! The host: its configuration and state, and the packets that it sends.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -16,17 +16,17 @@ use crate::neighbours::{Neighbours, Resolved, Waiting};
 use crate::outbox::Outbox;
 use crate::{Address, Nanos};
 
-/// What a host is.
+/// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Its Ethernet address.
     pub mac: Mac,
     /// Its IP addresses and gateways.
     pub addresses: Addresses,
-    /// What flow labels are made with: random, and unknown to others (RFC 6437 section 3).
+    /// Key of flow labels: random, and kept secret (RFC 6437 section 3).
     pub secret: [u8; 16],
     /// Probes for each address before it is used, a second apart (RFC 4862 section 5.1,
-    /// DupAddrDetectTransmits; RFC 5227 section 1.1 has three). 0: addresses are used at once.
+    /// DupAddrDetectTransmits; RFC 5227 section 1.1 has three). With 0 addresses are used at once.
     pub probes: u8,
 }
 
@@ -39,33 +39,32 @@ pub struct Interface {
     pub(crate) outbox: Outbox,
     pub(crate) counters: Counters,
     pub(crate) detection: Detection,
-    /// It probes for its addresses and announces them.
+    /// Whether it probes for its addresses and announces them.
     announces: bool,
     labels: SipHasher13,
-    /// The frame that was handed out last.
+    /// The frame that `poll_transmit` returned last.
     leaving: Waiting,
 }
 
 /// A frame that is to be sent now.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// As it came with the packet; of replies and questions, nothing.
+    /// The header that came with the packet; none for the host's own messages.
     pub vnet: VirtioNetHdr,
-    /// From the Ethernet header on.
+    /// The frame, from the Ethernet header on.
     pub bytes: &'a [u8],
 }
 
-/// Where a packet goes first.
+/// The next hop of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// There.
+    /// The Ethernet address of the next hop.
     At(Mac),
-    /// To this neighbour, which is being asked where it is: the packet is to be
-    /// [held](Interface::hold).
+    /// The next hop, whose Ethernet address is being resolved: the packet is to be [held](Interface::hold).
     Asking(IpAddr),
 }
 
-/// A packet of the transport's that is to leave.
+/// A packet of the transport to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct UpperLayer {
     /// This end: one of the host's addresses.
@@ -76,21 +75,21 @@ pub struct UpperLayer {
     pub protocol: u8,
     /// DSCP and ECN.
     pub tos: u8,
-    /// Bytes from the transport's header on.
+    /// Bytes from the transport's header to the end of the packet.
     pub len: usize,
 }
 
-/// What was written in front of a packet.
+/// The headers that were written in front of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
     /// Bytes of the Ethernet and IP headers.
     pub len: usize,
-    /// The pseudo-header's sum.
+    /// The sum of the pseudo-header.
     pub pseudo: Sum,
 }
 
 impl Interface {
-    /// A host that knows no neighbours.
+    /// A host with an empty neighbour cache.
     pub fn new(config: Config) -> Self {
         Interface {
             mac: config.mac,
@@ -105,20 +104,20 @@ impl Interface {
         }
     }
 
-    /// One of several interfaces with the same addresses: another one probes for them and announces them.
-    /// What it hears of them it goes by, as that one does.
+    /// For one of several interfaces with the same addresses, where another probes for them and announces
+    /// them. The results of detection that it overhears hold for it as well.
     #[must_use]
     pub fn unannounced(mut self) -> Self {
         self.announces = false;
         self
     }
 
-    /// Its addresses and gateways.
+    /// The host's addresses and gateways.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// What was counted until now.
+    /// Counters since the host was made.
     pub fn counters(&self) -> Counters {
         Counters {
             neighbours: self.neighbours.len() as u64,
@@ -127,8 +126,8 @@ impl Interface {
         }
     }
 
-    /// Begins to use its addresses: they are probed for, if they are to be, and then announced (RFC 5227
-    /// section 2.3, RFC 4861 section 7.2.6).
+    /// Begins to use its addresses at `now`: they are probed for, if [`Config::probes`] asks for it, and then
+    /// announced (RFC 5227 section 2.3, RFC 4861 section 7.2.6).
     pub fn start(&mut self, now: Nanos) {
         self.detection.start(now);
         if self.detection.is_over() && self.announces {
@@ -138,23 +137,23 @@ impl Interface {
         }
     }
 
-    /// Returns whether each address is either used or found to be a duplicate.
+    /// Whether each address is either used or found to be a duplicate.
     pub fn is_settled(&self) -> bool {
         self.detection.is_over()
     }
 
-    /// The next of its addresses that was found to be another host's. It is never used.
+    /// The next of its addresses that was found to be used by another host; such an address is never used.
     pub fn poll_duplicate(&mut self) -> Option<Duplicate> {
         self.detection.found()
     }
 
-    /// Returns whether `ip` is one of its addresses, and in use.
+    /// Whether `ip` is one of its addresses, and in use.
     #[inline]
     pub fn is_own(&self, ip: IpAddr) -> bool {
         self.addresses.is_own(ip) && !self.detection.bars(ip)
     }
 
-    /// Sends the probes that are due, and asks for the neighbours that are looked for.
+    /// Sends the probes that are due, and the requests for neighbours.
     pub fn on_time(&mut self, now: Nanos) {
         let Interface { neighbours, outbox, addresses, counters, mac, detection, .. } = self;
         outbox.is_muted = !self.announces;
@@ -175,12 +174,12 @@ impl Interface {
         });
     }
 
-    /// When [`on_time`](Self::on_time) is to be called.
+    /// When [`on_time`](Self::on_time) is to be called; `None` if nothing is due.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.neighbours.next_deadline().into_iter().chain(self.detection.next_deadline()).min()
     }
 
-    /// The next frame to send: what has waited for a neighbour, replies, questions.
+    /// The next frame to send: packets that waited for a neighbour, replies, requests.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Frame<'_>> {
         self.outbox.reuse(mem::take(&mut self.leaving.bytes));
         self.leaving = self.next_to_leave(now)?;
@@ -209,10 +208,10 @@ impl Interface {
         }
     }
 
-    /// Where a packet of the transport's goes first.
+    /// The next hop of a packet of the transport to `to`.
     ///
     /// # Errors
-    /// It goes nowhere, which is counted.
+    /// The packet is dropped, and counted, for this reason.
     #[inline]
     pub fn route(&mut self, to: IpAddr, now: Nanos) -> Result<Route, Dropped> {
         let why = match self.addresses.next_hop(to) {
@@ -227,8 +226,8 @@ impl Interface {
         Err(why)
     }
 
-    /// Keeps a frame until this neighbour, which [is asked](Route::Asking), has answered. The Ethernet
-    /// address that it goes to is written then.
+    /// Keeps a frame until this neighbour, which is [being resolved](Route::Asking), has answered. The
+    /// destination Ethernet address is written then.
     pub fn hold(&mut self, hop: IpAddr, vnet: VirtioNetHdr, bytes: Vec<u8>) {
         self.neighbours.hold(hop, vnet, bytes);
     }
@@ -251,7 +250,7 @@ impl Interface {
         Some(Written { len, pseudo: header.pseudo_header(packet.len) })
     }
 
-    /// Of IPv6 only: the same for all packets of a connection (RFC 6437 section 3).
+    /// The flow label of IPv6: the same for all packets of a connection (RFC 6437 section 3).
     #[inline]
     fn flow_label(&self, packet: &UpperLayer) -> u32 {
         let (IpAddr::V6(local), IpAddr::V6(remote)) = (packet.local.ip(), packet.remote.ip())
@@ -267,7 +266,7 @@ impl Interface {
     }
 }
 
-/// Tells all neighbours that `mac` has an address.
+/// Announces to all neighbours that `mac` has an address.
 fn announce(outbox: &mut Outbox, mac: Mac, address: &Address) {
     match address.ip {
         IpAddr::V4(ip) => outbox.frame(&Arp::request((mac, ip), ip, None)),

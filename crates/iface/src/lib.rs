@@ -1,17 +1,16 @@
-//! An IP host without IO: its addresses, its neighbours, and what it replies to ARP, Neighbour Discovery
-//! and ping. Packets and times go in; packets for a transport, replies, questions and a next deadline come
-//! out.
+//! An IP host without IO: its addresses, its neighbours, and its replies to ARP, Neighbour Discovery and
+//! ping. Packets and times go in; packets for a transport, replies, requests and a next deadline come out.
 //!
 //! ```text
 //!   frame ──> Interface::receive ──> Received::Segment, Received::Error  (for the transport)
 //!                  │ Consumed: ARP, ND, ping
-//!   frame <── Interface::poll_transmit            replies, questions, what waited for a neighbour
+//!   frame <── Interface::poll_transmit            replies, requests, what waited for a neighbour
 //!   frame <── write_headers <── route             (of the transport)
 //! ```
 //!
 //! # The loop around it
 //! 0. [`Interface::start`] begins to use the addresses. With [`Config::probes`] they can be used once
-//!    [`Interface::is_settled`], but for those that [`Interface::poll_duplicate`] tells of.
+//!    [`Interface::is_settled`], but for those that [`Interface::poll_duplicate`] returns.
 //! 1. Each frame that arrives goes to [`Interface::receive`].
 //! 2. When [`Interface::next_deadline`] has passed, [`Interface::on_time`] is called.
 //! 3. [`Interface::poll_transmit`] is called until it returns `None`; each frame that it returns is sent.
@@ -25,19 +24,19 @@
 //! # What it does
 //! - ARP: requests and replies (RFC 826), announcements (RFC 5227 section 2.3).
 //! - Neighbour Discovery: solicitations and advertisements (RFC 4861 section 7), with REACHABLE_TIME and
-//!   RETRANS_TIMER of its section 10 for both IP versions. A neighbour that is in use is asked again when
-//!   what it said is older.
-//! - Duplicate address detection (RFC 4862 section 5.4, RFC 5227 section 2.1). A tentative address answers
-//!   nothing and is the source of nothing. One in use answers probes for it, which defends it.
+//!   RETRANS_TIMER of its section 10 for both IP versions. A neighbour that is in use is solicited again
+//!   when its REACHABLE_TIME is over.
+//! - Duplicate address detection (RFC 4862 section 5.4, RFC 5227 section 2.1). The host neither
+//!   answers for a tentative address nor sends from it. It answers probes for one in use, which defends it.
 //! - Echo replies (RFC 792, RFC 4443), and the errors that quote a segment of this host's.
 //! - One gateway for each IP version.
 //!
-//! # What it does not
-//! Claims to an address that it uses already are not answered by an announcement (RFC 5227 section 2.4).
-//! Router discovery, redirects, fragments, VLANs, multicast groups, path MTU (that is the transport's).
+//! # What it does not do
+//! - Defend an address in use by an announcement, when another host claims it (RFC 5227 section 2.4).
+//! - Router discovery, redirects, fragments, VLANs, multicast groups, path MTU (that is the transport's).
 //!
 //! # What is bounded
-//! 1024 neighbours, half of them unanswered; 1 MB of packets that wait for them, 16 for each; 256 replies.
+//! 1024 neighbours, half of them not answered; 1 MB of packets that wait for them, 16 for each; 256 replies.
 //!
 //! ```
 //! use iface::{Addresses, Config, Interface, Packet, Received};

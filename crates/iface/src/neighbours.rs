@@ -1,5 +1,5 @@
-//! Which neighbour has which Ethernet address: learned, asked for, and asked again (RFC 826, RFC 1122
-//! section 2.3.2, RFC 4861 section 7). Both versions are treated alike, as Linux does.
+//! The neighbour cache: learned, resolved, and verified again (RFC 826, RFC 1122 section 2.3.2, RFC 4861
+//! section 7). Both IP versions are treated alike, as in Linux.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -10,48 +10,48 @@ use wire::{Mac, VirtioNetHdr};
 use crate::Nanos;
 
 const SECOND: Nanos = 1_000_000_000;
-/// How long what a neighbour said is taken for true (RFC 4861 section 10, REACHABLE_TIME).
+/// How long a neighbour's answer is valid (RFC 4861 section 10, REACHABLE_TIME).
 const REACHABLE: Nanos = 30 * SECOND;
-/// Between two questions (RFC 4861 section 10, RETRANS_TIMER; RFC 1122 section 2.3.2.1).
+/// Time between two requests (RFC 4861 section 10, RETRANS_TIMER; RFC 1122 section 2.3.2.1).
 const RETRY: Nanos = SECOND;
-/// Unanswered questions after which a neighbour is not there (RFC 4861 section 10).
-const QUESTIONS: u8 = 3;
-/// Most neighbours.
+/// Unanswered requests after which a neighbour is removed (RFC 4861 section 10, MAX_MULTICAST_SOLICIT).
+const REQUESTS_MAX: u8 = 3;
+/// Most neighbours in the cache.
 pub const NEIGHBOURS_MAX: usize = 1024;
-/// Most of them that have not answered yet: a scan of the network leaves room for those who have.
+/// Most of them that have not answered yet: a scan of the network leaves room for those that have.
 const UNRESOLVED_MAX: usize = NEIGHBOURS_MAX / 2;
-/// Packets that may wait for one neighbour; the oldest goes first (RFC 4861 section 7.2.2).
+/// Packets that may wait for one neighbour; the oldest is dropped first (RFC 4861 section 7.2.2).
 const WAITING_MAX: usize = 16;
 /// Bytes that may wait for all neighbours together.
 pub const WAITING_BYTES: usize = 1 << 20;
 
-/// A frame that waits for the address of its neighbour, which is still to be written.
+/// A frame that waits for its neighbour's Ethernet address, which is still to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) vnet: VirtioNetHdr,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Whether a packet can leave.
+/// Whether the Ethernet address of a neighbour is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Resolved {
-    /// The neighbour is there.
+    /// It is known.
     At(Mac),
-    /// It is being asked: the packet may [wait](Neighbours::hold).
+    /// It is being requested: the packet may [wait](Neighbours::hold).
     Asking,
-    /// Too many are being asked already.
+    /// Too many requests are unanswered already.
     TooMany,
 }
 
-/// How an address was learned.
+/// How a neighbour's Ethernet address was learned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Learned {
-    /// The neighbour asked for an address of ours, so we will have something to say to it.
-    FromQuestion,
-    /// It answered a question, or told all. Only what is being looked for, or is known, is
-    /// believed.
-    FromAnswer {
-        /// It says that this is to be believed over what was known.
+    /// From its request for an address of ours: packets to it will follow.
+    FromRequest,
+    /// From its reply, or its announcement. It counts only for neighbours that are being resolved, or are
+    /// known.
+    FromReply {
+        /// It overrides the address that was known (the O flag of RFC 4861 section 4.4).
         overrides: bool,
     },
 }
@@ -68,33 +68,34 @@ struct Neighbour {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// To be believed until then.
+    /// Its address is valid until then.
     Reachable(Nanos),
-    /// Questions that are left, and when the next is due.
-    Asked { left: u8, next: Nanos },
+    /// Requests still to be sent, and when the next is due.
+    Soliciting { left: u8, next: Nanos },
 }
 
-/// See the module's documentation.
+/// The neighbour cache.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
     /// In order: no key is needed against addresses that are chosen to collide.
     all: BTreeMap<IpAddr, Neighbour>,
-    /// Who was sent to last, and until when that is known: most packets go where the last one went.
+    /// The neighbour of the last packet, and until when its address is valid: most packets have the next hop
+    /// of the one before.
     last: Option<(IpAddr, Mac, Nanos)>,
     /// How many of them have not answered.
     unresolved: usize,
-    /// Of packets that wait, and of those that may leave.
+    /// Bytes of packets that wait, and of those released.
     waiting_bytes: usize,
-    /// When the next question is due.
+    /// When the next request is due.
     next: Option<Nanos>,
     /// Packets whose neighbour has answered.
     released: VecDeque<Waiting>,
-    /// Packets whose neighbour did not, or that had to make room.
+    /// Packets dropped, as their neighbour did not answer or they had to make room.
     given_up: u64,
 }
 
 impl Neighbours {
-    /// Where `ip` is. Starts asking if that is not known, or not any more.
+    /// The Ethernet address of `ip`. Starts to resolve it if it is not known, or no longer valid.
     #[inline]
     pub(crate) fn resolve(&mut self, ip: IpAddr, now: Nanos) -> Resolved {
         match self.last {
@@ -113,8 +114,8 @@ impl Neighbours {
             }
             (Some(mac), state) => {
                 if let State::Reachable(_) = state {
-                    // It is asked whether it is still there, while packets go where it was.
-                    neighbour.state = State::Asked { left: QUESTIONS, next: now };
+                    // It is verified while packets still go to the address that was known.
+                    neighbour.state = State::Soliciting { left: REQUESTS_MAX, next: now };
                     self.next = soonest(self.next, now);
                 }
                 Resolved::At(mac)
@@ -128,7 +129,7 @@ impl Neighbours {
         if self.unresolved >= UNRESOLVED_MAX || !self.make_room() {
             return Resolved::TooMany;
         }
-        let state = State::Asked { left: QUESTIONS, next: now };
+        let state = State::Soliciting { left: REQUESTS_MAX, next: now };
         let waiting = VecDeque::new();
         self.all.insert(ip, Neighbour { mac: None, used: now, state, waiting });
         self.unresolved += 1;
@@ -137,7 +138,8 @@ impl Neighbours {
         Resolved::Asking
     }
 
-    /// The one that was not sent to for longest goes, if there must be room.
+    /// Removes the neighbour that was unused for longest, if the cache is full. Returns whether there is
+    /// room.
     fn make_room(&mut self) -> bool {
         if self.all.len() < NEIGHBOURS_MAX {
             return true;
@@ -166,10 +168,10 @@ impl Neighbours {
         self.debug_check();
     }
 
-    /// A neighbour has said where it is.
+    /// Learns the Ethernet address of a neighbour.
     pub(crate) fn learn(&mut self, ip: IpAddr, mac: Mac, how: Learned, now: Nanos) {
         if !self.all.contains_key(&ip) {
-            if how != Learned::FromQuestion || !self.make_room() {
+            if how != Learned::FromRequest || !self.make_room() {
                 return;
             }
             let state = State::Reachable(now);
@@ -178,9 +180,9 @@ impl Neighbours {
         }
         let Some(neighbour) = self.all.get_mut(&ip) else { return };
         let differs = neighbour.mac.is_some_and(|known| known != mac);
-        if differs && how == (Learned::FromAnswer { overrides: false }) {
-            // Not to be believed over what is known, but that is worth a question.
-            neighbour.state = State::Asked { left: QUESTIONS, next: now };
+        if differs && how == (Learned::FromReply { overrides: false }) {
+            // It does not override the address that is known, but is a reason to verify that.
+            neighbour.state = State::Soliciting { left: REQUESTS_MAX, next: now };
             self.next = soonest(self.next, now);
             return;
         }
@@ -197,20 +199,20 @@ impl Neighbours {
         self.debug_check();
     }
 
-    /// The next frame whose neighbour has answered, addressed.
+    /// The next frame whose neighbour has answered, with its destination address written.
     pub(crate) fn released(&mut self) -> Option<Waiting> {
         let released = self.released.pop_front()?;
         self.waiting_bytes -= released.bytes.len();
         Some(released)
     }
 
-    /// When a question is due.
+    /// When a request is due.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.next
     }
 
-    /// Calls `ask` for each neighbour that is to be asked now, with where it was last, if that is
-    /// known. Those that have not answered are forgotten, and what waited for them.
+    /// Calls `ask` for each neighbour that is to be solicited now, with its last address, if one is known.
+    /// Removes those that have not answered, and drops the packets that waited for them.
     pub(crate) fn on_time(&mut self, now: Nanos, mut ask: impl FnMut(IpAddr, Option<Mac>)) {
         if self.next.is_none_or(|next| now < next) {
             return;
@@ -218,7 +220,7 @@ impl Neighbours {
         self.last = None;
         let (mut soonest, mut bytes, mut unresolved, mut given_up) = (None::<Nanos>, 0, 0, 0);
         self.all.retain(|ip, neighbour| {
-            let State::Asked { left, next } = &mut neighbour.state else { return true };
+            let State::Soliciting { left, next } = &mut neighbour.state else { return true };
             if now >= *next {
                 if *left == 0 {
                     given_up += neighbour.waiting.len() as u64;
@@ -250,11 +252,12 @@ impl Neighbours {
             let silent = self.all.values().filter(|neighbour| neighbour.mac.is_none()).count();
             debug_assert_eq!(silent, unresolved, "neighbours that have not answered");
             self.debug_check_waiting();
-            self.debug_check_questions();
+            self.debug_check_requests();
         }
     }
 
-    /// What waits is counted, waits for one that has not answered, and is no more than may wait.
+    /// The bytes of waiting packets are counted; they wait for a neighbour that has not answered, and within
+    /// bounds.
     fn debug_check_waiting(&self) {
         let mut bytes = 0;
         for neighbour in self.all.values() {
@@ -268,10 +271,10 @@ impl Neighbours {
         debug_assert!(bytes <= WAITING_BYTES, "{bytes} bytes wait");
     }
 
-    /// No question is forgotten, and what is remembered of the last one sent to is still so.
-    fn debug_check_questions(&self) {
+    /// No request is forgotten, and the neighbour of the last packet is still in the cache.
+    fn debug_check_requests(&self) {
         for neighbour in self.all.values() {
-            if let State::Asked { next, .. } = neighbour.state {
+            if let State::Soliciting { next, .. } = neighbour.state {
                 debug_assert!(self.next.is_some_and(|first| first <= next), "{next} is forgotten");
             }
         }
@@ -281,7 +284,7 @@ impl Neighbours {
         }
     }
 
-    /// How many are known or being asked.
+    /// Number of neighbours, resolved or not.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
@@ -292,7 +295,7 @@ impl Neighbours {
     }
 }
 
-/// The earlier of the two: a question that is due already stays due.
+/// The earlier of the two: a request that is due already stays due.
 fn soonest(next: Option<Nanos>, now: Nanos) -> Option<Nanos> {
     Some(next.map_or(now, |next| next.min(now)))
 }
@@ -304,7 +307,7 @@ mod tests {
 
     const MAC: Mac = [2, 0, 0, 0, 0, 9];
     const OTHER: Mac = [2, 0, 0, 0, 0, 8];
-    const ANSWER: Learned = Learned::FromAnswer { overrides: true };
+    const ANSWER: Learned = Learned::FromReply { overrides: true };
 
     fn ip(number: u32) -> IpAddr {
         IpAddr::V4((0x0a00_0000 + number).into())
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_leaves_in_order_once_the_neighbour_answers() {
+    fn held_packets_leave_in_order_once_the_neighbour_answers() {
         let mut neighbours = Neighbours::default();
         assert_eq!(neighbours.resolve(ip(1), 5), Resolved::Asking);
         assert_eq!(asked(&mut neighbours, 5), [(ip(1), None)]);
@@ -341,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_three_questions_is_given_up() {
+    fn a_neighbour_that_does_not_answer_three_requests_is_removed() {
         let mut neighbours = Neighbours::default();
         neighbours.resolve(ip(1), 0);
         neighbours.hold(ip(1), VirtioNetHdr::default(), frame(0));
@@ -356,9 +359,9 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_in_use_is_asked_again_where_it_was_and_forgotten_if_it_is_gone() {
+    fn a_neighbour_in_use_is_solicited_again_by_unicast_and_removed_if_it_is_gone() {
         let mut neighbours = Neighbours::default();
-        neighbours.learn(ip(1), MAC, Learned::FromQuestion, 0);
+        neighbours.learn(ip(1), MAC, Learned::FromRequest, 0);
         assert_eq!(neighbours.resolve(ip(1), REACHABLE - 1), Resolved::At(MAC));
         assert_eq!(neighbours.next_deadline(), None);
         assert_eq!(neighbours.resolve(ip(1), REACHABLE), Resolved::At(MAC));
@@ -374,12 +377,12 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_no_question_are_not_remembered() {
+    fn replies_to_no_request_are_not_remembered() {
         let mut neighbours = Neighbours::default();
         neighbours.learn(ip(1), MAC, ANSWER, 0);
         assert_eq!(neighbours.len(), 0);
-        neighbours.learn(ip(1), MAC, Learned::FromQuestion, 0);
-        neighbours.learn(ip(1), OTHER, Learned::FromAnswer { overrides: false }, 1);
+        neighbours.learn(ip(1), MAC, Learned::FromRequest, 0);
+        neighbours.learn(ip(1), OTHER, Learned::FromReply { overrides: false }, 1);
         assert_eq!(neighbours.resolve(ip(1), 1), Resolved::At(MAC));
         assert_eq!(asked(&mut neighbours, 1), [(ip(1), Some(MAC))]);
         neighbours.learn(ip(1), OTHER, ANSWER, 2);
@@ -387,9 +390,9 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_those_in_use_stay() {
+    fn memory_is_bounded_and_neighbours_in_use_stay() {
         let mut neighbours = Neighbours::default();
-        neighbours.learn(ip(0), MAC, Learned::FromQuestion, 0);
+        neighbours.learn(ip(0), MAC, Learned::FromRequest, 0);
         for number in 1..10 * NEIGHBOURS_MAX as u32 {
             neighbours.resolve(ip(number), 1);
             neighbours.hold(ip(number), VirtioNetHdr::default(), vec![0; 60_000]);
@@ -399,7 +402,7 @@ mod tests {
         for number in 1..10 * NEIGHBOURS_MAX as u32 {
             assert_eq!(neighbours.resolve(ip(0), Nanos::from(number)), Resolved::At(MAC));
             neighbours.last = None;
-            neighbours.learn(ip(number), OTHER, Learned::FromQuestion, Nanos::from(number));
+            neighbours.learn(ip(number), OTHER, Learned::FromRequest, Nanos::from(number));
         }
         assert!(neighbours.len() <= NEIGHBOURS_MAX);
         assert_eq!(neighbours.resolve(ip(0), 20_000), Resolved::At(MAC));

@@ -1,5 +1,5 @@
-//! What the host itself sends, until it is taken: replies to ARP, Neighbour Discovery and ping, and its
-//! questions. Its memory is bounded and used again.
+//! Messages of the host itself, until they are sent: replies to ARP, Neighbour Discovery and ping, and its
+//! requests. Their memory is bounded and used again.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ const SPARE_LEN: usize = 2048;
 /// A frame to send.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
-    /// Whose Ethernet address is still to be written, if it is not there already.
+    /// The next hop whose Ethernet address is still to be written, if it is not written yet.
     pub(crate) hop: Option<IpAddr>,
     pub(crate) bytes: Vec<u8>,
 }
@@ -26,18 +26,18 @@ pub(crate) struct Outgoing {
 pub(crate) struct Outbox {
     waiting: VecDeque<Outgoing>,
     spare: Vec<Vec<u8>>,
-    /// What is said now is for another to say.
+    /// Messages are left out: another interface sends them.
     pub(crate) is_muted: bool,
 }
 
 impl Outbox {
-    /// Memory for one more message, if there may be one more.
+    /// Memory for one more message; `None` if there may be no more.
     fn memory(&mut self) -> Option<Vec<u8>> {
         let room = self.waiting.len() < MESSAGES_MAX;
         room.then(|| self.spare.pop().unwrap_or_default())
     }
 
-    /// Takes a copy of a complete frame. False if too many wait already.
+    /// Takes a copy of a complete frame. Returns false if too many wait already.
     pub(crate) fn frame(&mut self, frame: &[u8]) -> bool {
         if self.is_muted {
             return true;
@@ -48,8 +48,8 @@ impl Outbox {
         true
     }
 
-    /// Takes a copy of a message of ICMP, of either version, behind headers of its own, changed by
-    /// `change`, which leaves zeros for the checksum. False if too many wait already.
+    /// Takes a copy of an ICMP message, of either version, behind IP headers that it writes, changed by
+    /// `change`, which leaves zeros for the checksum. Returns false if too many wait already.
     pub(crate) fn packet(
         &mut self,
         hop: IpAddr,
@@ -80,12 +80,12 @@ impl Outbox {
         true
     }
 
-    /// The next to send.
+    /// The next message to send.
     pub(crate) fn next(&mut self) -> Option<Outgoing> {
         self.waiting.pop_front()
     }
 
-    /// Takes back the memory of one that was sent.
+    /// Takes back the memory of a message that was sent.
     pub(crate) fn reuse(&mut self, mut bytes: Vec<u8>) {
         if (1..=SPARE_LEN).contains(&bytes.capacity()) && self.spare.len() < MESSAGES_MAX {
             bytes.clear();

@@ -36,7 +36,7 @@ fn announcements() -> Vec<Vec<u8>> {
     vec![arp, ndp::advertisement(OWN, V6, None).to_vec()]
 }
 
-fn questions() -> [Vec<u8>; 2] {
+fn requests() -> [Vec<u8>; 2] {
     let arp = Arp::request((OTHER, PEER4), V4, None).to_vec();
     [arp, ndp::solicitation((OTHER, PEER6), V6, None).to_vec()]
 }
@@ -50,8 +50,8 @@ fn addresses_are_used_and_announced_when_no_probe_was_answered() {
             assert_eq!(host.next_deadline(), Some(number * SECOND));
             assert_eq!(sent(&mut host, number * SECOND), probes());
             assert_eq!(sent(&mut host, number * SECOND), [[]; 0]);
-            for (question, why) in questions().iter().zip([Dropped::Arp, Dropped::Icmp]) {
-                assert_eq!(host.receive(&Packet::frame(question), 0).err(), Some(why));
+            for (request, why) in requests().iter().zip([Dropped::Arp, Dropped::Icmp]) {
+                assert_eq!(host.receive(&Packet::frame(request), 0).err(), Some(why));
             }
             assert!(!host.is_own(V4.into()) && !host.is_own(V6.into()) && !host.is_settled());
         }
@@ -60,8 +60,8 @@ fn addresses_are_used_and_announced_when_no_probe_was_answered() {
         assert_eq!(sent(&mut host, end), announcements());
         assert!(host.is_settled() && host.is_own(V4.into()) && host.is_own(V6.into()));
         assert_eq!((host.poll_duplicate(), host.next_deadline()), (None, None));
-        for question in questions() {
-            assert!(host.receive(&Packet::frame(&question), end).is_ok());
+        for request in requests() {
+            assert!(host.receive(&Packet::frame(&request), end).is_ok());
         }
         assert_eq!(sent(&mut host, end).len(), 2, "replies");
     }
@@ -75,7 +75,7 @@ fn without_probes_addresses_are_used_at_once() {
     assert_eq!(sent(&mut host, 0), announcements());
 }
 
-/// What another host sends that has one of the addresses, or wants it at the same time.
+/// Messages of another host that has one of the addresses, or probes for it at the same time.
 fn claims() -> Vec<(IpAddr, Vec<u8>)> {
     let reply = Arp {
         operation: Operation::Reply,
@@ -95,7 +95,7 @@ fn claims() -> Vec<(IpAddr, Vec<u8>)> {
 }
 
 #[test]
-fn a_duplicate_is_told_of_and_never_used() {
+fn a_duplicate_is_reported_and_never_used() {
     for (ip, claim) in claims() {
         let mut host = host(1);
         host.start(0);
@@ -108,8 +108,8 @@ fn a_duplicate_is_told_of_and_never_used() {
         assert_eq!(sent(&mut host, SECOND).len(), 1, "the other one's announcement");
         assert!(host.is_settled() && !host.is_own(ip));
         assert_ne!(host.is_own(V4.into()), host.is_own(V6.into()));
-        for question in questions() {
-            let _ = host.receive(&Packet::frame(&question), SECOND);
+        for request in requests() {
+            let _ = host.receive(&Packet::frame(&request), SECOND);
         }
         let replies = sent(&mut host, 2 * SECOND);
         assert_eq!(replies.len(), 1, "of the other one");
@@ -118,13 +118,13 @@ fn a_duplicate_is_told_of_and_never_used() {
     }
 }
 
-/// A link that gives frames back is no other host (RFC 4862 section 5.4.3), and one that asks where an
-/// address is does not use it.
+/// Frames that the link loops back are not of another host (RFC 4862 section 5.4.3), and a host that resolves
+/// an address does not use it.
 #[test]
-fn own_probes_and_questions_are_no_claims() {
+fn own_probes_and_requests_are_no_claims() {
     let mut host = host(1);
     host.start(0);
-    for frame in probes().into_iter().chain(announcements()).chain(questions()) {
+    for frame in probes().into_iter().chain(announcements()).chain(requests()) {
         let _ = host.receive(&Packet::frame(&frame), 0);
     }
     assert_eq!(host.poll_duplicate(), None);
@@ -151,9 +151,9 @@ fn an_address_in_use_is_defended() {
     assert!(all.contains(&to_prober));
 }
 
-/// Of two interfaces with the same addresses one speaks; the other goes by what it overhears.
+/// Of two interfaces with the same addresses one sends; the other learns from what it overhears.
 #[test]
-fn one_of_several_interfaces_speaks_and_all_hear() {
+fn one_of_several_interfaces_sends_and_all_learn() {
     let (mut one, mut other) = (host(1), host(1).unannounced());
     for interface in [&mut one, &mut other] {
         interface.start(0);
@@ -167,9 +167,9 @@ fn one_of_several_interfaces_speaks_and_all_hear() {
     assert_eq!(sent(&mut one, SECOND).len(), 1);
     assert_eq!(sent(&mut other, SECOND), [[]; 0]);
     assert!(other.is_own(V6.into()) && !other.is_own(V4.into()));
-    // What the peer asks of one, both learn of the peer; one answers.
-    let [_, question] = questions();
-    other.overhear(&Packet::frame(&question), SECOND);
+    // From a request of the peer both learn its address; one answers.
+    let [_, request] = requests();
+    other.overhear(&Packet::frame(&request), SECOND);
     assert_eq!(sent(&mut other, SECOND), [[]; 0]);
     assert_eq!(other.counters().resolutions, 0);
     assert_eq!(other.route(PEER6.into(), SECOND), Ok(iface::Route::At(OTHER)));

@@ -1,6 +1,5 @@
-//! Any packets and times against a host: it replies to those that ask and for its own addresses only, learns
-//! from hosts only, keeps its memory bounded, and each question has an end. The fuzz target has this from
-//! here, too.
+//! Any packets and times against a host: it replies only to requests for its own addresses, learns from hosts
+//! only, keeps its memory bounded, and stops sending requests. The fuzz target has this from here, too.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,28 +19,28 @@ const SECOND: u64 = 1_000_000_000;
 const OWN: Mac = [2, 0, 0, 0, 0, 2];
 const OWN4: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(192, 0, 2, 7)];
 const OWN6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
-/// Most that is done in one go.
+/// Most steps of one run.
 const STEPS_MAX: usize = 300;
-/// Longer than all questions for a neighbour take.
+/// Seconds that exceed all requests for a neighbour.
 const PATIENCE: u64 = 10;
 
-/// A host, and what it may do by what has arrived.
+/// A host, and what it may send because of what has arrived.
 struct Drive {
     host: Interface,
     now: u64,
-    /// What was said of each neighbour.
+    /// Addresses that were claimed for each neighbour.
     claims: HashMap<IpAddr, HashSet<Mac>>,
-    /// Replies that are owed: the frame's destination, and the message.
+    /// Replies that are due: the frame's destination, and the message.
     owed: Vec<(Mac, Owed)>,
-    /// Echo requests, whose replies may wait for a neighbour: from where, and data.
+    /// Echo requests, whose replies may wait for a neighbour: source, and data.
     pings: Vec<(IpAddr, Vec<u8>)>,
     /// Frames of the transport's that wait for a neighbour.
     held: u64,
-    /// What left of them.
+    /// How many of them were sent.
     released: u64,
     /// Of the last echo request.
     number: u32,
-    /// Addresses that all neighbours were told of.
+    /// Addresses that were announced.
     announced: HashSet<IpAddr>,
     duplicates: HashSet<IpAddr>,
 }
@@ -116,7 +115,7 @@ impl Drive {
         }
         let counters = self.host.counters();
         assert!(counters.neighbours <= NEIGHBOURS_MAX as u64);
-        // Replies to pings that wait for their neighbour are given up as well.
+        // Replies to pings that wait for their neighbour are dropped as well.
         assert!(self.released <= self.held);
         assert!(self.owed.len() <= MESSAGES_MAX);
     }
@@ -154,7 +153,7 @@ impl Drive {
         self.claims.entry(ip.into()).or_default().insert(mac);
     }
 
-    /// What noise may say by chance.
+    /// Claims that noise may hold by chance.
     fn claim_all(&mut self, frame: &[u8]) {
         if let Some(arp) = frame.get(14..).and_then(Arp::parse) {
             self.claim(arp.sender, arp.sender_mac);
@@ -282,7 +281,7 @@ impl Drive {
         }
     }
 
-    /// A segment of the transport's.
+    /// Sends a segment of the transport.
     fn send(&mut self, bytes: &mut Bytes<'_>) {
         let to: IpAddr = match bytes.next() & 1 {
             0 => v4(bytes).into(),
@@ -291,7 +290,7 @@ impl Drive {
         let len = usize::from(bytes.next()) * 200;
         let local: IpAddr = if to.is_ipv4() { OWN4[0].into() } else { OWN6.into() };
         if is_own(to) || !self.host.is_own(local) {
-            // A transport does not speak with itself by way of a link, nor from an address that is not used.
+            // A transport does not send to itself by a link, nor from an address that is not used.
             return;
         }
         let Ok(route) = self.host.route(to, self.now) else { return };
@@ -316,25 +315,25 @@ impl Drive {
             self.held += 1;
             self.host.hold(hop, VirtioNetHdr::default(), frame);
         } else {
-            self.is_sent_rightly(&frame);
+            self.check_sent(&frame);
         }
     }
 
-    /// The port takes so many frames.
+    /// Takes at most so many frames.
     fn drain(&mut self, most: usize) {
         let mut bytes = 0;
         for _ in 0..most {
             let Some(frame) = self.host.poll_transmit(self.now) else { return };
             let frame = frame.bytes.to_vec();
             bytes += frame.len();
-            self.is_sent_rightly(&frame);
-            self.judge(&frame);
+            self.check_sent(&frame);
+            self.check_frame(&frame);
         }
         assert!(bytes <= WAITING_BYTES + MESSAGES_MAX * 2048);
     }
 
-    /// Of any frame that leaves.
-    fn is_sent_rightly(&self, frame: &[u8]) {
+    /// Checks any frame that is sent.
+    fn check_sent(&self, frame: &[u8]) {
         assert_eq!(frame[6..12], OWN, "from itself");
         verify::checksums(frame).expect("right checksums");
         let headers = Headers::parse(frame).expect("headers of ours");
@@ -344,19 +343,19 @@ impl Drive {
         {
             let hop = self.host.addresses().next_hop(ip).expect("a route");
             let asked = self.owed.iter().any(|(mac, _)| *mac == to);
-            let said = self.claims.get(&hop).is_some_and(|macs| macs.contains(&to));
-            assert!(said || asked, "{to:02x?} is none that {hop} was said to be at");
+            let claimed = self.claims.get(&hop).is_some_and(|macs| macs.contains(&to));
+            assert!(claimed || asked, "{to:02x?} was not claimed for {hop}");
         }
         assert!(headers.end <= frame.len());
     }
 
-    /// A frame that the host itself has made, or held.
-    fn judge(&mut self, frame: &[u8]) {
+    /// Checks a frame that the host itself has made, or held.
+    fn check_frame(&mut self, frame: &[u8]) {
         let to = *frame.first_chunk::<6>().expect("long enough");
         let headers = Headers::parse(frame).expect("headers of ours");
         match headers.transport {
             Transport::Other(0xfd) => self.released += 1,
-            Transport::Other(protocol::ICMP | protocol::ICMPV6) => self.judge_icmp(to, frame),
+            Transport::Other(protocol::ICMP | protocol::ICMPV6) => self.check_icmp(to, frame),
             _ => {
                 let arp = Arp::parse(&frame[14..]).expect("ARP, or ICMP");
                 assert_eq!((arp.sender_mac, frame.len()), (OWN, arp::FRAME_LEN));
@@ -381,7 +380,7 @@ impl Drive {
         }
     }
 
-    fn judge_icmp(&mut self, to: Mac, frame: &[u8]) {
+    fn check_icmp(&mut self, to: Mac, frame: &[u8]) {
         let v6 = frame[12] == 0x86;
         let at = if v6 { 54 } else { 34 };
         let sum = match v6 {
@@ -426,18 +425,18 @@ impl Drive {
         }
     }
 
-    /// Once, and not before it is used.
+    /// An address is announced once, and not before it is used.
     fn announced(&mut self, ip: IpAddr) {
         assert!(self.host.is_own(ip) && self.announced.insert(ip), "{ip} is announced");
     }
 
-    /// A reply that is owed leaves.
+    /// A reply that is due is sent.
     fn pay(&mut self, to: Mac, reply: &Owed) {
         let place = self.owed.iter().position(|(mac, owed)| *mac == to && owed == reply);
         self.owed.remove(place.unwrap_or_else(|| panic!("{reply:?} to {to:02x?} was not asked")));
     }
 
-    /// Without more packets the host comes to rest, and everything has become of something.
+    /// Without more packets the host has nothing left to do, and every packet is accounted for.
     fn end(&mut self) {
         for _ in 0..PATIENCE {
             self.drain(usize::MAX);
@@ -446,7 +445,7 @@ impl Drive {
             self.now += SECOND;
         }
         self.drain(usize::MAX);
-        assert_eq!(self.host.next_deadline(), None, "each question has an end");
+        assert_eq!(self.host.next_deadline(), None, "each request has an end");
         assert!(self.host.is_settled());
         for own in self.host.addresses().own() {
             assert_ne!(self.host.is_own(own.ip), self.duplicates.contains(&own.ip));
@@ -507,7 +506,7 @@ fn v6(bytes: &mut Bytes<'_>) -> Ipv6Addr {
     }
 }
 
-/// Where an IP packet goes; `None` of others.
+/// Destination of an IP packet; `None` of other frames.
 fn destination(frame: &[u8]) -> Option<IpAddr> {
     match [frame[12], frame[13]] {
         [0x08, 0x00] => Some(<[u8; 4]>::try_from(&frame[30..34]).ok()?.into()),

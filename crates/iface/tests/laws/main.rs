@@ -1,4 +1,4 @@
-//! What holds of a host whatever arrives, and when.
+//! The laws of a host, for any packets and times.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod drive;
