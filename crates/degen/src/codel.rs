@@ -1,20 +1,20 @@
-//! CoDel (RFC 8289), which loses packets when the shortest wait of an interval is over a target.
+//! CoDel (RFC 8289), which drops packets when the shortest wait of an interval exceeds a target.
 
 use crate::{Config, Nanos};
 
-/// What is to become of a packet that has waited.
+/// Decision about a packet that has waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is sent.
-    Sent,
-    /// It is lost, or marked.
-    Condemned,
+    /// It is to be sent.
+    Send,
+    /// It is to be dropped, or marked instead.
+    Drop,
 }
 
 /// The state of RFC 8289 section 5.2, with its names.
 #[derive(Clone, Debug, Default)]
 pub struct CoDel {
-    /// When the wait, if it stays over the target, will have been so for an interval.
+    /// When the wait, if it stays over the target, will have been so for an interval. `None`: it was below.
     first_above_time: Option<Nanos>,
     /// Time of the next drop, while dropping.
     drop_next: Nanos,
@@ -23,9 +23,9 @@ pub struct CoDel {
     /// What `count` was when dropping began.
     lastcount: u32,
     dropping: bool,
-    /// A packet was condemned, and `drop_next` is of before.
+    /// The last packet was to be dropped, and `drop_next` is not updated yet.
     dropped: bool,
-    /// The longest packet that was seen, in bytes.
+    /// The longest packet so far, in bytes: it stands for the MTU of the RFC.
     maxpacket: usize,
 }
 
@@ -35,42 +35,42 @@ impl CoDel {
         self.maxpacket = self.maxpacket.max(len);
     }
 
-    /// A packet is at the head of the queue at `now`; it has waited for `sojourn`, and `left` bytes wait
-    /// behind it. This is the body of `deque` (section 5.5), a packet at a time.
-    pub fn judge(&mut self, sojourn: Nanos, left: u64, now: Nanos, config: &Config) -> Verdict {
+    /// Decides about a packet at the head of the queue at `now`, which has waited for `sojourn`, with `left`
+    /// bytes behind it. This is the body of `deque` (section 5.5), a packet at a time.
+    pub fn decide(&mut self, sojourn: Nanos, left: u64, now: Nanos, config: &Config) -> Verdict {
         let ok_to_drop = self.ok_to_drop(sojourn, left, now, config);
         let dropped = core::mem::take(&mut self.dropped);
         if !self.dropping {
             if ok_to_drop {
                 self.start_dropping(now, config);
-                return Verdict::Condemned;
+                return Verdict::Drop;
             }
-            return Verdict::Sent;
+            return Verdict::Send;
         }
         if !ok_to_drop {
             self.dropping = false;
-            return Verdict::Sent;
+            return Verdict::Send;
         }
         if dropped {
             self.schedule_next(config);
         }
         if now < self.drop_next {
-            return Verdict::Sent;
+            return Verdict::Send;
         }
         self.count = self.count.saturating_add(1);
         self.dropped = true;
-        Verdict::Condemned
+        Verdict::Drop
     }
 
-    /// The packet that was condemned is marked instead: the next drop is that of a later time, whatever
-    /// becomes of the packets behind it (as Linux's `codel_dequeue` has it; the RFC says nothing).
-    pub fn spared(&mut self, config: &Config) {
+    /// The packet that was to be dropped is marked instead, and the next drop is scheduled at once, whatever
+    /// becomes of the packets behind it (as in Linux's `codel_dequeue`; the RFC has no rule for it).
+    pub fn marked(&mut self, config: &Config) {
         if core::mem::take(&mut self.dropped) {
             self.schedule_next(config);
         }
     }
 
-    /// No packet is judged for a while: it begins anew, but for the rate of drops that worked.
+    /// CoDel is off for a while: it begins anew, but for the rate of drops that worked.
     pub fn rest(&mut self) {
         self.first_above_time = None;
         self.dropping = false;
@@ -97,7 +97,7 @@ impl CoDel {
 
     fn start_dropping(&mut self, now: Nanos, config: &Config) {
         self.dropping = true;
-        // Where dropping ended a short while ago it goes on at the rate that worked then.
+        // Where dropping ended a short while ago it continues at the rate that worked then.
         let delta = self.count.saturating_sub(self.lastcount);
         let recent = now.saturating_sub(self.drop_next) < 16 * config.codel_interval;
         self.count = if delta > 1 && recent { delta } else { 1 };

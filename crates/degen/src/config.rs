@@ -1,8 +1,8 @@
-//! What is to be done to the packets of one direction.
+//! Settings of one direction.
 
 use crate::Nanos;
 
-/// How often something happens: parts of 10^9.
+/// A probability, in parts of 10^9.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Probability(u32);
 
@@ -14,102 +14,100 @@ impl Probability {
     /// It always happens.
     pub const ALWAYS: Probability = Probability(Self::WHOLE);
 
-    /// In parts of 10^9; `None` beyond 100 %.
+    /// From parts of 10^9; `None` beyond 100 %.
     pub const fn from_parts(parts: u64) -> Option<Self> {
         if parts <= Self::WHOLE as u64 { Some(Probability(parts as u32)) } else { None }
     }
 
-    /// In per cent; `None` below 0 and beyond 100.
+    /// From per cent, rounded; `None` below 0 and beyond 100.
     pub fn percent(percent: f64) -> Option<Self> {
         let within = (0.0..=100.0).contains(&percent);
         within.then(|| Probability(libm::round(percent * 1e7) as u32))
     }
 
-    /// In parts of 10^9.
+    /// The probability in parts of 10^9.
     pub const fn parts(self) -> u32 {
         self.0
     }
 }
 
-/// How the delay of packets differs from its mean.
+/// The distribution of delays around their mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Distribution {
-    /// Anything from `delay - jitter` to `delay + jitter` alike.
+    /// Uniform between `delay - jitter` and `delay + jitter`.
     #[default]
     Uniform,
     /// Gaussian, with `jitter` as its standard deviation.
     Normal,
-    /// Pareto of shape 3, with `delay` as its mean and `jitter` as its standard deviation: seldom, and
-    /// then much later.
+    /// Pareto of shape 3, with `delay` as its mean and `jitter` as its standard deviation: a long tail.
     Pareto,
 }
 
-/// What becomes of packets that wait for the rate.
+/// The queue discipline: what becomes of packets that wait for the rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Discipline {
-    /// What finds the queue full is lost.
+    /// Packets that arrive at a full queue are dropped.
     #[default]
     TailDrop,
-    /// Packets are lost, or marked, so that those after them wait no longer than `codel_target`
-    /// (RFC 8289).
+    /// Packets are dropped, or marked, so that those after them wait no longer than `codel_target` (RFC
+    /// 8289).
     CoDel,
 }
 
-/// One direction. The default lets everything through at once.
+/// Settings of one direction. The default passes everything at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// How long a packet is delayed, in nanoseconds.
     pub delay: Nanos,
-    /// How much that differs, in nanoseconds. No delay is below 0: where
-    /// this is much of `delay`, the mean grows.
+    /// How much the delay varies, in nanoseconds. No delay is below 0: where this is much of `delay`, the
+    /// mean grows.
     pub jitter: Nanos,
-    /// How it differs.
+    /// The distribution of that variation.
     pub jitter_distribution: Distribution,
-    /// A packet with a shorter delay passes those before it. If not, it arrives right
-    /// behind them.
+    /// Whether a packet with a shorter delay passes those before it. If not, it arrives right behind them.
     pub jitter_reorders: bool,
-    /// Packets lost, each by itself (Bernoulli).
+    /// Probability that a packet is lost, each independently (Bernoulli).
     pub loss: Probability,
-    /// Gilbert and Elliott's channel goes from good to bad with this probability at each packet.
-    /// [`NEVER`](Probability::NEVER) is a channel that is always good and loses nothing, whatever
-    /// the next three say.
+    /// Probability at each packet that a Gilbert-Elliott channel changes from good to bad.
+    /// [`NEVER`](Probability::NEVER) is a channel that is always good and loses nothing, whatever the next
+    /// three are.
     pub gilbert_p: Probability,
-    /// From bad to good.
+    /// Probability at each packet that the channel changes from bad to good.
     pub gilbert_r: Probability,
-    /// A packet gets through the bad channel.
+    /// Probability that a packet passes the bad channel.
     pub gilbert_h: Probability,
-    /// A packet gets through the good channel.
+    /// Probability that a packet passes the good channel.
     pub gilbert_k: Probability,
-    /// Packets that come twice.
+    /// Probability that a packet is duplicated.
     pub duplicate: Probability,
-    /// Packets of which one bit is turned.
+    /// Probability that one bit of a packet is inverted.
     pub corrupt: Probability,
-    /// Packets held back until others have passed them.
+    /// Probability that a packet is held back until others have passed it.
     pub reorder: Probability,
-    /// How many pass.
+    /// How many packets pass it.
     pub reorder_distance: u32,
-    /// How long is waited for these at most, in nanoseconds.
+    /// How long it waits for them at most, in nanoseconds.
     pub reorder_wait: Nanos,
-    /// Packets that get the mark of congestion (CE, RFC 3168), of those that may carry it.
+    /// Probability that a packet is marked with congestion experienced (CE, RFC 3168), if its sender allows
+    /// it (ECT).
     pub mark: Probability,
-    /// Where a packet would be lost, by `loss`, Gilbert and Elliott's channel or CoDel, it is marked
-    /// instead if it may be.
+    /// Whether packets that `loss`, the Gilbert-Elliott channel or CoDel would drop are marked instead, if
+    /// their sender allows it.
     pub ecn: bool,
-    /// How fast packets leave, in bits per second; 0 for at once. One that has begun to leave goes on at
-    /// the rate it began with, and those behind it wait.
+    /// Rate of the link in bits per second; 0 for no limit. A packet whose transmission has begun keeps the
+    /// rate of its beginning, and those behind it wait.
     pub rate: u64,
-    /// Bytes that each packet takes beside its own, on a link of this rate. Ethernet's preamble, FCS
-    /// and gap are 24.
+    /// Bytes that each packet takes on the link beside its own. Ethernet's preamble, FCS and gap are 24.
     pub overhead: u32,
-    /// What becomes of packets that wait for the rate.
+    /// The queue discipline.
     pub queue: Discipline,
-    /// How many may wait.
+    /// Packets that may wait.
     pub queue_packets: u32,
-    /// How many bytes may wait; 0 for no other bound than that of packets.
+    /// Bytes that may wait; 0 for no bound but that of packets.
     pub queue_bytes: u32,
-    /// The wait that CoDel tolerates for long, in nanoseconds (RFC 8289 section 4.3).
+    /// The wait that CoDel accepts as standing queue, in nanoseconds (RFC 8289 section 4.3).
     pub codel_target: Nanos,
-    /// What CoDel takes for long, in nanoseconds (RFC 8289 section 4.2).
+    /// The time over which CoDel looks for the shortest wait, in nanoseconds (RFC 8289 section 4.2).
     pub codel_interval: Nanos,
 }
 

@@ -1,28 +1,28 @@
-//! What was done.
+//! Counters of one direction.
 
-/// Of one direction, since the beginning. Every packet that arrived, and every copy, has departed, is
+/// Counters of one direction, since it was made. Every packet that arrived, and every copy, has departed, is
 /// [held](crate::Degen::held), or was dropped for one of the reasons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Packets that came.
+    /// Packets that arrived.
     pub arrived: u64,
     /// Their bytes.
     pub arrived_bytes: u64,
-    /// Packets that went on.
+    /// Packets that departed.
     pub departed: u64,
     /// Their bytes.
     pub departed_bytes: u64,
-    /// Dropped by `loss` or the channel of Gilbert and Elliott.
+    /// Packets dropped by `loss` or by the Gilbert-Elliott channel.
     pub lost: u64,
-    /// Dropped because the queue was full.
+    /// Packets dropped because the queue was full.
     pub queue_full: u64,
-    /// Dropped by CoDel.
+    /// Packets dropped by CoDel.
     pub codel_dropped: u64,
     /// Copies made.
     pub duplicated: u64,
-    /// Copies not made for want of memory.
+    /// Copies not made because there was no memory.
     pub not_duplicated: u64,
-    /// Packets with a bit turned.
+    /// Packets with an inverted bit.
     pub corrupted: u64,
     /// Packets marked CE, for whatever reason.
     pub marked: u64,
@@ -31,7 +31,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Name and value of each, in the order to be shown.
+    /// Name and value of each counter, in the order in which they are shown.
     pub fn entries(&self) -> [(&'static str, u64); 12] {
         [
             ("arrived", self.arrived),

@@ -1,4 +1,4 @@
-//! Packets that are in flight.
+//! Packets in flight: the delay of the path.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use core::cmp::Ordering;
@@ -8,48 +8,48 @@ use crate::{Config, Distribution, Nanos, Random};
 
 /// A packet and when it arrives at the other end.
 #[derive(Debug)]
-struct UnderWay<T> {
+struct InFlight<T> {
     due: Nanos,
     number: u64,
     packet: T,
 }
 
-impl<T> UnderWay<T> {
+impl<T> InFlight<T> {
     fn key(&self) -> (Nanos, u64) {
         (self.due, self.number)
     }
 }
 
-/// The greatest is due first, as a heap has the greatest on top.
-impl<T> Ord for UnderWay<T> {
+/// The greatest is the one due first, as a heap has the greatest on top.
+impl<T> Ord for InFlight<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())
     }
 }
 
-impl<T> PartialOrd for UnderWay<T> {
+impl<T> PartialOrd for InFlight<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> PartialEq for UnderWay<T> {
+impl<T> PartialEq for InFlight<T> {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<T> Eq for UnderWay<T> {}
+impl<T> Eq for InFlight<T> {}
 
-/// Every packet has its own time of arrival, counted from its own time of departure: those of a burst
-/// do not delay each other (`rdma-over-ip` section 3).
+/// Every packet has its own time of arrival, counted from its own time of departure: packets of a burst do
+/// not delay each other (`rdma-over-ip` section 3).
 #[derive(Debug)]
 pub struct Delay<T> {
     random: Random,
-    /// Those that arrive behind all before them.
-    in_order: VecDeque<UnderWay<T>>,
-    /// Those that overtake.
-    faster: BinaryHeap<UnderWay<T>>,
+    /// Packets that arrive behind all before them.
+    in_order: VecDeque<InFlight<T>>,
+    /// Packets that overtake others.
+    faster: BinaryHeap<InFlight<T>>,
     /// The latest arrival so far.
     last_due: Nanos,
 }
@@ -65,15 +65,15 @@ impl<T> Delay<T> {
         }
     }
 
-    /// A packet sets out. Its number is higher than that of those before it, which arrive first where
-    /// they are due at the same time.
+    /// Adds a packet that departs at `departs`. Numbers grow; of packets due at the same time the lower
+    /// number arrives first.
     pub fn push(&mut self, packet: T, number: u64, departs: Nanos, config: &Config) {
         let mut due = departs.saturating_add(self.draw(number, config));
         if !config.jitter_reorders {
             due = due.max(self.last_due);
         }
         self.last_due = self.last_due.max(due);
-        let packet = UnderWay { due, number, packet };
+        let packet = InFlight { due, number, packet };
         if self.in_order.back().is_none_or(|last| last.due <= due) {
             self.in_order.push_back(packet);
         } else {
@@ -83,18 +83,18 @@ impl<T> Delay<T> {
 
     /// When the next packet arrives; `None` if none is in flight.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let faster = self.faster.peek().map(UnderWay::key);
-        let in_order = self.in_order.front().map(UnderWay::key);
+        let faster = self.faster.peek().map(InFlight::key);
+        let in_order = self.in_order.front().map(InFlight::key);
         faster.into_iter().chain(in_order).min().map(|(due, _)| due)
     }
 
-    /// The next packet and its arrival, if that is at `now` or before.
+    /// The next packet and its time of arrival, if that is not after `now`.
     pub fn pop(&mut self, now: Nanos) -> Option<(T, Nanos)> {
         self.next_deadline().filter(|due| *due <= now)?;
         self.take()
     }
 
-    /// The next packet and its arrival, whatever the time.
+    /// The next packet and its time of arrival, whatever the time.
     pub fn take(&mut self) -> Option<(T, Nanos)> {
         let faster = match (self.faster.peek(), self.in_order.front()) {
             (Some(faster), Some(next)) => faster.key() < next.key(),
@@ -114,8 +114,7 @@ impl<T> Delay<T> {
         self.len() == 0
     }
 
-    /// Panics in a debug build if packets are not in the order of their arrival, as far as a few of them
-    /// show.
+    /// Panics in a debug build if packets are not in the order of their arrival; it checks some of them.
     pub(crate) fn debug_check(&self) {
         if cfg!(debug_assertions) {
             let first = self.in_order.iter().take(LOOKED_AT);
@@ -132,14 +131,14 @@ impl<T> Delay<T> {
             return config.delay;
         }
         let by = sample(config.jitter_distribution, &self.random, number) * config.jitter as f64;
-        // A float that no integer holds becomes the nearest: no delay is below 0.
+        // A float that no integer represents becomes the nearest: no delay is below 0.
         (config.delay as f64 + by + 0.5) as Nanos
     }
 }
 
 /// A number with mean 0: within 1 if uniform, else with standard deviation 1.
 fn sample(distribution: Distribution, random: &Random, number: u64) -> f64 {
-    // Two places a packet.
+    // Each packet has two places.
     let place = number.wrapping_mul(2);
     let one = random.fraction(place);
     match distribution {

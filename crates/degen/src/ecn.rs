@@ -1,4 +1,4 @@
-//! The mark of congestion.
+//! Congestion marks: ECN in IP headers.
 
 use wire::{ETHERNET_LEN, EtherType, Ipv4, Ipv6, VLAN_LEN};
 
@@ -7,8 +7,8 @@ const ECN: u8 = 0b11;
 const NOT_ECT: u8 = 0b00;
 const CE: u8 = 0b11;
 
-/// Marks an Ethernet frame's IP packet with CE, where its sender allows it; returns whether it
-/// is marked now.
+/// Marks an Ethernet frame's IP packet with CE, if its sender allows it (ECT, RFC 3168 section 5). Returns
+/// whether the packet has the mark now.
 pub fn mark(frame: &mut [u8]) -> bool {
     let Some((version, packet)) = ip(frame) else { return false };
     match version {

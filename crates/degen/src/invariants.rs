@@ -1,5 +1,5 @@
-//! What holds of a direction between any two calls. Debug builds look at it: tests, simulation and fuzzing
-//! run with it. What belongs to one part is in the part's own `debug_check`.
+//! Invariants of a direction between any two calls. Debug builds check them: tests, simulation and fuzzing
+//! run with them. Those of one element are in its own `debug_check`.
 
 use crate::{Degen, Nanos};
 
@@ -16,7 +16,7 @@ impl<T> Degen<T> {
         }
     }
 
-    /// Every packet is through, dropped for a reason, taken back or held.
+    /// Every packet has departed, was dropped for a reason, was taken back or is held.
     #[cfg(debug_assertions)]
     fn check_conservation(&self) {
         let counters = &self.counters;

@@ -1,4 +1,4 @@
-//! The table of what can be set: names, what they take, and how they are written.
+//! The table of settings: names, accepted values, and how values are written.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -10,31 +10,31 @@ use crate::{Config, Discipline, Distribution, Nanos, Probability, ValueError};
 /// One setting of a direction.
 #[derive(Debug)]
 pub struct Key {
-    /// Its name.
+    /// The key's name, as in a configuration.
     pub name: &'static str,
-    /// What it is for, in one line.
+    /// What it sets, in one line.
     pub help: &'static str,
     takes: Takes,
     get: fn(&Config) -> u64,
     set: fn(&mut Config, u64),
 }
 
-/// What a key takes.
+/// What values a key takes.
 #[derive(Clone, Copy, Debug)]
 enum Takes {
     /// A number within bounds.
     Number { unit: Unit, min: u64, max: u64, zero: Option<&'static str> },
     /// `true` or `false`.
     Bool,
-    /// The place of one of these names.
+    /// An index into these names.
     Choice(&'static [&'static str]),
 }
 
 impl Key {
-    /// Reads a value. 0 is allowed where it means something of its own.
+    /// Reads a value. 0 is allowed where it has a meaning of its own.
     ///
     /// # Errors
-    /// What is wrong with it; [`takes`](Self::takes) says what would be right.
+    /// Why the text is no value of this key; [`takes`](Self::takes) describes those that are.
     pub fn parse(&self, text: &str) -> Result<u64, ValueError> {
         match self.takes {
             Takes::Number { unit, min, max, zero } => {
@@ -81,7 +81,7 @@ impl Key {
         (self.set)(config, value);
     }
 
-    /// What may be written, in words: `a time such as 5ms, 100us or 1.5s, up to 3600s`.
+    /// The values that it takes, in words: `a time such as 5ms, 100us or 1.5s, up to 3600s`.
     pub fn takes(&self) -> String {
         match self.takes {
             Takes::Number { unit: Unit::Probability, .. } => {
@@ -103,29 +103,29 @@ impl Key {
         }
     }
 
-    /// Whether it is a switch.
+    /// Whether it takes `true` or `false`.
     pub fn is_bool(&self) -> bool {
         matches!(self.takes, Takes::Bool)
     }
 }
 
-/// How times are written.
+/// The form of times, in words.
 pub const TIME_FORM: &str = Unit::Time.form();
 
-/// Reads a time as the keys do, in nanoseconds.
+/// Reads a time in the form of the keys, in nanoseconds.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why the text is no time.
 pub fn time(text: &str) -> Result<Nanos, ValueError> {
     Unit::Time.parse(text)
 }
 
-/// Writes a time as the keys do.
+/// Writes a time, in nanoseconds, in the form of the keys.
 pub fn time_text(time: Nanos) -> String {
     Unit::Time.format(time)
 }
 
-/// The key of this name.
+/// The key with this name.
 pub fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
@@ -142,7 +142,7 @@ const PERCENT: Takes = number(Unit::Probability, 0, Probability::WHOLE as u64);
 const TIME: Takes = number(Unit::Time, 0, HOUR);
 const HOUR: u64 = 3_600_000_000_000;
 
-/// A key whose field is a number. What is set has been found in range, so the cast keeps it.
+/// A key whose field is a number. Values are checked to be in range, so the cast keeps them.
 macro_rules! number {
     ($name:ident, $takes:expr, $help:expr) => {
         Key {

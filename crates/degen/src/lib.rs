@@ -1,39 +1,38 @@
-//! degen: a WAN between two wires. Packets are delayed, lost, doubled, damaged, reordered and slowed
-//! down, as on a path through the Internet (`rdma-over-ip` section 3, whose delay generator has this
-//! name).
+//! degen: a WAN between two wires. Packets are delayed, lost, duplicated, corrupted, reordered and limited to
+//! a rate, as on a path through the Internet (`rdma-over-ip` section 3, whose delay generator has this name).
 //!
-//! A [`Degen`] is one direction. Time comes in as a value and chance as a seed: the same packets at
-//! the same times leave the same packets at the same times, whenever it is asked. So it runs between
-//! real wires and in a simulator's virtual time alike.
+//! A [`Degen`] is one direction. Time comes in as a value and randomness as a seed: the same packets at the
+//! same times give the same packets at the same times, whenever it is polled. So it runs between real wires
+//! and in a simulator's virtual time alike.
 //!
 //! ```text
 //!   arrive ── loss ── duplicate ── mark ── corrupt ── queue and rate ── delay ── reorder ── depart
 //! ```
 //!
-//! Each element is a module of its own and can be used alone. Each draws from its own stream of
-//! random numbers, and for each packet by the packet's number: the packets lost are the same ones
-//! whatever the jitter, and the packets doubled the same ones whatever the loss.
+//! Each element is a module of its own and can be used alone. Each draws from its own stream of random
+//! numbers, and for each packet by the packet's number: the same packets are lost whatever the jitter, and
+//! the same packets are duplicated whatever the loss.
 //!
-//! Who knows netem will miss or find:
+//! Differences to netem:
 //!
 //! - Nothing bounds the packets that are in flight but the memory that they lie in. `queue_packets`
 //!   and `queue_bytes` bound those that wait for the rate; netem's `limit` counts all.
 //! - A packet is carried at the rate first and delayed then. The link itself holds one packet, which
 //!   does not count as waiting.
 //! - Reordered packets come late, behind `reorder_distance` others; netem's come early, without delay.
-//! - What is lost is not doubled, and a copy is not lost: netem's copies go through all of it again.
-//! - Gilbert and Elliott's `h` and `k` are what gets through; netem asks for 1-h and 1-k.
+//! - What is lost is not duplicated, and a copy is not lost: netem's copies go through all of it again.
+//! - `gilbert_h` and `gilbert_k` are the probabilities to pass; netem asks for 1-h and 1-k.
 //! - The normal and Pareto distributions have their tails; netem's tables end at 4 deviations.
-//! - There are no correlations, no model of four states and no slots.
+//! - There are no correlations, no loss model of four states and no slots.
 //!
 //! ```
 //! use degen::{Config, Degen, Heap};
 //! let config = Config { delay: 5_000_000, ..Config::default() };
-//! let mut way = Degen::new(config, 1);
-//! way.arrive(vec![0; 60], 0, &mut Heap);
-//! assert_eq!(way.next_deadline(), Some(5_000_000));
-//! assert!(way.depart(4_999_999, &mut Heap).is_none());
-//! let departure = way.depart(6_000_000, &mut Heap).unwrap();
+//! let mut wan = Degen::new(config, 1);
+//! wan.arrive(vec![0; 60], 0, &mut Heap);
+//! assert_eq!(wan.next_deadline(), Some(5_000_000));
+//! assert!(wan.depart(4_999_999, &mut Heap).is_none());
+//! let departure = wan.depart(6_000_000, &mut Heap).unwrap();
 //! assert_eq!((departure.packet.len(), departure.due), (60, 5_000_000));
 //! ```
 #![no_std]
@@ -67,7 +66,7 @@ pub use wire::Nanos;
 use delay::Delay;
 use loss::Loss;
 use queue::{Left, Queue};
-use reorder::{Aside, Reorder};
+use reorder::{Hold, Reorder};
 use schedule::Running;
 
 /// The memory that packets lie in.
@@ -75,10 +74,10 @@ pub trait Frames<T> {
     /// The packet's bytes, from the Ethernet header on.
     fn bytes_mut<'a>(&'a mut self, packet: &'a mut T) -> &'a mut [u8];
 
-    /// Another packet of the same bytes; `None` if there is no memory.
+    /// A copy of the packet; `None` if there is no memory.
     fn copy(&mut self, packet: &T) -> Option<T>;
 
-    /// The packet goes no further.
+    /// Takes back the memory of a packet that is dropped.
     fn discard(&mut self, packet: T);
 }
 
@@ -103,23 +102,23 @@ impl Frames<Vec<u8>> for Heap {
 pub struct Departure<T> {
     /// The packet.
     pub packet: T,
-    /// When it was to come out: at the time asked for, or before.
+    /// When it came out, in nanoseconds: no later than the time that was asked for.
     pub due: Nanos,
 }
 
-/// A packet and what it draws its numbers by: twice its place among those that arrived, and one more
-/// for a copy.
+/// A packet and the place of its random numbers: twice its place among those that arrived, and one more for a
+/// copy.
 #[derive(Debug)]
 struct Numbered<T> {
     packet: T,
     number: u64,
 }
 
-/// A packet in flight, of which it is decided whether it is held back in the end.
+/// A packet in flight. Whether it is held back afterwards is decided already.
 #[derive(Debug)]
 struct Onward<T> {
     packet: T,
-    aside: Option<Aside>,
+    hold: Option<Hold>,
 }
 
 /// One direction.
@@ -136,18 +135,18 @@ pub struct Degen<T> {
     delay: Delay<Onward<T>>,
     reorder: Reorder<T>,
     counters: Counters,
-    /// When the last packet arrived.
+    /// Time of the last arrival.
     arrived_at: Nanos,
-    /// When the last packet departed.
+    /// Time of the last departure.
     departed_at: Nanos,
-    /// The latest time that it knows of: what was to be done by then is done.
+    /// The latest time of any call: everything due by then is done.
     now: Nanos,
     #[cfg(debug_assertions)]
     taken_back: u64,
 }
 
 impl<T> Degen<T> {
-    /// A direction without packets. Each direction wants a `seed` of its own.
+    /// A direction without packets. Each direction needs a `seed` of its own.
     pub fn new(config: Config, seed: u64) -> Self {
         Degen {
             config,
@@ -169,8 +168,8 @@ impl<T> Degen<T> {
         }
     }
 
-    /// Begins a schedule at `now`. One that it takes the place of has done what it was to do until the
-    /// latest time that [`arrive`](Self::arrive) or [`depart`](Self::depart) was told.
+    /// Begins a schedule at `now`. The one that it replaces is carried out up to the latest time of a call of
+    /// [`arrive`](Self::arrive) or [`depart`](Self::depart).
     pub fn begin(&mut self, schedule: Schedule, now: Nanos) {
         self.schedule = Running::begin(schedule, now);
         while self.next_step().is_some() {
@@ -178,33 +177,32 @@ impl<T> Degen<T> {
         }
     }
 
-    /// What is in force.
+    /// The settings in force.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Changes what is done to packets from now on: the latest time that [`arrive`](Self::arrive) or
-    /// [`depart`](Self::depart) was told. Those in flight arrive when they were to.
+    /// Changes a setting from the latest time on that [`arrive`](Self::arrive) or [`depart`](Self::depart)
+    /// was called with. Packets in flight arrive when they were to.
     pub fn change(&mut self, change: Change) {
         change.apply(&mut self.config);
     }
 
-    /// What was done so far.
+    /// Counters since the direction was made.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Packets that are neither through nor dropped.
+    /// Packets that have arrived, and were neither dropped nor have departed.
     pub fn held(&self) -> usize {
         self.queue.len() + self.delay.len() + self.reorder.len()
     }
 
-    /// A packet comes in, at `at`. Times that lie before those of earlier packets count as the same.
+    /// A packet arrives at `at`, in nanoseconds. A time before that of an earlier packet counts as the same.
     ///
-    /// Where `at` lies before a time that [`depart`](Self::depart) was asked for, the packet is delayed
-    /// from `at` all the same. But what was decided by then stays decided: steps of the schedule that
-    /// were made, what CoDel judged, room in the queue, and that packets have departed, behind which it
-    /// departs.
+    /// Where `at` lies before a time that [`depart`](Self::depart) was called with, the packet is delayed
+    /// from `at` all the same. But decisions made by then hold: steps of the schedule that were carried out,
+    /// drops by CoDel, room in the queue, and departures, behind which the packet departs.
     pub fn arrive(&mut self, mut packet: T, at: Nanos, frames: &mut impl Frames<T>) {
         self.advance(at, frames);
         self.arrived_at = self.arrived_at.max(at);
@@ -223,7 +221,7 @@ impl<T> Degen<T> {
         self.debug_check();
     }
 
-    /// The next packet that has come out by `now`; to be asked until there is none.
+    /// The next packet that comes out by `now`. To be called until it returns `None`.
     pub fn depart(&mut self, now: Nanos, frames: &mut impl Frames<T>) -> Option<Departure<T>> {
         self.advance(now, frames);
         let (mut packet, due) = self.come_out(now)?;
@@ -235,13 +233,14 @@ impl<T> Degen<T> {
         Some(Departure { packet, due })
     }
 
-    /// When to ask next; `None` if nothing is held and nothing is to change.
+    /// When to call [`depart`](Self::depart) next; `None` if nothing is held and no step of the schedule is
+    /// left.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let inner = self.queue.next_deadline().into_iter().chain(self.schedule.next_deadline());
         inner.chain(self.delay.next_deadline()).chain(self.reorder.next_deadline()).min()
     }
 
-    /// Takes back a packet that is held, whatever the time; for the end.
+    /// Takes back a packet that is held, whatever the time: for the end of a run.
     pub fn take_back(&mut self) -> Option<T> {
         let queued = self.queue.take().map(|queued| queued.packet);
         let delayed = |delay: &mut Delay<Onward<T>>| delay.take().map(|(onward, _)| onward.packet);
@@ -253,14 +252,14 @@ impl<T> Degen<T> {
         taken
     }
 
-    /// Lets time pass in the schedule and in the queue, whose packets set out.
+    /// Carries out the schedule and the queue up to `now`.
     fn advance(&mut self, now: Nanos, frames: &mut impl Frames<T>) {
         if now <= self.now {
             return;
         }
         self.now = now;
         while let Some(step) = self.next_step() {
-            // What happens at the time of a step sees what it changes.
+            // What happens at the time of a step meets the new settings.
             if let Some(before) = step.checked_sub(1) {
                 self.dequeue(before, frames);
             }
@@ -269,7 +268,7 @@ impl<T> Degen<T> {
         self.dequeue(self.now, frames);
     }
 
-    /// When a step of the schedule is due that is not made yet.
+    /// When the next step of the schedule is due.
     fn next_step(&self) -> Option<Nanos> {
         self.schedule.next_deadline().filter(|at| *at <= self.now)
     }
@@ -280,17 +279,17 @@ impl<T> Degen<T> {
         self.schedule.skip(quiet);
     }
 
-    /// The queue gives the link what it takes by `until`.
+    /// Sends what the link takes from the queue by `until`.
     fn dequeue(&mut self, until: Nanos, frames: &mut impl Frames<T>) {
         while let Some(left) = self.queue.pop(until, &self.config) {
             match left {
                 Left::Sent { packet, at } => self.go_on(packet, at),
-                Left::Condemned { packet, len, at } => self.condemned(packet, len, at, frames),
+                Left::Drop { packet, len, at } => self.drop_or_mark(packet, len, at, frames),
             }
         }
     }
 
-    fn condemned(
+    fn drop_or_mark(
         &mut self,
         mut numbered: Numbered<T>,
         len: usize,
@@ -298,7 +297,7 @@ impl<T> Degen<T> {
         frames: &mut impl Frames<T>,
     ) {
         if self.mark_instead(&mut numbered.packet, frames) {
-            let at = self.queue.spared(len, at, &self.config);
+            let at = self.queue.marked(len, at, &self.config);
             self.go_on(numbered, at);
         } else {
             self.counters.codel_dropped += 1;
@@ -306,25 +305,25 @@ impl<T> Degen<T> {
         }
     }
 
-    /// The link has carried a packet: it is decided when it arrives, and whether others pass it.
+    /// The link has carried a packet: its delay is drawn, and whether it is held back.
     fn go_on(&mut self, numbered: Numbered<T>, at: Nanos) {
         let Numbered { packet, number } = numbered;
-        let aside = self.reorder.picks(number, &self.config);
-        self.delay.push(Onward { packet, aside }, number, at, &self.config);
+        let hold = self.reorder.picks(number, &self.config);
+        self.delay.push(Onward { packet, hold }, number, at, &self.config);
     }
 
     fn come_out(&mut self, now: Nanos) -> Option<(T, Nanos)> {
         loop {
-            // What has departed is not passed by what arrived with a stamp of before.
+            // A packet with an old stamp does not depart before one that has departed.
             let not_before = |due: Nanos| due.max(self.departed_at);
             let arrival = self.delay.next_deadline().map(not_before).filter(|due| *due <= now);
-            // The packet that has waited for long enough by then goes first.
+            // A packet that has waited for long enough by then goes first.
             if let Some((packet, due)) = self.reorder.pop(arrival.unwrap_or(now)) {
                 return Some((packet, due.max(self.departed_at)));
             }
             let due = arrival?;
-            let (Onward { packet, aside }, _) = self.delay.take()?;
-            match self.reorder.pass(packet, aside, due) {
+            let (Onward { packet, hold }, _) = self.delay.take()?;
+            match self.reorder.pass(packet, hold, due) {
                 Some(packet) => return Some((packet, due)),
                 None => self.counters.reordered += 1,
             }
@@ -343,7 +342,7 @@ impl<T> Degen<T> {
         copy
     }
 
-    /// A packet that arrived last, or its copy, comes to the queue, which passes it on if it may.
+    /// Puts the packet that arrived last, or its copy, into the queue, unless the link takes it at once.
     fn enqueue(&mut self, mut numbered: Numbered<T>, frames: &mut impl Frames<T>) {
         let Numbered { packet, number } = &mut numbered;
         let bytes = frames.bytes_mut(packet);
@@ -375,7 +374,7 @@ impl<T> Degen<T> {
     }
 }
 
-/// Turns one bit.
+/// Inverts one bit.
 fn turn(bytes: &mut [u8], bit: u64) {
     bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
 }

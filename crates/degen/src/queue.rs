@@ -1,4 +1,4 @@
-//! A link of a rate, and the queue in front of it.
+//! A link with a rate, and the queue in front of it.
 
 use alloc::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::{Config, Discipline, Nanos};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Packets that debug builds look at, of however many there are.
+/// Packets that debug builds check, of however many there are.
 pub(crate) const LOOKED_AT: usize = 16;
 
 /// A packet that waits.
@@ -28,26 +28,26 @@ pub enum Left<T> {
         /// When its last bit left.
         at: Nanos,
     },
-    /// CoDel would have it lost, or marked and [`Queue::spared`].
-    Condemned {
+    /// CoDel is to drop it; [`Queue::marked`] is called if it is marked instead.
+    Drop {
         /// The packet.
         packet: T,
         /// Its length in bytes.
         len: usize,
-        /// When.
+        /// When its turn came.
         at: Nanos,
     },
 }
 
-/// Packets wait in order until the link is free. Times are computed, not observed: what becomes of a
-/// packet does not depend on when it is looked at.
+/// Packets wait in order until the link is free. Times are computed, not observed: what becomes of a packet
+/// does not depend on when the queue is polled.
 #[derive(Debug)]
 pub struct Queue<T> {
     waiting: VecDeque<Waiting<T>>,
     bytes: u64,
-    /// When the last bit of what was sent last leaves.
+    /// When the last bit of the last packet leaves.
     free_at: Nanos,
-    /// What that time was rounded down by, in nanoseconds divided by the rate.
+    /// What `free_at` was rounded down by, in nanoseconds divided by the rate.
     remainder: u64,
     /// The rate that `remainder` is of.
     rate: u64,
@@ -68,7 +68,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Whether a packet of `len` bytes goes at once, without [`push`](Self::push) and [`pop`](Self::pop).
+    /// Whether a packet of `len` bytes is sent at once, without [`push`](Self::push) and [`pop`](Self::pop).
     pub fn passes(&mut self, len: usize, now: Nanos, config: &Config) -> bool {
         let passes = config.rate == 0 && self.waiting.is_empty() && self.free_at <= now;
         if passes {
@@ -78,11 +78,11 @@ impl<T> Queue<T> {
         passes
     }
 
-    /// Puts a packet of `len` bytes at the end; gives it back if the queue is full. What has left by
-    /// `now` must have been taken.
+    /// Puts a packet of `len` bytes at the end. Packets that leave by `now` must have been
+    /// [popped](Self::pop).
     ///
     /// # Errors
-    /// The packet, if there is no room for it.
+    /// The packet itself, if the queue is full.
     pub fn push(&mut self, packet: T, len: usize, now: Nanos, config: &Config) -> Result<(), T> {
         // A packet that the link takes at once does not wait.
         let waits = !self.waiting.is_empty() || self.free_at > now;
@@ -111,15 +111,15 @@ impl<T> Queue<T> {
         self.bytes -= len as u64;
         if config.rate == 0 || config.queue != Discipline::CoDel {
             self.codel.rest();
-        } else if self.codel.judge(at - since, self.bytes, at, config) == Verdict::Condemned {
-            return Some(Left::Condemned { packet, len, at });
+        } else if self.codel.decide(at - since, self.bytes, at, config) == Verdict::Drop {
+            return Some(Left::Drop { packet, len, at });
         }
         Some(Left::Sent { packet, at: self.occupy(at, len, config) })
     }
 
-    /// A condemned packet is marked instead, and goes on its way. When its last bit leaves.
-    pub fn spared(&mut self, len: usize, at: Nanos, config: &Config) -> Nanos {
-        self.codel.spared(config);
+    /// A packet that was to be dropped is marked instead, and sent. Returns when its last bit leaves.
+    pub fn marked(&mut self, len: usize, at: Nanos, config: &Config) -> Nanos {
+        self.codel.marked(config);
         self.occupy(at, len, config)
     }
 
@@ -140,8 +140,7 @@ impl<T> Queue<T> {
         Some(first.packet)
     }
 
-    /// Panics in a debug build if packets or their bytes are not what is counted, as far as a few of them
-    /// show.
+    /// Panics in a debug build if packets or their bytes are not those counted; it checks some of them.
     pub(crate) fn debug_check(&self) {
         if cfg!(debug_assertions) {
             let first = self.waiting.iter().take(LOOKED_AT);
@@ -159,8 +158,8 @@ impl<T> Queue<T> {
             self.free_at = at;
             return at;
         }
-        // What the last packet left over counts while the link does not rest, so that no rate is
-        // rounded away.
+        // The remainder of the last packet counts while the link is not idle, so that rounding does not
+        // change the rate.
         if at > self.free_at || self.rate != config.rate {
             self.remainder = 0;
         }

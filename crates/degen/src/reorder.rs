@@ -1,4 +1,4 @@
-//! Packets that others pass.
+//! Reordering: packets that are held back until others have passed.
 
 use alloc::collections::VecDeque;
 use core::num::NonZeroU32;
@@ -6,10 +6,10 @@ use core::num::NonZeroU32;
 use crate::queue::LOOKED_AT;
 use crate::{Config, Nanos, Random};
 
-/// What a packet that steps aside waits for.
+/// How a packet is held back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Aside {
-    /// So many packets pass.
+pub struct Hold {
+    /// It waits until so many packets have passed.
     pub distance: NonZeroU32,
     /// It waits no longer than this, in nanoseconds.
     pub wait: Nanos,
@@ -20,20 +20,20 @@ struct Reordered<T> {
     packet: T,
     /// Leaves behind the packet of this number.
     behind: u64,
-    /// Leaves then at the latest.
+    /// Leaves at this time at the latest.
     until: Nanos,
 }
 
-/// Some packets, as they arrive, step aside until others have passed. Those that step aside do not
-/// count as passing, and stay in order.
+/// Some packets are held back as they arrive, until others have passed. Packets that are held back do not
+/// count as passing, and stay in order among themselves.
 #[derive(Debug)]
 pub struct Reorder<T> {
     random: Random,
-    /// Neither `behind` nor `until` is less than that of a packet in front.
+    /// Neither `behind` nor `until` is less than that of the packet in front.
     held: VecDeque<Reordered<T>>,
-    /// Packets that have gone by.
+    /// Packets that have passed.
     passed: u64,
-    /// When the last of them did.
+    /// When the last of them passed.
     passed_at: Nanos,
 }
 
@@ -45,23 +45,23 @@ impl<T> Reorder<T> {
     }
 
     /// How the packet of this number is held back, if it is.
-    pub fn picks(&self, number: u64, config: &Config) -> Option<Aside> {
+    pub fn picks(&self, number: u64, config: &Config) -> Option<Hold> {
         let distance = NonZeroU32::new(config.reorder_distance)?;
         let picked = self.random.happens(number, config.reorder);
-        picked.then_some(Aside { distance, wait: config.reorder_wait })
+        picked.then_some(Hold { distance, wait: config.reorder_wait })
     }
 
-    /// A packet arrives at `now`: it goes by, or steps aside. All that [leaves](Self::pop) by then must
-    /// have been taken.
-    pub fn pass(&mut self, packet: T, aside: Option<Aside>, now: Nanos) -> Option<T> {
-        let Some(Aside { distance, wait }) = aside else {
+    /// A packet arrives at `now`: it passes, and is returned, or is held back. Packets that
+    /// [leave](Self::pop) by then must have been taken.
+    pub fn pass(&mut self, packet: T, hold: Option<Hold>, now: Nanos) -> Option<T> {
+        let Some(Hold { distance, wait }) = hold else {
             self.passed += 1;
             self.passed_at = now;
             return Some(packet);
         };
         let behind = self.passed + u64::from(distance.get());
         let until = now.saturating_add(wait);
-        // Where less is asked for than before, those in front leave with it at the latest.
+        // Where the settings have become smaller, those in front leave with it at the latest.
         for held in self.held.iter_mut().rev() {
             if held.behind <= behind && held.until <= until {
                 break;
@@ -73,14 +73,14 @@ impl<T> Reorder<T> {
         None
     }
 
-    /// The next that enough have passed, or that has waited for long enough, by `now`; and when that
-    /// was.
+    /// The next packet that enough others have passed, or that has waited for long enough, by `now`; and when
+    /// that was.
     pub fn pop(&mut self, now: Nanos) -> Option<(T, Nanos)> {
         let at = self.next_deadline().filter(|at| *at <= now)?;
         Some((self.take()?, at))
     }
 
-    /// When the next leaves at the latest; `None` if none waits.
+    /// When the next packet leaves at the latest; `None` if none is held.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let next = self.held.front()?;
         Some(if next.behind <= self.passed { self.passed_at } else { next.until })
@@ -91,8 +91,7 @@ impl<T> Reorder<T> {
         self.held.pop_front().map(|held| held.packet)
     }
 
-    /// Panics in a debug build if a packet would leave before one in front of it, as far as a few of them
-    /// show.
+    /// Panics in a debug build if a packet would leave before one in front of it; it checks some of them.
     pub(crate) fn debug_check(&self) {
         if cfg!(debug_assertions) {
             let first = self.held.iter().take(LOOKED_AT);

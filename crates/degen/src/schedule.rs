@@ -1,4 +1,4 @@
-//! Changes that are due at their own times.
+//! Changes of settings at given times.
 
 use alloc::vec::Vec;
 
@@ -8,14 +8,14 @@ use crate::{Config, Nanos};
 /// One setting and its value.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// Which.
+    /// The setting.
     pub key: &'static Key,
-    /// As the key [reads](Key::parse) it.
+    /// Its value, as the key [reads](Key::parse) it.
     pub value: u64,
 }
 
 impl Change {
-    /// Makes it.
+    /// Applies the change.
     pub fn apply(&self, config: &mut Config) {
         self.key.set(config, self.value);
     }
@@ -27,51 +27,51 @@ impl PartialEq for Change {
     }
 }
 
-/// What changes at one time.
+/// Changes at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Since the schedule began, in nanoseconds.
+    /// Time since the schedule began, in nanoseconds.
     pub at: Nanos,
-    /// What changes.
+    /// The changes.
     pub changes: Vec<Change>,
 }
 
-/// Steps in the order of their times.
+/// Steps in order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schedule {
     steps: Vec<Step>,
-    /// Begins again after so long; 0 for never.
-    repeat: Nanos,
+    /// The schedule begins again after so long; `None`: it does not.
+    repeat: Option<Nanos>,
 }
 
-/// Why steps make no schedule.
+/// Why steps are no schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScheduleError {
-    /// The step of this number, counted from 0, comes before the one in front of it.
+    /// A step comes before the one in front of it.
     GoesBack {
-        /// Which.
+        /// Its number, counted from 0.
         step: usize,
     },
-    /// It is to begin again before it has ended.
+    /// The schedule is to begin again before its last step.
     RepeatTooShort,
 }
 
 impl Schedule {
-    /// Steps, which begin again each `repeat` nanoseconds if that is not 0.
+    /// A schedule of these steps, which begins again every `repeat` nanoseconds if that is given.
     ///
-    /// # Errors
-    /// Where time would go back.
-    pub fn new(steps: Vec<Step>, repeat: Nanos) -> Result<Self, ScheduleError> {
+    /// Times that go back, and a `repeat` that is not after the last step.
+    pub fn new(steps: Vec<Step>, repeat: Option<Nanos>) -> Result<Self, ScheduleError> {
         if let Some(before) = steps.windows(2).position(|pair| pair[1].at < pair[0].at) {
             return Err(ScheduleError::GoesBack { step: before + 1 });
         }
-        if repeat > 0 && steps.last().is_some_and(|last| last.at >= repeat) {
+        let too_short = |last: &Step| repeat.is_some_and(|repeat| last.at >= repeat);
+        if steps.last().is_some_and(too_short) {
             return Err(ScheduleError::RepeatTooShort);
         }
         Ok(Schedule { steps, repeat })
     }
 
-    /// Its steps.
+    /// The steps, in order of time.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -101,23 +101,23 @@ impl Running {
         let Some(step) = self.schedule.steps.get(self.next) else { return };
         step.changes.iter().for_each(|change| change.apply(config));
         self.next += 1;
-        if self.next < self.schedule.steps.len() || self.schedule.repeat == 0 {
+        if self.next < self.schedule.steps.len() {
             return;
         }
-        // What would begin again after the end of time does not.
-        if let Some(again) = self.began.checked_add(self.schedule.repeat) {
+        let Some(repeat) = self.schedule.repeat else { return };
+        // A round beyond the end of time does not begin.
+        if let Some(again) = self.began.checked_add(repeat) {
             self.began = again;
             self.next = 0;
         }
     }
 
-    /// Leaves out the rounds that end by `now`, if one has ended just now: what they change is as it is.
-    /// Nothing else may happen before `now`.
+    /// Skips rounds that end by `now`, if one has just ended: they change nothing more. Nothing else may
+    /// happen before `now`.
     pub(crate) fn skip(&mut self, now: Nanos) {
-        if self.next == 0 {
+        if let (0, Some(repeat)) = (self.next, self.schedule.repeat) {
             let time = now.saturating_sub(self.began);
-            let rounds = time.checked_div(self.schedule.repeat).unwrap_or(0);
-            self.began += rounds * self.schedule.repeat;
+            self.began += time.checked_div(repeat).unwrap_or(0) * repeat;
         }
     }
 }

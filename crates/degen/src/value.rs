@@ -1,11 +1,11 @@
-//! Values as people write them: `5ms`, `0.1%`, `10mbit`, `64KB`.
+//! Values in their written form: `5ms`, `0.1%`, `10mbit`, `64KB`.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::fmt;
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     /// Nanoseconds.
@@ -16,7 +16,7 @@ pub(crate) enum Unit {
     Rate,
     /// Bytes.
     Bytes,
-    /// Things.
+    /// A plain number.
     Count,
 }
 
@@ -25,13 +25,13 @@ pub(crate) enum Unit {
 pub enum ValueError {
     /// It is below zero.
     Negative,
-    /// It has no number, or no unit that is known.
+    /// It has no number, or an unknown unit.
     Unreadable,
-    /// There is no smaller part of the unit.
+    /// It has more digits than the unit can represent.
     TooFine,
-    /// It is more than any number that can be kept.
+    /// It exceeds the largest number that can be stored.
     TooLarge,
-    /// It is a number outside of what the setting takes.
+    /// It is outside of the range of the setting.
     OutOfRange,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for ValueError {
 impl core::error::Error for ValueError {}
 
 impl Unit {
-    /// Names and sizes, the largest first. Capital letters are as good.
+    /// Names and sizes, the largest first. Capital letters are accepted, too.
     const fn names(self) -> &'static [(&'static str, u64)] {
         match self {
             Unit::Time => &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)],
@@ -87,7 +87,7 @@ impl Unit {
         self.names().iter().find(|(known, _)| named(known)).map(|(_, size)| *size)
     }
 
-    /// What may be written.
+    /// The form of values in words, with examples.
     pub(crate) const fn form(self) -> &'static str {
         match self {
             Unit::Time => "a time such as 5ms, 100us or 1.5s",
@@ -122,7 +122,7 @@ impl Unit {
         match self {
             Unit::Count => value.to_string(),
             Unit::Probability => format!("{}%", fraction(value, 10_000_000)),
-            // Bytes are shown in the units that people think in, if they are whole in one of them.
+            // Bytes are written in decimal units, if they are whole in one of them.
             Unit::Time | Unit::Rate | Unit::Bytes => {
                 let whole = self.names().iter().find(|(_, size)| value.is_multiple_of(*size));
                 let (name, size) = whole.copied().unwrap_or(("", 1));

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
-/// All that is out by `now`: when it was due.
+/// The times of all departures by `now`.
 fn out_by(way: &mut Degen<Vec<u8>>, now: Nanos) -> Vec<Nanos> {
     std::iter::from_fn(|| way.depart(now, &mut Heap)).map(|out| out.due).collect()
 }
@@ -23,8 +23,8 @@ fn a_burst_leaves_at_once() {
 }
 
 proptest! {
-    /// Bursts that overlap, read late and in one go with what others brought, as a thread that was
-    /// away for a while does: each packet is due at its own stamp and the delay.
+    /// Bursts that overlap, polled late and all at once, as by a thread that was not running for a while:
+    /// each packet is due at its own stamp plus the delay.
     #[test]
     fn bursts_do_not_delay_each_other(
         delay in 0..20 * MS,

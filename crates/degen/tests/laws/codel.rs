@@ -9,12 +9,12 @@ use proptest::prelude::*;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// What arrives.
+/// A packet that arrives.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     at: Nanos,
     len: usize,
-    /// It may be marked.
+    /// Its sender allows marks.
     ect: bool,
 }
 
@@ -28,7 +28,7 @@ enum Fate {
     Sent(Nanos, bool),
 }
 
-/// RFC 8289 section 5, by its names. Where the RFC says nothing, a comment says what is done.
+/// RFC 8289 section 5, by its names. Where the RFC has no rule, a comment names the choice.
 #[derive(Default)]
 struct CoDelQueue {
     target: i64,
@@ -303,8 +303,8 @@ proptest! {
     }
 }
 
-/// The default values, a link of 10 Mbit/s and twice what it carries for ten seconds: the wait comes
-/// down, which it does not without CoDel.
+/// The default values, a link of 10 Mbit/s and twice its capacity for ten seconds: the wait comes down, which
+/// it does not without CoDel.
 #[test]
 fn a_standing_queue_is_drained() {
     let arrivals = arrivals(1, 10_000_000, &[(20, 30_000)], 0);
@@ -323,8 +323,8 @@ fn a_standing_queue_is_drained() {
     assert!(longest < without, "{longest} against {without}");
 }
 
-/// All of a marking sender's packets come through, and as many are marked as would have been dropped
-/// of one that does not slow down: at least one each interval.
+/// All packets of a sender that allows marks arrive, and as many are marked as would have been dropped: at
+/// least one each interval.
 #[test]
 fn marks_take_the_place_of_drops() {
     let arrivals = arrivals(1, 10_000_000, &[(20, 3_000)], 10);
@@ -335,9 +335,10 @@ fn marks_take_the_place_of_drops() {
     assert!(counters.marked > 10 * seconds, "{counters:?}");
 }
 
-/// While CoDel is off it forgets: when it is on again, the wait must be too long for an interval again.
+/// CoDel that was off begins anew: when it is on again, the wait must exceed the target for an interval
+/// again.
 #[test]
-fn what_was_before_it_was_off_does_not_count() {
+fn codel_begins_anew_when_it_was_off() {
     let find = |name| degen::keys::find(name).unwrap();
     let arrivals = arrivals(1, 10_000_000, &[(20, 400)], 0);
     let config = config(10_000_000, 5 * MS, 100 * MS, 100_000, false);
@@ -346,7 +347,7 @@ fn what_was_before_it_was_off_does_not_count() {
     let step = |at, value| degen::Step { at: at * MS, changes: vec![queue(value)] };
     // The wait is too long from about 10 ms on, and would be seen to be so by 110 ms.
     let steps = vec![step(90, 0), step(100, 1)];
-    way.begin(degen::Schedule::new(steps, 0).unwrap(), 0);
+    way.begin(degen::Schedule::new(steps, None).unwrap(), 0);
     for (number, arrival) in arrivals.iter().enumerate() {
         way.arrive((number, frame(arrival)), arrival.at, &mut memory);
     }
@@ -356,26 +357,26 @@ fn what_was_before_it_was_off_does_not_count() {
     assert_eq!(memory.discarded.len(), 1);
 }
 
-/// A mark moves the next one at once, though the queue is short after it: that tells how long ago the
+/// A mark moves the next one at once, though the queue is short after it: that decides how long ago the
 /// marking ended, by which the next time begins where this one left off.
 #[test]
 fn a_mark_schedules_the_next() {
     let config = config(1_000_000, 5 * MS, 100 * MS, 1_000, true);
     let mut codel = CoDel::default();
-    let judge = |codel: &mut CoDel, wait, at: Nanos| {
-        let verdict = codel.judge(wait, 10_000, at, &config);
-        if verdict == Verdict::Condemned {
-            codel.spared(&config);
+    let dropped = |codel: &mut CoDel, wait, at: Nanos| {
+        let verdict = codel.decide(wait, 10_000, at, &config);
+        if verdict == Verdict::Drop {
+            codel.marked(&config);
         }
-        verdict == Verdict::Condemned
+        verdict == Verdict::Drop
     };
     let long = 6 * MS;
     // Too long from 0 to 400 ms: marked at 100 ms, and then at shorter and shorter intervals.
-    let marked: Vec<_> = (0..=400).filter(|at| judge(&mut codel, long, at * MS)).collect();
+    let marked: Vec<_> = (0..=400).filter(|at| dropped(&mut codel, long, at * MS)).collect();
     assert_eq!(marked, [100, 200, 271, 329, 379]);
     // The next would have been at 423 ms. Until 16 intervals after that, what worked is taken up.
-    assert!(!judge(&mut codel, 0, 401 * MS));
-    let again = (423 + 1_600 - 101..).filter(|at| judge(&mut codel, long, at * MS));
+    assert!(!dropped(&mut codel, 0, 401 * MS));
+    let again = (423 + 1_600 - 101..).filter(|at| dropped(&mut codel, long, at * MS));
     let again: Vec<_> = again.take(2).collect();
     assert_eq!(again, [2_022, 2_072]);
 }

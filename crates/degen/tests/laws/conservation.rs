@@ -1,14 +1,14 @@
-//! Whatever is asked for and whatever comes: no packet is made, lost or changed without being counted,
-//! and every packet has its time.
+//! For any settings and packets: no packet is made, dropped or changed without being counted, and every
+//! packet departs at its time.
 
 use proptest::prelude::*;
 
 use crate::drive::Polling;
 use crate::given::Given;
 
-/// What the fuzzer found, as its bytes.
+/// Inputs that the fuzzer found, as bytes.
 const FOUND: &[&str] = &[
-    // A bit of a packet that may not be marked is turned, which then may be, and CoDel marks it.
+    // A packet that may not be marked has a bit inverted, and then may be, and CoDel marks it.
     concat!(
         "00c5c5c5c5c5c5c5c5c5e5c5c5c5c5c57d1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a535353535353",
         "5302000000000202000000000108004500003000014000401126ba0a0000010a0000029c40145100",
@@ -17,7 +17,7 @@ const FOUND: &[&str] = &[
 ];
 
 #[test]
-fn what_was_found_is_held() {
+fn inputs_that_once_failed_pass() {
     for found in FOUND {
         let digits = |at: usize| u8::from_str_radix(&found[at..at + 2], 16).unwrap();
         let bytes: Vec<u8> = (0..found.len()).step_by(2).map(digits).collect();
@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn every_packet_is_somewhere(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn every_packet_is_accounted_for(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         Given::from_bytes(&bytes).run(Polling::AtDeadlines);
     }
 
@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn packets_are_somewhere_whose_stamps_are_old(
+    fn packets_with_old_stamps_are_accounted_for(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
         lag in 0..20_000_000_u64,
     ) {

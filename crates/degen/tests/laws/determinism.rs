@@ -1,4 +1,4 @@
-//! The same packets at the same times leave the same packets at the same times.
+//! The same packets at the same times give the same packets at the same times.
 
 use degen::{Config, Discipline, Probability};
 use proptest::prelude::*;
@@ -8,14 +8,14 @@ use crate::given::Given;
 
 const MS: u64 = 1_000_000;
 
-/// The ways to ask, but for the first.
+/// The other ways to poll.
 const OTHERS: [Polling; 3] = [Polling::AtTheEnd, Polling::OneByOne, Polling::Often];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn it_does_not_matter_when_departures_are_asked_for(
+    fn departures_do_not_depend_on_when_they_are_polled(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
     ) {
         let given = Given::from_bytes(&bytes);
@@ -25,11 +25,11 @@ proptest! {
         }
     }
 
-    /// Live, packets are read a while after the kernel has stamped them, and departures were asked for
-    /// since. As long as that is no longer than any packet is in flight, nothing shows: but for what is
-    /// decided with the time alone, as the documentation of `arrive` says.
+    /// On a real wire, packets are read a while after the kernel has stamped them, and departures were polled
+    /// since. As long as that is no longer than any packet is in flight, nothing changes, but for what is
+    /// decided by the time of the call, as the documentation of `arrive` has it.
     #[test]
-    fn old_stamps_do_not_show(
+    fn old_stamps_change_nothing(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
         lag in 0..20 * MS,
     ) {
@@ -46,7 +46,7 @@ proptest! {
 
     /// Otherwise a packet leaves as soon as it may: when it would have, or with what departed last.
     #[test]
-    fn older_stamps_show_as_little_as_they_can(
+    fn older_stamps_delay_departures_only(
         bytes in prop::collection::vec(any::<u8>(), 0..400),
         lag in 0..20 * MS,
     ) {

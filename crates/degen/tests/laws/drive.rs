@@ -1,10 +1,10 @@
-//! A run through degen, whose accounts are looked at all along. The fuzz target has it from here, too.
+//! A run through degen, whose accounts are checked at every step. The fuzz target has it from here, too.
 
 use degen::{Counters, Degen, Departure, Frames, Nanos};
 
 use crate::given::Given;
 
-/// A packet that knows what it was.
+/// A packet with its place among those that arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Packet {
     /// Its place among those that arrived.
@@ -36,14 +36,14 @@ impl Frames<Packet> for Memory {
     }
 }
 
-/// When departures are asked for.
+/// When departures are polled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Polling {
-    /// When all has arrived, until the end of time.
+    /// When all has arrived.
     AtTheEnd,
-    /// When `next_deadline` says so, and not before.
+    /// At `next_deadline`, and not before.
     AtDeadlines,
-    /// One departure at a time, when `next_deadline` says so.
+    /// One departure at a time, at `next_deadline`.
     OneByOne,
     /// Before and after every arrival, and thrice between two of them.
     Often,
@@ -52,7 +52,7 @@ pub(crate) enum Polling {
 /// A packet that is out, and when it was due.
 pub(crate) type Out = Departure<Packet>;
 
-/// What became of it all.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Outcome {
     pub(crate) departures: Vec<Out>,
@@ -68,7 +68,7 @@ struct Run<'a> {
     memory: Memory,
     departures: Vec<Out>,
     arrived: usize,
-    /// No packet is in flight for less.
+    /// The shortest delay of the run.
     least: Nanos,
 }
 
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
         self.accounts();
     }
 
-    /// Lets out what is out by `until`.
+    /// Polls departures up to `until`.
     fn poll(&mut self, polling: Polling, until: Nanos) {
         match polling {
             Polling::AtTheEnd => {}
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// Every packet is somewhere.
+    /// Every packet is accounted for.
     fn accounts(&self) {
         let counters = self.way.counters();
         let dropped = counters.lost + counters.queue_full + counters.codel_dropped;
@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
         assert_eq!(dropped, self.memory.discarded.len() as u64);
     }
 
-    /// The one that has just come out is counted, but not kept yet.
+    /// The one that has just departed is counted, but not recorded yet.
     fn departures_counted(&self) -> u64 {
         let kept = self.departures.len() as u64;
         kept + u64::from(self.way.counters().departed > kept)
@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
                 let mut marked = came.clone();
                 degen::ecn::mark(&mut marked) && packet.bytes == marked
             }
-            // CoDel may mark what has a bit turned, and may have it from that bit that it may.
+            // CoDel may mark a packet with an inverted bit, and may be allowed to by that bit.
             (true, true) => {
                 let at = match came.get(12..14) {
                     Some([0x08, 0x00]) => 15..26,

@@ -1,4 +1,4 @@
-//! Marks of congestion (RFC 3168): who gets them, and what they leave alone.
+//! Congestion marks (RFC 3168): which packets get them, and that nothing else changes.
 
 use degen::ecn::mark;
 use degen::{Config, Degen, Heap, Probability};
@@ -44,7 +44,7 @@ fn header_sum(frame: &[u8], tags: usize) -> u16 {
 }
 
 #[test]
-fn only_those_that_may_be_are_marked() {
+fn only_ect_packets_are_marked() {
     for tags in 0..=2 {
         for builder in builders(tags) {
             for tos in 0..=255 {
@@ -61,7 +61,7 @@ fn only_those_that_may_be_are_marked() {
 }
 
 #[test]
-fn three_tags_hide_a_packet() {
+fn a_packet_behind_three_tags_is_not_marked() {
     for builder in builders(3) {
         let before = builder.tos(0b10).build();
         let mut after = before.clone();
@@ -72,7 +72,7 @@ fn three_tags_hide_a_packet() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// A sum that was right is right, one that was wrong stays wrong, by as much.
+    /// A checksum that was right stays right, and one that was wrong stays wrong by as much.
     #[test]
     fn checksums_stay_as_right_as_they_were(
         tags in 0..=2_usize,
@@ -134,13 +134,13 @@ proptest! {
     }
 
     #[test]
-    fn no_frame_is_too_much(frame in prop::collection::vec(any::<u8>(), 0..100)) {
+    fn any_bytes_are_survived(frame in prop::collection::vec(any::<u8>(), 0..100)) {
         let mut after = frame.clone();
         prop_assert!(mark(&mut after) || after == frame);
     }
 }
 
-/// A packet that would be lost is marked in its place, if it may be.
+/// A packet that would be dropped is marked instead, if its sender allows it.
 #[test]
 fn marks_take_the_place_of_losses() {
     let all = Probability::ALWAYS;

@@ -1,5 +1,5 @@
-//! What a run is given: settings, a schedule and arrivals, made of any bytes. The fuzz target has it
-//! from here, too.
+//! Input of a run: settings, a schedule and arrivals, made of any bytes. The fuzz target has it from here,
+//! too.
 
 use degen::keys::{KEYS, Key};
 use degen::{Change, Config, Nanos, Schedule, Step};
@@ -16,7 +16,7 @@ pub(crate) struct Given {
     pub(crate) schedule: Schedule,
     pub(crate) began: Nanos,
     pub(crate) seed: u64,
-    /// There is no memory for every other copy.
+    /// There is no memory for every second copy.
     pub(crate) scarce: bool,
     pub(crate) arrivals: Vec<Arrival>,
 }
@@ -115,8 +115,8 @@ fn schedule(bytes: &mut Bytes<'_>) -> Schedule {
         steps.push(Step { at, changes: vec![change(), change()] });
     }
     let repeat = match bytes.next() % 3 {
-        0 => at + 10 * MS,
-        _ => 0,
+        0 => Some(at + 10 * MS),
+        _ => None,
     };
     Schedule::new(steps, repeat).expect("times that grow")
 }

@@ -85,7 +85,7 @@ fn pareto() {
 
 /// What would have left before it came leaves at once, and the rest as if nothing were.
 #[test]
-fn nothing_takes_less_than_no_time() {
+fn no_delay_is_negative() {
     for distribution in [Distribution::Uniform, Distribution::Normal, Distribution::Pareto] {
         let packets = 100_000;
         let clipped = took(&config(distribution, MS, 4.0 * MS), packets);
@@ -98,7 +98,7 @@ fn nothing_takes_less_than_no_time() {
 
 /// Extremes of what can be set.
 #[test]
-fn hours_are_no_problem() {
+fn delays_at_the_end_of_time_do_not_overflow() {
     let hour = 3_600_000.0 * MS;
     for distribution in [Distribution::Uniform, Distribution::Normal, Distribution::Pareto] {
         let mut delay = Delay::new(1);

@@ -50,12 +50,12 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_much(key in any_key(), text: String) {
+    fn any_text_is_read_or_refused(key in any_key(), text: String) {
         let _ = key.parse(&text);
     }
 
     #[test]
-    fn no_number_is_too_much(
+    fn any_number_is_read_or_refused(
         key in any_key(),
         text in "[ +-]?[0-9]{0,45}[.,]?[0-9]{0,45} ?([munkMG]?(s|bit|bits|bps|b|iB)(/s)?|%|\u{212a}b)?",
     ) {
@@ -160,7 +160,7 @@ fn values_are_read_as_people_write_them() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_by_its_name() {
+fn wrong_values_are_refused_by_their_error() {
     use ValueError::{Negative, OutOfRange, TooFine, TooLarge, Unreadable};
     let cases = [
         ("delay", "-5ms", Negative),

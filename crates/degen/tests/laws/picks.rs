@@ -41,12 +41,12 @@ fn jitter() -> Config {
     Config { delay: DELAY, jitter: 10 * MS, jitter_distribution, ..Config::default() }
 }
 
-/// No packet passes so many: each waits as long as it may.
+/// So many packets never pass: each packet that is held back waits for the longest time.
 fn reorder() -> Config {
     Config { reorder: tenths(3), reorder_distance: 65_535, reorder_wait: WAIT, ..Config::default() }
 }
 
-/// All of them, of which `on` says which: a bit each.
+/// A configuration with the elements that `on` has bits for.
 fn some(on: u32) -> Config {
     let mut config = Config::default();
     let is_on = |bit: u32| on >> bit & 1 == 1;

@@ -155,7 +155,7 @@ proptest! {
             .map(|(n, rate)| degen::Step { at: n as u64 * gap * US, changes: vec![change(*rate)] })
             .collect();
         let (mut way, mut memory) = (Degen::new(Config::default(), 1), Zeros::new());
-        way.begin(degen::Schedule::new(steps, 0).unwrap(), 0);
+        way.begin(degen::Schedule::new(steps, None).unwrap(), 0);
         (0..200).for_each(|number| way.arrive((number, 1_000), 0, &mut memory));
         let mut free_at = 0;
         while let Some(out) = way.depart(Nanos::MAX, &mut memory) {

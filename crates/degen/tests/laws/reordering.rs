@@ -35,14 +35,14 @@ fn config(parts: u32, distance: u32, wait: Nanos) -> Config {
     }
 }
 
-/// Who steps aside, by the element alone.
+/// Which packets are held back, by the element alone.
 fn picked(given: &Given) -> Vec<bool> {
     let element = Reorder::<()>::new(given.seed);
     let picks = |n: usize| element.picks(2 * n as u64, &given.config).is_some();
     (0..given.arrivals.len()).map(picks).collect()
 }
 
-/// Where in the row of departures each packet is.
+/// The place of each packet in the order of departures.
 fn places(departures: &[Out]) -> Vec<usize> {
     let mut places = vec![0; departures.len()];
     departures.iter().enumerate().for_each(|(place, out)| places[out.packet.number] = place);
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_waits_longer_than_it_may(
+    fn no_packet_waits_longer_than_it_may(
         parts in 0..=1_000_000_000_u32,
         distance in 1_u32..20,
         wait in 0..5 * MS,
@@ -104,10 +104,10 @@ proptest! {
         }
     }
 
-    /// Where settings change while packets are held, nobody waits longer or for more than it was to,
-    /// and those that step aside stay in order.
+    /// Where settings change while packets are held, none waits longer or for more than it was to, and those
+    /// that are held back stay in order.
     #[test]
-    fn nobody_waits_longer_when_settings_change(
+    fn no_packet_waits_longer_when_settings_change(
         seed: u64,
         settings in prop::collection::vec((0..40 * MS, 1..30_u64, 0..5 * MS), 1..10),
         gaps in prop::collection::vec(prop_oneof![Just(0), 0..MS], 1..200),
@@ -120,7 +120,7 @@ proptest! {
             let changes = vec![change("reorder_distance", distance), change("reorder_wait", wait)];
             Step { at, changes }
         };
-        given.schedule = Schedule::new(settings.iter().map(step).collect(), 0).unwrap();
+        given.schedule = Schedule::new(settings.iter().map(step).collect(), None).unwrap();
         let picked = picked(&given);
         let departures = given.run(Polling::AtDeadlines).departures;
         for out in &departures {
@@ -134,8 +134,8 @@ proptest! {
                 prop_assert!(out.due <= given.arrivals[last].at + MS, "more than {} pass", distance);
             }
         }
-        let aside = departures.iter().map(|out| out.packet.number).filter(|number| picked[*number]);
-        prop_assert!(aside.is_sorted());
+        let held = departures.iter().map(|out| out.packet.number).filter(|number| picked[*number]);
+        prop_assert!(held.is_sorted());
     }
 
     /// However delay and jitter change.
@@ -160,7 +160,7 @@ proptest! {
             let change = |name, value| Change { key: keys::find(name).unwrap(), value };
             Step { at, changes: vec![change("delay", delay), change("jitter", jitter)] }
         };
-        given.schedule = Schedule::new(settings.iter().map(step).collect(), 0).unwrap();
+        given.schedule = Schedule::new(settings.iter().map(step).collect(), None).unwrap();
         let departures = given.run(Polling::AtDeadlines).departures;
         prop_assert!(departures.is_sorted_by_key(|out| (out.packet.number, out.packet.copy)));
     }

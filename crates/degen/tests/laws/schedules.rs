@@ -1,4 +1,4 @@
-//! Changes at their own times.
+//! Changes of settings at given times.
 
 use degen::{
     Change, Config, Degen, Discipline, Heap, Nanos, Probability, Schedule, ScheduleError, Step,
@@ -16,11 +16,11 @@ fn step(at: Nanos, name: &str, value: u64) -> Step {
     Step { at, changes: vec![change(name, value)] }
 }
 
-fn schedule(steps: Vec<Step>, repeat: Nanos) -> Schedule {
-    Schedule::new(steps, repeat).unwrap()
+fn schedule(steps: Vec<Step>, repeat: impl Into<Option<Nanos>>) -> Schedule {
+    Schedule::new(steps, repeat.into()).unwrap()
 }
 
-/// When packets are out that come at these times.
+/// The times of departure of packets that arrive at these times.
 fn out(way: &mut Degen<Vec<u8>>, times: &[Nanos]) -> Vec<Nanos> {
     times.iter().for_each(|at| way.arrive(vec![0; 125], *at, &mut Heap));
     std::iter::from_fn(|| way.depart(Nanos::MAX, &mut Heap)).map(|out| out.due).collect()
@@ -30,7 +30,7 @@ fn out(way: &mut Degen<Vec<u8>>, times: &[Nanos]) -> Vec<Nanos> {
 fn a_packet_at_the_time_of_a_step_sees_it() {
     let mut way = Degen::new(Config::default(), 1);
     let steps = vec![step(0, "delay", 3), step(MS, "delay", 7), step(MS, "delay", 8)];
-    way.begin(schedule(steps, 0), 10 * MS);
+    way.begin(schedule(steps, None), 10 * MS);
     let times = [10 * MS - 1, 10 * MS, 11 * MS - 1, 11 * MS, 12 * MS];
     let expected = [10 * MS - 1, 10 * MS + 3, 11 * MS + 2, 11 * MS + 8, 12 * MS + 8];
     assert_eq!(out(&mut way, &times), expected);
@@ -42,10 +42,10 @@ fn a_packet_that_is_taken_at_the_time_of_a_step_sees_it() {
     // 125 bytes take 1 ms of 1 Mbit/s.
     let config = Config { rate: 1_000_000, ..Config::default() };
     let mut way = Degen::new(config, 1);
-    way.begin(schedule(vec![step(2 * MS, "rate", 2_000_000)], 0), 0);
+    way.begin(schedule(vec![step(2 * MS, "rate", 2_000_000)], None), 0);
     assert_eq!(out(&mut way, &[0; 4]), [MS, 2 * MS, 2 * MS + MS / 2, 3 * MS]);
     let mut way = Degen::new(Config { rate: 1_000_000, ..Config::default() }, 1);
-    way.begin(schedule(vec![step(2 * MS, "delay", 5 * MS)], 0), 0);
+    way.begin(schedule(vec![step(2 * MS, "delay", 5 * MS)], None), 0);
     assert_eq!(out(&mut way, &[0; 3]), [MS, 2 * MS, 8 * MS]);
 }
 
@@ -94,14 +94,14 @@ proptest! {
         way.begin(schedule(steps.clone(), repeat), began);
         let repeated = out(&mut way, &times);
         let mut way = Degen::new(config, 1);
-        way.begin(schedule(written_out, 0), began);
+        way.begin(schedule(written_out, None), began);
         prop_assert_eq!(repeated, out(&mut way, &times));
     }
 }
 
-/// A round of a nanosecond, and a year in which nothing comes.
+/// A round of a nanosecond, and a year without packets.
 #[test]
-fn rounds_in_which_nothing_comes_cost_nothing() {
+fn rounds_without_packets_are_skipped() {
     let mut way = Degen::new(Config::default(), 1);
     way.begin(schedule(vec![step(0, "delay", 5)], 1), 0);
     let year = 365 * 86_400 * 1_000 * MS;
@@ -114,11 +114,11 @@ fn rounds_in_which_nothing_comes_cost_nothing() {
 #[test]
 fn a_schedule_takes_the_place_of_another_at_once() {
     let mut way = Degen::new(Config::default(), 1);
-    way.begin(schedule(vec![step(0, "delay", 1), step(5, "loss", 1_000_000_000)], 0), 0);
+    way.begin(schedule(vec![step(0, "delay", 1), step(5, "loss", 1_000_000_000)], None), 0);
     assert_eq!((way.config().delay, way.next_deadline()), (1, Some(5)));
     assert!(way.depart(4, &mut Heap).is_none());
     // What would have been by now is made, though it begins in the past.
-    way.begin(schedule(vec![step(1, "delay", 2), step(3, "delay", 3)], 0), 2);
+    way.begin(schedule(vec![step(1, "delay", 2), step(3, "delay", 3)], None), 2);
     assert_eq!((way.config().delay, way.next_deadline()), (2, Some(5)));
     assert!(way.depart(Nanos::MAX, &mut Heap).is_none());
     let expected = Config { delay: 3, ..Config::default() };
@@ -126,7 +126,7 @@ fn a_schedule_takes_the_place_of_another_at_once() {
 }
 
 #[test]
-fn what_is_changed_by_hand_holds_from_the_last_time_on() {
+fn a_change_by_hand_holds_from_the_last_time_on() {
     let config = Config { rate: 1_000_000, delay: MS, ..Config::default() };
     let mut way = Degen::new(config, 1);
     (0..3).for_each(|_| way.arrive(vec![0; 125], 0, &mut Heap));
@@ -138,19 +138,22 @@ fn what_is_changed_by_hand_holds_from_the_last_time_on() {
 }
 
 #[test]
-fn time_does_not_go_back() {
+fn steps_do_not_go_back_in_time() {
     let at = |times: &[Nanos]| times.iter().map(|at| step(*at, "delay", 1)).collect::<Vec<_>>();
     let refused = |times: &[Nanos], repeat| Schedule::new(at(times), repeat).unwrap_err();
-    assert_eq!(refused(&[5, 4], 0), ScheduleError::GoesBack { step: 1 });
-    assert_eq!(refused(&[0, 5, 5, 4, 6], 9), ScheduleError::GoesBack { step: 3 });
-    assert_eq!(refused(&[0, 5], 5), ScheduleError::RepeatTooShort);
-    assert_eq!(refused(&[5], 1), ScheduleError::RepeatTooShort);
-    for (times, repeat) in [(&[][..], 0), (&[], 1), (&[0], 1), (&[5, 5], 6), (&[Nanos::MAX], 0)] {
+    assert_eq!(refused(&[5, 4], None), ScheduleError::GoesBack { step: 1 });
+    assert_eq!(refused(&[0, 5, 5, 4, 6], Some(9)), ScheduleError::GoesBack { step: 3 });
+    assert_eq!(refused(&[0, 5], Some(5)), ScheduleError::RepeatTooShort);
+    assert_eq!(refused(&[5], Some(1)), ScheduleError::RepeatTooShort);
+    assert_eq!(refused(&[0], Some(0)), ScheduleError::RepeatTooShort);
+    let valid: [(&[Nanos], _); 5] =
+        [(&[], None), (&[], Some(1)), (&[0], Some(1)), (&[5, 5], Some(6)), (&[Nanos::MAX], None)];
+    for (times, repeat) in valid {
         assert_eq!(Schedule::new(at(times), repeat).unwrap().steps(), at(times));
     }
 }
 
-/// Every setting can be a step: none of them needs a beginning of its own.
+/// Every setting can be changed by a step: none of them needs initialisation.
 #[test]
 fn every_key_can_change_by_a_schedule() {
     for key in keys::KEYS {
@@ -159,7 +162,7 @@ fn every_key_can_change_by_a_schedule() {
         config.queue = Discipline::CoDel;
         let mut way = Degen::new(config.clone(), 1);
         let value = key.parse(&key.get(&Config::default())).unwrap();
-        way.begin(schedule(vec![step(5 * MS, key.name, value)], 0), 0);
+        way.begin(schedule(vec![step(5 * MS, key.name, value)], None), 0);
         (0..100).for_each(|n| way.arrive(vec![0; 125], n * MS / 10, &mut Heap));
         assert_eq!(out(&mut way, &[]).len() as u64, way.counters().departed);
         key.set(&mut config, value);

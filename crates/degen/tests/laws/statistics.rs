@@ -1,4 +1,4 @@
-//! How often things happen, over a million packets. Seeds are fixed, so it is always the same million.
+//! Frequencies over a million packets. Seeds are fixed, so the results are always the same.
 
 use degen::loss::Loss;
 use degen::{Config, Counters, Degen, Frames, Probability, Random};
@@ -61,7 +61,7 @@ fn happened(parts: u64, seed: u64, packets: u64) -> [u64; 5] {
 }
 
 #[test]
-fn things_happen_as_often_as_asked_for() {
+fn frequencies_are_those_of_the_settings() {
     for (parts, seed) in ASKED {
         let expected = MILLION as f64 * parts as f64 / 1e9;
         for count in happened(parts, seed, MILLION) {
@@ -78,7 +78,7 @@ fn is_binomial(count: u64, packets: u64, parts: u64) -> bool {
 }
 
 #[test]
-fn no_seed_is_special() {
+fn frequencies_hold_for_every_seed() {
     for (parts, _) in ASKED {
         for seed in 100..120 {
             for count in happened(parts, seed, 20_000) {
@@ -95,7 +95,7 @@ fn no_seed_is_special() {
 }
 
 #[test]
-fn what_never_or_always_happens_does_so() {
+fn probabilities_0_and_1_are_exact() {
     let config = |parts| Config {
         loss: probability(parts),
         duplicate: probability(1_000_000_000 - parts),
@@ -125,7 +125,7 @@ fn bursts(config: &Config, seed: u64) -> (u64, Vec<u64>) {
 
 /// The channel is bad for p / (p + r) of the time.
 #[test]
-fn gilbert_and_elliott_lose_what_theory_says() {
+fn gilbert_elliott_loses_what_theory_predicts() {
     let of = |percent: f64| Probability::percent(percent).unwrap();
     // Transitions that are seldom make few bursts in a million packets: their number decides how
     // exact it can be.
@@ -166,9 +166,9 @@ fn gilbert_and_elliott_lose_what_theory_says() {
     }
 }
 
-/// Bernoulli's losses stand alone: after a loss, the next is as probable as ever.
+/// Bernoulli losses are independent: after a loss, the next is as probable as ever.
 #[test]
-fn losses_do_not_know_each_other() {
+fn losses_are_independent() {
     let config = Config { loss: probability(100_000_000), ..Config::default() };
     let (lost, bursts) = bursts(&config, 1);
     let again = lost - bursts.len() as u64;

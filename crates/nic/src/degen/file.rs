@@ -96,7 +96,7 @@ fn settings(document: &DeTable<'_>) -> Result<Settings, Fault> {
         return Err((repeat_at, SettingError::RepeatsTooOften));
     }
     if let Some(entry) = steps {
-        settings.schedules = schedules(entry, repeat, repeat_at.clone())?;
+        settings.schedules = schedules(entry, (repeat > 0).then_some(repeat), repeat_at.clone())?;
     }
     if repeat > 0 && settings.schedules.iter().all(|schedule| schedule.steps().is_empty()) {
         return Err((repeat_at, SettingError::NothingToRepeat));
@@ -117,7 +117,11 @@ fn place(entry: &Entry<'_>, cause: &SettingError) -> Span {
 }
 
 /// The schedules of both directions.
-fn schedules(entry: &Entry<'_>, repeat: u64, repeat_at: Span) -> Result<[Schedule; 2], Fault> {
+fn schedules(
+    entry: &Entry<'_>,
+    repeat: Option<u64>,
+    repeat_at: Span,
+) -> Result<[Schedule; 2], Fault> {
     let wrong = || SettingError::Other {
         key: SCHEDULE,
         value: text(entry.value),
