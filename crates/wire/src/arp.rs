@@ -4,41 +4,42 @@ use core::net::Ipv4Addr;
 
 use crate::{BROADCAST, ETHERNET_LEN, EtherType, Mac, is_group, write_ethernet};
 
-/// Bytes of a message.
+/// Bytes of an ARP message for IPv4 over Ethernet.
 pub const MESSAGE_LEN: usize = 28;
 
-/// Bytes of a frame with a message.
+/// Bytes of an Ethernet frame with an ARP message.
 pub const FRAME_LEN: usize = ETHERNET_LEN + MESSAGE_LEN;
 
-/// Ethernet, IPv4, and the lengths of their addresses: how every message begins.
+/// Hardware type, protocol type and the lengths of their addresses: the beginning of every message.
 const KIND: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
 
-/// What a message is.
+/// The operation of a message (`ar$op`, RFC 826).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// A question which host has the target's address.
+    /// It asks which host has the target's address.
     Request,
-    /// The sender has its address.
+    /// It is the answer: the sender has its address.
     Reply,
 }
 
-/// A message.
+/// An ARP message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arp {
-    /// What it is.
+    /// Request or reply.
     pub operation: Operation,
-    /// Ethernet address of who sent it: of one host, in what was parsed.
+    /// Ethernet address of the sender: that of a host, in a message that was parsed.
     pub sender_mac: Mac,
-    /// IP address of who sent it. Unspecified in a probe (RFC 5227 section 1.1).
+    /// IP address of the sender. Unspecified in a probe (RFC 5227 section 1.1).
     pub sender: Ipv4Addr,
-    /// In a reply, the Ethernet address of who asked.
+    /// In a reply, the Ethernet address of the requester.
     pub target_mac: Mac,
-    /// In a request the address that is looked for, in a reply that of who asked.
+    /// In a request the address that is resolved, in a reply that of the requester.
     pub target: Ipv4Addr,
 }
 
 impl Arp {
-    /// Reads what follows the Ethernet header. `None` if it is no such message, or its sender is a group.
+    /// Parses what follows the Ethernet header. `None` if it is no ARP message for IPv4 over Ethernet, or its
+    /// sender is a group.
     pub fn parse(bytes: &[u8]) -> Option<Arp> {
         let message: &[u8; MESSAGE_LEN] = bytes.first_chunk()?;
         let operation = match u16::from_be_bytes([message[6], message[7]]) {
@@ -73,7 +74,7 @@ impl Arp {
         bytes
     }
 
-    /// Asks all, or `to` alone, who has `target`. One for its own address is an announcement
+    /// A request for `target`, broadcast or to `to` alone. A request for one's own address is an announcement
     /// (RFC 5227 section 2.3).
     pub fn request(from: (Mac, Ipv4Addr), target: Ipv4Addr, to: Option<Mac>) -> [u8; FRAME_LEN] {
         let (sender_mac, sender) = from;
@@ -82,13 +83,13 @@ impl Arp {
         arp.frame(to.unwrap_or(BROADCAST))
     }
 
-    /// Asks all whether one of them uses `target`, and tells none of them that the sender does
-    /// (RFC 5227 section 2.1).
+    /// A probe for `target`, broadcast: a request that does not name the sender's IP address, so that no host
+    /// learns it (RFC 5227 section 2.1).
     pub fn probe(mac: Mac, target: Ipv4Addr) -> [u8; FRAME_LEN] {
         Arp::request((mac, Ipv4Addr::UNSPECIFIED), target, None)
     }
 
-    /// Answers this request: `mac` has the address that it asks for.
+    /// The reply to this request: `mac` has the address that it resolves.
     pub fn reply(&self, mac: Mac) -> [u8; FRAME_LEN] {
         let arp = Arp {
             operation: Operation::Reply,

@@ -1,7 +1,7 @@
-//! Telling the CPU what will be needed.
+//! Prefetching: which memory the CPU is to load.
 #![allow(unsafe_code)]
 
-/// Bytes of a cache line on the machines that matter.
+/// Bytes of a cache line on x86-64 and on most AArch64 machines.
 const LINE: usize = 64;
 
 /// Starts loading all cache lines of a value, without waiting for them.
@@ -19,7 +19,7 @@ pub fn prefetch_first<T>(value: &T, bytes: usize) {
     }
 }
 
-/// Starts loading one cache line; any address will do, since a prefetch cannot fault.
+/// Starts loading one cache line. Any address is valid, since a prefetch cannot fault.
 #[inline]
 fn prefetch_line(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -9,18 +9,18 @@ mod x86;
 
 pub use crc32c::Crc32c;
 
-/// What is known of a frame's transport checksum when it arrives.
+/// State of a received frame's transport checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RxChecksum {
-    /// Nothing: it is verified before the segment is used.
+    /// Not verified: it is to be verified before the segment is used.
     Unverified,
-    /// As [`Unverified`](Self::Unverified), but a checksum that holds just the pseudo-header's sum
-    /// is right too: the frame comes from a kernel on this machine that left it to its card. For
-    /// wires that never leave the machine and cannot say so.
+    /// As [`Unverified`](Self::Unverified), but a checksum field that holds only the pseudo-header's sum is
+    /// valid, too: the frame comes from a kernel on this machine that left the checksum to its card. For
+    /// wires that never leave the machine and carry no header that marks such frames.
     MaybePartial,
-    /// The port vouches for it: verified by hardware, or never computed because the frame did
-    /// not leave this machine (`VIRTIO_NET_HDR_F_NEEDS_CSUM` on a received packet). That says
-    /// nothing of the IPv4 header's checksum, which is verified in any case.
+    /// Valid: verified by hardware, or never computed because the frame did not leave this machine
+    /// (`VIRTIO_NET_HDR_F_NEEDS_CSUM` on a received packet). The IPv4 header's checksum is verified in any
+    /// case.
     Verified,
 }
 

@@ -6,12 +6,12 @@ pub const ETHERNET_LEN: usize = 14;
 pub const MAC_LEN: usize = 6;
 /// A MAC address.
 pub type Mac = [u8; MAC_LEN];
-/// All stations of a link.
+/// The broadcast address.
 pub const BROADCAST: Mac = [0xff; MAC_LEN];
 /// Bytes that one 802.1Q or 802.1ad tag adds.
 pub const VLAN_LEN: usize = 4;
 
-/// What an Ethernet frame carries.
+/// Type of an Ethernet frame's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EtherType(pub u16);
 
@@ -34,7 +34,7 @@ impl EtherType {
     }
 }
 
-/// Writes an Ethernet II header to the start of `into`, which is at least as long.
+/// Writes an Ethernet II header to the start of `into`.
 #[inline]
 pub fn write_ethernet(into: &mut [u8], to: Mac, from: Mac, kind: EtherType) {
     into[..6].copy_from_slice(&to);

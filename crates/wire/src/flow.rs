@@ -1,11 +1,11 @@
-//! What tells flows apart, and where a table has them: the flow key and its keyed hash.
+//! Flow keys, which identify flows, and the keyed hash that places them in tables.
 
 use core::fmt;
 
 use crate::{Headers, Network, Transport};
 
-/// The four-tuple, as it stands in the packet. IPv4 and IPv6 do not meet, nor do TCP and UDP: an IPv4
-/// key fills only the first address word.
+/// The four-tuple, as it stands in the packet. Keys of IPv4 and IPv6 are never equal, nor are those of TCP
+/// and UDP: an IPv4 key fills only the first address word.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowKey {
     /// IPv6: two words of source address, two of destination; IPv4: both in the first.
@@ -18,7 +18,7 @@ pub struct FlowKey {
     pub udp: bool,
 }
 
-/// Word by word as they were written: a wider comparison would have to wait for the writes.
+/// Word by word, as they were written: a wider load would have to wait for the stores.
 impl PartialEq for FlowKey {
     #[inline]
     fn eq(&self, other: &FlowKey) -> bool {
@@ -34,7 +34,7 @@ impl PartialEq for FlowKey {
 impl Eq for FlowKey {}
 
 impl FlowKey {
-    /// Of no flow: what an empty place in a table has.
+    /// The key of no flow, for vacant places in a table.
     pub const NOBODY: FlowKey = FlowKey { addresses: [0; 4], ports: 0, ipv6: false, udp: false };
 
     /// Reads the key of a TCP or UDP packet.
@@ -59,7 +59,7 @@ impl FlowKey {
         FlowKey { addresses, ports: u32::from_ne_bytes([p[0], p[1], p[2], p[3]]), ipv6, udp }
     }
 
-    /// The key of packets the other way.
+    /// The key of packets in the other direction.
     pub fn reversed(&self) -> FlowKey {
         let [a, b, c, d] = self.addresses;
         let addresses = if self.ipv6 { [c, d, a, b] } else { [a.rotate_left(32), 0, 0, 0] };
@@ -106,10 +106,10 @@ impl fmt::Debug for FlowHash {
 }
 
 impl FlowHash {
-    /// Random words that make one hash.
+    /// Number of random words that make one hash.
     pub const KEYS: usize = 13;
 
-    /// The hash with these keys, which are to be random and unknown to those who send packets.
+    /// The hash with these keys, which are to be random and kept secret from senders of packets.
     pub const fn new(keys: [u64; Self::KEYS]) -> FlowHash {
         let [a, b, c, d, factors @ ..] = keys;
         FlowHash { kinds: [a, b, c, d], factors }
@@ -204,7 +204,7 @@ mod tests {
         /// What a change of one field makes of the sum is the same whatever the others are, be they
         /// chosen by one who knows the keys.
         #[test]
-        fn no_field_takes_another_away(
+        fn no_field_cancels_another(
             words: [u64; FlowHash::KEYS],
             one in keys(),
             other in keys(),

@@ -1,10 +1,10 @@
-//! One walk over a frame: where each header lies, or why it cannot be walked.
+//! Parsing of a frame: the offset of each header, or why the headers are malformed.
 
 use crate::{
     ETHERNET_LEN, EtherType, Ipv4, Ipv6, Malformed, Tcp, UDP_LEN, Udp, VLAN_LEN, be16, protocol,
 };
 
-/// VLAN tags walked: an 802.1ad service tag around an 802.1Q customer tag.
+/// VLAN tags that are parsed: an 802.1ad service tag around an 802.1Q customer tag.
 const TAGS_MAX: usize = 2;
 
 /// The network layer of a frame.
@@ -57,7 +57,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Walks Ethernet, VLAN tags, IP and extension headers, to the transport's payload.
+    /// Parses Ethernet, VLAN tags, IP and extension headers, up to the transport's payload.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Headers, Malformed> {
         if frame.len() < ETHERNET_LEN {
@@ -89,13 +89,13 @@ impl Headers {
         }
     }
 
-    /// The same of an IP packet without a link layer, as a TUN gives and takes it.
+    /// The same for an IP packet without a link layer, as read from and written to a TUN.
     pub fn parse_ip(packet: &[u8]) -> Result<Headers, Malformed> {
         Self::parse_ip_at(packet, 0)
     }
 
-    /// The same of the IP packet that begins `network_at` bytes into `frame`, as one in a tunnel
-    /// does. Places count from the start of `frame`.
+    /// The same for the IP packet that begins `network_at` bytes into `frame`, such as one in a tunnel.
+    /// Offsets count from the start of `frame`.
     pub fn parse_ip_at(frame: &[u8], network_at: usize) -> Result<Headers, Malformed> {
         match frame.get(network_at).map(|first| first >> 4) {
             Some(4) => Self::parse_ipv4(frame, network_at),

@@ -1,39 +1,38 @@
-//! ICMP for both versions: echo, and the errors that tell a sender what became of its packets
-//! (RFC 792, RFC 1191, RFC 4443).
+//! ICMP for both IP versions: echo, and errors (RFC 792, RFC 1191, RFC 4443).
 
 use core::net::SocketAddr;
 
 use crate::ip::Addresses;
 use crate::{IPV4_MIN_LEN, IPV6_LEN, Seq, be16, be32, protocol, put16};
 
-/// Bytes in front of what a message carries.
+/// Bytes of a message's header, in front of its data.
 pub const HEADER_LEN: usize = 8;
 
-/// A message.
+/// An ICMP message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// The receiver is to send the same data back.
+    /// An echo request: its reply has the same data.
     EchoRequest,
-    /// Something has become of a TCP segment.
+    /// An error about a TCP segment.
     Error {
-        /// What has become of it.
+        /// The error.
         what: Error,
-        /// Which it was.
+        /// The segment that it quotes.
         quoted: Quoted,
     },
-    /// Something else.
+    /// Any other message.
     Other,
 }
 
-/// What has become of a packet.
+/// An error about a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// It was too big for a link (ICMP type 3 code 4, ICMPv6 type 2).
+    /// The packet was too big for a link (ICMP type 3 code 4, ICMPv6 type 2).
     TooBig {
-        /// MTU of that link in bytes. 0 from routers that are older than RFC 1191.
+        /// MTU of that link in bytes. 0 from routers that do not implement RFC 1191.
         mtu: u32,
     },
-    /// It cannot reach its destination, or took too long on its way there.
+    /// Its destination cannot be reached, or its time to live was exceeded.
     Unreachable {
         /// The destination itself refuses it: protocol or port unreachable (RFC 1122 section 4.2.3.9), or
         /// administratively prohibited (RFC 5461 section 2.1).
@@ -41,19 +40,19 @@ pub enum Error {
     },
 }
 
-/// The beginning of a TCP segment, as a message quotes it.
+/// The addresses, ports and sequence number of a TCP segment, as an ICMP error quotes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quoted {
-    /// From where it was sent.
+    /// Its source.
     pub source: SocketAddr,
-    /// Where it was sent.
+    /// Its destination.
     pub destination: SocketAddr,
     /// Its sequence number.
     pub seq: Seq,
 }
 
 impl Message {
-    /// Reads a message of ICMP whose checksum was verified.
+    /// Parses an ICMP message whose checksum was verified.
     pub fn parse_v4(message: &[u8]) -> Message {
         let Some((header, rest)) = message.split_first_chunk::<HEADER_LEN>() else {
             return Message::Other;
@@ -68,7 +67,7 @@ impl Message {
         Message::of(what, Quoted::parse_v4(rest))
     }
 
-    /// Reads a message of ICMP for IPv6 whose checksum was verified.
+    /// Parses an ICMPv6 message whose checksum was verified.
     pub fn parse_v6(message: &[u8]) -> Message {
         let Some((header, rest)) = message.split_first_chunk::<HEADER_LEN>() else {
             return Message::Other;
@@ -89,8 +88,8 @@ impl Message {
 }
 
 impl Quoted {
-    /// Reads as much of an IPv4 packet as a router must quote: its header and eight bytes (RFC 792).
-    /// `None` if it is not the beginning of a TCP segment.
+    /// Parses as much of an IPv4 packet as a router must quote: its header and eight bytes (RFC 792). `None`
+    /// if it is not the beginning of a TCP segment.
     pub fn parse_v4(packet: &[u8]) -> Option<Quoted> {
         let header: &[u8; IPV4_MIN_LEN] = packet.first_chunk()?;
         let header_len = usize::from(header[0] & 0x0f) * 4;
@@ -105,7 +104,7 @@ impl Quoted {
         Quoted::segment(addresses, packet.get(header_len..)?)
     }
 
-    /// The same of an IPv6 packet without extension headers.
+    /// The same for an IPv6 packet without extension headers.
     pub fn parse_v6(packet: &[u8]) -> Option<Quoted> {
         let (header, rest) = packet.split_first_chunk::<IPV6_LEN>()?;
         if header[0] >> 4 != 6 || header[6] != protocol::TCP {
@@ -126,8 +125,8 @@ impl Quoted {
     }
 }
 
-/// Makes an echo request its reply, but for the checksum, which becomes 0: identifier, sequence number and
-/// data stay (RFC 792, RFC 4443 section 4.2).
+/// Turns an echo request into its reply, except for the checksum, which is set to 0: identifier, sequence
+/// number and data stay (RFC 792, RFC 4443 section 4.2).
 pub fn make_reply(message: &mut [u8], v6: bool) {
     if message.len() < HEADER_LEN {
         return;

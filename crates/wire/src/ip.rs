@@ -1,17 +1,17 @@
-//! Writing the IP headers of packets of one's own, and the addresses that headers have.
+//! Writing IP headers, and the addresses of IP headers.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::{self, Sum};
 use crate::{EtherType, IPV4_MIN_LEN, IPV6_LEN, Ipv4, Ipv6, put16, put32};
 
-/// Time to live and hop limit of packets that are to be routed (RFC 1340).
+/// Default time to live and hop limit (RFC 1340).
 pub const TTL: u8 = 64;
 
 /// Don't Fragment.
 const DF: u16 = 0x4000;
 
-/// Source and destination of a packet, which are of one IP version.
+/// Source and destination of a packet, both of one IP version.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Addresses {
     /// IPv4.
@@ -31,7 +31,7 @@ pub enum Addresses {
 }
 
 impl Addresses {
-    /// `None` if one is IPv4 and the other IPv6.
+    /// Source and destination; `None` if one is IPv4 and the other IPv6.
     #[inline]
     pub const fn new(source: IpAddr, destination: IpAddr) -> Option<Self> {
         match (source, destination) {
@@ -45,7 +45,7 @@ impl Addresses {
         }
     }
 
-    /// Where the packet comes from.
+    /// The source address.
     #[inline]
     pub const fn source(&self) -> IpAddr {
         match *self {
@@ -54,7 +54,7 @@ impl Addresses {
         }
     }
 
-    /// Where the packet goes.
+    /// The destination address.
     #[inline]
     pub const fn destination(&self) -> IpAddr {
         match *self {
@@ -63,7 +63,7 @@ impl Addresses {
         }
     }
 
-    /// Those of a packet the other way.
+    /// The addresses of a packet in the other direction.
     #[must_use]
     pub const fn reversed(self) -> Self {
         match self {
@@ -95,12 +95,12 @@ impl Addresses {
     }
 }
 
-/// What an IP header without options or extension headers says beside its length.
+/// Fields of an IP header without options or extension headers, beside its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IpHeader {
     /// Source and destination.
     pub addresses: Addresses,
-    /// What it carries: see [`protocol`](crate::protocol).
+    /// Protocol number of the payload: see [`protocol`](crate::protocol).
     pub protocol: u8,
     /// Time to live; the hop limit, in IPv6.
     pub ttl: u8,
@@ -111,7 +111,7 @@ pub struct IpHeader {
 }
 
 impl IpHeader {
-    /// Of a packet with nothing special.
+    /// A header with the default TTL, and a TOS and flow label of 0.
     pub const fn new(addresses: Addresses, protocol: u8) -> Self {
         IpHeader { addresses, protocol, ttl: TTL, tos: 0, flow_label: 0 }
     }
@@ -125,7 +125,7 @@ impl IpHeader {
         }
     }
 
-    /// The type of an Ethernet frame with it.
+    /// The EtherType of a frame with this packet.
     #[inline]
     pub const fn ether_type(&self) -> EtherType {
         match self.addresses {
@@ -208,7 +208,7 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
     }
 }
 
-/// An address that is there, of 16 bytes.
+/// An IPv6 address from its 16 bytes.
 #[inline]
 fn v6(bytes: &[u8]) -> Ipv6Addr {
     let mut octets = [0; 16];

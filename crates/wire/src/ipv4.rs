@@ -12,8 +12,8 @@ pub const IPV4_MIN_LEN: usize = 20;
 pub struct Ipv4<T>(T);
 
 impl<T: AsRef<[u8]>> Ipv4<T> {
-    /// Checks that `bytes` begin with a whole IPv4 header whose total length covers it and does
-    /// not reach past the end.
+    /// Checks that `bytes` begin with a whole IPv4 header, and that its total length covers the header and
+    /// does not exceed `bytes`.
     pub fn new(bytes: T) -> Result<Self, Malformed> {
         let b = bytes.as_ref();
         if b.len() < IPV4_MIN_LEN {
@@ -115,7 +115,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
-    /// Sets the total length. The checksum is the caller's to [`fill`](Self::fill_checksum).
+    /// Sets the total length. The checksum is left to be [filled](Self::fill_checksum).
     #[inline]
     pub fn set_total_len(&mut self, len: u16) {
         put16(self.0.as_mut(), 2, len);

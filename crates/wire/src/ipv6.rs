@@ -7,27 +7,27 @@ use crate::{be16, be32, protocol, put16};
 /// Bytes of the fixed IPv6 header.
 pub const IPV6_LEN: usize = 40;
 
-/// Extension headers walked before a packet is called malformed; real chains have one or two.
+/// Most extension headers of a packet that is not malformed; real chains have one or two.
 pub const EXTENSIONS_MAX: usize = 8;
 
 /// A view of an IPv6 header and what follows it; the payload it announces is in range.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6<T>(T);
 
-/// Where a chain of extension headers leads.
+/// The end of a chain of extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions {
     /// Bytes of all extension headers together.
     pub len: usize,
-    /// The first next-header value that is not an extension header walked here.
+    /// The first next-header value that is not one of the extension headers parsed here.
     pub protocol: u8,
     /// A Fragment header was found; `protocol` is then [`protocol::FRAGMENT`].
     pub fragment: bool,
 }
 
 impl<T: AsRef<[u8]>> Ipv6<T> {
-    /// Checks that `bytes` begin with an IPv6 header whose payload length does not reach past
-    /// the end. Jumbograms (payload length 0 with a Hop-by-Hop option, RFC 2675) read as empty.
+    /// Checks that `bytes` begin with an IPv6 header whose payload length does not exceed them. Jumbograms
+    /// (payload length 0 with a Hop-by-Hop option, RFC 2675) count as empty.
     pub fn new(bytes: T) -> Result<Self, Malformed> {
         let b = bytes.as_ref();
         if b.len() < IPV6_LEN {
@@ -85,8 +85,8 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         &self.0.as_ref()[24..40]
     }
 
-    /// Walks Hop-by-Hop, Routing and Destination headers to the upper layer, stopping at a
-    /// Fragment header (RFC 8200 section 4.1). Lengths that lie are [`Malformed`].
+    /// Parses Hop-by-Hop, Routing and Destination headers up to the upper layer, or up to a Fragment header
+    /// (RFC 8200 section 4.1).
     pub fn extensions(&self) -> Result<Extensions, Malformed> {
         let end = IPV6_LEN + usize::from(self.payload_len());
         let bytes = &self.0.as_ref()[IPV6_LEN..end];

@@ -1,12 +1,11 @@
-//! Typed views of the bytes that cross a NIC: Ethernet, VLAN, IPv4, IPv6 with its extension
-//! headers, TCP with its options, UDP and `virtio_net_hdr`; Internet checksums; sequence numbers;
-//! the unit of time; the flow key and its keyed hash; ARP, Neighbour Discovery and ICMP; writing the
-//! headers of packets of one's own.
+//! Typed views of the bytes that cross a NIC: Ethernet, VLAN, IPv4, IPv6 with its extension headers, TCP with
+//! its options, UDP and `virtio_net_hdr`; Internet checksums; sequence numbers; the unit of time; the flow
+//! key and its keyed hash; ARP, Neighbour Discovery and ICMP; writing IP headers.
 //!
-//! A *view* (`Ipv4<T>`, `Tcp<T>`, ...) borrows bytes that were checked once, in its `new`, and
-//! reads or writes fields by name. [`Headers::parse`] walks a whole frame in one pass and says
-//! where each header lies, or why it cannot be walked. Nothing here allocates, keeps state or
-//! panics on bytes from outside.
+//! A *view* (`Ipv4<T>`, `Tcp<T>`, ...) borrows bytes that were checked once, in its `new`, and reads or
+//! writes fields by name. [`Headers::parse`] parses a whole frame in one pass and returns the offset of each
+//! header, or why the frame is malformed. Nothing here allocates, keeps state or panics on bytes from
+//! outside.
 //!
 //! ```
 //! use wire::{Headers, Transport};
@@ -81,7 +80,7 @@ pub mod protocol {
     pub const SCTP: u8 = 132;
 }
 
-/// Reads a big-endian `u16` at `at`. The caller's view was length-checked when it was made.
+/// Reads a big-endian `u16` at `at`. The caller has checked the length.
 #[inline]
 fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])

@@ -1,8 +1,8 @@
-//! Why bytes are not what they should be.
+//! Why headers are malformed.
 
 use core::fmt;
 
-/// Why a frame's headers cannot be walked. Every reason has a counter.
+/// Why a frame's headers cannot be parsed. Every reason has a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Malformed {
@@ -55,7 +55,7 @@ impl Malformed {
         Malformed::UdpLength,
     ];
 
-    /// The counter's name.
+    /// The counter's name, in snake case.
     pub const fn name(self) -> &'static str {
         match self {
             Malformed::ShortEthernet => "short_ethernet",

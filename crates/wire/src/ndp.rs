@@ -1,5 +1,5 @@
-//! Neighbour Discovery for IPv6 over Ethernet, as far as a host with addresses of its own needs it
-//! (RFC 4861, RFC 4862): neighbour solicitations and advertisements.
+//! Neighbour Discovery for IPv6 over Ethernet, as far as an end host needs it (RFC 4861, RFC 4862): neighbour
+//! solicitations and advertisements.
 
 use core::net::Ipv6Addr;
 
@@ -8,7 +8,7 @@ use crate::{
     ETHERNET_LEN, EtherType, IPV6_LEN, Mac, checksum, is_group, protocol, put16, write_ethernet,
 };
 
-/// All hosts of a link (RFC 4291 section 2.7.1).
+/// The all-nodes multicast address (RFC 4291 section 2.7.1).
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 const SOLICITATION: u8 = 135;
@@ -20,41 +20,41 @@ const TARGET_MAC: u8 = 2;
 const MESSAGE: usize = 24;
 const OPTION: usize = 8;
 
-/// Packets that have crossed no router have this left (RFC 4861 section 7.1).
+/// Hop limit of Neighbour Discovery packets, which shows that they crossed no router (RFC 4861 section 7.1).
 pub const HOP_LIMIT: u8 = 255;
 
-/// Bytes of a frame with a message.
+/// Bytes of an Ethernet frame with a message and its option.
 pub const FRAME_LEN: usize = ETHERNET_LEN + IPV6_LEN + MESSAGE + OPTION;
 
-/// Bytes of a frame with a message without its option.
+/// Bytes of an Ethernet frame with a message without its option: a probe.
 pub const PROBE_LEN: usize = FRAME_LEN - OPTION;
 
-/// A message.
+/// A neighbour solicitation or advertisement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ndp {
-    /// A question which neighbour has `target`.
+    /// It asks which neighbour has `target`.
     Solicitation {
-        /// The address that is looked for.
+        /// The address that is resolved.
         target: Ipv6Addr,
-        /// The Ethernet address of who asks, if it says so.
+        /// The sender's Ethernet address, if the option is there.
         mac: Option<Mac>,
     },
     /// The sender has `target`.
     Advertisement {
         /// The address that it has.
         target: Ipv6Addr,
-        /// Its Ethernet address, if it says so.
+        /// Its Ethernet address, if the option is there.
         mac: Option<Mac>,
-        /// It answers a solicitation.
+        /// The S flag: it answers a solicitation.
         solicited: bool,
-        /// What was known before is wrong.
+        /// The O flag: it overrides a cached address.
         overrides: bool,
     },
 }
 
 impl Ndp {
-    /// Reads a message of ICMPv6 whose checksum and hop limit were found right. `None` if it is no
-    /// such message, or is not to be believed (RFC 4861 section 7.1).
+    /// Parses an ICMPv6 message whose checksum and hop limit were verified. `None` if it is neither, or
+    /// invalid (RFC 4861 section 7.1).
     pub fn parse(message: &[u8], source: Ipv6Addr, destination: Ipv6Addr) -> Option<Ndp> {
         let (header, options) = message.split_first_chunk::<MESSAGE>()?;
         let target = Ipv6Addr::from(<[u8; 16]>::try_from(&header[8..]).ok()?);
@@ -81,8 +81,7 @@ impl Ndp {
     }
 }
 
-/// The Ethernet address in an option of this type, if there is one. `None` if the options cannot be
-/// read.
+/// The Ethernet address in an option of this type, if there is one. `None` if the options are malformed.
 fn option(mut options: &[u8], kind: u8) -> Option<Option<Mac>> {
     let mut found = None;
     while !options.is_empty() {
@@ -98,7 +97,7 @@ fn option(mut options: &[u8], kind: u8) -> Option<Option<Mac>> {
     Some(found)
 }
 
-/// The group in which a host is looked for that has an address (RFC 4291 section 2.7.1).
+/// The solicited-node multicast address of `ip` (RFC 4291 section 2.7.1).
 pub const fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     const PREFIX: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
     Ipv6Addr::from_bits(PREFIX | ip.to_bits() & 0xff_ffff)
@@ -110,7 +109,7 @@ pub const fn group_mac(group: Ipv6Addr) -> Mac {
     [0x33, 0x33, a, b, c, d]
 }
 
-/// Asks all, or `to` alone, who has `target`.
+/// A solicitation of `target`, multicast or to `to` alone.
 pub fn solicitation(
     (mac, source): (Mac, Ipv6Addr),
     target: Ipv6Addr,
@@ -124,14 +123,14 @@ pub fn solicitation(
     with_option([SOLICITATION, 0], target, (SOURCE_MAC, mac), (source, destination), to)
 }
 
-/// Says that `mac` has `target`, to who asked and to where it is, or to all if who asked has no address
-/// yet: then it learns that this one is taken (RFC 4861 section 7.2.4, RFC 4862 section 5.4.3).
+/// An advertisement that `mac` has `target`: to the neighbour that solicited it, or, if that has no address
+/// yet, to all nodes, so that it learns of the duplicate (RFC 4861 section 7.2.4, RFC 4862 section 5.4.3).
 pub fn advertisement(
     mac: Mac,
     target: Ipv6Addr,
     asked: Option<(Ipv6Addr, Mac)>,
 ) -> [u8; FRAME_LEN] {
-    // Override, and solicited if one neighbour is answered.
+    // O flag; S flag if it goes to one neighbour.
     let (flags, (destination, to)) = match asked {
         Some(asked) => (0x60, asked),
         None => (0x20, (ALL_NODES, group_mac(ALL_NODES))),
@@ -139,8 +138,8 @@ pub fn advertisement(
     with_option([ADVERTISEMENT, flags], target, (TARGET_MAC, mac), (target, destination), to)
 }
 
-/// Asks all whether one of them uses `target`, and tells none of them that the sender does: from no
-/// address, without an option (RFC 4862 section 5.4.2).
+/// A probe for `target`, multicast, in duplicate address detection: from the unspecified address, without an
+/// option (RFC 4862 section 5.4.2).
 pub fn probe(mac: Mac, target: Ipv6Addr) -> [u8; PROBE_LEN] {
     let mut bytes = [0; PROBE_LEN];
     let group = solicited_node(target);

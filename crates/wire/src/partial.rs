@@ -1,14 +1,14 @@
-//! Transport checksums that are still to be completed.
+//! Partial transport checksums, as senders with checksum offload leave them.
 
 use crate::vxlan::inner_frame_at;
 use crate::{Headers, Ipv4, Ipv6, Network, Transport, be16, protocol};
 
-/// Whether the transport checksum holds just the folded pseudo-header sum, as a sender with checksum
-/// offload leaves it: gives `csum_start` and `csum_offset` as `virtio_net_hdr` counts them.
+/// `csum_start` and `csum_offset` of `virtio_net_hdr`, if the transport checksum holds only the folded
+/// pseudo-header sum, as a sender with checksum offload leaves it; else `None`.
 ///
-/// On a real wire this cannot be told from a damaged frame; on one that never leaves the machine
-/// (a veth) it can: no kernel writes that value otherwise, but for one in 65,536 by chance, and
-/// then the frame is as whole as memory is.
+/// On a real wire such a frame cannot be distinguished from a damaged one. On one that never leaves the machine (a
+/// veth) it can: no kernel writes that value otherwise, but for one frame in 65,536 by chance, and memory
+/// does not damage frames.
 pub fn partial_checksum(frame: &[u8]) -> Option<(u16, u16)> {
     let headers = Headers::parse(frame).ok()?;
     partial_of(frame, &headers).or_else(|| {

@@ -5,9 +5,9 @@ use core::ops::{Add, AddAssign, Sub};
 
 /// A TCP sequence or acknowledgment number: a point on a circle of 2^32 (RFC 9293 section 3.4).
 ///
-/// There is no `Ord`: on a circle, "less" depends on where one stands. [`Seq::before`] and
-/// [`Seq::after`] compare within half a circle, as RFC 9293 asks; timestamps (RFC 7323 section
-/// 5.2) live on the same kind of circle and use the same type.
+/// There is no `Ord`: modulo 2^32, no number is the smallest. [`Seq::before`] and [`Seq::after`] compare
+/// within half the sequence space, as in RFC 9293; timestamps (RFC 7323 section 5.2) compare in the same way
+/// and use this type, too.
 ///
 /// ```
 /// use wire::Seq;
@@ -21,27 +21,26 @@ use core::ops::{Add, AddAssign, Sub};
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// Whether `self` is strictly before `other`, by less than half the circle.
+    /// Whether `self` is strictly before `other`, by less than 2^31.
     #[inline]
     pub const fn before(self, other: Seq) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// Whether `self` is strictly after `other`, by less than half the circle.
+    /// Whether `self` is strictly after `other`, by less than 2^31.
     #[inline]
     pub const fn after(self, other: Seq) -> bool {
         other.before(self)
     }
 
-    /// The one of the two that comes first. Like [`Seq::before`] it means something only if they are less
-    /// than 2^31 apart.
+    /// The earlier of the two. As for [`Seq::before`], they must be less than 2^31 apart.
     #[inline]
     #[must_use]
     pub const fn min(self, other: Seq) -> Seq {
         if self.before(other) { self } else { other }
     }
 
-    /// The one of the two that comes last, if they are less than 2^31 apart, as for [`Seq::min`].
+    /// The later of the two. As for [`Seq::before`], they must be less than 2^31 apart.
     #[inline]
     #[must_use]
     pub const fn max(self, other: Seq) -> Seq {

@@ -1,5 +1,5 @@
-//! The headers of a packet that does not lie in one piece: a super-packet that LRO, or the kernel on
-//! the other side, has made. These are TCP without IP options or extension headers.
+//! Headers of a packet that does not lie in one piece: an aggregate of LRO, or a super-packet of a kernel.
+//! Such packets are TCP without IP options or extension headers.
 
 use crate::{
     ETHERNET_LEN, EtherType, Headers, IPV4_MIN_LEN, IPV6_LEN, Malformed, Network, Tcp, Transport,
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Headers {
-    /// Walks the headers of a packet of TCP without IP options or extension headers, which all lie in `first`;
+    /// Parses the headers of a TCP packet without IP options or extension headers, which all lie in `first`;
     /// what follows, up to the packet's end, is in `rest`.
     pub fn parse_split(first: &[u8], rest: &[&[u8]]) -> Result<Headers, Malformed> {
         let end = first.len() + rest.iter().map(|piece| piece.len()).sum::<usize>();

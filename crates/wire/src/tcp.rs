@@ -8,7 +8,7 @@ use crate::{Seq, be16, be32, put16, put32};
 /// Bytes of a TCP header without options.
 pub const TCP_MIN_LEN: usize = 20;
 
-/// The control bits of a TCP header, AE (RFC 9768's AccECN bit, once NS) left out.
+/// The control bits of a TCP header, without AE (AccECN, RFC 9768; once NS).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Flags(pub u8);
 
@@ -19,7 +19,7 @@ impl Flags {
     pub const SYN: Flags = Flags(0x02);
     /// Reset the connection.
     pub const RST: Flags = Flags(0x04);
-    /// Push: deliver what has come so far.
+    /// Push: deliver the data received so far.
     pub const PSH: Flags = Flags(0x08);
     /// The acknowledgment number is valid.
     pub const ACK: Flags = Flags(0x10);
@@ -202,17 +202,16 @@ pub enum TcpOption<'a> {
     },
 }
 
-/// The two values of a timestamps option (RFC 7323 section 3.2). They live on the same kind of
-/// circle as sequence numbers.
+/// The two values of a timestamps option (RFC 7323 section 3.2). They compare as sequence numbers do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timestamps {
-    /// TSval: the sender's clock.
+    /// TSval: the sender's timestamp clock.
     pub value: Seq,
-    /// TSecr: the echo of the receiver's clock.
+    /// TSecr: the echoed timestamp.
     pub echo: Seq,
 }
 
-/// Iterator over TCP options; ends at End-of-Options (kind 0) or after the first lie.
+/// Iterator over TCP options; ends at End-of-Options (kind 0) or after the first malformed option.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a>(&'a [u8]);
 

@@ -11,7 +11,7 @@ pub const UDP_LEN: usize = 8;
 pub struct Udp<T>(T);
 
 impl<T: AsRef<[u8]>> Udp<T> {
-    /// Checks that `bytes` (the IP payload) hold a whole header and all that its length claims.
+    /// Checks that `bytes` (the IP payload) hold a whole UDP header and the bytes of its length.
     pub fn new(bytes: T) -> Result<Self, Malformed> {
         let b = bytes.as_ref();
         if b.len() < UDP_LEN {

@@ -1,5 +1,5 @@
-//! `virtio_net_hdr`: what a host port and wharf tell each other about a packet
-//! (virtio 1.2 section 5.1.6; Linux `include/uapi/linux/virtio_net.h`).
+//! `virtio_net_hdr`: metadata of a packet between a host port and wharf (virtio 1.2 section 5.1.6; Linux
+//! `include/uapi/linux/virtio_net.h`).
 
 /// Bytes of the longest header, `virtio_net_hdr_v1_hash_tunnel` (virtio 1.4 section 5.1.6; Linux
 /// 6.17), as TAP uses it after `TUNSETVNETHDRSZ`. Older kernels leave all but the first twelve
@@ -20,7 +20,7 @@ const GSO_UDP_TUNNEL_IPV6: u8 = 0x40;
 const OUTER_TH_OFFSET: usize = 20;
 const INNER_NH_OFFSET: usize = 22;
 
-/// How a super-packet is to be cut (`gso_type` without the ECN bit).
+/// Type of a super-packet (`gso_type` without the ECN bit).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum GsoType {
     /// Not a super-packet.
@@ -36,17 +36,17 @@ pub enum GsoType {
     UdpL4,
 }
 
-/// Where a super-packet lies in a UDP tunnel, such as VXLAN.
+/// Headers of a super-packet in a UDP tunnel, such as VXLAN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdpTunnel {
-    /// The outer header is IPv6's (`VIRTIO_NET_HDR_GSO_UDP_TUNNEL_IPV6`).
+    /// The outer IP header is IPv6 (`VIRTIO_NET_HDR_GSO_UDP_TUNNEL_IPV6`).
     pub v6: bool,
-    /// The outer UDP has a checksum, to be computed for each segment
+    /// The outer UDP header has a checksum, to be computed for each segment
     /// (`VIRTIO_NET_HDR_F_UDP_TUNNEL_CSUM`).
     pub csum: bool,
-    /// Where the outer UDP header begins, from the start of the frame.
+    /// Offset of the outer UDP header, from the start of the frame.
     pub outer_th_offset: u16,
-    /// Where the inner IP header begins, from the start of the frame.
+    /// Offset of the inner IP header, from the start of the frame.
     pub inner_nh_offset: u16,
 }
 
@@ -62,7 +62,7 @@ pub struct VirtioNetHdr {
     pub needs_csum: bool,
     /// `VIRTIO_NET_HDR_F_DATA_VALID`: the checksum was verified. TUN ignores it on write.
     pub data_valid: bool,
-    /// Kind of super-packet.
+    /// Type of super-packet.
     pub gso_type: GsoType,
     /// `VIRTIO_NET_HDR_GSO_ECN`: TCP with CWR set; CWR goes on the first segment only.
     pub ecn: bool,
@@ -71,9 +71,9 @@ pub struct VirtioNetHdr {
     pub hdr_len: u16,
     /// Payload bytes per segment.
     pub gso_size: u16,
-    /// Where checksumming starts, from the start of the frame.
+    /// Where the checksum's coverage starts, from the start of the frame.
     pub csum_start: u16,
-    /// Where the checksum lies, from `csum_start`.
+    /// Offset of the checksum field, from `csum_start`.
     pub csum_offset: u16,
     /// The tunnel that the super-packet is in. `gso_type`, `csum_start` and `csum_offset` are then
     /// those of the inner packet, and `hdr_len` covers all headers.
@@ -81,10 +81,10 @@ pub struct VirtioNetHdr {
 }
 
 impl VirtioNetHdr {
-    /// Reads the legacy header, which describes no tunnel.
+    /// Decodes the legacy header, which describes no tunnel.
     ///
     /// # Errors
-    /// A `gso_type` that it cannot have.
+    /// A `gso_type` that the legacy header cannot have.
     pub fn decode_legacy(bytes: &[u8; VNET_LEGACY_LEN]) -> Result<Self, UnknownGsoType> {
         let le16 = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let gso_type = match bytes[1] & !GSO_ECN {
@@ -108,7 +108,7 @@ impl VirtioNetHdr {
         })
     }
 
-    /// Reads the longest header.
+    /// Decodes the longest header.
     ///
     /// # Errors
     /// A `gso_type` that virtio does not define.
@@ -132,7 +132,7 @@ impl VirtioNetHdr {
         Ok(VirtioNetHdr { tunnel: Some(tunnel), ..Self::decode_legacy(&legacy)? })
     }
 
-    /// Writes the longest header; its first ten bytes are the legacy header if there is no tunnel.
+    /// Encodes the longest header; its first ten bytes are the legacy header if there is no tunnel.
     pub fn encode(&self) -> [u8; VNET_LEN] {
         let mut out = [0; VNET_LEN];
         out[0] = u8::from(self.needs_csum) * NEEDS_CSUM + u8::from(self.data_valid) * DATA_VALID;
@@ -160,7 +160,7 @@ impl VirtioNetHdr {
         out
     }
 
-    /// The legacy header; it cannot tell of a tunnel.
+    /// Encodes the legacy header, which cannot describe a tunnel.
     pub fn encode_legacy(&self) -> [u8; VNET_LEGACY_LEN] {
         let mut out = [0; VNET_LEGACY_LEN];
         let plain = VirtioNetHdr { tunnel: None, ..*self };

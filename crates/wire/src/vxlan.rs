@@ -1,4 +1,4 @@
-//! VXLAN (RFC 7348), as far as it hides from a NIC what it is about to carry.
+//! VXLAN (RFC 7348), as far as a NIC needs it to find inner headers.
 
 use crate::{ETHERNET_LEN, EtherType, Headers, IPV4_MIN_LEN, IPV6_LEN, Network, Transport, be16};
 use crate::{UdpTunnel, VLAN_LEN};
@@ -9,7 +9,7 @@ const HEADER_LEN: usize = 8;
 /// The network identifier is valid (RFC 7348 section 5).
 const I_FLAG: u8 = 0x08;
 
-/// Where the frame begins that a VXLAN packet carries: behind UDP to its port, and its header.
+/// Offset of the frame within a VXLAN packet: behind UDP to its port, and the VXLAN header.
 pub(crate) fn inner_frame_at(frame: &[u8], headers: &Headers) -> Option<usize> {
     let to_port =
         headers.transport == Transport::Udp && be16(frame, headers.transport_at + 2) == PORT;
@@ -17,8 +17,8 @@ pub(crate) fn inner_frame_at(frame: &[u8], headers: &Headers) -> Option<usize> {
     (to_port && header[0] == I_FLAG).then_some(headers.payload_at + HEADER_LEN)
 }
 
-/// Whether `csum_start` surely does not point into a tunnel. `frame` may be the first bytes of a packet. With
-/// IPv6 extension headers it is not sure.
+/// Whether `csum_start` certainly points to the outermost transport. `frame` may be the first bytes of a
+/// packet. With IPv6 extension headers it is not certain.
 #[inline]
 pub fn is_outermost(frame: &[u8], csum_start: u16) -> bool {
     let mut network_at = ETHERNET_LEN;
@@ -34,8 +34,8 @@ pub fn is_outermost(frame: &[u8], csum_start: u16) -> bool {
     usize::from(csum_start) == network_at + header_len
 }
 
-/// The tunnel of a super-packet in VXLAN whose inner transport begins at `csum_start`, which is all
-/// that the legacy `virtio_net_hdr` says of it. `None` if it is not in VXLAN.
+/// The tunnel of a super-packet in VXLAN whose inner transport begins at `csum_start`: the legacy
+/// `virtio_net_hdr` has no more about it. `None` if it is not in VXLAN.
 pub fn vxlan_tunnel(frame: &[u8], csum_start: u16) -> Option<UdpTunnel> {
     let outer = Headers::parse(frame).ok()?;
     let inner_at = inner_frame_at(frame, &outer)?;

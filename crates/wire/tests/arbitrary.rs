@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use wire::{EtherType, Headers, Network, Tcp, Transport, VirtioNetHdr};
 
-/// A frame that is likely to get past the first questions: sound in most fields, noisy in all.
+/// A frame that is likely to pass the first checks: valid in most fields, random in all.
 fn plausible() -> impl Strategy<Value = Vec<u8>> {
     let kinds = prop_oneof![
         Just(EtherType::IPV4.0),
@@ -63,12 +63,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn noise(frame in proptest::collection::vec(any::<u8>(), 0..120)) {
+    fn random_bytes_do_not_panic(frame in proptest::collection::vec(any::<u8>(), 0..120)) {
         check(&frame);
     }
 
     #[test]
-    fn frames_that_almost_make_sense(frame in plausible(), cut in any::<prop::sample::Index>()) {
+    fn nearly_valid_frames_do_not_panic(frame in plausible(), cut in any::<prop::sample::Index>()) {
         check(&frame);
         check(&frame[..cut.index(frame.len() + 1)]);
     }

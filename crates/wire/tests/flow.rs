@@ -1,4 +1,4 @@
-//! The flow hash: what its family promises of two flows, and how flows spread over a table. Keys are
+//! The flow hash: the guarantees of its family for two flows, and how flows spread over a table. Keys are
 //! random, from fixed seeds.
 
 use degen::Random;
@@ -76,10 +76,10 @@ fn two_flows_are_as_different_as_random_numbers() {
     }
 }
 
-/// No field takes the others away: whatever one field is, another still moves the hash. For one key at a
-/// time, and nearly all of them.
+/// No field cancels the others: whatever one field is, another still changes the hash. For one key at a time,
+/// and nearly all of them.
 #[test]
-fn each_field_counts_whatever_another_is() {
+fn each_field_changes_the_hash_whatever_another_is() {
     let mut random = Random::new(2);
     for words in [[0; 4], [u64::MAX; 4], [K; 4], [0, 0, K, 0], [!K; 4]] {
         for fixed in 0..FIELDS {
@@ -96,22 +96,22 @@ fn each_field_counts_whatever_another_is() {
     }
 }
 
-/// Flows as they come: 4,000 of one kind each.
-fn crowds() -> [(&'static str, Vec<FlowKey>); 6] {
+/// Flows as they occur: 4,000 of one kind each.
+fn flow_sets() -> [(&'static str, Vec<FlowKey>); 6] {
     let mut random = Random::new(3);
-    let mut crowd = |of: fn(u64, &mut Random) -> FlowKey| -> Vec<FlowKey> {
+    let mut set = |of: fn(u64, &mut Random) -> FlowKey| -> Vec<FlowKey> {
         (0..4000).map(|n| of(n, &mut random)).collect()
     };
     [
-        ("random", crowd(|_, r| flow([r.next(), r.next(), r.next(), r.next()], r.next() as u32))),
+        ("random", set(|_, r| flow([r.next(), r.next(), r.next(), r.next()], r.next() as u32))),
         // The destination that made the hash before this one the same for all.
-        ("aimed", crowd(|_, r| flow([r.next(), r.next(), K, 1], r.next() as u32))),
-        ("aimed, ports in order", crowd(|n, _| flow([1, 2, K, 1], 1024 + n as u32))),
-        ("ports in order", crowd(|n, _| flow([1, 2, 3, 4], u32::from((1024 + n as u16).to_be())))),
-        ("hosts in order", crowd(|n, _| flow([1, n.to_be(), 3, 4], 0x5000_0050))),
+        ("aimed", set(|_, r| flow([r.next(), r.next(), K, 1], r.next() as u32))),
+        ("aimed, ports in order", set(|n, _| flow([1, 2, K, 1], 1024 + n as u32))),
+        ("ports in order", set(|n, _| flow([1, 2, 3, 4], u32::from((1024 + n as u16).to_be())))),
+        ("hosts in order", set(|n, _| flow([1, n.to_be(), 3, 4], 0x5000_0050))),
         (
             "IPv4",
-            crowd(|n, _| FlowKey {
+            set(|n, _| FlowKey {
                 addresses: [n.to_be(), 0, 0, 0],
                 ports: 0x5000_0050,
                 ipv6: false,
@@ -124,15 +124,15 @@ fn crowds() -> [(&'static str, Vec<FlowKey>); 6] {
 /// They spread over buckets as random numbers would (the test of chi squared, 255 degrees of freedom: 255
 /// on average, with a standard deviation of 23).
 #[test]
-fn crowds_spread_over_buckets() {
+fn flows_spread_over_buckets() {
     let mut random = Random::new(4);
-    for (name, crowd) in crowds() {
+    for (name, set) in flow_sets() {
         let mut total = 0.0;
         for _ in 0..50 {
             let hash = hash(&mut random);
             let mut counts = [0u32; 256];
-            crowd.iter().for_each(|key| counts[bucket(hash.of(key), 256)] += 1);
-            let mean = crowd.len() as f64 / 256.0;
+            set.iter().for_each(|key| counts[bucket(hash.of(key), 256)] += 1);
+            let mean = set.len() as f64 / 256.0;
             let chi: f64 = counts.iter().map(|&n| (f64::from(n) - mean).powi(2) / mean).sum();
             assert!(chi < 450.0, "{name}: {chi}");
             total += chi;
@@ -143,7 +143,7 @@ fn crowds_spread_over_buckets() {
 }
 
 #[test]
-fn seeds_make_hashes_and_show_no_keys() {
+fn debug_output_shows_no_keys() {
     let key = flow([1, 2, 3, 4], 5);
     assert_eq!(FlowHash::from_seed(1).of(&key), FlowHash::from_seed(1).of(&key));
     assert_ne!(FlowHash::from_seed(1).of(&key), FlowHash::from_seed(2).of(&key));
@@ -161,7 +161,7 @@ fn buckets_are_in_range() {
     }
 }
 
-/// A frame of TCP or UDP without data, between two hosts that are known by one number each.
+/// A TCP or UDP frame without data, between two hosts that are identified by one number each.
 fn frame(ipv6: bool, udp: bool, [from, to]: [(u8, u16); 2]) -> Vec<u8> {
     let len = if udp { 8 } else { 20 };
     let mut frame = vec![2; 12];

@@ -21,12 +21,12 @@ impl Default for Crc32c {
 }
 
 impl Crc32c {
-    /// Of no bytes yet.
+    /// The CRC of no bytes.
     pub const fn new() -> Crc32c {
         Crc32c(u32::MAX)
     }
 
-    /// With `bytes` behind those before.
+    /// The CRC after `bytes` are appended.
     #[inline]
     pub fn plus(self, bytes: &[u8]) -> Crc32c {
         #[cfg(target_arch = "x86_64")]
@@ -42,7 +42,7 @@ impl Crc32c {
     }
 }
 
-/// What each byte does to the register, at each of eight distances from its end.
+/// Effect of each byte on the register, at each of eight distances from its end.
 static TABLE: [[u32; 256]; 8] = {
     let mut table = [[0; 256]; 8];
     let mut byte = 0;
@@ -69,7 +69,7 @@ static TABLE: [[u32; 256]; 8] = {
     table
 };
 
-/// Eight bytes a step, for CPUs without an instruction for it.
+/// By table, eight bytes a step: for CPUs without a CRC32c instruction.
 fn by_table(mut crc: u32, bytes: &[u8]) -> u32 {
     let (eights, rest) = bytes.as_chunks::<8>();
     for eight in eights {

@@ -8,7 +8,7 @@
 use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// Bytes from which the call costs less than it saves.
+/// Fewest bytes for which the call costs less than it saves.
 pub(super) const WORTH_IT: usize = 128;
 
 /// Sums `bytes` with the widest vectors that this CPU has.
@@ -35,7 +35,7 @@ fn sum_avx512(bytes: &[u8]) -> u64 {
     let mut total = 0;
     for block in bytes.chunks(super::BLOCK) {
         // Sums of the words modulo 2^32, and of their upper halves, which do not overflow: together
-        // they tell the sum of the lower halves, without an operation a round to cut these off.
+        // they give the sum of the lower halves, without an operation a round to cut these off.
         let zero = _mm512_setzero_si512();
         let (mut whole, mut high) = ([zero; 2], [zero; 2]);
         let mut add = |n: usize, words| {

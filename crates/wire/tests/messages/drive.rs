@@ -1,5 +1,5 @@
-//! What ARP, Neighbour Discovery, ICMP and IP headers are read and written as: any bytes are read or refused
-//! without a panic, and what is written is read as it was meant. The fuzz target has this from here, too.
+//! ARP, Neighbour Discovery, ICMP and IP headers: any bytes are parsed or refused without a panic, and what
+//! is written is parsed to the same values. The fuzz target has this from here, too.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -74,7 +74,7 @@ fn noise(bytes: &[u8]) {
     }
 }
 
-/// The addresses that an IPv6 header in front would have, and those of an address probe.
+/// The addresses that an IPv6 header in front would have, and those of a probe.
 fn ends_of(bytes: &[u8]) -> [(Ipv6Addr, Ipv6Addr); 2] {
     let ip = |at: usize| {
         let octets = bytes.get(at..at + 16).and_then(|octets| <[u8; 16]>::try_from(octets).ok());
@@ -108,30 +108,30 @@ fn arp(values: &mut Bytes<'_>) -> Vec<u8> {
 fn neighbours(values: &mut Bytes<'_>) -> [Vec<u8>; 4] {
     let (mac, to): (Mac, Mac) = (values.array(), values.array());
     let (source, target): (Ipv6Addr, Ipv6Addr) = (values.array().into(), values.array().into());
-    // Who would ask from no address must not say where it is, and a group has no host's addresses.
-    let said = (!is_group(mac)).then_some(mac);
+    // A solicitation from the unspecified address has no link-layer option, and a group is no host's address.
+    let option = (!is_group(mac)).then_some(mac);
     let asks = |from_none| {
         let group = target.is_multicast() || source.is_multicast();
         let may = !group && (!source.is_unspecified() || from_none);
-        may.then_some(Ndp::Solicitation { target, mac: said })
+        may.then_some(Ndp::Solicitation { target, mac: option })
     };
     let all = ndp::solicitation((mac, source), target, None);
     assert_eq!(all[..6], ndp::group_mac(ndp::solicited_node(target)));
-    assert_eq!(read(&all), asks(said.is_none()));
+    assert_eq!(read(&all), asks(option.is_none()));
     let one = ndp::solicitation((mac, source), target, Some(to));
     assert_eq!(read(&one), asks(false));
     let probe = ndp::probe(mac, target);
     let expected = (!target.is_multicast()).then_some(Ndp::Solicitation { target, mac: None });
     assert_eq!(read(&probe), expected);
-    let says = |solicited| {
+    let advertises = |solicited| {
         let to_a_group = solicited && source.is_multicast();
-        let told = !target.is_multicast() && !to_a_group;
-        told.then_some(Ndp::Advertisement { target, mac: said, solicited, overrides: true })
+        let valid = !target.is_multicast() && !to_a_group;
+        valid.then_some(Ndp::Advertisement { target, mac: option, solicited, overrides: true })
     };
     let answer = ndp::advertisement(mac, target, Some((source, to)));
-    assert_eq!(read(&answer), says(true));
+    assert_eq!(read(&answer), advertises(true));
     let announcement = ndp::advertisement(mac, target, None);
-    assert_eq!(read(&announcement), says(false));
+    assert_eq!(read(&announcement), advertises(false));
     let frames = [all.to_vec(), one.to_vec(), probe.to_vec(), answer.to_vec()];
     for frame in &frames {
         let ip = Ipv6::new(&frame[14..]).expect("a header of ours");
@@ -178,7 +178,7 @@ fn icmp(values: &mut Bytes<'_>) -> Vec<u8> {
         Message::EchoRequest => assert_eq!((kind, code), (if v6 { 128 } else { 8 }, 0)),
         Message::Other => {}
     }
-    // A byte less than a router must quote does not say which segment it was.
+    // One byte less than a router must quote does not identify a segment.
     let short = parse(&bytes[14..bytes.len() - 1]);
     assert!(!matches!(short, Message::Error { .. }));
     bytes

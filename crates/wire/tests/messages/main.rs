@@ -1,4 +1,4 @@
-//! Messages of ARP, Neighbour Discovery and ICMP, and headers that are written.
+//! ARP, Neighbour Discovery and ICMP messages, and headers that are written.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod drive;
@@ -24,13 +24,13 @@ proptest! {
     }
 
     #[test]
-    fn split_headers_of_any_bytes_are_walked_or_refused(first: Vec<u8>, rest: Vec<u8>) {
+    fn split_headers_of_any_bytes_are_parsed_or_refused(first: Vec<u8>, rest: Vec<u8>) {
         let _ = Headers::parse_split(&first, &[&rest]);
     }
 }
 
 #[test]
-fn an_arp_request_is_answered_to_the_one_that_asks() {
+fn an_arp_request_is_answered_to_the_requester() {
     let (own, peer) = (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1));
     let request = Arp::request((PEER, peer), own, None);
     assert_eq!(request[..6], [0xff; 6]);
@@ -53,7 +53,7 @@ fn read(frame: &[u8]) -> Option<Ndp> {
 }
 
 #[test]
-fn messages_of_neighbour_discovery_are_read_as_they_were_meant() {
+fn messages_of_neighbour_discovery_round_trip() {
     let (own, peer) = (ip("fd00::2"), ip("fd00::1"));
     let all = solicitation((PEER, peer), own, None);
     assert_eq!(all[..6], [0x33, 0x33, 0xff, 0, 0, 2]);
@@ -80,7 +80,7 @@ fn messages_of_neighbour_discovery_are_read_as_they_were_meant() {
 }
 
 #[test]
-fn a_solicitation_from_no_address_is_a_probe_or_nothing() {
+fn a_solicitation_from_no_address_is_a_probe_or_refused() {
     let (own, none) = (ip("fd00::2"), Ipv6Addr::UNSPECIFIED);
     // With a link-layer address, or to one host (RFC 4861 section 7.1.1).
     assert_eq!(read(&solicitation((PEER, none), own, None)), None);
@@ -95,7 +95,7 @@ fn a_solicitation_from_no_address_is_a_probe_or_nothing() {
 }
 
 #[test]
-fn a_group_has_the_end_of_the_address() {
+fn a_solicited_node_group_has_the_end_of_the_address() {
     let group = solicited_node(ip("fd00::12:3456:789a"));
     assert_eq!(group, ip("ff02::1:ff56:789a"));
     assert_eq!(ndp::group_mac(group), [0x33, 0x33, 0xff, 0x56, 0x78, 0x9a]);
@@ -110,7 +110,7 @@ fn parse(message: &[u8], v6: bool) -> Message {
 }
 
 #[test]
-fn errors_tell_of_which_segment_they_are() {
+fn icmp_errors_identify_their_segment() {
     for (builder, v6) in [(PacketBuilder::tcp4(), false), (PacketBuilder::tcp6(), true)] {
         let packet = builder.ports(7, 4000).seq(0x1234_5678).payload_pattern(100).build();
         // Eight bytes of the segment are all that a router must quote (RFC 792).
@@ -146,7 +146,7 @@ fn a_later_fragment_has_no_ports() {
 }
 
 #[test]
-fn a_packet_in_pieces_is_walked_as_one_in_one_piece() {
+fn a_packet_in_pieces_is_parsed_as_one_in_one_piece() {
     for builder in [PacketBuilder::tcp4(), PacketBuilder::tcp6()] {
         let (bytes, _) = builder.options(&[1; 8]).payload_pattern(5000).super_packet(1000);
         let whole = Headers::parse(&bytes).unwrap();
