@@ -1,11 +1,11 @@
-//! Bytes by which a test decides what to do: those of a fuzzer, or of proptest.
+//! Bytes that decide what a test does: those of a fuzzer, or of proptest.
 
-/// What is left of them; behind their end are zeros.
+/// The bytes that are left, with zeros behind their end.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// Whether there are no more.
+    /// Whether no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -17,7 +17,7 @@ impl<'a> Bytes<'a> {
         byte
     }
 
-    /// The next bytes, filled up with zeros.
+    /// The next bytes, with zeros behind the end.
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut array = [0; N];
         let taken = self.take(N);
@@ -32,9 +32,9 @@ impl<'a> Bytes<'a> {
         taken
     }
 
-    /// One of these, by the next byte.
+    /// One of these values, chosen by the next byte.
     ///
-    /// # Panics
+    /// If `of` is empty.
     /// If there are none.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[usize::from(self.next()) % of.len()]

@@ -1,18 +1,18 @@
-//! The local kernel's GRO as an oracle: frames in, and what the stack above GRO sees of them.
+//! The local kernel's GRO as an oracle: frames go in, and the packets above GRO come out.
 //!
-//! Frames are written one by one into a TAP with `IFF_NAPI`, so they take a network card's way
-//! through GRO, and are observed by an AF_PACKET socket with `PACKET_VNET_HDR`.
+//! Frames are written one by one into a TAP with `IFF_NAPI`, so they pass through GRO as a network card's do,
+//! and are observed by an AF_PACKET socket with `PACKET_VNET_HDR`.
 //!
 //! # Why nothing here depends on timing
 //! Each write is one NAPI poll. While `gro_flush_timeout` is long, the end of a poll flushes only
 //! what was held since before the current jiffy; with 0 it flushes everything. So
-//! [`deliver`](KernelGro::deliver) writes the frames with a long timeout, sets it to 0 and writes a
-//! frame that is no IP: when that has been seen, and one more after it, all is out.
+//! [`deliver`](KernelGro::deliver) writes the frames with a long timeout, sets it to 0 and writes a frame
+//! that is not IP: once that frame and one more after it have been received, everything was flushed.
 //!
-//! That leaves the jiffy that may pass in the middle. [`witnessed`](KernelGro::witnessed) puts one
-//! segment of a connection of its own first and its continuation last. What is held first is let
-//! go first, by age or for want of room; so if the two come out as one, nothing in between was let
-//! go by anything but its own flow's packets. Otherwise the sequence is delivered again.
+//! A jiffy may still pass in the middle. [`witnessed`](KernelGro::witnessed) puts one segment of a connection
+//! of its own first and its continuation last. What GRO held first is flushed first, by age or for lack of
+//! room; so if the two come out as one packet, nothing in between was flushed but by packets of its own flow.
+//! Otherwise the sequence is delivered again.
 
 use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
@@ -33,22 +33,22 @@ use crate::packet::{DESTINATION_MAC, PacketBuilder, SOURCE_MAC};
 pub const BUCKET: usize = 8;
 
 const NAME: &str = "gro0";
-/// Nanoseconds in which a sequence is surely over; no measure of anything.
+/// Nanoseconds, longer than any sequence takes.
 const LONG: &str = "10000000000";
-/// An EtherType for experiments (IEEE 802, local experimental 2), for which there is no GRO.
+/// A local experimental EtherType (IEEE 802), for which there is no GRO.
 const MARK: [u8; 2] = [0x88, 0xb6];
-/// Times that a sequence is delivered before its witness is given up.
+/// Most deliveries of a sequence until its witness comes out as one packet.
 const TRIES: usize = 200;
-/// Past this the kernel has lost a frame that it must not lose.
+/// Time after which a frame counts as lost by the kernel.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why there is no kernel to ask.
+/// Why the kernel's GRO cannot be used.
 pub type Unavailable = Box<dyn std::error::Error + Send + Sync>;
 
-/// A packet as the stack above GRO sees it.
+/// A packet as the stack above GRO receives it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// What the kernel says of it.
+    /// The header that the kernel gives with it.
     pub vnet: VirtioNetHdr,
     /// The frame, from its Ethernet header on.
     pub bytes: Vec<u8>,
@@ -74,10 +74,10 @@ pub struct KernelGro {
 }
 
 impl KernelGro {
-    /// Sets it up in the calling thread's network namespace, which it should have to itself.
+    /// Sets it up in the calling thread's network namespace, which should have no other user.
     ///
     /// # Errors
-    /// Without root (a sysfs is to be mounted), `/dev/net/tun`, or `IFF_NAPI`.
+    /// Without root (sysfs is mounted), `/dev/net/tun`, or `IFF_NAPI`.
     pub fn new() -> Result<Self, Unavailable> {
         let tap = Tap::create_napi(NAME)?;
         let timeout = Sysfs::mount()?.setting(NAME, "gro_flush_timeout")?;
@@ -89,8 +89,8 @@ impl KernelGro {
         Ok(Self { tap, socket, pool, received, timeout, marks: 0, retries: 0 })
     }
 
-    /// Runs `test` with the kernel's GRO in a namespace of its own, or says why not and returns
-    /// `None`.
+    /// Runs `test` with the kernel's GRO in a namespace of its own. Returns `None` where that cannot be, and
+    /// reports why.
     pub fn with<T: Send>(test: impl FnOnce(KernelGro) -> T + Send) -> Option<T> {
         let attempt = Namespace::new().map_err(Unavailable::from).and_then(|namespace| {
             namespace.run(|| KernelGro::new().map(test)).map_err(Unavailable::from)?
@@ -98,8 +98,8 @@ impl KernelGro {
         attempt.inspect_err(|why| lacks(why)).ok()
     }
 
-    /// Has it merge UDP datagrams, too, whether a socket waits for them or not
-    /// (`NETIF_F_GRO_UDP_FWD`), and none beyond `max_aggregate` bytes of IP packet.
+    /// Merges UDP datagrams, too, whether a socket waits for them or not (`NETIF_F_GRO_UDP_FWD`), and makes
+    /// no aggregates beyond `max_aggregate` bytes of IP packet.
     ///
     /// # Errors
     /// Without that feature (Linux 5.12) or that attribute (5.19).
@@ -120,12 +120,12 @@ impl KernelGro {
         [first.build(), second.build()]
     }
 
-    /// What comes of these frames, in the order of coming out, if they arrive on an idle interface
-    /// and everything held is flushed after the last. The kernel holds the witness beside them, so
-    /// one less than [`BUCKET`] is left to them.
+    /// The packets that GRO makes of these frames, in the order in which they come out, if the frames arrive
+    /// on an idle interface and everything held is flushed after the last. The kernel holds the witness as
+    /// well, so one less than [`BUCKET`] is left to them.
     ///
     /// # Errors
-    /// If the witness failed again and again: the frames need the whole bucket.
+    /// If the witness failed in every try: the frames need the whole bucket.
     pub fn witnessed(&mut self, frames: &[Vec<u8>]) -> io::Result<Vec<Seen>> {
         let [first, last] = Self::witness();
         let around = [std::slice::from_ref(&first), frames, &[last]].concat();
@@ -143,7 +143,7 @@ impl KernelGro {
         Err(io::Error::other("the kernel flushed a witness in every try"))
     }
 
-    /// Writes the frames, then has everything flushed. A jiffy that passes in between shows; see
+    /// Writes the frames, then has everything flushed. A jiffy that passes in between changes the result; see
     /// [`witnessed`](Self::witnessed).
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl KernelGro {
         Ok(seen)
     }
 
-    /// How often a sequence was delivered again because its witness had failed.
+    /// Number of sequences that were delivered again because their witness had failed.
     pub fn retries(&self) -> u64 {
         self.retries
     }
@@ -171,7 +171,7 @@ impl KernelGro {
         self.tap.queues[0].writev(&[IoSlice::new(&[0; VNET_HDR_LEN]), IoSlice::new(frame)])
     }
 
-    /// Writes a frame that passes GRO by, and collects what comes until it has come too.
+    /// Writes a frame that GRO does not hold, and collects packets until it was received.
     fn mark(&mut self, seen: &mut Vec<Seen>) -> io::Result<()> {
         self.marks += 1;
         let mac = [DESTINATION_MAC, SOURCE_MAC].concat();
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_together_comes_out_together() {
+    fn segments_of_one_flow_are_merged() {
         let segment = |n: u16| {
             let seq = 1 + u32::from(n) * 1000;
             PacketBuilder::tcp4().seq(seq).id(n).payload_pattern(1000).build()
@@ -221,7 +221,7 @@ mod tests {
             let sizes: Vec<usize> = seen.iter().map(|seen| seen.bytes.len() - 54).collect();
             assert_eq!(sizes, [3000, 2000], "{seen:?}");
             assert_eq!(seen[0].vnet.gso_size, 1000);
-            // Nothing of it is left for the next.
+            // Nothing is left for the next sequence.
             let seen = kernel.witnessed(&[segment(7)]).expect("the kernel takes frames");
             assert_eq!(seen.iter().map(|s| &s.bytes).collect::<Vec<_>>(), [&segment(7)]);
         });

@@ -1,7 +1,7 @@
 //! Hosts made of network namespaces, the wire between them, and programs that run on them.
 //!
-//! The namespaces are anonymous: nothing is left of them when the test and the programs it
-//! started have ended, and a [`Program`] that is dropped is killed.
+//! The namespaces are anonymous: they vanish when the test and the programs that it started have ended. A
+//! [`Program`] that is dropped is killed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,17 +21,17 @@ use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 use sys::process::{Signal, kill};
 
-/// How long a test waits for what must happen before it says that it did not. Nothing that works
-/// takes nearly as long; a slow machine is no failure.
+/// How long a test waits for something before it fails. Nothing that works takes nearly as long, also on a
+/// slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long the output of a program that has ended may stay open.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How often a test looks for what it waits for.
+/// Time between two looks at a condition that a test waits for.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Looks again and again until `done`; whether it came to be within [`PATIENCE`].
+/// Waits until `done`. Returns whether it was within [`PATIENCE`].
 pub fn wait_until(mut done: impl FnMut() -> bool) -> bool {
     let since = Instant::now();
     loop {
@@ -52,14 +52,14 @@ pub struct Host {
 }
 
 impl Host {
-    /// A new host; `None`, and a word why, where this process may not make one.
+    /// A new host; `None` where this process may not make one, which is reported.
     ///
     /// # Panics
     /// If the kernel refuses for another reason than privilege.
     pub fn new() -> Option<Self> {
         match Namespace::new() {
             Ok(namespace) => {
-                // It would forward where this machine does (`net.core.devconf_inherit_init_net`).
+                // A new namespace forwards where this machine does (`net.core.devconf_inherit_init_net`).
                 let _ = namespace.run(|| sys::sysctl::write(&["ipv4", "ip_forward"], "0"));
                 Some(Self { namespace })
             }
@@ -71,7 +71,7 @@ impl Host {
         }
     }
 
-    /// Does `work` on this host, on a thread of its own. Sockets that it opens stay this host's.
+    /// Runs `work` on this host, on a thread of its own. Sockets that it opens stay this host's.
     ///
     /// # Panics
     /// If the work does.
@@ -106,7 +106,7 @@ impl Host {
     /// What a program writes to standard output; it must succeed.
     ///
     /// # Panics
-    /// If it fails, with what it says.
+    /// If it fails; the message has its output.
     pub fn succeed<S: AsRef<OsStr>>(&self, program: &str, arguments: &[S]) -> String {
         let ended = self.output(Command::new(program).args(arguments));
         assert!(ended.status.success(), "{ended}");
@@ -144,13 +144,13 @@ pub struct Wire<'a> {
     pub mtu: u32,
     /// Queues of each end, each way.
     pub queues: u32,
-    /// The near end offloads checksums and segmentation, as a veth does unless told otherwise:
-    /// frames then cross with partial checksums and, where the far end allows, as super-packets.
+    /// Whether the near end offloads checksums and segmentation, as a veth does by default: frames then cross
+    /// with partial checksums and, where the far end allows, as super-packets.
     pub offloads: bool,
 }
 
 impl Wire<'_> {
-    /// Lays the wire.
+    /// Makes the wire.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -169,8 +169,7 @@ impl Wire<'_> {
         });
         let made = made.and_then(|()| second.run(|| interface::set_up(self.far)));
         made.unwrap_or_else(|error| panic!("{error}"));
-        // An end loses what is sent before the kernel has activated it, which it does when it
-        // gets round to it.
+        // Frames are lost that are sent before the kernel has activated an end, which it does after a while.
         let active = |host: &Host, name| {
             host.run(|| Interface::by_name(name).is_ok_and(|interface| interface.operational))
         };
@@ -185,7 +184,7 @@ pub struct Program {
     child: Child,
     words: String,
     lines: Receiver<String>,
-    /// What has been taken from `lines`.
+    /// Lines taken from `lines` so far.
     stdout: String,
     stderr: Arc<Mutex<String>>,
 }
@@ -195,7 +194,7 @@ impl Program {
         let (sender, lines) = mpsc::channel();
         let stderr = Arc::new(Mutex::new(String::new()));
         let output = child.stdout.take().map(BufReader::new);
-        // Both threads end when the program and all that it started have closed their end.
+        // Both threads end when the program and all its children have closed their end.
         thread::spawn(move || {
             for line in output.into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
                 if sender.send(line).is_err() {
@@ -236,11 +235,11 @@ impl Program {
                 }
                 Err(why) => {
                     let how = match why {
-                        RecvTimeoutError::Timeout => "says nothing more",
+                        RecvTimeoutError::Timeout => "has written nothing more",
                         RecvTimeoutError::Disconnected => "has ended",
                     };
-                    let (words, said, errors) = (&self.words, &self.stdout, self.errors());
-                    panic!("`{words}` {how}; expected {part:?}\n{said}{errors}");
+                    let (words, output, errors) = (&self.words, &self.stdout, self.errors());
+                    panic!("`{words}` {how}; expected {part:?}\n{output}{errors}");
                 }
             }
         }
@@ -251,13 +250,13 @@ impl Program {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends it a signal; one that has ended needs none.
+    /// Sends it a signal, unless it has ended.
     pub fn signal(&self, signal: Signal) {
         // ESRCH cannot mean another process: the child's id is kept until it is waited for.
         let _ = kill(self.child.id(), signal);
     }
 
-    /// Whether it has not ended yet.
+    /// Whether it is still running.
     pub fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -276,7 +275,7 @@ impl Program {
         let Some(status) = status.filter(|_| ended) else {
             panic!("`{words}` does not end\n{}{}", self.stdout, self.errors());
         };
-        // Its output is complete when the pipes close; what it left running may keep them open.
+        // Its output is complete when the pipes close; children that it left running may keep them open.
         let until = Instant::now() + GRACE;
         while let Ok(line) = self.lines.recv_timeout(GRACE) {
             self.stdout.push_str(&line);
@@ -291,7 +290,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended already, and no caller is left to tell of a failure.
+        // It may have ended already; a failure cannot be reported here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -303,7 +302,7 @@ pub struct Ended {
     words: String,
     /// How it ended.
     pub status: ExitStatus,
-    /// All lines of its standard output that were not waited for.
+    /// All lines of its standard output that were not taken before.
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
@@ -315,7 +314,7 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// Whether all programs are installed; a word about the first that is not.
+/// Whether all programs are installed; the first that is not is reported.
 pub fn have(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());

@@ -1,15 +1,15 @@
-//! What wharf's tests share.
+//! Tools of wharf's tests.
 //!
 //! - [`browser`]: pages in a real browser.
-//! - [`bytes`]: what a fuzzed test decides by.
-//! - [`gro`]: the local kernel as an oracle of what may merge.
+//! - [`bytes`]: input of a fuzzed test, taken piece by piece.
+//! - [`gro`]: the local kernel's GRO as an oracle of what may be merged.
 //! - [`lab`]: hosts in network namespaces, wires between them, programs on them.
-//! - [`lossy`]: a wire that loses some frames and turns others around.
-//! - [`missing`]: what a test needs and this machine lacks.
+//! - [`lossy`]: a wire that loses some frames and reorders others.
+//! - [`missing`]: tests that this machine cannot run.
 //! - [`packet`]: frames written field by field, super-packets with their `virtio_net_hdr`.
 //! - [`reassemble`]: an independent, naive reassembler of IP fragments.
 //! - [`sctp`]: SCTP packets of chunks, and their CRC32c by its definition.
-//! - [`snmp`]: what a host's kernel counts of what it received.
+//! - [`snmp`]: counters of a host's kernel for received packets.
 //! - [`verify`]: an independent, naive verifier of lengths and checksums.
 
 pub mod browser;

@@ -1,4 +1,4 @@
-//! A wire that loses some frames and lets others pass each other, the same ones each time.
+//! A wire that loses some frames and reorders others, the same ones each time.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,21 +13,21 @@ use sys::{Result, interface};
 
 use crate::lab::Host;
 
-/// How long until the thread looks whether it is to end, in nanoseconds.
+/// Nanoseconds between two looks whether the thread is to end.
 const LOOK_EVERY: u64 = 20_000_000;
 
-/// One frame of so many is lost, and one of so many waits for those behind it. Primes, so that no
-/// rhythm of the traffic's own agrees with them.
+/// One frame in so many is lost, and one in so many waits for those behind it. They are primes, so that they
+/// do not fall into step with the traffic.
 const LOSE: u64 = 211;
 const DELAY: u64 = 53;
-/// Frames that pass one that waits.
+/// Frames that pass one that is held back.
 const PASS: u64 = 3;
 
-/// Frames of 2 KB that are on their way.
+/// Number of frames in memory, of 2 KB each.
 const FRAMES: u32 = 1024;
 const FRAME_SIZE: u32 = 2048;
 
-/// What carries frames between two interfaces of a host, and not all of them. It ends when this is
+/// Carries frames between two interfaces of a host, except for some that it loses. It ends when this is
 /// dropped.
 #[derive(Debug)]
 pub struct Lossy {
@@ -37,8 +37,7 @@ pub struct Lossy {
 }
 
 impl Lossy {
-    /// Starts between two interfaces of `host` that are up, for frames that are no longer than the
-    /// MTU of Ethernet.
+    /// Starts between two interfaces of `host` that are up, for frames no longer than Ethernet's MTU.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -56,7 +55,7 @@ impl Lossy {
         Self { stop, lost, thread: Some(thread) }
     }
 
-    /// How many frames it has lost so far.
+    /// Number of frames lost so far.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -72,11 +71,11 @@ impl Drop for Lossy {
     }
 }
 
-/// One way.
+/// One direction.
 #[derive(Default)]
 struct Way {
     count: u64,
-    /// A frame that waits, and until which one.
+    /// A frame that is held back, and the number of the frame that it waits for.
     waiting: Option<(Received, u64)>,
 }
 
@@ -102,7 +101,7 @@ fn carry(mut sockets: [PacketSocket; 2], stop: &AtomicBool, lost: &AtomicU64) ->
                     passing.push(frame);
                 }
             }
-            // Nothing may ever come behind the last.
+            // No frame may come behind the last one to release it.
             passing.extend(way.waiting.take().map(|(frame, _)| frame));
             send(&mut sockets[1 - from], &pool, &passing)?;
             passing.drain(..).for_each(|frame| pool.free(frame.frame));
@@ -111,7 +110,7 @@ fn carry(mut sockets: [PacketSocket; 2], stop: &AtomicBool, lost: &AtomicU64) ->
     Ok(())
 }
 
-/// Sends what there is room for; what there is none for is lost, as on any wire.
+/// Sends as many frames as there is room for; the others are lost, as on any wire.
 fn send(to: &mut PacketSocket, pool: &FramePool, frames: &[Received]) -> io::Result<()> {
     let message = |frame: &Received| {
         let vnet = frame.vnet;

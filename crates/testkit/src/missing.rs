@@ -1,14 +1,15 @@
-//! What a test needs and this machine lacks.
+//! Tests that this machine cannot run, because something is missing.
 //!
-//! A test that cannot run fails, by the name of what is missing: that nothing was tested is no success.
-//! With `WHARF_MAY_LACK` in the environment it is left out instead. What the kernel was built without no installation mends: tests of that are left out anywhere.
-//! Each line of the file that `WHARF_LEFT_OUT` names is a test that was left out, and why.
+//! A test that cannot run fails with the name of what is missing: an untested feature is no success. With
+//! `WHARF_MAY_LACK` in the environment it is left out instead. Tests that need an option with which the
+//! kernel was not built are left out anywhere. Each line of the file that `WHARF_LEFT_OUT` names is a test
+//! that was left out, and why.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Ends the test: this machine lacks `what`. Returns only where tests may be left out.
+/// Fails the test: this machine lacks `what`. Returns only where tests may be left out.
 ///
 /// # Panics
 /// Unless `WHARF_MAY_LACK` is in the environment.
@@ -21,17 +22,17 @@ pub fn lacks(what: impl Display) {
     left_out(&what);
 }
 
-/// The test is left out, as this machine's kernel was built without `what`.
+/// Leaves the test out, as this machine's kernel was built without `what`.
 pub fn kernel_lacks(what: impl Display) {
     left_out(&format!("not in this kernel: {what}"));
 }
 
-/// Says so here, and in the file.
+/// Reports it on standard error, and in the file.
 fn left_out(why: &dyn Display) {
     let thread = std::thread::current();
     let program = std::env::args().next().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default();
-    // Cargo puts a hash behind the name.
+    // Cargo appends a hash to the name.
     let program = program.rsplit_once('-').map_or(program, |(name, _)| name);
     let line = format!("{program} {}: {why}", thread.name().unwrap_or("")).replace('\n', " ");
     eprintln!("left out: {line}");

@@ -10,7 +10,7 @@
 //! let frame = segment.build();
 //! assert_eq!(frame.len(), 14 + 20 + 32 + 1448);
 //! testkit::verify::checksums(&frame).unwrap();
-//! // A super-packet: partial checksum and the header that says how to cut it.
+//! // A super-packet: partial checksum and the header with the sizes to cut it.
 //! let (packet, hdr) = segment.payload_pattern(10_000).super_packet(1448);
 //! assert_eq!((packet.len(), hdr.gso_size, hdr.csum_start), (14 + 20 + 32 + 10_000, 1448, 34));
 //! ```
@@ -25,7 +25,7 @@ pub const SOURCE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The destination MAC address of every packet, unless another is set.
 pub const DESTINATION_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// IP addresses and what only one version has.
+/// IP addresses, and fields of one IP version only.
 #[derive(Clone, Debug)]
 enum Ip {
     V4 {
@@ -54,19 +54,19 @@ struct Tcp {
     options: Vec<u8>,
 }
 
-/// What stands in the transport's checksum field.
+/// How the transport's checksum field is filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Checksum {
     Complete,
-    /// The folded sum of the pseudo-header, as `NEEDS_CSUM` asks.
+    /// The folded sum of the pseudo-header (`NEEDS_CSUM`).
     Partial,
     Wrong,
-    /// 0: UDP's "none".
+    /// 0: in UDP, no checksum.
     Zero,
 }
 
-/// Builds one Ethernet frame. Setters that make no sense for the packet (`seq` of UDP, `id` of
-/// IPv6) do nothing, so that one chain of calls serves all kinds.
+/// Builds one Ethernet frame. Setters for fields that the packet does not have (`seq` of UDP, `id` of IPv6)
+/// do nothing, so that one chain of calls serves all kinds.
 #[derive(Clone, Debug)]
 pub struct PacketBuilder {
     macs: [[u8; 6]; 2],
@@ -318,8 +318,8 @@ impl PacketBuilder {
         self
     }
 
-    /// Appends bytes that belong to no header, as Ethernet does to reach 60 bytes. Not zeros, so
-    /// that it shows if they are counted.
+    /// Appends bytes that belong to no header, as Ethernet does to reach 60 bytes. They are not zeros, so
+    /// that a checksum over them would be wrong.
     pub fn padding(mut self, len: usize) -> Self {
         self.padding = len;
         self
@@ -331,26 +331,26 @@ impl PacketBuilder {
         self
     }
 
-    /// Gets the transport's checksum wrong.
+    /// Makes the transport's checksum wrong.
     pub fn wrong_checksum(mut self) -> Self {
         self.checksum = Checksum::Wrong;
         self
     }
 
-    /// Leaves the transport's checksum 0: UDP's "none".
+    /// Leaves the transport's checksum 0: in UDP, no checksum.
     pub fn zero_checksum(mut self) -> Self {
         self.checksum = Checksum::Zero;
         self
     }
 
-    /// Gets the IPv4 header checksum wrong.
+    /// Makes the IPv4 header checksum wrong.
     pub fn wrong_ip_checksum(mut self) -> Self {
         self.wrong_ip_checksum = true;
         self
     }
 }
 
-/// What comes out.
+/// Output.
 impl PacketBuilder {
     /// The frame.
     pub fn build(&self) -> Vec<u8> {
@@ -391,7 +391,7 @@ impl PacketBuilder {
         (frame, VirtioNetHdr { gso_type, gso_size, ecn, hdr_len, ..hdr })
     }
 
-    /// Where the transport header starts.
+    /// Offset of the transport header.
     pub fn transport_at(&self) -> usize {
         let ip = match &self.ip {
             Ip::V4 { options, .. } => 20 + options.len(),

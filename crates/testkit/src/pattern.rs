@@ -1,7 +1,7 @@
-//! Payload that tells where it belongs.
+//! Payload whose bytes identify their place in a stream.
 
-/// Bytes that tell their place: `len` of them, the same for every call, as if from `offset` of
-/// an endless stream. A swapped, lost or doubled piece shows.
+/// `len` bytes from `offset` of an endless stream, the same for every call. Pieces that are swapped, lost or
+/// duplicated differ from it.
 pub fn pattern(offset: usize, len: usize) -> Vec<u8> {
     (offset..offset + len).map(|i| ((i as u32).wrapping_mul(0x9e37_79b1) >> 23) as u8).collect()
 }

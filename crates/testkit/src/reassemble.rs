@@ -1,21 +1,21 @@
-//! An independent reassembler of IP fragments: naive, and written from RFC 791 section 3.2 and RFC
-//! 8200 section 4.5 alone. It also holds the fragments to what these ask of who makes them.
+//! An independent reassembler of IP fragments: naive, and written from RFC 791 section 3.2 and RFC 8200
+//! section 4.5 alone. It also checks the rules of these for senders of fragments.
 
 use crate::verify::ones_complement_sum;
 
-/// A datagram that was put together again.
+/// A reassembled datagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reassembled {
-    /// The IP packet: the first fragment's headers, and all payload. Still a fragment itself if the
-    /// fragments were made of one.
+    /// The IP packet: the first fragment's headers, and all payload. It is still a fragment if the fragments
+    /// were made of one.
     pub packet: Vec<u8>,
-    /// The identification that all fragments had; 16 bits of it with IPv4.
+    /// The identification of all fragments; with IPv4 it has 16 bits.
     pub id: u32,
-    /// Fragments that it was put together from.
+    /// Number of fragments.
     pub fragments: usize,
 }
 
-/// Puts IP packets without a link layer, all fragments of one datagram and in order, together.
+/// Reassembles IP packets without a link layer: all fragments of one datagram, in order.
 ///
 /// # Errors
 /// What is wrong with them, in words: another header length or total length than there are bytes, a
@@ -42,7 +42,7 @@ pub fn reassemble<T: AsRef<[u8]>>(packets: &[T]) -> Result<Reassembled, String> 
             return Err(format!("fragment {n} begins at {}, not {}", part.offset, payload.len()));
         }
         if n + 1 < parts.len() && !part.more {
-            return Err(format!("fragment {n} says that it is the last"));
+            return Err(format!("fragment {n} has no more-fragments flag"));
         }
         if n + 1 < parts.len() && !part.payload.len().is_multiple_of(8) {
             return Err(format!("fragment {n} has {} bytes", part.payload.len()));
@@ -57,12 +57,12 @@ pub fn reassemble<T: AsRef<[u8]>>(packets: &[T]) -> Result<Reassembled, String> 
     Ok(Reassembled { packet, id: first.same.id, fragments: parts.len() })
 }
 
-/// What tells datagrams apart (RFC 791 section 2.3; RFC 8200 section 4.5).
+/// The fields that identify a datagram (RFC 791 section 2.3; RFC 8200 section 4.5).
 #[derive(PartialEq, Eq)]
 struct Same<'a> {
     id: u32,
     addresses: &'a [u8],
-    /// Of IPv4 only: RFC 8200 leaves it to the first fragment.
+    /// IPv4 only: RFC 8200 has it in the first fragment.
     protocol: Option<u8>,
 }
 
@@ -71,7 +71,7 @@ struct Part<'a> {
     /// In bytes.
     offset: usize,
     more: bool,
-    /// Up to what is put together.
+    /// The header, up to the fragment's payload.
     header: &'a [u8],
     payload: &'a [u8],
 }
@@ -154,7 +154,7 @@ fn ipv6(packet: &[u8]) -> Result<Part<'_>, String> {
 }
 
 /// "The Next Header field of the last header of the Per-Fragment headers is obtained from the Next
-/// Header field of the first fragment's Fragment header." What is not all of the datagram keeps that.
+/// Header field of the first fragment's Fragment header." A part of a datagram keeps that.
 fn rebuild_ipv6(first: &Part<'_>, last: &Part<'_>, payload: &[u8]) -> Result<Vec<u8>, String> {
     let (headers, fragment) = first.header.split_at(first.header.len() - 8);
     let mut packet = if first.offset == 0 && !last.more {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn two_fragments_are_the_packet() {
+    fn two_fragments_are_reassembled() {
         for v4 in [true, false] {
             let (packet, parts) = two(v4);
             let whole = reassemble(&parts).unwrap_or_else(|error| panic!("{error}"));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn every_wrong_byte_is_an_error() {
         for v4 in [true, false] {
             let (_, parts) = two(v4);
             let fails = |parts: &[Vec<u8>]| reassemble(parts).is_err();
@@ -212,7 +212,8 @@ mod tests {
             for (part, bytes) in parts.iter().enumerate() {
                 let headers = if v4 { 0..20 } else { 40 + 8..40 + 16 };
                 for byte in headers {
-                    // An IPv6 fragment's next header counts in the first alone, and is any.
+                    // An IPv6 fragment's next header counts in the first one only; in others it may have any
+                    // value.
                     if !v4 && byte == 48 {
                         continue;
                     }

@@ -1,12 +1,12 @@
-//! What a host's kernel counts of the packets that it received: the counters of `nstat`.
+//! Counters of a host's kernel for the packets that it received: those of `nstat`.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use crate::lab::Host;
 
-/// What a kernel counts when a packet does not reach its socket as it was sent: a wrong checksum,
-/// a header that makes no sense, fragments that make no whole, a full socket.
+/// Counters of packets that did not reach their socket as they were sent: a wrong checksum, a malformed
+/// header, fragments that cannot be reassembled, a full socket.
 const TROUBLE: [&str; 13] = [
     "IpInHdrErrors",
     "IpReasmFails",
@@ -23,22 +23,22 @@ const TROUBLE: [&str; 13] = [
     "Udp6RcvbufErrors",
 ];
 
-/// Every counter of the host's IP, ICMP, TCP and UDP by the name that `nstat` gives it.
+/// Every counter of the host's IP, ICMP, TCP and UDP, by its name in `nstat`.
 ///
 /// # Panics
-/// If the kernel does not tell.
+/// If the kernel's counters cannot be read.
 pub fn counters(host: &Host) -> BTreeMap<String, u64> {
-    // /proc/net would be that of the process's first thread.
+    // /proc/net would be that of the process's main thread.
     let read = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
     let files = host.run(|| ["snmp", "netstat", "snmp6"].map(read));
     let [snmp, netstat, snmp6] = files.map(|text| text.unwrap_or_else(|error| panic!("{error}")));
     tables(&snmp).into_iter().chain(tables(&netstat)).chain(lines(&snmp6)).collect()
 }
 
-/// What went wrong on the host, by `nstat`'s names: nothing, where all is well.
+/// Errors that the host's kernel has counted, by `nstat`'s names; empty if there are none.
 ///
 /// # Panics
-/// If the kernel does not tell.
+/// If the kernel's counters cannot be read.
 pub fn trouble(host: &Host) -> BTreeMap<&'static str, u64> {
     let all = counters(host);
     let value = |name: &'static str| {
@@ -46,15 +46,15 @@ pub fn trouble(host: &Host) -> BTreeMap<&'static str, u64> {
         value.unwrap_or_else(|| panic!("this kernel does not count {name}"))
     };
     let trouble = |name| match name {
-        // Among them are SYNs on connections that are open, as where the last packet of a handshake was lost
-        // and the SYN-ACK comes again (tcp_validate_incoming).
+        // TcpInErrs counts SYNs on open connections as well, such as a repeated SYN-ACK after the last packet
+        // of a handshake was lost (tcp_validate_incoming).
         "TcpInErrs" => (name, value(name).saturating_sub(value("TcpExtTCPSYNChallenge"))),
         _ => (name, value(name)),
     };
     TROUBLE.into_iter().map(trouble).filter(|(_, value)| *value > 0).collect()
 }
 
-/// Pairs of lines, the names and the values, each with the table's name in front.
+/// Pairs of lines, names and values, each with the table's name in front.
 fn tables(text: &str) -> Vec<(String, u64)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut all = Vec::new();
@@ -71,7 +71,7 @@ fn tables(text: &str) -> Vec<(String, u64)> {
     all
 }
 
-/// A name and a value a line.
+/// One name and value in each line.
 fn lines(text: &str) -> impl Iterator<Item = (String, u64)> {
     text.lines().filter_map(|line| {
         let (name, value) = line.split_once(char::is_whitespace)?;

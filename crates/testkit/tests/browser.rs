@@ -1,4 +1,4 @@
-//! The browser finds the faults that it is there to find.
+//! The browser's checks report the faults of a faulty page, and none of a good one.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use testkit::browser::look_at;
@@ -40,12 +40,14 @@ fn every_fault_is_found() {
     let Some(faults) = look_at("faulty", FAULTY, &[1000, 390], &["#absent"]).unwrap() else {
         return lacks("chromium");
     };
-    let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let reported: Vec<String> = faults.iter().map(ToString::to_string).collect();
     for expected in EXPECTED {
-        assert!(told.iter().any(|fault| fault.contains(expected)), "{expected}: {told:#?}");
+        assert!(reported.iter().any(|fault| fault.contains(expected)), "{expected}: {reported:#?}");
     }
     // In a wide window the page is not too wide; everything else is as wrong.
-    assert!(!told.iter().any(|fault| fault.starts_with("1000 px") && fault.contains("px wide")));
+    assert!(
+        !reported.iter().any(|fault| fault.starts_with("1000 px") && fault.contains("px wide"))
+    );
 }
 
 #[test]

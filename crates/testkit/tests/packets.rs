@@ -1,10 +1,10 @@
-//! What the builder builds, the verifier accepts; what is broken on purpose, it does not.
+//! The verifier accepts what the builder builds, and refuses what is made wrong on purpose.
 
 use testkit::packet::PacketBuilder;
 use testkit::verify::checksums;
 use wire::{Flags, Headers, Network, Transport, protocol};
 
-/// One of every kind, with everything that it can carry.
+/// One packet of every kind, with every field that it can have.
 fn all() -> [PacketBuilder; 4] {
     let dress = |p: PacketBuilder| {
         p.vlan(0x2001).vlan(0x0007).tos(0xb9).ttl(3).payload_pattern(1001).padding(5)
@@ -18,7 +18,7 @@ fn all() -> [PacketBuilder; 4] {
 }
 
 #[test]
-fn complete_packets_verify_and_lie_where_wire_says() {
+fn complete_packets_verify_and_have_the_offsets_of_wire() {
     for builder in all() {
         let frame = builder.build();
         assert_eq!(checksums(&frame), Ok(()), "{builder:?}");
@@ -54,7 +54,7 @@ fn fragments_are_fragments() {
 }
 
 #[test]
-fn other_protocols_carry_their_payload_bare() {
+fn other_protocols_have_no_transport_header() {
     let frame = PacketBuilder::ip4(1).payload(&[8, 0, 0xf7, 0xff]).build();
     let headers = Headers::parse(&frame).unwrap();
     assert_eq!(headers.network, Network::Ipv4 { options: false });
@@ -62,7 +62,7 @@ fn other_protocols_carry_their_payload_bare() {
 }
 
 #[test]
-fn super_packets_say_how_to_cut_them() {
+fn super_packets_have_the_header_to_cut_them() {
     let builder = PacketBuilder::tcp4().flags(Flags::ACK.with(Flags::CWR)).payload_pattern(3000);
     let (frame, hdr) = builder.super_packet(1000);
     assert!(hdr.needs_csum && hdr.ecn);

@@ -1,5 +1,5 @@
-//! The Chrome DevTools Protocol over a pair of pipes: commands, answers, events. Messages are JSON,
-//! each with a NUL behind it (`--remote-debugging-pipe`).
+//! The Chrome DevTools Protocol over a pair of pipes: commands, answers, events. Messages are JSON, each
+//! followed by a NUL (`--remote-debugging-pipe`).
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How long a browser may take for anything.
+/// How long a browser may take for one answer or event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The browser reads its descriptor 3 and writes its descriptor 4; the shell makes these of its
@@ -36,10 +36,10 @@ const ARGUMENTS: [&str; 13] = [
 #[derive(Debug)]
 pub(super) struct Connection {
     browser: Child,
-    /// Gone when the browser has been told to close.
+    /// The browser's input; `None` once it is being closed.
     commands: Option<ChildStdin>,
     messages: Receiver<Value>,
-    /// Events that were not asked for yet, oldest first.
+    /// Events that `wait` has not taken yet, oldest first.
     events: Vec<Value>,
     session: Option<String>,
     last_id: u64,
@@ -47,7 +47,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Starts a browser with an empty profile in `profile`, which goes with it.
+    /// Starts a browser with an empty profile in `profile`, a directory that is removed with it.
     pub(super) fn start(program: &Path, profile: PathBuf) -> io::Result<Self> {
         std::fs::create_dir_all(&profile)?;
         let mut browser = Command::new("sh")
@@ -77,7 +77,7 @@ impl Connection {
         Ok(this)
     }
 
-    /// The answer to a command.
+    /// Sends a command and returns its answer.
     pub(super) fn call(&mut self, method: &str, parameters: Value) -> io::Result<Value> {
         self.last_id += 1;
         let id = self.last_id;
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// Waits for an event that has not been taken yet.
+    /// Waits for an event of this name that was not taken before.
     pub(super) fn wait(&mut self, event: &str) -> io::Result<Value> {
         if let Some(at) = self.events.iter().position(|message| message["method"] == event) {
             return Ok(self.events.remove(at));
@@ -104,12 +104,12 @@ impl Connection {
         self.first(event, |message| message["method"] == event)
     }
 
-    /// All events until now.
+    /// Takes all events that were not taken before.
     pub(super) fn take_events(&mut self) -> Vec<Value> {
         std::mem::take(&mut self.events)
     }
 
-    /// The first message of a kind; events before it are kept.
+    /// The first message for which `is_it` holds; events before it are kept.
     fn first(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> io::Result<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -147,20 +147,20 @@ fn read_messages(output: ChildStdout, sender: &Sender<Value>) {
 }
 
 impl Drop for Connection {
-    /// A browser whose pipe closes ends with all its processes; one that does not is killed.
+    /// A browser whose pipe is closed ends with all its processes; one that does not end is killed.
     fn drop(&mut self) {
         self.commands = None;
         let deadline = Instant::now() + Duration::from_secs(5);
         while matches!(self.browser.try_wait(), Ok(None)) {
             if Instant::now() > deadline {
-                // It has ended meanwhile, or cannot be killed.
+                // It has ended already, or cannot be killed.
                 let _ = self.browser.kill();
                 let _ = self.browser.wait();
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // What cannot be removed lies in the directory for temporary files.
+        // A profile that cannot be removed is left in the directory for temporary files.
         let _ = std::fs::remove_dir_all(&self.profile);
     }
 }

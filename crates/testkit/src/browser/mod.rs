@@ -1,9 +1,8 @@
-//! Pages as a reader sees them: in a real browser, at several widths, in light and dark.
+//! Checks of web pages in a real browser, at several widths, in light and dark.
 //!
-//! [`look_at`] opens a page in a headless Chromium and names what no reader should meet: errors on
-//! the console, anything fetched from elsewhere, text that lies on other text, leaves its drawing,
-//! is small or pale, a page wider than the window, links and labels that lead nowhere. [`Browser`] is for
-//! what only one page has.
+//! [`look_at`] opens a page in a headless Chromium and reports faults: errors on the console, requests to
+//! other hosts, text that overlaps other text or leaves its drawing, text that is too small or too pale, a
+//! page wider than the window, links and labels without a target. [`Browser`] is for checks of a single page.
 
 mod cdp;
 
@@ -14,32 +13,32 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
-/// Where Chromium may be found, by name.
+/// Names of Chromium's program.
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-/// The directory that screenshots go to, if it is set.
+/// Environment variable with the directory for screenshots.
 const SCREENSHOTS: &str = "REPORT_SCREENSHOTS";
-/// Wider windows are not those of phones.
+/// Width in pixels below which a window counts as a phone's.
 const PHONE: u32 = 600;
-/// Chromium makes pictures of no more.
+/// Chromium's longest screenshot, in pixels.
 const LONGEST: u64 = 16_000;
 
-/// What a page is shown as.
+/// How a page is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// On a screen, for a reader who prefers light.
+    /// On a screen, with light colours preferred.
     Light,
-    /// On a screen, for a reader who prefers dark.
+    /// On a screen, with dark colours preferred.
     Dark,
     /// On paper.
     Print,
 }
 
-/// Something on a page that no reader should meet.
+/// A fault of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The window's width in pixels.
     pub width: u32,
-    /// What the page was shown as.
+    /// How the page was shown.
     pub medium: Medium,
     /// What is wrong, and where.
     pub what: String,
@@ -51,12 +50,11 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Looks at a page at several widths, light and dark, with everything on it unfolded. Each of
-/// `expected` is a CSS selector of something that must be seen. Where `REPORT_SCREENSHOTS` names a
-/// directory, the page goes there as `NAME.html`, and as it looks before anything is unfolded as
-/// `NAME-WIDTH-MEDIUM.png`.
+/// Checks a page at several widths, light and dark, with everything on it unfolded. Each of `expected` is a
+/// CSS selector of something that must be visible. Where `REPORT_SCREENSHOTS` names a directory, the page is
+/// stored there as `NAME.html`, and its screenshots before anything is unfolded as `NAME-WIDTH-MEDIUM.png`.
 ///
-/// `None` where no Chromium is installed. An error if the browser does not do what it is told.
+/// Returns `None` where no Chromium is installed, and an error if the browser fails.
 pub fn look_at(
     name: &str,
     html: &str,
@@ -83,18 +81,18 @@ pub fn look_at(
     Ok(Some(faults))
 }
 
-/// A headless Chromium with one page; it ends when this goes.
+/// A headless Chromium with one page; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Browser {
     connection: cdp::Connection,
-    /// The page's file, whose address is the only one that may be fetched.
+    /// The page's file, whose address is the only one that may be requested.
     file: PathBuf,
     width: u32,
     medium: Medium,
 }
 
 impl Browser {
-    /// Starts one with an empty profile; `None` where none is installed.
+    /// Starts a browser with an empty profile; `None` where none is installed.
     pub fn start() -> io::Result<Option<Self>> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let Some(program) = installed() else { return Ok(None) };
@@ -106,7 +104,7 @@ impl Browser {
         Ok(Some(Self { connection, file, width: 0, medium: Medium::Light }))
     }
 
-    /// Loads a page in a window of this width and waits until it is complete.
+    /// Loads a page in a window of this width, in pixels, and waits until it is complete.
     pub fn open(&mut self, html: &str, width: u32, medium: Medium) -> io::Result<()> {
         (self.width, self.medium) = (width, medium);
         self.connection.take_events();
@@ -124,7 +122,7 @@ impl Browser {
         Ok(())
     }
 
-    /// What an expression of JavaScript gives; promises are waited for. An error if it throws.
+    /// Value of a JavaScript expression; promises are awaited. An error if it throws.
     pub fn evaluate(&mut self, expression: &str) -> io::Result<Value> {
         let asked = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let mut answer = self.connection.call("Runtime.evaluate", asked)?;
@@ -134,8 +132,8 @@ impl Browser {
         }
     }
 
-    /// What is wrong with the page, unfolded, since it was opened. Each of `expected` is a CSS
-    /// selector of something that must be seen.
+    /// Faults of the page, unfolded, since it was opened. Each of `expected` is a CSS selector of something
+    /// that must be visible.
     pub fn faults(&mut self, expected: &[&str]) -> io::Result<Vec<Fault>> {
         let unfold = "document.querySelectorAll('details').forEach(d => { d.open = true; })";
         self.evaluate(unfold)?;
@@ -146,12 +144,12 @@ impl Browser {
         let seen = seen.iter().map(|what| what.as_str().unwrap_or_default().to_owned());
         let events = self.connection.take_events();
         let own = format!("file://{}", self.file.display());
-        let told = events.iter().filter_map(|event| complaint(event, &own));
+        let reported = events.iter().filter_map(|event| complaint(event, &own));
         let fault = |what| Fault { width: self.width, medium: self.medium, what };
-        Ok(seen.chain(told).map(fault).collect())
+        Ok(seen.chain(reported).map(fault).collect())
     }
 
-    /// The page as PNG, as far as a picture can be long.
+    /// Stores a screenshot of the page as PNG, cut at Chromium's longest.
     pub fn screenshot(&mut self, file: &Path) -> io::Result<()> {
         self.show_up_to(LONGEST)?;
         let shot = self.connection.call("Page.captureScreenshot", json!({"format": "png"}))?;
@@ -160,7 +158,7 @@ impl Browser {
         std::fs::write(file, bytes)
     }
 
-    /// Makes the window as high as the page, so that all of it is seen.
+    /// Makes the window as high as the page, so that all of it is visible.
     fn show_up_to(&mut self, longest: u64) -> io::Result<()> {
         let height = self.evaluate("document.documentElement.scrollHeight")?;
         self.resize(height.as_u64().unwrap_or(800).clamp(800, longest))
@@ -186,7 +184,7 @@ fn installed() -> Option<PathBuf> {
     })
 }
 
-/// What an event of the browser says against a page.
+/// The fault that an event of the browser reports, if it is one.
 fn complaint(event: &Value, own: &str) -> Option<String> {
     let parameters = &event["params"];
     let bad = |level: &Value| matches!(level.as_str(), Some("error" | "warning" | "assert"));
@@ -198,7 +196,7 @@ fn complaint(event: &Value, own: &str) -> Option<String> {
             Some(format!("on the console: {}", parameters["args"]))
         }
         "Log.entryAdded" if bad(&parameters["entry"]["level"]) => {
-            Some(format!("the browser says: {}", parameters["entry"]["text"]))
+            Some(format!("the browser reports: {}", parameters["entry"]["text"]))
         }
         "Network.requestWillBeSent" => {
             let url = parameters["request"]["url"].as_str()?;
@@ -209,7 +207,7 @@ fn complaint(event: &Value, own: &str) -> Option<String> {
     }
 }
 
-/// What base64 stands for; what it cannot hold is skipped.
+/// Decodes base64; other characters are skipped.
 fn base64(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut held, mut bits) = (0_u32, 0);
@@ -237,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_undone() {
+    fn base64_is_decoded() {
         assert_eq!(base64("UE5HIQ=="), b"PNG!");
         assert_eq!(base64("/+8="), [0xff, 0xef]);
         assert!(base64("").is_empty());
