@@ -1,4 +1,4 @@
-//! A script that says something wrong fails, and the failure says what.
+//! A script with a wrong expectation fails, with a message that names the difference.
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use packetdrill::runner::{Failure, run};
@@ -24,7 +24,7 @@ fn failure(rest: &str) -> String {
 }
 
 #[test]
-fn what_is_right_passes() {
+fn a_right_expectation_passes() {
     let options = "<nop,nop,TS val 200 ecr 800>";
     with(&format!("+0 write(4, ..., 500) = 500\n+0 > P. 1:501(500) ack 1 {options}")).unwrap();
 }
@@ -51,7 +51,7 @@ fn each_field_of_a_packet_is_compared() {
 }
 
 #[test]
-fn a_timestamp_is_compared_if_the_script_says_how_long_a_tick_is() {
+fn timestamps_are_compared_if_the_script_has_a_tick() {
     let script = format!(
         "--tcp_ts_tick_usecs=1000\n{OPEN}+0 write(4, ..., 500) = 500\n\
          +0 > P. 1:501(500) ack 1 <nop,nop,TS val 900 ecr 800>"
@@ -62,13 +62,13 @@ fn a_timestamp_is_compared_if_the_script_says_how_long_a_tick_is() {
 }
 
 #[test]
-fn a_packet_that_nobody_expected_is_told() {
+fn a_packet_that_was_not_expected_is_a_failure() {
     let why = failure("+0 write(4, ..., 500) = 500");
     assert!(why.contains("not expected: 0.100000 > P. 1:501(500)"), "{why}");
 }
 
 #[test]
-fn a_packet_that_does_not_come_is_told() {
+fn a_packet_that_is_not_sent_is_a_failure() {
     let why = failure("+0 > P. 1:501(500) ack 1 <...>");
     assert!(why.contains("no packet was sent"), "{why}");
     assert!(why.contains("expected: 0.100000 > P. 1:501(500) ack 1"), "{why}");

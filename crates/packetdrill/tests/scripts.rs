@@ -35,7 +35,7 @@ fn every_script_holds() {
 }
 
 #[test]
-fn every_script_says_which_rule_it_is_about() {
+fn every_script_cites_its_rfc() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
     let mut all = Vec::new();
     scripts(&root, &mut all);

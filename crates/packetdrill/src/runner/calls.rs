@@ -1,4 +1,4 @@
-//! System calls of a script.
+//! System calls of a script, and their results.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use super::{Runner, When, seen};
 use crate::script::{self, Expression, symbols};
 use crate::sockets::{Call, EpollEvent, Errno, Fd, Operation, Outcome, PollFd, Stop};
 
-/// A call that blocks, and what must come of it.
+/// A call that blocks, and the result that it must have.
 pub(super) struct Waiting {
     pub(super) call: Call,
     spec: script::Call,
@@ -29,16 +29,16 @@ impl Waiting {
     }
 }
 
-/// A call made ready.
+/// A call with its arguments evaluated.
 enum Ready {
-    /// It is over.
+    /// It has returned.
     Over(Result<i64, Stop>),
-    /// It may wait.
+    /// It may block.
     Call(Call),
 }
 
 impl Runner {
-    /// A system call, now.
+    /// Makes a system call.
     pub(super) fn call(&mut self, spec: &script::Call, when: When) -> Result<(), String> {
         let named = |why: String| format!("{}(): {why}", spec.name);
         let ready = self.make_ready(spec).map_err(named)?;
@@ -65,7 +65,7 @@ impl Runner {
         }
     }
 
-    /// A call that blocked has returned.
+    /// Checks a call that blocked and has returned.
     pub(super) fn returned(
         &mut self,
         waiting: &Waiting,
@@ -147,7 +147,7 @@ impl Runner {
         }
     }
 
-    /// Payload that says where in the stream it is, unless the script gives it.
+    /// Payload with the bytes of its place in the stream, unless the script gives it.
     fn bytes_to_send(&mut self, fd: Fd, arguments: Arguments<'_>, len: usize) -> Vec<u8> {
         if let Ok(Expression::Text(text)) = arguments.get(1) {
             self.checks_payload = false;
@@ -201,13 +201,13 @@ impl Runner {
         SocketAddr::new(self.local, PORT)
     }
 
-    /// The host's descriptor for one of the script.
+    /// The host's descriptor for one of the script's.
     fn fd(&self, script: i64) -> Result<Fd, String> {
         let found = self.fds.iter().find(|(known, _)| *known == script);
         found.map(|(_, fd)| *fd).ok_or_else(|| format!("descriptor {script} is not open"))
     }
 
-    /// From a timeout in milliseconds.
+    /// Deadline of a timeout in milliseconds; `None` if it is negative.
     fn deadline(&self, milliseconds: i64) -> Option<Nanos> {
         u64::try_from(milliseconds).ok().map(|timeout| self.host.now() + timeout * 1_000_000)
     }
@@ -338,7 +338,7 @@ impl Runner {
     }
 }
 
-/// Bytes and flags of a call that reads or writes.
+/// Length and flags of a call that reads or writes.
 fn transfer(name: &str, arguments: Arguments<'_>) -> Result<(usize, i32), String> {
     let length = |value: i64| usize::try_from(value).map_err(|_| "a length is negative".to_owned());
     match name {
@@ -359,7 +359,7 @@ fn transfer(name: &str, arguments: Arguments<'_>) -> Result<(usize, i32), String
     }
 }
 
-/// Bytes of all pieces of a vector.
+/// Length of all pieces of an iovec.
 fn vector(iov: &Expression) -> Result<usize, String> {
     let pieces = iov.items().ok_or("a list of pieces is needed")?;
     pieces.iter().try_fold(0, |sum, piece| match piece {
@@ -427,7 +427,7 @@ fn check_result(spec: &script::Call, result: Result<i64, Stop>) -> Result<(), St
     }
 }
 
-/// Arguments by their place.
+/// Arguments of a call, by position.
 #[derive(Clone, Copy)]
 struct Arguments<'a>(&'a [Expression]);
 

@@ -1,4 +1,4 @@
-//! Whether a packet is as the script says.
+//! Comparison of a packet with what the script expects.
 
 use wire::Flags;
 
@@ -11,8 +11,8 @@ use tcp::Nanos;
 /// What differs, in words.
 pub(super) type Difference = String;
 
-/// All that differs between what the script says and what was sent. `tick` is the length of a tick of
-/// the timestamps clock, or 0.
+/// All differences between the packet that the script expects and the one that was sent. `tick` is the length
+/// in nanoseconds of a tick of the timestamp clock, or 0 if timestamps are not compared.
 pub(super) fn compare(
     packet: &Packet,
     spec: &TcpSpec,
@@ -79,7 +79,7 @@ fn compare_options(
         }
         (expected, actual) => expected == actual,
     };
-    // A header is a multiple of four octets: what pads the script's options pads the packet's.
+    // A header is a multiple of four octets: both are compared with their padding.
     let padded = |options: &[TcpOption]| {
         let mut options = options.to_vec();
         while options.last() == Some(&TcpOption::End) {
@@ -111,7 +111,7 @@ pub(super) fn joined(mut seen: Seen, next: Seen) -> Seen {
     Seen { flags: seen.flags.with(next.flags), ..seen }
 }
 
-/// Whether the bytes are those of this place in the stream.
+/// Whether the bytes are those of this place in the stream: the first that is not.
 pub(super) fn payload(seen: &Seen) -> Option<Difference> {
     let first = seen.seq.wrapping_sub(1);
     let wrong = seen

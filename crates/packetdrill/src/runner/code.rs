@@ -7,7 +7,7 @@ use super::evaluate::{Value, evaluate};
 use crate::script::symbols;
 use crate::sockets::TcpInfo;
 
-/// Names that the code has given values to.
+/// Variables that the code has assigned.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Variables(HashMap<String, Value>);
 
@@ -53,7 +53,7 @@ impl Runner {
         })
     }
 
-    /// The values of all members of tcp_info that a condition speaks of.
+    /// The values of all members of tcp_info that a condition names.
     fn names(&self, condition: &str, info: &TcpInfo) -> String {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut out = String::from("it does not hold");
@@ -76,14 +76,14 @@ fn member(info: &TcpInfo, name: &str) -> Option<i64> {
     }
 }
 
-/// Statements, remarks left out.
+/// Statements, without comments.
 fn statements(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| split_top(line, '#').remove(0));
     let parts = lines.flat_map(|line| split_top(&line, ';'));
     parts.map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
 }
 
-/// Parts between marks that are in no quotes or parentheses; at least one.
+/// Parts between marks that are outside of quotes and parentheses; at least one.
 fn split_top(text: &str, mark: char) -> Vec<String> {
     let mut out = vec![String::new()];
     let (mut depth, mut quote) = (0i32, None);
@@ -107,7 +107,7 @@ fn split_top(text: &str, mark: char) -> Vec<String> {
     out
 }
 
-/// `name = value` or `name += value`.
+/// Parses `name = value` or `name += value`.
 fn assignment(statement: &str) -> Option<(&str, Option<&str>, &str)> {
     let (left, right) = statement.split_once('=')?;
     if right.starts_with('=') || left.ends_with(['!', '<', '>']) {

@@ -3,9 +3,9 @@
 /// A number.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Value {
-    /// Whole.
+    /// An integer.
     Integer(i64),
-    /// Not whole.
+    /// A floating-point number.
     Float(f64),
 }
 
@@ -22,7 +22,7 @@ impl Value {
     }
 }
 
-/// The value of an expression whose names `lookup` knows.
+/// Value of an expression; `lookup` gives the values of names.
 pub(super) fn evaluate(
     text: &str,
     lookup: &dyn Fn(&str) -> Option<Value>,
@@ -64,7 +64,7 @@ struct Parser<'a> {
     lookup: &'a dyn Fn(&str) -> Option<Value>,
 }
 
-/// Operators of two numbers, from the loosest to the tightest.
+/// Operators of two numbers, in order of precedence, the lowest first.
 const LEVELS: [&[&str]; 5] = [&["|"], &["&"], &["<<", ">>"], &["+", "-"], &["*", "/", "//", "%"]];
 
 const COMPARISONS: [&str; 6] = ["==", "!=", "<=", ">=", "<", ">"];
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_told() {
+    fn unknown_names_and_operators_are_errors() {
         for text in ["y", "x +", "(x", "f(x)", "x x", "x ** 2", "'a'"] {
             assert!(value(text).is_err(), "{text}");
         }

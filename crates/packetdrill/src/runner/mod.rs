@@ -1,8 +1,8 @@
 //! Runs a script against the engine, in virtual time, as packetdrill runs one against a kernel.
 //!
-//! A script speaks of one connection at a time, in sequence numbers that begin at 0 and with ports of
-//! its own; module `peer` maps them to those of the stack. Packets that leave are compared when an event
-//! expects one; those that were sent before the script's end and that were not expected are a failure.
+//! A script is about one connection at a time, with sequence numbers that begin at 0 and ports of its own;
+//! module `peer` maps them to those of the stack. Packets that are sent are compared when an event expects
+//! one; packets that were sent before the script's end and were not expected are a failure.
 
 mod calls;
 mod check;
@@ -48,7 +48,7 @@ impl std::error::Error for Failure {}
 /// Runs a script from its text.
 ///
 /// # Errors
-/// It cannot be parsed, asks for what is not supported, or the engine did something else.
+/// A script that cannot be parsed or uses what is not supported, or an engine that did something else.
 pub fn run(text: &str) -> Result<(), Failure> {
     let script =
         parse(text).map_err(|error| Failure { line: error.line, message: error.message })?;
@@ -75,7 +75,7 @@ pub fn run_script(script: &Script) -> Result<(), Failure> {
     runner.finish().map_err(|message| Failure { line, message })
 }
 
-/// A script in progress.
+/// A script that is being run.
 struct Runner {
     host: Host,
     options: Options,
@@ -83,13 +83,14 @@ struct Runner {
     remote: IpAddr,
     /// Descriptors of the script and of the host.
     fds: Vec<(i64, Fd)>,
-    /// What the packets of the script belong to (packetdrill's socket under test).
+    /// The connection of the script's packets (packetdrill's socket under test).
     peer: Option<Peer>,
     next_remote_port: u16,
     waiting: Option<Waiting>,
     streams: Streams,
     variables: Variables,
-    /// Payload is what its place in the stream says; urgent bytes leave the stream, and then it is not.
+    /// Whether payload is compared with its place in the stream: not once urgent bytes have been taken out of
+    /// it.
     checks_payload: bool,
     /// Time of the event before, for tolerances.
     last_event: Nanos,
@@ -97,14 +98,14 @@ struct Runner {
     line: u32,
 }
 
-/// When an event must happen: not before the first, not after the second, with some tolerance.
+/// When an event must happen: not before the first time, not after the second, with some tolerance.
 #[derive(Clone, Copy)]
 struct When {
     from: Nanos,
     to: Nanos,
     any: bool,
     tolerance: Nanos,
-    /// What the event's times count from.
+    /// The origin of the event's times.
     base: Nanos,
 }
 
@@ -132,7 +133,7 @@ impl Runner {
         let when = self.when(event.time);
         self.line = event.line;
         match &event.action {
-            // Whether a packet that leaves came too early can be told only by looking at it now.
+            // Whether a packet was sent too early can be checked only now.
             Action::Packet(packet) if packet.direction == Direction::Out => {
                 self.expect(packet, when)?;
             }
@@ -180,7 +181,7 @@ impl Runner {
         self.go_on()
     }
 
-    /// A call that waits may be able to go on.
+    /// Tries the call that is blocked again.
     fn go_on(&mut self) -> Result<(), String> {
         let Some(mut waiting) = self.waiting.take() else { return Ok(()) };
         match waiting.call.attempt(&mut self.host) {
@@ -209,7 +210,7 @@ impl Runner {
         self.nothing_left(last)
     }
 
-    /// Goes on with a call until it returns: the script says that it does not block.
+    /// Repeats a call until it returns: in the script it does not block.
     fn at_once(&mut self, mut call: Call) -> Result<Result<Outcome, Stop>, String> {
         const PATIENCE: Nanos = 60_000_000_000;
         let until = self.host.now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! Packets in and packets out.
+//! Packets that are injected, and packets that are expected.
 
 use std::net::SocketAddr;
 
@@ -107,7 +107,7 @@ impl Runner {
         Ok(out)
     }
 
-    /// `>`: a packet must leave.
+    /// `>`: a packet must be sent.
     pub(super) fn expect(&mut self, packet: &Packet, when: When) -> Result<(), String> {
         let Body::Tcp(spec) = &packet.body else {
             return Err("only TCP packets can be expected".to_owned());
@@ -139,7 +139,7 @@ impl Runner {
         }
     }
 
-    /// An outbound SYN belongs to the connect() before it.
+    /// A SYN that is expected belongs to the connect() before it.
     fn before_expecting(&mut self, spec: &TcpSpec) -> Result<(), String> {
         let Some(peer) = &mut self.peer else {
             return Err("no connection could send this".to_owned());
@@ -156,7 +156,7 @@ impl Runner {
         Ok(())
     }
 
-    /// What a first packet tells: our port and our initial sequence number.
+    /// Learns our port and our initial sequence number from a first packet.
     fn learn(&mut self, seen: &Seen, spec: &TcpSpec) {
         let Some(peer) = &mut self.peer else { return };
         if !(spec.flags.any(Flags::SYN) && seen.flags.any(Flags::SYN)) {
@@ -220,7 +220,7 @@ impl Runner {
         }
     }
 
-    /// Both packets, what differs, and what was sent after.
+    /// Describes both packets, their differences, and the packets sent after.
     fn report(
         &mut self,
         spec: &TcpSpec,
@@ -252,7 +252,7 @@ impl Runner {
         out
     }
 
-    /// At the end nothing is left that was sent before it.
+    /// Checks that at the end no packet is left that was sent before it.
     pub(super) fn nothing_left(&mut self, end: Nanos) -> Result<(), String> {
         while let Some(sent) = self.host.next_packet() {
             if let (Some(seen), Some(peer)) = (Seen::of(&sent), &self.peer)
@@ -267,7 +267,7 @@ impl Runner {
     }
 }
 
-/// What a packet of the peer tells about the connection.
+/// Updates the connection by a packet of the peer.
 fn answer(peer: &mut Peer, spec: &TcpSpec) {
     let ack = spec.flags.any(Flags::ACK);
     if peer.phase == Phase::SynAckSent && ack {
@@ -278,7 +278,7 @@ fn answer(peer: &mut Peer, spec: &TcpSpec) {
     }
 }
 
-/// Payload for these places of the stream, whose first byte is number 1.
+/// Payload for these places of the stream, whose first byte has number 1.
 fn stream(sequence: Sequence, pattern: bool) -> impl Iterator<Item = u8> {
     let first = sequence.start.wrapping_sub(1);
     (0..u32::from(sequence.len))

@@ -1,4 +1,4 @@
-//! The connection that a script speaks of: its numbers there and its numbers on the wire.
+//! The connection of a script: its numbers in the script and on the wire.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,26 +9,26 @@ use super::seen::Seen;
 use crate::script::TcpOption;
 use crate::sockets::Fd;
 
-/// How far the connection has come, as far as the mapping of numbers depends on it.
+/// State of the connection, as far as the mapping of numbers depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// A socket, and nothing more.
+    /// A new socket.
     New,
-    /// It listens: the first packet in makes a connection of it.
+    /// It listens: the first packet that arrives makes a connection of it.
     Listening,
-    /// connect() was called; the SYN was not expected yet.
+    /// connect() was called; the SYN was not compared yet.
     Connecting,
-    /// The script has seen our SYN.
+    /// Our SYN was compared.
     SynSent,
-    /// A packet has come to the listener, or to no socket.
+    /// A packet has arrived for the listener, or for no socket.
     Received,
-    /// The script has seen our SYN-ACK.
+    /// Our SYN-ACK was compared.
     SynAckSent,
-    /// accept() has given it, or the peer has answered.
+    /// accept() has returned it, or the peer has answered.
     Known,
 }
 
-/// The other end of what the script is about.
+/// The connection of the script, with its peer.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) phase: Phase,
@@ -43,7 +43,7 @@ pub(super) struct Peer {
     pub(super) fd: Option<Fd>,
     /// TSval of the script to TSval on the wire.
     timestamps: HashMap<u32, u32>,
-    /// The first of them.
+    /// The first pair of them.
     first_timestamp: Option<(u32, u32)>,
 }
 
@@ -61,23 +61,23 @@ impl Peer {
         }
     }
 
-    /// What to add to the peer's numbers to have them on the wire. A SYN carries its own.
+    /// Added to the peer's numbers to get those on the wire. A SYN has its own number.
     pub(super) fn remote_offset(&self, flags: Flags) -> u32 {
         if flags.any(Flags::SYN) { 0 } else { self.remote_isn }
     }
 
-    /// What to add to our numbers to have them on the wire.
+    /// Added to our numbers to get those on the wire.
     pub(super) fn local_offset(&self, flags: Flags) -> u32 {
         let (wire, script) = self.local_isn;
         if flags.any(Flags::SYN) { wire.wrapping_sub(script) } else { wire }
     }
 
-    /// Whether this packet is ours.
+    /// Whether a packet belongs to this connection.
     pub(super) fn sent(&self, seen: &Seen) -> bool {
         seen.destination == self.remote && self.local.is_none_or(|local| local == seen.source)
     }
 
-    /// The value on the wire of a TSecr in the script.
+    /// The value on the wire for a TSecr of the script.
     pub(super) fn echo(&self, script: u32, scaled: bool) -> Result<u32, String> {
         if let Some(wire) = self.timestamps.get(&script) {
             return Ok(*wire);
@@ -88,15 +88,14 @@ impl Peer {
         }
     }
 
-    /// Remembers that the script calls `wire` by the name `script`, and gives `wire` in the script's
-    /// reckoning.
+    /// Records that `script` stands for the timestamp `wire`, and returns `wire` as a number of the script.
     pub(super) fn timestamp(&mut self, script: u32, wire: u32) -> u32 {
         self.timestamps.insert(script, wire);
         let (first, first_wire) = *self.first_timestamp.get_or_insert((script, wire));
         wire.wrapping_sub(first_wire).wrapping_add(first)
     }
 
-    /// A packet of ours in the numbers of the script; timestamps are left alone.
+    /// A packet of ours with the script's numbers, except for timestamps.
     pub(super) fn to_script(&self, mut seen: Seen) -> Seen {
         seen.seq = seen.seq.wrapping_sub(self.local_offset(seen.flags));
         let remote = self.remote_offset(seen.flags);

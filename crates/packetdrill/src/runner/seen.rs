@@ -1,4 +1,4 @@
-//! Packets that the stack sends, taken apart, and words for packets.
+//! Packets that the stack has sent, parsed, and packets as text.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use wire::{Flags, Headers, Ipv4, Ipv6, Network, Tcp, Transport};
 use crate::script::{TcpOption, TcpSpec};
 use crate::sockets::Sent;
 
-/// A TCP segment that has left.
+/// A TCP segment that was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Seen {
     pub(super) at: Nanos,
@@ -27,7 +27,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The segment in a packet; `None` if it is no TCP.
+    /// The segment of a packet; `None` if it is not TCP.
     pub(super) fn of(sent: &Sent) -> Option<Seen> {
         let packet = &sent.packet;
         let headers = Headers::parse_ip(packet).ok()?;
@@ -136,7 +136,7 @@ pub(super) fn seconds(at: Nanos) -> String {
     format!("{:.6}", at as f64 / 1e9)
 }
 
-/// What a script expects, as it would write it.
+/// The packet that a script expects, as text.
 pub(super) fn expected(spec: &TcpSpec) -> String {
     let start = spec.sequence.start;
     let end = start.wrapping_add(u32::from(spec.sequence.len));

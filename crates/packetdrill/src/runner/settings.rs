@@ -6,24 +6,24 @@ use tcp::Nanos;
 
 use crate::sockets::Settings;
 
-/// What the options say.
+/// Values of the options.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     tolerance: Nanos,
     tolerance_percent: f64,
     mtu: u16,
     v6: bool,
-    /// Length of a tick of the timestamps clock; 0 if values are not checked.
+    /// Length of a tick of the timestamp clock in nanoseconds; 0 if timestamps are not compared.
     pub(super) tick: Nanos,
-    /// TSecr values that were never sent are taken by their distance from the first.
+    /// A TSecr that was never sent is mapped by its distance from the first.
     pub(super) scaled_echo: bool,
-    /// What a script calls one packet must be one.
+    /// A packet of the script must be one packet, and not several segments of a burst.
     pub(super) strict_segments: bool,
 }
 
 impl Options {
     pub(super) fn read(options: &[(String, Option<String>)]) -> Result<Self, String> {
-        // packetdrill's own: timers of a kernel are coarse.
+        // packetdrill's default: timers of a kernel are coarse.
         let mut read = Options {
             tolerance: 4_000_000,
             tolerance_percent: 12.5,
@@ -55,7 +55,7 @@ impl Options {
                     Some("ipv6") => read.v6 = true,
                     _ => return Err("--ip_version is ipv4 or ipv6".to_owned()),
                 },
-                // What addresses and ports are called changes nothing; --mss is of the wire client.
+                // Names of addresses and ports change nothing; --mss is for packetdrill's wire client.
                 "local_ip" | "remote_ip" | "gateway_ip" | "netmask_ip" | "bind_port"
                 | "connect_port" | "mss" | "speed" | "verbose" => {}
                 other => return Err(format!("option --{other} is not supported")),
@@ -68,7 +68,7 @@ impl Options {
         settings.config.mtu = self.mtu;
     }
 
-    /// This host, and the other.
+    /// Addresses of this host and of the peer.
     pub(super) fn addresses(&self) -> (IpAddr, IpAddr) {
         if self.v6 {
             let net = |last| IpAddr::from([0xfd3d, 0x0a0b, 0, 0, 0, 0, 0, last]);
@@ -77,7 +77,7 @@ impl Options {
         (IpAddr::from([192, 168, 0, 1]), IpAddr::from([192, 0, 2, 1]))
     }
 
-    /// How far an event may be off that comes so long after the one before.
+    /// Tolerance in nanoseconds of an event that comes `after` the one before.
     pub(super) fn tolerance(&self, after: Nanos) -> Nanos {
         self.tolerance.max((self.tolerance_percent / 100.0 * after as f64) as Nanos)
     }

@@ -1,9 +1,9 @@
-//! Commands of a shell: those that set what the engine has.
+//! Shell commands of a script: those that change settings of the engine.
 
 use super::Runner;
 use crate::sockets::Refused;
 
-/// What the scripts of google/packetdrill and of Linux set at their top, by `defaults.sh`.
+/// The settings of `defaults.sh`, which scripts of google/packetdrill and of Linux run first.
 const DEFAULTS: [(&str, &str); 6] = [
     ("tcp_rmem", "4096 540000 15728640"),
     ("tcp_wmem", "4096 262144 4194304"),
@@ -14,7 +14,7 @@ const DEFAULTS: [(&str, &str); 6] = [
 ];
 
 impl Runner {
-    /// Lines between backquotes.
+    /// Runs the lines between backquotes.
     pub(super) fn command(&mut self, text: &str) -> Result<(), String> {
         let joined = text.replace("\\\n", " ");
         joined
@@ -78,7 +78,7 @@ impl Runner {
     }
 }
 
-/// Words, of which quotes may hold several together.
+/// Words of a line; quotes hold several together.
 fn words(line: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut word = String::new();

@@ -1,4 +1,4 @@
-//! What was written must be what is sent, and what arrives must be what is read.
+//! Streams of bytes: data that was written must be sent, and data that arrived must be read.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::Runner;
 use super::peer::stream_byte;
 use crate::sockets::Fd;
 
-/// How far each descriptor's streams have come.
+/// Positions in each descriptor's streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     sent: HashMap<Fd, u32>,

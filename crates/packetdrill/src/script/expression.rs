@@ -7,7 +7,7 @@ use super::{ParseError, symbols};
 /// An argument, or a part of one.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Expression {
-    /// `...`: what the runner knows better, or what does not matter.
+    /// `...`: a value that the runner chooses, or that does not matter.
     Ellipsis,
     /// A number.
     Integer(i64),
@@ -28,8 +28,8 @@ pub enum Expression {
 }
 
 impl Expression {
-    /// Its value, if it is a number: constants are looked up, flags are joined, and brackets around one
-    /// number are seen through.
+    /// Its value as a number: constants are looked up, flags are joined, and a list of one number counts as
+    /// the number. The error is a message.
     pub fn integer(&self) -> Result<i64, String> {
         match self {
             Expression::Integer(value) => Ok(*value),
@@ -64,7 +64,7 @@ impl Expression {
     }
 }
 
-/// One expression.
+/// Parses one expression.
 pub(super) fn expression(words: &mut Words<'_>) -> Result<Expression, ParseError> {
     let mut left = operand(words)?;
     while words.accept('|') {
@@ -73,7 +73,7 @@ pub(super) fn expression(words: &mut Words<'_>) -> Result<Expression, ParseError
     Ok(left)
 }
 
-/// Expressions with commas between them, up to `end`, which is taken.
+/// Parses expressions with commas between them, up to and including `end`.
 pub(super) fn list(words: &mut Words<'_>, end: char) -> Result<Vec<Expression>, ParseError> {
     let mut out = Vec::new();
     if words.accept(end) {
@@ -98,7 +98,7 @@ fn operand(words: &mut Words<'_>) -> Result<Expression, ParseError> {
                 text.push_str(more);
                 words.next();
             }
-            // `"abc"...` says that more may follow.
+            // `"abc"...`: more may follow.
             if words.peek() == Some(&Token::Ellipsis) {
                 words.next();
             }
@@ -112,7 +112,7 @@ fn operand(words: &mut Words<'_>) -> Result<Expression, ParseError> {
     })
 }
 
-/// What stands between `{` and `}`.
+/// Parses the inside of `{` and `}`.
 fn braces(words: &mut Words<'_>) -> Result<Expression, ParseError> {
     if !matches!(
         (words.peek(), words.peek_second()),
@@ -123,7 +123,7 @@ fn braces(words: &mut Words<'_>) -> Result<Expression, ParseError> {
     let mut members = Vec::new();
     loop {
         let name = words.word()?;
-        // `msg_iov(3)=[..]` gives the count, which the list has as well.
+        // `msg_iov(3)=[..]`: the count is that of the list as well.
         if words.accept('(') {
             list(words, ')')?;
         }

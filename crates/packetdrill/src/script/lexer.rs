@@ -1,8 +1,8 @@
-//! From characters to words.
+//! From characters to tokens.
 
 use super::ParseError;
 
-/// A word of the language.
+/// A token of the language.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Token {
     /// `12`, `-1`, `0x1f`.
@@ -25,10 +25,10 @@ pub(super) enum Token {
     Mark(char),
 }
 
-/// A word, and the line on which it begins.
+/// A token, and the line on which it begins.
 pub(super) type Placed = (Token, u32);
 
-/// All words of a script.
+/// All tokens of a script.
 pub(super) fn words(text: &str) -> Result<Vec<Placed>, ParseError> {
     let mut lexer = Lexer { rest: text, line: 1 };
     let mut out = Vec::new();
@@ -52,7 +52,7 @@ impl<'a> Lexer<'a> {
         Err(ParseError { line: self.line, message: message.to_owned() })
     }
 
-    /// Takes `len` bytes away.
+    /// Takes `len` bytes from the rest.
     fn take(&mut self, len: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(len);
         self.rest = rest;
@@ -60,7 +60,7 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    /// Takes what stands before `end`, and `end` itself, which must come.
+    /// Takes all before `end`, and `end` itself, which must come.
     fn take_to(&mut self, end: &str, what: &str) -> Result<&'a str, ParseError> {
         match self.rest.find(end) {
             Some(at) => {
@@ -175,7 +175,7 @@ fn word_len(text: &str) -> usize {
     span(text, |c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// `[-]?[0-9]+`; 0 for none.
+/// Length of `[-]?[0-9]+`; 0 if there is none.
 fn integer_len(text: &str) -> usize {
     let sign = usize::from(text.starts_with('-'));
     match span(&text[sign..], |c| c.is_ascii_digit()) {
@@ -184,7 +184,7 @@ fn integer_len(text: &str) -> usize {
     }
 }
 
-/// `[-]?[0-9]*[.][0-9]+`; 0 for none.
+/// Length of `[-]?[0-9]*[.][0-9]+`; 0 if there is none.
 fn float_len(text: &str) -> usize {
     let sign = usize::from(text.starts_with('-'));
     let whole = sign + span(&text[sign..], |c| c.is_ascii_digit());
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_is_told_with_its_line() {
+    fn a_token_without_an_end_is_an_error_with_its_line() {
         for text in ["\n`x", "\n\"x", "\n%{ x", "\n/* x"] {
             assert_eq!(words(text).unwrap_err().line, 2, "{text}");
         }

@@ -1,4 +1,4 @@
-//! A script in packetdrill's language: what was written, as data.
+//! The syntax of packetdrill's language, and its parser.
 //!
 //! A script is options (`--name=value`), then events. An event has a time and does one of four things:
 //! it is a packet that arrives (`<`) or that must leave (`>`), a system call, commands of a shell
@@ -43,7 +43,7 @@ pub struct Script {
     pub options: Vec<(String, Option<String>)>,
     /// Commands before the first event.
     pub init: Option<String>,
-    /// What happens.
+    /// The events, in order.
     pub events: Vec<Event>,
     /// Commands after the last event.
     pub cleanup: Option<String>,
@@ -54,9 +54,9 @@ pub struct Script {
 pub struct Event {
     /// Line of the script, from 1.
     pub line: u32,
-    /// When.
+    /// When it happens.
     pub time: Time,
-    /// What.
+    /// What happens.
     pub action: Action,
 }
 
@@ -71,7 +71,7 @@ pub enum Time {
     AbsoluteRange(Nanos, Nanos),
     /// `+a~+b`: between two times since the event before.
     RelativeRange(Nanos, Nanos),
-    /// `*`: whenever.
+    /// `*`: at any time.
     Any,
 }
 
@@ -88,10 +88,10 @@ pub enum Action {
     Code(String),
 }
 
-/// A system call, and what must come of it.
+/// A system call, and its expected result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Call {
-    /// For one that blocks: when it returns, with the same origin as the event's own time.
+    /// For a call that blocks: when it returns, with the same origin as the event's own time.
     pub end: Option<Nanos>,
     /// Its name.
     pub name: String,

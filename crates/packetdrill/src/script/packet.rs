@@ -1,4 +1,4 @@
-//! Packets as a script writes them.
+//! Packets in a script.
 
 use wire::Flags;
 
@@ -6,7 +6,7 @@ use super::ParseError;
 use super::lexer::Token;
 use super::words::Words;
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// `<`: it arrives at the stack.
@@ -15,7 +15,7 @@ pub enum Direction {
     Out,
 }
 
-/// What a script says about the ECN field of the IP header (RFC 3168 section 5).
+/// The ECN field of the IP header (RFC 3168 section 5) that a script asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ecn {
     /// This value.
@@ -29,17 +29,17 @@ pub enum Ecn {
 /// A packet.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Packet {
-    /// In or out.
+    /// Whether it arrives or is sent.
     pub direction: Direction,
     /// `[ect0]` and the like.
     pub ecn: Option<Ecn>,
     /// Time to live, if it is given.
     pub ttl: Option<u8>,
-    /// What is in it.
+    /// Its contents.
     pub body: Body,
 }
 
-/// What a packet is.
+/// Contents of a packet.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Body {
     /// A TCP segment.
@@ -174,11 +174,11 @@ pub struct IcmpSpec {
     pub code: Option<String>,
     /// MTU of the next hop.
     pub mtu: Option<u16>,
-    /// The segment that it answers.
+    /// Sequence space of the segment that it quotes.
     pub quoted: Sequence,
 }
 
-/// What follows `<` or `>`.
+/// Parses what follows `<` or `>`.
 pub(super) fn packet(words: &mut Words<'_>, direction: Direction) -> Result<Packet, ParseError> {
     if matches!(words.peek(), Some(Token::Word(word)) if matches!(word.as_str(), "ipv4" | "ipv6" | "gre" | "mpls" | "udp"))
     {
@@ -212,7 +212,7 @@ fn ip_info(words: &mut Words<'_>) -> Result<(Option<Ecn>, Option<u8>), ParseErro
             "ect01" => ecn = Some(Ecn::Ect01),
             "tos" => ecn = Some(Ecn::Tos(words.fitting("tos")?)),
             "ttl" => ttl = Some(words.fitting("ttl")?),
-            other => return words.error(&format!("`{other}` says nothing of an IP header")),
+            other => return words.error(&format!("`{other}` is no field of an IP header")),
         }
         if words.accept(end) {
             return Ok((ecn, ttl));
@@ -378,7 +378,7 @@ fn option(words: &mut Words<'_>) -> Result<TcpOption, ParseError> {
 fn hexadecimal(words: &mut Words<'_>) -> Result<Vec<u8>, ParseError> {
     let digits = match words.peek() {
         Some(Token::Word(word)) => word.clone(),
-        // Leading zeros do not survive a number, and cookies are not looked into.
+        // A number has lost its leading zeros; cookies are not interpreted.
         Some(Token::Integer(value)) => {
             let digits = value.to_string();
             if digits.len() % 2 == 1 { format!("0{digits}") } else { digits }

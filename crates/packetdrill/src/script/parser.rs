@@ -8,10 +8,10 @@ use super::packet::{Direction, packet};
 use super::words::Words;
 use super::{Action, Call, Event, ParseError, Script, Time};
 
-/// Reads a script.
+/// Parses a script.
 ///
 /// # Errors
-/// The first line that cannot be understood.
+/// The first line that is not valid.
 pub fn parse(text: &str) -> Result<Script, ParseError> {
     let placed = lexer::words(text)?;
     let mut words = Words::new(&placed);
@@ -50,7 +50,7 @@ fn option_value(words: &mut Words<'_>) -> Result<String, ParseError> {
     if words.accept('=') {
         return Ok(format!("{value}={}", option_value(words)?));
     }
-    // An address came apart at its dots or colons.
+    // An address was split at its dots or colons.
     let mut value = value;
     while matches!(words.peek(), Some(Token::Float(_))) && words.is_same_line() {
         if let Some(Token::Float(more)) = words.next() {
@@ -150,7 +150,7 @@ fn call(words: &mut Words<'_>) -> Result<Call, ParseError> {
         }
         _ => None,
     };
-    // A remark in parentheses: what strerror says.
+    // A comment in parentheses: the text of strerror.
     if words.accept('(') {
         while !words.accept(')') {
             if words.next().is_none() {

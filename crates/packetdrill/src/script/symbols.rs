@@ -86,7 +86,7 @@ const POLL: &[(&str, i32)] = &[
     ("SIOCOUTQNSD", 0x894b),
 ];
 
-/// What `struct tcp_info` speaks in (linux/tcp.h, net/tcp_states.h).
+/// Constants of `struct tcp_info` (linux/tcp.h, net/tcp_states.h).
 const INFO: &[(&str, i32)] = &[
     ("TCP_ESTABLISHED", 1),
     ("TCP_SYN_SENT", 2),

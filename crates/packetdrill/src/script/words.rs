@@ -1,9 +1,9 @@
-//! The words of a script, one after the other.
+//! The tokens of a script, one after the other.
 
 use super::ParseError;
 use super::lexer::{Placed, Token};
 
-/// The words of a script and how far they were read.
+/// The tokens of a script, and the position up to which they were parsed.
 pub(super) struct Words<'a> {
     placed: &'a [Placed],
     at: usize,
@@ -14,7 +14,7 @@ impl<'a> Words<'a> {
         Words { placed, at: 0 }
     }
 
-    /// Whether the next word stands in the line of the one before it.
+    /// Whether the next token is on the line of the one before it.
     pub(super) fn is_same_line(&self) -> bool {
         let line = |at: usize| self.placed.get(at).map(|(_, line)| *line);
         self.at.checked_sub(1).is_some_and(|before| line(before) == line(self.at))
@@ -34,7 +34,7 @@ impl<'a> Words<'a> {
         Some(token)
     }
 
-    /// The line of the next word, or of the last.
+    /// The line of the next token, or of the last.
     pub(super) fn line(&self) -> u32 {
         let place = self.placed.get(self.at).or(self.placed.last());
         place.map_or(1, |(_, line)| *line)
@@ -60,7 +60,7 @@ impl<'a> Words<'a> {
         self.error(&format!("`{mark}` is missing before {found}"))
     }
 
-    /// A word that is exactly this one.
+    /// Takes a word, if it is exactly this one.
     pub(super) fn accept_word(&mut self, word: &str) -> bool {
         let there = matches!(self.peek(), Some(Token::Word(found)) if found == word);
         self.at += usize::from(there);
@@ -81,7 +81,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// A number that fits.
+    /// Takes a number that fits its type.
     pub(super) fn fitting<T: TryFrom<i64>>(&mut self, what: &str) -> Result<T, ParseError> {
         let value = self.integer()?;
         T::try_from(value).or_else(|_| self.error(&format!("{what} is out of range: {value}")))

@@ -1,4 +1,4 @@
-//! Calls that may have to wait.
+//! Calls that may block.
 
 use std::net::SocketAddr;
 
@@ -9,11 +9,11 @@ use super::{EpollEvent, Fd, Host, Stop};
 /// One of poll()'s descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PollFd {
-    /// The descriptor; below 0 it is passed over.
+    /// The descriptor; a negative one is ignored.
     pub fd: Fd,
-    /// What is asked for.
+    /// Events that are requested.
     pub events: i16,
-    /// What is so.
+    /// Events that have occurred.
     pub revents: i16,
 }
 
@@ -24,9 +24,9 @@ pub enum Call {
     Connect {
         /// The socket.
         fd: Fd,
-        /// To where.
+        /// Address of the peer.
         to: SocketAddr,
-        /// It has begun, and waits.
+        /// Whether it has begun, and waits.
         begun: bool,
     },
     /// accept()
@@ -47,18 +47,18 @@ pub enum Call {
     Send {
         /// The socket.
         fd: Fd,
-        /// What.
+        /// The bytes to send.
         bytes: Vec<u8>,
-        /// Bytes that went already.
+        /// Bytes that were queued already.
         done: usize,
         /// MSG_*
         flags: i32,
     },
     /// poll()
     Poll {
-        /// Of these.
+        /// The descriptors.
         fds: Vec<PollFd>,
-        /// Until when; `None` for ever.
+        /// Deadline; `None` for none.
         until: Option<Nanos>,
     },
     /// epoll_wait()
@@ -67,30 +67,30 @@ pub enum Call {
         fd: Fd,
         /// Most events.
         most: usize,
-        /// Until when; `None` for ever.
+        /// Deadline; `None` for none.
         until: Option<Nanos>,
     },
 }
 
-/// What a call gives.
+/// Result of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Nothing but that it succeeded.
+    /// It succeeded.
     Done,
     /// A new socket, and its peer.
     Accepted(Fd, SocketAddr),
     /// Bytes that were read.
     Received(Vec<u8>),
-    /// How many were taken.
+    /// Number of bytes that were queued.
     Sent(usize),
-    /// The descriptors, with what is so.
+    /// The descriptors, with the events that have occurred.
     Polled(Vec<PollFd>),
     /// Events.
     Events(Vec<EpollEvent>),
 }
 
 impl Outcome {
-    /// What the call returns.
+    /// The call's return value.
     pub fn value(&self) -> i64 {
         match self {
             Outcome::Done => 0,
@@ -104,7 +104,7 @@ impl Outcome {
 }
 
 impl Call {
-    /// When the call gives up by itself.
+    /// When the call times out.
     pub fn deadline(&self) -> Option<Nanos> {
         match self {
             Call::Poll { until, .. } | Call::EpollWait { until, .. } => *until,
@@ -112,7 +112,7 @@ impl Call {
         }
     }
 
-    /// Goes as far as it can now.
+    /// Continues the call as far as possible now.
     ///
     /// # Errors
     /// [`Stop::Block`] to try again later, or the call's error.
@@ -157,7 +157,7 @@ fn is_over(until: Option<Nanos>, host: &Host) -> bool {
     until.is_some_and(|until| until <= host.now())
 }
 
-/// A call that blocks returns when all is sent; one that does not returns what went.
+/// A blocking call returns when all is queued; one that does not block returns what was queued.
 fn send(
     host: &mut Host,
     fd: Fd,

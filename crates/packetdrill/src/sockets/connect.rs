@@ -1,4 +1,4 @@
-//! How connections come about: bind, listen, accept, connect.
+//! Beginning of connections: bind, listen, accept, connect.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +28,7 @@ impl Host {
         }
     }
 
-    /// `listen()`. The engine's queue of connections has no end, so a backlog says nothing.
+    /// `listen()`. The engine's queue of connections has no bound, so the backlog is ignored.
     ///
     /// # Errors
     /// EINVAL for a connected socket, EADDRINUSE.
@@ -54,8 +54,8 @@ impl Host {
         Ok(())
     }
 
-    /// What is set on a listener holds for the connections that come: the engine is told by listening
-    /// anew. Connections that wait to be accepted stay.
+    /// Options of a listener hold for its later connections: the engine gets them by listening again.
+    /// Connections that wait to be accepted stay.
     pub(super) fn listen_again(&mut self, fd: Fd) {
         let Some(Entry::Tcp(socket)) = self.entries.get(&fd) else { return };
         let SocketState::Listening { id, bound, .. } = &socket.state else { return };
@@ -98,10 +98,10 @@ impl Host {
         Ok((new, peer))
     }
 
-    /// `connect()`: begins, or says how far it has come.
+    /// `connect()`: begins, or reports its progress.
     ///
     /// # Errors
-    /// EINPROGRESS, EALREADY, EISCONN, or what the connection died of.
+    /// EINPROGRESS, EALREADY, EISCONN, or the error of the connection.
     pub fn connect(&mut self, fd: Fd, to: SocketAddr) -> Result<(), Stop> {
         match &self.tcp(fd)?.state {
             SocketState::New { .. } => self.begin(fd, to)?,
@@ -151,7 +151,7 @@ impl Host {
         ) && self.tcp(fd).is_ok_and(|socket| socket.error == 0)
     }
 
-    /// What a connect() that has begun has come to.
+    /// Result of a connect() that has begun.
     pub(super) fn finish_connect(&mut self, fd: Fd) -> Result<(), Stop> {
         let Some(id) = self.connection_of(fd) else { return fail(libc::EINVAL) };
         let over = self.stack.connection(id).is_none_or(|connection| connection.end().is_some());
@@ -160,9 +160,9 @@ impl Host {
             return fail(libc::EINVAL);
         };
         match *progress {
-            Progress::Told => fail(libc::EISCONN),
+            Progress::Reported => fail(libc::EISCONN),
             Progress::Connected => {
-                *progress = Progress::Told;
+                *progress = Progress::Reported;
                 Ok(())
             }
             Progress::Connecting if socket.error != 0 => {
@@ -179,7 +179,7 @@ impl Host {
         }
     }
 
-    /// The socket is as new again.
+    /// Makes the socket as new.
     pub(super) fn forget_connection(&mut self, fd: Fd, id: tcp::Id) {
         self.owners.remove(&id);
         self.with_connection(id, |connection| connection.abort());
@@ -204,7 +204,7 @@ impl Host {
 }
 
 impl TcpSocket {
-    /// What a call does that would have to wait.
+    /// Result of a call that would have to wait.
     pub(super) fn would_block<T>(&self) -> Result<T, Stop> {
         if self.nonblocking { fail(libc::EAGAIN) } else { Err(Stop::Block) }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Entry, Fd, Host, Stop, fail};
 
-/// What `epoll_ctl()` is to do.
+/// Operation of `epoll_ctl()`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// EPOLL_CTL_ADD
@@ -20,7 +20,7 @@ pub enum Operation {
 pub struct EpollEvent {
     /// EPOLLIN and so on.
     pub events: u32,
-    /// The application's.
+    /// The application's data.
     pub data: u64,
 }
 
@@ -84,7 +84,7 @@ impl Host {
         Ok(())
     }
 
-    /// A closed descriptor leaves all epolls.
+    /// Removes a closed descriptor from all epoll descriptors.
     pub(super) fn forget_in_epolls(&mut self, fd: Fd) {
         for entry in self.entries.values_mut() {
             if let Entry::Epoll(epoll) = entry {

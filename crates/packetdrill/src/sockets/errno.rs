@@ -14,10 +14,10 @@ impl std::fmt::Display for Errno {
 
 impl std::error::Error for Errno {}
 
-/// Why a call does not return a result now.
+/// Why a call has no result now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// It has to wait: try again when something has happened.
+    /// It has to wait, and is to be tried again when something has happened.
     Block,
     /// It failed.
     Errno(Errno),
@@ -29,12 +29,12 @@ impl From<Errno> for Stop {
     }
 }
 
-/// Shorthand for a failure.
+/// Fails with an errno.
 pub(super) fn fail<T>(errno: i32) -> Result<T, Stop> {
     Err(Stop::Errno(Errno(errno)))
 }
 
-/// What the end of a connection is to a socket; 0 for an orderly one.
+/// The errno of a connection's end; 0 for an orderly one.
 pub(super) fn of_reason(reason: tcp::Reason) -> i32 {
     match reason {
         tcp::Reason::Closed => 0,

@@ -1,11 +1,12 @@
-//! `struct tcp_info` (linux/tcp.h), as far as the engine can tell.
+//! `struct tcp_info` (linux/tcp.h), as far as the engine has its values.
 
 use tcp::snapshot::RecoveryState;
 use tcp::{Info, Nanos};
 
 use super::{Fd, Host, SocketState, Stop, fail};
 
-/// The members, in their order: name, place and bytes. Window scales share octet 6: the peer's is the low half.
+/// The members, in their order: name, offset and bytes. Window scales share octet 6: the peer's is the low
+/// half.
 pub const FIELDS: [(&str, usize, usize); 56] = [
     ("tcpi_state", 0, 1),
     ("tcpi_ca_state", 1, 1),
@@ -65,10 +66,10 @@ pub const FIELDS: [(&str, usize, usize); 56] = [
     ("tcpi_total_rto", 240, 2),
 ];
 
-/// Bytes of the structure as Linux 6.18 has it.
+/// Bytes of the structure in Linux 6.18.
 const LEN: usize = 280;
 
-/// Values by name. What the engine does not know has none, and is 0 in the structure.
+/// Values by name. Those that the engine does not have are 0 in the structure.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TcpInfo {
     values: Vec<(&'static str, u64)>,
@@ -84,7 +85,7 @@ impl TcpInfo {
         self.values.push((name, value.into()));
     }
 
-    /// The structure as the kernel gives it.
+    /// The structure in the kernel's layout.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; LEN];
         for (name, at, len) in FIELDS {
@@ -153,11 +154,11 @@ fn fill(values: &mut TcpInfo, info: &Info) {
         | u8::from(info.window_scale.is_some()) << 2
         | u8::from(info.ecn) << 3;
     let (theirs, ours) = info.window_scale.unwrap_or_default();
-    // The kernel counts segments, and calls a threshold without bound 2^31 - 1.
+    // The kernel counts segments; its slow start threshold without a bound is 2^31 - 1.
     let ssthresh =
         if info.snd_ssthresh == u32::MAX { i32::MAX as u32 } else { info.snd_ssthresh / mss };
     values.set("tcpi_state", kernel_state(info.state));
-    // The kernel tells a network that reorders, or may have lost something, from one that does not.
+    // The kernel's state Disorder: there is reordering or perhaps loss, and no recovery yet.
     let disorder = info.recovery == RecoveryState::Open && info.sacked > 0;
     let ca_state = if disorder { 1 } else { kernel_recovery(info.recovery) };
     values.set("tcpi_ca_state", ca_state);
@@ -171,7 +172,7 @@ fn fill(values: &mut TcpInfo, info: &Info) {
     values.set("tcpi_rcv_mss", info.rcv_mss);
     values.set("tcpi_unacked", segments(info.unacked));
     values.set("tcpi_sacked", segments(info.sacked));
-    // For the kernel what was lost and sent again is lost until it is acknowledged.
+    // In the kernel's count a lost segment that was retransmitted is lost until it is acknowledged.
     values.set("tcpi_lost", segments(info.lost + info.retransmitted));
     values.set("tcpi_retrans", segments(info.retransmitted));
     values.set("tcpi_advmss", info.advmss);

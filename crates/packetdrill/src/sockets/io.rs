@@ -1,4 +1,4 @@
-//! Bytes in and out: send, receive, shutdown, and how much waits where.
+//! Data transfer: send, receive, shutdown, and the lengths of queues.
 
 use tcp::State;
 
@@ -8,7 +8,7 @@ impl Host {
     /// `send()`, and `write()` without flags: as much as there is room for.
     ///
     /// # Errors
-    /// EPIPE, EAGAIN, or what the connection died of.
+    /// EPIPE, EAGAIN, or the error of the connection.
     pub fn send(&mut self, fd: Fd, bytes: &[u8], flags: i32) -> Result<usize, Stop> {
         let socket = self.tcp(fd)?;
         let blocks = !(socket.nonblocking || flags & libc::MSG_DONTWAIT != 0);
@@ -66,7 +66,7 @@ impl Host {
         }
     }
 
-    /// Whether there is room enough that poll() calls the socket writable (`sk_stream_is_writeable`).
+    /// Whether there is room enough for poll() to report the socket writable (`sk_stream_is_writeable`).
     pub(super) fn is_writable(&mut self, fd: Fd, id: tcp::Id) -> bool {
         let room = self.send_room(fd, id);
         let queued = self.stack.connection(id).map_or(0, |connection| connection.unacknowledged());
@@ -76,7 +76,7 @@ impl Host {
     /// `recv()`, and `read()` without flags.
     ///
     /// # Errors
-    /// ENOTCONN, EAGAIN, or what the connection died of; with MSG_OOB also EINVAL.
+    /// ENOTCONN, EAGAIN, or the error of the connection; with MSG_OOB also EINVAL.
     pub fn receive(&mut self, fd: Fd, into: &mut [u8], flags: i32) -> Result<usize, Stop> {
         let socket = self.tcp(fd)?;
         let blocks = !(socket.nonblocking || flags & libc::MSG_DONTWAIT != 0);

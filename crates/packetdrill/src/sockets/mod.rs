@@ -1,8 +1,8 @@
 //! BSD sockets on the TCP engine, in virtual time.
 //!
-//! A [`Host`] has one stack, a clock that moves only when it is told to, a table of descriptors, and a
-//! wire that is a queue of IP packets. Calls never wait by themselves: where the kernel would put the
-//! caller to sleep, they give [`Stop::Block`], and the owner of the clock tries them again ([`Call`]).
+//! A [`Host`] has one stack, a clock that moves only by [`Host::advance`], a table of descriptors, and a wire
+//! that is a queue of IP packets. Calls never sleep: where the kernel would block the caller, they return
+//! [`Stop::Block`], and the caller tries them again after the clock has moved ([`Call`]).
 
 mod call;
 mod connect;
@@ -37,13 +37,13 @@ pub type Fd = i32;
 /// A packet that the stack has sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sent {
-    /// When.
+    /// When it was sent.
     pub at: Nanos,
     /// The IP packet.
     pub packet: Vec<u8>,
 }
 
-/// A host: a stack, its sockets and its time.
+/// A host: a stack, its sockets and its clock.
 pub struct Host {
     stack: Stack,
     now: Nanos,
@@ -54,7 +54,7 @@ pub struct Host {
     owners: HashMap<Id, Fd>,
     listeners: HashMap<ListenerId, Fd>,
     next_port: u16,
-    /// Counts what happened, so that edges can be told from levels.
+    /// Counts events, so that edges can be distinguished from levels.
     edges: u64,
 }
 
@@ -72,19 +72,19 @@ struct TcpSocket {
     keepalive_on: bool,
     linger: Option<u32>,
     cork: bool,
-    /// The last send said that more would come (MSG_MORE).
+    /// The last send had MSG_MORE.
     more: bool,
     reuse_address: bool,
-    /// Most bytes to hold for sending, if the application has set it (SO_SNDBUF, doubled).
+    /// Bound of the send queue in bytes, if the application has set it (SO_SNDBUF, doubled).
     send_limit: Option<u32>,
     receive_limit: Option<u32>,
     receive_low_water: u32,
     state: SocketState,
-    /// To be reported once (`sk_err`).
+    /// Error to be reported once (`sk_err`).
     error: i32,
     shut_read: bool,
     shut_write: bool,
-    /// When something happened last, by [`Host::edges`].
+    /// When something last happened, by [`Host::edges`].
     edge: u64,
 }
 
@@ -93,7 +93,7 @@ enum SocketState {
     New { bound: Option<SocketAddr> },
     /// Waiting for connections.
     Listening { id: ListenerId, queue: VecDeque<Id>, bound: SocketAddr },
-    /// A connection, which may be on its way still.
+    /// A connection, or one that is being opened.
     Connection { id: Id, progress: Progress, last: State },
 }
 
@@ -101,15 +101,15 @@ enum SocketState {
 enum Progress {
     /// connect() has not succeeded yet.
     Connecting,
-    /// It has, and the caller has not been told.
+    /// It has succeeded, and the caller does not know yet.
     Connected,
-    /// It has, and connect() has said so.
-    Told,
+    /// connect() has reported that it has succeeded.
+    Reported,
 }
 
 fn stack(settings: &Settings) -> Stack {
     Stack::new(StackConfig {
-        // Any secret will do: initial sequence numbers are mapped by who looks at them.
+        // Any secret will do: initial sequence numbers are mapped where they are compared.
         secret: *b"virtual time, no",
         half_open: settings.syn_cookies.half_open(),
         connections: 1 << 20,
@@ -117,7 +117,7 @@ fn stack(settings: &Settings) -> Stack {
 }
 
 impl Host {
-    /// A host with this address of its own, at time 0.
+    /// A host with this address, at time 0.
     pub fn new(address: IpAddr, settings: Settings) -> Self {
         Host {
             stack: stack(&settings),
@@ -138,13 +138,13 @@ impl Host {
         self.now
     }
 
-    /// What sockets begin with that are made from now on.
+    /// Settings of sockets that are made from now on.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Changes what sockets begin with that are made from now on. What holds for the host as a whole
-    /// changes only while it has no socket.
+    /// Changes the settings of sockets that are made from now on. Settings of the whole host change only
+    /// while it has no socket.
     pub fn set_settings(&mut self, settings: Settings) {
         if self.entries.is_empty() && settings.syn_cookies != self.settings.syn_cookies {
             self.stack = stack(&settings);
@@ -152,13 +152,12 @@ impl Host {
         self.settings = settings;
     }
 
-    /// When something is due by itself.
+    /// When a timer is due; `None` if there is none.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.stack.next_deadline()
     }
 
-    /// Moves the clock to `to`, or to the first moment before it at which something is due. Gives the
-    /// time that it is then.
+    /// Moves the clock to `to`, or to the first time before it at which a timer is due. Returns the new time.
     pub fn advance(&mut self, to: Nanos) -> Nanos {
         let due = self.stack.next_deadline().filter(|due| *due <= to);
         self.now = self.now.max(due.unwrap_or(to));
@@ -169,10 +168,10 @@ impl Host {
         self.now
     }
 
-    /// A packet arrives.
+    /// Delivers an IP packet to the host.
     ///
     /// # Errors
-    /// It was dropped before any connection saw it.
+    /// Why it was dropped before any connection received it.
     pub fn deliver(&mut self, packet: &[u8]) -> Result<(), Dropped> {
         packet::deliver(&mut self.stack, packet, self.now)?;
         self.settle();
@@ -184,7 +183,7 @@ impl Host {
         self.out.pop_front()
     }
 
-    /// Sends what may be sent and tells the sockets what happened.
+    /// Sends what may be sent, and passes events to the sockets.
     fn settle(&mut self) {
         while let Some(transmit) = self.stack.poll_transmit(self.now) {
             let packets = if self.settings.super_packets {
@@ -229,7 +228,7 @@ impl Host {
         }
     }
 
-    /// The error of a reset depends on the state before it, which is gone when the reset is reported.
+    /// Records the states of connections: the error of a reset depends on the state before it.
     fn remember_states(&mut self) {
         for entry in self.entries.values_mut() {
             if let Entry::Tcp(socket) = entry
@@ -282,7 +281,7 @@ impl Host {
         matches!(self.entries.get(&fd), Some(Entry::Tcp(socket)) if socket.nonblocking)
     }
 
-    /// `fcntl(F_SETFL)`, of which O_NONBLOCK counts.
+    /// `fcntl(F_SETFL)`; only O_NONBLOCK has an effect.
     ///
     /// # Errors
     /// EBADF, ENOTSOCK.
@@ -343,7 +342,7 @@ impl Host {
         self.stack.connection(id).map(|connection| connection.path())
     }
 
-    /// Does something on the connection and then what follows from it.
+    /// Calls `act` on the connection, and processes its effects.
     fn with_connection<T>(
         &mut self,
         id: Id,
@@ -390,7 +389,7 @@ impl TcpSocket {
         }
     }
 
-    /// What an accepted connection has of its listener.
+    /// The socket of an accepted connection, with its listener's options.
     fn child(&self, id: Id, state: State) -> Self {
         TcpSocket {
             family: self.family,
@@ -405,7 +404,7 @@ impl TcpSocket {
             send_limit: self.send_limit,
             receive_limit: self.receive_limit,
             receive_low_water: self.receive_low_water,
-            state: SocketState::Connection { id, progress: Progress::Told, last: state },
+            state: SocketState::Connection { id, progress: Progress::Reported, last: state },
             error: 0,
             shut_read: false,
             shut_write: false,
@@ -413,7 +412,7 @@ impl TcpSocket {
         }
     }
 
-    /// The error to be reported, which is reported once.
+    /// The pending error, which is cleared.
     fn take_error(&mut self) -> i32 {
         std::mem::take(&mut self.error)
     }

@@ -174,7 +174,7 @@ impl Host {
     fn maxseg(&mut self, fd: Fd) -> Result<Vec<u8>, Stop> {
         let connected = matches!(self.tcp(fd)?.state, SocketState::Connection { .. });
         let mss = match self.tcp(fd)?.config.mss {
-            // Linux says 536 before there is a connection (TCP_MSS_DEFAULT).
+            // Linux returns 536 before there is a connection (TCP_MSS_DEFAULT).
             0 if !connected => 536,
             mss if !connected => i32::from(mss),
             _ => self.info(fd)?.get("tcpi_snd_mss").unwrap_or(0) as i32,
@@ -218,7 +218,7 @@ impl TcpSocket {
     }
 }
 
-/// Options of the IP layer that change nothing here.
+/// Accepts options of the IP layer that have no effect here.
 fn set_ip_option(name: i32) -> Result<(), Stop> {
     match name {
         libc::IP_TOS

@@ -11,12 +11,12 @@ use wire::{checksum, protocol};
 
 use tcp::Nanos;
 
-/// Why a packet went no further.
+/// Why a packet was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
-    /// Its headers make no sense.
+    /// Its headers are malformed.
     Malformed,
-    /// A checksum does not fit.
+    /// A checksum is wrong.
     Checksum,
     /// It is neither TCP nor an ICMP error about TCP.
     NotOurs,
@@ -122,8 +122,8 @@ fn icmp_v4(stack: &mut Stack, message: &[u8], now: Nanos) -> Result<(), Dropped>
     let mtu = u16::from_be_bytes([high, low]);
     let icmp = match (kind, code) {
         (3, 4) => icmp::Error::TooBig { mtu: mtu.into() },
-        // Protocol, port: hard errors (RFC 1122 section 4.2.3.9), which Linux takes for soft ones once
-        // a connection stands, as RFC 5461 does.
+        // Protocol, port: hard errors (RFC 1122 section 4.2.3.9), which on established connections Linux
+        // treats as soft ones, as RFC 5461 describes.
         (3, 2 | 3) => icmp::Error::Unreachable { hard: true },
         (3, _) => icmp::Error::Unreachable { hard: false },
         _ => return Err(Dropped::NotOurs),
@@ -156,7 +156,7 @@ fn icmp_v6(stack: &mut Stack, message: &[u8], now: Nanos) -> Result<(), Dropped>
     report(stack, icmp, source, destination, &quoted[IPV6_LEN..], now)
 }
 
-/// What is quoted of the segment: its ports and its sequence number.
+/// Passes an ICMP error to the stack, with the ports and the sequence number that it quotes.
 fn report(
     stack: &mut Stack,
     icmp: icmp::Error,
@@ -174,8 +174,8 @@ fn report(
     Ok(())
 }
 
-/// A super-packet as the segments that a host without TSO cuts it into: PSH and FIN go with the last,
-/// CWR with the first (RFC 3168 section 6.1.2).
+/// The segments into which a host without TSO cuts a super-packet: PSH and FIN are on the last, CWR on the
+/// first (RFC 3168 section 6.1.2).
 pub(super) fn cut(transmit: &Transmit<'_>) -> Vec<Vec<u8>> {
     let (size, len) = (usize::from(transmit.gso_size), transmit.payload_len());
     if size == 0 {

@@ -1,4 +1,4 @@
-//! What poll() says of a socket (`tcp_poll` in Linux).
+//! Readiness of sockets for poll() (`tcp_poll` in Linux).
 
 use super::{Entry, Fd, Host, Progress, SocketState};
 
@@ -8,7 +8,7 @@ const HUP: i32 = libc::POLLHUP as i32;
 const ERR: i32 = libc::POLLERR as i32;
 
 impl Host {
-    /// All that is true of a descriptor now, of POLLIN, POLLOUT and so on.
+    /// Events that hold of a descriptor now: POLLIN, POLLOUT and so on.
     pub(super) fn ready(&mut self, fd: Fd) -> i32 {
         let socket = match self.entries.get(&fd) {
             Some(Entry::Tcp(socket)) => socket,
@@ -57,7 +57,7 @@ impl Host {
         ready
     }
 
-    /// What poll() gives for one descriptor: what was asked for, and what needs no asking.
+    /// Result of poll() for one descriptor: the events requested, and those always reported.
     pub(super) fn poll_one(&mut self, fd: Fd, events: i16) -> i16 {
         if fd < 0 {
             return 0;

@@ -1,16 +1,16 @@
-//! The kernel's settings (`sysctl net.ipv4.*`), as far as the engine has what they set.
+//! The kernel's settings (`sysctl net.ipv4.*`) that the engine has as well.
 
 use tcp::config::{MILLISECOND, SECOND};
 use tcp::{Algorithm, Config, Ecn, Keepalive};
 
-/// What new sockets begin with.
+/// Settings of new sockets.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// For the engine.
+    /// Settings of the engine.
     pub config: Config,
-    /// What `SO_KEEPALIVE` switches on.
+    /// Keep-alive that `SO_KEEPALIVE` switches on.
     pub keepalive: Keepalive,
-    /// Super-packets are seen as such, as behind a stack whose card has TSO; otherwise as segments.
+    /// Whether super-packets are shown as such, as behind a card with TSO, or as segments.
     pub super_packets: bool,
     /// When SYNs are answered by cookies.
     pub syn_cookies: SynCookies,
@@ -33,7 +33,7 @@ impl Default for Settings {
 /// When SYNs are answered by cookies (RFC 4987 section 3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SynCookies {
-    /// Never: the queue of half-open connections is as good as endless.
+    /// Never: the queue of half-open connections has practically no bound.
     Never,
     /// When the queue is full.
     WhenFull,
@@ -55,12 +55,12 @@ impl SynCookies {
 /// Payload of a segment on an Ethernet.
 const SEGMENT: u32 = 1460;
 
-/// A setting that the engine cannot follow.
+/// Why a setting is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// It has no such thing.
+    /// The engine has no such setting.
     Unknown,
-    /// It has, but not this value.
+    /// The engine does not have this value of it.
     Value,
 }
 
@@ -84,7 +84,7 @@ const WITHOUT_EFFECT: [&str; 15] = [
     "tcp_metrics_save",
 ];
 
-/// What the engine does always, with the values that say so.
+/// Settings that are fixed in the engine, with the values that agree.
 const ALWAYS: [(&str, &[i64]); 14] = [
     ("tcp_dsack", &[1]),
     ("tcp_slow_start_after_idle", &[1]),
