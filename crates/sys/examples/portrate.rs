@@ -1,4 +1,4 @@
-//! How fast frames come in through AF_XDP and AF_PACKET on the same veth.
+//! The rate at which frames are received through AF_XDP and AF_PACKET on the same veth.
 //!
 //! A thread on one CPU sends frames of 1,448 bytes by sendmmsg into one end of a veth pair as fast
 //! as the kernel takes them; a thread on another receives at the other end and looks at the first
@@ -55,9 +55,9 @@ fn main() -> Result<()> {
 
 /// Somewhere frames come in.
 trait Port: AsFd + Send {
-    /// Receives what waits, looks at it, frees it; how many.
+    /// Receives and frees the packets that wait, after a look at their bytes. Returns how many.
     fn receive(&mut self) -> Result<usize>;
-    /// Packets that came and were dropped, since the port was opened.
+    /// Packets that arrived and were dropped, since the port was opened.
     fn lost(&mut self) -> Result<u64>;
 }
 
@@ -186,7 +186,7 @@ fn send(near: u32, stop: &AtomicBool, cpu: &AtomicU64) -> Result<()> {
     Ok(())
 }
 
-/// What a receiver got, and its times in nanoseconds.
+/// Packets received, and times in nanoseconds.
 struct Got {
     packets: u64,
     busy: u64,

@@ -17,7 +17,7 @@ pub fn cpus() -> io::Result<Vec<usize>> {
     Ok((0..limit).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
 }
 
-/// How many CPUs [`cpus`] lists; 1 if the kernel will not say.
+/// Number of CPUs of [`cpus`]; 1 if they cannot be read.
 pub fn count() -> usize {
     cpus().map_or(1, |cpus| cpus.len().max(1))
 }

@@ -1,7 +1,7 @@
-//! A global allocator that asks for huge pages where tables are large.
+//! A global allocator that asks for huge pages for large allocations.
 //!
-//! A table that is looked up at random, as a flow table is, misses the TLB nearly every time once it
-//! has more pages than that has entries. With pages of 2 MB it does not.
+//! Random accesses to a table, such as a flow table, miss the TLB nearly every time once the table has more
+//! pages than the TLB has entries. With pages of 2 MB it has few.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Size of a huge page on x86-64 and aarch64 with pages of 4 KB.
 const HUGE: usize = 2 << 20;
 
-/// The system's allocator; what is as large as a huge page is aligned to one and advised to be made
-/// of them (`MADV_HUGEPAGE`).
+/// The system's allocator. An allocation of a huge page or more is aligned to huge pages and advised to use
+/// them (`MADV_HUGEPAGE`).
 ///
 /// ```
 /// #[global_allocator]
@@ -19,8 +19,8 @@ const HUGE: usize = 2 << 20;
 #[derive(Debug)]
 pub struct HugePages;
 
-/// How what is asked for as `layout` is allocated. It depends on the layout alone, so that it is
-/// given back as it was taken.
+/// The layout with which `layout` is allocated. It depends on the layout alone, so that the memory is freed
+/// as it was allocated.
 fn allocated(layout: Layout) -> Layout {
     if layout.size() < HUGE {
         return layout;
@@ -90,19 +90,19 @@ unsafe impl GlobalAlloc for HugePages {
     }
 }
 
-/// Gives what was freed back to the operating system, whole pages wherever they lie (`malloc_trim`).
-/// By itself the allocator keeps what lies below something that is in use.
+/// Returns freed memory to the operating system, in whole pages wherever they lie (`malloc_trim`). By itself
+/// the allocator keeps free memory that lies below memory in use.
 pub fn give_back() {
-    // Other C libraries than GNU's have no such call.
+    // C libraries other than GNU's have no such call.
     #[cfg(target_env = "gnu")]
-    // SAFETY: it only tells the kernel of pages that lie within what is free, and may be called from
+    // SAFETY: it only returns pages to the kernel that lie within free memory, and may be called from
     // any thread at any time.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// The system's allocator, for tests of how much memory something asks for.
+/// The system's allocator, with a count of allocated bytes, for tests.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -110,14 +110,14 @@ static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
 
 impl Counting {
-    /// Bytes that were asked for so far, whether or not they have been given back.
+    /// Bytes allocated so far, freed or not.
     pub fn allocated() -> u64 {
         ALLOCATED.load(Ordering::Relaxed)
     }
 
-    /// Bytes that have not been given back.
+    /// Bytes allocated and not freed.
     pub fn held() -> u64 {
-        // In this order, so that it is never less than nothing.
+        // In this order, so that the difference is never negative.
         let freed = FREED.load(Ordering::Relaxed);
         ALLOCATED.load(Ordering::Relaxed) - freed
     }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_large_is_aligned_and_keeps_its_bytes_when_it_grows_and_shrinks() {
+    fn large_allocations_are_aligned_and_keep_their_bytes_when_resized() {
         let sizes = [1, 4096, HUGE - 1, HUGE, 3 * HUGE + 5, 100, HUGE + 1];
         let mut layout = Layout::from_size_align(64, 8).unwrap();
         // SAFETY: the size is not 0, each block is given back once, by the layout that it has then,

@@ -1,7 +1,7 @@
-//! What the calling thread may do beyond what any user may: capabilities(7).
+//! Capabilities of the calling thread: capabilities(7).
 //!
-//! Capabilities belong to threads, not to processes: a thread has those that the one that started it
-//! had at that time, and gives up its own only.
+//! Capabilities belong to threads, not to processes: a thread inherits those of the thread that starts it,
+//! and can drop its own only.
 
 use std::io;
 
@@ -39,7 +39,7 @@ struct Data {
 const VERSION_3: u32 = 0x2008_0522;
 
 impl Sets {
-    /// The calling thread's.
+    /// Those of the calling thread.
     pub(crate) fn get() -> io::Result<Self> {
         let mut header = Header { version: VERSION_3, pid: 0 };
         let mut data = [Data::default(); 2];
@@ -69,12 +69,12 @@ impl Sets {
     }
 }
 
-/// Gives up all capabilities of the calling thread but those in `kept`, for good: neither it, nor a
-/// thread that it starts, nor what one of them executes, gains another (`PR_SET_NO_NEW_PRIVS`). What
-/// is kept stays as it is in each set, so that a program executed later still has it.
+/// Drops all capabilities of the calling thread but those in `kept`, for good: neither it, nor a thread that
+/// it starts, nor a program that one of them executes, gains another (`PR_SET_NO_NEW_PRIVS`). Those that are
+/// kept stay in each set in which they are, so that a program executed later still has them.
 ///
 /// # Errors
-/// None that are known of a Linux since 3.5.
+/// None are known since Linux 3.5.
 pub fn keep_only(kept: &[u32]) -> io::Result<()> {
     // SAFETY: PR_SET_NO_NEW_PRIVS takes numbers, the unused ones 0.
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
@@ -90,14 +90,14 @@ pub fn keep_only(kept: &[u32]) -> io::Result<()> {
     left.set()
 }
 
-/// Takes all others out of the bounding set, which limits what executing a program gives. Without
-/// `CAP_SETPCAP` the set stays, and no new privileges are to be had all the same.
+/// Removes all others from the bounding set, which limits what executing a program gives. Without
+/// `CAP_SETPCAP` the set stays, but no new privileges can be gained either.
 fn bound(kept: &[u32]) -> io::Result<()> {
     for capability in (0..64).filter(|capability| !kept.contains(capability)) {
         // SAFETY: PR_CAPBSET_DROP takes numbers, the unused ones 0.
         match check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) }) {
             Ok(_) => {}
-            // The kernel knows no more of them.
+            // The kernel has no more capabilities.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => return Ok(()),
             Err(error) => return Err(error),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_gone_in_this_thread_and_those_that_it_starts() {
+    fn dropped_capabilities_are_gone_in_this_thread_and_its_children() {
         let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb"];
         let before = sets.map(of_proc);
         let inside = || {

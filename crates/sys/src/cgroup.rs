@@ -1,9 +1,9 @@
 //! Bounding the CPU time of some threads of this process, by a control group of version 1.
 //!
-//! The bound is CFS bandwidth control: so much CPU time in each short period, after which the
-//! group's threads wait for the next (Documentation/scheduler/sched-bwc.rst). Version 1 takes
-//! threads one by one wherever they are; version 2 does so only where the whole process lies in a
-//! tree of threaded groups, which is for who manages the machine to arrange.
+//! The bound is CFS bandwidth control: so much CPU time in each short period, after which the group's threads
+//! wait for the next (Documentation/scheduler/sched-bwc.rst). Version 1 takes threads one by one; version 2
+//! does so only where the whole process lies in a tree of threaded groups, which is for the machine's
+//! administrator to arrange.
 
 use std::fs;
 use std::io;
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{Error, Result};
 
-/// Length of a period, in microseconds: short, so that who is bounded runs evenly.
+/// Length of a period, in microseconds: short, so that bounded threads run evenly.
 const PERIOD: u64 = 10_000;
-/// The shortest time in a period that the kernel takes, in microseconds.
+/// The shortest time in a period that the kernel accepts, in microseconds.
 const LEAST: u64 = 1_000;
 
-/// Removes the group at `$0` once standard input ends. Threads that are ending hold it for a while.
+/// Removes the group at `$0` once standard input ends. Threads that are ending keep it for a while.
 const REMOVE: &str = "while read -r _; do :; done; \
                       for _ in 1 2 3 4 5 6 7 8 9 10; do rmdir \"$0\" && exit; sleep 0.1; done";
 
@@ -62,16 +62,16 @@ impl CpuGroup {
     /// Puts the calling thread into the group.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn join(&self) -> Result<()> {
         // 0 is the thread that writes.
         self.write("tasks", "0".to_owned())
     }
 
-    /// Bounds the group to so much of one CPU, in per cent; `None` takes the bound away.
+    /// Bounds the group to so much of one CPU, in per cent; `None` removes the bound.
     ///
     /// # Errors
-    /// `InvalidInput` for less than 10 %, which the kernel does not take of so short a period.
+    /// `InvalidInput` for less than 10 %, which the kernel refuses for so short a period.
     pub fn limit(&self, percent: Option<u32>) -> Result<()> {
         let quota = match percent.map(|percent| u64::from(percent) * PERIOD / 100) {
             None => "-1".to_owned(),
@@ -111,7 +111,7 @@ fn own_group() -> Result<PathBuf> {
     };
     let (root, directory) = cpu_mount(&mounts).ok_or_else(missing)?;
     let own = cpu_group(&groups).ok_or_else(missing)?;
-    // What is mounted may be a part of the tree, as in a container.
+    // Only a part of the tree may be mounted, as in a container.
     let below = Path::new(own).strip_prefix(root).unwrap_or(Path::new(""));
     Ok(Path::new(directory).join(below))
 }

@@ -14,11 +14,10 @@ pub fn since_boot() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// By how much `CLOCK_REALTIME`, which may be set, is ahead of [`now`]. A thread that is interrupted
-/// between looking at the one and at the other sees a wrong difference, so the closest of a few looks
-/// counts.
+/// Nanoseconds by which `CLOCK_REALTIME`, which may be set, is ahead of [`now`]. A thread that is interrupted
+/// between its two reads gets a wrong difference, so the closest of a few pairs counts.
 pub(crate) fn real_ahead() -> u64 {
-    /// No thread was interrupted within so many nanoseconds.
+    /// Nanoseconds between the reads of a thread that was not interrupted.
     const CLOSE: u64 = 2_000;
     let (mut closest, mut ahead) = (u64::MAX, 0);
     for _ in 0..4 {
@@ -53,12 +52,12 @@ fn read(clock: libc::clockid_t) -> u64 {
     nanoseconds(&time)
 }
 
-/// The kernel's form of a time in nanoseconds.
+/// Nanoseconds of the kernel's form of a time.
 pub(crate) fn nanoseconds(time: &libc::timespec) -> u64 {
     time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64
 }
 
-/// The kernel's form of a duration in nanoseconds.
+/// A duration in nanoseconds in the kernel's form.
 pub(crate) fn timespec(ns: u64) -> libc::timespec {
     libc::timespec {
         tv_sec: (ns / NANOS_PER_SECOND) as libc::time_t,

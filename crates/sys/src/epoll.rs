@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use crate::error::check;
 
-/// The most that one [`Epoll::wait`] reports.
+/// Most descriptors that one [`Epoll::wait`] reports.
 const BATCH: usize = 64;
 
-/// A set of descriptors, each with a number of the caller's, and room for what is ready.
+/// A set of descriptors, each with a number of the caller's.
 #[derive(Debug)]
 pub struct Epoll {
     fd: OwnedFd,
@@ -19,7 +19,7 @@ impl Epoll {
     /// An empty set.
     ///
     /// # Errors
-    /// What `epoll_create1` says.
+    /// The error of `epoll_create1`.
     pub fn new() -> io::Result<Self> {
         // SAFETY: epoll_create1 takes an integer.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
@@ -28,11 +28,11 @@ impl Epoll {
         Ok(Self { fd, ready: Vec::with_capacity(BATCH) })
     }
 
-    /// Adds a descriptor, to be reported as `number` while there is something to read from it, or
-    /// it has failed. It leaves the set when the last descriptor of what it stands for is closed.
+    /// Adds a descriptor, to be reported as `number` while it is readable or has failed. It leaves the set
+    /// when the last descriptor of its open file is closed.
     ///
     /// # Errors
-    /// What `epoll_ctl` says: `AlreadyExists` for one that is in the set.
+    /// The error of `epoll_ctl`: `AlreadyExists` for one that is in the set.
     pub fn add(&self, fd: impl AsFd, number: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: number };
         let (epoll, fd) = (self.fd.as_raw_fd(), fd.as_fd());
@@ -42,10 +42,10 @@ impl Epoll {
         check(result).map(drop)
     }
 
-    /// Takes a descriptor out of the set.
+    /// Removes a descriptor from the set.
     ///
     /// # Errors
-    /// What `epoll_ctl` says: `NotFound` for one that is not in the set.
+    /// The error of `epoll_ctl`: `NotFound` for one that is not in the set.
     pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
         let (epoll, fd) = (self.fd.as_raw_fd(), fd.as_fd());
         // SAFETY: EPOLL_CTL_DEL ignores the event; both descriptors are open.
@@ -59,7 +59,7 @@ impl Epoll {
     /// interruption counts as none.
     ///
     /// # Errors
-    /// What `epoll_wait` says.
+    /// The error of `epoll_wait`.
     pub fn wait(&mut self, timeout: u16) -> io::Result<()> {
         self.ready.clear();
         let (events, room) = (self.ready.as_mut_ptr(), BATCH as libc::c_int);
@@ -75,7 +75,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// The numbers of those that the last wait found ready, no more than 64 of them.
+    /// The numbers of the descriptors that the last wait found ready, at most 64.
     pub fn ready(&self) -> impl Iterator<Item = u64> + '_ {
         self.ready.iter().map(|event| event.u64)
     }

@@ -1,4 +1,4 @@
-//! One error for the control plane: what was tried, on which interface, and what the kernel said.
+//! One error for the control plane: the operation, the interface, and the kernel's error.
 
 use std::borrow::Cow;
 use std::io;

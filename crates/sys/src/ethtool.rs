@@ -1,5 +1,4 @@
-//! What a network driver offers and does, by `SIOCETHTOOL`, as `ethtool -i`, `-l`, `-k` and `-K`
-//! show and set it.
+//! Features and settings of network drivers, by `SIOCETHTOOL`: those of `ethtool -i`, `-l`, `-k` and `-K`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,8 +21,8 @@ const ETH_GSTRING_LEN: usize = 32;
 /// The setting was refused as a whole or in part because a feature cannot be changed.
 const ETHTOOL_F_UNSUPPORTED: i32 = 1;
 
-/// The offloads that have had commands of their own since before features had names. Turning one
-/// off or on may mean several features (TSO: for IPv4, IPv6 and ECN).
+/// The offloads that have commands of their own, older than named features. One of them may stand for several
+/// features (TSO: for IPv4, IPv6 and ECN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offload {
     /// Receive checksumming (`rx`).
@@ -53,7 +52,7 @@ impl Offload {
         }
     }
 
-    /// Its name as `ethtool -K` takes it.
+    /// Its name in `ethtool -K`.
     pub fn name(self) -> &'static str {
         match self {
             Self::RxChecksum => "rx",
@@ -86,7 +85,7 @@ pub struct Ethtool {
 }
 
 impl Ethtool {
-    /// Prepares to ask about the interface of this name, which is first looked for when asked.
+    /// For the interface of this name, which is looked up by each call.
     pub fn open(name: &str) -> Result<Self> {
         let name = interface::checked(name)?.to_owned();
         let socket = control_socket().map_err(|cause| Error::new("open a socket", cause))?;
@@ -102,7 +101,7 @@ impl Ethtool {
         Ok(text(&bytes_of(&info[1..9])))
     }
 
-    /// The device's channels now. `EOPNOTSUPP` from drivers that do not say.
+    /// The device's channels now. `EOPNOTSUPP` from drivers that do not report them.
     pub fn channels(&self) -> Result<Channels> {
         // `struct ethtool_channels`: command, four maxima, then rx, tx, other, combined.
         let mut channels = [0u32; 9];
@@ -111,11 +110,11 @@ impl Ethtool {
         Ok(Channels { rx: channels[5], tx: channels[6], combined: channels[8] })
     }
 
-    /// How many receive queues are in use: one AF_XDP socket is needed for each. From the channels
-    /// where the driver tells them, else the number of queues that the interface was made with.
+    /// Number of receive queues in use: one AF_XDP socket is needed for each. From the channels where the
+    /// driver reports them, else the number of queues with which the interface was made.
     ///
     /// # Errors
-    /// What the kernel says: `ENODEV` too while a driver resets its device (`netif_device_present`).
+    /// The kernel's error: `ENODEV` also while a driver resets its device (`netif_device_present`).
     pub fn rx_queues(&self) -> Result<u32> {
         match receiving(self.channels())? {
             Some(queues) => Ok(queues),
@@ -130,7 +129,7 @@ impl Ethtool {
         Ok(value[1] != 0)
     }
 
-    /// Turns an offload on or off. `EOPNOTSUPP` if the driver will not.
+    /// Turns an offload on or off. `EOPNOTSUPP` if the driver refuses.
     pub fn set_offload(&self, offload: Offload, on: bool) -> Result<()> {
         let mut value = [offload.commands().1, on.into()];
         let what = format!("turn {} the offload {} of", on_off(on), offload.name());
@@ -214,7 +213,7 @@ impl Ethtool {
         // SAFETY: `request` is an ifreq whose data points to the command's whole struct, which the
         // callers of this private function lay out as linux/ethtool.h does. The kernel writes no
         // further: fixed structs have their size, GFEATURES and SFEATURES carry their number of
-        // blocks, and GSTRINGS writes the count that GSSET_INFO told, which for features is a
+        // blocks, and GSTRINGS writes the count that GSSET_INFO returned, which for features is a
         // constant of the running kernel.
         check(unsafe {
             libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request)
@@ -223,8 +222,8 @@ impl Ethtool {
     }
 }
 
-/// The queues that receive; `None` where the driver does not tell. Any other error says nothing of
-/// the queues, and is no reason to take those that the interface was made with for those in use.
+/// The queues that receive; `None` where the driver does not report them. Another error does not show that
+/// the queues in use are those with which the interface was made.
 fn receiving(channels: Result<Channels>) -> Result<Option<u32>> {
     match channels {
         Ok(channels) => Ok(Some(channels.rx + channels.combined).filter(|queues| *queues > 0)),
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_driver_that_does_not_tell_has_no_channels() {
+    fn only_a_driver_that_reports_none_has_no_channels() {
         let failed = |errno| {
             receiving(Err(Error::new("count the channels of", io::Error::from_raw_os_error(errno))))
         };

@@ -1,4 +1,4 @@
-//! The memory that packets live in: a fixed number of equal chunks, each owned by one token.
+//! Memory of packets: a fixed number of equal chunks, each owned by one token.
 //!
 //! A pool belongs to one worker. Ports fill chunks and hand out [`Frame`] tokens; the holder of the
 //! token owns the chunk, reads and writes it through the pool, and gives it back with
@@ -57,7 +57,7 @@ impl Frame {
         self.continues
     }
 
-    /// Says whether the packet goes on in the next frame.
+    /// Sets whether the packet goes on in the next frame.
     pub fn set_continues(&mut self, continues: bool) {
         self.continues = continues;
     }
@@ -123,7 +123,7 @@ impl FramePool {
     /// and [`MAX_CHUNK_SIZE`].
     ///
     /// # Errors
-    /// `InvalidInput` for other sizes or no chunks, and what `mmap` says.
+    /// `InvalidInput` for other sizes or no chunks, and the error of `mmap`.
     pub fn new(chunks: u32, chunk_size: u32) -> io::Result<Self> {
         if chunks == 0 {
             return Err(invalid("a frame pool needs at least one chunk"));
@@ -197,8 +197,8 @@ impl FramePool {
         unsafe { std::slice::from_raw_parts(start.add(usize::from(frame.offset)), frame.len()) }
     }
 
-    /// When a frame arrived, at [`clock::now`](crate::clock::now), as the XDP program says that
-    /// [stamps](crate::xdp::Redirect::attach_stamping) them; `None` if it did not. It is told once: the
+    /// When a frame arrived, on [`clock::now`](crate::clock::now)'s clock, if the XDP program
+    /// [stamps](crate::xdp::Redirect::attach_stamping) frames; else `None`. A stamp is returned once: the
     /// next frame in the same memory may come from a driver that leaves no room for stamps.
     ///
     /// # Panics
@@ -265,12 +265,12 @@ impl FramePool {
         prefetch_line(start.wrapping_add(64));
     }
 
-    /// Chunks that are free.
+    /// Number of free chunks.
     pub fn available(&self) -> usize {
         self.free.borrow().len()
     }
 
-    /// Chunks there are.
+    /// Number of chunks.
     pub fn capacity(&self) -> usize {
         self.chunks as usize
     }
@@ -280,7 +280,7 @@ impl FramePool {
         self.reader.chunk_size as usize
     }
 
-    /// What reads this pool's frames on any thread.
+    /// A reader of this pool's frames, for any thread.
     pub fn reader(&self) -> &FrameReader {
         &self.reader
     }
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_told_once() {
+    fn a_stamp_is_returned_once() {
         let mut pool = FramePool::new(1, 2048).unwrap();
         let mut frame = pool.alloc().unwrap();
         pool.set_range(&mut frame, 0, 16);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_reads_what_it_is_given_and_gives_it_back() {
+    fn another_thread_reads_a_frame_and_sends_its_token_back() {
         let mut pool = FramePool::new(4, 2048).unwrap();
         let reader = pool.reader().clone();
         let (give, given) = std::sync::mpsc::channel::<Frame>();

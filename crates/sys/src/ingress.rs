@@ -1,4 +1,4 @@
-//! Drops everything that arrives on an interface after AF_PACKET sockets have seen it.
+//! Drops all packets that arrive on an interface after AF_PACKET sockets have received them.
 //!
 //! An nftables chain at the interface's ingress hook with the policy `drop`: packet sockets are
 //! served before that hook, the kernel's own stack after it. The table belongs to the socket that
@@ -64,7 +64,7 @@ const ACK: u16 = 4;
 const CREATE_EXCLUSIVELY: u16 = 0x200 | 0x400;
 const CREATE_AT_END: u16 = 0x400 | 0x800;
 
-/// Everything that arrives on the interface is dropped for as long as this lives.
+/// Packets that arrive on the interface are dropped for as long as this lives.
 #[derive(Debug)]
 pub struct IngressDrop {
     /// The owner of the table.
@@ -74,16 +74,16 @@ pub struct IngressDrop {
 }
 
 impl IngressDrop {
-    /// Starts dropping what arrives on `interface`.
+    /// Starts dropping packets that arrive on `interface`.
     ///
     /// # Errors
-    /// What the kernel says: without `CAP_NET_ADMIN`, or without nftables at a device's ingress.
+    /// The kernel's error: without `CAP_NET_ADMIN`, or without nftables at a device's ingress.
     pub fn on(interface: &str) -> Result<Self> {
         Self::install(interface, &[])
     }
 
-    /// The same, but what configures the interface goes on to the kernel's own stack: DHCP to a
-    /// client, and router advertisements, as `configures` in bpf/redirect.c tells them.
+    /// The same, except for packets that configure the interface, which go on to the kernel's own stack: DHCP
+    /// to a client, and router advertisements, by the rules of `configures` in bpf/redirect.c.
     ///
     /// # Errors
     /// As [`on`](Self::on).
@@ -91,10 +91,10 @@ impl IngressDrop {
         Self::install(interface, &CONFIGURATION)
     }
 
-    /// The same, exceptions too, on an interface whose name is `now` another than
-    /// [this](Self::interface). Since Linux 6.16 the hook goes by the name
-    /// (`nf_tables_netdev_event`): it leaves an interface that is renamed, and takes one that gets the
-    /// name. This one is to be dropped after that, so that nothing comes through between the two.
+    /// The same, with the same exceptions, on an interface that has been renamed from [this](Self::interface)
+    /// to `now`. Since Linux 6.16 the hook is bound to the name (`nf_tables_netdev_event`): it leaves an
+    /// interface that is renamed, and takes one that gets the name. The old value is to be dropped after
+    /// that, so that no packet passes in between.
     ///
     /// # Errors
     /// As [`on`](Self::on).
@@ -114,12 +114,12 @@ impl IngressDrop {
     }
 }
 
-/// Bytes of a frame: from which header, where in it, and what they are.
+/// Bytes of a frame that are compared: the header, the offset in it, and the bytes.
 type Match = (u32, u32, &'static [u8]);
 
-/// The frames that configure an interface. The link layer's type is looked at as it was on the wire,
-/// so a frame in a VLAN is none; nor are a fragment, which has no transport header for nftables, and
-/// what is behind extension headers.
+/// The frames that configure an interface. The EtherType is compared as it was on the wire, so a frame in a
+/// VLAN does not match; nor does a fragment, which has no transport header for nftables, nor a packet with
+/// extension headers.
 const CONFIGURATION: [[Match; 3]; 3] = [
     [
         (NFT_PAYLOAD_LL_HEADER, 12, &[0x08, 0x00]),
@@ -143,7 +143,7 @@ fn install(interface: &str, accepted: &[[Match; 3]]) -> io::Result<Socket> {
     socket.connect(&SocketAddr::new(0, 0))?;
     let batch = batch(interface, accepted);
     socket.send(&batch, 0)?;
-    // All messages of the batch are answered, in any case.
+    // The kernel answers all messages of the batch, in any case.
     for _ in 0..2 + accepted.len() {
         let mut answer = Vec::with_capacity(4096);
         socket.recv(&mut answer, 0)?;
@@ -152,8 +152,7 @@ fn install(interface: &str, accepted: &[[Match; 3]]) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// One transaction: a table of our own, and in it a chain whose policy is the rule, with its
-/// exceptions.
+/// One transaction: a table of our own, and in it a chain whose policy is to drop, with its exceptions.
 fn batch(interface: &str, accepted: &[[Match; 3]]) -> Vec<u8> {
     let name = format!("wharf-{interface}");
     let mut table = Vec::new();
@@ -191,7 +190,7 @@ fn batch(interface: &str, accepted: &[[Match; 3]]) -> Vec<u8> {
     batch
 }
 
-/// The expressions of a rule that accepts what all these match.
+/// The expressions of a rule that accepts packets for which all these match.
 fn accept(matches: &[Match]) -> Vec<u8> {
     let mut expressions = Vec::new();
     for (base, offset, value) in matches {
@@ -252,7 +251,7 @@ fn put_text(out: &mut Vec<u8>, kind: u16, value: &str) {
     put(out, kind, &[value.as_bytes(), &[0]].concat());
 }
 
-/// Every message of a datagram is an `NLMSG_ERROR` that says 0.
+/// Checks that every message of a datagram is an `NLMSG_ERROR` with error 0.
 fn acknowledged(datagram: &[u8]) -> io::Result<()> {
     let number = |at: usize| -> Option<u32> {
         Some(u32::from_ne_bytes(datagram.get(at..at + 4)?.try_into().ok()?))

@@ -1,11 +1,10 @@
-//! The operating system as wharf needs it: TAP, AF_XDP, AF_PACKET, netlink, ethtool, namespaces,
-//! processes, clocks. This crate knows nothing of protocols: what is inside a frame is the concern
-//! of `wire` and those above it.
+//! The operating system's interfaces that wharf needs: TAP, AF_XDP, AF_PACKET, netlink, ethtool, namespaces,
+//! processes, clocks. This crate knows no protocols: the contents of a frame are for `wire` and the crates
+//! above it.
 //!
-//! Everything here speaks to the Linux kernel of the calling thread's network namespace, blocks
-//! only where its name says so, and reports failure as [`Error`] (what was tried, on which
-//! interface, and the kernel's own words) or as a plain [`std::io::Error`] where the caller already
-//! knows the rest.
+//! All calls are for the calling thread's network namespace, block only where their name implies it, and
+//! return an [`Error`] (the operation, the interface, and the kernel's error) or a plain [`std::io::Error`]
+//! where the caller already knows the rest.
 // System calls are `unsafe` by nature. They are gathered here so that every other crate can do
 // without; each block argues why the safe function around it is sound.
 #![allow(unsafe_code)]

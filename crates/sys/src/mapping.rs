@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 /// A range of readable and writable memory that this value alone unmaps.
 ///
-/// It hands out only raw pointers: who may read or write which bytes, and when, is the business of
-/// the module that holds it.
+/// It has only raw pointers: which bytes may be read or written, and when, is decided by the module that
+/// holds it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -26,7 +26,7 @@ impl Mapping {
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
-    /// `len` bytes of what the kernel shares through `fd` at `offset`.
+    /// `len` bytes that the kernel shares through `fd` at `offset`.
     pub(crate) fn shared(fd: BorrowedFd<'_>, offset: libc::off_t, len: usize) -> io::Result<Self> {
         Self::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }

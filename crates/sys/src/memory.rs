@@ -1,9 +1,9 @@
-//! How much memory there is.
+//! The amount of memory.
 
 use std::fs;
 
-/// Bytes of memory that this process may have: the machine's, or fewer if its control group, or one
-/// that this is part of, may have no more (`memory.max` of cgroup v2).
+/// Bytes of memory that this process may have: the machine's, or fewer if its control group, or one around
+/// it, is bounded (`memory.max` of cgroup v2).
 pub fn available() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let machine = total(&meminfo).unwrap_or(u64::MAX);
@@ -16,14 +16,14 @@ pub fn available() -> u64 {
     most.fold(machine, u64::min)
 }
 
-/// What `/proc/meminfo` says, in bytes.
+/// `MemTotal` of `/proc/meminfo`, in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
     let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kilobytes * 1024)
 }
 
-/// The control group of version 2 that `/proc/self/cgroup` names, and those around it.
+/// The control group of version 2 in `/proc/self/cgroup`, and those around it.
 fn ancestors(own: &str) -> Vec<String> {
     let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::")) else {
         return Vec::new();

@@ -1,8 +1,7 @@
 //! Network namespaces, and the user namespace that lets an ordinary user make one.
 //!
-//! A network namespace is a property of a thread. Anonymous ones, which no file system mount names,
-//! live as long as a descriptor of them or a thread in them, so nothing is left of them when the
-//! process ends, however it ends.
+//! A network namespace is a property of a thread. An anonymous one, without a mount, lives as long as a
+//! descriptor of it or a thread in it, so it vanishes when the process ends, in whatever way.
 
 use std::fs::{self, File};
 use std::io;
@@ -31,7 +30,7 @@ pub fn unshare_user_net() -> Result<()> {
     // SAFETY: unshare takes an integer and touches no memory of ours.
     check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) })
         .map_err(|cause| Error::new("make a user namespace", cause))?;
-    // Without giving up setgroups an ordinary user may not write gid_map.
+    // An ordinary user may write gid_map only after it has given up setgroups.
     map_ids("setgroups", "deny".to_owned())?;
     map_ids("uid_map", format!("0 {user} 1"))?;
     map_ids("gid_map", format!("0 {group} 1"))
@@ -57,8 +56,8 @@ pub fn enter(namespace: BorrowedFd<'_>) -> Result<()> {
         .map_err(|cause| Error::new("enter a network namespace", cause))
 }
 
-/// Starts a thread that enters a network namespace and then does `work`. Joining it gives the
-/// work's result, or why the namespace could not be entered.
+/// Starts a thread that enters a network namespace and then runs `work`. Joining it returns the result of
+/// `work`, or why the namespace could not be entered.
 pub fn spawn_in<F, T>(namespace: BorrowedFd<'_>, work: F) -> Result<JoinHandle<Result<T>>>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -73,8 +72,8 @@ where
     thread::Builder::new().spawn(inside).map_err(no_thread)
 }
 
-/// Does `work` in a network namespace, on a thread of its own, and waits for it. A panic of the
-/// work goes on in the calling thread.
+/// Runs `work` in a network namespace, on a thread of its own, and waits for it. A panic of `work` is resumed
+/// in the calling thread.
 pub fn run_in<F, T>(namespace: BorrowedFd<'_>, work: F) -> Result<T>
 where
     F: FnOnce() -> T + Send,
@@ -94,13 +93,13 @@ fn no_thread(cause: io::Error) -> Error {
     Error::new("start a thread in a network namespace", cause)
 }
 
-/// An anonymous network namespace. It ends, and the virtual interfaces in it with it, when the last
-/// descriptor of it and the last thread in it are gone.
+/// An anonymous network namespace. It vanishes, with the virtual interfaces in it, when the last descriptor
+/// of it and the last thread in it are gone.
 #[derive(Debug)]
 pub struct Namespace(OwnedFd);
 
 impl Namespace {
-    /// Makes a namespace with its loopback up. The calling thread stays where it is.
+    /// Makes a namespace with its loopback up. The calling thread stays in its own.
     pub fn new() -> Result<Self> {
         let make = || {
             unshare_net()?;
@@ -122,7 +121,7 @@ impl Namespace {
         spawn_in(self.as_fd(), work)
     }
 
-    /// Does `work` in this namespace and waits for it, by [`run_in`].
+    /// Runs `work` in this namespace and waits for it, by [`run_in`].
     pub fn run<F, T>(&self, work: F) -> Result<T>
     where
         F: FnOnce() -> T + Send,

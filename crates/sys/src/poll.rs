@@ -11,14 +11,14 @@ use crate::clock;
 use crate::error::check;
 use crate::process::Signal;
 
-/// The most descriptors one [`PollSet`] takes unless it says otherwise, and one call of [`poll`].
+/// Most descriptors of a [`PollSet`] by default, and of one call of [`poll`].
 pub const CAPACITY: usize = 32;
 
-/// One more descriptor than a [`PollSet`] takes.
+/// Too many descriptors for a [`PollSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {capacity} descriptors to wait for at once")]
 pub struct Full {
-    /// How many it takes.
+    /// Most descriptors of the set.
     pub capacity: usize,
 }
 
@@ -28,19 +28,18 @@ impl From<Full> for io::Error {
     }
 }
 
-/// What to wait for on a descriptor. Errors and hang-ups are always reported.
+/// Events to wait for on a descriptor. Errors and hang-ups are always reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
-    /// Something to read.
+    /// Readable.
     Read,
-    /// Room to write.
+    /// Writable.
     Write,
     /// Either.
     ReadWrite,
 }
 
-/// A small set of descriptors to wait on, at most `N`, kept on the stack or between waits: it
-/// allocates nothing.
+/// A small set of descriptors to wait for, at most `N`. It allocates nothing.
 pub struct PollSet<'fd, const N: usize = CAPACITY> {
     fds: [libc::pollfd; N],
     length: usize,
@@ -61,10 +60,10 @@ impl<'fd, const N: usize> PollSet<'fd, N> {
         Self { fds: [empty; N], length: 0, borrows: PhantomData }
     }
 
-    /// Adds a descriptor and returns its position, by which the other methods know it.
+    /// Adds a descriptor and returns its position, by which the other methods identify it.
     ///
     /// # Errors
-    /// [`Full`] when the set holds `N` descriptors already; it is as it was.
+    /// [`Full`] if the set holds `N` descriptors already; it is unchanged.
     pub fn add(&mut self, fd: BorrowedFd<'fd>, interest: Interest) -> Result<usize, Full> {
         let position = self.length;
         let place = self.fds.get_mut(position).ok_or(Full { capacity: N })?;
@@ -73,13 +72,13 @@ impl<'fd, const N: usize> PollSet<'fd, N> {
         Ok(position)
     }
 
-    /// Changes what is waited for at `position`.
+    /// Changes the events to wait for at `position`.
     pub fn set_interest(&mut self, position: usize, interest: Interest) {
         self.fds[..self.length][position].events = events(interest);
     }
 
-    /// Waits until a descriptor is ready or `timeout` nanoseconds have passed (`None`: for ever;
-    /// 0: only looks). Returns how many are ready; a signal handler's interruption counts as none.
+    /// Waits until a descriptor is ready or `timeout` nanoseconds have passed (`None`: without a bound; 0:
+    /// not at all). Returns how many are ready; an interruption by a signal handler counts as none.
     pub fn wait(&mut self, timeout: Option<u64>) -> io::Result<usize> {
         let timeout = timeout.map(clock::timespec);
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -98,8 +97,8 @@ impl<'fd, const N: usize> PollSet<'fd, N> {
         }
     }
 
-    /// Whether the last wait found something to read, the end of the stream or an error at
-    /// `position`: in each case reading will not block.
+    /// Whether the last wait found data, the end of the stream or an error at `position`: then reading will
+    /// not block.
     pub fn readable(&self, position: usize) -> bool {
         self.found(position, libc::POLLIN | libc::POLLHUP | libc::POLLERR)
     }
@@ -109,8 +108,8 @@ impl<'fd, const N: usize> PollSet<'fd, N> {
         self.found(position, libc::POLLOUT | libc::POLLERR)
     }
 
-    /// Whether the last wait found an error or a hang-up at `position` (a TAP whose interface was
-    /// deleted, an interface that went away).
+    /// Whether the last wait found an error or a hang-up at `position` (a TAP whose interface was deleted, an
+    /// interface that is gone).
     pub fn failed(&self, position: usize) -> bool {
         self.found(position, libc::POLLERR | libc::POLLHUP | libc::POLLNVAL)
     }
@@ -144,7 +143,7 @@ impl Ready {
         position < CAPACITY && self.0 >> position & 1 == 1
     }
 
-    /// Whether none is: the time ran out, or a signal handler interrupted the wait.
+    /// Whether none is: the time has passed, or a signal handler has interrupted the wait.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -188,7 +187,7 @@ impl EventFd {
         }
     }
 
-    /// Takes back all signals so far; returns whether there were any.
+    /// Clears all signals so far; returns whether there were any.
     pub fn drain(&self) -> io::Result<bool> {
         let mut count = 0u64;
         // SAFETY: `count` is eight writable bytes.
@@ -211,17 +210,18 @@ impl AsFd for EventFd {
 pub struct Signals(OwnedFd);
 
 impl Signals {
-    /// Blocks the four signals for the calling thread and every thread it starts from now on, and
-    /// returns where they arrive. A hangup that is ignored (nohup(1)) stays ignored. Call it before starting threads: a thread that does not block a
-    /// signal still dies of it. They stay blocked when this is dropped. Child processes started by
-    /// [`std::process::Command`] have them unblocked again.
+    /// Blocks the four signals for the calling thread and every thread that it starts from now on, and
+    /// returns the descriptor at which they arrive. SIGHUP stays ignored if it is ignored (nohup(1)). To be
+    /// called before threads are started: a thread that does not block a signal is killed by it. They stay
+    /// blocked when this is dropped. Child processes started by [`std::process::Command`] have them unblocked
+    /// again.
     pub fn block() -> io::Result<Self> {
         // SAFETY: sigset_t is made of integers; sigemptyset then gives it its true empty value.
         let mut set: libc::sigset_t = unsafe { mem::zeroed() };
         // SAFETY: `set` is a valid sigset_t.
         unsafe { libc::sigemptyset(&mut set) };
         for signal in [Signal::Interrupt, Signal::Terminate, Signal::HangUp, Signal::Child] {
-            // A blocked signal arrives even when it is ignored, which nohup(1) counts on not to be.
+            // A blocked signal arrives even if it is ignored, against the purpose of nohup(1).
             if signal == Signal::HangUp && is_ignored(signal) {
                 continue;
             }

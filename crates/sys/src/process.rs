@@ -1,5 +1,4 @@
-//! Processes: signals between them, who is at the other end of a socket, what this one may do and
-//! how much CPU it has used.
+//! Processes: signals, credentials of a socket's peer, privileges of this process, and CPU times.
 
 use std::fmt;
 use std::fs;
@@ -16,7 +15,7 @@ use crate::error::check;
 pub enum Signal {
     /// `SIGINT`: Ctrl-C.
     Interrupt,
-    /// `SIGTERM`: asked to stop.
+    /// `SIGTERM`: request to stop.
     Terminate,
     /// `SIGHUP`: the terminal is gone, or a service manager wants a reload.
     HangUp,
@@ -46,7 +45,7 @@ impl Signal {
     }
 }
 
-/// A descriptor of a process, readable once it has ended; it never comes to mean another process.
+/// A descriptor of a process, readable once it has ended; it never refers to another process.
 pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_open takes integers and touches no memory of ours.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid_t(pid)?, 0) };
@@ -79,7 +78,7 @@ pub fn set_name(name: &str) -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) }).map(drop)
 }
 
-/// Who is at the other end of a Unix socket, at the time it connected (`SO_PEERCRED`).
+/// Credentials of the process at the other end of a Unix socket when it connected (`SO_PEERCRED`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerCredentials {
     /// Process id, as seen from this pid namespace.
@@ -113,8 +112,7 @@ pub fn uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Lets a thread run before all ordinary ones on its CPU, whenever it has something to do
-/// (`SCHED_FIFO`, sched(7)).
+/// Gives a thread priority over all ordinary ones on its CPU, whenever it can run (`SCHED_FIFO`, sched(7)).
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_NICE`, `ESRCH` if there is no such thread.
@@ -135,8 +133,8 @@ pub fn run_in_real_time() -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) }).map(drop)
 }
 
-/// How much later than asked for the kernel may wake the calling thread, in nanoseconds, to wake it
-/// together with others (`PR_SET_TIMERSLACK`; 50,000 unless set).
+/// Nanoseconds by which the kernel may wake the calling thread too late, to wake it together with others
+/// (`PR_SET_TIMERSLACK`; 50,000 by default).
 ///
 /// # Errors
 /// None that are known.
@@ -152,22 +150,22 @@ pub fn is_root() -> bool {
     uid() == 0
 }
 
-/// Whether this is root as the first user namespace has it, and not only in one of an ordinary user.
+/// Whether this is root of the first user namespace, and not only of one of an ordinary user.
 pub fn has_all_of_root() -> bool {
     is_root() && in_initial_user_namespace()
 }
 
-/// Whose something is, as far as this process's user namespace can tell.
+/// An owner, as far as this process's user namespace shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// Root's.
+    /// Root.
     Root,
-    /// That of the user that this process runs as.
+    /// The user that this process runs as.
     Own,
-    /// Another user's.
+    /// Another user.
     Other(u32),
-    /// That of a user who has no number here: all of them are shown as one (`overflowuid`,
-    /// user_namespaces(7)), the real root among them.
+    /// A user without a number here: all of them are shown as one (`overflowuid`, user_namespaces(7)), the
+    /// real root among them.
     Unknown,
 }
 
@@ -182,7 +180,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Who has the user id `uid`, as this process sees it.
+/// The owner with the user id `uid`, as this process sees it.
 pub fn owner(uid: u32) -> Owner {
     const OVERFLOW: u32 = 65_534;
     let overflow = || {
@@ -197,15 +195,15 @@ pub fn owner(uid: u32) -> Owner {
     }
 }
 
-/// Does `work` as an ordinary user, on a thread of its own: to the kernel, users belong to threads.
+/// Runs `work` as an ordinary user, on a thread of its own: to the kernel, users belong to threads.
 ///
 /// # Errors
-/// `EPERM` for who is not root.
+/// `EPERM` if this process is not root.
 pub fn run_as<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let change = || -> io::Result<()> {
         let id = libc::c_ulong::from(uid);
         let none = std::ptr::null::<libc::gid_t>();
-        // libc's own functions change all threads, so the kernel is asked itself.
+        // libc's own functions change all threads, so the system calls are made directly.
         // SAFETY: setgroups reads no list of length 0; the others take integers.
         let results = unsafe {
             [
@@ -250,8 +248,8 @@ fn in_initial_user_namespace() -> bool {
         .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
-/// CPU time of all `ksoftirqd` threads since boot, in nanoseconds: network work that the kernel
-/// does outside of any process, which a process's own times do not show.
+/// CPU time of all `ksoftirqd` threads since boot, in nanoseconds: network work of the kernel outside of
+/// processes, which a process's own times do not include.
 ///
 /// `None` where they cannot be seen (a container's pid namespace, `hidepid`).
 pub fn ksoftirqd_cpu() -> Option<u64> {

@@ -1,8 +1,8 @@
 //! Interface settings under `/sys/class/net`, of the calling thread's network namespace.
 //!
-//! What `/sys` shows belongs to the network namespace that it was mounted in, so a thread that has
-//! moved to another one needs a mount of its own. [`Sysfs`] is one that is attached to no
-//! directory: no other process sees it, and it goes with the descriptor.
+//! `/sys` shows the network namespace in which it was mounted, so a thread that has moved to another one
+//! needs a mount of its own. [`Sysfs`] is attached to no directory: no other process sees it, and it vanishes
+//! with the descriptor.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -67,7 +67,7 @@ impl Setting {
     /// Writes a value; it holds when this returns.
     ///
     /// # Errors
-    /// What the kernel says, such as `EINVAL` for a value out of range.
+    /// The kernel's error, such as `EINVAL` for a value out of range.
     pub fn set(&self, value: &str) -> io::Result<()> {
         self.0.write_all_at(value.as_bytes(), 0)
     }

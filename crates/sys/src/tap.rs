@@ -1,7 +1,7 @@
 //! The host port: a TAP with `virtio_net_hdr` in front of every frame, one queue per worker.
 //!
-//! It is not persistent: the interface goes when the last descriptor of it is closed, so also when
-//! the process is killed.
+//! It is not persistent: the interface vanishes when its last descriptor is closed, so also when the process
+//! is killed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
@@ -13,9 +13,9 @@ use crate::interface;
 
 const DEVICE: &str = "/dev/net/tun";
 
-/// Bytes of `virtio_net_hdr` in front of every frame read or written: as many as
-/// `virtio_net_hdr_v1_hash_tunnel` has (virtio 1.4, 5.1.6). A kernel that knows shorter ones only
-/// neither writes nor reads the rest.
+/// Bytes of `virtio_net_hdr` in front of every frame read or written: those of
+/// `virtio_net_hdr_v1_hash_tunnel` (virtio 1.4, 5.1.6). A kernel with shorter ones neither writes nor reads
+/// the rest.
 pub const VNET_HDR_LEN: usize = 24;
 
 /// linux/if_tun.h since 6.17.
@@ -25,7 +25,7 @@ const TUN_F_UDP_TUNNEL_GSO_CSUM: u32 = 0x100;
 /// The most slices that one [`TapQueue::writev`] takes (`UIO_MAXIOV`).
 pub const MAX_SLICES: usize = 1024;
 
-/// Why there is no TAP. The text of each says what to do about it.
+/// Why a TAP cannot be made. Each message tells what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
     /// There is no `/dev/net/tun`.
@@ -34,7 +34,7 @@ pub enum TapError {
          container (--device {DEVICE})"
     )]
     NoDevice,
-    /// The device is there but may not be opened.
+    /// The device exists but may not be opened.
     #[error("no permission to open {DEVICE}: run as root, or chmod 0666 {DEVICE} as root")]
     DevicePermission,
     /// The device may be opened but not used to make an interface.
@@ -54,18 +54,18 @@ pub enum TapError {
         /// The name.
         name: String,
     },
-    /// No interface can be called this.
+    /// An interface cannot have this name.
     #[error("{name:?} cannot be an interface's name: {fault}")]
     InvalidName {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// Why it cannot be a name.
         fault: &'static str,
     },
-    /// The kernel refused something else.
+    /// The kernel refused another operation.
     #[error("cannot {operation} the TAP {name}: {cause}")]
     Os {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The interface.
         name: String,
@@ -74,7 +74,7 @@ pub enum TapError {
     },
 }
 
-/// What the host's kernel may leave to the reader of the TAP (`TUNSETOFFLOAD`), under the names of
+/// Work that the host's kernel may leave to the reader of the TAP (`TUNSETOFFLOAD`), by the names of
 /// linux/if_tun.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offloads {
@@ -86,14 +86,14 @@ pub struct Offloads {
     pub tso6: bool,
     /// `TUN_F_TSO_ECN`: cutting TCP segments with CWR set. Needs TSO4 or TSO6.
     pub tso_ecn: bool,
-    /// `TUN_F_UFO`: fragmenting UDP. Taken and without effect since Linux 4.14.
+    /// `TUN_F_UFO`: fragmenting UDP. Accepted without an effect since Linux 4.14.
     pub ufo: bool,
     /// `TUN_F_USO4`: cutting UDP over IPv4, each segment with its own UDP header. Linux 6.2 and
     /// later, and only together with USO6.
     pub uso4: bool,
     /// `TUN_F_USO6`: the same over IPv6.
     pub uso6: bool,
-    /// `TUN_F_UDP_TUNNEL_GSO`: cutting what is in a UDP tunnel. Linux 6.17 and later.
+    /// `TUN_F_UDP_TUNNEL_GSO`: cutting packets in a UDP tunnel. Linux 6.17 and later.
     pub udp_tunnel: bool,
     /// `TUN_F_UDP_TUNNEL_GSO_CSUM`: the same with a checksum of the outer UDP. Needs the former.
     pub udp_tunnel_csum: bool,
@@ -113,7 +113,7 @@ impl Offloads {
         udp_tunnel_csum: false,
     };
 
-    /// All that have an effect: checksums, TSO with ECN, USO, and what is in UDP tunnels.
+    /// All that have an effect: checksums, TSO with ECN, USO, and packets in UDP tunnels.
     pub const ALL: Self = Self {
         csum: true,
         tso4: true,
@@ -126,7 +126,7 @@ impl Offloads {
         udp_tunnel_csum: true,
     };
 
-    /// As the kernel numbers them.
+    /// The bits of `TUNSETOFFLOAD`.
     pub fn bits(self) -> u32 {
         [
             (self.csum, libc::TUN_F_CSUM),
@@ -143,7 +143,7 @@ impl Offloads {
         .fold(0, |bits, (on, bit)| if on { bits | bit } else { bits })
     }
 
-    /// Without those whose condition is not met: the kernel refuses the whole set for one of them.
+    /// Without those whose condition is not met: the kernel refuses the whole set because of one.
     fn consistent(self) -> Self {
         if !self.csum {
             return Self::NONE;
@@ -155,7 +155,7 @@ impl Offloads {
     }
 }
 
-/// A TAP interface, from this side of it.
+/// A TAP interface, as its maker has it.
 #[derive(Debug)]
 pub struct Tap {
     /// The interface's name.
@@ -213,12 +213,12 @@ impl Tap {
         Ok(Self { name, ifindex, queues, control })
     }
 
-    /// Sets what the host's kernel may leave to the reader, at any time, also while traffic flows.
-    /// Returns which of them are now on: those whose condition is not met are left out, and USO and
-    /// UDP tunnels where the kernel does not know them.
+    /// Sets which work the host's kernel may leave to the reader, at any time, also while traffic flows.
+    /// Returns those that are now on: without those whose condition is not met, and without USO and UDP
+    /// tunnels where the kernel lacks them.
     pub fn set_offload(&self, offloads: Offloads) -> Result<Offloads, TapError> {
         let wanted = offloads.consistent();
-        // What younger kernels than some have, the youngest first.
+        // Offloads that only younger kernels have, the youngest first.
         let without_tunnels = Offloads { udp_tunnel: false, udp_tunnel_csum: false, ..wanted };
         let without_uso = Offloads { uso4: false, uso6: false, ..without_tunnels };
         let try_set = |offloads: Offloads| {
@@ -234,7 +234,7 @@ impl Tap {
             .map_err(|cause| self.error("set the offloads of", cause))
     }
 
-    /// Tells the host whether there is a carrier, as on a cable pulled or plugged in.
+    /// Sets the carrier that the host sees, as when a cable is pulled or plugged in.
     pub fn set_carrier(&self, on: bool) -> Result<(), TapError> {
         set_int(&self.control, libc::TUNSETCARRIER, on.into())
             .map_err(|cause| self.error("set the carrier of", cause))
@@ -266,15 +266,15 @@ impl TapQueue {
 
     /// Writes one frame, `virtio_net_hdr` first, gathered from up to [`MAX_SLICES`] slices.
     ///
-    /// `EIO` while the interface is down, `EINVAL` for a header that does not fit the frame; the
-    /// frame is then lost and the queue as good as before.
+    /// `EIO` while the interface is down, `EINVAL` for a header that does not fit the frame; the frame is
+    /// then lost, and the queue stays usable.
     #[inline]
     pub fn writev(&self, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        // std writes the first 1,024 of more, which here would be a frame cut short.
+        // std writes the first 1,024 of more, which would cut the frame short.
         if slices.len() > MAX_SLICES {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // A TAP takes a frame whole or not at all.
+        // A TAP accepts a frame as a whole or not at all.
         (&self.0).write_vectored(slices).map(drop)
     }
 
@@ -322,7 +322,7 @@ fn attach(file: &File, name: &str, flags: libc::c_int) -> Result<String, TapErro
     }
 }
 
-/// A setting that the kernel reads as an int behind a pointer.
+/// Sets a value that the kernel reads as an int behind a pointer.
 fn set_int(file: &File, setting: libc::Ioctl, value: libc::c_int) -> io::Result<()> {
     debug_assert!([libc::TUNSETVNETHDRSZ, libc::TUNSETCARRIER].contains(&setting));
     // SAFETY: the settings given here (above) read one int, which `value` is.

@@ -1,4 +1,4 @@
-//! What the kernel's TCP can be asked to do, socket by socket.
+//! Socket options and calls of the kernel's TCP.
 
 mod address;
 pub mod repair;
@@ -15,7 +15,7 @@ use address::SocketAddress;
 /// Sets a socket's congestion control (`TCP_CONGESTION`), such as `cubic`.
 ///
 /// # Errors
-/// `NotFound` if the kernel has none of that name; `PermissionDenied` if it is not in
+/// `NotFound` if the kernel has no such algorithm; `PermissionDenied` if it is not in
 /// `net.ipv4.tcp_allowed_congestion_control` and the process lacks `CAP_NET_ADMIN`.
 pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     let length = name.len() as libc::socklen_t;
@@ -32,11 +32,11 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     .map(drop)
 }
 
-/// Connects, with the congestion control of this name from the start. One that is set later does not
-/// undo what the first one did: BBR has a connection paced for good.
+/// Connects, with this congestion control from the start. Setting it later does not undo effects of the first
+/// one: a connection that had BBR stays paced.
 ///
 /// # Errors
-/// As [`set_congestion_control`], and what `connect` says.
+/// As [`set_congestion_control`], and the errors of `connect`.
 pub fn connect(to: SocketAddr, congestion_control: &str) -> io::Result<TcpStream> {
     let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: socket takes integers and touches no memory of ours.
@@ -48,27 +48,26 @@ pub fn connect(to: SocketAddr, congestion_control: &str) -> io::Result<TcpStream
     Ok(TcpStream::from(socket))
 }
 
-/// The round-trip time that a connection goes by (`TCP_INFO`, `tcpi_rtt`).
+/// The smoothed round-trip time of a connection (`TCP_INFO`, `tcpi_rtt`).
 ///
 /// # Errors
-/// What `getsockopt` says, as of a socket that is not TCP's.
+/// The error of `getsockopt`, as for a socket that is not TCP's.
 pub fn smoothed_rtt(socket: impl AsFd) -> io::Result<Duration> {
     let info: libc::tcp_info = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO)?;
     Ok(Duration::from_micros(info.tcpi_rtt.into()))
 }
 
-/// The state of a connection, as the kernel numbers them (`TCP_INFO`, `tcpi_state`; [`repair::state`] has
-/// some).
+/// The kernel's number of a connection's state (`TCP_INFO`, `tcpi_state`; [`repair::state`] has some).
 ///
 /// # Errors
-/// What `getsockopt` says, as of a socket that is not TCP's.
+/// The error of `getsockopt`, as for a socket that is not TCP's.
 pub fn state(socket: impl AsFd) -> io::Result<u8> {
     let info: libc::tcp_info = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO)?;
     Ok(info.tcpi_state)
 }
 
-/// Takes up to `most` received bytes off a TCP socket without copying them anywhere (`MSG_TRUNC`,
-/// tcp(7)); returns how many, 0 at the end of the stream.
+/// Discards up to `most` received bytes of a TCP socket without copying them (`MSG_TRUNC`, tcp(7)); returns
+/// how many, 0 at the end of the stream.
 ///
 /// # Errors
 /// As `recv`; `WouldBlock` for a non-blocking socket that has nothing.
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_discarded_is_counted_and_gone() {
+    fn discarded_bytes_are_counted_and_gone() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();

@@ -1,4 +1,4 @@
-//! What the kernel's UDP can be asked to do, socket by socket.
+//! Socket options and calls of the kernel's UDP.
 
 use std::io;
 use std::net::UdpSocket;
@@ -6,18 +6,16 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::sockopt;
 
-/// From now on, a write of more bytes than this leaves the socket as datagrams of so many, the last
-/// of what is left (`UDP_SEGMENT`, udp(7)): one packet through the stack, cut by the device where it
-/// can. 0 turns it off.
+/// From now on, a write of more bytes than this is sent as datagrams of this size, the last with the rest
+/// (`UDP_SEGMENT`, udp(7)): one packet through the stack, segmented by the device if it can. 0 turns it off.
 ///
 /// # Errors
-/// `ENOPROTOOPT` where the kernel is older than 4.18, or the socket is none of UDP.
+/// `ENOPROTOOPT` before Linux 4.18, or if the socket is not UDP's.
 pub fn set_segment_size(socket: impl AsFd, bytes: u16) -> io::Result<()> {
     sockopt::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, &libc::c_int::from(bytes))
 }
 
-/// Room for what has arrived and is not read yet, in bytes of kernel memory, whatever
-/// `net.core.rmem_max` says (`SO_RCVBUFFORCE`).
+/// Sets the receive buffer, in bytes of kernel memory, also beyond `net.core.rmem_max` (`SO_RCVBUFFORCE`).
 ///
 /// # Errors
 /// `PermissionDenied` without `CAP_NET_ADMIN`.
@@ -27,9 +25,9 @@ pub fn force_receive_buffer(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
 }
 
-/// From now on the socket takes only what arrives by the interface of this index, and sends by it
-/// (`SO_BINDTOIFINDEX`). The kernel's GRO looks for the socket as well, and so joins for a socket with
-/// [`set_gro`] on this interface alone.
+/// From now on the socket receives and sends only by the interface of this index (`SO_BINDTOIFINDEX`). The
+/// kernel's GRO looks up the socket as well, and so merges datagrams for a socket with [`set_gro`] on this
+/// interface alone.
 ///
 /// # Errors
 /// `PermissionDenied` without `CAP_NET_RAW` if it is bound to another already.
@@ -46,13 +44,13 @@ pub fn set_gro(socket: &UdpSocket) -> io::Result<()> {
     sockopt::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &1_i32)
 }
 
-/// Receives to the start of `buffer` what one `recv` of a socket with [`set_gro`] takes; returns how many
-/// bytes, and how long each datagram among them is but the last, if there are several.
+/// Receives to the start of `buffer` what one `recv` of a socket with [`set_gro`] returns. Returns the number
+/// of bytes and, if there are several datagrams, the length of each but the last.
 ///
 /// # Errors
 /// As [`UdpSocket::recv`].
 pub fn receive_joined(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, Option<usize>)> {
-    /// More than one control message of an int.
+    /// Room for a control message of an int, and more.
     const CONTROL: usize = 8;
     let mut control = [0_u64; CONTROL];
     let mut iovec = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -85,8 +83,8 @@ pub fn receive_joined(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usiz
     Ok((length, size))
 }
 
-/// Receives a datagram and keeps the first bytes of it only; returns how long it was (`MSG_TRUNC`).
-/// Its checksum has been verified.
+/// Receives a datagram and keeps only its first bytes; returns its whole length (`MSG_TRUNC`). Its checksum
+/// has been verified.
 ///
 /// # Errors
 /// As [`UdpSocket::recv`].
@@ -120,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Over loopback a write stays whole.
+    /// Over loopback a write is not segmented.
     #[test]
     fn datagrams_that_are_joined_come_with_their_size() {
         let from = UdpSocket::bind("127.0.0.1:0").unwrap();

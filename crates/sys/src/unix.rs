@@ -1,5 +1,5 @@
-//! Unix stream sockets (unix(7)) where the standard library's are made in too few words: a listener
-//! that is closed to others from its first moment, and a connection that is not waited for.
+//! Unix stream sockets (unix(7)) with what the standard library's lack: a listener that is closed to others
+//! from its first moment, and a connection without an unbounded wait.
 
 use std::io;
 use std::mem::offset_of;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::error::check;
 
-/// Connections that may wait to be accepted.
+/// Most connections that wait to be accepted.
 const BACKLOG: libc::c_int = 128;
 
 fn socket(flags: libc::c_int) -> io::Result<OwnedFd> {
@@ -24,7 +24,7 @@ fn socket(flags: libc::c_int) -> io::Result<OwnedFd> {
 }
 
 fn sockaddr(address: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
-    // An abstract name begins with a NUL and ends where the length says.
+    // An abstract name begins with a NUL and ends by its length.
     let (lead, name, end) = match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => (0, path.as_os_str().as_bytes(), 1),
         (None, Some(name)) => (1, name, 0),
@@ -45,12 +45,12 @@ fn sockaddr(address: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::sockle
 /// A listener at `path`, to which only its owner may connect until the file's mode is changed.
 ///
 /// # Errors
-/// `AddrInUse` where there is a file already, `InvalidInput` for a path that is too long, and what
-/// else the kernel says.
+/// `AddrInUse` if the file exists, `InvalidInput` for a path that is too long, and other errors of the
+/// kernel.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let (address, length) = sockaddr(&SocketAddr::from_pathname(path)?)?;
     let socket = socket(0)?;
-    // bind gives the file the socket's own mode, so that there is no moment at which it has another.
+    // bind gives the file the socket's own mode, so it never has another.
     // SAFETY: fchmod takes integers; the descriptor is open.
     check(unsafe { libc::fchmod(socket.as_raw_fd(), 0o600) })?;
     // SAFETY: `address` is readable, and `length` is at most its size.
@@ -60,11 +60,11 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// Connects without waiting for room among those that wait to be accepted.
+/// Connects without waiting for room in the listener's queue.
 ///
 /// # Errors
-/// `WouldBlock` when there is none, `ConnectionRefused` when nothing listens there, and what else the
-/// kernel says.
+/// `WouldBlock` if the queue is full, `ConnectionRefused` if nothing listens there, and other errors of the
+/// kernel.
 pub fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
     let (address, length) = sockaddr(address)?;
     let socket = socket(libc::SOCK_NONBLOCK)?;
@@ -75,11 +75,11 @@ pub fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Connects, and waits for room among those that wait to be accepted, for no longer than `patience`: in
-/// a queue, so that those who only try again and again do not keep others out.
+/// Connects, and waits for room in the listener's queue for at most `patience`. Those that wait stand in
+/// line, so that clients that try again and again do not keep others out.
 ///
 /// # Errors
-/// `WouldBlock` when there was none, and those of [`connect`].
+/// `WouldBlock` if there was no room, and the errors of [`connect`].
 pub fn connect_within(address: &SocketAddr, patience: Duration) -> io::Result<UnixStream> {
     let (address, length) = sockaddr(address)?;
     let stream = UnixStream::from(socket(0)?);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_told_and_waited_for() {
+    fn a_full_queue_is_an_error_or_waited_for() {
         let path = std::env::temp_dir().join(format!("wharf-unix-full-{}", std::process::id()));
         let address = SocketAddr::from_pathname(&path).unwrap();
         let listener = listen(&path).unwrap();

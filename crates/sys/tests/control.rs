@@ -1,7 +1,7 @@
 //! The control plane against the running kernel, in network namespaces of the tests' own.
 //!
-//! Without the privilege to make one, each test says so and returns. What the kernel shows is
-//! compared by the text of `ip`, where that is installed.
+//! Without the privilege to make one the tests fail, or are left out (`testkit::missing`). The kernel's state
+//! is compared by the output of `ip`.
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 

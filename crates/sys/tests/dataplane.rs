@@ -1,5 +1,5 @@
 //! Frames through a veth pair between two network namespaces: AF_XDP at one end or both ends
-//! AF_PACKET. Needs root; says so and passes otherwise.
+//! AF_PACKET. Needs root: see `testkit::missing`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::IoSlice;
@@ -91,7 +91,7 @@ fn is_ours(bytes: &[u8]) -> bool {
     bytes[12..14] == ETHERTYPE || bytes[16..18] == ETHERTYPE
 }
 
-/// Calls `step` until it says that it is done; ten seconds are for a machine in trouble.
+/// Calls `step` until it returns true; it fails after ten seconds, far more than it takes.
 fn until(what: &str, mut step: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !step() {
@@ -339,7 +339,7 @@ fn a_queue_can_be_opened_again_at_once_and_what_cannot_work_says_why() {
 }
 
 /// An Ethernet + IPv4 + `protocol` packet whose L4 checksum is left to be completed, and the
-/// virtio_net_hdr that says so. A `gso_size` of 0 makes it an ordinary one.
+/// virtio_net_hdr for that. A `gso_size` of 0 makes it an ordinary one.
 fn partial_packet(tag: &[u8], l4: &[u8], payload: usize, gso_size: u16) -> (Vec<u8>, [u8; 10]) {
     let udp = l4.len() == 8;
     let mut bytes = vec![2; 12];

@@ -23,7 +23,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Both ends of a veth in one namespace, up and without IPv6, so that no kernel says anything.
+/// Both ends of a veth in one namespace, up and without IPv6, so that the kernel sends nothing.
 /// Runs `test` in it, with the two indices.
 fn with_veth(test: impl FnOnce(u32, u32) + Send) {
     let namespace = match Namespace::new() {

@@ -1,7 +1,7 @@
 //! Connections taken out of the kernel and put back, in network namespaces of the tests' own. The peer,
 //! another socket of the same kernel, must not notice.
 //!
-//! Without the privilege to make a namespace, each test says so and returns.
+//! Without the privilege to make a namespace the tests fail, or are left out (`testkit::missing`).
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::io::{ErrorKind, Read, Write};

@@ -19,7 +19,7 @@ const IFA_PROTO: u16 = 11;
 const IFA_F_NODAD: u32 = 2;
 const IFA_F_DADFAILED: u32 = 8;
 const IFA_F_TENTATIVE: u32 = 0x40;
-/// `IFAPROT_KERNEL_RA`: the kernel has made it because a router advertises its prefix.
+/// `IFAPROT_KERNEL_RA`: the kernel has made it from a router advertisement.
 const BY_ROUTER: u8 = 2;
 /// `MIN_VALID_LIFETIME` of net/ipv6/addrconf.c, in seconds.
 const TWO_HOURS: u32 = 2 * 3600;
@@ -36,7 +36,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Takes a message of the kernel's, or one saved earlier; `None` if it is not an address.
+    /// Takes a message of the kernel's, or a saved one; `None` if it is not an address.
     pub(super) fn new(message: Vec<u8>) -> Option<Self> {
         if message.len() < IFADDRMSG {
             return None;
@@ -50,7 +50,7 @@ impl Address {
         &self.message
     }
 
-    /// The address itself (of a point-to-point link the near one).
+    /// The address itself (the local one on a point-to-point link).
     pub fn ip(&self) -> IpAddr {
         self.ip
     }
@@ -75,13 +75,12 @@ impl Address {
         self.flags() & IFA_F_NODAD != 0
     }
 
-    /// Whether nothing has yet shown that no other machine has it: for duplicate address detection
-    /// to be done where it comes to be.
+    /// Whether it may still be a duplicate, so that duplicate address detection is needed where it is added.
     fn is_unproven(&self) -> bool {
         self.flags() & (IFA_F_TENTATIVE | IFA_F_DADFAILED) != 0
     }
 
-    /// Whether both are one address to the kernel, lifetimes aside.
+    /// Whether the kernel treats both as one address, lifetimes aside.
     pub(super) fn is_same(&self, other: &Address) -> bool {
         self.ip == other.ip && (self.ip.is_ipv6() || self.prefix_len() == other.prefix_len())
     }
@@ -97,9 +96,9 @@ impl Address {
         find(&self.message, IFA_FLAGS).and_then(number).unwrap_or(self.message[2].into())
     }
 
-    /// The same address for another interface: all attributes kept, but for the label, which names
-    /// the interface, and finite lifetimes, which `elapsed` seconds are taken off. `None` when it
-    /// has run out.
+    /// The same address for another interface: all attributes stay, except for the label, which contains the
+    /// interface's name, and finite lifetimes, which are reduced by `elapsed` seconds. `None` if it has
+    /// expired.
     pub(super) fn moved(&self, to: &Destination<'_>, elapsed: u32, flags: u32) -> Option<Vec<u8>> {
         let mut expired = false;
         let mut message = edit(&self.message, IFADDRMSG, |kind, value| match kind {
@@ -123,14 +122,14 @@ fn find(message: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(message, IFADDRMSG).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
-/// Where an address moves to, and the name of the interface that it comes from.
+/// The interface to which an address moves, and the name of the one from which it comes.
 pub(super) struct Destination<'a> {
     pub(super) index: u32,
     pub(super) name: &'a str,
     pub(super) from: &'a str,
 }
 
-/// "eth0" and "eth0:1" become "nic0" and "nic0:1"; other labels stay. One that no longer fits goes.
+/// "eth0" and "eth0:1" become "nic0" and "nic0:1"; other labels stay. One that no longer fits is dropped.
 fn relabel(label: &str, to: &Destination<'_>) -> Edit {
     match label.strip_prefix(to.from) {
         Some(alias) if alias.is_empty() || alias.starts_with(':') => {
@@ -141,7 +140,7 @@ fn relabel(label: &str, to: &Destination<'_>) -> Edit {
     }
 }
 
-/// `struct ifa_cacheinfo` (preferred and valid lifetime in seconds, two time stamps) so much later.
+/// `struct ifa_cacheinfo` (preferred and valid lifetime in seconds, two time stamps) `elapsed` seconds later.
 fn age(cacheinfo: &[u8], elapsed: u32) -> Option<Vec<u8>> {
     let later = |at: usize| {
         let lifetime = number(cacheinfo.get(at..at + 4)?)?;
@@ -199,10 +198,10 @@ fn typed(index: u32, ip: IpAddr, prefix_len: u8) -> AddressMessage {
     message
 }
 
-/// Gives a saved address to an interface. One that is there already is left as it is.
+/// Adds a saved address to an interface. One that exists already stays as it is.
 pub(super) fn restore(address: &Address, to: &Destination<'_>, elapsed: u32) -> Result<()> {
-    // Detection was done when the address was first added. Doing it again would keep the address,
-    // and routes that name it as their source, from use for a second or more.
+    // Detection was done when the address was first added. To repeat it would keep the address, and routes
+    // with it as their source, out of use for a second or more.
     let proven = if address.is_unproven() { 0 } else { IFA_F_NODAD };
     let Some(message) = address.moved(to, elapsed, proven) else { return Ok(()) };
     let what = || format!("add the address {}/{} to", address.ip(), address.prefix_len());
@@ -212,7 +211,7 @@ pub(super) fn restore(address: &Address, to: &Destination<'_>, elapsed: u32) -> 
         added => added.map_err(|error| error.on(to.name))?,
     };
     if address.ip().is_ipv6() && !address.nodad() && !address.is_unproven() {
-        // The flag has served its purpose; without it the address is again as it was.
+        // The flag is no longer needed; without it the address is as it was before.
         if let Some(message) = address.moved(to, elapsed, 0) {
             request_raw(what(), libc::RTM_NEWADDR, NLM_F_REPLACE, &message)
                 .map_err(|error| error.on(to.name))?;
@@ -221,7 +220,7 @@ pub(super) fn restore(address: &Address, to: &Destination<'_>, elapsed: u32) -> 
     Ok(())
 }
 
-/// Gives an address that an interface has the lifetimes of a newer report of it.
+/// Sets the lifetimes of an interface's address to those of a newer report of it.
 pub(super) fn refresh(
     address: &Address,
     to: &Destination<'_>,
@@ -243,7 +242,7 @@ pub(super) fn refresh(
     Ok(())
 }
 
-/// `struct ifa_cacheinfo` with a valid lifetime of `least` seconds at least.
+/// `struct ifa_cacheinfo` with a valid lifetime of at least `least` seconds.
 fn prolong(cacheinfo: &[u8], least: u32) -> Option<Vec<u8>> {
     let valid = number(cacheinfo.get(4..8)?)?.max(least);
     let mut prolonged = cacheinfo.to_vec();
@@ -251,7 +250,7 @@ fn prolong(cacheinfo: &[u8], least: u32) -> Option<Vec<u8>> {
     Some(prolonged)
 }
 
-/// Deletes a saved address from its own interface. One that is gone already is no error.
+/// Deletes a saved address from its own interface. It is no error if it is gone already.
 pub(super) fn remove(address: &Address) -> Result<()> {
     let what = format!("delete the address {}/{} of", address.ip(), address.prefix_len());
     match request_raw(what, libc::RTM_DELADDR, 0, &address.message) {

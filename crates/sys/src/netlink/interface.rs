@@ -1,4 +1,4 @@
-//! Network interfaces: what they are, and the settings every kind of them has.
+//! Network interfaces: their properties, and the settings that every kind of them has.
 
 use std::io;
 
@@ -29,7 +29,7 @@ const IF_OPER_UP: u8 = 6;
 /// `struct ifinfomsg`: family, type, index, flags, change.
 const IFINFOMSG: usize = 16;
 
-/// What the kernel says about one interface (`RTM_GETLINK`), at the time it was asked.
+/// An interface as the kernel reported it (`RTM_GETLINK`), at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// Its name, unique in its network namespace.
@@ -38,11 +38,11 @@ pub struct Interface {
     pub index: u32,
     /// Largest IP packet, in bytes.
     pub mtu: u32,
-    /// The largest MTU that the driver takes; 0 if it does not say.
+    /// The largest MTU of the driver; 0 if it reports none.
     pub max_mtu: u32,
     /// MAC address, if the link layer has one of six bytes.
     pub mac: Option<[u8; 6]>,
-    /// Whether it is Ethernet (`ARPHRD_ETHER`): what wharf can stand on.
+    /// Whether it is Ethernet (`ARPHRD_ETHER`), which wharf needs.
     pub ethernet: bool,
     /// Administratively up (`IFF_UP`).
     pub up: bool,
@@ -128,11 +128,11 @@ fn nested(value: &[u8], wanted: u16) -> Option<&[u8]> {
 }
 
 fn get(mut about: LinkMessage) -> Result<Interface> {
-    // Counters of every protocol would make up most of the answer.
+    // Without this the counters of every protocol would make up most of the answer.
     about.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
     let reply = request("find the interface", libc::RTM_GETLINK, 0, &about)?;
     reply.first().and_then(|message| Interface::parse(message)).ok_or_else(|| {
-        Error::new("understand what the kernel says about", io::ErrorKind::InvalidData.into())
+        Error::new("parse the kernel's answer about", io::ErrorKind::InvalidData.into())
     })
 }
 
@@ -148,7 +148,7 @@ pub fn index(name: &str) -> Result<u32> {
     Interface::by_name(name).map(|interface| interface.index)
 }
 
-/// The name that the interface with this index has now. [`Error::is_missing`] if there is none.
+/// The present name of the interface with this index. [`Error::is_missing`] if there is none.
 pub fn name(index: u32) -> Result<String> {
     Interface::by_index(index).map(|interface| interface.name)
 }
@@ -161,7 +161,7 @@ pub fn set_up(name: &str) -> Result<()> {
     })
 }
 
-/// Sets an interface administratively down. Its routes go, and its IPv6 addresses.
+/// Sets an interface administratively down. The kernel removes its routes and its IPv6 addresses.
 pub fn set_down(name: &str) -> Result<()> {
     change("set down", name, |message| message.header.change_mask = LinkFlags::Up)
 }
@@ -171,16 +171,16 @@ pub fn set_mtu(name: &str, mtu: u32) -> Result<()> {
     change("set the MTU of", name, |message| message.attributes.push(LinkAttribute::Mtu(mtu)))
 }
 
-/// Sets the size in bytes, Ethernet header included, that the packets which the interface is left to
-/// cut stay below (`gso_max_size` in ip link). The kernel cuts larger ones itself.
+/// Sets a bound in bytes, Ethernet header included, below which super-packets for the interface stay
+/// (`gso_max_size` in ip link). The kernel segments larger ones itself.
 pub fn set_gso_max_size(name: &str, size: u32) -> Result<()> {
     change("set gso_max_size of", name, |message| {
         message.attributes.push(LinkAttribute::GsoMaxSize(size));
     })
 }
 
-/// Sets the size in bytes of IP packet that what the interface's GRO merges stays below, for both IP
-/// versions (`gro_max_size` in ip link). Of IPv4 it is followed up to 65,536 only.
+/// Sets a bound in bytes of IP packet below which aggregates of the interface's GRO stay, for both IP
+/// versions (`gro_max_size` in ip link). For IPv4 it has an effect up to 65,536 only.
 pub fn set_gro_max_size(name: &str, size: u32) -> Result<()> {
     change("set gro_max_size of", name, |message| {
         message.attributes.push(LinkAttribute::GroMaxSize(size));
@@ -200,14 +200,14 @@ fn change(what: &'static str, name: &str, how: impl FnOnce(&mut LinkMessage)) ->
     Ok(())
 }
 
-/// A message about the interface with this index.
+/// A link message for the interface with this index.
 pub(crate) fn to_index(index: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header = LinkHeader { index, ..LinkHeader::default() };
     message
 }
 
-/// Why `name` cannot be an interface's name, by the kernel's `dev_valid_name`: `None` if it can.
+/// Why `name` cannot be an interface's name, as in the kernel's `dev_valid_name`; `None` if it can.
 pub fn name_fault(name: &str) -> Option<&'static str> {
     match name {
         "" => Some("it is empty"),
@@ -233,7 +233,7 @@ pub(crate) fn checked(name: &str) -> Result<&str> {
     }
 }
 
-/// The kernel's request struct about the interface of this name.
+/// The kernel's request struct for the interface of this name.
 pub(crate) fn ifreq(name: &str) -> Result<libc::ifreq> {
     let name = checked(name)?;
     // SAFETY: ifreq is made of integers and pointers that may be null: zeroes are a valid value.

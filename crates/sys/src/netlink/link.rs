@@ -1,4 +1,4 @@
-//! Making, moving and deleting links.
+//! Creating, moving and deleting links.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -18,7 +18,7 @@ pub struct VethEnd<'a> {
     pub name: &'a str,
     /// The network namespace to make it in; `None` for that of the calling thread.
     pub namespace: Option<BorrowedFd<'a>>,
-    /// Its MAC address; `None` for one that the kernel makes up.
+    /// Its MAC address; `None` for a random one by the kernel.
     pub mac: Option<[u8; 6]>,
     /// Its MTU in bytes; `None` for 1500.
     pub mtu: Option<u32>,
@@ -48,8 +48,7 @@ impl<'a> VethEnd<'a> {
     }
 }
 
-/// Makes a pair of virtual Ethernet interfaces joined by a wire, both down. Either both ends are
-/// made or none. `EEXIST` when a name is taken.
+/// Makes a veth pair, both ends down. Either both ends are made or none. `EEXIST` if a name is taken.
 pub fn create_veth(near: &VethEnd<'_>, far: &VethEnd<'_>) -> Result<()> {
     let mut message = near.message()?;
     message.attributes.push(LinkAttribute::LinkInfo(vec![
@@ -69,7 +68,7 @@ pub fn delete(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Moves an interface to another network namespace, where it arrives down, without addresses.
+/// Moves an interface to another network namespace. There it is down, without addresses.
 pub fn set_namespace(name: &str, namespace: BorrowedFd<'_>) -> Result<()> {
     let mut message = to_index(index(name)?);
     message.attributes.push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));

@@ -1,8 +1,8 @@
 //! rtnetlink: links, addresses, routes and neighbours of the calling thread's network namespace.
 //!
-//! Requests are built from the typed messages of `netlink-packet-route`. What the kernel sends is
-//! kept as bytes and read attribute by attribute, so that attributes this crate has never heard of
-//! survive a round trip (see [`saved`]).
+//! Requests are built from the typed messages of `netlink-packet-route`. Messages of the kernel are kept as
+//! bytes and read attribute by attribute, so that attributes unknown to this crate survive a round trip (see
+//! [`saved`]).
 
 pub mod address;
 pub mod interface;
@@ -28,7 +28,7 @@ pub(crate) use netlink_packet_core::NLM_F_DUMP;
 const RECEIVE_BUFFER: usize = 1 << 16;
 /// How often a dump that changed while it was read is read again.
 const DUMP_ATTEMPTS: usize = 8;
-/// `NLMSGERR_ATTR_MSG`: the kernel's words in an extended acknowledgement.
+/// `NLMSGERR_ATTR_MSG`: the kernel's message in an extended acknowledgement.
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const NLA_HEADER: usize = 4;
 const NLMSG_HEADER: usize = 16;
@@ -81,7 +81,7 @@ impl Connection {
     fn open() -> io::Result<Self> {
         let socket = Socket::new(NETLINK_ROUTE)?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Older kernels lack these; errors then come without words, which is all that is lost.
+        // Older kernels lack these; then errors have no message.
         socket.set_ext_ack(true).ok();
         socket.set_cap_ack(true).ok();
         Ok(Self { socket, sequence: 0 })
@@ -116,7 +116,7 @@ impl Connection {
         self.socket.send(&message, 0).map(drop)
     }
 
-    /// `None` when the kernel says that the dump is inconsistent (`NLM_F_DUMP_INTR`).
+    /// Receives answers; `None` if the kernel reports that the dump is inconsistent (`NLM_F_DUMP_INTR`).
     fn receive(&mut self) -> std::result::Result<Option<Vec<Vec<u8>>>, Refusal> {
         let mut answers = Vec::new();
         let mut consistent = true;
@@ -151,7 +151,7 @@ fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a malformed netlink message from the kernel")
 }
 
-/// What an `NLMSG_ERROR` or `NLMSG_DONE` says: zero is success, else a negative `errno`.
+/// The result in an `NLMSG_ERROR` or `NLMSG_DONE`: zero is success, else a negative `errno`.
 fn refusal(kind: u16, flags: u16, payload: &[u8]) -> std::result::Result<(), Refusal> {
     let code = payload.get(..4).and_then(number).unwrap_or(0) as i32;
     if code >= 0 {
@@ -175,7 +175,7 @@ pub(crate) fn attributes(message: &[u8], skip: usize) -> impl Iterator<Item = (u
     })
 }
 
-/// The attributes as they lie there, header included, padding excluded.
+/// The attributes as bytes, header included, padding excluded.
 fn raw_attributes(message: &[u8], skip: usize) -> impl Iterator<Item = &[u8]> {
     let body = message.get(skip.next_multiple_of(4)..).unwrap_or(&[]);
     NlasIterator::new(body).map_while(|attribute| {
@@ -184,7 +184,7 @@ fn raw_attributes(message: &[u8], skip: usize) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// What becomes of an attribute in [`edit`].
+/// What [`edit`] does with an attribute.
 enum Edit {
     Keep,
     Drop,

@@ -1,4 +1,4 @@
-//! What changes on interfaces: the kernel's notifications of addresses, routes and neighbours.
+//! The kernel's notifications about addresses, routes and neighbours of interfaces.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,15 +16,15 @@ use crate::{Error, Result};
 const GROUPS: [u32; 5] = [3, 5, 7, 9, 11];
 const NLMSG_HEADER: usize = 16;
 
-/// A netlink socket that hears of every change of addresses, routes and neighbours in the network
-/// namespace that it was opened in.
+/// A netlink socket that receives every change of addresses, routes and neighbours in the network namespace
+/// in which it was opened.
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
 }
 
 impl Monitor {
-    /// Hears of all that changes from now on.
+    /// Receives all changes from now on.
     pub fn open() -> Result<Self> {
         let open = || -> io::Result<Socket> {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
@@ -37,8 +37,8 @@ impl Monitor {
         Ok(Self { socket })
     }
 
-    /// Reads all that waits; whether any of it is about one of these interfaces. Of neighbours,
-    /// only those that are set by hand count, and the end of one of `known`.
+    /// Reads all notifications. Returns whether any is about one of these interfaces. Of neighbours only
+    /// static ones count, and the removal of one of `known`.
     pub fn changed(&self, interfaces: [u32; 2], known: &[Neighbour]) -> io::Result<bool> {
         let mut changed = false;
         let mut datagram = Vec::with_capacity(RECEIVE_BUFFER);
@@ -47,7 +47,7 @@ impl Monitor {
             match self.socket.recv(&mut datagram, 0) {
                 Ok(_) => changed |= concerns(&datagram, interfaces, known),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(changed),
-                // More happened than the socket has room for: anything may have changed.
+                // The socket's buffer has overflowed: anything may have changed.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => changed = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -85,7 +85,7 @@ fn about(kind: u16, payload: &[u8], interfaces: [u32; 2], known: &[Neighbour]) -
         libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
             let ours = neighbour::index_of(payload).is_some_and(is_ours);
             let destination = neighbour::find_destination(payload);
-            // One that was set by hand and is now deleted is reported as failed.
+            // A static one that is deleted is reported as failed.
             ours && (Neighbour::new(payload.to_vec()).is_some()
                 || known.iter().any(|known| Some(known.ip()) == destination))
         }

@@ -1,6 +1,6 @@
-//! Neighbours that were set by hand: permanent entries, and addresses that are answered for (proxy).
+//! Static neighbours: permanent entries, and proxy entries.
 //!
-//! What the kernel has resolved by itself it resolves again.
+//! Neighbours that the kernel has resolved by itself are not kept: it resolves them again.
 
 use std::net::IpAddr;
 
@@ -28,8 +28,7 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Takes a message of the kernel's, or one saved earlier; `None` if it is no neighbour that was
-    /// set by hand.
+    /// Takes a message of the kernel's, or a saved one; `None` if it is not a static neighbour.
     pub(super) fn new(message: Vec<u8>) -> Option<Self> {
         let destination = find_destination(&message)?;
         let this = Self { ip: destination, message };
@@ -60,7 +59,7 @@ impl Neighbour {
 
     /// The same for another interface.
     fn moved(&self, to: u32) -> Vec<u8> {
-        // Time stamps and counts of probes are the kernel's own.
+        // Time stamps and counts of probes belong to the kernel.
         let mut message = edit(&self.message, NDMSG, |kind, _| match kind {
             NDA_DST | NDA_LLADDR | NDA_PROTOCOL => Edit::Keep,
             _ => Edit::Drop,
@@ -81,7 +80,7 @@ pub(super) fn index_of(message: &[u8]) -> Option<u32> {
     message.get(4..8).and_then(number)
 }
 
-/// The neighbours of the interface with this index that were set by hand.
+/// The static neighbours of the interface with this index.
 pub fn list(index: u32) -> Result<Vec<Neighbour>> {
     let mut neighbours = Vec::new();
     for flags in [0, NTF_PROXY] {
@@ -91,12 +90,12 @@ pub fn list(index: u32) -> Result<Vec<Neighbour>> {
         let replies = request_raw("list the neighbours", libc::RTM_GETNEIGH, NLM_F_DUMP, &all)?;
         neighbours.extend(replies.into_iter().filter_map(Neighbour::new));
     }
-    // Old kernels do not heed the index.
+    // Old kernels ignore the index.
     neighbours.retain(|neighbour| neighbour.index() == index);
     Ok(neighbours)
 }
 
-/// Gives a saved neighbour to an interface; what is said of the same address there gives way.
+/// Adds a saved neighbour to an interface, in place of one with the same address.
 pub(super) fn restore(neighbour: &Neighbour, to: u32) -> Result<()> {
     let what = format!("add the neighbour {} to", neighbour.ip());
     let flags = NLM_F_CREATE | NLM_F_REPLACE;
@@ -105,7 +104,7 @@ pub(super) fn restore(neighbour: &Neighbour, to: u32) -> Result<()> {
     Ok(())
 }
 
-/// Deletes a saved neighbour from its own interface. One that is gone already is no error.
+/// Deletes a saved neighbour from its own interface. It is no error if it is gone already.
 pub(super) fn remove(neighbour: &Neighbour) -> Result<()> {
     let index = neighbour.index();
     let what = format!("delete the neighbour {} of", neighbour.ip());
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_set_by_hand_counts() {
+    fn only_static_neighbours_count() {
         const NUD_REACHABLE: u16 = 2;
         assert!(Neighbour::new(message(NUD_PERMANENT, 0)).is_some());
         assert!(Neighbour::new(message(0, NTF_PROXY)).is_some());
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_changes_the_interface_and_drops_what_the_kernel_counts() {
+    fn a_move_changes_the_interface_and_drops_the_kernels_counts() {
         let mut counted = message(NUD_PERMANENT, 0);
         super::super::append(&mut counted, 3, &[0; 16]);
         let mut expected = message(NUD_PERMANENT, 0);

@@ -1,4 +1,4 @@
-//! Which interfaces forward the packets of others (`RTM_GETNETCONF`).
+//! Which interfaces forward packets of other hosts (`RTM_GETNETCONF`).
 
 use super::{NLM_F_DUMP, attributes, number, request_raw};
 use crate::Result;
@@ -14,14 +14,14 @@ const RTM_GETNETCONF: u16 = 82;
 /// A `forwarding` switch that is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forwarding {
-    /// Of IPv6; else of IPv4.
+    /// Whether it is that of IPv6; else of IPv4.
     pub ipv6: bool,
     /// The index of its interface; `None` for that of all (`net.ipv4.ip_forward`).
     pub index: Option<u32>,
 }
 
-/// The `forwarding` switches of the calling thread's network namespace that are on. `default` is
-/// not among them: it is what new interfaces begin with.
+/// The `forwarding` switches of the calling thread's network namespace that are on. `default`, the value for
+/// new interfaces, is not among them.
 pub fn forwarding() -> Result<Vec<Forwarding>> {
     let mut on = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -37,7 +37,7 @@ pub fn forwarding() -> Result<Vec<Forwarding>> {
     Ok(on)
 }
 
-/// `None` also if it is off.
+/// The switch in a message; `None` also if it is off.
 fn parse(message: &[u8]) -> Option<Forwarding> {
     let signed = |wanted: u16| {
         let mut all = attributes(message, NETCONFMSG);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_no_switch() {
+    fn a_truncated_message_is_no_switch() {
         let whole = message(libc::AF_INET, 3, 1);
         assert!(parse(&whole).is_some());
         assert!((0..whole.len()).all(|len| parse(&whole[..len]).is_none()));

@@ -27,8 +27,8 @@ const RTA_ENCAP_TYPE: u16 = libc::RTA_ENCAP_TYPE;
 const RTA_ENCAP: u16 = libc::RTA_ENCAP;
 const RTA_EXPIRES: u16 = libc::RTA_EXPIRES;
 const RTA_NH_ID: u16 = 30;
-/// The only flag of a dumped route, or of its next hops, that a new one may have; the others say
-/// what state it was in.
+/// The only flag of a dumped route, or of its next hops, that a new one may have; the others describe a
+/// state.
 const RTNH_F_ONLINK: u32 = 4;
 const RTM_F_CLONED: u32 = 0x200;
 const RTPROT_RA: u8 = 9;
@@ -45,8 +45,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Takes a message of the kernel's, or one saved earlier; `None` if it is not a route of IPv4
-    /// or IPv6.
+    /// Takes a message of the kernel's, or a saved one; `None` if it is not a route of IPv4 or IPv6.
     pub(super) fn new(message: Vec<u8>) -> Option<Self> {
         let family = i32::from(*message.first()?);
         let known = family == libc::AF_INET || family == libc::AF_INET6;
@@ -87,8 +86,8 @@ impl Route {
         self.attribute(RTA_TABLE).and_then(number).unwrap_or(self.message[4].into())
     }
 
-    /// Whether packets by this route leave through the interface with this index, or may where
-    /// there are several next hops.
+    /// Whether the route's packets are sent through the interface with this index, or may be where there are
+    /// several next hops.
     pub fn leaves_through(&self, index: u32) -> bool {
         let single = self.attribute(RTA_OIF).and_then(number) == Some(index);
         let hops = self.attribute(RTA_MULTIPATH).unwrap_or(&[]);
@@ -110,18 +109,18 @@ impl Route {
         by_kernel && (special || link_local) || flags & RTM_F_CLONED != 0
     }
 
-    /// Whether it is by way of a next-hop object (`ip nexthop`).
+    /// Whether it refers to a next-hop object (`ip nexthop`).
     pub(super) fn has_object(&self) -> bool {
         self.attribute(RTA_NH_ID).is_some()
     }
 
-    /// What this becomes by moving from one interface to another and leaving its next-hop object
-    /// behind, in a form that two equal routes have in common.
+    /// This route moved from one interface to another, without its next-hop object, in a form that is the
+    /// same for equal routes.
     pub(super) fn without_object(&self, from: u32, to: u32) -> Option<Sorted> {
         self.moved(from, to, 0, false).map(sorted)
     }
 
-    /// The same with the next metric, if it is one through a router that has advertised it.
+    /// The same with the next metric, if it is a route through a router that has advertised it.
     pub(super) fn behind_advertised(&self) -> Route {
         let advertised = self.message[5] == RTPROT_RA && self.gateway().is_some();
         let message = edit(&self.message, RTMSG, |kind, value| match kind {
@@ -138,11 +137,11 @@ impl Route {
         attributes(&self.message, RTMSG).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
     }
 
-    /// The same route through interface `to` where it went through `from`: all attributes kept. A
-    /// finite lifetime (IPv6) has `elapsed` seconds taken off; `None` when it has run out.
+    /// The same route through interface `to` in place of `from`: all attributes stay. A finite lifetime
+    /// (IPv6) is reduced by `elapsed` seconds; `None` if it has expired.
     ///
-    /// A route by way of a next-hop object (`ip nexthop`) names either that or, with `by_object`
-    /// false, what the object stood for.
+    /// A route with a next-hop object (`ip nexthop`) refers to that or, if `by_object` is false, has the
+    /// contents of the object.
     fn moved(&self, from: u32, to: u32, elapsed: u32, by_object: bool) -> Option<Vec<u8>> {
         let by_object = by_object && self.has_object();
         let mut lifetime = None;
@@ -155,7 +154,7 @@ impl Route {
             RTA_NH_ID if !by_object => Edit::Drop,
             RTA_OIF if number(value) == Some(from) => Edit::Replace(to.to_ne_bytes().to_vec()),
             RTA_MULTIPATH => Edit::Replace(moved_hops(value, from, to)),
-            // What is left of a lifetime is reported here, but set by RTA_EXPIRES.
+            // The rest of a lifetime is reported here, but set by RTA_EXPIRES.
             RTA_CACHEINFO => {
                 lifetime = seconds_left(value);
                 Edit::Drop
@@ -191,7 +190,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// Where each `struct rtnexthop` of an `RTA_MULTIPATH` begins. A malformed one ends them.
+/// Offset of each `struct rtnexthop` in an `RTA_MULTIPATH`. A malformed one ends them.
 fn next_hops(hops: &[u8]) -> impl Iterator<Item = usize> + use<'_> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -242,11 +241,11 @@ pub fn list(index: u32) -> Result<Vec<Route>> {
 /// A route to be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewRoute {
-    /// Where to; `0.0.0.0` or `::` with prefix length 0 is the default route.
+    /// Destination; `0.0.0.0` or `::` with prefix length 0 is the default route.
     pub destination: IpAddr,
     /// Length of the destination's prefix, in bits.
     pub prefix_len: u8,
-    /// By way of which router; `None` if the destination is on the link.
+    /// The router; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
     /// The preferred source address, one of this machine.
     pub source: Option<IpAddr>,
@@ -297,16 +296,16 @@ pub fn add(index: u32, route: &NewRoute) -> Result<()> {
     Ok(())
 }
 
-/// Deletes a route that [`list`] has given. `ESRCH` if it is gone already.
+/// Deletes a route that [`list`] has returned. `ESRCH` if it is gone already.
 pub fn delete(route: &Route) -> Result<()> {
     let index = route.attribute(RTA_OIF).and_then(number).unwrap_or(0);
-    // Nothing moves, but the flags that only describe a state are cleared.
+    // The route does not move, but flags that only describe a state are cleared.
     let message = route.moved(index, index, 0, true).unwrap_or_else(|| route.message.clone());
     request_raw(format!("delete the route {route}"), libc::RTM_DELROUTE, 0, &message)?;
     Ok(())
 }
 
-/// Deletes a saved route. One that is gone already is no error.
+/// Deletes a saved route. It is no error if it is gone already.
 pub(super) fn remove(route: &Route) -> Result<()> {
     match delete(route) {
         Err(error) if error.errno() != Some(libc::ESRCH) => Err(error),
@@ -314,10 +313,10 @@ pub(super) fn remove(route: &Route) -> Result<()> {
     }
 }
 
-/// Adds a saved route through interface `to` in place of `from`. One that is there already is no
-/// error, nor is one that has run out.
+/// Adds a saved route through interface `to` in place of `from`. It is no error if it exists already or has
+/// expired.
 pub(super) fn restore(route: &Route, from: u32, to: u32, elapsed: u32) -> Result<()> {
-    // A next-hop object belongs to its interface, and may be gone from there too.
+    // A next-hop object belongs to its interface, and may have been deleted there, too.
     if route.leaves_through(to)
         && route.has_object()
         && let Some(message) = route.moved(from, to, elapsed, true)
@@ -328,8 +327,8 @@ pub(super) fn restore(route: &Route, from: u32, to: u32, elapsed: u32) -> Result
     route.moved(from, to, elapsed, false).map_or(Ok(()), |message| add_message(route, &message))
 }
 
-/// As [`restore`], for a route whose gateway no other route leads to any more: such a route stays
-/// when the address that it was added under goes, but is not accepted anew unless it says that its
+/// As [`restore`], for a route whose gateway is not reached by another route any more: such a route stays
+/// when the address under which it was added is removed, but is accepted again only with a flag that its
 /// gateway is on the link (`RTNH_F_ONLINK`).
 pub(super) fn restore_onlink(route: &Route, from: u32, to: u32, elapsed: u32) -> Result<()> {
     let Some(mut message) = route.moved(from, to, elapsed, false) else { return Ok(()) };
@@ -339,8 +338,8 @@ pub(super) fn restore_onlink(route: &Route, from: u32, to: u32, elapsed: u32) ->
 }
 
 fn add_message(route: &Route, message: &[u8]) -> Result<()> {
-    // Not NLM_F_EXCL, which would refuse a default route that differs from another interface's in
-    // nothing but the interface. An identical route is EEXIST all the same.
+    // Not NLM_F_EXCL, which would refuse a default route that differs from another only in its interface. An
+    // identical route is EEXIST all the same.
     let flags = NLM_F_CREATE | NLM_F_APPEND;
     match request_raw(format!("add the route {route}"), libc::RTM_NEWROUTE, flags, message) {
         Err(error) if error.errno() != Some(libc::EEXIST) => Err(error),
@@ -410,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_that_come_by_themselves_are_known() {
+    fn routes_that_the_kernel_makes_are_recognised() {
         let made = |protocol, kind| Route::new(header(protocol, kind, 0)).unwrap().is_kernel_made();
         assert!(made(libc::RTPROT_KERNEL, libc::RTN_BROADCAST));
         assert!(!made(libc::RTPROT_KERNEL, libc::RTN_UNICAST));

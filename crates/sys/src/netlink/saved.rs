@@ -1,5 +1,4 @@
-//! The addresses, routes and neighbours of an interface, kept so that they can be put on another one
-//! and back.
+//! Addresses, routes and neighbours of an interface, saved to be applied to another one and back.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -11,15 +10,13 @@ use super::neighbour::{self, Neighbour};
 use super::route::{self, Route};
 use crate::{Error, Result, clock};
 
-/// What [`Saved::to_bytes`] begins with; the digit counts versions.
+/// First bytes of [`Saved::to_bytes`]; the digit is the version.
 const MAGIC: &[u8; 8] = b"WHARFSV2";
 
-/// The addresses, routes and neighbours that an interface had, message for message as the kernel
-/// gave them.
+/// Addresses, routes and neighbours of an interface, in the kernel's own messages.
 ///
-/// Not saved: IPv6 link-local addresses, which every interface makes for itself, routes that the
-/// kernel makes (see [`route::list`]), and neighbours that it has resolved (see
-/// [`neighbour::list`]). Policy rules are no business of this.
+/// Not saved: IPv6 link-local addresses, which the kernel makes for each interface, routes that the kernel
+/// makes (see [`route::list`]), neighbours that it has resolved (see [`neighbour::list`]), and policy rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     /// The name of the interface.
@@ -32,16 +29,16 @@ pub struct Saved {
     pub addresses: Vec<Address>,
     /// The routes through it.
     pub routes: Vec<Route>,
-    /// Its neighbours that were set by hand.
+    /// Its static neighbours.
     pub neighbours: Vec<Neighbour>,
 }
 
-/// What an interface has not taken of what it was given.
+/// The part of a saved state that an interface has refused.
 #[derive(Debug)]
 pub struct Refused {
-    /// All of it.
+    /// All that was refused.
     pub saved: Saved,
-    /// Why, for the first.
+    /// The error for the first.
     pub error: Error,
 }
 
@@ -61,15 +58,14 @@ impl Saved {
         self.addresses.is_empty() && self.routes.is_empty() && self.neighbours.is_empty()
     }
 
-    /// Takes all of it off the interface that it was saved from. What is gone
-    /// already is no error; if something cannot be removed the rest still is, and the first error
-    /// is returned.
+    /// Removes all of it from the interface from which it was saved. It is no error if a part is gone
+    /// already; if a part cannot be removed the rest still is, and the first error is returned.
     pub fn remove(&self) -> Result<()> {
         let mut result = Ok(());
         for neighbour in &self.neighbours {
             result = result.and(neighbour::remove(neighbour));
         }
-        // In reverse, so that a route goes before the one its gateway is reached by, and a
+        // In reverse, so that a route is removed before the one by which its gateway is reached, and a
         // secondary address before its primary.
         for route in self.routes.iter().rev() {
             result = result.and(route::remove(route));
@@ -80,17 +76,17 @@ impl Saved {
         result
     }
 
-    /// Puts all of it on the interface with this index, which must be up: the one it was saved
-    /// from, or another. What is there already is no error, so this can be repeated; if something
-    /// cannot be added the rest still is, and the first error is returned.
+    /// Adds all of it to the interface with this index, which must be up: the one from which it was saved, or
+    /// another. It is no error if a part exists already, so this can be repeated; if a part cannot be added
+    /// the rest still is, and the first error is returned.
     ///
-    /// Finite lifetimes go on from where they were saved; what has run out since is left out.
+    /// Finite lifetimes continue from when they were saved; what has expired since is left out.
     pub fn apply(&self, index: u32) -> Result<()> {
         self.put(index, &[])?.map_or(Ok(()), |refused| Err(refused.error))
     }
 
-    /// As [`apply`](Self::apply), where this is newer than what is `there` (addresses, from
-    /// [`address::list`]): their lifetimes become those of this. Returns what was refused.
+    /// As [`apply`](Self::apply), where this is newer than the addresses `there` (from [`address::list`]):
+    /// they get the lifetimes of this. Returns what was refused.
     pub fn refresh(&self, index: u32, there: &[Address]) -> Result<Option<Refused>> {
         self.put(index, there)
     }
@@ -100,7 +96,7 @@ impl Saved {
         let to = Destination { index, name: &name, from: &self.name };
         let elapsed = clock::since_boot().saturating_sub(self.saved_at) / 1_000_000_000;
         let elapsed = u32::try_from(elapsed).unwrap_or(u32::MAX);
-        // The kernel lists IPv4 addresses in the order they were added, IPv6 ones newest first, and
+        // The kernel lists IPv4 addresses in the order in which they were added, IPv6 ones newest first, and
         // takes the first that fits as the source of a packet: both lists are to be as they were.
         let (v4, v6): (Vec<_>, Vec<_>) =
             self.addresses.iter().partition(|address| address.ip().is_ipv4());
@@ -130,8 +126,8 @@ impl Saved {
         Ok(result.err().map(|error| Refused { saved: refused, error }))
     }
 
-    /// A route is accepted only once its gateway can be reached by those before it: try until a
-    /// round adds none. Those that are `refused` all the same are added there.
+    /// A route is accepted only if its gateway can be reached by earlier routes: tried until a round adds
+    /// none. The rest is added to `refused`.
     fn apply_routes(&self, index: u32, elapsed: u32, refused: &mut Vec<Route>) -> Result<()> {
         let mut waiting: Vec<&Route> = self.routes.iter().collect();
         // Those without a gateway first; within each half the order stays, which is the kernel's.
@@ -160,7 +156,7 @@ impl Saved {
         }
     }
 
-    /// This without what is in `other` in the same words.
+    /// This without what is identical in `other`.
     pub fn without(&self, other: &Saved) -> Self {
         Self {
             addresses: difference(&self.addresses, &other.addresses),
@@ -171,18 +167,17 @@ impl Saved {
         }
     }
 
-    /// Lets routes that a router has advertised stand behind those that the kernel makes itself of
-    /// the next advertisement, for an interface where it does so: it would find one of ours in its
-    /// way that is not marked as its own, and then ignore the whole advertisement
-    /// (`ndisc_router_discovery`).
+    /// Puts routes that a router has advertised behind those that the kernel makes of the next advertisement,
+    /// for an interface on which it does so: if it found one of ours without its own mark, it would ignore
+    /// the whole advertisement (`ndisc_router_discovery`).
     pub fn behind_advertised(mut self) -> Self {
         self.routes = self.routes.iter().map(Route::behind_advertised).collect();
         self
     }
 
-    /// Routes of this that are by way of a next-hop object in `before`, but name their gateway here
-    /// because they have been moved to another interface, become those of `before` again: the object
-    /// belongs to the interface that they go back to.
+    /// Routes of this that have a next-hop object in `before`, but none here because they were moved to
+    /// another interface, become those of `before` again: the object belongs to the interface to which they
+    /// return.
     pub fn with_objects_of(mut self, before: &Saved) -> Self {
         let mut by_object: HashMap<_, &Route> = HashMap::new();
         for old in before.routes.iter().filter(|old| old.has_object()) {
@@ -202,8 +197,8 @@ impl Saved {
         self
     }
 
-    /// A form of this that another process can read back by [`from_bytes`](Self::from_bytes), on
-    /// the same machine.
+    /// This as bytes for another process on the same machine, which reads them by
+    /// [`from_bytes`](Self::from_bytes).
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&self.index.to_ne_bytes());
@@ -215,7 +210,7 @@ impl Saved {
         bytes
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote; `InvalidData` if it is anything else.
+    /// Parses bytes of [`to_bytes`](Self::to_bytes); `InvalidData` if they are anything else.
     pub fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
         parse(bytes).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "not a saved set of addresses and routes")
@@ -223,7 +218,7 @@ impl Saved {
     }
 }
 
-/// What is in `all` and not in `known`. Routing tables are large, so each is looked for once.
+/// What is in `all` and not in `known`. Routing tables are large, so each item is looked up once.
 fn difference<T: Clone + Eq + Hash>(all: &[T], known: &[T]) -> Vec<T> {
     let known: HashSet<&T> = known.iter().collect();
     all.iter().filter(|one| !known.contains(one)).cloned().collect()
@@ -292,7 +287,7 @@ mod tests {
         }
     }
 
-    /// A route through interface 3 or another, by way of a next-hop object or not.
+    /// A route through interface 3 or another, with a next-hop object or without.
     fn route(destination: u8, through: u32, object: Option<u32>) -> Route {
         let mut message = vec![2, 8, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
         super::super::append(&mut message, libc::RTA_DST, &[destination, 0, 0, 0]);
@@ -305,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_get_the_objects_back_that_they_had() {
+    fn routes_get_their_next_hop_objects_back() {
         let before = Saved { routes: vec![route(20, 3, Some(7)), route(30, 3, None)], ..saved() };
         let moved = Saved {
             index: 9,
@@ -318,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn without_leaves_what_is_not_in_the_other() {
+    fn without_keeps_what_is_not_in_the_other() {
         let both = Saved { routes: vec![route(30, 3, None), route(20, 3, None)], ..saved() };
         let other = Saved { routes: vec![route(20, 3, None)], addresses: vec![], ..saved() };
         let rest = both.without(&other);
@@ -343,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_count_does_not_allocate() {
+    fn a_wrong_count_does_not_allocate() {
         let mut bytes = saved().to_bytes();
         let count = MAGIC.len() + 4 + 8 + 4 + "eth0".len();
         bytes[count..count + 4].fill(0xff);

@@ -1,4 +1,4 @@
-//! Hears that something about the network namespace's interfaces has changed.
+//! Notifications that something about the network namespace's interfaces has changed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,22 +12,22 @@ const RTNLGRP_LINK: u32 = 1;
 const RTNLGRP_IPV4_NETCONF: u32 = 24;
 const RTNLGRP_IPV6_NETCONF: u32 = 25;
 
-/// Most notifications taken at once. Where there are more the next look takes them.
+/// Most notifications taken by one call. If there are more, the next call takes them.
 const MOST: usize = 1024;
 
-/// Notifications of links (made, changed, moved into a bridge, deleted) and of `forwarding`, in the
-/// network namespace that the thread was in at [`new`](Self::new). They say that there is something
-/// to look at; what it is, is asked anew, so that none can be missed.
+/// Notifications about links (made, changed, moved into a bridge, deleted) and about `forwarding`, in the
+/// network namespace in which the thread was at [`new`](Self::new). They report only that something has
+/// changed; the state is read anew, so that no change can be missed.
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
 }
 
 impl Watch {
-    /// From now on.
+    /// Notifications from now on.
     ///
     /// # Errors
-    /// What the kernel says. The groups of settings are missing before Linux 3.8.
+    /// The kernel's error. The groups of settings are missing before Linux 3.8.
     pub fn new() -> Result<Self> {
         let open = || -> io::Result<Socket> {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
@@ -41,7 +41,7 @@ impl Watch {
         Ok(Self { socket })
     }
 
-    /// Whether something has changed since this was last asked.
+    /// Whether something has changed since the last call.
     pub fn changed(&self) -> bool {
         let mut changed = false;
         let mut datagram = Vec::with_capacity(4096);

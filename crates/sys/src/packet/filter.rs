@@ -1,4 +1,4 @@
-//! What a packet socket does not receive: classic BPF (linux/filter.h).
+//! Filters of packet sockets: classic BPF (linux/filter.h).
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,7 +8,7 @@ use crate::sockopt;
 const ALL: u32 = u32::MAX;
 const NONE: u32 = 0;
 
-/// A load, a comparison or a verdict.
+/// A load, a comparison or a return.
 const fn operation(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
@@ -17,7 +17,7 @@ const fn load(size: u32, at: u32) -> libc::sock_filter {
     operation(libc::BPF_LD | size | libc::BPF_ABS, at, 0, 0)
 }
 
-/// Goes on `then` or `otherwise` so many operations behind the next.
+/// Skips `then` operations if equal, else `otherwise`.
 const fn if_equal(k: u32, then: u8, otherwise: u8) -> libc::sock_filter {
     operation(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k, then, otherwise)
 }
@@ -26,11 +26,11 @@ const fn verdict(k: u32) -> libc::sock_filter {
     operation(libc::BPF_RET | libc::BPF_K, k, 0, 0)
 }
 
-/// `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`: whether the kernel has taken a VLAN tag out.
+/// `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`: whether the kernel has removed a VLAN tag.
 const VLAN_TAG_PRESENT: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_VLAN_TAG_PRESENT) as u32;
 
-/// Everything but DHCP to a client and router advertisements, as `configures` in bpf/redirect.c
-/// tells them.
+/// Accepts all but DHCP to a client and router advertisements, by the rules of `configures` in
+/// bpf/redirect.c.
 const NO_CONFIGURATION: [libc::sock_filter; 21] = [
     load(libc::BPF_B, VLAN_TAG_PRESENT),
     if_equal(0, 0, 18),
@@ -55,20 +55,20 @@ const NO_CONFIGURATION: [libc::sock_filter; 21] = [
     verdict(ALL),
 ];
 
-/// Nothing at all.
+/// Accepts nothing.
 const NOTHING: [libc::sock_filter; 1] = [verdict(NONE)];
 
-/// Keeps from a socket what configures the interface.
+/// Filters out packets that configure the interface.
 pub(super) fn keep_configuration_out(fd: BorrowedFd<'_>) -> io::Result<()> {
     attach(fd, NO_CONFIGURATION)
 }
 
-/// Keeps everything from a socket.
+/// Filters out all packets.
 pub(super) fn keep_all_out(fd: BorrowedFd<'_>) -> io::Result<()> {
     attach(fd, NOTHING)
 }
 
-/// In place of the filter that the socket has.
+/// Attaches a filter in place of the one that the socket has.
 fn attach<const N: usize>(
     fd: BorrowedFd<'_>,
     mut program: [libc::sock_filter; N],
@@ -82,7 +82,7 @@ fn attach<const N: usize>(
 mod tests {
     use super::*;
 
-    /// What the program says of a frame.
+    /// Whether the program accepts a frame.
     fn passes(frame: &[u8], tagged: bool) -> bool {
         let (mut a, mut x, mut at) = (0u32, 0usize, 0usize);
         let word = |offset: usize, size: u32| -> Option<u32> {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_configures_an_interface_is_kept_out_and_nothing_else() {
+    fn only_packets_that_configure_an_interface_are_filtered_out() {
         assert!(!passes(&ipv4(17, 0, 0, 68), false));
         assert!(!passes(&ipv4(17, 0x4000, 2, 68), false), "options, and DF");
         assert!(!passes(&ipv6(17, 547, 546), false));

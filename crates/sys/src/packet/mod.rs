@@ -1,5 +1,5 @@
-//! AF_PACKET: frames by system call, with the virtio_net_hdr that says what the kernel knows about
-//! each beside its bytes. Needs no BPF, and works in an unprivileged user namespace.
+//! AF_PACKET: frames by system call, each with the virtio_net_hdr of its metadata. Needs no BPF, and works in
+//! an unprivileged user namespace.
 //!
 //! The header is `struct virtio_net_hdr` of ten bytes (virtio 1.2, 5.1.6, without `num_buffers`)
 //! in the machine's byte order, as `PACKET_VNET_HDR` has it. It lets packets pass that are larger
@@ -54,11 +54,11 @@ pub struct Config {
     /// Only sends: nothing that arrives is received. Leaves `fanout` and `receive_buffer` without
     /// effect.
     pub send_only: bool,
-    /// Each packet says when the kernel received it (`SO_TIMESTAMPNS`), which then stamps all that it
-    /// receives on any interface.
+    /// Whether each packet has the time at which the kernel received it (`SO_TIMESTAMPNS`), which then stamps
+    /// all packets that it receives on any interface.
     pub stamps: bool,
-    /// Does not receive what configures the interface (DHCP to a client, router advertisements),
-    /// which is for the kernel's own stack: see
+    /// Whether packets that configure the interface (DHCP to a client, router advertisements) are not
+    /// received, but left to the kernel's own stack: see
     /// [`IngressDrop::but_configuration`](crate::ingress::IngressDrop::but_configuration).
     pub leave_configuration: bool,
 }
@@ -77,10 +77,10 @@ impl Default for Config {
     }
 }
 
-/// What happened to packets since the socket was opened.
+/// Counters of packets since the socket was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets that came for the socket, those dropped included (`PACKET_STATISTICS`).
+    /// Packets that arrived for the socket, those dropped included (`PACKET_STATISTICS`).
     pub packets: u64,
     /// Packets dropped because the receive buffer was full (`PACKET_STATISTICS`).
     pub dropped: u64,
@@ -125,7 +125,7 @@ impl PacketSocket {
             filter::keep_configuration_out(fd.as_fd())?;
         }
         match config.fanout {
-            // Bound to no protocol, a socket is given nothing.
+            // Bound to no protocol, a socket receives nothing.
             _ if config.send_only => bind(fd.as_fd(), ifindex, 0)?,
             None => bind(fd.as_fd(), ifindex, libc::ETH_P_ALL)?,
             Some(fanout) => {
@@ -173,9 +173,9 @@ impl PacketSocket {
     /// # Errors
     /// If the first packet is refused, such as `EMSGSIZE` (longer than the MTU, without a
     /// `gso_size`), `EINVAL` (a virtio_net_hdr that does not fit the packet) or `ENETDOWN`.
-    /// `ENOBUFS` means that it was dropped behind the socket (`NET_XMIT_DROP`): by a queue that is
-    /// full, which another try may find otherwise, or by a filter or a veth's far end, which will
-    /// do so again. The socket is writable all the while.
+    /// `ENOBUFS` means that it was dropped behind the socket (`NET_XMIT_DROP`): by a full queue, which may
+    /// have room at the next try, or by a filter or a veth's far end, which will drop it again. The socket is
+    /// writable all the while.
     pub fn send(&mut self, messages: &[Message<'_>]) -> io::Result<usize> {
         self.sender.send(self.fd.as_fd(), messages)
     }
@@ -193,13 +193,13 @@ impl PacketSocket {
         self.sender.send_slices(self.fd.as_fd(), vnet, slices)
     }
 
-    /// What happened to packets since the socket was opened.
+    /// Counters of packets since the socket was opened.
     ///
     /// # Errors
-    /// What `getsockopt` says.
+    /// The error of `getsockopt`.
     pub fn statistics(&mut self) -> io::Result<Statistics> {
         let option = libc::PACKET_STATISTICS;
-        // The kernel's counters start again at zero with each look at them.
+        // The kernel's counters are cleared by each read.
         let new: libc::tpacket_stats = sockopt::get(self.fd.as_fd(), libc::SOL_PACKET, option)?;
         self.statistics.packets += u64::from(new.tp_packets);
         self.statistics.dropped += u64::from(new.tp_drops);
@@ -264,8 +264,8 @@ fn bind(fd: BorrowedFd<'_>, ifindex: u32, protocol: libc::c_int) -> io::Result<(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Binds and joins the group. The kernel lets only a bound socket join, and until it has joined it
-/// would receive the other members' packets too, so a filter keeps everything out meanwhile.
+/// Binds and joins the group. The kernel lets only a bound socket join, and until it has joined it would
+/// receive the other members' packets, too, so a filter keeps all packets out meanwhile.
 fn bind_to_group(
     fd: BorrowedFd<'_>,
     ifindex: u32,
@@ -274,7 +274,7 @@ fn bind_to_group(
 ) -> io::Result<()> {
     filter::keep_all_out(fd)?;
     bind(fd, ifindex, libc::ETH_P_ALL)?;
-    // The group has its own hook, which does not heed PACKET_IGNORE_OUTGOING of its members.
+    // The group has a hook of its own, which ignores PACKET_IGNORE_OUTGOING of its members.
     let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
     let id_and_kind = u32::from(fanout.group) | kind << 16;
     // struct fanout_args: id and type as one word in this byte order, then max_num_members.

@@ -34,8 +34,7 @@ const PARTS: usize = 3;
 pub struct Received {
     /// Its first bytes, all of them if `overflow` is 0.
     pub frame: Frame,
-    /// What the kernel knows about it beside its bytes. Offsets count from the start of the frame,
-    /// a VLAN tag put back included.
+    /// The kernel's metadata. Offsets count from the start of the frame, a VLAN tag put back included.
     pub vnet: [u8; VNET_HDR_LEN],
     /// How many bytes of it did not fit the frame; see
     /// [`PacketSocket::overflow`](super::PacketSocket::overflow).
@@ -47,7 +46,7 @@ pub struct Received {
     pub stamp: Option<u64>,
 }
 
-/// What stands in the control messages of a packet.
+/// Contents of a packet's control messages.
 #[derive(Default)]
 struct Control {
     /// The VLAN tag that the kernel took out of it: TPID and TCI.
@@ -65,13 +64,13 @@ pub(super) struct Receiver {
     /// frames were handed out.
     frames: [Option<Frame>; BATCH],
     ready: usize,
-    /// Slots that the last call filled, to be made ready again by the next. Not at once: what the
-    /// caller frees meanwhile is still in the cache.
+    /// Slots that the last call filled, to be prepared again by the next. Not at once: frames that the caller
+    /// frees meanwhile are still in the cache.
     used: usize,
     /// The pool that the frames are of, if `ready` is not 0.
     pool_id: u32,
-    /// By how much `CLOCK_REALTIME`, which the kernel stamps with, is ahead of `CLOCK_MONOTONIC`;
-    /// looked at with each batch, as it may be set.
+    /// Nanoseconds by which `CLOCK_REALTIME`, the clock of the stamps, is ahead of `CLOCK_MONOTONIC`; read
+    /// for each batch, as it may be set.
     ahead: u64,
     stamps: bool,
     /// The small buffers of all slots, then their overflow buffers. Accessed by raw pointer only:
@@ -128,8 +127,8 @@ impl Receiver {
         Ok(out.len() - before)
     }
 
-    /// Makes slots ready, as many as wanted while the pool has frames, and returns how many are.
-    /// Touches only those that the last call used.
+    /// Prepares slots, as many as wanted while the pool has frames. Returns how many are ready. It touches
+    /// only those that the last call used.
     fn prepare(&mut self, pool: &mut FramePool, max: usize) -> usize {
         if self.ready == 0 {
             self.pool_id = pool.id();
@@ -142,7 +141,7 @@ impl Receiver {
                 self.frames[slot] = pool.alloc();
             }
             if self.frames[slot].is_none() {
-                // The pool is empty: the last slot's frame closes the gap.
+                // The pool is empty: the last slot's frame fills the gap.
                 self.ready -= 1;
                 self.frames.swap(slot, self.ready);
                 continue;
@@ -178,7 +177,7 @@ impl Receiver {
         message.msg_flags = 0;
     }
 
-    /// One recvmmsg; how many slots it filled.
+    /// Calls recvmmsg once. Returns how many slots it filled.
     fn fill(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -207,7 +206,7 @@ impl Receiver {
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => return Ok(0),
                 Some(libc::EINTR) => {}
-                // The packet is gone from the queue: the kernel found no virtio_net_hdr for it.
+                // The packet is no longer in the queue: the kernel found no virtio_net_hdr for it.
                 Some(libc::EINVAL) => statistics.unreadable += 1,
                 _ => return Err(error),
             }
@@ -237,7 +236,7 @@ impl Receiver {
         Some(Received { frame, vnet, overflow: (len - in_frame) as u32, slot: slot as u8, stamp })
     }
 
-    /// What the kernel says beside the packet's bytes.
+    /// The control messages of a packet.
     fn control(&self, slot: usize) -> Control {
         let message = &self.messages[slot].msg_hdr;
         let mut control = Control::default();
@@ -283,7 +282,7 @@ impl Receiver {
     }
 }
 
-/// The data of a control message, if there is as much.
+/// The data of a control message; `None` if it has less.
 fn data<T: Plain>(header: &libc::cmsghdr) -> Option<T> {
     // SAFETY: no pointer is dereferenced; this computes a length.
     let enough = unsafe { libc::CMSG_LEN(size_of::<T>() as u32) } as usize;

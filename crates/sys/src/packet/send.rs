@@ -14,8 +14,8 @@ const MAX_PARTS: usize = 1024;
 /// A packet to send, in two pieces so that neither is copied to join them.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// What the kernel must know about the packet; zeros for a complete one within the MTU.
-    /// Offsets count from the start of `header`.
+    /// The packet's metadata; zeros for a complete one within the MTU. Offsets count from the start of
+    /// `header`.
     pub vnet: [u8; VNET_HDR_LEN],
     /// The first bytes, Ethernet header first.
     pub header: &'a [u8],
@@ -23,7 +23,7 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// The arrays that a system call wants, allocated once.
+/// Arrays for a system call, allocated once.
 #[derive(Debug)]
 pub(super) struct Sender {
     messages: Box<[libc::mmsghdr]>,
@@ -65,7 +65,7 @@ impl Sender {
         Ok(taken)
     }
 
-    /// One sendmmsg; `batch` has at most [`BATCH`] messages.
+    /// Calls sendmmsg once; `batch` has at most [`BATCH`] messages.
     fn send_batch(&mut self, fd: BorrowedFd<'_>, batch: &[Message<'_>]) -> io::Result<usize> {
         let parts = self.parts.chunks_exact_mut(PARTS);
         for ((message, parts), out) in batch.iter().zip(parts).zip(&mut self.messages) {
@@ -75,7 +75,7 @@ impl Sender {
                 part(message.payload),
             ]);
             out.msg_hdr.msg_iov = parts.as_mut_ptr();
-            // Each part costs the kernel a look.
+            // Each part costs the kernel time.
             out.msg_hdr.msg_iovlen = PARTS - usize::from(message.payload.is_empty());
         }
         retry(|| {
@@ -117,12 +117,12 @@ impl Sender {
     }
 }
 
-/// Whether the socket's own send buffer is full, which is for the caller to wait for.
+/// Whether the socket's own send buffer is full, for which the caller can wait.
 fn is_full(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EAGAIN)
 }
 
-/// Calls again while a signal interrupts.
+/// Repeats a call that a signal interrupts.
 fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         let result = call();
@@ -136,7 +136,7 @@ fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     }
 }
 
-/// A part the kernel reads from, though the type has no word for that.
+/// A part that the kernel only reads, though the type does not show that.
 fn part(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }

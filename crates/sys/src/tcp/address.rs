@@ -1,4 +1,4 @@
-//! Socket addresses as the kernel has them.
+//! Socket addresses in the kernel's form.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};

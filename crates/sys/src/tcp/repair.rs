@@ -1,8 +1,8 @@
 //! Connections taken out of the kernel and put back (`TCP_REPAIR`, tcp(7)).
 //!
-//! [`take`] reads all that the kernel tells of a connection and ends the kernel's part in it without a
-//! word to the peer; [`put_back`] makes the same descriptor the kernel's end of it again. In between the
-//! socket is closed as far as the kernel is concerned: epoll says `HUP`, and `recv` and `send` fail.
+//! [`take`] reads all that the kernel shows of a connection and ends the kernel's part in it, unnoticed by
+//! the peer; [`put_back`] makes the same descriptor the kernel's end of it again. In between the socket is
+//! closed as far as the kernel is concerned: epoll reports `HUP`, and `recv` and `send` fail.
 //!
 //! Repair mode does not stop a connection: the kernel goes on acknowledging, sending and timing out until
 //! [`take`] has disconnected the socket. So the peer's packets must be kept away from the kernel *before*
@@ -10,7 +10,7 @@
 //! a reset. While they are kept away nothing that `take` reads can change but by the kernel's own timers,
 //! which it notices.
 //!
-//! What the kernel does not tell, and what it cannot be told, is in the table of `tcp::repair`.
+//! What the kernel does not show, and what it does not accept, is in the table of `tcp::repair`.
 //!
 //! All of this needs `CAP_NET_ADMIN` in the user namespace of the socket's network namespace.
 
@@ -79,8 +79,8 @@ pub struct Window {
 // SAFETY: integers only (linux/tcp.h).
 unsafe impl sockopt::Plain for Window {}
 
-/// What `TCP_INFO` has of the path. It is read only: the kernel measures anew after [`put_back`].
-/// The engine has a type of its own with the same fields, as this crate knows no protocol and that one no kernel.
+/// Values of the path in `TCP_INFO`. They are read only: the kernel measures anew after [`put_back`]. The
+/// engine has a type of its own with the same fields, as this crate knows no protocol and that one no kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Path {
     /// Retransmission time-out in microseconds.
@@ -109,7 +109,7 @@ pub struct Path {
     pub last_data_sent: u32,
 }
 
-/// What the application has set, as far as it is TCP's concern.
+/// Settings of the application that concern TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
     /// `TCP_NODELAY`.
@@ -153,13 +153,14 @@ pub struct Parts {
     pub rcv_wscale: u8,
     /// MSS that the peer announced, in bytes (`TCP_MAXSEG` in repair mode).
     pub mss_clamp: u32,
-    /// No timestamp after this one was sent (`TCP_TIMESTAMP`); its lowest bit says microseconds.
+    /// No timestamp after this one was sent (`TCP_TIMESTAMP`). Its lowest bit is set if they are
+    /// microseconds.
     pub timestamp: u32,
     /// Windows.
     pub window: Window,
     /// The path.
     pub path: Path,
-    /// What the application has set. [`put_back`] leaves it alone: it stays with the socket.
+    /// Settings of the application. [`put_back`] leaves them alone: they stay with the socket.
     pub settings: Settings,
 }
 

@@ -1,6 +1,6 @@
-//! Which chunks the kernel has: what keeps a chunk from having two owners.
+//! A ledger of the chunks that the kernel has, so that no chunk has two owners.
 
-/// What a chunk was given to the kernel for.
+/// The purpose for which the kernel has a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Lent {
@@ -41,7 +41,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a chunk goes to the kernel, and gives its address in the UMEM.
+    /// Records that the kernel gets a chunk, and returns the chunk's address in the UMEM.
     pub(super) fn lend(&mut self, place: Place, purpose: Lent) -> u64 {
         self.chunks[place.chunk as usize] = purpose;
         self.lent += 1;
@@ -62,12 +62,12 @@ impl Ledger {
         Some(Place { chunk: chunk as u32, offset })
     }
 
-    /// Chunks that are with the kernel.
+    /// Number of chunks that the kernel has.
     pub(super) fn lent(&self) -> usize {
         self.lent
     }
 
-    /// Takes back everything: for when the kernel has released the whole UMEM.
+    /// Takes back all chunks, once the kernel has released the whole UMEM.
     pub(super) fn take_back_all(&mut self) -> impl Iterator<Item = u32> {
         self.lent = 0;
         self.chunks.iter_mut().enumerate().filter(|(_, entry)| **entry != Lent::No).map(

@@ -4,10 +4,9 @@
 //! [`XdpSocket`] bound to that queue. The socket's UMEM is a [`FramePool`](crate::frames::FramePool),
 //! so a received frame is a token and no byte is copied on this side.
 //!
-//! What the kernel's driver knows about a frame beside its bytes does not come along: a checksum
-//! that was left partial (veth peers with `tx` checksumming on) and a VLAN tag that the sender or
-//! the card moved into metadata (`txvlan` of a veth peer, `rxvlan` of a card) are lost. Turn those
-//! features off with ethtool, or use AF_PACKET, which reports both.
+//! The driver's metadata of a frame is lost: a checksum that was left partial (veth peers with `tx`
+//! checksumming on) and a VLAN tag that the sender or the card moved into metadata (`txvlan` of a veth peer,
+//! `rxvlan` of a card). Turn those features off with ethtool, or use AF_PACKET, which reports both.
 
 mod ledger;
 mod program;

@@ -1,4 +1,4 @@
-//! The XDP program that hands each queue's frames to its AF_XDP socket.
+//! The XDP program that redirects each queue's frames to its AF_XDP socket.
 
 use std::ffi::CStr;
 use std::io;
@@ -14,12 +14,12 @@ use crate::{Error, Result};
 /// Queues the program knows: entries of its map (`xsks` in bpf/redirect.c).
 pub const QUEUES: u32 = 256;
 
-/// The compiled bpf/redirect.c, which says how it is built.
+/// The compiled bpf/redirect.c; the source has the command that compiles it.
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/redirect.o");
 
 /// The program for drivers that take frames of several buffers, and the one for all others.
 const PROGRAMS: [&str; 2] = ["redirect_frags", "redirect"];
-/// The same without what configures the interface (DHCP to a client, router advertisements).
+/// The same, except for packets that configure the interface (DHCP to a client, router advertisements).
 const LEAVING: [&str; 2] = ["leave_frags", "leave"];
 /// The same with a [`stamp`](crate::frames::FramePool::take_stamp) in front of each frame.
 const STAMPING: [&str; 2] = ["stamp_frags", "stamp"];
@@ -64,7 +64,7 @@ impl Redirect {
         Self::attach_one_of(PROGRAMS, ifindex, mode)
     }
 
-    /// The same with a program that says in front of each frame when it arrived:
+    /// The same with a program that stores in front of each frame when it arrived:
     /// [`FramePool::take_stamp`](crate::frames::FramePool::take_stamp).
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Redirect {
         Self::attach_one_of(STAMPING, ifindex, mode)
     }
 
-    /// The same with a program that leaves what configures the interface (DHCP to a client, router
+    /// The same with a program that leaves packets that configure the interface (DHCP to a client, router
     /// advertisements) to the kernel's own stack.
     ///
     /// # Errors
@@ -107,10 +107,10 @@ impl Redirect {
         self.mode
     }
 
-    /// Gives the frames of the socket's queue to the socket. It stays set until it is closed.
+    /// Redirects the frames of the socket's queue to the socket, until the socket is closed.
     ///
     /// # Errors
-    /// If the queue is not below [`QUEUES`], and what the kernel says.
+    /// If the queue is not below [`QUEUES`], and the kernel's error.
     pub fn set(&mut self, socket: &XdpSocket) -> Result<()> {
         self.sockets
             .set(socket.queue(), socket.as_fd().as_raw_fd(), 0)
@@ -120,7 +120,7 @@ impl Redirect {
     /// Leaves the frames of `queue` to the kernel's own stack again.
     ///
     /// # Errors
-    /// If the queue is not below [`QUEUES`], and what the kernel says.
+    /// If the queue is not below [`QUEUES`], and the kernel's error.
     pub fn unset(&mut self, queue: u32) -> Result<()> {
         self.sockets
             .unset(queue)
@@ -147,7 +147,7 @@ fn link(ebpf: &mut Ebpf, name: &str, ifindex: u32, mode: Mode) -> Result<OwnedFd
     })
 }
 
-/// Whether another mode would meet the same refusal.
+/// Whether another mode would be refused in the same way.
 fn is_final(error: &Error) -> bool {
     matches!(
         error.errno(),

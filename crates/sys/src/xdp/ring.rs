@@ -3,8 +3,8 @@
 //!
 //! The two indices run freely modulo 2^32. The producer publishes entries by a release store of
 //! its index, which the consumer reads with acquire; the consumer hands slots back the same way
-//! round. Each side keeps a copy of the other's index and looks again only when the copy says that
-//! there is nothing left, so that the cache line does not bounce per entry.
+//! round. Each side keeps a copy of the other's index and reads it again only when the copy
+//! leaves nothing, so that the cache line does not bounce per entry.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_last_can_be_read_until_its_slot_is_used_again() {
+    fn the_entry_taken_last_can_be_read_until_its_slot_is_used_again() {
         let (mut tx, mut rx) = ring(2, u32::MAX);
         assert_eq!(tx.taken_last(), Some(0), "whatever the slot in front of the first has");
         for i in 7..9 {

@@ -56,7 +56,7 @@ impl Default for Config {
     }
 }
 
-/// What the kernel counted since the socket was opened (`XDP_STATISTICS`).
+/// The kernel's counters since the socket was opened (`XDP_STATISTICS`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Frames dropped because they did not fit a chunk, or for other reasons.
@@ -71,13 +71,14 @@ pub struct Statistics {
     /// frame, which is among [`rx_dropped`](Self::rx_dropped) as well (`__xsk_rcv`); in zero-copy mode
     /// it is none, but a driver that looked, and frames are lost when its own ring is empty, too.
     pub rx_fill_ring_empty: u64,
-    /// Times the kernel looked for something to send and found nothing.
+    /// Times the kernel looked for an entry to send and found none.
     pub tx_ring_empty: u64,
-    /// Entries the kernel gave back that it never had; refused. Other than 0 is a kernel bug.
+    /// Entries that the kernel returned without having had them; refused. A value other than 0 is a kernel
+    /// bug.
     pub foreign: u64,
 }
 
-/// What was taken to be sent and dropped.
+/// Frames that the kernel took to send and then dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// Frames.
@@ -88,17 +89,17 @@ pub struct Refused {
 
 /// One AF_XDP socket on one queue of one interface.
 ///
-/// A chunk has one owner at any time: the pool's free list, a [`Frame`] token, or the kernel. What
-/// the kernel has is written down in a ledger, and a token is made again only for a chunk found in
-/// it. Dropping the socket leaves the chunks that the kernel still had out of the pool;
+/// A chunk has one owner at any time: the pool's free list, a [`Frame`] token, or the kernel. A ledger
+/// records the chunks of the kernel, and a token is made again only for a chunk found in it. Dropping the
+/// socket leaves the chunks that the kernel still had out of the pool;
 /// [`XdpSocket::close`] brings them back.
 #[derive(Debug)]
 pub struct XdpSocket {
     rings: Rings,
     ledger: Ledger,
     fd: OwnedFd,
-    /// Bound in `close`, to see that the queue was left. Made at the start, so that it belongs to
-    /// the queue's network namespace whichever the closing thread is in.
+    /// Bound in `close`, to check that the queue is free. Made at the start, so that it belongs to the
+    /// queue's network namespace, whatever that of the closing thread is.
     probe: OwnedFd,
     ifindex: u32,
     queue: u32,
@@ -187,8 +188,8 @@ impl XdpSocket {
         self.queue
     }
 
-    /// Appends received frames to `out`, about `max` of them, and says how many. A packet of
-    /// several frames is delivered whole: the last of a call never [continues](Frame::continues).
+    /// Appends received frames to `out`, about `max` of them, and returns how many. A packet of several
+    /// frames is delivered whole: the last of a call never [continues](Frame::continues).
     ///
     /// `out` does not allocate if its spare capacity is `max` plus the frames of one packet.
     ///
@@ -206,7 +207,7 @@ impl XdpSocket {
             self.receiving -= 1;
             let continues = entry.options & libc::XDP_PKT_CONTD != 0;
             // SAFETY: the ledger had the chunk as lent for receiving, so its token was consumed by
-            // `refill` and no other was made since; the entry says that the kernel has filled it
+            // `refill` and no other was made since; the entry shows that the kernel has filled it
             // and is done with it.
             out.push(unsafe { pool.adopt(place.chunk, place.offset, entry.len, continues) });
         }
@@ -214,8 +215,8 @@ impl XdpSocket {
         out.len() - before
     }
 
-    /// How many entries to take for at most `max` frames and no packet cut in two, save that one
-    /// packet is always taken.
+    /// How many entries to take for at most `max` frames, without cutting a packet in two; one packet is
+    /// always taken.
     fn whole_packets(&mut self, max: usize) -> u32 {
         let max = u32::try_from(max).unwrap_or(u32::MAX);
         if !self.multi_buffer {
@@ -298,7 +299,7 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Has the kernel send what [`XdpSocket::transmit`] queued, as far as it will.
+    /// Has the kernel send the frames of [`XdpSocket::transmit`], as far as it can.
     ///
     /// In copy mode a system call takes 32 frames or so; this calls until all are taken or the
     /// kernel takes no more (`EAGAIN`, `EBUSY`, `ENOBUFS`: the COMPLETION ring is full, the device
@@ -311,8 +312,8 @@ impl XdpSocket {
         let mut queued = self.rings.tx.queued();
         while queued > 0 && self.rings.tx.needs_wakeup() {
             match self.wake_transmit() {
-                // What __xsk_generic_xmit says of a frame that it has taken and that was then
-                // dropped (NET_XMIT_DROP), and of nothing else.
+                // The error of __xsk_generic_xmit for a frame that it has taken and that was then dropped
+                // (NET_XMIT_DROP), and for nothing else.
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) && !self.zero_copy => {
                     self.refused.frames += 1;
                     let bytes = self.rings.tx.taken_last().map_or(0, |entry| entry.len);
@@ -346,7 +347,7 @@ impl XdpSocket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Returns the chunks of frames that were sent to the pool, and says how many.
+    /// Returns the chunks of frames that were sent to the pool. Returns how many.
     pub fn reap(&mut self, pool: &mut FramePool) -> usize {
         self.assert_own(pool);
         let mut reaped = 0;
@@ -356,7 +357,7 @@ impl XdpSocket {
                 continue;
             };
             // SAFETY: the ledger had the chunk as lent for sending, so its token was consumed by
-            // `transmit` and no other was made since; the entry says that it has been sent.
+            // `transmit` and no other was made since; the entry shows that it has been sent.
             pool.free(unsafe { pool.adopt(place.chunk, 0, 0, false) });
             reaped += 1;
         }
@@ -374,17 +375,17 @@ impl XdpSocket {
         self.rings.tx.queued() as usize
     }
 
-    /// Frames that the kernel took from the TX ring and that the interface then dropped, as far as
-    /// the kernel says so: in copy mode, where the interface has no carrier or its driver has no room
-    /// (a veth whose far end is full). What a driver drops by itself is in its own counters.
+    /// Frames that the kernel took from the TX ring and that the interface then dropped, as far as the kernel
+    /// reports it: in copy mode, where the interface has no carrier or its driver has no room (a veth whose
+    /// far end is full). Drops of a driver are in its own counters.
     pub fn refused(&self) -> Refused {
         self.refused
     }
 
-    /// What the kernel counted.
+    /// The kernel's counters.
     ///
     /// # Errors
-    /// What `getsockopt` says.
+    /// The error of `getsockopt`.
     pub fn statistics(&self) -> io::Result<Statistics> {
         let counted: libc::xdp_statistics = umem::get(self.fd.as_fd(), libc::XDP_STATISTICS)?;
         Ok(Statistics {
@@ -398,8 +399,8 @@ impl XdpSocket {
         })
     }
 
-    /// Leaves the queue and returns the chunks that the kernel had to the pool; says how many it
-    /// could not return. Frames received but not taken are discarded.
+    /// Leaves the queue and returns the chunks that the kernel had to the pool. Returns how many could not be
+    /// returned. Frames received but not taken are discarded.
     ///
     /// The kernel may use the chunks until the socket is gone, which a duplicate of its descriptor
     /// (in another process, for instance) would delay. So they are returned only when the queue is

@@ -108,7 +108,7 @@ fn map_ring<T>(
     Ok((Arc::new(Mapping::shared(fd, page_offset, len)?), layout))
 }
 
-/// Binds to a queue; waits up to half a second for one that another socket is just leaving.
+/// Binds to a queue; waits up to half a second for one that another socket is leaving.
 pub(super) fn bind(fd: BorrowedFd<'_>, ifindex: u32, queue: u32, flags: u16) -> io::Result<()> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
@@ -139,8 +139,8 @@ pub(super) fn bind(fd: BorrowedFd<'_>, ifindex: u32, queue: u32, flags: u16) -> 
     }
 }
 
-/// Whether no socket is bound to the queue any more, by binding `probe`, a socket made in the
-/// queue's network namespace. Only a yes is certain.
+/// Whether no socket is bound to the queue any more, found by binding `probe`, a socket made in the queue's
+/// network namespace. Only `true` is certain.
 pub(super) fn queue_is_free(probe: &OwnedFd, ifindex: u32, queue: u32) -> bool {
     let sizes = Sizes { rx: 1, tx: 1, fill: 1, completion: 1 };
     let bound = Mapping::anonymous(4096).and_then(|memory| {

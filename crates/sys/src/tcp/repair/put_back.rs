@@ -17,22 +17,22 @@ const TCPOPT_WINDOW: u32 = 3;
 const TCPOPT_SACK_PERM: u32 = 4;
 const TCPOPT_TIMESTAMP: u32 = 8;
 
-/// What `TCP_MAXSEG` takes lies between these (include/net/tcp.h).
+/// Bounds of `TCP_MAXSEG` (include/net/tcp.h).
 const TCP_MIN_MSS: u32 = 88;
 const MAX_TCP_WINDOW: u32 = 32_767;
 
-/// Bytes given to a queue at a time, halved where the kernel has no memory for them.
+/// Bytes written to a queue at a time, halved where the kernel has no memory for them.
 const CHUNK: usize = 64 << 10;
 
 /// Puts a connection back into the socket that [`take`](super::take) took it from. Its peer's packets may reach the
 /// kernel again when this has returned.
 ///
-/// Returns how many bytes at the end of the send queue, none of them ever sent, the socket has no room
-/// for: they are the caller's to write when it has.
+/// Returns how many bytes at the end of the send queue, none of them ever sent, the socket has no room for:
+/// the caller writes them when it has.
 ///
-/// If the peer's FIN had come ([`Parts::peer_closed`]), the kernel has to see it again: the caller gives it
-/// a segment with FIN and ACK of sequence number `rcv_nxt - 1`. A FIN of ours is sent again by this: the
-/// peer takes it for a retransmission.
+/// If the peer's FIN was received ([`Parts::peer_closed`]), the kernel has to receive it again: the caller
+/// passes it a segment with FIN and ACK of sequence number `rcv_nxt - 1`. A FIN of ours is sent again by
+/// this: to the peer it is a retransmission.
 ///
 /// # Errors
 /// `PermissionDenied` without the privilege; `AddrNotAvailable` if another socket has the connection's
@@ -64,26 +64,26 @@ fn check_parts(parts: &Parts) -> io::Result<()> {
     if fits { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// All that is done in repair mode; returns the bytes that were never sent.
+/// All that is done in repair mode. Returns the bytes that were never sent.
 fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]> {
     // A FIN of ours is not part of what is restored, acknowledged or not.
     let fin = u32::from(parts.closed());
     let snd_una = parts.write_seq.wrapping_sub(fin + parts.send_queue.len() as u32);
-    // If anything was not sent, then the FIN was not.
+    // If anything was not sent, the FIN was not sent either.
     let never_sent = parts.unsent.saturating_sub(fin) as usize;
     let (sent, unsent) = parts.send_queue.split_at(parts.send_queue.len() - never_sent);
     let rcv_nxt = parts.rcv_nxt.wrapping_sub(u32::from(parts.peer_closed()));
     let first_unread = rcv_nxt.wrapping_sub(parts.recv_queue.len() as u32);
 
     match address::for_socket(socket, parts.local)?.bind(socket) {
-        // It is bound from the time before.
+        // It is bound since before it was taken.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
         other => other?,
     }
     set_sequence(socket, SEND_QUEUE, snd_una)?;
     set_sequence(socket, RECV_QUEUE, first_unread)?;
-    // The kernel works out the size of its segments when it connects, and not again when it is told the
-    // peer's MSS: without this it would send 536 bytes at a time.
+    // The kernel computes the size of its segments when it connects, and not again when the peer's MSS is
+    // set: without this it would send 536 bytes at a time.
     let user_mss = parts.mss_clamp.clamp(TCP_MIN_MSS, MAX_TCP_WINDOW) as libc::c_int;
     set(socket, libc::TCP_MAXSEG, &user_mss)?;
     address::for_socket(socket, parts.remote)?.connect(socket)?;
@@ -96,7 +96,7 @@ fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]>
     fill(socket, SEND_QUEUE, sent)?;
     let mut window = parts.window;
     if parts.peer_closed() && window.rcv_wup == parts.rcv_nxt {
-        // The FIN was acknowledged, and will be once more.
+        // The FIN was acknowledged, and will be acknowledged again.
         window.rcv_wup = rcv_nxt;
         window.rcv_wnd = window.rcv_wnd.saturating_add(1);
     }
@@ -109,7 +109,7 @@ fn set_sequence(socket: BorrowedFd<'_>, queue: libc::c_int, sequence: u32) -> io
     set(socket, libc::TCP_QUEUE_SEQ, &(sequence as libc::c_int))
 }
 
-/// `struct tcp_repair_opt`, as many as there are.
+/// Sets the options, by `struct tcp_repair_opt`.
 fn set_options(socket: BorrowedFd<'_>, parts: &Parts) -> io::Result<()> {
     set(socket, libc::TCP_REPAIR_OPTIONS, &[TCPOPT_MSS, parts.mss_clamp])?;
     if parts.options & OPTION_WSCALE != 0 {
@@ -145,7 +145,7 @@ fn fill(socket: BorrowedFd<'_>, queue: libc::c_int, mut bytes: &[u8]) -> io::Res
     Ok(())
 }
 
-/// Makes room for `more` bytes in a buffer, if it has not got that yet.
+/// Enlarges a buffer by room for `more` bytes. Returns whether it was enlarged.
 fn enlarge(socket: BorrowedFd<'_>, queue: libc::c_int, more: usize) -> io::Result<bool> {
     let (force, option) = if queue == SEND_QUEUE {
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
@@ -153,14 +153,14 @@ fn enlarge(socket: BorrowedFd<'_>, queue: libc::c_int, more: usize) -> io::Resul
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)
     };
     let before: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, option)?;
-    // The kernel doubles what it is given, for its own part of the memory.
+    // The kernel doubles the value, for its own overhead.
     let more = libc::c_int::try_from(more).unwrap_or(libc::c_int::MAX);
     sockopt::set(socket, libc::SOL_SOCKET, force, &before.saturating_add(more))?;
     let after: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, option)?;
     Ok(after > before)
 }
 
-/// Writes what there is room for, as the application would; how much that was.
+/// Writes as much as there is room for, as the application would. Returns how much that was.
 fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let mut written = 0;
     while written < bytes.len() {

@@ -19,13 +19,13 @@ const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 /// is acknowledged, and peeks them as a whole.
 const PEEK_SLACK: usize = 1 << 20;
 
-/// A connection that still moves after this many looks is not kept away from its peer.
+/// Reads after which a connection that still changes counts as not kept away from its peer.
 const LOOKS: usize = 16;
 
 /// Takes a connection out of the kernel. The peer learns nothing; the socket stays open, in repair mode
 /// and unconnected, for [`put_back`](super::put_back).
 ///
-/// See the module's documentation for what must have been done before.
+/// The module's documentation has what must have been done before.
 ///
 /// # Errors
 /// `PermissionDenied` without the privilege; `NotConnected` for a socket that has no connection;
@@ -45,7 +45,8 @@ pub fn take(socket: impl AsFd) -> io::Result<Parts> {
     });
     match taken {
         Ok(parts) => {
-            // Repair mode leaves ECONNABORTED behind: a program that looks at the socket need not see it.
+            // Repair mode leaves ECONNABORTED behind, which a program that reads the socket's error must not
+            // see.
             let _: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_ERROR)?;
             Ok(parts)
         }
@@ -56,15 +57,15 @@ pub fn take(socket: impl AsFd) -> io::Result<Parts> {
     }
 }
 
-/// Reads the connection until two looks at it agree.
+/// Reads the connection until two reads agree.
 fn read_at_rest(
     socket: BorrowedFd<'_>,
     local: SocketAddr,
     remote: SocketAddr,
 ) -> io::Result<Parts> {
-    // While the send queue is chosen the kernel takes a chance to send, as when a device has taken a
-    // packet of it, for a write in repair mode: it counts all of the queue as sent and sends nothing. So
-    // this is asked before it is chosen for the first time.
+    // While the send queue is selected the kernel mistakes a chance to send, as when a device has taken a
+    // packet of it, for a write in repair mode: it counts all of the queue as sent and sends nothing. So this
+    // is read before the queue is selected for the first time.
     let never_sent = queued(socket, SIOCOUTQNSD)?;
     for _ in 0..LOOKS {
         let before = Position::read(socket)?;
@@ -79,7 +80,7 @@ fn read_at_rest(
     Err(io::Error::new(io::ErrorKind::ResourceBusy, "the connection does not stand still"))
 }
 
-/// What moves when a connection does.
+/// Variables that change when a connection sends or receives.
 #[derive(PartialEq, Eq)]
 struct Position {
     state: u8,
@@ -151,14 +152,14 @@ fn read(
     Ok(parts)
 }
 
-/// The kernel says microseconds in the lowest bit, so that it tells a timestamp of milliseconds only to a
-/// pair of them. One that was sent must not be undercut (RFC 7323 section 5.3): the next pair.
+/// The kernel marks microseconds in the lowest bit, so that it reports a timestamp of milliseconds only to a
+/// pair of them. Timestamps must not go back (RFC 7323 section 5.3): the next pair.
 fn not_before(timestamp: u32) -> u32 {
     if timestamp & 1 == 0 { timestamp.wrapping_add(2) } else { timestamp }
 }
 
-/// With urgent data in the queue the kernel shows the bytes before it only. It counts all if urgent data
-/// is to stay in the stream, and those before it if not.
+/// With urgent data in the queue the kernel shows only the bytes before it. It counts all bytes if urgent
+/// data stays in the stream, and those before it if not.
 fn refuse_urgent(socket: BorrowedFd<'_>, unread: u32) -> io::Result<()> {
     let inline: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE)?;
     sockopt::set(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, &libc::c_int::from(inline == 0))?;
@@ -206,7 +207,7 @@ fn path(info: &libc::tcp_info) -> Path {
     }
 }
 
-/// The bytes of a queue of a socket in repair mode. They stay where they are.
+/// The bytes of a queue of a socket in repair mode, which stay in it.
 fn peek(socket: BorrowedFd<'_>, queue: libc::c_int, bytes: usize) -> io::Result<Vec<u8>> {
     if bytes == 0 {
         return Ok(Vec::new());
@@ -225,16 +226,16 @@ fn peek(socket: BorrowedFd<'_>, queue: libc::c_int, bytes: usize) -> io::Result<
     };
     into.truncate(usize::try_from(peeked).map_err(|_| io::Error::last_os_error())?);
     if into.len() < bytes {
-        // SO_PEEK_OFF, or the connection has moved.
+        // SO_PEEK_OFF is set, or the connection has changed.
         return Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
-            "the queue is shorter than it says",
+            "the queue is shorter than its length",
         ));
     }
     Ok(into)
 }
 
-/// How many bytes a queue has, by one of the `SIOC*Q` requests.
+/// Number of bytes in a queue, by one of the `SIOC*Q` requests.
 fn queued(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u32> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: each of the requests writes one int, to a live one.
