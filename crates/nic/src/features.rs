@@ -1,8 +1,8 @@
-//! What a card does to frames before wharf sees them, and must not.
+//! Features of a card that change received frames, and are incompatible with a port.
 //!
-//! A card that takes VLAN tags out hands them over beside the frame, where AF_XDP cannot see them:
-//! tagged frames would reach the host untagged. A card that merges packets (LRO) does so in a way
-//! that `virtio_net_hdr` cannot describe, and AF_PACKET refuses to hand them over.
+//! A card that strips VLAN tags delivers them beside the frame, where AF_XDP cannot see them: tagged frames
+//! would reach the host untagged. A card that merges packets (LRO) does so in a way that `virtio_net_hdr`
+//! cannot describe, and AF_PACKET refuses to deliver them.
 
 use sys::ethtool::Ethtool;
 use sys::interface::{self, Interface};
@@ -10,8 +10,8 @@ use sys::interface::{self, Interface};
 const STRIPS_VLAN: &str = "rx-vlan-hw-parse";
 const MERGES: &str = "rx-lro";
 
-/// Which of these features a wire had, to be put back. By its index: its name may change meanwhile, and
-/// another interface may have the old one.
+/// Former values of these features, to be restored. The wire is identified by its index: its name may change,
+/// and another interface may get the old one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features {
     index: u32,
@@ -20,14 +20,14 @@ pub struct Features {
 }
 
 impl Features {
-    /// Reads the features of the interface with this index; one that cannot be read is left alone.
+    /// Reads the features of the interface with this index; one that cannot be read is not restored.
     pub fn read(index: u32) -> Self {
         let active = ethtool(index).and_then(|ethtool| ethtool.features());
         let is_on = |name| active.as_ref().is_ok_and(|features| features.get(name) == Some(&true));
         Features { index, strips_vlan: is_on(STRIPS_VLAN), merges: is_on(MERGES) }
     }
 
-    /// Puts back what was on; an interface that is gone needs nothing.
+    /// Turns on those that were on, if the interface still exists.
     pub fn restore(&self) {
         for (name, was_on) in [(STRIPS_VLAN, self.strips_vlan), (MERGES, self.merges)] {
             if was_on {
@@ -36,17 +36,17 @@ impl Features {
         }
     }
 
-    /// The values, in a fixed order, for another process to [restore](Self::from_values).
+    /// The values, in a fixed order, from which another process can [make](Self::from_values) this again.
     pub fn values(&self) -> [bool; 2] {
         [self.strips_vlan, self.merges]
     }
 
-    /// The features of the interface with this index as [`values`](Self::values) gave them.
+    /// The features of the interface with this index, from [`values`](Self::values).
     pub fn from_values(index: u32, [strips_vlan, merges]: [bool; 2]) -> Self {
         Features { index, strips_vlan, merges }
     }
 
-    /// Turns a feature off; returns whether it is off now.
+    /// Turns a feature off. Returns whether it is off now.
     fn turned_off(&self, name: &str) -> bool {
         matches!(self.set(name, false), Ok(false))
     }
@@ -61,12 +61,12 @@ fn ethtool(index: u32) -> sys::Result<Ethtool> {
     Ethtool::open(&interface::name(index)?)
 }
 
-/// A wire whose features suit the port, until this is dropped.
+/// A wire with features that suit the port, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Suited(Features);
 
 impl Suited {
-    /// Turns off what the port cannot bear. What cannot be turned off becomes a notice.
+    /// Turns off features that AF_XDP cannot handle. One that cannot be turned off becomes a notice.
     pub(crate) fn to_xdp(wire: &Interface, notices: &mut Vec<String>) -> Self {
         let features = Features::read(wire.index);
         if features.strips_vlan && !features.turned_off(STRIPS_VLAN) {

@@ -1,4 +1,4 @@
-//! A running NIC: ports opened, workers started, and what may be asked of it while it runs.
+//! A running NIC: its ports, its workers, and the requests that it serves.
 
 mod follow;
 
@@ -28,11 +28,11 @@ use follow::Followed;
 pub struct Nic {
     config: Mutex<Config>,
     workers: Workers,
-    /// Of host queues that several workers share; dropped after the workers.
+    /// Schedulers of host queues that several workers share; dropped after the workers.
     schedulers: Vec<Scheduler>,
     wan: Option<Arc<degen::Handle>>,
-    /// Whether addresses of its own are in use.
-    told: Option<Mutex<Receiver<Result<(), Duplicate>>>>,
+    /// Receives whether the own addresses are in use.
+    own_addresses: Option<Mutex<Receiver<Result<(), Duplicate>>>>,
     host: HostInterface,
     wire: String,
     wire_index: u32,
@@ -41,20 +41,20 @@ pub struct Nic {
     host_is_gone: AtomicBool,
     ports: Ports,
     notices: Vec<String>,
-    /// Dropped after the workers: the wire is the kernel's again when this is gone.
+    /// Dropped after the workers: then the kernel's stack has the wire again.
     held: Mutex<Held>,
 }
 
-/// Which ports are in use.
+/// The ports in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports {
     /// `AF_XDP native, copy`, `AF_PACKET`, ...
     pub wire: String,
     /// `TAP` or `veth`.
     pub host: &'static str,
-    /// How many workers, each with a queue of the wire.
+    /// Number of workers, each with a queue of the wire.
     pub workers: usize,
-    /// How many queues the host's interface has; one for each worker, or fewer.
+    /// Number of queues of the host's interface: one for each worker, or fewer.
     pub host_queues: usize,
 }
 
@@ -81,12 +81,12 @@ impl Nic {
         Nic::start_with(wire, host, config, None, None)
     }
 
-    /// The same with a WAN between the wire and wharf, whose forward direction is that of what the host
-    /// sends; and with addresses of its `own` beside the host's, which are in use some seconds later (see
+    /// The same with a WAN between the wire and wharf, whose forward direction is the host's transmit
+    /// direction; and with addresses of its `own` beside the host's, which are in use some seconds later (see
     /// [`follow`](Self::follow)).
     ///
     /// # Errors
-    /// As [`start`](Self::start); and where the wire has several queues, each with a worker and so with
+    /// As [`start`](Self::start); and if the wire has several queues, each with a worker, as each would have
     /// a WAN of its own.
     pub fn start_with(
         wire: &str,
@@ -96,7 +96,7 @@ impl Nic {
         own: Option<Own>,
     ) -> Result<Nic, Error> {
         let mut notices = Vec::new();
-        // What is behind the ports goes after them, whatever fails.
+        // Dropped after the ports, whatever fails.
         let OpenWire { held, info, wires, room, name: port } =
             open::open(wire, &config, Purpose::Host { wan: wan.is_some() }, &mut notices)?;
         let workers = wires.len();
@@ -122,7 +122,7 @@ impl Nic {
             }
             None => None,
         };
-        let (engines, told) = engines.unzip();
+        let (engines, reports) = engines.unzip();
         let (wan_of, engines) = (wan.as_ref(), engines.as_ref());
         let running = Start { config: start, mtu: info.mtu, wan: wan_of, engines };
         let running = running.between(wires, hosts)?;
@@ -131,7 +131,7 @@ impl Nic {
             workers: running.workers,
             schedulers: running.schedulers,
             wan: wan.map(|wan| wan.handle),
-            told: told.map(|told| Mutex::new(told.ready)),
+            own_addresses: reports.map(|reports| Mutex::new(reports.ready)),
             host: interface,
             wire: wire.to_owned(),
             wire_index: info.index,
@@ -146,12 +146,12 @@ impl Nic {
         Ok(nic)
     }
 
-    /// What is in use.
+    /// The ports in use.
     pub fn ports(&self) -> &Ports {
         &self.ports
     }
 
-    /// What did not go as well as it might have, and why; one line each.
+    /// Problems that were found at the start, and why; one line each.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -188,7 +188,7 @@ impl Nic {
     /// Changes one key while traffic flows.
     ///
     /// # Errors
-    /// As [`Config::set_at_run_time`], or what the kernel says of the host interface's offloads.
+    /// Those of [`Config::set_at_run_time`], or the kernel's for the offloads of the host interface.
     pub fn set(&self, key: &str, value: &str) -> Result<(), Box<dyn std::error::Error>> {
         let mut config = self.lock();
         let mut changed = config.clone();
@@ -196,22 +196,21 @@ impl Nic {
         if changed.gso != config.gso {
             self.resize_host(&config, &changed)?;
             if let Err(error) = self.apply_offloads(&changed) {
-                // All of it or nothing; the error that counts is the first.
+                // All or nothing; the first error is returned.
                 let _ = self.resize_host(&changed, &config);
                 return Err(error.into());
             }
         }
         *config = changed;
-        self.tell_workers(&config);
+        self.configure_workers(&config);
         self.schedulers.iter().for_each(|scheduler| scheduler.set_spin(config.poll.spin));
         Ok(())
     }
 
-    /// Whether a worker has ended by itself, because a port became useless, or the wire is gone or the
-    /// host interface. To be asked in the network namespace that the NIC was started in.
+    /// Whether a worker has ended by itself, because a port became useless, or the wire or the host interface
+    /// is gone. To be called in the network namespace that the NIC was started in.
     pub fn has_failed(&self) -> bool {
-        // An AF_PACKET socket hears no more than that its interface went down, which may come up
-        // again.
+        // An AF_PACKET socket is notified only that its interface went down, which may come up again.
         let look = |index, gone: &AtomicBool| {
             let found = interface::Interface::by_index(index);
             if found.is_err_and(|error| error.is_missing()) {
@@ -220,7 +219,7 @@ impl Nic {
             gone.load(Ordering::Relaxed)
         };
         let wire_is_gone = look(self.wire_index, &self.wire_is_gone);
-        // A TAP that is deleted tells its worker.
+        // A deleted TAP ends its worker.
         let host_is_gone = match self.host.kind {
             HostEnd::Veth { far, .. } => look(far, &self.host_is_gone),
             HostEnd::Tap(_) => false,
@@ -231,11 +230,11 @@ impl Nic {
             || self.schedulers.iter().any(Scheduler::is_finished)
     }
 
-    /// Ends the workers, which hand on what they hold, then closes the ports; the host interface
-    /// is gone afterwards.
+    /// Ends the workers, which pass on what they hold, then closes the ports; the host interface is deleted
+    /// with them.
     ///
     /// # Errors
-    /// What made a worker end before it was told to, or that an interface was found gone.
+    /// Why a worker ended by itself, or that an interface was found gone.
     pub fn stop(mut self) -> io::Result<()> {
         let ended = self.end();
         if self.wire_is_gone.load(Ordering::Relaxed) {
@@ -263,8 +262,8 @@ impl Nic {
         result
     }
 
-    /// Gives the workers a configuration, in which `auto` is what this host needs now.
-    fn tell_workers(&self, config: &Config) {
+    /// Passes a configuration to the workers, with `auto` resolved for this host.
+    fn configure_workers(&self, config: &Config) {
         let config = config.for_a_host(self.followed.forwards());
         self.workers.iter().for_each(|(handle, _)| handle.reconfigure(&config));
     }
@@ -273,7 +272,7 @@ impl Nic {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the host's kernel what it may hand over.
+    /// Sets on the host's interface what its kernel may leave to wharf.
     fn apply_offloads(&self, config: &Config) -> Result<(), Error> {
         let gso = &config.gso;
         let (tcp, udp) = (gso.enable && gso.tcp, gso.enable && gso.udp);
@@ -295,7 +294,7 @@ impl Nic {
             HostEnd::Veth { .. } => {
                 let features = sys::ethtool::Ethtool::open(&self.host.name)?;
                 features.set_offload(sys::ethtool::Offload::Tso, tcp)?;
-                // Absent on old kernels; then there is no USO to turn on or off.
+                // Old kernels lack it; then there is no USO to turn on or off.
                 let _ = features.set_feature("tx-udp-segmentation", udp);
                 for feature in BEYOND_VIRTIO {
                     let _ = features.set_feature(feature, false);
@@ -305,8 +304,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Tells the host's kernel how large a packet may be, where that changes: what another program has
-    /// set is theirs.
+    /// Sets how large a host's packet may be, if that changes: values that another program has set stay.
     fn resize_host(&self, before: &Config, config: &Config) -> Result<(), Error> {
         if config.gso.max_burst != before.gso.max_burst {
             interface::set_gso_max_size(&self.host.name, config.gso.max_burst + 1)?;
@@ -324,14 +322,14 @@ impl Nic {
 
 impl Drop for Nic {
     fn drop(&mut self) {
-        // `stop` tells why a worker ended.
+        // `stop` reports why a worker ended.
         let _ = self.end();
     }
 }
 
-/// What a veth offers to do for the host's kernel and a `virtio_net_hdr` cannot ask of wharf: the
-/// kernel does it itself. Segmenting within tunnels, CRCs, CWR as part of AccECN's count, which is to
-/// be on all segments, and fixed IPv4 IDs. Old kernels lack some of these.
+/// Features of a veth that a `virtio_net_hdr` cannot request of wharf, so the kernel does the work itself:
+/// segmentation within tunnels, CRCs, CWR as part of AccECN's count, which is to be on all segments, and
+/// fixed IPv4 IDs. Old kernels lack some of these.
 const BEYOND_VIRTIO: [&str; 11] = [
     "tx-checksum-sctp",
     "tx-sctp-segmentation",

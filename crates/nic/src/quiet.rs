@@ -1,23 +1,22 @@
 //! Keeps the kernel's own stack from answering on the wire.
 //!
-//! With AF_XDP the frames never reach it. AF_PACKET only listens: the stack behind the wire sees
-//! every frame as well, would accept those for addresses of the host interface (Linux answers for
-//! any of its addresses on any interface), and the peer would hear two voices. So everything that
-//! arrives is dropped behind the packet socket, by nftables. Where there is no nftables, three
-//! switches of the wire make the stack deaf: strict reverse-path filtering, no answer to ARP, no
+//! With AF_XDP frames never reach it. AF_PACKET only taps: the stack behind the wire receives every frame as
+//! well, would accept those for addresses of the host interface (Linux answers for any of its addresses on
+//! any interface), and the peer would get two answers. So all packets are dropped behind the packet socket,
+//! by nftables. Where there is no nftables, three sysctls of the wire silence the stack: strict reverse-path
+//! filtering, no answer to ARP, no IPv6.
 //! IPv6.
 
 use sys::ingress::IngressDrop;
 use sys::interface;
 use sys::sysctl;
 
-/// The stack behind an interface, silent for as long as this lives or, with the switches, until
-/// they are put back.
+/// The stack behind an interface, silent until this is dropped or, with the sysctls, until they are restored.
 #[derive(Debug)]
 pub enum Quiet {
-    /// Dropped by nftables; ends with this value, and with the process.
+    /// Packets are dropped by nftables; that ends with this value, and with the process.
     Ingress(IngressDrop),
-    /// Deaf by switches, which were like this before.
+    /// Silenced by sysctls, whose former values are here.
     Switches(Switches),
 }
 
@@ -25,13 +24,13 @@ impl Quiet {
     /// Silences the stack behind `interface`.
     ///
     /// # Errors
-    /// What the kernel says of the second way, when neither works.
+    /// The kernel's error for the sysctls, if neither works.
     pub fn new(interface: &str) -> sys::Result<Self> {
         Self::or_switches(interface, IngressDrop::on(interface))
     }
 
-    /// The same, but for what configures the interface (DHCP to a client, router advertisements).
-    /// The switches cannot except that.
+    /// The same, except for packets that configure the interface (DHCP to a client, router advertisements).
+    /// The sysctls cannot except these.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -55,10 +54,10 @@ impl Quiet {
         Ok(Quiet::Switches(switches))
     }
 
-    /// Follows a change of the interface's name, to `now`. The switches are the interface's own.
+    /// Follows a change of the interface's name to `now`. The sysctls belong to the interface.
     ///
     /// # Errors
-    /// What the kernel says; then all is as it was.
+    /// The kernel's error; then nothing has changed.
     pub(crate) fn follow(&mut self, now: &str) -> sys::Result<()> {
         if let Quiet::Ingress(drop) = self
             && drop.interface() != now
@@ -68,7 +67,7 @@ impl Quiet {
         Ok(())
     }
 
-    /// What is not silent, and what to do about it.
+    /// What is not silenced, and what to do about it.
     pub fn gap(&self) -> Option<String> {
         match self {
             Quiet::Ingress(_) => None,
@@ -85,12 +84,12 @@ impl Drop for Quiet {
     }
 }
 
-/// The switches and what they are set to.
+/// The sysctls, and their values while the stack is silent.
 const IPV4: [(&str, &str); 2] = [("rp_filter", "1"), ("arp_ignore", "8")];
 const IPV6: (&str, &str) = ("disable_ipv6", "1");
 
-/// What the switches were before, to be put back. By the index of the interface: its name may change
-/// meanwhile, and another may have the old one.
+/// Former values of the sysctls, to be restored. The interface is identified by its index: its name may
+/// change, and another may get the old one.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Switches {
     index: u32,
@@ -100,8 +99,8 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// Reads the switches of the interface with this index. What cannot be read (a kernel without
-    /// IPv6) is left alone later.
+    /// Reads the sysctls of the interface with this index. Those that cannot be read (a kernel without IPv6)
+    /// are not restored.
     pub fn read(index: u32) -> Self {
         let Ok(name) = interface::name(index) else { return Switches { index, ..Self::default() } };
         Switches {
@@ -112,10 +111,10 @@ impl Switches {
         }
     }
 
-    /// Makes the stack behind the wire deaf.
+    /// Silences the stack behind the wire.
     ///
     /// # Errors
-    /// What the kernel says; an ordinary user may do this in a namespace of its own only.
+    /// The kernel's error; an ordinary user may do this in its own namespaces only.
     fn quiet(&self) -> sys::Result<()> {
         let name = interface::name(self.index)?;
         for (key, value) in IPV4 {
@@ -127,8 +126,8 @@ impl Switches {
         Ok(())
     }
 
-    /// Of `rp_filter` the kernel goes by the larger of the interface's and that of `all`
-    /// (`IN_DEV_MAXCONF`), and 2 is the loose mode, which lets everything in.
+    /// For `rp_filter` the kernel uses the larger value of the interface's and that of `all`
+    /// (`IN_DEV_MAXCONF`), and 2 is the loose mode, which accepts everything.
     fn gap(&self) -> Option<String> {
         let all = sysctl::ipv4_conf("all", IPV4[0].0).ok()?;
         let overrides = all.parse::<u32>().is_ok_and(|all| all > 1);
@@ -142,7 +141,7 @@ impl Switches {
         })
     }
 
-    /// Puts everything back; an interface that is gone needs nothing.
+    /// Restores the sysctls, if the interface still exists.
     pub fn restore(&self) {
         let Ok(name) = interface::name(self.index) else { return };
         let v4 = [(IPV4[0].0, &self.rp_filter), (IPV4[1].0, &self.arp_ignore)];
@@ -156,12 +155,12 @@ impl Switches {
         }
     }
 
-    /// The values, in a fixed order, for another process to [restore](Self::from_values).
+    /// The values, in a fixed order, from which another process can [make](Self::from_values) this again.
     pub fn values(&self) -> [Option<String>; 3] {
         [self.rp_filter.clone(), self.arp_ignore.clone(), self.disable_ipv6.clone()]
     }
 
-    /// The switches of the interface with this index as [`values`](Self::values) gave them.
+    /// The sysctls of the interface with this index, from [`values`](Self::values).
     pub fn from_values(index: u32, values: [Option<String>; 3]) -> Self {
         let [rp_filter, arp_ignore, disable_ipv6] = values;
         Switches { index, rp_filter, arp_ignore, disable_ipv6 }

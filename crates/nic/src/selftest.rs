@@ -1,9 +1,9 @@
-//! Whether what the wire's interface cuts is what wharf would have cut: looked at before it is left to it,
-//! where what it sends can be seen: at the other end of a veth, or on a card that is told to loop
-//! its frames back.
+//! A test whether the wire's interface segments as wharf would, before segmentation is left to it. It runs
+//! where the interface's frames can be received: at the other end of a veth, or on a card whose loopback
+//! feature is on.
 //!
-//! A veth hands super-packets over whole. What arrives is therefore cut in software if it is still to
-//! be, and then compared.
+//! A veth passes super-packets on whole. Received packets are therefore cut in software if they are
+//! super-packets, and then compared.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -19,22 +19,22 @@ use wire::{TCP_MIN_LEN, UDP_LEN, VirtioNetHdr, protocol};
 
 use crate::port::hardware::Hardware;
 
-/// How long a packet may take to the other end.
+/// How long a packet may take to arrive.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Bytes of payload a segment, and in all: three segments and a short one.
+/// Payload bytes of a segment, and of the packet: three segments and a short one.
 const GSO_SIZE: usize = 400;
 const PAYLOAD: usize = 3 * GSO_SIZE + 7;
-/// Locally administered addresses, so that no host takes the packets for its own.
+/// Locally administered addresses, so that no host accepts the packets.
 const SOURCE: [u8; 6] = *b"\x02wharf";
 const DESTINATION: [u8; 6] = *b"\x02nobdy";
 /// RFC 5737 and RFC 3849: addresses that no host has. Ports 9 (discard).
 const ADDRESSES_V4: [u8; 8] = [192, 0, 2, 1, 192, 0, 2, 2];
 const NET_V6: [u8; 4] = [0x20, 0x01, 0x0d, 0xb8];
 
-/// A packet as it arrived: what the kernel says of it, and its bytes.
+/// A packet as it arrived: its header and its bytes.
 type Arrived = (VirtioNetHdr, Vec<u8>);
 
-/// What of `hardware` the interface does as it should. What it does not becomes a notice.
+/// Those of `hardware` that the interface does right. The others become notices.
 pub(crate) fn passed(wire: &Interface, hardware: Hardware, notices: &mut Vec<String>) -> Hardware {
     let name = &wire.name;
     let Some(end) = where_it_is_seen(wire) else {
@@ -58,7 +58,7 @@ pub(crate) fn passed(wire: &Interface, hardware: Hardware, notices: &mut Vec<Str
             tracing::debug!("{name} does not cut ({feature} is off): wharf cuts");
             continue;
         }
-        // What has not arrived in whole tells nothing.
+        // A packet that has not arrived completely proves nothing.
         let arrived = path.carry(&probe).unwrap_or_default();
         if probe.payload_of(&arrived) >= PAYLOAD && !probe.is_cut_right(&arrived) {
             *on = false;
@@ -71,19 +71,19 @@ pub(crate) fn passed(wire: &Interface, hardware: Hardware, notices: &mut Vec<Str
     passed
 }
 
-/// The index of the interface at which what `wire` sends arrives.
+/// The index of the interface that receives the frames of `wire`, if one does.
 fn where_it_is_seen(wire: &Interface) -> Option<u32> {
     let is_veth = wire.kind.as_deref() == Some("veth") && wire.link_netnsid.is_none();
     if let Some(peer) = wire.link.filter(|_| is_veth) {
         let peer = Interface::by_index(peer).ok()?;
-        // From the port of a bridge the packets would go on.
+        // The port of a bridge would forward the packets.
         return (peer.operational && peer.master.is_none()).then_some(peer.index);
     }
     let features = Ethtool::open(&wire.name).and_then(|ethtool| ethtool.features()).ok()?;
     (features.get("loopback") == Some(&true)).then_some(wire.index)
 }
 
-/// From an interface to where its frames are seen.
+/// From an interface to the one that receives its frames.
 struct Path {
     near: PacketSocket,
     far: PacketSocket,
@@ -100,7 +100,7 @@ impl Path {
         })
     }
 
-    /// What arrives of a packet.
+    /// Sends a packet, and returns what arrives.
     fn carry(&mut self, probe: &Probe) -> io::Result<Vec<Arrived>> {
         let vnet = probe.vnet.encode_legacy();
         self.near.send(&[Message { vnet, header: &probe.packet, payload: &[] }])?;
@@ -135,7 +135,7 @@ impl Path {
     }
 }
 
-/// A super-packet to try.
+/// A super-packet for the test.
 struct Probe {
     packet: Vec<u8>,
     vnet: VirtioNetHdr,
@@ -158,7 +158,7 @@ impl Probe {
         self.vnet.hdr_len.into()
     }
 
-    /// Bytes of payload in what arrived of it.
+    /// Payload bytes in the packets that have arrived.
     fn payload_of(&self, arrived: &[Arrived]) -> usize {
         let header_len = self.header_len();
         arrived.iter().map(|(_, packet)| packet.len().saturating_sub(header_len)).sum()
@@ -178,7 +178,7 @@ impl Probe {
         let mut l4 = vec![0; l4_header];
         l4[..4].copy_from_slice(&[0, 9, 0, 9]);
         match number {
-            // Sequence number about to wrap, data offset, CWR is another feature: PSH and ACK.
+            // A sequence number about to wrap, the data offset, PSH and ACK; CWR is another feature.
             protocol::TCP => {
                 l4[4..8].copy_from_slice(&0xffff_ff00_u32.to_be_bytes());
                 l4[12..16].copy_from_slice(&[0x50, 0x18, 1, 0]);
@@ -206,7 +206,7 @@ impl Probe {
         Probe { packet, vnet }
     }
 
-    /// Whether what arrived is what wharf makes of the packet.
+    /// Whether the packets that have arrived are those that wharf makes.
     fn is_cut_right(&self, arrived: &[Arrived]) -> bool {
         let mut frames = Vec::new();
         for (vnet, packet) in arrived {
@@ -219,7 +219,7 @@ impl Probe {
     }
 }
 
-/// What a packet becomes in software.
+/// The frames into which software cuts a packet.
 fn frames_of(packet: &[u8], vnet: &VirtioNetHdr) -> Option<Vec<Vec<u8>>> {
     let mut segments = Segmenter::with_mtu(packet, vnet, usize::MAX, 0).ok()?;
     let mut frames = Vec::new();
@@ -256,7 +256,7 @@ fn ipv6(number: u8, l4_len: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// What a device gives that cuts as it should, then something done to it.
+    /// Packets of a device that cuts right, after `wrong` has changed them.
     fn after(probe: &Probe, wrong: impl FnOnce(&mut Vec<Vec<u8>>)) -> Vec<Arrived> {
         let mut frames = frames_of(&probe.packet, &probe.vnet).unwrap();
         wrong(&mut frames);
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// A veth is a path, and nothing is wrong with it; there is no look behind the port of a bridge.
+    /// A veth is a path, and cuts right; behind the port of a bridge nothing can be received.
     #[test]
     fn a_veth_is_tried() {
         use sys::netlink::link::{VethEnd, create_veth};
@@ -303,9 +303,9 @@ mod tests {
         made.unwrap().unwrap();
     }
 
-    /// Each byte of each header counts, as do order and number.
+    /// Each byte of each header counts, and order and number of the packets.
     #[test]
-    fn a_device_that_cuts_wrongly_does_not() {
+    fn a_device_that_cuts_wrongly_fails() {
         for probe in [Probe::tcp4(), Probe::tcp6(), Probe::uso()] {
             for at in 0..probe.header_len() {
                 for n in 0..4 {

@@ -1,4 +1,4 @@
-//! A wire is one wharf's at a time.
+//! Claims on wires: a wire is used by one wharf at a time.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -9,7 +9,7 @@ use sys::process::{self, Owner};
 use super::directory::{Directory, Taken};
 use super::place;
 
-/// A wire that is this process's until this is dropped, or the process ends.
+/// A claim on a wire, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Claim {
     _taken: Option<Taken>,
@@ -18,13 +18,13 @@ pub struct Claim {
 
 impl Claim {
     /// Claims the interface of this index in the network namespace of the calling thread.
-    ///
-    /// Root has a lock in its directory, and an abstract name where that is free: it tells a root of
-    /// another mount namespace, who has another directory. An ordinary user may take that name first,
-    /// and keeps none but ordinary users from the wire. Where there is no directory the name is all.
+    /// Root takes a lock in its directory, and an abstract name if that is free: the name is for a root of
+    /// another mount namespace, which has another directory. An ordinary user may take that name first, which
+    /// keeps only other ordinary users from the wire. Where there is no directory the name alone is the
+    /// claim.
     ///
     /// # Errors
-    /// `AddrInUse` when another wharf has it.
+    /// `AddrInUse` if another wharf has a claim.
     pub fn wire(index: u32) -> io::Result<Claim> {
         let address = SocketAddr::from_abstract_name(format!("wharf-wire/{index}"))?;
         let taken = match Directory::lock() {
@@ -44,7 +44,7 @@ impl Claim {
     }
 }
 
-/// Whether it is root, or this user, that listens there.
+/// Whether root or this user listens at the name.
 fn is_trusted(address: &SocketAddr) -> bool {
     let owner = sys::unix::connect(address).and_then(|stream| process::peer_credentials(&stream));
     owner.is_ok_and(|peer| matches!(process::owner(peer.uid), Owner::Root | Owner::Own))

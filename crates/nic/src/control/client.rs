@@ -1,4 +1,4 @@
-//! The side of `wharf stats` and `wharf set`.
+//! The client of the control socket: `wharf stats` and `wharf set`.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use sys::process::{self, Owner};
 use super::line::Lines;
 use super::place::{self, DIRECTORY, Listener, PREFIX};
 
-/// How long a wharf may take to answer.
+/// How long a wharf may take to answer a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why a wharf could not be asked.
+/// Why a request to a wharf failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No wharf in this network namespace.
+    /// No wharf runs in this network namespace.
     #[error(
         "no wharf runs in this network namespace: start one with `wharf up`, or enter its \
          namespace with `ip netns exec`"
@@ -29,15 +29,15 @@ pub enum ClientError {
     /// More than one, and none was chosen.
     #[error("several wharfs run here: choose one with --host ({})", .0.join(", "))]
     Several(Vec<String>),
-    /// Others run, but not this one.
+    /// No wharf with this host interface runs, but others do.
     #[error("no wharf has the host interface {host} here; those that run have {}", .running.join(", "))]
     NoSuch {
         /// The host interface asked for.
         host: String,
-        /// Those there are.
+        /// The host interfaces of those that run.
         running: Vec<String>,
     },
-    /// Its socket is a file that is not to be seen from here.
+    /// Its socket's file is in another mount namespace.
     #[error(
         "the wharf of {host} listens in another mount namespace: enter that as well, with `nsenter \
          --mount --net --target PID`"
@@ -46,7 +46,7 @@ pub enum ClientError {
         /// Its host interface.
         host: String,
     },
-    /// The file's mode says no.
+    /// The file's mode does not permit it.
     #[error(
         "you may not ask the wharf of {host}: become root, or one of the group of its control.group"
     )]
@@ -62,21 +62,21 @@ pub enum ClientError {
     Stranger {
         /// The host interface of the name.
         host: String,
-        /// Whose it is.
+        /// The user.
         owner: String,
     },
-    /// The wharf's own words.
+    /// The wharf refused the request, for this reason.
     #[error("{0}")]
     Refused(String),
-    /// The wharf went away or did not answer.
+    /// The wharf ended or did not answer.
     #[error("the wharf of {host} does not answer: {cause}")]
     Lost {
         /// Its host interface.
         host: String,
-        /// What happened.
+        /// The error of the connection.
         cause: io::Error,
     },
-    /// Not what a wharf answers.
+    /// The answer is not valid.
     #[error("the wharf of {host} gave an answer that makes no sense; is it another version?")]
     Nonsense {
         /// Its host interface.
@@ -94,15 +94,15 @@ pub struct Client {
     lines: Lines,
 }
 
-/// Host interfaces of the wharfs in the calling thread's network namespace, in order, but for those
-/// of other users.
+/// Host interfaces of the wharfs in the calling thread's network namespace, in order, except for those of
+/// other users.
 ///
 /// # Errors
 /// When `/proc/net/unix` cannot be read.
 pub fn running() -> io::Result<Vec<String>> {
     let found = Found::look()?;
     let of_names = found.names.iter().filter(|host| connect_abstract(host).is_ok());
-    // A line of that table can be made up, by a name with a newline, for a file that a killed wharf left.
+    // A name with a newline can forge a line of that table, such as one for a file that a killed wharf left.
     let is_left = |host: &&String| {
         matches!(connect_file(found.namespace, host),
             Err(ClientError::Lost { cause, .. }) if cause.kind() == io::ErrorKind::ConnectionRefused)
@@ -114,15 +114,15 @@ pub fn running() -> io::Result<Vec<String>> {
     Ok(all)
 }
 
-/// Who may be asked, by host interface.
+/// Wharfs that may be asked, by host interface.
 #[derive(Debug, Default)]
 struct Found {
     namespace: u64,
     /// Those with a file in root's directory, where no other user can put one.
     files: Vec<String>,
-    /// Those that have an abstract name, which anyone may take.
+    /// Those with an abstract name, which any process may take.
     names: Vec<String>,
-    /// Those whose file is in a directory that is not seen from here.
+    /// Those whose file is in a directory of another mount namespace.
     elsewhere: Vec<String>,
 }
 
@@ -133,10 +133,10 @@ impl Found {
         let mut found = Found { namespace: place::namespace()?, ..Found::default() };
         for listener in place::listening(&table, found.namespace) {
             match listener {
-                // A killed wharf leaves its file, but does not listen.
+                // A killed wharf leaves its file, but is no listener.
                 Listener::File(host) => match fs::exists(place::path(found.namespace, &host)) {
                     Ok(false) => found.elsewhere.push(host),
-                    // What may not be looked at may not be asked either, and is told so.
+                    // A file without permission is kept: to connect gives the right error.
                     Ok(true) | Err(_) => found.files.push(host),
                 },
                 Listener::Abstract(host) => found.names.push(host),
@@ -145,7 +145,7 @@ impl Found {
         Ok(found)
     }
 
-    /// The wharf of this host interface.
+    /// Connects to the wharf of this host interface.
     fn open(&self, host: &str) -> Result<UnixStream, ClientError> {
         let has = |list: &[String]| list.iter().any(|known| known == host);
         if has(&self.files) {
@@ -163,11 +163,11 @@ impl Found {
         }
     }
 
-    /// The only wharf, and its host interface.
+    /// Connects to the only wharf. Returns its host interface, too.
     fn open_only(&self) -> Result<(String, UnixStream), ClientError> {
         match running().map_err(ClientError::Proc)?.as_slice() {
             [only] => Ok((only.clone(), self.open(only)?)),
-            // What is wrong with the first of those that may not be asked.
+            // Why the first of the others cannot be asked.
             [] => match self.elsewhere.first().or(self.names.first()) {
                 Some(host) => Ok((host.clone(), self.open(host)?)),
                 None => Err(ClientError::NoneRunning),
@@ -177,15 +177,15 @@ impl Found {
     }
 }
 
-/// Connects to the socket in root's directory. Only root can have put it there; who listens is asked
-/// all the same.
+/// Connects to the socket in root's directory. Only root can have put it there; the listener's user is
+/// checked all the same.
 fn connect_file(namespace: u64, host: &str) -> Result<UnixStream, ClientError> {
     let address = SocketAddr::from_pathname(place::path(namespace, host));
     let (stream, owner) = connect(address, host)?;
     match owner {
         Owner::Root | Owner::Own => Ok(stream),
-        // In a user namespace root's number is as unknown as any other. Then it must be that of the
-        // owner of /run, who is the only one to write to it.
+        // In a user namespace root's number is unknown, as any other is. Then it must be that of the owner of
+        // /run, the only user who may write there.
         Owner::Unknown if is_of_the_owner_of_run() => Ok(stream),
         owner => Err(ClientError::Stranger { host: host.to_owned(), owner: owner.to_string() }),
     }
@@ -211,14 +211,14 @@ fn connect_abstract(host: &str) -> Result<UnixStream, ClientError> {
     }
 }
 
-/// A connection, and whose listener it is with. Nothing has been read from it.
+/// Connects, and returns the listener's owner. Nothing has been read from the connection.
 fn connect(
     address: io::Result<SocketAddr>,
     host: &str,
 ) -> Result<(UnixStream, Owner), ClientError> {
     let host = || host.to_owned();
     let stream = address.and_then(|address| match address.as_pathname() {
-        // Every user who may ask may also fill the queue of those that wait.
+        // Any user who may ask may also fill the queue of pending connections.
         Some(_) => sys::unix::connect_within(&address, PATIENCE),
         None => sys::unix::connect(&address),
     });
@@ -236,7 +236,7 @@ impl Client {
     /// root's, or this user's own.
     ///
     /// # Errors
-    /// [`ClientError`], whose words say what to do.
+    /// [`ClientError`], whose message tells what to do.
     pub fn connect(host: Option<&str>) -> Result<Client, ClientError> {
         let found = Found::look().map_err(ClientError::Proc)?;
         let (host, stream) = match host {
@@ -251,10 +251,10 @@ impl Client {
         &self.host
     }
 
-    /// What [`Handler::stats`](super::Handler::stats) of the wharf gives.
+    /// The result of the wharf's [`Handler::stats`](super::Handler::stats).
     ///
     /// # Errors
-    /// [`ClientError`], as of the other requests.
+    /// [`ClientError`], as for all requests.
     pub fn stats(&mut self) -> Result<Value, ClientError> {
         self.ask(&json!({"stats": true}))
     }
@@ -282,7 +282,7 @@ impl Client {
 
     fn ask(&mut self, request: &Value) -> Result<Value, ClientError> {
         let lost = |cause| ClientError::Lost { host: self.host.clone(), cause };
-        // A refusal may be there before the request is written; it says more than EPIPE.
+        // A refusal may have been sent before the request was written; it is more useful than EPIPE.
         let written = self.lines.write(request, PATIENCE);
         let line = match (self.lines.read(PATIENCE), written) {
             (Ok(Some(line)), _) => line,

@@ -1,4 +1,4 @@
-//! The clients that are served, each by a thread, and how all of them are brought to an end.
+//! The clients that are served, each by a thread, and their end.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -9,41 +9,40 @@ use std::time::{Duration, Instant};
 
 /// Clients served at the same time.
 const CLIENTS_MAX: usize = 64;
-/// Those of them that are kept for who may change settings, so that ordinary users cannot hold all.
+/// Places that are reserved for clients that may change settings, so that ordinary users cannot take all.
 const KEPT: usize = 8;
-/// How long a client that does not read may keep the answer that it waits for from being given up,
-/// once wharf ends.
+/// How long, once wharf ends, a client may take to read the answer that it waits for.
 const GRACE: Duration = Duration::from_millis(500);
-/// How often it is looked whether all have ended.
+/// Time between two looks whether all have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// See the module's documentation.
+/// The clients that are served.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     served: Vec<Served>,
-    /// No further request is answered.
+    /// Whether no further request is answered.
     ending: Arc<AtomicBool>,
 }
 
 /// One client.
 #[derive(Debug)]
 struct Served {
-    /// The thread's own, which closes it when it ends.
+    /// The client's stream, which its thread closes when it ends.
     stream: Weak<UnixStream>,
     entitled: bool,
     thread: JoinHandle<()>,
 }
 
 impl Clients {
-    /// Whether one more may be served, who is `entitled` to a place that is kept.
+    /// Whether one more client may be served; one that is `entitled` may take a reserved place.
     pub(super) fn have_room(&mut self, entitled: bool) -> bool {
         self.served.retain(|client| !client.thread.is_finished());
         let others = self.served.iter().filter(|client| !client.entitled).count();
         self.served.len() < CLIENTS_MAX && (entitled || others < CLIENTS_MAX - KEPT)
     }
 
-    /// Serves a client on a thread of its own, by `conversation`. Without a thread its stream is
-    /// dropped, which the client sees as the end.
+    /// Serves a client by `conversation`, on a thread of its own. If no thread can be started its stream is
+    /// dropped, which closes the connection.
     pub(super) fn serve<F>(&mut self, stream: UnixStream, entitled: bool, conversation: F)
     where
         F: FnOnce(Arc<UnixStream>, &AtomicBool) + Send + 'static,
@@ -58,8 +57,8 @@ impl Clients {
         }
     }
 
-    /// Ends all conversations: those who wait for nothing at once, others with the answer that they
-    /// wait for. Returns when every thread has ended.
+    /// Ends all conversations: idle ones at once, others after the answer that the client waits for. Returns
+    /// when every thread has ended.
     pub(super) fn end(self) {
         self.ending.store(true, Ordering::Release);
         self.shut_down(Shutdown::Read);
@@ -77,7 +76,7 @@ impl Clients {
 
     fn shut_down(&self, how: Shutdown) {
         for stream in self.served.iter().filter_map(|client| client.stream.upgrade()) {
-            // A client that has left needs none.
+            // A client that has disconnected needs none.
             let _ = stream.shutdown(how);
         }
     }

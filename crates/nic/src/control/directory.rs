@@ -1,8 +1,8 @@
 //! Root's directory of sockets and locks.
 //!
-//! A lock (flock(2)) tells a file that is in use from one that a killed process left behind: the
-//! kernel gives it back with the process. Files come and go under one lock of the whole directory,
-//! so that none removes what another is about to use.
+//! A lock (flock(2)) tells a file that is in use from one that a killed process left: the kernel releases it
+//! with the process. Files are made and removed under one lock of the whole directory, so that none is
+//! removed that another process is about to use.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -14,7 +14,7 @@ use sys::process;
 
 use super::place::{DIRECTORY, SOCKET};
 
-/// What the name of every lock ends with.
+/// Suffix of the locks.
 const LOCK: &str = ".lock";
 /// The lock of the directory.
 const WHOLE: &str = "lock";
@@ -26,17 +26,17 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// The directory, where this process is its owner.
+    /// Locks the directory, if this process is its owner.
     ///
     /// # Errors
-    /// `PermissionDenied` for those who are not root, or are only in a user namespace of their own:
-    /// there the real root's directory belongs to another user. And what else keeps it from being used.
+    /// `PermissionDenied` for a process that is not root, or only in a user namespace of its own: there the
+    /// real root's directory belongs to another user. Else why the directory cannot be used.
     pub(super) fn lock() -> io::Result<Directory> {
         if !process::is_root() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         match DirBuilder::new().mode(0o755).create(DIRECTORY) {
-            // The umask may have taken from it.
+            // The umask may have removed permissions.
             Ok(()) => fs::set_permissions(DIRECTORY, Permissions::from_mode(0o755))?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -51,7 +51,7 @@ impl Directory {
         Ok(Directory { _lock: lock })
     }
 
-    /// Removes what killed processes have left behind, in any namespace.
+    /// Removes the files of killed processes, in any namespace.
     pub(super) fn sweep(&self) {
         for entry in fs::read_dir(DIRECTORY).into_iter().flatten().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
@@ -60,7 +60,7 @@ impl Directory {
             };
             let unused = open(&path, false).is_ok_and(|lock| lock.try_lock().is_ok());
             if unused {
-                // What cannot be removed is replaced when its name is wanted again.
+                // A file that cannot be removed is replaced when its name is taken again.
                 let _ = fs::remove_file(Path::new(DIRECTORY).join(format!("{name}{SOCKET}")));
                 let _ = fs::remove_file(path);
             }
@@ -70,7 +70,7 @@ impl Directory {
     /// Takes a name, until what is returned is dropped or the process ends.
     ///
     /// # Errors
-    /// `AddrInUse` when another has it.
+    /// `AddrInUse` if another process has it.
     pub(super) fn take(&self, name: &str) -> io::Result<Taken> {
         let path = Path::new(DIRECTORY).join(format!("{name}{LOCK}"));
         let lock = open(&path, true)?;
@@ -83,11 +83,11 @@ impl Directory {
 }
 
 fn open(path: &Path, create: bool) -> io::Result<File> {
-    // Who may not read it cannot take the lock.
+    // A process without permission to read it cannot take the lock.
     OpenOptions::new().read(true).write(true).create(create).mode(0o600).open(path)
 }
 
-/// A name that is this process's, and its files.
+/// A name that this process has taken, and its files.
 #[derive(Debug)]
 pub(super) struct Taken {
     files: Vec<PathBuf>,
@@ -95,14 +95,14 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Another file goes with the name.
+    /// Adds another file that is removed with the name.
     pub(super) fn with(mut self, file: &Path) -> Taken {
         self.files.insert(0, file.to_owned());
         self
     }
 
-    /// Gives the name back where the caller has the directory locked; the files are for the next to
-    /// come.
+    /// Gives the name back while the caller has the directory locked; the files are left for the next
+    /// process.
     pub(super) fn leave(mut self) {
         self.files.clear();
     }
@@ -113,8 +113,8 @@ impl Drop for Taken {
         if self.files.is_empty() {
             return;
         }
-        // Without the directory's lock another might just have opened what is to be removed; the next
-        // to come removes it then.
+        // Without the directory's lock another process might have opened what is to be removed; the next
+        // process removes it then.
         if let Ok(_directory) = Directory::lock() {
             for file in &self.files {
                 let _ = fs::remove_file(file);

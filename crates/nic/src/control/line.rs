@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The longest line either side accepts, in bytes.
 pub(super) const LINE_MAX: usize = 64 * 1024;
 
-/// A stream of lines. What a read got past the end of a line waits for the next.
+/// A stream of lines. Bytes behind the end of a line are kept for the next.
 #[derive(Debug)]
 pub(super) struct Lines {
     stream: Arc<UnixStream>,
@@ -25,8 +25,8 @@ impl Lines {
     /// Waits up to `patience` for the whole of the next line; `None` at the end of the stream.
     ///
     /// # Errors
-    /// `TimedOut`, `InvalidData` for a line that is longer than [`LINE_MAX`], `UnexpectedEof` for
-    /// one without an end, and what reading says.
+    /// `TimedOut`, `InvalidData` for a line that is longer than [`LINE_MAX`], `UnexpectedEof` for one without
+    /// an end, and errors of the read.
     pub(super) fn read(&mut self, patience: Duration) -> io::Result<Option<Vec<u8>>> {
         let deadline = Instant::now() + patience;
         let mut chunk = [0; 4096];
@@ -40,7 +40,7 @@ impl Lines {
             if self.buffer.len() > LINE_MAX {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            // However slowly the bytes drip in, the line has one deadline.
+            // The line has one deadline, however slowly its bytes arrive.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -59,7 +59,7 @@ impl Lines {
         }
     }
 
-    /// Writes one value as a line; a reader that does not read makes it fail after `patience`.
+    /// Writes one value as a line. Fails after `patience` if the peer does not read.
     pub(super) fn write(&mut self, value: &Value, patience: Duration) -> io::Result<()> {
         let mut line = value.to_string();
         line.push('\n');

@@ -1,11 +1,11 @@
-//! The control socket: how `wharf stats` and `wharf set` talk to a wharf that runs.
+//! The control socket: requests of `wharf stats` and `wharf set` to a running wharf.
 //!
-//! Root's is a Unix stream socket at `/run/wharf/INODE-HOST.sock`, of the network namespace's inode and
-//! the host interface's name; `control.mode` and `control.group` say who may connect. Where `/run` is
-//! not root's to write to, in a user namespace of an ordinary user, it has a name in the *abstract*
-//! namespace, `wharf/HOST`, which belongs to the network namespace, as interfaces do, and vanishes with
-//! the process (unix(7)). Anyone may take such a name, so each side looks who the other one is
-//! (`SO_PEERCRED`) before it says or believes anything.
+//! Root's is a Unix stream socket at `/run/wharf/INODE-HOST.sock`, with the network namespace's inode and the
+//! host interface's name; `control.mode` and `control.group` decide who may connect. Where root does not own
+//! `/run`, in a user namespace of an ordinary user, it has a name in the *abstract* namespace, `wharf/HOST`,
+//! which belongs to the network namespace, as interfaces do, and vanishes with the process (unix(7)). Any
+//! process may take such a name, so each side checks the other's credentials (`SO_PEERCRED`) before it sends
+//! or trusts anything.
 //!
 //! One JSON object a line each way:
 //!
@@ -17,8 +17,8 @@
 //! | `{"set":{KEY:VALUE}}` | `{"ok":true}` |
 //! | anything that cannot be done | `{"error":REASON}` |
 //!
-//! Those who may connect may ask; only root and the user that runs wharf may `set`, and some places
-//! are kept for them.
+//! All that may connect may read; only root and the user that runs wharf may `set`, and some places are
+//! reserved for them.
 
 mod claim;
 mod client;
@@ -37,19 +37,19 @@ use serde_json::{Value, json};
 use crate::config::Config;
 use crate::counters::Entry;
 
-/// Counters as [`Handler::stats`] shows them under `"counters"`: an array of objects with
-/// `group`, `name` and `value`, in the order given.
+/// Counters in the form of [`Handler::stats`], under `"counters"`: an array of objects with `group`, `name`
+/// and `value`, in the order given.
 pub fn counters_json(counters: impl IntoIterator<Item = Entry>) -> Value {
     let object =
         |Entry { group, name, value }| json!({"group": group, "name": name, "value": value});
     counters.into_iter().map(object).collect()
 }
 
-/// Settings as [`Handler::get`] shows them: an array of objects with `key` and `value`, of all
-/// keys or of one.
+/// Settings in the form of [`Handler::get`]: an array of objects with `key` and `value`, of all keys or of
+/// one.
 ///
 /// # Errors
-/// An unknown key, in words.
+/// A message about an unknown key.
 pub fn settings_json(config: &Config, key: Option<&str>) -> Result<Value, String> {
     let object = |key: &str, value: String| json!({"key": key, "value": value});
     match key {

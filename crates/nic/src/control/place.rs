@@ -1,4 +1,4 @@
-//! Where a wharf's control socket is, and how its name tells the host interface.
+//! The address of a wharf's control socket, and the host interface in its name.
 //!
 //! Root's is a file, `/run/wharf/INODE-HOST.sock`: `INODE` is that of the network namespace, as many
 //! namespaces see the same `/run`. All others have an abstract name, `wharf/HOST`, which belongs to
@@ -10,21 +10,22 @@ use std::os::unix::fs::MetadataExt;
 
 /// Root's directory, which only root may write to.
 pub(super) const DIRECTORY: &str = "/run/wharf";
-/// What every abstract name begins with.
+/// Prefix of the abstract names.
 pub(super) const PREFIX: &str = "wharf/";
-/// What the name of every socket file ends with.
+/// Suffix of the socket files.
 pub(super) const SOCKET: &str = ".sock";
 
-/// The inode of the calling thread's network namespace: no two that exist have the same.
+/// The inode of the calling thread's network namespace, which identifies it.
 ///
 /// # Errors
-/// There is no `/proc`.
+/// `/proc` is not mounted.
 pub(super) fn namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
-/// A host interface's name as part of a file's. One of odd bytes becomes `%` and their hexadecimal
-/// digits, which is short enough for sun_path whatever they are (two names of 15 bytes and a colon).
+/// A host interface's name as part of a file name. A name with other bytes than those of plain names becomes
+/// `%` and their hexadecimal digits, which fits into sun_path in any case (two names of 15 bytes and a
+/// colon).
 pub(super) fn escape(host: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%');
     match host.bytes().all(plain) {
@@ -33,7 +34,7 @@ pub(super) fn escape(host: &str) -> String {
     }
 }
 
-/// The name that [`escape`] was given.
+/// The name from which [`escape`] made this.
 fn unescape(name: &[u8]) -> Option<String> {
     let Some(digits) = name.strip_prefix(b"%") else {
         return String::from_utf8(name.to_vec()).ok();
@@ -48,19 +49,19 @@ pub(super) fn path(namespace: u64, host: &str) -> String {
     format!("{DIRECTORY}/{namespace}-{}{SOCKET}", escape(host))
 }
 
-/// Where one listens.
+/// Address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Listener {
-    /// At its path in [`DIRECTORY`], by the name of this host interface.
+    /// The file of this host interface, in [`DIRECTORY`].
     File(String),
-    /// At an abstract name.
+    /// The abstract name of this host interface.
     Abstract(String),
 }
 
 /// The listeners in `/proc/net/unix` that may be wharfs of the namespace. Lines are `address: count
 /// protocol flags type state inode path`; an abstract path begins with `@`, and holds any byte.
-/// Accepted connections repeat the path, but only a listener has `__SO_ACCEPTCON`. What is said here
-/// is no proof: a path may be of another mount namespace, and a name of anyone's making.
+/// Accepted connections repeat the path, but only a listener has `__SO_ACCEPTCON`. The table is no proof: a
+/// path may be of another mount namespace, and any process may choose a name.
 pub(super) fn listening(table: &[u8], namespace: u64) -> Vec<Listener> {
     let mut found: Vec<Listener> =
         table.split(|&byte| byte == b'\n').filter_map(|line| listener(line, namespace)).collect();
@@ -90,7 +91,7 @@ fn listener(line: &[u8], namespace: u64) -> Option<Listener> {
     if let Some(host) =
         rest.strip_prefix(b"@").and_then(|name| name.strip_prefix(PREFIX.as_bytes()))
     {
-        // The names of wharf's own interfaces are text.
+        // The names of wharf's own interfaces are UTF-8.
         return String::from_utf8(host.to_vec()).ok().map(Listener::Abstract);
     }
     let begin = format!("{DIRECTORY}/{namespace}-");
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_are_told_from_their_connections_whatever_bytes_names_have() {
+    fn listeners_are_distinguished_from_connections_for_names_of_any_bytes() {
         let table = b"\
 Num       RefCount Protocol Flags    Type St Inode Path
 0000000000000000: 00000002 00000000 00010000 0001 01 20351 @wharf/nic1

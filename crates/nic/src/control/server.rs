@@ -1,4 +1,4 @@
-//! The wharf side.
+//! The server of the control socket.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -22,46 +22,46 @@ use super::line::{LINE_MAX, Lines};
 use super::place::{self, DIRECTORY, PREFIX};
 use crate::config::{self, AccessMode};
 
-/// How long a client may take over a request, or to read its answer.
+/// How long a client may take to send a request, or to read its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Answers what clients ask.
+/// Answers the requests of clients.
 pub trait Handler {
-    /// An object: what runs (`host`, `wire`, ... as plain values) and, under `counters`, what
-    /// [`counters_json`](super::counters_json) gives.
+    /// An object with what runs (`host`, `wire`, ... as plain values) and, under `counters`, the result of
+    /// [`counters_json`](super::counters_json).
     fn stats(&self) -> Value;
 
-    /// What [`settings_json`](super::settings_json) gives for the configuration in force.
+    /// The result of [`settings_json`](super::settings_json) for the configuration in force.
     ///
     /// # Errors
-    /// An unknown key, in words.
+    /// A message about an unknown key.
     fn get(&self, key: Option<&str>) -> Result<Value, String>;
 
-    /// Changes one setting while wharf runs. The peer has been found entitled to.
+    /// Changes one setting while wharf runs. The client is entitled to do so.
     ///
     /// # Errors
-    /// Why the setting stays as it is, in words.
+    /// A message that gives the reason why the setting stays as it is.
     fn set(&self, key: &str, value: &str) -> Result<(), String>;
 }
 
-/// A control socket that is not served yet. It holds the name of this wharf.
+/// A control socket that is not served yet. Its name is taken.
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
-    /// The socket's file; `None` for an abstract name, which goes with the listener.
+    /// The socket's file; `None` for an abstract name, which vanishes with the listener.
     taken: Option<Taken>,
-    /// Who may ask at an abstract name, which has no mode of its own.
+    /// Users that may connect to an abstract name, which has no mode of its own.
     gate: Gate,
     notice: Option<String>,
 }
 
 impl Control {
-    /// Takes the name of the host interface `host`, in the network namespace of the calling thread:
-    /// a file in `/run/wharf` where that is root's and this process is root, an abstract name
-    /// elsewhere. `access` says who may ask.
+    /// Takes the name of the host interface `host`, in the network namespace of the calling thread: a file in
+    /// `/run/wharf` where that is root's and this process is root, else an abstract name. `access` decides
+    /// which users may connect.
     ///
     /// # Errors
-    /// `AddrInUse` when a wharf with this host interface runs here already.
+    /// `AddrInUse` if a wharf with this host interface runs here already.
     pub fn bind(host: &str, access: &config::Access) -> io::Result<Control> {
         match Directory::lock() {
             Ok(directory) => Control::bind_file(&directory, host, access),
@@ -69,7 +69,7 @@ impl Control {
                 let address = SocketAddr::from_abstract_name(format!("{PREFIX}{host}"))?;
                 let listener = UnixListener::bind_addr(&address).map_err(|error| {
                     match process::has_all_of_root() {
-                        // Not "a wharf runs already": anyone may take that name.
+                        // Not "a wharf runs already": any process may take that name.
                         true => io::Error::new(
                             why.kind(),
                             format!("no control socket in {DIRECTORY}: {why}; and {error}"),
@@ -96,7 +96,7 @@ impl Control {
         let path = Path::new(&path);
         let taken = directory.take(&format!("{namespace}-{}", place::escape(host)))?;
         let bind = || {
-            // The one that had the lock is gone.
+            // The process that had the lock has ended.
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -112,7 +112,7 @@ impl Control {
                 Ok(Control { listener, taken, gate: Gate::Open, notice: None })
             }
             Err(error) => {
-                // Its lock is the next one's to remove: the directory is locked here.
+                // The next process removes the lock's file: the directory is locked here.
                 taken.leave();
                 let words = format!("cannot make the control socket {}: {error}", path.display());
                 Err(io::Error::new(error.kind(), words))
@@ -120,7 +120,7 @@ impl Control {
         }
     }
 
-    /// What is not as it should be, in one line.
+    /// A problem of the socket, in one line, if there is one.
     pub fn notice(&self) -> Option<&str> {
         self.notice.as_deref()
     }
@@ -128,7 +128,7 @@ impl Control {
     /// Serves clients from a thread of its own until the result is dropped.
     ///
     /// # Errors
-    /// No thread or no descriptor left.
+    /// No thread or no descriptor is available.
     pub fn serve(self, handler: impl Handler + Send + Sync + 'static) -> io::Result<Serving> {
         let (stop, stopped) = UnixStream::pair()?;
         let handler = Arc::new(handler);
@@ -140,11 +140,11 @@ impl Control {
     }
 }
 
-/// A control socket at work. Dropping it closes the socket and every connection; a client in the
-/// middle of a request gets its answer yet. Nothing has the handler then.
+/// A control socket that is served. Dropping it closes the socket and every connection, after the answers to
+/// requests that have begun. Afterwards no thread has the handler.
 #[derive(Debug)]
 pub struct Serving {
-    /// Closing it wakes the thread.
+    /// To close it wakes the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
@@ -159,7 +159,7 @@ impl Drop for Serving {
     }
 }
 
-/// Gives each client a thread, so that a stuck one does not hold up the others. When this returns no
+/// Serves each client on a thread, so that one that hangs does not delay the others. When this returns no
 /// client has the handler any more.
 fn accept_until<H>(listener: &UnixListener, stopped: &UnixStream, gate: Gate, handler: &Arc<H>)
 where
@@ -180,7 +180,7 @@ where
         }
         match listener.accept() {
             Ok((stream, _)) => admit(stream, gate, handler, &mut clients),
-            // Out of descriptors: the client stays in the queue, so do not spin on it.
+            // No descriptor is left: the client stays in the queue, and a loop without a pause would spin.
             Err(_) => thread::sleep(Duration::from_millis(100)),
         }
     }
@@ -191,7 +191,7 @@ where
     H: Handler + Send + Sync + 'static,
 {
     let refuse = |stream, words: &str| {
-        // One that does not read the refusal is refused all the same.
+        // A client that does not read the refusal is refused all the same.
         let _ =
             Lines::new(Arc::new(stream)).write(&json!({"error": words}), Duration::from_millis(10));
     };
@@ -211,12 +211,12 @@ where
     });
 }
 
-/// Who may ask, where no file's mode says it.
+/// Users that may connect, where no file's mode decides.
 #[derive(Clone, Copy, Debug)]
 enum Gate {
-    /// Anyone who can connect.
+    /// All that can connect.
     Open,
-    /// Those of a group.
+    /// The members of a group.
     Group(u32),
     /// Root and the user that runs this wharf.
     Closed,
@@ -243,12 +243,12 @@ impl Gate {
 /// The process at the other end of a connection.
 struct Client {
     peer: PeerCredentials,
-    /// It may change settings.
+    /// Whether it may change settings.
     entitled: bool,
 }
 
 impl Client {
-    /// Tells an operator who has changed what.
+    /// Logs which client has changed what.
     fn log_set(&self, key: &str, value: &str, set: &Result<(), String>) {
         let PeerCredentials { pid, uid, .. } = self.peer;
         match set {
@@ -258,12 +258,12 @@ impl Client {
     }
 }
 
-/// Whether it may change settings, and a place is kept for it: only root and the user that runs this wharf.
+/// Whether a client may change settings, and take a reserved place: root, and the user that runs this wharf.
 fn is_entitled(peer: &PeerCredentials) -> bool {
     matches!(process::owner(peer.uid), Owner::Root | Owner::Own)
 }
 
-/// Answers requests until the client leaves, takes too long or sends what is no line.
+/// Answers requests until the client disconnects, takes too long or sends an invalid line.
 fn converse(stream: Arc<UnixStream>, client: &Client, ending: &AtomicBool, handler: &impl Handler) {
     let mut lines = Lines::new(stream);
     while !ending.load(Ordering::Acquire) {
@@ -312,7 +312,7 @@ fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Value
     }
 }
 
-/// The only entry.
+/// The only entry of an object; `None` if there are more, or none.
 fn single(object: &Map<String, Value>) -> Option<(&str, &Value)> {
     let mut entries = object.iter();
     match (entries.next(), entries.next()) {
@@ -321,7 +321,7 @@ fn single(object: &Map<String, Value>) -> Option<(&str, &Value)> {
     }
 }
 
-/// A setting's value as the configuration reads it.
+/// A setting's value in the form that the configuration parses.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -1,4 +1,4 @@
-//! The two sides against each other, on names of this process's own.
+//! Server and client against each other, with names of this process's own.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -45,7 +45,7 @@ fn raw(host: &str) -> BufReader<UnixStream> {
     BufReader::new(UnixStream::connect_addr(&address).unwrap())
 }
 
-fn say(stream: &mut BufReader<UnixStream>, line: &[u8]) -> Value {
+fn ask(stream: &mut BufReader<UnixStream>, line: &[u8]) -> Value {
     stream.get_mut().write_all(line).unwrap();
     let mut answer = String::new();
     stream.read_line(&mut answer).unwrap();
@@ -84,18 +84,18 @@ fn a_name_is_taken_once_and_free_again_afterwards() {
 }
 
 #[test]
-fn a_client_that_is_silent_holds_up_nobody() {
+fn a_silent_client_does_not_delay_others() {
     let host = unique("stuck");
     let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
     let _silent = raw(&host);
     let mut halfway = raw(&host);
     halfway.get_mut().write_all(b"{\"stats\"").unwrap();
     assert!(Client::connect(Some(&host)).unwrap().stats().is_ok());
-    assert_eq!(say(&mut halfway, b":true}\n")["ok"]["host"], "dummy");
+    assert_eq!(ask(&mut halfway, b":true}\n")["ok"]["host"], "dummy");
 }
 
 #[test]
-fn nonsense_is_answered_and_the_conversation_goes_on() {
+fn an_invalid_request_is_answered_and_the_connection_stays() {
     let host = unique("odd");
     let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
     let mut stream = raw(&host);
@@ -113,23 +113,23 @@ fn nonsense_is_answered_and_the_conversation_goes_on() {
         b"{\"stats\":true,\"get\":null}\n",
         b"\xff\xfe\n",
     ] {
-        assert!(say(&mut stream, odd)["error"].is_string(), "{}", String::from_utf8_lossy(odd));
+        assert!(ask(&mut stream, odd)["error"].is_string(), "{}", String::from_utf8_lossy(odd));
     }
-    assert_eq!(say(&mut stream, b"{\"set\":{\"lro.enable\":false}}\n"), json!({"ok": true}));
-    assert_eq!(say(&mut stream, b"{\"set\":{\"lro.max_segments\":9}}\n"), json!({"ok": true}));
+    assert_eq!(ask(&mut stream, b"{\"set\":{\"lro.enable\":false}}\n"), json!({"ok": true}));
+    assert_eq!(ask(&mut stream, b"{\"set\":{\"lro.max_segments\":9}}\n"), json!({"ok": true}));
 }
 
-/// Whatever its clients do, a control socket that ends has no part of the handler left.
+/// A control socket that ends leaves no thread with the handler, whatever its clients do.
 #[test]
 fn no_client_has_the_handler_after_the_end() {
     let host = unique("end");
     let dummy = Dummy::default();
     let serving = bind(&host).unwrap().serve(dummy.clone()).unwrap();
     let mut idle = raw(&host);
-    assert!(say(&mut idle, b"{\"stats\":true}\n")["ok"].is_object());
+    assert!(ask(&mut idle, b"{\"stats\":true}\n")["ok"].is_object());
     let mut halfway = raw(&host);
     halfway.get_mut().write_all(b"{\"stats\"").unwrap();
-    // It asks for more than its buffer takes, and reads nothing.
+    // A client that sends requests whose answers exceed its buffer, and reads none.
     let mut deaf = raw(&host);
     deaf.get_mut().set_nonblocking(true).unwrap();
     while deaf.get_mut().write_all(&b"{\"get\":null}\n".repeat(1_000)).is_ok() {}
@@ -144,7 +144,7 @@ fn a_line_without_end_is_cut_off() {
     let host = unique("long");
     let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
     let mut stream = raw(&host);
-    let answer = say(&mut stream, &vec![b'x'; line::LINE_MAX + 4096]);
+    let answer = ask(&mut stream, &vec![b'x'; line::LINE_MAX + 4096]);
     assert!(answer["error"].as_str().unwrap().contains("65536 bytes"));
     let mut rest = String::new();
     // Bytes that the server had not read when it closed may reset the connection.
@@ -152,7 +152,7 @@ fn a_line_without_end_is_cut_off() {
 }
 
 #[test]
-fn one_client_too_many_is_told_so() {
+fn one_client_too_many_is_refused() {
     let host = unique("many");
     let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
     let crowd: Vec<_> = (0..64).map(|_| raw(&host)).collect();
@@ -162,7 +162,7 @@ fn one_client_too_many_is_told_so() {
 }
 
 #[test]
-fn a_wharf_that_is_not_there_is_named() {
+fn the_error_names_a_wharf_that_does_not_run() {
     let host = unique("here");
     let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
     match Client::connect(Some("elsewhere")) {

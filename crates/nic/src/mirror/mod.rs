@@ -1,10 +1,10 @@
-//! The host interface in the wire's place: it has the wire's addresses, routes, neighbours and
-//! settings, and what changes while it has them is followed.
+//! The host interface in the wire's place: it has the wire's addresses, routes, neighbours and settings, and
+//! follows their changes.
 //!
-//! What appears on the wire meanwhile (from a DHCP client, a network manager, or the kernel's answer
-//! to a router advertisement) is moved to the host interface, where an address that is there
-//! already gets the newer lifetimes. What the host interface then has is the [`Latest`] state: that
-//! is what the wire gets back at the end, so it is handed on whenever it changes.
+//! What is added to the wire meanwhile (by a DHCP client, a network manager, or the kernel because of a
+//! router advertisement) is moved to the host interface, where an address that exists already gets the newer
+//! lifetimes. The [`Latest`] state is what the host interface then has. The wire gets it back at the end, so
+//! it is passed on whenever it changes.
 
 mod sysctls;
 
@@ -17,17 +17,17 @@ use sys::netlink::saved::Saved;
 
 pub use sysctls::Sysctls;
 
-/// How often settings are compared: the kernel tells of changes to few of them.
+/// Time between two comparisons of settings: the kernel notifies of changes to few of them.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Between looks at addresses and routes there is so much time at least ...
+/// Least time between two looks at addresses and routes ...
 const LEAST_REST: Duration = Duration::from_millis(20);
-/// ... and so many times what the last look took, which with large routing tables is long.
+/// ... and least multiple of the duration of the last look, which is long with large routing tables.
 const REST_FACTOR: u32 = 10;
-/// How long what has moved stays on the wire, too, after the last of it came: the script of a DHCP
-/// client adds an address, and then routes that the kernel accepts only beside it.
+/// How long moved addresses and routes stay on the wire, too, after the last of them came: the script of a
+/// DHCP client adds an address, and then routes that the kernel accepts only beside it.
 const STAY: Duration = Duration::from_secs(1);
 
-/// What the wire is to have when the host interface is gone.
+/// State that the wire is to have when the host interface is deleted.
 #[derive(Clone, Debug)]
 pub struct Latest {
     /// Addresses, routes and neighbours, as the host interface has them.
@@ -36,37 +36,37 @@ pub struct Latest {
     pub sysctls: Sysctls,
 }
 
-/// What one look has found.
+/// Result of following changes.
 #[derive(Debug, Default)]
 pub struct Followed {
-    /// The [`Mirror::latest`] state is another one than before.
+    /// Whether the [`Mirror::latest`] state has changed.
     pub changed: bool,
-    /// What could not be moved, and why, once.
+    /// What could not be moved, and why; reported once.
     pub notice: Option<String>,
 }
 
-/// See the module's documentation.
+/// The mirror of a wire on a host interface.
 #[derive(Debug)]
 pub struct Mirror {
     wire: u32,
     host: u32,
     monitor: Monitor,
     latest: Latest,
-    /// Something has changed that has not been looked at.
+    /// Whether there are changes that have not been read.
     stale: bool,
     rested: Instant,
     settings_due: Instant,
-    /// What is on the host interface by now and still on the wire, and when it goes from there.
+    /// What is on the host interface and still on the wire, and when it is removed from the wire.
     moved: Option<(Saved, Instant)>,
     /// The last [`Followed::notice`].
-    told: Option<String>,
+    last_notice: Option<String>,
 }
 
 impl Mirror {
-    /// Moves what the wire had `before` to the host interface, which must be up.
+    /// Moves the wire's state `before` to the host interface, which must be up.
     ///
     /// # Errors
-    /// What the kernel refuses. The wire may lack some of what it had then.
+    /// Errors of the kernel. The wire may then lack a part of its state.
     pub fn start(before: &Latest, host: u32) -> sys::Result<Mirror> {
         let monitor = Monitor::open()?;
         let wire = before.saved.index;
@@ -88,32 +88,31 @@ impl Mirror {
             rested: now,
             settings_due: now + LOOK_EVERY,
             moved: None,
-            told: None,
+            last_notice: None,
         })
     }
 
-    /// The state to give back to the wire.
+    /// The state to be given back to the wire.
     pub fn latest(&self) -> &Latest {
         &self.latest
     }
 
-    /// How long until [`follow`](Self::follow) has something to do that no event tells of, in
-    /// nanoseconds.
+    /// Nanoseconds until [`follow`](Self::follow) is to be called without an event.
     pub fn timeout(&self) -> u64 {
         let stale = self.stale.then_some(self.rested);
-        // What is new is looked at before anything goes from the wire.
+        // Changes are read before anything is removed from the wire.
         let moved = self.moved.as_ref().filter(|_| !self.stale).map(|(_, when)| *when);
         let until = [stale, moved].into_iter().flatten().fold(self.settings_due, Instant::min);
         let left = until.saturating_duration_since(Instant::now());
         u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Follows what has changed, up to [`settle`](Self::settle). To be called when the descriptor is readable, and after
-    /// [`timeout`](Self::timeout).
+    /// Follows all changes, up to [`settle`](Self::settle). To be called when the descriptor is readable, and
+    /// after [`timeout`](Self::timeout).
     pub fn follow(&mut self) -> Followed {
         let mut followed = Followed::default();
         let known = &self.latest.saved.neighbours;
-        // A socket that fails tells of nothing more; looking each time is what is left.
+        // A socket that fails gives no more notifications; then each call looks.
         self.stale |= self.monitor.changed([self.wire, self.host], known).unwrap_or(true);
         if Instant::now() >= self.settings_due {
             followed.changed |= self.latest.sysctls.follow(self.wire, self.host);
@@ -125,22 +124,22 @@ impl Mirror {
         followed
     }
 
-    /// Takes off the wire what was moved some time ago. To be called when the
-    /// [`latest`](Self::latest) state is known elsewhere, so that it is lost at no instant.
+    /// Removes from the wire what was moved some time ago. To be called when the [`latest`](Self::latest)
+    /// state is stored elsewhere, so that it is never lost.
     pub fn settle(&mut self) {
-        // With the last IPv4 address of the wire all its IPv4 routes go (`fib_disable_ip`), so none
-        // may be there that has not been looked at.
+        // With the last IPv4 address of the wire the kernel removes all its IPv4 routes (`fib_disable_ip`),
+        // so there must be none that has not been read.
         if self.stale {
             return;
         }
         if let Some((moved, _)) = self.moved.take_if(|(_, when)| Instant::now() >= *when) {
             tracing::debug!("taken off {}: {}, which has moved", moved.name, counted(&moved));
-            // What cannot be removed is looked at again with the next change.
+            // What cannot be removed is read again with the next change.
             let _ = moved.remove();
         }
     }
 
-    /// Follows all that has changed, now: the host interface is about to go.
+    /// Follows all changes at once: the host interface is about to be deleted.
     pub fn finish(&mut self) -> Followed {
         let mut followed = Followed::default();
         followed.changed |= self.latest.sysctls.follow(self.wire, self.host);
@@ -158,11 +157,11 @@ impl Mirror {
                 self.latest.saved = saved;
                 followed.changed = true;
                 match refused {
-                    Some(error) => self.tell_once(&error, followed),
-                    None => self.told = None,
+                    Some(error) => self.report_once(&error, followed),
+                    None => self.last_notice = None,
                 }
             }
-            // It will have its routes, and the kernel tells of them, when it is up again.
+            // Once it is up again it has its routes, and the kernel notifies of them.
             Ok((_, None)) => {}
             Err(_) if is_gone(self.host) => {}
             Err(error) => {
@@ -171,19 +170,19 @@ impl Mirror {
                     self.latest.saved = saved;
                     followed.changed = true;
                 }
-                // A wire that is gone is told of elsewhere, and has nothing to move.
+                // A wire that is gone is reported elsewhere, and has nothing to move.
                 if !is_gone(self.wire) {
-                    self.tell_once(&error, followed);
+                    self.report_once(&error, followed);
                 }
             }
         }
         self.rested = Instant::now() + least_rest.max(since.elapsed() * REST_FACTOR);
     }
 
-    fn tell_once(&mut self, error: &sys::Error, followed: &mut Followed) {
+    fn report_once(&mut self, error: &sys::Error, followed: &mut Followed) {
         let notice = format!("what is new on the wire cannot all be moved: {error}");
-        if self.told.as_ref() != Some(&notice) {
-            self.told = Some(notice.clone());
+        if self.last_notice.as_ref() != Some(&notice) {
+            self.last_notice = Some(notice.clone());
             followed.notice = Some(notice);
         }
     }
@@ -192,12 +191,12 @@ impl Mirror {
         Interface::by_index(self.host).map(|host| host.up)
     }
 
-    /// Gives the host interface what is on the wire. What is refused stays there, and is tried again
-    /// with each look; returns why the first was.
+    /// Moves the wire's state to the host interface. Parts that are refused stay on the wire, and are tried
+    /// again at each look. Returns the first refusal.
     fn move_to_host(&mut self) -> sys::Result<Option<sys::Error>> {
         let on_wire = Saved::save(self.wire)?;
         let new = match &self.moved {
-            // What has been taken off the host interface meanwhile is not to come back.
+            // What has been removed from the host interface meanwhile must not return.
             Some((moved, _)) => on_wire.without(moved),
             None => on_wire.clone(),
         };
@@ -211,16 +210,16 @@ impl Mirror {
             self.moved = Some((on_wire, Instant::now() + STAY));
             return Ok(None);
         };
-        // What has been taken is not given again: the kernel tells of each renewal of an address, so
-        // that one refusal would have all the others renewed without end.
+        // What was moved is not moved again: the kernel notifies of each renewal of an address, so that one
+        // refusal would renew all the others without end.
         if !new.without(&refused.saved).is_empty() {
             self.moved = Some((on_wire.without(&refused.saved), Instant::now() + STAY));
         }
         Ok(Some(refused.error))
     }
 
-    /// What the host interface has. `None` while it is down: the kernel then takes its routes away
-    /// and its IPv6 addresses, also when it is being deleted.
+    /// The state of the host interface. `None` while it is down: the kernel then removes its routes and its
+    /// IPv6 addresses, also when it is being deleted.
     fn save(&self) -> sys::Result<Option<Saved>> {
         if !self.host_is_up()? {
             return Ok(None);
@@ -230,7 +229,7 @@ impl Mirror {
     }
 }
 
-/// What is moved, for the log.
+/// What is moved, as text for the log.
 fn counted(saved: &Saved) -> String {
     let Saved { addresses, routes, neighbours, .. } = saved;
     format!(

@@ -1,18 +1,18 @@
-//! The settings that an interface has under `/proc/sys/net`, and which of them the host interface
-//! takes over from the wire.
+//! Settings of an interface under `/proc/sys/net`, and which of them the host interface takes over from the
+//! wire.
 
 use sys::interface::Interface;
 use sys::sysctl;
 
-/// What becomes of a setting while the host interface stands for the wire.
+/// How a setting is treated while the host interface stands for the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Both have it: what is changed on one is changed on the other.
+    /// Both interfaces have it: a change of one is applied to the other.
     Shared,
-    /// The host interface has it. The wire's may be wharf's own meanwhile
-    /// ([`quiet`](crate::quiet)), so only what is changed on the host interface counts.
+    /// The host interface has it. wharf may have changed the wire's ([`quiet`](crate::quiet)), so only
+    /// changes on the host interface count.
     OfHost,
-    /// The same, and the wire's is 0 meanwhile.
+    /// The same, and it is 0 on the wire.
     OffOnWire,
 }
 
@@ -45,7 +45,7 @@ const IPV4: [(&str, Kind); 21] = [
 const IPV6: [(&str, Kind); 17] = [
     ("disable_ipv6", OfHost),
     ("forwarding", Shared),
-    // The kernel counts forwarding in for its default, so these come behind it.
+    // These come behind forwarding, on which their defaults in the kernel depend.
     ("accept_ra", Shared),
     ("accept_ra_defrtr", Shared),
     ("accept_ra_pinfo", Shared),
@@ -60,8 +60,8 @@ const IPV6: [(&str, Kind); 17] = [
     ("keep_addr_on_down", Shared),
     ("ndisc_notify", Shared),
     ("proxy_ndp", Shared),
-    // The wire makes each advertised address anew, as it moves on, and would make another temporary
-    // one with each; the host interface makes them where an address says `mngtmpaddr`.
+    // The wire would make another temporary address for each advertised one, as they are moved away; the host
+    // interface makes those of addresses with `mngtmpaddr`.
     ("use_tempaddr", OffOnWire),
 ];
 
@@ -70,7 +70,7 @@ fn keys() -> impl Iterator<Item = (&'static str, &'static str, Kind)> {
     v4.chain(IPV6.into_iter().map(|(key, kind)| ("ipv6", key, kind)))
 }
 
-/// The values of an interface's settings, in a fixed order; `None` for what this kernel lacks.
+/// Values of an interface's settings, in a fixed order; `None` for those that this kernel lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sysctls(Vec<Option<String>>);
 
@@ -81,7 +81,7 @@ impl Sysctls {
         Sysctls(keys().map(|(family, key, _)| read(family, key)).collect())
     }
 
-    /// Gives the wire those that were of the host interface alone; it has the others.
+    /// Restores on the wire those that only the host interface had; it has the others.
     pub fn give_back(&self, wire: &str) {
         for ((family, key, kind), value) in keys().zip(&self.0) {
             if kind != Shared {
@@ -90,7 +90,7 @@ impl Sysctls {
         }
     }
 
-    /// Whether the kernel makes routes of what routers advertise to an interface with these settings
+    /// Whether the kernel makes routes from router advertisements on an interface with these settings
     /// (`ipv6_accept_ra`).
     pub fn accepts_advertisements(&self) -> bool {
         let forwards = self.ipv6("forwarding") == Some("1");
@@ -107,17 +107,17 @@ impl Sysctls {
         found.and_then(|(_, value)| value.as_deref())
     }
 
-    /// The values, for another process to [give back](Self::from_values).
+    /// The values, from which another process can [make](Self::from_values) this again.
     pub fn values(&self) -> &[Option<String>] {
         &self.0
     }
 
-    /// Settings as [`values`](Self::values) gave them.
+    /// The settings from which [`values`](Self::values) were taken.
     pub fn from_values(values: Vec<Option<String>>) -> Self {
         Sysctls(values)
     }
 
-    /// Gives these settings, which the wire had, to the host interface.
+    /// Applies these settings, which the wire had, to the host interface.
     pub(super) fn move_to(&self, wire: &str, host: &str) {
         for ((family, key, kind), value) in keys().zip(&self.0) {
             set(host, family, key, value.as_deref());
@@ -127,8 +127,8 @@ impl Sysctls {
         }
     }
 
-    /// Takes over what has changed on one of the interfaces since these were their settings;
-    /// whether anything has.
+    /// Applies changes of one interface since these were the settings to the other. Returns whether there
+    /// were any.
     pub(super) fn follow(&mut self, wire: u32, host: u32) -> bool {
         let name = |index| Interface::by_index(index).map(|interface| interface.name);
         let (Ok(wire), Ok(host)) = (name(wire), name(host)) else { return false };
@@ -146,7 +146,7 @@ impl Sysctls {
                 && on_wire != *agreed
             {
                 set(&host, family, key, on_wire.as_deref());
-                // Were it refused, what the host interface has would seem to be a change.
+                // If it was refused, the old value of the host interface must not count as a change.
                 (*agreed, changed) = (read(&host), true);
             }
         }
@@ -154,8 +154,8 @@ impl Sysctls {
     }
 }
 
-/// Writes a setting that differs: some writes have effects of their own. One that is refused is left: an ordinary user may set those of a
-/// network namespace of its own only.
+/// Writes a setting if it differs, as some writes have side effects. A refusal is ignored: an ordinary user
+/// may change the settings of its own network namespaces only.
 fn set(interface: &str, family: &str, key: &str, value: Option<&str>) {
     let parts = [family, "conf", interface, key];
     let Some(value) = value else { return };

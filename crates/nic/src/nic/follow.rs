@@ -1,5 +1,5 @@
-//! What changes around a NIC that runs, and what the NIC does about it: the wire's carrier, MTU and
-//! queues, the host interface's MTU, and whether this host forwards the packets of others.
+//! Changes around a running NIC, and its reactions: the wire's carrier, MTU and queues, the host interface's
+//! MTU, and whether this host forwards packets of other hosts.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +14,14 @@ use crate::error::Error;
 use crate::forwarding;
 use crate::open::{self, Held, HostEnd, Room};
 
-/// What a NIC has seen of what is around it.
+/// State of a NIC's surroundings, as last seen.
 #[derive(Debug)]
 pub(super) struct Followed {
     watch: Watch,
-    /// The kernel did not say whether this host forwards, though something had changed.
+    /// Whether a query for forwarding failed after a change, and is to be repeated.
     look_again: AtomicBool,
     seen: Mutex<Seen>,
-    /// The wire's memory.
+    /// Size of the frames in the wire's memory.
     room: Room,
 }
 
@@ -30,20 +30,20 @@ pub(super) struct Followed {
 struct Seen {
     carrier: bool,
     wire_mtu: u32,
-    /// What wharf has set, or another has.
+    /// The host's MTU, set by wharf or by another program.
     host_mtu: u32,
-    /// Another has.
+    /// Whether another program has set it.
     by_hand: bool,
-    /// An MTU that the kernel would not set.
+    /// An MTU that the kernel refused.
     refused: Option<u32>,
-    /// How it is seen that this host forwards.
+    /// The sign that this host forwards, if it does.
     forwards: Option<String>,
     /// The wire's new name, under which its own stack could not be silenced.
     not_quiet: Option<String>,
 }
 
 impl Followed {
-    /// Looks at what is around the wire, which is open, and the host interface with the index `host`.
+    /// Reads the state of the wire, which is open, and of the host interface with the index `host`.
     pub(super) fn new(wire: &Interface, room: Room, host: u32) -> Result<Self, Error> {
         let watch = Watch::new()?;
         let seen = Seen {
@@ -68,17 +68,17 @@ impl Followed {
         self.seen().forwards.is_some()
     }
 
-    /// What to say of `auto` at the start.
+    /// A notice about `auto` at the start.
     pub(super) fn notice(&self, config: &Config) -> Option<String> {
         self.seen().forwards.as_deref().and_then(|sign| forwards_now(config, sign))
     }
 
-    /// The host's MTU by a configuration, in bytes.
+    /// The host's MTU of a configuration, in bytes.
     pub(super) fn host_mtu(&self, config: &Config) -> u32 {
         self.seen().wanted(config, &self.room)
     }
 
-    /// wharf has set it, as it was told to: that is the latest change.
+    /// wharf has set the MTU, as its configuration asks: that is the latest change.
     pub(super) fn host_mtu_is(&self, mtu: u32) {
         let mut seen = self.seen();
         (seen.host_mtu, seen.by_hand, seen.refused) = (mtu, false, None);
@@ -86,8 +86,7 @@ impl Followed {
 }
 
 impl Seen {
-    /// A host that advertised an MSS for frames which the wire's memory does not hold would lose
-    /// them.
+    /// A host that announced an MSS for frames that exceed the wire's memory would lose them.
     fn wanted(&self, config: &Config, room: &Room) -> u32 {
         let wire = if room.loses { self.wire_mtu.min(room.mtu) } else { self.wire_mtu };
         open::host::host_mtu(config, wire)
@@ -105,13 +104,12 @@ fn forwards_now(config: &Config, sign: &str) -> Option<String> {
 }
 
 impl Nic {
-    /// Readable when there may be something to [`follow`](Self::follow).
+    /// Descriptor that is readable when [`follow`](Self::follow) may have something to do.
     pub fn changes(&self) -> BorrowedFd<'_> {
         self.followed.watch.as_fd()
     }
 
-    /// What LRO's profile is now, and with `auto`, why: how it is seen that this host forwards, or
-    /// that it does not.
+    /// LRO's profile, and for `auto` the reason: the sign that this host forwards, or that it does not.
     pub fn lro_profile(&self) -> (&'static str, Option<String>) {
         let (auto, seen) = (self.config().lro.profile, self.followed.seen());
         match (auto, &seen.forwards) {
@@ -124,13 +122,13 @@ impl Nic {
         }
     }
 
-    /// Follows what changes while wharf runs: the host sees the wire's carrier go and come, and its
-    /// interface has the wire's MTU; LRO's profile `auto` is what this host needs. What is returned
-    /// are lines for the operator. To be called when [`changes`](Self::changes) is readable and now
-    /// and then, in the network namespace that the NIC was started in.
+    /// Follows changes while wharf runs: the host's carrier and MTU are those of the wire, and LRO's profile
+    /// `auto` is the one that this host needs. Returns lines for the operator. To be called when
+    /// [`changes`](Self::changes) is readable and now and then, in the network namespace that the NIC was
+    /// started in.
     ///
     /// # Errors
-    /// What has changed so that the NIC is of no use any more, and what to do about it.
+    /// A change that makes the NIC useless, and what to do about it.
     pub fn follow(&self) -> Result<Vec<String>, Error> {
         self.look_for_duplicates()?;
         let mut lines = Vec::new();
@@ -138,7 +136,7 @@ impl Nic {
         if self.followed.watch.changed() || look_again {
             lines.extend(self.follow_forwarding());
         }
-        // A wire that is gone is told of by `has_failed`.
+        // A wire that is gone is reported by `has_failed`.
         let Ok(wire) = Interface::by_index(self.wire_index) else { return Ok(lines) };
         self.follow_name(&wire, &mut lines);
         self.follow_carrier(&wire);
@@ -147,19 +145,19 @@ impl Nic {
         Ok(lines)
     }
 
-    /// Whether one of its own addresses was found to be another host's.
+    /// Fails if one of its own addresses was found to be another host's.
     fn look_for_duplicates(&self) -> Result<(), Error> {
-        let Some(told) = &self.told else { return Ok(()) };
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        match told.try_iter().find_map(Result::err) {
+        let Some(reports) = &self.own_addresses else { return Ok(()) };
+        let reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
+        match reports.try_iter().find_map(Result::err) {
             Some(duplicate) => Err(Error::Duplicate { name: self.wire.clone(), duplicate }),
             None => Ok(()),
         }
     }
 
     fn follow_forwarding(&self) -> Option<String> {
-        // Where the kernel will not say, all stays as it was until the next look. The notification
-        // is taken, so that one must not wait for another.
+        // If the kernel fails to answer, the state stays until the next look. The notification is consumed,
+        // so that look must not wait for another.
         let Ok(now) = forwarding::sign(self.host.index) else {
             tracing::debug!(
                 "the kernel does not say whether this host forwards: asked again later"
@@ -176,7 +174,7 @@ impl Nic {
         if !is_new || config.lro.profile != LroProfile::Auto {
             return None;
         }
-        self.tell_workers(&config);
+        self.configure_workers(&config);
         match (now, before) {
             (Some(sign), _) => forwards_now(&config, &sign),
             (None, _) => {
@@ -189,10 +187,10 @@ impl Nic {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What silences the wire's own stack goes by the wire's name.
+    /// The rules that silence the wire's own stack contain its name.
     fn follow_name(&self, wire: &Interface, lines: &mut Vec<String>) {
         let Err(error) = self.held().follow_name(&wire.name) else { return };
-        // It is tried again at every look, but told once for a name.
+        // It is tried again at every look, but reported once for a name.
         let mut seen = self.followed.seen();
         if seen.not_quiet.as_ref() != Some(&wire.name) {
             lines.push(format!("the kernel may answer on {} as well: {error}", wire.name));
@@ -209,14 +207,14 @@ impl Nic {
         if seen.carrier != wire.running
             && let HostEnd::Tap(tap) = &self.host.kind
         {
-            // An old kernel cannot be told; the host then sees a carrier always, as before.
+            // An old kernel cannot set it; then the host always sees a carrier.
             let _ = tap.set_carrier(wire.running);
         }
         seen.carrier = wire.running;
     }
 
-    /// The host interface follows the wire's MTU. Set by hand it stays as it is, until it is set to
-    /// what it would be.
+    /// The host interface follows the wire's MTU. An MTU that another program has set stays, until it is set
+    /// to the one that would follow.
     fn follow_mtu(&self, wire: &Interface, lines: &mut Vec<String>) {
         let config = self.lock();
         let mut seen = self.followed.seen();
@@ -226,7 +224,7 @@ impl Nic {
             self.workers.iter().for_each(|(handle, _)| handle.set_mtu(wire.mtu));
             lines.extend(self.followed.room.notice(wire));
         }
-        // In another network namespace its MTU is that namespace's business.
+        // In another network namespace its MTU is left to that namespace.
         let Ok(host) = Interface::by_index(self.host.index) else { return };
         let wanted = seen.wanted(&config, &self.followed.room).min(host.max_mtu);
         if host.mtu != seen.host_mtu {
@@ -263,7 +261,7 @@ impl Nic {
         }
     }
 
-    /// A veth's far end takes what its near end may send.
+    /// Sets the host interface's MTU, and that of a veth's far end.
     pub(super) fn set_host_mtu(&self, name: &str, mtu: u32) -> sys::Result<()> {
         if let HostEnd::Veth { far, .. } = self.host.kind {
             let far = Interface::by_index(far)?;

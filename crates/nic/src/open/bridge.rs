@@ -1,4 +1,4 @@
-//! Opening the two interfaces of a bridge, with one memory for both.
+//! Opening the two interfaces of a bridge, with one frame memory for both.
 
 use sys::frames::FramePool;
 use sys::interface::Interface;
@@ -37,8 +37,8 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// By AF_XDP where both interfaces are cards and it works, else by AF_PACKET, unless `mode` says
-    /// which. On a veth AF_XDP does not see the VLAN tags that the peer leaves to its card.
+    /// By AF_XDP where both interfaces are cards and it works, else by AF_PACKET, unless `mode` chooses. On a
+    /// veth AF_XDP does not see the VLAN tags that the peer leaves to its card.
     pub(crate) fn open(
         interfaces: &[Interface; 2],
         frames: u32,
@@ -74,7 +74,7 @@ impl Ends {
         notices: &mut Vec<String>,
     ) -> Result<Ends, Error> {
         let chunk = xdp::chunk(one)?.max(xdp::chunk(other)?);
-        // Queues that come late would have no memory to receive into.
+        // Queues that start late would have no memory to receive into.
         let least = xdp::least_frames([one, other]);
         if frames < least {
             notices.push(format!(
@@ -133,7 +133,7 @@ fn memory(frames: u32, chunk: u32) -> Result<FramePool, Error> {
     FramePool::new(frames, chunk).map_err(|cause| Error::Memory { frames, bytes, cause })
 }
 
-/// Frames for others are to pass as well.
+/// Receives frames for other stations as well.
 fn promiscuous(info: &Interface) -> Result<Membership, Error> {
     Membership::hold(info.index, Filter::Promiscuous)
         .map_err(|cause| Error::Packet { name: info.name.clone(), cause })

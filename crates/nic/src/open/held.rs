@@ -1,4 +1,4 @@
-//! What is done to an interface while it is a wire.
+//! Changes to an interface while it is a wire.
 
 use sys::packet::Membership;
 use sys::xdp::Redirect;
@@ -8,17 +8,17 @@ use crate::features::Suited;
 use crate::queues::Served;
 use crate::quiet::Quiet;
 
-/// Undoes it when it is dropped, which is after the sockets are closed: the wire is then the kernel's
+/// Undoes them when it is dropped, after the sockets are closed: then the kernel's stack has the interface
 /// again.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(super) _redirect: Option<Redirect>,
-    /// Frames that the interface would not take by itself.
+    /// Membership for frames that the interface would not receive by itself.
     pub(super) _membership: Option<Membership>,
-    /// What keeps the stack behind the wire silent.
+    /// Keeps the stack behind the wire silent.
     pub(super) quiet: Option<Quiet>,
     pub(super) _suited: Suited,
-    /// By AF_XDP; `None` with AF_PACKET, which hears all queues.
+    /// The queues that are served by AF_XDP; `None` with AF_PACKET, which receives from all queues.
     pub(super) served: Option<Served>,
 }
 
@@ -28,7 +28,7 @@ impl Held {
         self.served.as_ref().map_or(Ok(()), Served::look)
     }
 
-    /// What silences the wire's own stack goes by the wire's name, which is now this.
+    /// Follows a change of the wire's name, which is part of the rules that silence the wire's own stack.
     ///
     /// # Errors
     /// The kernel may answer on the wire as well.

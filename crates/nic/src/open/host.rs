@@ -14,7 +14,7 @@ use crate::port::tap::TapHost;
 use crate::port::veth::VethHost;
 use crate::quiet::Quiet;
 
-/// How long the kernel may take to activate a veth; it does so within a second.
+/// How long the kernel may take to activate a veth; usually less than a second.
 const LINK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The interface that the host's kernel sees.
@@ -31,13 +31,13 @@ pub(crate) enum HostEnd {
     Veth {
         /// Index of the far end. The host's end may be moved to another namespace.
         far: u32,
-        /// What keeps the stack behind the far end silent.
+        /// Keeps the stack behind the far end silent.
         _quiet: Option<Quiet>,
     },
 }
 
 impl Drop for HostInterface {
-    /// To be dropped once its ports are closed: a TAP vanishes with them, a veth must be told.
+    /// Dropped after its ports are closed: a TAP vanishes with them, a veth is deleted here.
     fn drop(&mut self) {
         if let HostEnd::Veth { .. } = self.kind {
             let _ = sys::netlink::link::delete(&far_end_of(&self.name));
@@ -52,7 +52,7 @@ pub(crate) enum Hosts {
 }
 
 impl Hosts {
-    /// How many queues there are.
+    /// Number of queues.
     pub(crate) fn queues(&self) -> usize {
         match self {
             Hosts::Tap(queues) => queues.len(),
@@ -61,7 +61,7 @@ impl Hosts {
     }
 }
 
-/// How the workers reach the host's queues.
+/// Distribution of the host's queues over the workers.
 pub(crate) enum Queues<H> {
     /// Each worker has its own.
     Own(Vec<H>),
@@ -97,7 +97,7 @@ pub(crate) fn make_host(
             interface::set_mac(name, mac)?;
         }
         interface::set_mtu(name, at_most(mtu, &Interface::by_name(name)?, notices))?;
-        // As the default is the kernel's, one that cannot be told is no obstacle to it.
+        // An error counts only if the setting is not the kernel's default.
         if config.gso.max_burst != Config::default().gso.max_burst {
             interface::set_gso_max_size(name, config.gso.max_burst + 1)?;
         }
@@ -137,9 +137,9 @@ pub(crate) fn make(
     }
 }
 
-/// The host's MTU in bytes. Where it is over the wire's, that is for the host to hand over datagrams
-/// that become fragments; with that turned off, its own IP makes them. IPv6 leaves an interface with
-/// an MTU under its least.
+/// The host's MTU in bytes. An MTU over the wire's lets the host hand over datagrams that become fragments;
+/// with that turned off, its own IP makes them. IPv6 is disabled by the kernel on an interface with an MTU
+/// under 1,280.
 pub(crate) fn host_mtu(config: &Config, wire_mtu: u32) -> u32 {
     let wanted = if config.host.mtu == 0 { wire_mtu } else { config.host.mtu };
     let most = match config.gso.enable && config.gso.udp {
@@ -149,8 +149,8 @@ pub(crate) fn host_mtu(config: &Config, wire_mtu: u32) -> u32 {
     wanted.min(most.max(wire_mtu))
 }
 
-/// The MTU that the host's interface gets of one that is asked for: a TAP's IP packet and its
-/// Ethernet header together are 65,535 bytes at most (`tun_net_initialize`).
+/// The MTU that the host's interface gets when `mtu` is asked for: a TAP's IP packet and its Ethernet header
+/// together are at most 65,535 bytes (`tun_net_initialize`).
 pub(crate) fn at_most(mtu: u32, host: &Interface, notices: &mut Vec<String>) -> u32 {
     let most = host.max_mtu;
     if mtu > most {
@@ -165,8 +165,8 @@ pub(crate) fn at_most(mtu: u32, host: &Interface, notices: &mut Vec<String>) -> 
 /// RFC 8200 section 5.
 const IPV6_LEAST_MTU: u32 = 1_280;
 
-/// Until both ends of a veth pair are operational. They get their queueing disciplines some time
-/// after they are up, from a kernel thread, and lose silently what is sent before.
+/// Waits until both ends of a veth pair are operational. A kernel thread gives them their queueing
+/// disciplines some time after they are up, and until then packets are lost silently.
 pub(crate) fn wait_for_veth(name: &str) -> sys::Result<()> {
     let since = Instant::now();
     loop {
@@ -192,12 +192,12 @@ fn from_tap(mut tap: Tap, shared: bool) -> Result<(HostInterface, Hosts), Error>
     Ok((host, Hosts::Tap(queues)))
 }
 
-/// The name of the other end of the veth that is the host interface `name`, where it is one.
+/// The name of the far end of the veth that is the host interface `name`, if it is one.
 pub fn far_end_of(name: &str) -> String {
     format!("{}~", name.chars().take(13).collect::<String>())
 }
 
-/// A veth pair: `name` for the host, and a far end for wharf that goes when `name` does and takes
+/// Makes a veth pair: `name` for the host, and a far end for wharf, which is deleted with `name` and takes
 /// packets of `mtu` bytes.
 fn make_veth(
     name: &str,
@@ -214,7 +214,7 @@ fn make_veth(
     create_veth(&VethEnd::new(name), &far)?;
     let open = || -> Result<(HostEnd, Queues<VethHost>), Error> {
         let far = interface::index(&far_name)?;
-        // The far end is wharf's alone: the host is not to hear the kernel there look for routers.
+        // Only wharf uses the far end: the host must not receive router solicitations of the kernel there.
         let _ = sys::sysctl::set_ipv6_conf(&far_name, "disable_ipv6", "1");
         let quiet = Quiet::new(&far_name).ok();
         interface::set_up(&far_name)?;

@@ -1,4 +1,4 @@
-//! Opening ports: a wire's, the host interface's, and those of the two wires of a bridge.
+//! Opening ports: of a wire, of the host interface, and of the two wires of a bridge.
 
 pub(crate) mod bridge;
 mod held;
@@ -16,5 +16,5 @@ pub(crate) use wire::{OpenWire, Purpose, Room, Wires, open, set_up};
 
 /// Ethernet header and two VLAN tags, around an IP packet of the MTU.
 const LINK_OVERHEAD: u32 = 14 + 8;
-/// The AF_PACKET fanout group: any number that others in this namespace are unlikely to use.
+/// The AF_PACKET fanout group: a number that other programs in this namespace are unlikely to use.
 const FANOUT_GROUP: u16 = 0x5748;

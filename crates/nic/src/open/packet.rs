@@ -17,10 +17,10 @@ use crate::selftest;
 /// A port, and the memory of its frames.
 pub(super) type Port = (PacketWire, FramePool);
 
-/// AF_PACKET ports, one a worker, and what keeps the stack behind the wire silent.
+/// AF_PACKET ports, one for each worker, and the guard that keeps the stack behind the wire silent.
 ///
 /// # Errors
-/// What stands in the way.
+/// Why the wire cannot be opened.
 pub(super) fn open(
     info: &Interface,
     config: &Config,
@@ -37,8 +37,8 @@ pub(super) fn open(
         .map(|_| FramePool::new(config.wire.frames_of_each(workers), chunk))
         .collect::<Result<_, _>>()
         .map_err(Error::Worker)?;
-    // First, or what arrives between the two is handed on twice. Now it is lost, as on a card that
-    // is not up yet.
+    // First, or packets that arrive in between are delivered twice. Now they are lost, as on a card that is
+    // not up yet.
     let leave_configuration = config.wire.leave_configuration;
     let quiet =
         if leave_configuration { but_configuration(info, notices) } else { quiet(info, notices) };
@@ -72,7 +72,7 @@ pub(super) fn senders(
     (0..count).map(|_| port(info, config, hardware)).collect()
 }
 
-/// Bytes of a frame's memory that AF_PACKET receives packets of this MTU into.
+/// Bytes of a frame's memory for packets of this MTU, with AF_PACKET.
 pub(crate) fn chunk(mtu: u32) -> u32 {
     let needed = mtu + LINK_OVERHEAD + sys::packet::HEADROOM as u32;
     needed.next_power_of_two().clamp(sys::frames::MIN_CHUNK_SIZE, sys::frames::MAX_CHUNK_SIZE)
@@ -94,13 +94,13 @@ pub(super) fn port(
     Ok(PacketWire::new(socket, hardware))
 }
 
-/// Silences the stack behind an interface; before a packet socket hears it, or what arrives between
-/// the two is handed on twice.
+/// Silences the stack behind an interface. To be called before a packet socket receives, or packets that
+/// arrive in between are delivered twice.
 pub(super) fn quiet(info: &Interface, notices: &mut Vec<String>) -> Option<Quiet> {
     silenced(info, Quiet::new(&info.name), notices)
 }
 
-/// The same, but for what the stack must hear to configure itself: DHCP and router advertisements.
+/// The same, except for packets with which the stack configures itself: DHCP and router advertisements.
 fn but_configuration(info: &Interface, notices: &mut Vec<String>) -> Option<Quiet> {
     let quiet = silenced(info, Quiet::but_configuration(&info.name), notices);
     if matches!(quiet, Some(Quiet::Switches(_))) {
@@ -118,15 +118,15 @@ fn silenced(
     quiet: sys::Result<Quiet>,
     notices: &mut Vec<String>,
 ) -> Option<Quiet> {
-    let mut tell =
+    let mut notify =
         |why| notices.push(format!("the kernel may answer on {} as well: {why}", info.name));
     match quiet {
         Ok(quiet) => {
-            quiet.gap().into_iter().for_each(tell);
+            quiet.gap().into_iter().for_each(notify);
             Some(quiet)
         }
         Err(error) => {
-            tell(error.to_string());
+            notify(error.to_string());
             None
         }
     }

@@ -15,7 +15,7 @@ use crate::port::split::SplitWire;
 use crate::queues::Served;
 use crate::quiet::Quiet;
 
-/// The wire's ports, one a worker.
+/// The wire's ports, one for each worker.
 pub(crate) enum Wires {
     Xdp(Vec<xdp::Port>),
     /// In by AF_XDP, out by AF_PACKET.
@@ -24,7 +24,7 @@ pub(crate) enum Wires {
 }
 
 impl Wires {
-    /// How many there are.
+    /// Number of ports.
     pub(crate) fn len(&self) -> usize {
         match self {
             Wires::Xdp(wires) => wires.len(),
@@ -34,17 +34,17 @@ impl Wires {
     }
 }
 
-/// What the memory of a wire's frames was made for.
+/// Size of the frames in a wire's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// The largest MTU whose frames it holds.
+    /// The largest MTU whose frames fit.
     pub(crate) mtu: u32,
-    /// Longer frames are lost; else they pass by themselves.
+    /// Whether longer frames are lost; otherwise they pass without being merged.
     pub(crate) loses: bool,
 }
 
 impl Room {
-    /// That of these ports.
+    /// The size of these ports' frames.
     fn of(wires: &Wires) -> Self {
         let (pool, headroom, loses) = match wires {
             Wires::Xdp(wires) => (wires.first().map(|(_, pool)| pool), xdp::XDP_HEADROOM, true),
@@ -57,7 +57,7 @@ impl Room {
         Room { mtu: chunk.saturating_sub(LINK_OVERHEAD + headroom), loses }
     }
 
-    /// What to say of a wire whose MTU has changed: nothing, unless it is too large.
+    /// A notice about a wire whose MTU has changed: none, unless it is too large.
     pub(crate) fn notice(self, wire: &Interface) -> Option<String> {
         let (name, mtu, most) = (&wire.name, wire.mtu, self.mtu);
         (mtu > most).then(|| match self.loses {
@@ -73,7 +73,7 @@ impl Room {
     }
 }
 
-/// What a wire is for, and so by what it is read and sent. This is the one rule:
+/// The use of a wire, which chooses between AF_XDP and AF_PACKET by this rule:
 ///
 /// - `wire.mode` decides, unless it is `auto`.
 /// - For a host, alone or with an engine beside it: AF_XDP where it works, else AF_PACKET.
@@ -106,7 +106,7 @@ pub(crate) struct OpenWire {
     pub(crate) info: Interface,
     /// Its ports.
     pub(crate) wires: Wires,
-    /// What their memory was made for.
+    /// The size of the frames in its memory.
     pub(crate) room: Room,
     /// `AF_XDP native, copy`, `AF_PACKET`, ...
     pub(crate) name: String,
@@ -114,10 +114,10 @@ pub(crate) struct OpenWire {
     pub(crate) held: Held,
 }
 
-/// Opens a wire, which is set up, for packets of all multicast groups as well.
+/// Opens a wire, which must be up, for packets of all multicast groups as well.
 ///
 /// # Errors
-/// What stands in the way; nothing is left behind.
+/// Why it cannot be opened; nothing is left behind.
 pub(crate) fn open(
     name: &str,
     config: &Config,
@@ -160,7 +160,7 @@ pub(crate) fn open(
 /// Sets an interface up.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(crate) fn set_up(name: &str) -> Result<(), Error> {
     interface::set_up(name).map_err(|error| match error.is_permission() {
         true => Error::Permission { name: name.to_owned() },
@@ -183,7 +183,7 @@ fn describe(wires: &Wires, redirect: Option<&Redirect>) -> String {
     format!("AF_XDP {mode}, {}{out}", if zero_copy { "zero-copy" } else { "copy" })
 }
 
-/// Looks whether `name` can be a wire.
+/// Checks whether `name` can be a wire.
 ///
 /// # Errors
 /// There is no such interface, or it does not carry Ethernet.
@@ -202,7 +202,7 @@ pub fn find_wire(name: &str) -> Result<Interface, Error> {
     Ok(info)
 }
 
-/// Ports, and what they need behind them.
+/// Ports, and what has to live as long as they do.
 struct Ports {
     wires: Wires,
     redirect: Option<Redirect>,
@@ -218,7 +218,7 @@ impl Ports {
         Ports { wires: Wires::Packet(wires), redirect: None, quiet }
     }
 
-    /// AF_XDP has each frame copied.
+    /// Whether AF_XDP copies each frame.
     fn are_copied(&self) -> bool {
         match &self.wires {
             Wires::Xdp(wires) => wires.iter().any(|(wire, _)| !wire.zero_copy()),

@@ -12,14 +12,14 @@ use crate::error::Error;
 use crate::port::xdp::XdpWire;
 use crate::queues;
 
-/// What the kernel keeps free in front of a frame in a UMEM chunk (`XDP_PACKET_HEADROOM`).
+/// Bytes that the kernel keeps free in front of a frame in a UMEM chunk (`XDP_PACKET_HEADROOM`).
 pub(super) const XDP_HEADROOM: u32 = 256;
-/// The largest chunk that a UMEM takes on all kernels.
+/// The largest chunk of a UMEM on all kernels, in bytes.
 const PAGE: u32 = 4096;
-/// The least frames that a queue read by AF_XDP is lent where others share the memory.
+/// Fewest frames for the rings of a queue read by AF_XDP, where queues share the memory.
 const LEAST_RING: u32 = 64;
-/// Frames that may wait to be sent by AF_XDP: a few super-packets. The host waits when it is full,
-/// so more would only be a longer queue.
+/// Frames that may wait to be sent by AF_XDP: a few super-packets. When it is full the host waits, so more
+/// would only be a longer queue.
 const TX_RING: u32 = 2048;
 
 /// Frames that may wait for degen in each queue at most.
@@ -31,7 +31,7 @@ pub(super) type Port = (XdpWire, FramePool);
 /// AF_XDP on all queues of an interface, each with memory of its own.
 ///
 /// # Errors
-/// What stands in the way.
+/// Why AF_XDP cannot be used.
 pub(super) fn open(info: &Interface, config: &Config) -> Result<(Vec<Port>, Redirect), Error> {
     let chunk = chunk(info)?;
     let queues = queues::xdp(info);
@@ -58,13 +58,13 @@ pub(super) fn open(info: &Interface, config: &Config) -> Result<(Vec<Port>, Redi
     Ok((wires, redirect))
 }
 
-/// The least frames of memory that AF_XDP on all queues of these interfaces wants, so that a quarter
-/// of it at most is lent to the rings.
+/// Fewest frames of memory for AF_XDP on all queues of these interfaces, so that its rings have a quarter of
+/// it at most.
 pub(super) fn least_frames(interfaces: [&Interface; 2]) -> u32 {
     4 * LEAST_RING * interfaces.into_iter().map(queues::xdp).sum::<u32>()
 }
 
-/// AF_XDP on all queues of an interface, in memory of others, with stamps.
+/// AF_XDP on all queues of an interface, in memory shared with others, with time stamps.
 pub(super) fn open_stamping(
     info: &Interface,
     pool: &mut FramePool,
@@ -73,17 +73,17 @@ pub(super) fn open_stamping(
     let mode = mode(info, &Config::default());
     let mut redirect = attached(info, Redirect::attach_stamping(info.index, mode))?;
     let queues = queues::xdp(info);
-    // Two interfaces, and most of the memory is for what is in flight.
+    // Two interfaces share the memory, and most of it is for packets in flight.
     let share = (frames / 8 / queues).max(LEAST_RING);
     let rings = rings((1 << share.ilog2()).min(STAMPING_RING));
     let wires = (0..queues).map(|queue| port(info, queue, &mut redirect, pool, rings));
     Ok((wires.collect::<Result<_, _>>()?, redirect))
 }
 
-/// Bytes of a frame's memory that AF_XDP receives into.
+/// Bytes of a frame's memory for AF_XDP.
 ///
 /// # Errors
-/// The interface's frames fit none.
+/// The interface's frames fit no chunk.
 pub(super) fn chunk(info: &Interface) -> Result<u32, Error> {
     let needed = info.mtu + LINK_OVERHEAD + XDP_HEADROOM;
     if needed > PAGE {
@@ -136,7 +136,7 @@ fn port(
     let xdp = |why: String| Error::Xdp { name: info.name.clone(), why };
     let socket = XdpSocket::open(info.index, queue, pool, rings).map_err(|e| xdp(e.to_string()))?;
     redirect.set(&socket).map_err(|error| xdp(error.to_string()))?;
-    // A veth's frames, or a bridge's, come from a kernel on this machine, partial checksums and
-    // all; a card has no kind.
+    // Frames of a veth, or of a bridge, come from a kernel on this machine, perhaps with partial checksums; a
+    // card has no kind.
     Ok(XdpWire::new(socket, pool, info.kind.is_some()))
 }

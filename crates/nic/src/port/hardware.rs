@@ -1,4 +1,4 @@
-//! What the wire's interface can cut itself, so that wharf need not (`gso.hardware`).
+//! Segmentation that the wire's interface can do itself, so that wharf need not (`gso.hardware`).
 
 use gso::Kind;
 use sys::ethtool::Ethtool;
@@ -6,32 +6,31 @@ use wire::{ETHERNET_LEN, GsoType, Headers, Network, Transport, Udp, VirtioNetHdr
 
 use super::Traffic;
 
-/// The kinds of super-packets that an interface takes; each as `ethtool -k` names it.
+/// The kinds of super-packets that an interface segments, each by its name in `ethtool -k`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hardware {
     /// `tx-tcp-segmentation`
     pub tcp4: bool,
     /// `tx-tcp6-segmentation`
     pub tcp6: bool,
-    /// `tx-tcp-ecn-segmentation`: of super-packets with CWR, which only their first segment is to
-    /// have.
+    /// `tx-tcp-ecn-segmentation`: super-packets with CWR, which only their first segment is to have.
     pub ecn: bool,
     /// `tx-udp-segmentation`
     pub uso: bool,
 }
 
-/// A super-packet that an interface is to cut.
+/// A super-packet that an interface is to segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SuperPacket {
-    /// What the interface is told.
+    /// The header for the interface.
     pub vnet: VirtioNetHdr,
-    /// How it is cut.
+    /// Its kind, for the counters.
     pub kind: Kind,
     gso_segs: usize,
 }
 
 impl SuperPacket {
-    /// What a super-packet of `len` bytes becomes on the wire: each segment has the headers.
+    /// Frames and bytes on the wire of a super-packet of `len` bytes: each segment has the headers.
     pub fn on_the_wire(&self, len: usize) -> Traffic {
         let headers = (self.gso_segs - 1) * usize::from(self.vnet.hdr_len);
         Traffic { frames: self.gso_segs as u64, bytes: (len + headers) as u64 }
@@ -39,14 +38,14 @@ impl SuperPacket {
 }
 
 impl Hardware {
-    /// Nothing.
+    /// No segmentation.
     pub const NONE: Hardware = Hardware { tcp4: false, tcp6: false, ecn: false, uso: false };
 
-    /// Everything: the kernel cuts what the interface does not (`validate_xmit_skb`).
+    /// All kinds: the kernel segments those that the interface does not (`validate_xmit_skb`).
     pub const KERNEL: Hardware = Hardware { tcp4: true, tcp6: true, ecn: true, uso: true };
 
-    /// What `interface` says; nothing if it cannot be asked. Without scatter-gather and checksums
-    /// the kernel takes the other features back, so they are there where these are.
+    /// The features of `interface`; none if they cannot be read. Without scatter-gather and checksums the
+    /// kernel clears the other features, so they are there where these are.
     pub fn read(interface: &str) -> Hardware {
         let active = Ethtool::open(interface).and_then(|ethtool| ethtool.features());
         let is_on = |name| active.as_ref().is_ok_and(|features| features.get(name) == Some(&true));
@@ -58,11 +57,11 @@ impl Hardware {
         }
     }
 
-    /// What the interface is told of `packet`, if that may be left to it. Its segments must fit `mtu`; those
-    /// of TCP can be made to.
+    /// The header with which the interface can segment `packet`; `None` if it cannot. The segments must fit
+    /// `mtu`; those of TCP can be made to.
     pub fn leave(&self, packet: &[u8], vnet: &VirtioNetHdr, mtu: usize) -> Option<SuperPacket> {
-        // A device computes checksums or it does not; it cannot tell which are there.
-        // AF_PACKET's header has no word for tunnels.
+        // A device computes the checksum of each segment: it must not be complete already.
+        // AF_PACKET's header does not describe tunnels.
         if !vnet.needs_csum || vnet.gso_size == 0 || vnet.tunnel.is_some() {
             return None;
         }
@@ -84,7 +83,7 @@ impl Hardware {
             GsoType::UdpL4 => usize::from(vnet.gso_size),
             _ => usize::from(vnet.gso_size).min(room),
         };
-        // Tags and extension headers are for software: not every device reads past them.
+        // Packets with tags or extension headers are cut in software: not every device parses them.
         let plain = headers.network_at == ETHERNET_LEN
             && !matches!(headers.network, Network::Ipv6 { extensions: true });
         if !wanted || !described || !plain || (vnet.ecn && !self.ecn) {
@@ -94,7 +93,7 @@ impl Hardware {
         if gso_size == 0 || gso_size > room || payload <= gso_size {
             return None;
         }
-        // What software would refuse is for software to refuse, so that it is counted.
+        // Packets that software would refuse are left to software, so that they are counted.
         if vnet.gso_type == GsoType::UdpL4 {
             let udp = Udp::new(packet.get(headers.transport_at..headers.end)?).ok()?;
             let whole = usize::from(udp.length()) == headers.end - headers.transport_at;

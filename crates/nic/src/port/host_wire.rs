@@ -1,7 +1,7 @@
-//! A host port as a wire, so that what stands on a wire stands behind a kernel as well.
+//! A host port as a wire, so that a lane for a wire can serve a kernel as well.
 //!
-//! Super-packets keep their speed: what the kernel sends is read where it lies but for its headers
-//! ([`Wire::overflow`]), and what goes there is written from where it lies ([`Wire::transmit_pieces`]).
+//! Super-packets are not copied: of those that the kernel sends only the headers are ([`Wire::overflow`]),
+//! and those to the kernel are written from where they lie ([`Wire::transmit_pieces`]).
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,17 +28,17 @@ pub struct HostWire<H> {
 }
 
 impl<H: Host> HostWire<H> {
-    /// Takes the port of a kernel that sends super-packets and takes them.
+    /// Takes the port of a kernel that sends and accepts super-packets.
     pub fn new(host: H) -> Self {
         HostWire { host, takes_whole: true, counters: WireCounters::default() }
     }
 
-    /// The same of a kernel that sends complete frames, and is sent complete frames.
+    /// The same for a kernel that sends and receives complete frames only.
     pub fn plain(host: H) -> Self {
         HostWire { takes_whole: false, ..HostWire::new(host) }
     }
 
-    /// Moves the packet at hand into a frame, as far as is worth it.
+    /// Moves the last packet into a frame, or only its headers if it is long.
     fn fill(&mut self, pool: &mut FramePool, mut frame: Frame, vnet: VirtioNetHdr) -> RxFrame {
         let bytes = self.host.last();
         let len = if bytes.len() > pool.chunk_size() { HEAD } else { bytes.len() };
@@ -48,7 +48,7 @@ impl<H: Host> HostWire<H> {
         RxFrame { frame, vnet, overflow, slot: 0, maybe_partial: false }
     }
 
-    /// Returns what the kernel took. What it did not take is counted by its reason.
+    /// Returns what the kernel accepted. What it refused is counted by reason.
     fn deliver(&mut self, pool: &FramePool, vnet: VirtioNetHdr, pieces: [&[u8]; 3]) -> Traffic {
         let [header, first, second] = pieces;
         let packet = Delivery { vnet, header, frames: &mut Vec::new(), rest: [first, second] };
@@ -63,7 +63,7 @@ impl<H: Host> HostWire<H> {
 }
 
 impl<H: Host> Wire for HostWire<H> {
-    /// What does not fit into a frame stays where it was read, so that it is the last of its batch.
+    /// A packet that does not fit into a frame stays in the port's buffer, so it is the last of its batch.
     fn receive(
         &mut self,
         pool: &mut FramePool,
@@ -103,7 +103,7 @@ impl<H: Host> Wire for HostWire<H> {
         &bytes[bytes.len() - received.overflow as usize..]
     }
 
-    /// What comes this way fits the kernel's interface: what is to be cut was cut before.
+    /// Packets on this path fit the kernel's interface: they were cut before, if they had to be.
     fn transmit(
         &mut self,
         pool: &mut FramePool,

@@ -36,17 +36,17 @@ impl FarEnd {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a packet where the port will find it.
+    /// Queues a packet for the port to receive.
     pub fn send(&self, vnet: VirtioNetHdr, bytes: Vec<u8>) {
         self.lock().to_port.push_back((vnet, bytes));
     }
 
-    /// Takes all that the port has put out.
+    /// Takes all packets that the port has sent.
     pub fn take(&self) -> Vec<Packet> {
         self.lock().from_port.drain(..).collect()
     }
 
-    /// Lets the port put out `frames` more before it is full.
+    /// Lets the port send `frames` more before it is full; `None` for no bound.
     pub fn set_room(&self, frames: Option<usize>) {
         self.lock().room = frames;
     }
@@ -57,9 +57,9 @@ impl FarEnd {
 pub struct MemoryWire {
     far: FarEnd,
     limits: Limits,
-    /// Super-packets in pieces are sent as they are.
+    /// Whether super-packets in pieces are sent without being cut.
     whole: bool,
-    /// What did not fit into the frames of the last batch.
+    /// The parts of the last batch that did not fit into frames.
     overflow: Vec<Vec<u8>>,
 }
 
@@ -71,7 +71,7 @@ impl MemoryWire {
         (MemoryWire { far: far.clone(), limits: Limits::NONE, whole: false, overflow }, far)
     }
 
-    /// The same of a wire that leaves super-packets to be cut behind it, as a veth does.
+    /// The same for a wire on which super-packets are cut later, as on a veth.
     pub fn with_offloads() -> (Self, FarEnd) {
         let (wire, far) = MemoryWire::new();
         (MemoryWire { whole: true, ..wire }, far)
@@ -147,7 +147,7 @@ impl Wire for MemoryWire {
             true
         };
         if vnet.gso_type == GsoType::None && self.limits.surely_holds(bytes) {
-            // Of a copy: the packet is offered again as it is.
+            // A copy is cut: the packet is offered again as it is.
             let mut frame = bytes.to_vec();
             gso::complete_checksum(&mut frame, &vnet)?;
             let taken = send(frame);

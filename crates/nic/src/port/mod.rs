@@ -30,35 +30,35 @@ pub use refused::Refused;
 /// Frames that may wait to be received, unless more of them pay.
 pub(crate) const SHORT_QUEUE: usize = 8192;
 
-/// A frame from the wire, with what the port knows of it.
+/// A received frame, with its metadata.
 #[derive(Debug)]
 pub struct RxFrame {
-    /// The memory it lies in; goes back to the worker's pool.
+    /// The memory that it lies in, which goes back to the worker's pool.
     pub frame: Frame,
-    /// Checksum state, and how to cut it if the wire handed over a super-packet.
+    /// Checksum state, and how to cut it if it is a super-packet.
     pub vnet: VirtioNetHdr,
     /// Bytes that did not fit into `frame`: [`Wire::overflow`] has them until the next receive.
     pub overflow: u32,
-    /// Which of the port's overflow buffers.
+    /// The port's overflow buffer that has them.
     pub slot: u8,
-    /// The checksum may be one that the sender left to its card, on a wire that cannot say so (a
-    /// veth read by AF_XDP): see [`wire::partial_checksum`].
+    /// Whether the sender may have left the checksum to its card, on a wire whose frames have no header for it
+    /// (a veth read by AF_XDP): see [`wire::partial_checksum`].
     pub maybe_partial: bool,
 }
 
-/// How far a packet got.
+/// Progress of a packet that is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transmit {
-    /// All of it is with the port.
+    /// The port has taken all of it.
     Done,
     /// The port is full; segments from this one on must be offered again.
     Full {
-        /// Segments that are with the port, counted from the first.
+        /// Segments that the port has taken, counted from the first.
         position: usize,
     },
 }
 
-/// Packets and bytes that went somewhere.
+/// Numbers of packets and bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
     /// Packets or frames.
@@ -79,14 +79,14 @@ impl std::ops::Sub for Traffic {
 }
 
 impl Traffic {
-    /// One more, of `bytes`.
+    /// Adds one packet of `bytes`.
     #[inline]
     pub fn count(&mut self, bytes: usize) {
         self.frames += 1;
         self.bytes += bytes as u64;
     }
 
-    /// Several more.
+    /// Adds others.
     #[inline]
     pub fn add(&mut self, more: Traffic) {
         self.frames += more.frames;
@@ -94,20 +94,20 @@ impl Traffic {
     }
 }
 
-/// What a wire takes.
+/// Bounds of a wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Largest IP packet in bytes.
     pub mtu: usize,
-    /// Who cuts super-packets, where the port has a choice (`gso.hardware`).
+    /// Which of the two cuts super-packets, interface or wharf, where the port has a choice (`gso.hardware`).
     pub hardware: GsoHardware,
 }
 
 impl Limits {
-    /// None but what a super-packet says itself.
+    /// No bound but the sizes in a super-packet's own header.
     pub const NONE: Limits = Limits { mtu: usize::MAX, hardware: GsoHardware::Off };
 
-    /// Whether the frame fits, behind up to two VLAN tags.
+    /// Whether the frame fits the MTU, behind up to two VLAN tags.
     pub fn holds(&self, frame: &[u8]) -> bool {
         let is_tag = |tag: &usize| {
             let at = ETHERNET_LEN - 2 + tag * VLAN_LEN;
@@ -118,7 +118,7 @@ impl Limits {
         self.surely_holds(frame.get(tags * VLAN_LEN..).unwrap_or_default())
     }
 
-    /// Whether the frame surely fits: Ethernet and IP are at least so long.
+    /// Whether the frame certainly fits: Ethernet and IP headers are at least so long.
     #[inline]
     pub fn surely_holds(&self, frame: &[u8]) -> bool {
         frame.len() <= self.mtu.saturating_add(ETHERNET_LEN)
@@ -130,11 +130,11 @@ impl Limits {
 pub struct Outgoing<'a> {
     /// Checksum state, and how to cut it.
     pub vnet: VirtioNetHdr,
-    /// From the Ethernet header on.
+    /// The packet, from the Ethernet header on.
     pub bytes: &'a mut [u8],
-    /// The segment to begin with; those before it are with the port.
+    /// The segment to begin with; the port has taken those before it.
     pub position: usize,
-    /// IDs of the IP fragments that it becomes, where it has none of its own.
+    /// IDs for the IP fragments that it becomes, if it has no ID itself.
     pub fragment_ids: FragmentIds,
 }
 
@@ -145,55 +145,55 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// What of a packet is with the port now.
+/// What the port has taken of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Transmitted {
     /// Frames and bytes on the wire.
     pub sent: Traffic,
     /// How the packet was cut; `None` if it was not.
     pub kind: Option<Kind>,
-    /// The interface was left to cut it.
+    /// Whether the interface is to cut it.
     pub hardware: bool,
-    /// How many of the packet's `fragment_ids` its fragments have.
+    /// Number of `fragment_ids` that its fragments have.
     pub fragment_ids: u32,
 }
 
-/// What became of a packet in [pieces](Wire::transmit_pieces).
+/// Result of sending a packet in [pieces](Wire::transmit_pieces).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whole {
-    /// All of it is with the port.
+    /// The port has taken all of it.
     Done,
-    /// The port does not take it now. [`Wire::transmit`] is the way, which keeps count of how often it was
+    /// The port is full. The packet is to be sent by [`Wire::transmit`], which counts how often it was
     /// offered.
     Full,
-    /// It is to be cut first.
+    /// The packet has to be cut first.
     Cut,
 }
 
-/// What a wire counts beside what it is given.
+/// Counters of a wire beside those of packets given to it and received from it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WireCounters {
-    /// Frames that were queued and that the interface then would not take: it was down, they were over its
-    /// MTU, or its queue stayed full. As with a card, they are lost. What the kernel takes and drops later,
-    /// in a queueing discipline or a driver, is not known here.
+    /// Frames that were queued and that the interface then refused: it was down, they exceeded its MTU, or
+    /// its queue stayed full. As on a card, they are lost. Packets that the kernel accepts and drops later,
+    /// in a queueing discipline or a driver, are not counted here.
     pub lost: u64,
-    /// What [`transmit`](Wire::transmit) or [`send_frame`](Wire::send_frame) had taken, and counted as sent,
-    /// of what was lost or refused later.
+    /// Frames that [`transmit`](Wire::transmit) or [`send_frame`](Wire::send_frame) had taken, and counted as
+    /// sent, and that were lost or refused later.
     pub taken_back: Traffic,
-    /// Frames that the port dropped because they were not taken in time.
+    /// Received frames that the port dropped because they were not taken in time.
     pub dropped: u64,
-    /// Packets whose header made no sense.
+    /// Packets whose `virtio_net_hdr` is invalid.
     pub unreadable: u64,
-    /// Packets that a host's kernel behind the port did not take, by reason.
+    /// Packets that a host's kernel behind the port refused, by reason.
     pub refused: [u64; Refused::ALL.len()],
 }
 
-/// The side that faces the network.
+/// A port that faces the network.
 pub trait Wire {
     /// Moves up to `max` frames that have arrived to the end of `into`.
     ///
     /// # Errors
-    /// Only what makes the port useless, such as an interface that is gone.
+    /// Only errors after which the port is useless, such as that its interface is gone.
     fn receive(
         &mut self,
         pool: &mut FramePool,
@@ -201,8 +201,8 @@ pub trait Wire {
         max: usize,
     ) -> io::Result<()>;
 
-    /// The same, with the time at which the kernel received each frame, at [`sys::clock::now`], from a
-    /// port that was opened to know it.
+    /// The same, with the time at which the kernel received each frame, on [`sys::clock::now`]'s clock, for a
+    /// port that was opened with time stamps.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -223,17 +223,17 @@ pub trait Wire {
         &[]
     }
 
-    /// What the port is to go by from now on.
+    /// Sets the wire's bounds from now on.
     fn configure(&mut self, _limits: Limits) {}
 
     /// So many frames may wait to be received from now on, where the port has a say in it; [`SHORT_QUEUE`] before.
     fn limit_queue(&mut self, _frames: usize) {}
 
-    /// Queues a packet from the host, cut and with complete checksums. `transmitted` tells what was queued
-    /// even if the rest is refused.
+    /// Queues a packet from the host, cut and with complete checksums. `transmitted` counts what was queued,
+    /// also if the rest is refused.
     ///
     /// # Errors
-    /// What cannot be cut is refused by name.
+    /// Why the packet cannot be cut.
     fn transmit(
         &mut self,
         pool: &mut FramePool,
@@ -242,7 +242,7 @@ pub trait Wire {
     ) -> Result<Transmit, Refusal>;
 
     /// Sends a packet that lies in pieces and whose `vnet` is right, where that is cheaper than to cut it
-    /// into frames before. `transmitted` tells what was sent.
+    /// into frames first. `transmitted` counts what was sent.
     fn transmit_pieces(
         &mut self,
         _pool: &mut FramePool,
@@ -253,8 +253,8 @@ pub trait Wire {
         Whole::Cut
     }
 
-    /// Queues a complete frame that lies in the port's own memory already. A port that need not copy it
-    /// has its own way.
+    /// Queues a complete frame that lies in the port's own memory already. Ports that can send it without a
+    /// copy override this.
     ///
     /// # Errors
     /// The frame, if the port is full.
@@ -268,70 +268,69 @@ pub trait Wire {
         Ok(())
     }
 
-    /// Makes the kernel take what was queued, and takes back the memory of what it has sent.
+    /// Has the kernel send what was queued, and takes back the memory of frames that it has sent.
     ///
     /// # Errors
-    /// Only what makes the port useless.
+    /// Only errors after which the port is useless.
     fn flush(&mut self, pool: &mut FramePool) -> io::Result<()>;
 
-    /// What to sleep on; `None` if the port cannot wake a thread.
+    /// Descriptor to poll for received frames; `None` if there is none.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// What to sleep on until there is room, where that is not [`fd`](Self::fd); else `None`.
+    /// Descriptor to poll for room, where that is not [`fd`](Self::fd); else `None`.
     fn transmit_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Whether frames are queued that the kernel has not taken. Then the port is to be written to when
-    /// [`fd`](Self::fd), or [`transmit_fd`](Self::transmit_fd), is ready for it, which is by
-    /// [`flush`](Self::flush).
+    /// Whether frames are queued that the kernel has not taken. Then [`flush`](Self::flush) is to be called
+    /// when [`fd`](Self::fd), or [`transmit_fd`](Self::transmit_fd), is writable.
     fn is_pending(&mut self) -> bool;
 
-    /// When to try again what [`is_pending`](Self::is_pending) or did not fit, where
-    /// [`fd`](Self::fd) does not tell: in so many nanoseconds. `None` if it tells.
+    /// Nanoseconds after which to try again what [is pending](Self::is_pending) or did not fit, where
+    /// [`fd`](Self::fd) does not signal it; `None` where it does.
     fn retry_after(&self) -> Option<Nanos> {
         None
     }
 
-    /// When the port has something to do by itself, at [`sys::clock::now`]; `None` if never.
+    /// When the port has something to do by itself, on [`sys::clock::now`]'s clock; `None` if never.
     fn next_deadline(&self) -> Option<Nanos> {
         None
     }
 
-    /// What the port has counted since it was opened. One that publishes counters of its own does so now,
-    /// as the worker does.
+    /// Counters since the port was opened. A port that publishes counters of its own does so now, as the
+    /// worker does.
     fn counters(&mut self) -> WireCounters {
         WireCounters::default()
     }
 
-    /// Most frames that one [`receive`](Self::receive) finds. Fewer mean that no more waited.
+    /// Most frames that one [`receive`](Self::receive) returns. If it returns fewer, no more were waiting.
     fn burst(&self) -> usize {
         usize::MAX
     }
 
-    /// Gives all memory back; the port is not used afterwards.
+    /// Gives all memory back to `pool` and closes the port.
     fn close(self, pool: &mut FramePool)
     where
         Self: Sized;
 }
 
-/// A packet that the host sends.
+/// A packet from the host.
 #[derive(Debug)]
 pub struct HostPacket<'a> {
     /// Checksum state, and how to cut it.
     pub vnet: VirtioNetHdr,
-    /// From the Ethernet header on.
+    /// The packet, from the Ethernet header on.
     pub bytes: &'a mut [u8],
 }
 
-/// What [`Host::receive`] found.
+/// Result of [`Host::receive`].
 #[derive(Debug)]
 pub enum FromHost<'a> {
     /// One packet.
     Packet(HostPacket<'a>),
-    /// The host's header made no sense; the packet is lost and must be counted.
+    /// The packet's `virtio_net_hdr` is invalid; the packet is lost and must be counted.
     Unreadable,
-    /// Nothing waits.
+    /// No packet is waiting.
     Empty,
 }
 
@@ -340,11 +339,11 @@ pub enum FromHost<'a> {
 pub struct Delivery<'a> {
     /// Checksum state, and how it may be cut again.
     pub vnet: VirtioNetHdr,
-    /// Its first bytes, where they are not those of a frame.
+    /// Its first bytes, where they do not lie in a frame.
     pub header: &'a [u8],
     /// Frames whose bytes come next.
     pub frames: &'a mut Vec<Frame>,
-    /// Its last bytes, in one or two pieces, where they are not those of a frame.
+    /// Its last bytes, in one or two pieces, where they do not lie in a frame.
     pub rest: [&'a [u8]; 2],
 }
 
@@ -356,7 +355,7 @@ impl Delivery<'_> {
         self.header.len() + frames + first.len() + second.len()
     }
 
-    /// The packet in order.
+    /// The slices of the packet, in order.
     pub(crate) fn slices<'s>(
         &'s self,
         memory: &'s FrameReader,
@@ -368,24 +367,24 @@ impl Delivery<'_> {
     }
 }
 
-/// What became of a [`Delivery`].
+/// Progress of a [`Delivery`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivered {
-    /// The host has it.
+    /// The host has accepted it.
     Now,
-    /// It is queued in front of the port; [`Requests::completed`](shared::Requests::completed)
-    /// will tell.
+    /// It is queued in front of the port; [`Requests::completed`](shared::Requests::completed) will return
+    /// the result.
     Later,
 }
 
-/// The side that faces the host's kernel.
+/// A port that faces the host's kernel.
 pub trait Host {
-    /// Hands one packet to the host; its frames are of `memory`. Frames that are left in
-    /// `packet.frames` are not used any more. A port that needs them for longer takes them out, and
-    /// gives them back through its [`requests`](Self::requests).
+    /// Delivers one packet, whose frames are of `memory`, to the host. Frames that are left in
+    /// `packet.frames` are no longer used. A port that needs them for longer takes them out, and gives them
+    /// back through its [`requests`](Self::requests).
     ///
     /// # Errors
-    /// The kernel's own; see [`Refused`] for what becomes of it.
+    /// The kernel's error; [`Refused`] is its meaning.
     fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered>;
 
     /// The queue between the worker and a port that it shares with others; `None` for a port of its
@@ -394,25 +393,24 @@ pub trait Host {
         None
     }
 
-    /// The same, to take completions from.
+    /// The same, to take completions.
     fn requests_mut(&mut self) -> Option<&mut shared::Requests> {
         None
     }
 
-    /// Takes one packet from the host; it stays in the port's buffer until the next call.
+    /// Receives one packet from the host; it stays in the port's buffer until the next call.
     ///
     /// # Errors
-    /// Only what makes the port useless.
+    /// Only errors after which the port is useless.
     fn receive(&mut self) -> io::Result<FromHost<'_>>;
 
-    /// The packet that the last [`receive`](Self::receive) gave, once more: for when the wire was
-    /// full.
+    /// The packet that the last [`receive`](Self::receive) returned, once more: for when the wire was full.
     fn again(&mut self) -> Option<HostPacket<'_>>;
 
-    /// The bytes of the packet that the last [`receive`](Self::receive) gave.
+    /// The bytes of the packet that the last [`receive`](Self::receive) returned.
     fn last(&self) -> &[u8];
 
-    /// What to sleep on; `None` if the port cannot wake a thread.
+    /// Descriptor to poll for packets; `None` if there is none.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 

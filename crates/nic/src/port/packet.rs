@@ -17,34 +17,34 @@ use crate::port::hardware::{Hardware, SuperPacket};
 
 const ENOBUFS: i32 = 105;
 
-/// What the kernel is told of a complete frame: nothing.
+/// The header of a complete frame: no offload is asked for.
 const PLAIN: [u8; VNET_HDR_LEN] = [0; VNET_HDR_LEN];
 
-/// How long until the interface's queue is tried again. Sleeping meanwhile leaves the CPU to
-/// the thread that empties it.
+/// Time until the interface's queue is tried again. Sleeping meanwhile leaves the CPU to the thread that
+/// empties it.
 const RETRY_QUEUE: Nanos = 50_000;
 
 /// One AF_PACKET socket with `virtio_net_hdr`.
 #[derive(Debug)]
 pub struct PacketWire {
     socket: PacketSocket,
-    /// Just received, on the way to becoming [`RxFrame`]s; empty between calls.
+    /// Received packets that become [`RxFrame`]s; empty between calls.
     received: Vec<Received>,
     /// Complete packets that wait for [`Wire::flush`], so that one system call sends many.
     queued: VecDeque<Frame>,
     /// Headers of the segments of one `sendmmsg`.
     headers: Box<[[u8; MAX_HEADER_LEN]; BATCH]>,
-    /// With the frame that was dropped behind the socket, until it is taken or given up.
+    /// State of the frame that was dropped behind the socket, until it is taken or given up.
     patience: Patience,
     lost: u64,
-    /// Those of them that were queued, and counted as sent.
+    /// Lost frames that had been queued, and counted as sent.
     taken_back: Traffic,
     limits: Limits,
     hardware: Hardware,
 }
 
 impl PacketWire {
-    /// Takes the socket of an interface that can cut what `hardware` says.
+    /// Takes the socket of an interface that can segment what is in `hardware`.
     pub fn new(socket: PacketSocket, hardware: Hardware) -> Self {
         PacketWire {
             socket,
@@ -67,7 +67,7 @@ impl PacketWire {
         }
     }
 
-    /// The first frame of several was refused: whether it is lost, or to be offered again.
+    /// Whether the first of several frames, which was refused, is lost, or is to be offered again.
     fn is_lost(&mut self, error: &io::Error) -> bool {
         let lost =
             error.raw_os_error() != Some(ENOBUFS) || self.patience.is_at_its_end(sys::clock::now());
@@ -75,8 +75,8 @@ impl PacketWire {
         lost
     }
 
-    /// Sends what is queued; a frame that the interface will not take is lost. Returns whether all of it
-    /// is with the kernel now.
+    /// Sends what is queued; a frame that the interface refuses is lost. Returns whether the kernel has taken
+    /// all now.
     fn send_queued(&mut self, pool: &FramePool) -> bool {
         while !self.queued.is_empty() {
             let mut messages = [Message { vnet: PLAIN, header: &[], payload: &[] }; BATCH];
@@ -103,7 +103,7 @@ impl PacketWire {
         true
     }
 
-    /// One packet of its own size: completed into a frame, and queued.
+    /// Queues one packet that is no super-packet, completed as a frame.
     fn queue(
         &mut self,
         pool: &mut FramePool,
@@ -127,8 +127,8 @@ impl PacketWire {
         Ok(Transmit::Done)
     }
 
-    /// Up to a batch of segments by one system call; payloads are sent from where they lie.
-    /// How many the kernel took, and of how many.
+    /// Sends up to a batch of segments by one system call, payloads from where they lie. Returns how many the
+    /// kernel took, and of how many.
     fn send_segments(
         &mut self,
         segments: &mut Segmenter<'_>,
@@ -158,8 +158,8 @@ impl PacketWire {
         Ok((taken, count))
     }
 
-    /// A super-packet for the interface to cut. `None` if it will not, as when it was told so since
-    /// it was asked.
+    /// Sends a super-packet for the interface to segment. `None` if it refuses, as when its features have
+    /// changed since they were read.
     fn send_whole(
         &mut self,
         packet: &[u8],
@@ -186,7 +186,7 @@ impl PacketWire {
 }
 
 impl PacketWire {
-    /// What is left to the interface, or to the kernel before it.
+    /// Kinds of super-packets that are left to the interface, or to the kernel in front of it.
     fn hardware(&self) -> Hardware {
         match self.limits.hardware {
             GsoHardware::Auto => self.hardware,
@@ -198,7 +198,7 @@ impl PacketWire {
 
 fn received(received: Received) -> RxFrame {
     RxFrame {
-        // The kernel wrote the header itself, so it can be read; if not, it says nothing.
+        // The kernel wrote the header itself, so it is valid; an invalid one counts as empty.
         vnet: VirtioNetHdr::decode_legacy(&received.vnet).unwrap_or_default(),
         overflow: received.overflow,
         slot: received.slot,
@@ -246,12 +246,12 @@ impl Wire for PacketWire {
         transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
         let Outgoing { vnet, bytes, position, fragment_ids } = packet;
-        // What no frame holds, as the wire's MTU has grown, is sent from where it lies.
+        // A packet that fits no frame, as the wire's MTU has grown, is sent from where it lies.
         let fits = bytes.len() <= pool.chunk_size();
         if vnet.gso_type == GsoType::None && fits && self.limits.surely_holds(bytes) {
             return self.queue(pool, bytes, &vnet, &mut transmitted.sent);
         }
-        // What was queued before goes before.
+        // Frames that were queued before go first.
         if !self.send_queued(pool) {
             return Ok(Transmit::Full { position });
         }
@@ -290,7 +290,7 @@ impl Wire for PacketWire {
         if gso_size == 0 || !(self.hardware().tcp4 && self.hardware().tcp6) {
             return Whole::Cut;
         }
-        // What was queued before goes before.
+        // Frames that were queued before go first.
         let header = VirtioNetHdr { gso_size: gso_size as u16, ..*vnet }.encode_legacy();
         if !self.send_queued(pool)
             || self.socket.send_slices(&header, &pieces.map(IoSlice::new)).is_err()
@@ -342,7 +342,7 @@ impl Wire for PacketWire {
     }
 
     fn close(mut self, pool: &mut FramePool) {
-        // What the kernel does not take now, it would not have taken later.
+        // The kernel would not take later what it does not take now.
         self.send_queued(pool);
         for frame in self.queued.drain(..) {
             pool.free(frame);

@@ -1,16 +1,16 @@
-//! How long to go on offering a frame that is dropped behind the socket.
+//! How long a frame is offered again that is dropped behind the socket.
 //!
-//! `ENOBUFS` does not say whether a queue is full, which passes, or whether a filter, or a far end
-//! with a smaller MTU, will drop this frame however often it comes. All frames wait behind it, so
-//! patience that was in vain shrinks, and patience that paid grows.
+//! `ENOBUFS` may stand for a full queue, which passes, or for a filter, or a far end with a smaller MTU, that
+//! drops this frame however often it is sent. All frames wait behind it, so the time shrinks when a frame was
+//! given up, and grows when one was taken.
 
 use lro::Nanos;
 
-/// Longer than the one who empties the queue may have to wait for a CPU.
+/// Nanoseconds; longer than the thread that empties the queue may have to wait for a CPU.
 const MOST: Nanos = 10_000_000;
 const LEAST: Nanos = 100_000;
 
-/// With one frame at a time, the first that waits.
+/// The time for one frame, the first that waits.
 #[derive(Debug)]
 pub(super) struct Patience {
     since: Option<Nanos>,
@@ -24,7 +24,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// The frame was dropped again, at `now`; returns whether it is to be given up.
+    /// The frame was dropped again, at `now`. Returns whether it is to be given up.
     pub(super) fn is_at_its_end(&mut self, now: Nanos) -> bool {
         let since = *self.since.get_or_insert(now);
         let over = now.saturating_sub(since) >= self.limit;
@@ -35,14 +35,14 @@ impl Patience {
         over
     }
 
-    /// A frame was taken.
+    /// The frame was taken.
     pub(super) fn rewarded(&mut self) {
         if self.since.take().is_some() {
             self.limit = (self.limit * 2).min(MOST);
         }
     }
 
-    /// Whether a frame waits.
+    /// Whether a frame is being offered again.
     pub(super) fn is_tried(&self) -> bool {
         self.since.is_some()
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_always_dropped_holds_up_the_rest_less_and_less() {
+    fn a_frame_that_is_always_dropped_delays_others_less_each_time() {
         let (mut patience, mut now, mut waited) = (Patience::default(), 0, Vec::new());
         for _ in 0..9 {
             let since = now;
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_empties_in_time_is_waited_for_as_long_as_ever() {
+    fn a_queue_that_empties_in_time_is_waited_for_as_long_as_before() {
         let mut patience = Patience::default();
         for turn in 0..9 {
             let now = turn * MOST;

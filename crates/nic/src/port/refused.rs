@@ -1,16 +1,16 @@
-//! What the host's kernel says to a packet that it does not take.
+//! Errors of the host's kernel for packets that it refuses.
 
 use std::io;
 
-/// Why the host's kernel did not take a packet.
+/// Why the host's kernel refused a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Refused {
     /// The host interface is down.
     HostDown,
-    /// The kernel had no memory or no room.
+    /// The kernel had no memory, or its queue was full.
     HostFull,
-    /// The kernel refused the packet itself.
+    /// The kernel refused this packet.
     HostRefused,
 }
 
@@ -18,7 +18,7 @@ impl Refused {
     /// All reasons, in the order of their discriminants.
     pub const ALL: [Refused; 3] = [Refused::HostDown, Refused::HostFull, Refused::HostRefused];
 
-    /// The counter's name.
+    /// The counter's name, in snake case.
     pub const fn name(self) -> &'static str {
         match self {
             Refused::HostDown => "host_down",
@@ -27,7 +27,7 @@ impl Refused {
         }
     }
 
-    /// What a failed delivery means. A TAP that is down answers `EIO`.
+    /// The reason for a failed delivery. A TAP that is down fails with `EIO`.
     pub fn from_error(error: &io::Error) -> Refused {
         match error.raw_os_error() {
             Some(EIO | ENETDOWN) => Refused::HostDown,

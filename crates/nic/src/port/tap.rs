@@ -22,7 +22,7 @@ pub struct TapHost {
     buffer: Box<[u8]>,
     /// The last packet read: its header and its length.
     last: Option<(VirtioNetHdr, usize)>,
-    /// Emptied after each call; kept for its memory.
+    /// Emptied after each call, and kept for its allocation.
     slices: Vec<IoSlice<'static>>,
 }
 
@@ -37,10 +37,10 @@ impl TapHost {
         }
     }
 
-    /// A second port on the same queue, for one thread to read while another writes.
+    /// Another port on the same queue, so that one thread can read while another writes.
     ///
     /// # Errors
-    /// What `dup` says.
+    /// The error of `dup`.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.queue.try_clone().map(TapHost::new)
     }
@@ -63,8 +63,7 @@ impl Host for TapHost {
         let len = match self.queue.read(&mut self.buffer) {
             Ok(Some(len)) => len,
             Ok(None) => return Ok(FromHost::Empty),
-            // One packet that the kernel could not describe; the queue goes on (docs/kernel-rules.md,
-            // rule 13).
+            // A packet that the kernel could not describe is skipped (docs/kernel-rules.md, rule 13).
             Err(error) if matches!(error.raw_os_error(), Some(EIO | EINVAL)) => {
                 return Ok(FromHost::Unreadable);
             }

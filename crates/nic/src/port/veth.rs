@@ -1,4 +1,4 @@
-//! A host port on the far end of a veth pair, by AF_PACKET: for where there is no `/dev/net/tun`.
+//! A host port on the far end of a veth pair, by AF_PACKET: where there is no `/dev/net/tun`.
 //!
 //! A veth hands super-packets over whole in both directions, with the same `virtio_net_hdr` as a
 //! TAP, so the host sees the same interface with the same offloads.
@@ -13,7 +13,7 @@ use wire::VirtioNetHdr;
 
 use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse};
 
-/// Chunk of the port's own pool; what is longer arrives as overflow.
+/// Chunk of the port's own pool in bytes; the rest of longer packets is overflow.
 const CHUNK_SIZE: u32 = 2048;
 /// Most slices in one `sendmsg` (`UIO_MAXIOV`), the virtio header's not included.
 const SLICES_MAX: usize = 1023;
@@ -23,14 +23,14 @@ const SLICES_MAX: usize = 1023;
 pub struct VethHost {
     socket: PacketSocket,
     pool: FramePool,
-    /// Received by the last system call and not yet handed on.
+    /// Packets of the last system call that were not returned yet.
     batch: VecDeque<Received>,
-    /// Kept for its memory; empty between calls.
+    /// Kept for its allocation; empty between calls.
     received: Vec<Received>,
-    /// The packet at hand, in one piece.
+    /// The packet that was returned last, in one piece.
     buffer: Box<[u8]>,
     last: Option<(VirtioNetHdr, usize)>,
-    /// Emptied after each call; kept for its memory.
+    /// Emptied after each call, and kept for its allocation.
     slices: Vec<IoSlice<'static>>,
 }
 
@@ -38,7 +38,7 @@ impl VethHost {
     /// Takes the socket.
     ///
     /// # Errors
-    /// What `mmap` says.
+    /// The error of `mmap`.
     pub fn new(socket: PacketSocket) -> io::Result<Self> {
         Ok(VethHost {
             socket,
@@ -51,7 +51,7 @@ impl VethHost {
         })
     }
 
-    /// Puts frame and overflow together: a kernel's super-packet is cut from one piece.
+    /// Joins frame and overflow: a kernel's super-packet is cut from one piece.
     fn join(&mut self, received: Received) -> usize {
         let first = self.pool.bytes(&received.frame);
         let rest = self.socket.overflow(received.slot, received.overflow);

@@ -17,38 +17,38 @@ use super::{
     WireCounters,
 };
 
-/// Frames after which the kernel is to take them, at the end of a super-packet. It takes as many at
-/// once, so this makes no more system calls; but what it copies is still in the cache, and the next
-/// super-packet is written to the same memory.
+/// Frames of a super-packet after which the kernel is called to send them. It takes as many at once, so this
+/// makes no more system calls; but what it copies is still in the cache, and the next super-packet is written
+/// to the same memory.
 const KICK_AFTER: usize = 32;
-/// How long until an interface that is down is tried again.
+/// Nanoseconds until an interface that is down is tried again.
 const RETRY_DOWN: Nanos = 10_000_000;
-/// How long until it is seen again whether a driver has sent.
+/// Nanoseconds until it is checked again whether a driver has sent.
 const RETRY_DRIVER: Nanos = 100_000;
 
 /// One AF_XDP socket.
 ///
-/// Its transmit memory is the UMEM, so the copy into it stands where a card's DMA would: it is
-/// the only one on the way out, and the checksum is summed while the bytes are in the cache.
+/// Its transmit memory is the UMEM, so the copy into it takes the place of a card's DMA: it is the only one
+/// on the way out, and the checksum is computed while the bytes are in the cache.
 #[derive(Debug)]
 pub struct XdpWire {
     socket: XdpSocket,
-    /// Received, on the way to becoming [`RxFrame`]s; empty between calls.
+    /// Received frames that become [`RxFrame`]s; empty between calls.
     frames: Vec<Frame>,
-    /// The peer may leave checksums partial: a veth.
+    /// Whether the peer may leave checksums partial: on a veth.
     virtual_wire: bool,
-    /// The interface was down when it was last given something to send.
+    /// Whether the interface was down when frames were last sent.
     down: bool,
-    /// Frames over the interface's MTU, which drivers drop without a word or send all the same.
+    /// Frames over the interface's MTU, which some drivers drop without an error and others send.
     too_long: Traffic,
     limits: Limits,
-    /// IP packet that fits a frame's memory behind Ethernet and two VLAN tags.
+    /// Bytes of the longest IP packet that fits a frame's memory behind Ethernet and two VLAN tags.
     longest: usize,
 }
 
 impl XdpWire {
-    /// Takes the socket, which is lent memory of `pool` to receive into. `virtual_wire` says that
-    /// frames come from a kernel on this machine, which may not have computed their checksums.
+    /// Takes the socket, and gives it memory of `pool` to receive into. `virtual_wire`: frames come from a
+    /// kernel on this machine, which may not have computed their checksums.
     pub fn new(mut socket: XdpSocket, pool: &mut FramePool, virtual_wire: bool) -> Self {
         socket.limit_receive(SHORT_QUEUE);
         socket.refill(pool);
@@ -69,10 +69,10 @@ impl XdpWire {
         self.socket.zero_copy()
     }
 
-    /// A frame to send from, waiting for the kernel to return some if need be.
+    /// A frame to send from; if there is none, the kernel is asked to return some.
     fn frame_to_send(&mut self, pool: &mut FramePool) -> Option<Frame> {
         if self.socket.tx_room() == 0 || pool.available() == 0 {
-            // An error shows again, and is reported, at `flush`.
+            // An error occurs again, and is reported, at `flush`.
             let _ = self.socket.kick();
             self.socket.reap(pool);
             if self.socket.tx_room() == 0 {
@@ -82,7 +82,7 @@ impl XdpWire {
         pool.alloc()
     }
 
-    /// A packet that fits, with its checksum completed.
+    /// Queues a packet that fits, with its checksum completed.
     fn queue_whole(
         &mut self,
         pool: &mut FramePool,
@@ -191,7 +191,7 @@ impl Wire for XdpWire {
             }
         }
         if self.socket.tx_queued() >= KICK_AFTER {
-            // An error shows again, and is reported, at `flush`.
+            // An error occurs again, and is reported, at `flush`.
             let _ = self.socket.kick();
             self.socket.reap(pool);
         }
@@ -205,7 +205,7 @@ impl Wire for XdpWire {
             return Ok(());
         }
         if self.socket.tx_room() == 0 {
-            // An error shows again, and is reported, at `flush`.
+            // An error occurs again, and is reported, at `flush`.
             let _ = self.socket.kick();
             self.socket.reap(pool);
         }
@@ -229,8 +229,8 @@ impl Wire for XdpWire {
         self.socket.tx_queued() > 0
     }
 
-    /// No thread is woken when the interface comes up. Nor does a driver that sends by itself
-    /// (zero-copy) say that it has: the socket is writable while half of its ring is free.
+    /// No thread is woken when the interface comes up, or when a driver that sends by itself (zero-copy) has
+    /// sent: the socket is writable while half of its ring is free.
     fn retry_after(&self) -> Option<Nanos> {
         match (self.down, self.socket.zero_copy()) {
             (true, _) => Some(RETRY_DOWN),
@@ -243,7 +243,7 @@ impl Wire for XdpWire {
         Some(self.socket.as_fd())
     }
 
-    /// The kernel says of frames in its ring that they were dropped only when they are gone.
+    /// The kernel reports that frames in its ring were dropped only when they are gone.
     ///
     /// Frames for which there was no memory (`rx_fill_ring_empty`) are among the first in copy mode;
     /// with zero-copy the card drops them and counts them (`rx_dropped`, `rx_missed` of `ip -s -s link`).

@@ -9,9 +9,8 @@ use crate::port::{Delivered, Delivery, FromHost, Host, HostPacket};
 
 use super::Requests;
 
-/// The host port of one worker among several: it delivers by request. One of the workers reads
-/// what the host sends, and sends it through its own queue of the wire; the others are given
-/// nothing.
+/// The host port of one worker among several, which delivers by requests. One of the workers reads what the
+/// host sends, and sends it through its own queue of the wire; the others receive nothing.
 #[derive(Debug)]
 pub struct SharedHost<H> {
     requests: Requests,
@@ -19,7 +18,7 @@ pub struct SharedHost<H> {
 }
 
 impl<H: Host> SharedHost<H> {
-    /// Delivers by `requests`, and reads from `reads` if it is this worker that does.
+    /// Delivers by `requests`, and reads from `reads` if this is the worker that reads.
     pub fn new(requests: Requests, reads: Option<H>) -> Self {
         SharedHost { requests, reads }
     }

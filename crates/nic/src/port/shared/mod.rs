@@ -7,8 +7,7 @@
 //! packet receiving thread, and a thread that takes one request at a time from each in turn.
 //!
 //! Here the engine is a host port with fewer queues than there are workers. A [`Scheduler`] is the
-//! thread that writes to it; each worker has [`Requests`], and a [`SharedHost`] around them as its
-//! host port. [`Order`](crate::config::Order) chooses between the cure and the disease.
+//! host port. [`Order`](crate::config::Order) chooses between round robin and the paper's stack.
 //!
 //! ```text
 //!   worker 0 -- requests --> |           |
@@ -17,13 +16,13 @@
 //!            <- completions -
 //! ```
 //!
-//! A request takes the packet's frames along and its completion brings them back, so payload is not
-//! copied here either. Where no thread is asleep, a request costs two passes through a bounded channel
-//! of std, which neither locks nor allocates, and a few atomic operations: nothing beside the
-//! microseconds of the write. (The order `lifo` takes a lock, as all share its one stack.)
+//! A request takes the packet's frames along and its completion brings them back, so payload is not copied.
+//! Where no thread is asleep, a request costs two passes through a bounded channel of std, which neither
+//! locks nor allocates, and a few atomic operations: little beside the microseconds of the write. (The order
+//! `lifo` takes a lock, as all share its one stack.)
 //!
-//! Nothing is dropped because a queue is full: a worker whose queue is full leaves the wire alone
-//! until it is not, and the wire's own ring drops what comes too fast, and counts it.
+//! Nothing is dropped because a queue is full: a worker whose queue is full does not receive from the wire
+//! until it has room, and the wire's own ring drops what exceeds it, and counts it.
 
 mod host;
 mod order;

@@ -1,29 +1,29 @@
-//! In which order the scheduler takes requests.
+//! The order in which the scheduler takes requests.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::Order;
 
-/// A worker's end: where it puts its requests.
+/// A worker's end, where it puts its requests.
 #[derive(Debug)]
 pub(super) enum Inlet<R> {
     Queue(SyncSender<R>),
     Stack(Stack<R>),
 }
 
-/// The scheduler's end: where it takes them.
+/// The scheduler's end, where it takes them.
 #[derive(Debug)]
 pub(super) enum Outlet<R> {
     Queues {
         queues: Vec<Receiver<R>>,
-        /// Whose turn it is.
+        /// The worker whose turn it is.
         next: usize,
     },
     Stack(Stack<R>),
 }
 
-/// Both ends for workers that have so many outstanding requests at most, each.
+/// Both ends, for workers with at most these numbers of outstanding requests.
 pub(super) fn channel<R>(order: Order, capacities: &[usize]) -> (Vec<Inlet<R>>, Outlet<R>) {
     match order {
         Order::RoundRobin => {
@@ -43,7 +43,7 @@ pub(super) fn channel<R>(order: Order, capacities: &[usize]) -> (Vec<Inlet<R>>, 
 }
 
 impl<R> Inlet<R> {
-    /// Puts a request in; gives it back if the scheduler is gone.
+    /// Puts a request; gives it back if the scheduler has ended.
     pub(super) fn put(&self, request: R) -> Result<(), R> {
         match self {
             Inlet::Queue(queue) => queue.try_send(request).map_err(|error| match error {
@@ -58,8 +58,8 @@ impl<R> Inlet<R> {
 }
 
 impl<R> Outlet<R> {
-    /// Takes the next request, if there is one. Round robin: between two of one worker's requests,
-    /// every other worker that has one waiting gets its turn.
+    /// Takes the next request, if there is one. Round robin: between two requests of one worker, every other
+    /// worker with a request has its turn.
     pub(super) fn take(&mut self) -> Option<R> {
         match self {
             Outlet::Queues { queues, next } => {
@@ -75,7 +75,7 @@ impl<R> Outlet<R> {
     }
 }
 
-/// The stack that all share.
+/// The stack that all workers share.
 #[derive(Debug)]
 pub(super) struct Stack<R>(Arc<Mutex<Vec<R>>>);
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A worker, and how often it has asked.
+    /// A worker, and the number of its request.
     type Request = (usize, u32);
 
     const WORKERS: usize = 4;
@@ -112,8 +112,8 @@ mod tests {
         proptest::collection::vec(proptest::option::of(0..WORKERS), 0..300)
     }
 
-    /// Plays the events and then takes what is left. `taken` sees each request that is taken and
-    /// all that waited at that time, it included.
+    /// Plays the events and then takes what is left. `taken` gets each request that is taken, and all that
+    /// waited then, including it.
     fn play(
         order: Order,
         events: &[Option<usize>],
@@ -168,7 +168,7 @@ mod tests {
 
         /// The paper, section V.B: no worker waits for more than one request of each other worker.
         #[test]
-        fn round_robin_passes_nobody_over(events in events()) {
+        fn round_robin_serves_every_worker_in_turn(events in events()) {
             let mut passed = [[0u32; WORKERS]; WORKERS];
             play(Order::RoundRobin, &events, |(worker, _), waiting| {
                 passed[worker] = [0; WORKERS];
@@ -194,7 +194,7 @@ mod tests {
         let position = |order| {
             let (inlets, mut outlet) = channel(order, &[100, 100]);
             inlets[1].put("syn").unwrap();
-            // The heavy worker always has ten waiting, as one with back-pressure does.
+            // The heavy worker always has ten requests waiting, as with back-pressure.
             let mut heavy: VecDeque<&str> = std::iter::repeat_n("data", 10).collect();
             (0..1000).position(|_| {
                 heavy.drain(..).for_each(|data| inlets[0].put(data).unwrap());

@@ -18,19 +18,19 @@ use super::order::Inlet;
 /// Frames of a batch, by default.
 const BATCH: usize = 64;
 
-/// Room for the headers of any packet that LRO joins.
+/// Room for the headers of any packet that LRO merges.
 const HEADER_ROOM: usize = 256;
-/// Room for the frames of most; it grows to what is needed.
+/// Room for the frames of most packets; it grows if needed.
 const FRAMES_ROOM: usize = 64;
 
-/// How long to wait at the end before it is seen whether the scheduler is there at all.
+/// Nanoseconds to wait at the end before it is checked whether the scheduler still runs.
 const LAST_LOOK: u64 = 10_000_000;
 
 /// One packet on its way to the host port, and back.
 #[derive(Debug)]
 pub(super) struct Request(Box<Content>);
 
-/// What a request is about; its memory is used again and again.
+/// The contents of a request; its memory is used again.
 #[derive(Debug)]
 struct Content {
     worker: usize,
@@ -55,9 +55,8 @@ impl Request {
         }))
     }
 
-    /// Takes the packet over, its frames included. Header and rest are copied: they are where they
-    /// are only while the worker has this packet in its hands. A rest is the part that did not fit
-    /// the frame of a super-packet which the wire handed over as one.
+    /// Takes the packet over, with its frames. Header and rest are copied, as they are valid only during the
+    /// call. A rest is the part of a received super-packet that did not fit into its frame.
     fn fill(&mut self, packet: Delivery<'_>) {
         let content = &mut *self.0;
         content.bytes = packet.bytes();
@@ -69,18 +68,18 @@ impl Request {
         std::mem::swap(&mut content.frames, packet.frames);
     }
 
-    /// Whose it is.
+    /// The worker that made the request.
     pub(super) fn worker(&self) -> usize {
         self.0.worker
     }
 
-    /// The packet, to be written.
+    /// The packet, to be delivered.
     pub(super) fn packet(&mut self) -> Delivery<'_> {
         let Content { vnet, header, frames, rest, .. } = &mut *self.0;
         Delivery { vnet: *vnet, header, frames, rest: [rest, &[]] }
     }
 
-    /// Says what became of it.
+    /// Sets the result.
     pub(super) fn complete(&mut self, outcome: Result<(), Refused>) {
         self.0.outcome = outcome;
     }
@@ -99,14 +98,14 @@ impl Bell {
         Ok(Bell { event: EventFd::new()?, armed: AtomicUsize::new(0) })
     }
 
-    /// A completion is where the worker finds it.
+    /// Reports a completion, which the worker can take already.
     pub(super) fn ring(&self) {
-        // Either this sees that the worker sleeps, or the worker, which looks once more after it
-        // has said so, sees the completion (`Requests::arm`).
+        // Either the worker is seen to sleep here, or the worker, which looks once more after it has armed
+        // the bell, sees the completion (`Requests::arm`).
         fence(Ordering::SeqCst);
         let count = |armed: usize| armed.checked_sub(1);
         if self.armed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) == Ok(1) {
-            // The one error is a counter about to overflow: then it is signalled already.
+            // The only error is a counter about to overflow: then the event is signalled already.
             let _ = self.event.signal();
         }
     }
@@ -120,7 +119,7 @@ pub struct Requests {
     done: Receiver<Request>,
     bell: Arc<Bell>,
     scheduler: Thread,
-    /// Not requested.
+    /// Requests that are not in use.
     spare: Vec<Request>,
     in_flight: usize,
     in_flight_max: usize,
@@ -129,8 +128,8 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// For a worker that may have so many outstanding requests before its queue counts as full, and
-    /// an eighth of the so many frames of its pool.
+    /// For a worker whose queue counts as full with so many outstanding requests, or with an eighth of the
+    /// frames of its pool.
     pub(super) fn new(
         worker: usize,
         depth: usize,
@@ -146,7 +145,7 @@ impl Requests {
             done,
             bell,
             scheduler,
-            // A batch may begin while there is room for one.
+            // A batch may begin while there is room for a single request.
             spare: (0..depth + BATCH).map(|_| Request::new(worker)).collect(),
             in_flight: 0,
             in_flight_max: depth,
@@ -155,20 +154,19 @@ impl Requests {
         }
     }
 
-    /// Requests that are not completed yet.
+    /// Number of requests that are not completed yet.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Whether the worker may take more from the wire. What it holds already, and what it has received, may
-    /// be put when this says no: the queue has a place for every frame of the worker's pool, so it
-    /// is never really full.
+    /// Whether the worker may receive more from the wire. Packets that it holds or has received may be put in
+    /// any case: the queue has a place for every frame of the worker's pool.
     pub fn has_room(&self) -> bool {
         self.in_flight < self.in_flight_max && self.frames_in_flight < self.frames_max
     }
 
-    /// Queues a packet, and takes its frames; they stay where they are if it fails, which it does
-    /// only when the scheduler has ended before its time.
+    /// Queues a packet, and takes its frames. It fails only if the scheduler has ended too early; then the
+    /// frames stay where they are.
     pub(super) fn put(&mut self, packet: Delivery<'_>) -> io::Result<()> {
         let Delivery { vnet, header, frames, rest } = packet;
         let count = frames.len();
@@ -184,14 +182,14 @@ impl Requests {
         Ok(())
     }
 
-    /// Takes one completion, if there is one, and gives its frames back to the worker's pool. The
-    /// bytes of the packet, or why the host's kernel did not take it.
+    /// Takes one completion, if there is one, and gives its frames back to the worker's pool. Returns the
+    /// bytes of the packet, or why the host's kernel refused it.
     pub fn completed(&mut self, pool: &FramePool) -> Option<Result<usize, Refused>> {
         let mut request = match self.done.try_recv() {
             Ok(request) => request,
             Err(TryRecvError::Empty) => return None,
             Err(TryRecvError::Disconnected) => {
-                // The scheduler has ended before its time; nothing more comes back.
+                // The scheduler has ended too early; no more completions come.
                 (self.in_flight, self.frames_in_flight) = (0, 0);
                 return None;
             }
@@ -205,33 +203,33 @@ impl Requests {
         Some(result)
     }
 
-    /// Makes completions wake the thread that waits for [`fd`](Self::fd): the next, or, while there is no
-    /// [room](Self::has_room), as many as make some that is worth waking up for. Look for
-    /// [completions](Self::completed) once more before waiting.
+    /// Makes completions wake the thread that polls [`fd`](Self::fd): the next one, or, while there is no
+    /// [room](Self::has_room), as many as make enough room to be worth a wake-up. To be followed by another
+    /// look for [completions](Self::completed) before polling.
     pub fn arm(&self) {
         let completions = if self.has_room() { 1 } else { self.in_flight / 4 };
         self.bell.armed.store(completions.max(1), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// No thread waits any more.
+    /// Ends the waking: no thread polls any more.
     ///
     /// # Errors
-    /// What `read` says of an eventfd.
+    /// The error of `read` on an eventfd.
     pub fn disarm(&self) -> io::Result<()> {
         self.bell.armed.store(0, Ordering::Relaxed);
         self.bell.event.drain().map(drop)
     }
 
-    /// What becomes readable when it is time to look for completions.
+    /// Descriptor that becomes readable when there are completions to look for.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.bell.event.as_fd()
     }
 
-    /// Waits for a completion, for a while.
+    /// Waits for a completion, for a bounded time.
     ///
     /// # Errors
-    /// What `ppoll` says.
+    /// The error of `ppoll`.
     pub fn wait(&self) -> io::Result<()> {
         let mut set = PollSet::new();
         set.add(self.fd(), Interest::Read)?;

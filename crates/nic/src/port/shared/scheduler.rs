@@ -1,4 +1,4 @@
-//! The thread that writes to a host port what several workers request.
+//! The thread that writes the requests of several workers to a host port.
 
 use std::io;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use super::Requests;
 use super::order::{Outlet, channel};
 use super::request::{Bell, Request};
 
-/// Writes requests until it is stopped or dropped; what has been requested by then is written
-/// before it ends. Stop the workers first.
+/// Writes requests until it is stopped or dropped, and those that were made by then. The workers are to be
+/// stopped first.
 #[derive(Debug)]
 pub struct Scheduler {
     orders: Arc<Orders>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread is told while it runs.
+/// Settings of the thread that may change while it runs.
 #[derive(Debug)]
 struct Orders {
     stop: AtomicBool,
@@ -33,18 +33,18 @@ struct Orders {
 }
 
 impl Scheduler {
-    /// Starts the thread, in front of `port`, for the workers that have these pools; and gives each
-    /// worker its [`Requests`], in the same order. `host.scheduler`, `host.requests` and
-    /// `poll.spin` are those of `config`.
+    /// Starts the thread, in front of `port`, for the workers that have these pools. Returns each worker's
+    /// [`Requests`], in the same order. `host.scheduler`, `host.requests` and `poll.spin` are those of
+    /// `config`.
     ///
     /// # Errors
-    /// No thread or no descriptor is to be had.
+    /// No thread or no descriptor is available.
     pub fn start<H: Host + Send + 'static>(
         port: H,
         pools: &[&FramePool],
         config: &Config,
     ) -> io::Result<(Scheduler, Vec<Requests>)> {
-        // A request holds one frame at least, so there are never more than frames.
+        // A request holds at least one frame, so there are never more requests than frames.
         let capacities: Vec<usize> = pools.iter().map(|pool| pool.capacity()).collect();
         let (inlets, outlet) = channel(config.host.scheduler, &capacities);
         let mut workers = Vec::new();
@@ -78,20 +78,20 @@ impl Scheduler {
         Ok((Scheduler { orders, thread: Some(thread) }, requests))
     }
 
-    /// Changes how long it looks for requests before it sleeps.
+    /// Changes how long it looks for requests before it sleeps, in nanoseconds.
     pub fn set_spin(&self, spin: Nanos) {
         self.orders.spin.store(spin, Ordering::Relaxed);
     }
 
-    /// Whether it has ended by itself, which it should not.
+    /// Whether it has ended by itself, after a panic.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it; what has been requested is written first.
+    /// Ends it, after the requests that were made.
     ///
     /// # Errors
-    /// It had panicked.
+    /// The thread had panicked.
     pub fn stop(mut self) -> io::Result<()> {
         self.end()
     }
@@ -106,12 +106,12 @@ impl Scheduler {
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        // `stop` tells why it ended.
+        // `stop` reports why it ended.
         let _ = self.end();
     }
 }
 
-/// The way back to a worker.
+/// What is needed to complete a worker's requests.
 #[derive(Debug)]
 struct ToWorker {
     memory: FrameReader,
@@ -119,7 +119,7 @@ struct ToWorker {
     bell: Arc<Bell>,
 }
 
-/// What runs on the thread: the paper's DMA engine, and the queues in front of it.
+/// The state of the thread: the paper's DMA engine, and the queues in front of it.
 #[derive(Debug)]
 struct Engine<H> {
     port: H,
@@ -132,7 +132,7 @@ impl<H: Host> Engine<H> {
     fn run(mut self) {
         let mut last_work = sys::clock::now();
         loop {
-            // Read before the queues: what was requested before the stop is seen after it.
+            // Read before the queues: requests made before the stop are seen after it.
             let stop = self.orders.stop.load(Ordering::Acquire);
             if let Some(request) = self.outlet.take() {
                 self.serve(request);
@@ -151,7 +151,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// One write, and word to the worker.
+    /// Writes one request, and completes it.
     fn serve(&mut self, mut request: Request) {
         let worker = &self.workers[request.worker()];
         let written = self.port.deliver(&worker.memory, request.packet());
@@ -159,7 +159,7 @@ impl<H: Host> Engine<H> {
             Ok(_) => Ok(()),
             Err(error) => Err(Refused::from_error(&error)),
         });
-        // There is a place for each request. A worker that is gone misses nothing.
+        // There is a place for each request. A worker that has ended does not need it.
         let _ = worker.completions.try_send(request);
         worker.bell.ring();
     }
