@@ -5,6 +5,8 @@ use std::io;
 
 use lro::Nanos;
 
+use crate::spin::Spin;
+
 /// Counters are published at least this often while there is work, and before every sleep.
 const PUBLISH_EVERY: Nanos = 10_000_000;
 
@@ -42,7 +44,7 @@ pub(crate) trait EventLoop {
     /// A port that has become useless.
     fn turn(&mut self, now: Nanos) -> io::Result<bool>;
 
-    /// How long to look for work before sleeping, in nanoseconds (`poll.spin`).
+    /// How long to look for work before sleeping at most, in nanoseconds (`poll.spin`).
     fn spin(&self) -> Nanos;
 
     /// Publishes, and sleeps in the kernel until there may be something to do.
@@ -60,13 +62,13 @@ pub(crate) trait EventLoop {
 /// # Errors
 /// A port that has become useless.
 pub(crate) fn run(thread: &mut impl EventLoop) -> io::Result<()> {
-    let mut last_work = 0;
+    let mut spin = Spin::default();
     let mut publication = Publication::since(0);
     while thread.goes_on() {
         let now = sys::clock::now();
         if thread.turn(now)? {
-            last_work = now;
-        } else if now.saturating_sub(last_work) < thread.spin() {
+            spin.worked(now, thread.spin());
+        } else if spin.goes_on(now) {
             std::thread::yield_now();
         } else {
             thread.sleep(now)?;

@@ -32,6 +32,7 @@ pub mod quiet;
 pub mod repair;
 mod running;
 mod selftest;
+mod spin;
 mod steer;
 pub mod tcp;
 mod threads;

@@ -514,10 +514,10 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "poll.spin",
-        kind: number(20 * US, 0, 10 * MS, Unit::Nanoseconds),
+        kind: number(100 * US, 0, 10 * MS, Unit::Nanoseconds),
         run_time: true,
-        help: "how long an idle worker looks for packets before it sleeps (busy_poll in \
-               net.core)",
+        help: "how long an idle worker looks for packets before it sleeps, at most; as long as \
+               packets have come so soon lately (halt_poll_ns of KVM, busy_poll of net.core)",
         field: number!(poll.spin),
     },
     Key {

@@ -11,6 +11,7 @@ use sys::frames::{FramePool, FrameReader};
 
 use crate::config::Config;
 use crate::port::{Host, Refused};
+use crate::spin::Spin;
 
 use super::Requests;
 use super::order::{Outlet, channel};
@@ -130,7 +131,7 @@ struct Engine<H> {
 
 impl<H: Host> Engine<H> {
     fn run(mut self) {
-        let mut last_work = sys::clock::now();
+        let mut spin = Spin::default();
         loop {
             // Read before the queues: requests made before the stop are seen after it.
             let stop = self.orders.stop.load(Ordering::Acquire);
@@ -139,10 +140,10 @@ impl<H: Host> Engine<H> {
                 while let Some(request) = self.outlet.take() {
                     self.serve(request);
                 }
-                last_work = sys::clock::now();
+                spin.worked(sys::clock::now(), self.orders.spin.load(Ordering::Relaxed));
             } else if stop {
                 return;
-            } else if sys::clock::now() - last_work < self.orders.spin.load(Ordering::Relaxed) {
+            } else if spin.goes_on(sys::clock::now()) {
                 std::thread::yield_now();
             } else {
                 // Returns at once if a request came, or the stop, since the queues were seen empty.
