@@ -69,10 +69,12 @@ impl Steer {
         }
     }
 
-    /// Whether what the host sends is for the engine, so that it does not go out to a switch and back.
+    /// Whether what the host sends is for the engine, so that it does not go out to a switch and back. Where the
+    /// host takes the address for one behind a router, it is the router's.
     #[inline]
     pub(crate) fn is_for_engine(&self, bytes: &[u8]) -> bool {
-        self.inward(bytes) == Lane::Engine
+        let is_here = bytes.first_chunk::<6>().is_some_and(|to| *to == self.mac || is_group(*to));
+        is_here && self.inward(bytes) == Lane::Engine
     }
 
     /// Where what the engine sends goes: whether to the host, and whether to the wire. The two have one
@@ -290,4 +292,32 @@ impl FlowIndex {
 #[inline]
 fn owner(bucket: u32) -> Option<usize> {
     (bucket >> WORKER_BITS > 0).then_some(bucket as usize & (WORKERS_MAX - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::packet::PacketBuilder;
+
+    /// The host has no route on the link to the engine's address: its packet is addressed to a router, which sends it
+    /// back by the wire. Taken by the short way it would be dropped, as another host's.
+    #[test]
+    fn what_the_host_sends_to_a_router_goes_there() {
+        const MAC: Mac = [2, 0, 0, 0, 0, 1];
+        const ROUTER: Mac = [2, 0, 0, 0, 0, 7];
+        for (mut packet, at) in [
+            (PacketBuilder::tcp4().payload_pattern(10).build(), ETHERNET_LEN + 16),
+            (PacketBuilder::tcp6().payload_pattern(10).build(), ETHERNET_LEN + 24),
+        ] {
+            let to: IpAddr = match at == ETHERNET_LEN + 16 {
+                true => IpAddr::from(*packet[at..].first_chunk::<4>().unwrap()),
+                false => IpAddr::from(*packet[at..].first_chunk::<16>().unwrap()),
+            };
+            let steer = Steer::new(MAC, std::iter::once(to));
+            for (mac, is_short) in [(MAC, true), ([0xff; 6], true), (ROUTER, false)] {
+                packet[..6].copy_from_slice(&mac);
+                assert_eq!(steer.is_for_engine(&packet), is_short, "{to} at {mac:02x?}");
+            }
+        }
+    }
 }
