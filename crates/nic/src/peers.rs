@@ -142,19 +142,22 @@ impl Peers {
         let bucket = self.index.bucket(&path);
         match self.index.owner(bucket) {
             Some(owner) => (owner != self.me).then_some(owner),
-            None if opens && self.index.claim(bucket, self.me) => {
-                self.claimed.push(bucket);
-                None
-            }
-            // Claimed by another just now, or for none to know.
-            None => self.index.owner(bucket).filter(|owner| *owner != self.me),
+            None if opens => match self.index.claim(bucket, self.me) {
+                Ok(()) => {
+                    self.claimed.push(bucket);
+                    None
+                }
+                // Claimed by another just now.
+                Err(owner) => Some(owner),
+            },
+            None => None,
         }
     }
 
     /// Claims a connection that this worker is about to open. Returns whether it may.
     pub(crate) fn claim(&mut self, path: &FourTuple) -> bool {
         let bucket = self.index.bucket(path);
-        let claimed = self.index.claim(bucket, self.me);
+        let claimed = self.index.claim(bucket, self.me).is_ok();
         if claimed {
             self.claimed.push(bucket);
         }
@@ -270,7 +273,7 @@ impl Peers {
         for change in changes {
             match change {
                 Change::Begun(path) => {
-                    if !self.index.claim(self.index.bucket(&path), self.me) {
+                    if self.index.claim(self.index.bucket(&path), self.me).is_err() {
                         self.unclaimed.insert(path);
                     }
                 }
@@ -335,7 +338,11 @@ impl Peers {
 /// Gives the memory of a stray back to where it is from.
 fn give_back(doors: &[Door], stray: Stray) {
     if let Content::Frame { received, home } = stray.content {
-        // It has a place for every frame; a worker that has ended needs none.
-        let _ = doors[home].home.try_send(received.frame);
+        // A worker that has ended needs none.
+        let given = doors[home].home.try_send(received.frame);
+        debug_assert!(
+            !matches!(given, Err(TrySendError::Full(_))),
+            "there is a place for every frame"
+        );
     }
 }

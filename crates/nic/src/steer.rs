@@ -264,15 +264,21 @@ impl FlowIndex {
         owner(self.buckets[bucket.0].load(Ordering::Relaxed))
     }
 
-    /// Counts one connection more of a worker. Returns whether it is the worker's now.
-    pub(crate) fn claim(&self, bucket: Bucket, worker: usize) -> bool {
+    /// Counts one connection more of a worker.
+    ///
+    /// # Errors
+    /// The worker whose connections are there, if that is another.
+    pub(crate) fn claim(&self, bucket: Bucket, worker: usize) -> Result<(), usize> {
         debug_assert!(worker < WORKERS_MAX);
-        let claimed = |old: u32| match owner(old) {
-            Some(owner) if owner != worker => None,
-            _ => Some(((old >> WORKER_BITS) + 1) << WORKER_BITS | worker as u32),
+        let other = |old: u32| owner(old).filter(|owner| *owner != worker);
+        let claimed = |old: u32| match other(old) {
+            Some(_) => None,
+            None => Some(((old >> WORKER_BITS) + 1) << WORKER_BITS | worker as u32),
         };
         let place = &self.buckets[bucket.0];
-        place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claimed).is_ok()
+        let claim = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claimed);
+        // The value that stood in the way, not one that is read later: the other may have released it since.
+        claim.map(drop).map_err(|old| other(old).unwrap_or(worker))
     }
 
     /// Counts one less of those that the worker has [claimed](Self::claim).
@@ -297,6 +303,31 @@ fn owner(bucket: u32) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two workers claim one bucket again and again: one has it, and the other is told who, even if that one releases
+    /// it at once.
+    #[test]
+    fn who_claims_in_vain_is_told_the_owner() {
+        let index = FlowIndex::new(FlowHash::new([7; FlowHash::KEYS]), 1);
+        let bucket = Bucket(3);
+        std::thread::scope(|scope| {
+            for me in 0..2 {
+                let index = &index;
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        match index.claim(bucket, me) {
+                            Ok(()) => {
+                                assert_eq!(index.owner(bucket), Some(me));
+                                index.release(bucket, me);
+                            }
+                            Err(owner) => assert_eq!(owner, 1 - me),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(index.len(), 0);
+    }
     use testkit::packet::PacketBuilder;
 
     /// The host has no route on the link to the engine's address: its packet is addressed to a router, which sends it
