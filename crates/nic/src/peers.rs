@@ -18,6 +18,9 @@ use crate::steer::{Bucket, FlowIndex, connection_of};
 /// Strays that may wait for a worker. What comes when there are more is dropped and counted, as by a full
 /// queue of a card.
 const BACKLOG: usize = 1024;
+/// Packets about neighbours that may wait for a worker. They are copies of broadcasts, which anyone can send in any
+/// number: they have places of their own, so that no connection loses a packet to them.
+const NEWS: usize = 64;
 /// How often a stray is handed on at most: connections end and begin meanwhile.
 const HOPS_MAX: u8 = 4;
 
@@ -30,12 +33,19 @@ pub(crate) struct StrayCounters {
     pub(crate) received: u64,
     /// Those that found no room, or were handed on too often.
     pub(crate) dropped: u64,
+    /// Packets about neighbours for which another worker had no room. It asks for itself when it needs to know.
+    pub(crate) neighbours_dropped: u64,
 }
 
 impl StrayCounters {
     /// Every counter.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
-        let all = [("sent", self.sent), ("received", self.received), ("dropped", self.dropped)];
+        let all = [
+            ("sent", self.sent),
+            ("received", self.received),
+            ("dropped", self.dropped),
+            ("neighbours_dropped", self.neighbours_dropped),
+        ];
         all.into_iter().map(|(name, value)| Entry { group: "strays", name, value })
     }
 }
@@ -69,6 +79,8 @@ pub(crate) enum Arrival<'a> {
 /// The way to a worker.
 struct Door {
     backlog: SyncSender<Stray>,
+    /// What is to be overheard.
+    news: SyncSender<Stray>,
     /// Frames of its memory that come back.
     home: SyncSender<Frame>,
     memory: FrameReader,
@@ -82,8 +94,9 @@ pub(crate) struct Peers {
     index: Arc<FlowIndex>,
     doors: Arc<[Door]>,
     backlog: Receiver<Stray>,
+    news: Receiver<Stray>,
     home: Receiver<Frame>,
-    /// Taken from the backlog to see whether there was something.
+    /// Taken from one of these to see whether there was something.
     next: Option<Stray>,
     /// Workers to which something was handed in this turn.
     to_wake: Vec<bool>,
@@ -110,18 +123,20 @@ impl Peers {
         let mut receivers = Vec::new();
         let door = |(pool, handle): (&FramePool, Arc<dyn Wake>)| {
             let (backlog, strays) = sync_channel(BACKLOG);
+            let (news, overheard) = sync_channel(NEWS);
             // A place for every frame there is: giving one back never waits.
             let (home, returned) = sync_channel(pool.capacity());
-            receivers.push((strays, returned));
+            receivers.push((strays, overheard, returned));
             let is_asleep = AtomicBool::new(false);
-            Door { backlog, home, memory: pool.reader().clone(), handle, is_asleep }
+            Door { backlog, news, home, memory: pool.reader().clone(), handle, is_asleep }
         };
         let doors: Arc<[Door]> = workers.into_iter().map(door).collect();
-        let peers = receivers.into_iter().enumerate().map(|(me, (backlog, home))| Peers {
+        let peers = receivers.into_iter().enumerate().map(|(me, (backlog, news, home))| Peers {
             me,
             index: Arc::clone(&index),
             doors: Arc::clone(&doors),
             backlog,
+            news,
             home,
             next: None,
             to_wake: vec![false; doors.len()],
@@ -204,14 +219,19 @@ impl Peers {
 
     /// Returns what found no room.
     fn put(&mut self, to: usize, stray: Stray) -> Option<Stray> {
-        match self.doors[to].backlog.try_send(stray) {
+        let Door { backlog, news, .. } = &self.doors[to];
+        let (ring, dropped) = match stray.content {
+            Content::Overheard { .. } => (news, &mut self.counters.neighbours_dropped),
+            Content::Frame { .. } | Content::Copy { .. } => (backlog, &mut self.counters.dropped),
+        };
+        match ring.try_send(stray) {
             Ok(()) => {
                 self.counters.sent += 1;
                 self.to_wake[to] = true;
                 None
             }
             Err(full) => {
-                self.counters.dropped += 1;
+                *dropped += 1;
                 let (TrySendError::Full(stray) | TrySendError::Disconnected(stray)) = full;
                 Some(stray)
             }
@@ -225,14 +245,18 @@ impl Peers {
         }
     }
 
+    /// What waits next.
+    fn next(&mut self) -> Option<Stray> {
+        let next = self.next.take().or_else(|| self.backlog.try_recv().ok());
+        next.or_else(|| self.news.try_recv().ok())
+    }
+
     /// Gives `take` the strays that have come, at most `max`. Those that are another's by now go on to it.
     /// Returns whether there were any.
     pub(crate) fn receive(&mut self, max: usize, mut take: impl FnMut(Arrival<'_>)) -> bool {
         let mut any = false;
         for _ in 0..max {
-            let Some(stray) = self.next.take().or_else(|| self.backlog.try_recv().ok()) else {
-                break;
-            };
+            let Some(stray) = self.next() else { break };
             any = true;
             self.counters.received += 1;
             let doors = Arc::clone(&self.doors);
@@ -301,7 +325,7 @@ impl Peers {
     pub(crate) fn falls_asleep(&mut self) -> bool {
         self.doors[self.me].is_asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.next = self.next.take().or_else(|| self.backlog.try_recv().ok());
+        self.next = self.next();
         self.next.is_none()
     }
 
@@ -323,7 +347,7 @@ impl Peers {
 
     /// Ends: what waits goes back to its memory.
     pub(crate) fn close(&mut self, pool: &FramePool) {
-        while let Some(stray) = self.next.take().or_else(|| self.backlog.try_recv().ok()) {
+        while let Some(stray) = self.next() {
             give_back(&self.doors, stray);
         }
         self.take_back(pool);

@@ -39,6 +39,8 @@ use crate::wire_queue::{Packet, TxQueue, WireQueue};
 const TURN_BYTES: usize = 256 << 10;
 /// Batches after which it has received enough for the host, however short the frames are.
 const TURN_BATCHES: usize = 16;
+/// How long until a worker that is short of memory looks whether some has come back.
+const RETRY_MEMORY: Nanos = 1_000_000;
 /// Turns of an engine at the end at most: as many as empty an interface's queue.
 const LAST_TURNS: usize = 32;
 
@@ -407,6 +409,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
     fn engine_turn(&mut self, now: Nanos) -> io::Result<bool> {
         let Worker { queue, host, engine, steer, peers, short_way, .. } = self;
         let Some(engine) = engine else { return Ok(false) };
+        // Also while the host makes the wire wait, and with it what would fill a hole.
+        engine.expire(&queue.pool, now);
         match (steer, host) {
             (Some(steer), Some(host)) => {
                 engine.turn(&mut BesideHost { steer, host, queue, short_way }, peers, now)
@@ -519,8 +523,11 @@ impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
         if self.host.as_mut().is_some_and(|host| host.arm(&self.queue.pool)) {
             return self.disarm();
         }
-        let waits = self.host.as_ref().is_some_and(HostLane::is_waiting)
-            || self.engine.as_ref().is_some_and(|engine| engine.is_full());
+        let full = self.engine.as_ref().is_some_and(|engine| engine.is_full());
+        // Frames may be with other workers, who give them back and wake none.
+        let short = (full || self.peers.is_some()) && self.queue.is_short_of_memory();
+        let memory = short.then_some(RETRY_MEMORY);
+        let waits = self.host.as_ref().is_some_and(HostLane::is_waiting) || full && !short;
         let deadlines = [
             self.queue.next_deadline(),
             self.host.as_ref().and_then(HostLane::next_deadline),
@@ -532,7 +539,7 @@ impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
             let now = sys::clock::now();
             let due = deadlines.into_iter().flatten().map(|at| at.saturating_sub(now));
             let undelivered = self.host.as_ref().and_then(HostLane::retry_after);
-            self.handle.sleep(ports, due.chain(retry).chain(undelivered).min())?;
+            self.handle.sleep(ports, due.chain(retry).chain(undelivered).chain(memory).min())?;
         }
         self.peers.iter().for_each(Peers::awakes);
         self.disarm()

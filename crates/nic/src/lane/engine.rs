@@ -217,6 +217,11 @@ impl EngineLane {
         }
     }
 
+    /// Gives the engine what LRO has held for long enough.
+    pub(crate) fn expire(&mut self, pool: &FramePool, now: Nanos) {
+        self.with_lro(pool, now, |lro, node| lro.expire(now, node));
+    }
+
     /// A packet in one piece that lies in none of the worker's frames.
     pub(crate) fn take(
         &mut self,

@@ -243,6 +243,12 @@ impl<W: Wire> WireQueue<W> {
         self.wire.flush(&mut self.pool)
     }
 
+    /// Whether little memory is left. No port tells when some has come back.
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        let least = SUPER_PACKET_FRAMES.min(self.pool.capacity() / 2) + self.pool.capacity() / 8;
+        self.pool.available() < least
+    }
+
     /// When the wire has something to do by itself.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.wire.next_deadline()
@@ -288,8 +294,7 @@ impl<W: Wire> WireQueue<W> {
 impl<W: Wire> TxQueue for WireQueue<W> {
     /// Some memory is left to receive into.
     fn has_room(&self) -> bool {
-        let memory = SUPER_PACKET_FRAMES.min(self.pool.capacity() / 2) + self.pool.capacity() / 8;
-        self.is_clear() && self.pool.available() >= memory
+        self.is_clear() && !self.is_short_of_memory()
     }
 
     fn send(&mut self, packet: &Packet<'_>) {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use iface::{Address, Addresses};
 use proptest::prelude::*;
 use sys::frames::FramePool;
-use wire::{FlowHash, Mac};
+use testkit::packet::PacketBuilder;
+use wire::arp::Arp;
+use wire::{Flags, FlowHash, Mac, VirtioNetHdr};
 
 use super::{Handle, Lanes, Worker, handle_of};
 use crate::app::{Report, Role, Service, Work};
@@ -251,4 +253,28 @@ proptest! {
             }
         }
     }
+}
+
+/// Broadcasts, of which anyone can send any number, take no connection's place in the ring.
+#[test]
+fn a_storm_of_broadcasts_loses_no_connection_a_packet() {
+    let mut world = World::new(2, Vec::new(), vec![0]);
+    let peer = std::net::Ipv4Addr::new(10, 0, 0, OUTSIDE);
+    let syn = PacketBuilder::tcp4().macs(PEER, NIC).addresses4(peer.octets(), [10, 0, 0, OWN]);
+    let syn = syn.ports(1000, PORT).flags(Flags::SYN).ack(0).payload(&[]).build();
+    for now in [0, SECOND, 2 * SECOND] {
+        world.workers.iter_mut().for_each(|worker| _ = worker.turn(now).unwrap());
+    }
+    world.wires[1].send(VirtioNetHdr::default(), syn.clone());
+    world.workers[1].turn(3 * SECOND).unwrap();
+    // The connection's worker does nothing while they come, and then a packet of it by the other queue.
+    let arp = Arp::request((PEER, peer), [10, 0, 0, 77].into(), None);
+    (0..2000).for_each(|_| world.wires[0].send(VirtioNetHdr::default(), arp.to_vec()));
+    while world.workers[0].turn(3 * SECOND).unwrap() {}
+    world.wires[0].send(VirtioNetHdr::default(), syn);
+    while world.workers[0].turn(3 * SECOND).unwrap() {}
+    while world.workers[1].turn(3 * SECOND).unwrap() {}
+    assert_eq!(world.count("strays", "dropped"), 0);
+    assert!(world.count("strays", "neighbours_dropped") > 1900);
+    assert_eq!(world.count("strays", "received"), 65);
 }
