@@ -7,8 +7,7 @@ impl<T> Degen<T> {
     /// Panics in a debug build if the direction contradicts itself.
     #[inline]
     pub(crate) fn debug_check(&self) {
-        #[cfg(debug_assertions)]
-        {
+        if cfg!(debug_assertions) {
             self.queue.debug_check();
             self.delay.debug_check();
             self.reorder.debug_check();
@@ -17,7 +16,6 @@ impl<T> Degen<T> {
     }
 
     /// Every packet has departed, was dropped for a reason, was taken back or is held.
-    #[cfg(debug_assertions)]
     fn check_conservation(&self) {
         let counters = &self.counters;
         let came = counters.arrived + counters.duplicated;
