@@ -226,7 +226,8 @@ pub trait Wire {
     /// Sets the wire's bounds from now on.
     fn configure(&mut self, _limits: Limits) {}
 
-    /// So many frames may wait to be received from now on, where the port has a say in it; [`SHORT_QUEUE`] before.
+    /// Bounds the frames that wait to be received from now on, where the port can; it begins with a short queue
+    /// (8,192 frames).
     fn limit_queue(&mut self, _frames: usize) {}
 
     /// Queues a packet from the host, cut and with complete checksums. `transmitted` counts what was queued,
