@@ -141,7 +141,7 @@ pub struct Degen<T> {
     departed_at: Nanos,
     /// The latest time of any call: everything due by then is done.
     now: Nanos,
-    #[cfg(debug_assertions)]
+    /// Packets that were taken back, for [`invariants`].
     taken_back: u64,
 }
 
@@ -163,7 +163,6 @@ impl<T> Degen<T> {
             arrived_at: 0,
             departed_at: 0,
             now: 0,
-            #[cfg(debug_assertions)]
             taken_back: 0,
         }
     }
@@ -245,10 +244,7 @@ impl<T> Degen<T> {
         let queued = self.queue.take().map(|queued| queued.packet);
         let delayed = |delay: &mut Delay<Onward<T>>| delay.take().map(|(onward, _)| onward.packet);
         let taken = queued.or_else(|| delayed(&mut self.delay)).or_else(|| self.reorder.take());
-        #[cfg(debug_assertions)]
-        {
-            self.taken_back += u64::from(taken.is_some());
-        }
+        self.taken_back += u64::from(taken.is_some());
         taken
     }
 
