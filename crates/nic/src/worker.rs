@@ -19,7 +19,7 @@ use std::sync::Arc;
 use lro::{Lro, Nanos};
 use sys::frames::FramePool;
 
-use self::backlog::Backlog;
+use self::backlog::{Backlog, QueueLimit};
 pub use self::counters::Counters;
 pub(crate) use self::counters::{Lanes, zero};
 use crate::config::{Config, GsoHardware};
@@ -79,10 +79,11 @@ impl Settings {
     }
 }
 
-/// Frames that the LRO of one lane may hold: a quarter of the pool for all lanes.
+/// Frames that the LRO of one lane may hold: three eighths of the pool for all lanes. Half of it may wait on the wire
+/// at most; the rest is to send from.
 fn held_frames(lanes: Lanes, pool: &FramePool) -> usize {
     let lanes = if lanes == Lanes::Both { 2 } else { 1 };
-    pool.capacity() / 4 / lanes
+    pool.capacity() * 3 / 8 / lanes
 }
 
 /// What a worker shares with the rest of the process.
@@ -134,6 +135,7 @@ pub struct Worker<W, H> {
     engine_batch: VecDeque<RxFrame>,
     short_way: ShortWay,
     backlog: Backlog,
+    queue_limit: QueueLimit,
     sleeps: u64,
 }
 
@@ -168,6 +170,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             engine_batch: VecDeque::new(),
             short_way: ShortWay::default(),
             backlog: Backlog::default(),
+            queue_limit: QueueLimit::default(),
             sleeps: 0,
         }
     }
@@ -199,6 +202,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             engine_batch: VecDeque::with_capacity(256),
             short_way: ShortWay::default(),
             backlog: Backlog::default(),
+            queue_limit: QueueLimit::default(),
             queue: WireQueue::new(wire, pool, settings.limits(lanes)),
             settings,
             sleeps: 0,
@@ -270,9 +274,6 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let engine = self.engine_turn(now)?;
         self.queue.flush()?;
         if let Some(host) = &mut self.host {
-            if self.backlog.is_cut() {
-                self.queue.limit(backlog::queue_limit(host.lro().holding_flows()));
-            }
             host.expire(&self.queue.pool, self.backlog.time(now));
         }
         Ok(inward || strays || outward || engine)
@@ -299,6 +300,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             let ends = !self.queue.receive(max)?;
             any |= !self.queue.received.is_empty();
             self.backlog.take(self.queue.received.len(), ends);
+            self.limit_queue();
             let goes_on = match &self.host {
                 // What comes for the host is mostly short where the host sends: it must not wait for turns that are
                 // busy sending.
@@ -312,6 +314,14 @@ impl<W: Wire, H: Host> Worker<W, H> {
             }
         }
         Ok(any)
+    }
+
+    /// While a backlog is long: as many frames may wait as suit the connections that LRO holds some of.
+    fn limit_queue(&mut self) {
+        let Some(host) = &self.host else { return };
+        if self.backlog.is_long() {
+            self.queue.limit(self.queue_limit.at(host.lro().holding_flows()));
+        }
     }
 
     /// Gives the batch to its lanes. `ends` says that no more waits on the wire.

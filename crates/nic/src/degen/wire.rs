@@ -115,6 +115,10 @@ impl<W: Wire, C: Fn() -> Nanos> Wire for DegenWire<W, C> {
         self.inner.configure(limits);
     }
 
+    fn limit_queue(&mut self, frames: usize) {
+        self.inner.limit_queue(frames);
+    }
+
     /// degen stands on the wire, so packets are cut before they go into it.
     fn transmit(
         &mut self,

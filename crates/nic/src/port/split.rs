@@ -66,6 +66,10 @@ impl Wire for SplitWire {
         self.sends.configure(limits);
     }
 
+    fn limit_queue(&mut self, frames: usize) {
+        self.receives.limit_queue(frames);
+    }
+
     fn transmit(
         &mut self,
         pool: &mut FramePool,

@@ -8,10 +8,31 @@ use crate::port::SHORT_QUEUE;
 /// LRO merges no more than what waits.
 const OF_EACH: usize = 32;
 
-/// How many frames may wait on the wire when so many connections have some there. With few connections, more than
-/// [`SHORT_QUEUE`] would only be a longer way for all.
-pub(super) fn queue_limit(connections: usize) -> usize {
-    SHORT_QUEUE.max(OF_EACH * connections)
+/// Frames of a backlog that is long.
+const LONG: usize = SHORT_QUEUE / 8;
+
+/// The limit falls by one part in so many for each [`LONG`] frames: by half while the wire brings 200,000.
+const FALLS: usize = 256;
+
+/// How many frames may wait on the wire. With few connections, more than [`SHORT_QUEUE`] would only be a longer way
+/// for all.
+#[derive(Debug)]
+pub(super) struct QueueLimit(usize);
+
+impl Default for QueueLimit {
+    fn default() -> Self {
+        QueueLimit(SHORT_QUEUE)
+    }
+}
+
+impl QueueLimit {
+    /// The limit now that so many connections have frames in a long backlog. It rises at once and falls by degrees:
+    /// a backlog is not of all connections, and a queue that shrinks drops what the others have in flight.
+    pub(super) fn at(&mut self, connections: usize) -> usize {
+        let falls = self.0 - self.0 / FALLS;
+        self.0 = SHORT_QUEUE.max(OF_EACH * connections).max(falls);
+        self.0
+    }
 }
 
 /// Frames that had arrived already when the worker began to take them. To LRO they are one burst with one time of
@@ -21,8 +42,10 @@ pub(super) struct Backlog {
     arrival: Nanos,
     /// How many more of them may be taken before time goes on.
     left: usize,
-    /// None is left to be taken, but more wait on the wire.
-    is_cut: bool,
+    /// How many of them were taken.
+    taken: usize,
+    /// How many of those [`Backlog::is_long`] has counted.
+    seen: usize,
 }
 
 impl Backlog {
@@ -30,14 +53,14 @@ impl Backlog {
     /// is to take no more than `most` frames.
     pub(super) fn begin(&mut self, now: Nanos, most: usize) {
         if self.left == 0 {
-            *self = Backlog { arrival: now, left: most, is_cut: false };
+            *self = Backlog { arrival: now, left: most, ..Backlog::default() };
         }
     }
 
     /// So many frames were taken; `ends` says that no more wait.
     pub(super) fn take(&mut self, frames: usize, ends: bool) {
         self.left = if ends { 0 } else { self.left.saturating_sub(frames) };
-        self.is_cut = !ends && self.left == 0;
+        self.taken += frames;
     }
 
     /// When what is taken now arrived.
@@ -50,9 +73,14 @@ impl Backlog {
         if self.left == 0 { now } else { self.arrival }
     }
 
-    /// Whether it was cut off here, as LRO should hold no more of it.
-    pub(super) fn is_cut(&self) -> bool {
-        self.is_cut
+    /// Whether so much more of it was taken since this was asked last that the queue may be too short for the
+    /// connections that it is of.
+    pub(super) fn is_long(&mut self) -> bool {
+        let is_long = self.taken - self.seen >= LONG;
+        if is_long {
+            self.seen = self.taken;
+        }
+        is_long
     }
 }
 
@@ -65,11 +93,11 @@ mod tests {
         let mut backlog = Backlog::default();
         backlog.begin(10, 100);
         backlog.take(64, false);
-        assert_eq!((backlog.arrival(), backlog.time(20), backlog.is_cut()), (10, 10, false));
+        assert_eq!((backlog.arrival(), backlog.time(20)), (10, 10));
         backlog.begin(30, 100);
         assert_eq!(backlog.arrival(), 10);
         backlog.take(20, true);
-        assert_eq!((backlog.time(40), backlog.is_cut()), (40, false));
+        assert_eq!((backlog.time(40), backlog.is_long()), (40, false));
         backlog.begin(50, 100);
         assert_eq!(backlog.arrival(), 50);
     }
@@ -80,13 +108,33 @@ mod tests {
         backlog.begin(10, 100);
         backlog.take(64, false);
         backlog.take(64, false);
-        assert_eq!((backlog.time(20), backlog.is_cut()), (20, true));
+        assert_eq!((backlog.arrival(), backlog.time(20)), (10, 20));
         backlog.begin(30, 100);
-        assert_eq!((backlog.arrival(), backlog.is_cut()), (30, false));
+        assert_eq!(backlog.arrival(), 30);
+    }
+
+    #[test]
+    fn it_is_long_each_time_that_a_thousand_more_were_taken() {
+        let mut backlog = Backlog::default();
+        backlog.begin(10, 3 * LONG);
+        backlog.take(LONG - 1, false);
+        assert!(!backlog.is_long());
+        backlog.take(1, false);
+        assert!(backlog.is_long());
+        assert!(!backlog.is_long());
+        backlog.take(LONG, true);
+        assert!(backlog.is_long());
+        backlog.begin(20, 3 * LONG);
+        backlog.take(LONG - 1, true);
+        assert!(!backlog.is_long());
     }
 
     #[test]
     fn the_queue_is_longer_for_many_connections_alone() {
-        assert_eq!((queue_limit(0), queue_limit(64), queue_limit(1000)), (8192, 8192, 32_000));
+        let mut limit = QueueLimit::default();
+        assert_eq!((limit.at(0), limit.at(64), limit.at(1000)), (8192, 8192, 32_000));
+        assert_eq!((limit.at(500), limit.at(999)), (31_875, 31_968));
+        let last = (0..400).map(|_| limit.at(64)).last();
+        assert_eq!(last, Some(8192));
     }
 }
