@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use crate::error::check;
+use crate::poll::{self, Interest};
 
 /// Most descriptors that one [`Epoll::wait`] reports.
 const BATCH: usize = 64;
@@ -34,7 +35,16 @@ impl Epoll {
     /// # Errors
     /// The error of `epoll_ctl`: `AlreadyExists` for one that is in the set.
     pub fn add(&self, fd: impl AsFd, number: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: number };
+        self.add_for(fd, number, Interest::Read)
+    }
+
+    /// Adds a descriptor, to be reported as `number` while it has what `interest` asks for or has failed.
+    ///
+    /// # Errors
+    /// As [`Epoll::add`].
+    pub fn add_for(&self, fd: impl AsFd, number: u64, interest: Interest) -> io::Result<()> {
+        // epoll's events have the values of poll's (epoll_ctl(2), `EPOLLIN` and `EPOLLOUT`).
+        let mut event = libc::epoll_event { events: poll::events(interest) as u32, u64: number };
         let (epoll, fd) = (self.fd.as_raw_fd(), fd.as_fd());
         // SAFETY: `event` is one readable epoll_event; both descriptors are open.
         let result =
@@ -107,5 +117,18 @@ mod tests {
         events.iter().for_each(|event| event.signal().unwrap());
         epoll.wait(1000).unwrap();
         assert_eq!(epoll.ready().count(), BATCH);
+    }
+
+    #[test]
+    fn a_socket_with_room_is_ready_to_be_written() {
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut epoll = Epoll::new().unwrap();
+        epoll.add_for(&near, 3, Interest::Write).unwrap();
+        epoll.wait(1000).unwrap();
+        assert!(epoll.ready().eq([3]));
+        epoll.remove(&near).unwrap();
+        epoll.add_for(&near, 4, Interest::Read).unwrap();
+        epoll.wait(0).unwrap();
+        assert_eq!(epoll.ready().count(), 0);
     }
 }

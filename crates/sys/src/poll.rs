@@ -125,7 +125,8 @@ impl<const N: usize> Default for PollSet<'_, N> {
     }
 }
 
-fn events(interest: Interest) -> libc::c_short {
+/// The events of poll(2) that `interest` asks for.
+pub(crate) fn events(interest: Interest) -> libc::c_short {
     match interest {
         Interest::Read => libc::POLLIN,
         Interest::Write => libc::POLLOUT,

@@ -145,6 +145,22 @@ pub fn set_timer_slack(nanoseconds: u64) -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack) }).map(drop)
 }
 
+/// Lets this process have `files` descriptors at a time, if it may not have so many already (`RLIMIT_NOFILE`).
+///
+/// # Errors
+/// `PermissionDenied` above the hard limit without `CAP_SYS_RESOURCE`, or above `fs.nr_open`.
+pub fn allow_open_files(files: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is one rlimit that the kernel may write.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    if limit.rlim_cur >= files {
+        return Ok(());
+    }
+    limit = libc::rlimit { rlim_cur: files, rlim_max: limit.rlim_max.max(files) };
+    // SAFETY: `limit` is one rlimit that the kernel reads.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
+}
+
 /// Whether the effective user is root *of this user namespace*.
 pub fn is_root() -> bool {
     uid() == 0
@@ -330,6 +346,18 @@ mod tests {
             kill(child.id(), Signal::Terminate).unwrap_err().raw_os_error(),
             Some(libc::ESRCH)
         );
+    }
+
+    #[test]
+    fn more_files_may_be_open_up_to_what_the_kernel_has() {
+        allow_open_files(1).unwrap();
+        allow_open_files(64).unwrap();
+        let limits = fs::read_to_string("/proc/self/limits").unwrap();
+        let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let now: u64 = files.split_whitespace().nth(3).unwrap().parse().unwrap();
+        assert!(now >= 64, "a limit is never lowered: {files}");
+        let refused = allow_open_files(1 << 40).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod link;
 pub mod monitor;
 pub mod neighbour;
 pub mod netconf;
+pub mod qdisc;
 pub mod route;
 pub mod saved;
 pub mod watch;
