@@ -4,10 +4,12 @@
 use std::net::Ipv4Addr;
 
 use nic::Nic;
-use nic::config::Config;
+use nic::config::{Config, WireMode};
+use nic::degen::Settings;
+use nic::degen::bridge::Bridge;
 use sys::ethtool::{Ethtool, Offload};
 use sys::interface;
-use sys::netlink::address;
+use sys::netlink::{address, qdisc};
 use sys::netns::Namespace;
 
 use crate::{Error, link};
@@ -16,6 +18,10 @@ use crate::{Error, link};
 const PEER: &str = "peer0";
 /// The server's end of the wire.
 const WIRE: &str = "wire0";
+/// The ends of the wires that degen joins.
+const BETWEEN: [&str; 2] = ["peer1", "wire1"];
+/// Frames in flight or in degen's queue.
+const FRAMES: u32 = 16_384;
 /// The interface that wharf makes for the server.
 const HOST: &str = "host0";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -30,18 +36,52 @@ pub struct Hosts {
     pub client: Namespace,
     /// Who listens at [`SERVER`].
     pub server: Namespace,
+    /// What is between them, if not one wire.
+    _path: Option<Bridge>,
 }
 
 impl Hosts {
+    /// Lets up to `packets` packets wait at the client's end until the wire has room for them, as at a card. Without
+    /// it the wire drops them, as a veth does.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_transmit_queue(&self, packets: u32) -> Result<(), Error> {
+        Ok(self.client.run(|| qdisc::set_fifo(PEER, packets))??)
+    }
+
     /// Two namespaces and a wire that carries frames of its MTU with complete checksums, as a
     /// real one does: the client's end does neither TSO nor checksum offload.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn new() -> Result<Hosts, Error> {
-        let hosts = Hosts { client: Namespace::new()?, server: Namespace::new()? };
+        let hosts = Hosts::apart()?;
         link::veth((&hosts.client, PEER), (&hosts.server, WIRE))?;
-        hosts.client.run(|| -> sys::Result<()> {
+        hosts.set_up()?;
+        Ok(hosts)
+    }
+
+    /// The same with degen between them, in a namespace of its own; what the client sends goes forward.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn through(path: &Settings, mode: WireMode) -> Result<Hosts, Error> {
+        let mut hosts = Hosts::apart()?;
+        let middle = Namespace::new()?;
+        link::veth((&hosts.client, PEER), (&middle, BETWEEN[0]))?;
+        link::veth((&hosts.server, WIRE), (&middle, BETWEEN[1]))?;
+        hosts.set_up()?;
+        hosts._path = Some(link::degen(&middle, BETWEEN, path, mode, FRAMES)?);
+        Ok(hosts)
+    }
+
+    fn apart() -> Result<Hosts, Error> {
+        Ok(Hosts { client: Namespace::new()?, server: Namespace::new()?, _path: None })
+    }
+
+    fn set_up(&self) -> Result<(), Error> {
+        self.client.run(|| -> sys::Result<()> {
             plain_wire(PEER)?;
             // As any card's driver does; without it the client acknowledges every second frame.
             Ethtool::open(PEER)?.set_offload(Offload::Gro, true)?;
@@ -49,8 +89,8 @@ impl Hosts {
             interface::set_up(PEER)?;
             Ok(())
         })??;
-        hosts.server.run(|| interface::set_up(WIRE))??;
-        Ok(hosts)
+        self.server.run(|| interface::set_up(WIRE))??;
+        Ok(())
     }
 
     /// The server's kernel on the bare wire, with GRO.
@@ -84,7 +124,5 @@ impl Hosts {
 /// Frames leave `end` cut to the MTU and with complete checksums. Generic segmentation, which
 /// happens in front of the wire, stays on.
 fn plain_wire(end: &str) -> sys::Result<()> {
-    let features = Ethtool::open(end)?;
-    features.set_offload(Offload::Tso, false)?;
-    features.set_offload(Offload::TxChecksum, false)
+    link::without(end, &[Offload::Tso, Offload::TxChecksum])
 }

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use nic::config::WireMode;
 use nic::degen::Settings;
 use nic::degen::bridge::{Bridge, Carriage};
+use sys::ethtool::{Ethtool, Offload};
 use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
 
@@ -22,6 +23,18 @@ pub(crate) fn veth(
     let namespace = other.as_fd().try_clone_to_owned().map_err(io("keep a network namespace"))?;
     let far = VethEnd { namespace: Some(namespace.as_fd()), ..VethEnd::new(far) };
     Ok(host.run(|| create_veth(&VethEnd::new(near), &far))??)
+}
+
+/// Turns offloads off, as `ethtool -K` does. What an interface does not know is off.
+pub(crate) fn without(name: &str, offloads: &[Offload]) -> sys::Result<()> {
+    let features = Ethtool::open(name)?;
+    for &offload in offloads {
+        match features.set_offload(offload, false) {
+            Err(_) if features.offload(offload).is_ok_and(|on| !on) => {}
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 /// Nothing but what is measured: no router is looked for.

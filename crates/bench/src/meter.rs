@@ -1,13 +1,13 @@
 //! How fast the receiver was, and what it received.
 
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sys::netns::Namespace;
 
 use crate::Error;
-use crate::sink::{Sink, io};
+use crate::sink::Sink;
+use crate::snmp::Snmp;
 
 /// How long a run goes before it is measured: windows and buffers have found their sizes by then.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -61,8 +61,8 @@ impl Meter {
         sink: &Sink,
         worker: Option<&AtomicU64>,
     ) -> Result<Meter, Error> {
-        let snmp = namespace.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?;
-        let packets = in_receives(&snmp.map_err(io("read the kernel's counters"))?).unwrap_or(0);
+        // What GRO or wharf merged counts as one.
+        let packets = Snmp::read(namespace)?.get("Ip.InReceives");
         let ksoftirqd = sys::process::ksoftirqd_cpu().unwrap_or(0);
         let cpu = sys::clock::process_cpu() + ksoftirqd;
         let worker = worker.map(|cpu| cpu.load(Ordering::Relaxed));
@@ -82,11 +82,4 @@ impl Meter {
             repeated: 0,
         }
     }
-}
-
-/// The third number of the second line that begins with `Ip:` (proc(5), RFC 1213 ipInReceives):
-/// what GRO or wharf merged counts as one.
-fn in_receives(snmp: &str) -> Option<u64> {
-    let values = snmp.lines().filter(|line| line.starts_with("Ip:")).nth(1)?;
-    values.split_whitespace().nth(3)?.parse().ok()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nic::config::WireMode;
 use nic::degen::Settings;
 use nic::degen::bridge::Bridge;
-use sys::ethtool::{Ethtool, Offload};
+use sys::ethtool::Offload;
 use sys::interface;
 use sys::netlink::address;
 use sys::netns::Namespace;
@@ -109,14 +109,7 @@ pub(super) fn near(plain: bool) -> sys::Result<()> {
     interface::set_up(NEAR)
 }
 
-/// Turns all off, as `ethtool -K` does. What an interface does not know is off.
+/// Turns all off.
 pub(super) fn without_offloads(name: &str) -> sys::Result<()> {
-    let features = Ethtool::open(name)?;
-    for offload in OFFLOADS {
-        match features.set_offload(offload, false) {
-            Err(_) if features.offload(offload).is_ok_and(|on| !on) => {}
-            other => other?,
-        }
-    }
-    Ok(())
+    link::without(name, &OFFLOADS)
 }

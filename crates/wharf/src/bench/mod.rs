@@ -5,6 +5,7 @@ mod fairness;
 mod gso;
 mod gso_throughput;
 mod latency;
+mod load;
 mod lro;
 mod lro_throughput;
 mod paper;
@@ -22,6 +23,7 @@ use fairness::BenchFairnessArgs;
 use gso::BenchGsoArgs;
 use gso_throughput::BenchGsoThroughputArgs;
 use latency::BenchLatencyArgs;
+use load::BenchLoadArgs;
 use lro::BenchLroArgs;
 use lro_throughput::BenchLroThroughputArgs;
 use paper::BenchPaperArgs;
@@ -53,6 +55,7 @@ pub(crate) enum BenchCommand {
     Reordering(BenchReorderingArgs),
     Fairness(BenchFairnessArgs),
     Latency(BenchLatencyArgs),
+    Load(BenchLoadArgs),
     GsoThroughput(BenchGsoThroughputArgs),
     Degen(BenchDegenArgs),
     Tcp(BenchTcpArgs),
@@ -70,6 +73,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
+        BenchCommand::Load(args) => load::run(args, &mut printer)?,
         BenchCommand::GsoThroughput(args) => gso_throughput::run(args, &mut printer)?,
         BenchCommand::Degen(args) => degen::run(args, &mut printer)?,
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,

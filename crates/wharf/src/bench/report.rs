@@ -24,6 +24,11 @@ impl Printer {
         Printer { json, figures: Vec::new(), terminal, failed: None }
     }
 
+    /// What was reported so far.
+    pub(crate) fn figures(&self) -> &[Figure] {
+        &self.figures
+    }
+
     /// The table, if that is what was asked for.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.clear();
@@ -35,8 +40,13 @@ impl Printer {
 
     /// Rows of what was varied, with a column for each metric.
     fn table(&self) -> String {
-        let first = &self.figures[0];
-        let varied: Vec<&str> = first.varied.iter().map(|(name, _)| *name).collect();
+        // Cases of one run may vary different things.
+        let mut varied: Vec<&str> = Vec::new();
+        for (name, _) in self.figures.iter().flat_map(|figure| &figure.varied) {
+            if !varied.contains(name) {
+                varied.push(name);
+            }
+        }
         let mut metrics: Vec<(&str, &str)> = Vec::new();
         for figure in &self.figures {
             if !metrics.contains(&(figure.metric, figure.unit)) {

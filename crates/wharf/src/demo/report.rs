@@ -1,9 +1,8 @@
 //! What the demo measures, and how it shows it.
 
-use std::fs;
-
 use bench::BYTES;
 use bench::hosts::Hosts;
+use bench::snmp::Snmp;
 use serde_json::json;
 
 use super::traffic::Moved;
@@ -98,8 +97,7 @@ impl Meter {
     /// and the server's `InReceives`, which counts what GRO or wharf merged as one.
     pub(crate) fn read(hosts: &Hosts) -> Result<Meter, Error> {
         let ksoftirqd = sys::process::ksoftirqd_cpu().unwrap_or(0);
-        let snmp = hosts.server.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))?;
-        let packets = in_receives(&snmp.map_err(Error::Io)?).unwrap_or(0);
+        let packets = Snmp::read(&hosts.server)?.get("Ip.InReceives");
         Ok(Meter { cpu: sys::clock::process_cpu() + ksoftirqd, packets })
     }
 
@@ -115,12 +113,6 @@ impl Meter {
             mean_aggregate: bytes / packets.max(1.0),
         }
     }
-}
-
-/// The third number of the second line that begins with `Ip:` (proc(5), RFC 1213 ipInReceives).
-fn in_receives(snmp: &str) -> Option<u64> {
-    let values = snmp.lines().filter(|line| line.starts_with("Ip:")).nth(1)?;
-    values.split_whitespace().nth(3)?.parse().ok()
 }
 
 /// A JSON line for each figure.

@@ -87,6 +87,63 @@ fn latency_tells_the_median_of_every_case() {
 }
 
 #[test]
+fn load_tells_every_case_of_wharf_and_the_kernel() {
+    let words = ["load", "--quick", "--seconds", "0.1", "--connections", "1,40", "--threads", "3"];
+    let Some(figures) = bench(&[&words[..], &["--reordered", "10"]].concat()) else { return };
+    let told =
+        about(&figures, "load", &["case", "system", "connections", "reordered", "cpus", "metric"]);
+    let streams =
+        ["cpu_per_gigabyte", "throughput", "retransmitted", "timeouts", "longest_silence"];
+    let mut expected = Vec::new();
+    for system in ["wharf", "kernel"] {
+        for connections in ["1", "40"] {
+            let row = |metric| vec!["connections", system, connections, "null", "null", metric];
+            expected.extend(streams.map(row));
+            expected.extend(["mean_aggregate", "least_share"].map(row));
+        }
+        expected.extend(streams.map(|metric| vec!["send", system, "8", "null", "null", metric]));
+        expected
+            .extend(streams.map(|metric| vec!["reordering", system, "8", "10", "null", metric]));
+        let row = |metric| vec!["request_response", system, "null", "null", "free", metric];
+        expected.extend(["median_rtt", "p99_rtt", "requests_per_second"].map(row));
+        let row = |metric| vec!["udp", system, "null", "null", "null", metric];
+        expected.extend(["loss", "throughput", "cpu_per_gigabyte"].map(row));
+    }
+    for row in &expected {
+        let row: Vec<String> = row.iter().map(|&word| word.to_owned()).collect();
+        assert!(told.contains(&row), "{row:?} is not in {told:?}");
+    }
+}
+
+#[test]
+fn load_with_a_transmit_queue_draws_its_cost() {
+    let file = std::env::temp_dir().join(format!("wharf-load-{}.svg", std::process::id()));
+    let words = ["load", "--case", "connections", "--connections", "2", "--seconds", "0.1"];
+    let path = file.to_str().unwrap();
+    let more = ["--repetitions", "1", "--wire-queue", "1000", "--plot", path];
+    let Some(figures) = bench(&[&words[..], &more].concat()) else { return };
+    assert!(figures.iter().all(|figure| figure["wire_queue"] == 1000), "{figures:?}");
+    let drawing = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(drawing.starts_with("<svg") && drawing.contains("kernel"), "{drawing}");
+}
+
+#[test]
+fn load_names_what_it_cannot_do_before_it_measures() {
+    let host = Host::new();
+    let Some(host) = host else { return };
+    for (words, why) in [
+        (&["--case", "udp", "--plot", "/tmp/none.svg"][..], "--plot draws the case connections"),
+        (&["--plot", "/none/none.svg"], "cannot write /none/none.svg"),
+        (&["--case", "all"], "it is one of connections, send"),
+    ] {
+        let ended = host.output(wharf().args(["bench", "load"]).args(words));
+        assert_eq!(ended.status.code(), Some(2), "{ended}");
+        assert!(ended.stderr.contains(why), "{ended}");
+    }
+}
+
+#[test]
 fn gso_throughput_tells_every_case_of_a_sender_with_half_a_cpu() {
     let words = ["gso-throughput", "--protocol", "tcp4,udp6,uso4", "--cpu-percent"];
     let cpu = ["50", "--seconds", "0.1", "--repetitions", "1"];
