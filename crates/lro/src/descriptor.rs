@@ -110,7 +110,7 @@ const _: () = assert!(size_of::<Descriptor>() == 384);
 impl Default for Descriptor {
     fn default() -> Self {
         Descriptor {
-            key: FlowKey::NOBODY,
+            key: FlowKey::NONE,
             run: Chain::EMPTY,
             next_seq: Seq(0),
             frontier: Seq(0),

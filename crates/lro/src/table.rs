@@ -204,7 +204,7 @@ impl ConnectionTable {
         if self.last_found == index {
             self.last_found = NONE;
         }
-        let key = core::mem::replace(&mut self.descriptors[index as usize].key, FlowKey::NOBODY);
+        let key = core::mem::replace(&mut self.descriptors[index as usize].key, FlowKey::NONE);
         let mut at = self.home(self.hash.of(&key));
         while self.buckets[at].index != index {
             if self.buckets[at].index == NONE {
@@ -363,7 +363,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// 0 is `NOBODY`, which any packet may claim to be.
+    /// 0 is `FlowKey::NONE`, which any packet may claim to have.
     fn key(n: u16) -> FlowKey {
         FlowKey {
             addresses: [u64::from(n / 4), 0, 0, 0],

@@ -34,8 +34,8 @@ impl PartialEq for FlowKey {
 impl Eq for FlowKey {}
 
 impl FlowKey {
-    /// The key of no flow, for vacant places in a table.
-    pub const NOBODY: FlowKey = FlowKey { addresses: [0; 4], ports: 0, ipv6: false, udp: false };
+    /// The key of no flow, all zero: for vacant entries of a table.
+    pub const NONE: FlowKey = FlowKey { addresses: [0; 4], ports: 0, ipv6: false, udp: false };
 
     /// Reads the key of a TCP or UDP packet.
     ///
