@@ -88,7 +88,7 @@ pub struct Counters {
     /// ARP requests and neighbour solicitations for an own address that were answered.
     pub resolutions: u64,
     /// ARP requests and neighbour solicitations sent.
-    pub questions: u64,
+    pub solicitations: u64,
     /// Echo requests that were answered.
     pub pings: u64,
     /// ICMP errors that were handed to the transport.

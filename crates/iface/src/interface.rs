@@ -160,7 +160,7 @@ impl Interface {
         detection.on_time(now, *mac, outbox, |outbox, address| announce(outbox, *mac, address));
         outbox.is_muted = false;
         neighbours.on_time(now, |ip, known| {
-            counters.questions += 1;
+            counters.solicitations += 1;
             let source = addresses.source_among(ip, |own| !detection.bars(own));
             match (ip, source) {
                 (IpAddr::V4(ip), Some(IpAddr::V4(own))) => {

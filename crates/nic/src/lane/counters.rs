@@ -63,7 +63,7 @@ impl EngineCounters {
             ("segments", "sent_bytes", segments.segments_out.bytes),
             ("segments", "super_packets", segments.super_packets),
             ("network", "neighbours", network.neighbours),
-            ("network", "questions", network.questions),
+            ("network", "solicitations", network.solicitations),
             ("network", "resolutions", network.resolutions),
             ("network", "pings", network.pings),
             ("network", "icmp_errors", network.icmp_errors),

@@ -66,7 +66,7 @@ impl Node {
         self.counters.aggregates += u64::from(gso_size > 0);
     }
 
-    /// Runs what is due: the engine's timers and the questions where neighbours are.
+    /// Runs what is due: the engine's timers, the ARP requests and neighbour solicitations.
     pub(super) fn on_time(&mut self, now: Nanos) {
         if self.stack.next_deadline().is_some_and(|due| now >= due) {
             self.stack.on_time(now);
