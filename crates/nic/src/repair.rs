@@ -5,7 +5,7 @@ use sys::tcp::repair::{OPTION_ECN, OPTION_SACK, OPTION_TIMESTAMPS, OPTION_WSCALE
 use sys::tcp::repair::{Parts, Path, Settings, Window};
 use tcp::config::{MILLISECOND, SECOND};
 use tcp::repair::{Repair, RepairPath, RepairWindow};
-use tcp::snapshot::Wishes;
+use tcp::snapshot::SocketOptions;
 use tcp::{Keepalive, Nanos};
 use wire::Seq;
 
@@ -50,7 +50,7 @@ pub fn from_kernel(parts: Parts) -> Option<Repair> {
             backoff: path.backoff,
             last_data_sent: path.last_data_sent,
         },
-        wishes: Wishes {
+        socket_options: SocketOptions {
             no_delay: settings.no_delay,
             cork: settings.cork,
             urgent_inline: settings.urgent_inline,

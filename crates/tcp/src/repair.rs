@@ -12,7 +12,7 @@
 //! | windows of both sides | kept | kept |
 //! | bytes acknowledged so far (no acknowledgment is older) | unknown: as many as the largest window | lost: none |
 //! | state | kept | kept; the peer's FIN has to be given to the kernel again |
-//! | the application's wishes | kept | they stay with the socket |
+//! | socket options | kept | they stay with the socket |
 //! | ECN as agreed | kept | lost: marks are no longer echoed |
 //! | initial sequence numbers | unknown: one before what is known | of no use |
 //! | the peer's last timestamp | unknown, unless it was seen: 0 is echoed until the next segment | lost, the same |
@@ -36,7 +36,7 @@ use crate::config::{MILLISECOND, SECOND};
 use crate::congestion::PRIVATE_WORDS;
 use crate::snapshot::{
     Agreed, CWND_MAX, Control, Flight, Moment, RTT_MAX, Receiving, RecoveryState, RoundTrip,
-    Sending, SnapshotError, Timers, Wishes,
+    Sending, SnapshotError, SocketOptions, Timers,
 };
 use crate::{Algorithm, Nanos, Snapshot, State};
 
@@ -132,8 +132,8 @@ pub struct Repair {
     pub window: RepairWindow,
     /// The path.
     pub path: RepairPath,
-    /// What the application has set.
-    pub wishes: Wishes,
+    /// Socket options.
+    pub socket_options: SocketOptions,
 }
 
 /// What a connection has that the kernel cannot be given, as far as this one has it.
@@ -310,7 +310,7 @@ impl Repair {
             reorder: None,
             persist: stuck.then_some(rto),
             delayed_ack: (self.window.rcv_wup != self.rcv_nxt).then_some(0),
-            keepalive: self.wishes.keepalive.map(|keepalive| keepalive.idle),
+            keepalive: self.socket_options.keepalive.map(|keepalive| keepalive.idle),
             time_wait: None,
         }
     }
@@ -348,7 +348,7 @@ impl Snapshot {
             round_trip: repair.round_trip(),
             control: repair.control(una),
             timers: repair.timers(),
-            wishes: repair.wishes,
+            socket_options: repair.socket_options,
             moment: repair.moment(una),
         };
         snapshot.validate().map_err(RepairError::Contradiction)?;
@@ -396,7 +396,7 @@ impl Snapshot {
                 rcv_wup: receive.acked,
             },
             path: self.repair_path(),
-            wishes: self.wishes,
+            socket_options: self.socket_options,
         };
         repair.check()?;
         Ok((repair, self.lost_in_repair()))

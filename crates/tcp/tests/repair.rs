@@ -157,7 +157,7 @@ proptest! {
                 backoff: seqs[0] as u8,
                 last_data_sent: many[0],
             },
-            wishes: given.wishes,
+            socket_options: given.socket_options,
         };
         if let Ok(snapshot) = Snapshot::from_repair(&repair) {
             prop_assert_eq!(snapshot.validate(), Ok(()));

@@ -14,8 +14,8 @@ use crate::flight::Sent;
 use crate::pool::Pool;
 use crate::reassembly::OUT_OF_ORDER_MAX;
 use crate::snapshot::{
-    Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, TIME_MAX, Timers,
-    Wishes,
+    Agreed, Control, Flight, Moment, Receiving, RoundTrip, Sending, Snapshot, SocketOptions,
+    TIME_MAX, Timers,
 };
 use crate::{FourTuple, Nanos, State};
 
@@ -59,7 +59,7 @@ impl Connection {
                 reorder_steps: self.recovery.reorder_steps,
             },
             timers: self.timers(now),
-            wishes: Wishes {
+            socket_options: SocketOptions {
                 no_delay: self.hot.bits.no_delay(),
                 cork: self.hot.bits.cork(),
                 urgent_inline: self.urgent_inline,
@@ -251,12 +251,12 @@ impl Connection {
         self.hot.mss = snapshot.mss;
         self.window.mss = u32::from(self.hot.mss);
         self.path_mtu = snapshot.path_mtu;
-        let wishes = &snapshot.wishes;
-        self.hot.bits.set_no_delay(wishes.no_delay);
-        self.hot.bits.set_cork(wishes.cork);
-        self.urgent_inline = wishes.urgent_inline;
-        self.keepalive = wishes.keepalive;
-        self.user_timeout = wishes.user_timeout;
+        let options = &snapshot.socket_options;
+        self.hot.bits.set_no_delay(options.no_delay);
+        self.hot.bits.set_cork(options.cork);
+        self.urgent_inline = options.urgent_inline;
+        self.keepalive = options.keepalive;
+        self.user_timeout = options.user_timeout;
     }
 
     fn take_sending(&mut self, send: &Sending, now: Nanos, pool: &mut Pool) {

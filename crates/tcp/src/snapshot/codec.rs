@@ -9,7 +9,7 @@ use wire::Seq;
 
 use super::{
     Agreed, Control, Flight, Moment, Receiving, RecoveryState, RoundTrip, Sending, Snapshot,
-    SnapshotError, Timers, Wishes,
+    SnapshotError, SocketOptions, Timers,
 };
 use crate::congestion::PRIVATE_WORDS;
 use crate::options::Block;
@@ -116,7 +116,7 @@ record!(Snapshot {
     round_trip,
     control,
     timers,
-    wishes,
+    socket_options,
     moment,
 });
 record!(Agreed { iss, irs, peer_mss, our_mss, window_scale, sack, timestamps, ecn });
@@ -207,7 +207,7 @@ record!(Moment {
     urgent_read,
     dup_acks,
 });
-record!(Wishes { no_delay, cork, urgent_inline, keepalive, user_timeout });
+record!(SocketOptions { no_delay, cork, urgent_inline, keepalive, user_timeout });
 record!(Keepalive { idle, interval, probes });
 record!(Block { start, end });
 

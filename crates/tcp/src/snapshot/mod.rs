@@ -197,9 +197,9 @@ pub struct Timers {
     pub time_wait: Option<Nanos>,
 }
 
-/// What the application has asked for.
+/// Socket options, as the application has set them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Wishes {
+pub struct SocketOptions {
     /// TCP_NODELAY.
     pub no_delay: bool,
     /// TCP_CORK.
@@ -333,8 +333,8 @@ pub struct Snapshot {
     pub control: Control,
     /// Timers.
     pub timers: Timers,
-    /// The application's wishes.
-    pub wishes: Wishes,
+    /// Socket options.
+    pub socket_options: SocketOptions,
     /// What holds for a round trip or so.
     pub moment: Moment,
 }

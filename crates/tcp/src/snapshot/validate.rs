@@ -100,11 +100,11 @@ impl Snapshot {
         let bounded = ages.iter().all(|time| *time <= TIME_MAX)
             && all.all(|time| time <= TIME_MAX)
             && self.receive.ts_recent.1 <= TIME_MAX
-            && self.wishes.user_timeout <= USER_TIMEOUT_MAX;
+            && self.socket_options.user_timeout <= USER_TIMEOUT_MAX;
         let round_trip = &self.round_trip;
         let round_trips = [round_trip.srtt, round_trip.rttvar, round_trip.min, moment.rack_rtt];
         holds(bounded && round_trips.iter().all(|time| *time <= RTT_MAX), SnapshotError::Time)?;
-        match self.wishes.keepalive {
+        match self.socket_options.keepalive {
             Some(Keepalive { idle, interval, .. }) => {
                 holds(idle > 0 && interval > 0, SnapshotError::Keepalive)?;
                 holds(idle <= TIME_MAX && interval <= TIME_MAX, SnapshotError::Time)

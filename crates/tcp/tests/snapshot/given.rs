@@ -7,7 +7,7 @@ use degen::Random;
 use tcp::options::Block;
 use tcp::snapshot::{
     Agreed, Control, Flight, MSS_MIN, Moment, Receiving, RecoveryState, RoundTrip, SEGMENT_MIN,
-    Sending, Snapshot, TIME_MAX, Timers, Wishes,
+    Sending, Snapshot, SocketOptions, TIME_MAX, Timers,
 };
 use tcp::{Algorithm, Keepalive, Nanos, State};
 use wire::Seq;
@@ -134,7 +134,7 @@ pub(crate) fn snapshot(seed: u64) -> Snapshot {
             keepalive: draw.maybe(Draw::time),
             time_wait: draw.maybe(Draw::time),
         },
-        wishes: Wishes {
+        socket_options: SocketOptions {
             no_delay: draw.flag(),
             cork: draw.flag(),
             urgent_inline: draw.flag(),

@@ -22,7 +22,7 @@ fn what_is_in_flight_has_a_timer_after_a_close() {
         let timers = &mut snapshot.timers;
         // Nothing else is to be done, and nothing can be sent.
         *timers = Timers { persist: Some(NOW), ..Timers::default() };
-        (snapshot.wishes.keepalive, snapshot.moment.tail_probe) = (None, None);
+        (snapshot.socket_options.keepalive, snapshot.moment.tail_probe) = (None, None);
         snapshot.send.wnd = 0;
         snapshot.send.flight.iter_mut().for_each(|flight| flight.lost = false);
         snapshot.receive.queue.clear();

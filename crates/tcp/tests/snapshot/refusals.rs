@@ -200,9 +200,9 @@ fn times_are_those_of_a_connection() {
     refused(SnapshotError::Time, |snapshot| snapshot.timers.persist = Some(long));
     refused(SnapshotError::Time, |snapshot| snapshot.send.flight[0].ago = long);
     refused(SnapshotError::Time, |snapshot| snapshot.receive.ts_recent.1 = long);
-    refused(SnapshotError::Time, |snapshot| snapshot.wishes.user_timeout = long);
+    refused(SnapshotError::Time, |snapshot| snapshot.socket_options.user_timeout = long);
     refused(SnapshotError::Time, |snapshot| snapshot.round_trip.srtt = long);
     refused(SnapshotError::Keepalive, |snapshot| {
-        snapshot.wishes.keepalive = Some(Keepalive { interval: 0, ..Keepalive::default() });
+        snapshot.socket_options.keepalive = Some(Keepalive { interval: 0, ..Keepalive::default() });
     });
 }

@@ -29,7 +29,7 @@ fn a_read_leaves_a_valid_urgent_pointer_valid() {
             (-unread - 2..=2 - unread).chain(-2..=2).flat_map(|at| [(at, false), (at, true)])
         {
             snapshot.receive.urgent = Some(Seq(snapshot.receive.nxt.0.wrapping_add_signed(at)));
-            snapshot.wishes.urgent_inline = inline;
+            snapshot.socket_options.urgent_inline = inline;
             if snapshot.validate().is_err() {
                 continue;
             }
