@@ -333,7 +333,7 @@ impl Connection {
         self.sent.loses_sight();
     }
 
-    /// Where does it belong? What is given back is the first of a new connection.
+    /// Where it belongs. What is given back is the first of a new connection.
     fn reorder(&mut self, mut piece: Piece, world: &mut World) -> Option<Piece> {
         self.may_begin_anew(&piece);
         let Some((next, frontier)) = self.place else {
