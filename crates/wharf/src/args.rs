@@ -11,7 +11,7 @@ pub(crate) struct Settings {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// One setting, over what the file says; `wharf set --defaults` lists all keys
+    /// One setting, which overrides the file's; `wharf set --defaults` lists all keys
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     pub(crate) set: Vec<(String, String)>,
 }

@@ -21,7 +21,7 @@ use crate::up::UpArgs;
 #[command(after_help = "Example: see what it is worth on this machine, without touching its \
                         network:\n  wharf demo")]
 pub(crate) struct Cli {
-    /// What to tell on standard error: error, warn (as without this option), info, debug or trace
+    /// What to log on standard error: error, warn (the default), info, debug or trace
     #[arg(long, global = true, value_name = "LEVEL", hide_possible_values = true)]
     pub(crate) log: Option<LogLevel>,
     #[command(subcommand)]

@@ -49,10 +49,10 @@ pub(crate) struct DegenArgs {
     /// and `[[schedule]]` entries with a time `at`, which begin again after `repeat`
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// One setting from IF_A to IF_B
+    /// One setting for the direction from IF_A to IF_B
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     forward: Vec<(String, String)>,
-    /// One setting from IF_B to IF_A
+    /// One setting for the direction from IF_B to IF_A
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     reverse: Vec<(String, String)>,
     /// Seed of the random numbers: with the same seed the same packets are lost. Without it, another each time
@@ -66,7 +66,7 @@ pub(crate) struct DegenArgs {
     /// costs less as well, but VLAN tags that a peer leaves to its card are lost
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = mode)]
     mode: WireMode,
-    /// Let other programs on the CPU have their turn. Frames are then late when they do
+    /// Do not run in real time (SCHED_FIFO). Frames leave late while other programs use the CPU
     #[arg(long)]
     no_real_time: bool,
     #[command(flatten)]

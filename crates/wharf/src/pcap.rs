@@ -39,7 +39,7 @@ pub(crate) enum PcapCommand {
     Lro {
         #[command(flatten)]
         files: PcapFiles,
-        /// Which segments may become one; over what the settings say
+        /// Which segments may be joined; overrides the settings
         #[arg(long, value_name = "PROFILE", value_parser = profile())]
         profile: Option<String>,
         #[command(flatten)]
@@ -67,7 +67,7 @@ pub(crate) enum PcapCommand {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PcapFiles {
-    /// Capture to read; - is standard input. What comes before a packet that it ends in is taken
+    /// Capture to read; - is standard input. If it ends inside a packet, the packets before it are read
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
     /// Capture to write, another file than IN; it appears when it is complete. - is standard output;

@@ -26,7 +26,7 @@ pub(crate) struct ServeArgs {
     /// machine reaches it by the host interface, others by the wire
     #[arg(long, value_name = "ADDRESS/LEN", requires_all = ["service", "port"])]
     address: Vec<Address>,
-    /// What is served there
+    /// The service of these addresses
     #[arg(long, value_enum, value_name = "NAME", requires = "address")]
     service: Option<ServiceName>,
     /// TCP port of the service
@@ -36,7 +36,7 @@ pub(crate) struct ServeArgs {
     /// Where the service's packets for other networks go; one for IPv4, one for IPv6
     #[arg(long, value_name = "ADDRESS", requires = "address")]
     gateway: Vec<IpAddr>,
-    /// Use the addresses without asking for a second whether another host has them
+    /// Use the addresses at once, without duplicate address detection, which takes a second
     #[arg(long, requires = "address")]
     no_dad: bool,
 }

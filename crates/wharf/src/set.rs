@@ -21,7 +21,7 @@ use crate::text::escaped;
                         Example: a degen loses one packet in a hundred on the way back:\n  \
                         wharf set reverse.loss 1%")]
 pub(crate) struct SetArgs {
-    /// Host interface of the wharf, or the two of a degen (eth1:eth2), if several run here
+    /// Which wharf, if several run here: its host interface, or the two interfaces of a degen (eth1:eth2)
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
     /// List all keys with their defaults, or KEY with its own; no wharf needs to run

@@ -19,16 +19,16 @@ use crate::text::{escaped, escaped_json};
 #[derive(Debug, Args)]
 #[command(after_help = "Example: watch the rates, once a second:\n  wharf stats --watch")]
 pub(crate) struct StatsArgs {
-    /// Host interface of the wharf, or the two of a degen (eth1:eth2), if several run here
+    /// Which wharf, if several run here: its host interface, or the two interfaces of a degen (eth1:eth2)
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
     /// One JSON object a line instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Once a second until stopped, with rates (per_second in JSON, from the second line on)
+    /// Print once a second until stopped, with rates (per_second in JSON, from the second line on)
     #[arg(long)]
     pub(crate) watch: bool,
-    /// Counters that are zero, too
+    /// Show counters that are zero, too
     #[arg(long)]
     pub(crate) all: bool,
 }

@@ -39,7 +39,7 @@ pub(crate) const PROBES: u8 = 1;
 /// Run wharf's own TCP with a simple service, behind an interface or on a wire
 ///
 /// The address is the engine's alone: no kernel has it. It answers ARP, Neighbour Discovery and ping.
-/// With --connect it opens connections itself, and does on them what the service says.
+/// With --connect it opens connections itself, and runs the service on them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: an echo server that this machine reaches by the interface nic0:\n  \
@@ -67,7 +67,7 @@ enum ServiceArgs {
                             --address 10.0.0.2/24 --port 7 \\\n    \
                             --trace 10.0.0.2:7-10.0.0.1:0 --trace-to trace.json")]
     Echo(Common),
-    /// Read what comes, and print how much it was for each connection
+    /// Read what comes, and print the number of bytes of each connection
     #[command(after_help = "Example: is it what a `wharf tcp source` sends?\n  \
                             wharf tcp sink --host nic0 --address 10.0.0.2/24 --port 9 --verify")]
     Sink {
@@ -85,7 +85,7 @@ enum ServiceArgs {
     Source {
         #[command(flatten)]
         common: Common,
-        /// Bytes on each connection, which is closed then; without it as many as go
+        /// Bytes to send on each connection before it is closed [default: no limit]
         #[arg(long, value_name = "N")]
         bytes: Option<u64>,
     },
@@ -102,7 +102,7 @@ struct Common {
     /// Name of the interface to make: what this machine sends there, the engine receives
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Ethernet interface to take instead; all that arrives there is the engine's
+    /// Ethernet interface to use instead; the engine receives all frames that arrive there
     #[arg(long, value_name = "IF")]
     wire: Option<String>,
     /// An address of the engine, with the length of its network's prefix
@@ -111,7 +111,7 @@ struct Common {
     /// An address that this machine gets on the interface; or give it some by `ip address add`
     #[arg(long, value_name = "ADDRESS/LEN", conflicts_with = "wire")]
     host_address: Vec<Address>,
-    /// Use the addresses on the wire without asking for a second whether another host has them
+    /// Use the addresses on the wire at once, without duplicate address detection, which takes a second
     #[arg(long, requires = "wire")]
     no_dad: bool,
     /// Where packets for other networks go; one for IPv4, one for IPv6
@@ -120,14 +120,14 @@ struct Common {
     /// TCP port to listen on
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Open connections to there, do the work, and end with them
+    /// Open connections to HOST:PORT, run the service on them, and end when they have ended
     #[arg(long, value_name = "HOST:PORT")]
     connect: Option<String>,
     /// How many connections to open at once
     #[arg(long, value_name = "N", default_value_t = 1, requires = "connect",
           value_parser = clap::value_parser!(u32).range(1..=28_000))]
     connections: u32,
-    /// Stop after this time: sources close their connections, others reset what is left
+    /// Stop after this time: a source closes its connections, other services reset theirs
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
     /// A WAN in front of the engine: a settings file of `wharf degen`, whose forward direction is that of

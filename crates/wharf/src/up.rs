@@ -31,7 +31,7 @@ use crate::{print, settings};
 /// Put wharf between an interface and this machine
 ///
 /// The kernel then uses the host interface that wharf makes instead of the wire. wharf runs
-/// until it is stopped (Ctrl-C); everything it made goes with it.
+/// until it is stopped (Ctrl-C), and then removes what it made.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: take over eth0, its addresses and routes included:\n  \
                         wharf up --wire eth0 --host nic0 --take-addresses\n\n\
