@@ -102,7 +102,7 @@ pub static KEYS: &[Key] = &[
             131_072,
         ),
         run_time: false,
-        help: "frames of memory per worker, of 2 KB for an MTU of 1500; LRO may hold a quarter",
+        help: "frames of memory per worker, of 2 KB for an MTU of 1500; LRO may hold three eighths",
         field: number!(wire.frames),
     },
     Key {
