@@ -161,6 +161,17 @@ pub fn allow_open_files(files: u64) -> io::Result<()> {
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
 }
 
+/// Gives the calling thread, and those that it starts from now on, a table of descriptors of their own, a copy of the
+/// present one (`CLONE_FILES`). [`allow_open_files`] counts for each table. From now on a descriptor that is opened
+/// on one side is none on the other, or another: nothing that owns one may be handed over.
+///
+/// # Errors
+/// `OutOfMemory`.
+pub fn unshare_files() -> io::Result<()> {
+    // SAFETY: unshare takes flags. Descriptors that others own stay open in their table and, as copies, in this one.
+    check(unsafe { libc::unshare(libc::CLONE_FILES) }).map(drop)
+}
+
 /// Whether the effective user is root *of this user namespace*.
 pub fn is_root() -> bool {
     uid() == 0
@@ -358,6 +369,19 @@ mod tests {
         assert!(now >= 64, "a limit is never lowered: {files}");
         let refused = allow_open_files(1 << 40).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn a_thread_with_files_of_its_own_has_a_limit_of_its_own() {
+        let opened = std::thread::spawn(|| {
+            unshare_files().unwrap();
+            let file = fs::File::open("/proc/thread-self/comm").unwrap();
+            file.as_raw_fd()
+        });
+        let number = opened.join().unwrap();
+        let named = format!("/proc/thread-self/fd/{number}");
+        let is_here = |path: &str| fs::read_link(path).is_ok_and(|to| to.ends_with("comm"));
+        assert!(!is_here(&named), "{named} was opened elsewhere");
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod address;
 pub mod repair;
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -30,6 +30,17 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
         )
     })
     .map(drop)
+}
+
+/// Lets so many connections wait to be accepted, as far as `net.core.somaxconn` does (listen(2)); the standard library
+/// asks for 128.
+///
+/// # Errors
+/// As `listen`.
+pub fn set_backlog(listener: &TcpListener, connections: u32) -> io::Result<()> {
+    let connections = libc::c_int::try_from(connections).unwrap_or(libc::c_int::MAX);
+    // SAFETY: listen takes integers; the descriptor is open.
+    check(unsafe { libc::listen(listener.as_raw_fd(), connections) }).map(drop)
 }
 
 /// Connects, with this congestion control from the start. Setting it later does not undo effects of the first

@@ -127,10 +127,10 @@ impl Options {
         Ok(())
     }
 
-    /// Descriptors for both ends of all connections, and for the rest.
+    /// Descriptors for one end of all connections, and for the rest.
     fn open_files(&self) -> u64 {
         let most = self.connections.iter().chain(&self.senders).max();
-        most.map_or(0, |most| 2 * *most as u64) + 1_024
+        most.map_or(0, |most| *most as u64) + 1_024
     }
 }
 
@@ -228,10 +228,8 @@ impl Row<'_> {
 /// What the kernel says, or the NIC; a number of connections that cannot be.
 pub fn load(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
     options.check()?;
-    sys::process::allow_open_files(options.open_files()).map_err(|cause| Error::Io {
-        what: "open a descriptor for each end of all connections",
-        cause,
-    })?;
+    sys::process::allow_open_files(options.open_files())
+        .map_err(|cause| Error::Io { what: "open a descriptor for each connection", cause })?;
     let mut rows = Vec::new();
     for &case in &options.cases {
         match case {

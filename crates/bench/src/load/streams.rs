@@ -4,6 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -25,6 +26,8 @@ const READ: usize = 256 << 10;
 const LOOK_EVERY: u16 = 20;
 /// How long a connection may take to be opened.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections that may wait to be accepted: the most that `net.core.somaxconn` lets by default.
+const BACKLOG: u32 = 4_096;
 /// Of both ends, on every machine: BBR, the default of some, paces.
 const CONGESTION_CONTROL: &str = "cubic";
 
@@ -66,8 +69,19 @@ impl Window {
 #[derive(Debug)]
 pub(super) struct Streams {
     window: Arc<Window>,
-    senders: Vec<JoinHandle<io::Result<()>>>,
-    receivers: Vec<JoinHandle<io::Result<Vec<Received>>>>,
+    server: Option<Side>,
+    client: Option<JoinHandle<sys::Result<Outcome>>>,
+}
+
+/// What the connections of one host received; nothing, if it sends.
+type Outcome = io::Result<Vec<Received>>;
+type Side = JoinHandle<Outcome>;
+
+/// What a host does with its ends of the connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Sender,
+    Receiver,
 }
 
 impl Streams {
@@ -78,22 +92,60 @@ impl Streams {
         connections: usize,
         threads: usize,
     ) -> Result<Streams, Error> {
-        let (clients, servers) = connect(hosts, connections)?;
-        let (from, to) = match direction {
-            Direction::Receive => (clients, servers),
-            Direction::Send => (servers, clients),
+        let (near, far) = match direction {
+            Direction::Receive => (Role::Receiver, Role::Sender),
+            Direction::Send => (Role::Sender, Role::Receiver),
         };
-        let mut streams =
-            Streams { window: Arc::default(), senders: Vec::new(), receivers: Vec::new() };
-        for share in shares(to, threads) {
-            let window = Arc::clone(&streams.window);
-            streams.receivers.push(thread("receiver", move || receive(share, &window))?);
-        }
-        for share in shares(from, threads) {
-            let window = Arc::clone(&streams.window);
-            streams.senders.push(thread("sender", move || send(&share, &window))?);
-        }
+        let listener = hosts.server.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+        let listener = listener.map_err(io("listen"))?;
+        // The client opens them faster than they are accepted at times.
+        sys::tcp::set_backlog(&listener, BACKLOG).map_err(io("listen"))?;
+        // The connections that it accepts have it, too.
+        let _ = set_congestion_control(&listener, CONGESTION_CONTROL);
+        let to = SocketAddr::from((SERVER, listener.local_addr().map_err(io("listen"))?.port()));
+        let window = Arc::new(Window::default());
+        let client = {
+            let window = Arc::clone(&window);
+            hosts.client.spawn(move || {
+                // The ends of both hosts may be more than one table can have.
+                sys::process::unshare_files()?;
+                work(&connect(to, connections)?, threads, far, &window)
+            })?
+        };
+        let mut streams = Streams { window, server: None, client: Some(client) };
+        let Some(accepted) = streams.accept(&listener, connections).map_err(io("accept"))? else {
+            let cause = streams.join().err();
+            return Err(cause.unwrap_or_else(|| io("connect")(io::ErrorKind::UnexpectedEof.into())));
+        };
+        let window = Arc::clone(&streams.window);
+        let server = std::thread::Builder::new().name("server".to_owned());
+        let server = server.spawn(move || work(&accepted, threads, near, &window));
+        streams.server = Some(server.map_err(io("start a thread"))?);
         Ok(streams)
+    }
+
+    /// The server's ends; `None` if the client has given up.
+    fn accept(
+        &self,
+        listener: &TcpListener,
+        connections: usize,
+    ) -> io::Result<Option<Vec<TcpStream>>> {
+        listener.set_nonblocking(true)?;
+        let mut accepted = Vec::with_capacity(connections);
+        while accepted.len() < connections {
+            match listener.accept() {
+                Ok((stream, _)) => accepted.push(stream),
+                Err(error) if is_for_later(&error) => {
+                    if self.client.as_ref().is_some_and(JoinHandle::is_finished) {
+                        return Ok(None);
+                    }
+                    let wait = Some(u64::from(LOOK_EVERY) * 1_000_000);
+                    sys::poll::poll(&[listener.as_fd()], wait)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(accepted))
     }
 
     /// What arrives counts from now on.
@@ -104,67 +156,60 @@ impl Streams {
     /// What arrives counts no more. Returns what each connection received.
     pub(super) fn end(mut self, now: u64) -> Result<Vec<Received>, Error> {
         self.window.to.store(now, Ordering::Release);
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<Vec<Received>, Error> {
         self.window.stop.store(true, Ordering::Release);
-        let mut all = Vec::new();
-        for receiver in self.receivers.drain(..) {
-            all.extend(joined(receiver).map_err(io("receive"))?);
-        }
-        for sender in self.senders.drain(..) {
-            joined(sender).map_err(io("send"))?;
-        }
-        Ok(all)
+        let panicked = |_| Err(io::Error::other("a thread panicked"));
+        let server = self.server.take().map(|thread| thread.join().unwrap_or_else(panicked));
+        let client = self
+            .client
+            .take()
+            .map(|thread| thread.join().unwrap_or_else(|panic| Ok(panicked(panic))));
+        let mut received = client.transpose()?.transpose().map_err(io("be a client"))?;
+        let served = server.transpose().map_err(io("be a server"))?;
+        received.get_or_insert_default().extend(served.unwrap_or_default());
+        Ok(received.unwrap_or_default())
     }
 }
 
 impl Drop for Streams {
     fn drop(&mut self) {
-        // `end` returns the errors.
-        self.window.stop.store(true, Ordering::Release);
-        self.receivers.drain(..).for_each(|thread| drop(joined(thread)));
-        self.senders.drain(..).for_each(|thread| drop(joined(thread)));
+        // `end` returns the error.
+        let _ = self.join();
     }
 }
 
-fn thread<T: Send + 'static>(
-    name: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, Error> {
-    let builder = std::thread::Builder::new().name(name.to_owned());
-    builder.spawn(work).map_err(io("start a thread"))
-}
-
-fn joined<T>(thread: JoinHandle<io::Result<T>>) -> io::Result<T> {
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
-}
-
-/// The connections, dealt to so many threads at most.
-fn shares(streams: Vec<TcpStream>, threads: usize) -> Vec<Vec<TcpStream>> {
-    let threads = threads.min(streams.len()).max(1);
-    let mut shares: Vec<Vec<TcpStream>> = (0..threads).map(|_| Vec::new()).collect();
-    for (number, stream) in streams.into_iter().enumerate() {
-        shares[number % threads].push(stream);
-    }
-    shares
-}
-
-/// The clients' ends and the servers', opened one after the other.
-fn connect(hosts: &Hosts, connections: usize) -> Result<(Vec<TcpStream>, Vec<TcpStream>), Error> {
-    let listener = hosts.server.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
-    let listener = listener.map_err(io("listen"))?;
-    // The connections that it accepts have it, too.
-    let _ = set_congestion_control(&listener, CONGESTION_CONTROL);
-    let to = SocketAddr::from((SERVER, listener.local_addr().map_err(io("listen"))?.port()));
-    let open = move || -> io::Result<_> {
-        let (mut clients, mut servers) = (Vec::new(), Vec::new());
-        for _ in 0..connections {
-            let client = sys::tcp::connect(to, CONGESTION_CONTROL);
-            clients.push(client.or_else(|_| TcpStream::connect_timeout(&to, PATIENCE))?);
-            servers.push(listener.accept()?.0);
-        }
-        clients.iter().chain(&servers).try_for_each(|stream| stream.set_nonblocking(true))?;
-        Ok((clients, servers))
+/// The client's ends, opened one after the other.
+fn connect(to: SocketAddr, connections: usize) -> io::Result<Vec<TcpStream>> {
+    let open = || {
+        let stream = sys::tcp::connect(to, CONGESTION_CONTROL);
+        stream.or_else(|_| TcpStream::connect_timeout(&to, PATIENCE))
     };
-    hosts.client.run(open)?.map_err(io("open a connection"))
+    (0..connections).map(|_| open()).collect()
+}
+
+/// One host's work, by so many threads at most, each of which has its share of the connections.
+fn work(streams: &[TcpStream], threads: usize, role: Role, window: &Window) -> Outcome {
+    streams.iter().try_for_each(|stream| stream.set_nonblocking(true))?;
+    let share = streams.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        let start = |share| {
+            std::thread::Builder::new().spawn_scoped(scope, move || match role {
+                Role::Sender => send(share, window).map(|()| Vec::new()),
+                Role::Receiver => receive(share, window),
+            })
+        };
+        let threads: Vec<_> = streams.chunks(share).map(start).collect::<io::Result<_>>()?;
+        let mut received = Vec::new();
+        for thread in threads {
+            let ended =
+                thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+            received.extend(ended?);
+        }
+        Ok(received)
+    })
 }
 
 fn send(streams: &[TcpStream], window: &Window) -> io::Result<()> {
@@ -190,18 +235,18 @@ fn send(streams: &[TcpStream], window: &Window) -> io::Result<()> {
 }
 
 /// One connection's end, and what it received.
-struct End {
-    stream: TcpStream,
+struct End<'a> {
+    stream: &'a TcpStream,
     /// When it last received.
     last: u64,
     received: Received,
 }
 
-fn receive(streams: Vec<TcpStream>, window: &Window) -> io::Result<Vec<Received>> {
+fn receive(streams: &[TcpStream], window: &Window) -> Outcome {
     let mut epoll = Epoll::new()?;
     let mut ends = Vec::with_capacity(streams.len());
-    for (stream, number) in streams.into_iter().zip(0..) {
-        epoll.add(&stream, number)?;
+    for (stream, number) in streams.iter().zip(0..) {
+        epoll.add(stream, number)?;
         ends.push(End { stream, last: 0, received: Received::default() });
     }
     let mut buffer = vec![0; READ];
@@ -224,7 +269,7 @@ fn receive(streams: Vec<TcpStream>, window: &Window) -> io::Result<Vec<Received>
     Ok(ends.into_iter().map(|end| end.received).collect())
 }
 
-impl End {
+impl End<'_> {
     /// It received so many bytes, or nothing until the end.
     fn moved(&mut self, window: &Window, bytes: u64) {
         let now = sys::clock::now();
