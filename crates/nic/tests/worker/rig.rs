@@ -14,7 +14,7 @@ use sys::frames::{FramePool, FrameReader};
 use testkit::packet::PacketBuilder;
 use wire::{Headers, VirtioNetHdr};
 
-/// Chunks in the pool; LRO may hold a quarter of them.
+/// Chunks in the pool; LRO may hold three eighths of them.
 pub(crate) const CHUNKS: u32 = 64;
 
 /// A host that refuses with an error number, as long as it is not 0.
