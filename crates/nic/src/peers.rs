@@ -35,6 +35,10 @@ pub(crate) struct StrayCounters {
     pub(crate) dropped: u64,
     /// Packets about neighbours for which another worker had no room. It asks for itself when it needs to know.
     pub(crate) neighbours_dropped: u64,
+    /// Those that waited for this worker when it ended.
+    pub(crate) too_late: u64,
+    /// Connections whose bucket another worker claimed before them. Their strays are not found.
+    pub(crate) unclaimed: u64,
 }
 
 impl StrayCounters {
@@ -45,6 +49,8 @@ impl StrayCounters {
             ("received", self.received),
             ("dropped", self.dropped),
             ("neighbours_dropped", self.neighbours_dropped),
+            ("too_late", self.too_late),
+            ("unclaimed", self.unclaimed),
         ];
         all.into_iter().map(|(name, value)| Entry { group: "strays", name, value })
     }
@@ -298,6 +304,7 @@ impl Peers {
             match change {
                 Change::Begun(path) => {
                     if self.index.claim(self.index.bucket(&path), self.me).is_err() {
+                        self.counters.unclaimed += 1;
                         self.unclaimed.insert(path);
                     }
                 }
@@ -346,8 +353,15 @@ impl Peers {
     }
 
     /// Ends: what waits goes back to its memory.
+    ///
+    /// What is put behind this, before the receiver is dropped, takes a frame each from the worker that put it:
+    /// a ring's length at most, once, since later puts find the ring disconnected. That worker does not go on for
+    /// long without them. Either all workers are done, or all were told to stop, or this one has failed, and then
+    /// who waits for the NIC sees the first worker end and stops all. The frames' memory is the
+    /// pool's, and is unmapped with it.
     pub(crate) fn close(&mut self, pool: &FramePool) {
         while let Some(stray) = self.next() {
+            self.counters.too_late += 1;
             give_back(&self.doors, stray);
         }
         self.take_back(pool);
@@ -368,5 +382,49 @@ fn give_back(doors: &[Door], stray: Stray) {
             !matches!(given, Err(TrySendError::Full(_))),
             "there is a place for every frame"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::worker::{Lanes, handle_of};
+
+    /// Two workers, the first with this memory.
+    fn two(pool: &FramePool) -> [Peers; 2] {
+        let wake = || -> Arc<dyn Wake> {
+            Arc::new(handle_of(Lanes::Engine, Config::default(), 1500).unwrap())
+        };
+        let all = Peers::new(FlowHash::new([1; 13]), 4, vec![(pool, wake()), (pool, wake())]);
+        all.try_into().ok().unwrap()
+    }
+
+    #[test]
+    fn a_connection_whose_bucket_is_anothers_is_counted_and_leaves_it_to_it() {
+        let pool = FramePool::new(4, 2048).unwrap();
+        let [mut first, mut second] = two(&pool);
+        let path =
+            FourTuple { local: ([10, 0, 0, 1], 7).into(), remote: ([10, 0, 0, 2], 1000).into() };
+        first.end_turn([Change::Begun(path)].into_iter());
+        second.end_turn([Change::Begun(path)].into_iter());
+        assert_eq!((first.counters.unclaimed, second.counters.unclaimed), (0, 1));
+        second.end_turn([Change::Ended(path)].into_iter());
+        assert_eq!(first.index.owner(first.index.bucket(&path)), Some(0));
+    }
+
+    #[test]
+    fn what_waits_for_a_worker_that_ends_is_counted_and_its_memory_comes_back() {
+        let mut pool = FramePool::new(4, 2048).unwrap();
+        let [mut first, mut second] = two(&pool);
+        let mut frame = pool.alloc().unwrap();
+        pool.set_range(&mut frame, 0, 60);
+        let vnet = VirtioNetHdr::default();
+        let received = RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial: false };
+        first.hand_over(1, received, &[], &pool);
+        first.copy_to(1, vnet, &[0; 60]);
+        second.close(&pool);
+        first.take_back(&pool);
+        assert_eq!((second.counters.too_late, pool.available()), (2, 4));
     }
 }
