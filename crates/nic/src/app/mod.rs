@@ -30,7 +30,8 @@ pub(crate) trait App: Send {
         now: Nanos,
     ) -> io::Result<()>;
 
-    /// Goes on with all connections to which something has happened; returns whether there were any.
+    /// Goes on with connections to which something has happened, a bounded number of them; returns whether there were
+    /// any. If so there may be more, and it is to be called again before the worker sleeps.
     fn serve(&mut self, stack: &mut Stack, now: Nanos) -> bool;
 
     /// Does what is due.

@@ -21,6 +21,9 @@ const LINGER: Nanos = 5_000_000_000;
 const EPHEMERAL: std::ops::Range<u16> = 32_768..60_999;
 /// Connections whose conversations are fetched into the cache at once.
 const BATCH: usize = 64;
+/// Such batches in a turn. What is left is for the next one: what the first of them send is to leave before, and what
+/// arrives meanwhile is not to wait for all of them.
+const TURN_BATCHES: usize = 4;
 /// Bytes that are echoed at once.
 const ECHO: usize = 64 << 10;
 
@@ -289,7 +292,7 @@ impl App for Services {
     fn serve(&mut self, stack: &mut Stack, now: Nanos) -> bool {
         let mut any = false;
         let mut events = std::mem::take(&mut self.events);
-        loop {
+        for _ in 0..TURN_BATCHES {
             events.extend(std::iter::from_fn(|| stack.next_event()).take(BATCH));
             events.iter().for_each(|(id, _)| self.all.prefetch(*id));
             any |= !events.is_empty();

@@ -321,3 +321,30 @@ fn a_batch_behind_a_hole_is_answered_segment_by_segment() {
         }
     }
 }
+
+/// Six hundred connections are refused at once: each turn goes on with some, and says so until none is left.
+#[test]
+fn a_turn_serves_a_bounded_number_of_connections() {
+    const CONNECTIONS: u32 = 600;
+    let mut world = World::new();
+    world.introduce();
+    let work = Work { service: Service::Sink, bytes: None, verify: false };
+    let role = Role::Connect { to: (PEER4, 80).into(), connections: CONNECTIONS };
+    let share = Share { number: 0, of: 1 };
+    let mut apps = Services::new((work, role, None), share, Arc::new(Config::default()), None);
+    let World { node, now, .. } = &mut world;
+    apps.begin(&mut node.stack, &node.interface, &mut |_| true, *now).unwrap();
+    let syns = world.answers();
+    assert_eq!(syns.len(), CONNECTIONS as usize);
+    for syn in &syns {
+        let (port, ack) = (segment(syn).source(), segment(syn).seq().0 + 1);
+        let reset = syn4().ports(80, port).flags(Flags::RST.with(Flags::ACK)).ack(ack);
+        world.say(&reset.build());
+    }
+    let mut ended = vec![0];
+    while apps.serve(&mut world.node.stack, world.now) {
+        ended.push(apps.counters().ended);
+    }
+    assert_eq!(ended.last(), Some(&u64::from(CONNECTIONS)));
+    assert!(ended.windows(2).all(|pair| pair[1] - pair[0] <= 256), "{ended:?}");
+}
