@@ -222,13 +222,17 @@ impl<W: Wire, H: Host> Worker<W, H> {
             Some(host) => host.finish(&self.queue.pool),
             None => Ok(()),
         };
-        self.publish_counters();
+        if let Some(host) = &mut self.host {
+            host.give_up(&mut self.queue);
+        }
         if let Some(engine) = &mut self.engine {
             engine.close(&self.queue.pool, sys::clock::now());
         }
         if let Some(peers) = &mut self.peers {
             peers.close(&self.queue.pool);
         }
+        self.queue.give_up();
+        self.publish_counters();
         self.queue.close();
         result.and(finished)
     }

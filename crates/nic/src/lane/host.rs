@@ -180,7 +180,12 @@ impl<H: Host> HostLane<H> {
             let (packet, position) = match self.waiting.take() {
                 Some(position) => match self.host.again() {
                     Some(packet) => (packet, position),
-                    None => continue,
+                    // The port has lost it. Nothing of it is left to wait for.
+                    None => {
+                        queue.set_midway(false);
+                        self.counters.unreadable += 1;
+                        continue;
+                    }
                 },
                 None => match self.host.receive()? {
                     FromHost::Packet(packet) => {
@@ -314,6 +319,14 @@ impl<H: Host> HostLane<H> {
         }
         self.counters.refused[Refused::HostFull as usize] += self.scratch.give_up();
         self.finish_requests(pool)
+    }
+
+    /// The worker ends: what the wire did not take of the host's last packet is lost.
+    pub(crate) fn give_up<W: Wire>(&mut self, queue: &mut WireQueue<W>) {
+        let Some(position) = self.waiting.take() else { return };
+        if let Some(HostPacket { vnet, bytes }) = self.host.again() {
+            queue.give_up_rest(bytes, &vnet, position);
+        }
     }
 
     /// Waits until the host has, or has refused, all that was requested.

@@ -309,6 +309,9 @@ pub trait Wire {
         usize::MAX
     }
 
+    /// The end is near: what is queued and the kernel does not take now is lost, and counted so.
+    fn give_up(&mut self, _pool: &mut FramePool) {}
+
     /// Gives all memory back to `pool` and closes the port.
     fn close(self, pool: &mut FramePool)
     where

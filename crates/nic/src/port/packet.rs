@@ -341,12 +341,18 @@ impl Wire for PacketWire {
         WireCounters { lost, taken_back, dropped, ..WireCounters::default() }
     }
 
-    fn close(mut self, pool: &mut FramePool) {
-        // The kernel would not take later what it does not take now.
+    /// The kernel would not take later what it does not take now.
+    fn give_up(&mut self, pool: &mut FramePool) {
         self.send_queued(pool);
         for frame in self.queued.drain(..) {
+            self.lost += 1;
+            self.taken_back.count(frame.len());
             pool.free(frame);
         }
+    }
+
+    fn close(mut self, pool: &mut FramePool) {
+        self.give_up(pool);
         self.socket.close(pool);
     }
 }

@@ -124,6 +124,10 @@ impl Wire for SplitWire {
         self.receives.burst()
     }
 
+    fn give_up(&mut self, pool: &mut FramePool) {
+        self.sends.give_up(pool);
+    }
+
     fn close(self, pool: &mut FramePool) {
         self.sends.close(pool);
         self.receives.close(pool);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use gso::Refusal;
+use gso::{Refusal, Segmenter};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool};
 use sys::poll::Interest;
@@ -63,8 +63,10 @@ pub struct QueueCounters {
     pub full: u64,
     /// Packets that fit no frame.
     pub too_long: u64,
-    /// Packets for which there was no memory.
+    /// Frames for which there was no memory. Those of the same packet that were sent before count as sent.
     pub no_memory: u64,
+    /// Frames that waited for room on the wire when the worker ended.
+    pub lost: u64,
 }
 
 /// See the module's documentation.
@@ -212,7 +214,7 @@ impl<W: Wire> WireQueue<W> {
         }
         for number in 0..frames.count() {
             let Some(mut frame) = self.pool.alloc() else {
-                self.counters.no_memory += 1;
+                self.counters.no_memory += (frames.count() - number) as u64;
                 return;
             };
             let len = frames.write(number, self.pool.chunk_mut(&mut frame));
@@ -231,6 +233,8 @@ impl<W: Wire> WireQueue<W> {
     /// # Errors
     /// A port that has become useless.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
+        // Which of the two is the older would not be known. Nothing is sent while one of them waits.
+        debug_assert!(self.left.is_none() || self.waiting.is_empty());
         if let Some((vnet, position)) = self.left.take() {
             self.offer(vnet, position);
         }
@@ -282,6 +286,27 @@ impl<W: Wire> WireQueue<W> {
         self.wire.counters()
     }
 
+    /// The worker ends: what the wire has no room for is lost, and was not sent.
+    pub(crate) fn give_up(&mut self) {
+        for frame in self.waiting.drain(..) {
+            self.counters.lost += 1;
+            let mut waited = Traffic::default();
+            waited.count(frame.len());
+            self.counters.sent = self.counters.sent - waited;
+            self.pool.free(frame);
+        }
+        if let Some((vnet, position)) = self.left.take() {
+            self.counters.lost += frames_from(&self.whole, &vnet, self.limits.mtu, position);
+        }
+        self.wire.give_up(&mut self.pool);
+    }
+
+    /// The same of a packet that was [transmitted](Self::transmit) up to one of its segments, and lies elsewhere.
+    pub(crate) fn give_up_rest(&mut self, packet: &[u8], vnet: &VirtioNetHdr, position: usize) {
+        self.is_midway = false;
+        self.counters.lost += frames_from(packet, vnet, self.limits.mtu, position);
+    }
+
     /// Gives all memory back, and closes the wire.
     pub(crate) fn close(mut self) {
         for frame in self.waiting.drain(..).chain(self.received.drain(..).map(|r| r.frame)) {
@@ -298,8 +323,15 @@ impl<W: Wire> TxQueue for WireQueue<W> {
     }
 
     fn send(&mut self, packet: &Packet<'_>) {
+        debug_assert!(self.is_clear(), "it would overtake what waits");
         self.send_pieces(packet);
     }
+}
+
+/// Frames that a packet would still have become, from one of its segments on.
+fn frames_from(packet: &[u8], vnet: &VirtioNetHdr, mtu: usize, position: usize) -> u64 {
+    let segments = Segmenter::with_mtu(packet, vnet, mtu, 0).map_or(1, |all| all.gso_segs());
+    segments.saturating_sub(position).max(1) as u64
 }
 
 #[cfg(test)]
@@ -309,6 +341,63 @@ mod tests {
     use crate::port::memory::MemoryWire;
     use testkit::packet::PacketBuilder;
     use wire::ETHERNET_LEN;
+
+    fn queue(chunks: u32) -> (WireQueue<MemoryWire>, crate::port::memory::FarEnd) {
+        let (wire, far) = MemoryWire::new();
+        let pool = FramePool::new(chunks, 2048).unwrap();
+        let limits = Limits { mtu: 1500, hardware: GsoHardware::Off };
+        (WireQueue::new(wire, pool, limits), far)
+    }
+
+    /// Frames that were sent, lost at the end, and not sent for want of memory.
+    fn fates<W>(queue: &WireQueue<W>) -> [u64; 3] {
+        let QueueCounters { sent, no_memory, lost, .. } = &queue.counters;
+        [sent.frames, *lost, *no_memory]
+    }
+
+    /// A packet of the engine's in two pieces.
+    fn of_engine(bytes: &[u8], vnet: VirtioNetHdr, payload: usize) -> Packet<'_> {
+        let (header, payload) = bytes.split_at(bytes.len() - payload);
+        Packet { vnet, header, payload: [payload, &[]] }
+    }
+
+    #[test]
+    fn what_waits_at_the_end_is_lost_and_was_not_sent() {
+        let (mut queue, far) = queue(64);
+        let (bytes, vnet) = PacketBuilder::tcp4().payload_pattern(6000).super_packet(1000);
+        far.set_room(Some(2));
+        queue.send(&of_engine(&bytes, vnet, 6000));
+        assert!(!queue.is_clear());
+        queue.give_up();
+        assert_eq!((fates(&queue), far.take().len()), ([2, 4, 0], 2));
+        assert_eq!(queue.counters.sent.bytes, 2 * (bytes.len() - 5000) as u64);
+        assert_eq!(queue.pool.available(), 64, "chunks are missing");
+    }
+
+    #[test]
+    fn what_is_left_of_a_super_packet_at_the_end_is_lost() {
+        let (mut queue, far) = queue(64);
+        let (bytes, vnet) = PacketBuilder::tcp4().payload_pattern(6000).super_packet(1000);
+        far.set_room(Some(1));
+        queue.whole = bytes.clone();
+        queue.offer(vnet, 0);
+        assert!(!queue.is_clear());
+        queue.give_up();
+        assert_eq!((fates(&queue), queue.is_clear()), ([1, 5, 0], true));
+        queue.give_up_rest(&bytes, &vnet, 4);
+        assert_eq!(fates(&queue), [1, 7, 0]);
+    }
+
+    #[test]
+    fn each_frame_is_sent_or_had_no_memory() {
+        let (mut queue, far) = queue(4);
+        let (bytes, vnet) = PacketBuilder::tcp4().payload_pattern(6000).super_packet(1000);
+        far.set_room(Some(0));
+        queue.send(&of_engine(&bytes, vnet, 6000));
+        assert_eq!(fates(&queue), [4, 0, 2]);
+        queue.give_up();
+        assert_eq!((fates(&queue), queue.pool.available()), ([0, 4, 2], 4));
+    }
 
     /// The rest of the host's packet is cut as its beginning was, though the engine sends in between and the MTU
     /// has become another.

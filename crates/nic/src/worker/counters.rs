@@ -31,7 +31,7 @@ impl Counters {
             ("port", "rx_dropped", wire.dropped),
             ("port", "tx_packets", sent.frames),
             ("port", "tx_bytes", sent.bytes),
-            ("port", "tx_lost", wire.lost),
+            ("port", "tx_lost", wire.lost + queue.lost),
             ("port", "unreadable", wire.unreadable),
             ("worker", "sleeps", *sleeps),
         ];
@@ -52,7 +52,7 @@ impl Counters {
             ("wire", "tx_packets", sent.frames),
             ("wire", "tx_bytes", sent.bytes),
             ("wire", "tx_full", queue.full),
-            ("wire", "tx_lost", wire.lost),
+            ("wire", "tx_lost", wire.lost + queue.lost),
             ("worker", "sleeps", *sleeps),
         ];
         own.map(|(group, name, value)| Entry { group, name, value })

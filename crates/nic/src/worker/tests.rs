@@ -1,12 +1,14 @@
 //! Workers with engines in virtual time: beside a host, several on one wire, and flows that move between their
 //! queues at random.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use iface::{Address, Addresses};
 use proptest::prelude::*;
-use sys::frames::FramePool;
+use sys::frames::{FramePool, FrameReader};
 use testkit::packet::PacketBuilder;
 use wire::arp::Arp;
 use wire::{Flags, FlowHash, Mac, VirtioNetHdr};
@@ -19,8 +21,8 @@ use crate::engines::{Engines, Own, Told};
 use crate::event_loop::EventLoop;
 use crate::handle::Wake;
 use crate::peers::Peers;
-use crate::port::NoHost;
 use crate::port::memory::{FarEnd, MemoryHost, MemoryWire};
+use crate::port::{Delivered, Delivery, FromHost, Host, HostPacket, NoHost};
 
 const NIC: Mac = [2, 0, 0, 0, 0, 1];
 const PEER: Mac = [2, 0, 0, 0, 0, 2];
@@ -277,4 +279,75 @@ fn a_storm_of_broadcasts_loses_no_connection_a_packet() {
     assert_eq!(world.count("strays", "dropped"), 0);
     assert!(world.count("strays", "neighbours_dropped") > 1900);
     assert_eq!(world.count("strays", "received"), 65);
+}
+
+/// A host that takes nothing, and forgets what it has sent.
+#[derive(Debug)]
+struct Careless(MemoryHost);
+
+impl Host for Careless {
+    fn deliver(&mut self, _memory: &FrameReader, _packet: Delivery<'_>) -> io::Result<Delivered> {
+        const ENOMEM: i32 = 12;
+        Err(io::Error::from_raw_os_error(ENOMEM))
+    }
+
+    fn receive(&mut self) -> io::Result<FromHost<'_>> {
+        self.0.receive()
+    }
+
+    fn again(&mut self) -> Option<HostPacket<'_>> {
+        None
+    }
+
+    fn last(&self) -> &[u8] {
+        self.0.last()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A worker with that host, and the far ends of its wire and its host.
+fn careless(config: Config) -> (Worker<MemoryWire, Careless>, Arc<Handle>, [FarEnd; 2]) {
+    let ((wire, far), (host, end)) = (MemoryWire::new(), MemoryHost::new());
+    let handle = Arc::new(handle_of(Lanes::Host, config.clone(), 1500).unwrap());
+    let worker = Worker::new(Arc::clone(&handle), config, wire, Careless(host), pool());
+    (worker, handle, [far, end])
+}
+
+/// The rest of a packet that the host's port has lost is counted, and the wire's new MTU holds for the next.
+#[test]
+fn a_packet_that_the_host_forgets_holds_up_nothing() {
+    let (mut worker, handle, [wire, host]) = careless(Config::default());
+    let (bytes, vnet) = PacketBuilder::tcp4().payload_pattern(6000).super_packet(1000);
+    wire.set_room(Some(1));
+    host.send(vnet, bytes.clone());
+    worker.turn(1).unwrap();
+    assert_eq!(wire.take().len(), 1);
+    wire.set_room(None);
+    handle.set_mtu(600);
+    host.send(vnet, bytes);
+    worker.turn(2).unwrap();
+    let sizes: Vec<_> = wire.take().into_iter().map(|(_, bytes)| bytes.len()).collect();
+    assert!(!sizes.is_empty() && sizes.iter().all(|len| *len <= 600 + 14), "{sizes:?}");
+    assert_eq!(worker.counters().host.unreadable, 1);
+}
+
+/// What the wire had no room for at the end is lost, the host's packet too.
+#[test]
+fn what_the_wire_did_not_take_at_the_end_is_counted() {
+    let ((near, wire), (host, end)) = (MemoryWire::new(), MemoryHost::new());
+    let handle = Arc::new(handle_of(Lanes::Host, Config::default(), 1500).unwrap());
+    let own = Arc::clone(&handle);
+    let mut worker = Worker::new(own, Config::default(), near, host, pool());
+    let (bytes, vnet) = PacketBuilder::tcp4().payload_pattern(6000).super_packet(1000);
+    wire.set_room(Some(2));
+    end.send(vnet, bytes);
+    worker.turn(1).unwrap();
+    handle.stop();
+    worker.run().unwrap();
+    let all = Published::total([handle.published()]);
+    let count = |name| all.iter().find(|e| (e.group, e.name) == ("wire", name)).unwrap().value;
+    assert_eq!((count("tx_packets"), count("tx_lost")), (2, 4));
 }
