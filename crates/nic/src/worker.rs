@@ -544,7 +544,8 @@ impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
         let waits = self.host.as_ref().is_some_and(HostLane::is_waiting) || full && !short;
         let deadlines = [
             self.queue.next_deadline(),
-            self.host.as_ref().and_then(HostLane::next_deadline),
+            // A host that has no room would be given nothing then: it is waited for, not the time.
+            self.host.as_ref().filter(|_| room).and_then(HostLane::next_deadline),
             self.engine.as_ref().and_then(|engine| engine.next_deadline()),
         ];
         if self.peers.as_mut().is_none_or(Peers::falls_asleep) {

@@ -316,6 +316,37 @@ fn careless(config: Config) -> (Worker<MemoryWire, Careless>, Arc<Handle>, [FarE
     (worker, handle, [far, end])
 }
 
+/// The time at which LRO would hand on what it holds has passed, but the host has no room: it is waited for, by sleeping.
+#[test]
+fn a_deadline_is_not_waited_for_while_the_host_has_no_room() {
+    let mut config = Config::default();
+    config.set_at_run_time("lro.active_ack", "safe").unwrap();
+    let (mut worker, _handle, [wire, _host]) = careless(config);
+    let segment = |n: u32| {
+        let payload = testkit::packet::pattern(n as usize * 1000, 1000);
+        PacketBuilder::tcp4().ports(1, 80).seq(n * 1000).id(n as u16).payload(&payload).build()
+    };
+    let arp = Arp::request((PEER, [10, 0, 0, 1].into()), [10, 0, 0, HOST].into(), None);
+    for frame in [segment(0), segment(1), segment(2), arp.to_vec()] {
+        wire.send(VirtioNetHdr::default(), frame);
+    }
+    let now = sys::clock::now();
+    worker.turn(now).unwrap();
+    worker.turn(now).unwrap();
+    let deadline = worker.lro().unwrap().next_deadline().expect("segments are held");
+    while sys::clock::now() <= deadline {
+        std::thread::yield_now();
+    }
+    let begun = sys::clock::now();
+    for _ in 0..20 {
+        let now = sys::clock::now();
+        worker.turn(now).unwrap();
+        worker.sleep(now).unwrap();
+    }
+    let slept = sys::clock::now() - begun;
+    assert!(slept >= 20 * 1_000_000, "{slept} ns in 20 sleeps");
+}
+
 /// The rest of a packet that the host's port has lost is counted, and the wire's new MTU holds for the next.
 #[test]
 fn a_packet_that_the_host_forgets_holds_up_nothing() {
