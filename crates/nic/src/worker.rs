@@ -217,7 +217,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
     pub fn run(mut self) -> io::Result<()> {
         self.start(sys::clock::now());
         let result = event_loop::run(&mut self);
-        let result = result.and_then(|()| self.end_connections());
+        let result = result.and_then(|()| self.end_connections(sys::clock::now()));
         let finished = match &mut self.host {
             Some(host) => host.finish(&self.queue.pool),
             None => Ok(()),
@@ -245,20 +245,27 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 
     /// Those that are about to end in order do, by what has arrived already; the others are reset.
-    fn end_connections(&mut self) -> io::Result<()> {
+    fn end_connections(&mut self, now: Nanos) -> io::Result<()> {
         if self.engine.is_none() {
             return Ok(());
         }
-        let now = sys::clock::now();
         for _ in 0..LAST_TURNS {
             if !self.batch(now)? {
                 break;
             }
         }
-        if let Some(engine) = &mut self.engine {
-            engine.abort(now);
+        let Some(engine) = &mut self.engine else { return Ok(()) };
+        // A turn sends a batch of the segments that tell the peers. Nothing is taken any more.
+        let turns = LAST_TURNS + engine.turns_to_reset();
+        engine.abort(now);
+        for _ in 0..turns {
+            let worked = self.engine_turn(now)?;
+            self.queue.flush()?;
+            if !worked && self.engine.as_ref().is_none_or(|engine| !engine.is_full()) {
+                break;
+            }
         }
-        self.batch(now).map(drop)
+        Ok(())
     }
 
     /// One batch each way; returns whether there was anything to do.

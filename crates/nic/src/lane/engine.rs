@@ -313,6 +313,11 @@ impl EngineLane {
         self.has_begun && self.app.is_done()
     }
 
+    /// Turns that it takes to send a segment of each connection's.
+    pub(crate) fn turns_to_reset(&self) -> usize {
+        self.node.stack.len().div_ceil(SEND_BATCH)
+    }
+
     /// Resets the connections that are left.
     pub(crate) fn abort(&mut self, now: Nanos) {
         self.app.abort(&mut self.node.stack, now);

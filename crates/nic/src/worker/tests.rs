@@ -382,3 +382,22 @@ fn what_the_wire_did_not_take_at_the_end_is_counted() {
     let count = |name| all.iter().find(|e| (e.group, e.name) == ("wire", name)).unwrap().value;
     assert_eq!((count("tx_packets"), count("tx_lost")), (2, 4));
 }
+
+/// More connections than a turn sends segments: each peer is told that its connection is gone.
+#[test]
+fn all_connections_are_reset_at_the_end() {
+    const CONNECTIONS: u32 = 200;
+    let outside = Station::new(source(OUTSIDE, false, CONNECTIONS, 1 << 40), PEER);
+    let host = Station::new(source(HOST, false, 1, 1 << 40), NIC);
+    let mut world = World::new(1, vec![outside, host], vec![0]);
+    while world.count("service", "begun") < u64::from(CONNECTIONS) + 1 {
+        assert!(world.now < 600 * SECOND, "{:#?}", world.counted());
+        world.turn();
+    }
+    let now = world.now;
+    world.workers[0].end_connections(now).unwrap();
+    let sent = world.wires[0].take();
+    let is_reset = |bytes: &[u8]| bytes[23] == 6 && bytes[47] & Flags::RST.0 != 0;
+    let resets = sent.iter().filter(|(_, bytes)| is_reset(bytes)).count();
+    assert_eq!(resets, CONNECTIONS as usize);
+}
