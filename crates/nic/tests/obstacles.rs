@@ -168,7 +168,7 @@ fn a_wire_that_is_sent_to_by_af_packet_goes_on_when_it_comes_up_again() {
     };
     lab.server.run(|| interface::set_down("wire0")).unwrap();
     (0..10).for_each(|number| lab.host.send(number, 100));
-    assert!(wait_until(|| lab.counter("wire", "tx_lost") == 10), "{:#?}", lab.nic.counters());
+    assert!(wait_until(|| lab.counter("wire", "tx_lost") >= 10), "{:#?}", lab.nic.counters());
     nothing_is_sent_that_was_lost(&lab);
     lab.server.run(|| interface::set_up("wire0")).unwrap();
     assert!(wait_until(|| {
