@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use nic::Nic;
 use nic::config::{Config, WireMode};
 use nic::degen::Settings;
-use nic::degen::bridge::Bridge;
+use nic::degen::bridge::{Bridge, Carriage};
 use sys::ethtool::{Ethtool, Offload};
 use sys::interface;
 use sys::netlink::{address, qdisc};
@@ -72,7 +72,8 @@ impl Hosts {
         link::veth((&hosts.client, PEER), (&middle, BETWEEN[0]))?;
         link::veth((&hosts.server, WIRE), (&middle, BETWEEN[1]))?;
         hosts.set_up()?;
-        hosts._path = Some(link::degen(&middle, BETWEEN, path, mode, FRAMES)?);
+        let carriage = Carriage { frames: FRAMES, mode, real_time: true, awake: false };
+        hosts._path = Some(link::degen(&middle, BETWEEN, path, carriage)?);
         Ok(hosts)
     }
 

@@ -2,7 +2,6 @@
 
 use std::os::fd::AsFd;
 
-use nic::config::WireMode;
 use nic::degen::Settings;
 use nic::degen::bridge::{Bridge, Carriage};
 use sys::ethtool::{Ethtool, Offload};
@@ -42,16 +41,14 @@ pub(crate) fn quiet(name: &str) {
     let _ = sys::sysctl::set_ipv6_conf(name, "disable_ipv6", "1");
 }
 
-/// degen between two interfaces of a namespace, with memory for so many frames. It has a CPU of its own as
+/// degen between two interfaces of a namespace. It has a CPU of its own as
 /// far as it needs it, and senders and receivers have another.
 pub(crate) fn degen(
     middle: &Namespace,
     between: [&str; 2],
     settings: &Settings,
-    mode: WireMode,
-    frames: u32,
+    carriage: Carriage,
 ) -> Result<Bridge, Error> {
-    let carriage = Carriage { frames, mode, real_time: true };
     let bridge = middle.run(|| Bridge::start(between, settings, carriage))??;
     if let Some(thread) = sys::process::thread(DEGEN) {
         let cpus = sys::affinity::cpus().unwrap_or_default();

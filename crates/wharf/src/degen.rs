@@ -69,6 +69,10 @@ pub(crate) struct DegenArgs {
     /// Do not run in real time (SCHED_FIFO). Frames leave late while other programs use the CPU
     #[arg(long)]
     no_real_time: bool,
+    /// Do not sleep between frames. It takes a whole CPU at all times; where idle CPUs are slow to wake, as those of
+    /// virtual machines, delays are kept to some 50 us instead of 100 to 1,000
+    #[arg(long)]
+    awake: bool,
     #[command(flatten)]
     both: Both,
 }
@@ -203,7 +207,12 @@ pub(crate) fn run(args: &DegenArgs) -> Result<(), Error> {
         guards.push(Guard::start(Before::look_at(name)?)?);
     }
     let seed = settings.fix_seed();
-    let carriage = Carriage { frames: args.frames, mode: args.mode, real_time: !args.no_real_time };
+    let carriage = Carriage {
+        frames: args.frames,
+        mode: args.mode,
+        real_time: !args.no_real_time,
+        awake: args.awake,
+    };
     let result = Bridge::start(between, &settings, carriage)
         .map_err(|error| match error {
             nic::Error::Xdp { name, why } => Error::Usage(format!(

@@ -106,7 +106,7 @@ impl Case {
             let lossy = Case::Loss(loss).config()?;
             settings.configs[0].loss = lossy.loss;
         }
-        let wan = Wan::new(&settings, options.mode)?;
+        let wan = Wan::new(&settings, options.mode, options.awake)?;
         let seconds = options.duration.as_secs_f64();
         let measured = match *self {
             Case::Delay(asked) => {

@@ -37,6 +37,8 @@ pub struct Options {
     pub seed: u64,
     /// What degen's frames come and go by.
     pub mode: WireMode,
+    /// Whether degen's thread stays awake.
+    pub awake: bool,
 }
 
 impl Options {
@@ -81,6 +83,7 @@ fn report_case(case: &Case, outcomes: &[Measured], options: &Options, report: &m
             system: "wharf".to_owned(),
             varied: vec![
                 ("port", Value::from(options.mode.name())),
+                ("awake", Value::from(options.awake)),
                 ("asked", Value::from(case.asked())),
             ],
             metric,

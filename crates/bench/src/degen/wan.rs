@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use nic::config::WireMode;
 use nic::degen::Settings;
-use nic::degen::bridge::Bridge;
+use nic::degen::bridge::{Bridge, Carriage};
 use sys::interface;
 use sys::netlink::address;
 use sys::netns::Namespace;
@@ -30,7 +30,7 @@ pub(super) struct Wan {
 }
 
 impl Wan {
-    pub(super) fn new(settings: &Settings, mode: WireMode) -> Result<Wan, Error> {
+    pub(super) fn new(settings: &Settings, mode: WireMode, awake: bool) -> Result<Wan, Error> {
         let hosts = [Namespace::new()?, Namespace::new()?];
         let middle = Namespace::new()?;
         for (side, host) in hosts.iter().enumerate() {
@@ -42,7 +42,8 @@ impl Wan {
                 interface::set_up(near)
             })??;
         }
-        let bridge = link::degen(&middle, BETWEEN, settings, mode, FRAMES)?;
+        let carriage = Carriage { frames: FRAMES, mode, real_time: true, awake };
+        let bridge = link::degen(&middle, BETWEEN, settings, carriage)?;
         Ok(Wan { hosts, bridge })
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nic::config::WireMode;
 use nic::degen::Settings;
-use nic::degen::bridge::Bridge;
+use nic::degen::bridge::{Bridge, Carriage};
 use sys::ethtool::Offload;
 use sys::interface;
 use sys::netlink::address;
@@ -74,7 +74,8 @@ impl Testbed {
         }
         testbed.set_up(true)?;
         let mode = if sys::process::has_bpf() { WireMode::Xdp } else { WireMode::Packet };
-        let bridge = link::degen(&middle, BETWEEN, settings, mode, FRAMES)?;
+        let carriage = Carriage { frames: FRAMES, mode, real_time: true, awake: false };
+        let bridge = link::degen(&middle, BETWEEN, settings, carriage)?;
         testbed._degen = Some(bridge);
         Ok(testbed)
     }

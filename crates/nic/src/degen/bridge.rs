@@ -49,6 +49,9 @@ pub struct Carriage {
     /// Before all else that the CPU has to do (`SCHED_FIFO`), where that is allowed: what else this
     /// machine does is then not felt on the path, but degen by what shares its CPU.
     pub real_time: bool,
+    /// The thread never sleeps for longer than it must to leave others a part of its CPU: to be woken takes long where
+    /// an idle CPU is given to others, as a virtual machine's is. It takes all of a CPU, at all times.
+    pub awake: bool,
 }
 
 impl Bridge {
@@ -62,7 +65,7 @@ impl Bridge {
         settings: &Settings,
         carriage: Carriage,
     ) -> Result<Bridge, Error> {
-        let Carriage { frames, mode, real_time } = carriage;
+        let Carriage { frames, mode, real_time, awake } = carriage;
         let mut notices = Vec::new();
         let interfaces = [open::find_wire(between[0])?, open::find_wire(between[1])?];
         for name in between {
@@ -78,10 +81,10 @@ impl Bridge {
         let start = real_time.then_some(say);
         let thread = match wires {
             Wires::Xdp(wires) => {
-                spawn(Forwarder::new(directions, wires, pool, Arc::clone(&ports)), start)
+                spawn(Forwarder::new(directions, wires, pool, Arc::clone(&ports), awake), start)
             }
             Wires::Packet(wires) => {
-                spawn(Forwarder::new(directions, wires, pool, Arc::clone(&ports)), start)
+                spawn(Forwarder::new(directions, wires, pool, Arc::clone(&ports), awake), start)
             }
         };
         let thread = Some(thread.map_err(Error::Worker)?);

@@ -77,6 +77,8 @@ pub(super) struct Forwarder<W> {
     /// The memory of all ports, so that no frame is copied.
     pool: FramePool,
     ports: Arc<Ports>,
+    /// Whether it looks for frames instead of sleeping until they come or are due.
+    awake: bool,
     /// When the thread last slept.
     awake_since: Nanos,
 }
@@ -88,6 +90,7 @@ impl<W: Wire> Forwarder<W> {
         wires: [Vec<W>; 2],
         pool: FramePool,
         ports: Arc<Ports>,
+        awake: bool,
     ) -> Self {
         let side = |wires: Vec<W>| Side {
             received: VecDeque::with_capacity(BATCH * wires.len()),
@@ -95,7 +98,7 @@ impl<W: Wire> Forwarder<W> {
             waiting: None,
             starved: false,
         };
-        Forwarder { directions, sides: wires.map(side), pool, ports, awake_since: 0 }
+        Forwarder { directions, sides: wires.map(side), pool, ports, awake, awake_since: 0 }
     }
 
     /// Carries frames until it is told to stop; in real time, if the caller is to be told first whether
@@ -208,7 +211,7 @@ impl<W: Wire> Forwarder<W> {
             return Ok(());
         }
         self.publish();
-        let due = due.map(|due| due - WAKING);
+        let due = if self.awake { Some(0) } else { due.map(|due| due - WAKING) };
         let ports: usize = self.sides.iter().map(|side| side.wires.len()).sum();
         // The set is written anew for each sleep, and few interfaces have so many queues.
         match ports < sys::poll::CAPACITY {

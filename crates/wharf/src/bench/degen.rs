@@ -47,6 +47,9 @@ pub(crate) struct BenchDegenArgs {
     /// What degen's frames come and go by: xdp or packet; without it xdp, where it is allowed
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<WireMode>,
+    /// degen's thread stays awake, as with `wharf degen --awake`
+    #[arg(long)]
+    awake: bool,
     /// Fewer, shorter runs
     #[arg(long)]
     quick: bool,
@@ -62,6 +65,7 @@ pub(super) fn run(args: &BenchDegenArgs, printer: &mut Printer) -> Result<(), Er
         repetitions: args.repetitions.unwrap_or(if args.quick { 1 } else { 3 }) as usize,
         seed: args.seed,
         mode: args.mode.unwrap_or_else(Options::best_mode),
+        awake: args.awake,
     };
     Ok(degen::degen(&options, printer)?)
 }

@@ -59,6 +59,7 @@ pub(super) fn run(
         repetitions: parameters.repetitions,
         seed: parameters.seed,
         mode: Options::best_mode(),
+        awake: false,
     };
     degen(&options, report)
 }

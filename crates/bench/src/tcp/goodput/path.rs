@@ -55,7 +55,8 @@ impl Path {
         let (testbed, middle) = (Testbed::new(Link::Wan, false)?, Namespace::new()?);
         veth(&testbed.server, &testbed.far, &middle, BETWEEN[0], peer.mtu())?;
         let client = client(&testbed, &middle, peer, transfer, built)?;
-        let carriage = Carriage { frames: peer.frames(), mode: WireMode::Packet, real_time: true };
+        let mode = WireMode::Packet;
+        let carriage = Carriage { frames: peer.frames(), mode, real_time: true, awake: false };
         let degen = middle.run(|| -> Result<Bridge, Error> {
             BETWEEN.iter().for_each(|end| link::quiet(end));
             Ok(Bridge::start(BETWEEN, settings, carriage)?)

@@ -187,18 +187,19 @@ fn what_there_is_no_memory_for_waits_in_front() {
     sleeps(&degen);
 }
 
+/// CPU time so far, in ticks of 10 ms: utime and stime (proc_pid_stat(5)).
+fn ticks(degen: &Degen<'_>) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", degen.program.id())).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
 /// While it can do nothing, it leaves the CPU to others. A slow machine gives it less, not more.
 #[track_caller]
 fn sleeps(degen: &Degen<'_>) {
-    let used = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", degen.program.id())).unwrap();
-        // utime and stime, in ticks of 10 ms (proc_pid_stat(5)).
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-    };
-    let (before, since) = (used(), std::time::Instant::now());
+    let (before, since) = (ticks(degen), std::time::Instant::now());
     std::thread::sleep(std::time::Duration::from_millis(300));
-    let (ticks, time) = (used() - before, since.elapsed());
+    let (ticks, time) = (ticks(degen) - before, since.elapsed());
     assert!(u128::from(ticks) * 10 < time.as_millis() / 2, "{ticks} ticks in {time:?}");
 }
 
@@ -211,6 +212,18 @@ fn it_sleeps_while_there_is_nothing_to_do() {
         Frames::of(&middle).send(&numbered(10));
         assert!(wait_until(|| forward(&degen.counters(), ["held"]) == [10]));
         sleeps(&degen);
+    }
+}
+
+#[test]
+fn it_stays_awake_if_it_is_to_and_passes_what_comes() {
+    let Some(middle) = Middle::silent() else { return };
+    for mode in Middle::modes() {
+        let degen = middle.degen(&[&["--awake", "--delay", "1ms"], &mode[..]].concat());
+        let before = ticks(&degen);
+        assert!(wait_until(|| ticks(&degen) >= before + 30), "it sleeps: {mode:?}");
+        Frames::of(&middle).send(&numbered(10));
+        assert!(wait_until(|| forward(&degen.counters(), ["departed"]) == [10]));
     }
 }
 
