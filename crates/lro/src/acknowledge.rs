@@ -341,7 +341,10 @@ impl<F, L: Link> Lro<F, L> {
             ActiveAck::Paper => {
                 let block = self.out_of_order.first(&flow.out_of_order).filter(|_| !flow.has_run());
                 let (ack, seen) = match block {
-                    Some(block) => (block.last.ack, block.first.timestamps),
+                    Some(block) => {
+                        let (first, last) = self.out_of_order.ends(block);
+                        (last.ack, first.timestamps)
+                    }
                     None => (flow.last.ack, flow.first_timestamps()),
                 };
                 Some(paper_numbers(flow, host, ack, seen))

@@ -33,8 +33,15 @@ impl Chain {
     }
 
     /// The node of the first frame, or `NONE`.
+    #[inline]
     pub(crate) fn first(&self) -> u32 {
         self.first
+    }
+
+    /// The node of the last frame, or `NONE`.
+    #[inline]
+    pub(crate) fn last(&self) -> u32 {
+        self.last
     }
 }
 
@@ -93,6 +100,13 @@ impl<F> Arena<F> {
         index
     }
 
+    /// The first of a chain, best at `wish`; there is room. The chain is empty.
+    #[inline]
+    pub(crate) fn begin(&mut self, wish: u32, frame: F, start: usize, len: u32) -> Chain {
+        let index = self.fill(wish, frame, start, len);
+        Chain { first: index, last: index, len: 1 }
+    }
+
     /// Puts in front, in constant time; there is room.
     pub(crate) fn push_front(
         &mut self,
@@ -141,6 +155,7 @@ impl<F> Arena<F> {
     }
 
     /// Puts all of `right` behind `left`, in constant time.
+    #[inline]
     pub(crate) fn join(&mut self, left: &mut Chain, right: Chain) {
         match left.last {
             NONE => left.first = right.first,

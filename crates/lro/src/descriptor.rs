@@ -310,14 +310,14 @@ impl Descriptor {
         self.extend(len, carried.flags);
     }
 
-    /// All segments of a block, as if each had been appended.
-    #[inline]
-    pub(crate) fn absorb(&mut self, block: &Block) {
+    /// All segments of a block, as if each had been appended. `first` and `last` are what the outermost
+    /// carried.
+    #[inline(always)]
+    pub(crate) fn absorb(&mut self, block: &Block, first: &Carried, last: &Carried) {
         self.gso_size = self.gso_size.max(block.largest);
-        let fixed =
-            block.fixed_id && block.first.id == self.last.id && self.id_step != IdStep::Moving;
+        let fixed = block.fixed_id && first.id == self.last.id && self.id_step != IdStep::Moving;
         self.id_step = if fixed { IdStep::Fixed } else { IdStep::Moving };
-        self.last = block.last;
+        self.last = *last;
         self.since = self.since.min(block.since);
         self.extend(block.bytes(), block.flags);
         self.last_len = 0; // a block does not tell

@@ -117,6 +117,7 @@ fn id_order(behind: u16, fills: u16) -> Option<Sent> {
 
 impl Holes {
     /// How long to wait for a hole that shows now, if `most` is allowed.
+    #[inline(always)]
     pub(crate) fn wait(&mut self, most: Nanos, now: Nanos, counters: &mut Counters) -> Nanos {
         self.look(most, now, counters);
         most.min(self.wait.into())
@@ -180,6 +181,7 @@ impl Holes {
     }
 
     /// The hole that is watched is lost when the time is over in which its original may come.
+    #[inline(always)]
     fn look(&mut self, most: Nanos, now: Nanos, counters: &mut Counters) {
         if self.watch != Watch::None && now.saturating_sub(self.since) > most {
             self.lost(counters);
@@ -187,6 +189,7 @@ impl Holes {
     }
 
     /// Waiting for it was of no use.
+    #[inline(never)]
     fn lost(&mut self, counters: &mut Counters) {
         counters.holes_lost += 1;
         self.watch = Watch::None;

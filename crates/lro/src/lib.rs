@@ -345,15 +345,9 @@ impl<F, L: Link> Lro<F, L> {
             if segment.carried.flags.any(Flags::PSH) || merge::is_full(&self.config, flow) {
                 self.complete(index, segment.carried.flags, sink);
             }
-        } else if let Some(place) = self.usual_place(index, segment) {
-            let Expected { start, seq, len, carried, .. } = *segment;
-            // It extends a block, which has its time.
-            let times = (now, Nanos::MAX);
-            self.insert(index, frame, (start, seq, len), carried, place, times);
-        } else {
-            let segment = segment.segment(self.table[index].key);
-            self.reorder_packet(index, frame, bytes, segment, true, now, sink);
+            return self.after(index, later, sink);
         }
+        self.place(index, frame, bytes, segment, now, sink);
         self.after(index, later, sink);
     }
 

@@ -20,6 +20,12 @@ impl Links {
     pub(crate) fn next(&self) -> u32 {
         self.next
     }
+
+    /// For nodes that are in no list: another of them.
+    #[inline]
+    pub(crate) fn set_next(&mut self, next: u32) {
+        self.next = next;
+    }
 }
 
 /// First and last of a list whose links live in the nodes; `links` finds them.
@@ -50,6 +56,12 @@ impl List {
 
     pub(crate) fn last(&self) -> Option<u32> {
         (self.last != NONE).then_some(self.last)
+    }
+
+    /// The last, or `NONE`.
+    #[inline]
+    pub(crate) fn last_or_none(&self) -> u32 {
+        self.last
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use wire::{Flags, IPV4_MIN_LEN, TCP_MIN_LEN};
 
 use crate::config::{DATAGRAMS_MAX, IP_MAX};
 use crate::descriptor::{Descriptor, IdStep};
-use crate::filter::Segment;
+use crate::filter::{Carried, Segment};
 use crate::mismatch::Mismatch;
 use crate::out_of_order::Block;
 use crate::{Config, Flush, Profile};
@@ -77,13 +77,13 @@ pub(crate) fn fits(config: &Config, flow: &Descriptor, len: u32) -> bool {
 }
 
 /// Whether a block may join the run all at once, because each of its segments might have been appended
-/// and the run is still not full with it.
-#[inline]
-pub(crate) fn takes(config: &Config, flow: &Descriptor, block: &Block) -> bool {
+/// and the run is still not full with it. `first` is what its first segment carried.
+#[inline(always)]
+pub(crate) fn takes(config: &Config, flow: &Descriptor, block: &Block, first: &Carried) -> bool {
     let room = config.max_aggregate.min(IP_MAX).saturating_sub(flow.ip_len());
     block.plain
         && flow.has_run()
-        && block.first.follows(&flow.last)
+        && first.follows(&flow.last)
         && flow.run.len() + block.len() < config.max_segments
         && block.bytes() + u32::from(block.largest.max(flow.gso_size)) <= room
 }

@@ -8,7 +8,6 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
-use alloc::vec::Vec;
 
 use wire::{Flags, Seq};
 
@@ -17,8 +16,10 @@ use crate::arena::{Arena, Chain};
 use crate::filter::{Carried, Segment};
 use crate::list::{Links, List, NONE};
 
-/// Segments without a hole between them; the hole is in front.
+/// Segments without a hole between them; the hole is in front. What the first and the last carried is told
+/// by their nodes. One cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct Block {
     /// First sequence number.
     pub(crate) start: Seq,
@@ -30,9 +31,7 @@ pub(crate) struct Block {
     until: Nanos,
     /// The latest arrival among them, as a count of arrivals: many have one time.
     latest: u64,
-    /// Of the segments in order: what the first and the last carried, the largest payload, all flags.
-    pub(crate) first: Carried,
-    pub(crate) last: Carried,
+    /// Of the segments: the largest payload, all flags.
     pub(crate) largest: u16,
     pub(crate) flags: Flags,
     /// Each follows the one before as in a flow that was not reordered, and nothing is special about
@@ -44,19 +43,20 @@ pub(crate) struct Block {
     links: Links,
 }
 
-const NOWHERE: Block = Block::of(Seq(0), 0, Carried::NOTHING, (0, 0));
+const NOWHERE: Block = Block::of(Seq(0), 0, &Carried::NOTHING, (0, 0));
+
+const _: () = assert!(size_of::<Block>() == 64);
 
 impl Block {
     /// One segment.
-    const fn of(start: Seq, len: u32, carried: Carried, times: (Nanos, Nanos)) -> Block {
+    #[inline(always)]
+    const fn of(start: Seq, len: u32, carried: &Carried, times: (Nanos, Nanos)) -> Block {
         Block {
             start,
             end: Seq(start.0.wrapping_add(len)),
             since: times.0,
             until: times.1,
             latest: 0,
-            first: carried,
-            last: carried,
             largest: len as u16,
             flags: carried.flags,
             plain: carried.is_plain(),
@@ -66,12 +66,12 @@ impl Block {
         }
     }
 
-    /// Takes over what is known of those behind its own.
-    fn extend(&mut self, behind: &Block) {
+    /// Takes over what is known of those behind its own. `last` and `first` are what stands on either side
+    /// of where they meet.
+    fn extend(&mut self, last: &Carried, behind: &Block, first: &Carried) {
         self.end = behind.end;
-        self.plain &= behind.plain && behind.first.follows(&self.last);
-        self.fixed_id &= behind.fixed_id && behind.first.id == self.last.id;
-        self.last = behind.last;
+        self.plain &= behind.plain && first.follows(last);
+        self.fixed_id &= behind.fixed_id && first.id == last.id;
         self.since = self.since.min(behind.since);
         self.until = self.until.min(behind.until);
         self.latest = self.latest.max(behind.latest);
@@ -79,27 +79,25 @@ impl Block {
         self.flags = self.flags.with(behind.flags);
     }
 
-    /// One more segment behind its own.
-    #[inline]
-    fn push_back(&mut self, len: u32, carried: &Carried) {
+    /// One more segment behind `last`.
+    #[inline(always)]
+    fn push_back(&mut self, last: &Carried, len: u32, carried: &Carried) {
         self.end += len;
-        self.fixed_id &= carried.id == self.last.id;
-        self.plain &= carried.is_plain() && carried.follows(&self.last);
-        self.last = *carried;
+        self.fixed_id &= carried.id == last.id;
+        self.plain &= carried.is_plain() & carried.follows(last);
         self.push(len, carried);
     }
 
-    /// One more in front.
-    #[inline]
-    fn push_front(&mut self, seq: Seq, len: u32, carried: &Carried) {
-        self.start = seq;
-        self.fixed_id &= carried.id == self.first.id;
-        self.plain &= carried.is_plain() && self.first.follows(carried);
-        self.first = *carried;
+    /// One more in front of `first`.
+    #[inline(always)]
+    fn push_front(&mut self, first: &Carried, len: u32, carried: &Carried) {
+        self.start = Seq(self.start.0.wrapping_sub(len));
+        self.fixed_id &= carried.id == first.id;
+        self.plain &= carried.is_plain() & first.follows(carried);
         self.push(len, carried);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, len: u32, carried: &Carried) {
         self.largest = self.largest.max(len as u16);
         self.flags = self.flags.with(carried.flags);
@@ -123,15 +121,25 @@ pub(crate) struct Place {
     pub(crate) left: u32,
     /// The block after that, or `NONE`.
     pub(crate) right: u32,
+    /// The node in the arena that it would have if nothing were missing, or `NONE`: what fills the hole
+    /// then has room in front of it, and what is held of a flow lies in few cache lines.
+    node: u32,
 }
 
 impl Place {
     /// There are no blocks.
-    pub(crate) const NONE: Place = Place { left: NONE, right: NONE };
+    pub(crate) const NONE: Place = Place { left: NONE, right: NONE, node: NONE };
 
     /// In front of all blocks.
     pub(crate) fn before_all(of: &List) -> Place {
-        Place { left: NONE, right: of.first().unwrap_or(NONE) }
+        Place { right: of.first().unwrap_or(NONE), ..Place::NONE }
+    }
+
+    /// The same for a segment of `len` bytes whose predecessors end with `node`, `missing` bytes before it.
+    #[inline]
+    fn behind(self, node: u32, missing: u32, len: u32) -> Place {
+        let segments = if missing <= len { 1 } else { missing / len.max(1) };
+        Place { node: node.saturating_add(1 + segments), ..self }
     }
 }
 
@@ -147,9 +155,10 @@ pub(crate) struct Next {
 /// The out-of-order queues of all flows, in memory that is allocated once: no more than there are frames.
 #[derive(Debug)]
 pub(crate) struct OutOfOrder {
-    blocks: Vec<Block>,
-    /// Those not in use.
-    free: Vec<u32>,
+    blocks: Box<[Block]>,
+    /// The first of those not in use, or `NONE`; its `next` is another.
+    free: u32,
+    in_use: usize,
     /// What each held frame carried, by its node; valid for frames in blocks.
     carried: Box<[Carried]>,
     arrivals: u64,
@@ -157,9 +166,14 @@ pub(crate) struct OutOfOrder {
 
 impl OutOfOrder {
     pub(crate) fn new(frames: usize) -> Self {
+        let mut blocks = vec![NOWHERE; frames].into_boxed_slice();
+        for (next, block) in (1..frames as u32).zip(&mut blocks) {
+            block.links.set_next(next);
+        }
         OutOfOrder {
-            blocks: vec![NOWHERE; frames],
-            free: (0..frames as u32).rev().collect(),
+            blocks,
+            free: if frames == 0 { NONE } else { 0 },
+            in_use: 0,
             carried: vec![Carried::NOTHING; frames].into_boxed_slice(),
             arrivals: 0,
         }
@@ -225,13 +239,20 @@ impl OutOfOrder {
             right = left;
             left = block.links.previous();
         }
-        Place { left, right }
+        Place { left, right, node: NONE }
+    }
+
+    /// What the first and the last segment of a block carried.
+    #[inline]
+    pub(crate) fn ends(&self, block: &Block) -> (&Carried, &Carried) {
+        (&self.carried[block.chain.first() as usize], &self.carried[block.chain.last() as usize])
     }
 
     /// The paper's Insert: enters a segment between two blocks that it does not overlap. It
     /// extends those that it touches; if it touches both, they become one. If it touches none, `times`
     /// are when it came and until when its hole is waited for.
     #[expect(clippy::too_many_arguments, reason = "one call, from one place")]
+    #[inline(always)]
     pub(crate) fn insert<F>(
         &mut self,
         of: &mut List,
@@ -247,21 +268,34 @@ impl OutOfOrder {
         if let Some(left) = self.blocks.get_mut(place.left as usize)
             && left.end == seq
         {
-            node = held.push_back(&mut left.chain, frame, start, len);
-            left.push_back(len, &carried);
+            left.push_back(&self.carried[left.chain.last() as usize], len, &carried);
             left.latest = self.arrivals;
-            self.join_if_they_touch(of, place, held);
-        } else if let Some(right) = self.blocks.get_mut(place.right as usize)
+            node = held.push_back(&mut left.chain, frame, start, len);
+            self.carried[node as usize] = carried;
+            if let Some(right) = self.blocks.get(place.right as usize)
+                && right.start == seq + len
+            {
+                self.join(of, place, held);
+            }
+            return;
+        }
+        if let Some(right) = self.blocks.get_mut(place.right as usize)
             && right.start == seq + len
         {
-            node = held.push_front(&mut right.chain, frame, start, len);
-            right.push_front(seq, len, &carried);
+            right.push_front(&self.carried[right.chain.first() as usize], len, &carried);
             right.latest = self.arrivals;
+            node = held.push_front(&mut right.chain, frame, start, len);
         } else {
-            let mut new = Block::of(seq, len, carried, times);
+            // There is one for each frame, and this frame was not held until now.
+            let index = self.free;
+            let Some(new) = self.blocks.get_mut(index as usize) else { return };
+            self.free = new.links.next();
+            self.in_use += 1;
+            *new = Block::of(seq, len, &carried, times);
             new.latest = self.arrivals;
-            node = held.push_back(&mut new.chain, frame, start, len);
-            self.open(of, place, new);
+            new.chain = held.begin(place.node, frame, start, len);
+            node = new.chain.first();
+            of.insert_after(&mut self.blocks, place.left, index, links);
         }
         self.carried[node as usize] = carried;
     }
@@ -272,35 +306,51 @@ impl OutOfOrder {
             || self.get(place.right).is_some_and(|right| right.start == segment.end())
     }
 
-    /// Whether the segment's place is found at once: behind the last block, or in front of the only one.
-    #[inline]
-    pub(crate) fn usual_place(&self, of: &List, seq: Seq, len: u32) -> Option<Place> {
-        let index = of.last()?;
-        let last = self.get(index)?;
-        if seq == last.end {
-            Some(Place { left: index, right: NONE })
-        } else if seq + len == last.start && of.first() == Some(index) {
-            Some(Place { left: NONE, right: index })
-        } else {
-            None
+    /// The place of a segment that begins behind the frontier, `ahead` bytes behind what `run` holds, and
+    /// whether it touches a block there; `None` if it overlaps one.
+    #[inline(always)]
+    pub(crate) fn free_place(
+        &self,
+        of: &List,
+        (seq, len): (Seq, u32),
+        (run, ahead): (&Chain, u32),
+    ) -> Option<(Place, bool)> {
+        let last_index = of.last_or_none();
+        let Some(last) = self.get(last_index) else {
+            return Some((Place::NONE.behind(run.last(), ahead, len), false));
+        };
+        // Nearly all belong behind the last.
+        if !seq.before(last.end) {
+            let place = Place { left: last_index, ..Place::NONE };
+            let missing = seq - last.end;
+            return match missing {
+                0 => Some((place, true)),
+                _ => Some((place.behind(last.chain.last(), missing, len), false)),
+            };
         }
+        // Or in front of the only one.
+        if seq + len == last.start && of.first() == Some(last_index) {
+            return Some((Place { right: last_index, ..Place::NONE }, true));
+        }
+        let place = self.find(of, seq);
+        let (left, right) = (self.get(place.left), self.get(place.right));
+        if left.is_some_and(|left| seq.before(left.end))
+            || right.is_none_or(|right| (seq + len).after(right.start))
+        {
+            return None;
+        }
+        let touches = left.is_some_and(|left| left.end == seq)
+            || right.is_some_and(|right| right.start == seq + len);
+        Some((place, touches))
     }
 
-    fn open(&mut self, of: &mut List, place: Place, block: Block) {
-        // There is one for each frame, and this frame was not held until now.
-        let Some(index) = self.free.pop() else { return };
-        self.blocks[index as usize] = block;
-        of.insert_after(&mut self.blocks, place.left, index, links);
-    }
-
-    fn join_if_they_touch<F>(&mut self, of: &mut List, place: Place, held: &mut Arena<F>) {
-        let Some(&right) = self.get(place.right) else { return };
+    /// Two blocks have come to touch.
+    fn join<F>(&mut self, of: &mut List, place: Place, held: &mut Arena<F>) {
+        let right = self.blocks[place.right as usize];
+        let first = self.carried[right.chain.first() as usize];
         let left = &mut self.blocks[place.left as usize];
-        if left.end != right.start {
-            return;
-        }
+        left.extend(&self.carried[left.chain.last() as usize], &right, &first);
         held.join(&mut left.chain, right.chain);
-        left.extend(&right);
         self.close(of, place.right);
     }
 
@@ -313,6 +363,7 @@ impl OutOfOrder {
     }
 
     /// Moves all of the first block to the end of `run`.
+    #[inline(always)]
     pub(crate) fn take_all<F>(&mut self, of: &mut List, held: &mut Arena<F>, run: &mut Chain) {
         let Some(index) = of.first() else { return };
         held.join(run, self.blocks[index as usize].chain);
@@ -331,14 +382,17 @@ impl OutOfOrder {
         }
     }
 
+    #[inline(always)]
     fn close(&mut self, of: &mut List, index: u32) {
         of.remove(&mut self.blocks, index, links);
-        self.free.push(index);
+        self.blocks[index as usize].links.set_next(self.free);
+        self.free = index;
+        self.in_use -= 1;
     }
 
     /// OutOfOrder of all flows.
     pub(crate) fn in_use(&self) -> usize {
-        self.blocks.len() - self.free.len()
+        self.in_use
     }
 
     /// Panics in a debug build if there is no hole in front of each block, beginning at `frontier`.

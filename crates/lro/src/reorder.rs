@@ -41,6 +41,14 @@ pub(crate) const WINDOW: u32 = 1 << 24;
 /// (CVE-2018-5390).
 pub(crate) const HOLES_MAX: u32 = 64;
 
+/// What becomes of a segment that has the headers of what its flow holds.
+enum Usual {
+    /// It continues the run, and perhaps fills the hole in front of the first block.
+    Next { fills: bool },
+    /// It lies behind a hole. Whether it touches a block there is told.
+    Early { place: Place, touches: bool },
+}
+
 /// What becomes of a segment that does not continue its flow.
 enum Arrival {
     /// After all, it does, with what is left of it.
@@ -175,6 +183,7 @@ impl<F, L: Link> Lro<F, L> {
     }
 
     /// How long a hole of the flow is waited for that shows now.
+    #[inline(always)]
     fn hole_wait(&mut self, index: u32, now: Nanos) -> Nanos {
         let most = self.config.hole_limit();
         let learnt = self.table[index].holes.wait(most, now, &mut self.counters);
@@ -198,36 +207,139 @@ impl<F, L: Link> Lro<F, L> {
         self.out_of_order.insert(of, place, held, frame, piece, carried, times);
     }
 
-    /// The place of a segment that is surely early, where it is found at once.
-    #[inline]
-    pub(crate) fn usual_place(&self, index: u32, segment: &Expected) -> Option<Place> {
+    /// What becomes of a segment of a flow with holes, or that makes the first, if it has the headers of
+    /// what is held and neither repeats nor overlaps anything: nearly all of them. The same as
+    /// [`arrival`](Self::arrival), which is asked where this is `None`.
+    #[inline(always)]
+    fn usual(&self, index: u32, segment: &Expected) -> Option<Usual> {
         let flow = &self.table[index];
-        let ahead = segment.seq - flow.frontier;
-        if flow.out_of_order.is_empty()
-            || ahead.wrapping_sub(1) >= WINDOW
-            || flow.epoch != self.epoch
-        {
+        let &Expected { seq, len, .. } = segment;
+        let ahead = seq - flow.frontier;
+        if ahead == 0 {
+            let first = self.out_of_order.first(&flow.out_of_order)?;
+            // A run that is not full has room for one more like its largest.
+            let is_next = seq == flow.next_seq
+                && flow.has_run()
+                && len <= u32::from(flow.gso_size)
+                && !(seq + len).after(first.start);
+            return is_next.then_some(Usual::Next { fills: seq + len == first.start });
+        }
+        if ahead > WINDOW || flow.epoch != self.epoch || !flow.begun {
             return None;
         }
-        self.out_of_order.usual_place(&flow.out_of_order, segment.seq, segment.len)
+        let (piece, run) = ((seq, len), (&flow.run, ahead));
+        let (place, touches) = self.out_of_order.free_place(&flow.out_of_order, piece, run)?;
+        (touches || flow.out_of_order.len() < HOLES_MAX).then_some(Usual::Early { place, touches })
+    }
+
+    /// A segment as the flow's others are goes to its place.
+    #[inline(always)]
+    pub(crate) fn place(
+        &mut self,
+        index: u32,
+        frame: F,
+        bytes: &[u8],
+        segment: &Expected,
+        now: Nanos,
+        sink: &mut impl Sink<F>,
+    ) {
+        match self.usual(index, segment) {
+            Some(Usual::Next { fills }) => {
+                let flow = &mut self.table[index];
+                self.held.push_back(&mut flow.run, frame, segment.start, segment.len);
+                flow.append(segment.len, &segment.carried);
+                if segment.carried.flags.any(Flags::PSH) || merge::is_full(&self.config, flow) {
+                    self.complete(index, segment.carried.flags, sink);
+                }
+                if fills {
+                    self.filled(index, sink);
+                }
+            }
+            Some(Usual::Early { place, touches }) => {
+                self.early(index, frame, segment, (place, touches), now, sink);
+            }
+            None => {
+                let segment = segment.segment(self.table[index].key);
+                self.reorder_packet(index, frame, bytes, segment, true, now, sink);
+            }
+        }
+    }
+
+    /// Takes a segment that lies behind a hole to its place, where it overlaps none. The flow holds
+    /// something, and the segment has its headers.
+    #[inline(always)]
+    fn early(
+        &mut self,
+        index: u32,
+        frame: F,
+        segment: &Expected,
+        (place, touches): (Place, bool),
+        now: Nanos,
+        sink: &mut impl Sink<F>,
+    ) {
+        // One that extends a block has that one's time.
+        let until = match touches {
+            true => Nanos::MAX,
+            false => now.saturating_add(self.hole_wait(index, now)),
+        };
+        let piece = (segment.start, segment.seq, segment.len);
+        self.insert(index, frame, piece, segment.carried, place, (now, until));
+        if touches {
+            return;
+        }
+        if until <= now {
+            self.give_up_due(index, now, sink);
+        } else {
+            self.table.arm(index, until);
+        }
+    }
+
+    /// The run has reached the first block. Joins all of it, if all of it may join.
+    #[inline(always)]
+    fn absorb_first(&mut self, index: u32, sink: &mut impl Sink<F>) -> bool {
+        let flow = &mut self.table[index];
+        let Some(block) = self.out_of_order.first(&flow.out_of_order) else { return false };
+        let (first, last) = self.out_of_order.ends(block);
+        if block.start != flow.next_seq || !merge::takes(&self.config, flow, block, first) {
+            return false;
+        }
+        let flags = block.flags;
+        flow.absorb(block, first, last);
+        self.out_of_order.take_all(&mut flow.out_of_order, &mut self.held, &mut flow.run);
+        if flags.any(Flags::PSH) {
+            self.complete(index, flags, sink);
+        }
+        true
+    }
+
+    /// A segment in order has filled the hole in front of the first block.
+    #[inline(always)]
+    fn filled(&mut self, index: u32, sink: &mut impl Sink<F>) {
+        let since = self.table[index].since;
+        if !self.absorb_first(index, sink) {
+            self.update_next_seq(index, sink);
+        } else if self.table[index].since != since {
+            self.arm_run(index);
+        }
+    }
+
+    /// A run that has grown by what came before it may have less time left.
+    #[inline(always)]
+    fn arm_run(&mut self, index: u32) {
+        let flow = &self.table[index];
+        if flow.has_run() {
+            let deadline = run_deadline(&self.config, flow);
+            self.table.arm(index, deadline);
+        }
     }
 
     /// The paper's algorithm 3: what the run now reaches joins it, one aggregate after the other.
     fn update_next_seq(&mut self, index: u32, sink: &mut impl Sink<F>) {
         loop {
-            let flow = &mut self.table[index];
-            if let Some(block) = self.out_of_order.first(&flow.out_of_order)
-                && block.start == flow.next_seq
-                && merge::takes(&self.config, flow, block)
-            {
-                let flags = block.flags;
-                flow.absorb(block);
-                self.out_of_order.take_all(&mut flow.out_of_order, &mut self.held, &mut flow.run);
-                if flags.any(Flags::PSH) {
-                    self.complete(index, flags, sink);
-                }
+            if self.absorb_first(index, sink) {
                 break; // another block would have been part of this one
             }
+            let flow = &mut self.table[index];
             let next = self.out_of_order.next(&flow.out_of_order, flow.next_seq, &self.held);
             let Some(Next { len, mut carried, since }) = next else { break };
             let seq = flow.next_seq;
@@ -261,11 +373,7 @@ impl<F, L: Link> Lro<F, L> {
                 self.complete(index, carried.flags, sink);
             }
         }
-        let flow = &self.table[index];
-        if flow.has_run() {
-            let deadline = run_deadline(&self.config, flow);
-            self.table.arm(index, deadline);
-        }
+        self.arm_run(index);
     }
 
     /// Flushes all blocks, each by itself: the holes stay.
@@ -286,7 +394,8 @@ impl<F, L: Link> Lro<F, L> {
             if let Some(block) = self.out_of_order.first(&flow.out_of_order) {
                 let since = self.out_of_order.oldest(&flow.out_of_order).unwrap_or(now);
                 let hole = (flow.frontier, block.start);
-                flow.holes.give_up(hole, (since, &block.first), most, now, &mut self.counters);
+                let (first, _) = self.out_of_order.ends(block);
+                flow.holes.give_up(hole, (since, first), most, now, &mut self.counters);
                 flow.holes.begin_singles(block.start);
             }
             self.give_up_hole(index, Flush::Hole, sink);

@@ -30,7 +30,7 @@ impl Wheel {
     }
 
     /// Makes sure that a flow is looked at when `deadline` has come, or before.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn arm(&mut self, flows: &mut [Descriptor], index: u32, deadline: Nanos) {
         let armed = flows[index as usize].armed;
         let deadline = deadline.min(UNARMED - 1); // one that never comes is one all the same
