@@ -5,6 +5,8 @@
 //! host next, and the blocks behind holes. All have the same headers, of which one is kept, but
 //! for what [`Carried`] tells.
 
+use core::mem::offset_of;
+
 use wire::{Flags, FlowKey, GsoType, Seq, Tcp, Timestamps, VirtioNetHdr, protocol};
 
 use crate::arena::Chain;
@@ -36,11 +38,11 @@ pub(crate) enum IdStep {
     Fixed,
 }
 
-/// One connection. What each segment touches comes first.
+/// One connection. What each segment in order touches comes first, up to the header as most have it, which
+/// tells whose it is, too: three cache lines.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Descriptor {
-    pub(crate) key: FlowKey,
     /// In-order segments that are held.
     pub(crate) run: Chain,
     /// The sequence number that continues the run, or what was handed on last (the paper's
@@ -49,15 +51,18 @@ pub(crate) struct Descriptor {
     /// The one after the highest that is in the run or was handed on. All before it is old; a
     /// retransmission may have set `next_seq` back behind it.
     pub(crate) frontier: Seq,
+    payload_len: u32,
     /// Of what is held, or else of what was held last: that of the latest segment in order.
     pub(crate) last: Carried,
+    /// When a segment last came.
+    pub(crate) last_arrival: Nanos,
+    pub(crate) out_of_order: List,
     /// The acknowledgment of what was held first of all that is held.
     first_ack: Seq,
-    /// When a segment last came, and the mean time between two (the paper, section IV.E).
-    pub(crate) last_arrival: Nanos,
-    pub(crate) average_interval: Nanos,
-    pub(crate) out_of_order: List,
-    payload_len: u32,
+    /// What the host has sent.
+    pub(crate) send: SendSpace,
+    /// Positions are those of this epoch, or mean nothing.
+    pub(crate) epoch: u32,
     /// Largest payload in the run.
     pub(crate) gso_size: u16,
     /// Payload of the run's last segment, or 0 if that joined with its block.
@@ -79,33 +84,37 @@ pub(crate) struct Descriptor {
     /// What it holds is to be acknowledged.
     pub(crate) ack_due: bool,
     network_at: u8,
-    transport_at: u8,
     header_len: u8,
-    pub(crate) slot: u8,
     /// What [`predict`](crate::predict) may expect.
     pub(crate) layout: Layout,
     /// The host takes each acknowledgment of what is held; otherwise all of them are equal.
     acceptable: bool,
-    /// What the host has sent.
-    pub(crate) send: SendSpace,
     header: [u8; HEADER_MAX],
+    transport_at: u8,
+    pub(crate) slot: u8,
     /// The run's first segment: what it carried, and its sequence number.
-    first: Carried,
     first_seq: Seq,
+    first: Carried,
     pub(crate) links: Links,
-    pub(crate) pushed_links: Links,
-    /// Positions are those of this epoch, or mean nothing.
-    pub(crate) epoch: u32,
-    /// When the run began to be held.
-    pub(crate) since: Nanos,
     /// When it is looked at for a time-out, or `UNARMED`.
     pub(crate) armed: Nanos,
+    /// When the run began to be held.
+    pub(crate) since: Nanos,
     /// How long its holes are waited for.
     pub(crate) holes: Holes,
+    pub(crate) pushed_links: Links,
+    /// The mean time between two segments (the paper, section IV.E).
+    pub(crate) average_interval: Nanos,
+    pub(crate) key: FlowKey,
 }
 
-/// Six cache lines.
-const _: () = assert!(size_of::<Descriptor>() == 384);
+/// What of a descriptor a segment in order touches, if it has an Ethernet header, IPv6 and timestamps.
+pub(crate) const HOT: usize = 192;
+
+const _: () = {
+    assert!(offset_of!(Descriptor, header) + 14 + 40 + 32 <= HOT);
+    assert!(size_of::<Descriptor>() == 384); // six cache lines
+};
 
 impl Default for Descriptor {
     fn default() -> Self {

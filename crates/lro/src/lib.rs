@@ -274,13 +274,15 @@ impl<F, L: Link> Lro<F, L> {
         if !self.table.has_many_flows() {
             return;
         }
-        if let Ok(headers) = L::parse(bytes)
-            && matches!(headers.transport, Transport::Tcp | Transport::Udp)
+        let key = || {
+            let headers = L::parse(bytes).ok()?;
+            let has_ports = matches!(headers.transport, Transport::Tcp | Transport::Udp);
+            has_ports.then(|| FlowKey::of(bytes, &headers))
+        };
+        if let Some(key) = layout::usual_key::<L>(bytes).or_else(key)
+            && let Some(flow) = self.table.announce(&key)
         {
-            let key = FlowKey::of(bytes, &headers);
-            if let Some(flow) = self.table.announce(&key) {
-                self.held.prefetch(&flow.run);
-            }
+            self.held.prefetch(&flow.run);
         }
     }
 
@@ -318,8 +320,9 @@ impl<F, L: Link> Lro<F, L> {
             flow.recently_used = true;
             return Some((index, segment));
         }
-        let index = self.table.find(&layout::usual_key::<L>(bytes)?)?;
+        let index = self.table.likely(&layout::usual_key::<L>(bytes)?)?;
         let segment = predict::expected::<L>(&self.table[index], bytes, checksum)?;
+        self.table.found(index);
         Some((index, segment))
     }
 

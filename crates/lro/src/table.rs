@@ -11,7 +11,7 @@ use wire::flow::bucket;
 use wire::{FlowHash, FlowKey};
 
 use crate::Nanos;
-use crate::descriptor::{Descriptor, UNARMED};
+use crate::descriptor::{Descriptor, HOT, UNARMED};
 use crate::list::{List, NONE};
 use crate::timeout::Wheel;
 
@@ -117,7 +117,7 @@ impl ConnectionTable {
         let earlier = core::mem::replace(&mut self.ahead.hashes[at], hash);
         let index = self.index_of(earlier);
         if let Some(descriptor) = self.descriptors.get(index as usize) {
-            wire::cache::prefetch(descriptor);
+            wire::cache::prefetch_first(descriptor, HOT);
         }
         let loaded = core::mem::replace(&mut self.ahead.flows[at], index);
         self.descriptors.get(loaded as usize)
@@ -127,6 +127,20 @@ impl ConnectionTable {
     #[inline]
     pub(crate) fn has_many_flows(&self) -> bool {
         self.descriptors.len() - self.free.len() > MANY_FLOWS
+    }
+
+    /// A flow with the hash of this key, most likely the one that is meant. Nothing but its headers tells.
+    #[inline(never)]
+    pub(crate) fn likely(&self, key: &FlowKey) -> Option<u32> {
+        let index = self.index_of(self.hash.of(key));
+        (index != NONE).then_some(index)
+    }
+
+    /// A segment of this flow has come.
+    #[inline(always)]
+    pub(crate) fn found(&mut self, index: u32) {
+        self.last_found = index;
+        self.descriptors[index as usize].recently_used = true;
     }
 
     /// A flow with this hash, most likely the one that is meant.
