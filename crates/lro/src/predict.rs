@@ -84,6 +84,10 @@ fn compare<const IP: usize, const TCP: usize, const HEADER: usize>(
     let ipv6 = TCP != IP + IPV4_MIN_LEN;
     let timestamped = HEADER > TCP + TCP_MIN_LEN;
 
+    // The next frame is of another flow more often than it differs otherwise, and ports tell most.
+    if be32(new, TCP) != be32(held, TCP) {
+        return None;
+    }
     // One look at all that must be as it was: MAC addresses, EtherType, version, TOS or class ..
     let mut differs = if IP == 0 {
         u64::from(be16(new, 0) ^ be16(held, 0))
@@ -103,8 +107,7 @@ fn compare<const IP: usize, const TCP: usize, const HEADER: usize>(
         differs |= u64::from(be32(new, ip + 6) ^ be32(held, ip + 6));
         differs |= be64(new, ip + 12) ^ be64(held, ip + 12);
     }
-    // .. ports, data offset and all flags but PSH, FIN and CWR, of which none but PSH may be set ..
-    differs |= u64::from(be32(new, TCP) ^ be32(held, TCP));
+    // .. data offset and all flags but PSH, FIN and CWR, of which none but PSH may be set ..
     let (new_flags, held_flags) = (be16(new, TCP + 12), be16(held, TCP + 12));
     let alone = u16::from(Flags::FIN.0 | Flags::CWR.0);
     let free = alone | u16::from(Flags::PSH.0);
