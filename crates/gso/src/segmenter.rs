@@ -209,7 +209,7 @@ impl<'a> Segmenter<'a> {
     /// lie.
     #[inline]
     fn write_full(&self, header: &mut [u8], payload: &[u8]) {
-        let sum = checksum::sum(payload);
+        let sum = checksum::sum_payload(payload);
         self.ip.write_full(header, self.next);
         match &self.transport {
             TransportPart::Tcp(tcp) => tcp.write_full(header, self.offset, sum),
@@ -295,7 +295,7 @@ impl<'a> Segmenter<'a> {
         self.ip.write(header, nth, frame_len);
         let sum = match &self.transport {
             TransportPart::Sctp(sctp) => return sctp.write(header, payload),
-            _ => checksum::sum(payload),
+            _ => checksum::sum_payload(payload),
         };
         match &self.transport {
             TransportPart::Tcp(tcp) => tcp.write(header, piece, sum),

@@ -405,7 +405,7 @@ fn checksum_ok(bytes: &[u8], headers: &Headers, known: RxChecksum) -> bool {
         return true;
     }
     let sum = if addresses_end == headers.transport_at {
-        checksum::sum(&bytes[addresses_at..headers.end]) // in one go
+        checksum::sum_payload(&bytes[addresses_at..headers.end]) // in one go
     } else {
         checksum::sum(addresses).plus(checksum::sum(segment))
     };

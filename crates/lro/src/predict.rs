@@ -167,5 +167,5 @@ fn tcp_checksum_ok<const IP: usize, const TCP: usize>(packet: &[u8]) -> bool {
     let addresses_at = if TCP != IP + IPV4_MIN_LEN { TCP - 32 } else { TCP - 8 };
     let len = (packet.len() - TCP) as u16;
     let rest = Sum::default().plus_word(protocol::TCP.into()).plus_word(len);
-    checksum::sum(&packet[addresses_at..]).plus(rest).fold() == 0xffff
+    checksum::sum_payload(&packet[addresses_at..]).plus(rest).fold() == 0xffff
 }

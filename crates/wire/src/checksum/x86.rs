@@ -11,7 +11,8 @@ use core::sync::atomic::{AtomicU8, Ordering};
 /// Fewest bytes for which the call costs less than it saves.
 pub(super) const WORTH_IT: usize = 128;
 
-/// Sums `bytes` with the widest vectors that this CPU has.
+/// Sums `bytes` with the widest vectors that this CPU has. All that is not a jump to one of these is out of
+/// line, so that no caller saves registers for it.
 #[inline]
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     match vectors() {
@@ -19,7 +20,7 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
         AVX512 => unsafe { sum_avx512(bytes) },
         // SAFETY: `vectors` saw the CPU and the OS support AVX2.
         AVX2 => unsafe { sum_avx2(bytes) },
-        _ => super::sum_lanes::<{ super::WORDS }>(bytes),
+        _ => super::sum_short(bytes),
     }
 }
 
@@ -112,19 +113,23 @@ static VECTORS: AtomicU8 = AtomicU8::new(UNKNOWN);
 #[inline]
 fn vectors() -> u8 {
     match VECTORS.load(Ordering::Relaxed) {
-        UNKNOWN => {
-            let found = detect();
-            VECTORS.store(found, Ordering::Relaxed);
-            found
-        }
+        UNKNOWN => detect(),
         found => found,
     }
 }
 
+/// Asks, and notes the answer.
+#[cold]
+#[inline(never)]
+fn detect() -> u8 {
+    let found = detected();
+    VECTORS.store(found, Ordering::Relaxed);
+    found
+}
+
 /// Intel SDM volume 1, sections 14.3 and 15.2: OSXSAVE and AVX, XCR0's SSE, AVX and AVX-512 states,
 /// then AVX2, AVX-512F and BW.
-#[cold]
-fn detect() -> u8 {
+fn detected() -> u8 {
     const OSXSAVE_AND_AVX: u32 = 1 << 27 | 1 << 28;
     const SSE_AND_AVX_STATE: u64 = 6;
     const AVX512_STATE: u64 = 0xe0 | SSE_AND_AVX_STATE;
