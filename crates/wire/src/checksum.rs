@@ -237,6 +237,21 @@ mod tests {
         }
     }
 
+    /// Loads are aligned where they can be: every place in a cache line, odd ones included, and lengths that
+    /// end before the line, with it and behind it.
+    #[test]
+    fn where_bytes_lie_changes_no_sum() {
+        let bytes: Vec<u8> = (0..600u32).map(|n| ((n * n) >> 3) as u8).collect();
+        for at in 0..=128 {
+            for len in (0..=8).chain(120..=260).chain([400]) {
+                let slice = &bytes[at..at + len];
+                let expected = rfc1071(slice);
+                assert!(same(sum(slice).fold(), expected), "{len} bytes at {at}");
+                assert!(same(sum_payload(slice).fold(), expected), "{len} bytes at {at}");
+            }
+        }
+    }
+
     #[test]
     fn any_length_of_ones_does_not_overflow() {
         for len in [65_536, 2 * BLOCK + 4 * WORDS + 2] {

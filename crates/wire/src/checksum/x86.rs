@@ -43,6 +43,13 @@ fn sum_avx512(bytes: &[u8]) -> u64 {
             whole[n] = _mm512_add_epi32(whole[n], words);
             high[n] = _mm512_add_epi32(high[n], _mm512_srli_epi32::<16>(words));
         };
+        // A load that crosses a cache line is two. What comes before the first line begins is a round of its
+        // own, if it is whole words.
+        let before = block.as_ptr().addr().wrapping_neg() % 64;
+        let before = if before % 2 == 0 { before.min(block.len()) } else { 0 };
+        let (head, block) = block.split_at(before);
+        // SAFETY: the mask leaves out all bytes but those of `head`, fewer than 64; the others are not accessed.
+        add(0, unsafe { _mm512_maskz_loadu_epi8((1 << head.len()) - 1, head.as_ptr().cast()) });
         let (rounds, tail) = block.as_chunks::<64>();
         let (pairs, last) = rounds.as_chunks::<2>();
         for [even, odd] in pairs {
