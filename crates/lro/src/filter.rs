@@ -199,7 +199,7 @@ impl Carried {
     }
 
     /// Whether acknowledgment and timestamps, if both have them, are no older than those of `before`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn follows(&self, before: &Carried) -> bool {
         let forward = match (self.timestamps, before.timestamps) {
             (Some(new), Some(old)) => !new.value.before(old.value) && !new.echo.before(old.echo),

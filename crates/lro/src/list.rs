@@ -95,6 +95,23 @@ impl List {
         *links(&mut nodes[index as usize]) = Links { previous: left, next: right };
     }
 
+    /// Takes the first out.
+    #[inline]
+    pub(crate) fn pop_front<N>(
+        &mut self,
+        nodes: &mut [N],
+        links: fn(&mut N) -> &mut Links,
+    ) -> Option<u32> {
+        let index = self.first()?;
+        self.len -= 1;
+        self.first = core::mem::replace(links(&mut nodes[index as usize]), Links::ALONE).next;
+        match self.first {
+            NONE => self.last = NONE,
+            first => links(&mut nodes[first as usize]).previous = NONE,
+        }
+        Some(index)
+    }
+
     #[inline]
     pub(crate) fn remove<N>(
         &mut self,

@@ -264,11 +264,11 @@ impl OutOfOrder {
         times: (Nanos, Nanos),
     ) {
         let node;
-        self.arrivals += 1;
         if let Some(left) = self.blocks.get_mut(place.left as usize)
             && left.end == seq
         {
             left.push_back(&self.carried[left.chain.last() as usize], len, &carried);
+            self.arrivals += 1;
             left.latest = self.arrivals;
             node = held.push_back(&mut left.chain, frame, start, len);
             self.carried[node as usize] = carried;
@@ -283,21 +283,39 @@ impl OutOfOrder {
             && right.start == seq + len
         {
             right.push_front(&self.carried[right.chain.first() as usize], len, &carried);
+            self.arrivals += 1;
             right.latest = self.arrivals;
             node = held.push_front(&mut right.chain, frame, start, len);
         } else {
-            // There is one for each frame, and this frame was not held until now.
-            let index = self.free;
-            let Some(new) = self.blocks.get_mut(index as usize) else { return };
-            self.free = new.links.next();
-            self.in_use += 1;
-            *new = Block::of(seq, len, &carried, times);
-            new.latest = self.arrivals;
-            new.chain = held.begin(place.node, frame, start, len);
-            node = new.chain.first();
-            of.insert_after(&mut self.blocks, place.left, index, links);
+            return self.open(of, place, held, frame, (start, seq, len), carried, times);
         }
         self.carried[node as usize] = carried;
+    }
+
+    /// The same of a segment that touches no block.
+    #[expect(clippy::too_many_arguments, reason = "as insert")]
+    #[inline(always)]
+    pub(crate) fn open<F>(
+        &mut self,
+        of: &mut List,
+        place: Place,
+        held: &mut Arena<F>,
+        frame: F,
+        (start, seq, len): (usize, Seq, u32),
+        carried: Carried,
+        times: (Nanos, Nanos),
+    ) {
+        // There is one for each frame, and this frame was not held until now.
+        let index = self.free;
+        let Some(new) = self.blocks.get_mut(index as usize) else { return };
+        self.free = new.links.next();
+        self.in_use += 1;
+        *new = Block::of(seq, len, &carried, times);
+        self.arrivals += 1;
+        new.latest = self.arrivals;
+        new.chain = held.begin(place.node, frame, start, len);
+        self.carried[new.chain.first() as usize] = carried;
+        of.insert_after(&mut self.blocks, place.left, index, links);
     }
 
     /// Whether the segment extends a block, at its place among them.
@@ -365,9 +383,9 @@ impl OutOfOrder {
     /// Moves all of the first block to the end of `run`.
     #[inline(always)]
     pub(crate) fn take_all<F>(&mut self, of: &mut List, held: &mut Arena<F>, run: &mut Chain) {
-        let Some(index) = of.first() else { return };
+        let Some(index) = of.pop_front(&mut self.blocks, links) else { return };
         held.join(run, self.blocks[index as usize].chain);
-        self.close(of, index);
+        self.give_back(index);
     }
 
     /// Moves the first segment of the first block to the end of `run`.
@@ -385,6 +403,11 @@ impl OutOfOrder {
     #[inline(always)]
     fn close(&mut self, of: &mut List, index: u32) {
         of.remove(&mut self.blocks, index, links);
+        self.give_back(index);
+    }
+
+    #[inline(always)]
+    fn give_back(&mut self, index: u32) {
         self.blocks[index as usize].links.set_next(self.free);
         self.free = index;
         self.in_use -= 1;

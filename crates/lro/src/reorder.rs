@@ -277,16 +277,16 @@ impl<F, L: Link> Lro<F, L> {
         now: Nanos,
         sink: &mut impl Sink<F>,
     ) {
-        // One that extends a block has that one's time.
-        let until = match touches {
-            true => Nanos::MAX,
-            false => now.saturating_add(self.hole_wait(index, now)),
-        };
         let piece = (segment.start, segment.seq, segment.len);
-        self.insert(index, frame, piece, segment.carried, place, (now, until));
         if touches {
-            return;
+            // It extends a block, which has its time.
+            let times = (now, Nanos::MAX);
+            return self.insert(index, frame, piece, segment.carried, place, times);
         }
+        let until = now.saturating_add(self.hole_wait(index, now));
+        self.counters.reordered += 1;
+        let (of, held) = (&mut self.table[index].out_of_order, &mut self.held);
+        self.out_of_order.open(of, place, held, frame, piece, segment.carried, (now, until));
         if until <= now {
             self.give_up_due(index, now, sink);
         } else {
