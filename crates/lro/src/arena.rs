@@ -108,6 +108,7 @@ impl<F> Arena<F> {
     }
 
     /// Puts in front, in constant time; there is room.
+    #[inline(always)]
     pub(crate) fn push_front(
         &mut self,
         chain: &mut Chain,

@@ -291,7 +291,7 @@ impl<F, L: Link> Lro<F, L> {
     /// `now` never goes back.
     ///
     /// Asks the filter, then the flow: hold it with what is held, or let that go first.
-    #[inline]
+    #[inline(always)]
     pub fn receive(
         &mut self,
         frame: F,

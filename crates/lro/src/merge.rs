@@ -77,12 +77,11 @@ pub(crate) fn fits(config: &Config, flow: &Descriptor, len: u32) -> bool {
 }
 
 /// Whether a block may join the run all at once, because each of its segments might have been appended
-/// and the run is still not full with it. `first` is what its first segment carried.
+/// and the run is still not full with it. The block is plain; `first` is what its first segment carried.
 #[inline(always)]
 pub(crate) fn takes(config: &Config, flow: &Descriptor, block: &Block, first: &Carried) -> bool {
     let room = config.max_aggregate.min(IP_MAX).saturating_sub(flow.ip_len());
-    block.plain
-        && flow.has_run()
+    flow.has_run()
         && first.follows(&flow.last)
         && flow.run.len() + block.len() < config.max_segments
         && block.bytes() + u32::from(block.largest.max(flow.gso_size)) <= room

@@ -389,6 +389,7 @@ impl OutOfOrder {
     }
 
     /// Moves the first segment of the first block to the end of `run`.
+    #[inline]
     pub(crate) fn take_next<F>(&mut self, of: &mut List, held: &mut Arena<F>, run: &mut Chain) {
         let Some(index) = of.first() else { return };
         let block = &mut self.blocks[index as usize];

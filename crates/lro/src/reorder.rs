@@ -192,7 +192,7 @@ impl<F, L: Link> Lro<F, L> {
 
     /// The paper's algorithm 2. What is held already is armed; it has the same headers. If the segment
     /// touches none, `times` are when it came and until when its hole is waited for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(
         &mut self,
         index: u32,
@@ -299,8 +299,11 @@ impl<F, L: Link> Lro<F, L> {
     fn absorb_first(&mut self, index: u32, sink: &mut impl Sink<F>) -> bool {
         let flow = &mut self.table[index];
         let Some(block) = self.out_of_order.first(&flow.out_of_order) else { return false };
+        if block.start != flow.next_seq || !block.plain {
+            return false;
+        }
         let (first, last) = self.out_of_order.ends(block);
-        if block.start != flow.next_seq || !merge::takes(&self.config, flow, block, first) {
+        if !merge::takes(&self.config, flow, block, first) {
             return false;
         }
         let flags = block.flags;
