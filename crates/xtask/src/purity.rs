@@ -11,7 +11,7 @@ use crate::process::{output, run};
 use crate::tree::Tree;
 
 /// The protocol crates.
-const CRATES: [&str; 6] = ["wire", "lro", "gso", "degen", "iface", "tcp"];
+const CRATES: [&str; 7] = ["wire", "lro", "gso", "degen", "iface", "tcp", "handoff"];
 /// What they need beside each other: mathematics and a keyed hash, without std.
 const EXTERNAL: [&str; 2] = ["libm", "siphasher"];
 const WASM: &str = "wasm32-unknown-unknown";
@@ -23,6 +23,7 @@ const WITHOUT_STD: &str = "\
 extern crate alloc;
 extern crate degen;
 extern crate gso;
+extern crate handoff;
 extern crate iface;
 extern crate lro;
 extern crate tcp;

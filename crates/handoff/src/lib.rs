@@ -1,0 +1,27 @@
+//! TCP connection handoff (`connection-handoff`, EuroSys'06): the OS opens connections, the NIC runs them and
+//! gives them back. This crate has what of it is no IO: bytes, events and times come in, commands go out.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`command`] | the twelve commands of the paper's figures 4 and 5 |
+//!
+//! ```
+//! use handoff::command::{NicCommand, nic};
+//! use handoff::{Cid, Epoch};
+//! let send = nic::Send { paddr: 4096, len: 1448, ..nic::Send::new(Cid(7), Epoch(1)) };
+//! let bytes = NicCommand::from(send).encode();
+//! assert_eq!(NicCommand::decode(bytes), Ok(NicCommand::Send(send)));
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod command;
+mod counts;
+mod epoch;
+mod named;
+mod reason;
+
+pub use counts::Counts;
+pub use epoch::{Cid, Epoch};
+pub use named::Named;
+pub use reason::{Refusal, RefusalCounts, RestoreCounts, RestoreReason};

@@ -1,0 +1,117 @@
+//! Why a connection stays at the OS, and why it returns there.
+
+use crate::named::named;
+use crate::{Counts, Named};
+
+named! {
+    /// Why a connection is not handed off.
+    pub enum Refusal {
+        /// It is an MPTCP subflow (`TCP_REPAIR` does not take these).
+        Mptcp = "mptcp",
+        /// Segments are authenticated by the TCP Authentication Option (RFC 5925).
+        TcpAo = "tcp_ao",
+        /// Segments are signed by TCP MD5 (RFC 2385).
+        Md5 = "md5",
+        /// An upper layer protocol is attached (`TCP_ULP`).
+        Ulp = "ulp",
+        /// The kernel encrypts it (kTLS).
+        Ktls = "ktls",
+        /// The socket is in a sockmap.
+        Sockmap = "sockmap",
+        /// A filter is attached to the socket (`SO_ATTACH_FILTER`, `SO_ATTACH_BPF`).
+        SocketFilter = "socket_filter",
+        /// BPF programs of a control group see what the socket does.
+        CgroupBpf = "cgroup_bpf",
+        /// Its packets carry a mark (`SO_MARK`).
+        Mark = "mark",
+        /// It is bound to another interface (`SO_BINDTODEVICE`).
+        BoundElsewhere = "bound_elsewhere",
+        /// IPsec applies to it (xfrm(8)).
+        Ipsec = "ipsec",
+        /// Its packets carry IP options.
+        IpOptions = "ip_options",
+        /// Its addresses or ports are translated.
+        Nat = "nat",
+        /// conntrack follows its payload by a helper.
+        ConntrackHelper = "conntrack_helper",
+        /// The firewall has rules for output on the host interface.
+        OutputRules = "output_rules",
+        /// tc has filters or a queueing discipline on the host interface.
+        TrafficControl = "traffic_control",
+        /// It is in another network namespace than wharf.
+        Namespace = "namespace",
+        /// Its route leads through another interface.
+        Route = "route",
+        /// It is in a state from which it cannot be taken: it is being opened, or in TIME-WAIT.
+        State = "state",
+        /// It has urgent data that was not read.
+        Urgent = "urgent",
+        /// What the kernel says of it contradicts itself.
+        Invalid = "invalid",
+        /// Its user has as many connections on the NIC as the quota allows.
+        Quota = "quota",
+        /// The NIC has as many connections as it takes.
+        Connections = "connections",
+        /// The NIC has no memory for its buffers.
+        Memory = "memory",
+        /// The queue of commands is full.
+        Queue = "queue",
+        /// wharf is stopping.
+        Stopping = "stopping",
+    }
+}
+
+named! {
+    /// Why a connection returns to the OS.
+    #[derive(Default)]
+    pub enum RestoreReason {
+        /// `wharf handoff --to os`.
+        #[default]
+        Command = "command",
+        /// wharf is stopping.
+        Stopping = "stopping",
+        /// The link is down.
+        LinkDown = "link_down",
+        /// Its route leads through another interface or gateway (the paper's rule, section 3.3).
+        Route = "route",
+        /// Its local address has gone.
+        Address = "address",
+        /// The MTU of the interface has changed.
+        Mtu = "mtu",
+        /// The rules of the firewall have changed.
+        Firewall = "firewall",
+        /// The NIC has too many connections.
+        Connections = "connections",
+        /// The NIC is short of memory.
+        Memory = "memory",
+        /// The NIC is short of places in queues.
+        Queue = "queue",
+        /// The host's load asks for it (OSDI'06).
+        Load = "load",
+        /// It is in TIME-WAIT (the paper's example, section 3.3).
+        TimeWait = "time_wait",
+        /// The application asked for urgent data (`MSG_OOB`).
+        Urgent = "urgent",
+        /// The application asked for `MSG_ZEROCOPY`.
+        ZeroCopy = "zerocopy",
+        /// Its descriptor is in a nested epoll, or in one with `EPOLLEXCLUSIVE`.
+        Epoll = "epoll",
+        /// Two processes use it after fork(2).
+        Fork = "fork",
+        /// It outlives execve(2).
+        Exec = "exec",
+        /// Its descriptor was sent to another process (`SCM_RIGHTS`).
+        Passed = "passed",
+        /// A call that the bypass layer does not serve.
+        Unserved = "unserved",
+        /// The application set what the NIC does not do, one of the reasons of [`Refusal`].
+        Refused = "refused",
+        /// The handoff was called off before it was complete.
+        CalledOff = "called_off",
+    }
+}
+
+/// Refusals by reason.
+pub type RefusalCounts = Counts<Refusal, { Refusal::ALL.len() }>;
+/// Restores by reason.
+pub type RestoreCounts = Counts<RestoreReason, { RestoreReason::ALL.len() }>;
