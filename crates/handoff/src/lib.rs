@@ -4,6 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`command`] | the twelve commands of the paper's figures 4 and 5 |
+//! | [`machine`] | a connection that changes sides, as both sides see it |
 //!
 //! ```
 //! use handoff::command::{NicCommand, nic};
@@ -15,9 +16,12 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 pub mod command;
 mod counts;
 mod epoch;
+pub mod machine;
 mod named;
 mod reason;
 

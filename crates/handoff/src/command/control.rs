@@ -92,6 +92,11 @@ impl NicControl {
         }
     }
 
+    /// Whether it is an operation of the application's.
+    pub fn is_of_application(&self) -> bool {
+        !matches!(self, NicControl::Restored | NicControl::Abandoned)
+    }
+
     fn value(&self) -> (u32, u32) {
         use NicControl::*;
         match *self {

@@ -3,7 +3,7 @@
 use core::mem::take;
 
 use super::{COMMAND_LEN, CommandError, Resource};
-use crate::{Cid, RestoreReason};
+use crate::{Cid, Epoch, RestoreReason};
 
 /// What a command has beside its opcode and its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -52,6 +52,16 @@ impl Field<u32> for u32 {
 
     fn take(part: &mut u32) -> Result<Self, CommandError> {
         Ok(take(part))
+    }
+}
+
+impl Field<u32> for Epoch {
+    fn put(&self, part: &mut u32) {
+        *part = self.0;
+    }
+
+    fn take(part: &mut u32) -> Result<Self, CommandError> {
+        Ok(Epoch(take(part)))
     }
 }
 

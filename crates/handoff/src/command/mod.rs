@@ -164,6 +164,8 @@ commands! {
     /// `ch_nic_handoff(connection)`: with length 0 the offer of a connection, for which the NIC allocates what
     /// it needs, or refuses; else its state, which the NIC goes on from.
     0x01 "ch_nic_handoff" Handoff {
+        /// All 32 bits of the epoch, which the rings have.
+        first full_epoch: Epoch,
         /// Bytes of state that follow.
         second len: u32,
     }
