@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`command`] | the twelve commands of the paper's figures 4 and 5 |
 //! | [`machine`] | a connection that changes sides, as both sides see it |
+//! | [`policy`] | which connections the NIC runs, and how many |
 //!
 //! ```
 //! use handoff::command::{NicCommand, nic};
@@ -23,6 +24,7 @@ mod counts;
 mod epoch;
 pub mod machine;
 mod named;
+pub mod policy;
 mod reason;
 
 pub use counts::Counts;

@@ -1,0 +1,176 @@
+//! Policies: as text and back, which connections they pick, and how many the load allows.
+
+mod given;
+
+use handoff::policy::{LoadControl, LoadSettings, Policy, Ports, Seen, When, idle_longest};
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn policy(text: &str) -> Policy {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn any_policy() -> impl Strategy<Value = Policy> {
+    let after = (proptest::option::of(any::<u64>()), proptest::option::of(any::<u64>()))
+        .prop_filter("one of both", |(bytes, time)| bytes.is_some() || time.is_some())
+        .prop_map(|(bytes, time)| When::After { bytes, time });
+    let range = (1_u16.., 0_u16..100).prop_map(|(first, more)| (first, first.saturating_add(more)));
+    let ports = proptest::collection::vec(range, 1..20).prop_map(|ranges| Ports::new(&ranges));
+    let ports = prop_oneof![Just(None), ports];
+    let when = prop_oneof![Just(When::Never), Just(When::ByHand), Just(When::AtAccept), after];
+    (when, ports).prop_map(|(when, ports)| {
+        let nothing = matches!(when, When::Never | When::ByHand);
+        Policy { when, ports: ports.filter(|_| !nothing) }
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_policy_is_read_as_it_is_written(policy in any_policy()) {
+        let text = policy.to_string();
+        prop_assert_eq!(text.parse::<Policy>(), Ok(policy), "{}", text);
+    }
+
+    #[test]
+    fn any_text_is_refused_in_one_line_or_is_a_policy(text in "\\PC{0,60}") {
+        given::policy(&text);
+    }
+
+    #[test]
+    fn texts_of_known_words_are_too(
+        words in proptest::collection::vec(
+            prop::sample::select(vec![
+                "none", "by_hand", "at_accept", "after=", "64KB", "2s", ",", "ports=", "80", "-", " ", "0",
+                "99999999999999999999", "65536", "KiB", "ms",
+            ]),
+            0..8,
+        ),
+    ) {
+        given::policy(&words.concat());
+    }
+
+    #[test]
+    fn ports_are_those_of_the_ranges(ranges in proptest::collection::vec((0_u16..300, 0_u16..300), 1..8)) {
+        let ranges: Vec<_> = ranges.into_iter().map(|(a, b)| (a.min(b), a.max(b))).collect();
+        let ports = Ports::new(&ranges).expect("they are ranges");
+        for port in 0..310 {
+            let is_there = ranges.iter().any(|(first, last)| (*first..=*last).contains(&port));
+            prop_assert_eq!(ports.has(port), is_there, "{} of {}", port, ports);
+        }
+    }
+
+    /// Whatever the load and the time, the limit is within its bounds.
+    #[test]
+    fn the_limit_is_bounded(samples in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u64>()), 0..100)) {
+        let settings = LoadSettings { max: 1_000, ..LoadSettings::default() };
+        let mut load = LoadControl::new(settings, 0);
+        for (waiting, connections, now) in samples {
+            load.sample(waiting, connections, now);
+            prop_assert!(load.limit() <= 1_000);
+            prop_assert!(load.room(connections) == 0 || load.excess(connections) == 0);
+        }
+    }
+}
+
+#[test]
+fn what_a_policy_is_written_like() {
+    assert_eq!(Policy::default().to_string(), "after=64KB");
+    assert_eq!(
+        policy("after=2s,64KiB ports=443,80,81").to_string(),
+        "after=64KiB,2s ports=80-81,443"
+    );
+    assert_eq!(policy("ports=80"), policy("at_accept ports=80"));
+    assert_eq!(policy("none").when, When::Never);
+    for (text, error) in [
+        (
+            "",
+            "no policy is called ``: there are none, by_hand, at_accept, after=64KB, after=2s and ports=80,443",
+        ),
+        ("after=5x", "after=5x: write bytes, a time or both, as in after=64KB,2s"),
+        ("after=1s,2s", "after=1s,2s: write bytes, a time or both, as in after=64KB,2s"),
+        ("ports=0", "ports=0: write at most 64 ports or ranges, as in ports=80,443,8000-8100"),
+        ("none at_accept", "`at_accept` is one word too many: a policy has one"),
+        ("by_hand ports=80", "ports= has no meaning with none or by_hand: leave one of them out"),
+    ] {
+        assert_eq!(
+            text.parse::<Policy>().map_err(|error| error.to_string()),
+            Err(error.to_owned())
+        );
+    }
+}
+
+#[test]
+fn a_connection_is_picked_when_it_is_worth_it() {
+    let seen = Seen { local_port: 80, remote_port: 5_000, since: SECOND, ..Seen::default() };
+    let sent = Seen { sent: 64_000, ..seen };
+    let received = Seen { received: 64_000, ..seen };
+    let either_way = Policy::default();
+    assert!(!either_way.picks(&Seen { sent: 63_999, received: 63_999, ..seen }, 9 * SECOND));
+    assert!(either_way.picks(&sent, SECOND) && either_way.picks(&received, SECOND));
+    let timed = policy("after=64KB,2s");
+    assert!(!timed.picks(&seen, 3 * SECOND - 1) && timed.picks(&seen, 3 * SECOND));
+    assert_eq!(
+        (timed.next_deadline(&seen), either_way.next_deadline(&seen)),
+        (Some(3 * SECOND), None)
+    );
+    for (text, picks) in [("none", false), ("by_hand", false), ("at_accept", true)] {
+        assert_eq!(policy(text).picks(&sent, SECOND), picks, "{text}");
+    }
+    // The peer's port, too: that of a service that is connected to.
+    for (text, picks) in [("ports=80", true), ("ports=4999-5001", true), ("ports=81", false)] {
+        assert_eq!(policy(text).picks(&seen, SECOND), picks, "{text}");
+    }
+    assert!(!policy("none").allows_by_hand() && policy("by_hand").allows_by_hand());
+}
+
+/// Else it would go to and fro.
+#[test]
+fn what_the_nic_gave_back_is_not_picked_again() {
+    let seen = Seen { sent: 1 << 30, given_back: true, ..Seen::default() };
+    assert!(!Policy::default().picks(&seen, SECOND));
+}
+
+#[test]
+fn the_number_of_connections_follows_the_load() {
+    let settings = LoadSettings::default();
+    let (mut load, mut now) = (LoadControl::new(settings, 0), 0);
+    let first = load.limit();
+    let mut run = |load: &mut LoadControl, waiting, connections: u32, times| {
+        for _ in 0..times {
+            now += settings.interval;
+            load.sample(waiting, connections.min(load.limit()), now);
+        }
+    };
+    // A NIC that is not full learns nothing from having no load.
+    run(&mut load, 0, 1, 100);
+    assert_eq!(load.limit(), first);
+    run(&mut load, 0, u32::MAX, 100);
+    assert_eq!(load.limit(), settings.max);
+    // Between the marks it stays.
+    run(&mut load, settings.low + 10, u32::MAX, 100);
+    assert_eq!(load.limit(), settings.max);
+    run(&mut load, settings.high * 2, 1_000, 30);
+    assert!(load.limit() < 100 && load.excess(1_000) > 900, "{load:?}");
+    run(&mut load, 0, u32::MAX, 100);
+    assert_eq!(load.limit(), settings.max);
+}
+
+/// One burst is no load.
+#[test]
+fn a_burst_alone_changes_nothing() {
+    let settings = LoadSettings::default();
+    let mut load = LoadControl::new(settings, 0);
+    load.sample(settings.high * 4, 10, settings.interval);
+    let limit = load.limit();
+    assert_eq!(limit, LoadControl::new(settings, 0).limit());
+}
+
+#[test]
+fn those_go_first_that_were_idle_longest() {
+    let last = [('a', 50), ('b', 10), ('c', 40), ('d', 20)];
+    assert_eq!(idle_longest(&last, 2), ['b', 'd']);
+    assert_eq!(idle_longest(&last, 9), ['b', 'd', 'c', 'a']);
+    assert_eq!(idle_longest::<char>(&[], 1), []);
+    assert_eq!(idle_longest(&last, 0), []);
+}
