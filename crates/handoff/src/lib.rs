@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`command`] | the twelve commands of the paper's figures 4 and 5 |
 //! | [`machine`] | a connection that changes sides, as both sides see it |
+//! | [`mirror`] | what survives the NIC |
 //! | [`policy`] | which connections the NIC runs, and how many |
 //!
 //! ```
@@ -23,6 +24,7 @@ pub mod command;
 mod counts;
 mod epoch;
 pub mod machine;
+pub mod mirror;
 mod named;
 pub mod policy;
 mod reason;
