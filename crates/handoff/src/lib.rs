@@ -7,6 +7,7 @@
 //! | [`machine`] | a connection that changes sides, as both sides see it |
 //! | [`mirror`] | what survives the NIC |
 //! | [`policy`] | which connections the NIC runs, and how many |
+//! | [`ring`] | rings and doorbells in memory that is shared with an application |
 //!
 //! ```
 //! use handoff::command::{NicCommand, nic};
@@ -28,6 +29,7 @@ pub mod mirror;
 mod named;
 pub mod policy;
 mod reason;
+pub mod ring;
 
 pub use counts::Counts;
 pub use epoch::{Cid, Epoch};

@@ -40,6 +40,17 @@ pub(crate) fn docs(tree: &Tree) -> Outcome {
     Ok(Vec::new())
 }
 
+/// In a directory of its own: other flags would build everything anew.
+pub(crate) fn loom(tree: &Tree) -> Outcome {
+    let mut test = cargo(tree);
+    test.args(["test", "--quiet", "--package", "handoff", "--test", "interleavings"]);
+    test.args(["--target-dir", "target/loom"]);
+    // Flags in this form would come first.
+    test.env_remove("CARGO_ENCODED_RUSTFLAGS");
+    run(test.env("RUSTFLAGS", "--cfg loom"))?;
+    Ok(Vec::new())
+}
+
 /// A test run whose tests may say what they are left out for, and where they say it.
 struct Tests {
     left_out: PathBuf,

@@ -30,7 +30,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "purity",
-        what: "wire, lro, gso, degen, iface and tcp need no std and no OS",
+        what: "wire, lro, gso, degen, iface, tcp and handoff need no std and no OS",
         run: purity::check,
     },
     Step { name: "xdp-object", what: "redirect.o is what redirect.c says", run: object::check },
@@ -42,6 +42,11 @@ const STEPS: &[Step] = &[
     Step { name: "docs", what: "the documentation, without warnings", run: cargo::docs },
     Step { name: "fuzz-targets", what: "the fuzz targets compile", run: fuzz::compile },
     Step { name: "tests", what: "unit and property tests", run: cargo::tests },
+    Step {
+        name: "loom",
+        what: "handoff's rings in all orders in which two threads can see each other",
+        run: cargo::loom,
+    },
     Step { name: "kept", what: "what exploring once found", run: explore::check },
     Step {
         name: "programs",

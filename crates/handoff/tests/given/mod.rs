@@ -1,9 +1,14 @@
 //! Laws for bytes from outside, which tests and fuzz targets share.
 #![allow(dead_code, unreachable_pub)] // each user has its part
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use handoff::Epoch;
 use handoff::command::{NicCommand, OsCommand};
 use handoff::mirror::{AGREED_WORDS, MIRROR_WORDS, mirror_sum, read_words};
 use handoff::policy::Policy;
+use handoff::ring::command::{CommandRing, Consumer, Producer};
+use handoff::ring::{Ring, receive, send};
 
 /// Bytes are refused, or are exactly what the command writes.
 pub fn commands(bytes: [u8; 16]) {
@@ -59,5 +64,60 @@ pub fn mirror_words(words: &[u64; MIRROR_WORDS]) {
     let queue = vec![0; sent.min(1 << 20) as usize];
     if let Ok(repair) = record.to_repair(queue, Vec::new(), u64::from(sent)) {
         let _ = tcp::Snapshot::from_repair(&repair);
+    }
+}
+
+/// An application that writes these bytes, eight at a time, wherever it likes, between the NIC's steps.
+pub fn hostile_rings(bytes: &[u8]) {
+    let words: Vec<_> = (0..24).map(|_| AtomicU64::new(0)).collect();
+    let ring = |app: usize| Ring::new(&words[app], &words[app + 1], &words[8..12]);
+    let (Ok(out), Ok(into)) = (ring(0), ring(2)) else { return };
+    let slots = CommandRing::new(&words[4], &words[5], &words[16..24]);
+    let mut consumer = slots.map(Consumer::new).ok();
+    let mut producer = slots.map(Producer::new).ok();
+    let mut send = send::Nic::open(out, Epoch(1), 0xffff_fff0, &[1; 20]).ok();
+    let mut receive = receive::Nic::open(into, Epoch(1), 7, &[2; 20]).ok();
+    let mut buffer = [0; 64];
+    for step in bytes.chunks_exact(9) {
+        let value = u64::from_le_bytes(step[..8].try_into().unwrap_or_default());
+        let place = &words[usize::from(step[8] & 15)];
+        match step[8] >> 4 {
+            // Near what is there, else nearly nothing is possible.
+            0..=3 => _ = place.fetch_add(value & 31, Ordering::Relaxed),
+            4 => place.store(value, Ordering::Relaxed),
+            5..=7 => {
+                if let Some(send) = &mut send {
+                    let _ = send.look();
+                    assert!(send.len() <= out.capacity());
+                    assert!(send.peek(value as u32, &mut buffer) <= send.len() as usize);
+                    send.release((value >> 32) as u32);
+                }
+            }
+            8..=10 => {
+                if let Some(receive) = &mut receive {
+                    let _ = receive.look();
+                    assert!(receive.len() <= into.capacity());
+                    assert!(receive.put((value & 31) as u32, &buffer) <= receive.room() as usize);
+                    receive.publish(((value >> 32) & 15) as u32);
+                    assert!(receive.peek(&mut buffer) <= receive.len() as usize);
+                }
+            }
+            11 | 12 => {
+                let popped = consumer.as_mut().map(Consumer::pop);
+                if let Some(Ok(Some(command))) = popped {
+                    commands(command);
+                }
+                let _ = producer.as_mut().map(|producer| producer.push([3; 16]));
+            }
+            13 => {
+                let _ = send.as_mut().map(send::Nic::flip);
+                let _ = receive.as_mut().map(receive::Nic::flip);
+            }
+            // What the application's side makes of it is for itself to bear, but it does not panic.
+            _ => {
+                let _ = send::App::new(out).send(&buffer[..usize::from(step[0] & 63)]);
+                let _ = receive::App::new(into).recv(&mut buffer);
+            }
+        }
     }
 }

@@ -1,0 +1,175 @@
+//! Rings in memory that an application shares with the NIC: bytes ([`send`], [`receive`]), commands ([`command`]),
+//! and the doorbell by which one side wakes the other ([`Doorbell`]).
+//!
+//! The memory is given from outside as atomic words, so that all of this is safe Rust whatever the other
+//! side writes. **The NIC trusts nothing in it.** It keeps its own indices, loads each of the application's once,
+//! and judges what it has loaded; one that is not possible is [`Hostile`]. Nothing here loops longer than what
+//! it was given to copy.
+//!
+//! Each ring has one word for the application and one for the NIC, which should be on different cache lines. The
+//! application's word of a byte ring is index and epoch together:
+//!
+//! - A call of the application's loads it, copies, and takes effect by one compare-and-swap from there to the
+//!   index behind its bytes. A call in an epoch that is not the NIC's does not begin: the kernel serves it.
+//! - A restore flips the epoch by one addition, which cannot fail or be kept from happening, and learns by it which
+//!   calls have taken effect. All others lose, and are repeated in the kernel ([`Lost`]).
+//!
+//! Indices count bytes (or commands) modulo 2^32, and sizes are powers of two. One thread at a time may use each
+//! side of a ring: threads of an application agree by a lock of its own, and one that stopped in the middle of a call
+//! keeps that lock, whatever epoch it is, so that it does not write into what another has begun.
+
+pub mod atomic;
+pub mod command;
+mod data;
+mod doorbell;
+pub mod receive;
+pub mod send;
+
+use core::fmt;
+
+use crate::Epoch;
+use atomic::{AtomicU64, Ordering};
+
+pub use doorbell::Doorbell;
+
+/// What no application writes that keeps to the protocol. Its connections are reset, and it is told nothing more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hostile {
+    /// An index that is behind what it was, or beyond what the other side has.
+    Index,
+    /// An epoch, which the NIC alone changes.
+    Epoch,
+}
+
+impl fmt::Display for Hostile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Hostile::Index => "the application wrote an index that is not possible",
+            Hostile::Epoch => "the application changed the epoch",
+        })
+    }
+}
+
+impl core::error::Error for Hostile {}
+
+/// A call has not taken effect, as the NIC does not have the connection, or not any more: the kernel serves it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lost;
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the connection is not at the NIC: repeat the call in the kernel")
+    }
+}
+
+impl core::error::Error for Lost {}
+
+/// Memory that is no ring, or bytes that do not fit into it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadSize;
+
+impl fmt::Display for BadSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a ring has a power of two of words, at most 2 GB, and holds no more than that")
+    }
+}
+
+impl core::error::Error for BadSize {}
+
+/// The memory of a byte ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring<'a> {
+    /// Index and epoch of the application's.
+    app: &'a AtomicU64,
+    /// The NIC's index.
+    nic: &'a AtomicU64,
+    data: data::Data<'a>,
+}
+
+impl<'a> Ring<'a> {
+    /// A ring of these two words and this data.
+    ///
+    /// # Errors
+    /// If the data is not a power of two of words, or more than 2 GB.
+    pub fn new(
+        app: &'a AtomicU64,
+        nic: &'a AtomicU64,
+        data: &'a [AtomicU64],
+    ) -> Result<Self, BadSize> {
+        Ok(Ring { app, nic, data: data::Data::new(data)? })
+    }
+
+    /// Bytes that it holds.
+    pub fn capacity(&self) -> u32 {
+        self.data.capacity()
+    }
+}
+
+/// The application's word: its epoch and its index.
+fn join(epoch: Epoch, index: u32) -> u64 {
+    (u64::from(epoch.0) << 32) | u64::from(index)
+}
+
+fn split(word: u64) -> (Epoch, u32) {
+    (Epoch((word >> 32) as u32), word as u32)
+}
+
+/// What is added to flip the epoch, whatever the index.
+const FLIP: u64 = 1 << 32;
+
+/// What the NIC knows of the application's word of a ring.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    epoch: Epoch,
+    index: u32,
+}
+
+impl Known {
+    /// How far the application has come since it was looked last, which can be `most`.
+    fn advance(&mut self, word: u64, most: u32) -> Result<u32, Hostile> {
+        let (epoch, index) = split(word);
+        if epoch != self.epoch {
+            return Err(Hostile::Epoch);
+        }
+        let advance = index.wrapping_sub(self.index);
+        if advance > most {
+            return Err(Hostile::Index);
+        }
+        self.index = index;
+        Ok(advance)
+    }
+
+    fn look(&mut self, app: &AtomicU64, most: u32) -> Result<u32, Hostile> {
+        self.advance(app.load(Ordering::Acquire), most)
+    }
+
+    /// Ends the epoch. What has taken effect has done so when this returns.
+    fn flip(&mut self, app: &AtomicU64, most: u32) -> Result<u32, Hostile> {
+        let word = app.fetch_add(FLIP, Ordering::AcqRel);
+        self.advance(word, most)
+    }
+}
+
+/// A call of the application's that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    word: u64,
+    index: u32,
+}
+
+impl Call {
+    /// Begins, if the NIC has the connection.
+    fn begin(app: &AtomicU64) -> Result<Call, Lost> {
+        let word = app.load(Ordering::Acquire);
+        let (epoch, index) = split(word);
+        if epoch.is_nic() { Ok(Call { word, index }) } else { Err(Lost) }
+    }
+
+    /// Takes effect, unless the epoch has ended since.
+    fn take_effect(self, app: &AtomicU64, count: u32) -> Result<(), Lost> {
+        let (epoch, index) = split(self.word);
+        let after = join(epoch, index.wrapping_add(count));
+        let swapped = app.compare_exchange(self.word, after, Ordering::AcqRel, Ordering::Relaxed);
+        swapped.map(|_| ()).map_err(|_| Lost)
+    }
+}

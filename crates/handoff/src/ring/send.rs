@@ -1,0 +1,124 @@
+//! The send ring: the application writes, the NIC sends from where the bytes lie, and frees what the peer has
+//! acknowledged.
+
+use super::atomic::Ordering;
+use super::{BadSize, Call, Hostile, Known, Lost, Ring, join};
+use crate::Epoch;
+
+/// The application's side.
+#[derive(Clone, Copy, Debug)]
+pub struct App<'a>(Ring<'a>);
+
+impl<'a> App<'a> {
+    /// The application's side of this ring.
+    pub fn new(ring: Ring<'a>) -> Self {
+        App(ring)
+    }
+
+    /// Free bytes.
+    ///
+    /// # Errors
+    /// If the kernel has the connection.
+    pub fn room(&self) -> Result<u32, Lost> {
+        Call::begin(self.0.app).map(|call| self.room_of(call))
+    }
+
+    fn room_of(&self, call: Call) -> u32 {
+        let head = self.0.nic.load(Ordering::Acquire) as u32;
+        self.0.capacity().saturating_sub(call.index.wrapping_sub(head))
+    }
+
+    /// Writes as many of the bytes as there is room for, and says how many: 0 if the ring is full.
+    ///
+    /// # Errors
+    /// If the kernel has the connection, or gets it meanwhile: nothing was written.
+    pub fn send(&self, bytes: &[u8]) -> Result<u32, Lost> {
+        let call = Call::begin(self.0.app)?;
+        let count = bytes.len().min(self.room_of(call) as usize);
+        self.0.data.write(call.index, &bytes[..count]);
+        call.take_effect(self.0.app, count as u32)?;
+        Ok(count as u32)
+    }
+}
+
+/// The NIC's side.
+#[derive(Debug)]
+pub struct Nic<'a> {
+    ring: Ring<'a>,
+    /// Index of the first byte that is not acknowledged.
+    head: u32,
+    known: Known,
+}
+
+impl<'a> Nic<'a> {
+    /// Opens the ring for an epoch of the NIC's: the first byte has this index, and these are there already.
+    ///
+    /// # Errors
+    /// If they do not fit.
+    pub fn open(ring: Ring<'a>, epoch: Epoch, index: u32, queue: &[u8]) -> Result<Self, BadSize> {
+        let len = u32::try_from(queue.len()).map_err(|_| BadSize)?;
+        if len > ring.capacity() {
+            return Err(BadSize);
+        }
+        ring.data.write(index, queue);
+        ring.nic.store(index.into(), Ordering::Release);
+        let end = index.wrapping_add(len);
+        ring.app.store(join(epoch, end), Ordering::Release);
+        Ok(Nic { ring, head: index, known: Known { epoch, index: end } })
+    }
+
+    /// Index of the first byte that is not acknowledged.
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Bytes that are there, as far as it was [looked](Self::look).
+    pub fn len(&self) -> u32 {
+        self.known.index.wrapping_sub(self.head)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn room(&self) -> u32 {
+        self.ring.capacity() - self.len()
+    }
+
+    /// Looks how many bytes the application has written since.
+    ///
+    /// # Errors
+    /// If what it wrote there is not possible.
+    pub fn look(&mut self) -> Result<u32, Hostile> {
+        let room = self.room();
+        self.known.look(self.ring.app, room)
+    }
+
+    /// Copies bytes that lie `offset` behind the first, and says how many there were. The application may change
+    /// them at any time: what is judged, and summed, is the copy.
+    pub fn peek(&self, offset: u32, into: &mut [u8]) -> usize {
+        let there = self.len().saturating_sub(offset) as usize;
+        let count = into.len().min(there);
+        self.ring.data.read(self.head.wrapping_add(offset), &mut into[..count]);
+        count
+    }
+
+    /// Frees the first bytes, at most those that are there. The mirror's SND.UNA is committed before.
+    pub fn release(&mut self, count: u32) {
+        self.head = self.head.wrapping_add(count.min(self.len()));
+        self.ring.nic.store(self.head.into(), Ordering::Release);
+    }
+
+    /// Ends the epoch: calls that have not taken effect lose. All bytes that are there then are those of calls
+    /// that have.
+    ///
+    /// # Errors
+    /// If what the application wrote is not possible. The epoch has ended all the same.
+    pub fn flip(&mut self) -> Result<(), Hostile> {
+        let room = self.room();
+        let flipped = self.known.flip(self.ring.app, room);
+        self.known.epoch = self.known.epoch.next();
+        flipped.map(|_| ())
+    }
+}

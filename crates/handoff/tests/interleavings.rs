@@ -1,0 +1,217 @@
+//! Rings, doorbell and the flip of the epoch in all orders in which two threads can see each other's stores, by
+//! loom: `cargo xtask check --only loom`, or
+//! `RUSTFLAGS="--cfg loom" cargo test -p handoff --test interleavings --target-dir target/loom`.
+#![cfg(loom)]
+
+use handoff::Epoch;
+use handoff::ring::atomic::{AtomicU64, Ordering};
+use handoff::ring::command::{CommandRing, Consumer, Producer};
+use handoff::ring::{Doorbell, Lost, Ring, receive, send};
+use loom::sync::Arc;
+use loom::thread;
+
+/// The words of one ring, and those of a doorbell.
+struct Memory {
+    app: AtomicU64,
+    nic: AtomicU64,
+    data: Vec<AtomicU64>,
+    asleep: AtomicU64,
+    /// What stands for the eventfd: how often the bell was rung.
+    rung: AtomicU64,
+}
+
+impl Memory {
+    fn new(words: usize) -> Arc<Memory> {
+        let word = || AtomicU64::new(0);
+        Arc::new(Memory {
+            app: word(),
+            nic: word(),
+            data: (0..words).map(|_| word()).collect(),
+            asleep: word(),
+            rung: word(),
+        })
+    }
+
+    fn ring(&self) -> Ring<'_> {
+        Ring::new(&self.app, &self.nic, &self.data).unwrap()
+    }
+
+    fn commands(&self) -> CommandRing<'_> {
+        CommandRing::new(&self.app, &self.nic, &self.data).unwrap()
+    }
+
+    fn ring_if_needed(&self) {
+        if Doorbell::new(&self.asleep).must_ring() {
+            self.rung.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+const EPOCH: Epoch = Epoch(1);
+
+/// Bytes that are more than a ring holds, so that what is freed is written over.
+const FIRST: [u8; 7] = *b"connect";
+const SECOND: [u8; 5] = *b"ion h";
+
+#[test]
+fn what_was_sent_before_the_flip_is_there_and_nothing_else() {
+    loom::model(|| {
+        let memory = Memory::new(1);
+        let mut nic = send::Nic::open(memory.ring(), EPOCH, 3, b"").unwrap();
+        let app = thread::spawn({
+            let memory = memory.clone();
+            move || {
+                let app = send::App::new(memory.ring());
+                let mut sent: Vec<u8> = Vec::new();
+                for bytes in [&FIRST[..], &SECOND[..]] {
+                    match app.send(bytes) {
+                        Ok(count) => sent.extend(&bytes[..count as usize]),
+                        Err(Lost) => break,
+                    }
+                }
+                sent
+            }
+        });
+        let mut got: Vec<u8> = Vec::new();
+        let mut take = |nic: &mut send::Nic<'_>| {
+            let mut bytes = [0; 8];
+            let count = nic.peek(0, &mut bytes);
+            got.extend(&bytes[..count]);
+            nic.release(count as u32);
+        };
+        nic.look().unwrap();
+        take(&mut nic);
+        nic.flip().unwrap();
+        take(&mut nic);
+        assert_eq!(app.join().unwrap(), got);
+    });
+}
+
+#[test]
+fn what_was_read_and_what_the_flip_leaves_is_all_there_was() {
+    loom::model(|| {
+        let memory = Memory::new(1);
+        let mut nic = receive::Nic::open(memory.ring(), EPOCH, 5, b"han").unwrap();
+        let app = thread::spawn({
+            let memory = memory.clone();
+            move || {
+                let app = receive::App::new(memory.ring());
+                let mut read: Vec<u8> = Vec::new();
+                for _ in 0..2 {
+                    let mut into = [0; 6];
+                    match app.recv(&mut into) {
+                        Ok(count) => read.extend(&into[..count as usize]),
+                        Err(Lost) => break,
+                    }
+                }
+                read
+            }
+        });
+        let mut all = b"han".to_vec();
+        nic.look().unwrap();
+        let count = nic.put(0, &FIRST);
+        nic.publish(count as u32);
+        all.extend(&FIRST[..count]);
+        nic.flip().unwrap();
+        let mut unread = [0; 8];
+        let count = nic.peek(&mut unread);
+        let mut read = app.join().unwrap();
+        read.extend(&unread[..count]);
+        assert_eq!(read, all);
+    });
+}
+
+#[test]
+fn commands_are_whole_and_in_order() {
+    loom::model(|| {
+        let memory = Memory::new(2);
+        let mut consumer = Consumer::new(memory.commands());
+        let producer = thread::spawn({
+            let memory = memory.clone();
+            move || {
+                let mut producer = Producer::new(memory.commands());
+                (1..=3_u8).map_while(|number| producer.push([number; 16]).ok()).count()
+            }
+        });
+        let mut popped: Vec<_> = (0..3).filter_map(|_| consumer.pop().unwrap()).collect();
+        let pushed = producer.join().unwrap();
+        popped.extend((0..1).filter_map(|_| consumer.pop().unwrap()));
+        let expected: Vec<_> = (1..=pushed as u8).map(|number| [number; 16]).collect();
+        assert_eq!(popped, expected);
+    });
+}
+
+/// Who has gone to sleep is rung for if there is a command.
+#[test]
+fn no_sleeper_misses_a_command() {
+    loom::model(|| {
+        let memory = Memory::new(4);
+        let producer = thread::spawn({
+            let memory = memory.clone();
+            move || {
+                let mut producer = Producer::new(memory.commands());
+                for number in 1..=2 {
+                    producer.push([number; 16]).unwrap();
+                    memory.ring_if_needed();
+                }
+            }
+        });
+        let mut consumer = Consumer::new(memory.commands());
+        let (asleep, popped) = sleep_when_idle(&memory, &mut consumer);
+        producer.join().unwrap();
+        let rung = memory.rung.load(Ordering::Acquire);
+        assert!(!asleep || popped == 2 || rung > 0, "{popped} of 2, and asleep");
+    });
+}
+
+/// Looks twice at most; whether it has gone to sleep then, and how many commands it has seen.
+fn sleep_when_idle(memory: &Memory, consumer: &mut Consumer<'_>) -> (bool, usize) {
+    let bell = Doorbell::new(&memory.asleep);
+    let mut popped = 0;
+    for _ in 0..2 {
+        while consumer.pop().unwrap().is_some() {
+            popped += 1;
+        }
+        bell.sleep();
+        if consumer.pop().unwrap().is_none() {
+            return (true, popped);
+        }
+        popped += 1;
+        bell.wake();
+    }
+    (false, popped)
+}
+
+/// The application writes and rings, the NIC goes to sleep, or wakes and restores: the bytes are those of calls
+/// that took effect, and a NIC that sleeps is rung for.
+#[test]
+fn ring_doorbell_and_flip_together() {
+    loom::model(|| {
+        let memory = Memory::new(1);
+        let mut nic = send::Nic::open(memory.ring(), EPOCH, 0, b"").unwrap();
+        let app = thread::spawn({
+            let memory = memory.clone();
+            move || {
+                let sent = send::App::new(memory.ring()).send(&SECOND);
+                memory.ring_if_needed();
+                sent
+            }
+        });
+        let bell = Doorbell::new(&memory.asleep);
+        bell.sleep();
+        let seen = nic.look().unwrap();
+        let asleep = seen == 0;
+        if !asleep {
+            bell.wake();
+            nic.flip().unwrap();
+        }
+        let sent = app.join().unwrap();
+        if asleep {
+            assert_eq!((sent, memory.rung.load(Ordering::Acquire)), (Ok(5), 1));
+            nic.flip().unwrap();
+        }
+        let mut bytes = [0; 8];
+        let count = nic.peek(0, &mut bytes);
+        assert_eq!((sent, &bytes[..count]), (Ok(5), &SECOND[..]));
+    });
+}
