@@ -8,6 +8,7 @@
 //! | [`mirror`] | what survives the NIC |
 //! | [`policy`] | which connections the NIC runs, and how many |
 //! | [`ring`] | rings and doorbells in memory that is shared with an application |
+//! | [`session`] | that memory as a whole, and the messages beside it |
 //!
 //! ```
 //! use handoff::command::{NicCommand, nic};
@@ -30,6 +31,7 @@ mod named;
 pub mod policy;
 mod reason;
 pub mod ring;
+pub mod session;
 
 pub use counts::Counts;
 pub use epoch::{Cid, Epoch};

@@ -6,7 +6,7 @@
 use handoff::Epoch;
 use handoff::ring::atomic::{AtomicU64, Ordering};
 use handoff::ring::command::{CommandRing, Consumer, Producer};
-use handoff::ring::{Doorbell, Lost, Ring, receive, send};
+use handoff::ring::{Doorbell, Lost, Ring, Sleepers, receive, send};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -213,5 +213,30 @@ fn ring_doorbell_and_flip_together() {
         let mut bytes = [0; 8];
         let count = nic.peek(0, &mut bytes);
         assert_eq!((sent, &bytes[..count]), (Ok(5), &SECOND[..]));
+    });
+}
+
+#[test]
+fn a_thread_that_sleeps_has_seen_what_it_is_not_woken_for() {
+    loom::model(|| {
+        let memory = Memory::new(1);
+        let mut nic = receive::Nic::open(memory.ring(), EPOCH, 0, b"").unwrap();
+        let app = thread::spawn({
+            let memory = memory.clone();
+            move || {
+                let sleepers = Sleepers::new(&memory.asleep);
+                sleepers.enter();
+                let sleeps = receive::App::new(memory.ring()).is_empty().unwrap();
+                if !sleeps {
+                    sleepers.leave();
+                }
+                sleeps
+            }
+        });
+        nic.put(0, b"x");
+        nic.publish(1);
+        let woken = Sleepers::new(&memory.asleep).must_wake();
+        let sleeps = app.join().unwrap();
+        assert!(woken || !sleeps, "it sleeps, and nothing wakes it");
     });
 }

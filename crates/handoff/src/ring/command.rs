@@ -20,6 +20,14 @@ pub struct CommandRing<'a> {
     slots: &'a [AtomicU64],
 }
 
+/// What one side knows of a ring, for one that does not keep the memory borrowed. That of an empty ring is the
+/// default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kept {
+    pushed: u32,
+    popped: u32,
+}
+
 /// The ring is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
@@ -79,7 +87,17 @@ pub struct Producer<'a> {
 impl<'a> Producer<'a> {
     /// Of a ring that is empty.
     pub fn new(ring: CommandRing<'a>) -> Self {
-        Producer { ring, pushed: 0, popped: 0 }
+        Self::resume(ring, Kept::default())
+    }
+
+    /// Goes on with the ring of which this was [kept](Self::keep).
+    pub fn resume(ring: CommandRing<'a>, kept: Kept) -> Self {
+        Producer { ring, pushed: kept.pushed, popped: kept.popped }
+    }
+
+    /// What is known, to go on with later.
+    pub fn keep(&self) -> Kept {
+        Kept { pushed: self.pushed, popped: self.popped }
     }
 
     /// Pushes a command. The other side's index is loaded only if the ring seems full.
@@ -101,6 +119,25 @@ impl<'a> Producer<'a> {
         self.pushed = self.pushed.wrapping_add(1);
         self.ring.pushed.store(self.pushed.into(), Ordering::Release);
         Ok(())
+    }
+
+    /// How many were pushed so far, modulo 2^32.
+    pub fn pushed(&self) -> u32 {
+        self.pushed
+    }
+
+    /// Whether the command that was pushed as this one was popped since.
+    ///
+    /// # Errors
+    /// If the other side's index is not possible.
+    pub fn was_popped(&mut self, number: u32) -> Result<bool, Hostile> {
+        let waits = |producer: &Self| {
+            producer.pushed.wrapping_sub(number) <= producer.pushed.wrapping_sub(producer.popped)
+        };
+        if waits(self) {
+            self.look()?;
+        }
+        Ok(!waits(self))
     }
 
     fn look(&mut self) -> Result<(), Hostile> {
@@ -126,7 +163,17 @@ pub struct Consumer<'a> {
 impl<'a> Consumer<'a> {
     /// Of a ring that is empty.
     pub fn new(ring: CommandRing<'a>) -> Self {
-        Consumer { ring, popped: 0, pushed: 0 }
+        Self::resume(ring, Kept::default())
+    }
+
+    /// Goes on with the ring of which this was [kept](Self::keep).
+    pub fn resume(ring: CommandRing<'a>, kept: Kept) -> Self {
+        Consumer { ring, pushed: kept.pushed, popped: kept.popped }
+    }
+
+    /// What is known, to go on with later.
+    pub fn keep(&self) -> Kept {
+        Kept { pushed: self.pushed, popped: self.popped }
     }
 
     /// Pops a command, copied before it is judged. Who pops in a loop bounds it: the other side may push

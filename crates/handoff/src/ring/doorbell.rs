@@ -1,4 +1,4 @@
-//! The doorbell: who sleeps says so, and only then is woken.
+//! Doorbells: who sleeps says so, and only then is woken.
 
 use super::atomic::{AtomicU64, Ordering, fence};
 
@@ -38,5 +38,37 @@ impl<'a> Doorbell<'a> {
     pub fn must_ring(&self) -> bool {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) == ASLEEP && self.0.swap(AWAKE, Ordering::AcqRel) == ASLEEP
+    }
+}
+
+/// A word that counts threads that sleep, where several wait for the same side.
+///
+/// The same reasoning as for [`Doorbell`]; but who rings does not take the count back, as some may be awake
+/// already and others not. An application that counts threads that do not sleep costs the NIC a system call a turn,
+/// and no more.
+#[derive(Clone, Copy, Debug)]
+pub struct Sleepers<'a>(&'a AtomicU64);
+
+impl<'a> Sleepers<'a> {
+    /// The count in this word.
+    pub fn new(word: &'a AtomicU64) -> Self {
+        Sleepers(word)
+    }
+
+    /// A thread is about to sleep. It looks once more at what it waits for before it does.
+    pub fn enter(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+    }
+
+    /// A thread that was counted is awake.
+    pub fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether any sleeps, after all that a turn has published.
+    pub fn must_wake(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) != 0
     }
 }

@@ -30,7 +30,7 @@ use core::fmt;
 use crate::Epoch;
 use atomic::{AtomicU64, Ordering};
 
-pub use doorbell::Doorbell;
+pub use doorbell::{Doorbell, Sleepers};
 
 /// What no application writes that keeps to the protocol. Its connections are reset, and it is told nothing more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

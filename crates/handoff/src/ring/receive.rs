@@ -74,7 +74,24 @@ pub struct Nic<'a> {
     known: Known,
 }
 
+/// What the NIC knows of a ring, for one that does not keep the memory borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    tail: u32,
+    known: Known,
+}
+
 impl<'a> Nic<'a> {
+    /// Goes on with the ring of which this was [kept](Self::keep).
+    pub fn resume(ring: Ring<'a>, kept: Kept) -> Self {
+        Nic { ring, tail: kept.tail, known: kept.known }
+    }
+
+    /// What is known, to go on with later.
+    pub fn keep(&self) -> Kept {
+        Kept { tail: self.tail, known: self.known }
+    }
+
     /// Opens the ring for an epoch of the NIC's: the first byte has this index, and these are there already.
     ///
     /// # Errors

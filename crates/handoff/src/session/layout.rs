@@ -1,0 +1,241 @@
+//! The memory that a process and wharf share.
+//!
+//! ```text
+//!   for each worker:      8 lines   its doorbell; how many of the application's threads sleep;
+//!                                   pushed and popped of each of the two rings of commands
+//!                         the slots of commands to the NIC, and of those to the application
+//!   for each connection:  4 lines   the application's words | wharf's words | waiting | (spare)
+//!   for each connection:  its send ring, its receive ring
+//! ```
+//!
+//! A line is 64 bytes, so that no word that one side writes shares one with a word of the other.
+
+use core::fmt;
+
+use crate::Cid;
+use crate::ring::atomic::AtomicU64;
+use crate::ring::command::{CommandRing, SLOT_WORDS};
+use crate::ring::{BadSize, Ring};
+
+/// Words of a line.
+const LINE: usize = 8;
+const WORD: usize = 8;
+/// Lines of a worker, before the slots.
+const WORKER_LINES: usize = 8;
+/// Lines of a connection.
+const CONNECTION_LINES: usize = 4;
+
+/// Sizes of the memory that a process and wharf share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Workers: each has rings of commands of its own.
+    pub workers: u32,
+    /// Commands that each of these rings holds: a power of two.
+    pub commands: u32,
+    /// Connections at a time: [`Cid`]s are less than that.
+    pub connections: u32,
+    /// Bytes of a send ring: a power of two.
+    pub send: u32,
+    /// Bytes of a receive ring: a power of two.
+    pub receive: u32,
+}
+
+/// Sizes that no memory has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadLayout;
+
+impl fmt::Display for BadLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sizes that the memory of a session does not have")
+    }
+}
+
+impl core::error::Error for BadLayout {}
+
+impl Layout {
+    const WORKERS_MAX: u32 = 256;
+    const CONNECTIONS_MAX: u32 = 1 << 20;
+    /// Bytes of a ring, from a page to 64 MB.
+    const RING: core::ops::RangeInclusive<u32> = 4096..=64 << 20;
+    const COMMANDS: core::ops::RangeInclusive<u32> = 2..=1 << 16;
+
+    /// Whether there can be such memory.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn validate(&self) -> Result<(), BadLayout> {
+        let ring = |bytes: u32| bytes.is_power_of_two() && Self::RING.contains(&bytes);
+        let sensible = (1..=Self::WORKERS_MAX).contains(&self.workers)
+            && (1..=Self::CONNECTIONS_MAX).contains(&self.connections)
+            && self.commands.is_power_of_two()
+            && Self::COMMANDS.contains(&self.commands)
+            && ring(self.send)
+            && ring(self.receive);
+        if sensible { Ok(()) } else { Err(BadLayout) }
+    }
+
+    fn slots(&self) -> usize {
+        self.commands as usize * SLOT_WORDS
+    }
+
+    fn worker_words(&self) -> usize {
+        WORKER_LINES * LINE + 2 * self.slots()
+    }
+
+    fn connections_at(&self) -> usize {
+        self.workers as usize * self.worker_words()
+    }
+
+    /// Where data begins: at a page, so that its memory can be given back.
+    fn data_at(&self) -> usize {
+        const PAGE: usize = 4096 / WORD;
+        let end = self.connections_at() + self.connections as usize * CONNECTION_LINES * LINE;
+        end.next_multiple_of(PAGE)
+    }
+
+    fn ring_words(&self) -> usize {
+        (self.send + self.receive) as usize / WORD
+    }
+
+    /// Words of all of it.
+    pub fn words(&self) -> usize {
+        self.data_at() + self.connections as usize * self.ring_words()
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> usize {
+        self.words() * WORD
+    }
+
+    /// Where the data of a connection lies, in bytes from the beginning, and how long it is: whole pages.
+    pub fn data_of(&self, cid: Cid) -> (usize, usize) {
+        let words = self.ring_words();
+        ((self.data_at() + cid.0 as usize * words) * WORD, words * WORD)
+    }
+}
+
+/// The memory, by its parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared<'a> {
+    layout: Layout,
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Shared<'a> {
+    /// In this memory.
+    ///
+    /// # Errors
+    /// If there can be no such layout, or it is longer than the memory.
+    pub fn new(layout: Layout, words: &'a [AtomicU64]) -> Result<Self, BadLayout> {
+        layout.validate()?;
+        let words = words.get(..layout.words()).ok_or(BadLayout)?;
+        Ok(Shared { layout, words })
+    }
+
+    /// The sizes.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The words of a worker; `None` if there is no such worker.
+    fn worker(&self, worker: u32) -> Option<&'a [AtomicU64]> {
+        let len = self.layout.worker_words();
+        let at = worker as usize * len;
+        (worker < self.layout.workers).then(|| &self.words[at..at + len])
+    }
+
+    /// The word of a worker's [`Doorbell`](crate::ring::Doorbell): it sleeps, and the application rings.
+    pub fn nic_doorbell(&self, worker: u32) -> Option<&'a AtomicU64> {
+        self.worker(worker).map(|words| &words[0])
+    }
+
+    /// How many of the application's threads sleep that a worker is to wake by the eventfd: see
+    /// [`Sleepers`](crate::ring::Sleepers).
+    pub fn app_sleepers(&self, worker: u32) -> Option<&'a AtomicU64> {
+        self.worker(worker).map(|words| &words[LINE])
+    }
+
+    /// The ring of commands from the application to a worker.
+    ///
+    /// # Errors
+    /// If there is no such worker.
+    pub fn to_nic(&self, worker: u32) -> Result<CommandRing<'a>, BadSize> {
+        self.commands(worker, 2, 0)
+    }
+
+    /// The ring of commands from a worker to the application.
+    ///
+    /// # Errors
+    /// If there is no such worker.
+    pub fn to_app(&self, worker: u32) -> Result<CommandRing<'a>, BadSize> {
+        self.commands(worker, 4, 1)
+    }
+
+    fn commands(&self, worker: u32, line: usize, which: usize) -> Result<CommandRing<'a>, BadSize> {
+        let words = self.worker(worker).ok_or(BadSize)?;
+        let slots = self.layout.slots();
+        let at = WORKER_LINES * LINE + which * slots;
+        CommandRing::new(&words[line * LINE], &words[(line + 1) * LINE], &words[at..at + slots])
+    }
+
+    /// What a connection has; `None` if its number is none of this memory's.
+    pub fn area(&self, cid: Cid) -> Option<Area<'a>> {
+        let Layout { connections, send, .. } = self.layout;
+        if cid.0 >= connections {
+            return None;
+        }
+        let len = CONNECTION_LINES * LINE;
+        let at = self.layout.connections_at() + cid.0 as usize * len;
+        let data = self.layout.ring_words();
+        let data_at = self.layout.data_at() + cid.0 as usize * data;
+        let (send, receive) = self.words[data_at..data_at + data].split_at(send as usize / WORD);
+        Some(Area { words: &self.words[at..at + len], send, receive })
+    }
+}
+
+/// What one connection has of the shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Area<'a> {
+    words: &'a [AtomicU64],
+    send: &'a [AtomicU64],
+    receive: &'a [AtomicU64],
+}
+
+impl<'a> Area<'a> {
+    /// The send ring.
+    ///
+    /// # Errors
+    /// None, of a [`Layout`] that was validated.
+    pub fn send(&self) -> Result<Ring<'a>, BadSize> {
+        Ring::new(&self.words[0], &self.words[2 * LINE], self.send)
+    }
+
+    /// The receive ring.
+    ///
+    /// # Errors
+    /// None, of a [`Layout`] that was validated.
+    pub fn receive(&self) -> Result<Ring<'a>, BadSize> {
+        Ring::new(&self.words[LINE], &self.words[2 * LINE + 1], self.receive)
+    }
+
+    /// The [status](super::status): wharf's.
+    pub fn status(&self) -> &'a AtomicU64 {
+        &self.words[2 * LINE + 2]
+    }
+
+    /// The worker that has the connection: wharf's, written before the status says that the NIC has it.
+    pub fn worker(&self) -> &'a AtomicU64 {
+        &self.words[2 * LINE + 3]
+    }
+
+    /// How many of the application's threads wait at [`wake`](Self::wake).
+    pub fn waiters(&self) -> &'a AtomicU64 {
+        &self.words[3 * LINE]
+    }
+
+    /// A count whose low 32 bits are a futex. wharf adds one, and wakes all, when something has changed for
+    /// those that wait.
+    pub fn wake(&self) -> &'a AtomicU64 {
+        &self.words[3 * LINE + 1]
+    }
+}

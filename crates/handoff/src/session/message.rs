@@ -1,0 +1,145 @@
+//! Messages by the Unix socket of a session.
+
+use core::fmt;
+
+use super::{BadLayout, Layout};
+use crate::{Cid, RestoreReason};
+
+/// Version of the messages and of the layout.
+pub const VERSION: u16 = 1;
+
+/// Bytes of a message.
+pub const MESSAGE_LEN: usize = 32;
+
+/// What wharf answers to [`Message::Hello`]. With it come descriptors: the memory, the eventfd by which the
+/// application is woken, and for each worker one by which it is woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Welcome {
+    /// The memory's.
+    pub layout: Layout,
+}
+
+/// A message, little-endian, each as long as any other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// The application begins.
+    Hello,
+    /// wharf's answer.
+    Welcome(Welcome),
+    /// The application offers a connection; with it comes its socket. Its number is free.
+    Offer(Cid),
+    /// The application wants a connection back, for this reason.
+    Restore(Cid, RestoreReason),
+    /// The application has closed its last descriptor of the connection: what is queued is still sent.
+    Close(Cid),
+    /// wharf asks the application to offer what it has: `wharf handoff --to nic`.
+    Pick,
+}
+
+/// Bytes that are no message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MessageError {
+    /// Their number is not [`MESSAGE_LEN`].
+    Length(usize),
+    /// Another version.
+    Version(u16),
+    /// No such message.
+    Kind(u8),
+    /// A value that it does not have.
+    Value,
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MessageError::Length(len) => write!(f, "a message of {len} bytes, not {MESSAGE_LEN}"),
+            MessageError::Version(version) => {
+                write!(
+                    f,
+                    "version {version} of the messages, not {VERSION}: use wharf and libwharf.so of one build"
+                )
+            }
+            MessageError::Kind(kind) => write!(f, "no message has the number {kind}"),
+            MessageError::Value => f.write_str("a message with a value that it does not have"),
+        }
+    }
+}
+
+impl core::error::Error for MessageError {}
+
+impl From<BadLayout> for MessageError {
+    fn from(_: BadLayout) -> Self {
+        MessageError::Value
+    }
+}
+
+const HELLO: u8 = 1;
+const WELCOME: u8 = 2;
+const OFFER: u8 = 3;
+const RESTORE: u8 = 4;
+const CLOSE: u8 = 5;
+const PICK: u8 = 6;
+
+/// Words behind version, kind and detail.
+const NUMBERS: usize = 7;
+
+impl Message {
+    /// As bytes.
+    pub fn encode(&self) -> [u8; MESSAGE_LEN] {
+        let (kind, detail, numbers) = match *self {
+            Message::Hello => (HELLO, 0, [0; NUMBERS]),
+            Message::Welcome(Welcome { layout }) => {
+                let Layout { workers, commands, connections, send, receive } = layout;
+                (WELCOME, 0, [workers, commands, connections, send, receive, 0, 0])
+            }
+            Message::Offer(cid) => (OFFER, 0, [cid.0, 0, 0, 0, 0, 0, 0]),
+            Message::Restore(cid, reason) => (RESTORE, reason.code(), [cid.0, 0, 0, 0, 0, 0, 0]),
+            Message::Close(cid) => (CLOSE, 0, [cid.0, 0, 0, 0, 0, 0, 0]),
+            Message::Pick => (PICK, 0, [0; NUMBERS]),
+        };
+        let mut bytes = [0; MESSAGE_LEN];
+        bytes[..2].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[2..4].copy_from_slice(&[kind, detail]);
+        for (bytes, number) in bytes[4..].chunks_exact_mut(4).zip(numbers) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// If they are no message that [`encode`](Self::encode) gives. Nothing is said of whether its connection exists.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
+        let bytes: &[u8; MESSAGE_LEN] =
+            bytes.try_into().map_err(|_| MessageError::Length(bytes.len()))?;
+        let version = u16::from_le_bytes([bytes[0], bytes[1]]);
+        if version != VERSION {
+            return Err(MessageError::Version(version));
+        }
+        let mut numbers = [0; NUMBERS];
+        for (number, bytes) in numbers.iter_mut().zip(bytes[4..].chunks_exact(4)) {
+            *number = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+        let [first, rest @ ..] = numbers;
+        let message = match bytes[2] {
+            HELLO => Message::Hello,
+            WELCOME => {
+                let [commands, connections, send, receive, ..] = rest;
+                let layout = Layout { workers: first, commands, connections, send, receive };
+                layout.validate()?;
+                Message::Welcome(Welcome { layout })
+            }
+            OFFER => Message::Offer(Cid(first)),
+            RESTORE => {
+                let reason = RestoreReason::from_code(bytes[3]).ok_or(MessageError::Value)?;
+                Message::Restore(Cid(first), reason)
+            }
+            CLOSE => Message::Close(Cid(first)),
+            PICK => Message::Pick,
+            other => return Err(MessageError::Kind(other)),
+        };
+        // What it does not use is zero.
+        if message.encode() == *bytes { Ok(message) } else { Err(MessageError::Value) }
+    }
+}

@@ -1,0 +1,29 @@
+//! What a process of an application's has with wharf: a Unix socket for [messages](Message), and memory that both
+//! map, laid out by a [`Layout`].
+//!
+//! ```text
+//!   application                                      wharf
+//!   Hello              ──── SOCK_SEQPACKET ────>
+//!                      <─────────────────────────    Welcome, with the memory and the eventfds
+//!   Offer(cid), with the socket     ──────────>      validates, freezes, hands off: status(cid) changes
+//!   calls              <──── rings of cid ─────>     engine
+//!   Restore(cid)       ───────────────────────>      status(cid): at the OS
+//! ```
+//!
+//! The application chooses a [`Cid`] that is free, and sends the socket with the offer. It is not answered: what
+//! becomes of the connection is seen in its [status], which wharf alone writes. wharf keeps a duplicate of
+//! the descriptor while it has the connection. The end of the Unix socket is the end of the process: wharf ends its
+//! connections as the kernel would have.
+//!
+//! Who waits. A thread that waits for one connection does so on its [wake word](Area::wake) by futex(2), and says so in
+//! [`Area::waiters`]. A thread that waits for several, or for other descriptors as well, waits for the process's
+//! eventfd edge-triggered, and is counted in [`Shared::app_sleepers`]. wharf's worker sleeps behind
+//! [`Shared::nic_doorbell`], and is woken by an eventfd of the process's own, so that no process can swallow what
+//! another has rung.
+
+mod layout;
+mod message;
+pub mod status;
+
+pub use layout::{Area, BadLayout, Layout, Shared};
+pub use message::{MESSAGE_LEN, Message, MessageError, VERSION, Welcome};

@@ -1,0 +1,153 @@
+//! Messages and status words are read as they were written, and all parts of the memory are apart.
+#![cfg(not(loom))]
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use handoff::session::status::{Place, Status, Why};
+use handoff::session::{Layout, MESSAGE_LEN, Message, Shared, Welcome};
+use handoff::{Cid, Epoch, Named, Refusal, RestoreReason, ring};
+use proptest::prelude::*;
+
+fn layouts() -> impl Strategy<Value = Layout> {
+    (1_u32..4, 1_u32..6, 1_u32..9, 12_u32..15, 12_u32..15).prop_map(
+        |(workers, commands, connections, send, receive)| Layout {
+            workers,
+            commands: 1 << commands,
+            connections,
+            send: 1 << send,
+            receive: 1 << receive,
+        },
+    )
+}
+
+fn reasons() -> impl Strategy<Value = RestoreReason> {
+    proptest::sample::select(RestoreReason::ALL)
+}
+
+fn messages() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        Just(Message::Hello),
+        Just(Message::Pick),
+        layouts().prop_map(|layout| Message::Welcome(Welcome { layout })),
+        any::<u32>().prop_map(|cid| Message::Offer(Cid(cid))),
+        (any::<u32>(), reasons()).prop_map(|(cid, reason)| Message::Restore(Cid(cid), reason)),
+        any::<u32>().prop_map(|cid| Message::Close(Cid(cid))),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn messages_are_read_as_they_were_written(message in messages()) {
+        prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
+    }
+
+    #[test]
+    fn what_reads_as_a_message_is_what_it_writes(
+        mut bytes in proptest::collection::vec(any::<u8>(), MESSAGE_LEN),
+        begins: bool,
+    ) {
+        if begins {
+            bytes[..2].copy_from_slice(&1_u16.to_le_bytes());
+            bytes[2] %= 8;
+        }
+        if let Ok(message) = Message::decode(&bytes) {
+            prop_assert_eq!(message.encode().to_vec(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_status_is_read_as_it_was_written(
+        place in proptest::sample::select(
+            vec![Place::Free, Place::Moving, Place::Nic, Place::Os, Place::Ended]),
+        peer_closed: bool,
+        error: u16,
+        why in prop_oneof![
+            Just(None),
+            reasons().prop_map(|reason| Some(Why::Restored(reason))),
+            proptest::sample::select(Refusal::ALL).prop_map(|reason| Some(Why::Refused(reason))),
+        ],
+        word: u64,
+    ) {
+        let status = Status { place, peer_closed, error, why };
+        prop_assert_eq!(Status::decode(status.encode()), status);
+        Status::decode(word);
+    }
+
+    /// Each word of each part is written with a number of its own, and all are there in the end.
+    #[test]
+    fn the_parts_of_the_memory_are_apart(layout in layouts()) {
+        let words: Vec<_> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+        let shared = Shared::new(layout, &words).unwrap();
+        let mut seen = HashSet::new();
+        let mut own = |word: &AtomicU64| assert!(seen.insert(std::ptr::from_ref(word)));
+        for worker in 0..layout.workers {
+            own(shared.nic_doorbell(worker).unwrap());
+            own(shared.app_sleepers(worker).unwrap());
+            let mut nic = ring::command::Producer::new(shared.to_app(worker).unwrap());
+            let mut app = ring::command::Producer::new(shared.to_nic(worker).unwrap());
+            for number in 0..layout.commands {
+                nic.push([worker as u8 * 2 + 1; 16]).unwrap();
+                app.push([worker as u8 * 2 + 2; 16]).unwrap();
+                prop_assert_eq!(nic.pushed(), number + 1);
+            }
+        }
+        for cid in 0..layout.connections {
+            let area = shared.area(Cid(cid)).unwrap();
+            for word in [area.status(), area.worker(), area.waiters(), area.wake()] {
+                own(word);
+                word.store(u64::MAX, Ordering::Relaxed);
+            }
+            let byte = 100 + cid as u8;
+            ring::send::Nic::open(area.send().unwrap(), Epoch(1), 7, &vec![byte; layout.send as usize])
+                .unwrap();
+            let read = vec![byte; layout.receive as usize];
+            ring::receive::Nic::open(area.receive().unwrap(), Epoch(1), 9, &read).unwrap();
+        }
+        for worker in 0..layout.workers {
+            for (ring, byte) in [
+                (shared.to_app(worker), worker as u8 * 2 + 1),
+                (shared.to_nic(worker), worker as u8 * 2 + 2),
+            ] {
+                let mut consumer = ring::command::Consumer::new(ring.unwrap());
+                for _ in 0..layout.commands {
+                    prop_assert_eq!(consumer.pop(), Ok(Some([byte; 16])));
+                }
+                prop_assert_eq!(consumer.pop(), Ok(None));
+            }
+        }
+        for cid in 0..layout.connections {
+            let area = shared.area(Cid(cid)).unwrap();
+            let app = ring::receive::App::new(area.receive().unwrap());
+            let mut into = vec![0; layout.receive as usize];
+            prop_assert_eq!(app.recv(&mut into), Ok(layout.receive));
+            prop_assert!(into.iter().all(|byte| *byte == 100 + cid as u8));
+            let (at, len) = layout.data_of(Cid(cid));
+            prop_assert!(at % 4096 == 0 && len % 4096 == 0 && at + len <= layout.bytes());
+        }
+        prop_assert!(shared.area(Cid(layout.connections)).is_none());
+        prop_assert!(shared.nic_doorbell(layout.workers).is_none());
+        prop_assert!(Shared::new(layout, &words[1..]).is_err());
+    }
+}
+
+/// A command that was popped can be told from one that waits, also where the numbers begin again.
+#[test]
+fn it_is_known_whether_a_command_was_popped() {
+    let layout = Layout { workers: 1, commands: 4, connections: 1, send: 4096, receive: 4096 };
+    let words: Vec<_> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+    let shared = Shared::new(layout, &words).unwrap();
+    let mut nic = ring::command::Producer::new(shared.to_app(0).unwrap());
+    let mut app = ring::command::Consumer::new(shared.to_app(0).unwrap());
+    for _ in 0..100 {
+        let first = nic.pushed();
+        nic.push([1; 16]).unwrap();
+        let second = nic.pushed();
+        nic.push([2; 16]).unwrap();
+        assert_eq!((nic.was_popped(first), nic.was_popped(second)), (Ok(false), Ok(false)));
+        app.pop().unwrap();
+        assert_eq!((nic.was_popped(first), nic.was_popped(second)), (Ok(true), Ok(false)));
+        app.pop().unwrap();
+        assert_eq!((nic.was_popped(first), nic.was_popped(second)), (Ok(true), Ok(true)));
+    }
+}
