@@ -114,8 +114,8 @@ impl Address {
     }
 }
 
-/// The addresses of a host and its gateways. They do not change while it runs.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// The addresses of a host and its gateways.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Addresses {
     own: Vec<Address>,
     gateways: Vec<IpAddr>,
@@ -151,6 +151,14 @@ impl Addresses {
         match addresses.gateways.iter().find(|ip| !addresses.is_on_link(**ip)) {
             Some(gateway) => Err(AddressError::FarGateway(*gateway)),
             None => Ok(addresses),
+        }
+    }
+
+    /// Adds an address with no network around it, unless it is there.
+    pub(crate) fn add_alone(&mut self, ip: IpAddr) {
+        let prefix_len = if ip.is_ipv4() { 32 } else { 128 };
+        if !self.is_own(ip) {
+            self.own.push(Address { ip, prefix_len });
         }
     }
 

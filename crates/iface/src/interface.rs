@@ -112,6 +112,12 @@ impl Interface {
         self
     }
 
+    /// Takes segments to an address from now on that another stack has and answers for: it is neither probed for nor
+    /// announced, and there is no network around it. For an interface that begins without addresses.
+    pub fn adopt(&mut self, ip: IpAddr) {
+        self.addresses.add_alone(ip);
+    }
+
     /// The host's addresses and gateways.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses

@@ -116,7 +116,7 @@ impl Engines {
         number: u32,
         beside_host: bool,
         peers: Option<Peers>,
-    ) -> Engine<impl FnOnce(Option<lro::Config>) -> EngineLane> {
+    ) -> Engine<impl FnOnce(Option<lro::Config>) -> EngineLane<Services>> {
         let Own { addresses, probes, role, work, run } = self.own.clone();
         let own = addresses.own().iter().map(|address| address.ip);
         let steer = beside_host.then(|| Steer::new(self.mac, own));
@@ -130,8 +130,7 @@ impl Engines {
         let app = Services::new((work, role, run), share, config, self.reports.clone());
         let (node, ready) = (Node::new(interface, stack), self.ready.clone());
         let trace = self.trace.clone();
-        let lane =
-            move |lro| EngineLane::new(lro, node, Box::new(app), ready).with_trace(trace.as_ref());
+        let lane = move |lro| EngineLane::new(lro, node, app, ready).with_trace(trace.as_ref());
         Engine { lane, steer, peers }
     }
 }

@@ -22,6 +22,7 @@ use sys::frames::FramePool;
 use self::backlog::{Backlog, QueueLimit};
 pub use self::counters::Counters;
 pub(crate) use self::counters::{Lanes, zero};
+use crate::app::Services;
 use crate::config::{Config, GsoHardware};
 use crate::counters::Published;
 use crate::event_loop::{self, EventLoop};
@@ -125,7 +126,7 @@ pub struct Worker<W, H> {
     lanes: Lanes,
     queue: WireQueue<W>,
     host: Option<HostLane<H>>,
-    engine: Option<Box<EngineLane>>,
+    engine: Option<Box<EngineLane<Services>>>,
     /// Which of the two lanes; `None` where there is one.
     steer: Option<Steer>,
     /// Of several workers with engines; `None` for a single one.
@@ -183,7 +184,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
         engine: Engine<L>,
     ) -> Self
     where
-        L: FnOnce(Option<lro::Config>) -> EngineLane,
+        L: FnOnce(Option<lro::Config>) -> EngineLane<Services>,
     {
         let settings = handle.config().clone();
         let lanes = if host.is_some() { Lanes::Both } else { Lanes::Engine };

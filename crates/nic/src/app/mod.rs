@@ -10,6 +10,7 @@ use std::io;
 use iface::Interface;
 use lro::Nanos;
 use tcp::{FourTuple, Stack};
+use wire::Mac;
 
 pub(crate) use counters::ServiceCounters;
 pub use pattern::{PERIOD, Pattern};
@@ -33,6 +34,12 @@ pub(crate) trait App: Send {
     /// Goes on with connections to which something has happened, a bounded number of them; returns whether there were
     /// any. If so there may be more, and it is to be called again before the worker sleeps.
     fn serve(&mut self, stack: &mut Stack, now: Nanos) -> bool;
+
+    /// The Ethernet address to which a connection's segments go; `None` to ask the interface.
+    #[inline]
+    fn next_hop(&self, _path: &FourTuple) -> Option<Mac> {
+        None
+    }
 
     /// Does what is due.
     fn on_time(&mut self, stack: &mut Stack, now: Nanos);

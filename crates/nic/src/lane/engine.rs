@@ -27,11 +27,11 @@ const ANNOUNCE_FROM: usize = 512;
 const SEND_BATCH: usize = 64;
 
 /// See the module's documentation.
-pub(crate) struct EngineLane {
+pub(crate) struct EngineLane<A> {
     /// `None` if it is turned off.
     lro: Option<Lro<RxFrame>>,
     node: Node,
-    app: Box<dyn App>,
+    app: A,
     /// The addresses are in use, and the app has begun.
     has_begun: bool,
     /// There was no room for what there is to send.
@@ -99,12 +99,12 @@ struct Scratch {
     damaged: u64,
 }
 
-impl EngineLane {
+impl<A: App> EngineLane<A> {
     /// An IP host with an app behind its connections. It tells when its addresses are in use.
     pub(crate) fn new(
         lro: Option<lro::Config>,
         node: Node,
-        app: Box<dyn App>,
+        app: A,
         ready: Sender<Result<(), Duplicate>>,
     ) -> Self {
         EngineLane {
@@ -258,7 +258,8 @@ impl EngineLane {
         }
         let EngineLane { node, app, lro, .. } = self;
         let served = app.serve(&mut node.stack, now);
-        let progress = node.transmit(&mut Observed { lro: lro.as_mut(), out }, now, SEND_BATCH);
+        let out = &mut Observed { lro: lro.as_mut(), out };
+        let progress = node.transmit(out, now, SEND_BATCH, |path| app.next_hop(path));
         self.is_full = progress == Progress::Full;
         app.on_time(&mut node.stack, now);
         if let Some(tracer) = &mut self.tracer {

@@ -79,8 +79,15 @@ impl Node {
         self.stack.next_deadline().into_iter().chain(self.interface.next_deadline()).min()
     }
 
-    /// Sends what there is to send, at most `max` segments of the engine's.
-    pub(super) fn transmit(&mut self, out: &mut impl TxQueue, now: Nanos, max: usize) -> Progress {
+    /// Sends what there is to send, at most `max` segments of the engine's. `next_hop` tells the Ethernet address
+    /// where the interface is not to be asked for a segment's.
+    pub(super) fn transmit(
+        &mut self,
+        out: &mut impl TxQueue,
+        now: Nanos,
+        max: usize,
+        next_hop: impl Fn(&FourTuple) -> Option<Mac>,
+    ) -> Progress {
         let Node { interface, output, stack, counters } = self;
         let mut progress = Progress::Nothing;
         while out.has_room() {
@@ -94,7 +101,10 @@ impl Node {
             }
             let Some(segment) = stack.poll_transmit(now) else { return progress };
             progress = Progress::Some;
-            let route = interface.route(segment.path.remote.ip(), now);
+            let route = match next_hop(&segment.path) {
+                Some(mac) => Ok(Route::At(mac)),
+                None => interface.route(segment.path.remote.ip(), now),
+            };
             let to = match route {
                 Ok(Route::At(mac)) => mac,
                 // Written when it is known.
