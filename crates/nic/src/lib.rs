@@ -21,6 +21,7 @@ mod event_loop;
 pub mod features;
 mod forwarding;
 pub mod handle;
+pub mod handoff;
 mod lane;
 pub mod mirror;
 pub mod nic;

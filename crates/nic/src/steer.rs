@@ -189,6 +189,19 @@ pub(crate) fn path_of(bytes: &[u8]) -> Option<FourTuple> {
     Some(FourTuple { local: SocketAddr::new(to, port(2)), remote: SocketAddr::new(from, port(0)) })
 }
 
+/// The same of what is not plain: other headers, and ICMP errors about a connection. UDP has none.
+pub(crate) fn uncommon_path_of(bytes: &[u8], rest: &[u8]) -> Option<FourTuple> {
+    let next_at = match ether_type(bytes) {
+        EtherType::IPV4 => ETHERNET_LEN + 9,
+        EtherType::IPV6 => ETHERNET_LEN + 6,
+        _ => return None,
+    };
+    if bytes.get(next_at) == Some(&protocol::UDP) {
+        return None;
+    }
+    connection_of(bytes, rest).map(|(path, _)| path)
+}
+
 /// Source and destination.
 fn addresses(network: &[u8], v6: bool) -> Option<(IpAddr, IpAddr)> {
     if v6 {

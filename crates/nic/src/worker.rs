@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use lro::{Lro, Nanos};
 use sys::frames::FramePool;
+use sys::poll::Interest;
 
 use self::backlog::{Backlog, QueueLimit};
 pub use self::counters::Counters;
@@ -32,6 +33,7 @@ use crate::event_loop::{self, EventLoop};
 use crate::handle::Seen;
 use crate::lane::counters::ShortWay;
 use crate::lane::engine::EngineLane;
+use crate::lane::handoff::HandoffLane;
 use crate::lane::host::HostLane;
 use crate::peers::{Arrival, Peers};
 use crate::port::{Host, HostPacket, RxFrame, Wire};
@@ -57,6 +59,8 @@ pub struct Worker<W, H> {
     queue: WireQueue<W>,
     host: Option<HostLane<H>>,
     engine: Option<Box<EngineLane<Services>>>,
+    /// Of the host's connections that the NIC may run.
+    handoff: Option<Box<HandoffLane>>,
     /// Which of the two lanes; `None` where there is one.
     steer: Option<Steer>,
     /// Of several workers with engines; `None` for a single one.
@@ -95,6 +99,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             queue,
             host: Some(host),
             engine: None,
+            handoff: None,
             steer: None,
             peers: None,
             host_batch: VecDeque::new(),
@@ -127,6 +132,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             lanes,
             host,
             engine: Some(Box::new(lane)),
+            handoff: None,
             steer: engine.steer,
             peers: engine.peers,
             host_batch: VecDeque::with_capacity(256),
@@ -138,6 +144,17 @@ impl<W: Wire, H: Host> Worker<W, H> {
             settings,
             sleeps: 0,
         }
+    }
+
+    /// The same, which may run connections of the host's.
+    #[allow(dead_code)] // until the agent is there
+    pub(crate) fn with_handoff(
+        mut self,
+        lane: impl FnOnce(Option<lro::Config>) -> io::Result<HandoffLane>,
+    ) -> io::Result<Self> {
+        let lro = self.settings.engine_lro(self.lanes, &self.queue.pool);
+        self.handoff = Some(Box::new(lane(lro)?));
+        Ok(self)
     }
 
     /// Works until told to stop, or until all that was to be done is done. What is held is handed on before
@@ -158,6 +175,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
         }
         if let Some(engine) = &mut self.engine {
             engine.close(&self.queue.pool, sys::clock::now());
+        }
+        if let Some(handoff) = &mut self.handoff {
+            handoff.close(&self.queue.pool, sys::clock::now());
         }
         if let Some(peers) = &mut self.peers {
             peers.close(&self.queue.pool);
@@ -214,11 +234,12 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let strays = self.strays_to_engine(now);
         let outward = self.host_to_wire(now)?;
         let engine = self.engine_turn(now)?;
+        let handoff = self.handoff_turn(now)?;
         self.queue.flush()?;
         if let Some(host) = &mut self.host {
             host.expire(&self.queue.pool, self.backlog.time(now));
         }
-        Ok(inward || strays || outward || engine)
+        Ok(inward || strays || outward || engine || handoff)
     }
 
     /// In: what has arrived on the wire, to the lanes. A host that takes nothing makes the wire wait.
@@ -270,6 +291,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
     fn batch_to_lanes(&mut self, now: Nanos, ends: bool) {
         let lro = &self.settings.config.lro;
         let mut batch = std::mem::take(&mut self.queue.received);
+        if let Some(handoff) = self.handoff.as_mut().filter(|handoff| !handoff.is_empty()) {
+            handoff.receive(&mut batch, &mut self.queue, self.host.as_mut(), (now, ends));
+        }
         let Worker { queue, host, engine, backlog, .. } = self;
         match (host, engine) {
             (Some(host), None) => host.receive(&mut batch, queue, lro, backlog.arrival(), ends),
@@ -335,13 +359,17 @@ impl<W: Wire, H: Host> Worker<W, H> {
 
     /// Out: what the host sends. What is for the engine goes there by the short way.
     fn host_to_wire(&mut self, now: Nanos) -> io::Result<bool> {
-        let Worker { queue, host, engine, steer, peers, short_way, .. } = self;
+        let Worker { queue, host, engine, handoff, steer, peers, short_way, .. } = self;
         let Some(host) = host else { return Ok(false) };
         let max = self.settings.config.poll.batch;
+        let mut silences = |bytes: &[u8]| handoff.as_mut().is_some_and(|lane| lane.silences(bytes));
         let (Some(steer), Some(engine)) = (steer, engine) else {
-            return host.transmit(queue, (max, TURN_BYTES), |_, _| false);
+            return host.transmit(queue, (max, TURN_BYTES), |packet, _| silences(packet.bytes));
         };
         host.transmit(queue, (max, TURN_BYTES), |HostPacket { vnet, bytes }, pool| {
+            if silences(bytes) {
+                return true;
+            }
             if !steer.is_for_engine(bytes) {
                 return false;
             }
@@ -369,6 +397,14 @@ impl<W: Wire, H: Host> Worker<W, H> {
             }
             _ => engine.turn(queue, peers, now),
         }
+    }
+
+    /// The same of the host's connections that the NIC runs. What the host sends itself has gone before.
+    fn handoff_turn(&mut self, now: Nanos) -> io::Result<bool> {
+        let Worker { queue, host, handoff, .. } = self;
+        let Some(handoff) = handoff else { return Ok(false) };
+        handoff.expire(&queue.pool, now);
+        handoff.turn(queue, host.as_mut(), now)
     }
 
     /// What the worker has counted so far, but for its engine.
@@ -405,8 +441,15 @@ impl<W: Wire, H: Host> Worker<W, H> {
         if let Some(host) = &mut self.host {
             host.reconfigure(self.settings.host_lro(self.lanes, pool), pool);
         }
+        if self.engine.is_none() && self.handoff.is_none() {
+            return;
+        }
+        let (lro, now) = (self.settings.engine_lro(self.lanes, pool), now());
+        if let Some(handoff) = &mut self.handoff {
+            handoff.reconfigure(lro.clone(), pool, now);
+        }
         if let Some(engine) = &mut self.engine {
-            engine.reconfigure(self.settings.engine_lro(self.lanes, pool), pool, now());
+            engine.reconfigure(lro, pool, now);
         }
     }
 
@@ -467,7 +510,9 @@ impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
     fn sleep(&mut self, now: Nanos) -> io::Result<()> {
         let pool = &self.queue.pool;
         let room = self.host.as_mut().is_none_or(|host| host.idle(pool));
-        if self.engine.as_mut().is_some_and(|engine| engine.idle(pool, now)) {
+        if self.engine.as_mut().is_some_and(|engine| engine.idle(pool, now))
+            || self.handoff.as_mut().is_some_and(|handoff| handoff.idle(pool, now))
+        {
             return Ok(());
         }
         self.sleeps += 1;
@@ -475,7 +520,8 @@ impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
         if self.host.as_mut().is_some_and(|host| host.arm(&self.queue.pool)) {
             return self.disarm();
         }
-        let full = self.engine.as_ref().is_some_and(|engine| engine.is_full());
+        let full = self.engine.as_ref().is_some_and(|engine| engine.is_full())
+            || self.handoff.as_ref().is_some_and(|handoff| handoff.is_full());
         // Frames may be with other workers, who give them back and wake none.
         let short = (full || self.peers.is_some()) && self.queue.is_short_of_memory();
         let memory = short.then_some(RETRY_MEMORY);
@@ -485,16 +531,21 @@ impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
             // A host that has no room would be given nothing then: it is waited for, not the time.
             self.host.as_ref().filter(|_| room).and_then(HostLane::next_deadline),
             self.engine.as_ref().and_then(|engine| engine.next_deadline()),
+            self.handoff.as_ref().and_then(|handoff| handoff.next_deadline()),
         ];
-        if self.peers.as_mut().is_none_or(Peers::falls_asleep) {
+        let may_sleep = self.peers.as_mut().is_none_or(Peers::falls_asleep);
+        if may_sleep && self.handoff.as_ref().is_none_or(|handoff| handoff.falls_asleep()) {
             let (wire, retry) = self.queue.wait(room, waits);
             let ports = wire.into_iter().flatten().chain(self.host.iter().flat_map(HostLane::wait));
+            let rings = self.handoff.iter().map(|handoff| (handoff.wait(), Interest::Read));
+            let ports = ports.chain(rings);
             let now = sys::clock::now();
             let due = deadlines.into_iter().flatten().map(|at| at.saturating_sub(now));
             let undelivered = self.host.as_ref().and_then(HostLane::retry_after);
             self.handle.sleep(ports, due.chain(retry).chain(undelivered).chain(memory).min())?;
         }
         self.peers.iter().for_each(Peers::awakes);
+        self.handoff.iter_mut().for_each(|handoff| handoff.awakes());
         self.disarm()
     }
 

@@ -1,7 +1,7 @@
 //! Waiting on many descriptors (epoll(7)), level-triggered.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::error::check;
 use crate::poll::{self, Interest};
@@ -14,6 +14,13 @@ const BATCH: usize = 64;
 pub struct Epoll {
     fd: OwnedFd,
     ready: Vec<libc::epoll_event>,
+}
+
+impl AsFd for Epoll {
+    /// Readable while one of the set is to be reported.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl Epoll {

@@ -26,7 +26,7 @@ pub enum NicEvent<P, S> {
     Frozen(S),
     /// The connection is to go back.
     GiveBack(RestoreReason),
-    /// The connection has ended in the engine.
+    /// The connection has ended in the engine; this may be found when it is to be [frozen](NicOutput::Freeze).
     Ended,
 }
 
@@ -101,6 +101,21 @@ impl<P> NicSide<P> {
     /// Whether the engine runs the connection.
     pub fn is_running(&self) -> bool {
         matches!(self.state, State::Running | State::Forwarding)
+    }
+
+    /// The epoch of the connection, or of the last that there was.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Whether the NIC runs the connection, or is about to: what the kernel still says about it is not to leave.
+    pub fn silences_kernel(&self) -> bool {
+        !matches!(self.state, State::Free | State::Allocated | State::Restoring)
+    }
+
+    /// Whether packets of the connection go to the engine at once, and need not be given to this.
+    pub fn is_settled(&self) -> bool {
+        self.state == State::Running
     }
 
     /// Whether a command that was given in the epoch of this tag, about data, is to be looked at.
@@ -256,10 +271,12 @@ impl<P> NicSide<P> {
     }
 
     fn ended<S>(&mut self, counts: &mut SideCounts, out: &mut Vec<NicOutput<P, S>>) {
-        if !self.is_running() {
+        // It may have ended when it was to be frozen.
+        if !self.is_running() && !matches!(self.state, State::Freezing { .. }) {
             counts.crossed += 1;
             return;
         }
+        self.forwarded.abandon(counts);
         self.held.abandon(counts);
         self.tell(ToOs::Control(OsControl::Deallocated), out);
         self.state = State::Free;

@@ -102,6 +102,13 @@ impl<P, S> Default for OsSide<P, S> {
 }
 
 impl<P, S: Clone> OsSide<P, S> {
+    /// A connection under a name whose last connection was of this epoch: what was begun with that one takes no
+    /// effect on this.
+    pub fn after(epoch: Epoch) -> Self {
+        let epoch = if epoch.is_nic() { epoch.next() } else { epoch };
+        OsSide { epoch, ..OsSide::default() }
+    }
+
     /// Where the connection is.
     pub fn place(&self) -> Where {
         match self.state {

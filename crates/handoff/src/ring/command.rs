@@ -197,6 +197,12 @@ impl<'a> Consumer<'a> {
         Ok(Some(command))
     }
 
+    /// Whether no command waits, as one looks before it sleeps.
+    pub fn is_empty(&self) -> bool {
+        let pushed = self.ring.pushed.load(Ordering::Acquire) as u32;
+        self.popped == pushed
+    }
+
     fn look(&mut self) -> Result<(), Hostile> {
         let pushed = self.ring.pushed.load(Ordering::Acquire) as u32;
         if pushed.wrapping_sub(self.popped) > self.ring.capacity() {

@@ -121,6 +121,27 @@ impl<A: App> EngineLane<A> {
         }
     }
 
+    /// The engine, and what is behind its connections.
+    pub(super) fn parts(&mut self) -> (&mut Stack, &mut A) {
+        (&mut self.node.stack, &mut self.app)
+    }
+
+    /// What is behind its connections.
+    #[inline]
+    pub(super) fn app(&self) -> &A {
+        &self.app
+    }
+
+    /// The host that it is.
+    pub(super) fn interface(&mut self) -> &mut iface::Interface {
+        &mut self.node.interface
+    }
+
+    /// Gives the engine all that LRO holds.
+    pub(super) fn flush(&mut self, pool: &FramePool, now: Nanos) {
+        self.with_lro(pool, now, |lro, node| lro.flush_all(node));
+    }
+
     /// The same with a trace of one of its connections.
     pub(crate) fn with_trace(mut self, trace: Option<&Trace>) -> Self {
         self.tracer = trace.map(|trace| trace.of_worker(&mut self.node.stack));

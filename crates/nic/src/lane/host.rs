@@ -235,6 +235,11 @@ impl<H: Host> HostLane<H> {
         true
     }
 
+    /// Flushes all that LRO holds.
+    pub(crate) fn flush(&mut self, pool: &FramePool) {
+        self.with_lro(pool, |lro, host| lro.flush_all(host));
+    }
+
     /// Flushes what LRO has held for long enough.
     pub(crate) fn expire(&mut self, pool: &FramePool, now: Nanos) {
         self.with_lro(pool, |lro, host| lro.expire(now, host));

@@ -3,12 +3,14 @@
 //! ```text
 //!   steer ──> host:    lro ──> deliver ──> host port          (host)
 //!         ──> engine:  lro ──> iface ──> tcp ──> app          (engine, node)
+//!         ──> handoff: lro ──> iface ──> tcp ──> rings        (handoff, engine, node)
 //! ```
 
 pub(crate) mod counters;
 mod deliver;
 pub(crate) mod engine;
 mod give_back;
+pub(crate) mod handoff;
 pub(crate) mod host;
 pub(crate) mod node;
 mod output;

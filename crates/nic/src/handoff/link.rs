@@ -1,0 +1,109 @@
+//! What agent and workers tell each other: the paper's commands, with what goes with them.
+
+use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::Sender;
+
+use ::tcp::FourTuple;
+use ::tcp::repair::Repair;
+use handoff::machine::{ToNic, ToOs};
+use handoff::session::{Layout, Shared};
+use handoff::{Cid, Epoch};
+use wire::{Mac, VirtioNetHdr};
+
+use crate::handle::Wake;
+
+/// The state of a connection, as the kernel gives and takes it.
+pub(crate) type State = Box<Repair>;
+
+/// A packet that waits while its connection moves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct HeldPacket {
+    pub(crate) vnet: VirtioNetHdr,
+    /// From the Ethernet header on.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A connection among those of all sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Key {
+    /// Its session's number.
+    pub(crate) session: u32,
+    /// Its number in the session.
+    pub(crate) cid: Cid,
+}
+
+/// A process with a session: its memory, and the ways to wake it and to be woken.
+pub(crate) trait Process: Send + Sync + Debug {
+    /// How the memory is laid out.
+    fn layout(&self) -> Layout;
+
+    /// The memory, in which the process may write at any time.
+    fn words(&self) -> &[AtomicU64];
+
+    /// Wakes the threads that wait for several connections.
+    fn wake(&self);
+
+    /// Wakes the threads that wait at this word for one connection.
+    fn wake_waiters(&self, word: &AtomicU64);
+
+    /// What becomes readable when the process rings for this worker.
+    fn doorbell(&self, worker: u32) -> Option<BorrowedFd<'_>>;
+
+    /// Forgets that it rang.
+    fn drain(&self, worker: u32);
+}
+
+/// The memory of a process by its parts; `None` if it is not as it was laid out, which is checked when it is made.
+pub(crate) fn shared(process: &dyn Process) -> Option<Shared<'_>> {
+    Shared::new(process.layout(), process.words()).ok()
+}
+
+/// What the agent tells a worker.
+#[derive(Debug)]
+pub(crate) enum ToWorker {
+    /// A process has a session of this number.
+    Begin { session: u32, process: Arc<dyn Process> },
+    /// A connection is offered, which would be of this epoch. Its segments go to this Ethernet address.
+    Offer { key: Key, epoch: Epoch, path: FourTuple, next_hop: Mac },
+    /// Of a connection, in the epoch of this tag.
+    Told { key: Key, tag: u16, told: ToNic<HeldPacket, State> },
+    /// The process has ended: its connections end as the kernel's would.
+    End { session: u32 },
+}
+
+/// What a worker tells the agent: of a connection, in the epoch of this tag.
+#[derive(Debug)]
+pub(crate) struct ToAgent {
+    pub(crate) key: Key,
+    pub(crate) tag: u16,
+    pub(crate) told: ToOs<State>,
+}
+
+/// A way to one that sleeps.
+#[derive(Clone)]
+pub(crate) struct Way<T> {
+    sender: Sender<T>,
+    wake: Arc<dyn Wake>,
+}
+
+impl<T> Debug for Way<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Way")
+    }
+}
+
+impl<T> Way<T> {
+    pub(crate) fn new(sender: Sender<T>, wake: Arc<dyn Wake>) -> Self {
+        Way { sender, wake }
+    }
+
+    /// Tells. One that has ended hears nothing, and what it had is with the other by then.
+    pub(crate) fn tell(&self, what: T) {
+        if self.sender.send(what).is_ok() {
+            self.wake.wake();
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What the lane counts.
+
+use handoff::command::{NicCounts, OsCounts};
+use handoff::machine::SideCounts;
+
+use crate::counters::Entry;
+
+/// The counters, as they are now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HandoffCounters {
+    /// Connections that the NIC has, or is about to.
+    pub(super) connections: u64,
+    pub(super) side: SideCounts,
+    pub(super) commands: NicCounts,
+    pub(super) events: OsCounts,
+    pub(super) bad_commands: u64,
+    pub(super) hostile: u64,
+    pub(super) silenced: u64,
+}
+
+impl HandoffCounters {
+    /// Every counter, in a fixed order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let HandoffCounters { connections, side, commands, events, .. } = self;
+        let plain = [
+            ("connections", *connections),
+            ("handoffs", side.handoffs),
+            ("refused", side.refused.sum()),
+            ("restored", side.restored.sum()),
+            ("held", side.held),
+            ("held_full", side.held_full),
+            ("forwarded", side.forwarded),
+            ("abandoned", side.abandoned),
+            ("stale", side.stale),
+            ("crossed", side.crossed),
+            ("bad_commands", self.bad_commands),
+            ("hostile", self.hostile),
+            ("silenced", self.silenced),
+        ];
+        let of = |group: &'static str| move |(name, value)| Entry { group, name, value };
+        let plain = plain.into_iter().map(of("handoff"));
+        let commands = commands.entries().chain(events.entries()).map(of("handoff_commands"));
+        let refused = side.refused.entries().map(of("handoff_refused"));
+        let restored = side.restored.entries().map(of("handoff_restored"));
+        plain.chain(commands).chain(refused).chain(restored)
+    }
+}

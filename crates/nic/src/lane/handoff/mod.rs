@@ -1,0 +1,382 @@
+//! The lane of the host's connections that the NIC runs: the paper's lookup layer, the NIC side of each connection,
+//! and the engine behind it.
+//!
+//! ```text
+//!   wire ──> lookup ──> held while it moves (handoff::machine)
+//!                  └──> lro ──> tcp ──> rings of the application
+//!   host ──> lookup ──> dropped, if the kernel speaks of what it does not run
+//!   wire <── tcp <── rings
+//! ```
+//!
+//! Nothing is looked up while there is no such connection.
+
+#![allow(dead_code)] // until the agent is there
+
+mod connections;
+mod counters;
+mod moves;
+mod rings;
+mod sessions;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+
+use handoff::machine::{NicEvent, SideCounts, ToNic};
+use handoff::{Epoch, Refusal};
+use iface::{Addresses, Interface};
+use lro::Nanos;
+use sys::epoll::Epoll;
+use sys::frames::FramePool;
+use tcp::{FourTuple, Stack, StackConfig};
+use wire::{Mac, VirtioNetHdr};
+
+pub(crate) use self::counters::HandoffCounters;
+use self::rings::Rings;
+use self::sessions::Session;
+use super::engine::EngineLane;
+use super::host::HostLane;
+use super::node::Node;
+use crate::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way};
+use crate::port::{Host, RxFrame, Wire};
+use crate::steer;
+use crate::wire_queue::WireQueue;
+
+/// Messages of the agent's that are looked at in a turn.
+const MESSAGES: usize = 256;
+
+/// What a lane is made of.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// The worker's number.
+    pub(crate) worker: u32,
+    /// Of the wire, and of the host's interface.
+    pub(crate) mac: Mac,
+    pub(crate) stack: StackConfig,
+    /// Bytes that the connections may take.
+    pub(crate) memory: u64,
+    pub(crate) config: Arc<tcp::Config>,
+    /// Key of flow labels.
+    pub(crate) secret: [u8; 16],
+    /// Connections at most.
+    pub(crate) connections: usize,
+}
+
+/// See the module's documentation.
+pub(crate) struct HandoffLane {
+    lane: EngineLane<Rings>,
+    inbox: Receiver<ToWorker>,
+    agent: Way<ToAgent>,
+    connections: usize,
+    mac: Mac,
+    /// Of the sessions' doorbells.
+    doorbells: Epoll,
+    /// What of a batch is the engine's.
+    batch: VecDeque<RxFrame>,
+    counts: SideCounts,
+    /// Packets of the kernel's about connections that it does not run.
+    silenced: u64,
+}
+
+/// Whose a packet is.
+enum Found {
+    Host,
+    Engine,
+    Held(u32),
+}
+
+impl HandoffLane {
+    /// A lane without connections, which hears the agent by `inbox`.
+    ///
+    /// # Errors
+    /// What `epoll_create1` says.
+    pub(crate) fn new(
+        settings: Settings,
+        lro: Option<lro::Config>,
+        inbox: Receiver<ToWorker>,
+        agent: Way<ToAgent>,
+    ) -> io::Result<Self> {
+        let Settings { worker, mac, stack, memory, config, secret, connections } = settings;
+        let addresses = Addresses::default();
+        let interface = Interface::new(iface::Config { mac, addresses, secret, probes: 0 });
+        let node = Node::new(interface, Stack::new(stack).with_memory(memory).with_changes());
+        // There is nothing to be ready for.
+        let (ready, _) = mpsc::channel();
+        Ok(HandoffLane {
+            lane: EngineLane::new(lro, node, Rings::new(worker, config), ready),
+            inbox,
+            agent,
+            connections,
+            mac,
+            doorbells: Epoll::new()?,
+            batch: VecDeque::new(),
+            counts: SideCounts::default(),
+            silenced: 0,
+        })
+    }
+
+    /// Goes by another configuration from now on.
+    pub(crate) fn reconfigure(&mut self, lro: Option<lro::Config>, pool: &FramePool, now: Nanos) {
+        self.lane.reconfigure(lro, pool, now);
+    }
+
+    fn app(&mut self) -> &mut Rings {
+        self.lane.parts().1
+    }
+
+    /// Whether packets need not be looked up.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lane.app().all.is_empty()
+    }
+
+    fn find(&self, bytes: &[u8], rest: &[u8]) -> Found {
+        let all = &self.lane.app().all;
+        let path = steer::path_of(bytes).or_else(|| steer::uncommon_path_of(bytes, rest));
+        let Some(number) = path.and_then(|path| all.by_path(&path)) else { return Found::Host };
+        match all.get(number) {
+            Some(connection) if connection.side.is_settled() => Found::Engine,
+            _ => Found::Held(number),
+        }
+    }
+
+    /// Takes out of a batch what is of the NIC's connections. `ends` says that no more waits on the wire.
+    pub(crate) fn receive<W: Wire, H: Host>(
+        &mut self,
+        batch: &mut VecDeque<RxFrame>,
+        queue: &mut WireQueue<W>,
+        host: Option<&mut HostLane<H>>,
+        (now, ends): (Nanos, bool),
+    ) {
+        let mut host = host;
+        for _ in 0..batch.len() {
+            let Some(received) = batch.pop_front() else { break };
+            let bytes = queue.pool.bytes(&received.frame);
+            match self.find(bytes, queue.overflow(&received)) {
+                Found::Host => batch.push_back(received),
+                Found::Engine => self.batch.push_back(received),
+                Found::Held(number) => {
+                    let bytes = [bytes, queue.overflow(&received)].concat();
+                    let packet = HeldPacket { vnet: received.vnet, bytes };
+                    queue.pool.free(received.frame);
+                    self.handle(number, NicEvent::Packet(packet), &queue.pool, &mut host, now);
+                }
+            }
+        }
+        self.lane.receive(&mut self.batch, queue, now, ends);
+    }
+
+    /// Whether the kernel is not to say this, which it sends: the NIC has the connection.
+    #[inline]
+    pub(crate) fn silences(&mut self, bytes: &[u8]) -> bool {
+        let all = &self.lane.app().all;
+        if all.is_empty() {
+            return false;
+        }
+        let Some(FourTuple { local, remote }) = steer::path_of(bytes) else { return false };
+        let number = all.by_path(&FourTuple { local: remote, remote: local });
+        let connection = number.and_then(|number| all.get(number));
+        let silences = connection.is_some_and(|connection| connection.side.silences_kernel());
+        self.silenced += u64::from(silences);
+        silences
+    }
+
+    /// What the agent says, what applications do, what is due, and what is to be sent. Returns whether there was
+    /// anything to do.
+    ///
+    /// # Errors
+    /// None: a port that has become useless tells by itself.
+    pub(crate) fn turn<W: Wire, H: Host>(
+        &mut self,
+        queue: &mut WireQueue<W>,
+        mut host: Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) -> io::Result<bool> {
+        let told = self.hear(&queue.pool, &mut host, now);
+        let worked = self.lane.turn(queue, &mut None, now)?;
+        while let Some(number) = self.next_ended() {
+            self.handle(number, NicEvent::Ended, &queue.pool, &mut host, now);
+        }
+        self.app().end_turn();
+        Ok(told || worked)
+    }
+
+    /// Gives the engine what LRO has held for long enough.
+    pub(crate) fn expire(&mut self, pool: &FramePool, now: Nanos) {
+        self.lane.expire(pool, now);
+    }
+
+    fn next_ended(&mut self) -> Option<u32> {
+        let (stack, app) = self.lane.parts();
+        app.next_ended(stack)
+    }
+
+    fn hear<H: Host>(
+        &mut self,
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) -> bool {
+        let mut is_flushed = false;
+        for heard in 0..MESSAGES {
+            let Ok(message) = self.inbox.try_recv() else { return heard > 0 };
+            match message {
+                ToWorker::Begin { session, process } => self.begin(session, process),
+                ToWorker::Offer { key, epoch, path, next_hop } => {
+                    if let Some(host) = host.as_mut().filter(|_| !is_flushed) {
+                        // What LRO holds of it is the kernel's.
+                        host.flush(pool);
+                        is_flushed = true;
+                    }
+                    self.offer(key, epoch, (path, next_hop), pool, host, now);
+                }
+                ToWorker::Told { key, tag, told } => self.told(key, tag, told, pool, host, now),
+                ToWorker::End { session } => self.end(session, now),
+            }
+        }
+        true
+    }
+
+    fn begin(&mut self, number: u32, process: Arc<dyn Process>) {
+        let app = self.lane.parts().1;
+        let at = number as usize;
+        if app.sessions.len() <= at {
+            app.sessions.resize_with(at + 1, || None);
+        }
+        if let Some(bell) = process.doorbell(app.worker)
+            && let Err(error) = self.doorbells.add(bell, number.into())
+        {
+            tracing::warn!("a process's doorbell cannot be waited for, so its calls wait: {error}");
+        }
+        app.sessions[at] = Some(Session::new(process, app.worker));
+    }
+
+    fn offer<H: Host>(
+        &mut self,
+        key: Key,
+        epoch: Epoch,
+        (path, next_hop): (FourTuple, Mac),
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) {
+        let most = self.connections;
+        let app = self.app();
+        let room = if app.all.len() < most { Ok(()) } else { Err(Refusal::Connections) };
+        let Some(number) = app.all.insert(key, path, next_hop) else {
+            let refused = handoff::command::OsControl::Refused(Refusal::Invalid);
+            let told = handoff::machine::ToOs::Control(refused);
+            self.agent.tell(ToAgent { key, tag: epoch.tag(), told });
+            return;
+        };
+        self.handle(number, NicEvent::Offer(epoch, room), pool, host, now);
+    }
+
+    fn told<H: Host>(
+        &mut self,
+        key: Key,
+        tag: u16,
+        told: ToNic<HeldPacket, State>,
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) {
+        match self.app().all.by_key(key) {
+            Some(number) => self.handle(number, NicEvent::Told(tag, told), pool, host, now),
+            // It has ended: a forwarded packet is the kernel's, if anyone's.
+            None => self.counts.stale += 1,
+        }
+    }
+
+    fn end(&mut self, session: u32, now: Nanos) {
+        let (stack, app) = self.lane.parts();
+        for number in app.all.of_session(session) {
+            app.orphan(number, stack, now);
+        }
+        let worker = app.worker;
+        if let Some(session) = app.session(session)
+            && let Some(bell) = session.process().doorbell(worker)
+        {
+            // It goes with the process; that it is gone already is no error.
+            let _ = self.doorbells.remove(bell);
+        }
+    }
+
+    /// Nothing more comes for now: what was kept to be joined with more is taken. Returns whether there was any.
+    pub(crate) fn idle(&mut self, pool: &FramePool, now: Nanos) -> bool {
+        self.lane.idle(pool, now)
+    }
+
+    /// The earliest of what is due.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        self.lane.next_deadline()
+    }
+
+    /// Whether there was no room for what there is to send.
+    pub(crate) fn is_full(&self) -> bool {
+        self.lane.is_full()
+    }
+
+    /// What to sleep on.
+    pub(crate) fn wait(&self) -> BorrowedFd<'_> {
+        self.doorbells.as_fd()
+    }
+
+    /// The worker is about to sleep; returns whether it may, as no application has said anything.
+    pub(crate) fn falls_asleep(&self) -> bool {
+        self.lane.app().sessions.iter().flatten().all(Session::falls_asleep)
+    }
+
+    /// The worker is awake.
+    pub(crate) fn awakes(&mut self) {
+        let app = self.lane.parts().1;
+        app.sessions.iter().flatten().for_each(Session::awakes);
+        // Without waiting: what rang.
+        if self.doorbells.wait(0).is_err() {
+            return;
+        }
+        for number in self.doorbells.ready() {
+            if let Some(Some(session)) = app.sessions.get(number as usize) {
+                session.process().drain(app.worker);
+            }
+        }
+    }
+
+    /// Frees what LRO holds.
+    pub(crate) fn close(&mut self, pool: &FramePool, now: Nanos) {
+        self.lane.close(pool, now);
+    }
+
+    /// What it has counted.
+    pub(crate) fn counters(&self) -> HandoffCounters {
+        let app = self.lane.app();
+        HandoffCounters {
+            connections: app.all.len() as u64,
+            side: self.counts,
+            commands: app.commands,
+            events: app.events,
+            bad_commands: app.bad,
+            hostile: app.hostile,
+            silenced: self.silenced,
+        }
+    }
+
+    /// A packet that was held, to the engine.
+    fn input(&mut self, packet: &HeldPacket, pool: &FramePool, now: Nanos) {
+        let HeldPacket { vnet, bytes } = packet;
+        self.lane.take(pool, (vnet, false), bytes, now);
+    }
+}
+
+/// A packet that was held, to the host.
+fn pass<H: Host>(packet: &HeldPacket, pool: &FramePool, host: &mut Option<&mut HostLane<H>>) {
+    let vnet: VirtioNetHdr = packet.vnet;
+    if let Some(host) = host {
+        // That the kernel does not take it is counted there.
+        let _ = host.deliver(pool, &crate::wire_queue::Packet::frame(vnet, &packet.bytes));
+    }
+}

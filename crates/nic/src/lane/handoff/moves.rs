@@ -1,0 +1,188 @@
+//! A connection that changes sides, at the NIC: out of the state that the kernel gave into the engine and its rings,
+//! and back.
+
+use handoff::Refusal;
+use handoff::machine::{NicEvent, NicOutput};
+use handoff::ring::{receive, send};
+use handoff::session::Area;
+use handoff::session::status::{Place, Status};
+use lro::Nanos;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use sys::frames::FramePool;
+use tcp::repair::Repair;
+use tcp::{Snapshot, Stack};
+
+use super::connections::{Connection, Running};
+use super::rings::Rings;
+use super::{HandoffLane, HostLane, pass};
+use crate::handoff::link::{HeldPacket, State, ToAgent};
+use crate::port::Host;
+
+/// The index of the first byte of a ring: as if 4 GB were about to be over, so that what goes wrong there is found.
+const FIRST: u32 = u32::MAX - 0xffff;
+
+impl HandoffLane {
+    /// One event of a connection's, and all that it leads to.
+    pub(super) fn handle<H: Host>(
+        &mut self,
+        number: u32,
+        event: NicEvent<HeldPacket, State>,
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) {
+        let mut outputs = Vec::new();
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            let counts = &mut self.counts;
+            let Some(connection) = self.lane.parts().1.all.get_mut(number) else { return };
+            let key = connection.key;
+            connection.side.handle(event, counts, &mut outputs);
+            for output in outputs.drain(..) {
+                match output {
+                    NicOutput::Tell(tag, told) => self.agent.tell(ToAgent { key, tag, told }),
+                    NicOutput::Thaw(state) => next = Some(self.thaw(number, &state, now)),
+                    NicOutput::Freeze => next = Some(self.freeze(number, pool, now)),
+                    NicOutput::Input(packet) => self.input(&packet, pool, now),
+                    NicOutput::Pass(packet) => pass(&packet, pool, host),
+                    NicOutput::Apply(control) => {
+                        let (stack, app) = self.lane.parts();
+                        app.apply(number, control, stack, now);
+                    }
+                }
+            }
+        }
+        let app = self.app();
+        if app.all.get(number).is_some_and(|connection| connection.side.is_free()) {
+            app.all.remove(number);
+        }
+    }
+
+    /// The engine goes on from the kernel's state.
+    fn thaw(&mut self, number: u32, repair: &Repair, now: Nanos) -> NicEvent<HeldPacket, State> {
+        self.lane.interface().adopt(repair.local.ip().to_canonical());
+        let (stack, app) = self.lane.parts();
+        match begin(app, stack, number, repair, now) {
+            Ok(()) => {
+                app.mark(number);
+                NicEvent::Thawed
+            }
+            Err(why) => NicEvent::NotThawed(why),
+        }
+    }
+
+    /// The engine runs it no longer. Calls that have taken effect are in the state; the others lose.
+    fn freeze(&mut self, number: u32, pool: &FramePool, now: Nanos) -> NicEvent<HeldPacket, State> {
+        // What LRO holds of it has arrived.
+        self.lane.flush(pool, now);
+        let (stack, app) = self.lane.parts();
+        match end(app, stack, number, now) {
+            Some(state) => NicEvent::Frozen(Box::new(state)),
+            None => NicEvent::Ended,
+        }
+    }
+}
+
+fn begin(
+    app: &mut Rings,
+    stack: &mut Stack,
+    number: u32,
+    repair: &Repair,
+    now: Nanos,
+) -> Result<(), Refusal> {
+    let snapshot = Snapshot::from_repair(repair).map_err(|_| Refusal::Invalid)?;
+    let Rings { worker, sessions, all, config, .. } = app;
+    let connection = all.get(number).ok_or(Refusal::Invalid)?;
+    let cid = connection.key.cid;
+    let session = sessions.get(connection.key.session as usize).and_then(Option::as_ref);
+    let session = session.ok_or(Refusal::Invalid)?;
+    let area = session.area(cid).ok_or(Refusal::Invalid)?;
+    let id = stack.thaw(&snapshot, Arc::clone(config), now).map_err(|error| match error {
+        tcp::ThawError::Connect(tcp::ConnectError::Memory) => Refusal::Memory,
+        tcp::ThawError::Connect(_) => Refusal::Connections,
+        tcp::ThawError::Snapshot(_) => Refusal::Invalid,
+    })?;
+    let (send, receive) = open(&area, connection).map_err(|_| Refusal::Invalid)?;
+    let status = Status::at(Place::Nic);
+    area.worker().store((*worker).into(), Ordering::Relaxed);
+    area.status().store(status.encode(), Ordering::Release);
+    session.wake_waiters(cid);
+    let running = Running {
+        id,
+        send,
+        receive,
+        status,
+        event: None,
+        is_due: false,
+        is_shut: false,
+        is_closed: false,
+        is_released: false,
+    };
+    all.begin(number, running);
+    Ok(())
+}
+
+fn open(
+    area: &Area<'_>,
+    connection: &Connection,
+) -> Result<(send::Kept, receive::Kept), handoff::ring::BadSize> {
+    let epoch = connection.side.epoch();
+    let send = send::Nic::open(area.send()?, epoch, FIRST, &[])?.keep();
+    let receive = receive::Nic::open(area.receive()?, epoch, FIRST, &[])?.keep();
+    Ok((send, receive))
+}
+
+/// Takes it out of the engine and its rings. `None` if there is nothing to go on with: it has ended, or its
+/// application wrote into the rings what is not possible.
+fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Repair> {
+    let Rings { sessions, all, hostile, .. } = app;
+    let connection = all.get_mut(number)?;
+    let cid = connection.key.cid;
+    let session = sessions.get(connection.key.session as usize)?.as_ref()?;
+    let area = session.area(cid)?;
+    let running = connection.engine.take()?;
+    let rings = close(&area, &running);
+    let Some((written, unread)) = rings else {
+        *hostile += 1;
+        if let Some(mut socket) = stack.socket(running.id, now) {
+            socket.abort();
+            socket.close();
+        }
+        return None;
+    };
+    let snapshot = stack.freeze(running.id, now)?;
+    let (mut repair, _) = snapshot.to_repair().ok()?;
+    let wrote = written.len() as u32;
+    repair.send_queue.extend(written);
+    let fin = u32::from(running.is_shut && repair.state.may_send());
+    if fin > 0 {
+        repair.state = match repair.state {
+            tcp::State::CloseWait => tcp::State::LastAck,
+            _ => tcp::State::FinWait1,
+        };
+    }
+    repair.write_seq = repair.write_seq + wrote + fin;
+    repair.unacknowledged += wrote + fin;
+    repair.unsent += wrote + fin;
+    repair.recv_queue = [unread, repair.recv_queue].concat();
+    area.status().store(Status::at(Place::Moving).encode(), Ordering::Release);
+    session.wake_waiters(cid);
+    Some(repair)
+}
+
+/// Ends the epoch of both rings: the bytes of calls that have taken effect, and those that were not read. `None` if
+/// the application wrote what is not possible.
+fn close(area: &Area<'_>, running: &Running) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut send = send::Nic::resume(area.send().ok()?, running.send);
+    let mut receive = receive::Nic::resume(area.receive().ok()?, running.receive);
+    let flipped = (send.flip(), receive.flip());
+    if flipped.0.is_err() || flipped.1.is_err() {
+        return None;
+    }
+    let mut written = vec![0; send.len() as usize];
+    send.peek(0, &mut written);
+    let mut unread = vec![0; receive.len() as usize];
+    receive.peek(&mut unread);
+    Some((written, unread))
+}

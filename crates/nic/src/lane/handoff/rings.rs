@@ -1,0 +1,425 @@
+//! What is behind the engine's connections here: rings that the application shares.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use handoff::command::{NicCommand, NicControl, NicCounts, OsCommand, OsControl, OsCounts, os};
+use handoff::ring::{Hostile, receive, send};
+use handoff::session::Area;
+use handoff::session::status::{Place, Status};
+use handoff::{Cid, Epoch};
+use iface::Interface;
+use lro::Nanos;
+use tcp::{Change, FourTuple, Reason, Socket, Stack, State};
+use wire::Mac;
+
+use super::connections::{Connection, Connections, Running};
+use super::sessions::Session;
+use crate::app::{App, ServiceCounters};
+use crate::handoff::link::Key;
+
+/// Bytes that are copied at once.
+const PIECE: usize = 64 << 10;
+/// Commands of one session that are looked at in a turn: others', and packets, do not wait for more.
+const COMMANDS: usize = 256;
+/// Connections that are looked at in a turn because the engine says so.
+const EVENTS: usize = 256;
+/// `ECONNRESET` and others (errno(3)).
+const ECONNRESET: u16 = 104;
+const ETIMEDOUT: u16 = 110;
+const EHOSTUNREACH: u16 = 113;
+const MILLISECOND: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000_000_000;
+
+/// See the module's documentation.
+pub(crate) struct Rings {
+    pub(super) worker: u32,
+    /// By number.
+    pub(super) sessions: Vec<Option<Session>>,
+    pub(super) all: Connections,
+    pub(super) config: Arc<tcp::Config>,
+    /// Connections to look at.
+    due: Vec<u32>,
+    /// What is on its way between ring and engine; empty between calls.
+    scratch: Box<[u8]>,
+    pub(super) commands: NicCounts,
+    pub(super) events: OsCounts,
+    /// Commands that were none, or of no connection of the NIC's.
+    pub(super) bad: u64,
+    /// Connections that were reset as their application wrote into the rings what is not possible.
+    pub(super) hostile: u64,
+    /// What is of no use here: an endpoint's.
+    none: ServiceCounters,
+}
+
+impl Rings {
+    pub(super) fn new(worker: u32, config: Arc<tcp::Config>) -> Self {
+        Rings {
+            worker,
+            sessions: Vec::new(),
+            all: Connections::default(),
+            config,
+            due: Vec::new(),
+            scratch: vec![0; PIECE].into_boxed_slice(),
+            commands: NicCounts::default(),
+            events: OsCounts::default(),
+            bad: 0,
+            hostile: 0,
+            none: ServiceCounters::default(),
+        }
+    }
+
+    pub(super) fn session(&mut self, number: u32) -> Option<&mut Session> {
+        self.sessions.get_mut(number as usize)?.as_mut()
+    }
+
+    /// A connection is to be looked at in this turn.
+    pub(super) fn mark(&mut self, number: u32) {
+        let Some(running) = self.all.get_mut(number).and_then(|c| c.engine.as_mut()) else {
+            return;
+        };
+        if !std::mem::replace(&mut running.is_due, true) {
+            self.due.push(number);
+        }
+    }
+
+    /// Commands of all sessions; returns whether there were any.
+    fn take_commands(&mut self, stack: &mut Stack, now: Nanos) -> bool {
+        let mut any = false;
+        for session in 0..self.sessions.len() as u32 {
+            for _ in 0..COMMANDS {
+                let Rings { sessions, bad, .. } = self;
+                let Some(Some(process)) = sessions.get_mut(session as usize) else { break };
+                let Some(command) = process.pop(bad) else { break };
+                any = true;
+                self.command(session, command, stack, now);
+            }
+        }
+        any
+    }
+
+    fn command(&mut self, session: u32, command: NicCommand, stack: &mut Stack, now: Nanos) {
+        let key = Key { session, cid: command.cid() };
+        let number = self.all.by_key(key);
+        let takes =
+            |number: &u32| self.all.get(*number).is_some_and(|c| c.side.takes(command.epoch()));
+        let Some(number) = number.filter(takes) else {
+            // A call that lost: its connection has gone back.
+            self.bad += 1;
+            return;
+        };
+        self.commands.add(command.kind());
+        match command {
+            NicCommand::Send(_) | NicCommand::Recvd(_) => self.mark(number),
+            NicCommand::Ctrl(ctrl) if ctrl.cmd.is_of_application() => {
+                self.apply(number, ctrl.cmd, stack, now);
+            }
+            // The OS's, which come by the link.
+            _ => self.bad += 1,
+        }
+    }
+
+    /// Does a control operation.
+    pub(super) fn apply(
+        &mut self,
+        number: u32,
+        control: NicControl,
+        stack: &mut Stack,
+        now: Nanos,
+    ) {
+        let Some(running) = self.all.get_mut(number).and_then(|c| c.engine.as_mut()) else {
+            return;
+        };
+        let Some(mut socket) = stack.socket(running.id, now) else { return };
+        match control {
+            NicControl::NoDelay(on) => socket.set_no_delay(on),
+            NicControl::Cork(on) => socket.set_cork(on),
+            NicControl::QuickAck(on) => socket.set_quick_ack(on),
+            NicControl::UserTimeout(ms) => {
+                socket.set_user_timeout(Nanos::from(ms) * MILLISECOND);
+            }
+            NicControl::Keepalive(keepalive) => {
+                socket.set_keepalive(keepalive.map(|keepalive| tcp::Keepalive {
+                    idle: Nanos::from(keepalive.idle) * SECOND,
+                    interval: Nanos::from(keepalive.interval) * SECOND,
+                    probes: keepalive.probes,
+                }));
+            }
+            // What it says of is asked of the ring.
+            NicControl::NotSentLowat(_) | NicControl::ShutdownRead => {}
+            NicControl::ShutdownWrite => running.is_shut = true,
+            NicControl::Close => (running.is_shut, running.is_closed) = (true, true),
+            NicControl::Abort => {
+                running.is_closed = true;
+                socket.abort();
+            }
+            NicControl::Restored | NicControl::Abandoned => {}
+        }
+        drop(socket);
+        self.mark(number);
+    }
+
+    /// The process is gone: as the kernel does, what is queued is still sent; unread data is answered with a reset.
+    pub(super) fn orphan(&mut self, number: u32, stack: &mut Stack, now: Nanos) {
+        let Some(connection) = self.all.get(number) else { return };
+        let Some(running) = &connection.engine else { return };
+        let area = self.sessions[connection.key.session as usize].as_ref();
+        let area = area.and_then(|session| session.area(connection.key.cid));
+        let unread = area.and_then(|area| {
+            let mut ring = receive::Nic::resume(area.receive().ok()?, running.receive);
+            ring.look().ok()?;
+            Some(!ring.is_empty())
+        });
+        let control = if unread == Some(true) { NicControl::Abort } else { NicControl::Close };
+        self.apply(number, control, stack, now);
+    }
+
+    /// Moves bytes between the rings of a connection and the engine, and tells the application.
+    fn look_at(&mut self, number: u32, stack: &mut Stack, now: Nanos) {
+        let Rings { all, sessions, scratch, events, hostile, .. } = self;
+        let Some(Connection { key, side, engine: Some(running), .. }) = all.get_mut(number) else {
+            return;
+        };
+        running.is_due = false;
+        let Some(Some(session)) = sessions.get_mut(key.session as usize) else { return };
+        let Some(mut socket) = stack.socket(running.id, now) else { return };
+        let Some(area) = session.area(key.cid) else { return };
+        if running.is_released {
+            return;
+        }
+        let moved = match exchange(&area, running, &mut socket, scratch) {
+            Ok(moved) => moved,
+            Err(_) => {
+                *hostile += 1;
+                running.is_closed = true;
+                socket.abort();
+                Moved::default()
+            }
+        };
+        let status = status_of(&socket);
+        let is_over = socket.end().is_some() || socket.state() == State::TimeWait;
+        if is_over || running.is_closed && running.is_shut && moved.is_sent {
+            running.is_released = running.is_closed || is_over && socket.readable_len() == 0;
+            if running.is_released {
+                socket.close();
+            }
+        }
+        drop(socket);
+        let changed = status != running.status;
+        if changed {
+            // After the bytes: who sees the end and then an empty ring has seen all.
+            area.status().store(status.encode(), Ordering::Release);
+            running.status = status;
+        }
+        if !(changed || moved.received > 0 || moved.sent > 0) {
+            return;
+        }
+        let epoch = side.epoch();
+        tell(session, events, running, (key.cid, epoch), &moved, changed.then_some(status));
+        session.wake_waiters(key.cid);
+    }
+
+    /// The connections that the engine has something of.
+    fn take_events(&mut self, stack: &mut Stack) -> bool {
+        let mut any = false;
+        for _ in 0..EVENTS {
+            let Some((id, _)) = stack.next_event() else { break };
+            any = true;
+            if let Some(number) = self.all.by_engine(id) {
+                self.mark(number);
+            }
+        }
+        any
+    }
+
+    /// Connections that the engine has no more, by its changes.
+    pub(super) fn next_ended(&mut self, stack: &mut Stack) -> Option<u32> {
+        loop {
+            match stack.next_change()? {
+                Change::Begun(_) => {}
+                Change::Ended(path) => {
+                    let number = self.all.by_path(&path);
+                    let gone = |number: &u32| {
+                        let running = self.all.get(*number).and_then(|c| c.engine.as_ref());
+                        running.is_some_and(|running| stack.connection(running.id).is_none())
+                    };
+                    if let Some(number) = number.filter(gone) {
+                        return Some(number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// After a turn.
+    pub(super) fn end_turn(&mut self) {
+        self.sessions.iter_mut().flatten().for_each(Session::end_turn);
+    }
+}
+
+/// What has moved between the rings of a connection and the engine.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    /// Bytes whose place in the send ring is free.
+    sent: u32,
+    /// Bytes that the application may read, and the index of the first of them.
+    received: u32,
+    at: u32,
+    /// The send ring is empty.
+    is_sent: bool,
+}
+
+fn exchange(
+    area: &Area<'_>,
+    running: &mut Running,
+    socket: &mut Socket<'_>,
+    scratch: &mut [u8],
+) -> Result<Moved, Hostile> {
+    let mut moved = Moved::default();
+    if let Ok(ring) = area.send() {
+        let mut ring = send::Nic::resume(ring, running.send);
+        let looked = ring.look();
+        while looked.is_ok() && !ring.is_empty() {
+            let len = ring.peek(0, scratch);
+            let Ok(taken) = socket.send(&scratch[..len]) else { break };
+            ring.release(taken as u32);
+            moved.sent += taken as u32;
+            if taken < len {
+                break;
+            }
+        }
+        moved.is_sent = ring.is_empty();
+        running.send = ring.keep();
+        looked?;
+    }
+    if running.is_shut && moved.is_sent && socket.state().may_send() {
+        socket.shutdown();
+    }
+    if let Ok(ring) = area.receive() {
+        let mut ring = receive::Nic::resume(ring, running.receive);
+        let looked = ring.look();
+        moved.at = ring.tail();
+        while looked.is_ok() {
+            let mut len = 0;
+            for piece in socket.readable() {
+                len += ring.put(len as u32, piece);
+            }
+            if len == 0 && ring.room() > 0 && socket.readable_len() > 0 && pass_mark(socket) {
+                continue;
+            }
+            if len == 0 {
+                break;
+            }
+            ring.publish(len as u32);
+            socket.consume(len);
+            moved.received += len as u32;
+        }
+        running.receive = ring.keep();
+        looked?;
+    }
+    Ok(moved)
+}
+
+/// Passes over an urgent byte that bars the way to what is behind it: it is no part of the stream.
+fn pass_mark(socket: &mut Socket<'_>) -> bool {
+    socket.is_urgent() && socket.receive(&mut []).is_ok()
+}
+
+/// What the application is to know.
+fn status_of(socket: &Socket<'_>) -> Status {
+    let all_read = socket.readable_len() == 0;
+    let error = match socket.end() {
+        None | Some(Reason::Closed | Reason::Frozen) => 0,
+        Some(Reason::Refused | Reason::Reset | Reason::Aborted) => ECONNRESET,
+        Some(Reason::TimedOut) => ETIMEDOUT,
+        Some(Reason::Unreachable) => EHOSTUNREACH,
+    };
+    let is_over = socket.end().is_some() || socket.state() == State::TimeWait;
+    Status {
+        place: if is_over && all_read { Place::Ended } else { Place::Nic },
+        peer_closed: socket.is_at_end(),
+        error: if all_read { error } else { 0 },
+        why: None,
+    }
+}
+
+/// Tells the application: by one event of data at a time, as it looks at the ring itself.
+fn tell(
+    session: &mut Session,
+    counts: &mut OsCounts,
+    running: &mut Running,
+    (cid, epoch): (Cid, Epoch),
+    moved: &Moved,
+    status: Option<Status>,
+) {
+    let mut push = |session: &mut Session, event: OsCommand| {
+        counts.add(event.kind());
+        session.push(event)
+    };
+    if let Some(status) = status {
+        let cmd = match status.error {
+            ECONNRESET => OsControl::Reset,
+            ETIMEDOUT => OsControl::TimedOut,
+            0 => OsControl::PeerClosed,
+            other => OsControl::Unreachable(other.into()),
+        };
+        let _ = push(session, os::Ctrl { cmd, ..os::Ctrl::new(cid, epoch) }.into());
+    }
+    let is_known = running.event.is_some_and(|number| !session.has_seen(number));
+    if is_known {
+        return;
+    }
+    let event = match (moved.received, moved.sent) {
+        (0, 0) => return,
+        (0, len) => OsCommand::from(os::Ack { len, ..os::Ack::new(cid, epoch) }),
+        (len, _) => os::Recv { addr: moved.at, len, ..os::Recv::new(cid, epoch) }.into(),
+    };
+    running.event = push(session, event);
+}
+
+impl App for Rings {
+    fn begin(
+        &mut self,
+        _stack: &mut Stack,
+        _interface: &Interface,
+        _may_open: &mut dyn FnMut(&FourTuple) -> bool,
+        _now: Nanos,
+    ) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn serve(&mut self, stack: &mut Stack, now: Nanos) -> bool {
+        let commands = self.take_commands(stack, now);
+        let events = self.take_events(stack);
+        let mut due = std::mem::take(&mut self.due);
+        let any = !due.is_empty();
+        for number in due.drain(..) {
+            self.look_at(number, stack, now);
+        }
+        // What was marked meanwhile is for the next turn.
+        std::mem::swap(&mut self.due, &mut due);
+        self.due.append(&mut due);
+        commands || events || any
+    }
+
+    fn next_hop(&self, path: &FourTuple) -> Option<Mac> {
+        let number = self.all.by_path(path)?;
+        self.all.get(number).map(|connection| connection.next_hop)
+    }
+
+    fn on_time(&mut self, _stack: &mut Stack, _now: Nanos) {}
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+
+    fn abort(&mut self, _stack: &mut Stack, _now: Nanos) {}
+
+    fn counters(&self) -> &ServiceCounters {
+        &self.none
+    }
+}
