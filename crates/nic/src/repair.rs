@@ -66,7 +66,7 @@ pub fn from_kernel(parts: Parts) -> Option<Repair> {
     })
 }
 
-/// What a socket is to be written of a connection of the engine's. `None` if the kernel has no such state for one
+/// What a socket is to be written of a connection of the engine's, but for `SO_REUSEADDR`, which no engine knows. `None` if the kernel has no such state for one
 /// that is put back.
 pub fn to_kernel(repair: Repair) -> Option<Parts> {
     let option = |agreed: bool, option: u8| if agreed { option } else { 0 };
@@ -97,6 +97,7 @@ pub fn to_kernel(repair: Repair) -> Option<Parts> {
         // These are not for writing.
         path: Path::default(),
         settings: Settings::default(),
+        reuse_address: false,
         send_queue: repair.send_queue,
         recv_queue: repair.recv_queue,
     })

@@ -31,6 +31,11 @@ impl Mapping {
         Self::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
+    /// `len` bytes that the kernel shares through `fd` from the beginning, backed by pages on first touch.
+    pub(crate) fn shared_when_touched(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::map(len, libc::MAP_SHARED | libc::MAP_NORESERVE, fd.as_raw_fd(), 0)
+    }
+
     fn map(len: usize, flags: i32, fd: i32, offset: libc::off_t) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: without MAP_FIXED the kernel picks an unused range, so no memory that anything

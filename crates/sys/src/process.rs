@@ -3,8 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use crate::capability::{self, BPF, NET_ADMIN, SYS_ADMIN};
@@ -90,13 +89,13 @@ pub struct PeerCredentials {
 }
 
 /// The credentials of the process at the other end.
-pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
+pub fn peer_credentials(socket: impl AsFd) -> io::Result<PeerCredentials> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: `credentials` is writable and `length` is its size.
     check(unsafe {
         libc::getsockopt(
-            stream.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
             (&raw mut credentials).cast(),
@@ -393,7 +392,7 @@ mod tests {
 
     #[test]
     fn the_peer_of_a_socket_pair_is_this_process() {
-        let (near, _far) = UnixStream::pair().unwrap();
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
         let peer = peer_credentials(&near).unwrap();
         assert_eq!((peer.pid as u32, peer.uid), (std::process::id(), uid()));
     }

@@ -46,6 +46,8 @@ pub(crate) fn get<T: Plain>(fd: BorrowedFd<'_>, level: i32, option: i32) -> io::
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: an integer.
+unsafe impl Plain for u64 {}
+// SAFETY: an integer.
 unsafe impl Plain for libc::c_int {}
 // SAFETY: integers only (linux/if_packet.h).
 unsafe impl Plain for libc::tpacket_stats {}

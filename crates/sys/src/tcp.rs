@@ -1,7 +1,10 @@
 //! Socket options and calls of the kernel's TCP.
 
 mod address;
+mod obstacle;
 pub mod repair;
+
+pub use obstacle::{Obstacle, namespace_of, obstacle, owner_of};
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

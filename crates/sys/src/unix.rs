@@ -23,7 +23,7 @@ fn socket(flags: libc::c_int) -> io::Result<OwnedFd> {
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn sockaddr(address: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+pub(crate) fn sockaddr(address: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     // An abstract name begins with a NUL and ends by its length.
     let (lead, name, end) = match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => (0, path.as_os_str().as_bytes(), 1),

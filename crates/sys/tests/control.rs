@@ -15,7 +15,7 @@ use sys::interface::{self, Interface};
 use sys::netlink::link::{self, VethEnd};
 use sys::netlink::route::NewRoute;
 use sys::netlink::saved::Saved;
-use sys::netlink::{address, route};
+use sys::netlink::{address, neighbour, route};
 use sys::netns::{self, Namespace};
 use sys::poll::poll;
 use sys::sysctl;
@@ -563,5 +563,38 @@ fn ethtool_sets_what_a_veth_can_change() {
         assert!(!ethtool.set_feature(uso, false).unwrap());
         let fixed = ethtool.set_feature("loopback", true).unwrap_err();
         assert_eq!(fixed.kind(), std::io::ErrorKind::Unsupported);
+    });
+}
+
+#[test]
+fn the_next_hop_of_a_packet_and_its_ethernet_address_are_found() {
+    with_ip(|| {
+        link::create_veth(&VethEnd::new("near"), &VethEnd::new("far")).unwrap();
+        ip("addr add 10.0.0.1/24 dev near
+            addr add fd00::1/64 dev near nodad
+            link set near up
+            link set far up
+            route add 10.9.0.0/16 via 10.0.0.7
+            -6 route add fd09::/16 via fd00::7
+            neigh add 10.0.0.7 lladdr 02:00:00:00:00:07 dev near
+            neigh add fd00::7 lladdr 02:00:00:00:00:07 dev near");
+        let near = interface::index("near").unwrap();
+        let parse = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (from, to, hop) in [
+            ("10.0.0.1", "10.0.0.5", "10.0.0.5"),
+            ("10.0.0.1", "10.9.0.5", "10.0.0.7"),
+            ("fd00::1", "fd00::5", "fd00::5"),
+            ("fd00::1", "fd09::5", "fd00::7"),
+        ] {
+            let found = route::next_hop(parse(from), parse(to)).unwrap();
+            assert_eq!((found.interface, found.neighbour), (near, parse(hop)));
+            let mac = neighbour::ethernet_address(near, found.neighbour).unwrap();
+            assert_eq!(mac, hop.ends_with('7').then_some([2, 0, 0, 0, 0, 7]), "{hop}");
+        }
+        for to in ["192.0.2.1", "2001:db8::1"] {
+            let from = parse(if to.contains(':') { "fd00::1" } else { "10.0.0.1" });
+            let error = route::next_hop(from, parse(to)).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::NetworkUnreachable);
+        }
     });
 }

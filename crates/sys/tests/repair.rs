@@ -222,3 +222,62 @@ fn send_urgent(socket: &TcpStream, byte: u8) -> isize {
     // SAFETY: one readable byte.
     unsafe { libc::send(socket.as_raw_fd(), (&raw const byte).cast(), 1, libc::MSG_OOB) }
 }
+
+/// Bytes in the receive queue.
+fn readable(socket: &TcpStream) -> bool {
+    let ready = sys::poll::poll(&[std::os::fd::AsFd::as_fd(socket)], Some(0)).unwrap();
+    ready.contains(0)
+}
+
+#[test]
+fn a_placeholder_keeps_the_addresses_and_sends_nothing() {
+    in_namespace(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let (near, far) = (TcpStream::connect(to).unwrap(), listener.accept().unwrap().0);
+        for (ours, peer) in [(&near, &far), (&far, &near)] {
+            let names = (ours.local_addr().unwrap(), ours.peer_addr().unwrap());
+            for round in 0..20_u8 {
+                peer.try_clone().unwrap().write_all(&[round; 10]).unwrap();
+                let mut parts = repair::take(ours).unwrap();
+                repair::reserve(ours, &parts).unwrap();
+                assert_eq!((ours.local_addr().unwrap(), ours.peer_addr().unwrap()), names);
+                assert_eq!(ours.take_error().unwrap().map(|error| error.to_string()), None);
+                assert!(!readable(ours), "neither data nor an error");
+                assert!(!readable(peer), "the peer has been sent something");
+                // What is written past wharf's library is not lost.
+                parts.send_queue.extend(b"aside");
+                parts.write_seq = parts.write_seq.wrapping_add(5);
+                (parts.unacknowledged, parts.unsent) = (parts.unacknowledged + 5, parts.unsent + 5);
+                let aside = repair::take(ours).unwrap();
+                assert!(aside.send_queue.is_empty() && aside.recv_queue.is_empty());
+                assert_eq!(repair::put_back(ours, &parts).unwrap(), 0);
+                assert_eq!(read(ours, 10), [round; 10]);
+                assert_eq!(read(peer, 5), b"aside");
+            }
+        }
+        let parts = repair::take(&near).unwrap();
+        repair::reserve(&near, &parts).unwrap();
+        repair::discard(&near).unwrap();
+        drop(near);
+        far.set_read_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
+        let unread = (&far).read(&mut [0; 1]).unwrap_err().kind();
+        assert_eq!(unread, ErrorKind::WouldBlock, "it was told of the end");
+    });
+}
+
+#[test]
+fn reuse_of_the_address_stays_as_it_was() {
+    in_namespace(|| {
+        // The standard library's listeners have SO_REUSEADDR, and what they accept has it from them.
+        let (accepted, peer) = connection("127.0.0.1:0");
+        let at = accepted.local_addr().unwrap();
+        let parts = repair::take(&accepted).unwrap();
+        repair::reserve(&accepted, &parts).unwrap();
+        drop(TcpListener::bind(at).expect("as while the connection was there"));
+        repair::take(&accepted).unwrap();
+        repair::put_back(&accepted, &parts).unwrap();
+        drop(TcpListener::bind(at).expect("as before"));
+        drop(peer);
+    });
+}

@@ -95,6 +95,32 @@ pub fn list(index: u32) -> Result<Vec<Neighbour>> {
     Ok(neighbours)
 }
 
+/// The Ethernet address of a neighbour, as far as the kernel knows it.
+///
+/// # Errors
+/// What netlink says; that it is not known is none.
+pub fn ethernet_address(index: u32, ip: IpAddr) -> Result<Option<[u8; 6]>> {
+    let (family, octets) = match ip {
+        IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (libc::AF_INET6, ip.octets().to_vec()),
+    };
+    let mut question = vec![0; NDMSG];
+    question[0] = family as u8;
+    question[4..8].copy_from_slice(&index.to_ne_bytes());
+    super::append(&mut question, NDA_DST, &octets);
+    let what = format!("find the neighbour {ip}");
+    let answers = match request_raw(what, libc::RTM_GETNEIGH, 0, &question) {
+        Err(error) if error.errno() == Some(libc::ENOENT) => return Ok(None),
+        answers => answers?,
+    };
+    let address = |message: &[u8]| {
+        let mut all = attributes(message, NDMSG);
+        let (_, address) = all.find(|(kind, _)| *kind == NDA_LLADDR)?;
+        address.try_into().ok()
+    };
+    Ok(answers.iter().find_map(|message| address(message)))
+}
+
 /// Adds a saved neighbour to an interface, in place of one with the same address.
 pub(super) fn restore(neighbour: &Neighbour, to: u32) -> Result<()> {
     let what = format!("add the neighbour {} to", neighbour.ip());

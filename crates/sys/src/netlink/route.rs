@@ -238,6 +238,41 @@ pub fn list(index: u32) -> Result<Vec<Route>> {
     Ok(routes)
 }
 
+/// The next hop of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextHop {
+    /// Index of the interface by which it leaves.
+    pub interface: u32,
+    /// The neighbour that it is sent to: a router, or the destination itself.
+    pub neighbour: IpAddr,
+}
+
+/// The next hop of packets from one address of this machine to another, as the kernel routes them now. A flow of a
+/// multipath route may take another.
+///
+/// # Errors
+/// `NetworkUnreachable` if there is no route; other errors of netlink.
+pub fn next_hop(from: IpAddr, to: IpAddr) -> Result<NextHop> {
+    let mut question = RouteMessage::default();
+    let (family, bits) = match to {
+        IpAddr::V4(_) => (AddressFamily::Inet, 32),
+        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+    };
+    question.header.address_family = family;
+    question.header.destination_prefix_length = bits;
+    question.header.source_prefix_length = bits;
+    question.attributes.push(RouteAttribute::Destination(to.into()));
+    question.attributes.push(RouteAttribute::Source(from.into()));
+    let answers = request(format!("find the route to {to}"), libc::RTM_GETROUTE, 0, &question)?;
+    let route = answers.into_iter().find_map(Route::new);
+    let found = route.and_then(|route| {
+        let interface = route.attribute(RTA_OIF).and_then(number)?;
+        Some(NextHop { interface, neighbour: route.gateway().unwrap_or(to) })
+    });
+    let none = || std::io::Error::from_raw_os_error(libc::ENETUNREACH);
+    found.ok_or_else(|| crate::Error::new(format!("find the route to {to}"), none()))
+}
+
 /// A route to be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewRoute {

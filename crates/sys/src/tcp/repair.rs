@@ -10,10 +10,15 @@
 //! a reset. While they are kept away nothing that `take` reads can change but by the kernel's own timers,
 //! which it notices.
 //!
+//! In between [`reserve`] can make the socket a placeholder, which keeps the connection's ports and addresses from
+//! others: it seems to be connected, and has nothing in its queues. `take` takes it out again. What was written to it
+//! meanwhile is in its send queue then. [`discard`] makes the kernel forget it.
+//!
 //! What the kernel does not show, and what it does not accept, is in the table of `tcp::repair`.
 //!
 //! All of this needs `CAP_NET_ADMIN` in the user namespace of the socket's network namespace.
 
+mod placeholder;
 mod put_back;
 mod take;
 
@@ -23,6 +28,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::sockopt;
 
+pub use placeholder::{discard, reserve};
 pub use put_back::put_back;
 pub use take::take;
 
@@ -162,6 +168,8 @@ pub struct Parts {
     pub path: Path,
     /// Settings of the application. [`put_back`] leaves them alone: they stay with the socket.
     pub settings: Settings,
+    /// `SO_REUSEADDR`, which leaving repair mode switches off: it is set again then.
+    pub reuse_address: bool,
 }
 
 impl Parts {

@@ -48,14 +48,21 @@ pub fn put_back(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
         address::disconnect(socket)?;
     }
     let unsent = restored?;
-    use_queue(socket, NO_QUEUE)?;
-    set(socket, libc::TCP_REPAIR, &REPAIR_OFF_NO_WP)?;
+    leave(socket, parts.reuse_address)?;
     let written = write(socket, unsent)?;
     if parts.closed() && written == unsent.len() {
         // SAFETY: shutdown takes integers and touches no memory of ours.
         check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) })?;
     }
     Ok(unsent.len() - written)
+}
+
+/// Leaves repair mode without a packet.
+pub(super) fn leave(socket: BorrowedFd<'_>, reuse_address: bool) -> io::Result<()> {
+    use_queue(socket, NO_QUEUE)?;
+    set(socket, libc::TCP_REPAIR, &REPAIR_OFF_NO_WP)?;
+    let reuse = libc::c_int::from(reuse_address);
+    sockopt::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &reuse)
 }
 
 fn check_parts(parts: &Parts) -> io::Result<()> {
@@ -104,7 +111,11 @@ fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]>
     Ok(unsent)
 }
 
-fn set_sequence(socket: BorrowedFd<'_>, queue: libc::c_int, sequence: u32) -> io::Result<()> {
+pub(super) fn set_sequence(
+    socket: BorrowedFd<'_>,
+    queue: libc::c_int,
+    sequence: u32,
+) -> io::Result<()> {
     use_queue(socket, queue)?;
     set(socket, libc::TCP_QUEUE_SEQ, &(sequence as libc::c_int))
 }

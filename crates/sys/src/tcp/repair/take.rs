@@ -4,9 +4,9 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use super::put_back::leave;
 use super::{
-    Parts, Path, RECV_QUEUE, REPAIR_OFF_NO_WP, REPAIR_ON, SEND_QUEUE, Settings, Window, get, set,
-    state, use_queue,
+    Parts, Path, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, Settings, Window, get, set, state, use_queue,
 };
 use crate::error::check;
 use crate::sockopt;
@@ -31,17 +31,18 @@ const LOOKS: usize = 16;
 /// `PermissionDenied` without the privilege; `NotConnected` for a socket that has no connection;
 /// `InvalidInput` for a connection that is being opened, or that ends and has no owner any more, or of which
 /// urgent data is waiting to be read;
-/// `ResourceBusy` if the connection would not stand still. The socket is then as it was, except that
-/// `SO_REUSEADDR` is off: leaving repair mode does that.
+/// `ResourceBusy` if the connection would not stand still. The socket is then as it was.
 pub fn take(socket: impl AsFd) -> io::Result<Parts> {
     let socket = socket.as_fd();
     let names = TcpStream::from(socket.try_clone_to_owned()?);
     let (local, remote) = (names.local_addr()?, names.peer_addr()?);
     drop(names);
+    let reuse: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
+    let reuse_address = reuse != 0;
     set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
     let taken = read_at_rest(socket, local, remote).and_then(|parts| {
         address::disconnect(socket)?;
-        Ok(parts)
+        Ok(Parts { reuse_address, ..parts })
     });
     match taken {
         Ok(parts) => {
@@ -51,7 +52,7 @@ pub fn take(socket: impl AsFd) -> io::Result<Parts> {
             Ok(parts)
         }
         Err(error) => {
-            set(socket, libc::TCP_REPAIR, &REPAIR_OFF_NO_WP)?;
+            leave(socket, reuse_address)?;
             Err(error)
         }
     }
@@ -144,6 +145,7 @@ fn read(
         window: position.window,
         path: path(&info),
         settings: settings(socket)?,
+        reuse_address: false,
     };
     refuse_urgent(socket, position.unread)?;
     let bytes = parts.unacknowledged_bytes();

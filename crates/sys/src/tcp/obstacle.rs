@@ -1,0 +1,145 @@
+//! What forbids taking a connection out of the kernel, as far as its socket shows it.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use crate::error::check;
+use crate::sockopt;
+
+/// `SO_NETNS_COOKIE` (include/uapi/asm-generic/socket.h).
+const SO_NETNS_COOKIE: libc::c_int = 71;
+/// Longest name of an upper layer protocol (`TCP_ULP_NAME_MAX`, include/net/tcp.h).
+const ULP_NAME_MAX: usize = 16;
+
+/// A reason to leave a connection in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Obstacle {
+    /// It is no TCP socket.
+    NotTcp,
+    /// It is an MPTCP socket.
+    Mptcp,
+    /// It is in another network namespace than this process's sockets.
+    Namespace,
+    /// An upper layer protocol is attached (`TCP_ULP`): kTLS, a sockmap.
+    Ulp,
+    /// A filter is attached (`SO_ATTACH_FILTER`, `SO_ATTACH_BPF`).
+    Filter,
+    /// Its packets carry a mark (`SO_MARK`).
+    Mark,
+    /// It is bound to an interface (`SO_BINDTODEVICE`).
+    BoundToDevice,
+    /// Its packets carry IP options (`IP_OPTIONS`).
+    IpOptions,
+}
+
+/// What stands in the way, if anything does. `namespace` is that of sockets that need not be looked at:
+/// [`namespace_of`].
+///
+/// # Errors
+/// What getsockopt(2) says of a descriptor that is no socket.
+pub fn obstacle(socket: impl AsFd, namespace: u64) -> io::Result<Option<Obstacle>> {
+    let socket = socket.as_fd();
+    let option = |level, option| sockopt::get::<libc::c_int>(socket, level, option);
+    let of_socket = |name| option(libc::SOL_SOCKET, name);
+    let domain = of_socket(libc::SO_DOMAIN)?;
+    let inet = domain == libc::AF_INET || domain == libc::AF_INET6;
+    if !inet || of_socket(libc::SO_TYPE)? != libc::SOCK_STREAM {
+        return Ok(Some(Obstacle::NotTcp));
+    }
+    match of_socket(libc::SO_PROTOCOL)? {
+        libc::IPPROTO_TCP => {}
+        libc::IPPROTO_MPTCP => return Ok(Some(Obstacle::Mptcp)),
+        _ => return Ok(Some(Obstacle::NotTcp)),
+    }
+    let found = [
+        (namespace_of(socket)? != namespace, Obstacle::Namespace),
+        (len_of(socket, libc::IPPROTO_TCP, libc::TCP_ULP)? > 0, Obstacle::Ulp),
+        (len_of(socket, libc::SOL_SOCKET, libc::SO_GET_FILTER)? > 0, Obstacle::Filter),
+        (of_socket(libc::SO_MARK)? != 0, Obstacle::Mark),
+        (len_of(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE)? > 0, Obstacle::BoundToDevice),
+        (
+            domain == libc::AF_INET && len_of(socket, libc::IPPROTO_IP, libc::IP_OPTIONS)? > 0,
+            Obstacle::IpOptions,
+        ),
+    ];
+    Ok(found.into_iter().find_map(|(is_there, obstacle)| is_there.then_some(obstacle)))
+}
+
+/// The network namespace of a socket, by the kernel's number for it.
+///
+/// # Errors
+/// What getsockopt(2) says.
+pub fn namespace_of(socket: impl AsFd) -> io::Result<u64> {
+    sockopt::get(socket.as_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE)
+}
+
+/// The user that owns a socket is for `fstat`: what its inode says.
+///
+/// # Errors
+/// What fstat(2) says.
+pub fn owner_of(socket: impl AsFd) -> io::Result<u32> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: fstat writes a `stat` to live memory of that size.
+    check(unsafe { libc::fstat(socket.as_fd().as_raw_fd(), stat.as_mut_ptr()) })?;
+    // SAFETY: integers only, zeroed before.
+    Ok(unsafe { stat.assume_init() }.st_uid)
+}
+
+/// The length of what an option has.
+fn len_of(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int) -> io::Result<u32> {
+    let mut value = [0_u8; 64];
+    let room = if option == libc::TCP_ULP { ULP_NAME_MAX } else { value.len() };
+    // SO_GET_FILTER counts instructions, and with no room says how many there are.
+    let mut len = if option == libc::SO_GET_FILTER { 0 } else { room as libc::socklen_t };
+    // SAFETY: the kernel writes at most `len` bytes, for which there is room.
+    let result = unsafe {
+        let value = value.as_mut_ptr().cast();
+        libc::getsockopt(socket.as_raw_fd(), level, option, value, &raw mut len)
+    };
+    match check(result) {
+        Ok(_) => Ok(len),
+        // A filter that is not of the old kind has no instructions to show, and the kernel says so.
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => Ok(1),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    #[test]
+    fn each_obstacle_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let namespace = namespace_of(&listener).unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let found = |socket: &TcpStream| obstacle(socket, namespace).unwrap();
+        assert_eq!(found(&socket), None);
+        assert_eq!(obstacle(&socket, namespace + 1).unwrap(), Some(Obstacle::Namespace));
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(obstacle(&udp, namespace).unwrap(), Some(Obstacle::NotTcp));
+        assert!(obstacle(std::fs::File::open("/dev/null").unwrap(), namespace).is_err());
+        // One no-operation option, and the end of the list.
+        let options = [1_u8, 0, 0, 0];
+        sockopt::set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_OPTIONS, &options).unwrap();
+        assert_eq!(found(&socket), Some(Obstacle::IpOptions));
+        // `ret 65535`: a filter that takes all.
+        let code = [libc::sock_filter { code: 6, jt: 0, jf: 0, k: 65_535 }];
+        let filter = libc::sock_fprog { len: 1, filter: code.as_ptr().cast_mut() };
+        // SAFETY: `filter` and the code that it points to are readable.
+        let set = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const filter).cast(),
+                size_of::<libc::sock_fprog>() as u32,
+            )
+        };
+        check(set).unwrap();
+        assert_eq!(found(&socket), Some(Obstacle::Filter));
+        assert_eq!(owner_of(&socket).unwrap(), crate::process::uid());
+    }
+}

@@ -1,0 +1,52 @@
+//! Sockets that stand for a connection that is elsewhere.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::put_back::{leave, set_sequence};
+use super::{Parts, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, set};
+use crate::tcp::address;
+
+/// Makes a socket from which a connection was [taken](super::take) a placeholder of it: it seems to be connected,
+/// nothing comes to it, and no other socket gets its addresses and ports. It sends nothing unless something is
+/// written to it, or it is shut down or closed; whoever has the packets keeps what it sends then from the peer.
+///
+/// # Errors
+/// `AddrNotAvailable` if another socket has the connection's addresses, or no interface has the local one. The socket
+/// is then unconnected and in repair mode as before.
+pub fn reserve(socket: impl AsFd, parts: &Parts) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let connected = connect(socket, parts.local, parts.remote);
+    if connected.is_err() {
+        // In repair mode this is silent; there may be nothing to disconnect.
+        address::disconnect(socket)?;
+    }
+    connected.and_then(|()| leave(socket, parts.reuse_address))
+}
+
+fn connect(socket: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
+    match address::for_socket(socket, local)?.bind(socket) {
+        // It is bound since before it was taken.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+        other => other?,
+    }
+    set_sequence(socket, SEND_QUEUE, 1)?;
+    set_sequence(socket, RECV_QUEUE, 1)?;
+    address::for_socket(socket, remote)?.connect(socket)
+}
+
+/// Makes the kernel forget the connection of a socket, whatever it is, without a packet. The socket is unconnected
+/// then, and out of repair mode.
+///
+/// # Errors
+/// `PermissionDenied` without the privilege.
+pub fn discard(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
+    address::disconnect(socket)?;
+    leave(socket, false)?;
+    // What disconnecting has left behind.
+    let _: libc::c_int = crate::sockopt::get(socket, libc::SOL_SOCKET, libc::SO_ERROR)?;
+    Ok(())
+}
