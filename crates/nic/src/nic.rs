@@ -6,8 +6,9 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use handoff::RestoreReason;
 use iface::Duplicate;
 use sys::interface;
 use sys::tap::Offloads;
@@ -17,6 +18,8 @@ use crate::counters::{Entry, Published};
 use crate::degen;
 use crate::engines::{Engines, Own};
 use crate::error::Error;
+use crate::handoff::agent::Agent;
+use crate::handoff::{Handoffs, Listener};
 use crate::open::{self, Held, HostEnd, HostInterface, Hosts, OpenWire, Purpose};
 use crate::port::shared::Scheduler;
 use crate::running::{Start, Wan, Workers};
@@ -41,6 +44,11 @@ pub struct Nic {
     host_is_gone: AtomicBool,
     ports: Ports,
     notices: Vec<String>,
+    /// Connections of the host's that the NIC runs, or may.
+    handoffs: Mutex<Option<Handoffs>>,
+    agent: Mutex<Option<Agent>>,
+    /// Where processes begin sessions, if they can.
+    sessions: OnceLock<String>,
     /// Dropped after the workers: then the kernel's stack has the wire again.
     held: Mutex<Held>,
 }
@@ -124,7 +132,12 @@ impl Nic {
         };
         let (engines, reports) = engines.unzip();
         let (wan_of, engines) = (wan.as_ref(), engines.as_ref());
-        let running = Start { config: start, mtu: info.mtu, wan: wan_of, engines };
+        let handoffs = match info.mac.filter(|_| start.handoff.connections > 0 && workers == 1) {
+            Some(mac) => Some(Handoffs::new(start, (mac, info.mtu)).map_err(Error::Worker)?),
+            None => None,
+        };
+        let (handoffs, handoff) = handoffs.unzip();
+        let running = Start { config: start, mtu: info.mtu, wan: wan_of, engines, handoff };
         let running = running.between(wires, hosts)?;
         let nic = Nic {
             config: Mutex::new(config),
@@ -140,6 +153,9 @@ impl Nic {
             host_is_gone: AtomicBool::new(false),
             ports,
             notices,
+            handoffs: Mutex::new(handoffs),
+            agent: Mutex::new(None),
+            sessions: OnceLock::new(),
             held: Mutex::new(held),
         };
         nic.apply_offloads(&nic.lock())?;
@@ -164,6 +180,40 @@ impl Nic {
     /// Name and index of the host interface.
     pub fn host(&self) -> (&str, u32) {
         (&self.host.name, self.host.index)
+    }
+
+    /// Lets processes that connect to `listener` hand their connections to the NIC. To be called once, in the network
+    /// namespace that the NIC was started in. Returns whether it can: with several workers it cannot.
+    ///
+    /// # Errors
+    /// What epoll and thread creation say.
+    pub fn begin_handoffs(&self, listener: Listener) -> io::Result<bool> {
+        let handoffs = self.handoffs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (Some(handoffs), [(worker, _)]) = (handoffs, &self.workers[..]) else {
+            return Ok(false);
+        };
+        let address = listener.address().to_owned();
+        let agent = handoffs.begin(listener, worker.clone(), self.host.index)?;
+        *self.agent() = Some(agent);
+        // It is done once.
+        let _ = self.sessions.set(address);
+        Ok(true)
+    }
+
+    /// Where programs that `wharf run` starts connect, if the NIC can run their connections.
+    pub fn handoff_address(&self) -> Option<&str> {
+        self.sessions.get().map(String::as_str)
+    }
+
+    fn agent(&self) -> MutexGuard<'_, Option<Agent>> {
+        self.agent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connections that the NIC runs go back to the kernel, if there are any.
+    fn give_back(&self, reason: RestoreReason) {
+        if let Some(agent) = &*self.agent() {
+            agent.want_back(reason);
+        }
     }
 
     /// All counters, summed over the workers.
@@ -228,6 +278,7 @@ impl Nic {
             || host_is_gone
             || self.workers.iter().any(|(_, thread)| thread.is_finished())
             || self.schedulers.iter().any(Scheduler::is_finished)
+            || self.agent().as_ref().is_some_and(Agent::is_finished)
     }
 
     /// Ends the workers, which pass on what they hold, then closes the ports; the host interface is deleted
@@ -247,7 +298,9 @@ impl Nic {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        let mut result = Ok(());
+        // Connections go back to the kernel while the worker is there to give them.
+        let agent = self.agent.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let mut result = agent.map_or(Ok(()), |mut agent| agent.stop());
         for (handle, _) in &self.workers {
             handle.stop();
         }

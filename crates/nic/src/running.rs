@@ -12,6 +12,7 @@ use crate::engines::Engines;
 use crate::entropy;
 use crate::error::Error;
 use crate::handle::Wake;
+use crate::handoff::WorkerEnd;
 use crate::open::{Hosts, Queues, Wires};
 use crate::peers::Peers;
 use crate::port::shared::{Scheduler, SharedHost};
@@ -44,7 +45,6 @@ pub(crate) struct Running {
 }
 
 /// What all workers of a NIC have in common.
-#[derive(Clone, Copy)]
 pub(crate) struct Start<'a> {
     pub(crate) config: &'a Config,
     /// Of the wire, in bytes of IP packet.
@@ -53,6 +53,8 @@ pub(crate) struct Start<'a> {
     pub(crate) wan: Option<&'a Wan>,
     /// Engines in the workers.
     pub(crate) engines: Option<&'a Engines>,
+    /// The host's connections in the worker, of which there is one then.
+    pub(crate) handoff: Option<WorkerEnd>,
 }
 
 impl Start<'_> {
@@ -122,7 +124,7 @@ impl Start<'_> {
     }
 
     fn spawn<W, H>(
-        self,
+        mut self,
         wires: Vec<(W, FramePool)>,
         hosts: Vec<Option<H>>,
     ) -> Result<Workers, Error>
@@ -135,6 +137,7 @@ impl Start<'_> {
             (Some(_), Some(Some(_))) => Lanes::Both,
             (Some(_), _) => Lanes::Engine,
         };
+        let mut handoff = self.handoff.take();
         let handle = |_| worker::handle_of(lanes, self.config.clone(), self.mtu).map(Arc::new);
         let handles: Vec<Arc<Handle>> =
             wires.iter().map(handle).collect::<Result<_, _>>().map_err(Error::Worker)?;
@@ -152,6 +155,10 @@ impl Start<'_> {
                 // Nothing is to be done there.
                 (None, None) => continue,
             };
+            let worker = match handoff.take() {
+                Some(end) => worker.with_handoff(|lro| end.lane(lro)).map_err(Error::Worker)?,
+                None => worker,
+            };
             let thread = std::thread::Builder::new()
                 .name(format!("wharf-{number}"))
                 .spawn(move || threads::run(&format!("worker {number}"), || worker.run()));
@@ -168,7 +175,7 @@ impl Start<'_> {
     }
 
     /// Where several workers have engines.
-    fn peers<W>(self, wires: &[(W, FramePool)], handles: &[Arc<Handle>]) -> Vec<Peers> {
+    fn peers<W>(&self, wires: &[(W, FramePool)], handles: &[Arc<Handle>]) -> Vec<Peers> {
         let Some(engines) = self.engines.filter(|_| wires.len() > 1) else { return Vec::new() };
         let workers = wires.iter().zip(handles).map(|((_, pool), handle)| {
             let handle: Arc<dyn Wake> = handle.clone();

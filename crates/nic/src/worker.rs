@@ -147,7 +147,6 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 
     /// The same, which may run connections of the host's.
-    #[allow(dead_code)] // until the agent is there
     pub(crate) fn with_handoff(
         mut self,
         lane: impl FnOnce(Option<lro::Config>) -> io::Result<HandoffLane>,
@@ -459,7 +458,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let engine =
             self.engine.as_ref().map(|engine| engine.counters(strays, self.short_way.clone()));
         let lro = self.lro().map(Lro::counters);
-        self.handle.published().publish(counters::all(&own, lro, engine.as_ref()));
+        let handoff = self.handoff.as_ref().map(|lane| lane.counters()).unwrap_or_default();
+        self.handle.published().publish(counters::all(&own, lro, engine.as_ref(), &handoff));
     }
 }
 

@@ -9,6 +9,7 @@ use crate::demo::DemoArgs;
 use crate::doctor::DoctorArgs;
 use crate::log::LogLevel;
 use crate::pcap::PcapArgs;
+use crate::run::RunArgs;
 use crate::set::SetArgs;
 use crate::stats::StatsArgs;
 use crate::tcp::TcpArgs;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Up(UpArgs),
     Degen(DegenArgs),
     Tcp(TcpArgs),
+    Run(RunArgs),
     Demo(DemoArgs),
     Stats(StatsArgs),
     Set(SetArgs),

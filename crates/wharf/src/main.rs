@@ -11,6 +11,7 @@ mod guard;
 mod lateness;
 mod log;
 mod pcap;
+mod run;
 mod serve;
 mod serving;
 mod set;
@@ -61,6 +62,7 @@ fn run(cli: Cli) -> Result<(), Error> {
         Command::Up(args) => up::run(&args),
         Command::Degen(args) => degen::run(&args),
         Command::Tcp(args) => tcp::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Set(args) => set::run(&args),

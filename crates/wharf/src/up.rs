@@ -112,6 +112,7 @@ fn serve(
     let mut mirror = before.move_to(host_index)?;
     give_up_rights()?;
     nic.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
+    begin_handoffs(&nic, &control)?;
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
     // That it is not read is no error: a NIC does not end because a terminal did.
     let seed = seed.map(|seed| format!(", degen with seed {seed}")).unwrap_or_default();
@@ -142,6 +143,16 @@ fn pass_on(mirror: &mut Mirror, followed: Followed, guard: &mut Guard) {
     if let Some(notice) = followed.notice {
         tell(&notice);
     }
+}
+
+/// Lets programs that `wharf run` starts hand their connections to the NIC, where that can be.
+fn begin_handoffs(nic: &Nic, control: &Control) -> Result<(), Error> {
+    let config = nic.config();
+    if config.handoff.connections == 0 || nic.ports().workers > 1 {
+        return Ok(());
+    }
+    let listener = control.listen_for_handoffs(nic.host().0, &config.control).map_err(Error::Io)?;
+    nic.begin_handoffs(listener).map(drop).map_err(Error::Io)
 }
 
 /// Until there is a reason to end.
@@ -249,6 +260,7 @@ impl Handler for Answers {
             "lro_profile": lro_profile, "lro_profile_because": why,
             "wire": self.0.wire(), "host": self.0.host().0, "wire_port": ports.wire,
             "host_port": ports.host, "workers": ports.workers,
+            "handoff": self.0.handoff_address(),
             "counters": counters_json(self.0.counters()),
         })
     }

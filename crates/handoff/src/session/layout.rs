@@ -12,10 +12,10 @@
 
 use core::fmt;
 
-use crate::Cid;
-use crate::ring::atomic::AtomicU64;
+use crate::ring::atomic::{AtomicU64, Ordering};
 use crate::ring::command::{CommandRing, SLOT_WORDS};
 use crate::ring::{BadSize, Ring};
+use crate::{Cid, Epoch};
 
 /// Words of a line.
 const LINE: usize = 8;
@@ -216,6 +216,11 @@ impl<'a> Area<'a> {
     /// None, of a [`Layout`] that was validated.
     pub fn receive(&self) -> Result<Ring<'a>, BadSize> {
         Ring::new(&self.words[LINE], &self.words[2 * LINE + 1], self.receive)
+    }
+
+    /// The epoch of the rings, for what is said about them.
+    pub fn epoch(&self) -> Epoch {
+        Epoch((self.words[0].load(Ordering::Acquire) >> 32) as u32)
     }
 
     /// The [status](super::status): wharf's.

@@ -5,8 +5,10 @@
 //!         8         the peer has closed its end: what is in the ring is all there is
 //!        16 .. 32   error of errno(3) that the next call gives; 0 for none
 //!        32 .. 40   why it is at the OS: the code of a RestoreReason, or with bit 40 of a Refusal
+//!        48 .. 64   a count of the changes, so that who waits for one sees each
 //! ```
 
+use crate::ring::atomic::{AtomicU64, Ordering};
 use crate::{Refusal, RestoreReason};
 
 /// Where a connection is, as its application sees it.
@@ -52,6 +54,19 @@ const PEER_CLOSED: u64 = 1 << 8;
 const ERROR_SHIFT: u32 = 16;
 const WHY_SHIFT: u32 = 32;
 const REFUSED: u64 = 1 << 40;
+const COUNT_SHIFT: u32 = 48;
+
+/// Changes the status, behind all that was written to the memory before. One part of wharf at a time has the
+/// connection, so that no change comes in between.
+pub fn change(word: &AtomicU64, status: Status) {
+    let count = (word.load(Ordering::Relaxed) >> COUNT_SHIFT).wrapping_add(1);
+    word.store(status.encode() | count << COUNT_SHIFT, Ordering::Release);
+}
+
+/// The count of changes in a status.
+pub fn count(word: u64) -> u16 {
+    (word >> COUNT_SHIFT) as u16
+}
 
 impl Status {
     /// Of a connection that is there.

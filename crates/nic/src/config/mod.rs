@@ -46,6 +46,8 @@ pub struct Config {
     pub gso: Gso,
     /// `tcp.*`
     pub tcp: Tcp,
+    /// Connections of the host's that the NIC runs.
+    pub handoff: Handoff,
     /// `poll.*`
     pub poll: Poll,
     /// `control.*`
@@ -138,6 +140,15 @@ pub struct Gso {
     pub hardware: GsoHardware,
 }
 
+/// Connections of the host's that the NIC runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handoff {
+    /// `handoff.connections`; 0 for none.
+    pub connections: u32,
+    /// `handoff.buffer` in bytes.
+    pub buffer: u32,
+}
+
 /// How workers wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poll {
@@ -225,6 +236,7 @@ impl Default for Config {
                 hardware: GsoHardware::Auto,
             },
             tcp: Tcp::blank(),
+            handoff: Handoff { connections: 0, buffer: 0 },
             poll: Poll { spin: 0, batch: 0 },
             control: Access { mode: AccessMode::All, group: 0 },
         };

@@ -529,6 +529,35 @@ pub static KEYS: &[Key] = &[
         field: number!(poll.batch),
     },
     Key {
+        name: "handoff.connections",
+        kind: Kind::Number {
+            default: 4096,
+            min: 1,
+            max: 65_536,
+            unit: Unit::Count,
+            power_of_two: false,
+            zero: Some("none"),
+        },
+        run_time: false,
+        help: "most connections of the host's that the NIC runs (connection-handoff, section 3.3), of \
+               programs that `wharf run` has started",
+        field: number!(handoff.connections),
+    },
+    Key {
+        name: "handoff.buffer",
+        kind: Kind::Number {
+            default: 256 << 10,
+            min: 4096,
+            max: 64 << 20,
+            unit: Unit::Bytes,
+            power_of_two: true,
+            zero: None,
+        },
+        run_time: false,
+        help: "each way, what a connection on the NIC shares with its application",
+        field: number!(handoff.buffer),
+    },
+    Key {
         name: "control.mode",
         kind: first_of::<AccessMode>(),
         run_time: false,

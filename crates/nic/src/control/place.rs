@@ -6,7 +6,9 @@
 
 use std::fs;
 use std::io;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::SocketAddr;
 
 /// Root's directory, which only root may write to.
 pub(super) const DIRECTORY: &str = "/run/wharf";
@@ -14,6 +16,9 @@ pub(super) const DIRECTORY: &str = "/run/wharf";
 pub(super) const PREFIX: &str = "wharf/";
 /// Suffix of the socket files.
 pub(super) const SOCKET: &str = ".sock";
+
+/// Suffix of where sessions begin.
+const HANDOFFS: &str = ".handoff";
 
 /// The inode of the calling thread's network namespace, which identifies it.
 ///
@@ -47,6 +52,17 @@ fn unescape(name: &[u8]) -> Option<String> {
 /// The path of the socket file of a host interface.
 pub(super) fn path(namespace: u64, host: &str) -> String {
     format!("{DIRECTORY}/{namespace}-{}{SOCKET}", escape(host))
+}
+
+/// Where processes begin sessions of handoffs with the wharf of a host interface: at a file, or an abstract name.
+pub(super) fn handoffs(host: &str, is_file: bool) -> io::Result<SocketAddr> {
+    match is_file {
+        true => {
+            let name = format!("{DIRECTORY}/{}-{}{HANDOFFS}", namespace()?, escape(host));
+            SocketAddr::from_pathname(name)
+        }
+        false => SocketAddr::from_abstract_name(format!("{PREFIX}{host}{HANDOFFS}")),
+    }
 }
 
 /// Address of a listener.

@@ -125,6 +125,19 @@ impl Control {
         self.notice.as_deref()
     }
 
+    /// A listener for the sessions of processes whose connections this NIC may run, at a name beside this one.
+    ///
+    /// # Errors
+    /// What bind and chown say.
+    pub fn listen_for_handoffs(
+        &self,
+        host: &str,
+        access: &config::Access,
+    ) -> io::Result<crate::handoff::Listener> {
+        let address = place::handoffs(host, self.taken.is_some())?;
+        crate::handoff::Listener::bind(&address, access)
+    }
+
     /// Serves clients from a thread of its own until the result is dropped.
     ///
     /// # Errors

@@ -11,6 +11,155 @@
 //! The agent is the OS side of `handoff::machine`: it takes connections out of the kernel and puts them back. The NIC
 //! side is a lane of each worker's. Both speak by a [`link`], in the paper's commands.
 
-#![allow(dead_code)] // until the agent is there
-
+pub(crate) mod agent;
 pub(crate) mod link;
+mod process;
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+
+use ::handoff::session::Layout;
+use ::tcp::StackConfig;
+use sys::packets::PacketListener;
+use wire::Mac;
+
+use self::agent::{Agent, Here, Link};
+use self::link::{ToAgent, ToWorker, Way};
+use crate::config::{Access, Config};
+use crate::entropy::secret;
+use crate::handle::Wake;
+use crate::lane::handoff::{HandoffLane, Settings};
+
+/// Where processes connect for their sessions. Its file goes with it.
+#[derive(Debug)]
+pub struct Listener {
+    pub(crate) socket: PacketListener,
+    path: Option<PathBuf>,
+    /// As `WHARF_HANDOFF` has it: a path, or `@` and an abstract name.
+    address: String,
+}
+
+impl Listener {
+    /// Where it listens, as `libwharf.so` is told: a path, or `@` and an abstract name.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Listens at a path, to which the users may connect that `access` lets, or under an abstract name.
+    ///
+    /// # Errors
+    /// What bind and chown say.
+    pub(crate) fn bind(address: &SocketAddr, access: &Access) -> io::Result<Listener> {
+        let path = address.as_pathname().map(PathBuf::from);
+        if let Some(path) = &path {
+            match std::fs::remove_file(path) {
+                // Left by a process that was killed; this one has its name's lock.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let name = address.as_abstract_name().unwrap_or_default();
+        let text = match &path {
+            Some(path) => path.display().to_string(),
+            None => format!("@{}", String::from_utf8_lossy(name)),
+        };
+        let listener = Listener { socket: PacketListener::bind(address)?, path, address: text };
+        if let Some(path) = &listener.path {
+            chown(path, None, Some(access.group))?;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode.bits()))?;
+        }
+        Ok(listener)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // The next one replaces it.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Commands that a ring holds for each connection: data each way, and what becomes of it.
+const COMMANDS_EACH: u32 = 4;
+
+/// Memory of one process.
+fn layout(config: &Config) -> Layout {
+    let connections = config.handoff.connections;
+    Layout {
+        workers: 1,
+        commands: (connections * COMMANDS_EACH).next_power_of_two().clamp(256, 1 << 16),
+        connections,
+        send: config.handoff.buffer,
+        receive: config.handoff.buffer,
+    }
+}
+
+/// What a worker is given for the host's connections.
+pub(crate) struct WorkerEnd {
+    settings: Settings,
+    inbox: Receiver<ToWorker>,
+    agent: Way<ToAgent>,
+}
+
+impl WorkerEnd {
+    /// Its lane.
+    ///
+    /// # Errors
+    /// What epoll says.
+    pub(crate) fn lane(self, lro: Option<lro::Config>) -> io::Result<HandoffLane> {
+        HandoffLane::new(self.settings, lro, self.inbox, self.agent)
+    }
+}
+
+/// Handoffs of one NIC, before processes may begin sessions and after.
+#[derive(Debug)]
+pub(crate) struct Handoffs {
+    link: Link,
+    sender: mpsc::Sender<ToWorker>,
+    layout: Layout,
+}
+
+impl Handoffs {
+    /// For a worker on a wire with this Ethernet address and MTU in bytes.
+    ///
+    /// # Errors
+    /// What eventfd says.
+    pub(crate) fn new(config: &Config, (mac, mtu): (Mac, u32)) -> io::Result<(Self, WorkerEnd)> {
+        let (link, agent) = Link::new()?;
+        let (sender, inbox) = mpsc::channel();
+        let connections = config.handoff.connections;
+        let settings = Settings {
+            worker: 0,
+            mac,
+            // Nothing listens there.
+            stack: StackConfig { secret: secret(), half_open: 0, connections },
+            memory: config.tcp_memory(),
+            config: Arc::new(config.tcp(mtu)),
+            secret: secret(),
+            connections: connections as usize,
+        };
+        let handoffs = Handoffs { link, sender, layout: layout(config) };
+        Ok((handoffs, WorkerEnd { settings, inbox, agent }))
+    }
+
+    /// Lets processes begin.
+    ///
+    /// # Errors
+    /// What epoll and thread creation say.
+    pub(crate) fn begin(
+        self,
+        listener: Listener,
+        worker: Arc<dyn Wake>,
+        interface: u32,
+    ) -> io::Result<Agent> {
+        let worker = Way::new(self.sender, worker);
+        Agent::start(listener, self.layout, self.link, worker, Here::new(interface)?)
+    }
+}

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use handoff::RestoreReason;
 use sys::interface::{self, Interface};
 use sys::netlink::watch::Watch;
 
@@ -203,6 +204,9 @@ impl Nic {
         if seen.carrier != wire.running {
             let now = if wire.running { "has a carrier again" } else { "has lost its carrier" };
             tracing::info!("{} {now}", wire.name);
+            if !wire.running {
+                self.give_back(RestoreReason::LinkDown);
+            }
         }
         if seen.carrier != wire.running
             && let HostEnd::Tap(tap) = &self.host.kind
@@ -222,6 +226,7 @@ impl Nic {
         if wire.mtu != before {
             tracing::info!("the MTU of {} was {before} and is {}", wire.name, wire.mtu);
             self.workers.iter().for_each(|(handle, _)| handle.set_mtu(wire.mtu));
+            self.give_back(RestoreReason::Mtu);
             lines.extend(self.followed.room.notice(wire));
         }
         // In another network namespace its MTU is left to that namespace.

@@ -72,7 +72,13 @@ impl Endpoint {
         }
         let (engines, told) = Engines::new(own, &config, (mac, mtu), port.len());
         let engines = engines.with_trace(trace);
-        let start = Start { config: &config, mtu, wan: wan.as_ref(), engines: Some(&engines) };
+        let start = Start {
+            config: &config,
+            mtu,
+            wan: wan.as_ref(),
+            engines: Some(&engines),
+            handoff: None,
+        };
         let workers = port.start(start)?;
         // From here on, a worker that has ended tells by that that it will not tell.
         drop(engines);

@@ -2,6 +2,7 @@
 
 use crate::counters::{Entry, HostCounters};
 use crate::lane::counters::EngineCounters;
+use crate::lane::handoff::HandoffCounters;
 use crate::port::{Refused, WireCounters};
 use crate::wire_queue::QueueCounters;
 
@@ -67,10 +68,11 @@ pub(crate) fn all<'a>(
     own: &'a Counters,
     lro: Option<&'a lro::Counters>,
     engine: Option<&'a EngineCounters>,
+    handoff: &'a HandoffCounters,
 ) -> impl Iterator<Item = Entry> + 'a {
     let lro = lro.map(|lro| {
         let lro = lro.entries().map(|(group, name, value)| Entry { group, name, value });
-        own.entries().chain(lro)
+        own.entries().chain(lro).chain(handoff.entries())
     });
     let alone = lro.is_none();
     let engine = engine.map(|engine| engine.entries().chain(own.port_entries(alone)));
@@ -90,7 +92,7 @@ pub(crate) enum Lanes {
 
 /// The counters of a worker with these lanes, none of which has counted anything.
 pub(crate) fn zero(lanes: Lanes) -> Vec<Entry> {
-    let (own, lro, engine) = Default::default();
+    let (own, lro, engine, handoff) = Default::default();
     let lro = (lanes != Lanes::Engine).then_some(&lro);
-    all(&own, lro, (lanes != Lanes::Host).then_some(&engine)).collect()
+    all(&own, lro, (lanes != Lanes::Host).then_some(&engine), &handoff).collect()
 }

@@ -20,6 +20,8 @@ pub(super) struct Connection {
     pub(super) side: NicSide<HeldPacket>,
     /// While the engine has it.
     pub(super) engine: Option<Running>,
+    /// What the kernel is told when it has the connection back.
+    pub(super) told: Option<HeldPacket>,
 }
 
 /// What a connection has while the engine runs it.
@@ -68,7 +70,7 @@ impl Connections {
             return None;
         }
         let side = NicSide::default();
-        let connection = Some(Connection { key, path, next_hop, side, engine: None });
+        let connection = Some(Connection { key, path, next_hop, side, engine: None, told: None });
         let number = match self.free.pop() {
             Some(number) => {
                 self.slots[number as usize] = connection;

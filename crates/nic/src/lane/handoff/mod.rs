@@ -10,8 +10,6 @@
 //!
 //! Nothing is looked up while there is no such connection.
 
-#![allow(dead_code)] // until the agent is there
-
 mod connections;
 mod counters;
 mod moves;
@@ -19,6 +17,7 @@ mod rings;
 mod sessions;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,15 +26,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
 use handoff::machine::{NicEvent, SideCounts, ToNic};
-use handoff::{Epoch, Refusal};
+use handoff::{Epoch, Refusal, RestoreReason};
 use iface::{Addresses, Interface};
 use lro::Nanos;
 use sys::epoll::Epoll;
 use sys::frames::FramePool;
 use tcp::{FourTuple, Stack, StackConfig};
-use wire::{Mac, VirtioNetHdr};
+use wire::{Headers, Mac, VirtioNetHdr};
 
 pub(crate) use self::counters::HandoffCounters;
+pub(crate) use self::sessions::wake_waiters;
+
 use self::rings::Rings;
 use self::sessions::Session;
 use super::engine::EngineLane;
@@ -80,6 +81,9 @@ pub(crate) struct HandoffLane {
     counts: SideCounts,
     /// Packets of the kernel's about connections that it does not run.
     silenced: u64,
+    /// Connections to which something was written past the library that serves their calls. They go back, and what
+    /// was written with them.
+    aside: Vec<u32>,
 }
 
 /// Whose a packet is.
@@ -116,6 +120,7 @@ impl HandoffLane {
             batch: VecDeque::new(),
             counts: SideCounts::default(),
             silenced: 0,
+            aside: Vec::new(),
         })
     }
 
@@ -179,10 +184,15 @@ impl HandoffLane {
         }
         let Some(FourTuple { local, remote }) = steer::path_of(bytes) else { return false };
         let number = all.by_path(&FourTuple { local: remote, remote: local });
-        let connection = number.and_then(|number| all.get(number));
-        let silences = connection.is_some_and(|connection| connection.side.silences_kernel());
-        self.silenced += u64::from(silences);
-        silences
+        let found = number.and_then(|number| Some((number, all.get(number)?)));
+        let Some((number, _)) = found.filter(|(_, found)| found.side.silences_kernel()) else {
+            return false;
+        };
+        self.silenced += 1;
+        if has_payload(bytes) {
+            self.aside.push(number);
+        }
+        true
     }
 
     /// What the agent says, what applications do, what is due, and what is to be sent. Returns whether there was
@@ -197,6 +207,10 @@ impl HandoffLane {
         now: Nanos,
     ) -> io::Result<bool> {
         let told = self.hear(&queue.pool, &mut host, now);
+        for number in std::mem::take(&mut self.aside) {
+            let give_back = NicEvent::GiveBack(RestoreReason::Unserved);
+            self.handle(number, give_back, &queue.pool, &mut host, now);
+        }
         let worked = self.lane.turn(queue, &mut None, now)?;
         while let Some(number) = self.next_ended() {
             self.handle(number, NicEvent::Ended, &queue.pool, &mut host, now);
@@ -304,6 +318,9 @@ impl HandoffLane {
             // It goes with the process; that it is gone already is no error.
             let _ = self.doorbells.remove(bell);
         }
+        if let Some(session) = app.session(session) {
+            session.end();
+        }
     }
 
     /// Nothing more comes for now: what was kept to be joined with more is taken. Returns whether there was any.
@@ -370,6 +387,12 @@ impl HandoffLane {
         let HeldPacket { vnet, bytes } = packet;
         self.lane.take(pool, (vnet, false), bytes, now);
     }
+}
+
+/// Whether a TCP segment whose headers are plain has payload.
+fn has_payload(bytes: &[u8]) -> bool {
+    let Ok(headers) = Headers::parse(bytes) else { return false };
+    headers.end > headers.payload_at
 }
 
 /// A packet that was held, to the host.

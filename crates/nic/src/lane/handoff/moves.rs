@@ -2,10 +2,11 @@
 //! and back.
 
 use handoff::Refusal;
-use handoff::machine::{NicEvent, NicOutput};
+use handoff::command::NicControl;
+use handoff::machine::{NicEvent, NicOutput, ToNic};
 use handoff::ring::{receive, send};
 use handoff::session::Area;
-use handoff::session::status::{Place, Status};
+use handoff::session::status::{self, Place, Status};
 use lro::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use tcp::{Snapshot, Stack};
 
 use super::connections::{Connection, Running};
 use super::rings::Rings;
-use super::{HandoffLane, HostLane, pass};
+use super::{HandoffLane, HostLane, pass, told};
 use crate::handoff::link::{HeldPacket, State, ToAgent};
 use crate::port::Host;
 
@@ -33,6 +34,12 @@ impl HandoffLane {
         now: Nanos,
     ) {
         let mut outputs = Vec::new();
+        if let NicEvent::Told(_, ToNic::Control(NicControl::Restored)) = event {
+            let connection = self.app().all.get_mut(number);
+            if let Some(packet) = connection.and_then(|connection| connection.told.take()) {
+                pass(&packet, pool, host);
+            }
+        }
         let mut next = Some(event);
         while let Some(event) = next.take() {
             let counts = &mut self.counts;
@@ -77,10 +84,14 @@ impl HandoffLane {
         // What LRO holds of it has arrived.
         self.lane.flush(pool, now);
         let (stack, app) = self.lane.parts();
-        match end(app, stack, number, now) {
-            Some(state) => NicEvent::Frozen(Box::new(state)),
-            None => NicEvent::Ended,
+        let Some(state) = end(app, stack, number, now) else { return NicEvent::Ended };
+        let next_hop = app.all.get(number).map(|connection| connection.next_hop);
+        let macs = (self.mac, next_hop.unwrap_or_default());
+        let told = told::segment(&state, self.lane.interface(), macs);
+        if let Some(connection) = self.app().all.get_mut(number) {
+            connection.told = told;
         }
+        NicEvent::Frozen(Box::new(state))
     }
 }
 
@@ -97,6 +108,8 @@ fn begin(
     let cid = connection.key.cid;
     let session = sessions.get(connection.key.session as usize).and_then(Option::as_ref);
     let session = session.ok_or(Refusal::Invalid)?;
+    // A process that has ended meanwhile leaves a connection that ends when its data is sent.
+    let is_gone = session.is_gone();
     let area = session.area(cid).ok_or(Refusal::Invalid)?;
     let id = stack.thaw(&snapshot, Arc::clone(config), now).map_err(|error| match error {
         tcp::ThawError::Connect(tcp::ConnectError::Memory) => Refusal::Memory,
@@ -104,19 +117,19 @@ fn begin(
         tcp::ThawError::Snapshot(_) => Refusal::Invalid,
     })?;
     let (send, receive) = open(&area, connection).map_err(|_| Refusal::Invalid)?;
-    let status = Status::at(Place::Nic);
+    let now_there = Status::at(Place::Nic);
     area.worker().store((*worker).into(), Ordering::Relaxed);
-    area.status().store(status.encode(), Ordering::Release);
+    status::change(area.status(), now_there);
     session.wake_waiters(cid);
     let running = Running {
         id,
         send,
         receive,
-        status,
+        status: now_there,
         event: None,
         is_due: false,
-        is_shut: false,
-        is_closed: false,
+        is_shut: is_gone,
+        is_closed: is_gone,
         is_released: false,
     };
     all.begin(number, running);
@@ -141,10 +154,21 @@ fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Re
     let cid = connection.key.cid;
     let session = sessions.get(connection.key.session as usize)?.as_ref()?;
     let area = session.area(cid)?;
+    let ended = |connection: &tcp::Connection| {
+        connection.end().is_some() || connection.state() == tcp::State::TimeWait
+    };
+    let id = connection.engine.as_ref()?.id;
+    if stack.connection(id).is_none_or(ended) {
+        // What is unread stays in the ring.
+        return None;
+    }
     let running = connection.engine.take()?;
     let rings = close(&area, &running);
     let Some((written, unread)) = rings else {
         *hostile += 1;
+        let error = super::rings::ECONNRESET;
+        status::change(area.status(), Status { error, ..Status::at(Place::Ended) });
+        session.wake_waiters(cid);
         if let Some(mut socket) = stack.socket(running.id, now) {
             socket.abort();
             socket.close();
@@ -166,7 +190,7 @@ fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Re
     repair.unacknowledged += wrote + fin;
     repair.unsent += wrote + fin;
     repair.recv_queue = [unread, repair.recv_queue].concat();
-    area.status().store(Status::at(Place::Moving).encode(), Ordering::Release);
+    status::change(area.status(), Status::at(Place::Moving));
     session.wake_waiters(cid);
     Some(repair)
 }

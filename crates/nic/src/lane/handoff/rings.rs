@@ -1,12 +1,11 @@
 //! What is behind the engine's connections here: rings that the application shares.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use handoff::command::{NicCommand, NicControl, NicCounts, OsCommand, OsControl, OsCounts, os};
 use handoff::ring::{Hostile, receive, send};
 use handoff::session::Area;
-use handoff::session::status::{Place, Status};
+use handoff::session::status::{self, Place, Status};
 use handoff::{Cid, Epoch};
 use iface::Interface;
 use lro::Nanos;
@@ -25,7 +24,7 @@ const COMMANDS: usize = 256;
 /// Connections that are looked at in a turn because the engine says so.
 const EVENTS: usize = 256;
 /// `ECONNRESET` and others (errno(3)).
-const ECONNRESET: u16 = 104;
+pub(super) const ECONNRESET: u16 = 104;
 const ETIMEDOUT: u16 = 110;
 const EHOSTUNREACH: u16 = 113;
 const MILLISECOND: Nanos = 1_000_000;
@@ -208,7 +207,7 @@ impl Rings {
         let changed = status != running.status;
         if changed {
             // After the bytes: who sees the end and then an empty ring has seen all.
-            area.status().store(status.encode(), Ordering::Release);
+            status::change(area.status(), status);
             running.status = status;
         }
         if !(changed || moved.received > 0 || moved.sent > 0) {

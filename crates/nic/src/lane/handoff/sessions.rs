@@ -20,6 +20,8 @@ pub(super) struct Session {
     events: Kept,
     /// Something was told since it was last asked whether to wake.
     has_news: bool,
+    /// Its process has ended.
+    is_gone: bool,
     /// It broke the protocol of the rings of commands: nothing is read there any more.
     is_hostile: bool,
 }
@@ -27,7 +29,24 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(process: Arc<dyn Process>, worker: u32) -> Self {
         let (commands, events) = Default::default();
-        Session { process, worker, commands, events, has_news: false, is_hostile: false }
+        Session {
+            process,
+            worker,
+            commands,
+            events,
+            has_news: false,
+            is_gone: false,
+            is_hostile: false,
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// Its process has ended: nothing is read there any more.
+    pub(super) fn end(&mut self) {
+        self.is_gone = true;
     }
 
     pub(super) fn process(&self) -> &Arc<dyn Process> {
@@ -45,7 +64,7 @@ impl Session {
 
     /// The next command of the application's. What is none is counted in `bad` and passed over.
     pub(super) fn pop(&mut self, bad: &mut u64) -> Option<NicCommand> {
-        if self.is_hostile {
+        if self.is_hostile || self.is_gone {
             return None;
         }
         let shared = shared(&*self.process)?;
@@ -127,7 +146,9 @@ impl Session {
             Doorbell::new(word).sleep();
         }
         let ring = shared.to_nic(self.worker).ok();
-        self.is_hostile || ring.is_none_or(|ring| Consumer::resume(ring, self.commands).is_empty())
+        self.is_hostile
+            || self.is_gone
+            || ring.is_none_or(|ring| Consumer::resume(ring, self.commands).is_empty())
     }
 
     /// The worker is awake.

@@ -49,7 +49,10 @@ pub fn put_back(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
     }
     let unsent = restored?;
     leave(socket, parts.reuse_address)?;
-    let written = write(socket, unsent)?;
+    let mut written = write(socket, unsent)?;
+    while written < unsent.len() && enlarge(socket, SEND_QUEUE, unsent.len() - written)? {
+        written += write(socket, &unsent[written..])?;
+    }
     if parts.closed() && written == unsent.len() {
         // SAFETY: shutdown takes integers and touches no memory of ours.
         check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) })?;

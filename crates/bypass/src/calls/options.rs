@@ -1,0 +1,144 @@
+//! getsockopt(2) and setsockopt(2).
+
+use handoff::RestoreReason;
+use handoff::command::{Keepalive, NicControl};
+use libc::{c_int, c_void, socklen_t};
+
+use crate::connection::Connection;
+use crate::os;
+use crate::real::real;
+use crate::table;
+
+fn kernel_get(fd: c_int, level: c_int, option: c_int) -> c_int {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as socklen_t;
+    // SAFETY: `value` is writable, and `len` its size.
+    unsafe {
+        let (at, len) = (&raw mut value, &raw mut len);
+        libc::syscall(libc::SYS_getsockopt, fd, level, option, at, len);
+    }
+    value
+}
+
+/// # Safety
+/// As getsockopt(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    option: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    if let (Some(connection), (libc::SOL_SOCKET, libc::SO_ERROR)) =
+        (table::get(fd), (level, option))
+        && let Some(error) = connection.take_error()
+    {
+        // SAFETY: the program's promise: `len` bytes may be written.
+        unsafe {
+            if (*len as usize) < size_of::<c_int>() {
+                return os::fail(libc::EINVAL) as c_int;
+            }
+            value.cast::<c_int>().write_unaligned(error);
+            *len = size_of::<c_int>() as socklen_t;
+        }
+        return 0;
+    }
+    // Others are the socket's, which stands for the connection while the NIC has it.
+    // SAFETY: the program's call.
+    unsafe {
+        real!(getsockopt(fd, level, option, value, len):
+            fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int)
+    }
+}
+
+/// # Safety
+/// As setsockopt(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    let away = table::get(fd).filter(|connection| connection.away().is_some());
+    if let Some(connection) = away
+        && needs_kernel(level, option)
+    {
+        connection.restore(RestoreReason::Refused);
+    }
+    // The socket keeps them, and has them when the connection comes back.
+    // SAFETY: the program's call.
+    let result = unsafe {
+        real!(setsockopt(fd, level, option, value, len):
+            fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int)
+    };
+    if let (Some(connection), 0) = (away, result) {
+        tell(connection, level, option);
+    }
+    result
+}
+
+/// Whether the NIC does not do it, so that the kernel must have the connection.
+fn needs_kernel(level: c_int, option: c_int) -> bool {
+    match level {
+        libc::SOL_SOCKET => matches!(
+            option,
+            libc::SO_MARK
+                | libc::SO_BINDTODEVICE
+                | libc::SO_ATTACH_FILTER
+                | libc::SO_ATTACH_BPF
+                | libc::SO_OOBINLINE
+                | libc::SO_TIMESTAMP
+                | libc::SO_TIMESTAMPNS
+                | libc::SO_TIMESTAMPING
+                | libc::SO_ZEROCOPY
+                | libc::SO_TXTIME
+                | libc::SO_PEEK_OFF
+                | libc::SO_MAX_PACING_RATE
+        ),
+        libc::IPPROTO_TCP => !matches!(
+            option,
+            libc::TCP_NODELAY
+                | libc::TCP_CORK
+                | libc::TCP_QUICKACK
+                | libc::TCP_USER_TIMEOUT
+                | libc::TCP_NOTSENT_LOWAT
+                | libc::TCP_KEEPIDLE
+                | libc::TCP_KEEPINTVL
+                | libc::TCP_KEEPCNT
+                | libc::TCP_DEFER_ACCEPT
+                | libc::TCP_LINGER2
+                | libc::TCP_SYNCNT
+                | libc::TCP_FASTOPEN
+        ),
+        // Type of service, hop limit: the packets would not have them.
+        libc::IPPROTO_IP | libc::IPPROTO_IPV6 => true,
+        _ => true,
+    }
+}
+
+/// Tells the NIC of an option that the socket has now.
+fn tell(connection: &'static Connection, level: c_int, option: c_int) {
+    let Some(at) = connection.away() else { return };
+    let of = |name| kernel_get(connection.fd(), libc::IPPROTO_TCP, name);
+    let is_kept_alive = || kernel_get(connection.fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE) != 0;
+    let control = match (level, option) {
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => NicControl::NoDelay(of(option) != 0),
+        (libc::IPPROTO_TCP, libc::TCP_CORK) => NicControl::Cork(of(option) != 0),
+        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => NicControl::QuickAck(of(option) != 0),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => NicControl::UserTimeout(of(option) as u32),
+        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => NicControl::NotSentLowat(of(option) as u32),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT)
+        | (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
+            NicControl::Keepalive(is_kept_alive().then(|| Keepalive {
+                idle: of(libc::TCP_KEEPIDLE) as u16,
+                interval: of(libc::TCP_KEEPINTVL) as u16,
+                probes: of(libc::TCP_KEEPCNT) as u8,
+            }))
+        }
+        _ => return,
+    };
+    connection.control(&at, control);
+}

@@ -1,0 +1,115 @@
+//! Processes: fork(2), execve(2), and descriptors that are sent to others.
+
+use std::sync::Once;
+
+use handoff::RestoreReason;
+use libc::{c_char, c_int, msghdr};
+
+use crate::epoll;
+use crate::real::real;
+use crate::session;
+use crate::table;
+
+/// All connections go back to the kernel.
+fn restore_all(reason: RestoreReason) {
+    if session::get_there().is_some() {
+        table::all().for_each(|connection| connection.restore(reason));
+    }
+}
+
+extern "C" fn before_fork() {
+    restore_all(RestoreReason::Fork);
+}
+
+extern "C" fn in_child() {
+    session::forget();
+    epoll::forget_all();
+    super::wait::forget_waiter();
+    table::renew();
+}
+
+/// Has the connections back before each fork: two processes would share their rings. Called when the first connection
+/// is looked at.
+pub(crate) fn watch_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the functions are there as long as the process.
+        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+    });
+}
+
+/// Connections whose descriptors go to another process with this message are the kernel's from now on.
+///
+/// # Safety
+/// The program's call promises a message for sendmsg(2).
+pub(super) unsafe fn passes(message: *const msghdr) {
+    if session::get_there().is_none() || message.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if ((*header).cmsg_level, (*header).cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let data = libc::CMSG_DATA(header).cast::<c_int>();
+                for at in 0..bytes / size_of::<c_int>() {
+                    if let Some(connection) = table::get(data.add(at).read_unaligned()) {
+                        connection.restore(RestoreReason::Passed);
+                    }
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+/// # Safety
+/// As execve(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(
+    path: *const c_char,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) -> c_int {
+    restore_all(RestoreReason::Exec);
+    // SAFETY: the program's call.
+    unsafe {
+        real!(execve(path, arguments, environment):
+            fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int)
+    }
+}
+
+/// # Safety
+/// As execv(3) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int {
+    restore_all(RestoreReason::Exec);
+    // SAFETY: the program's call.
+    unsafe { real!(execv(path, arguments): fn(*const c_char, *const *const c_char) -> c_int) }
+}
+
+/// # Safety
+/// As execvp(3) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int {
+    restore_all(RestoreReason::Exec);
+    // SAFETY: the program's call.
+    unsafe { real!(execvp(file, arguments): fn(*const c_char, *const *const c_char) -> c_int) }
+}
+
+/// # Safety
+/// As execvpe(3) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) -> c_int {
+    restore_all(RestoreReason::Exec);
+    // SAFETY: the program's call.
+    unsafe {
+        real!(execvpe(file, arguments, environment):
+            fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int)
+    }
+}

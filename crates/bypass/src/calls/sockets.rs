@@ -1,0 +1,112 @@
+//! accept(2), connect(2), shutdown(2).
+
+use libc::{c_int, sockaddr, socklen_t};
+
+use crate::os;
+use crate::real::real;
+use crate::session;
+use crate::table;
+
+/// A descriptor has a new connection, if it is one of TCP's: it is looked at from now on.
+fn begin(fd: c_int) {
+    if fd < 0 || session::get().is_none() {
+        return;
+    }
+    let errno = os::errno();
+    if is_tcp(fd) {
+        table::insert(fd);
+        if let Some(connection) = table::get(fd) {
+            // A policy may pick it at once.
+            connection.passed(0, 0);
+        }
+    }
+    os::set_errno(errno);
+}
+
+fn is_tcp(fd: c_int) -> bool {
+    let option = |name: c_int| {
+        let mut value: c_int = 0;
+        let mut len = size_of::<c_int>() as socklen_t;
+        // SAFETY: `value` is writable, and `len` its size.
+        let got = unsafe {
+            let (at, len) = (&raw mut value, &raw mut len);
+            libc::syscall(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, name, at, len)
+        };
+        (got == 0).then_some(value)
+    };
+    let domain = option(libc::SO_DOMAIN);
+    (domain == Some(libc::AF_INET) || domain == Some(libc::AF_INET6))
+        && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+}
+
+/// # Safety
+/// As accept(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the program's call.
+    let new =
+        unsafe { real!(accept(fd, name, len): fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) };
+    begin(new);
+    new
+}
+
+/// # Safety
+/// As accept4(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    fd: c_int,
+    name: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's call.
+    let new = unsafe {
+        real!(accept4(fd, name, len, flags):
+            fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)
+    };
+    begin(new);
+    new
+}
+
+/// # Safety
+/// As connect(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    if let Some(connection) = table::get(fd)
+        && connection.away().is_some()
+    {
+        // SAFETY: the program's promise.
+        let family = unsafe { to.as_ref() }.map(|to| c_int::from(to.sa_family));
+        if family != Some(libc::AF_UNSPEC) {
+            return os::fail(libc::EISCONN) as c_int;
+        }
+        connection.restore(handoff::RestoreReason::Unserved);
+    }
+    // SAFETY: the program's call.
+    let result =
+        unsafe { real!(connect(fd, to, len): fn(c_int, *const sockaddr, socklen_t) -> c_int) };
+    let begun = result == 0 || os::errno() == libc::EINPROGRESS || os::errno() == libc::EINTR;
+    if begun && table::get(fd).is_none() {
+        begin(fd);
+    }
+    result
+}
+
+/// # Safety
+/// As shutdown(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if let Some(connection) = table::get(fd) {
+        loop {
+            if let Some(result) = connection.shutdown(how) {
+                return result;
+            }
+            if let Some(_call) = connection.enter_kernel() {
+                // SAFETY: it takes integers.
+                return unsafe { real!(shutdown(fd, how): fn(c_int, c_int) -> c_int) };
+            }
+        }
+    }
+    // SAFETY: it takes integers.
+    unsafe { real!(shutdown(fd, how): fn(c_int, c_int) -> c_int) }
+}

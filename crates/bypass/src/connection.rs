@@ -1,0 +1,596 @@
+//! One connection: at the kernel, on its way, or at the NIC.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use handoff::command::{Flags, NicControl, nic};
+use handoff::policy::Seen;
+use handoff::ring::{Lost, receive, send};
+use handoff::session::Area;
+use handoff::session::status::{self, Place, Status};
+use handoff::{Cid, Epoch, RestoreReason};
+use libc::c_int;
+
+use crate::epoll::Registration;
+use crate::os;
+use crate::session::{self, Session, lock};
+
+/// No connection; at the kernel; offered, or at the NIC; on its way back to being the kernel's.
+const ABSENT: u32 = 0;
+const KERNEL: u32 = 1;
+const AWAY: u32 = 2;
+const RETURNING: u32 = 3;
+
+/// In `calls`: it is about to be offered, and no call begins.
+const OFFERING: u32 = 1 << 31;
+/// How long a call waits for the next change of a status before it looks whether wharf is there.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// In `shut`: which ends the program has shut down.
+const SHUT_READ: u8 = 1;
+const SHUT_WRITE: u8 = 2;
+
+/// See the module's documentation.
+pub(crate) struct Connection {
+    fd: c_int,
+    state: AtomicU32,
+    /// Calls that are in the kernel and may take or give bytes there.
+    calls: AtomicU32,
+    cid: AtomicU32,
+    /// Changes of the status when it was offered: until there are more, wharf has not looked at it.
+    changes: AtomicU32,
+    received: AtomicU64,
+    sent: AtomicU64,
+    since: AtomicU64,
+    /// It was at the NIC, or was refused: it is not offered again.
+    stays: AtomicBool,
+    shut: AtomicU8,
+    /// The program was told of the error.
+    is_told: AtomicBool,
+    /// One thread at a time is at each ring.
+    sending: Mutex<()>,
+    receiving: Mutex<()>,
+    pub(crate) registrations: Mutex<Vec<Registration>>,
+}
+
+/// A call that is in the kernel.
+pub(crate) struct InKernel(&'static Connection);
+
+impl Drop for InKernel {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Where a connection is that is not at the kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct AtNic {
+    session: &'static Session,
+    area: Area<'static>,
+    cid: Cid,
+}
+
+/// What is ready, as poll(2) has it.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Ready {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) peer_closed: bool,
+    pub(crate) error: bool,
+    pub(crate) hung_up: bool,
+}
+
+/// How a call waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Not at all.
+    None,
+    /// Until something happens, or so long.
+    Until(Option<u64>),
+}
+
+impl Connection {
+    pub(crate) fn new(fd: c_int) -> Self {
+        Connection {
+            fd,
+            state: AtomicU32::new(ABSENT),
+            calls: AtomicU32::new(0),
+            cid: AtomicU32::new(0),
+            changes: AtomicU32::new(0),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            stays: AtomicBool::new(false),
+            shut: AtomicU8::new(0),
+            is_told: AtomicBool::new(false),
+            sending: Mutex::new(()),
+            receiving: Mutex::new(()),
+            registrations: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The descriptor is that of a new connection, at the kernel.
+    pub(crate) fn begin(&self) {
+        self.received.store(0, Ordering::Relaxed);
+        self.sent.store(0, Ordering::Relaxed);
+        self.since.store(os::now(), Ordering::Relaxed);
+        self.stays.store(false, Ordering::Relaxed);
+        self.shut.store(0, Ordering::Relaxed);
+        self.is_told.store(false, Ordering::Relaxed);
+        lock(&self.registrations).clear();
+        self.state.store(KERNEL, Ordering::Release);
+    }
+
+    /// The same of one that two processes have: it stays at the kernel.
+    pub(crate) fn begin_settled(&self) {
+        self.begin();
+        self.stays.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_there(&self) -> bool {
+        self.state.load(Ordering::Acquire) != ABSENT
+    }
+
+    /// Whether it is not at the kernel, as it is now.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.state.load(Ordering::Acquire), AWAY | RETURNING)
+    }
+
+    /// Whether it will not be offered any more, so that calls may stay in the kernel for as long as they like.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.stays.load(Ordering::Relaxed) && !self.is_away()
+    }
+
+    pub(crate) fn fd(&self) -> c_int {
+        self.fd
+    }
+
+    /// Where it is, once that is settled; `None` if at the kernel.
+    pub(crate) fn away(&'static self) -> Option<AtNic> {
+        loop {
+            match self.state.load(Ordering::Acquire) {
+                ABSENT | KERNEL => return None,
+                RETURNING => yield_now(),
+                _ => {
+                    let at = self.nic()?;
+                    match self.look(&at) {
+                        Place::Nic | Place::Ended => return Some(at),
+                        Place::Os | Place::Free => self.come_back(&at),
+                        Place::Moving => self.wait_for_change(&at),
+                    }
+                }
+            }
+        }
+    }
+
+    fn nic(&self) -> Option<AtNic> {
+        let session = session::get_there()?;
+        let cid = Cid(self.cid.load(Ordering::Acquire));
+        Some(AtNic { session, area: session.area(cid)?, cid })
+    }
+
+    fn status(&self, at: &AtNic) -> Status {
+        let word = at.area.status().load(Ordering::Acquire);
+        if u32::from(status::count(word)) == self.changes.load(Ordering::Acquire) {
+            // As it was when it was offered: nothing has looked at it yet.
+            return Status::at(Place::Moving);
+        }
+        Status::decode(word)
+    }
+
+    fn look(&self, at: &AtNic) -> Place {
+        self.status(at).place
+    }
+
+    /// Waits for the next change of the status.
+    fn wait_for_change(&self, at: &AtNic) {
+        let errno = os::errno();
+        at.area.waiters().fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        let wake = at.area.wake();
+        let expected = wake.load(Ordering::Acquire) as u32;
+        if self.look(at) == Place::Moving {
+            os::futex_wait(wake, expected, Some(LOOK_AGAIN));
+        }
+        at.area.waiters().fetch_sub(1, Ordering::AcqRel);
+        os::set_errno(errno);
+    }
+
+    /// The kernel has it again: its registrations are the kernel's, too.
+    fn come_back(&'static self, at: &AtNic) {
+        let swapped =
+            self.state.compare_exchange(AWAY, RETURNING, Ordering::AcqRel, Ordering::Acquire);
+        if swapped.is_err() {
+            return;
+        }
+        self.stays.store(true, Ordering::Relaxed);
+        crate::epoll::to_kernel(self);
+        at.session.give_number(at.cid);
+        self.state.store(KERNEL, Ordering::Release);
+    }
+
+    /// A call of the kernel's begins; `None` if the kernel does not have the connection.
+    pub(crate) fn enter_kernel(&'static self) -> Option<InKernel> {
+        loop {
+            if self.away().is_some() {
+                return None;
+            }
+            if self.calls.fetch_add(1, Ordering::AcqRel) & OFFERING == 0 {
+                let call = InKernel(self);
+                if self.state.load(Ordering::Acquire) != AWAY {
+                    return Some(call);
+                }
+            } else {
+                self.calls.fetch_sub(1, Ordering::AcqRel);
+                yield_now();
+            }
+        }
+    }
+
+    /// Bytes have passed by the kernel: perhaps it is to go to the NIC.
+    pub(crate) fn passed(&'static self, received: isize, sent: isize) {
+        let add = |to: &AtomicU64, bytes: isize| {
+            to.fetch_add(u64::try_from(bytes).unwrap_or(0), Ordering::Relaxed)
+                + u64::try_from(bytes).unwrap_or(0)
+        };
+        let (received, sent) = (add(&self.received, received), add(&self.sent, sent));
+        if self.stays.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(session) = session::get() else { return };
+        let mut seen =
+            Seen { since: self.since.load(Ordering::Relaxed), received, sent, ..Seen::default() };
+        if session.policy.ports.is_some() {
+            (seen.local_port, seen.remote_port) = os_ports(self.fd);
+        }
+        let needs_time = session.policy.next_deadline(&seen).is_some();
+        let now = if needs_time { os::now() } else { seen.since };
+        if session.policy.picks(&seen, now) {
+            self.offer(session);
+        }
+    }
+
+    /// Offers it, unless another call is in the kernel: the next one offers it then.
+    fn offer(&'static self, session: &'static Session) {
+        if self.calls.compare_exchange(0, OFFERING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let errno = os::errno();
+        if self.state.load(Ordering::Acquire) == KERNEL {
+            self.offer_alone(session);
+        }
+        os::set_errno(errno);
+        self.calls.fetch_and(!OFFERING, Ordering::AcqRel);
+    }
+
+    fn offer_alone(&'static self, session: &'static Session) {
+        let Some(cid) = session.take_number(self.fd) else { return };
+        let Some(area) = session.area(cid) else { return };
+        let before = status::count(area.status().load(Ordering::Acquire));
+        self.cid.store(cid.0, Ordering::Release);
+        self.changes.store(before.into(), Ordering::Release);
+        if crate::epoll::from_kernel(self) {
+            if session.offer(cid, self.fd) {
+                self.state.store(AWAY, Ordering::Release);
+                return;
+            }
+            crate::epoll::to_kernel(self);
+        }
+        self.stays.store(true, Ordering::Relaxed);
+        session.give_number(cid);
+    }
+
+    /// Has the connection back at the kernel, however long that takes.
+    pub(crate) fn restore(&'static self, reason: RestoreReason) {
+        self.stays.store(true, Ordering::Relaxed);
+        let mut asked = false;
+        while let Some(at) = self.away() {
+            if self.look(&at) == Place::Ended {
+                return;
+            }
+            if !std::mem::replace(&mut asked, true) {
+                at.session.restore(at.cid, reason);
+            }
+            // Until it moves; then `away` waits.
+            while self.look(&at) == Place::Nic && self.state.load(Ordering::Acquire) == AWAY {
+                self.wait_while_at_nic(&at);
+            }
+        }
+    }
+
+    fn wait_while_at_nic(&self, at: &AtNic) {
+        let errno = os::errno();
+        at.area.waiters().fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        let wake = at.area.wake();
+        let expected = wake.load(Ordering::Acquire) as u32;
+        if self.look(at) == Place::Nic {
+            os::futex_wait(wake, expected, Some(LOOK_AGAIN));
+        }
+        at.area.waiters().fetch_sub(1, Ordering::AcqRel);
+        os::set_errno(errno);
+    }
+
+    /// The program closes the descriptor.
+    pub(crate) fn close(&'static self) {
+        if let Some(at) = self.away() {
+            let control = if lingers_not(self.fd) { NicControl::Abort } else { NicControl::Close };
+            if self.look(&at) == Place::Nic {
+                self.control(&at, control);
+            }
+            at.session.give_number(at.cid);
+        }
+        crate::epoll::forget(self);
+        self.state.store(ABSENT, Ordering::Release);
+    }
+
+    /// Tells the NIC to change something.
+    pub(crate) fn control(&self, at: &AtNic, cmd: NicControl) {
+        let ctrl = nic::Ctrl { cmd, ..nic::Ctrl::new(at.cid, self.epoch(at)) };
+        at.session.command(ctrl.into());
+    }
+
+    fn epoch(&self, at: &AtNic) -> Epoch {
+        at.area.epoch()
+    }
+
+    /// Reads at the NIC; `None` if the kernel has it (again).
+    pub(crate) fn recv(
+        &'static self,
+        into: &mut [&mut [u8]],
+        peek: bool,
+        patience: Patience,
+    ) -> Option<isize> {
+        let _one = lock(&self.receiving);
+        loop {
+            let at = self.away()?;
+            if self.shut.load(Ordering::Relaxed) & SHUT_READ != 0 {
+                return Some(0);
+            }
+            if into.iter().all(|piece| piece.is_empty()) {
+                return Some(0);
+            }
+            let status = self.status(&at);
+            let Ok(ring) = at.area.receive() else { return Some(os::fail(libc::EIO)) };
+            let ring = receive::App::new(ring);
+            match read(ring, into, peek) {
+                Ok(0) => {}
+                Ok(count) => {
+                    if !peek {
+                        let recvd =
+                            nic::Recvd { len: count, ..nic::Recvd::new(at.cid, self.epoch(&at)) };
+                        at.session.command(recvd.into());
+                    }
+                    return Some(count as isize);
+                }
+                Err(Lost) => continue,
+            }
+            if status.error != 0 && !self.is_told.swap(true, Ordering::AcqRel) {
+                return Some(os::fail(status.error.into()));
+            }
+            if status.peer_closed || status.place == Place::Ended {
+                return Some(0);
+            }
+            if let Some(error) = self.wait(&at, patience, || ring.is_empty() == Ok(true)) {
+                return Some(os::fail(error));
+            }
+        }
+    }
+
+    /// Writes at the NIC; `None` if the kernel has it (again) and nothing was written.
+    pub(crate) fn send(
+        &'static self,
+        pieces: &[&[u8]],
+        more: bool,
+        patience: Patience,
+    ) -> Option<Result<usize, c_int>> {
+        let _one = lock(&self.sending);
+        let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut written = 0;
+        loop {
+            let done = |written: usize| (written > 0).then_some(Ok(written));
+            // What is left is for the kernel, if it has the connection by now.
+            let Some(at) = self.away() else { return done(written) };
+            let status = self.status(&at);
+            if self.shut.load(Ordering::Relaxed) & SHUT_WRITE != 0 || status.place == Place::Ended {
+                if written > 0 {
+                    return done(written);
+                }
+                if status.error != 0 && !self.is_told.swap(true, Ordering::AcqRel) {
+                    return Some(Err(status.error.into()));
+                }
+                return Some(Err(libc::EPIPE));
+            }
+            let Ok(ring) = at.area.send() else { return Some(Err(libc::EIO)) };
+            let ring = send::App::new(ring);
+            match write(ring, pieces, written) {
+                Err(Lost) => continue,
+                Ok(count) => {
+                    written += count;
+                    if count > 0 {
+                        let flags = Flags { more, ..Flags::default() };
+                        let epoch = self.epoch(&at);
+                        let send =
+                            nic::Send { len: count as u32, flags, ..nic::Send::new(at.cid, epoch) };
+                        at.session.command(send.into());
+                    }
+                }
+            }
+            if written == total {
+                return Some(Ok(written));
+            }
+            if let Some(error) = self.wait(&at, patience, || ring.room() == Ok(0)) {
+                return done(written).or(Some(Err(error)));
+            }
+        }
+    }
+
+    /// Waits for the NIC as long as `nothing` has come; the error that the call gives if it is not to wait longer.
+    fn wait(&self, at: &AtNic, patience: Patience, nothing: impl Fn() -> bool) -> Option<c_int> {
+        let timeout = match patience {
+            Patience::None => return Some(libc::EAGAIN),
+            Patience::Until(None) => None,
+            Patience::Until(Some(until)) => match until.checked_sub(os::now()) {
+                Some(left) if left > 0 => Some(Duration::from_nanos(left)),
+                _ => return Some(libc::EAGAIN),
+            },
+        };
+        at.area.waiters().fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        let wake = at.area.wake();
+        let expected = wake.load(Ordering::Acquire) as u32;
+        let status = self.status(at);
+        let waits = status.place == Place::Nic && !status.peer_closed && nothing();
+        let error = if waits { os::futex_wait(wake, expected, timeout) } else { 0 };
+        at.area.waiters().fetch_sub(1, Ordering::AcqRel);
+        (error == libc::EINTR).then_some(libc::EINTR)
+    }
+
+    /// The program shuts an end down; `None` if the kernel has the connection.
+    pub(crate) fn shutdown(&'static self, how: c_int) -> Option<c_int> {
+        let at = self.away()?;
+        let bits = match how {
+            libc::SHUT_RD => SHUT_READ,
+            libc::SHUT_WR => SHUT_WRITE,
+            libc::SHUT_RDWR => SHUT_READ | SHUT_WRITE,
+            _ => return Some(os::fail(libc::EINVAL) as c_int),
+        };
+        if self.look(&at) == Place::Ended {
+            return Some(os::fail(libc::ENOTCONN) as c_int);
+        }
+        let before = self.shut.fetch_or(bits, Ordering::AcqRel);
+        if bits & !before & SHUT_WRITE != 0 {
+            self.control(&at, NicControl::ShutdownWrite);
+        }
+        Some(0)
+    }
+
+    /// What is ready at the NIC; `None` if the kernel has it.
+    pub(crate) fn ready(&'static self) -> Option<Ready> {
+        let at = self.away()?;
+        let status = self.status(&at);
+        let shut = self.shut.load(Ordering::Relaxed);
+        let unread = at.area.receive().ok().map(|ring| receive::App::new(ring).is_empty());
+        let room = at.area.send().ok().map(|ring| send::App::new(ring).room());
+        let is_over = status.place == Place::Ended;
+        let peer_closed = status.peer_closed || is_over || shut & SHUT_READ != 0;
+        let error = status.error != 0 && !self.is_told.load(Ordering::Relaxed);
+        Some(Ready {
+            readable: peer_closed || error || unread.is_some_and(|unread| unread == Ok(false)),
+            writable: is_over || room.is_some_and(|room| room.is_ok_and(|room| room > 0)),
+            peer_closed,
+            error,
+            hung_up: is_over || peer_closed && shut & SHUT_WRITE != 0,
+        })
+    }
+
+    /// Bytes that could be read, and bytes that the NIC has not taken yet; `None` if the kernel has it.
+    pub(crate) fn queued(&'static self) -> Option<(c_int, c_int)> {
+        let at = self.away()?;
+        let unread = receive::App::new(at.area.receive().ok()?).len().unwrap_or(0);
+        let ring = at.area.send().ok()?;
+        let capacity = ring.capacity();
+        let room = send::App::new(ring).room().unwrap_or(capacity);
+        Some((unread as c_int, (capacity - room) as c_int))
+    }
+
+    /// The error that is pending, which is told by this; `None` if the kernel has it.
+    pub(crate) fn take_error(&'static self) -> Option<c_int> {
+        let at = self.away()?;
+        let status = self.status(&at);
+        let is_new = status.error != 0 && !self.is_told.swap(true, Ordering::AcqRel);
+        Some(if is_new { status.error.into() } else { 0 })
+    }
+}
+
+/// Reads into the pieces, one after the other.
+fn read(ring: receive::App<'_>, into: &mut [&mut [u8]], peek: bool) -> Result<u32, Lost> {
+    if peek || into.len() == 1 {
+        // What is behind the first piece is not peeked at: a shorter read is one that may be.
+        let Some(first) = into.iter_mut().find(|piece| !piece.is_empty()) else { return Ok(0) };
+        return if peek { ring.peek(first) } else { ring.recv(first) };
+    }
+    let mut all = 0;
+    for piece in into.iter_mut().filter(|piece| !piece.is_empty()) {
+        match ring.recv(piece) {
+            Ok(count) => {
+                all += count;
+                if (count as usize) < piece.len() {
+                    break;
+                }
+            }
+            // What was read before has taken effect.
+            Err(Lost) if all > 0 => break,
+            Err(Lost) => return Err(Lost),
+        }
+    }
+    Ok(all)
+}
+
+/// Writes the pieces from byte `skip` on, as far as there is room.
+fn write(ring: send::App<'_>, pieces: &[&[u8]], skip: usize) -> Result<usize, Lost> {
+    let (mut skip, mut all) = (skip, 0);
+    for piece in pieces {
+        let piece = match piece.get(skip..) {
+            Some(rest) => rest,
+            None => {
+                skip -= piece.len();
+                continue;
+            }
+        };
+        skip = 0;
+        if piece.is_empty() {
+            continue;
+        }
+        match ring.send(piece) {
+            Ok(count) => {
+                all += count as usize;
+                if (count as usize) < piece.len() {
+                    break;
+                }
+            }
+            Err(Lost) if all > 0 => break,
+            Err(Lost) => return Err(Lost),
+        }
+    }
+    Ok(all)
+}
+
+fn yield_now() {
+    // SAFETY: it takes no arguments.
+    unsafe { libc::sched_yield() };
+}
+
+/// Whether close(2) is to be a reset (SO_LINGER of no time).
+fn lingers_not(fd: c_int) -> bool {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut len = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: `linger` is writable, and `len` its size.
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            &raw mut linger,
+            &raw mut len,
+        )
+    };
+    got == 0 && linger.l_onoff != 0 && linger.l_linger == 0
+}
+
+/// The ports of a socket, as the kernel has them; 0 for what it does not say.
+fn os_ports(fd: c_int) -> (u16, u16) {
+    let port = |call: libc::c_long| {
+        // SAFETY: all-zero is a valid address.
+        let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+        // SAFETY: `address` is writable, and `len` its size.
+        let got = unsafe { libc::syscall(call, fd, &raw mut address, &raw mut len) };
+        // The port lies at the same place in both kinds.
+        if got == 0 { u16::from_be(address.sin6_port) } else { 0 }
+    };
+    (port(libc::SYS_getsockname), port(libc::SYS_getpeername))
+}

@@ -1,0 +1,333 @@
+//! Connections in epoll sets (epoll(7)). Those at the kernel are the kernel's; those at the NIC are the layer's, with
+//! the same meaning of level, edge and one shot. A connection changes hands when it is offered, and when it comes back.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use handoff::RestoreReason;
+use libc::{c_int, epoll_event};
+
+use crate::connection::{Connection, Ready};
+use crate::os;
+use crate::real::real;
+use crate::session::{self, Session, lock};
+use crate::table;
+
+/// What a program registered of a connection in one set.
+#[derive(Clone, Copy)]
+pub(crate) struct Registration {
+    set: c_int,
+    events: u32,
+    data: u64,
+    /// It was one shot, and has been told.
+    is_spent: bool,
+}
+
+/// A set that has, or had, connections at the NIC.
+struct Set {
+    fd: c_int,
+    /// Descriptors of connections that may be ready.
+    ready: Mutex<VecDeque<c_int>>,
+}
+
+static SETS: Mutex<Vec<Arc<Set>>> = Mutex::new(Vec::new());
+/// How many sets there are: without any, epoll is the kernel's.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
+const EDGE: u32 = libc::EPOLLET as u32;
+const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+const ERR: u32 = libc::EPOLLERR as u32;
+const HUP: u32 = libc::EPOLLHUP as u32;
+
+/// What the eventfd is registered with: no program has this address of its own.
+fn own_data() -> u64 {
+    (&raw const COUNT) as u64
+}
+
+fn find(fd: c_int) -> Option<Arc<Set>> {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    lock(&SETS).iter().find(|set| set.fd == fd).cloned()
+}
+
+/// The set of this descriptor, in which the process is woken.
+fn find_or_make(fd: c_int, session: &Session) -> Option<Arc<Set>> {
+    let mut sets = lock(&SETS);
+    if let Some(set) = sets.iter().find(|set| set.fd == fd) {
+        return Some(Arc::clone(set));
+    }
+    let mut event = epoll_event { events: IN | EDGE, u64: own_data() };
+    // SAFETY: `event` is readable.
+    let added = unsafe {
+        real!(epoll_ctl(fd, libc::EPOLL_CTL_ADD, session.wake, &raw mut event):
+            fn(c_int, c_int, c_int, *mut epoll_event) -> c_int)
+    };
+    if added < 0 && os::errno() != libc::EEXIST {
+        return None;
+    }
+    let set = Arc::new(Set { fd, ready: Mutex::new(VecDeque::new()) });
+    sets.push(Arc::clone(&set));
+    COUNT.store(sets.len() as u32, Ordering::Release);
+    Some(set)
+}
+
+/// A descriptor is closed: if it was a set, that is no more.
+pub(crate) fn closed(fd: c_int) {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let mut sets = lock(&SETS);
+    sets.retain(|set| set.fd != fd);
+    COUNT.store(sets.len() as u32, Ordering::Release);
+}
+
+/// After fork, in the child: the sets are the kernel's.
+pub(crate) fn forget_all() {
+    // The lock may be a thread's that is not there any more; the child has one thread, and no connection away.
+    if let Ok(mut sets) = SETS.try_lock() {
+        sets.clear();
+    }
+    COUNT.store(0, Ordering::Release);
+}
+
+fn kernel_ctl(set: c_int, op: c_int, fd: c_int, events: u32, data: u64) -> c_int {
+    let mut event = epoll_event { events, u64: data };
+    // SAFETY: `event` is readable.
+    unsafe {
+        real!(epoll_ctl(set, op, fd, &raw mut event):
+            fn(c_int, c_int, c_int, *mut epoll_event) -> c_int)
+    }
+}
+
+/// A connection is about to be offered: the kernel forgets its registrations. False if that cannot be.
+pub(crate) fn from_kernel(connection: &Connection) -> bool {
+    let Some(session) = session::get_there() else { return false };
+    let registrations = lock(&connection.registrations);
+    for registration in registrations.iter() {
+        let Some(set) = find_or_make(registration.set, session) else { return false };
+        kernel_ctl(registration.set, libc::EPOLL_CTL_DEL, connection.fd(), 0, 0);
+        lock(&set.ready).push_back(connection.fd());
+    }
+    true
+}
+
+/// A connection is the kernel's again, with its registrations.
+pub(crate) fn to_kernel(connection: &Connection) {
+    for registration in lock(&connection.registrations).iter() {
+        let Registration { set, events, data, is_spent } = *registration;
+        let events = if is_spent { events & (ONESHOT | EDGE) } else { events };
+        kernel_ctl(set, libc::EPOLL_CTL_ADD, connection.fd(), events, data);
+    }
+}
+
+/// A connection is closed.
+pub(crate) fn forget(connection: &Connection) {
+    lock(&connection.registrations).clear();
+}
+
+/// epoll_ctl(2) of a connection.
+pub(crate) fn control(
+    connection: &'static Connection,
+    set: c_int,
+    op: c_int,
+    event: Option<epoll_event>,
+) -> c_int {
+    let wants = event.map_or(0, |event| event.events);
+    if wants & EXCLUSIVE != 0 {
+        connection.restore(RestoreReason::Epoll);
+    }
+    loop {
+        let is_away = connection.away().is_some();
+        let mut registrations = lock(&connection.registrations);
+        if connection.is_away() != is_away {
+            continue;
+        }
+        let known = registrations.iter().position(|registration| registration.set == set);
+        if !is_away {
+            let (events, data) = event.map_or((0, 0), |event| (event.events, event.u64));
+            let result = kernel_ctl(set, op, connection.fd(), events, data);
+            if result == 0 {
+                record(&mut registrations, known, set, op, event);
+            }
+            return result;
+        }
+        let error = match (op, known) {
+            (libc::EPOLL_CTL_ADD, Some(_)) => libc::EEXIST,
+            (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, None) => libc::ENOENT,
+            (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) => 0,
+            _ => libc::EINVAL,
+        };
+        if error != 0 {
+            return os::fail(error) as c_int;
+        }
+        record(&mut registrations, known, set, op, event);
+        drop(registrations);
+        if op != libc::EPOLL_CTL_DEL
+            && let Some(session) = session::get_there()
+            && let Some(set) = find_or_make(set, session)
+        {
+            lock(&set.ready).push_back(connection.fd());
+            // A thread may wait there already.
+            os::ring(session.wake);
+        }
+        return 0;
+    }
+}
+
+fn record(
+    registrations: &mut Vec<Registration>,
+    known: Option<usize>,
+    set: c_int,
+    op: c_int,
+    event: Option<epoll_event>,
+) {
+    let new = event.map(|epoll_event { events, u64: data }| Registration {
+        set,
+        events,
+        data,
+        is_spent: false,
+    });
+    match (op, known, new) {
+        (libc::EPOLL_CTL_DEL, Some(at), _) => drop(registrations.swap_remove(at)),
+        (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(at), Some(new)) => registrations[at] = new,
+        (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, None, Some(new)) => registrations.push(new),
+        _ => {}
+    }
+}
+
+/// Takes what the NIC has told, for all sets. Threads that wait at others than `own` are woken.
+fn dispatch(session: &Session, own: c_int) {
+    let mut others = false;
+    session.events(|fd| {
+        let Some(connection) = table::get(fd) else { return };
+        for registration in lock(&connection.registrations).iter() {
+            if let Some(set) = find(registration.set) {
+                lock(&set.ready).push_back(fd);
+                others |= set.fd != own;
+            }
+        }
+    });
+    if others {
+        os::ring(session.wake);
+    }
+}
+
+/// The same for a thread that waits at no set.
+pub(crate) fn dispatch_all(session: &Session) {
+    dispatch(session, -1);
+}
+
+impl Set {
+    /// Connections that are ready, as epoll_wait gives them.
+    fn collect(&self, into: &mut [epoll_event]) -> usize {
+        let mut count = 0;
+        let waiting: Vec<c_int> = {
+            let mut ready = lock(&self.ready);
+            let mut all: Vec<c_int> = ready.drain(..).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        let mut again = Vec::new();
+        for fd in waiting {
+            if count == into.len() {
+                again.push(fd);
+                continue;
+            }
+            let Some(connection) = table::get(fd) else { continue };
+            let Some(ready) = connection.ready() else { continue };
+            let mut registrations = lock(&connection.registrations);
+            let here = registrations.iter_mut().find(|registration| registration.set == self.fd);
+            let Some(registration) = here.filter(|registration| !registration.is_spent) else {
+                continue;
+            };
+            let events = events_of(ready) & (registration.events | ERR | HUP);
+            if events == 0 {
+                continue;
+            }
+            into[count] = epoll_event { events, u64: registration.data };
+            count += 1;
+            registration.is_spent = registration.events & ONESHOT != 0;
+            if registration.events & (EDGE | ONESHOT) == 0 {
+                again.push(fd);
+            }
+        }
+        lock(&self.ready).extend(again);
+        count
+    }
+}
+
+fn events_of(ready: Ready) -> u32 {
+    let bit = |is: bool, bits: u32| if is { bits } else { 0 };
+    bit(ready.readable, IN)
+        | bit(ready.writable, OUT)
+        | bit(ready.peer_closed, RDHUP)
+        | bit(ready.error, ERR)
+        | bit(ready.hung_up, HUP)
+}
+
+/// What poll(2) says of it.
+pub(crate) fn poll_events(ready: Ready) -> libc::c_short {
+    // The numbers are the same (include/uapi/linux/eventpoll.h).
+    events_of(ready) as libc::c_short
+}
+
+/// epoll_wait(2), if the set has connections at the NIC; `kernel` is the kernel's, of so many milliseconds at most.
+pub(crate) fn wait(
+    fd: c_int,
+    into: &mut [epoll_event],
+    timeout: c_int,
+    mut kernel: impl FnMut(&mut [epoll_event], c_int) -> c_int,
+) -> Option<c_int> {
+    let set = find(fd)?;
+    let session = session::get_there()?;
+    let until = u64::try_from(timeout).ok().map(|timeout| os::now() + timeout * 1_000_000);
+    loop {
+        dispatch(session, fd);
+        let count = set.collect(into);
+        if count > 0 {
+            let errno = os::errno();
+            let rest = &mut into[count..];
+            let more = if rest.is_empty() { 0 } else { kernel(rest, 0) };
+            os::set_errno(errno);
+            let more = usize::try_from(more).unwrap_or(0);
+            return Some((count + without_own(&mut into[count..], more)) as c_int);
+        }
+        let left = match until {
+            None => -1,
+            Some(until) => until.saturating_sub(os::now()).div_ceil(1_000_000) as c_int,
+        };
+        let asleep = session.sleep();
+        dispatch(session, fd);
+        // What is there now is told by the next round.
+        let left = if lock(&set.ready).is_empty() { left } else { 0 };
+        let found = kernel(into, left);
+        drop(asleep);
+        let Ok(found) = usize::try_from(found) else { return Some(found) };
+        let theirs = without_own(into, found);
+        if theirs > 0 {
+            return Some(theirs as c_int);
+        }
+        if until.is_some_and(|until| os::now() >= until) && lock(&set.ready).is_empty() {
+            return Some(0);
+        }
+    }
+}
+
+/// Takes the eventfd's out of the events; how many are left.
+pub(crate) fn without_own(events: &mut [epoll_event], count: usize) -> usize {
+    let mut kept = 0;
+    for at in 0..count.min(events.len()) {
+        if events[at].u64 != own_data() {
+            events[kept] = events[at];
+            kept += 1;
+        }
+    }
+    kept
+}

@@ -1,0 +1,29 @@
+//! `libwharf.so`: the bypass layer of TCP connection handoff, loaded into a program by `wharf run` (`LD_PRELOAD`).
+//!
+//! It stands in front of libc's socket calls. A connection that the policy picks is offered to the NIC; from then on its
+//! calls are served by rings in memory that is shared with wharf, without a system call where data flows. **What the
+//! layer sees and cannot serve, it serves by having the connection restored to the kernel first.** Calls that concern no
+//! such connection go to libc after one load.
+//!
+//! | module | what |
+//! |---|---|
+//! | `calls` | libc's functions, by kind |
+//! | `table` | which descriptors are connections, and where they are |
+//! | `connection` | one connection: offered, read, written, restored |
+//! | `epoll` | the registrations of connections in epoll sets |
+//! | `session` | wharf: its socket, its memory, its rings of commands |
+//! | `os`, `real` | the kernel's calls, and libc's own functions |
+//!
+//! There is no thread of the layer's own: all is done in the program's calls.
+// A C interface, called by whatever the program is: each block says on what of the callers it relies.
+#![allow(unsafe_code)]
+// The functions are for the dynamic linker, by their names.
+#![allow(unreachable_pub)]
+
+mod calls;
+mod connection;
+mod epoll;
+mod os;
+mod real;
+mod session;
+mod table;

@@ -1,0 +1,205 @@
+//! The kernel's calls that the layer makes itself: none goes through a function that it stands in front of.
+
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use libc::{c_int, c_void};
+
+/// The calling thread's error number.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the location is the thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets it.
+pub(crate) fn set_errno(error: c_int) {
+    // SAFETY: the location is the thread's own.
+    unsafe { *libc::__errno_location() = error };
+}
+
+/// Sets it, and gives what calls return that have failed.
+pub(crate) fn fail(error: c_int) -> isize {
+    set_errno(error);
+    -1
+}
+
+fn futex(word: &AtomicU64) -> *mut u32 {
+    const { assert!(cfg!(target_endian = "little")) };
+    word.as_ptr().cast()
+}
+
+/// Waits at the low half of this word while it is `expected`, at most so long. Returns the error number, or 0.
+pub(crate) fn futex_wait(word: &AtomicU64, expected: u32, timeout: Option<Duration>) -> c_int {
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let at = futex(word);
+    // SAFETY: the word is live and aligned, and the timeout, if there is one, readable.
+    match unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAIT, expected, timeout) } {
+        0 => 0,
+        _ => errno(),
+    }
+}
+
+/// Closes a descriptor of the layer's own.
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: close takes an integer.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+/// Makes an eventfd readable.
+pub(crate) fn ring(fd: c_int) {
+    let one = 1_u64;
+    // SAFETY: eight readable bytes.
+    unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, 8) };
+}
+
+/// A socket that keeps messages apart, connected to this address: a path, or `@` and an abstract name.
+pub(crate) fn connect(address: &[u8]) -> Option<c_int> {
+    let mut raw =
+        libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
+    let is_abstract = address.first() == Some(&b'@');
+    if address.is_empty() || address.len() >= raw.sun_path.len() {
+        return None;
+    }
+    for (to, from) in raw.sun_path.iter_mut().zip(address) {
+        *to = *from as libc::c_char;
+    }
+    let mut len = size_of::<libc::sa_family_t>() + address.len();
+    if is_abstract {
+        raw.sun_path[0] = 0;
+    } else {
+        len += 1;
+    }
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: socket takes integers.
+    let fd = unsafe { libc::syscall(libc::SYS_socket, libc::AF_UNIX, kind, 0) } as c_int;
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: `raw` is readable, and `len` is at most its size.
+    if unsafe { libc::syscall(libc::SYS_connect, fd, &raw const raw, len) } < 0 {
+        close(fd);
+        return None;
+    }
+    Some(fd)
+}
+
+/// Most descriptors of a message that are taken.
+const DESCRIPTORS: usize = 253;
+
+#[repr(C, align(8))]
+struct Control([u8; 16 + 4 * DESCRIPTORS + 4]);
+
+/// Sends a message, with a descriptor if there is one.
+pub(crate) fn send(fd: c_int, bytes: &[u8], descriptor: Option<c_int>) -> io::Result<()> {
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = Control([0; _]);
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    if let Some(descriptor) = descriptor {
+        message.msg_control = (&raw mut control).cast();
+        // SAFETY: CMSG_SPACE computes from an integer; `control` has room for one descriptor, and is aligned.
+        unsafe {
+            message.msg_controllen = libc::CMSG_SPACE(4) as usize;
+            let header = &mut *libc::CMSG_FIRSTHDR(&raw const message);
+            header.cmsg_level = libc::SOL_SOCKET;
+            header.cmsg_type = libc::SCM_RIGHTS;
+            header.cmsg_len = libc::CMSG_LEN(4) as usize;
+            libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(descriptor);
+        }
+    }
+    loop {
+        let flags = libc::MSG_NOSIGNAL;
+        // SAFETY: `message` points to live memory of the lengths that it names.
+        let sent = unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, flags) };
+        if sent >= 0 {
+            return Ok(());
+        }
+        if errno() != libc::EINTR {
+            return Err(io::Error::last_os_error());
+        }
+    }
+}
+
+/// Receives a message with its descriptors, waiting for it.
+pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> io::Result<(usize, Vec<c_int>)> {
+    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let mut control = Control([0; _]);
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>();
+    let len = loop {
+        let flags = libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: `message` points to live memory of the lengths that it names.
+        let len = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, flags) };
+        match usize::try_from(len) {
+            Ok(len) => break len,
+            Err(_) if errno() == libc::EINTR => {}
+            Err(_) => return Err(io::Error::last_os_error()),
+        }
+    };
+    let mut all = Vec::new();
+    // SAFETY: the kernel has written whole control messages, with as many descriptors as their lengths say.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        if !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS {
+            let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+            let data = libc::CMSG_DATA(header).cast::<c_int>();
+            all.extend((0..bytes / 4).map(|at| data.add(at).read_unaligned()));
+        }
+    }
+    Ok((len, all))
+}
+
+/// Maps memory that wharf shares, for as long as the process lives.
+pub(crate) fn map(fd: c_int, bytes: usize) -> Option<&'static [AtomicU64]> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel picks an unused range.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) };
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: mapped above, page-aligned, so long, and never unmapped. wharf has sealed its size. All access is by
+    // atomic words, whose every value is valid.
+    Some(unsafe { std::slice::from_raw_parts(start.cast(), bytes / size_of::<AtomicU64>()) })
+}
+
+/// Bytes of the program's that a call is to read. Empty for a null pointer.
+///
+/// # Safety
+/// The program's call promises `len` readable bytes.
+pub(crate) unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
+    if at.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise; no more than a slice may have is used.
+    unsafe { std::slice::from_raw_parts(at.cast(), len.min(isize::MAX as usize)) }
+}
+
+/// Bytes of the program's that a call is to write. Empty for a null pointer.
+///
+/// # Safety
+/// The program's call promises `len` writable bytes.
+pub(crate) unsafe fn bytes_mut<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
+    if at.is_null() || len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise; no more than a slice may have is used.
+    unsafe { std::slice::from_raw_parts_mut(at.cast(), len.min(isize::MAX as usize)) }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub(crate) fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

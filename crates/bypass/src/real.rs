@@ -1,0 +1,57 @@
+//! libc's own functions, behind the ones that this library puts in front of them.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A function of the next library that has it, found when it is first called.
+pub(crate) struct Real {
+    name: &'static CStr,
+    address: AtomicPtr<libc::c_void>,
+}
+
+impl Real {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Real { name, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Its address.
+    #[inline]
+    pub(crate) fn get(&self) -> *mut libc::c_void {
+        let address = self.address.load(Ordering::Relaxed);
+        if address.is_null() { self.find() } else { address }
+    }
+
+    #[cold]
+    fn find(&self) -> *mut libc::c_void {
+        // SAFETY: the name ends with a NUL.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if address.is_null() {
+            // No libc lacks a function that a program has linked to.
+            std::process::abort();
+        }
+        // Whoever else finds it finds the same.
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+}
+
+/// Calls libc's own function of this name and type.
+macro_rules! real {
+    ($name:ident($($argument:expr),* $(,)?): fn($($of:ty),* $(,)?) -> $result:ty) => {{
+        static REAL: $crate::real::Real = {
+            // SAFETY: the literal ends with its only NUL.
+            let name = unsafe {
+                std::ffi::CStr::from_bytes_with_nul_unchecked(
+                    concat!(stringify!($name), "\0").as_bytes())
+            };
+            $crate::real::Real::new(name)
+        };
+        #[allow(unused_unsafe)] // where the call itself stands in an unsafe block
+        let function: unsafe extern "C" fn($($of),*) -> $result =
+            // SAFETY: the address is that of the function of this name, whose type this is.
+            unsafe { std::mem::transmute(REAL.get()) };
+        function($($argument),*)
+    }};
+}
+
+pub(crate) use real;

@@ -1,0 +1,222 @@
+//! wharf, as this process has it: its Unix socket, its memory, and the rings of commands.
+
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use handoff::command::{NicCommand, OsCommand};
+use handoff::policy::Policy;
+use handoff::ring::command::{Consumer, Producer};
+use handoff::ring::{Doorbell, Sleepers};
+use handoff::session::{Area, MESSAGE_LEN, Message, Shared};
+use handoff::{Cid, RestoreReason};
+use libc::c_int;
+
+use crate::os;
+
+/// See the module's documentation. It lives as long as the process, or until that forks.
+pub(crate) struct Session {
+    socket: c_int,
+    /// Readable edge by edge when wharf wakes the process.
+    pub(crate) wake: c_int,
+    doorbells: Vec<c_int>,
+    shared: Shared<'static>,
+    to_nic: Mutex<Producer<'static>>,
+    to_app: Mutex<Consumer<'static>>,
+    /// Numbers of connections that are free; the last is taken first.
+    free: Mutex<Vec<u32>>,
+    /// The descriptor of each number, so that an event finds it.
+    owners: Vec<AtomicU32>,
+    pub(crate) policy: Policy,
+}
+
+/// Not begun, begun, and that there is none.
+static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
+static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
+const UNKNOWN: u32 = 0;
+const BEGINNING: u32 = 1;
+const THERE: u32 = 2;
+const NONE: u32 = 3;
+/// No descriptor.
+const NOBODY: u32 = u32::MAX;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The session, begun if it was not. `None` if there is no wharf, or another thread is about to begin it.
+pub(crate) fn get() -> Option<&'static Session> {
+    match STATE.load(Ordering::Acquire) {
+        // SAFETY: stored before THERE was, from a box that is never freed.
+        THERE => unsafe { SESSION.load(Ordering::Acquire).as_ref() },
+        UNKNOWN => begin(),
+        _ => None,
+    }
+}
+
+#[cold]
+fn begin() -> Option<&'static Session> {
+    let claimed = STATE.compare_exchange(UNKNOWN, BEGINNING, Ordering::AcqRel, Ordering::Relaxed);
+    if claimed.is_err() {
+        return None;
+    }
+    let errno = os::errno();
+    let session = Session::begin().map(|session| Box::leak(Box::new(session)));
+    let state = match session {
+        Some(session) => {
+            SESSION.store(session, Ordering::Release);
+            THERE
+        }
+        None => NONE,
+    };
+    STATE.store(state, Ordering::Release);
+    os::set_errno(errno);
+    // SAFETY: as in `get`.
+    unsafe { SESSION.load(Ordering::Acquire).as_ref() }
+}
+
+/// In the child after fork: the session is the parent's. A new one begins when it is asked for.
+pub(crate) fn forget() {
+    if let Some(session) = get_there() {
+        os::close(session.socket);
+        os::close(session.wake);
+        session.doorbells.iter().for_each(|bell| os::close(*bell));
+    }
+    SESSION.store(std::ptr::null_mut(), Ordering::Release);
+    STATE.store(UNKNOWN, Ordering::Release);
+}
+
+/// The session, if it has begun.
+pub(crate) fn get_there() -> Option<&'static Session> {
+    if STATE.load(Ordering::Acquire) == THERE { get() } else { None }
+}
+
+impl Session {
+    fn begin() -> Option<Session> {
+        let address = std::env::var_os("WHARF_HANDOFF")?.into_vec();
+        let policy = std::env::var("WHARF_HANDOFF_POLICY").ok();
+        let policy = policy.map_or(Ok(Policy::default()), |text| text.parse()).ok()?;
+        let socket = os::connect(&address)?;
+        match Session::on(socket, policy) {
+            Some(session) => Some(session),
+            None => {
+                os::close(socket);
+                None
+            }
+        }
+    }
+
+    fn on(socket: c_int, policy: Policy) -> Option<Session> {
+        os::send(socket, &Message::Hello.encode(), None).ok()?;
+        let mut bytes = [0; MESSAGE_LEN];
+        let (len, descriptors) = os::receive(socket, &mut bytes).ok()?;
+        let Ok(Message::Welcome(welcome)) = Message::decode(&bytes[..len]) else {
+            descriptors.into_iter().for_each(os::close);
+            return None;
+        };
+        let layout = welcome.layout;
+        let [memory, wake, doorbells @ ..] = &descriptors[..] else { return None };
+        let words = os::map(*memory, layout.bytes())?;
+        os::close(*memory);
+        let shared = Shared::new(layout, words).ok()?;
+        Some(Session {
+            socket,
+            wake: *wake,
+            doorbells: doorbells.to_vec(),
+            shared,
+            to_nic: Mutex::new(Producer::new(shared.to_nic(0).ok()?)),
+            to_app: Mutex::new(Consumer::new(shared.to_app(0).ok()?)),
+            free: Mutex::new((0..layout.connections).rev().collect()),
+            owners: (0..layout.connections).map(|_| AtomicU32::new(NOBODY)).collect(),
+            policy,
+        })
+    }
+
+    /// What a connection has of the shared memory.
+    pub(crate) fn area(&self, cid: Cid) -> Option<Area<'static>> {
+        self.shared.area(cid)
+    }
+
+    /// A number for a connection of this descriptor.
+    pub(crate) fn take_number(&self, fd: c_int) -> Option<Cid> {
+        let number = lock(&self.free).pop()?;
+        self.owners[number as usize].store(fd as u32, Ordering::Release);
+        Some(Cid(number))
+    }
+
+    /// The number is free again.
+    pub(crate) fn give_number(&self, cid: Cid) {
+        if let Some(owner) = self.owners.get(cid.0 as usize) {
+            owner.store(NOBODY, Ordering::Release);
+            lock(&self.free).push(cid.0);
+        }
+    }
+
+    /// Offers a connection. Returns whether wharf hears of it.
+    pub(crate) fn offer(&self, cid: Cid, fd: c_int) -> bool {
+        os::send(self.socket, &Message::Offer(cid).encode(), Some(fd)).is_ok()
+    }
+
+    /// Wants a connection back.
+    pub(crate) fn restore(&self, cid: Cid, reason: RestoreReason) {
+        // wharf that has ended has given all back.
+        let _ = os::send(self.socket, &Message::Restore(cid, reason).encode(), None);
+    }
+
+    /// Tells the NIC something. A ring that is full is waited for: the NIC empties it in each of its turns.
+    pub(crate) fn command(&self, command: NicCommand) {
+        let bytes = command.encode();
+        for turn in 0_u32.. {
+            if lock(&self.to_nic).push(bytes).is_ok() {
+                break;
+            }
+            self.ring();
+            // SAFETY: it takes no arguments.
+            unsafe { libc::sched_yield() };
+            if turn > 100_000 {
+                return;
+            }
+        }
+        self.ring();
+    }
+
+    /// Wakes the worker, if it sleeps.
+    fn ring(&self) {
+        let word = self.shared.nic_doorbell(0);
+        if let (Some(word), Some(bell)) = (word, self.doorbells.first())
+            && Doorbell::new(word).must_ring()
+        {
+            os::ring(*bell);
+        }
+    }
+
+    /// Calls `news` with the descriptor of each connection of which the NIC has told something.
+    pub(crate) fn events(&self, mut news: impl FnMut(c_int)) {
+        let Ok(mut events) = self.to_app.try_lock() else { return };
+        while let Ok(Some(bytes)) = events.pop() {
+            let Ok(event) = OsCommand::decode(bytes) else { continue };
+            if let Some(owner) = self.owners.get(event.cid().0 as usize) {
+                match owner.load(Ordering::Acquire) {
+                    NOBODY => {}
+                    fd => news(fd as c_int),
+                }
+            }
+        }
+    }
+
+    /// The calling thread is about to sleep at the eventfd, and is awake again when the result is dropped.
+    pub(crate) fn sleep(&self) -> Option<Asleep> {
+        let word = self.shared.app_sleepers(0)?;
+        Sleepers::new(word).enter();
+        Some(Asleep(Sleepers::new(word)))
+    }
+}
+
+/// A thread that sleeps.
+pub(crate) struct Asleep(Sleepers<'static>);
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}

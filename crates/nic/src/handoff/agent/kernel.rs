@@ -1,0 +1,163 @@
+//! The kernel's part: what may be taken out, taking it out, and putting it back.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+
+use ::tcp::FourTuple;
+use ::tcp::repair::Repair;
+use handoff::Refusal;
+use sys::netlink::{neighbour, route};
+use sys::tcp::{Obstacle, namespace_of, obstacle, repair};
+use wire::Mac;
+
+use crate::repair::{from_kernel, to_kernel};
+
+/// Where wharf stands: what it compares sockets with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here {
+    /// The network namespace, as [`namespace_of`] has it.
+    namespace: u64,
+    /// Index of the host's interface.
+    pub(super) interface: u32,
+}
+
+impl Here {
+    /// In the calling thread's namespace.
+    ///
+    /// # Errors
+    /// That there can be no socket.
+    pub(crate) fn new(interface: u32) -> io::Result<Self> {
+        let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
+        Ok(Here { namespace: namespace_of(&socket)?, interface })
+    }
+}
+
+/// A socket that was offered, and the connection that it had then.
+#[derive(Debug)]
+pub(super) struct Offered {
+    socket: OwnedFd,
+    local: SocketAddr,
+    remote: SocketAddr,
+    reuse_address: bool,
+}
+
+impl Offered {
+    /// Looks whether the connection may be handed off, and where its packets go.
+    pub(super) fn look(socket: OwnedFd, here: &Here) -> Result<(Self, Mac), Refusal> {
+        match obstacle(&socket, here.namespace) {
+            Ok(None) => {}
+            Ok(Some(obstacle)) => return Err(refusal(obstacle)),
+            Err(_) => return Err(Refusal::Invalid),
+        }
+        let stream = TcpStream::from(socket);
+        let names = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
+        // One that listens, or is not connected.
+        let (local, remote) = names.map_err(|_| Refusal::State)?;
+        let next_hop = next_hop(local.ip(), remote.ip(), here).ok_or(Refusal::Route)?;
+        let socket = OwnedFd::from(stream);
+        Ok((Offered { socket, local, remote, reuse_address: false }, next_hop))
+    }
+
+    /// The ends of the connection, as packets have them.
+    pub(super) fn path(&self) -> FourTuple {
+        let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
+        FourTuple { local: plain(self.local), remote: plain(self.remote) }
+    }
+
+    /// Takes the connection out of the kernel, which keeps its addresses for it.
+    pub(super) fn freeze(&mut self) -> Result<Repair, Refusal> {
+        let parts = repair::take(&self.socket).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                tracing::error!("connections cannot be handed off without CAP_NET_ADMIN");
+                Refusal::Invalid
+            }
+            io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected => Refusal::State,
+            _ => Refusal::Invalid,
+        })?;
+        self.reuse_address = parts.reuse_address;
+        let reserved = repair::reserve(&self.socket, &parts);
+        let back = parts.clone();
+        match (reserved, from_kernel(parts)) {
+            (Ok(()), Some(state)) => Ok(state),
+            _ => {
+                // Whatever it is that the engine does not take, the kernel had it.
+                let taken = repair::take(&self.socket).map(drop);
+                let put = repair::put_back(&self.socket, &back);
+                if let Err(error) = put {
+                    tracing::error!("a connection to {} is lost: {taken:?}, {error}", self.remote);
+                }
+                Err(Refusal::State)
+            }
+        }
+    }
+
+    /// Puts the connection back into the kernel.
+    ///
+    /// # Errors
+    /// Why the kernel does not take it.
+    pub(super) fn thaw(&mut self, mut state: Repair) -> io::Result<()> {
+        // What was written to the placeholder, past the library that serves its calls, comes behind all else.
+        let aside = repair::take(&self.socket).map(|parts| parts.send_queue).unwrap_or_default();
+        if !aside.is_empty() && state.state.may_send() {
+            let len = aside.len() as u32;
+            state.send_queue.extend(aside);
+            state.write_seq = state.write_seq + len;
+            state.unacknowledged += len;
+            state.unsent += len;
+        }
+        let none = || io::Error::from(io::ErrorKind::InvalidInput);
+        let parts = to_kernel(state).ok_or_else(none)?;
+        let (local, remote, reuse_address) = (self.local, self.remote, self.reuse_address);
+        let parts = repair::Parts { local, remote, reuse_address, ..parts };
+        match repair::put_back(&self.socket, &parts)? {
+            0 => Ok(()),
+            left => {
+                tracing::error!("{left} bytes to {remote} found no room in the kernel");
+                Err(io::ErrorKind::OutOfMemory.into())
+            }
+        }
+    }
+
+    /// Makes the kernel forget it, without a packet.
+    pub(super) fn discard(self) {
+        if let Err(error) = repair::discard(&self.socket) {
+            tracing::warn!("the kernel keeps a placeholder of a connection that is over: {error}");
+        }
+    }
+
+    /// The peer, for the log.
+    pub(super) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+}
+
+/// The Ethernet address that packets of a connection go to; `None` if they do not leave by wharf's interface, or the
+/// neighbour is not known, as happens to a connection on which nothing was said for long.
+fn next_hop(local: IpAddr, remote: IpAddr, here: &Here) -> Option<Mac> {
+    let (local, remote) = (local.to_canonical(), remote.to_canonical());
+    let hop = route::next_hop(local, remote).ok()?;
+    if hop.interface != here.interface {
+        return None;
+    }
+    neighbour::ethernet_address(hop.interface, hop.neighbour).ok()?
+}
+
+fn refusal(obstacle: Obstacle) -> Refusal {
+    match obstacle {
+        Obstacle::NotTcp => Refusal::State,
+        Obstacle::Mptcp => Refusal::Mptcp,
+        Obstacle::Namespace => Refusal::Namespace,
+        Obstacle::Ulp => Refusal::Ulp,
+        Obstacle::Filter => Refusal::SocketFilter,
+        Obstacle::Mark => Refusal::Mark,
+        Obstacle::BoundToDevice => Refusal::BoundElsewhere,
+        Obstacle::IpOptions => Refusal::IpOptions,
+    }
+}
+
+impl AsFd for Offered {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,268 @@
+//! The agent: a thread that is the OS side of all handoffs. It hears processes by their sessions and the worker by
+//! the link, takes connections out of the kernel, and puts them back.
+
+mod kernel;
+mod session;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use handoff::RestoreReason;
+use handoff::machine::SideCounts;
+use handoff::session::Layout;
+use sys::epoll::Epoll;
+use sys::poll::EventFd;
+
+pub(crate) use self::kernel::Here;
+
+use self::session::{Common, Next, Session};
+use super::Listener;
+use super::link::{ToAgent, ToWorker, Way};
+use super::process::SharedProcess;
+use crate::handle::Wake;
+use crate::threads;
+
+/// How long the NIC's connections may take to go back when wharf stops.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Sessions at a time: each is a process, and takes four descriptors or more.
+const SESSIONS_MAX: usize = 1024;
+/// Numbers in the set of descriptors to wait for; sessions come behind.
+const WAKE: u64 = 0;
+const LISTENER: u64 = 1;
+const FIRST: u64 = 2;
+/// So many milliseconds at most until it is looked again.
+const LOOK_AGAIN: u16 = 1000;
+
+/// Wakes the agent.
+#[derive(Debug)]
+pub(crate) struct Bell(EventFd);
+
+impl Wake for Bell {
+    fn wake(&self) {
+        // The one error is a counter about to overflow: then it is readable.
+        let _ = self.0.signal();
+    }
+}
+
+/// What is asked of the agent from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Request {
+    /// All connections go back, and none follows.
+    Stop,
+    /// All connections go back.
+    WantBack(RestoreReason),
+}
+
+/// The agent, as its owner has it.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    bell: Arc<Bell>,
+    requests: mpsc::Sender<Request>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    is_done: Arc<AtomicBool>,
+}
+
+/// The agent's end of the link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    bell: Arc<Bell>,
+    inbox: Receiver<ToAgent>,
+}
+
+impl Link {
+    /// The agent's end, and the way to it.
+    ///
+    /// # Errors
+    /// What eventfd says.
+    pub(crate) fn new() -> io::Result<(Self, Way<ToAgent>)> {
+        let bell = Arc::new(Bell(EventFd::new()?));
+        let (sender, inbox) = mpsc::channel();
+        let way = Way::new(sender, bell.clone());
+        Ok((Link { bell, inbox }, way))
+    }
+}
+
+impl Agent {
+    /// Starts it: processes connect to `listener`.
+    ///
+    /// # Errors
+    /// What epoll and thread creation say.
+    pub(crate) fn start(
+        listener: Listener,
+        layout: Layout,
+        link: Link,
+        worker: Way<ToWorker>,
+        here: Here,
+    ) -> io::Result<Agent> {
+        let Link { bell, inbox } = link;
+        let (requests, asked) = mpsc::channel();
+        let set = Epoll::new()?;
+        set.add(bell.0.as_fd(), WAKE)?;
+        set.add(listener.socket.as_fd(), LISTENER)?;
+        let counts = SideCounts::default();
+        let work = Work {
+            set,
+            listener,
+            layout,
+            bell: Arc::clone(&bell),
+            inbox,
+            asked,
+            sessions: HashMap::new(),
+            common: Common { here, worker, counts, is_stopping: false },
+        };
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let thread =
+            std::thread::Builder::new().name("wharf-handoff".to_owned()).spawn(move || {
+                let result = threads::run_with_rights("the handoff agent", || work.run());
+                done.store(true, Ordering::Release);
+                result
+            })?;
+        Ok(Agent { bell, requests, thread: Some(thread), is_done })
+    }
+
+    fn ask(&self, request: Request) {
+        // One that has ended has nothing any more.
+        if self.requests.send(request).is_ok() {
+            self.bell.wake();
+        }
+    }
+
+    /// All connections go back to the kernel.
+    pub(crate) fn want_back(&self, reason: RestoreReason) {
+        self.ask(Request::WantBack(reason));
+    }
+
+    /// All connections go back, which the workers must be there for, and the thread ends.
+    ///
+    /// # Errors
+    /// Why it ended before.
+    pub(crate) fn stop(&mut self) -> io::Result<()> {
+        self.ask(Request::Stop);
+        match self.thread.take() {
+            Some(thread) => thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the handoff agent panicked"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_done.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // `stop` reports why it ended.
+        let _ = self.stop();
+    }
+}
+
+struct Work {
+    set: Epoll,
+    listener: Listener,
+    layout: Layout,
+    bell: Arc<Bell>,
+    inbox: Receiver<ToAgent>,
+    asked: Receiver<Request>,
+    sessions: HashMap<u32, Session>,
+    common: Common,
+}
+
+impl Work {
+    fn run(mut self) -> io::Result<()> {
+        let mut until = None;
+        loop {
+            self.set.wait(LOOK_AGAIN)?;
+            let ready: Vec<u64> = self.set.ready().collect();
+            for number in ready {
+                match number {
+                    WAKE => drop(self.bell.0.drain()),
+                    LISTENER => self.accept(),
+                    number => self.read((number - FIRST) as u32),
+                }
+            }
+            while let Ok(message) = self.inbox.try_recv() {
+                if let Some(session) = self.sessions.get_mut(&message.key.session) {
+                    session.told(message, &mut self.common);
+                }
+            }
+            self.sweep();
+            while let Ok(request) = self.asked.try_recv() {
+                let reason = match request {
+                    Request::Stop => {
+                        self.common.is_stopping = true;
+                        until = Some(std::time::Instant::now() + PATIENCE);
+                        RestoreReason::Stopping
+                    }
+                    Request::WantBack(reason) => reason,
+                };
+                for session in self.sessions.values_mut() {
+                    session.want_back(reason, &mut self.common);
+                }
+            }
+            let Some(until) = until else { continue };
+            if self.sessions.values().all(Session::is_empty) {
+                return Ok(());
+            }
+            if std::time::Instant::now() > until {
+                tracing::error!("connections did not go back to the kernel in time, and are lost");
+                return Ok(());
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let socket = match self.listener.socket.accept() {
+                Ok(socket) => socket,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::warn!("a process could not begin a session: {error}");
+                    // No descriptor is left: it stays in the queue, and a loop without a pause would spin.
+                    std::thread::sleep(Duration::from_millis(10));
+                    return;
+                }
+            };
+            if self.sessions.len() >= SESSIONS_MAX || self.common.is_stopping {
+                continue;
+            }
+            let taken = |number: &u32| self.sessions.contains_key(number);
+            let number = (0..).find(|number| !taken(number)).unwrap_or_default();
+            let session = SharedProcess::new(self.layout)
+                .and_then(|process| Session::new(number, socket, process))
+                .and_then(|session| {
+                    self.set.add(session.as_fd(), FIRST + u64::from(number))?;
+                    Ok(session)
+                });
+            match session {
+                Ok(session) => {
+                    self.sessions.insert(number, session);
+                }
+                Err(error) => tracing::warn!("a process could not begin a session: {error}"),
+            }
+        }
+    }
+
+    fn read(&mut self, number: u32) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if session.read(&mut self.common) == Next::End {
+            // It leaves the set here: what is left of it is told by the worker.
+            let _ = self.set.remove(session.as_fd());
+            session.end(&self.common);
+        }
+    }
+
+    /// Forgets sessions that have ended, when they have no connection any more.
+    fn sweep(&mut self) {
+        self.sessions.retain(|_, session| !(session.has_ended() && session.is_empty()));
+    }
+}

@@ -1,0 +1,306 @@
+//! The session of one process, as the OS side has it: its connections, and what is done with each.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use handoff::command::OsControl;
+use handoff::machine::{OsEvent, OsOutput, OsSide, SideCounts, ToNic, Where};
+use handoff::session::status::{self, Place, Status, Why};
+use handoff::session::{MESSAGE_LEN, Message, Welcome};
+use handoff::{Cid, Epoch, Refusal, RestoreReason};
+use sys::packets::{PacketSocket, Received};
+use sys::process::PeerCredentials;
+use wire::Mac;
+
+use super::kernel::{Here, Offered};
+use crate::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way, shared};
+use crate::handoff::process::SharedProcess;
+use crate::lane::handoff::wake_waiters;
+
+/// Messages that are looked at before others are.
+const MESSAGES: usize = 64;
+/// `ECONNRESET` (errno(3)).
+const ECONNRESET: u16 = 104;
+
+/// What all sessions have in common.
+pub(super) struct Common {
+    pub(super) here: Here,
+    pub(super) worker: Way<ToWorker>,
+    pub(super) counts: SideCounts,
+    /// Nothing more is handed off.
+    pub(super) is_stopping: bool,
+}
+
+/// One connection.
+#[derive(Debug)]
+struct Connection {
+    side: OsSide<HeldPacket, State>,
+    offered: Offered,
+    next_hop: Mac,
+    /// Why it goes back, once that is known.
+    back: Option<RestoreReason>,
+    refused: Option<Refusal>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Session {
+    number: u32,
+    socket: PacketSocket,
+    process: Arc<SharedProcess>,
+    peer: PeerCredentials,
+    is_welcome: bool,
+    has_ended: bool,
+    connections: HashMap<Cid, Connection>,
+    /// Of names that were used before.
+    epochs: HashMap<Cid, Epoch>,
+}
+
+/// What a session wants after it was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// Its socket may have more.
+    GoOn,
+    /// Its process is gone, or does not keep to the protocol.
+    End,
+}
+
+impl Session {
+    pub(super) fn new(
+        number: u32,
+        socket: PacketSocket,
+        process: SharedProcess,
+    ) -> io::Result<Self> {
+        let peer = socket.peer()?;
+        Ok(Session {
+            number,
+            socket,
+            process: Arc::new(process),
+            peer,
+            is_welcome: false,
+            has_ended: false,
+            connections: HashMap::new(),
+            epochs: HashMap::new(),
+        })
+    }
+
+    /// Takes the messages that have come.
+    pub(super) fn read(&mut self, common: &mut Common) -> Next {
+        for _ in 0..MESSAGES {
+            let mut bytes = [0; MESSAGE_LEN];
+            match self.socket.receive(&mut bytes) {
+                Ok(Received { len: 0, .. }) => return Next::End,
+                Ok(Received { len, descriptors }) => {
+                    if let Err(why) = self.message(&bytes[..len], descriptors, common) {
+                        let PeerCredentials { pid, uid, .. } = self.peer;
+                        tracing::warn!("process {pid} of user {uid} said what it may not: {why}");
+                        return Next::End;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::GoOn,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Next::End,
+            }
+        }
+        Next::GoOn
+    }
+
+    fn message(
+        &mut self,
+        bytes: &[u8],
+        descriptors: Vec<OwnedFd>,
+        common: &mut Common,
+    ) -> Result<(), String> {
+        let message = Message::decode(bytes).map_err(|error| error.to_string())?;
+        match message {
+            Message::Hello if !self.is_welcome => self.welcome(common).map_err(|e| e.to_string()),
+            _ if !self.is_welcome => Err("it did not begin with Hello".to_owned()),
+            Message::Offer(cid) => {
+                let [socket]: [OwnedFd; 1] =
+                    descriptors.try_into().map_err(|_| "an offer without its socket".to_owned())?;
+                self.offer(cid, socket, common)
+            }
+            Message::Restore(cid, reason) => {
+                self.handle(cid, OsEvent::WantBack(reason), common);
+                Ok(())
+            }
+            // The worker hears of it by the ring.
+            Message::Close(_) => Ok(()),
+            Message::Hello | Message::Welcome(_) | Message::Pick => {
+                Err("a message that is wharf's, or a second Hello".to_owned())
+            }
+        }
+    }
+
+    fn welcome(&mut self, common: &Common) -> io::Result<()> {
+        let layout = self.process.layout();
+        let welcome = Message::Welcome(Welcome { layout }).encode();
+        self.socket.send(&welcome, &self.process.descriptors())?;
+        self.is_welcome = true;
+        let process: Arc<dyn Process> = self.process.clone();
+        common.worker.tell(ToWorker::Begin { session: self.number, process });
+        Ok(())
+    }
+
+    fn offer(&mut self, cid: Cid, socket: OwnedFd, common: &mut Common) -> Result<(), String> {
+        if cid.0 >= self.process.layout().connections {
+            return Err(format!("a connection of number {}", cid.0));
+        }
+        if self.connections.contains_key(&cid) {
+            return Err(format!("number {} is taken", cid.0));
+        }
+        let looked = match common.is_stopping {
+            true => Err(Refusal::Stopping),
+            false => Offered::look(socket, &common.here),
+        };
+        let (offered, next_hop) = match looked {
+            Ok(found) => found,
+            Err(why) => {
+                common.counts.refused.add(why);
+                self.tell(cid, Status { why: Some(Why::Refused(why)), ..Status::at(Place::Os) });
+                return Ok(());
+            }
+        };
+        self.tell(cid, Status::at(Place::Moving));
+        let epoch = self.epochs.get(&cid).copied().unwrap_or_default();
+        let connection =
+            Connection { side: OsSide::after(epoch), offered, next_hop, back: None, refused: None };
+        self.connections.insert(cid, connection);
+        self.handle(cid, OsEvent::Pick, common);
+        Ok(())
+    }
+
+    /// What the worker says of a connection.
+    pub(super) fn told(&mut self, message: ToAgent, common: &mut Common) {
+        let ToAgent { key, tag, told } = message;
+        if let Some(connection) = self.connections.get_mut(&key.cid) {
+            use handoff::machine::ToOs;
+            match &told {
+                ToOs::Restore(reason, _) => connection.back = Some(*reason),
+                ToOs::Control(OsControl::Refused(why)) => connection.refused = Some(*why),
+                ToOs::Control(_) => {}
+            }
+        }
+        self.handle(key.cid, OsEvent::Told(tag, told), common);
+    }
+
+    /// Wants all connections back.
+    pub(super) fn want_back(&mut self, reason: RestoreReason, common: &mut Common) {
+        let all: Vec<Cid> = self.connections.keys().copied().collect();
+        for cid in all {
+            self.handle(cid, OsEvent::WantBack(reason), common);
+        }
+    }
+
+    /// Whether it has connections at the NIC, or on their way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// One event of a connection's, and all that it leads to.
+    fn handle(&mut self, cid: Cid, event: OsEvent<HeldPacket, State>, common: &mut Common) {
+        let mut events = VecDeque::from([event]);
+        let mut outputs = Vec::new();
+        while let Some(event) = events.pop_front() {
+            let Some(connection) = self.connections.get_mut(&cid) else { return };
+            connection.side.handle(event, &mut common.counts, &mut outputs);
+            for output in outputs.drain(..) {
+                events.extend(self.output(cid, output, common));
+            }
+        }
+        let over = |connection: &Connection| {
+            matches!(connection.side.place(), Where::Os | Where::Closed | Where::Lost)
+        };
+        if self.connections.get(&cid).is_some_and(over) {
+            self.forget(cid);
+        }
+    }
+
+    fn output(
+        &mut self,
+        cid: Cid,
+        output: OsOutput<HeldPacket, State>,
+        common: &mut Common,
+    ) -> Option<OsEvent<HeldPacket, State>> {
+        let key = Key { session: self.number, cid };
+        let connection = self.connections.get_mut(&cid)?;
+        match output {
+            OsOutput::Tell(_, ToNic::Offer(epoch)) => {
+                let (path, next_hop) = (connection.offered.path(), connection.next_hop);
+                common.worker.tell(ToWorker::Offer { key, epoch, path, next_hop });
+                None
+            }
+            OsOutput::Tell(tag, told) => {
+                common.worker.tell(ToWorker::Told { key, tag, told });
+                None
+            }
+            OsOutput::Freeze => Some(match connection.offered.freeze() {
+                Ok(state) => OsEvent::Frozen(Box::new(state)),
+                Err(why) => {
+                    connection.refused = Some(why);
+                    OsEvent::NotFrozen(why)
+                }
+            }),
+            OsOutput::Thaw(state) => Some(match connection.offered.thaw(*state) {
+                Ok(()) => OsEvent::Thawed,
+                Err(error) => {
+                    let remote = connection.offered.remote();
+                    tracing::error!("the kernel does not take the connection to {remote}: {error}");
+                    OsEvent::NotThawed
+                }
+            }),
+            // While the NIC has it, it is the worker that tells; else that is done when it is forgotten.
+            OsOutput::Resume(_) | OsOutput::Destroy | OsOutput::Notify(_) => None,
+            // The kernel gets packets by the worker, and has its options already.
+            OsOutput::Apply(_) | OsOutput::Input(_) => None,
+        }
+    }
+
+    /// It is not the NIC's any more.
+    fn forget(&mut self, cid: Cid) {
+        let Some(connection) = self.connections.remove(&cid) else { return };
+        self.epochs.insert(cid, connection.side.epoch());
+        match connection.side.place() {
+            // What is unread is still in the ring, and the worker has told of the end.
+            Where::Closed => connection.offered.discard(),
+            Where::Lost => {
+                connection.offered.discard();
+                self.tell(cid, Status { error: ECONNRESET, ..Status::at(Place::Ended) });
+            }
+            // The application's descriptor goes on alone; if there is none any more, the kernel ends it.
+            _ => {
+                let refused = connection.refused.map(Why::Refused);
+                let why = refused.or(connection.back.map(Why::Restored));
+                self.process.give_back(cid);
+                self.tell(cid, Status { why, ..Status::at(Place::Os) });
+            }
+        }
+    }
+
+    /// Changes the status of a connection, and wakes those that wait for that.
+    fn tell(&self, cid: Cid, status: Status) {
+        let area = shared(&*self.process).and_then(|shared| shared.area(cid));
+        let Some(area) = area else { return };
+        status::change(area.status(), status);
+        wake_waiters(&*self.process, area.waiters(), area.wake());
+        // One that waits for several may wait for this, too.
+        self.process.wake();
+    }
+
+    /// Whether its process is gone.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// The process has ended.
+    pub(super) fn end(&mut self, common: &Common) {
+        self.has_ended = true;
+        common.worker.tell(ToWorker::End { session: self.number });
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,84 @@
+//! A process with a session, as wharf has it: the memory that both map, and the eventfds by which they wake each
+//! other.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::AtomicU64;
+
+use handoff::session::Layout;
+use sys::poll::EventFd;
+use sys::shared::SharedMemory;
+
+use super::link::Process;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct SharedProcess {
+    layout: Layout,
+    memory: SharedMemory,
+    /// The process waits for it.
+    wake: EventFd,
+    /// For each worker: it waits for it.
+    doorbells: Vec<EventFd>,
+}
+
+impl SharedProcess {
+    /// With memory of this layout.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a layout that no memory has; what memfd_create and eventfd say.
+    pub(super) fn new(layout: Layout) -> io::Result<Self> {
+        layout.validate().map_err(|_| io::ErrorKind::InvalidInput)?;
+        let doorbells = (0..layout.workers).map(|_| EventFd::new()).collect::<Result<_, _>>()?;
+        Ok(SharedProcess {
+            layout,
+            memory: SharedMemory::new(c"wharf-handoff", layout.bytes())?,
+            wake: EventFd::new()?,
+            doorbells,
+        })
+    }
+
+    /// What the process is given: the memory, what it waits for, and what it rings.
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let both = [self.memory.as_fd(), self.wake.as_fd()];
+        both.into_iter().chain(self.doorbells.iter().map(AsFd::as_fd)).collect()
+    }
+
+    /// The room that the rings of a connection take goes back to the operating system.
+    pub(super) fn give_back(&self, cid: handoff::Cid) {
+        let (offset, bytes) = self.layout.data_of(cid);
+        if let Err(error) = self.memory.give_back(offset, bytes) {
+            tracing::debug!("the memory of rings stays taken: {error}");
+        }
+    }
+}
+
+impl Process for SharedProcess {
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        self.memory.words()
+    }
+
+    fn wake(&self) {
+        // The one error is a counter about to overflow: then it is readable.
+        let _ = self.wake.signal();
+    }
+
+    fn wake_waiters(&self, word: &AtomicU64) {
+        sys::futex::wake_all(word);
+    }
+
+    fn doorbell(&self, worker: u32) -> Option<BorrowedFd<'_>> {
+        self.doorbells.get(worker as usize).map(AsFd::as_fd)
+    }
+
+    fn drain(&self, worker: u32) {
+        if let Some(bell) = self.doorbells.get(worker as usize) {
+            // It stays readable, and costs a look each turn.
+            let _ = bell.drain();
+        }
+    }
+}
