@@ -27,6 +27,9 @@ const OFFERING: u32 = 1 << 31;
 /// How long a call waits for the next change of a status before it looks whether wharf is there.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
+/// How long a call waits for data before it looks whether wharf is there.
+const LIVES_STILL: Duration = Duration::from_secs(1);
+
 /// In `shut`: which ends the program has shut down.
 const SHUT_READ: u8 = 1;
 const SHUT_WRITE: u8 = 2;
@@ -173,6 +176,10 @@ impl Connection {
 
     fn status(&self, at: &AtNic) -> Status {
         let word = at.area.status().load(Ordering::Acquire);
+        if at.session.is_dead() && Status::decode(word).place != Place::Os {
+            // Never wrong bytes: what was at the NIC is lost.
+            return Status { error: libc::ECONNRESET as u16, ..Status::at(Place::Ended) };
+        }
         if u32::from(status::count(word)) == self.changes.load(Ordering::Acquire) {
             // As it was when it was offered: nothing has looked at it yet.
             return Status::at(Place::Moving);
@@ -191,8 +198,10 @@ impl Connection {
         fence(Ordering::SeqCst);
         let wake = at.area.wake();
         let expected = wake.load(Ordering::Acquire) as u32;
-        if self.look(at) == Place::Moving {
-            os::futex_wait(wake, expected, Some(LOOK_AGAIN));
+        if self.look(at) == Place::Moving
+            && os::futex_wait(wake, expected, Some(LOOK_AGAIN)) == libc::ETIMEDOUT
+        {
+            at.session.looks_alive();
         }
         at.area.waiters().fetch_sub(1, Ordering::AcqRel);
         os::set_errno(errno);
@@ -306,8 +315,10 @@ impl Connection {
         fence(Ordering::SeqCst);
         let wake = at.area.wake();
         let expected = wake.load(Ordering::Acquire) as u32;
-        if self.look(at) == Place::Nic {
-            os::futex_wait(wake, expected, Some(LOOK_AGAIN));
+        if self.look(at) == Place::Nic
+            && os::futex_wait(wake, expected, Some(LOOK_AGAIN)) == libc::ETIMEDOUT
+        {
+            at.session.looks_alive();
         }
         at.area.waiters().fetch_sub(1, Ordering::AcqRel);
         os::set_errno(errno);
@@ -320,7 +331,7 @@ impl Connection {
             if self.look(&at) == Place::Nic {
                 self.control(&at, control);
             }
-            at.session.give_number(at.cid);
+            at.session.close(at.cid);
         }
         crate::epoll::forget(self);
         self.state.store(ABSENT, Ordering::Release);
@@ -443,7 +454,12 @@ impl Connection {
         let expected = wake.load(Ordering::Acquire) as u32;
         let status = self.status(at);
         let waits = status.place == Place::Nic && !status.peer_closed && nothing();
-        let error = if waits { os::futex_wait(wake, expected, timeout) } else { 0 };
+        // A wharf that has died wakes nobody.
+        let at_most = timeout.map_or(LIVES_STILL, |timeout| timeout.min(LIVES_STILL));
+        let error = if waits { os::futex_wait(wake, expected, Some(at_most)) } else { 0 };
+        if error == libc::ETIMEDOUT {
+            at.session.looks_alive();
+        }
         at.area.waiters().fetch_sub(1, Ordering::AcqRel);
         (error == libc::EINTR).then_some(libc::EINTR)
     }

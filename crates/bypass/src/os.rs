@@ -126,6 +126,18 @@ pub(crate) fn send(fd: c_int, bytes: &[u8], descriptor: Option<c_int>) -> io::Re
     }
 }
 
+/// Whether the other end of a socket is closed. A message that waits there stays.
+pub(crate) fn has_ended(fd: c_int) -> bool {
+    let mut byte = 0_u8;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: one writable byte, and no address.
+    let got = unsafe {
+        let none = std::ptr::null::<u8>();
+        libc::syscall(libc::SYS_recvfrom, fd, &raw mut byte, 1, flags, none, none)
+    };
+    got == 0 || got < 0 && errno() != libc::EAGAIN && errno() != libc::EINTR
+}
+
 /// Receives a message with its descriptors, waiting for it.
 pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> io::Result<(usize, Vec<c_int>)> {
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };

@@ -1,13 +1,14 @@
 //! wharf, as this process has it: its Unix socket, its memory, and the rings of commands.
 
 use std::os::unix::ffi::OsStringExt;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use handoff::command::{NicCommand, OsCommand};
 use handoff::policy::Policy;
 use handoff::ring::command::{Consumer, Producer};
 use handoff::ring::{Doorbell, Sleepers};
+use handoff::session::status::{Place, Status};
 use handoff::session::{Area, MESSAGE_LEN, Message, Shared};
 use handoff::{Cid, RestoreReason};
 use libc::c_int;
@@ -25,6 +26,10 @@ pub(crate) struct Session {
     to_app: Mutex<Consumer<'static>>,
     /// Numbers of connections that are free; the last is taken first.
     free: Mutex<Vec<u32>>,
+    /// Those of connections that the program has closed, which wharf may still have.
+    closing: Mutex<Vec<u32>>,
+    /// wharf is gone.
+    is_dead: AtomicBool,
     /// The descriptor of each number, so that an event finds it.
     owners: Vec<AtomicU32>,
     pub(crate) policy: Policy,
@@ -127,6 +132,8 @@ impl Session {
             to_nic: Mutex::new(Producer::new(shared.to_nic(0).ok()?)),
             to_app: Mutex::new(Consumer::new(shared.to_app(0).ok()?)),
             free: Mutex::new((0..layout.connections).rev().collect()),
+            closing: Mutex::new(Vec::new()),
+            is_dead: AtomicBool::new(false),
             owners: (0..layout.connections).map(|_| AtomicU32::new(NOBODY)).collect(),
             policy,
         })
@@ -139,9 +146,49 @@ impl Session {
 
     /// A number for a connection of this descriptor.
     pub(crate) fn take_number(&self, fd: c_int) -> Option<Cid> {
-        let number = lock(&self.free).pop()?;
+        let number = lock(&self.free).pop();
+        let number = number.or_else(|| self.reclaim())?;
         self.owners[number as usize].store(fd as u32, Ordering::Release);
         Some(Cid(number))
+    }
+
+    /// A number of those that were closed, which wharf has done with by now.
+    fn reclaim(&self) -> Option<u32> {
+        let is_free = |number: &u32| {
+            self.area(Cid(*number)).is_some_and(|area| {
+                Status::decode(area.status().load(Ordering::Acquire)).place == Place::Free
+            })
+        };
+        let mut closing = lock(&self.closing);
+        let (done, left): (Vec<u32>, Vec<u32>) = closing.drain(..).partition(is_free);
+        *closing = left;
+        drop(closing);
+        let mut free = lock(&self.free);
+        free.extend(done);
+        free.pop()
+    }
+
+    /// The program has closed the connection: its number is free when wharf has done with it.
+    pub(crate) fn close(&self, cid: Cid) {
+        if let Some(owner) = self.owners.get(cid.0 as usize) {
+            owner.store(NOBODY, Ordering::Release);
+        }
+        // wharf that has ended has forgotten it.
+        let _ = os::send(self.socket, &Message::Close(cid).encode(), None);
+        lock(&self.closing).push(cid.0);
+    }
+
+    /// Whether wharf is there, looked at anew.
+    pub(crate) fn looks_alive(&self) -> bool {
+        if !self.is_dead.load(Ordering::Acquire) && os::has_ended(self.socket) {
+            self.is_dead.store(true, Ordering::Release);
+        }
+        !self.is_dead()
+    }
+
+    /// Whether wharf was found to be gone.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Acquire)
     }
 
     /// The number is free again.

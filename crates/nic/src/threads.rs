@@ -11,10 +11,7 @@ pub(crate) fn run(name: &str, work: impl FnOnce() -> io::Result<()>) -> io::Resu
 }
 
 /// The same with the rights of the process, of one that moves connections in and out of the kernel.
-pub(crate) fn run_with_rights(
-    name: &str,
-    work: impl FnOnce() -> io::Result<()>,
-) -> io::Result<()> {
+pub(crate) fn run_with_rights(name: &str, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     tracing::info!("{name} has started");
     let ended = work();
     match &ended {

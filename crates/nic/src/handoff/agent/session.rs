@@ -37,11 +37,14 @@ pub(super) struct Common {
 #[derive(Debug)]
 struct Connection {
     side: OsSide<HeldPacket, State>,
-    offered: Offered,
+    /// `None` when it is over.
+    offered: Option<Offered>,
     next_hop: Mac,
     /// Why it goes back, once that is known.
     back: Option<RestoreReason>,
     refused: Option<Refusal>,
+    /// The application has closed it, and its number is free when it is over.
+    is_closed: bool,
 }
 
 /// See the module's documentation.
@@ -127,7 +130,13 @@ impl Session {
                 Ok(())
             }
             // The worker hears of it by the ring.
-            Message::Close(_) => Ok(()),
+            Message::Close(cid) => {
+                if let Some(connection) = self.connections.get_mut(&cid) {
+                    connection.is_closed = true;
+                    self.free(cid);
+                }
+                Ok(())
+            }
             Message::Hello | Message::Welcome(_) | Message::Pick => {
                 Err("a message that is wharf's, or a second Hello".to_owned())
             }
@@ -165,8 +174,14 @@ impl Session {
         };
         self.tell(cid, Status::at(Place::Moving));
         let epoch = self.epochs.get(&cid).copied().unwrap_or_default();
-        let connection =
-            Connection { side: OsSide::after(epoch), offered, next_hop, back: None, refused: None };
+        let connection = Connection {
+            side: OsSide::after(epoch),
+            offered: Some(offered),
+            next_hop,
+            back: None,
+            refused: None,
+            is_closed: false,
+        };
         self.connections.insert(cid, connection);
         self.handle(cid, OsEvent::Pick, common);
         Ok(())
@@ -196,7 +211,7 @@ impl Session {
 
     /// Whether it has connections at the NIC, or on their way.
     pub(super) fn is_empty(&self) -> bool {
-        self.connections.is_empty()
+        self.connections.values().all(|connection| connection.offered.is_none())
     }
 
     /// One event of a connection's, and all that it leads to.
@@ -228,7 +243,8 @@ impl Session {
         let connection = self.connections.get_mut(&cid)?;
         match output {
             OsOutput::Tell(_, ToNic::Offer(epoch)) => {
-                let (path, next_hop) = (connection.offered.path(), connection.next_hop);
+                let path = connection.offered.as_ref()?.path();
+                let next_hop = connection.next_hop;
                 common.worker.tell(ToWorker::Offer { key, epoch, path, next_hop });
                 None
             }
@@ -236,17 +252,17 @@ impl Session {
                 common.worker.tell(ToWorker::Told { key, tag, told });
                 None
             }
-            OsOutput::Freeze => Some(match connection.offered.freeze() {
+            OsOutput::Freeze => Some(match connection.offered.as_mut()?.freeze() {
                 Ok(state) => OsEvent::Frozen(Box::new(state)),
                 Err(why) => {
                     connection.refused = Some(why);
                     OsEvent::NotFrozen(why)
                 }
             }),
-            OsOutput::Thaw(state) => Some(match connection.offered.thaw(*state) {
+            OsOutput::Thaw(state) => Some(match connection.offered.as_mut()?.thaw(*state) {
                 Ok(()) => OsEvent::Thawed,
                 Err(error) => {
-                    let remote = connection.offered.remote();
+                    let remote = connection.offered.as_ref()?.remote();
                     tracing::error!("the kernel does not take the connection to {remote}: {error}");
                     OsEvent::NotThawed
                 }
@@ -260,23 +276,41 @@ impl Session {
 
     /// It is not the NIC's any more.
     fn forget(&mut self, cid: Cid) {
-        let Some(connection) = self.connections.remove(&cid) else { return };
-        self.epochs.insert(cid, connection.side.epoch());
+        let Some(connection) = self.connections.get_mut(&cid) else { return };
+        let Some(offered) = connection.offered.take() else { return };
         match connection.side.place() {
             // What is unread is still in the ring, and the worker has told of the end.
-            Where::Closed => connection.offered.discard(),
+            Where::Closed => offered.discard(),
             Where::Lost => {
-                connection.offered.discard();
+                offered.discard();
                 self.tell(cid, Status { error: ECONNRESET, ..Status::at(Place::Ended) });
             }
             // The application's descriptor goes on alone; if there is none any more, the kernel ends it.
             _ => {
                 let refused = connection.refused.map(Why::Refused);
                 let why = refused.or(connection.back.map(Why::Restored));
+                let epoch = connection.side.epoch();
+                self.connections.remove(&cid);
+                self.epochs.insert(cid, epoch);
                 self.process.give_back(cid);
                 self.tell(cid, Status { why, ..Status::at(Place::Os) });
+                return;
             }
         }
+        self.free(cid);
+    }
+
+    /// The number is free if the connection is over, and the application has closed it.
+    fn free(&mut self, cid: Cid) {
+        let is_free = |c: &Connection| c.is_closed && c.offered.is_none();
+        if !self.connections.get(&cid).is_some_and(is_free) {
+            return;
+        }
+        if let Some(connection) = self.connections.remove(&cid) {
+            self.epochs.insert(cid, connection.side.epoch());
+        }
+        self.process.give_back(cid);
+        self.tell(cid, Status::at(Place::Free));
     }
 
     /// Changes the status of a connection, and wakes those that wait for that.
