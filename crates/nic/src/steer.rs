@@ -189,6 +189,16 @@ pub(crate) fn path_of(bytes: &[u8]) -> Option<FourTuple> {
     Some(FourTuple { local: SocketAddr::new(to, port(2)), remote: SocketAddr::new(from, port(0)) })
 }
 
+/// Whether a segment whose headers are plain is a SYN that may open a connection.
+#[inline]
+pub(crate) fn is_syn(bytes: &[u8]) -> bool {
+    const FLAGS: usize = 13;
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    let network = if ether_type(bytes) == EtherType::IPV4 { IPV4_MIN_LEN } else { IPV6_LEN };
+    bytes.get(ETHERNET_LEN + network + FLAGS).is_some_and(|flags| flags & (SYN | ACK) == SYN)
+}
+
 /// The same of what is not plain: other headers, and ICMP errors about a connection. UDP has none.
 pub(crate) fn uncommon_path_of(bytes: &[u8], rest: &[u8]) -> Option<FourTuple> {
     let next_at = match ether_type(bytes) {

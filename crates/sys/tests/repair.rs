@@ -258,7 +258,7 @@ fn a_placeholder_keeps_the_addresses_and_sends_nothing() {
         }
         let parts = repair::take(&near).unwrap();
         repair::reserve(&near, &parts).unwrap();
-        repair::discard(&near).unwrap();
+        repair::discard(&near, false).unwrap();
         drop(near);
         far.set_read_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
         let unread = (&far).read(&mut [0; 1]).unwrap_err().kind();

@@ -132,6 +132,12 @@ impl<A: App> EngineLane<A> {
         &self.app
     }
 
+    /// The engine.
+    #[inline]
+    pub(super) fn stack(&self) -> &Stack {
+        &self.node.stack
+    }
+
     /// The host that it is.
     pub(super) fn interface(&mut self) -> &mut iface::Interface {
         &mut self.node.interface

@@ -121,7 +121,7 @@ impl Offered {
 
     /// Makes the kernel forget it, without a packet.
     pub(super) fn discard(self) {
-        if let Err(error) = repair::discard(&self.socket) {
+        if let Err(error) = repair::discard(&self.socket, self.reuse_address) {
             tracing::warn!("the kernel keeps a placeholder of a connection that is over: {error}");
         }
     }

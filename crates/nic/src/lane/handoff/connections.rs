@@ -1,6 +1,6 @@
 //! The host's connections that the NIC has, by their addresses, by their names in commands, and by the engine's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use handoff::machine::NicSide;
 use handoff::ring::{receive, send};
@@ -9,6 +9,9 @@ use tcp::{FourTuple, Id};
 use wire::Mac;
 
 use crate::handoff::link::{HeldPacket, Key};
+
+/// Connections that are looked at for one that is over.
+const LOOKS: usize = 16;
 
 /// One connection, from its offer on.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ pub(super) struct Connections {
     by_key: HashMap<Key, u32>,
     /// By the engine's slot.
     by_engine: Vec<u32>,
+    /// Those that the engine ends by itself, the oldest first, and some that are gone.
+    released: VecDeque<u32>,
 }
 
 impl Connections {
@@ -93,6 +98,12 @@ impl Connections {
         self.by_path.remove(&connection.path);
         self.by_key.remove(&connection.key);
         self.free.push(number);
+        // Those of others that are gone do not gather.
+        while let Some(number) = self.released.front().copied()
+            && self.get(number).is_none()
+        {
+            self.released.pop_front();
+        }
     }
 
     #[inline]
@@ -120,6 +131,25 @@ impl Connections {
         let number = *self.by_engine.get(id.slot() as usize)?;
         let running = self.get(number)?.engine.as_ref()?;
         (running.id == id).then_some(number)
+    }
+
+    /// The engine ends it by itself from now on.
+    pub(super) fn release(&mut self, number: u32) {
+        self.released.push_back(number);
+    }
+
+    /// One that has been in TIME-WAIT for long, as `is_over` tells.
+    pub(super) fn oldest_over(&mut self, is_over: impl Fn(Id) -> bool) -> Option<u32> {
+        for _ in 0..self.released.len().min(LOOKS) {
+            let number = self.released.pop_front()?;
+            let running = self.get(number).and_then(|connection| connection.engine.as_ref());
+            match running.filter(|running| running.is_released) {
+                Some(running) if is_over(running.id) => return Some(number),
+                Some(_) => self.released.push_back(number),
+                None => {}
+            }
+        }
+        None
     }
 
     /// The engine runs it.

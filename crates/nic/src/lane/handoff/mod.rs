@@ -31,12 +31,13 @@ use iface::{Addresses, Interface};
 use lro::Nanos;
 use sys::epoll::Epoll;
 use sys::frames::FramePool;
-use tcp::{FourTuple, Stack, StackConfig};
+use tcp::{FourTuple, Id, Stack, StackConfig};
 use wire::{Headers, Mac, VirtioNetHdr};
 
 pub(crate) use self::counters::HandoffCounters;
 pub(crate) use self::sessions::wake_waiters;
 
+use self::connections::Connection;
 use self::rings::Rings;
 use self::sessions::Session;
 use super::engine::EngineLane;
@@ -91,6 +92,8 @@ enum Found {
     Host,
     Engine,
     Held(u32),
+    /// The host's: a SYN of a new connection, where one that is over is only remembered.
+    Over(u32),
 }
 
 impl HandoffLane {
@@ -144,9 +147,18 @@ impl HandoffLane {
         let path = steer::path_of(bytes).or_else(|| steer::uncommon_path_of(bytes, rest));
         let Some(number) = path.and_then(|path| all.by_path(&path)) else { return Found::Host };
         match all.get(number) {
+            Some(connection) if steer::is_syn(bytes) && self.is_over(connection) => {
+                Found::Over(number)
+            }
             Some(connection) if connection.side.is_settled() => Found::Engine,
             _ => Found::Held(number),
         }
+    }
+
+    /// Whether both ends have closed, and it is remembered alone.
+    fn is_over(&self, connection: &Connection) -> bool {
+        let id = connection.engine.as_ref().map(|running| running.id);
+        id.is_some_and(|id| is_time_wait(self.lane.stack(), id))
     }
 
     /// Takes out of a batch what is of the NIC's connections. `ends` says that no more waits on the wire.
@@ -164,6 +176,11 @@ impl HandoffLane {
             match self.find(bytes, queue.overflow(&received)) {
                 Found::Host => batch.push_back(received),
                 Found::Engine => self.batch.push_back(received),
+                Found::Over(number) => {
+                    // As in TIME-WAIT of the kernel's (RFC 9293 section 3.10.7.4, tcp_timewait_state_process).
+                    self.drop_over(number, &queue.pool, &mut host, now);
+                    batch.push_back(received);
+                }
                 Found::Held(number) => {
                     let bytes = [bytes, queue.overflow(&received)].concat();
                     let packet = HeldPacket { vnet: received.vnet, bytes };
@@ -255,6 +272,21 @@ impl HandoffLane {
         true
     }
 
+    /// A connection that is over is remembered no longer.
+    fn drop_over<H: Host>(
+        &mut self,
+        number: u32,
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) {
+        let (stack, app) = self.lane.parts();
+        let id = app.all.get(number).and_then(|c| c.engine.as_ref()).map(|running| running.id);
+        // What the engine still knows of it is of no use.
+        let _ = id.and_then(|id| stack.freeze(id, now));
+        self.handle(number, NicEvent::Ended, pool, host, now);
+    }
+
     fn begin(&mut self, number: u32, process: Arc<dyn Process>) {
         let app = self.lane.parts().1;
         let at = number as usize;
@@ -279,6 +311,12 @@ impl HandoffLane {
         now: Nanos,
     ) {
         let most = self.connections;
+        let (stack, app) = self.lane.parts();
+        if app.all.len() >= most
+            && let Some(number) = app.all.oldest_over(|id| is_time_wait(stack, id))
+        {
+            self.drop_over(number, pool, host, now);
+        }
         let app = self.app();
         let room = if app.all.len() < most { Ok(()) } else { Err(Refusal::Connections) };
         let Some(number) = app.all.insert(key, path, next_hop) else {
@@ -387,6 +425,10 @@ impl HandoffLane {
         let HeldPacket { vnet, bytes } = packet;
         self.lane.take(pool, (vnet, false), bytes, now);
     }
+}
+
+fn is_time_wait(stack: &Stack, id: Id) -> bool {
+    stack.connection(id).is_some_and(|connection| connection.state() == tcp::State::TimeWait)
 }
 
 /// Whether a TCP segment whose headers are plain has payload.

@@ -2,7 +2,7 @@
 //! and back.
 
 use handoff::Refusal;
-use handoff::command::NicControl;
+use handoff::command::{NicControl, OsCommand, os};
 use handoff::machine::{NicEvent, NicOutput, ToNic};
 use handoff::ring::{receive, send};
 use handoff::session::Area;
@@ -149,10 +149,10 @@ fn open(
 /// Takes it out of the engine and its rings. `None` if there is nothing to go on with: it has ended, or its
 /// application wrote into the rings what is not possible.
 fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Repair> {
-    let Rings { sessions, all, hostile, .. } = app;
+    let Rings { sessions, all, hostile, events, .. } = app;
     let connection = all.get_mut(number)?;
     let cid = connection.key.cid;
-    let session = sessions.get(connection.key.session as usize)?.as_ref()?;
+    let session = sessions.get_mut(connection.key.session as usize)?.as_mut()?;
     let area = session.area(cid)?;
     let ended = |connection: &tcp::Connection| {
         connection.end().is_some() || connection.state() == tcp::State::TimeWait
@@ -192,6 +192,10 @@ fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Re
     repair.recv_queue = [unread, repair.recv_queue].concat();
     status::change(area.status(), Status::at(Place::Moving));
     session.wake_waiters(cid);
+    // A thread that waits for many connections looks at this one.
+    let restore = OsCommand::from(os::Restore::new(cid, connection.side.epoch()));
+    events.add(restore.kind());
+    session.push(restore);
     Some(repair)
 }
 

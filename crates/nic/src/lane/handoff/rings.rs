@@ -204,18 +204,21 @@ impl Rings {
             }
         }
         drop(socket);
+        let is_released = running.is_released;
         let changed = status != running.status;
         if changed {
             // After the bytes: who sees the end and then an empty ring has seen all.
             status::change(area.status(), status);
             running.status = status;
         }
-        if !(changed || moved.received > 0 || moved.sent > 0) {
-            return;
+        if changed || moved.received > 0 || moved.sent > 0 {
+            let epoch = side.epoch();
+            tell(session, events, running, (key.cid, epoch), &moved, changed.then_some(status));
+            session.wake_waiters(key.cid);
         }
-        let epoch = side.epoch();
-        tell(session, events, running, (key.cid, epoch), &moved, changed.then_some(status));
-        session.wake_waiters(key.cid);
+        if is_released {
+            all.release(number);
+        }
     }
 
     /// The connections that the engine has something of.

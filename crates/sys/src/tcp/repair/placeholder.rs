@@ -37,15 +37,15 @@ fn connect(socket: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io:
 }
 
 /// Makes the kernel forget the connection of a socket, whatever it is, without a packet. The socket is unconnected
-/// then, and out of repair mode.
+/// then, and out of repair mode, with this `SO_REUSEADDR`: it is bound still.
 ///
 /// # Errors
 /// `PermissionDenied` without the privilege.
-pub fn discard(socket: impl AsFd) -> io::Result<()> {
+pub fn discard(socket: impl AsFd, reuse_address: bool) -> io::Result<()> {
     let socket = socket.as_fd();
     set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
     address::disconnect(socket)?;
-    leave(socket, false)?;
+    leave(socket, reuse_address)?;
     // What disconnecting has left behind.
     let _: libc::c_int = crate::sockopt::get(socket, libc::SOL_SOCKET, libc::SO_ERROR)?;
     Ok(())
