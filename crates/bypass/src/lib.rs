@@ -10,7 +10,7 @@
 //! | `calls` | libc's functions, by kind |
 //! | `table` | which descriptors are connections, and where they are |
 //! | `connection` | one connection: offered, read, written, restored |
-//! | `epoll` | the registrations of connections in epoll sets |
+//! | `connection::epoll` | the registrations of connections in epoll sets |
 //! | `session` | wharf: its socket, its memory, its rings of commands |
 //! | `os`, `real` | the kernel's calls, and libc's own functions |
 //!
@@ -22,7 +22,6 @@
 
 mod calls;
 mod connection;
-mod epoll;
 mod os;
 mod real;
 mod session;

@@ -25,7 +25,6 @@ pub(crate) fn get(fd: c_int) -> Option<&'static Connection> {
 /// thread that still holds that finds a connection, if another than it thinks: as with descriptors themselves.
 pub(crate) fn insert(fd: c_int) {
     let Some(place) = TABLE.get(fd as usize) else { return };
-    crate::calls::watch_forks();
     // SAFETY: as in `get`.
     match unsafe { place.load(Ordering::Acquire).as_ref() } {
         Some(connection) => connection.begin(),

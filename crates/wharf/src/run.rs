@@ -91,7 +91,7 @@ fn library() -> Result<PathBuf, Error> {
     let candidates = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
     candidates.iter().find(|path| exists(path)).cloned().ok_or_else(|| {
         Error::Usage(format!(
-            "there is no {LIBRARY} beside {}: build it with `cargo build --release -p bypass`",
+            "there is no {LIBRARY} beside {}: build it with `cargo build --release`",
             own.display()
         ))
     })

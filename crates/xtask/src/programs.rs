@@ -8,7 +8,7 @@ use crate::process::{is_installed, is_root, run};
 use crate::tree::Tree;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 14] = [
+const PROGRAMS: [(&str, &str); 15] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -23,6 +23,7 @@ const PROGRAMS: [(&str, &str); 14] = [
     ("dhclient", "isc-dhcp-client"),
     ("radvd", "radvd"),
     ("busybox", "busybox"),
+    ("python3", "python3-minimal"),
 ];
 
 /// Installs what is missing, when root on a system with apt; fails by its name otherwise.

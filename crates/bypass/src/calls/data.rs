@@ -289,8 +289,8 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     match table::get(fd) {
-        // SAFETY: the program's promise.
         Some(connection) => {
+            // SAFETY: the program's promise.
             recv_pieces(connection, &mut [unsafe { os::bytes_mut(into, len) }], flags)
         }
         // SAFETY: the program's call.

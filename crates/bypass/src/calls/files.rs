@@ -3,7 +3,7 @@
 use libc::{c_int, c_uint, c_ulong, c_void, off_t, off64_t, size_t, ssize_t};
 
 use super::data::send_pieces;
-use crate::epoll;
+use crate::connection::epoll;
 use crate::os;
 use crate::real::real;
 use crate::session;
@@ -146,9 +146,9 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> 
         return None;
     }
     let mut piece = vec![0; PIECE.min(count)];
-    // SAFETY: it takes integers.
     let mut at = match &offset {
         Some(offset) => **offset,
+        // SAFETY: it takes integers.
         None => unsafe { libc::lseek64(from, 0, libc::SEEK_CUR) },
     };
     if at < 0 {

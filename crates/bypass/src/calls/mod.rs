@@ -9,8 +9,6 @@ mod wait;
 
 use libc::c_int;
 
-pub(crate) use process::watch_forks;
-
 use crate::connection::Patience;
 use crate::os;
 

@@ -5,7 +5,7 @@ use std::sync::Once;
 use handoff::RestoreReason;
 use libc::{c_char, c_int, msghdr};
 
-use crate::epoll;
+use crate::connection::epoll;
 use crate::real::real;
 use crate::session;
 use crate::table;
@@ -30,7 +30,7 @@ extern "C" fn in_child() {
 
 /// Has the connections back before each fork: two processes would share their rings. Called when the first connection
 /// is looked at.
-pub(crate) fn watch_forks() {
+pub(super) fn watch_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the functions are there as long as the process.

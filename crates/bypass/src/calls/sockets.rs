@@ -14,6 +14,7 @@ fn begin(fd: c_int) {
     }
     let errno = os::errno();
     if is_tcp(fd) {
+        super::process::watch_forks();
         table::insert(fd);
         if let Some(connection) = table::get(fd) {
             // A policy may pick it at once.

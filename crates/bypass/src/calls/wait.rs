@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use libc::{c_int, c_short, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
+use crate::connection::epoll::{self, poll_events};
 use crate::connection::{Connection, Patience};
-use crate::epoll::{self, poll_events};
 use crate::os;
 use crate::real::real;
 use crate::session::{self, Session};
@@ -142,7 +142,7 @@ fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) ->
         let own = waiter(session);
         take_wake(own);
         let asleep = session.sleep();
-        epoll::dispatch_all(session);
+        epoll::dispatch_all(session, table::get);
         let ready = look(fds, &away);
         theirs.clear();
         theirs.extend(fds.iter().zip(&away).map(|(fd, away)| pollfd {
@@ -396,7 +396,7 @@ unsafe fn epoll_here(
     let until = u64::try_from(timeout).ok().map(|timeout| os::now() + timeout * 1_000_000);
     let mut left = timeout;
     loop {
-        let found = epoll::wait(fd, into, left, |into, timeout| {
+        let found = epoll::wait(fd, into, left, table::get, |into, timeout| {
             kernel(into.as_mut_ptr(), into.len() as c_int, timeout)
         });
         if let Some(found) = found {

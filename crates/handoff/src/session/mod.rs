@@ -10,7 +10,7 @@
 //!   Restore(cid)       ───────────────────────>      status(cid): at the OS
 //! ```
 //!
-//! The application chooses a [`Cid`] that is free, and sends the socket with the offer. It is not answered: what
+//! The application chooses a [`Cid`](crate::Cid) that is free, and sends the socket with the offer. It is not answered: what
 //! becomes of the connection is seen in its [status], which wharf alone writes. wharf keeps a duplicate of
 //! the descriptor while it has the connection. The end of the Unix socket is the end of the process: wharf ends its
 //! connections as the kernel would have.

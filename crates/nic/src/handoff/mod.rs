@@ -9,10 +9,9 @@
 //! ```
 //!
 //! The agent is the OS side of `handoff::machine`: it takes connections out of the kernel and puts them back. The NIC
-//! side is a lane of each worker's. Both speak by a [`link`], in the paper's commands.
+//! side is a lane of each worker's. Both speak by `lane::handoff::link`, in the paper's commands.
 
 pub(crate) mod agent;
-pub(crate) mod link;
 mod process;
 
 use std::io;
@@ -29,10 +28,10 @@ use sys::packets::PacketListener;
 use wire::Mac;
 
 use self::agent::{Agent, Here, Link};
-use self::link::{ToAgent, ToWorker, Way};
 use crate::config::{Access, Config};
 use crate::entropy::secret;
 use crate::handle::Wake;
+use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
 use crate::lane::handoff::{HandoffLane, Settings};
 
 /// Where processes connect for their sessions. Its file goes with it.

@@ -9,7 +9,7 @@ use handoff::session::Layout;
 use sys::poll::EventFd;
 use sys::shared::SharedMemory;
 
-use super::link::Process;
+use crate::lane::handoff::link::Process;
 
 /// See the module's documentation.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ mod demo;
 mod ends;
 mod follows;
 mod forwards;
+mod handoff;
 mod leases;
 mod logged;
 mod paper;

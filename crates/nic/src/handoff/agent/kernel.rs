@@ -102,7 +102,7 @@ impl Offered {
         if !aside.is_empty() && state.state.may_send() {
             let len = aside.len() as u32;
             state.send_queue.extend(aside);
-            state.write_seq = state.write_seq + len;
+            state.write_seq += len;
             state.unacknowledged += len;
             state.unsent += len;
         }

@@ -23,9 +23,9 @@ pub(crate) use self::kernel::Here;
 
 use self::session::{Common, Next, Session};
 use super::Listener;
-use super::link::{ToAgent, ToWorker, Way};
 use super::process::SharedProcess;
 use crate::handle::Wake;
+use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
 use crate::threads;
 
 /// How long the NIC's connections may take to go back when wharf stops.

@@ -15,8 +15,8 @@ use sys::process::PeerCredentials;
 use wire::Mac;
 
 use super::kernel::{Here, Offered};
-use crate::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way, shared};
 use crate::handoff::process::SharedProcess;
+use crate::lane::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way, shared};
 use crate::lane::handoff::wake_waiters;
 
 /// Messages that are looked at before others are.

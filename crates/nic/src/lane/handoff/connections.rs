@@ -8,7 +8,7 @@ use handoff::session::status::Status;
 use tcp::{FourTuple, Id};
 use wire::Mac;
 
-use crate::handoff::link::{HeldPacket, Key};
+use super::link::{HeldPacket, Key};
 
 /// Connections that are looked at for one that is over.
 const LOOKS: usize = 16;

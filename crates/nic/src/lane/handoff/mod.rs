@@ -12,6 +12,7 @@
 
 mod connections;
 mod counters;
+pub(crate) mod link;
 mod moves;
 mod rings;
 mod sessions;
@@ -38,12 +39,12 @@ pub(crate) use self::counters::HandoffCounters;
 pub(crate) use self::sessions::wake_waiters;
 
 use self::connections::Connection;
+use self::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way};
 use self::rings::Rings;
 use self::sessions::Session;
 use super::engine::EngineLane;
 use super::host::HostLane;
 use super::node::Node;
-use crate::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way};
 use crate::port::{Host, RxFrame, Wire};
 use crate::steer;
 use crate::wire_queue::WireQueue;

@@ -15,9 +15,9 @@ use tcp::repair::Repair;
 use tcp::{Snapshot, Stack};
 
 use super::connections::{Connection, Running};
+use super::link::{HeldPacket, State, ToAgent};
 use super::rings::Rings;
 use super::{HandoffLane, HostLane, pass, told};
-use crate::handoff::link::{HeldPacket, State, ToAgent};
 use crate::port::Host;
 
 /// The index of the first byte of a ring: as if 4 GB were about to be over, so that what goes wrong there is found.

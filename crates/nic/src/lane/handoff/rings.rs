@@ -13,9 +13,9 @@ use tcp::{Change, FourTuple, Reason, Socket, Stack, State};
 use wire::Mac;
 
 use super::connections::{Connection, Connections, Running};
+use super::link::Key;
 use super::sessions::Session;
 use crate::app::{App, ServiceCounters};
-use crate::handoff::link::Key;
 
 /// Bytes that are copied at once.
 const PIECE: usize = 64 << 10;

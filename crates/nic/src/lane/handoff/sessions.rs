@@ -9,7 +9,7 @@ use handoff::ring::command::{Consumer, Kept, Producer, PushError};
 use handoff::ring::{Doorbell, Hostile, Sleepers};
 use handoff::session::{Area, Shared};
 
-use crate::handoff::link::{Process, shared};
+use super::link::{Process, shared};
 
 /// One process's.
 #[derive(Debug)]

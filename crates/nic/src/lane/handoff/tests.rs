@@ -22,10 +22,10 @@ use sys::frames::FramePool;
 use tcp::{FourTuple, Id, Snapshot, Stack, StackConfig};
 use wire::{Flags, Headers, Mac, RxChecksum, Tcp, VirtioNetHdr};
 
+use super::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way};
 use super::{HandoffLane, Settings};
 use crate::config::Config;
 use crate::handle::Wake;
-use crate::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way};
 use crate::lane::Arrived;
 use crate::lane::node::Node;
 use crate::port::memory::{FarEnd, MemoryHost, MemoryWire};

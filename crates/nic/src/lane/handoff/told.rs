@@ -6,7 +6,7 @@ use tcp::repair::Repair;
 use tcp::{FourTuple, State, Transmit};
 use wire::{Flags, Mac, Seq, Timestamps};
 
-use crate::handoff::link::HeldPacket;
+use super::link::HeldPacket;
 use crate::lane::output::Output;
 
 /// A segment of the peer's that the kernel is to receive first. It has the peer's FIN, if that has come: no kernel

@@ -1,5 +1,8 @@
 //! One connection: at the kernel, on its way, or at the NIC.
 
+pub(crate) mod epoll;
+mod pieces;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -12,7 +15,7 @@ use handoff::session::status::{self, Place, Status};
 use handoff::{Cid, Epoch, RestoreReason};
 use libc::c_int;
 
-use crate::epoll::Registration;
+use self::epoll::Registration;
 use crate::os;
 use crate::session::{self, Session, lock};
 
@@ -215,7 +218,7 @@ impl Connection {
             return;
         }
         self.stays.store(true, Ordering::Relaxed);
-        crate::epoll::to_kernel(self);
+        epoll::to_kernel(self);
         at.session.give_number(at.cid);
         self.state.store(KERNEL, Ordering::Release);
     }
@@ -280,12 +283,12 @@ impl Connection {
         let before = status::count(area.status().load(Ordering::Acquire));
         self.cid.store(cid.0, Ordering::Release);
         self.changes.store(before.into(), Ordering::Release);
-        if crate::epoll::from_kernel(self) {
+        if epoll::from_kernel(self) {
             if session.offer(cid, self.fd) {
                 self.state.store(AWAY, Ordering::Release);
                 return;
             }
-            crate::epoll::to_kernel(self);
+            epoll::to_kernel(self);
         }
         self.stays.store(true, Ordering::Relaxed);
         session.give_number(cid);
@@ -333,7 +336,7 @@ impl Connection {
             }
             at.session.close(at.cid);
         }
-        crate::epoll::forget(self);
+        epoll::forget(self);
         self.state.store(ABSENT, Ordering::Release);
     }
 
@@ -366,7 +369,7 @@ impl Connection {
             let status = self.status(&at);
             let Ok(ring) = at.area.receive() else { return Some(os::fail(libc::EIO)) };
             let ring = receive::App::new(ring);
-            match read(ring, into, peek) {
+            match pieces::read(ring, into, peek) {
                 Ok(0) => {}
                 Ok(count) => {
                     if !peek {
@@ -393,12 +396,12 @@ impl Connection {
     /// Writes at the NIC; `None` if the kernel has it (again) and nothing was written.
     pub(crate) fn send(
         &'static self,
-        pieces: &[&[u8]],
+        from: &[&[u8]],
         more: bool,
         patience: Patience,
     ) -> Option<Result<usize, c_int>> {
         let _one = lock(&self.sending);
-        let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let total: usize = from.iter().map(|piece| piece.len()).sum();
         let mut written = 0;
         loop {
             let done = |written: usize| (written > 0).then_some(Ok(written));
@@ -416,7 +419,7 @@ impl Connection {
             }
             let Ok(ring) = at.area.send() else { return Some(Err(libc::EIO)) };
             let ring = send::App::new(ring);
-            match write(ring, pieces, written) {
+            match pieces::write(ring, from, written) {
                 Err(Lost) => continue,
                 Ok(count) => {
                     written += count;
@@ -519,59 +522,6 @@ impl Connection {
         let is_new = status.error != 0 && !self.is_told.swap(true, Ordering::AcqRel);
         Some(if is_new { status.error.into() } else { 0 })
     }
-}
-
-/// Reads into the pieces, one after the other.
-fn read(ring: receive::App<'_>, into: &mut [&mut [u8]], peek: bool) -> Result<u32, Lost> {
-    if peek || into.len() == 1 {
-        // What is behind the first piece is not peeked at: a shorter read is one that may be.
-        let Some(first) = into.iter_mut().find(|piece| !piece.is_empty()) else { return Ok(0) };
-        return if peek { ring.peek(first) } else { ring.recv(first) };
-    }
-    let mut all = 0;
-    for piece in into.iter_mut().filter(|piece| !piece.is_empty()) {
-        match ring.recv(piece) {
-            Ok(count) => {
-                all += count;
-                if (count as usize) < piece.len() {
-                    break;
-                }
-            }
-            // What was read before has taken effect.
-            Err(Lost) if all > 0 => break,
-            Err(Lost) => return Err(Lost),
-        }
-    }
-    Ok(all)
-}
-
-/// Writes the pieces from byte `skip` on, as far as there is room.
-fn write(ring: send::App<'_>, pieces: &[&[u8]], skip: usize) -> Result<usize, Lost> {
-    let (mut skip, mut all) = (skip, 0);
-    for piece in pieces {
-        let piece = match piece.get(skip..) {
-            Some(rest) => rest,
-            None => {
-                skip -= piece.len();
-                continue;
-            }
-        };
-        skip = 0;
-        if piece.is_empty() {
-            continue;
-        }
-        match ring.send(piece) {
-            Ok(count) => {
-                all += count as usize;
-                if (count as usize) < piece.len() {
-                    break;
-                }
-            }
-            Err(Lost) if all > 0 => break,
-            Err(Lost) => return Err(Lost),
-        }
-    }
-    Ok(all)
 }
 
 fn yield_now() {

@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex};
 use handoff::RestoreReason;
 use libc::{c_int, epoll_event};
 
-use crate::connection::{Connection, Ready};
+use super::{Connection, Ready};
 use crate::os;
 use crate::real::real;
 use crate::session::{self, Session, lock};
-use crate::table;
 
 /// What a program registered of a connection in one set.
 #[derive(Clone, Copy)]
@@ -27,8 +26,8 @@ pub(crate) struct Registration {
 /// A set that has, or had, connections at the NIC.
 struct Set {
     fd: c_int,
-    /// Descriptors of connections that may be ready.
-    ready: Mutex<VecDeque<c_int>>,
+    /// Connections that may be ready.
+    ready: Mutex<VecDeque<&'static Connection>>,
 }
 
 static SETS: Mutex<Vec<Arc<Set>>> = Mutex::new(Vec::new());
@@ -106,13 +105,13 @@ fn kernel_ctl(set: c_int, op: c_int, fd: c_int, events: u32, data: u64) -> c_int
 }
 
 /// A connection is about to be offered: the kernel forgets its registrations. False if that cannot be.
-pub(crate) fn from_kernel(connection: &Connection) -> bool {
+pub(crate) fn from_kernel(connection: &'static Connection) -> bool {
     let Some(session) = session::get_there() else { return false };
     let registrations = lock(&connection.registrations);
     for registration in registrations.iter() {
         let Some(set) = find_or_make(registration.set, session) else { return false };
         kernel_ctl(registration.set, libc::EPOLL_CTL_DEL, connection.fd(), 0, 0);
-        lock(&set.ready).push_back(connection.fd());
+        lock(&set.ready).push_back(connection);
     }
     true
 }
@@ -172,7 +171,7 @@ pub(crate) fn control(
             && let Some(session) = session::get_there()
             && let Some(set) = find_or_make(set, session)
         {
-            lock(&set.ready).push_back(connection.fd());
+            lock(&set.ready).push_back(connection);
             // A thread may wait there already.
             os::ring(session.wake);
         }
@@ -201,14 +200,17 @@ fn record(
     }
 }
 
+/// How the connection of a descriptor is found.
+pub(crate) type Find = fn(c_int) -> Option<&'static Connection>;
+
 /// Takes what the NIC has told, for all sets. Threads that wait at others than `own` are woken.
-fn dispatch(session: &Session, own: c_int) {
+fn dispatch(session: &Session, own: c_int, find_connection: Find) {
     let mut others = false;
     session.events(|fd| {
-        let Some(connection) = table::get(fd) else { return };
+        let Some(connection) = find_connection(fd) else { return };
         for registration in lock(&connection.registrations).iter() {
             if let Some(set) = find(registration.set) {
-                lock(&set.ready).push_back(fd);
+                lock(&set.ready).push_back(connection);
                 others |= set.fd != own;
             }
         }
@@ -219,28 +221,26 @@ fn dispatch(session: &Session, own: c_int) {
 }
 
 /// The same for a thread that waits at no set.
-pub(crate) fn dispatch_all(session: &Session) {
-    dispatch(session, -1);
+pub(crate) fn dispatch_all(session: &Session, find_connection: Find) {
+    dispatch(session, -1, find_connection);
 }
 
 impl Set {
     /// Connections that are ready, as epoll_wait gives them.
     fn collect(&self, into: &mut [epoll_event]) -> usize {
         let mut count = 0;
-        let waiting: Vec<c_int> = {
-            let mut ready = lock(&self.ready);
-            let mut all: Vec<c_int> = ready.drain(..).collect();
-            all.sort_unstable();
-            all.dedup();
+        let waiting = {
+            let mut all: Vec<&'static Connection> = lock(&self.ready).drain(..).collect();
+            all.sort_unstable_by_key(|connection| connection.fd());
+            all.dedup_by_key(|connection| connection.fd());
             all
         };
         let mut again = Vec::new();
-        for fd in waiting {
+        for connection in waiting {
             if count == into.len() {
-                again.push(fd);
+                again.push(connection);
                 continue;
             }
-            let Some(connection) = table::get(fd) else { continue };
             let Some(ready) = connection.ready() else { continue };
             let mut registrations = lock(&connection.registrations);
             let here = registrations.iter_mut().find(|registration| registration.set == self.fd);
@@ -255,7 +255,7 @@ impl Set {
             count += 1;
             registration.is_spent = registration.events & ONESHOT != 0;
             if registration.events & (EDGE | ONESHOT) == 0 {
-                again.push(fd);
+                again.push(connection);
             }
         }
         lock(&self.ready).extend(again);
@@ -283,13 +283,14 @@ pub(crate) fn wait(
     fd: c_int,
     into: &mut [epoll_event],
     timeout: c_int,
+    find_connection: Find,
     mut kernel: impl FnMut(&mut [epoll_event], c_int) -> c_int,
 ) -> Option<c_int> {
     let set = find(fd)?;
     let session = session::get_there()?;
     let until = u64::try_from(timeout).ok().map(|timeout| os::now() + timeout * 1_000_000);
     loop {
-        dispatch(session, fd);
+        dispatch(session, fd, find_connection);
         let count = set.collect(into);
         if count > 0 {
             let errno = os::errno();
@@ -304,7 +305,7 @@ pub(crate) fn wait(
             Some(until) => until.saturating_sub(os::now()).div_ceil(1_000_000) as c_int,
         };
         let asleep = session.sleep();
-        dispatch(session, fd);
+        dispatch(session, fd, find_connection);
         // What is there now is told by the next round.
         let left = if lock(&set.ready).is_empty() { left } else { 0 };
         let found = kernel(into, left);

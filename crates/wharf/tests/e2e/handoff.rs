@@ -1,0 +1,225 @@
+//! Programs whose connections the NIC runs: `wharf run`, real servers, every byte compared.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use sys::process::Signal;
+use testkit::lab::{Program, have, wait_until};
+
+use crate::setup::{Hosts, Ip, Plan, Port, Up, WIRE, give, wharf};
+
+const PORT: u16 = 7000;
+
+/// A server that echoes: a thread for each connection, and blocking calls.
+const THREADS: &str = "
+import socket, threading
+s = socket.socket(socket.AF_INET6)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(('::', 7000)); s.listen(64); print('listens', flush=True)
+def serve(c):
+    while True:
+        d = c.recv(65536)
+        if not d: break
+        c.sendall(d)
+    c.close()
+while True:
+    threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+";
+
+/// The same by an event loop: epoll, and calls that never block.
+const EVENTS: &str = "
+import asyncio
+async def serve(r, w):
+    while True:
+        d = await r.read(65536)
+        if not d: break
+        w.write(d)
+        await w.drain()
+    w.close()
+async def main():
+    s = await asyncio.start_server(serve, None, 7000)
+    print('listens', flush=True)
+    await s.serve_forever()
+asyncio.run(main())
+";
+
+/// The same, but a connection's process forks in the middle of it: the child goes on.
+const FORKS: &str = "
+import os, socket
+s = socket.socket(socket.AF_INET6)
+s.bind(('::', 7000)); s.listen(64); print('listens', flush=True)
+while True:
+    c = s.accept()[0]
+    d = c.recv(65536)
+    c.sendall(d)
+    if os.fork() == 0:
+        while True:
+            d = c.recv(65536)
+            if not d: os._exit(0)
+            c.sendall(d)
+    c.close()
+";
+
+/// The library that `wharf run` loads, as the tests have built it.
+fn library() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_wharf")).parent().unwrap();
+    let built = [folder.join("deps/libwharf.so"), folder.join("libwharf.so")];
+    let newest = built
+        .into_iter()
+        .filter(|path| path.exists())
+        .max_by_key(|path| path.metadata().and_then(|file| file.modified()).unwrap());
+    newest.expect("libwharf.so is built with the tests")
+}
+
+/// A Python server behind wharf.
+fn serve(hosts: &Hosts, policy: &str, script: &str) -> Program {
+    let mut run = wharf();
+    run.env("WHARF_LIBRARY", library());
+    run.args(["run", "--policy", policy, "--", "python3", "-u", "-c", script]);
+    let mut server = hosts.server.spawn(&mut run);
+    server.line_with("listens");
+    server
+}
+
+fn connect(hosts: &Hosts, ip: Ip) -> TcpStream {
+    let to = SocketAddr::new(ip.server(), PORT);
+    let stream = hosts.client.run(|| TcpStream::connect(to)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let byte = |at: u64| (at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[1];
+    (0..len as u64).map(byte).collect()
+}
+
+/// What was sent comes back, while it is still being sent.
+fn echoes(stream: &TcpStream, sent: &[u8]) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| (&mut &*stream).write_all(sent).unwrap());
+        let mut back = vec![0; sent.len()];
+        (&mut &*stream).read_exact(&mut back).unwrap();
+        assert!(back == sent, "other bytes came back");
+    });
+}
+
+/// The end of the stream comes back, too.
+fn ends(mut stream: TcpStream) {
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "more came than was sent");
+}
+
+fn up() -> Option<Up> {
+    if !have(&["python3"]) {
+        return None;
+    }
+    Plan::new(Port::Auto).up_with(&["--set", "workers=1"])
+}
+
+#[test]
+fn a_server_with_threads_runs_on_the_nic() {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "at_accept", THREADS);
+    for round in 0..3_u64 {
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let hosts = &up.hosts;
+                scope.spawn(move || {
+                    let stream = connect(hosts, Ip::BOTH[number as usize % 2]);
+                    echoes(&stream, &bytes(1_500_000, round * 4 + number));
+                    ends(stream);
+                });
+            }
+        });
+    }
+    assert!(wait_until(|| up.counter("handoff", "handoffs") == 12), "not all were handed off");
+    assert!(up.counter("handoff_commands", "ch_nic_send") > 12);
+    assert_eq!((up.counter("handoff", "refused"), up.counter("handoff", "restored")), (0, 0));
+    up.nothing_went_wrong();
+}
+
+#[test]
+fn an_event_loop_runs_on_the_nic_after_so_many_bytes() {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "after=64KB", EVENTS);
+    let streams: Vec<_> = (0..8).map(|at| connect(&up.hosts, Ip::BOTH[at % 2])).collect();
+    streams.iter().for_each(|stream| echoes(stream, &bytes(20_000, 1)));
+    assert_eq!(up.counter("handoff", "handoffs"), 0, "no connection has had 64 KB");
+    std::thread::scope(|scope| {
+        for (number, stream) in streams.iter().enumerate() {
+            scope.spawn(move || echoes(stream, &bytes(2_000_000, number as u64)));
+        }
+    });
+    // Idle for a while, and then at once again.
+    streams.iter().for_each(|stream| echoes(stream, &bytes(100, 7)));
+    assert_eq!(up.counter("handoff", "handoffs"), 8);
+    streams.into_iter().for_each(ends);
+    up.nothing_went_wrong();
+}
+
+/// Two processes would share the rings: the connection goes back to the kernel before the fork, with what was in
+/// flight.
+#[test]
+fn a_connection_that_two_processes_share_is_the_kernels() {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "at_accept", FORKS);
+    let stream = connect(&up.hosts, Ip::V4);
+    echoes(&stream, &bytes(100, 1));
+    echoes(&stream, &bytes(500_000, 2));
+    ends(stream);
+    let restored = || up.counter("handoff_restored", "fork");
+    assert!(wait_until(|| restored() == 1), "{}", restored());
+    up.nothing_went_wrong();
+}
+
+/// wharf is stopped while its connections are busy: they go on in the kernel, and neither end notices.
+#[test]
+fn connections_outlive_a_wharf_that_is_stopped() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let Some(hosts) = Plan::new(Port::Auto).hosts() else { return };
+    give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
+    let wharf = hosts.wharf_up(&["--set", "workers=1", "--take-addresses"]);
+    let _server = serve(&hosts, "at_accept", EVENTS);
+    let streams: Vec<_> = (0..4).map(|at| connect(&hosts, Ip::BOTH[at % 2])).collect();
+    streams.iter().for_each(|stream| echoes(stream, &bytes(300_000, 3)));
+    std::thread::scope(|scope| {
+        for (number, stream) in streams.iter().enumerate() {
+            scope.spawn(move || echoes(stream, &bytes(20_000_000, number as u64)));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        wharf.signal(Signal::Interrupt);
+        let ended = wharf.wait();
+        assert!(ended.status.success(), "{ended}");
+    });
+    streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 5)));
+    streams.into_iter().for_each(ends);
+}
+
+#[test]
+fn what_cannot_be_run_so_is_refused_in_one_line() {
+    let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
+    let refused = |words: &[&str], part: &str| {
+        let mut command = wharf();
+        command.env("WHARF_LIBRARY", library()).arg("run").args(words);
+        let ended = up.hosts.server.output(&mut command);
+        assert_eq!(ended.status.code(), Some(2), "{ended}");
+        let line = ended.stderr.trim_end();
+        assert!(line.contains(part) && !line.contains('\n'), "{ended}");
+    };
+    refused(&["--", "no-such-program"], "there is no program no-such-program");
+    refused(&["--policy", "sometimes", "--", "true"], "no policy is called `sometimes`");
+    refused(&["--nic", "nic9", "--", "true"], "no wharf has the host interface nic9");
+    let mut elsewhere = Command::new("true");
+    assert!(up.hosts.client.output(&mut elsewhere).status.success());
+    let mut command = wharf();
+    command.env("WHARF_LIBRARY", library()).args(["run", "--", "true"]);
+    let ended = up.hosts.client.output(&mut command);
+    assert_eq!(ended.status.code(), Some(2), "{ended}");
+    assert!(ended.stderr.contains("no wharf runs in this network namespace"), "{ended}");
+}
