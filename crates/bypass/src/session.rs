@@ -186,6 +186,11 @@ impl Session {
         !self.is_dead()
     }
 
+    /// How often wharf has asked for all connections.
+    pub(crate) fn picks(&self) -> u64 {
+        self.shared.picks().load(Ordering::Relaxed)
+    }
+
     /// Whether wharf was found to be gone.
     pub(crate) fn is_dead(&self) -> bool {
         self.is_dead.load(Ordering::Acquire)

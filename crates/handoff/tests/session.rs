@@ -28,7 +28,6 @@ fn reasons() -> impl Strategy<Value = RestoreReason> {
 fn messages() -> impl Strategy<Value = Message> {
     prop_oneof![
         Just(Message::Hello),
-        Just(Message::Pick),
         layouts().prop_map(|layout| Message::Welcome(Welcome { layout })),
         any::<u32>().prop_map(|cid| Message::Offer(Cid(cid))),
         (any::<u32>(), reasons()).prop_map(|(cid, reason)| Message::Restore(Cid(cid), reason)),
@@ -84,6 +83,9 @@ proptest! {
         for worker in 0..layout.workers {
             own(shared.nic_doorbell(worker).unwrap());
             own(shared.app_sleepers(worker).unwrap());
+            if worker == 0 {
+                own(shared.picks());
+            }
             let mut nic = ring::command::Producer::new(shared.to_app(worker).unwrap());
             let mut app = ring::command::Producer::new(shared.to_nic(worker).unwrap());
             for number in 0..layout.commands {

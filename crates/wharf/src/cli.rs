@@ -7,6 +7,7 @@ use crate::bench::BenchArgs;
 use crate::degen::DegenArgs;
 use crate::demo::DemoArgs;
 use crate::doctor::DoctorArgs;
+use crate::handoff::{ConnectionsArgs, HandoffArgs};
 use crate::log::LogLevel;
 use crate::pcap::PcapArgs;
 use crate::run::RunArgs;
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Degen(DegenArgs),
     Tcp(TcpArgs),
     Run(RunArgs),
+    Connections(ConnectionsArgs),
+    Handoff(HandoffArgs),
     Demo(DemoArgs),
     Stats(StatsArgs),
     Set(SetArgs),

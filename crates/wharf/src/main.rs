@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod error;
 mod guard;
+mod handoff;
 mod lateness;
 mod log;
 mod pcap;
@@ -63,6 +64,8 @@ fn run(cli: Cli) -> Result<(), Error> {
         Command::Degen(args) => degen::run(&args),
         Command::Tcp(args) => tcp::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Connections(args) => handoff::list(&args),
+        Command::Handoff(args) => handoff::hand_off(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Set(args) => set::run(&args),

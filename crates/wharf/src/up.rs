@@ -1,6 +1,7 @@
 //! `wharf up`: wharf between a wire and this machine.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,8 +11,9 @@ use nic::Nic;
 use nic::config::{Access, Config};
 use nic::control::{Control, Handler, counters_json, settings_json};
 use nic::degen;
+use nic::handoff::Listed;
 use nic::mirror::{Followed, Mirror};
-use nic::tcp::Own;
+use nic::tcp::{FourTuple, Own};
 use serde_json::{Value, json};
 use sys::interface::Interface;
 use sys::poll::{Interest, PollSet, Signals};
@@ -273,6 +275,41 @@ impl Handler for Answers {
         let of_wan = self.0.wan().filter(|_| key.is_none());
         let of_wan = of_wan.map_or(Ok(Vec::new()), |wan| self.get_of_wan(wan, None))?;
         Ok(all.as_array().into_iter().flatten().cloned().chain(of_wan).collect())
+    }
+
+    fn connections(&self) -> Result<Value, String> {
+        let one = |connection: Listed| {
+            json!({
+                "local": connection.local.to_string(), "remote": connection.remote.to_string(),
+                "pid": connection.pid, "uid": connection.uid, "cid": connection.cid,
+                "where": if connection.is_at_nic { "nic" } else { "moving" },
+            })
+        };
+        Ok(self.0.connections().into_iter().map(one).collect())
+    }
+
+    fn hand_off(
+        &self,
+        to_nic: bool,
+        one: Option<(SocketAddr, SocketAddr)>,
+    ) -> Result<Value, String> {
+        let path = one.map(|(local, remote)| FourTuple { local, remote });
+        let count = match (to_nic, path) {
+            (true, Some(_)) => {
+                return Err(
+                    "one connection can be moved to the os; to the nic go all (--all)".to_owned()
+                );
+            }
+            (true, None) => self.0.hand_to_nic(),
+            (false, Some(path)) if self.0.hand_to_os(Some(path)) == 0 => {
+                return Err(
+                    "the nic does not run such a connection: see wharf connections".to_owned()
+                );
+            }
+            (false, Some(_)) => 1,
+            (false, None) => self.0.hand_to_os(None),
+        };
+        Ok(json!({"count": count}))
     }
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {

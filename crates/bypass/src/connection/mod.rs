@@ -49,8 +49,12 @@ pub(crate) struct Connection {
     received: AtomicU64,
     sent: AtomicU64,
     since: AtomicU64,
-    /// It was at the NIC, or was refused: it is not offered again.
+    /// How often wharf had asked for all connections when it was last looked.
+    picks: AtomicU64,
+    /// It was at the NIC, or was refused: no policy offers it again.
     stays: AtomicBool,
+    /// What the program does with it is the kernel's to serve: it is not offered at all.
+    is_settled: AtomicBool,
     shut: AtomicU8,
     /// The program was told of the error.
     is_told: AtomicBool,
@@ -107,7 +111,9 @@ impl Connection {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             since: AtomicU64::new(0),
+            picks: AtomicU64::new(0),
             stays: AtomicBool::new(false),
+            is_settled: AtomicBool::new(false),
             shut: AtomicU8::new(0),
             is_told: AtomicBool::new(false),
             sending: Mutex::new(()),
@@ -121,7 +127,11 @@ impl Connection {
         self.received.store(0, Ordering::Relaxed);
         self.sent.store(0, Ordering::Relaxed);
         self.since.store(os::now(), Ordering::Relaxed);
+        // What was asked for before is not asked of this one.
+        let picks = session::get_there().map_or(0, Session::picks);
+        self.picks.store(picks, Ordering::Relaxed);
         self.stays.store(false, Ordering::Relaxed);
+        self.is_settled.store(false, Ordering::Relaxed);
         self.shut.store(0, Ordering::Relaxed);
         self.is_told.store(false, Ordering::Relaxed);
         lock(&self.registrations).clear();
@@ -131,7 +141,7 @@ impl Connection {
     /// The same of one that two processes have: it stays at the kernel.
     pub(crate) fn begin_settled(&self) {
         self.begin();
-        self.stays.store(true, Ordering::Relaxed);
+        self.is_settled.store(true, Ordering::Relaxed);
     }
 
     #[inline]
@@ -146,7 +156,7 @@ impl Connection {
 
     /// Whether it will not be offered any more, so that calls may stay in the kernel for as long as they like.
     pub(crate) fn is_settled(&self) -> bool {
-        self.stays.load(Ordering::Relaxed) && !self.is_away()
+        self.is_settled.load(Ordering::Relaxed) && !self.is_away()
     }
 
     pub(crate) fn fd(&self) -> c_int {
@@ -248,10 +258,20 @@ impl Connection {
                 + u64::try_from(bytes).unwrap_or(0)
         };
         let (received, sent) = (add(&self.received, received), add(&self.sent, sent));
-        if self.stays.load(Ordering::Relaxed) {
+        if self.is_settled.load(Ordering::Relaxed) {
             return;
         }
         let Some(session) = session::get() else { return };
+        let picks = session.picks();
+        if picks != self.picks.load(Ordering::Relaxed) {
+            self.picks.store(picks, Ordering::Relaxed);
+            if session.policy.allows_by_hand() {
+                return self.offer(session);
+            }
+        }
+        if self.stays.load(Ordering::Relaxed) {
+            return;
+        }
         let mut seen =
             Seen { since: self.since.load(Ordering::Relaxed), received, sent, ..Seen::default() };
         if session.policy.ports.is_some() {
@@ -290,13 +310,13 @@ impl Connection {
             }
             epoll::to_kernel(self);
         }
-        self.stays.store(true, Ordering::Relaxed);
+        self.is_settled.store(true, Ordering::Relaxed);
         session.give_number(cid);
     }
 
     /// Has the connection back at the kernel, however long that takes.
     pub(crate) fn restore(&'static self, reason: RestoreReason) {
-        self.stays.store(true, Ordering::Relaxed);
+        self.is_settled.store(true, Ordering::Relaxed);
         let mut asked = false;
         while let Some(at) = self.away() {
             if self.look(&at) == Place::Ended {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   for each worker:      8 lines   its doorbell; how many of the application's threads sleep;
-//!                                   pushed and popped of each of the two rings of commands
+//!                                   pushed and popped of each of the two rings of commands;
+//!                                   of the first, how often all were picked
 //!                         the slots of commands to the NIC, and of those to the application
 //!   for each connection:  4 lines   the application's words | wharf's words | waiting | (spare)
 //!   for each connection:  its send ring, its receive ring
@@ -153,6 +154,11 @@ impl<'a> Shared<'a> {
     /// [`Sleepers`](crate::ring::Sleepers).
     pub fn app_sleepers(&self, worker: u32) -> Option<&'a AtomicU64> {
         self.worker(worker).map(|words| &words[LINE])
+    }
+
+    /// How often wharf has asked the application to offer what it has (`wharf handoff --to nic`).
+    pub fn picks(&self) -> &'a AtomicU64 {
+        &self.words[6 * LINE]
     }
 
     /// The ring of commands from the application to a worker.

@@ -32,8 +32,6 @@ pub enum Message {
     Restore(Cid, RestoreReason),
     /// The application has closed its last descriptor of the connection: what is queued is still sent.
     Close(Cid),
-    /// wharf asks the application to offer what it has: `wharf handoff --to nic`.
-    Pick,
 }
 
 /// Bytes that are no message.
@@ -78,7 +76,6 @@ const WELCOME: u8 = 2;
 const OFFER: u8 = 3;
 const RESTORE: u8 = 4;
 const CLOSE: u8 = 5;
-const PICK: u8 = 6;
 
 /// Words behind version, kind and detail.
 const NUMBERS: usize = 7;
@@ -95,7 +92,6 @@ impl Message {
             Message::Offer(cid) => (OFFER, 0, [cid.0, 0, 0, 0, 0, 0, 0]),
             Message::Restore(cid, reason) => (RESTORE, reason.code(), [cid.0, 0, 0, 0, 0, 0, 0]),
             Message::Close(cid) => (CLOSE, 0, [cid.0, 0, 0, 0, 0, 0, 0]),
-            Message::Pick => (PICK, 0, [0; NUMBERS]),
         };
         let mut bytes = [0; MESSAGE_LEN];
         bytes[..2].copy_from_slice(&VERSION.to_le_bytes());
@@ -136,7 +132,6 @@ impl Message {
                 Message::Restore(Cid(first), reason)
             }
             CLOSE => Message::Close(Cid(first)),
-            PICK => Message::Pick,
             other => return Err(MessageError::Kind(other)),
         };
         // What it does not use is zero.

@@ -272,6 +272,31 @@ impl Client {
         entries.ok_or_else(|| ClientError::Nonsense { host: self.host.clone() })
     }
 
+    /// The connections that the NIC runs, an object each.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn connections(&mut self) -> Result<Vec<Value>, ClientError> {
+        match self.ask(&json!({"connections": true}))? {
+            Value::Array(all) => Ok(all),
+            _ => Err(ClientError::Nonsense { host: self.host.clone() }),
+        }
+    }
+
+    /// Moves connections `to` the `nic` or the `os`: all, or the one with these ends. How many move, or are asked to.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn hand_off(&mut self, to: &str, one: Option<(&str, &str)>) -> Result<u64, ClientError> {
+        let what = match one {
+            Some((local, remote)) => json!({"to": to, "local": local, "remote": remote}),
+            None => json!({"to": to}),
+        };
+        let answer = self.ask(&json!({"handoff": what}))?;
+        let nonsense = || ClientError::Nonsense { host: self.host.clone() };
+        answer["count"].as_u64().ok_or_else(nonsense)
+    }
+
     /// Changes one setting.
     ///
     /// # Errors

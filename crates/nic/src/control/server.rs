@@ -2,10 +2,11 @@
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +38,28 @@ pub trait Handler {
     /// A message about an unknown key.
     fn get(&self, key: Option<&str>) -> Result<Value, String>;
 
+    /// The connections that the NIC runs, as an array of objects.
+    ///
+    /// # Errors
+    /// A message that there can be none.
+    fn connections(&self) -> Result<Value, String> {
+        Err("this wharf runs no connections of programs".to_owned())
+    }
+
+    /// Moves connections: all, or the one with these ends. The client is entitled to do so. Returns an object that
+    /// says how many.
+    ///
+    /// # Errors
+    /// A message that gives the reason why nothing moves.
+    fn hand_off(
+        &self,
+        to_nic: bool,
+        one: Option<(SocketAddr, SocketAddr)>,
+    ) -> Result<Value, String> {
+        let _ = (to_nic, one);
+        Err("this wharf runs no connections of programs".to_owned())
+    }
+
     /// Changes one setting while wharf runs. The client is entitled to do so.
     ///
     /// # Errors
@@ -66,7 +89,7 @@ impl Control {
         match Directory::lock() {
             Ok(directory) => Control::bind_file(&directory, host, access),
             Err(why) => {
-                let address = SocketAddr::from_abstract_name(format!("{PREFIX}{host}"))?;
+                let address = UnixAddress::from_abstract_name(format!("{PREFIX}{host}"))?;
                 let listener = UnixListener::bind_addr(&address).map_err(|error| {
                     match process::has_all_of_root() {
                         // Not "a wharf runs already": any process may take that name.
@@ -302,7 +325,7 @@ fn answer(line: &[u8], client: &Client, handler: &impl Handler) -> Value {
     }
 }
 
-const REQUESTS: &str = r#"a request is {"stats":true}, {"get":KEY} or {"set":{KEY:VALUE}}"#;
+const REQUESTS: &str = r#"a request is {"stats":true}, {"get":KEY}, {"set":{KEY:VALUE}}, {"connections":true} or {"handoff":{"to":"nic"}}"#;
 
 fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Value, String> {
     let parsed: Map<String, Value> =
@@ -311,6 +334,16 @@ fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Value
         Some(("stats", Value::Bool(true))) => Ok(handler.stats()),
         Some(("get", Value::Null)) => handler.get(None),
         Some(("get", Value::String(key))) => handler.get(Some(key)),
+        Some(("connections", Value::Bool(true))) => handler.connections(),
+        Some(("handoff", Value::Object(what))) => {
+            if !client.entitled {
+                return Err(
+                    "only root and the user that runs wharf may move connections".to_owned()
+                );
+            }
+            let (to_nic, one) = hand_off(what).ok_or(REQUESTS)?;
+            handler.hand_off(to_nic, one)
+        }
         Some(("set", Value::Object(setting))) => {
             let (key, value) = single(setting).ok_or(REQUESTS)?;
             let value = text(value).ok_or(REQUESTS)?;
@@ -322,6 +355,21 @@ fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Value
             set.map(|()| Value::Bool(true))
         }
         _ => Err(REQUESTS.to_owned()),
+    }
+}
+
+/// Where to, and which one, if not all.
+fn hand_off(what: &Map<String, Value>) -> Option<(bool, Option<(SocketAddr, SocketAddr)>)> {
+    let end = |name: &str| what.get(name)?.as_str()?.parse().ok();
+    let to_nic = match what.get("to")?.as_str()? {
+        "nic" => true,
+        "os" => false,
+        _ => return None,
+    };
+    match (what.len(), end("local"), end("remote")) {
+        (1, None, None) => Some((to_nic, None)),
+        (3, Some(local), Some(remote)) => Some((to_nic, Some((local, remote)))),
+        _ => None,
     }
 }
 

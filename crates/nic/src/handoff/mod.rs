@@ -14,6 +14,8 @@
 pub(crate) mod agent;
 mod process;
 
+pub use agent::Listed;
+
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{PermissionsExt, chown};

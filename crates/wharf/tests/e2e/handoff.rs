@@ -176,6 +176,48 @@ fn a_connection_that_two_processes_share_is_the_kernels() {
     up.nothing_went_wrong();
 }
 
+/// Connections that are moved by hand, to and fro, while they are busy.
+#[test]
+fn connections_go_to_and_fro_by_hand() {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "by_hand", THREADS);
+    let streams: Vec<_> = (0..4).map(|at| connect(&up.hosts, Ip::BOTH[at % 2])).collect();
+    let moved = |words: &[&str]| {
+        let ended = up.hosts.wharf(&[&["handoff"], words].concat());
+        assert!(ended.status.success(), "{ended}");
+    };
+    let listed = || {
+        let ended = up.hosts.wharf(&["connections", "--json"]);
+        assert!(ended.status.success(), "{ended}");
+        ended.stdout.lines().filter(|line| line.contains(r#""where":"nic""#)).count()
+    };
+    for round in 0..10_u64 {
+        moved(&["--to", "nic", "--all"]);
+        std::thread::scope(|scope| {
+            for (number, stream) in streams.iter().enumerate() {
+                scope.spawn(move || echoes(stream, &bytes(400_000, round * 4 + number as u64)));
+            }
+            if round % 2 == 0 {
+                moved(&["--to", "os", "--all"]);
+            }
+        });
+        streams.iter().for_each(|stream| echoes(stream, &bytes(10, round)));
+    }
+    moved(&["--to", "nic", "--all"]);
+    streams.iter().for_each(|stream| echoes(stream, &bytes(100_000, 50)));
+    assert!(wait_until(|| listed() == 4), "{}", listed());
+    let [local, remote] =
+        [streams[0].peer_addr(), streams[0].local_addr()].map(|end| end.unwrap().to_string());
+    moved(&["--to", "os", &local, &remote]);
+    assert!(wait_until(|| listed() == 3), "{}", listed());
+    let again = up.hosts.wharf(&["handoff", "--to", "os", &local, &remote]);
+    assert!(!again.status.success() && again.stderr.contains("wharf connections"), "{again}");
+    streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 51)));
+    assert!(up.counter("handoff", "handoffs") > 4 && up.counter("handoff", "restored") > 1);
+    streams.into_iter().for_each(ends);
+    up.nothing_went_wrong();
+}
+
 /// wharf is stopped while its connections are busy: they go on in the kernel, and neither end notices.
 #[test]
 fn connections_outlive_a_wharf_that_is_stopped() {

@@ -13,6 +13,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ::tcp::FourTuple;
 use handoff::RestoreReason;
 use handoff::machine::SideCounts;
 use handoff::session::Layout;
@@ -20,6 +21,7 @@ use sys::epoll::Epoll;
 use sys::poll::EventFd;
 
 pub(crate) use self::kernel::Here;
+pub use self::session::Listed;
 
 use self::session::{Common, Next, Session};
 use super::Listener;
@@ -51,12 +53,18 @@ impl Wake for Bell {
 }
 
 /// What is asked of the agent from outside.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 enum Request {
     /// All connections go back, and none follows.
     Stop,
     /// All connections go back.
     WantBack(RestoreReason),
+    /// This one goes back; tells whether it is there.
+    WantBackOne(FourTuple, mpsc::Sender<bool>),
+    /// Processes offer all that they have; tells how many there are.
+    PickAll(mpsc::Sender<usize>),
+    /// Tells which there are.
+    List(mpsc::Sender<Vec<Listed>>),
 }
 
 /// The agent, as its owner has it.
@@ -139,6 +147,27 @@ impl Agent {
         self.ask(Request::WantBack(reason));
     }
 
+    /// This connection goes back; whether it is the NIC's.
+    pub(crate) fn want_back_one(&self, path: FourTuple) -> bool {
+        let (tell, told) = mpsc::channel();
+        self.ask(Request::WantBackOne(path, tell));
+        told.recv().unwrap_or(false)
+    }
+
+    /// Asks all processes to offer their connections; how many processes there are.
+    pub(crate) fn pick_all(&self) -> usize {
+        let (tell, told) = mpsc::channel();
+        self.ask(Request::PickAll(tell));
+        told.recv().unwrap_or(0)
+    }
+
+    /// The connections that the NIC runs, and those on their way.
+    pub(crate) fn list(&self) -> Vec<Listed> {
+        let (tell, told) = mpsc::channel();
+        self.ask(Request::List(tell));
+        told.recv().unwrap_or_default()
+    }
+
     /// All connections go back, which the workers must be there for, and the thread ends.
     ///
     /// # Errors
@@ -197,17 +226,10 @@ impl Work {
             }
             self.sweep();
             while let Ok(request) = self.asked.try_recv() {
-                let reason = match request {
-                    Request::Stop => {
-                        self.common.is_stopping = true;
-                        until = Some(std::time::Instant::now() + PATIENCE);
-                        RestoreReason::Stopping
-                    }
-                    Request::WantBack(reason) => reason,
-                };
-                for session in self.sessions.values_mut() {
-                    session.want_back(reason, &mut self.common);
+                if let Request::Stop = request {
+                    until = Some(std::time::Instant::now() + PATIENCE);
                 }
+                self.answer(request);
             }
             let Some(until) = until else { continue };
             if self.sessions.values().all(Session::is_empty) {
@@ -218,6 +240,35 @@ impl Work {
                 return Ok(());
             }
         }
+    }
+
+    fn answer(&mut self, request: Request) {
+        let Work { sessions, common, .. } = self;
+        let mut all = sessions.values_mut();
+        // Those who asked and did not wait are not told.
+        let _ = match request {
+            Request::Stop => {
+                common.is_stopping = true;
+                all.for_each(|session| session.want_back(RestoreReason::Stopping, common));
+                Ok(())
+            }
+            Request::WantBack(reason) => {
+                all.for_each(|session| session.want_back(reason, common));
+                Ok(())
+            }
+            Request::WantBackOne(path, tell) => {
+                let found = all.any(|session| session.want_back_one(&path, common));
+                tell.send(found).map_err(drop)
+            }
+            Request::PickAll(tell) => {
+                all.for_each(|session| session.pick_all());
+                tell.send(sessions.len()).map_err(drop)
+            }
+            Request::List(tell) => {
+                let listed = all.flat_map(|session| session.list().collect::<Vec<_>>());
+                tell.send(listed.collect()).map_err(drop)
+            }
+        };
     }
 
     fn accept(&mut self) {

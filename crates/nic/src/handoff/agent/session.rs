@@ -2,9 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use ::tcp::FourTuple;
 use handoff::command::OsControl;
 use handoff::machine::{OsEvent, OsOutput, OsSide, SideCounts, ToNic, Where};
 use handoff::session::status::{self, Place, Status, Why};
@@ -45,6 +48,23 @@ struct Connection {
     refused: Option<Refusal>,
     /// The application has closed it, and its number is free when it is over.
     is_closed: bool,
+}
+
+/// A connection that the NIC runs, or that is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// This end.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// The process that has it, as seen from wharf.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// Its number in the process's session.
+    pub cid: u32,
+    /// The NIC runs it; else it is on its way there, or back.
+    pub is_at_nic: bool,
 }
 
 /// See the module's documentation.
@@ -137,7 +157,7 @@ impl Session {
                 }
                 Ok(())
             }
-            Message::Hello | Message::Welcome(_) | Message::Pick => {
+            Message::Hello | Message::Welcome(_) => {
                 Err("a message that is wharf's, or a second Hello".to_owned())
             }
         }
@@ -207,6 +227,39 @@ impl Session {
         for cid in all {
             self.handle(cid, OsEvent::WantBack(reason), common);
         }
+    }
+
+    /// Wants this connection back, if it is here.
+    pub(super) fn want_back_one(&mut self, path: &FourTuple, common: &mut Common) -> bool {
+        let is_it = |c: &Connection| c.offered.as_ref().is_some_and(|o| o.path() == *path);
+        let found = self.connections.iter().find(|(_, connection)| is_it(connection));
+        let Some(cid) = found.map(|(cid, _)| *cid) else { return false };
+        self.handle(cid, OsEvent::WantBack(RestoreReason::Command), common);
+        true
+    }
+
+    /// Asks the process to offer all that it has.
+    pub(super) fn pick_all(&self) {
+        if let Some(shared) = shared(&*self.process) {
+            shared.picks().fetch_add(1, Ordering::AcqRel);
+            self.process.wake();
+        }
+    }
+
+    /// Its connections, for those who ask.
+    pub(super) fn list(&self) -> impl Iterator<Item = Listed> + '_ {
+        let PeerCredentials { pid, uid, .. } = self.peer;
+        self.connections.iter().filter_map(move |(cid, connection)| {
+            let path = connection.offered.as_ref()?.path();
+            Some(Listed {
+                local: path.local,
+                remote: path.remote,
+                pid,
+                uid,
+                cid: cid.0,
+                is_at_nic: connection.side.place() == Where::Nic,
+            })
+        })
     }
 
     /// Whether it has connections at the NIC, or on their way.
