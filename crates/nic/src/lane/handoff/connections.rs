@@ -6,7 +6,7 @@ use handoff::machine::NicSide;
 use handoff::ring::{receive, send};
 use handoff::session::status::Status;
 use tcp::{FourTuple, Id};
-use wire::Mac;
+use wire::{Mac, Seq};
 
 use super::link::{HeldPacket, Key};
 
@@ -25,6 +25,8 @@ pub(super) struct Connection {
     pub(super) engine: Option<Running>,
     /// What the kernel is told when it has the connection back.
     pub(super) told: Option<HeldPacket>,
+    /// SND.NXT when the kernel gave it: what it sent before may still be on its way here.
+    pub(super) kernel_sent: Option<Seq>,
 }
 
 /// What a connection has while the engine runs it.
@@ -75,7 +77,15 @@ impl Connections {
             return None;
         }
         let side = NicSide::default();
-        let connection = Some(Connection { key, path, next_hop, side, engine: None, told: None });
+        let connection = Some(Connection {
+            key,
+            path,
+            next_hop,
+            side,
+            engine: None,
+            told: None,
+            kernel_sent: None,
+        });
         let number = match self.free.pop() {
             Some(number) => {
                 self.slots[number as usize] = connection;

@@ -33,7 +33,7 @@ use lro::Nanos;
 use sys::epoll::Epoll;
 use sys::frames::FramePool;
 use tcp::{FourTuple, Id, Stack, StackConfig};
-use wire::{Headers, Mac, VirtioNetHdr};
+use wire::{Headers, Mac, Seq, Tcp, VirtioNetHdr};
 
 pub(crate) use self::counters::HandoffCounters;
 pub(crate) use self::sessions::wake_waiters;
@@ -203,11 +203,17 @@ impl HandoffLane {
         let Some(FourTuple { local, remote }) = steer::path_of(bytes) else { return false };
         let number = all.by_path(&FourTuple { local: remote, remote: local });
         let found = number.and_then(|number| Some((number, all.get(number)?)));
-        let Some((number, _)) = found.filter(|(_, found)| found.side.silences_kernel()) else {
+        let Some((number, found)) = found.filter(|(_, found)| found.side.silences_kernel()) else {
             return false;
         };
+        let payload = payload_at(bytes);
+        let before = found.kernel_sent;
+        if payload.is_some_and(|seq| before.is_some_and(|sent| seq.before(sent))) {
+            // Sent before the kernel gave the connection away.
+            return false;
+        }
         self.silenced += 1;
-        if has_payload(bytes) {
+        if payload.is_some() {
             self.aside.push(number);
         }
         true
@@ -432,10 +438,11 @@ fn is_time_wait(stack: &Stack, id: Id) -> bool {
     stack.connection(id).is_some_and(|connection| connection.state() == tcp::State::TimeWait)
 }
 
-/// Whether a TCP segment whose headers are plain has payload.
-fn has_payload(bytes: &[u8]) -> bool {
-    let Ok(headers) = Headers::parse(bytes) else { return false };
-    headers.end > headers.payload_at
+/// The sequence number of a TCP segment's payload, if it has any.
+fn payload_at(bytes: &[u8]) -> Option<Seq> {
+    let headers = Headers::parse(bytes).ok()?;
+    let tcp = Tcp::new(bytes.get(headers.transport_at..)?).ok()?;
+    (headers.end > headers.payload_at).then(|| tcp.seq())
 }
 
 /// A packet that was held, to the host.

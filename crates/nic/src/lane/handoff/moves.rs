@@ -70,6 +70,9 @@ impl HandoffLane {
     fn thaw(&mut self, number: u32, repair: &Repair, now: Nanos) -> NicEvent<HeldPacket, State> {
         self.lane.interface().adopt(repair.local.ip().to_canonical());
         let (stack, app) = self.lane.parts();
+        if let Some(connection) = app.all.get_mut(number) {
+            connection.kernel_sent = Some(repair.write_seq + 0_u32.wrapping_sub(repair.unsent));
+        }
         match begin(app, stack, number, repair, now) {
             Ok(()) => {
                 app.mark(number);
