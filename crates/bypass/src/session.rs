@@ -17,7 +17,8 @@ use crate::os;
 
 /// See the module's documentation. It lives as long as the process, or until that forks.
 pub(crate) struct Session {
-    socket: c_int,
+    /// Readable when wharf is gone.
+    pub(crate) socket: c_int,
     /// Readable edge by edge when wharf wakes the process.
     pub(crate) wake: c_int,
     doorbells: Vec<c_int>,

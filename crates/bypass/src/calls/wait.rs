@@ -51,11 +51,12 @@ pub(super) fn forget_waiter() {
 fn make_waiter(session: &Session) -> c_int {
     // SAFETY: it takes an integer.
     let fd = unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int;
-    let mut event = epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
-    // SAFETY: `event` is readable.
-    unsafe {
-        libc::syscall(libc::SYS_epoll_ctl, fd, libc::EPOLL_CTL_ADD, session.wake, &raw mut event)
-    };
+    for own in [session.wake, session.socket] {
+        let mut event = epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        let add = libc::EPOLL_CTL_ADD;
+        // SAFETY: `event` is readable.
+        unsafe { libc::syscall(libc::SYS_epoll_ctl, fd, add, own, &raw mut event) };
+    }
     fd
 }
 
@@ -162,6 +163,9 @@ fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) ->
             return Some(found);
         }
         let woken = theirs.pop().is_some_and(|own| own.revents != 0);
+        if woken {
+            session.looks_alive();
+        }
         let mut count = ready;
         for (fd, theirs) in fds.iter_mut().zip(&theirs).filter(|(_, theirs)| theirs.fd >= 0) {
             fd.revents = theirs.revents;

@@ -34,6 +34,9 @@ static SETS: Mutex<Vec<Arc<Set>>> = Mutex::new(Vec::new());
 /// How many sets there are: without any, epoll is the kernel's.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
+/// Descriptors that may be connections.
+const DESCRIPTORS_MAX: c_int = 1 << 16;
+
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 const EDGE: u32 = libc::EPOLLET as u32;
@@ -61,14 +64,11 @@ fn find_or_make(fd: c_int, session: &Session) -> Option<Arc<Set>> {
     if let Some(set) = sets.iter().find(|set| set.fd == fd) {
         return Some(Arc::clone(set));
     }
-    let mut event = epoll_event { events: IN | EDGE, u64: own_data() };
-    // SAFETY: `event` is readable.
-    let added = unsafe {
-        real!(epoll_ctl(fd, libc::EPOLL_CTL_ADD, session.wake, &raw mut event):
-            fn(c_int, c_int, c_int, *mut epoll_event) -> c_int)
-    };
-    if added < 0 && os::errno() != libc::EEXIST {
-        return None;
+    for own in [session.wake, session.socket] {
+        let added = kernel_ctl(fd, libc::EPOLL_CTL_ADD, own, IN | EDGE, own_data());
+        if added < 0 && os::errno() != libc::EEXIST {
+            return None;
+        }
     }
     let set = Arc::new(Set { fd, ready: Mutex::new(VecDeque::new()) });
     sets.push(Arc::clone(&set));
@@ -312,6 +312,10 @@ pub(crate) fn wait(
         drop(asleep);
         let Ok(found) = usize::try_from(found) else { return Some(found) };
         let theirs = without_own(into, found);
+        if theirs < found && !session.looks_alive() {
+            // All that wharf had is over, and to be told of.
+            lock(&set.ready).extend((0..DESCRIPTORS_MAX).filter_map(find_connection));
+        }
         if theirs > 0 {
             return Some(theirs as c_int);
         }

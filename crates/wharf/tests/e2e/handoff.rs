@@ -243,6 +243,30 @@ fn connections_outlive_a_wharf_that_is_stopped() {
     streams.into_iter().for_each(ends);
 }
 
+/// The same, and tells of a connection that was reset.
+const TELLS: &str = "
+import socket
+s = socket.socket()
+s.bind(('', 7000)); s.listen(64); print('listens', flush=True)
+c = s.accept()[0]
+try:
+    while True:
+        c.sendall(c.recv(65536))
+except ConnectionResetError:
+    print('reset', flush=True)
+";
+
+/// wharf and what it knows are gone: the program is told so, and does not wait for ever.
+#[test]
+fn a_wharf_that_is_killed_resets_its_connections() {
+    let Some(up) = up() else { return };
+    let mut server = serve(&up.hosts, "at_accept", TELLS);
+    let stream = connect(&up.hosts, Ip::V4);
+    echoes(&stream, &bytes(100_000, 9));
+    up.wharf.signal(Signal::Kill);
+    server.line_with("reset");
+}
+
 #[test]
 fn what_cannot_be_run_so_is_refused_in_one_line() {
     let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
