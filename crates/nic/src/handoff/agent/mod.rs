@@ -127,7 +127,7 @@ impl Agent {
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
         let thread =
-            std::thread::Builder::new().name("wharf-handoff".to_owned()).spawn(move || {
+            std::thread::Builder::new().name("handoff".to_owned()).spawn(move || {
                 let result = threads::run_with_rights("the handoff agent", || work.run());
                 done.store(true, Ordering::Release);
                 result

@@ -36,7 +36,7 @@ impl Thread {
         }
     }
 
-    /// Whether it has no more than it needs.
+    /// Whether it has no more than it needs: those that move packets need nothing.
     fn is_modest(&self) -> bool {
         let may = if self.name.starts_with("wharf-") { 0 } else { NET_ADMIN };
         self.sets.iter().all(|set| set & !may == 0) && self.bound & !may == 0 && !self.may_gain
