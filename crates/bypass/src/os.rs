@@ -44,6 +44,12 @@ pub(crate) fn futex_wait(word: &AtomicU64, expected: u32, timeout: Option<Durati
     }
 }
 
+/// This process.
+pub(crate) fn process() -> libc::pid_t {
+    // SAFETY: it has no arguments.
+    unsafe { libc::syscall(libc::SYS_getpid) as libc::pid_t }
+}
+
 /// Closes a descriptor of the layer's own.
 pub(crate) fn close(fd: c_int) {
     // SAFETY: close takes an integer.

@@ -17,6 +17,8 @@ use crate::os;
 
 /// See the module's documentation. It lives as long as the process, or until that forks.
 pub(crate) struct Session {
+    /// Of the process that began it.
+    process: libc::pid_t,
     /// Readable when wharf is gone.
     pub(crate) socket: c_int,
     /// Readable edge by edge when wharf wakes the process.
@@ -126,6 +128,7 @@ impl Session {
         os::close(*memory);
         let shared = Shared::new(layout, words).ok()?;
         Some(Session {
+            process: os::process(),
             socket,
             wake: *wake,
             doorbells: doorbells.to_vec(),
@@ -138,6 +141,12 @@ impl Session {
             owners: (0..layout.connections).map(|_| AtomicU32::new(NOBODY)).collect(),
             policy,
         })
+    }
+
+    /// Whether this is the process that began it, and not a child that has its memory (vfork(2)) until it executes
+    /// another program: what that closes is open in this one.
+    pub(crate) fn is_own(&self) -> bool {
+        os::process() == self.process
     }
 
     /// What a connection has of the shared memory.

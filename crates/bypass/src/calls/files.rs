@@ -6,7 +6,7 @@ use super::data::send_pieces;
 use crate::connection::epoll;
 use crate::os;
 use crate::real::real;
-use crate::session;
+use crate::session::{self, Session};
 use crate::table;
 use handoff::RestoreReason;
 
@@ -15,10 +15,16 @@ const PIECE: usize = 256 << 10;
 
 /// The descriptor is about to be closed.
 fn forget(fd: c_int) {
-    if let Some(connection) = table::get(fd) {
-        connection.close();
-    } else if session::get_there().is_some() {
-        epoll::closed(fd);
+    let Some(session) = session::get_there() else {
+        if let Some(connection) = table::get(fd) {
+            connection.close();
+        }
+        return;
+    };
+    match table::get(fd) {
+        Some(connection) if session.is_own() => connection.close(),
+        Some(_) => {}
+        None => epoll::closed(fd, || session.is_own()),
     }
 }
 
@@ -42,7 +48,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// As close_range(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if flags == 0 && session::get_there().is_some() {
+    if flags == 0 && session::get_there().is_some_and(Session::is_own) {
         let within = |fd: c_int| (first..=last).contains(&(fd as c_uint));
         table::all().filter(|connection| within(connection.fd())).for_each(|c| c.close());
     }
@@ -54,7 +60,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// As closefrom(3) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
-    if session::get_there().is_some() {
+    if session::get_there().is_some_and(Session::is_own) {
         table::all().filter(|connection| connection.fd() >= first).for_each(|c| c.close());
     }
     // SAFETY: it takes an integer.

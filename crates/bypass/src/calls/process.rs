@@ -7,12 +7,13 @@ use libc::{c_char, c_int, msghdr};
 
 use crate::connection::epoll;
 use crate::real::real;
-use crate::session;
+use crate::session::{self, Session};
 use crate::table;
 
-/// All connections go back to the kernel.
+/// All connections go back to the kernel. A child that has this one's memory, as after vfork(2), has none of its own: what
+/// it has inherited is open here still.
 fn restore_all(reason: RestoreReason) {
-    if session::get_there().is_some() {
+    if session::get_there().is_some_and(Session::is_own) {
         table::all().for_each(|connection| connection.restore(reason));
     }
 }

@@ -77,8 +77,8 @@ fn find_or_make(fd: c_int, session: &Session) -> Option<Arc<Set>> {
 }
 
 /// A descriptor is closed: if it was a set, that is no more.
-pub(crate) fn closed(fd: c_int) {
-    if COUNT.load(Ordering::Acquire) == 0 {
+pub(crate) fn closed(fd: c_int, is_own: impl FnOnce() -> bool) {
+    if find(fd).is_none() || !is_own() {
         return;
     }
     let mut sets = lock(&SETS);

@@ -243,6 +243,22 @@ fn connections_outlive_a_wharf_that_is_stopped() {
     streams.into_iter().for_each(ends);
 }
 
+/// The same, but another program is started in the middle of each connection: its process closes all descriptors, while
+/// it has this one's memory (vfork).
+const STARTS: &str = "
+import socket, subprocess
+s = socket.socket()
+s.bind(('', 7000)); s.listen(64); print('listens', flush=True)
+while True:
+    c = s.accept()[0]
+    while True:
+        d = c.recv(65536)
+        if not d: break
+        subprocess.run(['true'], close_fds=True)
+        c.sendall(d)
+    c.close()
+";
+
 /// The same, and tells of a connection that was reset.
 const TELLS: &str = "
 import socket
@@ -255,6 +271,18 @@ try:
 except ConnectionResetError:
     print('reset', flush=True)
 ";
+
+#[test]
+fn a_program_that_starts_others_keeps_its_connections() {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "at_accept", STARTS);
+    for round in 0..3 {
+        let stream = connect(&up.hosts, Ip::V4);
+        (0..5).for_each(|at| echoes(&stream, &bytes(1000, round + at)));
+        ends(stream);
+    }
+    up.nothing_went_wrong();
+}
 
 /// wharf and what it knows are gone: the program is told so, and does not wait for ever.
 #[test]

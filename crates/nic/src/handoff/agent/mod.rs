@@ -126,12 +126,11 @@ impl Agent {
         };
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
-        let thread =
-            std::thread::Builder::new().name("handoff".to_owned()).spawn(move || {
-                let result = threads::run_with_rights("the handoff agent", || work.run());
-                done.store(true, Ordering::Release);
-                result
-            })?;
+        let thread = std::thread::Builder::new().name("handoff".to_owned()).spawn(move || {
+            let result = threads::run_with_rights("the handoff agent", || work.run());
+            done.store(true, Ordering::Release);
+            result
+        })?;
         Ok(Agent { bell, requests, thread: Some(thread), is_done })
     }
 
