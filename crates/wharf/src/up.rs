@@ -11,7 +11,7 @@ use nic::Nic;
 use nic::config::{Access, Config};
 use nic::control::{Control, Handler, counters_json, settings_json};
 use nic::degen;
-use nic::handoff::Listed;
+use nic::handoff::{Listed, Listener};
 use nic::mirror::{Followed, Mirror};
 use nic::tcp::{FourTuple, Own};
 use serde_json::{Value, json};
@@ -82,7 +82,12 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
     let signals = Signals::block().map_err(Error::Io)?;
     let before = Before::look(&args.wire, &args.host, args.take_addresses)?;
     let mut guard = Guard::start(before.clone())?;
-    let what = What { config, wan, own, control };
+    // While its file can be given to a group.
+    let sessions = match config.handoff.connections {
+        0 => None,
+        _ => Some(control.listen_for_handoffs(&args.host, &config.control).map_err(Error::Io)?),
+    };
+    let what = What { config, wan, own, control, sessions };
     let result = serve(args, what, &signals, &before, &mut guard);
     // The host interface is gone by now, so the guard has only the wire to put back.
     result.and(guard.finish())
@@ -95,6 +100,8 @@ struct What {
     /// Addresses beside the host's.
     own: Option<Own>,
     control: Control,
+    /// Where programs begin that hand off connections.
+    sessions: Option<Listener>,
 }
 
 /// Brings the NIC up and keeps it up; it is down again when this returns.
@@ -105,7 +112,7 @@ fn serve(
     before: &Before,
     guard: &mut Guard,
 ) -> Result<(), Error> {
-    let What { config, mut wan, own, control } = what;
+    let What { config, mut wan, own, control, sessions } = what;
     let serves = if own.is_some() { args.serve.describe() } else { String::new() };
     let seed = wan.as_mut().map(degen::Settings::fix_seed);
     let nic = Arc::new(Nic::start_with(&args.wire, &args.host, config, wan.as_ref(), own)?);
@@ -114,7 +121,9 @@ fn serve(
     let mut mirror = before.move_to(host_index)?;
     give_up_rights()?;
     nic.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
-    begin_handoffs(&nic, &control)?;
+    if let Some(sessions) = sessions {
+        nic.begin_handoffs(sessions).map_err(Error::Io)?;
+    }
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
     // That it is not read is no error: a NIC does not end because a terminal did.
     let seed = seed.map(|seed| format!(", degen with seed {seed}")).unwrap_or_default();
@@ -145,16 +154,6 @@ fn pass_on(mirror: &mut Mirror, followed: Followed, guard: &mut Guard) {
     if let Some(notice) = followed.notice {
         tell(&notice);
     }
-}
-
-/// Lets programs that `wharf run` starts hand their connections to the NIC, where that can be.
-fn begin_handoffs(nic: &Nic, control: &Control) -> Result<(), Error> {
-    let config = nic.config();
-    if config.handoff.connections == 0 || nic.ports().workers > 1 {
-        return Ok(());
-    }
-    let listener = control.listen_for_handoffs(nic.host().0, &config.control).map_err(Error::Io)?;
-    nic.begin_handoffs(listener).map(drop).map_err(Error::Io)
 }
 
 /// Until there is a reason to end.

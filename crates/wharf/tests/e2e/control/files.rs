@@ -70,8 +70,11 @@ fn mode_and_group_say_who_may_ask() {
     let path = socket(&hosts.server, HOST);
     let words = ["--set", "control.mode=0660", "--set", "control.group=4243"];
     let _wharf = hosts.wharf_up(&words);
-    let found = fs::symlink_metadata(&path).unwrap();
-    assert_eq!((found.mode() & 0o777, found.gid()), (0o660, 4_243));
+    let sessions = std::path::Path::new(&path).with_extension("handoff");
+    for path in [std::path::Path::new(&path), &sessions] {
+        let found = fs::symlink_metadata(path).unwrap();
+        assert_eq!((found.mode() & 0o777, found.gid()), (0o660, 4_243), "{}", path.display());
+    }
     let connect = |uid| sys::process::run_as(uid, || UnixStream::connect(&path)).unwrap();
     assert_eq!(connect(4_242).unwrap_err().kind(), ErrorKind::PermissionDenied);
     // Its group has the same number.
