@@ -366,6 +366,7 @@ impl HandoffLane {
         if let Some(session) = app.session(session) {
             session.end();
         }
+        app.sweep(session);
     }
 
     /// Nothing more comes for now: what was kept to be joined with more is taken. Returns whether there was any.
@@ -396,6 +397,9 @@ impl HandoffLane {
     /// The worker is awake.
     pub(crate) fn awakes(&mut self) {
         let app = self.lane.parts().1;
+        if app.sessions.is_empty() {
+            return;
+        }
         app.sessions.iter().flatten().for_each(Session::awakes);
         // Without waiting: what rang.
         if self.doorbells.wait(0).is_err() {

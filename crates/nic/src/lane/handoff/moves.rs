@@ -61,8 +61,11 @@ impl HandoffLane {
             }
         }
         let app = self.app();
-        if app.all.get(number).is_some_and(|connection| connection.side.is_free()) {
+        let Some(connection) = app.all.get(number) else { return };
+        if connection.side.is_free() {
+            let session = connection.key.session;
             app.all.remove(number);
+            app.sweep(session);
         }
     }
 

@@ -72,6 +72,17 @@ impl Rings {
         self.sessions.get_mut(number as usize)?.as_mut()
     }
 
+    /// Forgets a session whose process has ended, when none of its connections is left.
+    pub(super) fn sweep(&mut self, number: u32) {
+        let is_gone = self.session(number).is_some_and(|session| session.is_gone());
+        if is_gone && self.all.of_session(number).is_empty() {
+            self.sessions[number as usize] = None;
+            while let Some(None) = self.sessions.last() {
+                self.sessions.pop();
+            }
+        }
+    }
+
     /// A connection is to be looked at in this turn.
     pub(super) fn mark(&mut self, number: u32) {
         let Some(running) = self.all.get_mut(number).and_then(|c| c.engine.as_mut()) else {

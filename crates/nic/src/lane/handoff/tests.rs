@@ -37,6 +37,8 @@ const PEER: Mac = [2, 0, 0, 0, 0, 2];
 const STEP: u64 = 50_000;
 const SECOND: u64 = 1_000_000_000;
 const PORT: u16 = 7;
+/// Of the hostile process's connection, whose packets go nowhere.
+const OTHER_PORT: u16 = 4001;
 const CID: Cid = Cid(1);
 const CHUNKS: u32 = 1024;
 const LAYOUT: Layout =
@@ -188,6 +190,8 @@ struct World {
     delay: usize,
     handoffs: u64,
     restores: u64,
+    /// A process that writes what it likes.
+    hostile: Option<Arc<Memory>>,
 }
 
 impl World {
@@ -248,6 +252,7 @@ impl World {
             delay: 0,
             handoffs: 0,
             restores: 0,
+            hostile: None,
         };
         world.peer_id = loop {
             world.turn();
@@ -328,6 +333,9 @@ impl World {
         for (vnet, bytes) in self.wire.take() {
             let headers = Headers::parse(&bytes).unwrap();
             let tcp = Tcp::new(&bytes[headers.transport_at..]).unwrap();
+            if tcp.source() == OTHER_PORT {
+                continue;
+            }
             assert!(!tcp.flags().any(Flags::RST), "a reset on the wire");
             if self.choice() >= self.loss {
                 self.peer.receive(vnet, &bytes, now);
@@ -342,9 +350,48 @@ impl World {
         }
         // The agent may be slow.
         while self.choice() >= self.delay
-            && let Ok(ToAgent { tag, told, .. }) = self.inbox.try_recv()
+            && let Ok(ToAgent { key, tag, told }) = self.inbox.try_recv()
         {
-            self.os(OsEvent::Told(tag, told));
+            if key.session == 0 {
+                self.os(OsEvent::Told(tag, told));
+            }
+        }
+        self.scribble();
+    }
+
+    /// A second process, with a connection that is handed off as the first is.
+    fn add_hostile(&mut self) {
+        let words = (0..LAYOUT.words()).map(|_| AtomicU64::new(0)).collect();
+        let memory = Arc::new(Memory { words, woken: AtomicU64::new(0) });
+        self.to_worker.tell(ToWorker::Begin { session: 1, process: memory.clone() });
+        let id = self.kernel_id.unwrap();
+        let stack = &mut self.kernel.node.stack;
+        let snapshot = stack.freeze(id, self.now).unwrap();
+        self.kernel_id = Some(stack.thaw(&snapshot, Arc::default(), self.now).unwrap());
+        let mut state = snapshot.to_repair().unwrap().0;
+        state.local.set_port(OTHER_PORT);
+        let path = FourTuple { local: state.local, remote: state.remote };
+        let (key, epoch) = (Key { session: 1, cid: CID }, Epoch(1));
+        self.to_worker.tell(ToWorker::Offer { key, epoch, path, next_hop: PEER });
+        for told in [ToNic::Handoff(Box::new(state)), ToNic::ForwardEnd] {
+            self.to_worker.tell(ToWorker::Told { key, tag: epoch.tag(), told });
+        }
+        self.hostile = Some(memory);
+    }
+
+    /// The hostile process writes anywhere: mostly into words that mean something.
+    fn scribble(&mut self) {
+        let Some(memory) = self.hostile.clone() else { return };
+        let words = memory.words.len() - (LAYOUT.send + LAYOUT.receive) as usize * 2 / 8;
+        for _ in 0..self.choice() % 4 {
+            let at = (self.choice() * 256 + self.choice()) % words;
+            let word = &memory.words[at];
+            match self.choice() % 4 {
+                0 => word.store(self.choice() as u64, Ordering::Relaxed),
+                1 => _ = word.fetch_add(self.choice() as u64 % 9, Ordering::Relaxed),
+                2 => _ = word.fetch_xor(1 << (self.choice() % 64), Ordering::Relaxed),
+                _ => word.store(u64::MAX - self.choice() as u64, Ordering::Relaxed),
+            }
         }
     }
 
@@ -472,6 +519,30 @@ proptest! {
         prop_assert_eq!(world.handoffs, world.restores);
         prop_assert_eq!(world.worker.pool().available(), CHUNKS as usize, "frames are missing");
         prop_assert_eq!(world.counts.lost + world.counts.abandoned, 0);
+    }
+}
+
+proptest! {
+    /// Whatever another process writes into its own memory, this one's connection does not notice.
+    #[test]
+    fn a_hostile_application_harms_itself_alone(
+        choices in proptest::collection::vec(any::<u8>(), 50..1000),
+        total in 1_usize..100_000,
+        gives_back: bool,
+    ) {
+        let mut world = World::new(choices, 0);
+        world.add_hostile();
+        world.run(total);
+        if gives_back {
+            let (key, tag) = (Key { session: 1, cid: CID }, Epoch(1).tag());
+            let told = ToNic::Restore(RestoreReason::Command);
+            world.to_worker.tell(ToWorker::Told { key, tag, told });
+        }
+        world.to_worker.tell(ToWorker::End { session: 1 });
+        for _ in 0..20 {
+            world.turn();
+        }
+        prop_assert_eq!((world.out.received, world.back.received), (total, total));
     }
 }
 
