@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use handoff::command::{NicCommand, OsCommand};
 use handoff::policy::Policy;
@@ -37,6 +37,33 @@ pub(crate) struct Session {
     owners: Vec<AtomicU32>,
     pub(crate) policy: Policy,
 }
+
+/// What `wharf run` has told.
+struct Told {
+    address: Vec<u8>,
+    policy: Policy,
+}
+
+static TOLD: OnceLock<Option<Told>> = OnceLock::new();
+
+/// What the environment says, or said when the library was loaded: programs such as nginx clear it.
+fn told() -> &'static Option<Told> {
+    TOLD.get_or_init(|| {
+        let address = std::env::var_os("WHARF_HANDOFF")?.into_vec();
+        let policy = std::env::var("WHARF_HANDOFF_POLICY").ok();
+        let policy = policy.map_or(Ok(Policy::default()), |text| text.parse()).ok()?;
+        Some(Told { address, policy })
+    })
+}
+
+/// When the library is loaded, before the program begins.
+extern "C" fn loaded() {
+    told();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
 
 /// Not begun, begun, and that there is none.
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
@@ -101,10 +128,9 @@ pub(crate) fn get_there() -> Option<&'static Session> {
 
 impl Session {
     fn begin() -> Option<Session> {
-        let address = std::env::var_os("WHARF_HANDOFF")?.into_vec();
-        let policy = std::env::var("WHARF_HANDOFF_POLICY").ok();
-        let policy = policy.map_or(Ok(Policy::default()), |text| text.parse()).ok()?;
-        let socket = os::connect(&address)?;
+        let Told { address, policy } = told().as_ref()?;
+        let policy = policy.clone();
+        let socket = os::connect(address)?;
         match Session::on(socket, policy) {
             Some(session) => Some(session),
             None => {

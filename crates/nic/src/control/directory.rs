@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use sys::process;
 
-use super::place::{DIRECTORY, SOCKET};
+use super::place::{DIRECTORY, HANDOFFS, SOCKET};
 
 /// Suffix of the locks.
 const LOCK: &str = ".lock";
@@ -55,13 +55,20 @@ impl Directory {
     pub(super) fn sweep(&self) {
         for entry in fs::read_dir(DIRECTORY).into_iter().flatten().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
-            let Some(name) = name.to_str().and_then(|name| name.strip_suffix(LOCK)) else {
-                continue;
-            };
+            let name = name.to_str().unwrap_or_default();
+            if let Some(name) = name.strip_suffix(HANDOFFS)
+                && !Path::new(DIRECTORY).join(format!("{name}{LOCK}")).exists()
+            {
+                // Its wharf had the name's lock.
+                let _ = fs::remove_file(&path);
+            }
+            let Some(name) = name.strip_suffix(LOCK) else { continue };
             let unused = open(&path, false).is_ok_and(|lock| lock.try_lock().is_ok());
             if unused {
                 // A file that cannot be removed is replaced when its name is taken again.
-                let _ = fs::remove_file(Path::new(DIRECTORY).join(format!("{name}{SOCKET}")));
+                for suffix in [SOCKET, HANDOFFS] {
+                    let _ = fs::remove_file(Path::new(DIRECTORY).join(format!("{name}{suffix}")));
+                }
                 let _ = fs::remove_file(path);
             }
         }

@@ -18,7 +18,7 @@ pub(super) const PREFIX: &str = "wharf/";
 pub(super) const SOCKET: &str = ".sock";
 
 /// Suffix of where sessions begin.
-const HANDOFFS: &str = ".handoff";
+pub(super) const HANDOFFS: &str = ".handoff";
 
 /// The inode of the calling thread's network namespace, which identifies it.
 ///
