@@ -245,6 +245,18 @@ impl Nic {
     /// All counters, summed over the workers.
     pub fn counters(&self) -> Vec<Entry> {
         let mut all = Published::total(self.workers.iter().map(|(handle, _)| handle.published()));
+        if let Some(agent) = &*self.agent() {
+            // The agent knows of all, the worker of its own alone.
+            let refused = agent.refused();
+            for entry in &mut all {
+                let by_reason = || refused.entries().find(|(name, _)| *name == entry.name);
+                match entry.group {
+                    "handoff_refused" => entry.value = by_reason().map_or(0, |(_, count)| count),
+                    "handoff" if entry.name == "refused" => entry.value = refused.sum(),
+                    _ => {}
+                }
+            }
+        }
         if let Some(wan) = &self.wan {
             all.extend(wan.snapshot().entries(["degen.forward", "degen.reverse"]));
         }

@@ -203,9 +203,12 @@ fn connections_go_to_and_fro_by_hand() {
         });
         streams.iter().for_each(|stream| echoes(stream, &bytes(10, round)));
     }
-    moved(&["--to", "nic", "--all"]);
-    streams.iter().for_each(|stream| echoes(stream, &bytes(100_000, 50)));
-    assert!(wait_until(|| listed() == 4), "{}", listed());
+    let all_are = wait_until(|| {
+        moved(&["--to", "nic", "--all"]);
+        streams.iter().for_each(|stream| echoes(stream, &bytes(10_000, 50)));
+        listed() == 4
+    });
+    assert!(all_are, "{}", listed());
     let [local, remote] =
         [streams[0].peer_addr(), streams[0].local_addr()].map(|end| end.unwrap().to_string());
     moved(&["--to", "os", &local, &remote]);
@@ -216,6 +219,42 @@ fn connections_go_to_and_fro_by_hand() {
     assert!(up.counter("handoff", "handoffs") > 4 && up.counter("handoff", "restored") > 1);
     streams.into_iter().for_each(ends);
     up.nothing_went_wrong();
+}
+
+/// The wire loses its carrier, and later its MTU changes: the kernel has the connections then.
+#[test]
+fn connections_return_when_the_wire_changes() {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "by_hand", THREADS);
+    let streams: Vec<_> = (0..3).map(|_| connect(&up.hosts, Ip::V4)).collect();
+    // One that the kernel does not give now is asked for again.
+    let to_nic = || {
+        let all_are = wait_until(|| {
+            let ended = up.hosts.wharf(&["handoff", "--to", "nic", "--all"]);
+            assert!(ended.status.success(), "{ended}");
+            streams.iter().for_each(|stream| echoes(stream, &bytes(10_000, 1)));
+            up.all_counted();
+            up.counter("handoff", "connections") == 3
+        });
+        let refused: Vec<_> = up.group("handoff_refused").filter(|(_, n)| *n > 0).collect();
+        assert!(all_are, "not at the NIC: {refused:?}");
+    };
+    let restored = |reason: &str| wait_until(|| up.counter("handoff_restored", reason) == 3);
+    to_nic();
+    let peer = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        up.hosts.client.succeed("ip", &words)
+    };
+    peer("link set peer0 down");
+    assert!(restored("link_down"), "{}", up.counter("handoff_restored", "link_down"));
+    peer("link set peer0 up");
+    streams.iter().for_each(|stream| echoes(stream, &bytes(100_000, 2)));
+    to_nic();
+    up.hosts.ip("link set wire0 mtu 1400");
+    assert!(restored("mtu"), "{}", up.counter("handoff_restored", "mtu"));
+    peer("link set peer0 mtu 1400");
+    streams.iter().for_each(|stream| echoes(stream, &bytes(100_000, 3)));
+    streams.into_iter().for_each(ends);
 }
 
 /// wharf is stopped while its connections are busy: they go on in the kernel, and neither end notices.

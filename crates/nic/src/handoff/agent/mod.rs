@@ -7,16 +7,16 @@ mod session;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ::tcp::FourTuple;
-use handoff::RestoreReason;
 use handoff::machine::SideCounts;
 use handoff::session::Layout;
+use handoff::{RefusalCounts, RestoreReason};
 use sys::epoll::Epoll;
 use sys::poll::EventFd;
 
@@ -74,6 +74,7 @@ pub(crate) struct Agent {
     requests: mpsc::Sender<Request>,
     thread: Option<JoinHandle<io::Result<()>>>,
     is_done: Arc<AtomicBool>,
+    counts: Arc<Mutex<SideCounts>>,
 }
 
 /// The agent's end of the link.
@@ -123,7 +124,9 @@ impl Agent {
             asked,
             sessions: HashMap::new(),
             common: Common { here, worker, counts, is_stopping: false },
+            published: Arc::default(),
         };
+        let counts = Arc::clone(&work.published);
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
         let thread = std::thread::Builder::new().name("handoff".to_owned()).spawn(move || {
@@ -131,7 +134,7 @@ impl Agent {
             done.store(true, Ordering::Release);
             result
         })?;
-        Ok(Agent { bell, requests, thread: Some(thread), is_done })
+        Ok(Agent { bell, requests, thread: Some(thread), is_done, counts })
     }
 
     fn ask(&self, request: Request) {
@@ -181,6 +184,11 @@ impl Agent {
         }
     }
 
+    /// Refusals by reason: all of them, whichever side refused.
+    pub(crate) fn refused(&self) -> RefusalCounts {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).refused
+    }
+
     /// Whether it has ended by itself.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_done.load(Ordering::Acquire)
@@ -203,6 +211,8 @@ struct Work {
     asked: Receiver<Request>,
     sessions: HashMap<u32, Session>,
     common: Common,
+    /// What others see of the counts.
+    published: Arc<Mutex<SideCounts>>,
 }
 
 impl Work {
@@ -224,6 +234,7 @@ impl Work {
                 }
             }
             self.sweep();
+            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.common.counts;
             while let Ok(request) = self.asked.try_recv() {
                 if let Request::Stop = request {
                     until = Some(std::time::Instant::now() + PATIENCE);
