@@ -72,8 +72,8 @@ const UNKNOWN: u32 = 0;
 const BEGINNING: u32 = 1;
 const THERE: u32 = 2;
 const NONE: u32 = 3;
-/// No descriptor.
-const NOBODY: u32 = u32::MAX;
+/// No descriptor has the number.
+const UNOWNED: u32 = u32::MAX;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -164,7 +164,7 @@ impl Session {
             free: Mutex::new((0..layout.connections).rev().collect()),
             closing: Mutex::new(Vec::new()),
             is_dead: AtomicBool::new(false),
-            owners: (0..layout.connections).map(|_| AtomicU32::new(NOBODY)).collect(),
+            owners: (0..layout.connections).map(|_| AtomicU32::new(UNOWNED)).collect(),
             policy,
         })
     }
@@ -207,7 +207,7 @@ impl Session {
     /// The program has closed the connection: its number is free when wharf has done with it.
     pub(crate) fn close(&self, cid: Cid) {
         if let Some(owner) = self.owners.get(cid.0 as usize) {
-            owner.store(NOBODY, Ordering::Release);
+            owner.store(UNOWNED, Ordering::Release);
         }
         // wharf that has ended has forgotten it.
         let _ = os::send(self.socket, &Message::Close(cid).encode(), None);
@@ -235,7 +235,7 @@ impl Session {
     /// The number is free again.
     pub(crate) fn give_number(&self, cid: Cid) {
         if let Some(owner) = self.owners.get(cid.0 as usize) {
-            owner.store(NOBODY, Ordering::Release);
+            owner.store(UNOWNED, Ordering::Release);
             lock(&self.free).push(cid.0);
         }
     }
@@ -285,7 +285,7 @@ impl Session {
             let Ok(event) = OsCommand::decode(bytes) else { continue };
             if let Some(owner) = self.owners.get(event.cid().0 as usize) {
                 match owner.load(Ordering::Acquire) {
-                    NOBODY => {}
+                    UNOWNED => {}
                     fd => news(fd as c_int),
                 }
             }

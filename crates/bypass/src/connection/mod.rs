@@ -477,7 +477,7 @@ impl Connection {
         let expected = wake.load(Ordering::Acquire) as u32;
         let status = self.status(at);
         let waits = status.place == Place::Nic && !status.peer_closed && nothing();
-        // A wharf that has died wakes nobody.
+        // A wharf that has died wakes none.
         let at_most = timeout.map_or(LIVES_STILL, |timeout| timeout.min(LIVES_STILL));
         let error = if waits { os::futex_wait(wake, expected, Some(at_most)) } else { 0 };
         if error == libc::ETIMEDOUT {
