@@ -58,6 +58,8 @@ pub(crate) struct Connection {
     shut: AtomicU8,
     /// The program was told of the error.
     is_told: AtomicBool,
+    /// Bytes that were read since the NIC was told.
+    untold: AtomicU32,
     /// One thread at a time is at each ring.
     sending: Mutex<()>,
     receiving: Mutex<()>,
@@ -116,6 +118,7 @@ impl Connection {
             is_settled: AtomicBool::new(false),
             shut: AtomicU8::new(0),
             is_told: AtomicBool::new(false),
+            untold: AtomicU32::new(0),
             sending: Mutex::new(()),
             receiving: Mutex::new(()),
             registrations: Mutex::new(Vec::new()),
@@ -134,6 +137,7 @@ impl Connection {
         self.is_settled.store(false, Ordering::Relaxed);
         self.shut.store(0, Ordering::Relaxed);
         self.is_told.store(false, Ordering::Relaxed);
+        self.untold.store(0, Ordering::Relaxed);
         lock(&self.registrations).clear();
         self.state.store(KERNEL, Ordering::Release);
     }
@@ -393,9 +397,7 @@ impl Connection {
                 Ok(0) => {}
                 Ok(count) => {
                     if !peek {
-                        let recvd =
-                            nic::Recvd { len: count, ..nic::Recvd::new(at.cid, self.epoch(&at)) };
-                        at.session.command(recvd.into());
+                        self.has_read(&at, count);
                     }
                     return Some(count as isize);
                 }
@@ -410,6 +412,18 @@ impl Connection {
             if let Some(error) = self.wait(&at, patience, || ring.is_empty() == Ok(true)) {
                 return Some(os::fail(error));
             }
+        }
+    }
+
+    /// Tells the NIC of room in the ring, when there is a quarter of it: one that was full, so that the NIC waits for
+    /// room, has that much before it is empty.
+    fn has_read(&self, at: &AtNic, count: u32) {
+        let capacity = at.area.receive().map_or(0, |ring| ring.capacity());
+        let len = self.untold.fetch_add(count, Ordering::AcqRel) + count;
+        if len >= capacity / 4 {
+            self.untold.store(0, Ordering::Release);
+            let recvd = nic::Recvd { len, ..nic::Recvd::new(at.cid, self.epoch(at)) };
+            at.session.command(recvd.into());
         }
     }
 
