@@ -281,3 +281,52 @@ fn reuse_of_the_address_stays_as_it_was() {
         drop(peer);
     });
 }
+
+/// `setsockopt` of an int, which std has not for these options.
+#[allow(unsafe_code)] // no safe function of std or of this crate does it
+fn set(socket: &TcpStream, level: i32, option: i32, value: i32) {
+    // SAFETY: four readable bytes.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), 4)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Nothing answers a placeholder. Here it even gets a reset: the peer's socket is taken out, too.
+#[test]
+fn a_placeholder_that_the_kernel_has_ended_takes_the_connection_back() {
+    in_namespace(|| {
+        for by_keepalive in [false, true] {
+            let (ours, peer) = connection("127.0.0.1:0");
+            if by_keepalive {
+                set(&ours, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
+                set(&ours, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1);
+            }
+            (&ours).write_all(b"before").unwrap();
+            let (parts, peers_parts) = (repair::take(&ours).unwrap(), repair::take(&peer).unwrap());
+            repair::reserve(&ours, &parts).unwrap();
+            if !by_keepalive {
+                (&ours).write_all(b"aside").unwrap();
+            }
+            while sys::tcp::state(&ours).unwrap() != state::CLOSE {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            assert_eq!(repair::take(&ours).unwrap_err().kind(), ErrorKind::NotConnected);
+            repair::put_back(&peer, &peers_parts).unwrap();
+            repair::put_back(&ours, &parts).unwrap();
+            assert_eq!(ours.take_error().unwrap().map(|error| error.to_string()), None);
+            (&ours).write_all(b" and after").unwrap();
+            assert_eq!(read(&peer, 16), b"before and after");
+            (&peer).write_all(b"heard").unwrap();
+            assert_eq!(read(&ours, 5), b"heard");
+        }
+        // A connection that was never taken out is refused as ever.
+        let (ours, peer) = connection("127.0.0.1:0");
+        let parts = move_out_and_in(&ours);
+        assert_eq!(
+            repair::put_back(&ours, &parts).unwrap_err().kind(),
+            ErrorKind::PermissionDenied
+        );
+        drop(peer);
+    });
+}

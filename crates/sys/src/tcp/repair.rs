@@ -58,6 +58,8 @@ pub mod state {
     pub const FIN_WAIT1: u8 = 4;
     /// FIN-WAIT-2.
     pub const FIN_WAIT2: u8 = 5;
+    /// CLOSED (`TCP_CLOSE`).
+    pub const CLOSE: u8 = 7;
     /// CLOSE-WAIT.
     pub const CLOSE_WAIT: u8 = 8;
     /// LAST-ACK.

@@ -10,7 +10,12 @@ use crate::tcp::address;
 
 /// Makes a socket from which a connection was [taken](super::take) a placeholder of it: it seems to be connected,
 /// nothing comes to it, and no other socket gets its addresses and ports. It sends nothing unless something is
-/// written to it, or it is shut down or closed; whoever has the packets keeps what it sends then from the peer.
+/// written to it, or it is shut down or closed, or has `SO_KEEPALIVE`; whoever has the packets keeps what it sends then
+/// from the peer.
+///
+/// As nothing answers, the kernel ends a placeholder with `SO_KEEPALIVE` when its probes are used up, and one that
+/// was written to when it has sent that often enough. It keeps the local port then, but not the connection's addresses,
+/// and what was written to it is lost. [`put_back`](super::put_back) takes such a socket, too.
 ///
 /// # Errors
 /// `AddrNotAvailable` if another socket has the connection's addresses, or no interface has the local one. The socket

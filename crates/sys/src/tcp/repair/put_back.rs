@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::{
     NO_QUEUE, OPTION_SACK, OPTION_TIMESTAMPS, OPTION_WSCALE, Parts, RECV_QUEUE, REPAIR_OFF_NO_WP,
-    SEND_QUEUE, set, use_queue,
+    REPAIR_ON, SEND_QUEUE, get, set, state::CLOSE, use_queue,
 };
 use crate::error::check;
 use crate::sockopt;
@@ -25,7 +25,7 @@ const MAX_TCP_WINDOW: u32 = 32_767;
 const CHUNK: usize = 64 << 10;
 
 /// Puts a connection back into the socket that [`take`](super::take) took it from. Its peer's packets may reach the
-/// kernel again when this has returned.
+/// kernel again when this has returned. The socket may also be a placeholder that the kernel has ended.
 ///
 /// Returns how many bytes at the end of the send queue, none of them ever sent, the socket has no room for:
 /// the caller writes them when it has.
@@ -42,6 +42,7 @@ const CHUNK: usize = 64 << 10;
 pub fn put_back(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
     let socket = socket.as_fd();
     check_parts(parts)?;
+    repair_if_ended(socket)?;
     let restored = restore(socket, parts);
     if restored.is_err() {
         // In repair mode this is silent; there may be nothing to disconnect.
@@ -58,6 +59,19 @@ pub fn put_back(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
         check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) })?;
     }
     Ok(unsent.len() - written)
+}
+
+/// Prepares a socket whose placeholder the kernel has ended, by keepalive for example, as no peer answers there: it is
+/// out of repair mode and shut down, with an error that is not the connection's. Others stay as they are.
+fn repair_if_ended(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let repairs: libc::c_int = get(socket, libc::TCP_REPAIR)?;
+    if repairs != 0 || crate::tcp::state(socket)? != CLOSE {
+        return Ok(());
+    }
+    set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
+    address::disconnect(socket)?;
+    let _: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_ERROR)?;
+    Ok(())
 }
 
 /// Leaves repair mode without a packet.
