@@ -28,8 +28,10 @@ named! {
         BoundElsewhere = "bound_elsewhere",
         /// IPsec applies to it (xfrm(8)).
         Ipsec = "ipsec",
-        /// Its packets carry IP options.
+        /// Its packets carry IP options, or extension headers of IPv6.
         IpOptions = "ip_options",
+        /// Peeks of its program begin where the last one ended (`SO_PEEK_OFF`).
+        PeekOffset = "peek_offset",
         /// Its addresses or ports are translated.
         Nat = "nat",
         /// conntrack follows its payload by a helper.

@@ -284,12 +284,12 @@ fn reuse_of_the_address_stays_as_it_was() {
 
 /// `setsockopt` of an int, which std has not for these options.
 #[allow(unsafe_code)] // no safe function of std or of this crate does it
-fn set(socket: &TcpStream, level: i32, option: i32, value: i32) {
+fn try_set(socket: &TcpStream, level: i32, option: i32, value: i32) -> std::io::Result<()> {
     // SAFETY: four readable bytes.
     let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), 4)
     };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Nothing answers a placeholder. Here it even gets a reset: the peer's socket is taken out, too.
@@ -299,8 +299,8 @@ fn a_placeholder_that_the_kernel_has_ended_takes_the_connection_back() {
         for by_keepalive in [false, true] {
             let (ours, peer) = connection("127.0.0.1:0");
             if by_keepalive {
-                set(&ours, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
-                set(&ours, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1);
+                try_set(&ours, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1).unwrap();
+                try_set(&ours, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1).unwrap();
             }
             (&ours).write_all(b"before").unwrap();
             let (parts, peers_parts) = (repair::take(&ours).unwrap(), repair::take(&peer).unwrap());
@@ -328,5 +328,29 @@ fn a_placeholder_that_the_kernel_has_ended_takes_the_connection_back() {
             ErrorKind::PermissionDenied
         );
         drop(peer);
+    });
+}
+
+#[test]
+fn peeking_goes_on_where_it_was() {
+    in_namespace(|| {
+        let (ours, peer) = connection("127.0.0.1:0");
+        (&peer).write_all(b"0123456789").unwrap();
+        while ours.peek(&mut [0; 16]).unwrap() < 10 {}
+        if let Err(error) = try_set(&ours, libc::SOL_SOCKET, libc::SO_PEEK_OFF, 3) {
+            // Since Linux 6.9.
+            return lacks(error);
+        }
+        for _ in 0..3 {
+            let parts = repair::take(&ours).unwrap();
+            assert_eq!(parts.recv_queue, b"0123456789");
+            repair::reserve(&ours, &parts).unwrap();
+            repair::take(&ours).unwrap();
+            repair::put_back(&ours, &parts).unwrap();
+        }
+        let mut peeked = [0; 2];
+        assert_eq!(ours.peek(&mut peeked).unwrap(), 2);
+        assert_eq!(&peeked, b"34");
+        assert_eq!(read(&ours, 10), b"0123456789");
     });
 }

@@ -11,6 +11,10 @@ const SO_NETNS_COOKIE: libc::c_int = 71;
 /// Longest name of an upper layer protocol (`TCP_ULP_NAME_MAX`, include/net/tcp.h).
 const ULP_NAME_MAX: usize = 16;
 
+/// Options of a socket by which its packets get extension headers (ipv6(7)).
+const EXTENSION_HEADERS: [libc::c_int; 4] =
+    [libc::IPV6_HOPOPTS, libc::IPV6_RTHDR, libc::IPV6_RTHDRDSTOPTS, libc::IPV6_DSTOPTS];
+
 /// A reason to leave a connection in the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Obstacle {
@@ -28,8 +32,11 @@ pub enum Obstacle {
     Mark,
     /// It is bound to an interface (`SO_BINDTODEVICE`).
     BoundToDevice,
-    /// Its packets carry IP options (`IP_OPTIONS`).
+    /// Its packets carry IP options (`IP_OPTIONS`) or extension headers of IPv6 (`IPV6_HOPOPTS`, `IPV6_RTHDR`,
+    /// `IPV6_RTHDRDSTOPTS`, `IPV6_DSTOPTS`).
     IpOptions,
+    /// Peeking moves on by itself (`SO_PEEK_OFF`).
+    PeekOffset,
 }
 
 /// What stands in the way, if anything does. `namespace` is that of sockets that need not be looked at:
@@ -57,12 +64,35 @@ pub fn obstacle(socket: impl AsFd, namespace: u64) -> io::Result<Option<Obstacle
         (len_of(socket, libc::SOL_SOCKET, libc::SO_GET_FILTER)? > 0, Obstacle::Filter),
         (of_socket(libc::SO_MARK)? != 0, Obstacle::Mark),
         (len_of(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE)? > 0, Obstacle::BoundToDevice),
-        (
-            domain == libc::AF_INET && len_of(socket, libc::IPPROTO_IP, libc::IP_OPTIONS)? > 0,
-            Obstacle::IpOptions,
-        ),
+        (has_ip_options(socket, domain)?, Obstacle::IpOptions),
+        (peek_offset(socket)?.is_some(), Obstacle::PeekOffset),
     ];
     Ok(found.into_iter().find_map(|(is_there, obstacle)| is_there.then_some(obstacle)))
+}
+
+/// Whether packets of this socket have options of IPv4 or extension headers of IPv6. A socket of IPv6 may have either:
+/// its peer's address may be one of IPv4 in mapped form.
+fn has_ip_options(socket: BorrowedFd<'_>, domain: libc::c_int) -> io::Result<bool> {
+    let v6: &[libc::c_int] = if domain == libc::AF_INET6 { &EXTENSION_HEADERS } else { &[] };
+    let has = |level, option| len_of(socket, level, option).map(|len| len > 0);
+    let of_v6 = v6.iter().map(|&option| has(libc::IPPROTO_IPV6, option));
+    std::iter::once(has(libc::IPPROTO_IP, libc::IP_OPTIONS))
+        .chain(of_v6)
+        .find(|has| !matches!(has, Ok(false)))
+        .unwrap_or(Ok(false))
+}
+
+/// Where the next peek begins, if the application has switched that on (`SO_PEEK_OFF`).
+///
+/// # Errors
+/// What getsockopt(2) says.
+pub(super) fn peek_offset(socket: BorrowedFd<'_>) -> io::Result<Option<libc::c_int>> {
+    match sockopt::get::<libc::c_int>(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF) {
+        Ok(offset) => Ok((offset >= 0).then_some(offset)),
+        // Before Linux 6.9 TCP did not have it.
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The network namespace of a socket, by the kernel's number for it.
@@ -141,5 +171,43 @@ mod tests {
         check(set).unwrap();
         assert_eq!(found(&socket), Some(Obstacle::Filter));
         assert_eq!(owner_of(&socket).unwrap(), crate::process::uid());
+    }
+
+    #[test]
+    fn options_and_extension_headers_are_seen_on_sockets_of_ipv6() {
+        let Ok(listener) = TcpListener::bind("[::]:0") else {
+            testkit::missing::lacks("a listener at [::]");
+            return;
+        };
+        let namespace = namespace_of(&listener).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let accepted = |to: &str| {
+            let near = TcpStream::connect((to, port)).unwrap();
+            (listener.accept().unwrap().0, near)
+        };
+        let (mapped, _near) = accepted("127.0.0.1");
+        assert_eq!(obstacle(&mapped, namespace).unwrap(), None);
+        let options = [1_u8, 0, 0, 0];
+        sockopt::set(mapped.as_fd(), libc::IPPROTO_IP, libc::IP_OPTIONS, &options).unwrap();
+        assert_eq!(obstacle(&mapped, namespace).unwrap(), Some(Obstacle::IpOptions));
+        let (socket, _near) = accepted("::1");
+        assert_eq!(obstacle(&socket, namespace).unwrap(), None);
+        // A header of eight bytes, filled up by PadN (RFC 8200, section 4.2).
+        let header = [0_u8, 0, 1, 4, 0, 0, 0, 0];
+        let set = sockopt::set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_DSTOPTS, &header);
+        set.unwrap();
+        assert_eq!(obstacle(&socket, namespace).unwrap(), Some(Obstacle::IpOptions));
+    }
+
+    #[test]
+    fn a_moving_offset_of_peeks_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let namespace = namespace_of(&listener).unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let zero: libc::c_int = 0;
+        match sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_PEEK_OFF, &zero) {
+            Ok(()) => assert_eq!(obstacle(&socket, namespace).unwrap(), Some(Obstacle::PeekOffset)),
+            Err(error) => testkit::missing::lacks(error),
+        }
     }
 }

@@ -153,6 +153,7 @@ fn refusal(obstacle: Obstacle) -> Refusal {
         Obstacle::Mark => Refusal::Mark,
         Obstacle::BoundToDevice => Refusal::BoundElsewhere,
         Obstacle::IpOptions => Refusal::IpOptions,
+        Obstacle::PeekOffset => Refusal::PeekOffset,
     }
 }
 

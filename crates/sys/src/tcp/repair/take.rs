@@ -11,6 +11,7 @@ use super::{
 use crate::error::check;
 use crate::sockopt;
 use crate::tcp::address;
+use crate::tcp::obstacle::peek_offset;
 
 /// `SIOCOUTQNSD` (include/uapi/linux/sockios.h): bytes never sent.
 const SIOCOUTQNSD: libc::Ioctl = 0x894B;
@@ -40,7 +41,8 @@ pub fn take(socket: impl AsFd) -> io::Result<Parts> {
     let reuse: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
     let reuse_address = reuse != 0;
     set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
-    let taken = read_at_rest(socket, local, remote).and_then(|parts| {
+    let taken = with_whole_queues(socket, || {
+        let parts = read_at_rest(socket, local, remote)?;
         address::disconnect(socket)?;
         Ok(Parts { reuse_address, ..parts })
     });
@@ -56,6 +58,21 @@ pub fn take(socket: impl AsFd) -> io::Result<Parts> {
             Err(error)
         }
     }
+}
+
+/// Does this while peeking begins at the head of a queue and moves no offset of the application's (`SO_PEEK_OFF`).
+/// The offset is as before afterwards, which disconnecting would switch off.
+fn with_whole_queues(
+    socket: BorrowedFd<'_>,
+    read: impl FnOnce() -> io::Result<Parts>,
+) -> io::Result<Parts> {
+    let Some(offset) = peek_offset(socket)? else { return read() };
+    let set_offset = |offset| sockopt::set(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &offset);
+    set_offset(-1)?;
+    let parts = read();
+    // Once disconnected there are only the parts: an offset that is gone is less than a connection that is.
+    let _ = set_offset(offset);
+    parts
 }
 
 /// Reads the connection until two reads agree.
@@ -228,7 +245,7 @@ fn peek(socket: BorrowedFd<'_>, queue: libc::c_int, bytes: usize) -> io::Result<
     };
     into.truncate(usize::try_from(peeked).map_err(|_| io::Error::last_os_error())?);
     if into.len() < bytes {
-        // SO_PEEK_OFF is set, or the connection has changed.
+        // The connection has changed.
         return Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
             "the queue is shorter than its length",
