@@ -22,6 +22,7 @@ mod packet;
 pub mod paper;
 mod peers;
 mod random;
+pub mod scale;
 mod sender;
 mod side_by_side;
 mod sink;

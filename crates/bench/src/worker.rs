@@ -32,6 +32,16 @@ impl RunningWorker {
     ) -> Result<RunningWorker, Error> {
         let handle = Arc::new(worker::handle(config.clone(), MTU).map_err(io("make a worker"))?);
         let worker = Worker::new(Arc::clone(&handle), config, wire, host, pool);
+        Self::run(number, handle, worker, cpu)
+    }
+
+    /// The same of a worker that was made already.
+    pub(crate) fn run<W: Wire + Send + 'static, H: Host + Send + 'static>(
+        number: usize,
+        handle: Arc<Handle>,
+        worker: Worker<W, H>,
+        cpu: Option<usize>,
+    ) -> Result<RunningWorker, Error> {
         let work = move || {
             if let Some(cpu) = cpu {
                 sys::affinity::pin(cpu)?;
@@ -48,6 +58,12 @@ impl RunningWorker {
     /// Tells it to end.
     pub(crate) fn ask_to_end(&self) {
         self.handle.stop();
+    }
+
+    /// What it has last published of these counters.
+    pub(crate) fn counted(&self, group: &str, name: &str) -> u64 {
+        let all = self.handle.published().entries();
+        all.iter().find(|entry| (entry.group, entry.name) == (group, name)).map_or(0, |e| e.value)
     }
 
     /// Ends it.

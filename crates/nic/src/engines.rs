@@ -6,18 +6,20 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use iface::{Addresses, Duplicate, Interface};
 use lro::Nanos;
+use sys::frames::FramePool;
 use tcp::{Stack, StackConfig};
 use wire::Mac;
 
 use crate::app::{Report, Role, Service, Services, Share, Work};
 use crate::config::Config;
-use crate::entropy::secret;
+use crate::entropy::{flow_hash, secret};
+use crate::handle::Wake;
 use crate::lane::engine::EngineLane;
 use crate::lane::node::Node;
 use crate::lane::trace::Trace;
 use crate::peers::Peers;
 use crate::steer::Steer;
-use crate::worker::Engine;
+use crate::worker::{Engine, Handle};
 
 /// A host on the network of the engine's own.
 #[derive(Clone, Debug)]
@@ -104,9 +106,17 @@ impl Engines {
         Engines { trace, ..self }
     }
 
-    /// Connections that there may be, in all.
-    pub(crate) fn connections(&self) -> u32 {
-        self.stack.connections.saturating_mul(self.of)
+    /// What joins the workers on these wires; none where there is one worker.
+    pub(crate) fn peers<W>(&self, wires: &[(W, FramePool)], handles: &[Arc<Handle>]) -> Vec<Peers> {
+        if wires.len() < 2 {
+            return Vec::new();
+        }
+        let workers = wires.iter().zip(handles).map(|((_, pool), handle)| {
+            let handle: Arc<dyn Wake> = handle.clone();
+            (pool, handle)
+        });
+        let connections = self.stack.connections.saturating_mul(self.of);
+        Peers::new(flow_hash(), connections, workers.collect())
     }
 
     /// That of one worker, which may be `beside_host` and among `peers`. The first probes for the addresses and

@@ -9,12 +9,9 @@ use sys::frames::FramePool;
 use crate::config::Config;
 use crate::degen::{self, wire::DegenWire};
 use crate::engines::Engines;
-use crate::entropy;
 use crate::error::Error;
-use crate::handle::Wake;
 use crate::handoff::WorkerEnd;
 use crate::open::{Hosts, Queues, Wires};
-use crate::peers::Peers;
 use crate::port::shared::{Scheduler, SharedHost};
 use crate::port::{Host, NoHost, Wire};
 use crate::threads;
@@ -141,7 +138,8 @@ impl Start<'_> {
         let handle = |_| worker::handle_of(lanes, self.config.clone(), self.mtu).map(Arc::new);
         let handles: Vec<Arc<Handle>> =
             wires.iter().map(handle).collect::<Result<_, _>>().map_err(Error::Worker)?;
-        let mut peers = self.peers(&wires, &handles).into_iter();
+        let peers = self.engines.map(|engines| engines.peers(&wires, &handles));
+        let mut peers = peers.into_iter().flatten();
         let mut workers: Workers = Vec::new();
         let all = wires.into_iter().zip(hosts).zip(handles);
         for (number, (((wire, pool), host), handle)) in all.enumerate() {
@@ -172,16 +170,6 @@ impl Start<'_> {
             }
         }
         Ok(workers)
-    }
-
-    /// Where several workers have engines.
-    fn peers<W>(&self, wires: &[(W, FramePool)], handles: &[Arc<Handle>]) -> Vec<Peers> {
-        let Some(engines) = self.engines.filter(|_| wires.len() > 1) else { return Vec::new() };
-        let workers = wires.iter().zip(handles).map(|((_, pool), handle)| {
-            let handle: Arc<dyn Wake> = handle.clone();
-            (pool, handle)
-        });
-        Peers::new(entropy::flow_hash(), engines.connections(), workers.collect())
     }
 }
 

@@ -18,7 +18,7 @@ mod open;
 pub use crate::app::{PERIOD, Pattern, Report, Role, Service, Work};
 pub use crate::engines::Own;
 pub use crate::lane::trace::{FourTuple, Trace, ends};
-pub use alone::worker_on;
+pub use alone::{Reached, worker_on, workers_on};
 pub use endpoint::{Endpoint, Plan};
 pub use iface::{Address, AddressError, Addresses, Dropped};
 pub use open::Place;

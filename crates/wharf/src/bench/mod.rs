@@ -12,6 +12,7 @@ mod paper;
 mod reordering;
 mod report;
 mod runs;
+mod scale;
 mod tcp;
 mod tcp_goodput;
 mod values;
@@ -28,6 +29,7 @@ use lro::BenchLroArgs;
 use lro_throughput::BenchLroThroughputArgs;
 use paper::BenchPaperArgs;
 use reordering::BenchReorderingArgs;
+use scale::BenchScaleArgs;
 use tcp::BenchTcpArgs;
 use tcp_goodput::BenchTcpGoodputArgs;
 
@@ -56,6 +58,7 @@ pub(crate) enum BenchCommand {
     Fairness(BenchFairnessArgs),
     Latency(BenchLatencyArgs),
     Load(BenchLoadArgs),
+    Scale(BenchScaleArgs),
     GsoThroughput(BenchGsoThroughputArgs),
     Degen(BenchDegenArgs),
     Tcp(BenchTcpArgs),
@@ -74,6 +77,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
         BenchCommand::Load(args) => load::run(args, &mut printer)?,
+        BenchCommand::Scale(args) => scale::run(args, &mut printer)?,
         BenchCommand::GsoThroughput(args) => gso_throughput::run(args, &mut printer)?,
         BenchCommand::Degen(args) => degen::run(args, &mut printer)?,
         BenchCommand::Lro(args) => lro::run(args, &mut printer)?,

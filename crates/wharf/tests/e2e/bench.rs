@@ -116,6 +116,36 @@ fn load_tells_every_case_of_wharf_and_the_kernel() {
 }
 
 #[test]
+fn scale_tells_what_workers_do_alone_and_together() {
+    let words = ["scale", "--workers", "2", "--connections", "3", "--strays", "0,30"];
+    let Some(figures) = bench(&[&words[..], &["--quick", "--seconds", "0.1"]].concat()) else {
+        return;
+    };
+    let told = about(&figures, "scale", &["case", "system", "workers", "strays", "metric"]);
+    let metrics =
+        ["packets_per_second", "worker_mean", "worker_least", "scaling", "cpu_per_packet"];
+    let rows = [("host", "1", "null"), ("host", "2", "null"), ("engine", "1", "0")];
+    let rows = rows.into_iter().chain([("engine", "2", "0"), ("engine", "2", "30")]);
+    for (case, workers, strays) in rows {
+        let row = |metric| vec![case, "wharf", workers, strays, metric];
+        lacks_nothing(&told, &metrics.map(row));
+    }
+    // Packets are counted as they come; what one does alone is the measure of the others.
+    let value = |metric, workers: u32, strays: u32| {
+        let of = |figure: &&Value| {
+            (&figure["case"], &figure["metric"]) == (&"engine".into(), &Value::from(metric))
+                && figure["workers"] == workers
+                && figure["strays"] == strays
+        };
+        figures.iter().find(of).and_then(|figure| figure["value"].as_f64())
+    };
+    assert_eq!(value("scaling", 1, 0), Some(1.0));
+    assert_eq!(value("strayed", 2, 0), Some(0.0));
+    assert!(value("strayed", 2, 30) > Some(0.0), "{figures:?}");
+    assert!(value("worker_least", 2, 30) > Some(0.0), "{figures:?}");
+}
+
+#[test]
 fn load_with_a_transmit_queue_draws_its_cost() {
     let file = std::env::temp_dir().join(format!("wharf-load-{}.svg", std::process::id()));
     let words = ["load", "--case", "connections", "--connections", "2", "--seconds", "0.1"];
