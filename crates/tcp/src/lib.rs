@@ -78,13 +78,15 @@ mod state;
 pub mod trace;
 
 pub use config::{Algorithm, Config, Ecn, Keepalive};
-pub use connection::{Connection, Events, Info, ListenerId, ReceiveError, SendError};
+pub use connection::{Connection, Events, Info, ListenerId, ReceiveError, SendError, Standing};
 pub use counters::Counters;
 pub use memory::Memory;
 pub use options::{Block, Options, SackBlocks};
 pub use repair::{Lost, Repair, RepairError};
 pub use segment::{FourTuple, Segment, Transmit};
 pub use snapshot::{Snapshot, SnapshotError};
-pub use stack::{Change, ConnectError, Id, ListenError, Socket, Stack, StackConfig, ThawError};
+pub use stack::{
+    Change, ConnectError, Due, Id, ListenError, Socket, Stack, StackConfig, ThawError,
+};
 pub use state::{Reason, State};
 pub use wire::Nanos;

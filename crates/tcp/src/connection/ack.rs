@@ -213,6 +213,9 @@ impl Connection {
             self.wants_space = false;
             self.hot.events.add(Events::WRITABLE);
         }
+        if self.hot.bits.tells_acks() {
+            self.hot.events.add(Events::ACKNOWLEDGED);
+        }
     }
 
     /// The SACK blocks of a segment (RFC 2018 section 5.1). The first may report a duplicate (RFC 2883

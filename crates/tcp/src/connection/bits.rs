@@ -88,4 +88,6 @@ bits! {
     waits, set_waits = 29;
     /// It is recorded: see [`Stack::trace`](crate::Stack::trace).
     traced, set_traced = 30;
+    /// Each acknowledgment of data is an event.
+    tells_acks, set_tells_acks = 31;
 }

@@ -16,6 +16,7 @@ mod predict;
 mod pressure;
 mod rack;
 mod recovery;
+mod standing;
 mod timers;
 mod window;
 
@@ -44,6 +45,7 @@ pub use info::Info;
 pub(crate) use input::Answer;
 pub(crate) use open::our_shift;
 pub(crate) use output::Planned;
+pub use standing::Standing;
 pub(crate) use timers::{NEVER, NOT_YET, Pending};
 
 /// Identifies a listener of a stack.
@@ -126,6 +128,8 @@ impl Events {
     pub const URGENT: Events = Events(16);
     /// It is over; [`Connection::end`] has the reason.
     pub const CLOSED: Events = Events(32);
+    /// The peer has acknowledged data, on a connection that was [asked](crate::Socket::tell_acknowledged) to tell.
+    pub const ACKNOWLEDGED: Events = Events(64);
 
     /// Whether any of `other` is set.
     #[inline]
@@ -419,6 +423,11 @@ impl Connection {
     /// Bytes that [`Socket::receive`](crate::Socket::receive) would give.
     pub fn readable_len(&self) -> usize {
         self.hot.receive.len() as usize
+    }
+
+    /// The bytes of which [`readable_len`](Self::readable_len) tells, from `offset` on: as many as lie in two pieces.
+    pub fn unread(&self, offset: u32) -> [&[u8]; 2] {
+        self.hot.receive.slices(offset, self.hot.receive.len().saturating_sub(offset))
     }
 
     /// Whether the peer has closed, and everything before that is read.

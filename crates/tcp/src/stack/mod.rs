@@ -33,7 +33,7 @@ pub use slots::Id;
 pub use socket::Socket;
 
 use crate::config::{Config, SECOND};
-use crate::connection::{Answer, Connection, Context, Events, Key, Planned};
+use crate::connection::{Answer, Connection, Context, Events, Key, Planned, Standing};
 use crate::counters::Counters;
 use crate::pool::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
@@ -63,6 +63,17 @@ pub struct StackConfig {
     pub half_open: u32,
     /// Connections at most.
     pub connections: u32,
+}
+
+/// A segment that is to be sent now: [`Stack::segment`].
+#[derive(Clone, Copy, Debug)]
+pub struct Due(What);
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Reply(Reply),
+    /// Of the connection in this slot.
+    Of(u32, Planned),
 }
 
 /// What has become of a connection in a [`Stack`].
@@ -439,12 +450,18 @@ impl Stack {
     /// The next segment to send, which then counts as sent; `None` if there is none now. Connections take
     /// turns.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit<'_>> {
+        let due = self.poll_due(now)?;
+        Some(self.segment(&due))
+    }
+
+    /// [`poll_transmit`](Self::poll_transmit) in two steps, for one that looks at the connection in between: this
+    /// says what is next, which then counts as sent, and [`segment`](Self::segment) makes it.
+    pub fn poll_due(&mut self, now: Nanos) -> Option<Due> {
         let now = now + EPOCH;
         if let Some(reply) = self.replies.pop_front() {
             self.counters.segments_out += 1;
-            let transmit = reply.transmit();
-            self.trace_reply(&transmit, now);
-            return Some(transmit);
+            self.trace_reply(&reply.transmit(), now);
+            return Some(Due(What::Reply(reply)));
         }
         while let Some(slot) = self.ready.pop_front() {
             let Some(connection) = self.slots.at_mut(slot) else { continue };
@@ -459,9 +476,27 @@ impl Stack {
             };
             self.settle_sent(slot, &planned, now);
             self.counters.segments_out += 1;
-            return Some(self.slots.expect(slot).transmit(&planned));
+            return Some(Due(What::Of(slot, planned)));
         }
         None
+    }
+
+    /// The segment that is due, to be asked for before anything else is done with the stack.
+    #[inline]
+    pub fn segment(&self, due: &Due) -> Transmit<'_> {
+        match &due.0 {
+            What::Reply(reply) => reply.transmit(),
+            What::Of(slot, planned) => self.slots.expect(*slot).transmit(planned),
+        }
+    }
+
+    /// The connection whose segment is due, and where it stands; `None` of a segment that belongs to none.
+    #[inline]
+    pub fn standing_of(&self, due: &Due) -> Option<(Id, Standing)> {
+        match &due.0 {
+            What::Reply(_) => None,
+            What::Of(slot, _) => Some((self.slots.id(*slot), self.slots.expect(*slot).standing())),
+        }
     }
 
     /// After a segment: there may be more, and a connection that is only waiting for its reset to go

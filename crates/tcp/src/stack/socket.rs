@@ -121,6 +121,11 @@ impl<'a> Socket<'a> {
         });
     }
 
+    /// Whether [`Events::ACKNOWLEDGED`](crate::Events::ACKNOWLEDGED) is to come when data is acknowledged.
+    pub fn tell_acknowledged(&mut self, yes: bool) {
+        self.with(|connection, _| connection.hot.bits.set_tells_acks(yes));
+    }
+
     /// Holds back what is less than a segment (TCP_CORK), at most for a retransmission time-out after the last data
     /// was acknowledged: some 200 ms.
     pub fn set_cork(&mut self, yes: bool) {
