@@ -32,6 +32,7 @@ pub mod policy;
 mod reason;
 pub mod ring;
 pub mod session;
+pub mod spill;
 
 pub use counts::Counts;
 pub use epoch::{Cid, Epoch};

@@ -110,6 +110,8 @@ named! {
         Refused = "refused",
         /// The handoff was called off before it was complete.
         CalledOff = "called_off",
+        /// wharf was killed, and its guard has put the connection back.
+        Killed = "killed",
     }
 }
 

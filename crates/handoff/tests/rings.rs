@@ -32,6 +32,7 @@ proptest! {
         start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
         queue in 0_usize..64,
         steps in proptest::collection::vec((0_u8..4, 0_usize..80), 1..80),
+        flips: bool,
     ) {
         let (app, nic, data) = (AtomicU64::new(0), AtomicU64::new(0), words(8));
         let ring = Ring::new(&app, &nic, &data).unwrap();
@@ -67,9 +68,14 @@ proptest! {
             }
         }
         prop_assert_eq!(app.room(), Ok(64 - there.len() as u32));
-        nic.flip().unwrap();
+        // The NIC may die before it flips the epoch, or after.
+        if flips {
+            nic.flip().unwrap();
+        }
+        let nic = send::Nic::recover(ring, Epoch(1), nic.head()).unwrap();
         prop_assert_eq!(nic.len() as usize, there.len());
         prop_assert_eq!(app.send(b"x"), Err(Lost));
+        prop_assert!(send::Nic::recover(ring, Epoch(3), nic.head()).is_err());
     }
 
     #[test]
@@ -77,6 +83,7 @@ proptest! {
         start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
         queue in 0_usize..64,
         steps in proptest::collection::vec((0_u8..4, 0_usize..80), 1..80),
+        flips: bool,
     ) {
         let (app, nic, data) = (AtomicU64::new(0), AtomicU64::new(0), words(8));
         let ring = Ring::new(&app, &nic, &data).unwrap();
@@ -112,7 +119,10 @@ proptest! {
             }
             prop_assert_eq!(app.len(), Ok(there.len() as u32));
         }
-        nic.flip().unwrap();
+        if flips {
+            nic.flip().unwrap();
+        }
+        let nic = receive::Nic::recover(ring, Epoch(1), nic.tail()).unwrap();
         let mut unread = [0; 80];
         let count = nic.peek(&mut unread);
         prop_assert!(there.iter().eq(&unread[..count]));

@@ -5,10 +5,10 @@ use core::fmt;
 
 use tcp::repair::{Repair, RepairPath, RepairWindow};
 use tcp::snapshot::SocketOptions;
-use tcp::{Snapshot, State};
-use wire::Nanos;
+use tcp::{Snapshot, Standing, State};
+use wire::{Nanos, Seq};
 
-use super::{Agreed, Moving, Record};
+use super::{Agreed, Closing, Moving, Record};
 use crate::{Cid, Epoch};
 
 const MILLISECOND: Nanos = 1_000_000;
@@ -81,9 +81,42 @@ impl Moving {
             rcv_wup: receive.acked,
             rcv_edge: receive.edge,
             ts_recent: receive.ts_recent.0,
+            closing: Closing::Open,
             send_at,
             receive_at,
         }
+    }
+
+    /// Of a connection that stands so, with what its application has closed and where its rings are.
+    pub fn standing(
+        standing: &Standing,
+        closing: Closing,
+        send_at: u32,
+        receive_at: u32,
+    ) -> Moving {
+        Moving {
+            state: standing.state,
+            mss: standing.mss,
+            path_mtu: standing.path_mtu,
+            snd_una: standing.snd_una,
+            snd_nxt: standing.snd_nxt,
+            snd_wnd: standing.snd_wnd,
+            max_wnd: standing.max_wnd,
+            snd_wl1: standing.snd_wl1,
+            rcv_nxt: standing.rcv_nxt,
+            rcv_wup: standing.rcv_acked,
+            rcv_edge: standing.rcv_edge,
+            ts_recent: standing.ts_recent,
+            closing,
+            send_at,
+            receive_at,
+        }
+    }
+
+    /// Sequence number behind the last byte in order: a FIN of the peer's counts as one.
+    pub fn received_end(&self) -> Seq {
+        let fin = matches!(self.state, State::CloseWait | State::Closing | State::LastAck);
+        self.rcv_nxt + if fin { u32::MAX } else { 0 }
     }
 }
 
@@ -103,7 +136,14 @@ impl Record {
     ) -> Result<Repair, MirrorError> {
         let (agreed, moving) = (&self.agreed, &self.moving);
         let sent = moving.snd_nxt - moving.snd_una;
-        let fin = fin_to_be_acknowledged(moving.state)?;
+        let state = match (moving.state, moving.closing) {
+            (state, Closing::Open) => state,
+            // Its FIN has waited for room.
+            (State::Established, _) => State::FinWait1,
+            (State::CloseWait, _) => State::LastAck,
+            (state, _) => state,
+        };
+        let fin = fin_to_be_acknowledged(state)?;
         let unacknowledged = u32::try_from(send_queue.len())
             .ok()
             .and_then(|len| len.checked_add(fin))
@@ -112,7 +152,7 @@ impl Record {
         Ok(Repair {
             local: agreed.local,
             remote: agreed.remote,
-            state: moving.state,
+            state,
             write_seq: moving.snd_una + unacknowledged,
             unacknowledged,
             unsent,

@@ -15,15 +15,17 @@
 //! what it has stored is there, in the order in which it was stored.
 
 mod convert;
+mod memory;
 mod record;
 
+use crate::ring::atomic::{AtomicU64, Ordering, fence};
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::Epoch;
 
 pub use convert::MirrorError;
-pub use record::{AGREED_WORDS, Agreed, MOVING_WORDS, Moving, mirror_sum};
+pub use memory::Memory;
+pub use record::{AGREED_WORDS, Agreed, Closing, MOVING_WORDS, Moving, mirror_sum};
 
 /// Words of a connection.
 pub const MIRROR_WORDS: usize = 32;
@@ -66,6 +68,14 @@ impl fmt::Display for ReadError {
 
 impl core::error::Error for ReadError {}
 
+/// What is known of a record, to go on with later.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    epoch: Epoch,
+    number: u32,
+    last: Moving,
+}
+
 /// The NIC's side of the record of one connection.
 #[derive(Debug)]
 pub struct Writer<'a> {
@@ -82,6 +92,27 @@ impl<'a> Writer<'a> {
         clear(area);
         store(&area[..AGREED_WORDS], &agreed.words());
         Writer { area, epoch: agreed.epoch, number: 0, last: None }
+    }
+
+    /// Goes on with a record, by whoever it was begun; `None` if there is none.
+    pub fn resume(area: &'a Area) -> Option<Self> {
+        let (record, number) = read_numbered(&copy(area)).ok()?;
+        Some(Writer { area, epoch: record.agreed.epoch, number, last: Some(record.moving) })
+    }
+
+    /// Goes on with what was [kept](Self::keep) of a writer of this area.
+    pub fn go_on(area: &'a Area, kept: Kept) -> Self {
+        Writer { area, epoch: kept.epoch, number: kept.number, last: Some(kept.last) }
+    }
+
+    /// What is known, for one that does not keep the memory borrowed; `None` before the first commit.
+    pub fn keep(&self) -> Option<Kept> {
+        Some(Kept { epoch: self.epoch, number: self.number, last: self.last? })
+    }
+
+    /// What was committed last.
+    pub fn last(&self) -> Option<&Moving> {
+        self.last.as_ref()
     }
 
     /// Commits what has changed. When this returns, packets that reveal it may leave, and what the peer has
@@ -127,10 +158,14 @@ fn clear(area: &Area) {
 /// # Errors
 /// If there is none.
 pub fn read(area: &Area) -> Result<Record, ReadError> {
-    // A copy, before it is judged.
+    read_words(&copy(area))
+}
+
+/// A copy, before it is judged.
+fn copy(area: &Area) -> [u64; MIRROR_WORDS] {
     let mut words = [0; MIRROR_WORDS];
     words.iter_mut().zip(area).for_each(|(word, from)| *word = from.load(Ordering::Acquire));
-    read_words(&words)
+    words
 }
 
 /// The record in so many words.
@@ -138,6 +173,11 @@ pub fn read(area: &Area) -> Result<Record, ReadError> {
 /// # Errors
 /// If there is none.
 pub fn read_words(words: &[u64; MIRROR_WORDS]) -> Result<Record, ReadError> {
+    read_numbered(words).map(|(record, _)| record)
+}
+
+/// The record, and the number of its last commit.
+fn read_numbered(words: &[u64; MIRROR_WORDS]) -> Result<(Record, u32), ReadError> {
     let agreed = Agreed::from_words(&words[..AGREED_WORDS])?;
     let copy = |index: usize| {
         let at = COPIES[index];
@@ -150,5 +190,11 @@ pub fn read_words(words: &[u64; MIRROR_WORDS]) -> Result<Record, ReadError> {
         (None, Some(b)) => b,
         (None, None) => return Err(ReadError::NotBegun),
     };
-    Ok(Record { agreed, moving: newer.1.ok_or(ReadError::Value)? })
+    let (number, moving) = newer;
+    Ok((Record { agreed, moving: moving.ok_or(ReadError::Value)? }, number))
+}
+
+/// Takes a record back that nothing writes any more.
+pub fn erase(area: &Area) {
+    clear(area);
 }

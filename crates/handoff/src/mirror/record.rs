@@ -75,10 +75,44 @@ pub struct Moving {
     pub rcv_edge: Seq,
     /// The last timestamp to be echoed, 0 if none is known.
     pub ts_recent: u32,
-    /// Index in the send ring of the byte `snd_una`.
+    /// What the application has closed, which the state need not say yet.
+    pub closing: Closing,
+    /// Index of the first byte that is in the send ring: those that are not acknowledged and not there are
+    /// [spilled](crate::spill).
     pub send_at: u32,
-    /// Index in the receive ring of the byte `rcv_nxt`, or of where it would be if a FIN is before it.
+    /// Index behind the last byte that is in the receive ring: those in order and not there are spilled.
     pub receive_at: u32,
+}
+
+/// What the application has closed of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Closing {
+    /// Nothing.
+    #[default]
+    Open,
+    /// Its sending end: a FIN follows what it has written.
+    Shut,
+    /// Both: it has no descriptor of the connection any more.
+    Closed,
+}
+
+impl Closing {
+    const fn number(self) -> u32 {
+        match self {
+            Closing::Open => 0,
+            Closing::Shut => 1,
+            Closing::Closed => 2,
+        }
+    }
+
+    const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Closing::Open),
+            1 => Some(Closing::Shut),
+            2 => Some(Closing::Closed),
+            _ => None,
+        }
+    }
 }
 
 /// A sum that is never 0 and tells words of which some are another record's from words of one. Each step is a
@@ -222,7 +256,8 @@ impl Moving {
 
     /// As words: the commit of this number.
     pub fn words(&self, number: u32, epoch: Epoch) -> [u64; MOVING_WORDS] {
-        let kind = (u32::from(self.path_mtu) << 16) | u32::from(self.state as u8);
+        let state = u32::from(self.state as u8) | (self.closing.number() << 8);
+        let kind = (u32::from(self.path_mtu) << 16) | state;
         let tag = (u32::from(self.mss) << 16) | u32::from(epoch.tag());
         let mut words = [
             pair(number, tag),
@@ -245,9 +280,11 @@ impl Moving {
         let [name, sent, window, update, received, edge, at] = words;
         let (tag, kind) = (high(name), high(update));
         (tag as u16 == epoch.tag()).then_some(())?;
-        let state = u8::try_from(kind & 0xffff).ok().and_then(State::from_number);
-        let moving = state.map(|state| Moving {
+        let state = State::from_number(kind as u8);
+        let both = state.zip(Closing::from_number((kind >> 8) & 0xff));
+        let moving = both.map(|(state, closing)| Moving {
             state,
+            closing,
             mss: (tag >> 16) as u16,
             path_mtu: (kind >> 16) as u16,
             snd_una: Seq(low(sent)),

@@ -148,6 +148,18 @@ impl Known {
         let word = app.fetch_add(FLIP, Ordering::AcqRel);
         self.advance(word, most)
     }
+
+    /// The same for one that does not know whether the epoch has ended already.
+    fn end(&mut self, app: &AtomicU64, most: u32) -> Result<u32, Hostile> {
+        let (epoch, index) = split(app.load(Ordering::Acquire));
+        let ended = if epoch == self.epoch.next() {
+            self.advance(join(self.epoch, index), most)
+        } else {
+            self.flip(app, most)
+        };
+        self.epoch = self.epoch.next();
+        ended
+    }
 }
 
 /// A call of the application's that has begun.

@@ -81,6 +81,13 @@ pub struct Kept {
     known: Known,
 }
 
+impl Kept {
+    /// Index behind the last byte that was published.
+    pub fn tail(&self) -> u32 {
+        self.tail
+    }
+}
+
 impl<'a> Nic<'a> {
     /// Goes on with the ring of which this was [kept](Self::keep).
     pub fn resume(ring: Ring<'a>, kept: Kept) -> Self {
@@ -106,6 +113,17 @@ impl<'a> Nic<'a> {
         ring.nic.store(tail.into(), Ordering::Release);
         ring.app.store(join(epoch, index), Ordering::Release);
         Ok(Nic { ring, tail, known: Known { epoch, index } })
+    }
+
+    /// The ring of a NIC that has died in this epoch, and had written up to this index. The epoch ends, if it has not:
+    /// what is not read then is for the kernel.
+    ///
+    /// # Errors
+    /// If what the application wrote is not possible.
+    pub fn recover(ring: Ring<'a>, epoch: Epoch, tail: u32) -> Result<Self, Hostile> {
+        let mut known = Known { epoch, index: tail.wrapping_sub(ring.capacity()) };
+        known.end(ring.app, ring.capacity())?;
+        Ok(Nic { ring, tail, known })
     }
 
     /// Index behind the last byte that was published.

@@ -57,6 +57,13 @@ pub struct Kept {
     known: Known,
 }
 
+impl Kept {
+    /// Index of the first byte that is not released.
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+}
+
 impl<'a> Nic<'a> {
     /// Goes on with the ring of which this was [kept](Self::keep).
     pub fn resume(ring: Ring<'a>, kept: Kept) -> Self {
@@ -84,6 +91,17 @@ impl<'a> Nic<'a> {
         Ok(Nic { ring, head: index, known: Known { epoch, index: end } })
     }
 
+    /// The ring of a NIC that has died in this epoch, whose first byte had this index. The epoch ends, if it has not:
+    /// all bytes that are there then are those of calls that have taken effect.
+    ///
+    /// # Errors
+    /// If what the application wrote is not possible.
+    pub fn recover(ring: Ring<'a>, epoch: Epoch, head: u32) -> Result<Self, Hostile> {
+        let mut known = Known { epoch, index: head };
+        known.end(ring.app, ring.capacity())?;
+        Ok(Nic { ring, head, known })
+    }
+
     /// Index of the first byte that is not acknowledged.
     pub fn head(&self) -> u32 {
         self.head
@@ -97,6 +115,11 @@ impl<'a> Nic<'a> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes that it holds at most.
+    pub fn capacity(&self) -> u32 {
+        self.ring.capacity()
     }
 
     fn room(&self) -> u32 {
