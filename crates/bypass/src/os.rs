@@ -221,3 +221,49 @@ pub(crate) fn now() -> u64 {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
+
+/// Lets other threads run.
+pub(crate) fn yield_now() {
+    // SAFETY: it takes no arguments.
+    unsafe { libc::sched_yield() };
+}
+
+/// The program has shut down ends of a socket: the kernel is to know. That it does is no error.
+pub(crate) fn shutdown(fd: c_int, how: Option<c_int>) {
+    if let Some(how) = how {
+        // SAFETY: shutdown takes integers.
+        unsafe { libc::syscall(libc::SYS_shutdown, fd, how) };
+    }
+}
+
+/// Whether close(2) is to be a reset (SO_LINGER of no time).
+pub(crate) fn lingers_not(fd: c_int) -> bool {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut len = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: `linger` is writable, and `len` its size.
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            &raw mut linger,
+            &raw mut len,
+        )
+    };
+    got == 0 && linger.l_onoff != 0 && linger.l_linger == 0
+}
+
+/// The ports of a socket, as the kernel has them; 0 for what it does not say.
+pub(crate) fn ports(fd: c_int) -> (u16, u16) {
+    let port = |call: libc::c_long| {
+        // SAFETY: all-zero is a valid address.
+        let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+        // SAFETY: `address` is writable, and `len` its size.
+        let got = unsafe { libc::syscall(call, fd, &raw mut address, &raw mut len) };
+        // The port lies at the same place in both kinds.
+        if got == 0 { u16::from_be(address.sin6_port) } else { 0 }
+    };
+    (port(libc::SYS_getsockname), port(libc::SYS_getpeername))
+}

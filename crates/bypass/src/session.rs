@@ -1,7 +1,7 @@
 //! wharf, as this process has it: its Unix socket, its memory, and the rings of commands.
 
 use std::os::unix::ffi::OsStringExt;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use handoff::command::{NicCommand, OsCommand};
@@ -19,6 +19,8 @@ use crate::os;
 pub(crate) struct Session {
     /// Of the process that began it.
     process: libc::pid_t,
+    /// Which of the process's: tells it from others.
+    pub(crate) number: u32,
     /// Readable when wharf is gone.
     pub(crate) socket: c_int,
     /// Readable edge by edge when wharf wakes the process.
@@ -31,8 +33,10 @@ pub(crate) struct Session {
     free: Mutex<Vec<u32>>,
     /// Those of connections that the program has closed, which wharf may still have.
     closing: Mutex<Vec<u32>>,
-    /// wharf is gone.
-    is_dead: AtomicBool,
+    /// wharf has said that it is stopping: nothing is offered any more.
+    is_ending: AtomicBool,
+    /// When wharf was found to be gone, by [`os::now`]; 0 while it is there.
+    died: AtomicU64,
     /// The descriptor of each number, so that an event finds it.
     owners: Vec<AtomicU32>,
     pub(crate) policy: Policy,
@@ -72,6 +76,13 @@ const UNKNOWN: u32 = 0;
 const BEGINNING: u32 = 1;
 const THERE: u32 = 2;
 const NONE: u32 = 3;
+/// How long wharf's guard may take to put connections back when wharf was killed, in nanoseconds.
+const GUARD_PATIENCE: u64 = 5_000_000_000;
+/// When it is looked next whether there is another wharf, and how often at most, in nanoseconds.
+static RETRY: AtomicU64 = AtomicU64::new(0);
+const RETRY_EVERY: u64 = 1_000_000_000;
+/// Sessions so far.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
 /// No descriptor has the number.
 const UNOWNED: u32 = u32::MAX;
 
@@ -82,8 +93,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The session, begun if it was not. `None` if there is no wharf, or another thread is about to begin it.
 pub(crate) fn get() -> Option<&'static Session> {
     match STATE.load(Ordering::Acquire) {
-        // SAFETY: stored before THERE was, from a box that is never freed.
-        THERE => unsafe { SESSION.load(Ordering::Acquire).as_ref() },
+        THERE => {
+            // SAFETY: stored before THERE was, from a box that is never freed.
+            let session = unsafe { SESSION.load(Ordering::Acquire).as_ref() }?;
+            Some(if session.is_lost() { renew(session) } else { session })
+        }
         UNKNOWN => begin(),
         _ => None,
     }
@@ -108,6 +122,29 @@ fn begin() -> Option<&'static Session> {
     os::set_errno(errno);
     // SAFETY: as in `get`.
     unsafe { SESSION.load(Ordering::Acquire).as_ref() }
+}
+
+/// A session with another wharf at the same place, if there is one by now. The old one keeps its descriptors: threads
+/// may wait for them.
+#[cold]
+fn renew(old: &'static Session) -> &'static Session {
+    let (now, due) = (os::now(), RETRY.load(Ordering::Acquire));
+    let next = now + RETRY_EVERY;
+    if now < due || RETRY.compare_exchange(due, next, Ordering::AcqRel, Ordering::Relaxed).is_err()
+    {
+        return old;
+    }
+    let errno = os::errno();
+    let session = Session::begin();
+    os::set_errno(errno);
+    match session {
+        Some(session) => {
+            let session = Box::leak(Box::new(session));
+            SESSION.store(session, Ordering::Release);
+            session
+        }
+        None => old,
+    }
 }
 
 /// In the child after fork: the session is the parent's. A new one begins when it is asked for.
@@ -155,6 +192,7 @@ impl Session {
         let shared = Shared::new(layout, words).ok()?;
         Some(Session {
             process: os::process(),
+            number: BEGUN.fetch_add(1, Ordering::AcqRel) + 1,
             socket,
             wake: *wake,
             doorbells: doorbells.to_vec(),
@@ -163,7 +201,8 @@ impl Session {
             to_app: Mutex::new(Consumer::new(shared.to_app(0).ok()?)),
             free: Mutex::new((0..layout.connections).rev().collect()),
             closing: Mutex::new(Vec::new()),
-            is_dead: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            died: AtomicU64::new(0),
             owners: (0..layout.connections).map(|_| AtomicU32::new(UNOWNED)).collect(),
             policy,
         })
@@ -216,8 +255,8 @@ impl Session {
 
     /// Whether wharf is there, looked at anew.
     pub(crate) fn looks_alive(&self) -> bool {
-        if !self.is_dead.load(Ordering::Acquire) && os::has_ended(self.socket) {
-            self.is_dead.store(true, Ordering::Release);
+        if !self.is_dead() && os::has_ended(self.socket) {
+            self.died.store(os::now().max(1), Ordering::Release);
         }
         !self.is_dead()
     }
@@ -229,7 +268,34 @@ impl Session {
 
     /// Whether wharf was found to be gone.
     pub(crate) fn is_dead(&self) -> bool {
-        self.is_dead.load(Ordering::Acquire)
+        self.died.load(Ordering::Acquire) != 0
+    }
+
+    /// wharf has said that it is stopping.
+    pub(crate) fn ends(&self) {
+        self.is_ending.store(true, Ordering::Release);
+    }
+
+    /// Whether a connection may be offered: wharf is neither gone nor stopping.
+    pub(crate) fn takes_offers(&self) -> bool {
+        if self.is_dead() {
+            return false;
+        }
+        if !self.is_ending.load(Ordering::Relaxed) {
+            return true;
+        }
+        let (now, due) = (os::now(), RETRY.load(Ordering::Acquire));
+        if now >= due {
+            RETRY.store(now + RETRY_EVERY, Ordering::Release);
+            self.looks_alive();
+        }
+        false
+    }
+
+    /// Whether it is gone for so long that its guard is, too.
+    pub(crate) fn is_lost(&self) -> bool {
+        let died = self.died.load(Ordering::Acquire);
+        died != 0 && os::now().saturating_sub(died) > GUARD_PATIENCE
     }
 
     /// The number is free again.
@@ -258,9 +324,11 @@ impl Session {
             if lock(&self.to_nic).push(bytes).is_ok() {
                 break;
             }
+            if self.is_dead() {
+                return;
+            }
             self.ring();
-            // SAFETY: it takes no arguments.
-            unsafe { libc::sched_yield() };
+            os::yield_now();
             if turn > 100_000 {
                 return;
             }

@@ -20,7 +20,7 @@ use crate::degen;
 use crate::engines::{Engines, Own};
 use crate::error::Error;
 use crate::handoff::agent::Agent;
-use crate::handoff::{Handoffs, Listed, Listener};
+use crate::handoff::{Handoffs, Listed, Listener, guard};
 use crate::open::{self, Held, HostEnd, HostInterface, Hosts, OpenWire, Purpose};
 use crate::port::shared::Scheduler;
 use crate::running::{Start, Wan, Workers};
@@ -194,11 +194,20 @@ impl Nic {
             return Ok(false);
         };
         let address = listener.address().to_owned();
-        let agent = handoffs.begin(listener, worker.clone(), self.host.index)?;
+        let host = self.host.hold()?;
+        let agent = handoffs.begin(listener, worker.clone(), self.host.index, host)?;
         *self.agent() = Some(agent);
         // It is done once.
         let _ = self.sessions.set(address);
         Ok(true)
+    }
+
+    /// There is a guard, which is to know what it needs to put the host's connections back, should this process be
+    /// killed.
+    pub fn guard_with(&self, guard: guard::NicEnd) {
+        if let Some(agent) = self.agent().as_ref() {
+            agent.guard(guard.0);
+        }
     }
 
     /// Where programs that `wharf run` starts connect, if the NIC can run their connections.

@@ -77,6 +77,20 @@ impl PacketListener {
 }
 
 impl PacketSocket {
+    /// Two that are connected to each other.
+    ///
+    /// # Errors
+    /// What socketpair(2) says.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let mut both = [-1; 2];
+        // SAFETY: the kernel writes two descriptors, for which `both` has room.
+        check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, both.as_mut_ptr()) })?;
+        // SAFETY: the call succeeded, so these are new descriptors that nothing else owns.
+        let [one, other] = both.map(|fd| PacketSocket(unsafe { OwnedFd::from_raw_fd(fd) }));
+        Ok((one, other))
+    }
+
     /// Connects.
     ///
     /// # Errors
@@ -183,6 +197,19 @@ fn descriptors(message: &libc::msghdr) -> Vec<OwnedFd> {
         header = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
     all
+}
+
+/// One that another process has made.
+impl From<OwnedFd> for PacketSocket {
+    fn from(socket: OwnedFd) -> Self {
+        PacketSocket(socket)
+    }
+}
+
+impl From<PacketSocket> for OwnedFd {
+    fn from(socket: PacketSocket) -> Self {
+        socket.0
+    }
 }
 
 impl AsFd for PacketListener {

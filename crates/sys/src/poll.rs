@@ -167,6 +167,13 @@ pub fn poll(fds: &[BorrowedFd<'_>], timeout: Option<u64>) -> io::Result<Ready> {
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 
+/// One that another process has made.
+impl From<OwnedFd> for EventFd {
+    fn from(fd: OwnedFd) -> Self {
+        EventFd(fd)
+    }
+}
+
 impl EventFd {
     /// An event that has not happened yet.
     pub fn new() -> io::Result<Self> {

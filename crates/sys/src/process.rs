@@ -22,6 +22,8 @@ pub enum Signal {
     Child,
     /// `SIGKILL`: cannot be waited for.
     Kill,
+    /// `SIGSTOP`: cannot be waited for.
+    Stop,
 }
 
 impl Signal {
@@ -33,12 +35,13 @@ impl Signal {
             Self::HangUp => libc::SIGHUP,
             Self::Child => libc::SIGCHLD,
             Self::Kill => libc::SIGKILL,
+            Self::Stop => libc::SIGSTOP,
         }
     }
 
     /// The signal with this number, if it is one of the above.
     pub fn from_number(number: i32) -> Option<Self> {
-        [Self::Interrupt, Self::Terminate, Self::HangUp, Self::Child, Self::Kill]
+        [Self::Interrupt, Self::Terminate, Self::HangUp, Self::Child, Self::Kill, Self::Stop]
             .into_iter()
             .find(|signal| signal.number() == number)
     }

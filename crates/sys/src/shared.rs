@@ -41,6 +41,23 @@ impl SharedMemory {
         Ok(SharedMemory { mapping, fd })
     }
 
+    /// What another process has made by [`new`](Self::new), mapped here as well.
+    ///
+    /// # Errors
+    /// `InvalidInput` if its size can change, or is that of no words; what fcntl, fstat and mmap say.
+    pub fn open(fd: OwnedFd) -> io::Result<Self> {
+        // SAFETY: fcntl with F_GET_SEALS takes no pointers; the descriptor is open.
+        let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
+        let fd = std::fs::File::from(fd);
+        let bytes = usize::try_from(fd.metadata()?.len()).unwrap_or(0);
+        let is_sealed = seals & libc::F_SEAL_SHRINK != 0;
+        if !is_sealed || bytes == 0 || !bytes.is_multiple_of(size_of::<AtomicU64>()) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mapping = Mapping::shared_when_touched(fd.as_fd(), bytes)?;
+        Ok(SharedMemory { mapping, fd: fd.into() })
+    }
+
     /// The memory, in which others may write at any time.
     pub fn words(&self) -> &[AtomicU64] {
         let words = self.mapping.len() / size_of::<AtomicU64>();
@@ -90,6 +107,16 @@ mod tests {
         assert!(resident() - before < 1024, "4 MB at most of 1 GB");
         memory.give_back(1 << 29, 4096).unwrap();
         assert_eq!(words[1 << 26].load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn another_process_maps_the_same() {
+        let memory = SharedMemory::new(c"wharf-test", 8192).unwrap();
+        let other = SharedMemory::open(memory.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        memory.words()[1000].store(5, Ordering::Relaxed);
+        assert_eq!(other.words()[1000].load(Ordering::Relaxed), 5);
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(SharedMemory::open(file.into()).is_err(), "no memory that is sealed");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use crate::error::check;
@@ -240,6 +240,14 @@ impl Tap {
             .map_err(|cause| self.error("set the carrier of", cause))
     }
 
+    /// Another descriptor of the first queue: the interface lives as long as that, too.
+    ///
+    /// # Errors
+    /// What fcntl says.
+    pub fn hold(&self) -> io::Result<TapQueue> {
+        self.control.try_clone().map(TapQueue)
+    }
+
     fn error(&self, operation: &'static str, cause: io::Error) -> TapError {
         TapError::Os { operation, name: self.name.clone(), cause }
     }
@@ -281,6 +289,13 @@ impl TapQueue {
     /// Another descriptor of the same queue, so that one thread can write while another reads.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
+    }
+}
+
+/// A queue that another process has made.
+impl From<OwnedFd> for TapQueue {
+    fn from(queue: OwnedFd) -> Self {
+        TapQueue(File::from(queue))
     }
 }
 

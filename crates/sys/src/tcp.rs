@@ -71,6 +71,34 @@ pub fn smoothed_rtt(socket: impl AsFd) -> io::Result<Duration> {
     Ok(Duration::from_micros(info.tcpi_rtt.into()))
 }
 
+/// Whether a socket may be bound where another was of late (`SO_REUSEADDR`).
+///
+/// # Errors
+/// The error of `getsockopt`.
+pub fn reuses_address(socket: impl AsFd) -> io::Result<bool> {
+    let reuse: libc::c_int = sockopt::get(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
+    Ok(reuse != 0)
+}
+
+/// Whether parts of segments are held back (`TCP_CORK`).
+///
+/// # Errors
+/// The error of `getsockopt`, as for a socket that is not TCP's.
+pub fn is_corked(socket: impl AsFd) -> io::Result<bool> {
+    let cork: libc::c_int = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_CORK)?;
+    Ok(cork != 0)
+}
+
+/// Whether the kernel has received a segment of a connection (`TCP_INFO`, `tcpi_segs_in`), which it has not of a
+/// [placeholder](repair::reserve).
+///
+/// # Errors
+/// The error of `getsockopt`, as for a socket that is not TCP's.
+pub fn has_received(socket: impl AsFd) -> io::Result<bool> {
+    let info: libc::tcp_info = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    Ok(info.tcpi_segs_in > 0)
+}
+
 /// The kernel's number of a connection's state (`TCP_INFO`, `tcpi_state`; [`repair::state`] has some).
 ///
 /// # Errors

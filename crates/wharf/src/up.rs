@@ -123,6 +123,7 @@ fn serve(
     nic.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
     if let Some(sessions) = sessions {
         nic.begin_handoffs(sessions).map_err(Error::Io)?;
+        guard.handoffs().into_iter().for_each(|end| nic.guard_with(end));
     }
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
     // That it is not read is no error: a NIC does not end because a terminal did.
@@ -192,6 +193,7 @@ fn wait(
         }
         guard.flush();
         guard.watch();
+        guard.handoffs().into_iter().for_each(|end| nic.guard_with(end));
         if let Some(mirror) = mirror.as_deref_mut() {
             let followed = mirror.follow();
             pass_on(mirror, followed, guard);

@@ -11,9 +11,9 @@ use crate::real::real;
 use crate::session::{self, Session};
 use crate::table;
 
-/// The thread's own epoll descriptor, which has the process's eventfd edge by edge: each time wharf wakes the process
+/// The thread's own epoll descriptor, and the number of its session. It has the process's eventfd edge by edge: each time wharf wakes the process
 /// every thread that waits sees it, and none takes it from another.
-struct Waiter(Cell<c_int>);
+struct Waiter(Cell<c_int>, Cell<u32>);
 
 impl Drop for Waiter {
     fn drop(&mut self) {
@@ -24,13 +24,17 @@ impl Drop for Waiter {
 }
 
 thread_local! {
-    static WAITER: Waiter = const { Waiter(Cell::new(-1)) };
+    static WAITER: Waiter = const { Waiter(Cell::new(-1), Cell::new(0)) };
 }
 
 /// The thread's, made when it is first asked for; -1 if there can be none.
 fn waiter(session: &Session) -> c_int {
     WAITER
         .try_with(|waiter| {
+            if waiter.1.replace(session.number) != session.number && waiter.0.get() >= 0 {
+                // Of a wharf that has gone.
+                os::close(waiter.0.replace(-1));
+            }
             if waiter.0.get() < 0 {
                 waiter.0.set(make_waiter(session));
             }

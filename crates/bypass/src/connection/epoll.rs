@@ -26,6 +26,8 @@ pub(crate) struct Registration {
 /// A set that has, or had, connections at the NIC.
 struct Set {
     fd: c_int,
+    /// The number of the session that wakes it.
+    session: AtomicU32,
     /// Connections that may be ready.
     ready: Mutex<VecDeque<&'static Connection>>,
 }
@@ -61,8 +63,9 @@ fn find(fd: c_int) -> Option<Arc<Set>> {
 /// The set of this descriptor, in which the process is woken.
 fn find_or_make(fd: c_int, session: &Session) -> Option<Arc<Set>> {
     let mut sets = lock(&SETS);
-    if let Some(set) = sets.iter().find(|set| set.fd == fd) {
-        return Some(Arc::clone(set));
+    let known = sets.iter().find(|set| set.fd == fd).map(Arc::clone);
+    if known.as_ref().is_some_and(|set| set.session.load(Ordering::Acquire) == session.number) {
+        return known;
     }
     for own in [session.wake, session.socket] {
         let added = kernel_ctl(fd, libc::EPOLL_CTL_ADD, own, IN | EDGE, own_data());
@@ -70,7 +73,13 @@ fn find_or_make(fd: c_int, session: &Session) -> Option<Arc<Set>> {
             return None;
         }
     }
-    let set = Arc::new(Set { fd, ready: Mutex::new(VecDeque::new()) });
+    let number = session.number;
+    if let Some(set) = known {
+        set.session.store(number, Ordering::Release);
+        return Some(set);
+    }
+    let ready = Mutex::new(VecDeque::new());
+    let set = Arc::new(Set { fd, session: AtomicU32::new(number), ready });
     sets.push(Arc::clone(&set));
     COUNT.store(sets.len() as u32, Ordering::Release);
     Some(set)

@@ -4,15 +4,15 @@ pub(crate) mod epoll;
 mod pieces;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use handoff::command::{Flags, NicControl, nic};
 use handoff::policy::Seen;
 use handoff::ring::{Lost, receive, send};
 use handoff::session::Area;
-use handoff::session::status::{self, Place, Status};
-use handoff::{Cid, Epoch, RestoreReason};
+use handoff::session::status::{self, Place, Status, Why};
+use handoff::{Cid, Epoch, Refusal, RestoreReason};
 use libc::c_int;
 
 use self::epoll::Registration;
@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     /// Calls that are in the kernel and may take or give bytes there.
     calls: AtomicU32,
     cid: AtomicU32,
+    /// That it was offered by.
+    session: AtomicPtr<Session>,
     /// Changes of the status when it was offered: until there are more, wharf has not looked at it.
     changes: AtomicU32,
     received: AtomicU64,
@@ -109,6 +111,7 @@ impl Connection {
             state: AtomicU32::new(ABSENT),
             calls: AtomicU32::new(0),
             cid: AtomicU32::new(0),
+            session: AtomicPtr::new(std::ptr::null_mut()),
             changes: AtomicU32::new(0),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -172,7 +175,7 @@ impl Connection {
         loop {
             match self.state.load(Ordering::Acquire) {
                 ABSENT | KERNEL => return None,
-                RETURNING => yield_now(),
+                RETURNING => os::yield_now(),
                 _ => {
                     let at = self.nic()?;
                     match self.look(&at) {
@@ -186,14 +189,21 @@ impl Connection {
     }
 
     fn nic(&self) -> Option<AtNic> {
-        let session = session::get_there()?;
+        // SAFETY: it is null, or a session, which lives as long as the process or until that forks; the child's
+        // connections are all at the kernel.
+        let session = unsafe { self.session.load(Ordering::Acquire).as_ref() }?;
         let cid = Cid(self.cid.load(Ordering::Acquire));
         Some(AtNic { session, area: session.area(cid)?, cid })
     }
 
     fn status(&self, at: &AtNic) -> Status {
         let word = at.area.status().load(Ordering::Acquire);
-        if at.session.is_dead() && Status::decode(word).place != Place::Os {
+        let status = Status::decode(word);
+        if at.session.is_dead() && matches!(status.place, Place::Nic | Place::Moving) {
+            if !at.session.is_lost() {
+                // wharf's guard is about to put it back.
+                return Status { place: Place::Moving, ..status };
+            }
             // Never wrong bytes: what was at the NIC is lost.
             return Status { error: libc::ECONNRESET as u16, ..Status::at(Place::Ended) };
         }
@@ -201,7 +211,7 @@ impl Connection {
             // As it was when it was offered: nothing has looked at it yet.
             return Status::at(Place::Moving);
         }
-        Status::decode(word)
+        status
     }
 
     fn look(&self, at: &AtNic) -> Place {
@@ -231,7 +241,21 @@ impl Connection {
         if swapped.is_err() {
             return;
         }
-        self.stays.store(true, Ordering::Relaxed);
+        let why = Status::decode(at.area.status().load(Ordering::Acquire)).why;
+        let is_stopping = matches!(
+            why,
+            Some(Why::Restored(RestoreReason::Stopping) | Why::Refused(Refusal::Stopping))
+        );
+        if is_stopping {
+            at.session.ends();
+        }
+        // Another wharf may take it.
+        let was_killed = why == Some(Why::Restored(RestoreReason::Killed));
+        self.stays.store(!is_stopping && !was_killed, Ordering::Relaxed);
+        if at.session.is_dead() {
+            // What wharf was told last, it may not have done.
+            os::shutdown(self.fd, shut_how(self.shut.load(Ordering::Relaxed)));
+        }
         epoll::to_kernel(self);
         at.session.give_number(at.cid);
         self.state.store(KERNEL, Ordering::Release);
@@ -250,7 +274,7 @@ impl Connection {
                 }
             } else {
                 self.calls.fetch_sub(1, Ordering::AcqRel);
-                yield_now();
+                os::yield_now();
             }
         }
     }
@@ -265,7 +289,9 @@ impl Connection {
         if self.is_settled.load(Ordering::Relaxed) {
             return;
         }
-        let Some(session) = session::get() else { return };
+        let Some(session) = session::get().filter(|session| session.takes_offers()) else {
+            return;
+        };
         let picks = session.picks();
         if picks != self.picks.load(Ordering::Relaxed) {
             self.picks.store(picks, Ordering::Relaxed);
@@ -279,7 +305,7 @@ impl Connection {
         let mut seen =
             Seen { since: self.since.load(Ordering::Relaxed), received, sent, ..Seen::default() };
         if session.policy.ports.is_some() {
-            (seen.local_port, seen.remote_port) = os_ports(self.fd);
+            (seen.local_port, seen.remote_port) = os::ports(self.fd);
         }
         let needs_time = session.policy.next_deadline(&seen).is_some();
         let now = if needs_time { os::now() } else { seen.since };
@@ -306,6 +332,7 @@ impl Connection {
         let Some(area) = session.area(cid) else { return };
         let before = status::count(area.status().load(Ordering::Acquire));
         self.cid.store(cid.0, Ordering::Release);
+        self.session.store(std::ptr::from_ref(session).cast_mut(), Ordering::Release);
         self.changes.store(before.into(), Ordering::Release);
         if epoll::from_kernel(self) {
             if session.offer(cid, self.fd) {
@@ -314,7 +341,8 @@ impl Connection {
             }
             epoll::to_kernel(self);
         }
-        self.is_settled.store(true, Ordering::Relaxed);
+        // Another wharf may take it.
+        self.is_settled.store(session.looks_alive(), Ordering::Relaxed);
         session.give_number(cid);
     }
 
@@ -354,7 +382,8 @@ impl Connection {
     /// The program closes the descriptor.
     pub(crate) fn close(&'static self) {
         if let Some(at) = self.away() {
-            let control = if lingers_not(self.fd) { NicControl::Abort } else { NicControl::Close };
+            let control =
+                if os::lingers_not(self.fd) { NicControl::Abort } else { NicControl::Close };
             if self.look(&at) == Place::Nic {
                 self.control(&at, control);
             }
@@ -558,39 +587,12 @@ impl Connection {
     }
 }
 
-fn yield_now() {
-    // SAFETY: it takes no arguments.
-    unsafe { libc::sched_yield() };
-}
-
-/// Whether close(2) is to be a reset (SO_LINGER of no time).
-fn lingers_not(fd: c_int) -> bool {
-    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
-    let mut len = size_of::<libc::linger>() as libc::socklen_t;
-    // SAFETY: `linger` is writable, and `len` its size.
-    let got = unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            &raw mut linger,
-            &raw mut len,
-        )
-    };
-    got == 0 && linger.l_onoff != 0 && linger.l_linger == 0
-}
-
-/// The ports of a socket, as the kernel has them; 0 for what it does not say.
-fn os_ports(fd: c_int) -> (u16, u16) {
-    let port = |call: libc::c_long| {
-        // SAFETY: all-zero is a valid address.
-        let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
-        let mut len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
-        // SAFETY: `address` is writable, and `len` its size.
-        let got = unsafe { libc::syscall(call, fd, &raw mut address, &raw mut len) };
-        // The port lies at the same place in both kinds.
-        if got == 0 { u16::from_be(address.sin6_port) } else { 0 }
-    };
-    (port(libc::SYS_getsockname), port(libc::SYS_getpeername))
+/// What shutdown(2) takes for these ends, if there are any.
+fn shut_how(bits: u8) -> Option<c_int> {
+    match bits {
+        0 => None,
+        SHUT_READ => Some(libc::SHUT_RD),
+        SHUT_WRITE => Some(libc::SHUT_WR),
+        _ => Some(libc::SHUT_RDWR),
+    }
 }

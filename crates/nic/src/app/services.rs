@@ -10,10 +10,10 @@ use iface::Interface;
 use lro::Nanos;
 use tcp::{ConnectError, Events, FourTuple, Id, Reason, Stack, State};
 
-use super::App;
 use super::conversation::{Conversation, Conversations};
 use super::counters::ServiceCounters;
 use super::pattern::Pattern;
+use super::{App, Sending};
 
 /// How long connections may take to end when their time is over.
 const LINGER: Nanos = 5_000_000_000;
@@ -268,6 +268,8 @@ impl Services {
         self.forget(id, (path.local, path.remote), end, now);
     }
 }
+
+impl Sending for Services {}
 
 impl App for Services {
     fn begin(

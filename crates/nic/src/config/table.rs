@@ -546,7 +546,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "handoff.buffer",
         kind: Kind::Number {
-            default: 256 << 10,
+            default: 1 << 20,
             min: 4096,
             max: 64 << 20,
             unit: Unit::Bytes,

@@ -12,6 +12,7 @@
 //! side is a lane of each worker's. Both speak by `lane::handoff::link`, in the paper's commands.
 
 pub(crate) mod agent;
+pub mod guard;
 mod process;
 
 pub use agent::Listed;
@@ -27,13 +28,15 @@ use std::sync::mpsc::{self, Receiver};
 use ::handoff::session::Layout;
 use ::tcp::StackConfig;
 use sys::packets::PacketListener;
+use sys::tap::TapQueue;
 use wire::Mac;
 
-use self::agent::{Agent, Here, Link};
+use self::agent::{Agent, Here, Kept, Link};
 use crate::config::{Access, Config};
 use crate::entropy::secret;
 use crate::handle::Wake;
 use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
+use crate::lane::handoff::records::{Beginnings, Mirror};
 use crate::lane::handoff::{HandoffLane, Settings};
 
 /// Where processes connect for their sessions. Its file goes with it.
@@ -125,17 +128,20 @@ pub(crate) struct Handoffs {
     link: Link,
     sender: mpsc::Sender<ToWorker>,
     layout: Layout,
+    mirror: Mirror,
+    mac: Mac,
 }
 
 impl Handoffs {
     /// For a worker on a wire with this Ethernet address and MTU in bytes.
     ///
     /// # Errors
-    /// What eventfd says.
+    /// What eventfd and memfd_create say.
     pub(crate) fn new(config: &Config, (mac, mtu): (Mac, u32)) -> io::Result<(Self, WorkerEnd)> {
         let (link, agent) = Link::new()?;
         let (sender, inbox) = mpsc::channel();
         let connections = config.handoff.connections;
+        let mirror = Mirror::new(connections, config.tcp_memory())?;
         let settings = Settings {
             worker: 0,
             mac,
@@ -145,8 +151,9 @@ impl Handoffs {
             config: Arc::new(config.tcp(mtu)),
             secret: secret(),
             connections: connections as usize,
+            mirror: mirror.clone(),
         };
-        let handoffs = Handoffs { link, sender, layout: layout(config) };
+        let handoffs = Handoffs { link, sender, layout: layout(config), mirror, mac };
         Ok((handoffs, WorkerEnd { settings, inbox, agent }))
     }
 
@@ -159,8 +166,18 @@ impl Handoffs {
         listener: Listener,
         worker: Arc<dyn Wake>,
         interface: u32,
+        host: Option<TapQueue>,
     ) -> io::Result<Agent> {
         let worker = Way::new(self.sender, worker);
-        Agent::start(listener, self.layout, self.link, worker, Here::new(interface)?)
+        let kept = Kept { mirror: self.mirror.clone(), host: host.map(|tap| (tap, self.mac)) };
+        let beginnings = Beginnings::new(self.mirror);
+        Agent::start(
+            listener,
+            self.layout,
+            self.link,
+            (worker, beginnings),
+            kept,
+            Here::new(interface)?,
+        )
     }
 }

@@ -38,6 +38,27 @@ impl SharedProcess {
         })
     }
 
+    /// The memory that another wharf has made, and what wakes its process: nothing is rung.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the memory is too small for the layout.
+    pub(super) fn of_another(
+        layout: Layout,
+        memory: SharedMemory,
+        wake: EventFd,
+    ) -> io::Result<Self> {
+        let fits = layout.validate().is_ok() && memory.words().len() >= layout.words();
+        if !fits {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(SharedProcess { layout, memory, wake, doorbells: Vec::new() })
+    }
+
+    /// What a guard is given: the memory, and what wakes the process.
+    pub(super) fn kept(&self) -> [BorrowedFd<'_>; 2] {
+        [self.memory.as_fd(), self.wake.as_fd()]
+    }
+
     /// What the process is given: the memory, what it waits for, and what it rings.
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let both = [self.memory.as_fd(), self.wake.as_fd()];

@@ -286,7 +286,7 @@ impl<A: App> EngineLane<A> {
         let EngineLane { node, app, lro, .. } = self;
         let served = app.serve(&mut node.stack, now);
         let out = &mut Observed { lro: lro.as_mut(), out };
-        let progress = node.transmit(out, now, SEND_BATCH, |path| app.next_hop(path));
+        let progress = node.transmit(out, now, SEND_BATCH, app);
         self.is_full = progress == Progress::Full;
         app.on_time(&mut node.stack, now);
         if let Some(tracer) = &mut self.tracer {

@@ -8,6 +8,7 @@ use wire::Mac;
 use super::Arrived;
 use super::counters::NodeCounters;
 use super::output::Output;
+use crate::app::Sending;
 use crate::wire_queue::{Packet, TxQueue};
 
 /// See the module's documentation.
@@ -79,14 +80,13 @@ impl Node {
         self.stack.next_deadline().into_iter().chain(self.interface.next_deadline()).min()
     }
 
-    /// Sends what there is to send, at most `max` segments of the engine's. `next_hop` tells the Ethernet address
-    /// where the interface is not to be asked for a segment's.
+    /// Sends what there is to send, at most `max` segments of the engine's.
     pub(super) fn transmit(
         &mut self,
         out: &mut impl TxQueue,
         now: Nanos,
         max: usize,
-        next_hop: impl Fn(&FourTuple) -> Option<Mac>,
+        sending: &mut impl Sending,
     ) -> Progress {
         let Node { interface, output, stack, counters } = self;
         let mut progress = Progress::Nothing;
@@ -99,9 +99,11 @@ impl Node {
             if !out.has_room() {
                 return Progress::Full;
             }
-            let Some(segment) = stack.poll_transmit(now) else { return progress };
+            let Some(due) = stack.poll_due(now) else { return progress };
             progress = Progress::Some;
-            let route = match next_hop(&segment.path) {
+            sending.sends(stack, &due);
+            let segment = stack.segment(&due);
+            let route = match sending.next_hop(&segment.path) {
                 Some(mac) => Ok(Route::At(mac)),
                 None => interface.route(segment.path.remote.ip(), now),
             };

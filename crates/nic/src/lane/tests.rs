@@ -69,7 +69,7 @@ impl World {
         let mut all = Vec::new();
         loop {
             self.node.on_time(self.now);
-            let progress = self.node.transmit(&mut self.way, self.now, 16, |_| None);
+            let progress = self.node.transmit(&mut self.way, self.now, 16, &mut ());
             all.append(&mut self.way.0);
             if progress == Progress::Nothing {
                 return all;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sys::interface::{self, Interface};
 use sys::packet::PacketSocket;
-use sys::tap::{Tap, TapError};
+use sys::tap::{Tap, TapError, TapQueue};
 
 use super::FANOUT_GROUP;
 use crate::config::{Config, HostKind};
@@ -34,6 +34,16 @@ pub(crate) enum HostEnd {
         /// Keeps the stack behind the far end silent.
         _quiet: Option<Quiet>,
     },
+}
+
+impl HostInterface {
+    /// What keeps it there, whatever becomes of this; `None` for a veth, which stays until it is deleted.
+    pub(crate) fn hold(&self) -> std::io::Result<Option<TapQueue>> {
+        match &self.kind {
+            HostEnd::Tap(tap) => tap.hold().map(Some),
+            HostEnd::Veth { .. } => Ok(None),
+        }
+    }
 }
 
 impl Drop for HostInterface {

@@ -29,7 +29,7 @@ use std::os::fd::BorrowedFd;
 use crate::sockopt;
 
 pub use placeholder::{discard, reserve};
-pub use put_back::put_back;
+pub use put_back::{put_back, put_back_paused, resume};
 pub use take::take;
 
 /// `TCP_REPAIR_QUEUE` (include/uapi/linux/tcp.h).
@@ -38,6 +38,8 @@ const RECV_QUEUE: libc::c_int = 1;
 const SEND_QUEUE: libc::c_int = 2;
 
 const REPAIR_ON: libc::c_int = 1;
+/// Off, with a window probe.
+const REPAIR_OFF: libc::c_int = 0;
 /// Off, without the window probe that 0 would send.
 const REPAIR_OFF_NO_WP: libc::c_int = -1;
 
@@ -175,6 +177,12 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// Whether they are those of a [placeholder](reserve), with what was written to it.
+    pub fn is_placeholder(&self) -> bool {
+        let una = self.write_seq.wrapping_sub(self.unacknowledged);
+        (una, self.rcv_nxt) == (placeholder::SEQUENCE, placeholder::SEQUENCE)
+    }
+
     /// Whether this end has sent its FIN, or is about to.
     pub fn closed(&self) -> bool {
         matches!(self.state, state::FIN_WAIT1 | state::FIN_WAIT2 | state::CLOSING | state::LAST_ACK)

@@ -15,11 +15,13 @@ mod told;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use nic::handoff::guard::{GuardEnd, NicEnd, Survivors};
 use nic::mirror::Latest;
 use sys::interface::Interface;
+use sys::poll::{Interest, PollSet};
 
 pub(crate) use before::Before;
 
@@ -46,6 +48,8 @@ pub(crate) struct Guard {
     before: Before,
     /// The process, unless it has died.
     running: Option<(Child, Link)>,
+    /// By which it is to be told of the host's connections, if that was not passed on yet.
+    handoffs: Option<NicEnd>,
     /// When it started, or was last tried to.
     started: Instant,
     /// How long to wait after the next death.
@@ -63,6 +67,7 @@ impl Guard {
         let mut guard = Guard {
             before,
             running: None,
+            handoffs: None,
             started: Instant::now(),
             pause: Duration::ZERO,
             due: None,
@@ -82,13 +87,15 @@ impl Guard {
         first.extend(self.latest.as_ref().map(say_latest).unwrap_or_default());
         let (mut link, reader) = Link::new(first)?;
         link.flush()?;
+        let (nic, own) = nic::handoff::guard::ends()?;
         let mut child = Command::new("/proc/self/exe")
             .arg0(NAME)
             // So that a list of processes tells guards apart.
             .arg(&self.before.host)
             .process_group(0)
             .stdin(OwnedFd::from(reader))
-            .stdout(Stdio::null())
+            // Nothing is written there: it is what the NIC tells of the host's connections.
+            .stdout(OwnedFd::from(own))
             .spawn()?;
         if let Err(error) = link.flush_all(Instant::now() + READING_PATIENCE) {
             let _ = child.kill();
@@ -97,7 +104,13 @@ impl Guard {
         }
         tracing::info!("process {} guards {}", child.id(), self.before.wire.saved.name);
         self.running = Some((child, link));
+        self.handoffs = Some(nic);
         Ok(())
+    }
+
+    /// By which the NIC tells this guard of the host's connections; once for each guard.
+    pub(crate) fn handoffs(&mut self) -> Option<NicEnd> {
+        self.handoffs.take()
     }
 
     /// Tells the guard that the interface of this index is wharf's.
@@ -195,27 +208,66 @@ pub(crate) fn run() -> Result<(), Error> {
     let _ = sys::process::set_name(NAME);
     // All that it puts back is of the network; and it is to be put back in any case.
     let _ = give_up_rights();
-    let mut told = Told::default();
-    let mut stdin = io::stdin().lock();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match stdin.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(read) => told.hear(&buffer[..read]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::Io(error)),
-        }
-    }
+    let (told, survivors) = listen().map_err(Error::Io)?;
     let before = told.before().ok_or_else(|| {
         Error::Usage("guard is not for calling by hand: wharf up starts it".to_owned())
     })?;
+    // While the host interface has the addresses; it goes with this.
+    let outcome = survivors.take_over();
     if let Some(far_end) = &before.far_end {
         delete_veth(far_end);
     }
     if let Some(index) = told.made {
         wait_for_end(index);
     }
-    Ok(before.restore(told.latest().as_ref())?)
+    let result = before.restore(told.latest().as_ref());
+    let (restored, lost) = outcome.resume();
+    if restored + lost.len() > 0 {
+        let lost_count = lost.len();
+        tell(&format!(
+            "wharf has died: {restored} connections are the kernel's again, {lost_count} are lost"
+        ));
+        lost.iter().for_each(|why| tell(why));
+    }
+    Ok(result?)
+}
+
+/// Takes what is told until wharf has ended.
+fn listen() -> io::Result<(Told, Survivors)> {
+    let (mut told, mut survivors) = (Told::default(), Survivors::default());
+    let mut handoffs = Some(GuardEnd::from(io::stdout().as_fd().try_clone_to_owned()?));
+    let mut stdin = io::stdin().lock();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let mut set = PollSet::new();
+        let first = set.add(stdin.as_fd(), Interest::Read)?;
+        let second = match &handoffs {
+            Some(handoffs) => Some(set.add(handoffs.as_fd(), Interest::Read)?),
+            None => None,
+        };
+        set.wait(None)?;
+        let (is_told, is_told_more) =
+            (set.readable(first), second.is_some_and(|second| set.readable(second)));
+        let hears_on = match &handoffs {
+            Some(end) if is_told_more => survivors.hear(end).unwrap_or(false),
+            _ => true,
+        };
+        handoffs = handoffs.filter(|_| hears_on);
+        if !is_told {
+            continue;
+        }
+        match stdin.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => told.hear(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(end) = &handoffs {
+        // What was told last; that the other end is closed ends it.
+        let _ = survivors.hear(end);
+    }
+    Ok((told, survivors))
 }
 
 /// Deletes a host interface that is a veth, by its far end, which nothing else uses: wharf

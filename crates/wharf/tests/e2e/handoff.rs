@@ -9,6 +9,7 @@ use std::time::Duration;
 use sys::process::Signal;
 use testkit::lab::{Program, have, wait_until};
 
+use crate::ends::guards;
 use crate::setup::{Hosts, Ip, Plan, Port, Up, WIRE, give, wharf};
 
 const PORT: u16 = 7000;
@@ -257,16 +258,15 @@ fn connections_return_when_the_wire_changes() {
     streams.into_iter().for_each(ends);
 }
 
-/// wharf is stopped while its connections are busy: they go on in the kernel, and neither end notices.
-#[test]
-fn connections_outlive_a_wharf_that_is_stopped() {
+/// wharf ends while its connections are busy: they go on in the kernel, and neither end notices.
+fn outlive(signal: Signal, script: &str) {
     if !have(&["python3"]) {
         return;
     }
     let Some(hosts) = Plan::new(Port::Auto).hosts() else { return };
     give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
     let wharf = hosts.wharf_up(&["--set", "workers=1", "--take-addresses"]);
-    let _server = serve(&hosts, "at_accept", EVENTS);
+    let _server = serve(&hosts, "at_accept", script);
     let streams: Vec<_> = (0..4).map(|at| connect(&hosts, Ip::BOTH[at % 2])).collect();
     streams.iter().for_each(|stream| echoes(stream, &bytes(300_000, 3)));
     std::thread::scope(|scope| {
@@ -274,12 +274,56 @@ fn connections_outlive_a_wharf_that_is_stopped() {
             scope.spawn(move || echoes(stream, &bytes(20_000_000, number as u64)));
         }
         std::thread::sleep(Duration::from_millis(50));
-        wharf.signal(Signal::Interrupt);
+        wharf.signal(signal);
         let ended = wharf.wait();
-        assert!(ended.status.success(), "{ended}");
+        assert!(ended.status.success() || signal == Signal::Kill, "{ended}");
     });
     streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 5)));
     streams.into_iter().for_each(ends);
+}
+
+#[test]
+fn connections_outlive_a_wharf_that_is_stopped() {
+    outlive(Signal::Interrupt, EVENTS);
+}
+
+#[test]
+fn connections_outlive_a_wharf_that_is_killed() {
+    outlive(Signal::Kill, EVENTS);
+}
+
+#[test]
+fn connections_of_threads_outlive_a_wharf_that_is_killed() {
+    outlive(Signal::Kill, THREADS);
+}
+
+/// The program goes on, and its connections move to the next wharf.
+#[test]
+fn connections_move_to_a_wharf_that_is_started_again() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let Some(hosts) = Plan::new(Port::Auto).hosts() else { return };
+    give(&hosts.server, WIRE, &[Ip::V4], Ip::server);
+    let more = ["--set", "workers=1", "--take-addresses"];
+    let mut wharf = hosts.wharf_up(&more);
+    let _server = serve(&hosts, "at_accept", EVENTS);
+    let stream = connect(&hosts, Ip::V4);
+    for signal in [Signal::Kill, Signal::Interrupt] {
+        echoes(&stream, &bytes(300_000, 1));
+        wharf.signal(signal);
+        wharf.wait();
+        echoes(&stream, &bytes(300_000, 2));
+        // The guard has put the wire back by now.
+        assert!(wait_until(|| guards(&hosts).is_empty()));
+        wharf = hosts.wharf_up(&more);
+        let moves = wait_until(|| {
+            echoes(&stream, &bytes(1000, 3));
+            hosts.wharf(&["connections"]).stdout.contains(" nic")
+        });
+        assert!(moves, "{}", hosts.wharf(&["connections"]));
+    }
+    ends(stream);
 }
 
 /// The same, but another program is started in the middle of each connection: its process closes all descriptors, while
@@ -323,14 +367,18 @@ fn a_program_that_starts_others_keeps_its_connections() {
     up.nothing_went_wrong();
 }
 
-/// wharf and what it knows are gone: the program is told so, and does not wait for ever.
+/// wharf and its guard are gone: the program is told so, and does not wait for ever.
 #[test]
-fn a_wharf_that_is_killed_resets_its_connections() {
+fn a_wharf_that_is_killed_with_its_guard_resets_its_connections() {
     let Some(up) = up() else { return };
     let mut server = serve(&up.hosts, "at_accept", TELLS);
     let stream = connect(&up.hosts, Ip::V4);
     echoes(&stream, &bytes(100_000, 9));
+    // It does not act before it has gone, too.
+    let [guard] = guards(&up.hosts)[..] else { panic!("there is one guard") };
+    sys::process::kill(guard, Signal::Stop).unwrap();
     up.wharf.signal(Signal::Kill);
+    sys::process::kill(guard, Signal::Kill).unwrap();
     server.line_with("reset");
 }
 

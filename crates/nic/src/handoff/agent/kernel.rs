@@ -65,6 +65,11 @@ impl Offered {
         FourTuple { local: plain(self.local), remote: plain(self.remote) }
     }
 
+    /// Whether its port may be shared, as the socket has it now.
+    pub(super) fn reuses_address(&self) -> bool {
+        sys::tcp::reuses_address(&self.socket).unwrap_or(false)
+    }
+
     /// Takes the connection out of the kernel, which keeps its addresses for it.
     pub(super) fn freeze(&mut self) -> Result<Repair, Refusal> {
         let parts = repair::take(&self.socket).map_err(|error| match error.kind() {
@@ -99,13 +104,7 @@ impl Offered {
     pub(super) fn thaw(&mut self, mut state: Repair) -> io::Result<()> {
         // What was written to the placeholder, past the library that serves its calls, comes behind all else.
         let aside = repair::take(&self.socket).map(|parts| parts.send_queue).unwrap_or_default();
-        if !aside.is_empty() && state.state.may_send() {
-            let len = aside.len() as u32;
-            state.send_queue.extend(aside);
-            state.write_seq += len;
-            state.unacknowledged += len;
-            state.unsent += len;
-        }
+        state.append_unsent(&aside);
         let none = || io::Error::from(io::ErrorKind::InvalidInput);
         let parts = to_kernel(state).ok_or_else(none)?;
         let (local, remote, reuse_address) = (self.local, self.remote, self.reuse_address);

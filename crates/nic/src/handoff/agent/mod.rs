@@ -18,16 +18,21 @@ use handoff::machine::SideCounts;
 use handoff::session::Layout;
 use handoff::{RefusalCounts, RestoreReason};
 use sys::epoll::Epoll;
+use sys::packets::PacketSocket;
 use sys::poll::EventFd;
+use sys::tap::TapQueue;
+use wire::Mac;
 
 pub(crate) use self::kernel::Here;
 pub use self::session::Listed;
 
 use self::session::{Common, Next, Session};
 use super::Listener;
+use super::guard::{Message, ToGuard};
 use super::process::SharedProcess;
 use crate::handle::Wake;
 use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
+use crate::lane::handoff::records::{Beginnings, Mirror};
 use crate::threads;
 
 /// How long the NIC's connections may take to go back when wharf stops.
@@ -65,6 +70,16 @@ enum Request {
     PickAll(mpsc::Sender<usize>),
     /// Tells which there are.
     List(mpsc::Sender<Vec<Listed>>),
+    /// There is a guard, which knows nothing yet.
+    Guard(PacketSocket),
+}
+
+/// What outlives wharf with its guard, beside the connections.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) mirror: Mirror,
+    /// A queue of the host's interface, if that is a TAP, and its Ethernet address.
+    pub(crate) host: Option<(TapQueue, Mac)>,
 }
 
 /// The agent, as its owner has it.
@@ -106,7 +121,8 @@ impl Agent {
         listener: Listener,
         layout: Layout,
         link: Link,
-        worker: Way<ToWorker>,
+        (worker, beginnings): (Way<ToWorker>, Beginnings),
+        kept: Kept,
         here: Here,
     ) -> io::Result<Agent> {
         let Link { bell, inbox } = link;
@@ -123,7 +139,15 @@ impl Agent {
             inbox,
             asked,
             sessions: HashMap::new(),
-            common: Common { here, worker, counts, is_stopping: false },
+            common: Common {
+                here,
+                worker,
+                beginnings,
+                guard: ToGuard::default(),
+                counts,
+                is_stopping: false,
+            },
+            kept,
             published: Arc::default(),
         };
         let counts = Arc::clone(&work.published);
@@ -154,6 +178,11 @@ impl Agent {
         let (tell, told) = mpsc::channel();
         self.ask(Request::WantBackOne(path, tell));
         told.recv().unwrap_or(false)
+    }
+
+    /// There is another guard.
+    pub(crate) fn guard(&self, socket: PacketSocket) {
+        self.ask(Request::Guard(socket));
     }
 
     /// Asks all processes to offer their connections; how many processes there are.
@@ -211,6 +240,7 @@ struct Work {
     asked: Receiver<Request>,
     sessions: HashMap<u32, Session>,
     common: Common,
+    kept: Kept,
     /// What others see of the counts.
     published: Arc<Mutex<SideCounts>>,
 }
@@ -234,6 +264,7 @@ impl Work {
                 }
             }
             self.sweep();
+            self.common.guard.flush();
             *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.common.counts;
             while let Ok(request) = self.asked.try_recv() {
                 if let Request::Stop = request {
@@ -253,6 +284,9 @@ impl Work {
     }
 
     fn answer(&mut self, request: Request) {
+        if let Request::Guard(socket) = request {
+            return self.tell_guard(socket);
+        }
         let Work { sessions, common, .. } = self;
         let mut all = sessions.values_mut();
         // Those who asked and did not wait are not told.
@@ -274,11 +308,24 @@ impl Work {
                 all.for_each(|session| session.pick_all());
                 tell.send(sessions.len()).map_err(drop)
             }
+            Request::Guard(_) => Ok(()),
             Request::List(tell) => {
                 let listed = all.flat_map(|session| session.list().collect::<Vec<_>>());
                 tell.send(listed.collect()).map_err(drop)
             }
         };
+    }
+
+    /// Tells a guard all that it is to know.
+    fn tell_guard(&mut self, socket: PacketSocket) {
+        let Work { common, kept, sessions, .. } = self;
+        common.guard.begin(socket);
+        let places = kept.mirror.memory().places();
+        common.guard.tell(Message::Mirror { places }, &[kept.mirror.as_fd()]);
+        if let Some((tap, mac)) = &kept.host {
+            common.guard.tell(Message::Host { mac: *mac }, &[tap.as_fd()]);
+        }
+        sessions.values().for_each(|session| session.tell_guard(&mut common.guard));
     }
 
     fn accept(&mut self) {
@@ -324,6 +371,13 @@ impl Work {
 
     /// Forgets sessions that have ended, when they have no connection any more.
     fn sweep(&mut self) {
-        self.sessions.retain(|_, session| !(session.has_ended() && session.is_empty()));
+        let guard = &mut self.common.guard;
+        self.sessions.retain(|number, session| {
+            let stays = !(session.has_ended() && session.is_empty());
+            if !stays {
+                guard.tell(Message::SessionEnd { number: *number }, &[]);
+            }
+            stays
+        });
     }
 }

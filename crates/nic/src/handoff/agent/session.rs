@@ -11,15 +11,17 @@ use ::tcp::FourTuple;
 use handoff::command::OsControl;
 use handoff::machine::{OsEvent, OsOutput, OsSide, SideCounts, ToNic, Where};
 use handoff::session::status::{self, Place, Status, Why};
-use handoff::session::{MESSAGE_LEN, Message, Welcome};
+use handoff::session::{MESSAGE_LEN, Message as FromProcess, Welcome};
 use handoff::{Cid, Epoch, Refusal, RestoreReason};
 use sys::packets::{PacketSocket, Received};
 use sys::process::PeerCredentials;
 use wire::Mac;
 
 use super::kernel::{Here, Offered};
+use crate::handoff::guard::{Message, ToGuard};
 use crate::handoff::process::SharedProcess;
 use crate::lane::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way, shared};
+use crate::lane::handoff::records::{Beginning, Beginnings};
 use crate::lane::handoff::wake_waiters;
 
 /// Messages that are looked at before others are.
@@ -31,6 +33,8 @@ const ECONNRESET: u16 = 104;
 pub(super) struct Common {
     pub(super) here: Here,
     pub(super) worker: Way<ToWorker>,
+    pub(super) beginnings: Beginnings,
+    pub(super) guard: ToGuard,
     pub(super) counts: SideCounts,
     /// Nothing more is handed off.
     pub(super) is_stopping: bool,
@@ -43,6 +47,11 @@ struct Connection {
     /// `None` when it is over.
     offered: Option<Offered>,
     next_hop: Mac,
+    /// Of its record, which is there while the kernel does not have the connection.
+    place: u32,
+    beginning: Beginning,
+    /// The kernel does not have it, or is about to lose it.
+    is_taken: bool,
     /// Why it goes back, once that is known.
     back: Option<RestoreReason>,
     refused: Option<Refusal>,
@@ -136,40 +145,61 @@ impl Session {
         descriptors: Vec<OwnedFd>,
         common: &mut Common,
     ) -> Result<(), String> {
-        let message = Message::decode(bytes).map_err(|error| error.to_string())?;
+        let message = FromProcess::decode(bytes).map_err(|error| error.to_string())?;
         match message {
-            Message::Hello if !self.is_welcome => self.welcome(common).map_err(|e| e.to_string()),
+            FromProcess::Hello if !self.is_welcome => {
+                self.welcome(common).map_err(|e| e.to_string())
+            }
             _ if !self.is_welcome => Err("it did not begin with Hello".to_owned()),
-            Message::Offer(cid) => {
+            FromProcess::Offer(cid) => {
                 let [socket]: [OwnedFd; 1] =
                     descriptors.try_into().map_err(|_| "an offer without its socket".to_owned())?;
                 self.offer(cid, socket, common)
             }
-            Message::Restore(cid, reason) => {
+            FromProcess::Restore(cid, reason) => {
                 self.handle(cid, OsEvent::WantBack(reason), common);
                 Ok(())
             }
             // The worker hears of it by the ring.
-            Message::Close(cid) => {
+            FromProcess::Close(cid) => {
                 if let Some(connection) = self.connections.get_mut(&cid) {
                     connection.is_closed = true;
                     self.free(cid);
                 }
                 Ok(())
             }
-            Message::Hello | Message::Welcome(_) => {
+            FromProcess::Hello | FromProcess::Welcome(_) => {
                 Err("a message that is wharf's, or a second Hello".to_owned())
             }
         }
     }
 
-    fn welcome(&mut self, common: &Common) -> io::Result<()> {
+    /// Tells a guard of the session, and of its connections.
+    pub(super) fn tell_guard(&self, guard: &mut ToGuard) {
+        let message = Message::Session { number: self.number, layout: self.process.layout() };
+        guard.tell(message, &self.process.kept());
+        let all = self.connections.iter().filter(|(_, connection)| connection.is_taken);
+        all.for_each(|(cid, connection)| self.tell_of(*cid, connection, guard));
+    }
+
+    /// Tells it of a connection that is about to be taken out of the kernel, or was.
+    fn tell_of(&self, cid: Cid, connection: &Connection, guard: &mut ToGuard) {
+        if let Some(offered) = &connection.offered {
+            let (place, session) = (connection.place, self.number);
+            let reuse_address = offered.reuses_address();
+            let message = Message::Take { place, session, cid, reuse_address };
+            guard.tell(message, &[offered.as_fd()]);
+        }
+    }
+
+    fn welcome(&mut self, common: &mut Common) -> io::Result<()> {
         let layout = self.process.layout();
-        let welcome = Message::Welcome(Welcome { layout }).encode();
+        let welcome = FromProcess::Welcome(Welcome { layout }).encode();
         self.socket.send(&welcome, &self.process.descriptors())?;
         self.is_welcome = true;
         let process: Arc<dyn Process> = self.process.clone();
         common.worker.tell(ToWorker::Begin { session: self.number, process });
+        self.tell_guard(&mut common.guard);
         Ok(())
     }
 
@@ -184,7 +214,10 @@ impl Session {
             true => Err(Refusal::Stopping),
             false => Offered::look(socket, &common.here),
         };
-        let (offered, next_hop) = match looked {
+        let looked = looked.and_then(|found| {
+            common.beginnings.take_place().map(|place| (found, place)).ok_or(Refusal::Connections)
+        });
+        let ((offered, next_hop), place) = match looked {
             Ok(found) => found,
             Err(why) => {
                 common.counts.refused.add(why);
@@ -198,6 +231,9 @@ impl Session {
             side: OsSide::after(epoch),
             offered: Some(offered),
             next_hop,
+            place,
+            beginning: Beginning::default(),
+            is_taken: false,
             back: None,
             refused: None,
             is_closed: false,
@@ -215,6 +251,10 @@ impl Session {
             match &told {
                 ToOs::Restore(reason, _) => connection.back = Some(*reason),
                 ToOs::Control(OsControl::Refused(why)) => connection.refused = Some(*why),
+                // It has kept the queues itself.
+                ToOs::Control(OsControl::HandedOff) => {
+                    common.beginnings.clear(&mut connection.beginning);
+                }
                 ToOs::Control(_) => {}
             }
         }
@@ -281,7 +321,16 @@ impl Session {
         let over = |connection: &Connection| {
             matches!(connection.side.place(), Where::Os | Where::Closed | Where::Lost)
         };
-        if self.connections.get(&cid).is_some_and(over) {
+        if let Some(connection) = self.connections.get_mut(&cid)
+            && over(connection)
+            && connection.offered.is_some()
+        {
+            common.beginnings.clear(&mut connection.beginning);
+            common.beginnings.erase(connection.place);
+            common.beginnings.give_place(connection.place);
+            if connection.is_taken {
+                common.guard.tell(Message::Gone { place: connection.place }, &[]);
+            }
             self.forget(cid);
         }
     }
@@ -293,12 +342,16 @@ impl Session {
         common: &mut Common,
     ) -> Option<OsEvent<HeldPacket, State>> {
         let key = Key { session: self.number, cid };
+        if let OsOutput::Freeze = output {
+            self.connections.get_mut(&cid)?.is_taken = true;
+            self.tell_of(cid, self.connections.get(&cid)?, &mut common.guard);
+        }
         let connection = self.connections.get_mut(&cid)?;
         match output {
             OsOutput::Tell(_, ToNic::Offer(epoch)) => {
                 let path = connection.offered.as_ref()?.path();
-                let next_hop = connection.next_hop;
-                common.worker.tell(ToWorker::Offer { key, epoch, path, next_hop });
+                let (next_hop, place) = (connection.next_hop, connection.place);
+                common.worker.tell(ToWorker::Offer { key, epoch, path, next_hop, place });
                 None
             }
             OsOutput::Tell(tag, told) => {
@@ -306,14 +359,24 @@ impl Session {
                 None
             }
             OsOutput::Freeze => Some(match connection.offered.as_mut()?.freeze() {
-                Ok(state) => OsEvent::Frozen(Box::new(state)),
+                Ok(state) => {
+                    let name = (cid, connection.side.epoch());
+                    let now = sys::clock::now();
+                    let begun = common.beginnings.write(connection.place, name, &state, now);
+                    connection.beginning = begun;
+                    OsEvent::Frozen(Box::new(state))
+                }
                 Err(why) => {
                     connection.refused = Some(why);
                     OsEvent::NotFrozen(why)
                 }
             }),
             OsOutput::Thaw(state) => Some(match connection.offered.as_mut()?.thaw(*state) {
-                Ok(()) => OsEvent::Thawed,
+                Ok(()) => {
+                    // Before the worker hears of it, which keeps from the peer what the kernel says until then.
+                    common.beginnings.erase(connection.place);
+                    OsEvent::Thawed
+                }
                 Err(error) => {
                     let remote = connection.offered.as_ref()?.remote();
                     tracing::error!("the kernel does not take the connection to {remote}: {error}");

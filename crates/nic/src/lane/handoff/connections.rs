@@ -9,6 +9,7 @@ use tcp::{FourTuple, Id};
 use wire::{Mac, Seq};
 
 use super::link::{HeldPacket, Key};
+use super::records::Keeps;
 
 /// Connections that are looked at for one that is over.
 const LOOKS: usize = 16;
@@ -23,6 +24,7 @@ pub(super) struct Connection {
     pub(super) side: NicSide<HeldPacket>,
     /// While the engine has it.
     pub(super) engine: Option<Running>,
+    pub(super) keeps: Keeps,
     /// What the kernel is told when it has the connection back.
     pub(super) told: Option<HeldPacket>,
     /// SND.NXT when the kernel gave it: what it sent before may still be on its way here.
@@ -72,7 +74,13 @@ impl Connections {
     }
 
     /// Adds one. `None` if there is one with these addresses, or this name.
-    pub(super) fn insert(&mut self, key: Key, path: FourTuple, next_hop: Mac) -> Option<u32> {
+    pub(super) fn insert(
+        &mut self,
+        key: Key,
+        path: FourTuple,
+        next_hop: Mac,
+        keeps: Keeps,
+    ) -> Option<u32> {
         if self.by_path.contains_key(&path) || self.by_key.contains_key(&key) {
             return None;
         }
@@ -83,6 +91,7 @@ impl Connections {
             next_hop,
             side,
             engine: None,
+            keeps,
             told: None,
             kernel_sent: None,
         });

@@ -16,6 +16,7 @@ pub(crate) struct HandoffCounters {
     pub(super) bad_commands: u64,
     pub(super) hostile: u64,
     pub(super) silenced: u64,
+    pub(super) unmirrored: u64,
 }
 
 impl HandoffCounters {
@@ -36,6 +37,7 @@ impl HandoffCounters {
             ("bad_commands", self.bad_commands),
             ("hostile", self.hostile),
             ("silenced", self.silenced),
+            ("unmirrored", self.unmirrored),
         ];
         let of = |group: &'static str| move |(name, value)| Entry { group, name, value };
         let plain = plain.into_iter().map(of("handoff"));

@@ -66,8 +66,9 @@ pub(crate) fn shared(process: &dyn Process) -> Option<Shared<'_>> {
 pub(crate) enum ToWorker {
     /// A process has a session of this number.
     Begin { session: u32, process: Arc<dyn Process> },
-    /// A connection is offered, which would be of this epoch. Its segments go to this Ethernet address.
-    Offer { key: Key, epoch: Epoch, path: FourTuple, next_hop: Mac },
+    /// A connection is offered, which would be of this epoch. Its segments go to this Ethernet address, and its record
+    /// is at this place.
+    Offer { key: Key, epoch: Epoch, path: FourTuple, next_hop: Mac, place: u32 },
     /// Of a connection, in the epoch of this tag.
     Told { key: Key, tag: u16, told: ToNic<HeldPacket, State> },
     /// The process has ended: its connections end as the kernel's would.

@@ -12,13 +12,16 @@
 
 mod connections;
 mod counters;
+mod exchange;
 pub(crate) mod link;
 mod moves;
+pub(crate) mod records;
+pub(crate) mod recover;
 mod rings;
 mod sessions;
 #[cfg(test)]
 mod tests;
-mod told;
+pub(crate) mod told;
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,6 +43,7 @@ pub(crate) use self::sessions::wake_waiters;
 
 use self::connections::Connection;
 use self::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way};
+use self::records::{Keeps, Mirror};
 use self::rings::Rings;
 use self::sessions::Session;
 use super::engine::EngineLane;
@@ -67,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) secret: [u8; 16],
     /// Connections at most.
     pub(crate) connections: usize,
+    /// What outlives the NIC.
+    pub(crate) mirror: Mirror,
 }
 
 /// See the module's documentation.
@@ -108,14 +114,14 @@ impl HandoffLane {
         inbox: Receiver<ToWorker>,
         agent: Way<ToAgent>,
     ) -> io::Result<Self> {
-        let Settings { worker, mac, stack, memory, config, secret, connections } = settings;
+        let Settings { worker, mac, stack, memory, config, secret, connections, mirror } = settings;
         let addresses = Addresses::default();
         let interface = Interface::new(iface::Config { mac, addresses, secret, probes: 0 });
         let node = Node::new(interface, Stack::new(stack).with_memory(memory).with_changes());
         // There is nothing to be ready for.
         let (ready, _) = mpsc::channel();
         Ok(HandoffLane {
-            lane: EngineLane::new(lro, node, Rings::new(worker, config), ready),
+            lane: EngineLane::new(lro, node, Rings::new(worker, config, mirror), ready),
             inbox,
             agent,
             connections,
@@ -264,13 +270,13 @@ impl HandoffLane {
             let Ok(message) = self.inbox.try_recv() else { return heard > 0 };
             match message {
                 ToWorker::Begin { session, process } => self.begin(session, process),
-                ToWorker::Offer { key, epoch, path, next_hop } => {
+                ToWorker::Offer { key, epoch, path, next_hop, place } => {
                     if let Some(host) = host.as_mut().filter(|_| !is_flushed) {
                         // What LRO holds of it is the kernel's.
                         host.flush(pool);
                         is_flushed = true;
                     }
-                    self.offer(key, epoch, (path, next_hop), pool, host, now);
+                    self.offer((key, place), epoch, (path, next_hop), pool, host, now);
                 }
                 ToWorker::Told { key, tag, told } => self.told(key, tag, told, pool, host, now),
                 ToWorker::End { session } => self.end(session, now),
@@ -310,7 +316,7 @@ impl HandoffLane {
 
     fn offer<H: Host>(
         &mut self,
-        key: Key,
+        (key, place): (Key, u32),
         epoch: Epoch,
         (path, next_hop): (FourTuple, Mac),
         pool: &FramePool,
@@ -326,7 +332,7 @@ impl HandoffLane {
         }
         let app = self.app();
         let room = if app.all.len() < most { Ok(()) } else { Err(Refusal::Connections) };
-        let Some(number) = app.all.insert(key, path, next_hop) else {
+        let Some(number) = app.all.insert(key, path, next_hop, Keeps::at(place)) else {
             let refused = handoff::command::OsControl::Refused(Refusal::Invalid);
             let told = handoff::machine::ToOs::Control(refused);
             self.agent.tell(ToAgent { key, tag: epoch.tag(), told });
@@ -428,6 +434,7 @@ impl HandoffLane {
             bad_commands: app.bad,
             hostile: app.hostile,
             silenced: self.silenced,
+            unmirrored: app.records.unmirrored,
         }
     }
 

@@ -1,12 +1,12 @@
 //! A connection that changes sides, at the NIC: out of the state that the kernel gave into the engine and its rings,
 //! and back.
 
-use handoff::Refusal;
 use handoff::command::{NicControl, OsCommand, os};
 use handoff::machine::{NicEvent, NicOutput, ToNic};
 use handoff::ring::{receive, send};
 use handoff::session::Area;
 use handoff::session::status::{self, Place, Status};
+use handoff::{Epoch, Refusal};
 use lro::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,14 +14,12 @@ use sys::frames::FramePool;
 use tcp::repair::Repair;
 use tcp::{Snapshot, Stack};
 
-use super::connections::{Connection, Running};
+use super::connections::Running;
 use super::link::{HeldPacket, State, ToAgent};
+use super::records::rings_of;
 use super::rings::Rings;
 use super::{HandoffLane, HostLane, pass, told};
 use crate::port::Host;
-
-/// The index of the first byte of a ring: as if 4 GB were about to be over, so that what goes wrong there is found.
-const FIRST: u32 = u32::MAX - 0xffff;
 
 impl HandoffLane {
     /// One event of a connection's, and all that it leads to.
@@ -43,7 +41,11 @@ impl HandoffLane {
         let mut next = Some(event);
         while let Some(event) = next.take() {
             let counts = &mut self.counts;
-            let Some(connection) = self.lane.parts().1.all.get_mut(number) else { return };
+            let Rings { all, records, .. } = self.lane.parts().1;
+            let Some(connection) = all.get_mut(number) else { return };
+            if let NicEvent::Ended = event {
+                records.end(&mut connection.keeps);
+            }
             let key = connection.key;
             connection.side.handle(event, counts, &mut outputs);
             for output in outputs.drain(..) {
@@ -64,7 +66,7 @@ impl HandoffLane {
         let Some(connection) = app.all.get(number) else { return };
         if connection.side.is_free() {
             let session = connection.key.session;
-            app.all.remove(number);
+            app.forget(number);
             app.sweep(session);
         }
     }
@@ -109,8 +111,8 @@ fn begin(
     now: Nanos,
 ) -> Result<(), Refusal> {
     let snapshot = Snapshot::from_repair(repair).map_err(|_| Refusal::Invalid)?;
-    let Rings { worker, sessions, all, config, .. } = app;
-    let connection = all.get(number).ok_or(Refusal::Invalid)?;
+    let Rings { worker, sessions, all, config, records, .. } = app;
+    let connection = all.get_mut(number).ok_or(Refusal::Invalid)?;
     let cid = connection.key.cid;
     let session = sessions.get(connection.key.session as usize).and_then(Option::as_ref);
     let session = session.ok_or(Refusal::Invalid)?;
@@ -122,7 +124,12 @@ fn begin(
         tcp::ThawError::Connect(_) => Refusal::Connections,
         tcp::ThawError::Snapshot(_) => Refusal::Invalid,
     })?;
-    let (send, receive) = open(&area, connection).map_err(|_| Refusal::Invalid)?;
+    if let Some(mut socket) = stack.socket(id, now) {
+        socket.tell_acknowledged(true);
+    }
+    let epoch = connection.side.epoch();
+    let (send, receive) = open(&area, epoch, repair).map_err(|_| Refusal::Invalid)?;
+    records.begin(&mut connection.keeps, epoch, repair);
     let now_there = Status::at(Place::Nic);
     area.worker().store((*worker).into(), Ordering::Relaxed);
     status::change(area.status(), now_there);
@@ -144,11 +151,12 @@ fn begin(
 
 fn open(
     area: &Area<'_>,
-    connection: &Connection,
+    epoch: Epoch,
+    repair: &Repair,
 ) -> Result<(send::Kept, receive::Kept), handoff::ring::BadSize> {
-    let epoch = connection.side.epoch();
-    let send = send::Nic::open(area.send()?, epoch, FIRST, &[])?.keep();
-    let receive = receive::Nic::open(area.receive()?, epoch, FIRST, &[])?.keep();
+    let (send_at, receive_at) = rings_of(repair);
+    let send = send::Nic::open(area.send()?, epoch, send_at, &[])?.keep();
+    let receive = receive::Nic::open(area.receive()?, epoch, receive_at, &[])?.keep();
     Ok((send, receive))
 }
 
@@ -169,7 +177,7 @@ fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Re
         return None;
     }
     let running = connection.engine.take()?;
-    let rings = close(&area, &running);
+    let rings = close(&area, &running, connection.keeps.given);
     let Some((written, unread)) = rings else {
         *hostile += 1;
         let error = super::rings::ECONNRESET;
@@ -205,17 +213,17 @@ fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Re
     Some(repair)
 }
 
-/// Ends the epoch of both rings: the bytes of calls that have taken effect, and those that were not read. `None` if
-/// the application wrote what is not possible.
-fn close(area: &Area<'_>, running: &Running) -> Option<(Vec<u8>, Vec<u8>)> {
+/// Ends the epoch of both rings: the bytes of calls that have taken effect and that the engine was not given, which are
+/// behind the first `given`, and those that were not read. `None` if the application wrote what is not possible.
+fn close(area: &Area<'_>, running: &Running, given: u32) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut send = send::Nic::resume(area.send().ok()?, running.send);
     let mut receive = receive::Nic::resume(area.receive().ok()?, running.receive);
     let flipped = (send.flip(), receive.flip());
     if flipped.0.is_err() || flipped.1.is_err() {
         return None;
     }
-    let mut written = vec![0; send.len() as usize];
-    send.peek(0, &mut written);
+    let mut written = vec![0; send.len().saturating_sub(given) as usize];
+    send.peek(given, &mut written);
     let mut unread = vec![0; receive.len() as usize];
     receive.peek(&mut unread);
     Some((written, unread))

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use handoff::command::{NicCommand, NicControl, NicCounts, OsCommand, OsControl, OsCounts, os};
-use handoff::ring::{Hostile, receive, send};
-use handoff::session::Area;
+use handoff::ring::receive;
 use handoff::session::status::{self, Place, Status};
 use handoff::{Cid, Epoch};
 use iface::Interface;
 use lro::Nanos;
-use tcp::{Change, FourTuple, Reason, Socket, Stack, State};
-use wire::Mac;
+use tcp::{Change, Due, FourTuple, Reason, Socket, Stack, State};
+use wire::{Mac, Seq};
 
 use super::connections::{Connection, Connections, Running};
+use super::exchange::{Exchange, Moved, closing};
 use super::link::Key;
+use super::records::{Mirror, Records};
 use super::sessions::Session;
-use crate::app::{App, ServiceCounters};
+use crate::app::{App, Sending, ServiceCounters};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 64 << 10;
@@ -47,12 +48,13 @@ pub(crate) struct Rings {
     pub(super) bad: u64,
     /// Connections that were reset as their application wrote into the rings what is not possible.
     pub(super) hostile: u64,
+    pub(super) records: Records,
     /// What is of no use here: an endpoint's.
     none: ServiceCounters,
 }
 
 impl Rings {
-    pub(super) fn new(worker: u32, config: Arc<tcp::Config>) -> Self {
+    pub(super) fn new(worker: u32, config: Arc<tcp::Config>, mirror: Mirror) -> Self {
         Rings {
             worker,
             sessions: Vec::new(),
@@ -64,6 +66,7 @@ impl Rings {
             events: OsCounts::default(),
             bad: 0,
             hostile: 0,
+            records: Records::new(mirror),
             none: ServiceCounters::default(),
         }
     }
@@ -81,6 +84,14 @@ impl Rings {
                 self.sessions.pop();
             }
         }
+    }
+
+    /// Forgets a connection that is not the NIC's any more.
+    pub(super) fn forget(&mut self, number: u32) {
+        if let Some(connection) = self.all.get_mut(number) {
+            self.records.forget(&mut connection.keeps);
+        }
+        self.all.remove(number);
     }
 
     /// A connection is to be looked at in this turn.
@@ -186,8 +197,9 @@ impl Rings {
 
     /// Moves bytes between the rings of a connection and the engine, and tells the application.
     fn look_at(&mut self, number: u32, stack: &mut Stack, now: Nanos) {
-        let Rings { all, sessions, scratch, events, hostile, .. } = self;
-        let Some(Connection { key, side, engine: Some(running), .. }) = all.get_mut(number) else {
+        let Rings { all, sessions, scratch, events, hostile, records, .. } = self;
+        let Some(Connection { key, side, engine: Some(running), keeps, .. }) = all.get_mut(number)
+        else {
             return;
         };
         running.is_due = false;
@@ -197,7 +209,10 @@ impl Rings {
         if running.is_released {
             return;
         }
-        let moved = match exchange(&area, running, &mut socket, scratch) {
+        let epoch = side.epoch();
+        let mut exchange =
+            Exchange { running, keeps, epoch, socket: &mut socket, records, scratch };
+        let moved = match exchange.run(&area) {
             Ok(moved) => moved,
             Err(_) => {
                 *hostile += 1;
@@ -223,7 +238,6 @@ impl Rings {
             running.status = status;
         }
         if changed || moved.received > 0 || moved.sent > 0 {
-            let epoch = side.epoch();
             tell(session, events, running, (key.cid, epoch), &moved, changed.then_some(status));
             session.wake_waiters(key.cid);
         }
@@ -268,74 +282,6 @@ impl Rings {
     pub(super) fn end_turn(&mut self) {
         self.sessions.iter_mut().flatten().for_each(Session::end_turn);
     }
-}
-
-/// What has moved between the rings of a connection and the engine.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moved {
-    /// Bytes whose place in the send ring is free.
-    sent: u32,
-    /// Bytes that the application may read, and the index of the first of them.
-    received: u32,
-    at: u32,
-    /// The send ring is empty.
-    is_sent: bool,
-}
-
-fn exchange(
-    area: &Area<'_>,
-    running: &mut Running,
-    socket: &mut Socket<'_>,
-    scratch: &mut [u8],
-) -> Result<Moved, Hostile> {
-    let mut moved = Moved::default();
-    if let Ok(ring) = area.send() {
-        let mut ring = send::Nic::resume(ring, running.send);
-        let looked = ring.look();
-        while looked.is_ok() && !ring.is_empty() {
-            let len = ring.peek(0, scratch);
-            let Ok(taken) = socket.send(&scratch[..len]) else { break };
-            ring.release(taken as u32);
-            moved.sent += taken as u32;
-            if taken < len {
-                break;
-            }
-        }
-        moved.is_sent = ring.is_empty();
-        running.send = ring.keep();
-        looked?;
-    }
-    if running.is_shut && moved.is_sent && socket.state().may_send() {
-        socket.shutdown();
-    }
-    if let Ok(ring) = area.receive() {
-        let mut ring = receive::Nic::resume(ring, running.receive);
-        let looked = ring.look();
-        moved.at = ring.tail();
-        while looked.is_ok() {
-            let mut len = 0;
-            for piece in socket.readable() {
-                len += ring.put(len as u32, piece);
-            }
-            if len == 0 && ring.room() > 0 && socket.readable_len() > 0 && pass_mark(socket) {
-                continue;
-            }
-            if len == 0 {
-                break;
-            }
-            ring.publish(len as u32);
-            socket.consume(len);
-            moved.received += len as u32;
-        }
-        running.receive = ring.keep();
-        looked?;
-    }
-    Ok(moved)
-}
-
-/// Passes over an urgent byte that bars the way to what is behind it: it is no part of the stream.
-fn pass_mark(socket: &mut Socket<'_>) -> bool {
-    socket.is_urgent() && socket.receive(&mut []).is_ok()
 }
 
 /// What the application is to know.
@@ -390,6 +336,28 @@ fn tell(
     running.event = push(session, event);
 }
 
+impl Sending for Rings {
+    fn next_hop(&self, path: &FourTuple) -> Option<Mac> {
+        let number = self.all.by_path(path)?;
+        self.all.get(number).map(|connection| connection.next_hop)
+    }
+
+    fn sends(&mut self, stack: &Stack, due: &Due) {
+        let Rings { all, records, .. } = self;
+        let Some((id, standing)) = stack.standing_of(due) else { return };
+        let Some(number) = all.by_engine(id) else { return };
+        let Some(Connection { side, engine: Some(running), keeps, .. }) = all.get_mut(number)
+        else {
+            return;
+        };
+        let rings = (running.send.head(), running.receive.tail());
+        if let Some(connection) = stack.connection(id) {
+            records.keep_received(keeps, side.epoch(), Seq(rings.1), connection);
+        }
+        records.commit(keeps, &standing, closing(running), rings);
+    }
+}
+
 impl App for Rings {
     fn begin(
         &mut self,
@@ -413,11 +381,6 @@ impl App for Rings {
         std::mem::swap(&mut self.due, &mut due);
         self.due.append(&mut due);
         commands || events || any
-    }
-
-    fn next_hop(&self, path: &FourTuple) -> Option<Mac> {
-        let number = self.all.by_path(path)?;
-        self.all.get(number).map(|connection| connection.next_hop)
     }
 
     fn on_time(&mut self, _stack: &mut Stack, _now: Nanos) {}

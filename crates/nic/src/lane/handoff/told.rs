@@ -12,7 +12,7 @@ use crate::lane::output::Output;
 /// A segment of the peer's that the kernel is to receive first. It has the peer's FIN, if that has come: no kernel
 /// takes over a connection in CLOSE-WAIT. And it has the peer's timestamp, which no socket option sets. `mac` is the
 /// host's Ethernet address, `from` the next hop's.
-pub(super) fn segment(
+pub(crate) fn segment(
     repair: &Repair,
     interface: &Interface,
     (mac, from): (Mac, Mac),

@@ -8,6 +8,9 @@ use super::put_back::{leave, set_sequence};
 use super::{Parts, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, set};
 use crate::tcp::address;
 
+/// All sequence numbers of a placeholder.
+pub(super) const SEQUENCE: u32 = 1;
+
 /// Makes a socket from which a connection was [taken](super::take) a placeholder of it: it seems to be connected,
 /// nothing comes to it, and no other socket gets its addresses and ports. It sends nothing unless something is
 /// written to it, or it is shut down or closed, or has `SO_KEEPALIVE`; whoever has the packets keeps what it sends then
@@ -36,8 +39,8 @@ fn connect(socket: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io:
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
         other => other?,
     }
-    set_sequence(socket, SEND_QUEUE, 1)?;
-    set_sequence(socket, RECV_QUEUE, 1)?;
+    set_sequence(socket, SEND_QUEUE, SEQUENCE)?;
+    set_sequence(socket, RECV_QUEUE, SEQUENCE)?;
     address::for_socket(socket, remote)?.connect(socket)
 }
 

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::{
-    NO_QUEUE, OPTION_SACK, OPTION_TIMESTAMPS, OPTION_WSCALE, Parts, RECV_QUEUE, REPAIR_OFF_NO_WP,
-    REPAIR_ON, SEND_QUEUE, get, set, state::CLOSE, use_queue,
+    NO_QUEUE, OPTION_SACK, OPTION_TIMESTAMPS, OPTION_WSCALE, Parts, RECV_QUEUE, REPAIR_OFF,
+    REPAIR_OFF_NO_WP, REPAIR_ON, SEND_QUEUE, get, set, state::CLOSE, use_queue,
 };
 use crate::error::check;
 use crate::sockopt;
@@ -50,15 +50,7 @@ pub fn put_back(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
     }
     let unsent = restored?;
     leave(socket, parts.reuse_address)?;
-    let mut written = write(socket, unsent)?;
-    while written < unsent.len() && enlarge(socket, SEND_QUEUE, unsent.len() - written)? {
-        written += write(socket, &unsent[written..])?;
-    }
-    if parts.closed() && written == unsent.len() {
-        // SAFETY: shutdown takes integers and touches no memory of ours.
-        check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) })?;
-    }
-    Ok(unsent.len() - written)
+    write_all(socket, parts, unsent)
 }
 
 /// Prepares a socket whose placeholder the kernel has ended, by keepalive for example, as no peer answers there: it is
@@ -82,6 +74,61 @@ pub(super) fn leave(socket: BorrowedFd<'_>, reuse_address: bool) -> io::Result<(
     sockopt::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &reuse)
 }
 
+/// The first half of [`put_back`]: the kernel has the connection, and hears its peer, but sends nothing of its own before
+/// [`resume`]. Until then the socket is in repair mode, so that nothing else may use it.
+///
+/// # Errors
+/// As [`put_back`].
+pub fn put_back_paused(socket: impl AsFd, parts: &Parts) -> io::Result<()> {
+    let socket = socket.as_fd();
+    check_parts(parts)?;
+    repair_if_ended(socket)?;
+    let restored = restore(socket, parts);
+    if restored.is_err() {
+        // In repair mode this is silent; there may be nothing to disconnect.
+        address::disconnect(socket)?;
+    }
+    restored?;
+    use_queue(socket, NO_QUEUE)
+}
+
+/// The second half: asks the peer where it stands (a window probe), and sends what was never sent, without waiting for
+/// more (`TCP_NODELAY`): the peer may have it already, and acknowledges nothing of it before all is sent again.
+///
+/// # Errors
+/// `OutOfMemory` if the socket has no room; other errors of the kernel's.
+pub fn resume(socket: impl AsFd, parts: &Parts) -> io::Result<()> {
+    let socket = socket.as_fd();
+    set(socket, libc::TCP_REPAIR, &REPAIR_OFF)?;
+    let reuse = libc::c_int::from(parts.reuse_address);
+    sockopt::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &reuse)?;
+    let no_delay: libc::c_int = get(socket, libc::TCP_NODELAY)?;
+    set(socket, libc::TCP_NODELAY, &1)?;
+    let left = write_all(socket, parts, never_sent(parts));
+    set(socket, libc::TCP_NODELAY, &no_delay)?;
+    if left? == 0 { Ok(()) } else { Err(io::ErrorKind::OutOfMemory.into()) }
+}
+
+/// Writes what was never sent, and the FIN behind it. Returns how many bytes there was no room for.
+fn write_all(socket: BorrowedFd<'_>, parts: &Parts, unsent: &[u8]) -> io::Result<usize> {
+    let mut written = write(socket, unsent)?;
+    while written < unsent.len() && enlarge(socket, SEND_QUEUE, unsent.len() - written)? {
+        written += write(socket, &unsent[written..])?;
+    }
+    if parts.closed() && written == unsent.len() {
+        // SAFETY: shutdown takes integers and touches no memory of ours.
+        check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) })?;
+    }
+    Ok(unsent.len() - written)
+}
+
+/// The bytes of the send queue that were never sent. If there are any, the FIN was not sent either.
+fn never_sent(parts: &Parts) -> &[u8] {
+    let fin = u32::from(parts.closed());
+    let count = parts.unsent.saturating_sub(fin) as usize;
+    &parts.send_queue[parts.send_queue.len() - count..]
+}
+
 fn check_parts(parts: &Parts) -> io::Result<()> {
     let fits = parts.unacknowledged_bytes() == parts.send_queue.len()
         && parts.unsent <= parts.unacknowledged;
@@ -93,9 +140,8 @@ fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]>
     // A FIN of ours is not part of what is restored, acknowledged or not.
     let fin = u32::from(parts.closed());
     let snd_una = parts.write_seq.wrapping_sub(fin + parts.send_queue.len() as u32);
-    // If anything was not sent, the FIN was not sent either.
-    let never_sent = parts.unsent.saturating_sub(fin) as usize;
-    let (sent, unsent) = parts.send_queue.split_at(parts.send_queue.len() - never_sent);
+    let unsent = never_sent(parts);
+    let sent = &parts.send_queue[..parts.send_queue.len() - unsent.len()];
     let rcv_nxt = parts.rcv_nxt.wrapping_sub(u32::from(parts.peer_closed()));
     let first_unread = rcv_nxt.wrapping_sub(parts.recv_queue.len() as u32);
 

@@ -1,0 +1,145 @@
+//! Connections that outlive the NIC: what a guard, another process, is told while the NIC runs, and what it does when
+//! that has died.
+//!
+//! ```text
+//!   agent ── descriptors of mirror, TAP, sessions and sockets ──> guard
+//!                                                                   |  wharf is killed
+//!   kernel <── TCP_REPAIR ── record + rings + what was spilled ─────+
+//!   application <── status: at the OS ──────────────────────────────+
+//! ```
+
+mod message;
+mod take_over;
+mod told;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use handoff::Cid;
+use handoff::session::Layout;
+use sys::packets::PacketSocket;
+use sys::poll::EventFd;
+use sys::shared::SharedMemory;
+use sys::tap::TapQueue;
+use wire::Mac;
+
+pub(super) use self::message::Message;
+pub(super) use self::told::ToGuard;
+
+use super::process::SharedProcess;
+
+pub use take_over::Outcome;
+
+/// What a guard knows of the NIC's connections.
+#[derive(Debug, Default)]
+pub struct Survivors {
+    /// The records, and how many there may be.
+    mirror: Option<(SharedMemory, usize)>,
+    host: Option<(TapQueue, Mac)>,
+    sessions: HashMap<u32, SharedProcess>,
+    /// By their places.
+    taken: HashMap<u32, Taken>,
+}
+
+/// A socket whose connection the NIC may have.
+#[derive(Debug)]
+struct Taken {
+    socket: OwnedFd,
+    session: u32,
+    cid: Cid,
+    reuse_address: bool,
+}
+
+impl Survivors {
+    /// Takes what the NIC has told. Returns whether more may come.
+    ///
+    /// # Errors
+    /// What recvmsg says.
+    pub fn hear(&mut self, socket: &GuardEnd) -> io::Result<bool> {
+        loop {
+            let mut bytes = [0; message::LEN];
+            match socket.0.receive(&mut bytes) {
+                Ok(received) if received.len == 0 => return Ok(false),
+                Ok(received) => {
+                    if let Some(message) = Message::decode(&bytes[..received.len]) {
+                        self.take(message, received.descriptors);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                // One whose descriptors found no room: its connection is lost with the NIC.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What cannot be used is as if it had not been told: its connections are lost with the NIC.
+    fn take(&mut self, message: Message, descriptors: Vec<OwnedFd>) {
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next();
+        match message {
+            Message::Mirror { places } => {
+                let memory = next().and_then(|fd| SharedMemory::open(fd).ok());
+                self.mirror = memory.map(|memory| (memory, places as usize));
+            }
+            Message::Host { mac } => self.host = next().map(|fd| (TapQueue::from(fd), mac)),
+            Message::Session { number, layout } => {
+                if let (Some(memory), Some(wake)) = (next(), next())
+                    && let Some(process) = process(layout, memory, wake)
+                {
+                    self.sessions.insert(number, process);
+                }
+            }
+            Message::SessionEnd { number } => drop(self.sessions.remove(&number)),
+            Message::Take { place, session, cid, reuse_address } => {
+                if let Some(socket) = next() {
+                    self.taken.insert(place, Taken { socket, session, cid, reuse_address });
+                }
+            }
+            Message::Gone { place } => drop(self.taken.remove(&place)),
+        }
+    }
+}
+
+fn process(layout: Layout, memory: OwnedFd, wake: OwnedFd) -> Option<SharedProcess> {
+    let memory = SharedMemory::open(memory).ok()?;
+    SharedProcess::of_another(layout, memory, EventFd::from(wake)).ok()
+}
+
+/// The guard's end of what it is told by.
+#[derive(Debug)]
+pub struct GuardEnd(PacketSocket);
+
+/// The NIC's.
+#[derive(Debug)]
+pub struct NicEnd(pub(crate) PacketSocket);
+
+/// Both ends.
+///
+/// # Errors
+/// What socketpair says.
+pub fn ends() -> io::Result<(NicEnd, GuardEnd)> {
+    let (nic, guard) = PacketSocket::pair()?;
+    Ok((NicEnd(nic), GuardEnd(guard)))
+}
+
+/// As another process was given it.
+impl From<OwnedFd> for GuardEnd {
+    fn from(socket: OwnedFd) -> Self {
+        GuardEnd(socket.into())
+    }
+}
+
+impl From<GuardEnd> for OwnedFd {
+    fn from(end: GuardEnd) -> Self {
+        end.0.into()
+    }
+}
+
+impl AsFd for GuardEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,199 @@
+//! The NIC has died: its connections go back to the kernel, and their applications hear of it.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+
+use handoff::RestoreReason;
+use handoff::mirror::{Memory, Record, read};
+use handoff::session::status::{self, Place, Status, Why};
+use handoff::spill::{Piece, pieces};
+use iface::{Addresses, Interface};
+use sys::tap::TapQueue;
+use sys::tcp::repair;
+use tcp::repair::Repair;
+use wire::Mac;
+
+use super::{Survivors, Taken};
+use crate::handoff::process::SharedProcess;
+use crate::lane::handoff::link::{HeldPacket, Process, shared};
+use crate::lane::handoff::recover::{Unrecovered, recover};
+use crate::lane::handoff::{told, wake_waiters};
+use crate::repair::to_kernel;
+
+/// `ECONNRESET` (errno(3)).
+const ECONNRESET: u16 = 104;
+/// Segments that the kernel sends at once on a connection that it has been given (`TCP_INIT_CWND`).
+const INITIAL_WINDOW: u32 = 10;
+/// An Ethernet address that no interface has: what a segment comes from that the kernel is given.
+const FROM: Mac = [2, 0, 0, 0, 0, 1];
+
+/// What has become of the NIC's connections.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Connections that the kernel has again.
+    restored: usize,
+    /// Why others are lost, a line each.
+    lost: Vec<String>,
+    paused: Vec<Paused>,
+    sessions: HashMap<u32, SharedProcess>,
+}
+
+/// A connection that the kernel has again, and that sends nothing yet.
+#[derive(Debug)]
+struct Paused {
+    taken: Taken,
+    parts: repair::Parts,
+}
+
+impl Outcome {
+    /// Addresses and routes are where they belong by now: the connections go on, and their applications hear of it.
+    pub fn resume(mut self) -> (usize, Vec<String>) {
+        for Paused { taken, parts } in self.paused {
+            let Some(process) = self.sessions.get(&taken.session) else { continue };
+            match repair::resume(&taken.socket, &parts) {
+                Ok(()) => {
+                    tell(process, &taken, restored());
+                    self.restored += 1;
+                }
+                Err(why) => {
+                    lose(process, &taken);
+                    let line = format!("the connection to {} is lost: {why}", parts.remote);
+                    self.lost.push(line);
+                }
+            }
+        }
+        (self.restored, self.lost)
+    }
+}
+
+impl Survivors {
+    /// Puts the NIC's connections back into the kernel, while the host's interface still has their addresses. It goes
+    /// when this returns. Nothing is sent before [`Outcome::resume`].
+    pub fn take_over(self) -> Outcome {
+        let Survivors { mirror, host, sessions, taken } = self;
+        let mut outcome = Outcome { sessions, ..Outcome::default() };
+        let Some((memory, places)) = mirror else { return outcome };
+        let memory = Memory::new(memory.words(), places);
+        let spilled = [memory.spilled_by_os(), memory.spilled_by_nic()];
+        let pieces: Vec<Piece<'_>> = spilled.into_iter().flat_map(pieces).collect();
+        for (place, taken) in taken {
+            let Outcome { restored, lost, paused, sessions } = &mut outcome;
+            let Some(process) = sessions.get(&taken.session) else { continue };
+            let record = memory.record(place).and_then(|area| read(area).ok());
+            let record = record.filter(|record| record.agreed.cid == taken.cid);
+            let Some(record) = record else {
+                match without_record(process, &taken) {
+                    Some(true) => *restored += 1,
+                    Some(false) => lost.push("a connection is lost that had no record".to_owned()),
+                    None => {}
+                }
+                continue;
+            };
+            let name = record.agreed.remote;
+            match put_back(&record, place, process, &taken, &pieces) {
+                Ok((state, parts)) => {
+                    if let Some((tap, mac)) = &host {
+                        pass(&state, tap, *mac);
+                    }
+                    paused.push(Paused { taken, parts });
+                }
+                Err(why) => {
+                    lose(process, &taken);
+                    lost.push(format!("the connection to {name} is lost: {why}"));
+                }
+            }
+        }
+        outcome
+    }
+}
+
+fn restored() -> Status {
+    Status { why: Some(Why::Restored(RestoreReason::Killed)), ..Status::at(Place::Os) }
+}
+
+/// The kernel has it, or nothing is left of it. Returns which, of one whose application waits for that.
+fn without_record(process: &SharedProcess, taken: &Taken) -> Option<bool> {
+    let area = shared(process).and_then(|shared| shared.area(taken.cid))?;
+    let status = Status::decode(area.status().load(std::sync::atomic::Ordering::Acquire));
+    match status.place {
+        Place::Free | Place::Os | Place::Ended => None,
+        // It was on its way, and has never left the kernel.
+        Place::Moving if sys::tcp::has_received(&taken.socket).unwrap_or(false) => {
+            tell(process, taken, restored());
+            Some(true)
+        }
+        Place::Moving | Place::Nic => {
+            lose(process, taken);
+            Some(false)
+        }
+    }
+}
+
+/// Its application hears that it is reset. Its peer hears nothing: the kernel has no sequence numbers for that.
+fn lose(process: &SharedProcess, taken: &Taken) {
+    // It is unconnected then, or was.
+    let _ = repair::discard(&taken.socket, taken.reuse_address);
+    tell(process, taken, Status { error: ECONNRESET, ..Status::at(Place::Ended) });
+}
+
+/// Why a connection is lost.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("{0}")]
+    Record(Unrecovered),
+    #[error("the kernel does not take it: {0}")]
+    Kernel(#[from] io::Error),
+}
+
+fn put_back(
+    record: &Record,
+    place: u32,
+    process: &SharedProcess,
+    taken: &Taken,
+    pieces: &[Piece<'_>],
+) -> Result<(Repair, repair::Parts), Lost> {
+    let area = shared(process).and_then(|shared| shared.area(taken.cid));
+    let area = area.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+    let now = sys::clock::now();
+    let mut state = recover(record, place, &area, pieces, now).map_err(Lost::Record)?;
+    // The placeholder, with what was written to it past the library; or the connection itself, where wharf died while it
+    // put it back. One that the kernel has ended is not taken, but taken back.
+    if let Ok(parts) = repair::take(&taken.socket) {
+        state.append_unsent(&aside(&parts));
+    }
+    let none = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut parts = to_kernel(state.clone()).ok_or_else(none)?;
+    parts.reuse_address = taken.reuse_address;
+    if parts.unacknowledged <= INITIAL_WINDOW * u32::from(record.moving.mss)
+        && !sys::tcp::is_corked(&taken.socket)?
+    {
+        // All of it goes out again at once, instead of after a time-out of a second.
+        parts.unsent = parts.unacknowledged;
+    }
+    repair::put_back_paused(&taken.socket, &parts)?;
+    Ok((state, parts))
+}
+
+/// What was written to a placeholder.
+fn aside(parts: &repair::Parts) -> Vec<u8> {
+    if parts.is_placeholder() { parts.send_queue.clone() } else { Vec::new() }
+}
+
+/// The kernel is told once more what it cannot be given: see [`told::segment`].
+fn pass(state: &Repair, tap: &TapQueue, mac: Mac) {
+    let config = iface::Config { mac, addresses: Addresses::default(), secret: [0; 16], probes: 0 };
+    let Some(HeldPacket { vnet, bytes }) =
+        told::segment(state, &Interface::new(config), (mac, FROM))
+    else {
+        return;
+    };
+    // If it is not taken, the peer's FIN is not heard: the application finds that out as after a lost peer.
+    let _ = tap.writev(&[IoSlice::new(&vnet.encode()), IoSlice::new(&bytes)]);
+}
+
+fn tell(process: &SharedProcess, taken: &Taken, status: Status) {
+    let Some(area) = shared(process).and_then(|shared| shared.area(taken.cid)) else { return };
+    status::change(area.status(), status);
+    wake_waiters(process, area.waiters(), area.wake());
+    process.wake();
+}

@@ -1,0 +1,63 @@
+//! The agent's end of the way to the guard.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use sys::packets::PacketSocket;
+
+use super::message::Message;
+
+/// A way to the guard, which never waits for it: what it does not read at once is sent later.
+#[derive(Debug, Default)]
+pub(in crate::handoff) struct ToGuard {
+    /// `None` if there is no guard.
+    socket: Option<PacketSocket>,
+    waiting: VecDeque<(Message, Vec<OwnedFd>)>,
+}
+
+impl ToGuard {
+    /// Another guard, which knows nothing.
+    pub(in crate::handoff) fn begin(&mut self, socket: PacketSocket) {
+        self.socket = Some(socket);
+        self.waiting.clear();
+    }
+
+    /// Tells it something, with these descriptors.
+    pub(in crate::handoff) fn tell(&mut self, message: Message, descriptors: &[BorrowedFd<'_>]) {
+        let Some(socket) = &self.socket else { return };
+        if self.waiting.is_empty() {
+            match socket.send(&message.encode(), descriptors) {
+                Ok(()) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // It has died, and another follows, which is told all.
+                Err(_) => return self.end(),
+            }
+        }
+        let own = descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect();
+        match own {
+            Ok(own) => self.waiting.push_back((message, own)),
+            Err(error) => {
+                tracing::error!("the guard is not told of a connection: {error}");
+            }
+        }
+    }
+
+    /// Tells it what it had no room for.
+    pub(in crate::handoff) fn flush(&mut self) {
+        while let Some((message, descriptors)) = self.waiting.front() {
+            let Some(socket) = &self.socket else { return };
+            let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+            match socket.send(&message.encode(), &borrowed) {
+                Ok(()) => drop(self.waiting.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => return self.end(),
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.socket = None;
+        self.waiting.clear();
+    }
+}

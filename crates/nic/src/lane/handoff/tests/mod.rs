@@ -1,0 +1,124 @@
+//! A connection that changes sides at random, in virtual time: a kernel (another engine), an application with both
+//! ways to its connection, a peer behind a wire that loses, and the NIC between. Every byte arrives once and in
+//! order, in both directions, whoever runs the connection when it is written and read.
+
+mod tcpip;
+mod world;
+
+use std::sync::Arc;
+
+use handoff::command::nic;
+use handoff::machine::{OsEvent, ToNic, Where};
+use handoff::session::Shared;
+use handoff::session::status::Place;
+use handoff::{Epoch, RestoreReason};
+use proptest::prelude::*;
+
+use self::world::*;
+use super::link::{Key, ToWorker};
+
+proptest! {
+    #[test]
+    fn a_connection_that_changes_sides_loses_nothing(
+        choices in proptest::collection::vec(any::<u8>(), 50..1000),
+        loss in prop_oneof![Just(0), Just(0), 1_usize..12],
+        delay in prop_oneof![Just(0), 1_usize..240],
+        total in 1_usize..300_000,
+    ) {
+        let mut world = World::new(choices, loss);
+        world.delay = delay;
+        world.run(total);
+        world.delay = 0;
+        prop_assert_eq!((world.out.received, world.back.received), (total, total));
+        // It goes back, and there is nothing left at the NIC.
+        for _ in 0..10 {
+            world.turn();
+        }
+        world.os(OsEvent::WantBack(RestoreReason::Command));
+        for _ in 0..10 {
+            world.turn();
+        }
+        prop_assert_eq!(world.os.place(), Where::Os);
+        prop_assert_eq!(world.handoffs, world.restores);
+        prop_assert_eq!(world.worker.pool().available(), CHUNKS as usize, "frames are missing");
+        prop_assert_eq!(world.counts.lost + world.counts.abandoned, 0);
+    }
+}
+
+proptest! {
+    /// The NIC dies before or after any commit, and the kernel goes on from its records, the rings and what was
+    /// spilled.
+    #[test]
+    fn a_nic_that_dies_loses_nothing(
+        choices in proptest::collection::vec(any::<u8>(), 50..1000),
+        loss in prop_oneof![Just(0), Just(0), 1_usize..12],
+        total in 1_usize..300_000,
+        at in prop_oneof![0_u64..50, 0_u64..3000],
+    ) {
+        let mut world = World::new(choices, loss);
+        world.death.lock().unwrap().at = Some(at);
+        world.run(total);
+        prop_assert_eq!((world.out.received, world.back.received), (total, total));
+    }
+}
+
+proptest! {
+    /// Whatever another process writes into its own memory, this one's connection does not notice.
+    #[test]
+    fn a_hostile_application_harms_itself_alone(
+        choices in proptest::collection::vec(any::<u8>(), 50..1000),
+        total in 1_usize..100_000,
+        gives_back: bool,
+    ) {
+        let mut world = World::new(choices, 0);
+        world.add_hostile();
+        world.run(total);
+        if gives_back {
+            let (key, tag) = (Key { session: 1, cid: CID }, Epoch(1).tag());
+            let told = ToNic::Restore(RestoreReason::Command);
+            world.to_worker.tell(ToWorker::Told { key, tag, told });
+        }
+        world.to_worker.tell(ToWorker::End { session: 1 });
+        for _ in 0..20 {
+            world.turn();
+        }
+        prop_assert_eq!((world.out.received, world.back.received), (total, total));
+    }
+}
+
+/// Both ends close while the NIC has the connection: the application sees the end of the stream, the peer too, and
+/// the NIC forgets it.
+#[test]
+fn a_connection_ends_at_the_nic() {
+    let mut world = World::new(vec![255; 8], 0);
+    world.os(OsEvent::Pick);
+    for _ in 0..10 {
+        world.turn();
+    }
+    assert_eq!((world.os.place(), world.status().place), (Where::Nic, Place::Nic));
+    world.write(1000, 1000);
+    let id = world.peer_id;
+    let peer = &mut world.peer.node.stack;
+    peer.socket(id, world.now).unwrap().shutdown();
+    for _ in 0..10 {
+        world.turn();
+    }
+    assert!(world.status().peer_closed);
+    let memory = Arc::clone(&world.memory);
+    let shared = Shared::new(LAYOUT, &memory.words).unwrap();
+    let close = handoff::command::NicControl::Close;
+    let close = nic::Ctrl { cmd: close, ..nic::Ctrl::new(CID, world.os.epoch()) };
+    world.command(&shared, close.into());
+    for _ in 0..20 {
+        world.turn();
+    }
+    let bytes = world.peer.recv(id, 2000, world.now);
+    world.out.take(&bytes);
+    assert_eq!(bytes.len(), 1000);
+    assert!(world.peer.node.stack.socket(id, world.now).unwrap().is_at_end());
+    for _ in 0..10 {
+        world.now += 60 * SECOND;
+        world.turn();
+    }
+    assert_eq!(world.os.place(), Where::Closed);
+}
