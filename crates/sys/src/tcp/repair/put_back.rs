@@ -24,6 +24,10 @@ const MAX_TCP_WINDOW: u32 = 32_767;
 /// Bytes written to a queue at a time, halved where the kernel has no memory for them.
 const CHUNK: usize = 64 << 10;
 
+/// `TCP_RTO_MAX_MS` (include/uapi/linux/tcp.h, Linux 6.15), and the least that it takes.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+const LEAST_RTO_MAX: libc::c_int = 1000;
+
 /// Puts a connection back into the socket that [`take`](super::take) took it from. Its peer's packets may reach the
 /// kernel again when this has returned. The socket may also be a placeholder that the kernel has ended.
 ///
@@ -111,7 +115,7 @@ pub fn resume(socket: impl AsFd, parts: &Parts) -> io::Result<()> {
 
 /// Writes what was never sent, and the FIN behind it. Returns how many bytes there was no room for.
 fn write_all(socket: BorrowedFd<'_>, parts: &Parts, unsent: &[u8]) -> io::Result<usize> {
-    let mut written = write(socket, unsent)?;
+    let mut written = with_short_timeout(socket, || write(socket, unsent))?;
     while written < unsent.len() && enlarge(socket, SEND_QUEUE, unsent.len() - written)? {
         written += write(socket, &unsent[written..])?;
     }
@@ -163,7 +167,7 @@ fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]>
         set(socket, libc::TCP_TIMESTAMP, &(parts.timestamp as libc::c_int))?;
     }
     fill(socket, RECV_QUEUE, &parts.recv_queue)?;
-    fill(socket, SEND_QUEUE, sent)?;
+    with_short_timeout(socket, || fill(socket, SEND_QUEUE, sent))?;
     let mut window = parts.window;
     if parts.peer_closed() && window.rcv_wup == parts.rcv_nxt {
         // The FIN was acknowledged, and will be acknowledged again.
@@ -197,6 +201,20 @@ fn set_options(socket: BorrowedFd<'_>, parts: &Parts) -> io::Result<()> {
         set(socket, libc::TCP_REPAIR_OPTIONS, &[TCPOPT_TIMESTAMP, 0])?;
     }
     Ok(())
+}
+
+/// Does this, which starts the retransmission timer. As no round trip was measured, the kernel would wait for three
+/// seconds (`TCP_TIMEOUT_FALLBACK` in `tcp_init_metrics`); so it waits for one (RFC 6298 section 2). Kernels before Linux
+/// 6.15 have no bound for that.
+fn with_short_timeout<T>(
+    socket: BorrowedFd<'_>,
+    work: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let Ok(before) = get::<libc::c_int>(socket, TCP_RTO_MAX_MS) else { return work() };
+    set(socket, TCP_RTO_MAX_MS, &LEAST_RTO_MAX)?;
+    let done = work();
+    set(socket, TCP_RTO_MAX_MS, &before)?;
+    done
 }
 
 /// Fills a queue of a socket in repair mode.

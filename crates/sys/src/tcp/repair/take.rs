@@ -158,7 +158,7 @@ fn read(
         snd_wscale: info.tcpi_snd_rcv_wscale & 15,
         rcv_wscale: info.tcpi_snd_rcv_wscale >> 4,
         mss_clamp: mss_clamp as u32,
-        timestamp: not_before(timestamp as u32),
+        timestamp: not_before(timestamp as u32, ahead(info.tcpi_pacing_rate)),
         window: position.window,
         path: path(&info),
         settings: settings(socket)?,
@@ -171,10 +171,27 @@ fn read(
     Ok(parts)
 }
 
+/// Bytes of a segment that is cut later (`GSO_MAX_SIZE`).
+const MOST_AT_ONCE: u64 = 65_536;
+/// A minute: with timestamps that are later by more, the path was no use before.
+const AHEAD_MAX: u64 = 60_000_000;
+
 /// The kernel marks microseconds in the lowest bit, so that it reports a timestamp of milliseconds only to a
 /// pair of them. Timestamps must not go back (RFC 7323 section 5.3): the next pair.
-fn not_before(timestamp: u32) -> u32 {
-    if timestamp & 1 == 0 { timestamp.wrapping_add(2) } else { timestamp }
+/// It is `ahead` by so many microseconds at most.
+fn not_before(timestamp: u32, ahead: u64) -> u32 {
+    if timestamp & 1 == 0 {
+        timestamp.wrapping_add(2 + (ahead.div_ceil(1000) as u32 & !1))
+    } else {
+        timestamp.wrapping_add(ahead as u32 & !1)
+    }
+}
+
+/// By how many microseconds timestamps may be ahead of the clock. A segment bears the time at which the connection's
+/// pace lets the next one go (`tcp_wstamp_ns` in `__tcp_transmit_skb`), as with BBR, and an acknowledgment leaves before
+/// that time. `rate` is that of the pace in bytes a second; without a pace it is high.
+fn ahead(rate: u64) -> u64 {
+    (MOST_AT_ONCE * 1_000_000 / rate.max(1)).min(AHEAD_MAX)
 }
 
 /// With urgent data in the queue the kernel shows only the bytes before it. It counts all bytes if urgent
