@@ -231,6 +231,9 @@ impl<W: Wire, H: Host> Worker<W, H> {
     fn batch(&mut self, now: Nanos) -> io::Result<bool> {
         let inward = self.wire_to_lanes(now)?;
         let strays = self.strays_to_engine(now);
+        if let Some(handoff) = &mut self.handoff {
+            handoff.listen(self.host.as_ref(), now);
+        }
         let outward = self.host_to_wire(now)?;
         let engine = self.engine_turn(now)?;
         let handoff = self.handoff_turn(now)?;

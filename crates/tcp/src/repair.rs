@@ -329,6 +329,18 @@ impl Repair {
     }
 }
 
+impl Repair {
+    /// So much time has passed since it was read, in which nobody ran the connection: our timestamp clock has gone on.
+    pub fn age(&mut self, by: Nanos) {
+        // Microseconds keep their mark, and milliseconds theirs.
+        let ticks = match self.timestamp & 1 {
+            0 => by.div_ceil(MILLISECOND) as u32,
+            _ => by.div_ceil(MICROSECOND) as u32,
+        };
+        self.timestamp = self.timestamp.wrapping_add(ticks.wrapping_add(1) & !1);
+    }
+}
+
 impl Snapshot {
     /// A connection that was taken out of the kernel. The module's documentation has what is not known of
     /// it.

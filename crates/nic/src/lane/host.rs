@@ -36,6 +36,8 @@ pub(crate) struct HostLane<H> {
     counters: HostCounters,
     /// The wire waits for the host.
     is_full: bool,
+    /// The last [`HostLane::transmit`] left nothing.
+    has_read_all: bool,
 }
 
 impl<H: Host> HostLane<H> {
@@ -49,7 +51,18 @@ impl<H: Host> HostLane<H> {
             waiting: None,
             counters: HostCounters::default(),
             is_full: false,
+            has_read_all: true,
         }
+    }
+
+    /// Whether all that the host had sent when [`HostLane::transmit`] was called last has gone its way.
+    pub(crate) fn has_read_all(&self) -> bool {
+        self.has_read_all
+    }
+
+    /// Packets that were taken from the host so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.counters.taken.frames
     }
 
     pub(crate) fn counters(&self) -> &HostCounters {
@@ -172,6 +185,7 @@ impl<H: Host> HostLane<H> {
         mut elsewhere: impl FnMut(&HostPacket<'_>, &FramePool) -> bool,
     ) -> io::Result<bool> {
         let mut worked = false;
+        self.has_read_all = false;
         let end = self.counters.taken.bytes + max_bytes as u64;
         for _ in 0..max {
             if self.counters.taken.bytes >= end {
@@ -203,7 +217,10 @@ impl<H: Host> HostLane<H> {
                         worked = true;
                         continue;
                     }
-                    FromHost::Empty => break,
+                    FromHost::Empty => {
+                        self.has_read_all = true;
+                        break;
+                    }
                 },
             };
             let HostPacket { vnet, bytes } = packet;

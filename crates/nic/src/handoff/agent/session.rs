@@ -358,31 +358,38 @@ impl Session {
                 common.worker.tell(ToWorker::Told { key, tag, told });
                 None
             }
-            OsOutput::Freeze => Some(match connection.offered.as_mut()?.freeze() {
-                Ok(state) => {
-                    let name = (cid, connection.side.epoch());
-                    let now = sys::clock::now();
-                    let begun = common.beginnings.write(connection.place, name, &state, now);
-                    connection.beginning = begun;
-                    OsEvent::Frozen(Box::new(state))
-                }
-                Err(why) => {
-                    connection.refused = Some(why);
-                    OsEvent::NotFrozen(why)
-                }
-            }),
-            OsOutput::Thaw(state) => Some(match connection.offered.as_mut()?.thaw(*state) {
-                Ok(()) => {
-                    // Before the worker hears of it, which keeps from the peer what the kernel says until then.
-                    common.beginnings.erase(connection.place);
-                    OsEvent::Thawed
-                }
-                Err(error) => {
-                    let remote = connection.offered.as_ref()?.remote();
-                    tracing::error!("the kernel does not take the connection to {remote}: {error}");
-                    OsEvent::NotThawed
+            OsOutput::Freeze => Some({
+                // Until it is out of the kernel, that may say something, with a later timestamp than it tells here.
+                let before = sys::clock::now();
+                match connection.offered.as_mut()?.freeze() {
+                    Ok(state) => {
+                        let name = (cid, connection.side.epoch());
+                        let begun = common.beginnings.write(connection.place, name, &state, before);
+                        connection.beginning = begun;
+                        OsEvent::Frozen(State::of(state, before))
+                    }
+                    Err(why) => {
+                        connection.refused = Some(why);
+                        OsEvent::NotFrozen(why)
+                    }
                 }
             }),
+            OsOutput::Thaw(state) => {
+                Some(match connection.offered.as_mut()?.thaw(state.at(sys::clock::now())) {
+                    Ok(()) => {
+                        // Before the worker hears of it, which keeps from the peer what the kernel says until then.
+                        common.beginnings.erase(connection.place);
+                        OsEvent::Thawed
+                    }
+                    Err(error) => {
+                        let remote = connection.offered.as_ref()?.remote();
+                        tracing::error!(
+                            "the kernel does not take the connection to {remote}: {error}"
+                        );
+                        OsEvent::NotThawed
+                    }
+                })
+            }
             // While the NIC has it, it is the worker that tells; else that is done when it is forgotten.
             OsOutput::Resume(_) | OsOutput::Destroy | OsOutput::Notify(_) => None,
             // The kernel gets packets by the worker, and has its options already.

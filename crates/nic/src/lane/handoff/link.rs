@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 
 use ::tcp::FourTuple;
+use ::tcp::Nanos;
 use ::tcp::repair::Repair;
 use handoff::machine::{ToNic, ToOs};
 use handoff::session::{Layout, Shared};
@@ -15,8 +16,23 @@ use wire::{Mac, VirtioNetHdr};
 
 use crate::handle::Wake;
 
-/// The state of a connection, as the kernel gives and takes it.
-pub(crate) type State = Box<Repair>;
+/// The state of a connection, as the kernel gives and takes it, and when that was so.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct State(Box<(Repair, Nanos)>);
+
+impl State {
+    /// Of this time.
+    pub(crate) fn of(repair: Repair, at: Nanos) -> Self {
+        State(Box::new((repair, at)))
+    }
+
+    /// As it is now: its clock has gone on.
+    pub(crate) fn at(self, now: Nanos) -> Repair {
+        let (mut repair, at) = *self.0;
+        repair.age(now.saturating_sub(at));
+        repair
+    }
+}
 
 /// A packet that waits while its connection moves.
 #[derive(Clone, PartialEq, Eq, Debug)]

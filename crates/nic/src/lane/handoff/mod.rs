@@ -55,6 +55,10 @@ use crate::wire_queue::WireQueue;
 
 /// Messages of the agent's that are looked at in a turn.
 const MESSAGES: usize = 256;
+/// They wait until the host's queue is empty, or this many packets have been read from it, which holds no more (a TAP's
+/// 500, `TUN_READQ_SIZE`), but no longer than this, as the wire may take nothing.
+const HOST_QUEUE: u64 = 1024;
+const WAIT: Nanos = 100_000_000;
 
 /// What a lane is made of.
 #[derive(Debug)]
@@ -79,6 +83,7 @@ pub(crate) struct Settings {
 pub(crate) struct HandoffLane {
     lane: EngineLane<Rings>,
     inbox: Receiver<ToWorker>,
+    heard: Heard,
     agent: Way<ToAgent>,
     connections: usize,
     mac: Mac,
@@ -92,6 +97,15 @@ pub(crate) struct HandoffLane {
     /// Connections to which something was written past the library that serves their calls. They go back, and what
     /// was written with them.
     aside: Vec<u32>,
+}
+
+/// What the agent has said and is not done yet.
+#[derive(Default)]
+struct Heard {
+    messages: VecDeque<ToWorker>,
+    /// When that was, and how many packets of the host's had been read by then.
+    at: Nanos,
+    taken: u64,
 }
 
 /// Whose a packet is.
@@ -123,6 +137,7 @@ impl HandoffLane {
         Ok(HandoffLane {
             lane: EngineLane::new(lro, node, Rings::new(worker, config, mirror), ready),
             inbox,
+            heard: Heard::default(),
             agent,
             connections,
             mac,
@@ -225,6 +240,18 @@ impl HandoffLane {
         true
     }
 
+    /// Listens to the agent, before what the host sends is read. What it says is done in the [turn](Self::turn): all that
+    /// the kernel has sent of a connection before it gave it away is to leave before what the NIC sends of it, as
+    /// neither sequence numbers nor timestamps go back then (RFC 7323 section 5).
+    pub(crate) fn listen<H: Host>(&mut self, host: Option<&HostLane<H>>, now: Nanos) {
+        let heard = &mut self.heard;
+        if heard.messages.is_empty() {
+            heard.messages.extend(self.inbox.try_iter().take(MESSAGES));
+            heard.at = now;
+            heard.taken = host.map_or(0, HostLane::taken);
+        }
+    }
+
     /// What the agent says, what applications do, what is due, and what is to be sent. Returns whether there was
     /// anything to do.
     ///
@@ -265,9 +292,17 @@ impl HandoffLane {
         host: &mut Option<&mut HostLane<H>>,
         now: Nanos,
     ) -> bool {
+        if self.heard.messages.is_empty() {
+            return false;
+        }
+        if let Some(host) = host.as_ref().filter(|host| !host.has_read_all())
+            && host.taken() - self.heard.taken < HOST_QUEUE
+            && now < self.heard.at + WAIT
+        {
+            return true;
+        }
         let mut is_flushed = false;
-        for heard in 0..MESSAGES {
-            let Ok(message) = self.inbox.try_recv() else { return heard > 0 };
+        for message in std::mem::take(&mut self.heard.messages) {
             match message {
                 ToWorker::Begin { session, process } => self.begin(session, process),
                 ToWorker::Offer { key, epoch, path, next_hop, place } => {

@@ -51,7 +51,7 @@ impl HandoffLane {
             for output in outputs.drain(..) {
                 match output {
                     NicOutput::Tell(tag, told) => self.agent.tell(ToAgent { key, tag, told }),
-                    NicOutput::Thaw(state) => next = Some(self.thaw(number, &state, now)),
+                    NicOutput::Thaw(state) => next = Some(self.thaw(number, &state.at(now), now)),
                     NicOutput::Freeze => next = Some(self.freeze(number, pool, now)),
                     NicOutput::Input(packet) => self.input(&packet, pool, now),
                     NicOutput::Pass(packet) => pass(&packet, pool, host),
@@ -99,7 +99,7 @@ impl HandoffLane {
         if let Some(connection) = self.app().all.get_mut(number) {
             connection.told = told;
         }
-        NicEvent::Frozen(Box::new(state))
+        NicEvent::Frozen(State::of(state, now))
     }
 }
 

@@ -306,10 +306,10 @@ impl World {
                 let name = (CID, self.os.epoch());
                 self.beginnings.clear(&mut self.beginning);
                 self.beginning = self.beginnings.write(PLACE, name, &state, self.now);
-                return Some(OsEvent::Frozen(Box::new(state)));
+                return Some(OsEvent::Frozen(State::of(state, self.now)));
             }
             OsOutput::Thaw(state) => {
-                let snapshot = Snapshot::from_repair(&state).unwrap();
+                let snapshot = Snapshot::from_repair(&state.at(self.now)).unwrap();
                 let config = Arc::new(tcp::Config::default());
                 let id = self.kernel.node.stack.thaw(&snapshot, config, self.now).unwrap();
                 self.kernel_id = Some(id);
@@ -431,7 +431,7 @@ impl World {
         let path = FourTuple { local: state.local, remote: state.remote };
         let (key, epoch) = (Key { session: 1, cid: CID }, Epoch(1));
         self.to_worker.tell(ToWorker::Offer { key, epoch, path, next_hop: PEER, place: PLACE + 1 });
-        for told in [ToNic::Handoff(Box::new(state)), ToNic::ForwardEnd] {
+        for told in [ToNic::Handoff(State::of(state, self.now)), ToNic::ForwardEnd] {
             self.to_worker.tell(ToWorker::Told { key, tag: epoch.tag(), told });
         }
         self.hostile = Some(memory);
