@@ -257,6 +257,8 @@ impl Connection {
             os::shutdown(self.fd, shut_how(self.shut.load(Ordering::Relaxed)));
         }
         epoll::to_kernel(self);
+        // What was asked of all while the NIC had it, it has done.
+        self.picks.store(at.session.picks(), Ordering::Relaxed);
         at.session.give_number(at.cid);
         self.state.store(KERNEL, Ordering::Release);
     }
