@@ -1,4 +1,4 @@
-//! A wire that loses some frames and reorders others, the same ones each time.
+//! A wire that loses some frames and reorders others, the same ones each time, or that shows each to a test.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -42,6 +42,23 @@ impl Lossy {
     /// # Panics
     /// If the kernel refuses.
     pub fn between(host: &Host, one: &str, other: &str) -> Self {
+        Self::start(host, [one, other], true, Box::new(|_, _| {}))
+    }
+
+    /// The same, but it loses none by itself and keeps their order. It shows each to `watch`, with 0 for one that comes
+    /// from `one` and 1 for one from `other`, before it goes on.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn watched(
+        host: &Host,
+        [one, other]: [&str; 2],
+        watch: impl FnMut(usize, &[u8]) + Send + 'static,
+    ) -> Self {
+        Self::start(host, [one, other], false, Box::new(watch))
+    }
+
+    fn start(host: &Host, [one, other]: [&str; 2], loses: bool, watch: Watch) -> Self {
         let open = |name| -> Result<PacketSocket> {
             let index = interface::index(name)?;
             PacketSocket::open(index, Config::default())
@@ -51,7 +68,7 @@ impl Lossy {
         let sockets = sockets.unwrap_or_else(|error| panic!("{error}"));
         let (stop, lost) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (enough, count) = (Arc::clone(&stop), Arc::clone(&lost));
-        let thread = std::thread::spawn(move || carry(sockets, &enough, &count));
+        let thread = std::thread::spawn(move || carry(sockets, &enough, (loses, &count), watch));
         Self { stop, lost, thread: Some(thread) }
     }
 
@@ -71,6 +88,9 @@ impl Drop for Lossy {
     }
 }
 
+/// Sees each frame, and whence it comes.
+type Watch = Box<dyn FnMut(usize, &[u8]) + Send>;
+
 /// One direction.
 #[derive(Default)]
 struct Way {
@@ -79,7 +99,12 @@ struct Way {
     waiting: Option<(Received, u64)>,
 }
 
-fn carry(mut sockets: [PacketSocket; 2], stop: &AtomicBool, lost: &AtomicU64) -> io::Result<()> {
+fn carry(
+    mut sockets: [PacketSocket; 2],
+    stop: &AtomicBool,
+    (loses, lost): (bool, &AtomicU64),
+    mut watch: Watch,
+) -> io::Result<()> {
     let mut pool = FramePool::new(FRAMES, FRAME_SIZE)?;
     let mut ways = [Way::default(), Way::default()];
     let (mut received, mut passing) = (Vec::new(), Vec::new());
@@ -88,8 +113,11 @@ fn carry(mut sockets: [PacketSocket; 2], stop: &AtomicBool, lost: &AtomicU64) ->
         for (from, way) in ways.iter_mut().enumerate() {
             sockets[from].receive(&mut pool, &mut received, BATCH)?;
             for frame in received.drain(..) {
-                way.count += 1;
-                if way.count.is_multiple_of(LOSE) {
+                watch(from, pool.bytes(&frame.frame));
+                way.count += u64::from(loses);
+                if !loses {
+                    passing.push(frame);
+                } else if way.count.is_multiple_of(LOSE) {
                     lost.fetch_add(1, Ordering::Relaxed);
                     pool.free(frame.frame);
                 } else if way.count.is_multiple_of(DELAY) && way.waiting.is_none() {

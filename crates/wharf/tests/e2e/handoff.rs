@@ -12,7 +12,7 @@ use testkit::lab::{Program, have, wait_until};
 use crate::ends::guards;
 use crate::setup::{Hosts, Ip, Plan, Port, Up, WIRE, give, wharf};
 
-const PORT: u16 = 7000;
+pub(crate) const PORT: u16 = 7000;
 
 /// A server that echoes: a thread for each connection, and blocking calls.
 const THREADS: &str = "
@@ -31,8 +31,10 @@ while True:
 ";
 
 /// The same by an event loop: epoll, and calls that never block.
-const EVENTS: &str = "
-import asyncio
+pub(crate) const EVENTS: &str = "
+import asyncio, resource
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 async def serve(r, w):
     while True:
         d = await r.read(65536)
@@ -76,7 +78,7 @@ fn library() -> PathBuf {
 }
 
 /// A Python server behind wharf.
-fn serve(hosts: &Hosts, policy: &str, script: &str) -> Program {
+pub(crate) fn serve(hosts: &Hosts, policy: &str, script: &str) -> Program {
     let mut run = wharf();
     run.env("WHARF_LIBRARY", library());
     run.args(["run", "--policy", policy, "--", "python3", "-u", "-c", script]);

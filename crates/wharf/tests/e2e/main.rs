@@ -24,6 +24,7 @@ mod segments;
 mod setup;
 mod shared;
 mod silent;
+mod storm;
 mod tagged;
 mod tcp;
 mod through;

@@ -1,0 +1,168 @@
+//! Many clients of an echo server at once, in one thread: each sends a stream of its own and compares what comes back.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::lab::PATIENCE;
+
+/// Bytes of a stream that are made at a time.
+const PIECE: usize = 16 << 10;
+
+/// A client.
+#[derive(Debug)]
+struct Client {
+    stream: TcpStream,
+    number: u64,
+    sent: u64,
+    received: u64,
+    /// When something came last.
+    heard: Instant,
+    /// Something has come since [`Crowd::watch`].
+    has_heard: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    clients: Vec<Client>,
+    /// What each is to send in all.
+    target: u64,
+    piece: Vec<u8>,
+    /// The longest that a client has waited for its next byte.
+    pub(crate) longest: Duration,
+    /// Since when first bytes are awaited, and after how long each came.
+    watch: Instant,
+    firsts: Vec<Duration>,
+}
+
+impl Crowd {
+    /// Of these connections.
+    pub(crate) fn new(streams: Vec<TcpStream>) -> Self {
+        let client = |(number, stream): (u64, TcpStream)| {
+            stream.set_nonblocking(true).unwrap();
+            Client { stream, number, sent: 0, received: 0, heard: Instant::now(), has_heard: false }
+        };
+        Crowd {
+            clients: (0..).zip(streams).map(client).collect(),
+            target: 0,
+            piece: vec![0; PIECE],
+            longest: Duration::ZERO,
+            watch: Instant::now(),
+            firsts: Vec::new(),
+        }
+    }
+
+    /// Each is to send so many bytes more.
+    pub(crate) fn more(&mut self, bytes: u64) {
+        self.target += bytes;
+        let now = Instant::now();
+        self.clients.iter_mut().for_each(|client| client.heard = now);
+    }
+
+    /// From now on each client's first byte is awaited. What had come before does not count.
+    pub(crate) fn watch(&mut self) {
+        self.watch = Instant::now();
+        self.clients.iter_mut().for_each(|client| client.has_heard = true);
+        self.pass();
+        self.clients.iter_mut().for_each(|client| client.has_heard = false);
+    }
+
+    /// After how long the first bytes came that were awaited so far: half of them, 99 of 100, and all.
+    pub(crate) fn firsts(&mut self) -> [Duration; 3] {
+        self.firsts.sort_unstable();
+        let at = |part: usize| self.firsts.get((self.firsts.len() * part).div_ceil(100).max(1) - 1);
+        [50, 99, 100].map(|part| at(part).copied().unwrap_or_default())
+    }
+
+    /// Whether each has got back what it was to send.
+    pub(crate) fn is_done(&self) -> bool {
+        self.clients.iter().all(|client| client.received == self.target)
+    }
+
+    /// Each sends and receives what it can now; returns whether any could.
+    ///
+    /// # Panics
+    /// If other bytes come back, or a connection ends or stands still.
+    pub(crate) fn pass(&mut self) -> bool {
+        let Crowd { clients, target, piece, longest, watch, firsts } = self;
+        let mut any = false;
+        for client in clients.iter_mut().filter(|client| client.received < *target) {
+            any |= client.send(*target, piece);
+            if client.receive(piece) {
+                *longest = (*longest).max(client.heard.elapsed());
+                client.heard = Instant::now();
+                any = true;
+                if !std::mem::replace(&mut client.has_heard, true) {
+                    firsts.push(watch.elapsed());
+                }
+            }
+            let waits = client.heard.elapsed();
+            assert!(waits < 2 * PATIENCE, "stands still for {waits:?}: {client:?} of {target}");
+        }
+        any
+    }
+
+    /// Until each has got back all.
+    pub(crate) fn finish(&mut self) {
+        while !self.is_done() {
+            if !self.pass() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// They end in order.
+    pub(crate) fn end(self) {
+        for client in &self.clients {
+            client.stream.set_nonblocking(false).unwrap();
+            client.stream.set_read_timeout(Some(2 * PATIENCE)).unwrap();
+            client.stream.shutdown(Shutdown::Write).unwrap();
+        }
+        for client in self.clients {
+            let read = (&client.stream).read(&mut [0; 1]);
+            assert!(matches!(read, Ok(0)), "{client:?}: {read:?} at the end");
+        }
+    }
+}
+
+impl Client {
+    fn send(&mut self, target: u64, piece: &mut [u8]) -> bool {
+        let most = piece.len().min((target - self.sent) as usize);
+        if most == 0 {
+            return false;
+        }
+        fill(&mut piece[..most], self.number, self.sent);
+        match (&self.stream).write(&piece[..most]) {
+            Ok(sent) => self.sent += sent as u64,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+            Err(error) => panic!("{self:?}: {error}"),
+        }
+        true
+    }
+
+    fn receive(&mut self, piece: &mut [u8]) -> bool {
+        let (got, expected) = piece.split_at_mut(PIECE / 2);
+        match (&self.stream).read(got) {
+            Ok(0) => panic!("{self:?} was closed"),
+            Ok(len) => {
+                fill(&mut expected[..len], self.number, self.received);
+                let differs = (0..len).find(|at| got[*at] != expected[*at]);
+                assert_eq!(differs, None, "{self:?}: another byte came back");
+                self.received += len as u64;
+                assert!(self.received <= self.sent, "{self:?}: more came than was sent");
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            Err(error) => panic!("{self:?}: {error}"),
+        }
+    }
+}
+
+/// The bytes of a client's stream from `at` on.
+fn fill(piece: &mut [u8], number: u64, at: u64) {
+    for (byte, at) in piece.iter_mut().zip(at..) {
+        *byte = ((number << 40) ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[1];
+    }
+}

@@ -1,0 +1,237 @@
+//! Many connections that move to the NIC and back again and again while they are busy, through a WAN that loses, and
+//! while wharf is killed. Every byte is compared, and every packet is seen on the wire.
+//!
+//! `WHARF_STORM=10000x10` has it with so many connections, so many times.
+
+mod crowd;
+mod law;
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sys::process::Signal;
+use testkit::lab::{Host, Program, Wire, have, wait_until};
+use testkit::lossy::Lossy;
+
+use self::crowd::Crowd;
+use self::law::Law;
+use super::degen::File;
+use super::ends::guards;
+use super::handoff::{EVENTS, PORT, serve};
+use super::setup::{Hosts, Ip, PEER, WIRE, give};
+
+/// Connections and rounds, unless the environment says so.
+const CONNECTIONS: usize = 48;
+const ROUNDS: usize = 3;
+/// A ring's bytes where there are many.
+const BUFFER: &str = "handoff.buffer=65536";
+/// Descriptors for each connection, at each of the processes, and what else there is.
+const FILES: u64 = 1_000;
+
+/// How many connections, and how many rounds.
+fn size() -> (usize, usize) {
+    let Ok(words) = std::env::var("WHARF_STORM") else { return (CONNECTIONS, ROUNDS) };
+    let numbers = words.split_once('x').and_then(|(n, r)| Some((n.parse().ok()?, r.parse().ok()?)));
+    numbers.expect("WHARF_STORM is connections, an x, and rounds")
+}
+
+/// A client, a wire that is watched, and a server behind wharf.
+struct Storm {
+    /// Before the hosts, so that it ends before them.
+    _wire: Lossy,
+    wharf: Program,
+    _server: Program,
+    hosts: Hosts,
+    _between: Host,
+    law: Arc<Mutex<Law>>,
+    /// Settings of wharf's, and the file of its WAN.
+    settings: Vec<String>,
+    wan: File,
+}
+
+impl Storm {
+    fn new(connections: usize, policy: &str) -> Option<Self> {
+        if !have(&["python3"]) {
+            return None;
+        }
+        sys::process::allow_open_files(connections as u64 + FILES).unwrap();
+        let (client, between, server) = (Host::new()?, Host::new()?, Host::new()?);
+        let wire = |near, far| Wire { near, far, mtu: 1500, queues: 1, offloads: false };
+        wire(PEER, "left").lay(&client, &between);
+        wire(WIRE, "right").lay(&server, &between);
+        let law = Arc::new(Mutex::new(Law::default()));
+        let sees = Arc::clone(&law);
+        let wire = Lossy::watched(&between, ["left", "right"], move |from, frame| {
+            sees.lock().unwrap_or_else(PoisonError::into_inner).see(from == 1, frame);
+        });
+        let hosts = Hosts::of(client, server);
+        give(&hosts.client, PEER, &Ip::BOTH, Ip::client);
+        give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
+        let settings = [
+            "workers=1".to_owned(),
+            BUFFER.to_owned(),
+            format!("handoff.connections={}", connections.next_power_of_two()),
+        ];
+        let wan = File::of("delay = \"0\"\nloss = \"0\"\nseed = 9\n");
+        let wharf = Storm::start(&hosts, &settings, &wan);
+        let server = serve(&hosts, policy, EVENTS);
+        let law = Arc::clone(&law);
+        let settings = settings.to_vec();
+        Some(Storm {
+            wharf,
+            _server: server,
+            hosts,
+            _wire: wire,
+            _between: between,
+            law,
+            settings,
+            wan,
+        })
+    }
+
+    fn start(hosts: &Hosts, settings: &[String], wan: &File) -> Program {
+        let sets = settings.iter().flat_map(|set| ["--set", set]);
+        let more: Vec<&str> =
+            ["--take-addresses", "--degen", wan.path()].into_iter().chain(sets).collect();
+        hosts.wharf_up(&more)
+    }
+
+    /// The connections of so many clients.
+    fn crowd(&self, connections: usize) -> Crowd {
+        let streams = self.hosts.client.run(|| {
+            let to = |number: usize| SocketAddr::new(Ip::BOTH[number % 2].server(), PORT);
+            (0..connections).map(|number| TcpStream::connect(to(number)).unwrap()).collect()
+        });
+        Crowd::new(streams)
+    }
+
+    /// The WAN delays and loses from now on.
+    fn degenerate(&self, delay: &str, loss: &str) {
+        for (key, value) in [("degen.delay", delay), ("degen.loss", loss)] {
+            let ended = self.hosts.wharf(&["set", key, value]);
+            assert!(ended.status.success(), "{ended}");
+        }
+    }
+
+    fn moved(&self, to: &str) {
+        let ended = self.hosts.wharf(&["handoff", "--to", to, "--all"]);
+        assert!(ended.status.success(), "{ended}");
+    }
+
+    fn counter(&self, group: &str, name: &str) -> u64 {
+        let ended = self.hosts.wharf(&["stats", "--json"]);
+        assert!(ended.status.success(), "{ended}");
+        let stats: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        let counters = stats["counters"].as_array().unwrap();
+        let of = |entry: &&serde_json::Value| entry["group"] == group && entry["name"] == name;
+        counters.iter().find(of).and_then(|entry| entry["value"].as_u64()).unwrap()
+    }
+
+    /// Traffic, until that is so. It is asked every now and then; meanwhile `again` is done.
+    fn until(&self, crowd: &mut Crowd, what: &str, mut again: impl FnMut() -> bool) {
+        let since = Instant::now();
+        let mut asked = None::<Instant>;
+        loop {
+            if asked.is_none_or(|asked| asked.elapsed() > Duration::from_millis(300)) {
+                if again() {
+                    return;
+                }
+                asked = Some(Instant::now());
+            }
+            if crowd.is_done() {
+                crowd.more(500);
+            }
+            if !crowd.pass() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(since.elapsed() < Duration::from_secs(300), "{what}: not in 300 s");
+        }
+    }
+
+    /// Nothing was said on the wire that must not be.
+    fn holds(&self) {
+        let law = self.law.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(
+            law.violations == 0,
+            "{} of {} segments: {}",
+            law.violations,
+            law.segments,
+            law.told.join("\n")
+        );
+        assert!(law.segments > 0, "nothing was seen");
+    }
+}
+
+/// All connections go to the NIC and back, as often as there are rounds.
+#[test]
+fn connections_move_to_and_fro_in_a_storm() {
+    let (connections, rounds) = size();
+    let Some(storm) = Storm::new(connections, "by_hand") else { return };
+    let mut crowd = storm.crowd(connections);
+    crowd.more(1000);
+    crowd.finish();
+    storm.degenerate("20ms", "1%");
+    for round in 0..rounds {
+        let begun = Instant::now();
+        crowd.more(20_000);
+        let all = connections as u64;
+        storm.until(&mut crowd, "to the NIC", || {
+            storm.moved("nic");
+            storm.counter("handoff", "connections") == all
+        });
+        let there = begun.elapsed();
+        crowd.more(20_000);
+        storm.until(&mut crowd, "to the kernel", || {
+            storm.moved("os");
+            storm.counter("handoff", "connections") == 0
+        });
+        let back = begun.elapsed() - there;
+        println!("round {round}: to the NIC in {there:?}, back in {back:?}");
+    }
+    crowd.finish();
+    println!("longest wait for a byte: {:?}", crowd.longest);
+    for name in ["handoffs", "restored", "refused"] {
+        println!("{name}: {}", storm.counter("handoff", name));
+    }
+    crowd.end();
+    storm.holds();
+}
+
+/// wharf is killed at any moment, and another started.
+#[test]
+fn connections_outlive_one_wharf_after_the_other() {
+    let (connections, rounds) = size();
+    let Some(mut storm) = Storm::new(connections, "at_accept") else { return };
+    storm.law.lock().unwrap().starts_anew = true;
+    let mut crowd = storm.crowd(connections);
+    crowd.more(1000);
+    crowd.finish();
+    for round in 0..rounds {
+        crowd.more(20_000);
+        storm.until(&mut crowd, "to the NIC", || {
+            storm.moved("nic");
+            storm.counter("handoff", "connections") > 0
+        });
+        // Another moment each time; which one it is does not matter.
+        let until = Instant::now() + Duration::from_millis(37 * (round as u64 + 1) % 200);
+        while Instant::now() < until {
+            crowd.more(2_000);
+            crowd.pass();
+        }
+        // Each has bytes on their way.
+        crowd.more(20_000);
+        crowd.pass();
+        storm.wharf.signal(Signal::Kill);
+        crowd.watch();
+        crowd.more(20_000);
+        crowd.finish();
+        let [half, most, all] = crowd.firsts();
+        println!("{round}: next byte after {half:?} (median), {most:?} (99 %), {all:?} (all)");
+        assert!(wait_until(|| guards(&storm.hosts).is_empty()), "the guard does not end");
+        storm.wharf = Storm::start(&storm.hosts, &storm.settings, &storm.wan);
+    }
+    crowd.end();
+    storm.holds();
+}
