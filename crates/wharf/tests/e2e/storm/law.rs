@@ -13,7 +13,7 @@ const TOLD: usize = 10;
 /// Ticks of its clock by which a segment that another one has overtaken is older at most.
 const OVERTAKEN: u32 = 10;
 /// Segments before one that is told of.
-const RECENT: usize = 8;
+const RECENT: usize = 24;
 
 /// Sees all packets between clients and a server.
 #[derive(Debug, Default)]
@@ -33,8 +33,8 @@ pub(crate) struct Law {
 struct Flow {
     client: End,
     server: End,
-    /// The last of the server's segments.
-    recent: VecDeque<(Instant, Segment)>,
+    /// The last segments, and whether they were the server's.
+    recent: VecDeque<(Instant, bool, Segment)>,
 }
 
 /// What an end has said at most.
@@ -87,21 +87,30 @@ impl Law {
             me.judge(&segment, peer, self.starts_anew, &mut broken);
         }
         me.take(&segment);
-        if from_server {
-            flow.recent.truncate(RECENT - 1);
-            flow.recent.push_front((Instant::now(), segment));
-        }
-        let recent = &flow.recent;
+        flow.recent.truncate(RECENT - 1);
+        flow.recent.push_front((Instant::now(), from_server, segment));
         for what in broken {
             self.violations += 1;
             if self.told.len() < TOLD {
-                let told = recent
-                    .iter()
-                    .rev()
-                    .map(|(at, segment)| format!("\n  {:?} before: {segment:?}", at.elapsed()));
-                self.told.push(format!("{from} to {to}: {what}{}", told.collect::<String>()));
+                self.told.push(format!("{from} to {to}: {what}{}", flow.told()));
             }
         }
+    }
+
+    /// The last segments of a client's connection, for those who look for a cause.
+    pub(crate) fn recent(&self, client: SocketAddr) -> String {
+        let found = self.flows.iter().find(|((this, _), _)| *this == client);
+        found.map_or_else(String::new, |(_, flow)| flow.told())
+    }
+}
+
+impl Flow {
+    fn told(&self) -> String {
+        let line = |(at, from_server, segment): &(Instant, bool, Segment)| {
+            let from = if *from_server { "server" } else { "client" };
+            format!("\n  {:?} before, {from}: {segment:?}", at.elapsed())
+        };
+        self.recent.iter().rev().map(line).collect()
     }
 }
 

@@ -7,6 +7,7 @@ mod crowd;
 mod law;
 
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -129,6 +130,36 @@ impl Storm {
         counters.iter().find(of).and_then(|entry| entry["value"].as_u64()).unwrap()
     }
 
+    /// Until each has got back all.
+    fn finish(&self, crowd: &mut Crowd) {
+        while !crowd.is_done() {
+            self.pass(crowd);
+        }
+    }
+
+    /// A little traffic.
+    ///
+    /// # Panics
+    /// If a client waits for too long.
+    fn pass(&self, crowd: &mut Crowd) {
+        if !crowd.pass() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let Some(client) = crowd.stuck else { return };
+        let law = self.law.lock().unwrap_or_else(PoisonError::into_inner);
+        let port = client.port();
+        let ss = |host: &Host| {
+            let mut ss = Command::new("ss");
+            ss.arg("-tinoem").arg(format!("( sport = :{port} or dport = :{port} )"));
+            host.output(&mut ss).stdout
+        };
+        let [near, far] = [&self.hosts.client, &self.hosts.server].map(ss);
+        let listed = self.hosts.wharf(&["connections"]).stdout;
+        let ends = client.to_string();
+        let listed = listed.lines().find(|line| line.contains(&ends)).unwrap_or("the kernel's");
+        panic!("{client} stands still ({listed}):{}\n{near}{far}", law.recent(client));
+    }
+
     /// Traffic, until that is so. It is asked every now and then; meanwhile `again` is done.
     fn until(&self, crowd: &mut Crowd, what: &str, mut again: impl FnMut() -> bool) {
         let since = Instant::now();
@@ -143,9 +174,7 @@ impl Storm {
             if crowd.is_done() {
                 crowd.more(500);
             }
-            if !crowd.pass() {
-                thread::sleep(Duration::from_millis(1));
-            }
+            self.pass(crowd);
             assert!(since.elapsed() < Duration::from_secs(300), "{what}: not in 300 s");
         }
     }
@@ -171,7 +200,7 @@ fn connections_move_to_and_fro_in_a_storm() {
     let Some(storm) = Storm::new(connections, "by_hand") else { return };
     let mut crowd = storm.crowd(connections);
     crowd.more(1000);
-    crowd.finish();
+    storm.finish(&mut crowd);
     storm.degenerate("20ms", "1%");
     for round in 0..rounds {
         let begun = Instant::now();
@@ -190,7 +219,7 @@ fn connections_move_to_and_fro_in_a_storm() {
         let back = begun.elapsed() - there;
         println!("round {round}: to the NIC in {there:?}, back in {back:?}");
     }
-    crowd.finish();
+    storm.finish(&mut crowd);
     println!("longest wait for a byte: {:?}", crowd.longest);
     for name in ["handoffs", "restored", "refused"] {
         println!("{name}: {}", storm.counter("handoff", name));
@@ -207,7 +236,7 @@ fn connections_outlive_one_wharf_after_the_other() {
     storm.law.lock().unwrap().starts_anew = true;
     let mut crowd = storm.crowd(connections);
     crowd.more(1000);
-    crowd.finish();
+    storm.finish(&mut crowd);
     for round in 0..rounds {
         crowd.more(20_000);
         storm.until(&mut crowd, "to the NIC", || {
@@ -226,7 +255,7 @@ fn connections_outlive_one_wharf_after_the_other() {
         storm.wharf.signal(Signal::Kill);
         crowd.watch();
         crowd.more(20_000);
-        crowd.finish();
+        storm.finish(&mut crowd);
         let [half, most, all] = crowd.firsts();
         println!("{round}: next byte after {half:?} (median), {most:?} (99 %), {all:?} (all)");
         assert!(wait_until(|| guards(&storm.hosts).is_empty()), "the guard does not end");
