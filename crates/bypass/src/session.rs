@@ -35,12 +35,17 @@ pub(crate) struct Session {
     closing: Mutex<Vec<u32>>,
     /// wharf has said that it is stopping: nothing is offered any more.
     is_ending: AtomicBool,
+    /// Connections that were offered.
+    offers: AtomicU64,
     /// When wharf was found to be gone, by [`os::now`]; 0 while it is there.
     died: AtomicU64,
     /// The descriptor of each number, so that an event finds it.
     owners: Vec<AtomicU32>,
     pub(crate) policy: Policy,
 }
+
+/// Connections that are on their way to the NIC at a time: each stands still until those before it have moved.
+const OFFERS_MAX: u64 = 16;
 
 /// What `wharf run` has told.
 struct Told {
@@ -202,6 +207,7 @@ impl Session {
             free: Mutex::new((0..layout.connections).rev().collect()),
             closing: Mutex::new(Vec::new()),
             is_ending: AtomicBool::new(false),
+            offers: AtomicU64::new(0),
             died: AtomicU64::new(0),
             owners: (0..layout.connections).map(|_| AtomicU32::new(UNOWNED)).collect(),
             policy,
@@ -276,9 +282,13 @@ impl Session {
         self.is_ending.store(true, Ordering::Release);
     }
 
-    /// Whether a connection may be offered: wharf is neither gone nor stopping.
+    /// Whether a connection may be offered now: wharf is neither gone nor stopping, and has answered earlier offers.
     pub(crate) fn takes_offers(&self) -> bool {
-        if self.is_dead() {
+        let waiting = || {
+            let answered = self.shared.answered().load(Ordering::Relaxed);
+            self.offers.load(Ordering::Relaxed).wrapping_sub(answered)
+        };
+        if self.is_dead() || waiting() >= OFFERS_MAX {
             return false;
         }
         if !self.is_ending.load(Ordering::Relaxed) {
@@ -308,7 +318,9 @@ impl Session {
 
     /// Offers a connection. Returns whether wharf hears of it.
     pub(crate) fn offer(&self, cid: Cid, fd: c_int) -> bool {
-        os::send(self.socket, &Message::Offer(cid).encode(), Some(fd)).is_ok()
+        let sent = os::send(self.socket, &Message::Offer(cid).encode(), Some(fd)).is_ok();
+        self.offers.fetch_add(u64::from(sent), Ordering::Relaxed);
+        sent
     }
 
     /// Wants a connection back.

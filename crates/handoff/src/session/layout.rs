@@ -3,7 +3,7 @@
 //! ```text
 //!   for each worker:      8 lines   its doorbell; how many of the application's threads sleep;
 //!                                   pushed and popped of each of the two rings of commands;
-//!                                   of the first, how often all were picked
+//!                                   of the first, how often all were picked, and how many offers were answered
 //!                         the slots of commands to the NIC, and of those to the application
 //!   for each connection:  4 lines   the application's words | wharf's words | waiting | (spare)
 //!   for each connection:  its send ring, its receive ring
@@ -159,6 +159,12 @@ impl<'a> Shared<'a> {
     /// How often wharf has asked the application to offer what it has (`wharf handoff --to nic`).
     pub fn picks(&self) -> &'a AtomicU64 {
         &self.words[6 * LINE]
+    }
+
+    /// How many of the application's offers wharf has answered: the connection is the NIC's, or was refused. It offers no
+    /// more than a few at a time, as a connection stands still while it moves.
+    pub fn answered(&self) -> &'a AtomicU64 {
+        &self.words[6 * LINE + 1]
     }
 
     /// The ring of commands from the application to a worker.

@@ -4,14 +4,14 @@
 mod kernel;
 mod session;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::tcp::FourTuple;
 use handoff::machine::SideCounts;
@@ -35,8 +35,10 @@ use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
 use crate::lane::handoff::records::{Beginnings, Mirror};
 use crate::threads;
 
-/// How long the NIC's connections may take to go back when wharf stops.
+/// How long it may take until the next of the NIC's connections is back when wharf stops.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Connections that go back at a time: each stands still until those before it are back.
+const BACK_AT_ONCE: usize = 16;
 /// Sessions at a time: each is a process, and takes four descriptors or more.
 const SESSIONS_MAX: usize = 1024;
 /// Numbers in the set of descriptors to wait for; sessions come behind.
@@ -146,6 +148,8 @@ impl Agent {
                 guard: ToGuard::default(),
                 counts,
                 is_stopping: false,
+                wanted: VecDeque::new(),
+                going_back: 0,
             },
             kept,
             published: Arc::default(),
@@ -247,7 +251,8 @@ struct Work {
 
 impl Work {
     fn run(mut self) -> io::Result<()> {
-        let mut until = None;
+        // When wharf stops: how many connections are left, and since when.
+        let mut ending = None::<(usize, Instant)>;
         loop {
             self.set.wait(LOOK_AGAIN)?;
             let ready: Vec<u64> = self.set.ready().collect();
@@ -263,22 +268,40 @@ impl Work {
                     session.told(message, &mut self.common);
                 }
             }
+            self.have_back();
             self.sweep();
             self.common.guard.flush();
             *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.common.counts;
             while let Ok(request) = self.asked.try_recv() {
                 if let Request::Stop = request {
-                    until = Some(std::time::Instant::now() + PATIENCE);
+                    ending = Some((usize::MAX, Instant::now()));
                 }
                 self.answer(request);
+                self.have_back();
             }
-            let Some(until) = until else { continue };
-            if self.sessions.values().all(Session::is_empty) {
+            let Some((left, since)) = &mut ending else { continue };
+            let now_left: usize = self.sessions.values().map(Session::len).sum();
+            if now_left == 0 {
                 return Ok(());
             }
-            if std::time::Instant::now() > until {
-                tracing::error!("connections did not go back to the kernel in time, and are lost");
+            if now_left < *left {
+                (*left, *since) = (now_left, Instant::now());
+            }
+            if since.elapsed() > PATIENCE {
+                tracing::error!("{left} connections did not go back to the kernel, and are lost");
                 return Ok(());
+            }
+        }
+    }
+
+    /// Has those back that are wanted, a few at a time.
+    fn have_back(&mut self) {
+        let Work { sessions, common, .. } = self;
+        while common.going_back < BACK_AT_ONCE
+            && let Some((key, reason)) = common.wanted.pop_front()
+        {
+            if let Some(session) = sessions.get_mut(&key.session) {
+                session.go_back(key.cid, reason, common);
             }
         }
     }
@@ -373,7 +396,7 @@ impl Work {
     fn sweep(&mut self) {
         let guard = &mut self.common.guard;
         self.sessions.retain(|number, session| {
-            let stays = !(session.has_ended() && session.is_empty());
+            let stays = !(session.has_ended() && session.len() == 0);
             if !stays {
                 guard.tell(Message::SessionEnd { number: *number }, &[]);
             }

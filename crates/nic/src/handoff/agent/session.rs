@@ -38,6 +38,9 @@ pub(super) struct Common {
     pub(super) counts: SideCounts,
     /// Nothing more is handed off.
     pub(super) is_stopping: bool,
+    /// Connections that are wanted back, and how many of those that were asked for are not back yet.
+    pub(super) wanted: VecDeque<(Key, RestoreReason)>,
+    pub(super) going_back: usize,
 }
 
 /// One connection.
@@ -54,6 +57,10 @@ struct Connection {
     is_taken: bool,
     /// Why it goes back, once that is known.
     back: Option<RestoreReason>,
+    /// It is one of those that were asked for.
+    goes_back: bool,
+    /// The application's offer was answered.
+    is_answered: bool,
     refused: Option<Refusal>,
     /// The application has closed it, and its number is free when it is over.
     is_closed: bool,
@@ -221,6 +228,7 @@ impl Session {
             Ok(found) => found,
             Err(why) => {
                 common.counts.refused.add(why);
+                answer(&self.process, &mut false);
                 self.tell(cid, Status { why: Some(Why::Refused(why)), ..Status::at(Place::Os) });
                 return Ok(());
             }
@@ -235,6 +243,8 @@ impl Session {
             beginning: Beginning::default(),
             is_taken: false,
             back: None,
+            goes_back: false,
+            is_answered: false,
             refused: None,
             is_closed: false,
         };
@@ -248,6 +258,9 @@ impl Session {
         let ToAgent { key, tag, told } = message;
         if let Some(connection) = self.connections.get_mut(&key.cid) {
             use handoff::machine::ToOs;
+            if let ToOs::Control(OsControl::HandedOff) = told {
+                answer(&self.process, &mut connection.is_answered);
+            }
             match &told {
                 ToOs::Restore(reason, _) => connection.back = Some(*reason),
                 ToOs::Control(OsControl::Refused(why)) => connection.refused = Some(*why),
@@ -262,11 +275,18 @@ impl Session {
     }
 
     /// Wants all connections back.
-    pub(super) fn want_back(&mut self, reason: RestoreReason, common: &mut Common) {
-        let all: Vec<Cid> = self.connections.keys().copied().collect();
-        for cid in all {
-            self.handle(cid, OsEvent::WantBack(reason), common);
+    pub(super) fn want_back(&self, reason: RestoreReason, common: &mut Common) {
+        let key = |cid: &Cid| Key { session: self.number, cid: *cid };
+        common.wanted.extend(self.connections.keys().map(|cid| (key(cid), reason)));
+    }
+
+    /// Has one of those back.
+    pub(super) fn go_back(&mut self, cid: Cid, reason: RestoreReason, common: &mut Common) {
+        let Some(connection) = self.connections.get_mut(&cid) else { return };
+        if connection.offered.is_some() && !std::mem::replace(&mut connection.goes_back, true) {
+            common.going_back += 1;
         }
+        self.handle(cid, OsEvent::WantBack(reason), common);
     }
 
     /// Wants this connection back, if it is here.
@@ -302,9 +322,9 @@ impl Session {
         })
     }
 
-    /// Whether it has connections at the NIC, or on their way.
-    pub(super) fn is_empty(&self) -> bool {
-        self.connections.values().all(|connection| connection.offered.is_none())
+    /// How many connections it has at the NIC, or on their way.
+    pub(super) fn len(&self) -> usize {
+        self.connections.values().filter(|connection| connection.offered.is_some()).count()
     }
 
     /// One event of a connection's, and all that it leads to.
@@ -328,6 +348,7 @@ impl Session {
             common.beginnings.clear(&mut connection.beginning);
             common.beginnings.erase(connection.place);
             common.beginnings.give_place(connection.place);
+            common.going_back -= usize::from(std::mem::take(&mut connection.goes_back));
             if connection.is_taken {
                 common.guard.tell(Message::Gone { place: connection.place }, &[]);
             }
@@ -401,6 +422,7 @@ impl Session {
     fn forget(&mut self, cid: Cid) {
         let Some(connection) = self.connections.get_mut(&cid) else { return };
         let Some(offered) = connection.offered.take() else { return };
+        answer(&self.process, &mut connection.is_answered);
         match connection.side.place() {
             // What is unread is still in the ring, and the worker has told of the end.
             Where::Closed => offered.discard(),
@@ -459,5 +481,12 @@ impl Session {
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// An offer of the application's has its answer.
+fn answer(process: &SharedProcess, is_answered: &mut bool) {
+    if let (false, Some(shared)) = (std::mem::replace(is_answered, true), shared(process)) {
+        shared.answered().fetch_add(1, Ordering::Relaxed);
     }
 }
