@@ -173,6 +173,8 @@ fn read(
 
 /// Bytes of a segment that is cut later (`GSO_MAX_SIZE`).
 const MOST_AT_ONCE: u64 = 65_536;
+/// How much slower the pace was when the segment was sent: BBR's grows by 2.89 in a round trip (`bbr_high_gain`).
+const SLOWER: u64 = 8;
 /// A minute: with timestamps that are later by more, the path was no use before.
 const AHEAD_MAX: u64 = 60_000_000;
 
@@ -189,9 +191,9 @@ fn not_before(timestamp: u32, ahead: u64) -> u32 {
 
 /// By how many microseconds timestamps may be ahead of the clock. A segment bears the time at which the connection's
 /// pace lets the next one go (`tcp_wstamp_ns` in `__tcp_transmit_skb`), as with BBR, and an acknowledgment leaves before
-/// that time. `rate` is that of the pace in bytes a second; without a pace it is high.
+/// that time. `rate` is that of the pace in bytes a second, as it is now; without a pace it is high.
 fn ahead(rate: u64) -> u64 {
-    (MOST_AT_ONCE * 1_000_000 / rate.max(1)).min(AHEAD_MAX)
+    (MOST_AT_ONCE * SLOWER * 1_000_000 / rate.max(1)).min(AHEAD_MAX)
 }
 
 /// With urgent data in the queue the kernel shows only the bytes before it. It counts all bytes if urgent
