@@ -30,7 +30,7 @@ use crate::sockopt;
 
 pub use placeholder::{discard, reserve};
 pub use put_back::{put_back, put_back_paused, resume};
-pub use take::take;
+pub use take::{take, take_once};
 
 /// `TCP_REPAIR_QUEUE` (include/uapi/linux/tcp.h).
 const NO_QUEUE: libc::c_int = 0;

@@ -70,9 +70,15 @@ impl Offered {
         sys::tcp::reuses_address(&self.socket).unwrap_or(false)
     }
 
-    /// Takes the connection out of the kernel, which keeps its addresses for it.
-    pub(super) fn freeze(&mut self) -> Result<Repair, Refusal> {
-        let parts = repair::take(&self.socket).map_err(|error| match error.kind() {
+    /// Takes the connection out of the kernel, which keeps its addresses for it. Its state is shown to `keep` before the
+    /// kernel loses it.
+    pub(super) fn freeze(&mut self, keep: impl FnOnce(&Repair)) -> Result<Repair, Refusal> {
+        let keep = |parts: &repair::Parts| {
+            if let Some(state) = from_kernel(parts.clone()) {
+                keep(&state);
+            }
+        };
+        let parts = repair::take_once(&self.socket, keep).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => {
                 tracing::error!("connections cannot be handed off without CAP_NET_ADMIN");
                 Refusal::Invalid

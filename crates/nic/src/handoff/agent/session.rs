@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ::tcp::FourTuple;
+use ::tcp::repair::Repair;
 use handoff::command::OsControl;
 use handoff::machine::{OsEvent, OsOutput, OsSide, SideCounts, ToNic, Where};
 use handoff::session::status::{self, Place, Status, Why};
@@ -382,13 +383,13 @@ impl Session {
             OsOutput::Freeze => Some({
                 // Until it is out of the kernel, that may say something, with a later timestamp than it tells here.
                 let before = sys::clock::now();
-                match connection.offered.as_mut()?.freeze() {
-                    Ok(state) => {
-                        let name = (cid, connection.side.epoch());
-                        let begun = common.beginnings.write(connection.place, name, &state, before);
-                        connection.beginning = begun;
-                        OsEvent::Frozen(State::of(state, before))
-                    }
+                let (place, name) = (connection.place, (cid, connection.side.epoch()));
+                let beginning = &mut connection.beginning;
+                let keep = |state: &Repair| {
+                    *beginning = common.beginnings.write(place, name, state, before);
+                };
+                match connection.offered.as_mut()?.freeze(keep) {
+                    Ok(state) => OsEvent::Frozen(State::of(state, before)),
                     Err(why) => {
                         connection.refused = Some(why);
                         OsEvent::NotFrozen(why)

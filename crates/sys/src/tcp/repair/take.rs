@@ -34,6 +34,15 @@ const LOOKS: usize = 16;
 /// urgent data is waiting to be read;
 /// `ResourceBusy` if the connection would not stand still. The socket is then as it was.
 pub fn take(socket: impl AsFd) -> io::Result<Parts> {
+    take_once(socket, |_| ())
+}
+
+/// The same, but shows the parts to `keep` before the kernel loses the connection, so that one that dies in between can be
+/// told from what was kept.
+///
+/// # Errors
+/// As [`take`]: what was kept is of no use then.
+pub fn take_once(socket: impl AsFd, keep: impl FnOnce(&Parts)) -> io::Result<Parts> {
     let socket = socket.as_fd();
     let names = TcpStream::from(socket.try_clone_to_owned()?);
     let (local, remote) = (names.local_addr()?, names.peer_addr()?);
@@ -43,8 +52,10 @@ pub fn take(socket: impl AsFd) -> io::Result<Parts> {
     set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
     let taken = with_whole_queues(socket, || {
         let parts = read_at_rest(socket, local, remote)?;
+        let parts = Parts { reuse_address, ..parts };
+        keep(&parts);
         address::disconnect(socket)?;
-        Ok(Parts { reuse_address, ..parts })
+        Ok(parts)
     });
     match taken {
         Ok(parts) => {
