@@ -11,6 +11,7 @@
 
 pub mod affinity;
 pub mod allocator;
+pub mod bpf;
 pub mod capability;
 pub mod cgroup;
 pub mod clock;
@@ -36,7 +37,10 @@ pub mod tap;
 pub mod tcp;
 pub mod udp;
 pub mod unix;
+mod versions;
 pub mod xdp;
+pub mod xtables;
 
 pub use error::{Error, Result};
 pub use netlink::interface;
+pub use versions::Versions;

@@ -5,8 +5,9 @@
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
+use std::cell::RefCell;
 use std::io::IoSlice;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::process::Command;
 
@@ -15,7 +16,7 @@ use sys::interface::{self, Interface};
 use sys::netlink::link::{self, VethEnd};
 use sys::netlink::route::NewRoute;
 use sys::netlink::saved::Saved;
-use sys::netlink::{address, neighbour, route};
+use sys::netlink::{Connection, Protocol, address, neighbour, route};
 use sys::netns::{self, Namespace};
 use sys::poll::poll;
 use sys::sysctl;
@@ -580,21 +581,37 @@ fn the_next_hop_of_a_packet_and_its_ethernet_address_are_found() {
             neigh add fd00::7 lladdr 02:00:00:00:00:07 dev near");
         let near = interface::index("near").unwrap();
         let parse = |text: &str| text.parse::<IpAddr>().unwrap();
+        let kernel = RefCell::new(Connection::open(Protocol::Route).unwrap());
+        let next_hop = |from, to, port| {
+            let (from, to) = (SocketAddr::new(parse(from), 5000), SocketAddr::new(parse(to), port));
+            route::next_hop(&mut kernel.borrow_mut(), from, to, sys::process::uid())
+        };
         for (from, to, hop) in [
             ("10.0.0.1", "10.0.0.5", "10.0.0.5"),
             ("10.0.0.1", "10.9.0.5", "10.0.0.7"),
             ("fd00::1", "fd00::5", "fd00::5"),
             ("fd00::1", "fd09::5", "fd00::7"),
         ] {
-            let found = route::next_hop(parse(from), parse(to)).unwrap();
+            let found = next_hop(from, to, 80).unwrap();
             assert_eq!((found.interface, found.neighbour), (near, parse(hop)));
-            let mac = neighbour::ethernet_address(near, found.neighbour).unwrap();
+            let found = found.neighbour;
+            let mac = neighbour::ethernet_address(&mut kernel.borrow_mut(), near, found).unwrap();
             assert_eq!(mac, hop.ends_with('7').then_some([2, 0, 0, 0, 0, 7]), "{hop}");
         }
         for to in ["192.0.2.1", "2001:db8::1"] {
-            let from = parse(if to.contains(':') { "fd00::1" } else { "10.0.0.1" });
-            let error = route::next_hop(from, parse(to)).unwrap_err();
+            let from = if to.contains(':') { "fd00::1" } else { "10.0.0.1" };
+            let error = next_hop(from, to, 80).unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::NetworkUnreachable);
         }
+        // A rule that goes by the port.
+        ip("rule add ipproto tcp dport 443 lookup 77
+            route add 10.9.0.0/16 via 10.0.0.8 table 77");
+        let hop = |port| next_hop("10.0.0.1", "10.9.0.5", port).unwrap().neighbour;
+        assert_eq!([hop(80), hop(443)], [parse("10.0.0.7"), parse("10.0.0.8")]);
+        // One that does not answer is asked all the same, and is known of then.
+        let mut kernel = kernel.borrow_mut();
+        neighbour::keep_fresh(&mut kernel, near, parse("10.0.0.99")).unwrap();
+        let known = Command::new("ip").args(["neigh", "show", "10.0.0.99"]).output().unwrap();
+        assert!(!known.stdout.is_empty(), "{known:?}");
     });
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
 
 use super::address::ip;
-use super::{Edit, attributes, edit, number, request_raw};
+use super::{Connection, Edit, attributes, edit, number, request_raw};
 use crate::Result;
 
 /// linux/neighbour.h.
@@ -16,9 +16,11 @@ const NDA_LLADDR: u16 = 2;
 const NDA_IFINDEX: u16 = 8;
 const NDA_PROTOCOL: u16 = 12;
 const NUD_PERMANENT: u16 = 0x80;
+const NUD_FAILED: u16 = 0x20;
+const NTF_USE: u8 = 1;
 const NTF_PROXY: u8 = 8;
 /// `struct ndmsg`: family, padding, interface index, state, flags, type.
-const NDMSG: usize = 12;
+pub(super) const NDMSG: usize = 12;
 
 /// A neighbour as the kernel reported it (`RTM_NEWNEIGH`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -95,30 +97,62 @@ pub fn list(index: u32) -> Result<Vec<Neighbour>> {
     Ok(neighbours)
 }
 
-/// The Ethernet address of a neighbour, as far as the kernel knows it.
-///
-/// # Errors
-/// What netlink says; that it is not known is none.
-pub fn ethernet_address(index: u32, ip: IpAddr) -> Result<Option<[u8; 6]>> {
+/// The Ethernet address in a message about any neighbour.
+pub(super) fn find_ethernet(message: &[u8]) -> Option<[u8; 6]> {
+    (message.len() >= NDMSG).then_some(())?;
+    let (_, address) = attributes(message, NDMSG).find(|(kind, _)| *kind == NDA_LLADDR)?;
+    address.try_into().ok()
+}
+
+/// Whether a message about any neighbour says that it does not answer.
+pub(super) fn has_failed(message: &[u8]) -> bool {
+    let state = message.get(8..10).map_or(0, |state| u16::from_ne_bytes([state[0], state[1]]));
+    state & NUD_FAILED != 0
+}
+
+/// A message about the neighbour with this address.
+fn about(index: u32, ip: IpAddr, flags: u8) -> Vec<u8> {
     let (family, octets) = match ip {
         IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
         IpAddr::V6(ip) => (libc::AF_INET6, ip.octets().to_vec()),
     };
-    let mut question = vec![0; NDMSG];
-    question[0] = family as u8;
-    question[4..8].copy_from_slice(&index.to_ne_bytes());
-    super::append(&mut question, NDA_DST, &octets);
-    let what = format!("find the neighbour {ip}");
-    let answers = match request_raw(what, libc::RTM_GETNEIGH, 0, &question) {
-        Err(error) if error.errno() == Some(libc::ENOENT) => return Ok(None),
-        answers => answers?,
-    };
-    let address = |message: &[u8]| {
-        let mut all = attributes(message, NDMSG);
-        let (_, address) = all.find(|(kind, _)| *kind == NDA_LLADDR)?;
-        address.try_into().ok()
-    };
-    Ok(answers.iter().find_map(|message| address(message)))
+    let mut message = vec![0; NDMSG];
+    message[0] = family as u8;
+    message[4..8].copy_from_slice(&index.to_ne_bytes());
+    message[10] = flags;
+    super::append(&mut message, NDA_DST, &octets);
+    message
+}
+
+/// The Ethernet address of a neighbour, as far as the kernel knows it. The connection is one of [`Protocol::Route`].
+///
+/// [`Protocol::Route`]: super::Protocol::Route
+///
+/// # Errors
+/// What netlink says; that it is not known is none.
+pub fn ethernet_address(
+    connection: &mut Connection,
+    index: u32,
+    ip: IpAddr,
+) -> Result<Option<[u8; 6]>> {
+    let what = "find a neighbour";
+    match connection.request(what, libc::RTM_GETNEIGH, 0, &about(index, ip, 0)) {
+        Ok(answers) => Ok(answers.iter().find_map(|message| find_ethernet(message))),
+        Err(error) if error.errno() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Has the kernel take a neighbour for one that is in use: it asks for its Ethernet address, or whether it still has
+/// that, when it would for a packet (`ip neighbour add ... use`). The connection is one of [`Protocol::Route`].
+///
+/// [`Protocol::Route`]: super::Protocol::Route
+///
+/// # Errors
+/// What netlink says.
+pub fn keep_fresh(connection: &mut Connection, index: u32, ip: IpAddr) -> Result<()> {
+    let (what, message) = ("use a neighbour", about(index, ip, NTF_USE));
+    connection.request(what, libc::RTM_NEWNEIGH, NLM_F_CREATE, &message).map(drop)
 }
 
 /// Adds a saved neighbour to an interface, in place of one with the same address.

@@ -1,16 +1,16 @@
 //! Routes through interfaces, in all routing tables.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use netlink_packet_core::{Emitable, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 
 use super::address::ip;
-use super::{Edit, attributes, edit, number, request, request_raw};
+use super::{Connection, Edit, attributes, edit, number, request, request_raw};
 use crate::Result;
 
 /// linux/rtnetlink.h.
@@ -69,6 +69,13 @@ impl Route {
     /// The gateway, where the route has exactly one of its own address family.
     pub fn gateway(&self) -> Option<IpAddr> {
         self.attribute(RTA_GATEWAY).and_then(ip)
+    }
+
+    /// The gateway, of whichever family (`RTA_VIA`, RFC 8950).
+    fn router(&self) -> Option<IpAddr> {
+        // `struct rtvia`: the family, and the address.
+        let via = || self.attribute(RTA_VIA).and_then(|via| ip(via.get(2..)?));
+        self.gateway().or_else(via)
     }
 
     /// The source address that the route prefers.
@@ -247,30 +254,47 @@ pub struct NextHop {
     pub neighbour: IpAddr,
 }
 
-/// The next hop of packets from one address of this machine to another, as the kernel routes them now. A flow of a
-/// multipath route may take another.
+/// The next hop of the segments of a TCP connection of a user's, as the kernel routes them now. The connection of netlink
+/// is one of [`Protocol::Route`].
+///
+/// [`Protocol::Route`]: super::Protocol::Route
 ///
 /// # Errors
-/// `NetworkUnreachable` if there is no route; other errors of netlink.
-pub fn next_hop(from: IpAddr, to: IpAddr) -> Result<NextHop> {
+/// `NetworkUnreachable` if there is no route; other errors of netlink, as for a local address that is not there.
+pub fn next_hop(
+    connection: &mut Connection,
+    from: SocketAddr,
+    to: SocketAddr,
+    user: u32,
+) -> Result<NextHop> {
     let mut question = RouteMessage::default();
     let (family, bits) = match to {
-        IpAddr::V4(_) => (AddressFamily::Inet, 32),
-        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+        SocketAddr::V4(_) => (AddressFamily::Inet, 32),
+        SocketAddr::V6(_) => (AddressFamily::Inet6, 128),
     };
     question.header.address_family = family;
     question.header.destination_prefix_length = bits;
     question.header.source_prefix_length = bits;
-    question.attributes.push(RouteAttribute::Destination(to.into()));
-    question.attributes.push(RouteAttribute::Source(from.into()));
-    let answers = request(format!("find the route to {to}"), libc::RTM_GETROUTE, 0, &question)?;
+    question.attributes.extend([
+        RouteAttribute::Destination(to.ip().into()),
+        RouteAttribute::Source(from.ip().into()),
+        // Rules may go by these, and the hash of a route with several next hops.
+        RouteAttribute::Uid(user),
+        RouteAttribute::IpProto(libc::IPPROTO_TCP as u8),
+        RouteAttribute::Sport(from.port()),
+        RouteAttribute::Dport(to.port()),
+    ]);
+    let mut message = vec![0; question.buffer_len()];
+    question.emit(&mut message);
+    let what = "find a route";
+    let answers = connection.request(what, libc::RTM_GETROUTE, 0, &message)?;
     let route = answers.into_iter().find_map(Route::new);
     let found = route.and_then(|route| {
         let interface = route.attribute(RTA_OIF).and_then(number)?;
-        Some(NextHop { interface, neighbour: route.gateway().unwrap_or(to) })
+        Some(NextHop { interface, neighbour: route.router().unwrap_or(to.ip()) })
     });
     let none = || std::io::Error::from_raw_os_error(libc::ENETUNREACH);
-    found.ok_or_else(|| crate::Error::new(format!("find the route to {to}"), none()))
+    found.ok_or_else(|| crate::Error::new(what, none()))
 }
 
 /// A route to be added.

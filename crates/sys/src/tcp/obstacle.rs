@@ -8,6 +8,9 @@ use crate::sockopt;
 
 /// `SO_NETNS_COOKIE` (include/uapi/asm-generic/socket.h).
 const SO_NETNS_COOKIE: libc::c_int = 71;
+/// `TCP_AO_INFO` (include/uapi/linux/tcp.h), and the size of `struct tcp_ao_info_opt`.
+const TCP_AO_INFO: libc::c_int = 40;
+const TCP_AO_INFO_LEN: usize = 48;
 /// Longest name of an upper layer protocol (`TCP_ULP_NAME_MAX`, include/net/tcp.h).
 const ULP_NAME_MAX: usize = 16;
 
@@ -26,6 +29,8 @@ pub enum Obstacle {
     Namespace,
     /// An upper layer protocol is attached (`TCP_ULP`): kTLS, a sockmap.
     Ulp,
+    /// Segments are authenticated by TCP-AO (RFC 5925).
+    Authenticated,
     /// A filter is attached (`SO_ATTACH_FILTER`, `SO_ATTACH_BPF`).
     Filter,
     /// Its packets carry a mark (`SO_MARK`).
@@ -61,6 +66,7 @@ pub fn obstacle(socket: impl AsFd, namespace: u64) -> io::Result<Option<Obstacle
     let found = [
         (namespace_of(socket)? != namespace, Obstacle::Namespace),
         (len_of(socket, libc::IPPROTO_TCP, libc::TCP_ULP)? > 0, Obstacle::Ulp),
+        (is_authenticated(socket), Obstacle::Authenticated),
         (len_of(socket, libc::SOL_SOCKET, libc::SO_GET_FILTER)? > 0, Obstacle::Filter),
         (of_socket(libc::SO_MARK)? != 0, Obstacle::Mark),
         (len_of(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE)? > 0, Obstacle::BoundToDevice),
@@ -68,6 +74,18 @@ pub fn obstacle(socket: impl AsFd, namespace: u64) -> io::Result<Option<Obstacle
         (peek_offset(socket)?.is_some(), Obstacle::PeekOffset),
     ];
     Ok(found.into_iter().find_map(|(is_there, obstacle)| is_there.then_some(obstacle)))
+}
+
+/// Whether a socket has keys of TCP-AO. Without any, or before Linux 6.7, asking for them is an error.
+fn is_authenticated(socket: BorrowedFd<'_>) -> bool {
+    let mut info = [0_u8; TCP_AO_INFO_LEN];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: the kernel reads and writes at most `len` bytes, for which there is room.
+    let result = unsafe {
+        let info = info.as_mut_ptr().cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, TCP_AO_INFO, info, &raw mut len)
+    };
+    result == 0
 }
 
 /// Whether packets of this socket have options of IPv4 or extension headers of IPv6. A socket of IPv6 may have either:

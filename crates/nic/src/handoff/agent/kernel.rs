@@ -1,14 +1,14 @@
 //! The kernel's part: what may be taken out, taking it out, and putting it back.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
 use ::tcp::FourTuple;
 use ::tcp::repair::Repair;
 use handoff::Refusal;
-use sys::netlink::{neighbour, route};
-use sys::tcp::{Obstacle, namespace_of, obstacle, repair};
+use sys::netlink::{Connection, Protocol, neighbour, route};
+use sys::tcp::{Obstacle, namespace_of, obstacle, owner_of, repair};
 use wire::Mac;
 
 use crate::repair::{from_kernel, to_kernel};
@@ -54,9 +54,10 @@ impl Offered {
         let names = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
         // One that listens, or is not connected.
         let (local, remote) = names.map_err(|_| Refusal::State)?;
-        let next_hop = next_hop(local.ip(), remote.ip(), here).ok_or(Refusal::Route)?;
         let socket = OwnedFd::from(stream);
-        Ok((Offered { socket, local, remote, reuse_address: false }, next_hop))
+        let offered = Offered { socket, local, remote, reuse_address: false };
+        let next_hop = next_hop(&offered, here).ok_or(Refusal::Route)?;
+        Ok((offered, next_hop))
     }
 
     /// The ends of the connection, as packets have them.
@@ -139,13 +140,15 @@ impl Offered {
 
 /// The Ethernet address that packets of a connection go to; `None` if they do not leave by wharf's interface, or the
 /// neighbour is not known, as happens to a connection on which nothing was said for long.
-fn next_hop(local: IpAddr, remote: IpAddr, here: &Here) -> Option<Mac> {
-    let (local, remote) = (local.to_canonical(), remote.to_canonical());
-    let hop = route::next_hop(local, remote).ok()?;
+fn next_hop(offered: &Offered, here: &Here) -> Option<Mac> {
+    let FourTuple { local, remote } = offered.path();
+    let mut kernel = Connection::open(Protocol::Route).ok()?;
+    let user = owner_of(offered).ok()?;
+    let hop = route::next_hop(&mut kernel, local, remote, user).ok()?;
     if hop.interface != here.interface {
         return None;
     }
-    neighbour::ethernet_address(hop.interface, hop.neighbour).ok()?
+    neighbour::ethernet_address(&mut kernel, hop.interface, hop.neighbour).ok()?
 }
 
 fn refusal(obstacle: Obstacle) -> Refusal {
@@ -154,6 +157,7 @@ fn refusal(obstacle: Obstacle) -> Refusal {
         Obstacle::Mptcp => Refusal::Mptcp,
         Obstacle::Namespace => Refusal::Namespace,
         Obstacle::Ulp => Refusal::Ulp,
+        Obstacle::Authenticated => Refusal::TcpAo,
         Obstacle::Filter => Refusal::SocketFilter,
         Obstacle::Mark => Refusal::Mark,
         Obstacle::BoundToDevice => Refusal::BoundElsewhere,
