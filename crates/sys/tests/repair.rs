@@ -5,10 +5,13 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
 
 use sys::interface;
+use sys::netlink::address;
+use sys::netlink::link::{VethEnd, create_veth};
+use sys::netlink::route::{self, NewRoute};
 use sys::netns::Namespace;
 use sys::tcp::repair::{self, OPTION_SACK, OPTION_TIMESTAMPS, OPTION_WSCALE, Parts, state};
 use testkit::missing::lacks;
@@ -352,5 +355,66 @@ fn peeking_goes_on_where_it_was() {
         assert_eq!(ours.peek(&mut peeked).unwrap(), 2);
         assert_eq!(&peeked, b"34");
         assert_eq!(read(&ours, 10), b"0123456789");
+    });
+}
+
+/// The kernel keeps a connection whose address or route goes away, and so it is with one that is put back meanwhile.
+#[test]
+fn a_connection_is_put_back_without_its_address_or_a_route() {
+    in_namespace(|| {
+        let far = Namespace::new().unwrap();
+        let far_end = VethEnd { namespace: Some(far.as_fd()), ..VethEnd::new("far0") };
+        create_veth(&VethEnd::new("near0"), &far_end).unwrap();
+        interface::set_up("near0").unwrap();
+        let near = interface::index("near0").unwrap();
+        for (ours, theirs, len) in [("10.0.0.1", "10.0.0.2", 24), ("fd00::1", "fd00::2", 64)] {
+            let [ours, theirs] = [ours, theirs].map(|ip| ip.parse::<IpAddr>().unwrap());
+            let give = || address::add(near, ours, len, true).unwrap();
+            give();
+            let listener = far.run(|| {
+                interface::set_up("far0").unwrap();
+                address::add(interface::index("far0").unwrap(), theirs, len, true).unwrap();
+                TcpListener::bind((theirs, 0)).unwrap()
+            });
+            let listener = listener.unwrap();
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (peer, _) = listener.accept().unwrap();
+            let talks = |text: &[u8]| {
+                (&socket).write_all(text).unwrap();
+                assert_eq!(read(&peer, text.len()), text);
+                (&peer).write_all(text).unwrap();
+                assert_eq!(read(&socket, text.len()), text);
+            };
+            talks(b"before");
+            let names = (socket.local_addr().unwrap(), socket.peer_addr().unwrap());
+            let put_back = |parts: &Parts| {
+                repair::put_back(&socket, parts).unwrap();
+                assert_eq!((socket.local_addr().unwrap(), socket.peer_addr().unwrap()), names);
+            };
+            // Without its address, and so without a route.
+            let parts = repair::take(&socket).unwrap();
+            address::delete(near, ours, len).unwrap();
+            put_back(&parts);
+            give();
+            talks(b"without an address");
+            // With a route alone.
+            let parts = repair::take(&socket).unwrap();
+            address::delete(near, ours, len).unwrap();
+            route::add(near, &NewRoute::new(theirs, if len == 24 { 32 } else { 128 }, None))
+                .unwrap();
+            put_back(&parts);
+            give();
+            talks(b"with a route");
+            // Where somebody has said that there is no way.
+            let parts = repair::take(&socket).unwrap();
+            for route in route::list(near).unwrap() {
+                route::delete(&route).unwrap();
+            }
+            put_back(&parts);
+            assert_eq!(route::list(1).unwrap(), [], "the detour is gone");
+            address::delete(near, ours, len).unwrap();
+            give();
+            talks(b"without a route");
+        }
     });
 }

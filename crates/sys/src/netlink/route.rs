@@ -355,6 +355,14 @@ pub fn add(index: u32, route: &NewRoute) -> Result<()> {
     Ok(())
 }
 
+/// Deletes a route that [`add`] has added. `ESRCH` if it is gone already.
+pub fn withdraw(index: u32, route: &NewRoute) -> Result<()> {
+    let what = format!("delete the route {}/{} through", route.destination, route.prefix_len);
+    request(what, libc::RTM_DELROUTE, 0, &route.message(index))
+        .map_err(|error| error.on(super::name_of(index)))?;
+    Ok(())
+}
+
 /// Deletes a route that [`list`] has returned. `ESRCH` if it is gone already.
 pub fn delete(route: &Route) -> Result<()> {
     let index = route.attribute(RTA_OIF).and_then(number).unwrap_or(0);

@@ -21,6 +21,7 @@
 mod placeholder;
 mod put_back;
 mod take;
+mod unrouted;
 
 use std::io;
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::{
     NO_QUEUE, OPTION_SACK, OPTION_TIMESTAMPS, OPTION_WSCALE, Parts, RECV_QUEUE, REPAIR_OFF,
-    REPAIR_OFF_NO_WP, REPAIR_ON, SEND_QUEUE, get, set, state::CLOSE, use_queue,
+    REPAIR_OFF_NO_WP, REPAIR_ON, SEND_QUEUE, get, set, state::CLOSE, unrouted, use_queue,
 };
 use crate::error::check;
 use crate::sockopt;
@@ -29,7 +29,9 @@ const TCP_RTO_MAX_MS: libc::c_int = 44;
 const LEAST_RTO_MAX: libc::c_int = 1000;
 
 /// Puts a connection back into the socket that [`take`](super::take) took it from. Its peer's packets may reach the
-/// kernel again when this has returned. The socket may also be a placeholder that the kernel has ended.
+/// kernel again when this has returned. The socket may also be a placeholder that the kernel has ended. That there is no
+/// route to the peer now, or that no interface has the local address, is no hindrance: as with any connection, what is
+/// sent is lost until there is again.
 ///
 /// Returns how many bytes at the end of the send queue, none of them ever sent, the socket has no room for:
 /// the caller writes them when it has.
@@ -40,7 +42,7 @@ const LEAST_RTO_MAX: libc::c_int = 1000;
 ///
 /// # Errors
 /// `PermissionDenied` without the privilege; `AddrNotAvailable` if another socket has the connection's
-/// addresses, or no interface has the local one; `InvalidInput` if the parts do not fit each other;
+/// addresses; `InvalidInput` if the parts do not fit each other;
 /// `OutOfMemory` if the queues do not fit the socket's buffers, however large these may be made. The
 /// socket is then unconnected and in repair mode as before, and this may be tried again.
 pub fn put_back(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
@@ -149,18 +151,14 @@ fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]>
     let rcv_nxt = parts.rcv_nxt.wrapping_sub(u32::from(parts.peer_closed()));
     let first_unread = rcv_nxt.wrapping_sub(parts.recv_queue.len() as u32);
 
-    match address::for_socket(socket, parts.local)?.bind(socket) {
-        // It is bound since before it was taken.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-        other => other?,
-    }
+    unrouted::bind(socket, parts.local)?;
     set_sequence(socket, SEND_QUEUE, snd_una)?;
     set_sequence(socket, RECV_QUEUE, first_unread)?;
     // The kernel computes the size of its segments when it connects, and not again when the peer's MSS is
     // set: without this it would send 536 bytes at a time.
     let user_mss = parts.mss_clamp.clamp(TCP_MIN_MSS, MAX_TCP_WINDOW) as libc::c_int;
     set(socket, libc::TCP_MAXSEG, &user_mss)?;
-    address::for_socket(socket, parts.remote)?.connect(socket)?;
+    unrouted::connect(socket, parts.remote)?;
     set(socket, libc::TCP_MAXSEG, &0)?;
     set_options(socket, parts)?;
     if parts.options & OPTION_TIMESTAMPS != 0 {
