@@ -12,6 +12,7 @@
 pub mod affinity;
 pub mod allocator;
 pub mod bpf;
+pub mod calls;
 pub mod capability;
 pub mod cgroup;
 pub mod clock;
