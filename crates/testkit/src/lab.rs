@@ -224,7 +224,15 @@ impl Program {
     /// # Panics
     /// If there is none within [`PATIENCE`], or the program closes its output first.
     pub fn line_with(&mut self, part: &str) -> String {
-        let until = Instant::now() + PATIENCE;
+        self.line_within(part, PATIENCE)
+    }
+
+    /// The same of a program that may take so long for it.
+    ///
+    /// # Panics
+    /// As [`line_with`](Self::line_with).
+    pub fn line_within(&mut self, part: &str, patience: Duration) -> String {
+        let until = Instant::now() + patience;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {

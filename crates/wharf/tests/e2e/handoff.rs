@@ -67,7 +67,7 @@ while True:
 ";
 
 /// The library that `wharf run` loads, as the tests have built it.
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_wharf")).parent().unwrap();
     let built = [folder.join("deps/libwharf.so"), folder.join("libwharf.so")];
     let newest = built

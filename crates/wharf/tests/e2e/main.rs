@@ -10,6 +10,7 @@ mod changes;
 mod control;
 mod degen;
 mod demo;
+mod differential;
 mod ends;
 mod follows;
 mod forwards;

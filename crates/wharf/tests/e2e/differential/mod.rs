@@ -1,0 +1,42 @@
+//! Random sequences of socket calls on a connection that moves between the kernel and the NIC, and on one that stays in
+//! the kernel: both give the same.
+
+mod line;
+mod model;
+mod options;
+mod pair;
+mod program;
+mod step;
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::handoff::library;
+use crate::setup::{Plan, Port, wharf};
+
+/// Has the program run so many sequences behind wharf, from this one on.
+fn sequences(policy: &str, first: u64, count: u64) {
+    let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
+    let client = up.hosts.client.namespace().as_fd().as_raw_fd();
+    let mut run = wharf();
+    run.env("WHARF_LIBRARY", library());
+    run.env(program::PEERS, format!("/proc/{}/fd/{client}", std::process::id()));
+    run.env(program::FIRST, first.to_string()).env(program::COUNT, count.to_string());
+    run.args(["run", "--policy", policy, "--"]).arg(std::env::current_exe().unwrap());
+    run.args(["--exact", program::NAME, "--ignored", "--nocapture", "--test-threads=1"]);
+    let mut program = up.hosts.server.spawn(&mut run);
+    let ended = program.line_within("differential: ", program::PATIENCE);
+    let program = program.wait();
+    assert_eq!(ended, format!("differential: {count} sequences agree"), "{program}");
+    assert!(up.counter("handoff", "handoffs") > 0 && up.counter("handoff", "restored") > 0);
+    up.nothing_went_wrong();
+}
+
+/// As many as `WHARF_CALLS_SEQUENCES` says, from `WHARF_CALLS_FIRST` on.
+#[test]
+fn as_many_as_asked_for() {
+    let setting = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let Some(count) = setting("WHARF_CALLS_SEQUENCES") else { return };
+    let first: u64 = setting("WHARF_CALLS_FIRST").unwrap_or(0);
+    let policy = if first.is_multiple_of(2) { "by_hand" } else { "at_accept" };
+    sequences(policy, first, count);
+}

@@ -1,0 +1,100 @@
+//! Options that sequences set and get.
+
+use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
+
+/// An option: its level, its name, its values as bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opt {
+    pub(super) level: i32,
+    pub(super) name: i32,
+    /// Values; none if it is got alone.
+    pub(super) values: &'static [i32],
+    /// How the values are laid out.
+    pub(super) form: Form,
+    /// What the kernel says of it may change by itself, or is of the size of buffers.
+    pub(super) varies: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    Int,
+    /// `timeval` of so many milliseconds.
+    Time,
+    /// `linger`: -1 for off.
+    Linger,
+}
+
+const fn int(level: i32, name: i32, values: &'static [i32]) -> Opt {
+    Opt { level, name, values, form: Form::Int, varies: false }
+}
+
+const fn varies(level: i32, name: i32, values: &'static [i32]) -> Opt {
+    Opt { level, name, values, form: Form::Int, varies: true }
+}
+
+const fn time(name: i32) -> Opt {
+    Opt { level: SOL_SOCKET, name, values: &[0, 20, 40], form: Form::Time, varies: false }
+}
+
+const BOTH: &[i32] = &[0, 1];
+/// `TCP_INQ` (include/uapi/linux/tcp.h).
+const TCP_INQ: i32 = 36;
+
+pub(super) const OPTIONS: &[Opt] = &[
+    int(SOL_SOCKET, libc::SO_TYPE, &[]),
+    int(SOL_SOCKET, libc::SO_DOMAIN, &[]),
+    int(SOL_SOCKET, libc::SO_PROTOCOL, &[]),
+    int(SOL_SOCKET, libc::SO_ACCEPTCONN, &[]),
+    int(SOL_SOCKET, libc::SO_KEEPALIVE, BOTH),
+    int(SOL_SOCKET, libc::SO_REUSEADDR, BOTH),
+    int(SOL_SOCKET, libc::SO_OOBINLINE, BOTH),
+    int(SOL_SOCKET, libc::SO_RCVLOWAT, &[1, 1, 1, 50]),
+    int(SOL_SOCKET, libc::SO_PRIORITY, &[0, 3]),
+    int(SOL_SOCKET, libc::SO_DONTROUTE, &[0]),
+    int(SOL_SOCKET, libc::SO_TIMESTAMP, BOTH),
+    int(SOL_SOCKET, libc::SO_BUSY_POLL, &[0]),
+    int(SOL_SOCKET, libc::SO_BROADCAST, BOTH),
+    varies(SOL_SOCKET, libc::SO_SNDBUF, &[100_000, 300_000]),
+    varies(SOL_SOCKET, libc::SO_RCVBUF, &[100_000, 300_000]),
+    time(libc::SO_RCVTIMEO),
+    time(libc::SO_SNDTIMEO),
+    Opt {
+        level: SOL_SOCKET,
+        name: libc::SO_LINGER,
+        values: &[-1, 0, 1],
+        form: Form::Linger,
+        varies: false,
+    },
+    int(IPPROTO_TCP, libc::TCP_NODELAY, &[1, 1, 0]),
+    int(IPPROTO_TCP, libc::TCP_CORK, &[0, 0, 0, 1]),
+    varies(IPPROTO_TCP, libc::TCP_QUICKACK, BOTH),
+    int(IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &[0, 60_000]),
+    int(IPPROTO_TCP, libc::TCP_KEEPIDLE, &[60, 7200, 0]),
+    int(IPPROTO_TCP, libc::TCP_KEEPINTVL, &[30, 75]),
+    int(IPPROTO_TCP, libc::TCP_KEEPCNT, &[3, 9]),
+    int(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &[0, 100_000]),
+    int(IPPROTO_TCP, libc::TCP_LINGER2, &[20, 40]),
+    int(IPPROTO_TCP, libc::TCP_SYNCNT, &[4]),
+    int(IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &[0, 3]),
+    int(IPPROTO_TCP, TCP_INQ, BOTH),
+    varies(IPPROTO_TCP, libc::TCP_MAXSEG, &[]),
+    varies(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &[]),
+    int(IPPROTO_IP, libc::IP_TOS, &[0, 0x10]),
+    int(IPPROTO_IP, libc::IP_TTL, &[64, 70]),
+    int(IPPROTO_IP, 9999, &[1]),
+    int(9999, 1, &[1]),
+];
+
+impl Opt {
+    /// A value as setsockopt(2) takes it.
+    pub(super) fn value(&self, which: usize) -> Option<Vec<u8>> {
+        let value = *self.values.get(which % self.values.len().max(1))?;
+        let long = |value: i64| value.to_ne_bytes();
+        Some(match self.form {
+            Form::Int => value.to_ne_bytes().to_vec(),
+            Form::Time => [long(0), long(i64::from(value) * 1000)].concat(),
+            Form::Linger if value < 0 => [0_i32.to_ne_bytes(), 0_i32.to_ne_bytes()].concat(),
+            Form::Linger => [1_i32.to_ne_bytes(), value.to_ne_bytes()].concat(),
+        })
+    }
+}

@@ -1,0 +1,333 @@
+//! Two connections that go through the same: one that moves between the kernel and the NIC, one that stays.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nic::control::Client;
+use sys::calls::{self, Event};
+
+use super::line::{Line, Outcome, never_linger, number};
+use super::model::Model;
+use super::step::{Sequence, Step, Then, Waits};
+
+/// What the pair is made with.
+pub(super) struct Lab {
+    /// The application's listener, whose connections are looked at.
+    pub(super) listeners: [OwnedFd; 2],
+    pub(super) addresses: [SocketAddr; 2],
+    /// Makes sockets on the peer's host.
+    pub(super) peers: Box<dyn Fn(i32) -> OwnedFd>,
+    pub(super) wharf: Client,
+    /// How long the lines may take to agree.
+    pub(super) patience: Duration,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(super) struct Difference {
+    pub(super) step: usize,
+    pub(super) words: String,
+}
+
+struct Pair<'a> {
+    lab: &'a mut Lab,
+    /// The one that moves.
+    moving: Line,
+    kernel: Line,
+    model: Model,
+    /// What the moving line's edges have told that the kernel's has not.
+    told: [u32; 2],
+}
+
+/// Runs a sequence; `tell` hears of each step before it is done.
+pub(super) fn run(
+    lab: &mut Lab,
+    sequence: &Sequence,
+    seed: u64,
+    mut tell: impl FnMut(usize),
+) -> Result<(), Difference> {
+    let mut pair = Pair::new(lab, sequence, seed);
+    let mut result = Ok(());
+    for (number, step) in sequence.steps.iter().enumerate() {
+        tell(number);
+        if let Err(words) = pair.step(step) {
+            result = Err(Difference { step: number, words });
+            break;
+        }
+        if pair.model.is_done() {
+            break;
+        }
+    }
+    tell(usize::MAX);
+    pair.end();
+    result
+}
+
+impl<'a> Pair<'a> {
+    fn new(lab: &'a mut Lab, sequence: &Sequence, seed: u64) -> Self {
+        let which = usize::from(sequence.is_v6);
+        let line = |moves: bool| {
+            let family = if sequence.is_v6 { libc::AF_INET6 } else { libc::AF_INET };
+            let peer = (lab.peers)(family);
+            calls::connect_past(&peer, lab.addresses[which]).unwrap();
+            let listener = &lab.listeners[which];
+            let app = if moves { calls::accept(listener) } else { calls::accept_past(listener) };
+            let app = app.unwrap();
+            if sequence.no_delay {
+                let on = 1_i32.to_ne_bytes();
+                for end in [&app, &peer] {
+                    calls::set_option(end, libc::IPPROTO_TCP, libc::TCP_NODELAY, &on).unwrap();
+                }
+            }
+            Line::new(app, peer, seed)
+        };
+        let (moving, kernel) = (line(true), line(false));
+        Pair { lab, moving, kernel, model: Model::default(), told: [0; 2] }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        if !self.model.admits(step, &self.kernel) {
+            return Ok(());
+        }
+        let unread = (self.kernel.back.unread(), self.kernel.out.unread());
+        let outcomes = match step {
+            Step::Move { to_nic, waits } => {
+                self.hand_off(*to_nic, *waits);
+                return self.settle();
+            }
+            Step::EpollWait { set, most } => return self.epoll_wait(*set, *most),
+            Step::Blocked { call, then, moves } => self.blocked(*call, *then, *moves),
+            Step::Flood { by_peer, len, piece, moves } => {
+                self.flood(*by_peer, *len, *piece, *moves)?;
+                return self.settle();
+            }
+            step => {
+                let kernel = self.kernel.run(step);
+                (self.moving.run(step), kernel)
+            }
+        };
+        let (moving, kernel) = outcomes;
+        if moving != kernel {
+            return Err(format!("the NIC's gave {moving:?}, the kernel's {kernel:?}"));
+        }
+        let result = match step {
+            Step::Send { .. } => kernel.iter().rev().nth(1),
+            _ => kernel.first(),
+        };
+        let result = result.copied().unwrap_or(0);
+        self.model.took(step, unread, result);
+        self.settle()
+    }
+
+    fn hand_off(&mut self, to_nic: bool, waits: bool) {
+        let to = if to_nic { "nic" } else { "os" };
+        self.lab.wharf.hand_off(to, None).unwrap();
+        let mut is_there = || {
+            let all = self.lab.wharf.connections().unwrap();
+            all.iter().any(|one| one["where"] == "nic")
+        };
+        while waits && !to_nic && is_there() {
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until both lines are at rest, and show the same.
+    fn settle(&mut self) -> Result<(), String> {
+        let since = Instant::now();
+        loop {
+            let waits = self.model.awaits(&self.kernel);
+            let both = (self.moving.seen(), self.kernel.seen());
+            if waits.is_none() && both.0 == both.1 {
+                return Ok(());
+            }
+            if since.elapsed() > self.lab.patience {
+                let waits = waits.map_or(String::new(), |what| format!("of the kernel's {what}; "));
+                let lacks = self.model.awaits(&self.moving).unwrap_or("nothing more");
+                return Err(format!(
+                    "{waits}of the NIC's {lacks}\n  the NIC's shows {:?}\n  the kernel's    {:?}",
+                    both.0, both.1
+                ));
+            }
+            rest(since);
+        }
+    }
+
+    fn epoll_wait(&mut self, set: usize, most: usize) -> Result<(), String> {
+        let kernel = self.kernel.sets[set].wait(most, 0);
+        let since = Instant::now();
+        loop {
+            let moving = self.moving.sets[set].wait(most, 0);
+            if self.model.is_edge(set) {
+                // More edges than the kernel has are no error, but none may be missing.
+                self.told[set] |= events(&moving);
+                if events(&kernel) & !self.told[set] == 0 {
+                    self.told[set] = 0;
+                    return Ok(());
+                }
+            } else if moving == kernel {
+                return Ok(());
+            }
+            let is_spent = moving.as_ref().is_ok_and(|all| !all.is_empty());
+            if since.elapsed() > self.lab.patience || is_spent && !self.model.is_edge(set) {
+                return Err(format!("the NIC's gave {moving:?}, the kernel's {kernel:?}"));
+            }
+            rest(since);
+        }
+    }
+
+    fn blocked(&mut self, call: Waits, then: Then, moves: Option<bool>) -> (Outcome, Outcome) {
+        let Pair { lab, moving, kernel, .. } = self;
+        let outcomes = thread::scope(|scope| {
+            let waiting = [&*moving, &*kernel].map(|line| {
+                let (app, set) = (line.app(), &line.sets);
+                scope.spawn(move || match call {
+                    Waits::Receive { len, flags } => {
+                        let mut into = vec![0; len];
+                        let got = calls::receive(app, &mut into, flags);
+                        into.truncate(got.unwrap_or(0));
+                        (number(got), into)
+                    }
+                    Waits::Poll(by) => {
+                        let found = calls::poll(&[(app, libc::POLLIN)], -1, by);
+                        (number(found.map(|(count, _)| count)), Vec::new())
+                    }
+                    Waits::Epoll { set: which } => {
+                        let found = set[which].wait(4, -1);
+                        (number(found.map(|all| all.len())), Vec::new())
+                    }
+                })
+            });
+            // Some have begun to wait by then, others have not.
+            thread::yield_now();
+            if let Some(to_nic) = moves {
+                let to = if to_nic { "nic" } else { "os" };
+                lab.wharf.hand_off(to, None).unwrap();
+            }
+            for line in [&*moving, &*kernel] {
+                match then {
+                    Then::PeerSends(len) => {
+                        let bytes = line.back.next(len);
+                        calls::send(line.peer(), &bytes, libc::MSG_NOSIGNAL).unwrap();
+                    }
+                    Then::PeerShuts => drop(calls::shutdown(line.peer(), libc::SHUT_WR).unwrap()),
+                    Then::PeerResets => reset(line),
+                    Then::AppShuts(how) => drop(calls::shutdown(line.app(), how)),
+                }
+            }
+            waiting.map(|thread| thread.join().unwrap())
+        });
+        let [first, second] = outcomes;
+        let take = |line: &mut Line, (result, bytes): (i64, Vec<u8>)| {
+            if let Then::PeerSends(len) = then {
+                line.back.sent += len;
+            }
+            if let Then::PeerResets = then {
+                drop(line.peer.take());
+            }
+            vec![result, line.back.take(&bytes).into()]
+        };
+        (take(moving, first), take(kernel, second))
+    }
+
+    fn flood(
+        &mut self,
+        by_peer: bool,
+        len: usize,
+        piece: usize,
+        moves: Option<bool>,
+    ) -> Result<(), String> {
+        for is_moving in [true, false] {
+            let line = if is_moving { &mut self.moving } else { &mut self.kernel };
+            let (app, peer) = (line.app.as_ref().unwrap(), line.peer.as_ref().unwrap());
+            let (from, to, flow) =
+                if by_peer { (peer, app, &mut line.back) } else { (app, peer, &mut line.out) };
+            let end = flow.sent + len;
+            let mut into = vec![0; piece];
+            let mut moves = moves.filter(|_| is_moving);
+            let since = Instant::now();
+            while flow.got < end {
+                let next = flow.next(piece.min(end - flow.sent));
+                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                let sent = if next.is_empty() { Ok(0) } else { calls::send(from, &next, flags) };
+                flow.sent += or_later(sent)?;
+                let got = or_later(calls::receive(to, &mut into, libc::MSG_DONTWAIT))?;
+                if !flow.take(&into[..got]) {
+                    return Err(format!("other bytes came than were sent, before {}", flow.got));
+                }
+                if flow.sent > end - len / 2
+                    && let Some(to_nic) = moves.take()
+                {
+                    let to = if to_nic { "nic" } else { "os" };
+                    self.lab.wharf.hand_off(to, None).unwrap();
+                }
+                if since.elapsed() > self.lab.patience {
+                    return Err(format!("a flood stands still: {flow:?} of {end}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// No end is left, and nothing of them in TIME-WAIT.
+    fn end(self) {
+        for mut line in [self.moving, self.kernel] {
+            if let Some(peer) = line.peer.take() {
+                never_linger(peer.as_fd());
+                drop(peer);
+            }
+        }
+    }
+}
+
+fn reset(line: &Line) {
+    never_linger(line.peer());
+    // Closing is for the owner; to disconnect resets as well.
+    calls::disconnect(line.peer()).unwrap();
+}
+
+fn or_later(answer: calls::Answer) -> Result<usize, String> {
+    match answer {
+        Err(libc::EAGAIN) => {
+            thread::yield_now();
+            Ok(0)
+        }
+        other => other.map_err(|error| format!("a call in a flood failed with {error}")),
+    }
+}
+
+fn events(found: &calls::Answer<Vec<Event>>) -> u32 {
+    found.iter().flatten().fold(0, |all, event| all | event.events)
+}
+
+/// Lets others run, for longer if it takes long.
+fn rest(since: Instant) {
+    if since.elapsed() < Duration::from_millis(20) {
+        thread::yield_now();
+    } else {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A sequence that still differs with as few of the steps as are found.
+pub(super) fn shrink(lab: &mut Lab, sequence: &Sequence, seed: u64) -> Sequence {
+    let mut least = sequence.clone();
+    let mut part = least.steps.len().div_ceil(2);
+    while part > 0 {
+        let mut at = 0;
+        while at < least.steps.len() {
+            let mut fewer = least.clone();
+            let end = (at + part).min(fewer.steps.len());
+            fewer.steps.drain(at..end);
+            // What depends on a race does not differ each time.
+            if (0..3).any(|_| run(lab, &fewer, seed, |_| {}).is_err()) {
+                least = fewer;
+            } else {
+                at += part;
+            }
+        }
+        part /= 2;
+    }
+    least
+}
