@@ -12,7 +12,7 @@
 //! | `connection` | one connection: offered, read, written, restored |
 //! | `connection::epoll` | the registrations of connections in epoll sets |
 //! | `session` | wharf: its socket, its memory, its rings of commands |
-//! | `os`, `real` | the kernel's calls, and libc's own functions |
+//! | `os`, `trap`, `real` | the kernel's calls, and libc's own functions |
 //!
 //! There is no thread of the layer's own: all is done in the program's calls.
 // A C interface, called by whatever the program is: each block says on what of the callers it relies.
@@ -26,3 +26,4 @@ mod os;
 mod real;
 mod session;
 mod table;
+mod trap;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use libc::{c_int, c_void};
 
+use crate::trap::trap;
+
 /// The calling thread's error number.
 pub(crate) fn errno() -> c_int {
     // SAFETY: the location is the thread's own.
@@ -38,7 +40,7 @@ pub(crate) fn futex_wait(word: &AtomicU64, expected: u32, timeout: Option<Durati
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let at = futex(word);
     // SAFETY: the word is live and aligned, and the timeout, if there is one, readable.
-    match unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAIT, expected, timeout) } {
+    match unsafe { trap!(libc::SYS_futex, at, libc::FUTEX_WAIT, expected, timeout) } {
         0 => 0,
         _ => errno(),
     }
@@ -47,20 +49,20 @@ pub(crate) fn futex_wait(word: &AtomicU64, expected: u32, timeout: Option<Durati
 /// This process.
 pub(crate) fn process() -> libc::pid_t {
     // SAFETY: it has no arguments.
-    unsafe { libc::syscall(libc::SYS_getpid) as libc::pid_t }
+    unsafe { trap!(libc::SYS_getpid) as libc::pid_t }
 }
 
 /// Closes a descriptor of the layer's own.
 pub(crate) fn close(fd: c_int) {
     // SAFETY: close takes an integer.
-    unsafe { libc::syscall(libc::SYS_close, fd) };
+    unsafe { trap!(libc::SYS_close, fd) };
 }
 
 /// Makes an eventfd readable.
 pub(crate) fn ring(fd: c_int) {
     let one = 1_u64;
     // SAFETY: eight readable bytes.
-    unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, 8) };
+    unsafe { trap!(libc::SYS_write, fd, &raw const one, 8) };
 }
 
 /// A socket that keeps messages apart, connected to this address: a path, or `@` and an abstract name.
@@ -82,12 +84,12 @@ pub(crate) fn connect(address: &[u8]) -> Option<c_int> {
     }
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: socket takes integers.
-    let fd = unsafe { libc::syscall(libc::SYS_socket, libc::AF_UNIX, kind, 0) } as c_int;
+    let fd = unsafe { trap!(libc::SYS_socket, libc::AF_UNIX, kind, 0) } as c_int;
     if fd < 0 {
         return None;
     }
     // SAFETY: `raw` is readable, and `len` is at most its size.
-    if unsafe { libc::syscall(libc::SYS_connect, fd, &raw const raw, len) } < 0 {
+    if unsafe { trap!(libc::SYS_connect, fd, &raw const raw, len) } < 0 {
         close(fd);
         return None;
     }
@@ -122,7 +124,7 @@ pub(crate) fn send(fd: c_int, bytes: &[u8], descriptor: Option<c_int>) -> io::Re
     loop {
         let flags = libc::MSG_NOSIGNAL;
         // SAFETY: `message` points to live memory of the lengths that it names.
-        let sent = unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, flags) };
+        let sent = unsafe { trap!(libc::SYS_sendmsg, fd, &raw const message, flags) };
         if sent >= 0 {
             return Ok(());
         }
@@ -139,7 +141,7 @@ pub(crate) fn has_ended(fd: c_int) -> bool {
     // SAFETY: one writable byte, and no address.
     let got = unsafe {
         let none = std::ptr::null::<u8>();
-        libc::syscall(libc::SYS_recvfrom, fd, &raw mut byte, 1, flags, none, none)
+        trap!(libc::SYS_recvfrom, fd, &raw mut byte, 1, flags, none, none)
     };
     got == 0 || got < 0 && errno() != libc::EAGAIN && errno() != libc::EINTR
 }
@@ -156,7 +158,7 @@ pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> io::Result<(usize, Vec<c_in
     let len = loop {
         let flags = libc::MSG_CMSG_CLOEXEC;
         // SAFETY: `message` points to live memory of the lengths that it names.
-        let len = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, flags) };
+        let len = unsafe { trap!(libc::SYS_recvmsg, fd, &raw mut message, flags) };
         match usize::try_from(len) {
             Ok(len) => break len,
             Err(_) if errno() == libc::EINTR => {}
@@ -232,7 +234,7 @@ pub(crate) fn yield_now() {
 pub(crate) fn shutdown(fd: c_int, how: Option<c_int>) {
     if let Some(how) = how {
         // SAFETY: shutdown takes integers.
-        unsafe { libc::syscall(libc::SYS_shutdown, fd, how) };
+        unsafe { trap!(libc::SYS_shutdown, fd, how) };
     }
 }
 
@@ -242,7 +244,7 @@ pub(crate) fn lingers_not(fd: c_int) -> bool {
     let mut len = size_of::<libc::linger>() as libc::socklen_t;
     // SAFETY: `linger` is writable, and `len` its size.
     let got = unsafe {
-        libc::syscall(
+        trap!(
             libc::SYS_getsockopt,
             fd,
             libc::SOL_SOCKET,
@@ -261,7 +263,7 @@ pub(crate) fn ports(fd: c_int) -> (u16, u16) {
         let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
         let mut len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
         // SAFETY: `address` is writable, and `len` its size.
-        let got = unsafe { libc::syscall(call, fd, &raw mut address, &raw mut len) };
+        let got = unsafe { trap!(call, fd, &raw mut address, &raw mut len) };
         // The port lies at the same place in both kinds.
         if got == 0 { u16::from_be(address.sin6_port) } else { 0 }
     };

@@ -158,7 +158,9 @@ fn send_all(
                 }
                 let result = kernel(&rest, flags | libc::MSG_DONTWAIT);
                 drop(call);
-                connection.passed(0, result);
+                if result >= 0 {
+                    connection.passed(0, result);
+                }
                 if result < 0 && os::errno() == libc::EAGAIN {
                     let patience = patience(fd, flags, libc::SO_SNDTIMEO);
                     match wait_kernel(connection, libc::POLLOUT, patience) {

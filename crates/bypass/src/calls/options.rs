@@ -8,6 +8,7 @@ use crate::connection::Connection;
 use crate::os;
 use crate::real::real;
 use crate::table;
+use crate::trap::trap;
 
 fn kernel_get(fd: c_int, level: c_int, option: c_int) -> c_int {
     let mut value: c_int = 0;
@@ -15,7 +16,7 @@ fn kernel_get(fd: c_int, level: c_int, option: c_int) -> c_int {
     // SAFETY: `value` is writable, and `len` its size.
     unsafe {
         let (at, len) = (&raw mut value, &raw mut len);
-        libc::syscall(libc::SYS_getsockopt, fd, level, option, at, len);
+        trap!(libc::SYS_getsockopt, fd, level, option, at, len);
     }
     value
 }

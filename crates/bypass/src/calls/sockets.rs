@@ -6,9 +6,11 @@ use crate::os;
 use crate::real::real;
 use crate::session;
 use crate::table;
+use crate::trap::trap;
 
-/// A descriptor has a new connection, if it is one of TCP's: it is looked at from now on.
-fn begin(fd: c_int) {
+/// A descriptor has a new connection, if it is one of TCP's: it is looked at from now on. One that is not established yet
+/// is picked by no policy before its first bytes.
+fn begin(fd: c_int, is_established: bool) {
     if fd < 0 || session::get().is_none() {
         return;
     }
@@ -16,7 +18,7 @@ fn begin(fd: c_int) {
     if is_tcp(fd) {
         super::process::watch_forks();
         table::insert(fd);
-        if let Some(connection) = table::get(fd) {
+        if let Some(connection) = table::get(fd).filter(|_| is_established) {
             // A policy may pick it at once.
             connection.passed(0, 0);
         }
@@ -31,7 +33,7 @@ fn is_tcp(fd: c_int) -> bool {
         // SAFETY: `value` is writable, and `len` its size.
         let got = unsafe {
             let (at, len) = (&raw mut value, &raw mut len);
-            libc::syscall(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, name, at, len)
+            trap!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, name, at, len)
         };
         (got == 0).then_some(value)
     };
@@ -47,7 +49,7 @@ pub unsafe extern "C" fn accept(fd: c_int, name: *mut sockaddr, len: *mut sockle
     // SAFETY: the program's call.
     let new =
         unsafe { real!(accept(fd, name, len): fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) };
-    begin(new);
+    begin(new, true);
     new
 }
 
@@ -65,7 +67,7 @@ pub unsafe extern "C" fn accept4(
         real!(accept4(fd, name, len, flags):
             fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)
     };
-    begin(new);
+    begin(new, true);
     new
 }
 
@@ -88,7 +90,7 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
         unsafe { real!(connect(fd, to, len): fn(c_int, *const sockaddr, socklen_t) -> c_int) };
     let begun = result == 0 || os::errno() == libc::EINPROGRESS || os::errno() == libc::EINTR;
     if begun && table::get(fd).is_none() {
-        begin(fd);
+        begin(fd, result == 0);
     }
     result
 }

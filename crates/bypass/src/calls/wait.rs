@@ -10,6 +10,7 @@ use crate::os;
 use crate::real::real;
 use crate::session::{self, Session};
 use crate::table;
+use crate::trap::trap;
 
 /// The thread's own epoll descriptor, and the number of its session. It has the process's eventfd edge by edge: each time wharf wakes the process
 /// every thread that waits sees it, and none takes it from another.
@@ -54,12 +55,12 @@ pub(super) fn forget_waiter() {
 
 fn make_waiter(session: &Session) -> c_int {
     // SAFETY: it takes an integer.
-    let fd = unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int;
+    let fd = unsafe { trap!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int;
     for own in [session.wake, session.socket] {
         let mut event = epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
         let add = libc::EPOLL_CTL_ADD;
         // SAFETY: `event` is readable.
-        unsafe { libc::syscall(libc::SYS_epoll_ctl, fd, add, own, &raw mut event) };
+        unsafe { trap!(libc::SYS_epoll_ctl, fd, add, own, &raw mut event) };
     }
     fd
 }
@@ -68,7 +69,7 @@ fn make_waiter(session: &Session) -> c_int {
 fn take_wake(waiter: c_int) {
     let mut event = epoll_event { events: 0, u64: 0 };
     // SAFETY: `event` is writable.
-    unsafe { libc::syscall(libc::SYS_epoll_pwait, waiter, &raw mut event, 1, 0, 0, 8) };
+    unsafe { trap!(libc::SYS_epoll_pwait, waiter, &raw mut event, 1, 0, 0, 8) };
 }
 
 fn kernel_poll(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> c_int {

@@ -95,7 +95,7 @@ fn connect(hosts: &Hosts, ip: Ip) -> TcpStream {
     stream
 }
 
-fn bytes(len: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let byte = |at: u64| (at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[1];
     (0..len as u64).map(byte).collect()
 }
