@@ -58,9 +58,16 @@ impl Crowd {
 
     /// Each is to send so many bytes more.
     pub(crate) fn more(&mut self, bytes: u64) {
-        self.target += bytes;
         let now = Instant::now();
-        self.clients.iter_mut().for_each(|client| client.heard = now);
+        let done = self.clients.iter_mut().filter(|client| client.received == self.target);
+        // The others wait for what they sent before.
+        done.for_each(|client| client.heard = now);
+        self.target += bytes;
+    }
+
+    /// The clients' ends of the connections.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = SocketAddr> {
+        self.clients.iter().map(|client| client.stream.local_addr().unwrap())
     }
 
     /// From now on each client's first byte is awaited. What had come before does not count.
@@ -81,6 +88,12 @@ impl Crowd {
     /// Whether each has got back what it was to send.
     pub(crate) fn is_done(&self) -> bool {
         self.clients.iter().all(|client| client.received == self.target)
+    }
+
+    /// Whether nine of ten have.
+    pub(crate) fn is_nearly_done(&self) -> bool {
+        let done = self.clients.iter().filter(|client| client.received == self.target).count();
+        done * 10 >= self.clients.len() * 9
     }
 
     /// Each sends and receives what it can now; returns whether any could.
