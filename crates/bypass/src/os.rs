@@ -46,6 +46,78 @@ pub(crate) fn futex_wait(word: &AtomicU64, expected: u32, timeout: Option<Durati
     }
 }
 
+/// One of the words that futex_waitv(2) waits at (include/uapi/linux/futex.h).
+#[repr(C)]
+struct FutexWaitv {
+    val: u64,
+    uaddr: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// The same until this time of [`now`], by futex_waitv(2) of Linux 5.16: a signal ends it with `EINTR` only if its handler
+/// was set without `SA_RESTART`. That of [`futex_wait`] ends with `EINTR` after each handler.
+pub(crate) fn futex_wait_restarting(word: &AtomicU64, expected: u32, until: u64) -> c_int {
+    const SIZE_U32: u32 = 2;
+    let waiter = FutexWaitv {
+        val: expected.into(),
+        uaddr: futex(word) as u64,
+        flags: SIZE_U32,
+        reserved: 0,
+    };
+    let until_time = timespec(until);
+    let clock = libc::CLOCK_MONOTONIC;
+    // SAFETY: `waiter` and the time are readable, and the word is live and aligned.
+    let result = unsafe {
+        let (waiter, until) = (&raw const waiter, &raw const until_time);
+        trap!(libc::SYS_futex_waitv, waiter, 1, 0, until, clock)
+    };
+    match result {
+        0.. => 0,
+        _ => match errno() {
+            // An older kernel, or a filter that does not know it.
+            libc::ENOSYS | libc::EPERM => {
+                let left = Duration::from_nanos(until.saturating_sub(now()));
+                futex_wait(word, expected, Some(left))
+            }
+            error => error,
+        },
+    }
+}
+
+fn timespec(nanos: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (nanos / 1_000_000_000) as libc::time_t,
+        tv_nsec: (nanos % 1_000_000_000) as libc::c_long,
+    }
+}
+
+/// Wakes all that wait at a word, in any process.
+pub(crate) fn futex_wake_all(word: &AtomicU64) {
+    // SAFETY: the word is live and aligned.
+    unsafe { trap!(libc::SYS_futex, futex(word), libc::FUTEX_WAKE, c_int::MAX) };
+}
+
+/// Whether `O_NONBLOCK` is set.
+pub(crate) fn is_nonblocking(fd: c_int) -> bool {
+    // SAFETY: F_GETFL takes no argument.
+    let flags = unsafe { trap!(libc::SYS_fcntl, fd, libc::F_GETFL, 0) };
+    flags >= 0 && flags as c_int & libc::O_NONBLOCK != 0
+}
+
+/// The nanoseconds of `SO_RCVTIMEO` or `SO_SNDTIMEO`, if there are any.
+pub(crate) fn timeout_of(fd: c_int, option: c_int) -> Option<u64> {
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut len = size_of::<libc::timeval>() as libc::socklen_t;
+    // SAFETY: `time` is writable, and `len` its size.
+    let got = unsafe {
+        let (at, len) = (&raw mut time, &raw mut len);
+        trap!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, option, at, len)
+    };
+    let nanos = time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    (got == 0 && nanos > 0).then_some(nanos)
+}
+
 /// This process.
 pub(crate) fn process() -> libc::pid_t {
     // SAFETY: it has no arguments.
@@ -214,6 +286,47 @@ pub(crate) unsafe fn bytes_mut<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] 
     }
     // SAFETY: the caller's promise; no more than a slice may have is used.
     unsafe { std::slice::from_raw_parts_mut(at.cast(), len.min(isize::MAX as usize)) }
+}
+
+/// Waits until a socket has something to be read, as a call that blocks: the error that ends the wait, if it is one.
+pub(crate) fn wait_readable(fd: c_int) -> Option<c_int> {
+    // A call for no bytes waits for some as any other (tcp_recvmsg), and leaves them.
+    let none = std::ptr::null::<u8>();
+    // SAFETY: no memory is written.
+    let got = unsafe { trap!(libc::SYS_recvfrom, fd, none, 0, 0, none, none) };
+    (got < 0).then(errno)
+}
+
+/// The error that is pending on a socket, which is told by this (`SO_ERROR`).
+pub(crate) fn take_error(fd: c_int) -> c_int {
+    int_option(fd, libc::SO_ERROR)
+}
+
+/// Whether an error is pending on a socket, which stays so.
+pub(crate) fn has_error(fd: c_int) -> bool {
+    let mut at = libc::pollfd { fd, events: 0, revents: 0 };
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let none = std::ptr::null::<u8>();
+    // SAFETY: `at` is writable, and the time readable.
+    unsafe { trap!(libc::SYS_ppoll, &raw mut at, 1, &raw const now, none, 0) };
+    at.revents & libc::POLLERR != 0
+}
+
+/// An option of SOL_SOCKET's; 0 for what there is not.
+fn int_option(fd: c_int, option: c_int) -> c_int {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: `value` is writable, and `len` its size.
+    unsafe {
+        let (at, len) = (&raw mut value, &raw mut len);
+        trap!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, option, at, len);
+    }
+    value
+}
+
+/// Whether a socket is readable only when it has more than one byte (`SO_RCVLOWAT`).
+pub(crate) fn has_low_water(fd: c_int) -> bool {
+    int_option(fd, libc::SO_RCVLOWAT) > 1
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC.

@@ -32,6 +32,9 @@ named! {
         IpOptions = "ip_options",
         /// Peeks of its program begin where the last one ended (`SO_PEEK_OFF`).
         PeekOffset = "peek_offset",
+        /// Its socket has an option by which a call receives otherwise (`SO_TIMESTAMP` and its kin, `TCP_INQ`,
+        /// `SO_RCVLOWAT`).
+        Options = "options",
         /// Its addresses or ports are translated.
         Nat = "nat",
         /// conntrack follows its payload by a helper.

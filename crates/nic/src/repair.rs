@@ -15,6 +15,7 @@ pub fn from_kernel(parts: Parts) -> Option<Repair> {
     let has = |option| parts.options & option != 0;
     let (window, path, settings) = (&parts.window, &parts.path, &parts.settings);
     Some(Repair {
+        is_deaf: false,
         local: parts.local,
         remote: parts.remote,
         state: Repair::state_from_kernel(parts.state)?,

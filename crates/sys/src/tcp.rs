@@ -108,6 +108,15 @@ pub fn state(socket: impl AsFd) -> io::Result<u8> {
     Ok(info.tcpi_state)
 }
 
+/// Shuts a socket down for reading, as its application has (shutdown(2)).
+///
+/// # Errors
+/// The error of `shutdown`.
+pub fn shut_for_reading(socket: impl AsFd) -> io::Result<()> {
+    // SAFETY: shutdown takes integers and touches no memory of ours.
+    check(unsafe { libc::shutdown(socket.as_fd().as_raw_fd(), libc::SHUT_RD) }).map(drop)
+}
+
 /// Discards up to `most` received bytes of a TCP socket without copying them (`MSG_TRUNC`, tcp(7)); returns
 /// how many, 0 at the end of the stream.
 ///

@@ -134,6 +134,8 @@ pub struct Repair {
     pub path: RepairPath,
     /// Socket options.
     pub socket_options: SocketOptions,
+    /// The application has shut it down for reading. That is no part of a [`Snapshot`]: the engine has no use for it.
+    pub is_deaf: bool,
 }
 
 /// What a connection has that the kernel cannot be given, as far as this one has it.
@@ -396,6 +398,7 @@ impl Snapshot {
         let fin = u32::from(closed && self.state != State::FinWait2);
         let unacknowledged = send.queue.len() as u32 + fin;
         let repair = Repair {
+            is_deaf: false,
             local: self.local,
             remote: self.remote,
             state: self.state,

@@ -120,6 +120,7 @@ proptest! {
         let given = given::snapshot(seed);
         let Some(state) = Repair::state_from_kernel(state) else { return Ok(()) };
         let repair = Repair {
+            is_deaf: false,
             local: given.local,
             remote: given.remote,
             state,

@@ -2,8 +2,8 @@
 
 use libc::{c_int, c_uint, c_ulong, c_void, off_t, off64_t, size_t, ssize_t};
 
-use super::data::send_pieces;
-use crate::connection::epoll;
+use super::stream::{recv_pieces, send_pieces};
+use crate::connection::{Connection, epoll};
 use crate::os;
 use crate::real::real;
 use crate::session::{self, Session};
@@ -232,6 +232,22 @@ pub unsafe extern "C" fn sendfile64(
     }
 }
 
+/// splice(2) of what is left of a connection that has ended at the NIC.
+fn splice_rest(connection: &'static Connection, to: c_int, count: usize) -> isize {
+    let mut piece = vec![0; PIECE.min(count)];
+    let flags = libc::MSG_DONTWAIT;
+    let there = recv_pieces(connection, &mut [&mut piece], flags | libc::MSG_PEEK);
+    if there <= 0 {
+        return there;
+    }
+    // SAFETY: so many bytes are readable.
+    let put = unsafe { libc::write(to, piece.as_ptr().cast(), there as usize) };
+    match usize::try_from(put) {
+        Ok(put) => recv_pieces(connection, &mut [&mut piece[..put]], flags),
+        Err(_) => put,
+    }
+}
+
 /// # Safety
 /// As splice(2) of libc.
 #[unsafe(no_mangle)]
@@ -245,6 +261,14 @@ pub unsafe extern "C" fn splice(
 ) -> ssize_t {
     share(from, RestoreReason::Unserved);
     share(to, RestoreReason::Unserved);
+    match (table::get(from), table::get(to)) {
+        (Some(connection), _) if connection.has_ended() => {
+            return splice_rest(connection, to, count);
+        }
+        // What is to be sent stays where it is.
+        (_, Some(connection)) if connection.has_ended() => return send_pieces(connection, &[], 0),
+        _ => {}
+    }
     // SAFETY: the program's call.
     unsafe {
         real!(splice(from, from_at, to, to_at, count, flags):

@@ -33,7 +33,7 @@ pub unsafe extern "C" fn getsockopt(
 ) -> c_int {
     if let (Some(connection), (libc::SOL_SOCKET, libc::SO_ERROR)) =
         (table::get(fd), (level, option))
-        && let Some(error) = connection.take_error()
+        && let Some(error) = connection.take_error().or_else(|| connection.take_late())
     {
         // SAFETY: the program's promise: `len` bytes may be written.
         unsafe {
@@ -91,6 +91,7 @@ fn needs_kernel(level: c_int, option: c_int) -> bool {
                 | libc::SO_ATTACH_FILTER
                 | libc::SO_ATTACH_BPF
                 | libc::SO_OOBINLINE
+                | libc::SO_RCVLOWAT
                 | libc::SO_TIMESTAMP
                 | libc::SO_TIMESTAMPNS
                 | libc::SO_TIMESTAMPING

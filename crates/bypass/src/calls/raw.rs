@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, size_t, socklen_t};
 
-use super::{data, files, options, process, sockets, wait};
+use super::{data, files, messages, options, process, sockets, wait};
 use crate::os;
 use crate::trap;
 
@@ -44,14 +44,14 @@ pub unsafe extern "C" fn syscall(
                 let len = f as socklen_t;
                 data::sendto(fd, b as *const c_void, c as size_t, fourth, name, len) as c_long
             }
-            libc::SYS_recvmsg => data::recvmsg(fd, b as *mut libc::msghdr, third) as c_long,
-            libc::SYS_sendmsg => data::sendmsg(fd, b as *const libc::msghdr, third) as c_long,
+            libc::SYS_recvmsg => messages::recvmsg(fd, b as *mut libc::msghdr, third) as c_long,
+            libc::SYS_sendmsg => messages::sendmsg(fd, b as *const libc::msghdr, third) as c_long,
             libc::SYS_recvmmsg => {
                 let time = e as *mut libc::timespec;
-                data::recvmmsg(fd, b as *mut libc::mmsghdr, c as c_uint, fourth, time).into()
+                messages::recvmmsg(fd, b as *mut libc::mmsghdr, c as c_uint, fourth, time).into()
             }
             libc::SYS_sendmmsg => {
-                data::sendmmsg(fd, b as *mut libc::mmsghdr, c as c_uint, fourth).into()
+                messages::sendmmsg(fd, b as *mut libc::mmsghdr, c as c_uint, fourth).into()
             }
             libc::SYS_close => files::close(fd).into(),
             libc::SYS_close_range => files::close_range(a as c_uint, b as c_uint, third).into(),

@@ -96,6 +96,18 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
 }
 
 /// # Safety
+/// As getpeername(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if table::get(fd).is_some_and(|connection| connection.has_ended()) {
+        // The socket, which stands for the connection, knows nothing of its end.
+        return os::fail(libc::ENOTCONN) as c_int;
+    }
+    // SAFETY: the program's call.
+    unsafe { real!(getpeername(fd, name, len): fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) }
+}
+
+/// # Safety
 /// As shutdown(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
@@ -106,7 +118,11 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
             }
             if let Some(_call) = connection.enter_kernel() {
                 // SAFETY: it takes integers.
-                return unsafe { real!(shutdown(fd, how): fn(c_int, c_int) -> c_int) };
+                let result = unsafe { real!(shutdown(fd, how): fn(c_int, c_int) -> c_int) };
+                if result == 0 {
+                    connection.was_shut(how);
+                }
+                return result;
             }
         }
     }

@@ -5,56 +5,82 @@ use std::time::Duration;
 
 use handoff::command::{Flags, NicControl, nic};
 use handoff::ring::{Lost, receive, send};
-use handoff::session::status::Place;
+use handoff::session::status::{Place, Status};
 use libc::c_int;
 
-use super::{AtNic, Connection, Patience, Ready, SHUT_READ, SHUT_WRITE, pieces};
+use super::{AtNic, Connection, Patience, Ready, SHUT_READ, SHUT_WRITE, Waiting, epoll, pieces};
 use crate::os;
 use crate::session::lock;
 
 /// How long a call waits for data before it looks whether wharf is there.
 const LIVES_STILL: Duration = Duration::from_secs(1);
 
+/// How a call receives.
+#[derive(Clone, Copy)]
+pub(crate) struct Receiving {
+    /// The bytes stay there (`MSG_PEEK`).
+    pub(crate) peeks: bool,
+    /// Peeking waits for so many bytes (`MSG_WAITALL`), if more may come.
+    pub(crate) least: usize,
+    /// The call has some bytes already: it is the next one that gives an error.
+    pub(crate) has_some: bool,
+}
+
 impl Connection {
-    /// Reads at the NIC; `None` if the kernel has it (again).
+    /// Reads at the NIC; `None` if the kernel has it (again). In the order of tcp_recvmsg: bytes, the peer's end of the
+    /// stream, the error, the end that the program has set.
     pub(crate) fn recv(
         &'static self,
         into: &mut [&mut [u8]],
-        peek: bool,
-        patience: Patience,
+        how: Receiving,
+        waiting: &Waiting,
     ) -> Option<isize> {
         let _one = lock(&self.receiving);
+        let mut is_patient = true;
         loop {
             let at = self.away()?;
-            if self.shut.load(Ordering::Relaxed) & SHUT_READ != 0 {
-                return Some(0);
-            }
-            if into.iter().all(|piece| piece.is_empty()) {
-                return Some(0);
-            }
             let status = self.status(&at);
             let Ok(ring) = at.area.receive() else { return Some(os::fail(libc::EIO)) };
             let ring = receive::App::new(ring);
-            match pieces::read(ring, into, peek) {
-                Ok(0) => {}
-                Ok(count) => {
-                    if !peek {
-                        self.has_read(&at, count);
+            let Ok(there) = ring.len() else { continue };
+            let is_over = self.ends_reading(status);
+            if there > 0 && is_patient && how.least > there as usize && !is_over {
+                // A wait that ends otherwise ends with what is there.
+                let less = || ring.len().is_ok_and(|len| len == there);
+                is_patient = self.wait(&at, waiting, SHUT_READ, less).is_none();
+                continue;
+            }
+            if there > 0 {
+                match pieces::read(ring, into, how.peeks) {
+                    Ok(count) => {
+                        if !how.peeks && count > 0 {
+                            self.has_read(&at, count);
+                        }
+                        return Some(count as isize);
                     }
-                    return Some(count as isize);
+                    Err(Lost) => continue,
                 }
-                Err(Lost) => continue,
+            }
+            if status.peer_closed || is_over && how.has_some {
+                return Some(0);
             }
             if status.error != 0 && !self.is_told.swap(true, Ordering::AcqRel) {
                 return Some(os::fail(status.error.into()));
             }
-            if status.peer_closed || status.place == Place::Ended {
+            if is_over {
                 return Some(0);
             }
-            if let Some(error) = self.wait(&at, patience, || ring.is_empty() == Ok(true)) {
+            let nothing = || ring.is_empty() == Ok(true);
+            if let Some(error) = self.wait(&at, waiting, SHUT_READ, nothing) {
                 return Some(os::fail(error));
             }
         }
+    }
+
+    /// Whether nothing more comes.
+    fn ends_reading(&self, status: Status) -> bool {
+        let is_shut = self.shut.load(Ordering::Acquire) & SHUT_READ != 0;
+        is_shut || status.peer_closed || status.place == Place::Ended || status.error != 0
     }
 
     /// Tells the NIC of room in the ring, when there is a quarter of it: one that was full, so that the NIC waits for
@@ -74,7 +100,7 @@ impl Connection {
         &'static self,
         from: &[&[u8]],
         more: bool,
-        patience: Patience,
+        waiting: &Waiting,
     ) -> Option<Result<usize, c_int>> {
         let _one = lock(&self.sending);
         let total: usize = from.iter().map(|piece| piece.len()).sum();
@@ -84,7 +110,8 @@ impl Connection {
             // What is left is for the kernel, if it has the connection by now.
             let Some(at) = self.away() else { return done(written) };
             let status = self.status(&at);
-            if self.shut.load(Ordering::Relaxed) & SHUT_WRITE != 0 || status.place == Place::Ended {
+            let is_shut = self.shut.load(Ordering::Acquire) & SHUT_WRITE != 0;
+            if is_shut || status.place == Place::Ended {
                 if written > 0 {
                     return done(written);
                 }
@@ -111,31 +138,50 @@ impl Connection {
             if written == total {
                 return Some(Ok(written));
             }
-            if let Some(error) = self.wait(&at, patience, || ring.room() == Ok(0)) {
+            if let Some(error) = self.wait(&at, waiting, SHUT_WRITE, || ring.room() == Ok(0)) {
                 return done(written).or(Some(Err(error)));
             }
         }
     }
 
-    /// Waits for the NIC as long as `nothing` has come; the error that the call gives if it is not to wait longer.
-    fn wait(&self, at: &AtNic, patience: Patience, nothing: impl Fn() -> bool) -> Option<c_int> {
-        let timeout = match patience {
+    /// Waits for the NIC as long as `nothing` has come and the program has not shut `end` down; the error that the call
+    /// gives if it is not to wait longer.
+    fn wait(
+        &self,
+        at: &AtNic,
+        waiting: &Waiting,
+        end: u8,
+        nothing: impl Fn() -> bool,
+    ) -> Option<c_int> {
+        let now = os::now();
+        let until = match waiting.patience() {
             Patience::None => return Some(libc::EAGAIN),
-            Patience::Until(None) => None,
-            Patience::Until(Some(until)) => match until.checked_sub(os::now()) {
-                Some(left) if left > 0 => Some(Duration::from_nanos(left)),
-                _ => return Some(libc::EAGAIN),
-            },
+            Patience::Until(Some(until)) if until <= now => return Some(libc::EAGAIN),
+            Patience::Until(until) => until,
         };
         at.area.waiters().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let wake = at.area.wake();
         let expected = wake.load(Ordering::Acquire) as u32;
         let status = self.status(at);
-        let waits = status.place == Place::Nic && !status.peer_closed && nothing();
-        // A wharf that has died wakes none.
-        let at_most = timeout.map_or(LIVES_STILL, |timeout| timeout.min(LIVES_STILL));
-        let error = if waits { os::futex_wait(wake, expected, Some(at_most)) } else { 0 };
+        let is_shut = self.shut.load(Ordering::Acquire) & end != 0;
+        let is_over = status.place != Place::Nic || end == SHUT_READ && status.peer_closed;
+        let error = if is_shut || is_over || !nothing() {
+            0
+        } else {
+            // A wharf that has died wakes none.
+            match until {
+                // With a time-out no call is begun again (signal(7)).
+                Some(until) => {
+                    let left = Duration::from_nanos(until - now);
+                    os::futex_wait(wake, expected, Some(left.min(LIVES_STILL)))
+                }
+                None => {
+                    let soon = now + LIVES_STILL.as_nanos() as u64;
+                    os::futex_wait_restarting(wake, expected, soon)
+                }
+            }
+        };
         if error == libc::ETIMEDOUT {
             at.session.looks_alive();
         }
@@ -146,39 +192,52 @@ impl Connection {
     /// The program shuts an end down; `None` if the kernel has the connection.
     pub(crate) fn shutdown(&'static self, how: c_int) -> Option<c_int> {
         let at = self.away()?;
-        let bits = match how {
-            libc::SHUT_RD => SHUT_READ,
-            libc::SHUT_WR => SHUT_WRITE,
-            libc::SHUT_RDWR => SHUT_READ | SHUT_WRITE,
-            _ => return Some(os::fail(libc::EINVAL) as c_int),
-        };
+        let Some(bits) = shut_bits(how) else { return Some(os::fail(libc::EINVAL) as c_int) };
         if self.look(&at) == Place::Ended {
             return Some(os::fail(libc::ENOTCONN) as c_int);
         }
         let before = self.shut.fetch_or(bits, Ordering::AcqRel);
-        if bits & !before & SHUT_WRITE != 0 {
-            self.control(&at, NicControl::ShutdownWrite);
+        let both = [(SHUT_READ, NicControl::ShutdownRead), (SHUT_WRITE, NicControl::ShutdownWrite)];
+        for (_, control) in both.into_iter().filter(|(bit, _)| bits & !before & bit != 0) {
+            self.control(&at, control);
         }
+        // Threads that wait for it are to see it: see `wait`.
+        fence(Ordering::SeqCst);
+        at.area.wake().fetch_add(1, Ordering::AcqRel);
+        os::futex_wake_all(at.area.wake());
+        epoll::changed(self, at.session);
         Some(0)
+    }
+
+    /// The program has shut an end down at the kernel: the NIC's side knows, too, should it have the connection.
+    pub(crate) fn was_shut(&self, how: c_int) {
+        self.shut.fetch_or(shut_bits(how).unwrap_or(0), Ordering::AcqRel);
     }
 
     /// What is ready at the NIC; `None` if the kernel has it.
     pub(crate) fn ready(&'static self) -> Option<Ready> {
         let at = self.away()?;
         let status = self.status(&at);
-        let shut = self.shut.load(Ordering::Relaxed);
+        let shut = self.shut.load(Ordering::Acquire);
         let unread = at.area.receive().ok().map(|ring| receive::App::new(ring).is_empty());
         let room = at.area.send().ok().map(|ring| send::App::new(ring).room());
         let is_over = status.place == Place::Ended;
         let peer_closed = status.peer_closed || is_over || shut & SHUT_READ != 0;
         let error = status.error != 0 && !self.is_told.load(Ordering::Relaxed);
+        let has_room = room.is_some_and(|room| room.is_ok_and(|room| room > 0));
         Some(Ready {
             readable: peer_closed || error || unread.is_some_and(|unread| unread == Ok(false)),
-            writable: is_over || room.is_some_and(|room| room.is_ok_and(|room| room > 0)),
+            // What would fail does not wait (tcp_poll).
+            writable: is_over || shut & SHUT_WRITE != 0 || has_room,
             peer_closed,
             error,
             hung_up: is_over || peer_closed && shut & SHUT_WRITE != 0,
         })
+    }
+
+    /// Whether the connection has ended at the NIC.
+    pub(crate) fn has_ended(&'static self) -> bool {
+        self.away().is_some_and(|at| self.look(&at) == Place::Ended)
     }
 
     /// Bytes that could be read, and bytes that the NIC has not taken yet; `None` if the kernel has it.
@@ -191,11 +250,27 @@ impl Connection {
         Some((unread as c_int, (capacity - room) as c_int))
     }
 
+    /// The error that is pending wherever the connection is, which is told by this.
+    pub(crate) fn pending_error(&'static self) -> Option<c_int> {
+        let error = self.take_error().or_else(|| self.take_late());
+        error.or_else(|| Some(os::take_error(self.fd()))).filter(|error| *error != 0)
+    }
+
     /// The error that is pending, which is told by this; `None` if the kernel has it.
     pub(crate) fn take_error(&'static self) -> Option<c_int> {
         let at = self.away()?;
         let status = self.status(&at);
         let is_new = status.error != 0 && !self.is_told.swap(true, Ordering::AcqRel);
         Some(if is_new { status.error.into() } else { 0 })
+    }
+}
+
+/// The ends of shutdown(2); `None` for what is none.
+fn shut_bits(how: c_int) -> Option<u8> {
+    match how {
+        libc::SHUT_RD => Some(SHUT_READ),
+        libc::SHUT_WR => Some(SHUT_WRITE),
+        libc::SHUT_RDWR => Some(SHUT_READ | SHUT_WRITE),
+        _ => None,
     }
 }

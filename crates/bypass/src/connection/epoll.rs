@@ -19,7 +19,8 @@ pub(crate) struct Registration {
     set: c_int,
     events: u32,
     data: u64,
-    /// It was one shot, and has been told.
+    /// It was one shot, and has been told. The kernel's set does not have it, if that happened at the NIC: it cannot be
+    /// given one that says nothing.
     is_spent: bool,
 }
 
@@ -116,22 +117,52 @@ fn kernel_ctl(set: c_int, op: c_int, fd: c_int, events: u32, data: u64) -> c_int
 /// A connection is about to be offered: the kernel forgets its registrations. False if that cannot be.
 pub(crate) fn from_kernel(connection: &'static Connection) -> bool {
     let Some(session) = session::get_there() else { return false };
-    let registrations = lock(&connection.registrations);
-    for registration in registrations.iter() {
+    let mut registrations = lock(&connection.registrations);
+    for registration in registrations.iter_mut() {
         let Some(set) = find_or_make(registration.set, session) else { return false };
+        if registration.events & ONESHOT != 0 && !registration.is_spent {
+            registration.is_spent = is_spent(registration.set, connection.fd());
+        }
         kernel_ctl(registration.set, libc::EPOLL_CTL_DEL, connection.fd(), 0, 0);
         lock(&set.ready).push_back(connection);
+    }
+    if !registrations.is_empty() {
+        // A thread may wait there already, of which the NIC does not know.
+        os::ring(session.wake);
     }
     true
 }
 
+/// Whether the kernel has told what a set has of a descriptor as one shot: of such only private bits are left
+/// (proc_pid_fdinfo(5)). False where that is not shown, so that it is told once more.
+fn is_spent(set: c_int, fd: c_int) -> bool {
+    const PRIVATE: u32 = EXCLUSIVE | ONESHOT | EDGE | libc::EPOLLWAKEUP as u32;
+    let shown = std::fs::read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap_or_default();
+    let of_it = shown.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let named = words.next() == Some("tfd:") && words.next()?.parse() == Ok(fd);
+        (named && words.next() == Some("events:")).then(|| words.next())?
+    });
+    let events = of_it.and_then(|events| u32::from_str_radix(events, 16).ok());
+    events.is_some_and(|events| events & !PRIVATE == 0)
+}
+
 /// A connection is the kernel's again, with its registrations.
 pub(crate) fn to_kernel(connection: &Connection) {
-    for registration in lock(&connection.registrations).iter() {
-        let Registration { set, events, data, is_spent } = *registration;
-        let events = if is_spent { events & (ONESHOT | EDGE) } else { events };
+    for registration in lock(&connection.registrations).iter().filter(|one| !one.is_spent) {
+        let Registration { set, events, data, .. } = *registration;
         kernel_ctl(set, libc::EPOLL_CTL_ADD, connection.fd(), events, data);
     }
+}
+
+/// What is ready of a connection at the NIC has changed by a call of the program's: threads that wait look at it.
+pub(crate) fn changed(connection: &'static Connection, session: &Session) {
+    for registration in lock(&connection.registrations).iter() {
+        if let Some(set) = find(registration.set) {
+            lock(&set.ready).push_back(connection);
+        }
+    }
+    os::ring(session.wake);
 }
 
 /// A connection is closed.
@@ -159,7 +190,16 @@ pub(crate) fn control(
         let known = registrations.iter().position(|registration| registration.set == set);
         if !is_away {
             let (events, data) = event.map_or((0, 0), |event| (event.events, event.u64));
-            let result = kernel_ctl(set, op, connection.fd(), events, data);
+            // What the kernel's set does not have, though the program's has.
+            let is_out = known.is_some_and(|at| registrations[at].is_spent);
+            let result = match op {
+                libc::EPOLL_CTL_ADD if is_out => os::fail(libc::EEXIST) as c_int,
+                libc::EPOLL_CTL_DEL if is_out => 0,
+                _ => {
+                    let op = if is_out { libc::EPOLL_CTL_ADD } else { op };
+                    kernel_ctl(set, op, connection.fd(), events, data)
+                }
+            };
             if result == 0 {
                 record(&mut registrations, known, set, op, event);
             }

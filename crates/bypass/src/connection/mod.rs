@@ -2,10 +2,13 @@
 
 mod data;
 pub(crate) mod epoll;
+mod patience;
 mod pieces;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+};
 use std::time::Duration;
 
 use handoff::command::{NicControl, nic};
@@ -15,7 +18,9 @@ use handoff::session::status::{self, Place, Status, Why};
 use handoff::{Cid, Epoch, Refusal, RestoreReason};
 use libc::c_int;
 
+pub(crate) use self::data::Receiving;
 use self::epoll::Registration;
+pub(crate) use self::patience::{Patience, Waiting};
 use crate::os;
 use crate::session::{self, Session, lock};
 
@@ -57,6 +62,10 @@ pub(crate) struct Connection {
     shut: AtomicU8,
     /// The program was told of the error.
     is_told: AtomicBool,
+    /// An error that the kernel has told a call which gave what it had done before; 0 for none.
+    late: AtomicI32,
+    /// How often it was offered.
+    offers: AtomicU32,
     /// Bytes that were read since the NIC was told.
     untold: AtomicU32,
     /// One thread at a time is at each ring.
@@ -92,15 +101,6 @@ pub(crate) struct Ready {
     pub(crate) hung_up: bool,
 }
 
-/// How a call waits.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Not at all.
-    None,
-    /// Until something happens, or so long.
-    Until(Option<u64>),
-}
-
 impl Connection {
     pub(crate) fn new(fd: c_int) -> Self {
         Connection {
@@ -118,6 +118,8 @@ impl Connection {
             is_settled: AtomicBool::new(false),
             shut: AtomicU8::new(0),
             is_told: AtomicBool::new(false),
+            late: AtomicI32::new(0),
+            offers: AtomicU32::new(0),
             untold: AtomicU32::new(0),
             sending: Mutex::new(()),
             receiving: Mutex::new(()),
@@ -137,6 +139,7 @@ impl Connection {
         self.is_settled.store(false, Ordering::Relaxed);
         self.shut.store(0, Ordering::Relaxed);
         self.is_told.store(false, Ordering::Relaxed);
+        self.late.store(0, Ordering::Relaxed);
         self.untold.store(0, Ordering::Relaxed);
         lock(&self.registrations).clear();
         self.state.store(KERNEL, Ordering::Release);
@@ -249,10 +252,9 @@ impl Connection {
         // Another wharf may take it.
         let was_killed = why == Some(Why::Restored(RestoreReason::Killed));
         self.stays.store(!is_stopping && !was_killed, Ordering::Relaxed);
-        if at.session.is_dead() {
-            // What wharf was told last, it may not have done.
-            os::shutdown(self.fd, shut_how(self.shut.load(Ordering::Relaxed)));
-        }
+        // A kernel that is given a connection knows nothing of the end for reading; and what the NIC was told last, it
+        // may not have done.
+        os::shutdown(self.fd, shut_how(self.shut.load(Ordering::Acquire)));
         epoll::to_kernel(self);
         // What was asked of all while the NIC had it, it has done.
         self.picks.store(at.session.picks(), Ordering::Relaxed);
@@ -333,16 +335,31 @@ impl Connection {
         self.cid.store(cid.0, Ordering::Release);
         self.session.store(std::ptr::from_ref(session).cast_mut(), Ordering::Release);
         self.changes.store(before.into(), Ordering::Release);
-        if epoll::from_kernel(self) {
-            if session.offer(cid, self.fd) {
-                self.state.store(AWAY, Ordering::Release);
-                return;
-            }
-            epoll::to_kernel(self);
+        self.offers.fetch_add(1, Ordering::AcqRel);
+        if epoll::from_kernel(self) && session.offer(cid, self.fd) {
+            self.state.store(AWAY, Ordering::Release);
+            return;
         }
+        epoll::to_kernel(self);
         // Another wharf may take it.
         self.is_settled.store(session.looks_alive(), Ordering::Relaxed);
         session.give_number(cid);
+    }
+
+    /// How often it was offered: a wait in the kernel during which this changes says nothing about the connection.
+    pub(crate) fn moves(&self) -> u32 {
+        self.offers.load(Ordering::Acquire)
+    }
+
+    /// An error that the next call is to give.
+    pub(crate) fn keep_late(&self, error: c_int) {
+        self.late.store(error, Ordering::Release);
+    }
+
+    /// The error that was kept, which is told by this.
+    pub(crate) fn take_late(&self) -> Option<c_int> {
+        let kept = self.late.load(Ordering::Acquire) != 0;
+        kept.then(|| self.late.swap(0, Ordering::AcqRel)).filter(|error| *error != 0)
     }
 
     /// Has the connection back at the kernel, however long that takes.

@@ -8,10 +8,11 @@ pub(super) fn read(
     into: &mut [&mut [u8]],
     peek: bool,
 ) -> Result<u32, Lost> {
-    if peek || into.len() == 1 {
-        // What is behind the first piece is not peeked at: a shorter read is one that may be.
-        let Some(first) = into.iter_mut().find(|piece| !piece.is_empty()) else { return Ok(0) };
-        return if peek { ring.peek(first) } else { ring.recv(first) };
+    if let [only] = into {
+        return if peek { ring.peek(only) } else { ring.recv(only) };
+    }
+    if peek {
+        return peek_all(ring, into);
     }
     let mut all = 0;
     for piece in into.iter_mut().filter(|piece| !piece.is_empty()) {
@@ -28,6 +29,20 @@ pub(super) fn read(
         }
     }
     Ok(all)
+}
+
+/// Peeks into the pieces, one after the other: by one copy, so that all are of one time.
+fn peek_all(ring: receive::App<'_>, into: &mut [&mut [u8]]) -> Result<u32, Lost> {
+    let total: usize = into.iter().map(|piece| piece.len()).sum();
+    let mut all = vec![0; total.min(ring.len()? as usize)];
+    let count = ring.peek(&mut all)?;
+    let mut rest = &all[..count as usize];
+    for piece in into {
+        let (first, behind) = rest.split_at(rest.len().min(piece.len()));
+        piece[..first.len()].copy_from_slice(first);
+        rest = behind;
+    }
+    Ok(count)
 }
 
 /// Writes the pieces from byte `skip` on, as far as there is room.

@@ -150,6 +150,7 @@ impl Record {
             .ok_or(MirrorError::Sent)?;
         let unsent = unacknowledged.checked_sub(sent).ok_or(MirrorError::Sent)?;
         Ok(Repair {
+            is_deaf: false,
             local: agreed.local,
             remote: agreed.remote,
             state,

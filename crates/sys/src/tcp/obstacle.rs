@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::error::check;
 use crate::sockopt;
+use crate::tcp::repair::state;
 
 /// `SO_NETNS_COOKIE` (include/uapi/asm-generic/socket.h).
 const SO_NETNS_COOKIE: libc::c_int = 71;
@@ -13,6 +14,13 @@ const TCP_AO_INFO: libc::c_int = 40;
 const TCP_AO_INFO_LEN: usize = 48;
 /// Longest name of an upper layer protocol (`TCP_ULP_NAME_MAX`, include/net/tcp.h).
 const ULP_NAME_MAX: usize = 16;
+
+/// `SO_TIMESTAMP`, `SO_TIMESTAMPNS` and `SO_TIMESTAMPING` with times of the machine's size, and with those of 64 bits
+/// (include/uapi/asm-generic/socket.h).
+const STAMPS: [libc::c_int; 6] =
+    [libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS, libc::SO_TIMESTAMPING, 63, 64, 65];
+/// `TCP_INQ` (include/uapi/linux/tcp.h).
+const TCP_INQ: libc::c_int = 36;
 
 /// Options of a socket by which its packets get extension headers (ipv6(7)).
 const EXTENSION_HEADERS: [libc::c_int; 4] =
@@ -42,6 +50,10 @@ pub enum Obstacle {
     IpOptions,
     /// Peeking moves on by itself (`SO_PEEK_OFF`).
     PeekOffset,
+    /// Calls that receive tell more (`SO_TIMESTAMP` and its kin, `TCP_INQ`), or wait for more (`SO_RCVLOWAT`).
+    Options,
+    /// The application has shut it down for reading: no end of the peer's says so.
+    Shut,
 }
 
 /// What stands in the way, if anything does. `namespace` is that of sockets that need not be looked at:
@@ -72,6 +84,8 @@ pub fn obstacle(socket: impl AsFd, namespace: u64) -> io::Result<Option<Obstacle
         (len_of(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE)? > 0, Obstacle::BoundToDevice),
         (has_ip_options(socket, domain)?, Obstacle::IpOptions),
         (peek_offset(socket)?.is_some(), Obstacle::PeekOffset),
+        (has_options(socket)?, Obstacle::Options),
+        (is_shut(socket)?, Obstacle::Shut),
     ];
     Ok(found.into_iter().find_map(|(is_there, obstacle)| is_there.then_some(obstacle)))
 }
@@ -98,6 +112,31 @@ fn has_ip_options(socket: BorrowedFd<'_>, domain: libc::c_int) -> io::Result<boo
         .chain(of_v6)
         .find(|has| !matches!(has, Ok(false)))
         .unwrap_or(Ok(false))
+}
+
+/// Whether options of the socket change what a call that receives does.
+fn has_options(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let is_set = |level, option| match sockopt::get::<libc::c_int>(socket, level, option) {
+        Ok(value) => Ok(value != 0),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
+        Err(error) => Err(error),
+    };
+    for option in STAMPS {
+        if is_set(libc::SOL_SOCKET, option)? {
+            return Ok(true);
+        }
+    }
+    let least: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT)?;
+    Ok(least > 1 || is_set(libc::IPPROTO_TCP, TCP_INQ)?)
+}
+
+/// Whether reads end though the peer has not closed its end: nothing else shows shutdown(2) with `SHUT_RD`.
+fn is_shut(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut at = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one writable pollfd.
+    check(unsafe { libc::poll(&raw mut at, 1, 0) })?;
+    let open = [state::ESTABLISHED, state::FIN_WAIT1, state::FIN_WAIT2];
+    Ok(at.revents & libc::POLLRDHUP != 0 && open.contains(&super::state(socket)?))
 }
 
 /// Where the next peek begins, if the application has switched that on (`SO_PEEK_OFF`).
@@ -188,6 +227,20 @@ mod tests {
         };
         check(set).unwrap();
         assert_eq!(found(&socket), Some(Obstacle::Filter));
+        let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        for (level, option, value, before) in [
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMP, 1, 0),
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 8, 0),
+            (libc::SOL_SOCKET, libc::SO_RCVLOWAT, 2, 1),
+            (libc::IPPROTO_TCP, TCP_INQ, 1, 0),
+        ] {
+            sockopt::set(other.as_fd(), level, option, &value).unwrap();
+            assert_eq!(found(&other), Some(Obstacle::Options), "{option}");
+            sockopt::set(other.as_fd(), level, option, &before).unwrap();
+            assert_eq!(found(&other), None, "{option}");
+        }
+        other.shutdown(std::net::Shutdown::Read).unwrap();
+        assert_eq!(found(&other), Some(Obstacle::Shut));
         assert_eq!(owner_of(&socket).unwrap(), crate::process::uid());
     }
 

@@ -113,10 +113,13 @@ impl Offered {
         let aside = repair::take(&self.socket).map(|parts| parts.send_queue).unwrap_or_default();
         state.append_unsent(&aside);
         let none = || io::Error::from(io::ErrorKind::InvalidInput);
+        let is_deaf = state.is_deaf;
         let parts = to_kernel(state).ok_or_else(none)?;
         let (local, remote, reuse_address) = (self.local, self.remote, self.reuse_address);
         let parts = repair::Parts { local, remote, reuse_address, ..parts };
         match repair::put_back(&self.socket, &parts)? {
+            // Before the kernel hears its peer.
+            0 if is_deaf => sys::tcp::shut_for_reading(&self.socket),
             0 => Ok(()),
             left => {
                 tracing::error!("{left} bytes to {remote} found no room in the kernel");
@@ -153,7 +156,7 @@ fn next_hop(offered: &Offered, here: &Here) -> Option<Mac> {
 
 fn refusal(obstacle: Obstacle) -> Refusal {
     match obstacle {
-        Obstacle::NotTcp => Refusal::State,
+        Obstacle::NotTcp | Obstacle::Shut => Refusal::State,
         Obstacle::Mptcp => Refusal::Mptcp,
         Obstacle::Namespace => Refusal::Namespace,
         Obstacle::Ulp => Refusal::Ulp,
@@ -163,6 +166,7 @@ fn refusal(obstacle: Obstacle) -> Refusal {
         Obstacle::BoundToDevice => Refusal::BoundElsewhere,
         Obstacle::IpOptions => Refusal::IpOptions,
         Obstacle::PeekOffset => Refusal::PeekOffset,
+        Obstacle::Options => Refusal::Options,
     }
 }
 

@@ -39,6 +39,14 @@ pub(super) struct Running {
     pub(super) receive: receive::Kept,
     /// As the application was told last.
     pub(super) status: Status,
+    /// As it was looked at last.
+    pub(super) state: tcp::State,
+    /// The peer has closed its end, in order.
+    pub(super) peer_closed: bool,
+    /// The application has shut its end for reading down.
+    pub(super) is_deaf: bool,
+    /// What the application has shut both ends down before.
+    pub(super) deaf_from: Option<Seq>,
     /// The number of the last event about data, which the application may not have seen yet.
     pub(super) event: Option<u32>,
     /// It is among those that are to be looked at.

@@ -52,7 +52,7 @@ impl HandoffLane {
                 match output {
                     NicOutput::Tell(tag, told) => self.agent.tell(ToAgent { key, tag, told }),
                     NicOutput::Thaw(state) => next = Some(self.thaw(number, &state.at(now), now)),
-                    NicOutput::Freeze => next = Some(self.freeze(number, pool, now)),
+                    NicOutput::Freeze => next = self.freeze(number, pool, now),
                     NicOutput::Input(packet) => self.input(&packet, pool, now),
                     NicOutput::Pass(packet) => pass(&packet, pool, host),
                     NicOutput::Apply(control) => {
@@ -80,26 +80,42 @@ impl HandoffLane {
         }
         match begin(app, stack, number, repair, now) {
             Ok(()) => {
-                app.mark(number);
+                // What the kernel had is in the ring before the application hears that the NIC has the connection.
+                app.look_at(number, stack, now);
                 NicEvent::Thawed
             }
             Err(why) => NicEvent::NotThawed(why),
         }
     }
 
-    /// The engine runs it no longer. Calls that have taken effect are in the state; the others lose.
-    fn freeze(&mut self, number: u32, pool: &FramePool, now: Nanos) -> NicEvent<HeldPacket, State> {
-        // What LRO holds of it has arrived.
+    /// The engine runs it no longer. Calls that have taken effect are in the state; the others lose. `None` if it has ended,
+    /// and its reset is still to be sent: that it has is heard of behind it.
+    fn freeze(
+        &mut self,
+        number: u32,
+        pool: &FramePool,
+        now: Nanos,
+    ) -> Option<NicEvent<HeldPacket, State>> {
+        // What LRO holds of it has arrived, and what the application has said before was said to the NIC.
         self.lane.flush(pool, now);
         let (stack, app) = self.lane.parts();
-        let Some(state) = end(app, stack, number, now) else { return NicEvent::Ended };
+        app.take_commands(stack, now);
+        // If it has ended, its application is to know, and gets what has come before.
+        app.look_at(number, stack, now);
+        if is_resetting(app, stack, number) {
+            return None;
+        }
+        if has_ended(app, stack, number) {
+            return Some(NicEvent::Ended);
+        }
+        let Some(state) = end(app, stack, number, now) else { return Some(NicEvent::Ended) };
         let next_hop = app.all.get(number).map(|connection| connection.next_hop);
         let macs = (self.mac, next_hop.unwrap_or_default());
         let told = told::segment(&state, self.lane.interface(), macs);
         if let Some(connection) = self.app().all.get_mut(number) {
             connection.told = told;
         }
-        NicEvent::Frozen(State::of(state, now))
+        Some(NicEvent::Frozen(State::of(state, now)))
     }
 }
 
@@ -130,15 +146,16 @@ fn begin(
     let epoch = connection.side.epoch();
     let (send, receive) = open(&area, epoch, repair).map_err(|_| Refusal::Invalid)?;
     records.begin(&mut connection.keeps, epoch, repair);
-    let now_there = Status::at(Place::Nic);
     area.worker().store((*worker).into(), Ordering::Relaxed);
-    status::change(area.status(), now_there);
-    session.wake_waiters(cid);
     let running = Running {
         id,
         send,
         receive,
-        status: now_there,
+        status: Status::at(Place::Moving),
+        state: repair.state,
+        peer_closed: false,
+        is_deaf: false,
+        deaf_from: None,
         event: None,
         is_due: false,
         is_shut: is_gone,
@@ -160,22 +177,29 @@ fn open(
     Ok((send, receive))
 }
 
-/// Takes it out of the engine and its rings. `None` if there is nothing to go on with: it has ended, or its
-/// application wrote into the rings what is not possible.
+/// Whether there is nothing to go on with: no kernel can be given such a connection.
+fn has_ended(app: &Rings, stack: &Stack, number: u32) -> bool {
+    let id = app.all.get(number).and_then(|c| c.engine.as_ref()).map(|running| running.id);
+    let connection = id.and_then(|id| stack.connection(id));
+    connection.is_none_or(|connection| {
+        connection.end().is_some() || connection.state() == tcp::State::TimeWait
+    })
+}
+
+/// Whether its application has done with it, and the engine is about to tell the peer.
+fn is_resetting(app: &Rings, stack: &Stack, number: u32) -> bool {
+    let Some(running) = app.all.get(number).and_then(|c| c.engine.as_ref()) else { return false };
+    let has_end = |connection: &tcp::Connection| connection.end().is_some();
+    running.is_released && stack.connection(running.id).is_some_and(has_end)
+}
+
+/// Takes it out of the engine and its rings. `None` if its application wrote into the rings what is not possible.
 fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Repair> {
     let Rings { sessions, all, hostile, events, .. } = app;
     let connection = all.get_mut(number)?;
     let cid = connection.key.cid;
     let session = sessions.get_mut(connection.key.session as usize)?.as_mut()?;
     let area = session.area(cid)?;
-    let ended = |connection: &tcp::Connection| {
-        connection.end().is_some() || connection.state() == tcp::State::TimeWait
-    };
-    let id = connection.engine.as_ref()?.id;
-    if stack.connection(id).is_none_or(ended) {
-        // What is unread stays in the ring.
-        return None;
-    }
     let running = connection.engine.take()?;
     let rings = close(&area, &running, connection.keeps.given);
     let Some((written, unread)) = rings else {
@@ -204,6 +228,7 @@ fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Re
     repair.unacknowledged += wrote + fin;
     repair.unsent += wrote + fin;
     repair.recv_queue = [unread, repair.recv_queue].concat();
+    repair.is_deaf = running.is_deaf;
     status::change(area.status(), Status::at(Place::Moving));
     session.wake_waiters(cid);
     // A thread that waits for many connections looks at this one.

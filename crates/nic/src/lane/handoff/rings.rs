@@ -26,6 +26,7 @@ const COMMANDS: usize = 256;
 const EVENTS: usize = 256;
 /// `ECONNRESET` and others (errno(3)).
 pub(super) const ECONNRESET: u16 = 104;
+const EPIPE: u16 = 32;
 const ETIMEDOUT: u16 = 110;
 const EHOSTUNREACH: u16 = 113;
 const MILLISECOND: Nanos = 1_000_000;
@@ -105,7 +106,7 @@ impl Rings {
     }
 
     /// Commands of all sessions; returns whether there were any.
-    fn take_commands(&mut self, stack: &mut Stack, now: Nanos) -> bool {
+    pub(super) fn take_commands(&mut self, stack: &mut Stack, now: Nanos) -> bool {
         let mut any = false;
         for session in 0..self.sessions.len() as u32 {
             for _ in 0..COMMANDS {
@@ -148,6 +149,7 @@ impl Rings {
         stack: &mut Stack,
         now: Nanos,
     ) {
+        let has_unread = control == NicControl::Close && self.has_unread(number, stack);
         let Some(running) = self.all.get_mut(number).and_then(|c| c.engine.as_mut()) else {
             return;
         };
@@ -167,10 +169,14 @@ impl Rings {
                 }));
             }
             // What it says of is asked of the ring.
-            NicControl::NotSentLowat(_) | NicControl::ShutdownRead => {}
+            NicControl::NotSentLowat(_) => {}
+            NicControl::ShutdownRead => running.is_deaf = true,
             NicControl::ShutdownWrite => running.is_shut = true,
-            NicControl::Close => (running.is_shut, running.is_closed) = (true, true),
-            NicControl::Abort => {
+            NicControl::Close if !has_unread => {
+                (running.is_shut, running.is_closed) = (true, true);
+            }
+            // Bytes that nobody reads any more are answered with a reset (RFC 2525 section 2.17, tcp_close).
+            NicControl::Close | NicControl::Abort => {
                 running.is_closed = true;
                 socket.abort();
             }
@@ -180,23 +186,28 @@ impl Rings {
         self.mark(number);
     }
 
-    /// The process is gone: as the kernel does, what is queued is still sent; unread data is answered with a reset.
+    /// Whether there are bytes that the application has not read.
+    fn has_unread(&self, number: u32, stack: &Stack) -> bool {
+        let Some(connection) = self.all.get(number) else { return false };
+        let Some(running) = &connection.engine else { return false };
+        if stack.connection(running.id).is_some_and(|engine| engine.readable_len() > 0) {
+            return true;
+        }
+        let session = self.sessions.get(connection.key.session as usize).and_then(Option::as_ref);
+        let ring = session.and_then(|session| session.area(connection.key.cid)?.receive().ok());
+        ring.is_some_and(|ring| {
+            let mut ring = receive::Nic::resume(ring, running.receive);
+            ring.look().is_ok() && !ring.is_empty()
+        })
+    }
+
+    /// The process is gone: as the kernel does, what is queued is still sent.
     pub(super) fn orphan(&mut self, number: u32, stack: &mut Stack, now: Nanos) {
-        let Some(connection) = self.all.get(number) else { return };
-        let Some(running) = &connection.engine else { return };
-        let area = self.sessions[connection.key.session as usize].as_ref();
-        let area = area.and_then(|session| session.area(connection.key.cid));
-        let unread = area.and_then(|area| {
-            let mut ring = receive::Nic::resume(area.receive().ok()?, running.receive);
-            ring.look().ok()?;
-            Some(!ring.is_empty())
-        });
-        let control = if unread == Some(true) { NicControl::Abort } else { NicControl::Close };
-        self.apply(number, control, stack, now);
+        self.apply(number, NicControl::Close, stack, now);
     }
 
     /// Moves bytes between the rings of a connection and the engine, and tells the application.
-    fn look_at(&mut self, number: u32, stack: &mut Stack, now: Nanos) {
+    pub(super) fn look_at(&mut self, number: u32, stack: &mut Stack, now: Nanos) {
         let Rings { all, sessions, scratch, events, hostile, records, .. } = self;
         let Some(Connection { key, side, engine: Some(running), keeps, .. }) = all.get_mut(number)
         else {
@@ -210,6 +221,11 @@ impl Rings {
             return;
         }
         let epoch = side.epoch();
+        if is_unwanted(running, &socket) {
+            // As tcp_rcv_state_process: nobody is told of what came.
+            socket.consume(socket.readable_len());
+            socket.abort();
+        }
         let mut exchange =
             Exchange { running, keeps, epoch, socket: &mut socket, records, scratch };
         let moved = match exchange.run(&area) {
@@ -221,7 +237,12 @@ impl Rings {
                 Moved::default()
             }
         };
-        let status = status_of(&socket);
+        if running.is_deaf && running.deaf_from.is_none() && waits_for_end(&socket) {
+            running.deaf_from = Some(socket.standing().rcv_nxt);
+        }
+        running.peer_closed |= has_closed(&socket);
+        let status = status_of(&socket, running);
+        running.state = socket.state();
         let is_over = socket.end().is_some() || socket.state() == State::TimeWait;
         if is_over || running.is_closed && running.is_shut && moved.is_sent {
             running.is_released = running.is_closed || is_over && socket.readable_len() == 0;
@@ -284,11 +305,29 @@ impl Rings {
     }
 }
 
+/// Whether the peer has sent something after the application has shut both ends down.
+fn is_unwanted(running: &Running, socket: &Socket<'_>) -> bool {
+    let is_more = |from| socket.standing().rcv_nxt.after(from);
+    waits_for_end(socket) && running.deaf_from.is_some_and(is_more)
+}
+
+/// Whether the application has closed its end, and the peer has not.
+fn waits_for_end(socket: &Socket<'_>) -> bool {
+    matches!(socket.state(), State::FinWait1 | State::FinWait2)
+}
+
+/// Whether the peer has closed its end, in order.
+fn has_closed(socket: &Socket<'_>) -> bool {
+    socket.end() == Some(Reason::Closed) || socket.end().is_none() && socket.is_at_end()
+}
+
 /// What the application is to know.
-fn status_of(socket: &Socket<'_>) -> Status {
+fn status_of(socket: &Socket<'_>, running: &Running) -> Status {
     let all_read = socket.readable_len() == 0;
     let error = match socket.end() {
         None | Some(Reason::Closed | Reason::Frozen) => 0,
+        // As tcp_reset.
+        Some(Reason::Reset) if running.state == State::CloseWait => EPIPE,
         Some(Reason::Refused | Reason::Reset | Reason::Aborted) => ECONNRESET,
         Some(Reason::TimedOut) => ETIMEDOUT,
         Some(Reason::Unreachable) => EHOSTUNREACH,
@@ -296,7 +335,7 @@ fn status_of(socket: &Socket<'_>) -> Status {
     let is_over = socket.end().is_some() || socket.state() == State::TimeWait;
     Status {
         place: if is_over && all_read { Place::Ended } else { Place::Nic },
-        peer_closed: socket.is_at_end(),
+        peer_closed: running.peer_closed && all_read,
         error: if all_read { error } else { 0 },
         why: None,
     }
@@ -315,9 +354,10 @@ fn tell(
         counts.add(event.kind());
         session.push(event)
     };
-    if let Some(status) = status {
+    if let Some(status) = status.filter(|status| status.peer_closed || status.place == Place::Ended)
+    {
         let cmd = match status.error {
-            ECONNRESET => OsControl::Reset,
+            ECONNRESET | EPIPE => OsControl::Reset,
             ETIMEDOUT => OsControl::TimedOut,
             0 => OsControl::PeerClosed,
             other => OsControl::Unreachable(other.into()),

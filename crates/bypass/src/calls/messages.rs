@@ -1,0 +1,209 @@
+//! recvmsg(2), sendmsg(2), and several of them at once.
+
+use libc::{c_int, mmsghdr, msghdr, ssize_t, timespec};
+
+use super::data::{PARTS_MAX, pieces, pieces_mut};
+use super::stream::{keep_late, kernel_recv_message, receive, send_pieces};
+use crate::connection::Connection;
+use crate::os;
+use crate::real::real;
+use crate::table;
+use handoff::RestoreReason;
+
+/// # Safety
+/// As recvmsg(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    if let Some(connection) = table::get(fd) {
+        // SAFETY: the program's promise.
+        return unsafe { recv_message(connection, message, flags) };
+    }
+    // SAFETY: the program's call.
+    unsafe { real!(recvmsg(fd, message, flags): fn(c_int, *mut msghdr, c_int) -> ssize_t) }
+}
+
+/// # Safety
+/// As recvmsg(2).
+unsafe fn recv_message(
+    connection: &'static Connection,
+    message: *mut msghdr,
+    flags: c_int,
+) -> isize {
+    // SAFETY: the program's promise.
+    let header = unsafe { &mut *message };
+    if header.msg_iovlen > PARTS_MAX {
+        return os::fail(libc::EMSGSIZE);
+    }
+    let mut into = match header.msg_iovlen {
+        0 => Vec::new(),
+        // SAFETY: the program's promise.
+        count => unsafe { pieces_mut(header.msg_iov, count) },
+    };
+    let mut cut;
+    if flags & libc::MSG_TRUNC != 0 {
+        // Nothing is written to what may be no memory at all (tcp(7)).
+        cut = vec![0; into.iter().map(|piece| piece.len()).sum()];
+        into = vec![&mut cut];
+    }
+    let fd = connection.fd();
+    // What the kernel says beside the bytes, if it has them.
+    let mut said = None;
+    let result = receive(connection, &mut into, flags, |into, flags| {
+        let mut message = *header;
+        let result = kernel_recv_message(fd, &mut message, into, flags);
+        said = (result >= 0).then_some(message);
+        result
+    });
+    if result < 0 {
+        return result;
+    }
+    match said {
+        Some(message) => {
+            header.msg_namelen = message.msg_namelen;
+            header.msg_controllen = message.msg_controllen;
+            header.msg_flags = message.msg_flags;
+        }
+        None => {
+            if !header.msg_name.is_null() {
+                header.msg_namelen = 0;
+            }
+            header.msg_controllen = 0;
+            header.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+        }
+    }
+    result
+}
+
+/// # Safety
+/// As sendmsg(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    if let Some(connection) = table::get(fd) {
+        // SAFETY: the program's promise.
+        return unsafe { send_message(connection, message, flags) };
+    }
+    // SAFETY: the program's promise.
+    unsafe { super::process::passes(message) };
+    // SAFETY: the program's call.
+    unsafe { real!(sendmsg(fd, message, flags): fn(c_int, *const msghdr, c_int) -> ssize_t) }
+}
+
+/// # Safety
+/// As sendmsg(2).
+unsafe fn send_message(
+    connection: &'static Connection,
+    message: *const msghdr,
+    flags: c_int,
+) -> isize {
+    // SAFETY: the program's promise.
+    let header = unsafe { &*message };
+    if header.msg_iovlen > PARTS_MAX {
+        return os::fail(libc::EMSGSIZE);
+    }
+    if header.msg_controllen > 0 {
+        // Time stamps and the like.
+        connection.restore(RestoreReason::Unserved);
+        // SAFETY: the program's call.
+        return unsafe {
+            real!(sendmsg(connection.fd(), message, flags): fn(c_int, *const msghdr, c_int) -> ssize_t)
+        };
+    }
+    let from = match header.msg_iovlen {
+        0 => Vec::new(),
+        // SAFETY: the program's promise.
+        count => unsafe { pieces(header.msg_iov, count) },
+    };
+    send_pieces(connection, &from, flags)
+}
+
+/// # Safety
+/// As recvmmsg(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: libc::c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    if let Some(connection) = table::get(fd) {
+        // SAFETY: the program's promise.
+        return unsafe { recv_messages(connection, messages, count, flags, timeout.as_ref()) };
+    }
+    // SAFETY: the program's call.
+    unsafe {
+        real!(recvmmsg(fd, messages, count, flags, timeout):
+            fn(c_int, *mut mmsghdr, libc::c_uint, c_int, *mut timespec) -> c_int)
+    }
+}
+
+/// As do_recvmmsg: the time-out is looked at behind each message.
+///
+/// # Safety
+/// As recvmmsg(2).
+unsafe fn recv_messages(
+    connection: &'static Connection,
+    messages: *mut mmsghdr,
+    count: libc::c_uint,
+    mut flags: c_int,
+    timeout: Option<&timespec>,
+) -> c_int {
+    let nanos = |time: &timespec| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+    let until = timeout.map(|time| os::now() + nanos(time));
+    // Before anything that is there.
+    if count > 0
+        && let Some(error) = connection.pending_error()
+    {
+        return os::fail(error) as c_int;
+    }
+    for at in 0..count.min(PARTS_MAX as libc::c_uint) {
+        // SAFETY: the program's promise.
+        let message = unsafe { &mut *messages.add(at as usize) };
+        let of_one = flags & !libc::MSG_WAITFORONE;
+        // SAFETY: the program's promise.
+        let result = unsafe { recv_message(connection, &raw mut message.msg_hdr, of_one) };
+        if result < 0 {
+            if at > 0 {
+                keep_late(connection);
+            }
+            return if at > 0 { at as c_int } else { -1 };
+        }
+        message.msg_len = result as libc::c_uint;
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= libc::MSG_DONTWAIT;
+        }
+        if until.is_some_and(|until| os::now() >= until) {
+            return at as c_int + 1;
+        }
+    }
+    count.min(PARTS_MAX as libc::c_uint) as c_int
+}
+
+/// # Safety
+/// As sendmmsg(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: libc::c_uint,
+    flags: c_int,
+) -> c_int {
+    let Some(connection) = table::get(fd) else {
+        // SAFETY: the program's call.
+        return unsafe {
+            real!(sendmmsg(fd, messages, count, flags):
+                fn(c_int, *mut mmsghdr, libc::c_uint, c_int) -> c_int)
+        };
+    };
+    for at in 0..count as usize {
+        // SAFETY: the program's promise.
+        let message = unsafe { &mut *messages.add(at) };
+        // SAFETY: the program's promise.
+        let result = unsafe { send_message(connection, &raw const message.msg_hdr, flags) };
+        if result < 0 {
+            return if at > 0 { at as c_int } else { -1 };
+        }
+        message.msg_len = result as libc::c_uint;
+    }
+    count as c_int
+}
