@@ -7,6 +7,7 @@ mod crowd;
 mod law;
 
 use std::collections::HashSet;
+use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,6 +70,11 @@ impl Storm {
             sees.lock().unwrap_or_else(PoisonError::into_inner).see(from == 1, frame);
         });
         let hosts = Hosts::of(client, server);
+        // BBR, the default of some, comes to send one segment in 17 s where so many share so little.
+        hosts
+            .client
+            .run(|| fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno"))
+            .unwrap();
         give(&hosts.client, PEER, &Ip::BOTH, Ip::client);
         give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
         let settings = [
