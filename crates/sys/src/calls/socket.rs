@@ -115,9 +115,6 @@ pub fn disconnect(of: impl AsFd) -> Answer {
     answer(unsafe { libc::syscall(libc::SYS_connect, fd(of), &raw const name, len) } as isize)
 }
 
-/// The family and the address of a name, without its port: none of IPv4, and all of IPv6's bytes.
-type Name = (u16, [u8; 16]);
-
 fn named(
     of: impl AsFd,
     call: unsafe extern "C" fn(
@@ -125,28 +122,34 @@ fn named(
         *mut libc::sockaddr,
         *mut libc::socklen_t,
     ) -> libc::c_int,
-) -> Answer<(Name, u32)> {
+) -> Answer<(SocketAddr, u32)> {
     // SAFETY: integers only, for which zeros are valid.
     let mut name: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
     // SAFETY: `name` is writable for its length; both functions are of this type.
     answer(unsafe { call(fd(of), (&raw mut name).cast(), &raw mut len) })?;
-    Ok(((name.sin6_family, name.sin6_addr.s6_addr), len))
+    let port = u16::from_be(name.sin6_port);
+    let address = if libc::c_int::from(name.sin6_family) == libc::AF_INET6 {
+        SocketAddr::from((name.sin6_addr.s6_addr, port))
+    } else {
+        SocketAddr::from((name.sin6_flowinfo.to_ne_bytes(), port))
+    };
+    Ok((address, len))
 }
 
-/// getsockname(2): without the port, and the length.
+/// getsockname(2): the name of a socket of IPv4 or IPv6, and its length.
 ///
 /// # Errors
 /// errno(3).
-pub fn socket_name(of: impl AsFd) -> Answer<(Name, u32)> {
+pub fn socket_name(of: impl AsFd) -> Answer<(SocketAddr, u32)> {
     named(of, libc::getsockname)
 }
 
-/// getpeername(2): without the port, and the length.
+/// getpeername(2): the name of a socket of IPv4 or IPv6, and its length.
 ///
 /// # Errors
 /// errno(3).
-pub fn peer_name(of: impl AsFd) -> Answer<(Name, u32)> {
+pub fn peer_name(of: impl AsFd) -> Answer<(SocketAddr, u32)> {
     named(of, libc::getpeername)
 }
 

@@ -90,13 +90,16 @@ pub(super) struct Seen {
     pub(super) unread: i64,
     /// Of the peer, whose kernel tells it.
     pub(super) state: Option<u8>,
+    /// It has a peer still.
+    pub(super) is_connected: bool,
 }
 
 pub(super) fn seen(fd: BorrowedFd<'_>, has_state: bool) -> Seen {
     let revents = calls::poll(&[(fd, ALL)], 0, Call::Poll).map_or(-1, |(_, all)| all[0]);
     let unread = calls::ioctl(fd, libc::FIONREAD).unwrap_or_else(|error| -error);
     let state = has_state.then(|| state(fd));
-    Seen { revents, unread: unread.into(), state }
+    let is_connected = calls::peer_name(fd).is_ok();
+    Seen { revents, unread: unread.into(), state, is_connected }
 }
 
 /// `tcpi_state`.
@@ -182,7 +185,7 @@ impl Line {
             Step::Names => [calls::socket_name(self.app()), calls::peer_name(self.app())]
                 .into_iter()
                 .map(|name| match name {
-                    Ok(((family, _), len)) => i64::from(family) * 1000 + i64::from(len),
+                    Ok((address, len)) => i64::from(address.is_ipv4()) * 1000 + i64::from(len),
                     Err(error) => -i64::from(error),
                 })
                 .collect(),

@@ -31,6 +31,26 @@ fn sequences(policy: &str, first: u64, count: u64) {
     up.nothing_went_wrong();
 }
 
+/// Sequences that once gave something else.
+const FOUND: [u64; 1] = [102_372];
+
+#[test]
+fn connections_that_move_by_hand_are_as_those_of_the_kernel() {
+    sequences("by_hand", 0, 1000);
+}
+
+#[test]
+fn connections_that_move_at_once_are_as_those_of_the_kernel() {
+    sequences("at_accept", 1001, 1000);
+}
+
+#[test]
+fn what_was_found_is_mended() {
+    for seed in FOUND {
+        sequences("by_hand", seed, 1);
+    }
+}
+
 /// As many as `WHARF_CALLS_SEQUENCES` says, from `WHARF_CALLS_FIRST` on.
 #[test]
 fn as_many_as_asked_for() {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use super::line::{Line, seen, state};
 use super::options::OPTIONS;
-use super::step::{ReceiveBy, Step, Then, UNREAD_MOST, Waits};
+use super::step::{ReceiveBy, SendBy, Step, Then, UNREAD_MOST, Waits};
 
 /// `TCP_CLOSE` (include/net/tcp_states.h).
 const CLOSE: u8 = 7;
@@ -45,6 +45,12 @@ impl Model {
             Step::PeerSend(len) => !self.peer_closed && kernel.back.unread() + len <= UNREAD_MOST,
             Step::PeerReceive(_) | Step::PeerShut | Step::PeerClose { .. } => !self.peer_closed,
             _ if self.app_closed => matches!(step, Step::Move { .. }),
+            // A reset may come between two messages.
+            Step::Send { by: SendBy::SendMessages, .. } if self.peer_closed => false,
+            // The new descriptor is one of the kernel's, which knows nothing of what the NIC has left of it.
+            Step::Dup { .. } => !self.is_over(),
+            // It may be bound once more.
+            Step::Odd(_) => !self.is_over(),
             Step::Send { lens, .. } => {
                 kernel.out.unread() + lens.iter().sum::<usize>() <= UNREAD_MOST
             }
@@ -88,6 +94,7 @@ impl Model {
             && !self.shut_read
             && !self.shut_write
             && !self.peer_shut
+            && !self.peer_closed
             && !self.low_water
             && !self.is_nonblocking
             && !self.receive_timeout
@@ -189,10 +196,11 @@ impl Model {
     pub(super) fn awaits(&self, line: &Line) -> Option<&'static str> {
         if let Some(app) = &line.app {
             let (app, flow) = (seen(app.as_fd(), false), &line.back);
+            if self.is_over() && app.is_connected {
+                return Some("the application is to see the end of the connection");
+            }
             if self.app_reset {
-                if app.revents & libc::POLLHUP == 0 {
-                    return Some("the application is to see a reset");
-                }
+                // What was unread is unread still, and no more comes.
             } else if app.unread != flow.unread() as i64 {
                 return Some("the application is to see all bytes of the peer's");
             } else if (self.peer_shut || self.peer_closed) && app.revents & libc::POLLRDHUP == 0 {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nic::control::Client;
+use nic::control::{Client, ClientError};
 use sys::calls::{self, Event};
 
 use super::line::{Line, Outcome, never_linger, number};
@@ -24,6 +24,23 @@ pub(super) struct Lab {
     pub(super) patience: Duration,
 }
 
+impl Lab {
+    /// Asks wharf, which hangs up on those that say nothing for long.
+    fn ask<T>(&mut self, request: impl Fn(&mut Client) -> Result<T, ClientError>) -> T {
+        match request(&mut self.wharf) {
+            Err(ClientError::Lost { .. }) => {
+                self.wharf = Client::connect(None).unwrap();
+                request(&mut self.wharf).unwrap()
+            }
+            answer => answer.unwrap(),
+        }
+    }
+
+    fn hand_off(&mut self, to: &str) {
+        self.ask(|wharf| wharf.hand_off(to, None));
+    }
+}
+
 /// What was found.
 #[derive(Debug)]
 pub(super) struct Difference {
@@ -37,6 +54,8 @@ struct Pair<'a> {
     moving: Line,
     kernel: Line,
     model: Model,
+    /// The peer's name of the one that moves, as `wharf connections` has it.
+    remote: String,
     /// What the moving line's edges have told that the kernel's has not.
     told: [u32; 2],
 }
@@ -84,7 +103,8 @@ impl<'a> Pair<'a> {
             Line::new(app, peer, seed)
         };
         let (moving, kernel) = (line(true), line(false));
-        Pair { lab, moving, kernel, model: Model::default(), told: [0; 2] }
+        let remote = calls::socket_name(moving.peer()).unwrap().0.to_string();
+        Pair { lab, moving, kernel, model: Model::default(), remote, told: [0; 2] }
     }
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
@@ -123,12 +143,14 @@ impl<'a> Pair<'a> {
 
     fn hand_off(&mut self, to_nic: bool, waits: bool) {
         let to = if to_nic { "nic" } else { "os" };
-        self.lab.wharf.hand_off(to, None).unwrap();
+        self.lab.hand_off(to);
         let mut is_there = || {
-            let all = self.lab.wharf.connections().unwrap();
-            all.iter().any(|one| one["where"] == "nic")
+            let all = self.lab.ask(Client::connections);
+            all.iter().any(|one| one["remote"] == self.remote)
         };
-        while waits && !to_nic && is_there() {
+        // One that is over stays for a while.
+        let since = Instant::now();
+        while waits && !to_nic && is_there() && since.elapsed() < Duration::from_millis(50) {
             thread::yield_now();
         }
     }
@@ -203,7 +225,7 @@ impl<'a> Pair<'a> {
             thread::yield_now();
             if let Some(to_nic) = moves {
                 let to = if to_nic { "nic" } else { "os" };
-                lab.wharf.hand_off(to, None).unwrap();
+                lab.hand_off(to);
             }
             for line in [&*moving, &*kernel] {
                 match then {
@@ -260,7 +282,7 @@ impl<'a> Pair<'a> {
                     && let Some(to_nic) = moves.take()
                 {
                     let to = if to_nic { "nic" } else { "os" };
-                    self.lab.wharf.hand_off(to, None).unwrap();
+                    self.lab.hand_off(to);
                 }
                 if since.elapsed() > self.lab.patience {
                     return Err(format!("a flood stands still: {flow:?} of {end}"));
@@ -311,7 +333,7 @@ fn rest(since: Instant) {
 }
 
 /// A sequence that still differs with as few of the steps as are found.
-pub(super) fn shrink(lab: &mut Lab, sequence: &Sequence, seed: u64) -> Sequence {
+pub(super) fn shrink(lab: &mut Lab, sequence: &Sequence, seed: u64, tell: fn(usize)) -> Sequence {
     let mut least = sequence.clone();
     let mut part = least.steps.len().div_ceil(2);
     while part > 0 {
@@ -321,7 +343,7 @@ pub(super) fn shrink(lab: &mut Lab, sequence: &Sequence, seed: u64) -> Sequence 
             let end = (at + part).min(fewer.steps.len());
             fewer.steps.drain(at..end);
             // What depends on a race does not differ each time.
-            if (0..3).any(|_| run(lab, &fewer, seed, |_| {}).is_err()) {
+            if (0..3).any(|_| run(lab, &fewer, seed, tell).is_err()) {
                 least = fewer;
             } else {
                 at += part;

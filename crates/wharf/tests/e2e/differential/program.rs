@@ -29,8 +29,13 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
 
 const PORT: u16 = 7100;
 
-/// Which sequence and which step it is at.
-static AT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// Which sequence and which step it is at, and how many steps it has done.
+static AT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+fn tell(step: usize) {
+    AT[1].store(step as u64, Ordering::Relaxed);
+    AT[2].fetch_add(1, Ordering::Relaxed);
+}
 
 #[test]
 #[ignore = "the others run it, under `wharf run`"]
@@ -44,11 +49,12 @@ fn the_program_that_runs_under_wharf() {
     calls::count(Signals::Pipe, true).unwrap();
     watch(patience);
     let mut lab = lab(Duration::from_secs(patience));
+    // Behind the name of the test.
+    println!();
     let mut found = 0;
     for seed in first..first + count {
         AT[0].store(seed, Ordering::Relaxed);
         let sequence = Sequence::of(seed, OPTIONS.len());
-        let tell = |step: usize| AT[1].store(step as u64, Ordering::Relaxed);
         let Err(difference) = run(&mut lab, &sequence, seed, tell) else { continue };
         found += 1;
         println!("sequence {seed}, step {}: {}", difference.step, difference.words);
@@ -56,7 +62,7 @@ fn the_program_that_runs_under_wharf() {
             println!("    {step:?}");
         }
         lab.patience = Duration::from_secs(3);
-        let least = shrink(&mut lab, &sequence, seed);
+        let least = shrink(&mut lab, &sequence, seed, tell);
         println!("the least of it, IPv{}:", if least.is_v6 { 6 } else { 4 });
         least.steps.iter().for_each(|step| println!("    {step:?}"));
         lab.patience = Duration::from_secs(patience);
@@ -74,18 +80,19 @@ fn the_program_that_runs_under_wharf() {
 /// Says where it is if it does not go on, and ends.
 fn watch(patience: u64) {
     thread::spawn(move || {
-        let mut last = (u64::MAX, 0);
+        let mut last = u64::MAX;
         loop {
             thread::sleep(Duration::from_secs(2 * patience + 5));
-            let now = (AT[0].load(Ordering::Relaxed), AT[1].load(Ordering::Relaxed));
-            if now == last {
-                let steps = Sequence::of(now.0, OPTIONS.len()).steps;
-                let until = steps.len().min((now.1 as usize).saturating_add(1));
+            let [seed, step, done] =
+                [0, 1, 2].map(|which: usize| AT[which].load(Ordering::Relaxed));
+            if done == last {
+                let steps = Sequence::of(seed, OPTIONS.len()).steps;
+                let until = steps.len().min((step as usize).saturating_add(1));
                 steps[..until].iter().for_each(|step| println!("    {step:?}"));
-                println!("differential: sequence {} hangs in step {}", now.0, now.1);
+                println!("differential: sequence {seed} hangs in step {step}");
                 std::process::exit(1);
             }
-            last = now;
+            last = done;
         }
     });
 }
