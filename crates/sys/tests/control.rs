@@ -608,6 +608,9 @@ fn the_next_hop_of_a_packet_and_its_ethernet_address_are_found() {
             route add 10.9.0.0/16 via 10.0.0.8 table 77");
         let hop = |port| next_hop("10.0.0.1", "10.9.0.5", port).unwrap().neighbour;
         assert_eq!([hop(80), hop(443)], [parse("10.0.0.7"), parse("10.0.0.8")]);
+        let own = |ip| route::is_own(&mut kernel.borrow_mut(), parse(ip)).unwrap();
+        assert!(own("10.0.0.1") && own("fd00::1"));
+        assert!(!own("10.0.0.7") && !own("fd00::7") && !own("192.0.2.1") && !own("2001:db8::1"));
         // One that does not answer is asked all the same, and is known of then.
         let mut kernel = kernel.borrow_mut();
         neighbour::keep_fresh(&mut kernel, near, parse("10.0.0.99")).unwrap();

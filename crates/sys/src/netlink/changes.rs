@@ -39,13 +39,15 @@ const MOST: usize = 4096;
 pub enum Change {
     /// Something may have changed that nobody was told of: there was no room (`ENOBUFS`).
     Overrun,
-    /// A link: its index, whether it is up, and its MTU if that was said.
+    /// A link.
     Link {
         /// Index of the interface.
         index: u32,
         /// It is there, and administratively up.
         is_up: bool,
-        /// MTU in bytes.
+        /// It has a carrier (`IFF_LOWER_UP`).
+        is_running: bool,
+        /// MTU in bytes, if that was said.
         mtu: Option<u32>,
     },
     /// An address was removed from an interface.
@@ -174,9 +176,11 @@ fn change(protocol: Protocol, kind: u16, payload: &[u8]) -> Option<Change> {
             let index = number(payload.get(4..8)?)?;
             let flags = number(payload.get(8..12)?)?;
             let mut all = attributes(payload, IFINFOMSG);
+            let has = |flag: libc::c_int| kind == libc::RTM_NEWLINK && flags & flag as u32 != 0;
             Some(Change::Link {
                 index,
-                is_up: kind == libc::RTM_NEWLINK && flags & libc::IFF_UP as u32 != 0,
+                is_up: has(libc::IFF_UP),
+                is_running: has(libc::IFF_LOWER_UP),
                 mtu: all.find(|(kind, _)| *kind == IFLA_MTU).and_then(|(_, mtu)| number(mtu)),
             })
         }
@@ -266,8 +270,8 @@ mod tests {
             (libc::RTM_NEWTFILTER, traffic),
         ]);
         let changes = [
-            Change::Link { index: 3, is_up: true, mtu: Some(1400) },
-            Change::Link { index: 3, is_up: false, mtu: None },
+            Change::Link { index: 3, is_up: true, is_running: false, mtu: Some(1400) },
+            Change::Link { index: 3, is_up: false, is_running: false, mtu: None },
             Change::AddressGone(ip("10.0.0.1")),
             Change::Route { to: ip("10.1.2.0"), len: 24 },
             Change::Routing,
@@ -316,8 +320,8 @@ mod tests {
             address::delete(near, ip, 24).unwrap();
             assert!(heard().contains(&Change::AddressGone(ip)));
             interface::set_mtu("near0", 1400).unwrap();
-            let is_up = true;
-            assert!(heard().contains(&Change::Link { index: near, is_up, mtu: Some(1400) }));
+            let (is_up, is_running, mtu) = (true, true, Some(1400));
+            assert!(heard().contains(&Change::Link { index: near, is_up, is_running, mtu }));
             crate::netlink::qdisc::set_fifo("near0", 5).unwrap();
             assert!(heard().contains(&Change::Traffic(Some(near))));
             // One that reads nothing has no room at last.

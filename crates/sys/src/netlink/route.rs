@@ -297,6 +297,34 @@ pub fn next_hop(
     found.ok_or_else(|| crate::Error::new(what, none()))
 }
 
+/// Whether an address is one of this machine's, as the kernel routes packets to it. The connection is one of
+/// [`Protocol::Route`].
+///
+/// [`Protocol::Route`]: super::Protocol::Route
+///
+/// # Errors
+/// Those of netlink; that there is no route is none.
+pub fn is_own(connection: &mut Connection, ip: IpAddr) -> Result<bool> {
+    let (octets, bits) = match ip {
+        IpAddr::V4(ip) => (ip.octets().to_vec(), 32),
+        IpAddr::V6(ip) => (ip.octets().to_vec(), 128),
+    };
+    let family = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let mut question = vec![0; RTMSG];
+    (question[0], question[1]) = (family as u8, bits);
+    super::append(&mut question, RTA_DST, &octets);
+    match connection.request("find a route", libc::RTM_GETROUTE, 0, &question) {
+        Ok(answers) => {
+            let route = answers.into_iter().find_map(Route::new);
+            Ok(route.is_some_and(|route| route.message[7] == libc::RTN_LOCAL))
+        }
+        Err(error) => match error.errno() {
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL) => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
 /// A route to be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewRoute {
