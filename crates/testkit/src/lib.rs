@@ -2,6 +2,7 @@
 //!
 //! - [`browser`]: pages in a real browser.
 //! - [`bytes`]: input of a fuzzed test, taken piece by piece.
+//! - [`firewall`]: rules of nftables, without nft(8).
 //! - [`gro`]: the local kernel's GRO as an oracle of what may be merged.
 //! - [`lab`]: hosts in network namespaces, wires between them, programs on them.
 //! - [`lossy`]: a wire that loses some frames and reorders others.
@@ -14,6 +15,7 @@
 
 pub mod browser;
 pub mod bytes;
+pub mod firewall;
 pub mod gro;
 pub mod lab;
 pub mod lossy;
