@@ -39,9 +39,9 @@ named! {
         Nat = "nat",
         /// conntrack follows its payload by a helper.
         ConntrackHelper = "conntrack_helper",
-        /// The firewall has rules for output on the host interface.
-        OutputRules = "output_rules",
-        /// tc has filters or a queueing discipline on the host interface.
+        /// The firewall has rules for what this machine sends or receives.
+        Firewall = "firewall",
+        /// tc has filters or a discipline that does more than queue on the host's interface, or there is an XDP program.
         TrafficControl = "traffic_control",
         /// It is in another network namespace than wharf.
         Namespace = "namespace",
@@ -83,7 +83,7 @@ named! {
         Address = "address",
         /// The MTU of the interface has changed.
         Mtu = "mtu",
-        /// The rules of the firewall have changed.
+        /// The firewall, tc, IPsec or BPF of its control group has rules now that its packets would meet in the kernel.
         Firewall = "firewall",
         /// The NIC has too many connections.
         Connections = "connections",

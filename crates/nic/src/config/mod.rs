@@ -145,8 +145,12 @@ pub struct Gso {
 pub struct Handoff {
     /// `handoff.connections`; 0 for none.
     pub connections: u32,
+    /// `handoff.connections_per_uid`; 0 for no bound.
+    pub connections_per_uid: u32,
     /// `handoff.buffer` in bytes.
     pub buffer: u32,
+    /// `handoff.bypass_firewall`
+    pub bypass_firewall: bool,
 }
 
 /// How workers wait.
@@ -236,7 +240,12 @@ impl Default for Config {
                 hardware: GsoHardware::Auto,
             },
             tcp: Tcp::blank(),
-            handoff: Handoff { connections: 0, buffer: 0 },
+            handoff: Handoff {
+                connections: 0,
+                connections_per_uid: 0,
+                buffer: 0,
+                bypass_firewall: false,
+            },
             poll: Poll { spin: 0, batch: 0 },
             control: Access { mode: AccessMode::All, group: 0 },
         };

@@ -544,6 +544,13 @@ pub static KEYS: &[Key] = &[
         field: number!(handoff.connections),
     },
     Key {
+        name: "handoff.connections_per_uid",
+        kind: zero_or("no bound", 1, 65_536, Unit::Count),
+        run_time: false,
+        help: "most of them that one user has, by the user of the program's process",
+        field: number!(handoff.connections_per_uid),
+    },
+    Key {
         name: "handoff.buffer",
         kind: Kind::Number {
             default: 1 << 20,
@@ -556,6 +563,14 @@ pub static KEYS: &[Key] = &[
         run_time: false,
         help: "each way, what a connection on the NIC shares with its application",
         field: number!(handoff.buffer),
+    },
+    Key {
+        name: "handoff.bypass_firewall",
+        kind: Kind::Bool { default: false },
+        run_time: false,
+        help: "hand off connections whose packets a firewall, tc or XDP on the host's interface would see, \
+               and does not see then",
+        field: boolean!(handoff.bypass_firewall),
     },
     Key {
         name: "control.mode",

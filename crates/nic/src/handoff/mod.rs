@@ -31,8 +31,8 @@ use sys::packets::PacketListener;
 use sys::tap::TapQueue;
 use wire::Mac;
 
-use self::agent::{Agent, Here, Kept, Link};
-use crate::config::{Access, Config};
+use self::agent::{Agent, Host, Kept, Link};
+use crate::config::{self, Access, Config};
 use crate::entropy::secret;
 use crate::handle::Wake;
 use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
@@ -92,6 +92,9 @@ impl Drop for Listener {
 
 /// Commands that a ring holds for each connection: data each way, and what becomes of it.
 const COMMANDS_EACH: u32 = 4;
+/// Numbers that a process has beyond those of all connections: it goes on to offer when the NIC has no place, which
+/// then gives back what is idle longest.
+const NUMBERS_SPARE: u32 = 64;
 
 /// Memory of one process.
 fn layout(config: &Config) -> Layout {
@@ -99,7 +102,7 @@ fn layout(config: &Config) -> Layout {
     Layout {
         workers: 1,
         commands: (connections * COMMANDS_EACH).next_power_of_two().clamp(256, 1 << 16),
-        connections,
+        connections: connections + NUMBERS_SPARE,
         send: config.handoff.buffer,
         receive: config.handoff.buffer,
     }
@@ -130,6 +133,7 @@ pub(crate) struct Handoffs {
     layout: Layout,
     mirror: Mirror,
     mac: Mac,
+    config: config::Handoff,
 }
 
 impl Handoffs {
@@ -153,7 +157,8 @@ impl Handoffs {
             connections: connections as usize,
             mirror: mirror.clone(),
         };
-        let handoffs = Handoffs { link, sender, layout: layout(config), mirror, mac };
+        let (layout, own) = (layout(config), config.handoff.clone());
+        let handoffs = Handoffs { link, sender, layout, mirror, mac, config: own };
         Ok((handoffs, WorkerEnd { settings, inbox, agent }))
     }
 
@@ -168,6 +173,7 @@ impl Handoffs {
         interface: u32,
         host: Option<TapQueue>,
     ) -> io::Result<Agent> {
+        let config::Handoff { bypass_firewall, connections_per_uid, .. } = self.config;
         let worker = Way::new(self.sender, worker);
         let kept = Kept { mirror: self.mirror.clone(), host: host.map(|tap| (tap, self.mac)) };
         let beginnings = Beginnings::new(self.mirror);
@@ -177,7 +183,7 @@ impl Handoffs {
             self.link,
             (worker, beginnings),
             kept,
-            Here::new(interface)?,
+            (Host::new(interface, bypass_firewall)?, connections_per_uid),
         )
     }
 }

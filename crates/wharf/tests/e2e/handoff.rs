@@ -15,7 +15,7 @@ use crate::setup::{Hosts, Ip, Plan, Port, Up, WIRE, give, wharf};
 pub(crate) const PORT: u16 = 7000;
 
 /// A server that echoes: a thread for each connection, and blocking calls.
-const THREADS: &str = "
+pub(crate) const THREADS: &str = "
 import socket, threading
 s = socket.socket(socket.AF_INET6)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -87,7 +87,7 @@ pub(crate) fn serve(hosts: &Hosts, policy: &str, script: &str) -> Program {
     server
 }
 
-fn connect(hosts: &Hosts, ip: Ip) -> TcpStream {
+pub(crate) fn connect(hosts: &Hosts, ip: Ip) -> TcpStream {
     let to = SocketAddr::new(ip.server(), PORT);
     let stream = hosts.client.run(|| TcpStream::connect(to)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -101,7 +101,7 @@ pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// What was sent comes back, while it is still being sent.
-fn echoes(stream: &TcpStream, sent: &[u8]) {
+pub(crate) fn echoes(stream: &TcpStream, sent: &[u8]) {
     std::thread::scope(|scope| {
         scope.spawn(|| (&mut &*stream).write_all(sent).unwrap());
         let mut back = vec![0; sent.len()];
@@ -111,7 +111,7 @@ fn echoes(stream: &TcpStream, sent: &[u8]) {
 }
 
 /// The end of the stream comes back, too.
-fn ends(mut stream: TcpStream) {
+pub(crate) fn ends(mut stream: TcpStream) {
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "more came than was sent");
 }

@@ -15,6 +15,7 @@ mod ends;
 mod follows;
 mod forwards;
 mod handoff;
+mod handoff_host;
 mod handoff_programs;
 mod leases;
 mod logged;

@@ -7,31 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use ::tcp::FourTuple;
 use ::tcp::repair::Repair;
 use handoff::Refusal;
-use sys::netlink::{Connection, Protocol, neighbour, route};
-use sys::tcp::{Obstacle, namespace_of, obstacle, owner_of, repair};
-use wire::Mac;
+use sys::tcp::{Obstacle, obstacle, owner_of, repair};
 
+use super::host::{Host, Owner, Standing};
 use crate::repair::{from_kernel, to_kernel};
-
-/// Where wharf stands: what it compares sockets with.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Here {
-    /// The network namespace, as [`namespace_of`] has it.
-    namespace: u64,
-    /// Index of the host's interface.
-    pub(super) interface: u32,
-}
-
-impl Here {
-    /// In the calling thread's namespace.
-    ///
-    /// # Errors
-    /// That there can be no socket.
-    pub(crate) fn new(interface: u32) -> io::Result<Self> {
-        let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
-        Ok(Here { namespace: namespace_of(&socket)?, interface })
-    }
-}
 
 /// A socket that was offered, and the connection that it had then.
 #[derive(Debug)]
@@ -43,9 +22,13 @@ pub(super) struct Offered {
 }
 
 impl Offered {
-    /// Looks whether the connection may be handed off, and where its packets go.
-    pub(super) fn look(socket: OwnedFd, here: &Here) -> Result<(Self, Mac), Refusal> {
-        match obstacle(&socket, here.namespace) {
+    /// Looks whether the connection of this process may be handed off, and how it stands.
+    pub(super) fn look(
+        socket: OwnedFd,
+        host: &mut Host,
+        pid: i32,
+    ) -> Result<(Self, Standing), Refusal> {
+        match obstacle(&socket, host.namespace) {
             Ok(None) => {}
             Ok(Some(obstacle)) => return Err(refusal(obstacle)),
             Err(_) => return Err(Refusal::Invalid),
@@ -56,8 +39,9 @@ impl Offered {
         let (local, remote) = names.map_err(|_| Refusal::State)?;
         let socket = OwnedFd::from(stream);
         let offered = Offered { socket, local, remote, reuse_address: false };
-        let next_hop = next_hop(&offered, here).ok_or(Refusal::Route)?;
-        Ok((offered, next_hop))
+        let user = owner_of(&offered).map_err(|_| Refusal::Invalid)?;
+        let standing = host.admit(&offered.path(), Owner { pid, user })?;
+        Ok((offered, standing))
     }
 
     /// The ends of the connection, as packets have them.
@@ -139,19 +123,6 @@ impl Offered {
     pub(super) fn remote(&self) -> SocketAddr {
         self.remote
     }
-}
-
-/// The Ethernet address that packets of a connection go to; `None` if they do not leave by wharf's interface, or the
-/// neighbour is not known, as happens to a connection on which nothing was said for long.
-fn next_hop(offered: &Offered, here: &Here) -> Option<Mac> {
-    let FourTuple { local, remote } = offered.path();
-    let mut kernel = Connection::open(Protocol::Route).ok()?;
-    let user = owner_of(offered).ok()?;
-    let hop = route::next_hop(&mut kernel, local, remote, user).ok()?;
-    if hop.interface != here.interface {
-        return None;
-    }
-    neighbour::ethernet_address(&mut kernel, hop.interface, hop.neighbour).ok()?
 }
 
 fn refusal(obstacle: Obstacle) -> Refusal {

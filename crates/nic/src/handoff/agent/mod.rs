@@ -1,7 +1,9 @@
 //! The agent: a thread that is the OS side of all handoffs. It hears processes by their sessions and the worker by
 //! the link, takes connections out of the kernel, and puts them back.
 
+mod host;
 mod kernel;
+mod quotas;
 mod session;
 
 use std::collections::{HashMap, VecDeque};
@@ -23,9 +25,10 @@ use sys::poll::EventFd;
 use sys::tap::TapQueue;
 use wire::Mac;
 
-pub(crate) use self::kernel::Here;
+pub(crate) use self::host::Host;
 pub use self::session::Listed;
 
+use self::quotas::Quotas;
 use self::session::{Common, Next, Session};
 use super::Listener;
 use super::guard::{Message, ToGuard};
@@ -44,9 +47,10 @@ const SESSIONS_MAX: usize = 1024;
 /// Numbers in the set of descriptors to wait for; sessions come behind.
 const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
-const FIRST: u64 = 2;
-/// So many milliseconds at most until it is looked again.
-const LOOK_AGAIN: u16 = 1000;
+const CHANGES: u64 = 2;
+const FIRST: u64 = 3;
+/// So long at most until it is looked again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Wakes the agent.
 #[derive(Debug)]
@@ -125,13 +129,14 @@ impl Agent {
         link: Link,
         (worker, beginnings): (Way<ToWorker>, Beginnings),
         kept: Kept,
-        here: Here,
+        (host, quota): (Host, u32),
     ) -> io::Result<Agent> {
         let Link { bell, inbox } = link;
         let (requests, asked) = mpsc::channel();
         let set = Epoll::new()?;
         set.add(bell.0.as_fd(), WAKE)?;
         set.add(listener.socket.as_fd(), LISTENER)?;
+        host.descriptors().try_for_each(|changes| set.add(changes, CHANGES))?;
         let counts = SideCounts::default();
         let work = Work {
             set,
@@ -142,7 +147,8 @@ impl Agent {
             asked,
             sessions: HashMap::new(),
             common: Common {
-                here,
+                host,
+                quotas: Quotas::new(quota),
                 worker,
                 beginnings,
                 guard: ToGuard::default(),
@@ -254,12 +260,13 @@ impl Work {
         // When wharf stops: how many connections are left, and since when.
         let mut ending = None::<(usize, Instant)>;
         loop {
-            self.set.wait(LOOK_AGAIN)?;
+            self.set.wait(self.patience())?;
             let ready: Vec<u64> = self.set.ready().collect();
             for number in ready {
                 match number {
                     WAKE => drop(self.bell.0.drain()),
                     LISTENER => self.accept(),
+                    CHANGES => self.common.host.hear(),
                     number => self.read((number - FIRST) as u32),
                 }
             }
@@ -268,6 +275,7 @@ impl Work {
                     session.told(message, &mut self.common);
                 }
             }
+            self.follow();
             self.have_back();
             self.sweep();
             self.common.guard.flush();
@@ -304,6 +312,23 @@ impl Work {
                 session.go_back(key.cid, reason, common);
             }
         }
+    }
+
+    /// How long to wait for something to do, in milliseconds.
+    fn patience(&self) -> u16 {
+        let common = &self.common;
+        let due = if common.quotas.is_empty() { LOOK_AGAIN } else { common.host.due() };
+        // What is due within a millisecond is not waited for by looking again and again.
+        due.min(LOOK_AGAIN).as_micros().div_ceil(1000) as u16
+    }
+
+    /// Looks at connections that what has changed concerns.
+    fn follow(&mut self) {
+        let Work { common, sessions, .. } = self;
+        let Some(news) = common.host.news(!common.quotas.is_empty()) else { return };
+        let begun = Instant::now();
+        sessions.values_mut().for_each(|session| session.follow(&news, common));
+        common.host.looked(begun.elapsed());
     }
 
     fn answer(&mut self, request: Request) {

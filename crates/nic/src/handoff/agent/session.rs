@@ -16,9 +16,10 @@ use handoff::session::{MESSAGE_LEN, Message as FromProcess, Welcome};
 use handoff::{Cid, Epoch, Refusal, RestoreReason};
 use sys::packets::{PacketSocket, Received};
 use sys::process::PeerCredentials;
-use wire::Mac;
 
-use super::kernel::{Here, Offered};
+use super::host::{Host, News, Standing, Verdict};
+use super::kernel::Offered;
+use super::quotas::Quotas;
 use crate::handoff::guard::{Message, ToGuard};
 use crate::handoff::process::SharedProcess;
 use crate::lane::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way, shared};
@@ -32,7 +33,8 @@ const ECONNRESET: u16 = 104;
 
 /// What all sessions have in common.
 pub(super) struct Common {
-    pub(super) here: Here,
+    pub(super) host: Host,
+    pub(super) quotas: Quotas,
     pub(super) worker: Way<ToWorker>,
     pub(super) beginnings: Beginnings,
     pub(super) guard: ToGuard,
@@ -49,8 +51,7 @@ pub(super) struct Common {
 struct Connection {
     side: OsSide<HeldPacket, State>,
     /// `None` when it is over.
-    offered: Option<Offered>,
-    next_hop: Mac,
+    offered: Option<(Offered, Standing)>,
     /// Of its record, which is there while the kernel does not have the connection.
     place: u32,
     beginning: Beginning,
@@ -58,6 +59,8 @@ struct Connection {
     is_taken: bool,
     /// Why it goes back, once that is known.
     back: Option<RestoreReason>,
+    /// It is one of those that what has changed concerns.
+    is_wanted: bool,
     /// It is one of those that were asked for.
     goes_back: bool,
     /// The application's offer was answered.
@@ -192,7 +195,7 @@ impl Session {
 
     /// Tells it of a connection that is about to be taken out of the kernel, or was.
     fn tell_of(&self, cid: Cid, connection: &Connection, guard: &mut ToGuard) {
-        if let Some(offered) = &connection.offered {
+        if let Some((offered, _)) = &connection.offered {
             let (place, session) = (connection.place, self.number);
             let reuse_address = offered.reuses_address();
             let message = Message::Take { place, session, cid, reuse_address };
@@ -220,12 +223,9 @@ impl Session {
         }
         let looked = match common.is_stopping {
             true => Err(Refusal::Stopping),
-            false => Offered::look(socket, &common.here),
+            false => self.look(socket, common),
         };
-        let looked = looked.and_then(|found| {
-            common.beginnings.take_place().map(|place| (found, place)).ok_or(Refusal::Connections)
-        });
-        let ((offered, next_hop), place) = match looked {
+        let (offered, place) = match looked {
             Ok(found) => found,
             Err(why) => {
                 common.counts.refused.add(why);
@@ -239,11 +239,11 @@ impl Session {
         let connection = Connection {
             side: OsSide::after(epoch),
             offered: Some(offered),
-            next_hop,
             place,
             beginning: Beginning::default(),
             is_taken: false,
             back: None,
+            is_wanted: false,
             goes_back: false,
             is_answered: false,
             refused: None,
@@ -252,6 +252,48 @@ impl Session {
         self.connections.insert(cid, connection);
         self.handle(cid, OsEvent::Pick, common);
         Ok(())
+    }
+
+    /// Looks at a connection that is offered, and takes a place for it if it may be handed off.
+    fn look(
+        &self,
+        socket: OwnedFd,
+        common: &mut Common,
+    ) -> Result<((Offered, Standing), u32), Refusal> {
+        let PeerCredentials { pid, uid, .. } = self.peer;
+        if !common.quotas.has_room(uid) {
+            return Err(Refusal::Quota);
+        }
+        let (offered, standing) = Offered::look(socket, &mut common.host, pid)?;
+        let place = common.beginnings.take_place();
+        if common.beginnings.is_short() {
+            common.worker.tell(ToWorker::MakeRoom);
+        }
+        let Some(place) = place else {
+            common.host.release(&offered.path(), standing, false);
+            return Err(Refusal::Connections);
+        };
+        common.quotas.take(uid);
+        Ok(((offered, standing), place))
+    }
+
+    /// Something has changed around connections: those that it concerns go back, a few at a time.
+    pub(super) fn follow(&mut self, news: &News, common: &mut Common) {
+        for (cid, connection) in &mut self.connections {
+            let Some((offered, standing)) = &mut connection.offered else { continue };
+            let key = Key { session: self.number, cid: *cid };
+            let verdict = common.host.verdict(&offered.path(), standing, self.peer.pid, news);
+            match verdict {
+                Some(Verdict::Back(reason)) if !connection.is_wanted => {
+                    connection.is_wanted = true;
+                    common.wanted.push_back((key, reason));
+                }
+                Some(Verdict::NextHop(next_hop)) => {
+                    common.worker.tell(ToWorker::NextHop { key, next_hop });
+                }
+                _ => {}
+            }
+        }
     }
 
     /// What the worker says of a connection.
@@ -268,6 +310,9 @@ impl Session {
                 // It has kept the queues itself.
                 ToOs::Control(OsControl::HandedOff) => {
                     common.beginnings.clear(&mut connection.beginning);
+                    if let Some((offered, standing)) = &mut connection.offered {
+                        common.host.handed_off(&offered.path(), standing);
+                    }
                 }
                 ToOs::Control(_) => {}
             }
@@ -292,7 +337,7 @@ impl Session {
 
     /// Wants this connection back, if it is here.
     pub(super) fn want_back_one(&mut self, path: &FourTuple, common: &mut Common) -> bool {
-        let is_it = |c: &Connection| c.offered.as_ref().is_some_and(|o| o.path() == *path);
+        let is_it = |c: &Connection| c.offered.as_ref().is_some_and(|(o, _)| o.path() == *path);
         let found = self.connections.iter().find(|(_, connection)| is_it(connection));
         let Some(cid) = found.map(|(cid, _)| *cid) else { return false };
         self.handle(cid, OsEvent::WantBack(RestoreReason::Command), common);
@@ -311,7 +356,7 @@ impl Session {
     pub(super) fn list(&self) -> impl Iterator<Item = Listed> + '_ {
         let PeerCredentials { pid, uid, .. } = self.peer;
         self.connections.iter().filter_map(move |(cid, connection)| {
-            let path = connection.offered.as_ref()?.path();
+            let path = connection.offered.as_ref()?.0.path();
             Some(Listed {
                 local: path.local,
                 remote: path.remote,
@@ -353,7 +398,8 @@ impl Session {
             if connection.is_taken {
                 common.guard.tell(Message::Gone { place: connection.place }, &[]);
             }
-            self.forget(cid);
+            common.quotas.give(self.peer.uid);
+            self.forget(cid, common);
         }
     }
 
@@ -371,8 +417,9 @@ impl Session {
         let connection = self.connections.get_mut(&cid)?;
         match output {
             OsOutput::Tell(_, ToNic::Offer(epoch)) => {
-                let path = connection.offered.as_ref()?.path();
-                let (next_hop, place) = (connection.next_hop, connection.place);
+                let (offered, standing) = connection.offered.as_ref()?;
+                let (path, next_hop) = (offered.path(), standing.next_hop);
+                let place = connection.place;
                 common.worker.tell(ToWorker::Offer { key, epoch, path, next_hop, place });
                 None
             }
@@ -388,7 +435,7 @@ impl Session {
                 let keep = |state: &Repair| {
                     *beginning = common.beginnings.write(place, name, state, before);
                 };
-                match connection.offered.as_mut()?.freeze(keep) {
+                match connection.offered.as_mut()?.0.freeze(keep) {
                     Ok(state) => OsEvent::Frozen(State::of(state, before)),
                     Err(why) => {
                         connection.refused = Some(why);
@@ -397,14 +444,14 @@ impl Session {
                 }
             }),
             OsOutput::Thaw(state) => {
-                Some(match connection.offered.as_mut()?.thaw(state.at(sys::clock::now())) {
+                Some(match connection.offered.as_mut()?.0.thaw(state.at(sys::clock::now())) {
                     Ok(()) => {
                         // Before the worker hears of it, which keeps from the peer what the kernel says until then.
                         common.beginnings.erase(connection.place);
                         OsEvent::Thawed
                     }
                     Err(error) => {
-                        let remote = connection.offered.as_ref()?.remote();
+                        let remote = connection.offered.as_ref()?.0.remote();
                         tracing::error!(
                             "the kernel does not take the connection to {remote}: {error}"
                         );
@@ -420,10 +467,12 @@ impl Session {
     }
 
     /// It is not the NIC's any more.
-    fn forget(&mut self, cid: Cid) {
+    fn forget(&mut self, cid: Cid, common: &mut Common) {
         let Some(connection) = self.connections.get_mut(&cid) else { return };
-        let Some(offered) = connection.offered.take() else { return };
+        let Some((offered, standing)) = connection.offered.take() else { return };
         answer(&self.process, &mut connection.is_answered);
+        let is_over = connection.side.place() != Where::Os;
+        common.host.release(&offered.path(), standing, is_over);
         match connection.side.place() {
             // What is unread is still in the ring, and the worker has told of the end.
             Where::Closed => offered.discard(),

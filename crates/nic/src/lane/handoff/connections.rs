@@ -6,13 +6,15 @@ use handoff::machine::NicSide;
 use handoff::ring::{receive, send};
 use handoff::session::status::Status;
 use tcp::{FourTuple, Id};
-use wire::{Mac, Seq};
+use wire::{Mac, Nanos, Seq};
 
 use super::link::{HeldPacket, Key};
 use super::records::Keeps;
 
-/// Connections that are looked at for one that is over.
+/// Connections that are looked at for one that is over, or idle.
 const LOOKS: usize = 16;
+/// One that nothing was sent or received on for so long can be spared.
+const IDLE: Nanos = 1_000_000_000;
 
 /// One connection, from its offer on.
 #[derive(Debug)]
@@ -29,6 +31,10 @@ pub(super) struct Connection {
     pub(super) told: Option<HeldPacket>,
     /// SND.NXT when the kernel gave it: what it sent before may still be on its way here.
     pub(super) kernel_sent: Option<Seq>,
+    /// When its application sent or received last.
+    pub(super) active: Nanos,
+    /// When it was put in line last.
+    queued: Nanos,
 }
 
 /// What a connection has while the engine runs it.
@@ -70,6 +76,9 @@ pub(super) struct Connections {
     by_engine: Vec<u32>,
     /// Those that the engine ends by itself, the oldest first, and some that are gone.
     released: VecDeque<u32>,
+    /// Those that the engine runs, in line for being the one that is idle longest, each with the time at which it was
+    /// put there; and some that are gone.
+    line: VecDeque<(u32, Nanos)>,
 }
 
 impl Connections {
@@ -102,6 +111,8 @@ impl Connections {
             keeps,
             told: None,
             kernel_sent: None,
+            active: 0,
+            queued: 0,
         });
         let number = match self.free.pop() {
             Some(number) => {
@@ -179,8 +190,49 @@ impl Connections {
         None
     }
 
+    /// About the one that is idle longest, if that is long enough for it to be spared: of those that were looked at
+    /// longest ago, the first that has done nothing since.
+    pub(super) fn idle_longest(&mut self, now: Nanos) -> Option<u32> {
+        for _ in 0..LOOKS {
+            let (number, since) = self.line.pop_front()?;
+            let Some(connection) = self.get_mut(number).filter(|one| one.queued == since) else {
+                continue;
+            };
+            let is_ours = connection.engine.as_ref().is_some_and(|running| !running.is_released);
+            if !is_ours {
+                continue;
+            }
+            let was_active = connection.active > since;
+            let idle = now.saturating_sub(connection.active);
+            if !was_active && idle < IDLE {
+                // Those behind it are hardly idle for longer.
+                self.line.push_front((number, since));
+                return None;
+            }
+            self.queue(number, now);
+            if !was_active {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn queue(&mut self, number: u32, now: Nanos) {
+        if let Some(connection) = self.get_mut(number) {
+            connection.queued = now;
+            self.line.push_back((number, now));
+        }
+        if self.line.len() > 2 * self.len() + LOOKS {
+            let Connections { slots, line, .. } = self;
+            line.retain(|(number, since)| {
+                let slot = slots.get(*number as usize).and_then(Option::as_ref);
+                slot.is_some_and(|connection| connection.queued == *since)
+            });
+        }
+    }
+
     /// The engine runs it.
-    pub(super) fn begin(&mut self, number: u32, running: Running) {
+    pub(super) fn begin(&mut self, number: u32, running: Running, now: Nanos) {
         let at = running.id.slot() as usize;
         if self.by_engine.len() <= at {
             self.by_engine.resize(at + 1, u32::MAX);
@@ -188,7 +240,9 @@ impl Connections {
         self.by_engine[at] = number;
         if let Some(connection) = self.get_mut(number) {
             connection.engine = Some(running);
+            connection.active = now;
         }
+        self.queue(number, now);
     }
 
     /// Those of a session.

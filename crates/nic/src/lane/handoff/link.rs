@@ -85,6 +85,10 @@ pub(crate) enum ToWorker {
     /// A connection is offered, which would be of this epoch. Its segments go to this Ethernet address, and its record
     /// is at this place.
     Offer { key: Key, epoch: Epoch, path: FourTuple, next_hop: Mac, place: u32 },
+    /// The segments of a connection go to this Ethernet address from now on.
+    NextHop { key: Key, next_hop: Mac },
+    /// More connections are offered than there are places: one goes, if one can be spared.
+    MakeRoom,
     /// Of a connection, in the epoch of this tag.
     Told { key: Key, tag: u16, told: ToNic<HeldPacket, State> },
     /// The process has ended: its connections end as the kernel's would.

@@ -314,6 +314,15 @@ impl HandoffLane {
                     self.offer((key, place), epoch, (path, next_hop), pool, host, now);
                 }
                 ToWorker::Told { key, tag, told } => self.told(key, tag, told, pool, host, now),
+                ToWorker::MakeRoom => {
+                    self.make_room(RestoreReason::Connections, pool, host, now);
+                }
+                ToWorker::NextHop { key, next_hop } => {
+                    let all = &mut self.app().all;
+                    // One that has ended meanwhile sends no more.
+                    let connection = all.by_key(key).and_then(|number| all.get_mut(number));
+                    connection.into_iter().for_each(|one| one.next_hop = next_hop);
+                }
                 ToWorker::End { session } => self.end(session, now),
             }
         }

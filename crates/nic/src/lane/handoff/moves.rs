@@ -6,7 +6,7 @@ use handoff::machine::{NicEvent, NicOutput, ToNic};
 use handoff::ring::{receive, send};
 use handoff::session::Area;
 use handoff::session::status::{self, Place, Status};
-use handoff::{Epoch, Refusal};
+use handoff::{Epoch, Refusal, RestoreReason};
 use lro::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,11 +14,11 @@ use sys::frames::FramePool;
 use tcp::repair::Repair;
 use tcp::{Snapshot, Stack};
 
-use super::connections::Running;
+use super::connections::{Connection, Running};
 use super::link::{HeldPacket, State, ToAgent};
 use super::records::rings_of;
 use super::rings::Rings;
-use super::{HandoffLane, HostLane, pass, told};
+use super::{HandoffLane, HostLane, is_time_wait, pass, told};
 use crate::port::Host;
 
 impl HandoffLane {
@@ -39,6 +39,7 @@ impl HandoffLane {
             }
         }
         let mut next = Some(event);
+        let mut is_short = false;
         while let Some(event) = next.take() {
             let counts = &mut self.counts;
             let Rings { all, records, .. } = self.lane.parts().1;
@@ -51,7 +52,11 @@ impl HandoffLane {
             for output in outputs.drain(..) {
                 match output {
                     NicOutput::Tell(tag, told) => self.agent.tell(ToAgent { key, tag, told }),
-                    NicOutput::Thaw(state) => next = Some(self.thaw(number, &state.at(now), now)),
+                    NicOutput::Thaw(state) => {
+                        let thawed = self.thaw(number, &state.at(now), now);
+                        is_short |= matches!(thawed, NicEvent::NotThawed(Refusal::Memory));
+                        next = Some(thawed);
+                    }
                     NicOutput::Freeze => next = self.freeze(number, pool, now),
                     NicOutput::Input(packet) => self.input(&packet, pool, now),
                     NicOutput::Pass(packet) => pass(&packet, pool, host),
@@ -63,11 +68,29 @@ impl HandoffLane {
             }
         }
         let app = self.app();
-        let Some(connection) = app.all.get(number) else { return };
-        if connection.side.is_free() {
-            let session = connection.key.session;
+        let is_free = |one: &Connection| one.side.is_free().then_some(one.key.session);
+        if let Some(session) = app.all.get(number).and_then(is_free) {
             app.forget(number);
             app.sweep(session);
+        }
+        if is_short {
+            self.make_room(RestoreReason::Memory, pool, host, now);
+        }
+    }
+
+    /// Another connection needs the room of one: one that is over, or else one that can be spared, which goes back.
+    pub(super) fn make_room<H: Host>(
+        &mut self,
+        reason: RestoreReason,
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) {
+        let (stack, app) = self.lane.parts();
+        if let Some(number) = app.all.oldest_over(|id| is_time_wait(stack, id)) {
+            self.drop_over(number, pool, host, now);
+        } else if let Some(number) = app.all.idle_longest(now) {
+            self.handle(number, NicEvent::GiveBack(reason), pool, host, now);
         }
     }
 
@@ -162,7 +185,7 @@ fn begin(
         is_closed: is_gone,
         is_released: false,
     };
-    all.begin(number, running);
+    all.begin(number, running, now);
     Ok(())
 }
 

@@ -236,6 +236,10 @@ pub(crate) fn first_of(state: &Repair) -> (Seq, Seq) {
     (sent, back(state.rcv_nxt, fin + state.recv_queue.len() as u32))
 }
 
+/// One in so many places is to be free for the next connections, and so many at most; one at least.
+const SPARE: usize = 16;
+const SPARE_MOST: usize = 64;
+
 /// The OS side's part: the record of a connection that it has taken out of the kernel.
 #[derive(Debug)]
 pub(crate) struct Beginnings {
@@ -261,6 +265,11 @@ impl Beginnings {
     /// A place for a connection's record.
     pub(crate) fn take_place(&mut self) -> Option<u32> {
         self.free.pop()
+    }
+
+    /// Whether so few places are left that one is to be made free before there is none.
+    pub(crate) fn is_short(&self) -> bool {
+        self.free.len() < (self.mirror.places / SPARE).clamp(1, SPARE_MOST)
     }
 
     /// The place is free again.

@@ -209,8 +209,8 @@ impl Rings {
     /// Moves bytes between the rings of a connection and the engine, and tells the application.
     pub(super) fn look_at(&mut self, number: u32, stack: &mut Stack, now: Nanos) {
         let Rings { all, sessions, scratch, events, hostile, records, .. } = self;
-        let Some(Connection { key, side, engine: Some(running), keeps, .. }) = all.get_mut(number)
-        else {
+        let Some(connection) = all.get_mut(number) else { return };
+        let Connection { key, side, engine: Some(running), keeps, active, .. } = connection else {
             return;
         };
         running.is_due = false;
@@ -239,6 +239,9 @@ impl Rings {
         };
         if running.is_deaf && running.deaf_from.is_none() && waits_for_end(&socket) {
             running.deaf_from = Some(socket.standing().rcv_nxt);
+        }
+        if moved.received > 0 || moved.sent > 0 {
+            *active = now;
         }
         running.peer_closed |= has_closed(&socket);
         let status = status_of(&socket, running);

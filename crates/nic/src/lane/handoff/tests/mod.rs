@@ -122,3 +122,30 @@ fn a_connection_ends_at_the_nic() {
     }
     assert_eq!(world.os.place(), Where::Closed);
 }
+
+/// Where there is no more room a connection goes back that nobody uses, and one that is used does not.
+#[test]
+fn an_idle_connection_makes_room() {
+    let mut world = World::new(vec![255; 8], 0);
+    world.os(OsEvent::Pick);
+    let turns = |world: &mut World| (0..10).for_each(|_| world.turn());
+    turns(&mut world);
+    for _ in 0..3 {
+        world.write(1000, 10_000);
+        turns(&mut world);
+        world.to_worker.tell(ToWorker::MakeRoom);
+        turns(&mut world);
+        let restored: Vec<_> = world.counts.restored.entries().filter(|(_, n)| *n > 0).collect();
+        assert_eq!((world.os.place(), restored), (Where::Nic, vec![]));
+        world.now += SECOND / 2;
+    }
+    world.now += 2 * SECOND;
+    // The first time it was used since it was looked at last.
+    for _ in 0..2 {
+        world.to_worker.tell(ToWorker::MakeRoom);
+        turns(&mut world);
+    }
+    assert_eq!(world.os.place(), Where::Os);
+    let restored = |reason: &str| world.counts.restored.entries().find(|(name, _)| *name == reason);
+    assert_eq!(restored("connections"), Some(("connections", 1)));
+}
