@@ -107,14 +107,14 @@ impl Info {
 }
 
 /// Which packets they decide about, of those that this machine sends or receives, in the calling thread's network
-/// namespace.
+/// namespace. The first packets of connections, which the table `nat` sees, are none of them.
 ///
 /// # Errors
 /// The kernel's: `EACCES` or `EPERM` where only another user or `CAP_NET_ADMIN` may look.
 pub fn sees() -> Result<Versions> {
     let mut seen = Versions::NONE;
     for family in FAMILIES {
-        for table in tables(family)? {
+        for table in tables(family)?.into_iter().filter(|table| table != "nat") {
             let fail = |cause| Error::new(format!("look at the table {table} of iptables"), cause);
             if decides(family, &table).map_err(fail)? {
                 seen = seen.or(family.versions);

@@ -44,12 +44,21 @@ pub enum Hook {
     Output = 3,
 }
 
-/// Makes a table of both versions with a chain at each of these hooks, each with these rules, in the calling thread's
+/// What chains are for: the second sees the first packet of a connection alone.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Filters packets.
+    Filter,
+    /// Translates addresses.
+    Nat,
+}
+
+/// Makes a table of both versions with a chain of a kind at each of these hooks, each with these rules, in the calling thread's
 /// network namespace. What no rule decides about is accepted.
 ///
 /// # Errors
 /// The kernel's error, as of one that has no nftables.
-pub fn add(hooks: &[Hook], rules: &[Rule]) -> io::Result<()> {
+pub fn add(kind: Kind, hooks: &[Hook], rules: &[Rule]) -> io::Result<()> {
     let mut batch = Batch::begin();
     let create = NLM_F_CREATE | NLM_F_APPEND;
     batch.put(NFT_MSG_NEWTABLE, NLM_F_CREATE, &attribute(1, NAME));
@@ -62,7 +71,7 @@ pub fn add(hooks: &[Hook], rules: &[Rule]) -> io::Result<()> {
             table.clone(),
             attribute(3, name.as_bytes()),
             attribute(4 | NLA_F_NESTED, &hooked),
-            attribute(7, b"filter\0"),
+            attribute(7, kind.name()),
         ];
         batch.put(NFT_MSG_NEWCHAIN, NLM_F_CREATE, &chain.concat());
         for rule in rules {
@@ -82,6 +91,15 @@ pub fn remove() -> io::Result<()> {
     let mut batch = Batch::begin();
     batch.put(NFT_MSG_DELTABLE, 0, &attribute(1, NAME));
     batch.send()
+}
+
+impl Kind {
+    fn name(self) -> &'static [u8] {
+        match self {
+            Kind::Filter => b"filter\0",
+            Kind::Nat => b"nat\0",
+        }
+    }
 }
 
 impl Hook {

@@ -1,6 +1,9 @@
 //! Chains of nftables that see packets: whether the firewall has a say.
 //!
-//! Rules are not read. A base chain that has none and lets all pass is none.
+//! Rules are not read. A base chain that has none and lets all pass is none, nor is one of the type `nat`: it is asked
+//! once about a connection, and conntrack knows the answer ([`Entry`]).
+//!
+//! [`Entry`]: super::conntrack::Entry
 
 use super::{Connection, NLM_F_DUMP, attributes, text};
 use crate::{Result, Versions};
@@ -13,6 +16,7 @@ const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_CHAIN_HOOK: u16 = 4;
 const NFTA_CHAIN_POLICY: u16 = 5;
 const NFTA_CHAIN_USE: u16 = 6;
+const NFTA_CHAIN_TYPE: u16 = 7;
 const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_DEV: u16 = 3;
 const NFTA_HOOK_DEVS: u16 = 4;
@@ -56,6 +60,8 @@ pub struct Chain {
     devices: Vec<Device>,
     /// What is not accepted at its end is dropped.
     drops: bool,
+    /// It is of the type `nat`.
+    translates: bool,
     /// Rules that it has.
     rules: u32,
 }
@@ -87,15 +93,16 @@ impl Chain {
             drops: find(NFTA_CHAIN_POLICY)
                 .and_then(|(_, value)| word(value))
                 .is_some_and(|policy| policy != NF_ACCEPT),
+            translates: find(NFTA_CHAIN_TYPE).is_some_and(|(_, kind)| text(kind) == "nat"),
             // No rule can jump to a base chain, so that these are its own.
             rules: find(NFTA_CHAIN_USE).and_then(|(_, value)| word(value))?,
         })
     }
 
     /// Which packets it decides about, of those that this machine sends or receives by the interface of this name.
-    /// Those that are forwarded are none of them.
+    /// Those that are forwarded are none of them, nor is the first one of a connection.
     pub fn sees(&self, interface: &str) -> Versions {
-        if self.rules == 0 && !self.drops {
+        if self.translates || self.rules == 0 && !self.drops {
             return Versions::NONE;
         }
         let is_at = |device: &Device| match device {
@@ -189,6 +196,9 @@ mod tests {
         const ARP: u8 = 3;
         assert_eq!(sees(NFPROTO_INET, FORWARD, None, RULES), Versions::NONE);
         assert_eq!(sees(ARP, 0, None, RULES), Versions::NONE);
+        let mut nat = message(NFPROTO_IPV4, 3, None, RULES);
+        append(&mut nat, NFTA_CHAIN_TYPE, b"nat\0");
+        assert_eq!(Chain::new(&nat).unwrap().sees("nic0"), Versions::NONE);
         let of = |kind, name| Some((kind, name));
         for (family, hook) in [(NFPROTO_NETDEV, 0), (NFPROTO_NETDEV, 1), (NFPROTO_INET, 5)] {
             let sees = |device| sees(family, hook, device, RULES);

@@ -35,7 +35,9 @@ pub enum Obstacle {
     Mptcp,
     /// It is in another network namespace than this process's sockets.
     Namespace,
-    /// An upper layer protocol is attached (`TCP_ULP`): kTLS, a sockmap.
+    /// The kernel encrypts it (kTLS: `TCP_ULP` is `tls`).
+    Ktls,
+    /// Another upper layer protocol is attached (`TCP_ULP`).
     Ulp,
     /// Segments are authenticated by TCP-AO (RFC 5925).
     Authenticated,
@@ -75,9 +77,11 @@ pub fn obstacle(socket: impl AsFd, namespace: u64) -> io::Result<Option<Obstacle
         libc::IPPROTO_MPTCP => return Ok(Some(Obstacle::Mptcp)),
         _ => return Ok(Some(Obstacle::NotTcp)),
     }
+    let ulp = upper_layer(socket)?;
     let found = [
         (namespace_of(socket)? != namespace, Obstacle::Namespace),
-        (len_of(socket, libc::IPPROTO_TCP, libc::TCP_ULP)? > 0, Obstacle::Ulp),
+        (ulp == Some(Obstacle::Ktls), Obstacle::Ktls),
+        (ulp.is_some(), Obstacle::Ulp),
         (is_authenticated(socket), Obstacle::Authenticated),
         (len_of(socket, libc::SOL_SOCKET, libc::SO_GET_FILTER)? > 0, Obstacle::Filter),
         (of_socket(libc::SO_MARK)? != 0, Obstacle::Mark),
@@ -172,12 +176,33 @@ pub fn owner_of(socket: impl AsFd) -> io::Result<u32> {
     Ok(unsafe { stat.assume_init() }.st_uid)
 }
 
+/// What is between TCP and the application.
+fn upper_layer(socket: BorrowedFd<'_>) -> io::Result<Option<Obstacle>> {
+    let mut name = [0; ULP_NAME_MAX];
+    let len = value_of(socket, libc::IPPROTO_TCP, libc::TCP_ULP, &mut name)?;
+    let of_name = |name: &[u8]| match name.starts_with(b"tls\0") {
+        true => Obstacle::Ktls,
+        false => Obstacle::Ulp,
+    };
+    Ok((len > 0).then(|| of_name(&name)))
+}
+
 /// The length of what an option has.
 fn len_of(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int) -> io::Result<u32> {
     let mut value = [0_u8; 64];
-    let room = if option == libc::TCP_ULP { ULP_NAME_MAX } else { value.len() };
     // SO_GET_FILTER counts instructions, and with no room says how many there are.
-    let mut len = if option == libc::SO_GET_FILTER { 0 } else { room as libc::socklen_t };
+    let room = if option == libc::SO_GET_FILTER { 0 } else { value.len() };
+    value_of(socket, level, option, &mut value[..room])
+}
+
+/// Reads what an option has, as far as there is room. Returns the length that the kernel says.
+fn value_of(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &mut [u8],
+) -> io::Result<u32> {
+    let mut len = value.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, for which there is room.
     let result = unsafe {
         let value = value.as_mut_ptr().cast();
@@ -242,6 +267,17 @@ mod tests {
         other.shutdown(std::net::Shutdown::Read).unwrap();
         assert_eq!(found(&other), Some(Obstacle::Shut));
         assert_eq!(owner_of(&socket).unwrap(), crate::process::uid());
+    }
+
+    #[test]
+    fn what_the_kernel_encrypts_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let namespace = namespace_of(&listener).unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        match sockopt::set(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_ULP, b"tls") {
+            Ok(()) => assert_eq!(obstacle(&socket, namespace).unwrap(), Some(Obstacle::Ktls)),
+            Err(error) => testkit::missing::kernel_lacks(format!("kTLS: {error}")),
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 use sys::netlink::{Connection, Protocol, conntrack};
-use testkit::firewall::{self, Hook, Rule};
+use testkit::firewall::{self, Hook, Kind, Rule};
 use testkit::lab::{Host, Program, Wire, have, wait_until};
 use testkit::missing::kernel_lacks;
 
@@ -125,7 +125,7 @@ fn done(host: &Host, line: &str) -> bool {
 /// Whether there is a firewall to be had.
 fn has_firewall() -> bool {
     let Some(host) = Host::new() else { return false };
-    let added = host.run(|| firewall::add(&[Hook::Forward], &[Rule::DropInvalid]));
+    let added = host.run(|| firewall::add(Kind::Filter, &[Hook::Forward], &[Rule::DropInvalid]));
     if let Err(error) = &added {
         kernel_lacks(format!("nftables with conntrack: {error}"));
     }
@@ -139,14 +139,27 @@ fn a_rule_of_the_firewall_gives_connections_back() {
     }
     let Some(lab) = Lab::new(&[], "by_hand", 4) else { return };
     let add = |hosts: &Hosts| {
-        hosts.server.run(|| firewall::add(&[Hook::Input, Hook::Output], &[Rule::Accept])).unwrap();
+        hosts
+            .server
+            .run(|| firewall::add(Kind::Filter, &[Hook::Input, Hook::Output], &[Rule::Accept]))
+            .unwrap();
     };
     lab.goes_back("firewall", add, |_| ());
     lab.are_refused("firewall");
     lab.hosts().server.run(firewall::remove).unwrap();
     // What is forwarded is others'.
-    lab.hosts().server.run(|| firewall::add(&[Hook::Forward], &[Rule::Accept])).unwrap();
+    lab.hosts()
+        .server
+        .run(|| firewall::add(Kind::Filter, &[Hook::Forward], &[Rule::Accept]))
+        .unwrap();
     lab.to_nic();
+    // What might be translated was not.
+    lab.hosts().server.run(|| {
+        firewall::remove().unwrap();
+        firewall::add(Kind::Nat, &[Hook::Input, Hook::Output], &[Rule::Accept]).unwrap();
+    });
+    lab.all_echo(10_000, 7);
+    assert_eq!(lab.at_nic(), 4);
     lab.end();
 }
 
@@ -296,7 +309,10 @@ fn an_entry_of_conntrack_is_kept_and_made_liberal() {
         return;
     }
     let Some(up) = up(&[]) else { return };
-    up.hosts.server.run(|| firewall::add(&[Hook::Forward], &[Rule::DropInvalid])).unwrap();
+    up.hosts
+        .server
+        .run(|| firewall::add(Kind::Filter, &[Hook::Forward], &[Rule::DropInvalid]))
+        .unwrap();
     let mut lab = Lab::on(up, "by_hand", 2);
     let entries = |lab: &Lab| -> Vec<_> {
         let all: Vec<_> = lab.streams.iter().map(ends_of).collect();
@@ -318,12 +334,12 @@ fn an_entry_of_conntrack_is_kept_and_made_liberal() {
     lab.hosts().server.run(|| {
         firewall::remove().unwrap();
         let rules = [Rule::DropInvalid, Rule::AcceptEstablished];
-        firewall::add(&[Hook::Input, Hook::Output], &rules).unwrap();
+        firewall::add(Kind::Filter, &[Hook::Input, Hook::Output], &rules).unwrap();
     });
     lab.all_echo(300_000, 3);
     lab.hosts().server.run(|| {
         firewall::remove().unwrap();
-        firewall::add(&[Hook::Forward], &[Rule::DropInvalid]).unwrap();
+        firewall::add(Kind::Filter, &[Hook::Forward], &[Rule::DropInvalid]).unwrap();
     });
     // What ends at the NIC is forgotten.
     lab.to_nic();
@@ -349,7 +365,7 @@ fn connections_pass_a_firewall_by_if_that_is_asked_for() {
     let Some(up) = up(&["--set", "handoff.bypass_firewall=true"]) else { return };
     up.hosts.server.run(|| {
         let rules = [Rule::DropInvalid, Rule::AcceptEstablished];
-        firewall::add(&[Hook::Input, Hook::Output], &rules).unwrap();
+        firewall::add(Kind::Filter, &[Hook::Input, Hook::Output], &rules).unwrap();
     });
     let lab = Lab::on(up, "by_hand", 4);
     for round in 0..3 {

@@ -130,6 +130,7 @@ fn refusal(obstacle: Obstacle) -> Refusal {
         Obstacle::NotTcp | Obstacle::Shut => Refusal::State,
         Obstacle::Mptcp => Refusal::Mptcp,
         Obstacle::Namespace => Refusal::Namespace,
+        Obstacle::Ktls => Refusal::Ktls,
         Obstacle::Ulp => Refusal::Ulp,
         Obstacle::Authenticated => Refusal::TcpAo,
         Obstacle::Filter => Refusal::SocketFilter,
