@@ -118,6 +118,29 @@ named! {
     }
 }
 
+impl Refusal {
+    /// Whether what stands in the way may go by itself, so that the connection can be offered again.
+    pub fn passes(self) -> bool {
+        use Refusal::{
+            CgroupBpf, Connections, Firewall, Ipsec, Memory, Queue, Quota, Route, State,
+            TrafficControl,
+        };
+        let of_host = matches!(self, Firewall | TrafficControl | Ipsec | CgroupBpf | Route);
+        of_host || matches!(self, State | Quota | Connections | Memory | Queue)
+    }
+}
+
+impl RestoreReason {
+    /// Whether it has nothing to do with what the application does or somebody wants, and may be over by itself.
+    pub fn passes(self) -> bool {
+        use RestoreReason::{
+            Address, Connections, Firewall, LinkDown, Load, Memory, Mtu, Queue, Route,
+        };
+        let of_host = matches!(self, LinkDown | Route | Address | Mtu | Firewall);
+        of_host || matches!(self, Connections | Memory | Queue | Load)
+    }
+}
+
 /// Refusals by reason.
 pub type RefusalCounts = Counts<Refusal, { Refusal::ALL.len() }>;
 /// Restores by reason.

@@ -38,6 +38,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// In `shut`: which ends the program has shut down.
 const SHUT_READ: u8 = 1;
 const SHUT_WRITE: u8 = 2;
+/// How long a connection stays at the kernel at least, in nanoseconds, that came back for a reason that passes: twice as
+/// long each time, so many times.
+const REST: u64 = 2_000_000_000;
+const REST_DOUBLES: u32 = 6;
 
 /// See the module's documentation.
 pub(crate) struct Connection {
@@ -55,8 +59,10 @@ pub(crate) struct Connection {
     since: AtomicU64,
     /// How often wharf had asked for all connections when it was last looked.
     picks: AtomicU64,
-    /// It was at the NIC, or was refused: no policy offers it again.
-    stays: AtomicBool,
+    /// It was at the NIC, or was refused: until then no policy offers it again.
+    rests: AtomicU64,
+    /// How often it came back for a reason that passes.
+    returns: AtomicU32,
     /// What the program does with it is the kernel's to serve: it is not offered at all.
     is_settled: AtomicBool,
     shut: AtomicU8,
@@ -91,6 +97,14 @@ pub(crate) struct AtNic {
     cid: Cid,
 }
 
+/// Whether it can be offered again.
+fn passes(why: Why) -> bool {
+    match why {
+        Why::Refused(refusal) => refusal.passes(),
+        Why::Restored(reason) => reason.passes(),
+    }
+}
+
 /// What is ready, as poll(2) has it.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Ready {
@@ -114,7 +128,8 @@ impl Connection {
             sent: AtomicU64::new(0),
             since: AtomicU64::new(0),
             picks: AtomicU64::new(0),
-            stays: AtomicBool::new(false),
+            rests: AtomicU64::new(0),
+            returns: AtomicU32::new(0),
             is_settled: AtomicBool::new(false),
             shut: AtomicU8::new(0),
             is_told: AtomicBool::new(false),
@@ -135,7 +150,8 @@ impl Connection {
         // What was asked for before is not asked of this one.
         let picks = session::get_there().map_or(0, Session::picks);
         self.picks.store(picks, Ordering::Relaxed);
-        self.stays.store(false, Ordering::Relaxed);
+        self.rests.store(0, Ordering::Relaxed);
+        self.returns.store(0, Ordering::Relaxed);
         self.is_settled.store(false, Ordering::Relaxed);
         self.shut.store(0, Ordering::Relaxed);
         self.is_told.store(false, Ordering::Relaxed);
@@ -251,7 +267,9 @@ impl Connection {
         }
         // Another wharf may take it.
         let was_killed = why == Some(Why::Restored(RestoreReason::Killed));
-        self.stays.store(!is_stopping && !was_killed, Ordering::Relaxed);
+        if !is_stopping && !was_killed {
+            self.rest(why.is_some_and(passes));
+        }
         // A kernel that is given a connection knows nothing of the end for reading; and what the NIC was told last, it
         // may not have done.
         os::shutdown(self.fd, shut_how(self.shut.load(Ordering::Acquire)));
@@ -260,6 +278,29 @@ impl Connection {
         self.picks.store(at.session.picks(), Ordering::Relaxed);
         at.session.give_number(at.cid);
         self.state.store(KERNEL, Ordering::Release);
+    }
+
+    /// It stays at the kernel: for a while, and until policy picks it by what it does from now on, or for good.
+    fn rest(&self, for_a_while: bool) {
+        let mut until = u64::MAX;
+        if for_a_while {
+            let returns = self.returns.fetch_add(1, Ordering::Relaxed);
+            let now = os::now();
+            until = now + (REST << returns.min(REST_DOUBLES));
+            self.received.store(0, Ordering::Relaxed);
+            self.sent.store(0, Ordering::Relaxed);
+            self.since.store(now, Ordering::Relaxed);
+        }
+        self.rests.store(until, Ordering::Relaxed);
+    }
+
+    /// Whether it still does.
+    fn rests(&self) -> bool {
+        match self.rests.load(Ordering::Relaxed) {
+            0 => false,
+            u64::MAX => true,
+            until => os::now() < until,
+        }
     }
 
     /// A call of the kernel's begins; `None` if the kernel does not have the connection.
@@ -300,7 +341,7 @@ impl Connection {
                 return self.offer(session);
             }
         }
-        if self.stays.load(Ordering::Relaxed) {
+        if self.rests() {
             return;
         }
         let mut seen =

@@ -244,10 +244,10 @@ fn a_route_that_moves_to_another_interface_takes_connections_with_it() {
     lab.end();
 }
 
-/// There is no way to the peer for a while.
+/// There is no way to the peer for a while. Afterwards the policy picks them again.
 #[test]
 fn connections_outlive_a_route_that_goes_away() {
-    let Some(lab) = Lab::new(&[], "by_hand", 4) else { return };
+    let Some(lab) = Lab::new(&[], "after=64KB", 4) else { return };
     let unreachable = |hosts: &Hosts, what: &str| {
         for ip in Ip::BOTH {
             let bits = if ip == Ip::V4 { 32 } else { 128 };
@@ -257,6 +257,11 @@ fn connections_outlive_a_route_that_goes_away() {
     };
     let gone = |hosts: &Hosts| unreachable(hosts, "add");
     lab.goes_back("route", gone, |hosts| unreachable(hosts, "del"));
+    let all_are = wait_until(|| {
+        lab.all_echo(20_000, 4);
+        lab.at_nic() == 4
+    });
+    assert!(all_are, "{:?}", lab.why("handoff_refused"));
     lab.end();
 }
 
@@ -385,7 +390,7 @@ fn a_user_has_no_more_connections_than_the_quota() {
     let Some(lab) = Lab::new(&words, "at_accept", 4) else { return };
     lab.all_echo(100_000, 1);
     let refused = || lab.up.counter("handoff_refused", "quota");
-    assert!(wait_until(|| refused() == 2), "{:?}", lab.why("handoff_refused"));
+    assert!(wait_until(|| refused() >= 2), "{:?}", lab.why("handoff_refused"));
     assert_eq!(lab.at_nic(), 2);
     lab.all_echo(100_000, 2);
     lab.end();
