@@ -259,6 +259,8 @@ mod tests {
         assert_eq!(far.receive(&mut into).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!(far.peer().unwrap().pid, std::process::id() as i32);
         drop(near);
+        // A process that another test starts holds all descriptors until it executes its program.
+        assert!(crate::poll::poll(&[far.as_fd()], None).unwrap().contains(0));
         assert_eq!(far.receive(&mut into).unwrap().len, 0);
     }
 
