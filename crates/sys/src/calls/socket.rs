@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 
 use super::{Answer, answer, error, fd};
 
@@ -72,6 +73,23 @@ pub fn accept(of: impl AsFd) -> Answer<OwnedFd> {
     owned(unsafe { libc::accept(fd(of), null_mut(), null_mut()) })
 }
 
+type Syscall = unsafe extern "C" fn(libc::c_long, ...) -> libc::c_long;
+
+/// syscall(2) of libc itself: a library in front of libc has one of its own.
+fn past() -> Syscall {
+    static SYSCALL: OnceLock<Syscall> = OnceLock::new();
+    *SYSCALL.get_or_init(|| {
+        // SAFETY: both names end with a zero; libc, if it is found, stays loaded.
+        let own = unsafe {
+            let libc = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            if libc.is_null() { libc } else { libc::dlsym(libc, c"syscall".as_ptr()) }
+        };
+        // SAFETY: the function of that name has this type, for which null is none.
+        let own = unsafe { std::mem::transmute::<*mut libc::c_void, Option<Syscall>>(own) };
+        own.unwrap_or(libc::syscall)
+    })
+}
+
 /// accept(2) past libc: a library in front of that knows nothing of the descriptor.
 ///
 /// # Errors
@@ -79,7 +97,7 @@ pub fn accept(of: impl AsFd) -> Answer<OwnedFd> {
 pub fn accept_past(of: impl AsFd) -> Answer<OwnedFd> {
     let none = null_mut::<u8>();
     // SAFETY: no name is asked for.
-    owned(unsafe { libc::syscall(libc::SYS_accept4, fd(of), none, none, 0) } as libc::c_int)
+    owned(unsafe { past()(libc::SYS_accept4, fd(of), none, none, 0) } as libc::c_int)
 }
 
 /// connect(2).
@@ -99,7 +117,7 @@ pub fn connect(of: impl AsFd, to: SocketAddr) -> Answer {
 pub fn connect_past(of: impl AsFd, to: SocketAddr) -> Answer {
     let (name, len) = name_of(to);
     // SAFETY: `name` is readable for its length.
-    answer(unsafe { libc::syscall(libc::SYS_connect, fd(of), &raw const name, len) } as isize)
+    answer(unsafe { past()(libc::SYS_connect, fd(of), &raw const name, len) } as isize)
 }
 
 /// connect(2) past libc to nothing (`AF_UNSPEC`): the socket is unconnected then, and with `SO_LINGER` of no time its
@@ -112,7 +130,7 @@ pub fn disconnect(of: impl AsFd) -> Answer {
     let name: libc::sockaddr = unsafe { std::mem::zeroed() };
     let len = size_of::<libc::sockaddr>();
     // SAFETY: `name` is readable for its length.
-    answer(unsafe { libc::syscall(libc::SYS_connect, fd(of), &raw const name, len) } as isize)
+    answer(unsafe { past()(libc::SYS_connect, fd(of), &raw const name, len) } as isize)
 }
 
 fn named(

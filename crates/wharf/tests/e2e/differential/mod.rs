@@ -27,7 +27,9 @@ fn sequences(policy: &str, first: u64, count: u64) {
     let ended = program.line_within("differential: ", program::PATIENCE);
     let program = program.wait();
     assert_eq!(ended, format!("differential: {count} sequences agree"), "{program}");
-    assert!(up.counter("handoff", "handoffs") > 0 && up.counter("handoff", "restored") > 0);
+    let have_moved = up.counter("handoff", "handoffs") > 0 && up.counter("handoff", "restored") > 0;
+    // A short sequence may be over before anything moves.
+    assert!(have_moved || count == 1);
     up.nothing_went_wrong();
 }
 

@@ -56,6 +56,8 @@ struct Pair<'a> {
     model: Model,
     /// The peer's name of the one that moves, as `wharf connections` has it.
     remote: String,
+    /// That of the other.
+    stays: String,
     /// What the moving line's edges have told that the kernel's has not.
     told: [u32; 2],
 }
@@ -103,8 +105,9 @@ impl<'a> Pair<'a> {
             Line::new(app, peer, seed)
         };
         let (moving, kernel) = (line(true), line(false));
-        let remote = calls::socket_name(moving.peer()).unwrap().0.to_string();
-        Pair { lab, moving, kernel, model: Model::default(), remote, told: [0; 2] }
+        let name = |line: &Line| calls::socket_name(line.peer()).unwrap().0.to_string();
+        let (remote, stays) = (name(&moving), name(&kernel));
+        Pair { lab, moving, kernel, model: Model::default(), remote, stays, told: [0; 2] }
     }
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
@@ -146,11 +149,12 @@ impl<'a> Pair<'a> {
         self.lab.hand_off(to);
         let mut is_there = || {
             let all = self.lab.ask(Client::connections);
+            assert!(all.iter().all(|one| one["remote"] != self.stays), "both move");
             all.iter().any(|one| one["remote"] == self.remote)
         };
         // One that is over stays for a while.
         let since = Instant::now();
-        while waits && !to_nic && is_there() && since.elapsed() < Duration::from_millis(50) {
+        while is_there() && waits && !to_nic && since.elapsed() < Duration::from_millis(50) {
             thread::yield_now();
         }
     }
