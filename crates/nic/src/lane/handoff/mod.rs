@@ -191,6 +191,11 @@ impl HandoffLane {
         host: Option<&mut HostLane<H>>,
         (now, ends): (Nanos, bool),
     ) {
+        if !batch.is_empty() {
+            // What the application did before the peer sent this, as far as one knows of the other, is done before.
+            let (stack, app) = self.lane.parts();
+            app.take_commands(stack, now);
+        }
         let mut host = host;
         for _ in 0..batch.len() {
             let Some(received) = batch.pop_front() else { break };

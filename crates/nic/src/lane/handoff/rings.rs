@@ -135,6 +135,10 @@ impl Rings {
             NicCommand::Send(_) | NicCommand::Recvd(_) => self.mark(number),
             NicCommand::Ctrl(ctrl) if ctrl.cmd.is_of_application() => {
                 self.apply(number, ctrl.cmd, stack, now);
+                if let NicControl::ShutdownRead | NicControl::ShutdownWrite = ctrl.cmd {
+                    // What comes from now on finds the end shut.
+                    self.look_at(number, stack, now);
+                }
             }
             // The OS's, which come by the link.
             _ => self.bad += 1,
