@@ -218,6 +218,18 @@ pub(crate) fn has_ended(fd: c_int) -> bool {
     got == 0 || got < 0 && errno() != libc::EAGAIN && errno() != libc::EINTR
 }
 
+/// Whether no process has the other end of a pipe open for writing.
+pub(crate) fn has_hung_up(pipe: c_int) -> bool {
+    let mut fd = libc::pollfd { fd: pipe, events: 0, revents: 0 };
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: one pollfd that may be written, a time that may be read, and no mask.
+    unsafe {
+        let none = std::ptr::null::<libc::sigset_t>();
+        trap!(libc::SYS_ppoll, &raw mut fd, 1, &raw const now, none, 8);
+    }
+    fd.revents & libc::POLLHUP != 0
+}
+
 /// Receives a message with its descriptors, waiting for it.
 pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> io::Result<(usize, Vec<c_int>)> {
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };

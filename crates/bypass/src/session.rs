@@ -25,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) socket: c_int,
     /// Readable edge by edge when wharf wakes the process.
     pub(crate) wake: c_int,
+    /// Hangs up when wharf and its guard are gone, so that nobody puts connections back any more.
+    alive: c_int,
     doorbells: Vec<c_int>,
     shared: Shared<'static>,
     to_nic: Mutex<Producer<'static>>,
@@ -37,8 +39,10 @@ pub(crate) struct Session {
     is_ending: AtomicBool,
     /// Connections that were offered.
     offers: AtomicU64,
-    /// When wharf was found to be gone, by [`os::now`]; 0 while it is there.
-    died: AtomicU64,
+    /// wharf was found to be gone.
+    is_dead: AtomicBool,
+    /// Its guard, too.
+    is_lost: AtomicBool,
     /// The descriptor of each number, so that an event finds it.
     owners: Vec<AtomicU32>,
     pub(crate) policy: Policy,
@@ -81,8 +85,6 @@ const UNKNOWN: u32 = 0;
 const BEGINNING: u32 = 1;
 const THERE: u32 = 2;
 const NONE: u32 = 3;
-/// How long wharf's guard may take to put connections back when wharf was killed, in nanoseconds.
-const GUARD_PATIENCE: u64 = 5_000_000_000;
 /// When it is looked next whether there is another wharf, and how often at most, in nanoseconds.
 static RETRY: AtomicU64 = AtomicU64::new(0);
 const RETRY_EVERY: u64 = 1_000_000_000;
@@ -157,6 +159,7 @@ pub(crate) fn forget() {
     if let Some(session) = get_there() {
         os::close(session.socket);
         os::close(session.wake);
+        os::close(session.alive);
         session.doorbells.iter().for_each(|bell| os::close(*bell));
     }
     SESSION.store(std::ptr::null_mut(), Ordering::Release);
@@ -191,7 +194,7 @@ impl Session {
             return None;
         };
         let layout = welcome.layout;
-        let [memory, wake, doorbells @ ..] = &descriptors[..] else { return None };
+        let [memory, wake, alive, doorbells @ ..] = &descriptors[..] else { return None };
         let words = os::map(*memory, layout.bytes())?;
         os::close(*memory);
         let shared = Shared::new(layout, words).ok()?;
@@ -200,6 +203,7 @@ impl Session {
             number: BEGUN.fetch_add(1, Ordering::AcqRel) + 1,
             socket,
             wake: *wake,
+            alive: *alive,
             doorbells: doorbells.to_vec(),
             shared,
             to_nic: Mutex::new(Producer::new(shared.to_nic(0).ok()?)),
@@ -208,7 +212,8 @@ impl Session {
             closing: Mutex::new(Vec::new()),
             is_ending: AtomicBool::new(false),
             offers: AtomicU64::new(0),
-            died: AtomicU64::new(0),
+            is_dead: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
             owners: (0..layout.connections).map(|_| AtomicU32::new(UNOWNED)).collect(),
             policy,
         })
@@ -262,7 +267,7 @@ impl Session {
     /// Whether wharf is there, looked at anew.
     pub(crate) fn looks_alive(&self) -> bool {
         if !self.is_dead() && os::has_ended(self.socket) {
-            self.died.store(os::now().max(1), Ordering::Release);
+            self.is_dead.store(true, Ordering::Release);
         }
         !self.is_dead()
     }
@@ -274,7 +279,7 @@ impl Session {
 
     /// Whether wharf was found to be gone.
     pub(crate) fn is_dead(&self) -> bool {
-        self.died.load(Ordering::Acquire) != 0
+        self.is_dead.load(Ordering::Acquire)
     }
 
     /// wharf has said that it is stopping.
@@ -302,10 +307,15 @@ impl Session {
         false
     }
 
-    /// Whether it is gone for so long that its guard is, too.
+    /// Whether wharf was found to be gone, and its guard is, too: what the guard has not put back is lost.
     pub(crate) fn is_lost(&self) -> bool {
-        let died = self.died.load(Ordering::Acquire);
-        died != 0 && os::now().saturating_sub(died) > GUARD_PATIENCE
+        if !self.is_dead() {
+            return false;
+        }
+        if !self.is_lost.load(Ordering::Acquire) && os::has_hung_up(self.alive) {
+            self.is_lost.store(true, Ordering::Release);
+        }
+        self.is_lost.load(Ordering::Acquire)
     }
 
     /// The number is free again.

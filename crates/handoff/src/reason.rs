@@ -59,7 +59,7 @@ named! {
         Connections = "connections",
         /// The NIC has no memory for its buffers.
         Memory = "memory",
-        /// The queue of commands is full.
+        /// The queue of commands is full, or the guard does not hear of connections fast enough.
         Queue = "queue",
         /// wharf is stopping.
         Stopping = "stopping",

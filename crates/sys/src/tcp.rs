@@ -89,16 +89,6 @@ pub fn is_corked(socket: impl AsFd) -> io::Result<bool> {
     Ok(cork != 0)
 }
 
-/// Whether the kernel has received a segment of a connection (`TCP_INFO`, `tcpi_segs_in`), which it has not of a
-/// [placeholder](repair::reserve).
-///
-/// # Errors
-/// The error of `getsockopt`, as for a socket that is not TCP's.
-pub fn has_received(socket: impl AsFd) -> io::Result<bool> {
-    let info: libc::tcp_info = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO)?;
-    Ok(info.tcpi_segs_in > 0)
-}
-
 /// The kernel's number of a connection's state (`TCP_INFO`, `tcpi_state`; [`repair::state`] has some).
 ///
 /// # Errors

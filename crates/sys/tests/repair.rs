@@ -285,6 +285,28 @@ fn reuse_of_the_address_stays_as_it_was() {
     });
 }
 
+#[test]
+fn a_placeholder_is_told_from_a_connection() {
+    in_namespace(|| {
+        let (ours, peer) = connection("127.0.0.1:0");
+        (&ours).write_all(b"as before").unwrap();
+        assert!(!repair::is_placeholder(&ours, true).unwrap());
+        // It goes on, out of repair mode.
+        (&ours).write_all(b" and on").unwrap();
+        assert_eq!(read(&peer, 16), b"as before and on");
+        let parts = repair::take(&ours).unwrap();
+        repair::reserve(&ours, &parts).unwrap();
+        assert!(repair::is_placeholder(&ours, true).unwrap());
+        (&ours).write_all(b"aside").unwrap();
+        assert!(repair::is_placeholder(&ours, true).unwrap());
+        repair::take(&ours).unwrap();
+        repair::put_back(&ours, &parts).unwrap();
+        // Nothing has come since.
+        assert!(!repair::is_placeholder(&ours, true).unwrap());
+        drop(peer);
+    });
+}
+
 /// `setsockopt` of an int, which std has not for these options.
 #[allow(unsafe_code)] // no safe function of std or of this crate does it
 fn try_set(socket: &TcpStream, level: i32, option: i32, value: i32) -> std::io::Result<()> {

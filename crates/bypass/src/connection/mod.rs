@@ -214,18 +214,29 @@ impl Connection {
 
     fn status(&self, at: &AtNic) -> Status {
         let word = at.area.status().load(Ordering::Acquire);
+        let is_dead = at.session.is_dead();
+        if u32::from(status::count(word)) == self.changes.load(Ordering::Acquire) {
+            // As it was when it was offered: nothing has looked at it yet, or ever will. The guard then does not, either.
+            let killed = Some(Why::Restored(RestoreReason::Killed));
+            return match is_dead {
+                true => Status { why: killed, ..Status::at(Place::Os) },
+                false => Status::at(Place::Moving),
+            };
+        }
         let status = Status::decode(word);
-        if at.session.is_dead() && matches!(status.place, Place::Nic | Place::Moving) {
-            if !at.session.is_lost() {
+        if is_dead && matches!(status.place, Place::Nic | Place::Moving) {
+            // Before the status is looked at again: the guard ends after it has changed it.
+            let is_lost = at.session.is_lost();
+            if !is_lost {
                 // wharf's guard is about to put it back.
                 return Status { place: Place::Moving, ..status };
             }
-            // Never wrong bytes: what was at the NIC is lost.
-            return Status { error: libc::ECONNRESET as u16, ..Status::at(Place::Ended) };
-        }
-        if u32::from(status::count(word)) == self.changes.load(Ordering::Acquire) {
-            // As it was when it was offered: nothing has looked at it yet.
-            return Status::at(Place::Moving);
+            let status = Status::decode(at.area.status().load(Ordering::Acquire));
+            if matches!(status.place, Place::Nic | Place::Moving) {
+                // Never wrong bytes: what was at the NIC is lost.
+                return Status { error: libc::ECONNRESET as u16, ..Status::at(Place::Ended) };
+            }
+            return status;
         }
         status
     }
@@ -257,7 +268,7 @@ impl Connection {
         if swapped.is_err() {
             return;
         }
-        let why = Status::decode(at.area.status().load(Ordering::Acquire)).why;
+        let why = self.status(at).why;
         let is_stopping = matches!(
             why,
             Some(Why::Restored(RestoreReason::Stopping) | Why::Refused(Refusal::Stopping))

@@ -1,7 +1,7 @@
 //! A process with a session, as wharf has it: the memory that both map, and the eventfds by which they wake each
 //! other.
 
-use std::io;
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 
@@ -18,6 +18,10 @@ pub(super) struct SharedProcess {
     memory: SharedMemory,
     /// The process waits for it.
     wake: EventFd,
+    /// Open for writing as long as somebody may put the process's connections back: wharf, or its guard.
+    alive: PipeWriter,
+    /// The other end, which the process has. `None` in a guard.
+    seen: Option<PipeReader>,
     /// For each worker: it waits for it.
     doorbells: Vec<EventFd>,
 }
@@ -26,14 +30,17 @@ impl SharedProcess {
     /// With memory of this layout.
     ///
     /// # Errors
-    /// `InvalidInput` for a layout that no memory has; what memfd_create and eventfd say.
+    /// `InvalidInput` for a layout that no memory has; what memfd_create, eventfd and pipe say.
     pub(super) fn new(layout: Layout) -> io::Result<Self> {
         layout.validate().map_err(|_| io::ErrorKind::InvalidInput)?;
         let doorbells = (0..layout.workers).map(|_| EventFd::new()).collect::<Result<_, _>>()?;
+        let (seen, alive) = io::pipe()?;
         Ok(SharedProcess {
             layout,
             memory: SharedMemory::new(c"wharf-handoff", layout.bytes())?,
             wake: EventFd::new()?,
+            alive,
+            seen: Some(seen),
             doorbells,
         })
     }
@@ -46,23 +53,27 @@ impl SharedProcess {
         layout: Layout,
         memory: SharedMemory,
         wake: EventFd,
+        alive: PipeWriter,
     ) -> io::Result<Self> {
         let fits = layout.validate().is_ok() && memory.words().len() >= layout.words();
         if !fits {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(SharedProcess { layout, memory, wake, doorbells: Vec::new() })
+        Ok(SharedProcess { layout, memory, wake, alive, seen: None, doorbells: Vec::new() })
     }
 
-    /// What a guard is given: the memory, and what wakes the process.
-    pub(super) fn kept(&self) -> [BorrowedFd<'_>; 2] {
-        [self.memory.as_fd(), self.wake.as_fd()]
+    /// What a guard is given: the memory, what wakes the process, and what stays open while there is a guard.
+    pub(super) fn kept(&self) -> [BorrowedFd<'_>; 3] {
+        [self.memory.as_fd(), self.wake.as_fd(), self.alive.as_fd()]
     }
 
-    /// What the process is given: the memory, what it waits for, and what it rings.
+    /// What the process is given: the memory, what it waits for, what hangs up when nobody is left who could put its
+    /// connections back, and what it rings.
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let both = [self.memory.as_fd(), self.wake.as_fd()];
-        both.into_iter().chain(self.doorbells.iter().map(AsFd::as_fd)).collect()
+        let first = [self.memory.as_fd(), self.wake.as_fd()];
+        let seen = self.seen.as_ref().map(AsFd::as_fd);
+        let bells = self.doorbells.iter().map(AsFd::as_fd);
+        first.into_iter().chain(seen).chain(bells).collect()
     }
 
     /// The room that the rings of a connection take goes back to the operating system.

@@ -29,7 +29,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::sockopt;
 
-pub use placeholder::{discard, reserve};
+pub use placeholder::{discard, is_placeholder, reserve};
 pub use put_back::{put_back, put_back_paused, resume};
 pub use take::{take, take_once};
 

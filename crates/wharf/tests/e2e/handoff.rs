@@ -66,6 +66,22 @@ while True:
     c.close()
 ";
 
+/// Writes once when it is told to by SIGHUP, and is an echo server then.
+const SIGNALLED: &str = "
+import signal, socket
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+s = socket.socket(socket.AF_INET6)
+s.bind(('::', 7000)); s.listen(64); print('listens', flush=True)
+c = s.accept()[0]
+print('accepted', flush=True)
+signal.sigwait({signal.SIGHUP})
+c.sendall(b'x'); print('sent', flush=True)
+while True:
+    d = c.recv(65536)
+    if not d: break
+    c.sendall(d)
+";
+
 /// The library that `wharf run` loads, as the tests have built it.
 pub(crate) fn library() -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_wharf")).parent().unwrap();
@@ -297,6 +313,28 @@ fn connections_outlive_a_wharf_that_is_killed() {
 #[test]
 fn connections_of_threads_outlive_a_wharf_that_is_killed() {
     outlive(Signal::Kill, THREADS);
+}
+
+/// What it offers, wharf never looks at: the kernel has the connection still.
+#[test]
+fn an_offer_to_a_wharf_that_dies_is_none() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let Some(hosts) = Plan::new(Port::Auto).hosts() else { return };
+    give(&hosts.server, WIRE, &[Ip::V4], Ip::server);
+    let wharf = hosts.wharf_up(&["--set", "workers=1", "--take-addresses"]);
+    let mut server = serve(&hosts, "after=1", SIGNALLED);
+    let mut stream = connect(&hosts, Ip::V4);
+    server.line_with("accepted");
+    wharf.signal(Signal::Stop);
+    server.signal(Signal::HangUp);
+    server.line_with("sent");
+    wharf.signal(Signal::Kill);
+    wharf.wait();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    echoes(&stream, b"is there still");
+    ends(stream);
 }
 
 /// The program goes on, and its connections move to the next wharf.

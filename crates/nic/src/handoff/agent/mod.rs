@@ -42,7 +42,7 @@ use crate::threads;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections that go back at a time: each stands still until those before it are back.
 const BACK_AT_ONCE: usize = 16;
-/// Sessions at a time: each is a process, and takes four descriptors or more.
+/// Sessions at a time: each is a process, and takes six descriptors or more.
 const SESSIONS_MAX: usize = 1024;
 /// Numbers in the set of descriptors to wait for; sessions come behind.
 const WAKE: u64 = 0;

@@ -55,8 +55,6 @@ struct Connection {
     /// Of its record, which is there while the kernel does not have the connection.
     place: u32,
     beginning: Beginning,
-    /// The kernel does not have it, or is about to lose it.
-    is_taken: bool,
     /// Why it goes back, once that is known.
     back: Option<RestoreReason>,
     /// It is one of those that what has changed concerns.
@@ -189,18 +187,18 @@ impl Session {
     pub(super) fn tell_guard(&self, guard: &mut ToGuard) {
         let message = Message::Session { number: self.number, layout: self.process.layout() };
         guard.tell(message, &self.process.kept());
-        let all = self.connections.iter().filter(|(_, connection)| connection.is_taken);
-        all.for_each(|(cid, connection)| self.tell_of(*cid, connection, guard));
+        for (cid, connection) in &self.connections {
+            if let Some((offered, _)) = &connection.offered {
+                self.tell_of(*cid, connection.place, offered, guard);
+            }
+        }
     }
 
-    /// Tells it of a connection that is about to be taken out of the kernel, or was.
-    fn tell_of(&self, cid: Cid, connection: &Connection, guard: &mut ToGuard) {
-        if let Some((offered, _)) = &connection.offered {
-            let (place, session) = (connection.place, self.number);
-            let reuse_address = offered.reuses_address();
-            let message = Message::Take { place, session, cid, reuse_address };
-            guard.tell(message, &[offered.as_fd()]);
-        }
+    /// Tells it of a connection that may be taken out of the kernel, or was.
+    fn tell_of(&self, cid: Cid, place: u32, offered: &Offered, guard: &mut ToGuard) {
+        let (session, reuse_address) = (self.number, offered.reuses_address());
+        let message = Message::Take { place, session, cid, reuse_address };
+        guard.tell(message, &[offered.as_fd()]);
     }
 
     fn welcome(&mut self, common: &mut Common) -> io::Result<()> {
@@ -223,7 +221,7 @@ impl Session {
         }
         let looked = match common.is_stopping {
             true => Err(Refusal::Stopping),
-            false => self.look(socket, common),
+            false => self.look(cid, socket, common),
         };
         let (offered, place) = match looked {
             Ok(found) => found,
@@ -241,7 +239,6 @@ impl Session {
             offered: Some(offered),
             place,
             beginning: Beginning::default(),
-            is_taken: false,
             back: None,
             is_wanted: false,
             goes_back: false,
@@ -254,9 +251,11 @@ impl Session {
         Ok(())
     }
 
-    /// Looks at a connection that is offered, and takes a place for it if it may be handed off.
+    /// Looks at a connection that is offered, and takes a place for it if it may be handed off. The guard knows of it then,
+    /// before the application waits for wharf: if wharf dies, one of the two says what is next.
     fn look(
         &self,
+        cid: Cid,
         socket: OwnedFd,
         common: &mut Common,
     ) -> Result<((Offered, Standing), u32), Refusal> {
@@ -273,6 +272,14 @@ impl Session {
             common.host.release(&offered.path(), standing, false);
             return Err(Refusal::Connections);
         };
+        self.tell_of(cid, place, &offered, &mut common.guard);
+        if common.guard.is_behind() {
+            // What it does not know of would be lost with wharf.
+            common.guard.tell(Message::Gone { place }, &[]);
+            common.beginnings.give_place(place);
+            common.host.release(&offered.path(), standing, false);
+            return Err(Refusal::Queue);
+        }
         common.quotas.take(uid);
         Ok(((offered, standing), place))
     }
@@ -395,9 +402,7 @@ impl Session {
             common.beginnings.erase(connection.place);
             common.beginnings.give_place(connection.place);
             common.going_back -= usize::from(std::mem::take(&mut connection.goes_back));
-            if connection.is_taken {
-                common.guard.tell(Message::Gone { place: connection.place }, &[]);
-            }
+            common.guard.tell(Message::Gone { place: connection.place }, &[]);
             common.quotas.give(self.peer.uid);
             self.forget(cid, common);
         }
@@ -410,10 +415,6 @@ impl Session {
         common: &mut Common,
     ) -> Option<OsEvent<HeldPacket, State>> {
         let key = Key { session: self.number, cid };
-        if let OsOutput::Freeze = output {
-            self.connections.get_mut(&cid)?.is_taken = true;
-            self.tell_of(cid, self.connections.get(&cid)?, &mut common.guard);
-        }
         let connection = self.connections.get_mut(&cid)?;
         match output {
             OsOutput::Tell(_, ToNic::Offer(epoch)) => {

@@ -15,11 +15,12 @@ pub(in crate::handoff) enum Message {
     Mirror { places: u32 },
     /// The host's interface, which has this Ethernet address; with it comes a queue of the TAP.
     Host { mac: Mac },
-    /// A process's session; with it come its memory and what wakes it.
+    /// A process's session; with it come its memory, what wakes it, and what tells it that somebody has its
+    /// connections.
     Session { number: u32, layout: Layout },
     /// A session is over.
     SessionEnd { number: u32 },
-    /// A connection is about to be taken out of the kernel; with it comes its socket.
+    /// A connection may be taken out of the kernel; with it comes its socket.
     Take { place: u32, session: u32, cid: Cid, reuse_address: bool },
     /// It is the kernel's again, or over.
     Gone { place: u32 },

@@ -86,8 +86,8 @@ impl Survivors {
             }
             Message::Host { mac } => self.host = next().map(|fd| (TapQueue::from(fd), mac)),
             Message::Session { number, layout } => {
-                if let (Some(memory), Some(wake)) = (next(), next())
-                    && let Some(process) = process(layout, memory, wake)
+                if let (Some(memory), Some(wake), Some(alive)) = (next(), next(), next())
+                    && let Some(process) = process(layout, memory, (wake, alive))
                 {
                     self.sessions.insert(number, process);
                 }
@@ -103,9 +103,13 @@ impl Survivors {
     }
 }
 
-fn process(layout: Layout, memory: OwnedFd, wake: OwnedFd) -> Option<SharedProcess> {
+fn process(
+    layout: Layout,
+    memory: OwnedFd,
+    (wake, alive): (OwnedFd, OwnedFd),
+) -> Option<SharedProcess> {
     let memory = SharedMemory::open(memory).ok()?;
-    SharedProcess::of_another(layout, memory, EventFd::from(wake)).ok()
+    SharedProcess::of_another(layout, memory, EventFd::from(wake), alive.into()).ok()
 }
 
 /// The guard's end of what it is told by.

@@ -118,7 +118,7 @@ fn without_record(process: &SharedProcess, taken: &Taken) -> Option<bool> {
     match status.place {
         Place::Free | Place::Os | Place::Ended => None,
         // It was on its way, and has never left the kernel.
-        Place::Moving if sys::tcp::has_received(&taken.socket).unwrap_or(false) => {
+        Place::Moving if is_intact(taken) => {
             tell(process, taken, restored());
             Some(true)
         }
@@ -127,6 +127,11 @@ fn without_record(process: &SharedProcess, taken: &Taken) -> Option<bool> {
             Some(false)
         }
     }
+}
+
+/// Whether the kernel has never lost it, which is out of repair mode then.
+fn is_intact(taken: &Taken) -> bool {
+    repair::is_placeholder(&taken.socket, taken.reuse_address).is_ok_and(|is| !is)
 }
 
 /// Its application hears that it is reset. Its peer hears nothing: the kernel has no sequence numbers for that.

@@ -23,6 +23,11 @@ impl ToGuard {
         self.waiting.clear();
     }
 
+    /// Whether it has not read for so long that there is hardly room for more.
+    pub(in crate::handoff) fn is_behind(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Tells it something, with these descriptors.
     pub(in crate::handoff) fn tell(&mut self, message: Message, descriptors: &[BorrowedFd<'_>]) {
         let Some(socket) = &self.socket else { return };

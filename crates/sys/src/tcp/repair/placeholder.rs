@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::put_back::{leave, set_sequence};
-use super::{Parts, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, set};
+use super::{Parts, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, get, set, use_queue};
 use crate::tcp::address;
 
 /// All sequence numbers of a placeholder.
@@ -42,6 +42,21 @@ fn connect(socket: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io:
     set_sequence(socket, SEND_QUEUE, SEQUENCE)?;
     set_sequence(socket, RECV_QUEUE, SEQUENCE)?;
     address::for_socket(socket, remote)?.connect(socket)
+}
+
+/// Whether a socket is a placeholder, with what was written to it or without. It is out of repair mode then, with this
+/// `SO_REUSEADDR`, and otherwise as before.
+///
+/// # Errors
+/// `PermissionDenied` without the privilege.
+pub fn is_placeholder(socket: impl AsFd, reuse_address: bool) -> io::Result<bool> {
+    let socket = socket.as_fd();
+    set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
+    use_queue(socket, RECV_QUEUE)?;
+    // Nothing that a placeholder received was in order.
+    let rcv_nxt: libc::c_int = get(socket, libc::TCP_QUEUE_SEQ)?;
+    leave(socket, reuse_address)?;
+    Ok(rcv_nxt as u32 == SEQUENCE)
 }
 
 /// Makes the kernel forget the connection of a socket, whatever it is, without a packet. The socket is unconnected
