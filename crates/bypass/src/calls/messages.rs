@@ -150,8 +150,9 @@ unsafe fn recv_messages(
 ) -> c_int {
     let nanos = |time: &timespec| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
     let until = timeout.map(|time| os::now() + nanos(time));
-    // Before anything that is there.
+    // Before anything that is there (do_recvmmsg).
     if count > 0
+        && flags & libc::MSG_ERRQUEUE == 0
         && let Some(error) = connection.pending_error()
     {
         return os::fail(error) as c_int;

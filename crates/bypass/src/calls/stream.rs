@@ -89,6 +89,8 @@ pub(super) fn receive(
                         continue;
                     }
                     match waited {
+                        // It has waited, and wants nothing (tcp_recvmsg_locked).
+                        _ if total == 0 && waiting.patience() != Patience::None => 0,
                         None => continue,
                         Some(error) => os::fail(error),
                     }
