@@ -133,8 +133,11 @@ impl Nic {
         };
         let (engines, reports) = engines.unzip();
         let (wan_of, engines) = (wan.as_ref(), engines.as_ref());
+        let is_tap = matches!(hosts, Hosts::Tap(_));
         let handoffs = match info.mac.filter(|_| start.handoff.connections > 0 && workers == 1) {
-            Some(mac) => Some(Handoffs::new(start, (mac, info.mtu)).map_err(Error::Worker)?),
+            Some(mac) => {
+                Some(Handoffs::new(start, (mac, info.mtu), is_tap).map_err(Error::Worker)?)
+            }
             None => None,
         };
         let (handoffs, handoff) = handoffs.unzip();

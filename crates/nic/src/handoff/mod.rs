@@ -31,12 +31,13 @@ use sys::packets::PacketListener;
 use sys::tap::TapQueue;
 use wire::Mac;
 
-use self::agent::{Agent, Host, Kept, Link};
+use self::agent::{Agent, Host, Link};
 use crate::config::{self, Access, Config};
 use crate::entropy::secret;
 use crate::handle::Wake;
 use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
 use crate::lane::handoff::records::{Beginnings, Mirror};
+use crate::lane::handoff::told::ToKernel;
 use crate::lane::handoff::{HandoffLane, Settings};
 
 /// Where processes connect for their sessions. Its file goes with it.
@@ -141,7 +142,11 @@ impl Handoffs {
     ///
     /// # Errors
     /// What eventfd and memfd_create say.
-    pub(crate) fn new(config: &Config, (mac, mtu): (Mac, u32)) -> io::Result<(Self, WorkerEnd)> {
+    pub(crate) fn new(
+        config: &Config,
+        (mac, mtu): (Mac, u32),
+        host_is_tap: bool,
+    ) -> io::Result<(Self, WorkerEnd)> {
         let (link, agent) = Link::new()?;
         let (sender, inbox) = mpsc::channel();
         let connections = config.handoff.connections;
@@ -156,6 +161,7 @@ impl Handoffs {
             secret: secret(),
             connections: connections as usize,
             mirror: mirror.clone(),
+            tells_kernel: !host_is_tap,
         };
         let (layout, own) = (layout(config), config.handoff.clone());
         let handoffs = Handoffs { link, sender, layout, mirror, mac, config: own };
@@ -175,14 +181,15 @@ impl Handoffs {
     ) -> io::Result<Agent> {
         let config::Handoff { bypass_firewall, connections_per_uid, .. } = self.config;
         let worker = Way::new(self.sender, worker);
-        let kept = Kept { mirror: self.mirror.clone(), host: host.map(|tap| (tap, self.mac)) };
+        let mirror = self.mirror.clone();
+        let to_kernel = host.map(|tap| ToKernel::new(tap, self.mac));
         let beginnings = Beginnings::new(self.mirror);
         Agent::start(
             listener,
             self.layout,
             self.link,
             (worker, beginnings),
-            kept,
+            (mirror, to_kernel),
             (Host::new(interface, bypass_firewall)?, connections_per_uid),
         )
     }

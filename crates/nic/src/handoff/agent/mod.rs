@@ -22,8 +22,6 @@ use handoff::{RefusalCounts, RestoreReason};
 use sys::epoll::Epoll;
 use sys::packets::PacketSocket;
 use sys::poll::EventFd;
-use sys::tap::TapQueue;
-use wire::Mac;
 
 pub(crate) use self::host::Host;
 pub use self::session::Listed;
@@ -36,6 +34,7 @@ use super::process::SharedProcess;
 use crate::handle::Wake;
 use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
 use crate::lane::handoff::records::{Beginnings, Mirror};
+use crate::lane::handoff::told::ToKernel;
 use crate::threads;
 
 /// How long it may take until the next of the NIC's connections is back when wharf stops.
@@ -80,14 +79,6 @@ enum Request {
     Guard(PacketSocket),
 }
 
-/// What outlives wharf with its guard, beside the connections.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) mirror: Mirror,
-    /// A queue of the host's interface, if that is a TAP, and its Ethernet address.
-    pub(crate) host: Option<(TapQueue, Mac)>,
-}
-
 /// The agent, as its owner has it.
 #[derive(Debug)]
 pub(crate) struct Agent {
@@ -128,7 +119,7 @@ impl Agent {
         layout: Layout,
         link: Link,
         (worker, beginnings): (Way<ToWorker>, Beginnings),
-        kept: Kept,
+        (mirror, to_kernel): (Mirror, Option<ToKernel>),
         (host, quota): (Host, u32),
     ) -> io::Result<Agent> {
         let Link { bell, inbox } = link;
@@ -152,12 +143,13 @@ impl Agent {
                 worker,
                 beginnings,
                 guard: ToGuard::default(),
+                to_kernel,
                 counts,
                 is_stopping: false,
                 wanted: VecDeque::new(),
                 going_back: 0,
             },
-            kept,
+            mirror,
             published: Arc::default(),
         };
         let counts = Arc::clone(&work.published);
@@ -250,7 +242,7 @@ struct Work {
     asked: Receiver<Request>,
     sessions: HashMap<u32, Session>,
     common: Common,
-    kept: Kept,
+    mirror: Mirror,
     /// What others see of the counts.
     published: Arc<Mutex<SideCounts>>,
 }
@@ -366,12 +358,12 @@ impl Work {
 
     /// Tells a guard all that it is to know.
     fn tell_guard(&mut self, socket: PacketSocket) {
-        let Work { common, kept, sessions, .. } = self;
+        let Work { common, mirror, sessions, .. } = self;
         common.guard.begin(socket);
-        let places = kept.mirror.memory().places();
-        common.guard.tell(Message::Mirror { places }, &[kept.mirror.as_fd()]);
-        if let Some((tap, mac)) = &kept.host {
-            common.guard.tell(Message::Host { mac: *mac }, &[tap.as_fd()]);
+        let places = mirror.memory().places();
+        common.guard.tell(Message::Mirror { places }, &[mirror.as_fd()]);
+        if let Some((tap, mac)) = common.to_kernel.as_ref().map(ToKernel::parts) {
+            common.guard.tell(Message::Host { mac }, &[tap]);
         }
         sessions.values().for_each(|session| session.tell_guard(&mut common.guard));
     }

@@ -24,6 +24,7 @@ use crate::handoff::guard::{Message, ToGuard};
 use crate::handoff::process::SharedProcess;
 use crate::lane::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way, shared};
 use crate::lane::handoff::records::{Beginning, Beginnings};
+use crate::lane::handoff::told::ToKernel;
 use crate::lane::handoff::wake_waiters;
 
 /// Messages that are looked at before others are.
@@ -38,6 +39,8 @@ pub(super) struct Common {
     pub(super) worker: Way<ToWorker>,
     pub(super) beginnings: Beginnings,
     pub(super) guard: ToGuard,
+    /// `None` if the host's interface is a veth: the worker tells the kernel then.
+    pub(super) to_kernel: Option<ToKernel>,
     pub(super) counts: SideCounts,
     /// Nothing more is handed off.
     pub(super) is_stopping: bool,
@@ -402,9 +405,11 @@ impl Session {
             common.beginnings.erase(connection.place);
             common.beginnings.give_place(connection.place);
             common.going_back -= usize::from(std::mem::take(&mut connection.goes_back));
-            common.guard.tell(Message::Gone { place: connection.place }, &[]);
+            let place = connection.place;
             common.quotas.give(self.peer.uid);
             self.forget(cid, common);
+            // Not before the application has been told: if wharf dies in between, the guard does that.
+            common.guard.tell(Message::Gone { place }, &[]);
         }
     }
 
@@ -445,8 +450,15 @@ impl Session {
                 }
             }),
             OsOutput::Thaw(state) => {
-                Some(match connection.offered.as_mut()?.0.thaw(state.at(sys::clock::now())) {
+                let state = state.at(sys::clock::now());
+                let to_kernel = common.to_kernel.as_ref();
+                let first = to_kernel.and_then(|to| Some((to, to.segment(&state)?)));
+                Some(match connection.offered.as_mut()?.0.thaw(state) {
                     Ok(()) => {
+                        // Before the application hears of it, which may ask at once whether the peer has closed.
+                        if let Some((to_kernel, first)) = first {
+                            to_kernel.tell(&first);
+                        }
                         // Before the worker hears of it, which keeps from the peer what the kernel says until then.
                         common.beginnings.erase(connection.place);
                         OsEvent::Thawed

@@ -1,31 +1,27 @@
 //! The NIC has died: its connections go back to the kernel, and their applications hear of it.
 
 use std::collections::HashMap;
-use std::io::{self, IoSlice};
+use std::io;
 
 use handoff::RestoreReason;
 use handoff::mirror::{Memory, Record, read};
 use handoff::session::status::{self, Place, Status, Why};
 use handoff::spill::{Piece, pieces};
-use iface::{Addresses, Interface};
-use sys::tap::TapQueue;
 use sys::tcp::repair;
 use tcp::repair::Repair;
-use wire::Mac;
 
 use super::{Survivors, Taken};
 use crate::handoff::process::SharedProcess;
-use crate::lane::handoff::link::{HeldPacket, Process, shared};
+use crate::lane::handoff::link::{Process, shared};
 use crate::lane::handoff::recover::{Unrecovered, recover};
-use crate::lane::handoff::{told, wake_waiters};
+use crate::lane::handoff::told::ToKernel;
+use crate::lane::handoff::wake_waiters;
 use crate::repair::to_kernel;
 
 /// `ECONNRESET` (errno(3)).
 const ECONNRESET: u16 = 104;
 /// Segments that the kernel sends at once on a connection that it has been given (`TCP_INIT_CWND`).
 const INITIAL_WINDOW: u32 = 10;
-/// An Ethernet address that no interface has: what a segment comes from that the kernel is given.
-const FROM: Mac = [2, 0, 0, 0, 0, 1];
 
 /// What has become of the NIC's connections.
 #[derive(Debug, Default)]
@@ -72,6 +68,7 @@ impl Survivors {
     pub fn take_over(self) -> Outcome {
         let Survivors { mirror, host, sessions, taken } = self;
         let mut outcome = Outcome { sessions, ..Outcome::default() };
+        let host = host.map(|(tap, mac)| ToKernel::new(tap, mac));
         let Some((memory, places)) = mirror else { return outcome };
         let memory = Memory::new(memory.words(), places);
         let spilled = [memory.spilled_by_os(), memory.spilled_by_nic()];
@@ -92,8 +89,10 @@ impl Survivors {
             let name = record.agreed.remote;
             match put_back(&record, place, process, &taken, &pieces) {
                 Ok((state, parts)) => {
-                    if let Some((tap, mac)) = &host {
-                        pass(&state, tap, *mac);
+                    if let Some(host) = &host
+                        && let Some(first) = host.segment(&state)
+                    {
+                        host.tell(&first);
                     }
                     paused.push(Paused { taken, parts });
                 }
@@ -182,18 +181,6 @@ fn put_back(
 /// What was written to a placeholder.
 fn aside(parts: &repair::Parts) -> Vec<u8> {
     if parts.is_placeholder() { parts.send_queue.clone() } else { Vec::new() }
-}
-
-/// The kernel is told once more what it cannot be given: see [`told::segment`].
-fn pass(state: &Repair, tap: &TapQueue, mac: Mac) {
-    let config = iface::Config { mac, addresses: Addresses::default(), secret: [0; 16], probes: 0 };
-    let Some(HeldPacket { vnet, bytes }) =
-        told::segment(state, &Interface::new(config), (mac, FROM))
-    else {
-        return;
-    };
-    // If it is not taken, the peer's FIN is not heard: the application finds that out as after a lost peer.
-    let _ = tap.writev(&[IoSlice::new(&vnet.encode()), IoSlice::new(&bytes)]);
 }
 
 fn tell(process: &SharedProcess, taken: &Taken, status: Status) {

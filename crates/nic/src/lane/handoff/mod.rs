@@ -77,6 +77,8 @@ pub(crate) struct Settings {
     pub(crate) connections: usize,
     /// What outlives the NIC.
     pub(crate) mirror: Mirror,
+    /// The agent has no way to the kernel of its own, to which a segment of the peer's is to be said again.
+    pub(crate) tells_kernel: bool,
 }
 
 /// See the module's documentation.
@@ -87,6 +89,8 @@ pub(crate) struct HandoffLane {
     agent: Way<ToAgent>,
     connections: usize,
     mac: Mac,
+    /// See [`Settings`].
+    tells_kernel: bool,
     /// Of the sessions' doorbells.
     doorbells: Epoll,
     /// What of a batch is the engine's.
@@ -128,7 +132,9 @@ impl HandoffLane {
         inbox: Receiver<ToWorker>,
         agent: Way<ToAgent>,
     ) -> io::Result<Self> {
-        let Settings { worker, mac, stack, memory, config, secret, connections, mirror } = settings;
+        let Settings { worker, mac, stack, memory, config, secret, connections, mirror, .. } =
+            settings;
+        let tells_kernel = settings.tells_kernel;
         let addresses = Addresses::default();
         let interface = Interface::new(iface::Config { mac, addresses, secret, probes: 0 });
         let node = Node::new(interface, Stack::new(stack).with_memory(memory).with_changes());
@@ -141,6 +147,7 @@ impl HandoffLane {
             agent,
             connections,
             mac,
+            tells_kernel,
             doorbells: Epoll::new()?,
             batch: VecDeque::new(),
             counts: SideCounts::default(),

@@ -132,11 +132,13 @@ impl HandoffLane {
             return Some(NicEvent::Ended);
         }
         let Some(state) = end(app, stack, number, now) else { return Some(NicEvent::Ended) };
-        let next_hop = app.all.get(number).map(|connection| connection.next_hop);
-        let macs = (self.mac, next_hop.unwrap_or_default());
-        let told = told::segment(&state, self.lane.interface(), macs);
-        if let Some(connection) = self.app().all.get_mut(number) {
-            connection.told = told;
+        if self.tells_kernel {
+            let next_hop = app.all.get(number).map(|connection| connection.next_hop);
+            let macs = (self.mac, next_hop.unwrap_or_default());
+            let told = told::segment(&state, self.lane.interface(), macs);
+            if let Some(connection) = self.app().all.get_mut(number) {
+                connection.told = told;
+            }
         }
         Some(NicEvent::Frozen(State::of(state, now)))
     }

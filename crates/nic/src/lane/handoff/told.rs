@@ -1,6 +1,10 @@
 //! What the kernel is told of a connection that it has back, as if the peer had said it once more.
 
-use iface::Interface;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use iface::{Addresses, Interface};
+use sys::tap::TapQueue;
 use tcp::options::Options;
 use tcp::repair::Repair;
 use tcp::{FourTuple, State, Transmit};
@@ -8,6 +12,44 @@ use wire::{Flags, Mac, Seq, Timestamps};
 
 use super::link::HeldPacket;
 use crate::lane::output::Output;
+
+/// An Ethernet address that no interface has: what a segment comes from that the kernel is given.
+const FROM: Mac = [2, 0, 0, 0, 0, 1];
+
+/// The way to the kernel past the workers: a queue of the host's interface, if that is a TAP.
+#[derive(Debug)]
+pub(crate) struct ToKernel {
+    tap: TapQueue,
+    mac: Mac,
+    interface: Interface,
+}
+
+impl ToKernel {
+    /// By this queue, of the interface with this Ethernet address.
+    pub(crate) fn new(tap: TapQueue, mac: Mac) -> Self {
+        let addresses = Addresses::default();
+        let interface =
+            Interface::new(iface::Config { mac, addresses, secret: [0; 16], probes: 0 });
+        ToKernel { tap, mac, interface }
+    }
+
+    /// What a guard is told of it: the queue, and the Ethernet address.
+    pub(crate) fn parts(&self) -> (BorrowedFd<'_>, Mac) {
+        (self.tap.as_fd(), self.mac)
+    }
+
+    /// What the kernel is to be told first of a connection: see [`segment`].
+    pub(crate) fn segment(&self, repair: &Repair) -> Option<HeldPacket> {
+        segment(repair, &self.interface, (self.mac, FROM))
+    }
+
+    /// Tells it: the kernel has heard it when this returns. What it does not take, the application finds out as after a
+    /// lost peer.
+    pub(crate) fn tell(&self, packet: &HeldPacket) {
+        let HeldPacket { vnet, bytes } = packet;
+        let _ = self.tap.writev(&[IoSlice::new(&vnet.encode()), IoSlice::new(bytes)]);
+    }
+}
 
 /// A segment of the peer's that the kernel is to receive first. It has the peer's FIN, if that has come: no kernel
 /// takes over a connection in CLOSE-WAIT. And it has the peer's timestamp, which no socket option sets. `mac` is the

@@ -180,6 +180,7 @@ impl World {
             secret: [4; 16],
             connections: 10,
             mirror: mirror.clone(),
+            tells_kernel: true,
         };
         let pool = FramePool::new(CHUNKS, 2048).unwrap();
         let handle = Arc::new(handle(config.clone(), 1500).unwrap());
