@@ -344,6 +344,13 @@ impl Repair {
 }
 
 impl Snapshot {
+    /// So much time has passed since it was taken, from one reading of a clock to another: our timestamp clock has gone
+    /// on. Its offset to that clock is as before.
+    pub fn run_clock(&mut self, from: Nanos, to: Nanos) {
+        let ticks = |at: Nanos| (at / MILLISECOND) as u32;
+        self.ts_now = self.ts_now.wrapping_add(ticks(to).wrapping_sub(ticks(from)));
+    }
+
     /// A connection that was taken out of the kernel. The module's documentation has what is not known of
     /// it.
     ///

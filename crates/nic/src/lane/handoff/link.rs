@@ -26,11 +26,16 @@ impl State {
         State(Box::new((repair, at)))
     }
 
-    /// As it is now: its clock has gone on.
+    /// As the kernel takes it now: its clock has gone on.
     pub(crate) fn at(self, now: Nanos) -> Repair {
-        let (mut repair, at) = *self.0;
+        let (mut repair, at) = self.parts();
         repair.age(now.saturating_sub(at));
         repair
+    }
+
+    /// As it was, and when that was.
+    pub(crate) fn parts(self) -> (Repair, Nanos) {
+        *self.0
     }
 }
 
@@ -77,7 +82,7 @@ pub(crate) fn shared(process: &dyn Process) -> Option<Shared<'_>> {
     Shared::new(process.layout(), process.words()).ok()
 }
 
-/// What the agent tells a worker.
+/// What the agent tells a worker. A state may be later than the turn in which the worker hears of it.
 #[derive(Debug)]
 pub(crate) enum ToWorker {
     /// A process has a session of this number.
@@ -93,6 +98,14 @@ pub(crate) enum ToWorker {
     Told { key: Key, tag: u16, told: ToNic<HeldPacket, State> },
     /// The process has ended: its connections end as the kernel's would.
     End { session: u32 },
+}
+
+impl ToWorker {
+    /// Whether it has a state that is later than this, and waits for a turn that is not before it: a connection that
+    /// went on before would have a timestamp clock that is ahead of its record's by as much.
+    pub(crate) fn is_after(&self, now: Nanos) -> bool {
+        matches!(self, ToWorker::Told { told: ToNic::Handoff(state), .. } if state.0.1 > now)
+    }
 }
 
 /// What a worker tells the agent: of a connection, in the epoch of this tag.

@@ -314,7 +314,11 @@ impl HandoffLane {
             return true;
         }
         let mut is_flushed = false;
-        for message in std::mem::take(&mut self.heard.messages) {
+        while let Some(message) = self.heard.messages.pop_front() {
+            if message.is_after(now) {
+                self.heard.messages.push_front(message);
+                break;
+            }
             match message {
                 ToWorker::Begin { session, process } => self.begin(session, process),
                 ToWorker::Offer { key, epoch, path, next_hop, place } => {

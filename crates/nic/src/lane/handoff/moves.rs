@@ -53,7 +53,7 @@ impl HandoffLane {
                 match output {
                     NicOutput::Tell(tag, told) => self.agent.tell(ToAgent { key, tag, told }),
                     NicOutput::Thaw(state) => {
-                        let thawed = self.thaw(number, &state.at(now), now);
+                        let thawed = self.thaw(number, state, now);
                         is_short |= matches!(thawed, NicEvent::NotThawed(Refusal::Memory));
                         next = Some(thawed);
                     }
@@ -95,13 +95,14 @@ impl HandoffLane {
     }
 
     /// The engine goes on from the kernel's state.
-    fn thaw(&mut self, number: u32, repair: &Repair, now: Nanos) -> NicEvent<HeldPacket, State> {
+    fn thaw(&mut self, number: u32, state: State, now: Nanos) -> NicEvent<HeldPacket, State> {
+        let (repair, at) = state.parts();
         self.lane.interface().adopt(repair.local.ip().to_canonical());
         let (stack, app) = self.lane.parts();
         if let Some(connection) = app.all.get_mut(number) {
             connection.kernel_sent = Some(repair.write_seq + 0_u32.wrapping_sub(repair.unsent));
         }
-        match begin(app, stack, number, repair, now) {
+        match begin(app, stack, number, (&repair, at), now) {
             Ok(()) => {
                 // What the kernel had is in the ring before the application hears that the NIC has the connection.
                 app.look_at(number, stack, now);
@@ -148,10 +149,12 @@ fn begin(
     app: &mut Rings,
     stack: &mut Stack,
     number: u32,
-    repair: &Repair,
+    (repair, at): (&Repair, Nanos),
     now: Nanos,
 ) -> Result<(), Refusal> {
-    let snapshot = Snapshot::from_repair(repair).map_err(|_| Refusal::Invalid)?;
+    let mut snapshot = Snapshot::from_repair(repair).map_err(|_| Refusal::Invalid)?;
+    // To the millisecond: the record that the agent has begun has the same offset.
+    snapshot.run_clock(at, now);
     let Rings { worker, sessions, all, config, records, .. } = app;
     let connection = all.get_mut(number).ok_or(Refusal::Invalid)?;
     let cid = connection.key.cid;

@@ -54,8 +54,10 @@ proptest! {
         loss in prop_oneof![Just(0), Just(0), 1_usize..12],
         total in 1_usize..300_000,
         at in prop_oneof![0_u64..50, 0_u64..3000],
+        ahead in prop_oneof![Just(0), 0_u64..50_000_000],
     ) {
         let mut world = World::new(choices, loss);
+        world.ahead = ahead;
         world.death.lock().unwrap().at = Some(at);
         world.run(total);
         prop_assert_eq!((world.out.received, world.back.received), (total, total));

@@ -15,8 +15,9 @@ use handoff::session::status::Status;
 use handoff::session::{Layout, Shared};
 use handoff::{Cid, Epoch, RestoreReason, mirror, spill};
 use sys::frames::FramePool;
+use tcp::options::Options;
 use tcp::{FourTuple, Id, Snapshot, StackConfig};
-use wire::{Flags, Headers, Mac, Tcp, VirtioNetHdr};
+use wire::{Flags, Headers, Mac, Seq, Tcp, VirtioNetHdr};
 
 use super::super::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way};
 use super::super::records::fault::Fault;
@@ -128,6 +129,10 @@ pub(super) struct World {
     /// Of 256: packets that are lost, and turns in which the agent does nothing.
     pub(super) loss: usize,
     pub(super) delay: usize,
+    /// The agent's clock, when it freezes, is later than the worker's turn by so many nanoseconds.
+    pub(super) ahead: u64,
+    /// The latest timestamp that the peer was sent.
+    pub(super) tsval: Option<Seq>,
     pub(super) handoffs: u64,
     pub(super) restores: u64,
     /// A process that writes what it likes.
@@ -246,6 +251,8 @@ impl World {
             at: 0,
             loss: 0,
             delay: 0,
+            ahead: 0,
+            tsval: None,
             handoffs: 0,
             restores: 0,
             hostile: None,
@@ -301,13 +308,15 @@ impl World {
             OsOutput::Tell(tag, told) => self.to_worker.tell(ToWorker::Told { key, tag, told }),
             OsOutput::Freeze => {
                 let id = self.kernel_id.take().unwrap();
-                let snapshot = self.kernel.node.stack.freeze(id, self.now).unwrap();
+                // The agent's turn may be later than the worker's.
+                let at = self.now + self.ahead;
+                let snapshot = self.kernel.node.stack.freeze(id, at).unwrap();
                 self.handoffs += 1;
                 let state = snapshot.to_repair().unwrap().0;
                 let name = (CID, self.os.epoch());
                 self.beginnings.clear(&mut self.beginning);
-                self.beginning = self.beginnings.write(PLACE, name, &state, self.now);
-                return Some(OsEvent::Frozen(State::of(state, self.now)));
+                self.beginning = self.beginnings.write(PLACE, name, &state, at);
+                return Some(OsEvent::Frozen(State::of(state, at)));
             }
             OsOutput::Thaw(state) => {
                 let snapshot = Snapshot::from_repair(&state.at(self.now)).unwrap();
@@ -351,7 +360,7 @@ impl World {
             if tcp.source() == OTHER_PORT {
                 continue;
             }
-            assert!(!tcp.flags().any(Flags::RST), "a reset on the wire");
+            self.look_at(&tcp);
             if self.choice() >= self.loss {
                 self.peer.receive(vnet, &bytes, now);
             }
@@ -376,6 +385,14 @@ impl World {
             }
         }
         self.scribble();
+    }
+
+    /// Laws of what leaves for the peer: no reset, and timestamps do not go back (RFC 7323 section 5.3).
+    fn look_at(&mut self, tcp: &Tcp<&[u8]>) {
+        assert!(!tcp.flags().any(Flags::RST), "a reset on the wire");
+        let Some(both) = Options::parse(tcp.option_bytes()).timestamps else { return };
+        let last = self.tsval.replace(both.value).unwrap_or(both.value);
+        assert!(!both.value.before(last), "a timestamp of {:?} after {last:?}", both.value);
     }
 
     /// The NIC has died: what the guard does.
@@ -411,7 +428,7 @@ impl World {
         for (vnet, bytes) in self.kernel.turn(now) {
             let headers = Headers::parse(&bytes).unwrap();
             let tcp = Tcp::new(&bytes[headers.transport_at..]).unwrap();
-            assert!(!tcp.flags().any(Flags::RST), "a reset on the wire");
+            self.look_at(&tcp);
             if self.choice() >= self.loss {
                 self.peer.receive(vnet, &bytes, now);
             }
