@@ -113,6 +113,11 @@ impl<P> NicSide<P> {
         !matches!(self.state, State::Free | State::Allocated | State::Restoring)
     }
 
+    /// Whether packets of the connection are held, as it is on its way to the NIC or back.
+    pub fn holds(&self) -> bool {
+        !matches!(self.state, State::Free | State::Running)
+    }
+
     /// Whether packets of the connection go to the engine at once, and need not be given to this.
     pub fn is_settled(&self) -> bool {
         self.state == State::Running

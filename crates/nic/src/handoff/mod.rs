@@ -55,25 +55,38 @@ impl Listener {
         &self.address
     }
 
+    /// Listens under an abstract name, which any process in the network namespace may connect to. A NIC that serves
+    /// control clients has a listener of its own with its claim.
+    ///
+    /// # Errors
+    /// What bind says.
+    pub fn named(name: &str) -> io::Result<Listener> {
+        Listener::at(&SocketAddr::from_abstract_name(name)?)
+    }
+
+    fn at(address: &SocketAddr) -> io::Result<Listener> {
+        let path = address.as_pathname().map(PathBuf::from);
+        let name = address.as_abstract_name().unwrap_or_default();
+        let text = match &path {
+            Some(path) => path.display().to_string(),
+            None => format!("@{}", String::from_utf8_lossy(name)),
+        };
+        Ok(Listener { socket: PacketListener::bind(address)?, path, address: text })
+    }
+
     /// Listens at a path, to which the users may connect that `access` lets, or under an abstract name.
     ///
     /// # Errors
     /// What bind and chown say.
     pub(crate) fn bind(address: &SocketAddr, access: &Access) -> io::Result<Listener> {
-        let path = address.as_pathname().map(PathBuf::from);
-        if let Some(path) = &path {
+        if let Some(path) = address.as_pathname() {
             match std::fs::remove_file(path) {
                 // Left by a process that was killed; this one has its name's lock.
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        let name = address.as_abstract_name().unwrap_or_default();
-        let text = match &path {
-            Some(path) => path.display().to_string(),
-            None => format!("@{}", String::from_utf8_lossy(name)),
-        };
-        let listener = Listener { socket: PacketListener::bind(address)?, path, address: text };
+        let listener = Listener::at(address)?;
         if let Some(path) = &listener.path {
             chown(path, None, Some(access.group))?;
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode.bits()))?;

@@ -8,6 +8,7 @@ pub mod packet;
 mod patience;
 mod refused;
 pub mod shared;
+pub mod spent;
 pub mod split;
 pub mod tap;
 pub mod veth;

@@ -7,7 +7,7 @@ use sys::frames::FrameReader;
 use sys::tap::TapQueue;
 use wire::{VNET_LEN, VirtioNetHdr};
 
-use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse};
+use super::{Delivered, Delivery, FromHost, HOST_PACKET_MAX, Host, HostPacket, reuse, spent};
 
 /// Most slices in one `writev` (`IOV_MAX`), the virtio header's included.
 const SLICES_MAX: usize = 1024;
@@ -53,14 +53,14 @@ impl Host for TapHost {
         let mut slices = reuse(std::mem::take(&mut self.slices));
         slices.push(IoSlice::new(&header));
         slices.extend(packet.slices(memory));
-        let result = self.queue.writev(&slices);
+        let result = spent::timed(|| self.queue.writev(&slices));
         self.slices = reuse(slices);
         result.map(|()| Delivered::Now)
     }
 
     fn receive(&mut self) -> io::Result<FromHost<'_>> {
         self.last = None;
-        let len = match self.queue.read(&mut self.buffer) {
+        let len = match spent::timed(|| self.queue.read(&mut self.buffer)) {
             Ok(Some(len)) => len,
             Ok(None) => return Ok(FromHost::Empty),
             // A packet that the kernel could not describe is skipped (docs/kernel-rules.md, rule 13).

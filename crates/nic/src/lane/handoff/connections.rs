@@ -31,6 +31,8 @@ pub(super) struct Connection {
     pub(super) told: Option<HeldPacket>,
     /// SND.NXT when the kernel gave it: what it sent before may still be on its way here.
     pub(super) kernel_sent: Option<Seq>,
+    /// When its packets were first held, while they are.
+    pub(super) held_since: Nanos,
     /// When its application sent or received last.
     pub(super) active: Nanos,
     /// When it was put in line last.
@@ -111,6 +113,7 @@ impl Connections {
             keeps,
             told: None,
             kernel_sent: None,
+            held_since: 0,
             active: 0,
             queued: 0,
         });

@@ -5,6 +5,21 @@ use handoff::machine::SideCounts;
 
 use crate::counters::Entry;
 
+/// Times for which connections stood still that changed sides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stops {
+    count: u64,
+    /// Nanoseconds, of all together.
+    time: u64,
+}
+
+impl Stops {
+    pub(super) fn add(&mut self, nanoseconds: u64) {
+        self.count += 1;
+        self.time += nanoseconds;
+    }
+}
+
 /// The counters, as they are now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandoffCounters {
@@ -16,6 +31,8 @@ pub(crate) struct HandoffCounters {
     pub(super) bad_commands: u64,
     pub(super) hostile: u64,
     pub(super) silenced: u64,
+    pub(super) to_nic: Stops,
+    pub(super) to_os: Stops,
     pub(super) unmirrored: u64,
 }
 
@@ -38,6 +55,10 @@ impl HandoffCounters {
             ("hostile", self.hostile),
             ("silenced", self.silenced),
             ("unmirrored", self.unmirrored),
+            ("stops_to_nic", self.to_nic.count),
+            ("stopped_to_nic_ns", self.to_nic.time),
+            ("stops_to_os", self.to_os.count),
+            ("stopped_to_os_ns", self.to_os.time),
         ];
         let of = |group: &'static str| move |(name, value)| Entry { group, name, value };
         let plain = plain.into_iter().map(of("handoff"));

@@ -39,6 +39,7 @@ use tcp::{FourTuple, Id, Stack, StackConfig};
 use wire::{Headers, Mac, Seq, Tcp, VirtioNetHdr};
 
 pub(crate) use self::counters::HandoffCounters;
+use self::counters::Stops;
 pub(crate) use self::sessions::wake_waiters;
 
 use self::connections::Connection;
@@ -98,6 +99,9 @@ pub(crate) struct HandoffLane {
     counts: SideCounts,
     /// Packets of the kernel's about connections that it does not run.
     silenced: u64,
+    /// Moves that ended, each way.
+    to_nic: Stops,
+    to_os: Stops,
     /// Connections to which something was written past the library that serves their calls. They go back, and what
     /// was written with them.
     aside: Vec<u32>,
@@ -152,6 +156,8 @@ impl HandoffLane {
             batch: VecDeque::new(),
             counts: SideCounts::default(),
             silenced: 0,
+            to_nic: Stops::default(),
+            to_os: Stops::default(),
             aside: Vec::new(),
         })
     }
@@ -494,6 +500,8 @@ impl HandoffLane {
             bad_commands: app.bad,
             hostile: app.hostile,
             silenced: self.silenced,
+            to_nic: self.to_nic,
+            to_os: self.to_os,
             unmirrored: app.records.unmirrored,
         }
     }

@@ -38,6 +38,8 @@ impl HandoffLane {
                 pass(&packet, pool, host);
             }
         }
+        let is_held = |app: &Rings| app.all.get(number).is_some_and(|one| one.side.holds());
+        let was_held = is_held(self.app());
         let mut next = Some(event);
         let mut is_short = false;
         while let Some(event) = next.take() {
@@ -67,6 +69,8 @@ impl HandoffLane {
                 }
             }
         }
+        let held = (was_held, is_held(self.app()));
+        self.measure_stop(number, held, now);
         let app = self.app();
         let is_free = |one: &Connection| one.side.is_free().then_some(one.key.session);
         if let Some(session) = app.all.get(number).and_then(is_free) {
@@ -75,6 +79,22 @@ impl HandoffLane {
         }
         if is_short {
             self.make_room(RestoreReason::Memory, pool, host, now);
+        }
+    }
+
+    /// How long a connection stood still that changed sides: from the turn on in which its packets were first held until
+    /// they were forwarded, which a clock tells and not the turn's time: what that took is part of it.
+    fn measure_stop(&mut self, number: u32, (was_held, is_held): (bool, bool), now: Nanos) {
+        let Some(connection) = self.lane.parts().1.all.get_mut(number) else { return };
+        match (was_held, is_held) {
+            (false, true) => connection.held_since = now,
+            (true, false) => {
+                let stopped = sys::clock::now().saturating_sub(connection.held_since);
+                let is_at_nic = connection.side.is_running();
+                let stops = if is_at_nic { &mut self.to_nic } else { &mut self.to_os };
+                stops.add(stopped);
+            }
+            _ => {}
         }
     }
 
