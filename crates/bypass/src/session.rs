@@ -287,13 +287,15 @@ impl Session {
         self.is_ending.store(true, Ordering::Release);
     }
 
+    /// Whether so many connections wait for an answer that no more are offered.
+    pub(crate) fn has_waiting_offers(&self) -> bool {
+        let answered = self.shared.answered().load(Ordering::Relaxed);
+        self.offers.load(Ordering::Relaxed).wrapping_sub(answered) >= OFFERS_MAX
+    }
+
     /// Whether a connection may be offered now: wharf is neither gone nor stopping, and has answered earlier offers.
     pub(crate) fn takes_offers(&self) -> bool {
-        let waiting = || {
-            let answered = self.shared.answered().load(Ordering::Relaxed);
-            self.offers.load(Ordering::Relaxed).wrapping_sub(answered)
-        };
-        if self.is_dead() || waiting() >= OFFERS_MAX {
+        if self.is_dead() || self.has_waiting_offers() {
             return false;
         }
         if !self.is_ending.load(Ordering::Relaxed) {

@@ -4,10 +4,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::c_int;
 
-use crate::connection::Connection;
-
-/// Descriptors that are looked at. Those with higher numbers are the kernel's.
-const DESCRIPTORS: usize = 1 << 16;
+use crate::connection::{Connection, DESCRIPTORS};
 
 static TABLE: [AtomicPtr<Connection>; DESCRIPTORS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];

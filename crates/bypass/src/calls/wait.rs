@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use libc::{c_int, c_short, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
+use crate::connection::asked;
 use crate::connection::epoll::{self, poll_events};
 use crate::connection::{Connection, Patience};
 use crate::os;
@@ -85,6 +86,9 @@ fn kernel_poll(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) 
     }
 }
 
+/// After how many nanoseconds a thread that waits offers more of what wharf has asked for.
+const AGAIN: u64 = asked::AGAIN_MS as u64 * 1_000_000;
+
 /// Waits until the kernel has something of this connection, or it moves: the error that the call gives if it is not to
 /// wait longer.
 pub(super) fn wait_kernel(
@@ -92,7 +96,7 @@ pub(super) fn wait_kernel(
     events: c_short,
     patience: Patience,
 ) -> Option<c_int> {
-    let left = match patience {
+    let mut left = match patience {
         Patience::None => return Some(libc::EAGAIN),
         Patience::Until(None) => None,
         Patience::Until(Some(until)) => match until.checked_sub(os::now()) {
@@ -110,11 +114,16 @@ pub(super) fn wait_kernel(
         take_wake(fds[1].fd);
         session.sleep()
     });
+    let has_more = session.is_some_and(|session| asked::offer(session, table::get));
     if connection.is_away() {
         return None;
     }
+    if has_more {
+        left = Some(left.map_or(AGAIN, |left| left.min(AGAIN)));
+    }
     let found = kernel_poll(&mut fds, left, std::ptr::null());
     match found {
+        0 if has_more => None,
         0 => Some(libc::EAGAIN),
         found if found < 0 => Some(os::errno()),
         _ => None,
@@ -133,15 +142,22 @@ fn look(fds: &mut [pollfd], away: &[Option<&'static Connection>]) -> c_int {
     count
 }
 
-/// poll(2), if some of these are connections at the NIC.
+/// Whether some of these are connections that wharf may ask for while a thread waits.
+fn may_go(session: &Session, fds: &[pollfd]) -> bool {
+    session.policy.allows_by_hand() && fds.iter().any(|fd| table::get(fd.fd).is_some())
+}
+
+/// poll(2), if some of these are connections at the NIC, or may be while it waits.
 fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Option<c_int> {
     let session = session::get_there()?;
     let until = timeout.map(|timeout| os::now() + timeout);
+    let may_go = timeout != Some(0) && may_go(session, fds);
     let mut theirs: Vec<pollfd> = Vec::new();
     loop {
+        let has_more = asked::offer(session, table::get);
         let of = |fd: &pollfd| table::get(fd.fd).filter(|connection| connection.away().is_some());
         let away: Vec<Option<&'static Connection>> = fds.iter().map(of).collect();
-        if away.iter().all(Option::is_none) && theirs.is_empty() {
+        if away.iter().all(Option::is_none) && theirs.is_empty() && !may_go {
             return None;
         }
         fds.iter_mut().for_each(|fd| fd.revents = 0);
@@ -162,6 +178,7 @@ fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) ->
             None => None,
             Some(until) => Some(until.saturating_sub(os::now())),
         };
+        let left = if has_more { Some(left.map_or(AGAIN, |left| left.min(AGAIN))) } else { left };
         let found = kernel_poll(&mut theirs, left, mask);
         drop(asleep);
         if found < 0 {

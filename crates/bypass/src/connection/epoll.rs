@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use handoff::RestoreReason;
 use libc::{c_int, epoll_event};
 
-use super::{Connection, Ready};
+use super::{Connection, DESCRIPTORS, Find, Ready, asked};
 use crate::os;
 use crate::real::real;
 use crate::session::{self, Session, lock};
@@ -36,9 +36,6 @@ struct Set {
 static SETS: Mutex<Vec<Arc<Set>>> = Mutex::new(Vec::new());
 /// How many sets there are: without any, epoll is the kernel's.
 static COUNT: AtomicU32 = AtomicU32::new(0);
-
-/// Descriptors that may be connections.
-const DESCRIPTORS_MAX: c_int = 1 << 16;
 
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
@@ -202,6 +199,9 @@ pub(crate) fn control(
             };
             if result == 0 {
                 record(&mut registrations, known, set, op, event);
+                // A thread that waits there is woken when wharf asks for the connection.
+                let session = session::get_there().filter(|one| one.policy.allows_by_hand());
+                session.map(|session| find_or_make(set, session));
             }
             return result;
         }
@@ -248,9 +248,6 @@ fn record(
         _ => {}
     }
 }
-
-/// How the connection of a descriptor is found.
-pub(crate) type Find = fn(c_int) -> Option<&'static Connection>;
 
 /// Takes what the NIC has told, for all sets. Threads that wait at others than `own` are woken.
 fn dispatch(session: &Session, own: c_int, find_connection: Find) {
@@ -339,6 +336,7 @@ pub(crate) fn wait(
     let session = session::get_there()?;
     let until = u64::try_from(timeout).ok().map(|timeout| os::now() + timeout * 1_000_000);
     loop {
+        let more_to_offer = asked::offer(session, find_connection);
         dispatch(session, fd, find_connection);
         let count = set.collect(into);
         if count > 0 {
@@ -350,6 +348,7 @@ pub(crate) fn wait(
             return Some((count + without_own(&mut into[count..], more)) as c_int);
         }
         let left = match until {
+            _ if more_to_offer => asked::AGAIN_MS,
             None => -1,
             Some(until) => until.saturating_sub(os::now()).div_ceil(1_000_000) as c_int,
         };
@@ -363,7 +362,7 @@ pub(crate) fn wait(
         let theirs = without_own(into, found);
         if theirs < found && !session.looks_alive() {
             // All that wharf had is over, and to be told of.
-            lock(&set.ready).extend((0..DESCRIPTORS_MAX).filter_map(find_connection));
+            lock(&set.ready).extend((0..DESCRIPTORS as c_int).filter_map(find_connection));
         }
         if theirs > 0 {
             return Some(theirs as c_int);

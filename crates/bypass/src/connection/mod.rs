@@ -1,5 +1,6 @@
 //! One connection: at the kernel, on its way, or at the NIC.
 
+pub(crate) mod asked;
 mod data;
 pub(crate) mod epoll;
 mod patience;
@@ -42,6 +43,12 @@ const SHUT_WRITE: u8 = 2;
 /// long each time, so many times.
 const REST: u64 = 2_000_000_000;
 const REST_DOUBLES: u32 = 6;
+
+/// Descriptors that are looked at. Those with higher numbers are the kernel's.
+pub(crate) const DESCRIPTORS: usize = 1 << 16;
+
+/// How the connection of a descriptor is found.
+pub(crate) type Find = fn(c_int) -> Option<&'static Connection>;
 
 /// See the module's documentation.
 pub(crate) struct Connection {
@@ -347,9 +354,12 @@ impl Connection {
         };
         let picks = session.picks();
         if picks != self.picks.load(Ordering::Relaxed) {
-            self.picks.store(picks, Ordering::Relaxed);
+            let before = self.picks.swap(picks, Ordering::Relaxed);
             if session.policy.allows_by_hand() {
-                return self.offer(session);
+                if !self.offer(session) {
+                    self.picks.store(before, Ordering::Relaxed);
+                }
+                return;
             }
         }
         if self.rests() {
@@ -363,14 +373,14 @@ impl Connection {
         let needs_time = session.policy.next_deadline(&seen).is_some();
         let now = if needs_time { os::now() } else { seen.since };
         if session.policy.picks(&seen, now) {
-            self.offer(session);
+            let _ = self.offer(session);
         }
     }
 
-    /// Offers it, unless another call is in the kernel: the next one offers it then.
-    fn offer(&'static self, session: &'static Session) {
+    /// Offers it, unless another call is in the kernel: the next one offers it then. Returns false in that case.
+    fn offer(&'static self, session: &'static Session) -> bool {
         if self.calls.compare_exchange(0, OFFERING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return;
+            return false;
         }
         let errno = os::errno();
         if self.state.load(Ordering::Acquire) == KERNEL {
@@ -378,6 +388,7 @@ impl Connection {
         }
         os::set_errno(errno);
         self.calls.fetch_and(!OFFERING, Ordering::AcqRel);
+        true
     }
 
     fn offer_alone(&'static self, session: &'static Session) {
