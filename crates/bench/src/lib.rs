@@ -11,6 +11,7 @@ pub mod fairness;
 mod figure;
 pub mod gso;
 pub mod gso_throughput;
+pub mod handoff;
 pub mod hosts;
 pub mod latency;
 mod link;

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
 }
 
 /// The library beside this program, or in the `lib` beside its folder.
-fn library() -> Result<PathBuf, Error> {
+pub(crate) fn library() -> Result<PathBuf, Error> {
     if let Some(path) = env::var_os(LIBRARY_VARIABLE).map(PathBuf::from) {
         return exists(&path).then_some(path.clone()).ok_or_else(|| {
             Error::Usage(format!("{LIBRARY_VARIABLE}={}: there is no such file", path.display()))

@@ -8,8 +8,8 @@
 
 mod connections;
 mod redis;
-mod request_response;
-mod streams;
+pub(crate) mod request_response;
+pub(crate) mod streams;
 mod testbed;
 mod udp;
 

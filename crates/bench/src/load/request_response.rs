@@ -101,7 +101,11 @@ fn serve(listener: &TcpListener, cpu: Option<usize>) -> std::io::Result<()> {
 }
 
 /// The times of all round trips, in nanoseconds; one at least.
-fn ask(to: SocketAddr, duration: Duration, cpu: Option<usize>) -> Result<Vec<u64>, Error> {
+pub(crate) fn ask(
+    to: SocketAddr,
+    duration: Duration,
+    cpu: Option<usize>,
+) -> Result<Vec<u64>, Error> {
     cpu.map_or(Ok(()), sys::affinity::pin).map_err(io("pin a thread"))?;
     let connect = || -> std::io::Result<TcpStream> {
         let stream = TcpStream::connect_timeout(&to, STALLED)?;

@@ -33,7 +33,7 @@ const CONGESTION_CONTROL: &str = "cubic";
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     /// From the client to the server.
     Receive,
     /// From the server to the client.
@@ -42,7 +42,7 @@ pub(super) enum Direction {
 
 /// What one connection's receiver got while it was measured.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Received {
+pub(crate) struct Received {
     pub(super) bytes: u64,
     /// The longest time without a byte, in nanoseconds.
     pub(super) silence: u64,
@@ -65,12 +65,68 @@ impl Window {
     }
 }
 
+/// The connections' ends at the client.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    window: Arc<Window>,
+    thread: Option<JoinHandle<sys::Result<Outcome>>>,
+}
+
+impl Clients {
+    /// Opens the connections, and begins to send or receive over all of them.
+    pub(crate) fn start(
+        hosts: &Hosts,
+        to: SocketAddr,
+        direction: Direction,
+        connections: usize,
+        threads: usize,
+    ) -> Result<Clients, Error> {
+        let role = match direction {
+            Direction::Receive => Role::Sender,
+            Direction::Send => Role::Receiver,
+        };
+        let window = Arc::new(Window::default());
+        let thread = {
+            let window = Arc::clone(&window);
+            hosts.client.spawn(move || {
+                // The ends of both hosts may be more than one table can have.
+                sys::process::unshare_files()?;
+                work(&connect(to, connections)?, threads, role, &window)
+            })?
+        };
+        Ok(Clients { window, thread: Some(thread) })
+    }
+
+    fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// Why it could not go on, if that is so.
+    pub(crate) fn error(&mut self) -> Option<Error> {
+        if self.is_finished() { self.join().err() } else { None }
+    }
+
+    /// Ends it. What was received; nothing, if it sent.
+    fn join(&mut self) -> Result<Option<Vec<Received>>, Error> {
+        self.window.stop.store(true, Ordering::Release);
+        let panicked = |_| Ok(Err(io::Error::other("a thread panicked")));
+        let client = self.thread.take().map(|thread| thread.join().unwrap_or_else(panicked));
+        client.transpose()?.transpose().map_err(io("be a client"))
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        // Those who want the error have joined it.
+        let _ = self.join();
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Streams {
-    window: Arc<Window>,
     server: Option<Side>,
-    client: Option<JoinHandle<sys::Result<Outcome>>>,
+    clients: Clients,
 }
 
 /// What the connections of one host received; nothing, if it sends.
@@ -92,9 +148,9 @@ impl Streams {
         connections: usize,
         threads: usize,
     ) -> Result<Streams, Error> {
-        let (near, far) = match direction {
-            Direction::Receive => (Role::Receiver, Role::Sender),
-            Direction::Send => (Role::Sender, Role::Receiver),
+        let role = match direction {
+            Direction::Receive => Role::Receiver,
+            Direction::Send => Role::Sender,
         };
         let listener = hosts.server.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
         let listener = listener.map_err(io("listen"))?;
@@ -103,23 +159,15 @@ impl Streams {
         // The connections that it accepts have it, too.
         let _ = set_congestion_control(&listener, CONGESTION_CONTROL);
         let to = SocketAddr::from((SERVER, listener.local_addr().map_err(io("listen"))?.port()));
-        let window = Arc::new(Window::default());
-        let client = {
-            let window = Arc::clone(&window);
-            hosts.client.spawn(move || {
-                // The ends of both hosts may be more than one table can have.
-                sys::process::unshare_files()?;
-                work(&connect(to, connections)?, threads, far, &window)
-            })?
-        };
-        let mut streams = Streams { window, server: None, client: Some(client) };
+        let clients = Clients::start(hosts, to, direction, connections, threads)?;
+        let mut streams = Streams { server: None, clients };
         let Some(accepted) = streams.accept(&listener, connections).map_err(io("accept"))? else {
             let cause = streams.join().err();
             return Err(cause.unwrap_or_else(|| io("connect")(io::ErrorKind::UnexpectedEof.into())));
         };
-        let window = Arc::clone(&streams.window);
+        let window = Arc::clone(&streams.clients.window);
         let server = std::thread::Builder::new().name("server".to_owned());
-        let server = server.spawn(move || work(&accepted, threads, near, &window));
+        let server = server.spawn(move || work(&accepted, threads, role, &window));
         streams.server = Some(server.map_err(io("start a thread"))?);
         Ok(streams)
     }
@@ -136,7 +184,7 @@ impl Streams {
             match listener.accept() {
                 Ok((stream, _)) => accepted.push(stream),
                 Err(error) if is_for_later(&error) => {
-                    if self.client.as_ref().is_some_and(JoinHandle::is_finished) {
+                    if self.clients.is_finished() {
                         return Ok(None);
                     }
                     let wait = Some(u64::from(LOOK_EVERY) * 1_000_000);
@@ -150,27 +198,22 @@ impl Streams {
 
     /// What arrives counts from now on.
     pub(super) fn begin(&self, now: u64) {
-        self.window.from.store(now, Ordering::Release);
+        self.clients.window.from.store(now, Ordering::Release);
     }
 
     /// What arrives counts no more. Returns what each connection received.
     pub(super) fn end(mut self, now: u64) -> Result<Vec<Received>, Error> {
-        self.window.to.store(now, Ordering::Release);
+        self.clients.window.to.store(now, Ordering::Release);
         self.join()
     }
 
     fn join(&mut self) -> Result<Vec<Received>, Error> {
-        self.window.stop.store(true, Ordering::Release);
+        let received = self.clients.join();
         let panicked = |_| Err(io::Error::other("a thread panicked"));
         let server = self.server.take().map(|thread| thread.join().unwrap_or_else(panicked));
-        let client = self
-            .client
-            .take()
-            .map(|thread| thread.join().unwrap_or_else(|panic| Ok(panicked(panic))));
-        let mut received = client.transpose()?.transpose().map_err(io("be a client"))?;
-        let served = server.transpose().map_err(io("be a server"))?;
-        received.get_or_insert_default().extend(served.unwrap_or_default());
-        Ok(received.unwrap_or_default())
+        let mut received = received?.unwrap_or_default();
+        received.extend(server.transpose().map_err(io("be a server"))?.unwrap_or_default());
+        Ok(received)
     }
 }
 

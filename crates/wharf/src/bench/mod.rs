@@ -4,6 +4,7 @@ mod degen;
 mod fairness;
 mod gso;
 mod gso_throughput;
+mod handoff;
 mod latency;
 mod load;
 mod lro;
@@ -23,6 +24,7 @@ use degen::BenchDegenArgs;
 use fairness::BenchFairnessArgs;
 use gso::BenchGsoArgs;
 use gso_throughput::BenchGsoThroughputArgs;
+use handoff::{BenchHandoffArgs, HandoffProgramArgs};
 use latency::BenchLatencyArgs;
 use load::BenchLoadArgs;
 use lro::BenchLroArgs;
@@ -63,6 +65,9 @@ pub(crate) enum BenchCommand {
     Degen(BenchDegenArgs),
     Tcp(BenchTcpArgs),
     TcpGoodput(BenchTcpGoodputArgs),
+    Handoff(BenchHandoffArgs),
+    #[command(hide = true)]
+    HandoffProgram(HandoffProgramArgs),
     Paper(BenchPaperArgs),
 }
 use report::Printer;
@@ -76,6 +81,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Reordering(args) => reordering::run(args, &mut printer)?,
         BenchCommand::Fairness(args) => fairness::run(args, &mut printer)?,
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
+        BenchCommand::HandoffProgram(args) => return handoff::serve(args),
+        BenchCommand::Handoff(args) => handoff::run(args, &mut printer)?,
         BenchCommand::Load(args) => load::run(args, &mut printer)?,
         BenchCommand::Scale(args) => scale::run(args, &mut printer)?,
         BenchCommand::GsoThroughput(args) => gso_throughput::run(args, &mut printer)?,

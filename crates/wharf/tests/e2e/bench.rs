@@ -6,12 +6,15 @@ use serde_json::Value;
 use testkit::lab::Host;
 use testkit::missing::lacks;
 
+use super::handoff::library;
 use super::setup::wharf;
 
 /// Runs a scenario with `--json` in a namespace of its own, where this process may make one.
 fn bench(words: &[&str]) -> Option<Vec<Value>> {
     let host = Host::new()?;
-    let ended = host.output(wharf().arg("bench").args(words).arg("--json"));
+    let mut command = wharf();
+    command.env("WHARF_LIBRARY", library());
+    let ended = host.output(command.arg("bench").args(words).arg("--json"));
     if !ended.status.success() && ended.stderr.contains("/dev/net/tun") {
         lacks(ended);
         return None;
@@ -229,6 +232,25 @@ fn tcp_tells_every_system_over_every_link_and_their_ratios() {
         }
     }
     assert_eq!(told, expected);
+}
+
+#[test]
+fn handoff_tells_what_moves_and_calls_cost_at_the_nic_and_at_the_host() {
+    let words = ["handoff", "--quick", "--idle", "20", "--moves", "3", "--seconds", "0.1"];
+    let Some(figures) = bench(&words) else { return };
+    let told = about(&figures, "handoff", &["case", "where", "to", "queued", "metric"]);
+    for to in ["nic", "os"] {
+        for queued in ["0", "4096", "65536", "1048576"] {
+            lacks_nothing(&told, &[vec!["handoff", "null", to, queued, "stop_time"]]);
+        }
+        lacks_nothing(&told, &[vec!["handoff", "null", to, "null", "per_second"]]);
+        for metric in ["host_time_per_segment", "program_time_per_segment", "throughput"] {
+            lacks_nothing(&told, &[vec!["profile", to, "null", "null", metric]]);
+        }
+    }
+    let others = ["others_p99_rtt", "others_p99_rtt_during_moves"];
+    lacks_nothing(&told, &others.map(|metric| vec!["handoff", "null", "null", "null", metric]));
+    assert!(told.iter().any(|one| one[0] == "echo" && one[1] == "nic"), "{told:?}");
 }
 
 #[test]

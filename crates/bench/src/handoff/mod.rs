@@ -1,0 +1,158 @@
+//! `handoff`: TCP connections that the NIC runs, beside the host's, of the same program through the same wharf.
+//!
+//! What moving them costs (`handoff`), what a program's calls cost its host (`profile`), and how long a byte takes there
+//! and back (`echo`). wharf's worker has a CPU of its own; the program and its client share the others.
+
+mod echo;
+mod moves;
+mod profile;
+pub mod program;
+mod testbed;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nic::config::Config;
+use serde_json::Value;
+
+use crate::throughput::median;
+use crate::{Error, Figure, Report};
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Case {
+    /// Moving connections to the NIC and back.
+    Handoff,
+    /// What the host has to do for a program's calls.
+    Profile,
+    /// One byte there and back.
+    Echo,
+}
+
+impl Case {
+    /// All, in the order in which they are run.
+    pub const ALL: [Case; 3] = [Case::Handoff, Case::Profile, Case::Echo];
+
+    /// Its name in figures and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Case::Handoff => "handoff",
+            Case::Profile => "profile",
+            Case::Echo => "echo",
+        }
+    }
+}
+
+/// Who runs the connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The host's kernel, of a program without `libwharf.so`.
+    Os,
+    /// wharf.
+    Nic,
+}
+
+impl Place {
+    /// Both, in the order in which they take turns.
+    pub const ALL: [Place; 2] = [Place::Os, Place::Nic];
+
+    /// Its name in figures.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Place::Os => "os",
+            Place::Nic => "nic",
+        }
+    }
+}
+
+/// The parameters of the scenario.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is measured.
+    pub cases: Vec<Case>,
+    /// Numbers of connections of [`Case::Profile`].
+    pub connections: Vec<usize>,
+    /// Connections that are moved at once in [`Case::Handoff`].
+    pub idle: usize,
+    /// Moves of one connection.
+    pub moves: usize,
+    /// How long each run is measured.
+    pub duration: Duration,
+    /// Runs of which the median counts.
+    pub repetitions: usize,
+    /// `libwharf.so`.
+    pub library: PathBuf,
+    /// wharf's settings.
+    pub config: Config,
+}
+
+/// Most connections: what one client's ports suffice for.
+const CONNECTIONS_MAX: usize = 28_000;
+
+/// One value of one run.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    metric: &'static str,
+    unit: &'static str,
+    value: f64,
+}
+
+impl Reading {
+    fn new(metric: &'static str, unit: &'static str, value: f64) -> Reading {
+        Reading { metric, unit, value }
+    }
+}
+
+/// A kind of run, by what varies.
+type Varied = Vec<(&'static str, Value)>;
+
+/// Reports the median of each metric over the runs of one kind.
+fn report_runs(case: Case, varied: &Varied, runs: &[Vec<Reading>], report: &mut dyn Report) {
+    let Some(first) = runs.first() else { return };
+    for Reading { metric, unit, .. } in first {
+        let of = |run: &Vec<Reading>| run.iter().find(|r| r.metric == *metric).map(|r| r.value);
+        let samples: Vec<f64> = runs.iter().filter_map(of).collect();
+        report.figure(Figure {
+            bench: "handoff",
+            case: case.name().to_owned(),
+            system: "wharf".to_owned(),
+            varied: varied.clone(),
+            metric,
+            unit,
+            value: median(samples.iter().copied()),
+            samples,
+        });
+    }
+}
+
+/// The value below which such a part of the sorted ones is.
+fn quantile(sorted: &[u64], part: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * part) as usize).map_or(f64::NAN, |value| *value as f64)
+}
+
+/// Measures every case of `options`.
+///
+/// # Errors
+/// What the kernel says, or the NIC; a number of connections that cannot be.
+pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
+    let counts = || options.connections.iter().chain([&options.idle]);
+    if counts().any(|count| !(1..=CONNECTIONS_MAX).contains(count)) {
+        return Err(Error::Usage(format!("there can be 1 to {CONNECTIONS_MAX} connections")));
+    }
+    if options.repetitions == 0 || options.moves == 0 {
+        return Err(Error::Usage("there is one repetition, and one move, at least".to_owned()));
+    }
+    // The NIC's and, but for those that are idle, the client's.
+    let most = options.connections.iter().map(|count| 2 * count).chain([options.idle]).max();
+    sys::process::allow_open_files(most.unwrap_or(0) as u64 + 1_024)
+        .map_err(|cause| Error::Io { what: "open a descriptor for each connection", cause })?;
+    for case in &options.cases {
+        match case {
+            Case::Handoff => moves::measure(options, report)?,
+            Case::Profile => profile::measure(options, report)?,
+            Case::Echo => echo::measure(options, report)?,
+        }
+    }
+    Ok(())
+}

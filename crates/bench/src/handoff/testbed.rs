@@ -1,0 +1,245 @@
+//! The hosts, wharf, and the program at the server.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nic::Nic;
+use nic::config::Config;
+use nic::handoff::Listener;
+use nic::port::spent;
+use sys::affinity;
+
+use super::program::Work;
+use super::{Options, Place};
+use crate::Error;
+use crate::hosts::{Hosts, SERVER};
+use crate::load::request_response::ask;
+use crate::load::streams::{Clients, Direction};
+use crate::sink::io;
+
+/// Threads of wharf's workers, and its agent beside the kernel.
+const WORKERS: &str = "wharf-";
+const AGENT: &str = "handoff";
+/// What does not happen in so long will not.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Threads of all clients, which share the connections.
+const CLIENT_THREADS: usize = 1;
+/// How long to wait before looking again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Two hosts, wharf in front of the server, and the server's program.
+#[derive(Debug)]
+pub(super) struct Testbed {
+    pub(super) hosts: Hosts,
+    pub(super) nic: Nic,
+    library: PathBuf,
+    /// Where the program and its clients run: wharf has another CPU, if there is one.
+    others: Vec<usize>,
+}
+
+impl Testbed {
+    pub(super) fn new(options: &Options, connections: usize) -> Result<Testbed, Error> {
+        let mut config = options.config.clone();
+        config.workers = 1;
+        let room = (connections + 1).next_power_of_two().max(1_024) as u32;
+        config.handoff.connections = room.max(config.handoff.connections);
+        config.handoff.connections_per_uid = 0;
+        Testbed::with(config, options)
+    }
+
+    fn with(config: Config, options: &Options) -> Result<Testbed, Error> {
+        let hosts = Hosts::new()?;
+        let nic = hosts.wharf(config)?;
+        let listener =
+            hosts.server.run(|| Listener::named("wharf-bench"))?.map_err(io("listen"))?;
+        hosts.server.run(|| nic.begin_handoffs(listener))?.map_err(io("hand off connections"))?;
+        if nic.ports().host != "TAP" {
+            let why = "it measures a host behind a TAP, which this user may not make";
+            return Err(Error::Usage(why.to_owned()));
+        }
+        let cpus = affinity::cpus().map_err(io("look for CPUs"))?;
+        let others = match &cpus[..] {
+            [own, others @ ..] if !others.is_empty() => {
+                let worker = sys::process::thread(WORKERS);
+                worker
+                    .map_or(Ok(()), |id| affinity::pin_thread(id, *own))
+                    .map_err(io("pin wharf"))?;
+                // It would otherwise be woken where the worker goes on running.
+                sys::process::thread(AGENT)
+                    .map_or(Ok(()), |id| affinity::pin_thread(id, others[0]))
+                    .map_err(io("pin wharf's agent"))?;
+                others.to_vec()
+            }
+            all => all.to_vec(),
+        };
+        spent::measure();
+        Ok(Testbed { hosts, nic, library: options.library.clone(), others })
+    }
+
+    /// Lets the calling thread, and those that it starts, run where wharf's worker does not.
+    fn step_aside(&self) -> Result<(), Error> {
+        match &self.others[..] {
+            [cpu] => affinity::pin(*cpu).map_err(io("pin a thread")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The clients of a program, which send or receive as much as they can.
+    pub(super) fn clients(
+        &self,
+        to: SocketAddr,
+        direction: Direction,
+        connections: usize,
+    ) -> Result<Clients, Error> {
+        self.aside(|| Clients::start(&self.hosts, to, direction, connections, CLIENT_THREADS))
+    }
+
+    /// What a client is told that asks for one byte after the other: the times in nanoseconds.
+    pub(super) fn ask(&self, to: SocketAddr, duration: Duration) -> Result<Vec<u64>, Error> {
+        self.aside(|| ask(to, duration, None))
+    }
+
+    /// Does it in a thread that runs where wharf's worker does not, as those do that it starts.
+    fn aside<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+        self.hosts.client.run(|| self.step_aside().and_then(|()| work()))?
+    }
+
+    /// Starts a program, whose connections are to be there. At the NIC it has the library, and hands off what it
+    /// accepts, or what it is asked for.
+    pub(super) fn program(
+        &self,
+        place: Place,
+        policy: &str,
+        (work, connections, call): (Work, usize, usize),
+    ) -> Result<Program, Error> {
+        let mut command = command(work, connections, call)?;
+        if place == Place::Nic {
+            let address = self.nic.handoff_address().unwrap_or_default();
+            command.env("LD_PRELOAD", OsString::from(&self.library)).env("WHARF_HANDOFF", address);
+            command.env("WHARF_HANDOFF_POLICY", policy);
+        }
+        let spawn = || {
+            self.step_aside()?;
+            command.spawn().map_err(io("start a program"))
+        };
+        let mut program = Program::of(self.hosts.server.run(spawn)??)?;
+        let port = program.hear()?;
+        program.to.set_port(port as u16);
+        Ok(program)
+    }
+
+    /// Starts a client with connections to a program's, in a process of its own: in this one the NIC has descriptors
+    /// enough.
+    pub(super) fn idle_clients(&self, to: &Program, connections: usize) -> Result<Program, Error> {
+        let mut command = command(Work::Connect, connections, to.to.port().into())?;
+        let spawn = || command.spawn().map_err(io("start a program"));
+        Program::of(self.hosts.client.run(spawn)??)
+    }
+
+    /// A counter of the NIC's.
+    pub(super) fn counter(&self, name: &str) -> u64 {
+        let all = self.nic.counters();
+        all.iter().find(|one| (one.group, one.name) == ("handoff", name)).map_or(0, |one| one.value)
+    }
+
+    /// Waits until that is so.
+    pub(super) fn wait(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), Error> {
+        let begun = Instant::now();
+        while !is_so() {
+            if begun.elapsed() > PATIENCE {
+                let why = format!("{what} took more than {} s", PATIENCE.as_secs());
+                return Err(Error::Failed { system: "wharf", why });
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// How many connections the NIC runs.
+    pub(super) fn at_nic(&self) -> usize {
+        self.nic.connections().iter().filter(|one| one.is_at_nic).count()
+    }
+
+    /// CPU time of a worker's, which all that wharf does for packets is.
+    pub(super) fn worker_cpu(&self) -> u64 {
+        sys::process::threads_cpu(WORKERS)
+    }
+
+    /// Ends wharf.
+    pub(super) fn stop(self) -> Result<(), Error> {
+        self.nic.stop().map(drop).map_err(io("end wharf"))
+    }
+}
+
+/// The server's program, or the client's. It ends with this.
+#[derive(Debug)]
+pub(super) struct Program {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    /// Where it listens.
+    pub(super) to: SocketAddr,
+}
+
+/// This program, as one of the testbed's.
+fn command(work: Work, connections: usize, call: usize) -> Result<Command, Error> {
+    let own = std::env::current_exe().map_err(io("find this program"))?;
+    let mut command = Command::new(own);
+    command.args(["bench", "handoff-program", work.name()]);
+    command.args([connections.to_string(), call.to_string()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    Ok(command)
+}
+
+impl Program {
+    fn of(mut child: Child) -> Result<Program, Error> {
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(gone());
+        };
+        Ok(Program { child, stdin, stdout: BufReader::new(stdout), to: (SERVER, 0).into() })
+    }
+
+    /// A number that it says.
+    fn hear(&mut self) -> Result<u64, Error> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).map_err(io("hear a program"))?;
+        line.trim().parse().map_err(|_| gone())
+    }
+
+    /// Waits until it has all its connections.
+    pub(super) fn accepted(&mut self) -> Result<(), Error> {
+        self.hear().map(drop)
+    }
+
+    /// How many bytes it has received or sent.
+    pub(super) fn done(&mut self) -> Result<u64, Error> {
+        self.stdin.write_all(b"?").map_err(io("ask a program"))?;
+        self.hear()
+    }
+
+    /// CPU time of its thread, in nanoseconds.
+    pub(super) fn cpu(&self) -> u64 {
+        sys::process::process_cpu(self.child.id()).unwrap_or(0)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn gone() -> Error {
+    Error::Failed { system: "the server's program", why: "it ended early".to_owned() }
+}
+
+/// Connections that were to be at the NIC are not.
+pub(super) fn stayed() -> Error {
+    Error::Failed { system: "wharf", why: "connections did not stay at the NIC".to_owned() }
+}

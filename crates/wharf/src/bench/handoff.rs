@@ -1,0 +1,99 @@
+//! `wharf bench handoff`, and the program that it starts.
+
+use std::time::Duration;
+
+use bench::handoff::program::{self, Work};
+use bench::handoff::{self, Case, Options};
+use clap::Args;
+
+use super::report::Printer;
+use super::runs;
+use super::values::{named, or};
+use crate::args::{Settings, seconds};
+use crate::error::Error;
+use crate::run::library;
+
+/// TCP connections that wharf runs for a program, beside the host's own
+///
+/// handoff: how long a connection stands still that moves, with so many bytes unread, how many connections move in a
+/// second, and how long a byte of another program's takes there and back meanwhile. profile: what the host has to do for
+/// the bytes of one call, of 1,448 and of 65,536 bytes: the program's CPU time and that of the kernel's TCP, which with a
+/// TAP works within wharf's calls; cpu_time_per_segment is that of all processes, the client's and wharf's too. echo: one
+/// byte there and back. where says who runs the connections: the kernel (os), or wharf (nic). It needs the rights to make
+/// a TAP. Keep the machine quiet meanwhile.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: everything, about fifteen minutes:\n  wharf bench handoff --json > handoff.jsonl\n\n\
+                        Example: what receiving over 256 connections costs:\n  \
+                        wharf bench handoff --case profile --connections 256"
+)]
+pub(crate) struct BenchHandoffArgs {
+    /// What is measured: handoff, profile, echo [default: all]
+    #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',', value_parser = case)]
+    cases: Vec<Case>,
+    /// Numbers of connections of profile; with --quick 1
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=28_000))]
+    connections: Option<Vec<u32>>,
+    /// Connections that move at once; without it 10000, with --quick 100
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=28_000))]
+    idle: Option<u32>,
+    /// Moves of one connection each way; without it 500, with --quick 20
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    moves: Option<u32>,
+    /// How long each run is measured; without it 2, with --quick 0.3
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Runs of which the median is shown; without it 5, with --quick 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    repetitions: Option<u32>,
+    /// Fewer, shorter runs
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+const CONNECTIONS: [u32; 4] = [1, 256, 1_024, 16_384];
+
+pub(super) fn run(args: &BenchHandoffArgs, printer: &mut Printer) -> Result<(), Error> {
+    let of = |given: Option<u32>, usual: u32, quick: u32| {
+        given.unwrap_or(if args.quick { quick } else { usual }) as usize
+    };
+    let connections = match (&args.connections, args.quick) {
+        (Some(given), _) => given.clone(),
+        (None, true) => vec![1],
+        (None, false) => CONNECTIONS.to_vec(),
+    };
+    let options = Options {
+        cases: or(&args.cases, &Case::ALL),
+        connections: connections.into_iter().map(|n| n as usize).collect(),
+        idle: of(args.idle, 10_000, 100),
+        moves: of(args.moves, 500, 20),
+        duration: args.seconds.unwrap_or(Duration::from_millis(if args.quick {
+            300
+        } else {
+            2_000
+        })),
+        repetitions: of(args.repetitions, 5, 1),
+        library: library()?,
+        config: runs::prepare(&args.settings)?,
+    };
+    Ok(handoff::handoff(&options, printer)?)
+}
+
+fn case(text: &str) -> Result<Case, String> {
+    named(text, &Case::ALL, Case::name)
+}
+
+/// The server's program of a run of `wharf bench handoff`, which starts it
+#[derive(Debug, Args)]
+pub(crate) struct HandoffProgramArgs {
+    work: Work,
+    connections: usize,
+    call: usize,
+}
+
+pub(super) fn serve(args: &HandoffProgramArgs) -> Result<(), Error> {
+    program::run(args.work, args.connections, args.call).map_err(Error::Io)
+}
