@@ -11,6 +11,7 @@
 //! | `table` | which descriptors are connections, and where they are |
 //! | `connection` | one connection: offered, read, written, restored |
 //! | `connection::epoll` | the registrations of connections in epoll sets |
+//! | `sharers` | which processes have a connection, after fork(2) |
 //! | `session` | wharf: its socket, its memory, its rings of commands |
 //! | `os`, `trap`, `real` | the kernel's calls, and libc's own functions |
 //!
@@ -25,5 +26,6 @@ mod connection;
 mod os;
 mod real;
 mod session;
+mod sharers;
 mod table;
 mod trap;

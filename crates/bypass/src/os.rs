@@ -124,6 +124,19 @@ pub(crate) fn process() -> libc::pid_t {
     unsafe { trap!(libc::SYS_getpid) as libc::pid_t }
 }
 
+/// Whether there is no such process any more.
+pub(crate) fn has_exited(process: u32) -> bool {
+    // SAFETY: kill takes integers, and signal 0 is none.
+    unsafe { trap!(libc::SYS_kill, process as libc::pid_t, 0) < 0 && errno() == libc::ESRCH }
+}
+
+/// Whether the descriptor is closed by execve(2).
+pub(crate) fn closes_at_exec(fd: c_int) -> bool {
+    // SAFETY: F_GETFD takes integers only.
+    let flags = unsafe { trap!(libc::SYS_fcntl, fd, libc::F_GETFD) };
+    flags >= 0 && flags as c_int & libc::FD_CLOEXEC != 0
+}
+
 /// Closes a descriptor of the layer's own.
 pub(crate) fn close(fd: c_int) {
     // SAFETY: close takes an integer.
@@ -274,6 +287,24 @@ pub(crate) fn map(fd: c_int, bytes: usize) -> Option<&'static [AtomicU64]> {
     // SAFETY: mapped above, page-aligned, so long, and never unmapped. wharf has sealed its size. All access is by
     // atomic words, whose every value is valid.
     Some(unsafe { std::slice::from_raw_parts(start.cast(), bytes / size_of::<AtomicU64>()) })
+}
+
+/// Maps zeroed memory that this process and its children share.
+pub(crate) fn map_shared(bytes: usize) -> Option<*mut c_void> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel picks an unused range.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    (start != libc::MAP_FAILED).then_some(start)
+}
+
+/// Unmaps it.
+///
+/// # Safety
+/// It was mapped for so many bytes, and nobody has a reference into it.
+pub(crate) unsafe fn unmap(at: *mut c_void, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::munmap(at, bytes) };
 }
 
 /// Bytes of the program's that a call is to read. Empty for a null pointer.

@@ -47,10 +47,10 @@ pub(crate) fn insert(fd: c_int) {
 /// In the child after fork: connections as they are at the kernel, with no lock that a thread of the parent's holds.
 pub(crate) fn renew() {
     for fd in 0..DESCRIPTORS as c_int {
-        if get(fd).is_some() {
+        if let Some(old) = get(fd) {
             let new = Box::into_raw(Box::new(Connection::new(fd)));
             // SAFETY: from a box, and never freed. The old one stays, too: it is the parent's memory, and small.
-            unsafe { &*new }.begin_settled();
+            unsafe { &*new }.inherit(old);
             TABLE[fd as usize].store(new, Ordering::Release);
         }
     }

@@ -9,6 +9,7 @@
 //! | [`policy`] | which connections the NIC runs, and how many |
 //! | [`ring`] | rings and doorbells in memory that is shared with an application |
 //! | [`session`] | that memory as a whole, and the messages beside it |
+//! | [`sharers`] | which processes have a connection, after fork(2) |
 //!
 //! ```
 //! use handoff::command::{NicCommand, nic};
@@ -32,6 +33,7 @@ pub mod policy;
 mod reason;
 pub mod ring;
 pub mod session;
+pub mod sharers;
 pub mod spill;
 
 pub use counts::Counts;

@@ -5,9 +5,11 @@ use std::sync::Once;
 use handoff::RestoreReason;
 use libc::{c_char, c_int, msghdr};
 
-use crate::connection::epoll;
+use crate::connection::{Connection, epoll};
+use crate::os;
 use crate::real::real;
 use crate::session::{self, Session};
+use crate::sharers::{self, Number};
 use crate::table;
 
 /// All connections go back to the kernel. A child that has this one's memory, as after vfork(2), has none of its own: what
@@ -19,7 +21,9 @@ fn restore_all(reason: RestoreReason) {
 }
 
 extern "C" fn before_fork() {
-    restore_all(RestoreReason::Fork);
+    if session::get_there().is_none_or(Session::is_own) {
+        table::all().for_each(Connection::share);
+    }
 }
 
 extern "C" fn in_child() {
@@ -27,6 +31,20 @@ extern "C" fn in_child() {
     epoll::forget_all();
     super::wait::forget_waiter();
     table::renew();
+}
+
+/// Another program takes the place of this one, by `exec`, which returns if that cannot be. What of the connections that
+/// program does not get, this process has no more.
+fn replace(exec: impl FnOnce() -> c_int) -> c_int {
+    restore_all(RestoreReason::Exec);
+    let closed = |connection: &'static Connection| {
+        let shared = connection.shared().filter(|_| os::closes_at_exec(connection.fd()))?;
+        sharers::leave(shared).then_some(shared)
+    };
+    let left: Vec<Number> = table::all().filter_map(closed).collect();
+    let result = exec();
+    left.into_iter().for_each(sharers::stay);
+    result
 }
 
 /// Has the connections back before each fork: two processes would share their rings. Called when the first connection
@@ -73,30 +91,31 @@ pub unsafe extern "C" fn execve(
     arguments: *const *const c_char,
     environment: *const *const c_char,
 ) -> c_int {
-    restore_all(RestoreReason::Exec);
     // SAFETY: the program's call.
-    unsafe {
+    replace(|| unsafe {
         real!(execve(path, arguments, environment):
             fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int)
-    }
+    })
 }
 
 /// # Safety
 /// As execv(3) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int {
-    restore_all(RestoreReason::Exec);
     // SAFETY: the program's call.
-    unsafe { real!(execv(path, arguments): fn(*const c_char, *const *const c_char) -> c_int) }
+    replace(|| unsafe {
+        real!(execv(path, arguments): fn(*const c_char, *const *const c_char) -> c_int)
+    })
 }
 
 /// # Safety
 /// As execvp(3) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int {
-    restore_all(RestoreReason::Exec);
     // SAFETY: the program's call.
-    unsafe { real!(execvp(file, arguments): fn(*const c_char, *const *const c_char) -> c_int) }
+    replace(|| unsafe {
+        real!(execvp(file, arguments): fn(*const c_char, *const *const c_char) -> c_int)
+    })
 }
 
 /// # Safety
@@ -107,10 +126,9 @@ pub unsafe extern "C" fn execvpe(
     arguments: *const *const c_char,
     environment: *const *const c_char,
 ) -> c_int {
-    restore_all(RestoreReason::Exec);
     // SAFETY: the program's call.
-    unsafe {
+    replace(|| unsafe {
         real!(execvpe(file, arguments, environment):
             fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int)
-    }
+    })
 }

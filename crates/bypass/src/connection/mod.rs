@@ -24,6 +24,7 @@ use self::epoll::Registration;
 pub(crate) use self::patience::{Patience, Waiting};
 use crate::os;
 use crate::session::{self, Session, lock};
+use crate::sharers::{self, Number};
 
 /// No connection; at the kernel; offered, or at the NIC; on its way back to being the kernel's.
 const ABSENT: u32 = 0;
@@ -43,6 +44,10 @@ const SHUT_WRITE: u8 = 2;
 /// long each time, so many times.
 const REST: u64 = 2_000_000_000;
 const REST_DOUBLES: u32 = 6;
+/// The same after it was found that another process has it, too: a server's parent closes it soon.
+const SHARED_REST: u64 = 10_000_000;
+/// How often a process that forks yields to a thread that offers a connection: some milliseconds.
+const OFFER_YIELDS: u32 = 10_000;
 
 /// Descriptors that are looked at. Those with higher numbers are the kernel's.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
@@ -70,6 +75,8 @@ pub(crate) struct Connection {
     rests: AtomicU64,
     /// How often it came back for a reason that passes.
     returns: AtomicU32,
+    /// Its entry among those that several processes have had, as a word.
+    shared: AtomicU32,
     /// What the program does with it is the kernel's to serve: it is not offered at all.
     is_settled: AtomicBool,
     shut: AtomicU8,
@@ -137,6 +144,7 @@ impl Connection {
             picks: AtomicU64::new(0),
             rests: AtomicU64::new(0),
             returns: AtomicU32::new(0),
+            shared: AtomicU32::new(0),
             is_settled: AtomicBool::new(false),
             shut: AtomicU8::new(0),
             is_told: AtomicBool::new(false),
@@ -159,6 +167,7 @@ impl Connection {
         self.picks.store(picks, Ordering::Relaxed);
         self.rests.store(0, Ordering::Relaxed);
         self.returns.store(0, Ordering::Relaxed);
+        self.shared.store(0, Ordering::Release);
         self.is_settled.store(false, Ordering::Relaxed);
         self.shut.store(0, Ordering::Relaxed);
         self.is_told.store(false, Ordering::Relaxed);
@@ -168,10 +177,46 @@ impl Connection {
         self.state.store(KERNEL, Ordering::Release);
     }
 
-    /// The same of one that two processes have: it stays at the kernel.
-    pub(crate) fn begin_settled(&self) {
+    /// In the child after fork: the connection of the parent's descriptor, at the kernel. It is offered when the parent
+    /// has it no more, unless that had it in an epoll set, which is not known here.
+    pub(crate) fn inherit(&self, parents: &Connection) {
         self.begin();
-        self.is_settled.store(true, Ordering::Relaxed);
+        let shared = Number::of(parents.shared.load(Ordering::Acquire));
+        self.shared.store(Number::word(shared), Ordering::Release);
+        if let Some(number) = shared {
+            sharers::join(number);
+        }
+        // A thread of the parent's may have had the lock.
+        let has_sets = parents.registrations.try_lock().map_or(true, |sets| !sets.is_empty());
+        let stays = shared.is_none() || has_sets || parents.is_settled.load(Ordering::Relaxed);
+        self.is_settled.store(stays, Ordering::Relaxed);
+    }
+
+    /// The process is about to fork: the connection goes back to the kernel, for as long as two processes have it.
+    pub(crate) fn share(&'static self) {
+        let shared = sharers::expect(Number::of(self.shared.load(Ordering::Acquire)));
+        self.shared.store(Number::word(shared), Ordering::SeqCst);
+        if shared.is_none() {
+            self.is_settled.store(true, Ordering::Relaxed);
+        }
+        // A thread that offers it either has seen that, or is seen here. In a signal's handler it may be this thread.
+        let is_offering = || self.calls.load(Ordering::SeqCst) & OFFERING != 0;
+        (0..OFFER_YIELDS).take_while(|_| is_offering()).for_each(|_| os::yield_now());
+        self.give_back(RestoreReason::Fork);
+    }
+
+    /// Its entry, if more than one process has had it.
+    pub(crate) fn shared(&self) -> Option<Number> {
+        Number::of(self.shared.load(Ordering::Acquire))
+    }
+
+    /// Whether this is the only process that has it. One that was not is not looked at again for a while.
+    fn is_alone(&self) -> bool {
+        let is_alone = self.shared().is_none_or(sharers::is_alone);
+        if !is_alone {
+            self.rests.fetch_max(os::now() + SHARED_REST, Ordering::Relaxed);
+        }
+        is_alone
     }
 
     #[inline]
@@ -283,9 +328,10 @@ impl Connection {
         if is_stopping {
             at.session.ends();
         }
-        // Another wharf may take it.
-        let was_killed = why == Some(Why::Restored(RestoreReason::Killed));
-        if !is_stopping && !was_killed {
+        // Another wharf may take it, or the process that has it alone.
+        let may_go =
+            matches!(why, Some(Why::Restored(RestoreReason::Killed | RestoreReason::Fork)));
+        if !is_stopping && !may_go {
             self.rest(why.is_some_and(passes));
         }
         // A kernel that is given a connection knows nothing of the end for reading; and what the NIC was told last, it
@@ -379,11 +425,11 @@ impl Connection {
 
     /// Offers it, unless another call is in the kernel: the next one offers it then. Returns false in that case.
     fn offer(&'static self, session: &'static Session) -> bool {
-        if self.calls.compare_exchange(0, OFFERING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if self.calls.compare_exchange(0, OFFERING, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }
         let errno = os::errno();
-        if self.state.load(Ordering::Acquire) == KERNEL {
+        if self.state.load(Ordering::Acquire) == KERNEL && self.is_alone() {
             self.offer_alone(session);
         }
         os::set_errno(errno);
@@ -425,9 +471,13 @@ impl Connection {
         kept.then(|| self.late.swap(0, Ordering::AcqRel)).filter(|error| *error != 0)
     }
 
-    /// Has the connection back at the kernel, however long that takes.
+    /// Has the connection back at the kernel, for good, however long that takes.
     pub(crate) fn restore(&'static self, reason: RestoreReason) {
         self.is_settled.store(true, Ordering::Relaxed);
+        self.give_back(reason);
+    }
+
+    fn give_back(&'static self, reason: RestoreReason) {
         let mut asked = false;
         while let Some(at) = self.away() {
             if self.look(&at) == Place::Ended {
@@ -469,6 +519,7 @@ impl Connection {
             at.session.close(at.cid);
         }
         epoll::forget(self);
+        self.shared().map(sharers::leave);
         self.state.store(ABSENT, Ordering::Release);
     }
 

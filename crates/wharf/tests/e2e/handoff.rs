@@ -181,17 +181,41 @@ fn an_event_loop_runs_on_the_nic_after_so_many_bytes() {
 }
 
 /// Two processes would share the rings: the connection goes back to the kernel before the fork, with what was in
-/// flight.
+/// flight, and to the NIC again when the parent has closed it.
 #[test]
-fn a_connection_that_two_processes_share_is_the_kernels() {
+fn a_connection_goes_to_the_child_that_has_it_alone() {
     let Some(up) = up() else { return };
     let _server = serve(&up.hosts, "at_accept", FORKS);
     let stream = connect(&up.hosts, Ip::V4);
     echoes(&stream, &bytes(100, 1));
-    echoes(&stream, &bytes(500_000, 2));
+    let is_alone = || {
+        echoes(&stream, &bytes(50_000, 2));
+        up.counter("handoff", "connections") == 1
+    };
+    assert!(wait_until(is_alone), "{} handed off", up.counter("handoff", "handoffs"));
+    assert_eq!(up.counter("handoff_restored", "fork"), 1);
+    echoes(&stream, &bytes(500_000, 3));
     ends(stream);
-    let restored = || up.counter("handoff_restored", "fork");
-    assert!(wait_until(|| restored() == 1), "{}", restored());
+    assert_eq!(up.counter("handoff", "handoffs"), 2);
+    up.nothing_went_wrong();
+}
+
+#[test]
+fn a_connection_that_two_processes_have_is_the_kernels() {
+    let Some(up) = up() else { return };
+    let keeps = FORKS.replace("c.close()", "kept = c; time.sleep(1000)");
+    let keeps = keeps.replace("import os,", "import os, time,");
+    let _server = serve(&up.hosts, "at_accept", &keeps);
+    let stream = connect(&up.hosts, Ip::V4);
+    echoes(&stream, &bytes(100, 1));
+    for round in 0..10 {
+        echoes(&stream, &bytes(50_000, round));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    up.all_counted();
+    let (handoffs, forks) =
+        (up.counter("handoff", "handoffs"), up.counter("handoff_restored", "fork"));
+    assert_eq!((handoffs, forks), (1, 1));
     up.nothing_went_wrong();
 }
 

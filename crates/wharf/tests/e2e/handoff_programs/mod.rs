@@ -2,6 +2,7 @@
 
 mod clients;
 mod http;
+mod sessions;
 mod stores;
 mod streams;
 mod web;
