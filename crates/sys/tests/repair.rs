@@ -144,6 +144,27 @@ fn many_times_there_and_back_loses_no_byte() {
     });
 }
 
+/// A kernel without memory has withdrawn the window that it had offered: the last update of the peer's is behind it.
+#[test]
+fn a_window_that_was_withdrawn_is_put_back() {
+    in_namespace(|| {
+        let (ours, peer) = connection("127.0.0.1:0");
+        let mut parts = repair::take(&ours).unwrap();
+        let rcv_nxt = parts.rcv_nxt;
+        let window = &mut parts.window;
+        (window.rcv_wup, window.rcv_wnd) = (rcv_nxt, 0);
+        window.snd_wl1 = rcv_nxt.wrapping_add(2_896);
+        assert_eq!(repair::put_back(&ours, &parts).unwrap(), 0);
+        let again = move_out_and_in(&ours);
+        assert_eq!(again.window.snd_wl1, rcv_nxt);
+        let sent = bytes(100_000, 2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (&peer).write_all(&sent).unwrap());
+            assert!(read(&ours, sent.len()) == sent, "other bytes came");
+        });
+    });
+}
+
 /// The peer has our FIN already: the one sent again by coming back is a duplicate to it.
 #[test]
 fn a_closed_half_stays_closed() {

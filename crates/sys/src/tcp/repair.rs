@@ -90,6 +90,20 @@ pub struct Window {
 // SAFETY: integers only (linux/tcp.h).
 unsafe impl sockopt::Plain for Window {}
 
+impl Window {
+    /// As the kernel takes it back. Without memory for what arrives, Linux 6.6 and later withdraw the window that was
+    /// offered (`ICSK_ACK_NOMEM`), and the last update may have come behind it: `tcp_repair_set_window` refuses that. An
+    /// older segment may update the peer's window then, until the next one does.
+    fn put_right(mut self) -> Window {
+        let edge = self.rcv_wup.wrapping_add(self.rcv_wnd);
+        let beyond = self.snd_wl1.wrapping_sub(edge) as i32;
+        if beyond > 0 {
+            self.snd_wl1 = edge;
+        }
+        self
+    }
+}
+
 /// Values of the path in `TCP_INFO`. They are read only: the kernel measures anew after [`put_back`]. The
 /// engine has a type of its own with the same fields, as this crate knows no protocol and that one no kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -166,7 +166,7 @@ fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]>
     }
     fill(socket, RECV_QUEUE, &parts.recv_queue)?;
     with_short_timeout(socket, || fill(socket, SEND_QUEUE, sent))?;
-    let mut window = parts.window;
+    let mut window = parts.window.put_right();
     if parts.peer_closed() && window.rcv_wup == parts.rcv_nxt {
         // The FIN was acknowledged, and will be acknowledged again.
         window.rcv_wup = rcv_nxt;

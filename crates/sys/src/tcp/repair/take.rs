@@ -170,7 +170,7 @@ fn read(
         rcv_wscale: info.tcpi_snd_rcv_wscale >> 4,
         mss_clamp: mss_clamp as u32,
         timestamp: not_before(timestamp as u32, ahead(info.tcpi_pacing_rate)),
-        window: position.window,
+        window: position.window.put_right(),
         path: path(&info),
         settings: settings(socket)?,
         reuse_address: false,
