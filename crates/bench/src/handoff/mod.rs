@@ -143,9 +143,9 @@ pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
     if options.repetitions == 0 || options.moves == 0 {
         return Err(Error::Usage("there is one repetition, and one move, at least".to_owned()));
     }
-    // The NIC's and, but for those that are idle, the client's.
-    let most = options.connections.iter().map(|count| 2 * count).chain([options.idle]).max();
-    sys::process::allow_open_files(most.unwrap_or(0) as u64 + 1_024)
+    // The NIC's: clients have tables of their own.
+    let most = counts().max().copied().unwrap_or(0) as u64;
+    sys::process::allow_open_files(most + 1_024)
         .map_err(|cause| Error::Io { what: "open a descriptor for each connection", cause })?;
     for case in &options.cases {
         match case {

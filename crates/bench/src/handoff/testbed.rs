@@ -45,7 +45,8 @@ impl Testbed {
     pub(super) fn new(options: &Options, connections: usize) -> Result<Testbed, Error> {
         let mut config = options.config.clone();
         config.workers = 1;
-        let room = (connections + 1).next_power_of_two().max(1_024) as u32;
+        // More than are there: the NIC gives back what is idle when it is short of places.
+        let room = (connections + connections / 8).max(1_024) as u32;
         config.handoff.connections = room.max(config.handoff.connections);
         config.handoff.connections_per_uid = 0;
         Testbed::with(config, options)
@@ -151,12 +152,22 @@ impl Testbed {
         let begun = Instant::now();
         while !is_so() {
             if begun.elapsed() > PATIENCE {
-                let why = format!("{what} took more than {} s", PATIENCE.as_secs());
+                let (seconds, why) = (PATIENCE.as_secs(), self.reasons());
+                let why =
+                    format!("{what} took more than {seconds} s: {} at the NIC{why}", self.at_nic());
                 return Err(Error::Failed { system: "wharf", why });
             }
             std::thread::sleep(LOOK_AGAIN);
         }
         Ok(())
+    }
+
+    /// Why connections were refused or went back, and how many.
+    fn reasons(&self) -> String {
+        let groups = ["handoff_refused", "handoff_restored"];
+        let all = self.nic.counters();
+        let some = all.iter().filter(|one| groups.contains(&one.group) && one.value > 0);
+        some.map(|one| format!(", {} {} {}", one.value, one.group, one.name)).collect()
     }
 
     /// How many connections the NIC runs.
