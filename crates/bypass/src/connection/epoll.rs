@@ -2,7 +2,7 @@
 //! the same meaning of level, edge and one shot. A connection changes hands when it is offered, and when it comes back.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use handoff::RestoreReason;
@@ -31,7 +31,14 @@ struct Set {
     session: AtomicU32,
     /// Connections that may be ready.
     ready: Mutex<VecDeque<&'static Connection>>,
+    /// The last wait was filled by the NIC's.
+    is_short: AtomicBool,
+    /// Where it ended: the next begins behind it.
+    last: AtomicI32,
 }
+
+/// The last wait had room for all.
+const NOBODY: c_int = -1;
 
 static SETS: Mutex<Vec<Arc<Set>>> = Mutex::new(Vec::new());
 /// How many sets there are: without any, epoll is the kernel's.
@@ -77,7 +84,13 @@ fn find_or_make(fd: c_int, session: &Session) -> Option<Arc<Set>> {
         return Some(set);
     }
     let ready = Mutex::new(VecDeque::new());
-    let set = Arc::new(Set { fd, session: AtomicU32::new(number), ready });
+    let set = Arc::new(Set {
+        fd,
+        session: AtomicU32::new(number),
+        ready,
+        is_short: AtomicBool::new(false),
+        last: AtomicI32::new(NOBODY),
+    });
     sets.push(Arc::clone(&set));
     COUNT.store(sets.len() as u32, Ordering::Release);
     Some(set)
@@ -279,8 +292,12 @@ impl Set {
             let mut all: Vec<&'static Connection> = lock(&self.ready).drain(..).collect();
             all.sort_unstable_by_key(|connection| connection.fd());
             all.dedup_by_key(|connection| connection.fd());
+            let last = self.last.load(Ordering::Relaxed);
+            let served = all.partition_point(|connection| connection.fd() <= last);
+            all.rotate_left(served);
             all
         };
+        let mut last = NOBODY;
         let mut again = Vec::new();
         for connection in waiting {
             if count == into.len() {
@@ -299,12 +316,18 @@ impl Set {
             }
             into[count] = epoll_event { events, u64: registration.data };
             count += 1;
+            last = connection.fd();
             registration.is_spent = registration.events & ONESHOT != 0;
             if registration.events & (EDGE | ONESHOT) == 0 {
                 again.push(connection);
             }
         }
         lock(&self.ready).extend(again);
+        if !into.is_empty() {
+            let is_full = count == into.len();
+            self.is_short.store(is_full, Ordering::Relaxed);
+            self.last.store(if is_full { last } else { NOBODY }, Ordering::Relaxed);
+        }
         count
     }
 }
@@ -338,11 +361,18 @@ pub(crate) fn wait(
     loop {
         let more_to_offer = asked::offer(session, find_connection);
         dispatch(session, fd, find_connection);
-        let count = set.collect(into);
+        let errno = os::errno();
+        // Those of the kernel's have their share where the NIC's would take all room.
+        let share =
+            if set.is_short.swap(false, Ordering::Relaxed) { into.len().div_ceil(2) } else { 0 };
+        let first = if share == 0 { 0 } else { kernel(&mut into[..share], 0) };
+        os::set_errno(errno);
+        let first = without_own(into, usize::try_from(first).unwrap_or(0));
+        let count = first + set.collect(&mut into[first..]);
         if count > 0 {
-            let errno = os::errno();
             let rest = &mut into[count..];
-            let more = if rest.is_empty() { 0 } else { kernel(rest, 0) };
+            let is_asked = share > 0 || rest.is_empty();
+            let more = if is_asked { 0 } else { kernel(rest, 0) };
             os::set_errno(errno);
             let more = usize::try_from(more).unwrap_or(0);
             return Some((count + without_own(&mut into[count..], more)) as c_int);

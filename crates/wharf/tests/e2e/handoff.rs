@@ -66,6 +66,26 @@ while True:
     c.close()
 ";
 
+/// Says a byte when a connection has something, which it leaves unread. It is told of two at a time.
+const LEAVES: &str = "
+import select, socket
+s = socket.socket(socket.AF_INET6)
+s.bind(('::', 7000)); s.listen(64); print('listens', flush=True)
+e = select.epoll()
+e.register(s, select.EPOLLIN)
+new = {}
+while True:
+    for fd, events in e.poll(maxevents=2):
+        if fd == s.fileno():
+            c = s.accept()[0]
+            new[c.fileno()] = c
+            e.register(c, select.EPOLLIN)
+        elif fd in new:
+            c = new.pop(fd)
+            c.send(b'x')
+            globals().setdefault('kept', []).append(c)
+";
+
 /// Writes once when it is told to by SIGHUP, and is an echo server then.
 const SIGNALLED: &str = "
 import signal, socket
@@ -261,6 +281,27 @@ fn connections_go_to_and_fro_by_hand() {
     streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 51)));
     assert!(up.counter("handoff", "handoffs") > 4 && up.counter("handoff", "restored") > 1);
     streams.into_iter().for_each(ends);
+    up.nothing_went_wrong();
+}
+
+/// As in the kernel, epoll_wait(2) tells of all that is ready in turn, however few it may tell of at a time.
+#[test]
+fn connections_that_are_always_ready_leave_room_for_others() {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "at_accept", LEAVES);
+    let mut streams = Vec::new();
+    for number in 1..=8 {
+        let mut stream = connect(&up.hosts, Ip::V4);
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        streams.push(stream);
+        let is_there = || {
+            up.all_counted();
+            up.counter("handoff", "connections") == number
+        };
+        assert!(wait_until(is_there), "{} of {number}", up.counter("handoff", "connections"));
+    }
     up.nothing_went_wrong();
 }
 
