@@ -130,16 +130,25 @@ pub(super) fn wait_kernel(
     }
 }
 
-/// Fills in what is ready of connections at the NIC; how many are.
-fn look(fds: &mut [pollfd], away: &[Option<&'static Connection>]) -> c_int {
-    let mut count = 0;
+/// Fills in what is ready of connections at the NIC; how many are, and whether one of them has come back meanwhile.
+fn look(fds: &mut [pollfd], away: &[Option<&'static Connection>]) -> (c_int, bool) {
+    let (mut count, mut is_back) = (0, false);
     for (fd, connection) in fds.iter_mut().zip(away) {
-        let Some(ready) = connection.and_then(|connection| connection.ready()) else { continue };
+        let Some(connection) = connection else { continue };
+        let Some(ready) = connection.ready() else {
+            is_back = true;
+            continue;
+        };
         let always = libc::POLLERR | libc::POLLHUP;
         fd.revents = poll_events(ready) & (fd.events | always);
         count += c_int::from(fd.revents != 0);
     }
-    count
+    (count, is_back)
+}
+
+/// How often these were offered, all together.
+fn moves(fds: &[pollfd]) -> u64 {
+    fds.iter().filter_map(|fd| table::get(fd.fd)).map(|one| u64::from(one.moves())).sum()
 }
 
 /// Whether some of these are connections that wharf may ask for while a thread waits.
@@ -155,6 +164,7 @@ fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) ->
     let mut theirs: Vec<pollfd> = Vec::new();
     loop {
         let has_more = asked::offer(session, table::get);
+        let moves = moves(fds);
         let of = |fd: &pollfd| table::get(fd.fd).filter(|connection| connection.away().is_some());
         let away: Vec<Option<&'static Connection>> = fds.iter().map(of).collect();
         if away.iter().all(Option::is_none) && theirs.is_empty() && !may_go {
@@ -165,7 +175,7 @@ fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) ->
         take_wake(own);
         let asleep = session.sleep();
         epoll::dispatch_all(session, table::get);
-        let ready = look(fds, &away);
+        let (ready, is_back) = look(fds, &away);
         theirs.clear();
         theirs.extend(fds.iter().zip(&away).map(|(fd, away)| pollfd {
             fd: if away.is_some() { -1 } else { fd.fd },
@@ -174,7 +184,7 @@ fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) ->
         }));
         theirs.push(pollfd { fd: own, events: libc::POLLIN, revents: 0 });
         let left = match until {
-            _ if ready > 0 => Some(0),
+            _ if ready > 0 || is_back => Some(0),
             None => None,
             Some(until) => Some(until.saturating_sub(os::now())),
         };
@@ -194,7 +204,9 @@ fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) ->
             count += c_int::from(fd.revents != 0);
         }
         let is_late = until.is_some_and(|until| os::now() >= until);
-        if count > 0 || is_late && !woken {
+        // Of one that has moved meanwhile the kernel was asked where it is not.
+        let has_moved = is_back || self::moves(fds) != moves;
+        if count > 0 || is_late && !woken && !has_moved {
             return Some(count);
         }
     }

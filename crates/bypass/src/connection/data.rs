@@ -222,8 +222,18 @@ impl Connection {
 
     /// What is ready at the NIC; `None` if the kernel has it.
     pub(crate) fn ready(&'static self) -> Option<Ready> {
-        let at = self.away()?;
-        let status = self.status(&at);
+        loop {
+            let at = self.away()?;
+            let status = self.status(&at);
+            let ready = self.ready_at(&at, status);
+            // On its way back its rings say nothing.
+            if matches!(status.place, Place::Nic | Place::Ended) && self.look(&at) == status.place {
+                return Some(ready);
+            }
+        }
+    }
+
+    fn ready_at(&self, at: &AtNic, status: Status) -> Ready {
         let shut = self.shut.load(Ordering::Acquire);
         let unread = at.area.receive().ok().map(|ring| receive::App::new(ring).is_empty());
         let room = at.area.send().ok().map(|ring| send::App::new(ring).room());
@@ -231,14 +241,14 @@ impl Connection {
         let peer_closed = status.peer_closed || is_over || shut & SHUT_READ != 0;
         let error = status.error != 0 && !self.is_told.load(Ordering::Relaxed);
         let has_room = room.is_some_and(|room| room.is_ok_and(|room| room > 0));
-        Some(Ready {
+        Ready {
             readable: peer_closed || error || unread.is_some_and(|unread| unread == Ok(false)),
             // What would fail does not wait (tcp_poll).
             writable: is_over || shut & SHUT_WRITE != 0 || has_room,
             peer_closed,
             error,
             hung_up: is_over || peer_closed && shut & SHUT_WRITE != 0,
-        })
+        }
     }
 
     /// Whether the connection has ended at the NIC.
