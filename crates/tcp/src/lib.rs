@@ -78,7 +78,9 @@ mod state;
 pub mod trace;
 
 pub use config::{Algorithm, Config, Ecn, Keepalive};
-pub use connection::{Connection, Events, Info, ListenerId, ReceiveError, SendError, Standing};
+pub use connection::{
+    Connection, Events, Info, Lend, ListenerId, Placement, Queue, ReceiveError, SendError, Standing,
+};
 pub use counters::Counters;
 pub use memory::Memory;
 pub use options::{Block, Options, SackBlocks};

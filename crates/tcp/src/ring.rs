@@ -70,7 +70,9 @@ fn used<const BLOCK: usize>(pool: &mut Pool) -> &mut u64 {
 enum Store {
     /// A power of two, no longer than a block.
     Round(Box<[u8]>),
-    Blocks(Box<Blocks>),
+    /// `None` if the bytes lie with the application: here it is only known how many there are. (A variant of its own would
+    /// make all rings larger.)
+    Blocks(Option<Box<Blocks>>),
 }
 
 impl Default for Store {
@@ -91,6 +93,18 @@ pub(crate) struct Ring<const BLOCK: usize> {
 const _: () = assert!(size_of::<SendRing>() == 24, "two of them stand among what is hot");
 
 impl<const BLOCK: usize> Ring<BLOCK> {
+    /// A ring whose bytes lie with the application.
+    pub(crate) fn lent() -> Self {
+        Ring { store: Store::Blocks(None), head: 0, len: 0 }
+    }
+
+    /// Whether its bytes lie with the application: what is written is for the application to store, and nothing can be
+    /// read here.
+    #[inline]
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(self.store, Store::Blocks(None))
+    }
+
     /// Bytes in order.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
@@ -107,7 +121,8 @@ impl<const BLOCK: usize> Ring<BLOCK> {
     pub(crate) fn capacity(&self) -> u64 {
         let bytes = match &self.store {
             Store::Round(buffer) => buffer.len(),
-            Store::Blocks(blocks) => blocks.held * BLOCK,
+            Store::Blocks(Some(blocks)) => blocks.held * BLOCK,
+            Store::Blocks(None) => 0,
         };
         bytes as u64
     }
@@ -117,7 +132,7 @@ impl<const BLOCK: usize> Ring<BLOCK> {
         let block = BLOCK as u64;
         let most = self.capacity() + more;
         let bytes = match &self.store {
-            Store::Blocks(blocks) => {
+            Store::Blocks(Some(blocks)) => {
                 let end = blocks.all.len() as u64 * block - u64::from(self.head);
                 end + more / block * block
             }
@@ -127,6 +142,7 @@ impl<const BLOCK: usize> Ring<BLOCK> {
                 let fits = larger <= most && larger >= SMALLEST as u64;
                 if fits { larger } else { buffer.len() as u64 }
             }
+            Store::Blocks(None) => u64::MAX,
         };
         bytes.saturating_sub(u64::from(self.len))
     }
@@ -162,7 +178,8 @@ impl<const BLOCK: usize> Ring<BLOCK> {
         if self.capacity() > 0 {
             self.unwind(blocks.make::<BLOCK>(0, pool));
         }
-        if let Store::Round(old) = core::mem::replace(&mut self.store, Store::Blocks(blocks)) {
+        if let Store::Round(old) = core::mem::replace(&mut self.store, Store::Blocks(Some(blocks)))
+        {
             *used::<BLOCK>(pool) -= old.len() as u64;
             pool.give(old);
         }
@@ -192,7 +209,7 @@ impl<const BLOCK: usize> Ring<BLOCK> {
                     buffer[..bytes.len() - first].copy_from_slice(&bytes[first..]);
                 }
             }
-            Store::Blocks(blocks) => {
+            Store::Blocks(Some(blocks)) => {
                 let mut rest = bytes;
                 while !rest.is_empty() {
                     let block = blocks.make::<BLOCK>(at / BLOCK, pool);
@@ -202,6 +219,7 @@ impl<const BLOCK: usize> Ring<BLOCK> {
                     rest = others;
                 }
             }
+            Store::Blocks(None) => {}
         }
     }
 
@@ -234,13 +252,14 @@ impl<const BLOCK: usize> Ring<BLOCK> {
                 let first = len.min(buffer.len() - at);
                 [&buffer[at..at + first], &buffer[..len - first]]
             }
-            Store::Blocks(blocks) => {
+            Store::Blocks(Some(blocks)) => {
                 let (index, at) = (at / BLOCK, at % BLOCK);
                 let first = len.min(BLOCK - at);
                 let second = (len - first).min(BLOCK);
                 let next = if second > 0 { blocks.at(index + 1) } else { &[] };
                 [&blocks.at(index)[at..at + first], &next[..second]]
             }
+            Store::Blocks(None) => [&[], &[]],
         }
     }
 
@@ -280,8 +299,9 @@ impl<const BLOCK: usize> Ring<BLOCK> {
         }
         self.head += bytes;
         match &mut self.store {
+            Store::Blocks(None) => self.head = 0,
             Store::Round(buffer) => self.head &= buffer.len() as u32 - 1,
-            Store::Blocks(blocks) => {
+            Store::Blocks(Some(blocks)) => {
                 while self.head >= BLOCK as u32 {
                     self.head -= BLOCK as u32;
                     blocks.drop_front::<BLOCK>(pool);
@@ -292,7 +312,7 @@ impl<const BLOCK: usize> Ring<BLOCK> {
 
     /// Gives the memory of what lies behind the end back, from `offset` on, as far as it is whole blocks.
     pub(crate) fn cut(&mut self, offset: u32, pool: &mut Pool) {
-        if let Store::Blocks(blocks) = &mut self.store {
+        if let Store::Blocks(Some(blocks)) = &mut self.store {
             let needed = (self.head as usize + offset as usize).div_ceil(BLOCK);
             while blocks.all.len() > needed {
                 blocks.drop_back::<BLOCK>(pool);
@@ -305,11 +325,12 @@ impl<const BLOCK: usize> Ring<BLOCK> {
         self.len = 0;
         self.head = 0;
         match core::mem::take(&mut self.store) {
+            Store::Blocks(None) => self.store = Store::Blocks(None),
             Store::Round(buffer) => {
                 *used::<BLOCK>(pool) -= buffer.len() as u64;
                 pool.give(buffer);
             }
-            Store::Blocks(mut blocks) => {
+            Store::Blocks(Some(mut blocks)) => {
                 while !blocks.all.is_empty() {
                     blocks.drop_back::<BLOCK>(pool);
                 }

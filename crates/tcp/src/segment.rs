@@ -99,6 +99,9 @@ pub struct Transmit<'a> {
     pub options: Encoded,
     /// The payload, in one or two pieces.
     pub payload: [&'a [u8]; 2],
+    /// Bytes of payload that lie with the application, of a [lent](crate::Stack::thaw_lent) connection: those from `seq` on.
+    /// There is no other payload then.
+    pub lent: u32,
     /// Payload bytes of each packet, if there is more than one; 0 if there is one.
     pub gso_size: u16,
     /// The IP header is to carry ECT(0) (RFC 3168 section 6.1).
@@ -108,7 +111,7 @@ pub struct Transmit<'a> {
 impl Transmit<'_> {
     /// Bytes of payload.
     pub fn payload_len(&self) -> usize {
-        self.payload[0].len() + self.payload[1].len()
+        self.payload[0].len() + self.payload[1].len() + self.lent as usize
     }
 
     /// Bytes of the TCP header, options included.

@@ -111,6 +111,7 @@ mod tests {
                 urgent: 0,
                 options: options.encode(),
                 payload: [&one, &two],
+                lent: 0,
                 gso_size: if whole.len() > usize::from(gso_size) { gso_size } else { 0 },
                 ect,
             };

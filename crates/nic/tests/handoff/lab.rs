@@ -269,6 +269,7 @@ impl Lab {
             urgent: 0,
             options: Options { timestamps, ..Options::default() }.encode(),
             payload: [&[], &[]],
+            lent: 0,
             gso_size: 0,
             ect: false,
         };

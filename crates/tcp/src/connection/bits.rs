@@ -84,8 +84,8 @@ bits! {
     vacant, set_vacant = 23;
     /// The application could queue nothing for lack of memory, and nothing is queued.
     starved, set_starved = 28;
-    /// Stands in the stack's queue of those that wait for memory.
-    waits, set_waits = 29;
+    /// More was offered than the application has memory for: see [`Lent`](super::lent).
+    tight, set_tight = 29;
     /// It is recorded: see [`Stack::trace`](crate::Stack::trace).
     traced, set_traced = 30;
     /// Each acknowledgment of data is an event.

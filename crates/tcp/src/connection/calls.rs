@@ -52,17 +52,23 @@ impl Connection {
         bytes: &[u8],
         context: &mut Context<'_>,
     ) -> Result<usize, SendError> {
+        self.may_queue()?;
+        let wanted = bytes.len().min(self.send_space());
+        let taken = wanted.min(self.memory_for(wanted, context));
+        self.wants_space |= taken < bytes.len();
+        self.hot.send.push(&bytes[..taken], context.pool);
+        Ok(taken)
+    }
+
+    /// Why nothing more can be queued, if so.
+    pub(crate) fn may_queue(&self) -> Result<(), SendError> {
         if let Some(reason) = self.end {
             return Err(SendError::Ended(reason));
         }
         if self.hot.bits.fin_queued() || !self.hot.state.may_send() {
             return Err(SendError::Closing);
         }
-        let wanted = bytes.len().min(self.send_space());
-        let taken = wanted.min(self.memory_for(wanted, context));
-        self.wants_space |= taken < bytes.len();
-        self.hot.send.push(&bytes[..taken], context.pool);
-        Ok(taken)
+        Ok(())
     }
 
     /// Bytes that can be read before the urgent one.

@@ -35,6 +35,9 @@ impl Connection {
         }
         let start = segment.seq.max(self.hot.rcv_nxt);
         let mut cut = end.min(self.hot.rcv_edge);
+        if self.hot.bits.tight() {
+            cut = self.within_room(cut);
+        }
         let last = self.out_of_order.as_slice().last().map_or(end, |block| block.end);
         if fin && cut == end && self.fin_at.is_none() && !last.after(end) {
             self.fin_at = Some(end);
@@ -76,7 +79,11 @@ impl Connection {
             let base = self.hot.receive.len();
             let offset = base + (block.start - self.hot.rcv_nxt);
             let skip = block.start - segment.seq;
-            store(self, offset, skip, block.len(), segment, context);
+            if self.hot.receive.is_lent() {
+                self.place(block, skip, context);
+            } else {
+                store(self, offset, skip, block.len(), segment, context);
+            }
         }
         if !in_order {
             context.counters.out_of_order += 1;
@@ -182,7 +189,9 @@ impl Connection {
     /// Sixth check: urgent data. The pointer is one after the urgent byte, as in Linux and BSD, and so in all
     /// others (RFC 6093 section 2.1).
     pub(crate) fn on_urgent(&mut self, segment: &Segment<'_>, context: &mut Context<'_>) {
-        if !segment.flags.any(Flags::URG) || segment.urgent == 0 || !self.hot.state.may_receive() {
+        let is_urgent = segment.flags.any(Flags::URG) && segment.urgent != 0;
+        // An application to which the queues are lent reads what lies there: it has no mark to stop at.
+        if !is_urgent || !self.hot.state.may_receive() || self.hot.receive.is_lent() {
             return;
         }
         let up = segment.seq + u32::from(segment.urgent);

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::connection::duplicates::DuplicateAcks;
 use crate::connection::timers::{NEVER, NOT_YET, Pending};
-use crate::connection::{Connection, Events};
+use crate::connection::{Connection, Events, Lend};
 use crate::flight::Sent;
 use crate::pool::Pool;
 use crate::reassembly::OUT_OF_ORDER_MAX;
@@ -26,7 +26,7 @@ const ROOM_LEAST: usize = 64 << 10;
 
 impl Connection {
     /// A snapshot: everything of the connection that its peer could notice. `None` if it is over.
-    pub(crate) fn snapshot(&self, now: Nanos) -> Option<Snapshot> {
+    pub(crate) fn snapshot(&self, lend: &mut Lend<'_>, now: Nanos) -> Option<Snapshot> {
         if self.hot.state == State::Closed {
             return None;
         }
@@ -39,8 +39,8 @@ impl Connection {
             mss: self.hot.mss,
             path_mtu: self.path_mtu,
             ts_now: self.ts_clock(now),
-            send: self.sending(now),
-            receive: self.receiving(now),
+            send: self.sending(lend, now),
+            receive: self.receiving(lend, now),
             round_trip: RoundTrip {
                 srtt: self.rtt.srtt,
                 rttvar: self.rtt.rttvar,
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    fn sending(&self, now: Nanos) -> Sending {
+    fn sending(&self, lend: &mut Lend<'_>, now: Nanos) -> Sending {
         let flight = |sent: Sent| Flight {
             len: sent.len(),
             size: sent.size,
@@ -103,25 +103,26 @@ impl Connection {
             wl2: self.hot.snd_wl2,
             urgent: self.snd_urgent,
             small: self.snd_small,
-            queue: self.hot.send.copy(0, self.hot.send.len()),
+            queue: self.copy_sent(lend),
             fin: self.hot.bits.fin_queued(),
             flight: self.flight.iter().map(flight).collect(),
         }
     }
 
-    fn receiving(&self, now: Nanos) -> Receiving {
+    fn receiving(&self, lend: &mut Lend<'_>, now: Nanos) -> Receiving {
         let ring = &self.hot.receive;
+        let queue = self.copy_received(0, ring.len(), lend);
         let out_of_order = self.out_of_order.as_slice().iter().map(|&block| {
             let offset = ring.len() + (block.start - self.hot.rcv_nxt);
             let end = self.fin_at.map_or(block.end, |at| block.end.min(at));
-            (block, ring.copy(offset, end - block.start))
+            (block, self.copy_received(offset, end - block.start, lend))
         });
         Receiving {
             nxt: self.hot.rcv_nxt,
             acked: self.hot.rcv_acked,
             edge: self.hot.rcv_edge,
             buffer: self.hot.buffer,
-            queue: ring.copy(0, ring.len()),
+            queue,
             out_of_order: out_of_order.collect(),
             recent: self.out_of_order.recent().as_slice().to_vec(),
             fin: self.fin_at,
@@ -211,6 +212,7 @@ impl Connection {
     pub(crate) fn thaw(
         snapshot: &Snapshot,
         config: Arc<Config>,
+        room: Option<u32>,
         now: Nanos,
         pool: &mut Pool,
     ) -> Connection {
@@ -218,10 +220,14 @@ impl Connection {
         let clock = (now / 1_000_000) as u32;
         let ts_offset = snapshot.ts_now.wrapping_sub(clock);
         let mut connection = Connection::new(&path, config, snapshot.agreed.iss, ts_offset);
+        if let Some(room) = room {
+            connection.lend_queues(room);
+        }
         connection.hot.state = snapshot.state;
         connection.take_agreed(snapshot);
         connection.take_sending(&snapshot.send, now, pool);
         connection.take_receiving(&snapshot.receive, now, pool);
+        connection.review_room();
         connection.take_control(snapshot, now);
         connection.take_timers(&snapshot.timers, now);
         connection.take_moment(&snapshot.moment, now);

@@ -9,6 +9,7 @@ mod freeze;
 mod info;
 mod input;
 mod invariants;
+mod lent;
 mod mtu;
 mod open;
 mod output;
@@ -43,6 +44,7 @@ pub(crate) use bits::Bits;
 pub use calls::{ReceiveError, SendError};
 pub use info::Info;
 pub(crate) use input::Answer;
+pub use lent::{Lend, Placement, Queue};
 pub(crate) use open::our_shift;
 pub(crate) use output::Planned;
 pub use standing::Standing;
@@ -57,6 +59,8 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Nanos,
     pub(crate) pool: &'a mut Pool,
     pub(crate) counters: &'a mut Counters,
+    /// Where the application is to store bytes of the segment.
+    pub(crate) placement: &'a mut Option<Placement>,
 }
 
 /// What is read or written for every segment in order and every acknowledgment.
@@ -285,10 +289,14 @@ pub struct Connection {
     pub(crate) tail_probe: Option<(Seq, u32)>,
     /// `send` took less than it was given.
     pub(crate) wants_space: bool,
+    /// It stands in the stack's queue of those that wait for memory.
+    pub(crate) waits: bool,
     /// An ICMP error came while the connection was being opened.
     pub(crate) unreachable: bool,
     /// Memory that is set apart for what the peer may send.
     pub(crate) promised: u32,
+    /// Bytes received that the application has memory for, if the queues are lent.
+    pub(crate) room: u32,
 }
 
 /// A peer that asks for less gets segments of this size, as from Linux (TCP_MIN_MSS): RFC 9293 sets no
@@ -375,8 +383,10 @@ impl Connection {
             mtu: crate::connection::mtu::Search::default(),
             tail_probe: None,
             wants_space: false,
+            waits: false,
             unreachable: false,
             promised: 0,
+            room: 0,
             config,
         };
         connection.hot.bits.set_no_delay(connection.config.no_delay);

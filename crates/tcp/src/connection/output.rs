@@ -465,6 +465,7 @@ impl Connection {
             urgent: planned.urgent,
             options: planned.options,
             payload: self.hot.send.slices(planned.offset, planned.len),
+            lent: if self.hot.send.is_lent() { planned.len } else { 0 },
             gso_size: planned.gso_size,
             ect: planned.ect,
         }

@@ -4,6 +4,7 @@
 use wire::Flags;
 
 use crate::connection::{Connection, Context, Events};
+use crate::options::Block;
 use crate::{Segment, State};
 
 impl Connection {
@@ -24,6 +25,7 @@ impl Connection {
             && segment.options.user_timeout.is_none()
             && segment.payload_len() > 0
             && !hot.bits.disordered()
+            && !hot.bits.tight()
             && self.is_newer(segment)
     }
 
@@ -54,11 +56,16 @@ impl Connection {
         if take == 0 {
             return;
         }
-        let mut left = take as usize;
-        for piece in segment.payload {
-            let part = &piece[..piece.len().min(left)];
-            self.hot.receive.push(part, context.pool);
-            left -= part.len();
+        if self.hot.receive.is_lent() {
+            self.place(Block { start: segment.seq, end: segment.seq + take }, 0, context);
+            self.hot.receive.extend(take);
+        } else {
+            let mut left = take as usize;
+            for piece in segment.payload {
+                let part = &piece[..piece.len().min(left)];
+                self.hot.receive.push(part, context.pool);
+                left -= part.len();
+            }
         }
         self.measure_segment(segment, len);
         self.hot.rcv_nxt += take;

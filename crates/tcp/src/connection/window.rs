@@ -39,6 +39,9 @@ impl Connection {
         if !self.hot.rcv_nxt.before(self.hot.tune_at) {
             self.tune(context);
         }
+        if self.hot.bits.tight() {
+            self.review_room();
+        }
         if !self.hot.state.may_receive() {
             return;
         }
@@ -56,7 +59,8 @@ impl Connection {
 
     /// Bytes beyond which the buffer does not grow, as no window can announce more.
     fn largest_buffer(&self) -> u32 {
-        self.config.receive_buffer_max.min(65_535u32 << self.hot.rcv_shift)
+        let most = self.config.receive_buffer_max.min(65_535u32 << self.hot.rcv_shift);
+        if self.hot.receive.is_lent() { most.min(self.room) } else { most }
     }
 
     /// Doubles the window when a quarter of it came, and was read, within two round trips: it then is ahead
@@ -66,7 +70,7 @@ impl Connection {
     /// waits where it is, as what was offered stays.
     #[cold]
     fn tune(&mut self, context: &mut Context<'_>) {
-        let Context { now, pool, counters } = context;
+        let Context { now, pool, counters, .. } = context;
         let took = now.saturating_sub(self.tune_since);
         let round = if self.rtt.min == 0 { Nanos::MAX } else { 2 * self.rtt.srtt.max(1_000_000) };
         let keeps_up = self.hot.receive.len() <= self.hot.buffer / 4;

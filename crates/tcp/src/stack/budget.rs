@@ -29,7 +29,7 @@ impl Stack {
             let Some(connection) = self.slots.at_mut(slot) else { continue };
             let starved = connection.hot.bits.starved();
             connection.hot.bits.set_starved(false);
-            connection.hot.bits.set_waits(false);
+            connection.waits = false;
             if starved && connection.wants_space && connection.send_space() > 0 {
                 connection.wants_space = false;
                 connection.hot.events.add(Events::WRITABLE);
@@ -89,8 +89,8 @@ impl Stack {
         if connection.has_spare() {
             connection.promise(&mut self.pool.memory);
         }
-        if connection.hot.bits.starved() && !connection.hot.bits.waits() {
-            connection.hot.bits.set_waits(true);
+        if connection.hot.bits.starved() && !connection.waits {
+            connection.waits = true;
             self.wait_for_memory(slot);
         }
     }
@@ -100,7 +100,7 @@ impl Stack {
         if self.starved.len() > 2 * self.slots.len() + 64 {
             // Some have ended while they waited.
             let slots = &self.slots;
-            let waits = |slot| slots.at(slot).is_some_and(|one| one.hot.bits.waits());
+            let waits = |slot| slots.at(slot).is_some_and(|one| one.waits);
             self.starved.retain(|&slot| waits(slot));
         }
         self.starved.push_back(slot);

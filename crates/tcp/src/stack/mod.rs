@@ -33,7 +33,9 @@ pub use slots::Id;
 pub use socket::Socket;
 
 use crate::config::{Config, SECOND};
-use crate::connection::{Answer, Connection, Context, Events, Key, Planned, Standing};
+use crate::connection::{
+    Answer, Connection, Context, Events, Key, Lend, Placement, Planned, Standing,
+};
 use crate::counters::Counters;
 use crate::pool::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
@@ -106,6 +108,8 @@ pub struct Stack {
     changes: Option<VecDeque<Change>>,
     pool: Pool,
     counters: Counters,
+    /// Of the segment at hand; `None` between calls.
+    placement: Option<Placement>,
     trace: Option<Box<Trace>>,
 }
 
@@ -129,6 +133,7 @@ impl Stack {
             changes: None,
             pool: Pool::default(),
             counters: Counters::default(),
+            placement: None,
             trace: None,
         }
     }
@@ -294,17 +299,27 @@ impl Stack {
         Some(connection)
     }
 
-    /// Processes a segment that was received. `path.local` is its destination.
+    /// Processes a segment that was received. `path.local` is its destination. Of a [lent](Self::thaw_lent) connection it
+    /// says which bytes of the segment are to be stored where, before the stack is asked for anything else.
     #[inline]
-    pub fn receive(&mut self, path: &FourTuple, segment: &Segment<'_>, now: Nanos) {
+    pub fn receive(
+        &mut self,
+        path: &FourTuple,
+        segment: &Segment<'_>,
+        now: Nanos,
+    ) -> Option<Placement> {
         let now = now + EPOCH;
         self.counters.segments_in += 1;
         self.pool.now = now;
         let key = Key::new(path);
         let answer = match self.lookup(&key) {
             Some(slot) if self.slots.at(slot).is_some_and(|at| at.is_predicted(segment)) => {
-                let mut context =
-                    Context { now, pool: &mut self.pool, counters: &mut self.counters };
+                let mut context = Context {
+                    now,
+                    pool: &mut self.pool,
+                    counters: &mut self.counters,
+                    placement: &mut self.placement,
+                };
                 let connection = self.slots.expect_mut(slot);
                 connection.on_predicted(segment, &mut context);
                 if connection.hot.bits.traced() {
@@ -338,6 +353,7 @@ impl Stack {
         if answer == Answer::Reset {
             self.reset(path, segment);
         }
+        self.placement.take()
     }
 
     /// Whether it is a new SYN for an old connection in TIME-WAIT, that no old segment can be mistaken for (RFC
@@ -387,7 +403,12 @@ impl Stack {
         call: impl FnOnce(&mut Connection, &mut Context<'_>) -> R,
     ) -> R {
         self.pool.now = now;
-        let mut context = Context { now, pool: &mut self.pool, counters: &mut self.counters };
+        let mut context = Context {
+            now,
+            pool: &mut self.pool,
+            counters: &mut self.counters,
+            placement: &mut self.placement,
+        };
         let connection = self.slots.expect_mut(slot);
         let before = connection.hot.state;
         let result = call(connection, &mut context);
@@ -550,8 +571,14 @@ impl Stack {
     /// thawed before its next segment arrives, or that no segment of it comes here: this stack would answer
     /// with a reset.
     pub fn freeze(&mut self, id: Id, now: Nanos) -> Option<Snapshot> {
+        // A lent one that is over, and whose bytes nobody wants.
+        self.freeze_lent(id, &mut |_, _, _| Vec::new(), now)
+    }
+
+    /// The same of a [lent](Self::thaw_lent) connection: `lend` gives the bytes of its queues, from this one on and so many.
+    pub fn freeze_lent(&mut self, id: Id, lend: &mut Lend<'_>, now: Nanos) -> Option<Snapshot> {
         let now = now + EPOCH;
-        let snapshot = self.slots.get(id)?.snapshot(now)?;
+        let snapshot = self.slots.get(id)?.snapshot(lend, now)?;
         self.pool.now = now;
         self.trace_end(id.slot(), Reason::Frozen, now);
         self.remove(id.slot())?;
@@ -569,6 +596,37 @@ impl Stack {
         config: Arc<Config>,
         now: Nanos,
     ) -> Result<Id, ThawError> {
+        self.thaw_with(snapshot, config, None, now)
+    }
+
+    /// The same, but the bytes of both queues lie with the application, which has them already: this stack knows only how
+    /// many there are.
+    ///
+    /// - What the application sends is [lent](Socket::lend), and [`Transmit::lent`] says how many bytes of it, from
+    ///   `seq` on, are a segment's payload. They stay until the connection's [`Standing`] says that they are acknowledged.
+    /// - What is received the application stores as [`receive`](Self::receive) says, also behind holes, and what it has
+    ///   read it [takes off](Socket::consume). It has memory for `room` bytes that it has not read, those behind holes
+    ///   included; what the peer was offered beyond that is not taken.
+    ///
+    /// # Errors
+    /// See [`ThawError`].
+    pub fn thaw_lent(
+        &mut self,
+        snapshot: &Snapshot,
+        config: Arc<Config>,
+        room: u32,
+        now: Nanos,
+    ) -> Result<Id, ThawError> {
+        self.thaw_with(snapshot, config, Some(room), now)
+    }
+
+    fn thaw_with(
+        &mut self,
+        snapshot: &Snapshot,
+        config: Arc<Config>,
+        room: Option<u32>,
+        now: Nanos,
+    ) -> Result<Id, ThawError> {
         let now = now + EPOCH;
         snapshot.validate().map_err(ThawError::Snapshot)?;
         let path = FourTuple { local: snapshot.local, remote: snapshot.remote };
@@ -579,8 +637,8 @@ impl Stack {
         let Some(buffer) = self.buffer_for(snapshot) else {
             return Err(ThawError::Connect(ConnectError::Memory));
         };
-        let mut connection = Connection::thaw(snapshot, config, now, &mut self.pool);
-        connection.hot.buffer = buffer;
+        let mut connection = Connection::thaw(snapshot, config, room, now, &mut self.pool);
+        connection.hot.buffer = buffer.min(room.unwrap_or(u32::MAX));
         self.counters.thawed += 1;
         Ok(self.insert(connection, now))
     }

@@ -31,6 +31,7 @@ impl Reply {
             urgent: 0,
             options: self.options,
             payload: [&[], &[]],
+            lent: 0,
             gso_size: 0,
             ect: false,
         }

@@ -54,6 +54,20 @@ impl<'a> Socket<'a> {
         self.with(|connection, context| connection.queue(bytes, context))
     }
 
+    /// Of a [lent](Stack::thaw_lent) connection: so many bytes more are to be sent, which lie with the application.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn lend(&mut self, bytes: u32) -> Result<(), SendError> {
+        self.with(|connection, _| connection.lend(bytes))
+    }
+
+    /// The application of a [lent](Stack::thaw_lent) connection has memory for so many bytes that it has not read, no
+    /// fewer than before.
+    pub fn set_room(&mut self, bytes: u32) {
+        self.with(|connection, _| connection.set_room(bytes));
+    }
+
     /// As [`send`](Self::send); the last byte taken is urgent (RFC 9293 section 3.8.5, which asks new
     /// programs not to use this).
     ///

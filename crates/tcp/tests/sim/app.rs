@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use tcp::{Events, Nanos, Reason, ReceiveError, Socket, State};
 
 use crate::plan::{Dice, Ending, Side};
+use crate::shelf::Shelf;
 
 /// What an urgent byte looks like; no other one does.
 const URGENT: u8 = 0xff;
@@ -198,7 +199,13 @@ impl App {
     }
 
     /// Does all that is to be done at `now`.
-    pub(crate) fn act(&mut self, socket: &mut Socket<'_>, peer: &Stream, now: Nanos) {
+    pub(crate) fn act(
+        &mut self,
+        socket: &mut Socket<'_>,
+        mut shelf: Option<&mut Shelf>,
+        peer: &Stream,
+        now: Nanos,
+    ) {
         if self.end.is_none()
             && let Some(reason) = socket.end()
         {
@@ -213,8 +220,8 @@ impl App {
         self.looked_at = now;
         self.readable |= self.side.polls;
         self.writable |= self.side.polls;
-        self.write(socket, now);
-        self.read(socket, peer, now);
+        self.write(socket, shelf.as_deref_mut(), now);
+        self.read(socket, shelf, peer, now);
         self.finish(socket);
     }
 
@@ -225,7 +232,7 @@ impl App {
         socket.abort();
     }
 
-    fn write(&mut self, socket: &mut Socket<'_>, now: Nanos) {
+    fn write(&mut self, socket: &mut Socket<'_>, mut shelf: Option<&mut Shelf>, now: Nanos) {
         while self.writable && self.write_at <= now && self.end.is_none() {
             let rest = self.stream.total - self.stream.sent;
             if rest == 0 {
@@ -247,6 +254,13 @@ impl App {
             let taken = if urgent {
                 self.stream.urgent.push(self.stream.sent);
                 socket.send_urgent(&[URGENT])
+            } else if let Some(shelf) = &mut shelf {
+                let taken = len.min(room as u64);
+                let lent = socket.lend(taken as u32);
+                shelf.write(self.stream.at(self.stream.sent, taken * u64::from(lent.is_ok())));
+                // Room is waited for as by one that was not taken whole.
+                lent.and_then(|()| if taken < len { socket.send(&[0]) } else { Ok(0) })
+                    .map(|_| taken as usize)
             } else {
                 socket.send(self.stream.at(self.stream.sent, len))
             };
@@ -271,7 +285,13 @@ impl App {
         }
     }
 
-    fn read(&mut self, socket: &mut Socket<'_>, peer: &Stream, now: Nanos) {
+    fn read(
+        &mut self,
+        socket: &mut Socket<'_>,
+        mut shelf: Option<&mut Shelf>,
+        peer: &Stream,
+        now: Nanos,
+    ) {
         if let Some(byte) = socket.receive_urgent() {
             assert_eq!(byte, URGENT);
             self.urgent_read += 1;
@@ -284,7 +304,7 @@ impl App {
                 return;
             }
             let len = self.dice.between(1, self.side.read_max) as usize;
-            match self.read_once(socket, len) {
+            match self.read_once(socket, shelf.as_deref_mut(), len) {
                 Ok(0) => {
                     self.reading.finish(peer);
                     return;
@@ -317,7 +337,20 @@ impl App {
     }
 
     /// With a copy or without.
-    fn read_once(&mut self, socket: &mut Socket<'_>, len: usize) -> Result<usize, ReceiveError> {
+    fn read_once(
+        &mut self,
+        socket: &mut Socket<'_>,
+        shelf: Option<&mut Shelf>,
+        len: usize,
+    ) -> Result<usize, ReceiveError> {
+        if let (Some(shelf), there @ 1..) = (shelf, socket.readable_len()) {
+            // As many numbers are drawn as where the bytes lie in the stack.
+            self.dice.once_in(2);
+            let taken = len.min(there);
+            shelf.read(&mut self.buffer[..taken]);
+            socket.consume(taken);
+            return Ok(taken);
+        }
         let there: usize = socket.readable().iter().map(|piece| piece.len()).sum();
         if there == 0 || self.dice.once_in(2) {
             return socket.receive(&mut self.buffer[..len]);

@@ -34,6 +34,7 @@ pub(crate) fn segment(packet: &Arrival, dice: &mut Dice) -> Option<Arrival> {
         urgent: 0,
         options: Options::default().encode(),
         payload: [payload, &[]],
+        lent: 0,
         gso_size: 0,
         ect: false,
     };

@@ -40,6 +40,7 @@ pub(crate) fn write(transmit: &Transmit<'_>, mut each: impl FnMut(Vec<u8>)) {
             seq: transmit.seq + at as u32,
             flags,
             payload: [&payload[at..end], &[]],
+            lent: 0,
             gso_size: 0,
             ..*transmit
         };
@@ -192,6 +193,7 @@ fn what_is_written_is_read_again_and_what_is_damaged_is_not() {
             urgent: 0,
             options: tcp::Options::default().encode(),
             payload: [&bytes[..130], &bytes[130..]],
+            lent: 0,
             gso_size: 100,
             ect: true,
         };

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use tcp::config::{MILLISECOND, SECOND};
 use tcp::{
     Config, Events, FourTuple, Id, Info, Nanos, Options, Segment, Snapshot, Stack, StackConfig,
-    Transmit,
+    State, Transmit,
 };
 use wire::{Seq, icmp};
 
 use crate::app::{App, Phase, Stream};
 use crate::frame::Arrival;
 use crate::plan::{Dice, Freeze, Opening, Plan, Side, Wrap};
+use crate::shelf::Shelf;
 use crate::watch::Limits;
 
 /// Bytes of a snapshot, and when they are to be a connection again.
@@ -38,6 +39,10 @@ pub(crate) struct Host {
     /// What the clock shows when the run begins; modulo 2^64, if it has begun since.
     clock: Nanos,
     at_rest: Option<AtRest>,
+    /// Its connection is lent when it is thawed.
+    lends: bool,
+    /// The bytes of its connection, if that is lent.
+    shelf: Option<Shelf>,
     /// Times in a row that the stack woke up for nothing, and since when.
     idle_wakes: (u32, Nanos),
     pub(crate) frozen: u32,
@@ -78,6 +83,8 @@ impl Host {
             secrets,
             clock: clock(side, stack_config, path),
             at_rest: None,
+            lends: plan.lends,
+            shelf: None,
             idle_wakes: (0, 0),
             frozen: 0,
             ticks_together: plan.ticks_together,
@@ -155,7 +162,11 @@ impl Host {
             let mut segment = Segment::new(&first.tcp(), &payload);
             segment.gso_size = if count > 1 { size as u16 } else { 0 };
             segment.ce = first.ce;
-            self.stack.receive(&first.path, &segment, now);
+            let placement = self.stack.receive(&first.path, &segment, now);
+            assert!(self.shelf.is_some() || placement.is_none(), "nothing is lent");
+            if let (Some(shelf), Some(placement)) = (&mut self.shelf, placement) {
+                shelf.place(placement, &segment);
+            }
             rest = others;
         }
     }
@@ -191,9 +202,13 @@ impl Host {
             if let Some(id) = self.id
                 && let Some(mut socket) = self.stack.socket(id, time)
             {
-                self.app.act(&mut socket, peer, now);
+                self.app.act(&mut socket, self.shelf.as_mut(), peer, now);
             }
-            while let Some(transmit) = self.stack.poll_transmit(time) {
+            while let Some(mut transmit) = self.stack.poll_transmit(time) {
+                if let (Some(shelf), len @ 1..) = (&self.shelf, transmit.lent) {
+                    transmit.payload = [shelf.sent(transmit.seq, len), &[]];
+                    transmit.lent = 0;
+                }
                 send(&transmit);
                 again = true;
             }
@@ -279,7 +294,16 @@ impl Host {
             return Ok(false);
         }
         let before = self.stack.len();
-        let Some(snapshot) = self.stack.freeze(id, self.time(now)) else {
+        let time = self.time(now);
+        let una = self.stack.connection(id).map(|connection| connection.standing().snd_una);
+        let frozen = match (self.shelf.take(), una) {
+            (Some(shelf), Some(una)) => {
+                let mut lend = |queue, offset, len| shelf.lend(una, queue, offset, len);
+                self.stack.freeze_lent(id, &mut lend, time)
+            }
+            _ => self.stack.freeze(id, time),
+        };
+        let Some(snapshot) = frozen else {
             return Err("a living connection cannot be frozen".to_owned());
         };
         if self.stack.len() + 1 != before || self.stack.connection(id).is_some() {
@@ -321,7 +345,13 @@ impl Host {
         let snapshot = Snapshot::decode(&at_rest.bytes).map_err(|error| error.to_string())?;
         let time = self.time(now);
         let state = snapshot.state;
-        let id = self.stack.thaw(&snapshot, Arc::clone(&self.config), time);
+        let config = Arc::clone(&self.config);
+        let id = if self.lends && snapshot.state >= State::Established {
+            self.shelf = Some(Shelf::of(&snapshot));
+            self.stack.thaw_lent(&snapshot, config, u32::MAX >> 1, time)
+        } else {
+            self.stack.thaw(&snapshot, config, time)
+        };
         let id = id.map_err(|error| format!("{error:?} of {}", words(snapshot)))?;
         self.id = Some(id);
         self.app.moved(state);

@@ -14,6 +14,7 @@ mod host;
 mod kept;
 mod plan;
 mod run;
+mod shelf;
 mod trace;
 mod transparency;
 mod watch;

@@ -142,6 +142,8 @@ pub(crate) struct Plan {
     pub(crate) ticks_together: bool,
     /// Memory that each stack has; `None` for the default.
     pub(crate) memory: Option<u64>,
+    /// The queues of a connection that is thawed are lent.
+    pub(crate) lends: bool,
 }
 
 impl Plan {
@@ -164,6 +166,7 @@ impl Plan {
             side
         };
         let sides = [side(0), side(1)];
+        let is_urgent = sides.iter().any(|side| side.urgent > 0);
         Plan {
             seed,
             v6,
@@ -178,13 +181,14 @@ impl Plan {
             freezes: freezes(&mut Dice::new(seed, 6)),
             ticks_together: false,
             memory: None,
+            lends: !is_urgent && Dice::new(seed, 50).once_in(2),
         }
     }
 
     /// The same with little memory.
     pub(crate) fn short(seed: u64) -> Plan {
         let memory = Dice::new(seed, 40).one_of(&[400 << 10, 700 << 10, 2 << 20, 6 << 20]);
-        Plan { memory: Some(memory), ..Plan::new(seed) }
+        Plan { memory: Some(memory), lends: false, ..Plan::new(seed) }
     }
 
     /// Loses packets, beyond what two queues hold.

@@ -81,6 +81,7 @@ pub(crate) fn segment(
         urgent: 0,
         options: Options { timestamps: stamps, ..Options::default() }.encode(),
         payload: [&[], &[]],
+        lent: 0,
         gso_size: 0,
         ect: false,
     };
