@@ -1,6 +1,6 @@
 //! Typed views of the bytes that cross a NIC: Ethernet, VLAN, IPv4, IPv6 with its extension headers, TCP with
 //! its options, UDP and `virtio_net_hdr`; Internet checksums; sequence numbers; the unit of time; the flow
-//! key and its keyed hash; ARP, Neighbour Discovery and ICMP; writing IP headers.
+//! key and its keyed hash; ARP, Neighbour Discovery and ICMP; writing IP headers; bytes that others may change.
 //!
 //! A *view* (`Ipv4<T>`, `Tcp<T>`, ...) borrows bytes that were checked once, in its `new`, and reads or
 //! writes fields by name. [`Headers::parse`] parses a whole frame in one pass and returns the offset of each
@@ -15,6 +15,7 @@
 #![no_std]
 
 pub mod arp;
+pub mod bytes;
 pub mod cache;
 pub mod checksum;
 mod ethernet;
@@ -35,6 +36,7 @@ mod udp;
 mod vnet;
 mod vxlan;
 
+pub use bytes::Bytes;
 pub use checksum::{RxChecksum, Sum};
 pub use ethernet::{
     BROADCAST, ETHERNET_LEN, EtherType, MAC_LEN, Mac, VLAN_LEN, is_group, write_ethernet,
