@@ -41,6 +41,8 @@ use crate::snapshot::{
 use crate::{Algorithm, Nanos, Snapshot, State};
 
 const MICROSECOND: Nanos = 1_000;
+/// Bytes of a receive buffer at least: a window that is closed, or nearly, says nothing of it.
+const LEAST_BUFFER: u32 = 64 << 10;
 
 /// `TCP_INFINITE_SSTHRESH` (include/net/tcp.h).
 const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
@@ -262,7 +264,7 @@ impl Repair {
             nxt: self.rcv_nxt,
             acked: self.window.rcv_wup,
             edge,
-            buffer: offered.saturating_add(self.recv_queue.len() as u32),
+            buffer: offered.saturating_add(self.recv_queue.len() as u32).max(LEAST_BUFFER),
             queue: self.recv_queue.clone(),
             out_of_order: Vec::new(),
             recent: Vec::new(),

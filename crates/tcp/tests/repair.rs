@@ -168,3 +168,14 @@ proptest! {
         }
     }
 }
+
+/// A window that is closed while its application has read everything opens again.
+#[test]
+fn a_closed_window_opens_again() {
+    let mut repair = snapshot(7, true).to_repair().unwrap().0;
+    repair.recv_queue.clear();
+    repair.window.rcv_wnd = 0;
+    repair.window.rcv_wup = repair.rcv_nxt;
+    let snapshot = Snapshot::from_repair(&repair).unwrap();
+    assert!(snapshot.receive.buffer >= 64 << 10);
+}
