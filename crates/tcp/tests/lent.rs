@@ -93,20 +93,25 @@ impl Lent {
 fn what_has_no_room_is_not_taken_and_the_window_does_not_shrink() {
     let mut lent = Lent::with_room(2 * MSS as u32);
     let first = lent.receive(0, MSS);
-    assert_eq!(first, Some(Placement { seq: lent.next, skip: 0, len: MSS as u32 }));
+    assert_eq!(first, Some(Placement { id: lent.id, seq: lent.next, skip: 0, len: MSS as u32 }));
     let edge = lent.window_edge() + 0_u32.wrapping_sub(UNIT);
     assert!(edge.after(lent.next + 10 * MSS as u32), "more was offered than there is room for");
     // Behind a hole, and half of it beyond the room.
     let second = lent.receive(MSS + MSS / 2, MSS);
     let at = lent.next + (MSS + MSS / 2) as u32;
-    assert_eq!(second, Some(Placement { seq: at, skip: 0, len: MSS as u32 / 2 }));
+    assert_eq!(second, Some(Placement { id: lent.id, seq: at, skip: 0, len: MSS as u32 / 2 }));
     assert_eq!(lent.receive(3 * MSS, MSS), None, "all of it is beyond");
     assert!(!lent.window_edge().before(edge));
     // The hole is filled by more than its bytes.
     let third = lent.receive(MSS - 10, MSS);
     assert_eq!(
         third,
-        Some(Placement { seq: lent.next + MSS as u32, skip: 10, len: MSS as u32 - 10 })
+        Some(Placement {
+            id: lent.id,
+            seq: lent.next + MSS as u32,
+            skip: 10,
+            len: MSS as u32 - 10
+        })
     );
     assert_eq!(lent.stack.connection(lent.id).unwrap().readable_len(), 2 * MSS);
     assert_eq!(lent.receive(2 * MSS, MSS), None);
@@ -115,7 +120,7 @@ fn what_has_no_room_is_not_taken_and_the_window_does_not_shrink() {
     let fourth = lent.receive(2 * MSS, 2 * MSS);
     assert_eq!(
         fourth,
-        Some(Placement { seq: lent.next + 2 * MSS as u32, skip: 0, len: MSS as u32 })
+        Some(Placement { id: lent.id, seq: lent.next + 2 * MSS as u32, skip: 0, len: MSS as u32 })
     );
     // So does more memory.
     lent.stack.socket(lent.id, SECOND).unwrap().set_room(3 * MSS as u32);

@@ -36,7 +36,7 @@ impl Connection {
         let start = segment.seq.max(self.hot.rcv_nxt);
         let mut cut = end.min(self.hot.rcv_edge);
         if self.hot.bits.tight() {
-            cut = self.within_room(cut);
+            cut = self.cut_to_room(cut);
         }
         let last = self.out_of_order.as_slice().last().map_or(end, |block| block.end);
         if fin && cut == end && self.fin_at.is_none() && !last.after(end) {

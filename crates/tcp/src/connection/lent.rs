@@ -11,6 +11,7 @@ use crate::connection::calls::SendError;
 use crate::connection::{Connection, Context};
 use crate::options::Block;
 use crate::ring::Ring;
+use crate::stack::Id;
 
 /// Which of a connection's queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,8 @@ pub type Lend<'a> = dyn FnMut(Queue, u32, u32) -> Vec<u8> + 'a;
 /// Bytes of a segment that the application is to store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placement {
+    /// Whose.
+    pub id: Id,
     /// Sequence number of the first of them.
     pub seq: Seq,
     /// Bytes of the payload that are in front of it.
@@ -55,18 +58,29 @@ impl Connection {
     pub(crate) fn set_room(&mut self, bytes: u32) {
         debug_assert!(bytes >= self.room, "{bytes} is less than {}", self.room);
         self.room = bytes;
+        self.wants_room = false;
         self.review_room();
     }
 
     /// The application is to store the bytes of a block, which begin `skip` bytes into the segment's payload.
     #[inline]
     pub(crate) fn place(&mut self, block: Block, skip: u32, context: &mut Context<'_>) {
-        debug_assert!(context.placement.is_none(), "a segment is one run of bytes");
-        *context.placement = Some(Placement { seq: block.start, skip, len: block.len() });
+        debug_assert!(context.placed.is_none(), "a segment is one run of bytes");
+        *context.placed = Some((block, skip));
+    }
+
+    /// Whether more memory for what is received would let it offer a larger window.
+    pub fn wants_room(&self) -> bool {
+        self.wants_room
+    }
+
+    /// Whether something was received behind a hole.
+    pub fn has_holes(&self) -> bool {
+        !self.out_of_order.is_empty()
     }
 
     /// The same end, or the end of what there is memory for.
-    pub(crate) fn within_room(&self, end: Seq) -> Seq {
+    pub(crate) fn cut_to_room(&self, end: Seq) -> Seq {
         end.min(self.room_end()).max(self.hot.rcv_nxt)
     }
 

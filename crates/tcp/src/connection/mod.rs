@@ -59,8 +59,8 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Nanos,
     pub(crate) pool: &'a mut Pool,
     pub(crate) counters: &'a mut Counters,
-    /// Where the application is to store bytes of the segment.
-    pub(crate) placement: &'a mut Option<Placement>,
+    /// Bytes of the segment that the application is to store, and how many are in front of them.
+    pub(crate) placed: &'a mut Option<(Block, u32)>,
 }
 
 /// What is read or written for every segment in order and every acknowledgment.
@@ -297,6 +297,8 @@ pub struct Connection {
     pub(crate) promised: u32,
     /// Bytes received that the application has memory for, if the queues are lent.
     pub(crate) room: u32,
+    /// A larger window was wanted than there is room for.
+    pub(crate) wants_room: bool,
 }
 
 /// A peer that asks for less gets segments of this size, as from Linux (TCP_MIN_MSS): RFC 9293 sets no
@@ -387,6 +389,7 @@ impl Connection {
             unreachable: false,
             promised: 0,
             room: 0,
+            wants_room: false,
             config,
         };
         connection.hot.bits.set_no_delay(connection.config.no_delay);

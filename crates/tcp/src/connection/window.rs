@@ -60,7 +60,20 @@ impl Connection {
     /// Bytes beyond which the buffer does not grow, as no window can announce more.
     fn largest_buffer(&self) -> u32 {
         let most = self.config.receive_buffer_max.min(65_535u32 << self.hot.rcv_shift);
-        if self.hot.receive.is_lent() { most.min(self.room) } else { most }
+        if self.hot.receive.is_lent() { most.min(self.within_room()) } else { most }
+    }
+
+    /// The largest buffer whose window, as it is rounded up, the application has memory for.
+    pub(crate) fn within_room(&self) -> u32 {
+        self.room.saturating_sub(slack(self.room, self.hot.rcv_shift))
+    }
+
+    /// Whether the buffer is as large as what the application has memory for, and not as it may be.
+    fn is_bound_by_room(&self) -> bool {
+        let is_full = self.hot.receive.is_lent() && self.hot.buffer >= self.within_room();
+        is_full
+            && self.within_room()
+                < self.config.receive_buffer_max.min(65_535u32 << self.hot.rcv_shift)
     }
 
     /// Doubles the window when a quarter of it came, and was read, within two round trips: it then is ahead
@@ -80,6 +93,8 @@ impl Connection {
             counters.windows_short += 1;
             self.hot.buffer = smaller;
             self.promise(&mut pool.memory);
+        } else if took <= round && self.is_bound_by_room() {
+            self.wants_room = keeps_up;
         } else if took <= round && buffer < self.largest_buffer() {
             if !keeps_up {
                 // What stood behind a hole is still being read: the size is reviewed at the next read.

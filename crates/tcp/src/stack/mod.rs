@@ -37,6 +37,7 @@ use crate::connection::{
     Answer, Connection, Context, Events, Key, Lend, Placement, Planned, Standing,
 };
 use crate::counters::Counters;
+use crate::options::Block;
 use crate::pool::Pool;
 use crate::segment::{FourTuple, Segment, Transmit};
 use crate::snapshot::Snapshot;
@@ -109,7 +110,7 @@ pub struct Stack {
     pool: Pool,
     counters: Counters,
     /// Of the segment at hand; `None` between calls.
-    placement: Option<Placement>,
+    placed: Option<(Block, u32)>,
     trace: Option<Box<Trace>>,
 }
 
@@ -133,7 +134,7 @@ impl Stack {
             changes: None,
             pool: Pool::default(),
             counters: Counters::default(),
-            placement: None,
+            placed: None,
             trace: None,
         }
     }
@@ -312,13 +313,14 @@ impl Stack {
         self.counters.segments_in += 1;
         self.pool.now = now;
         let key = Key::new(path);
-        let answer = match self.lookup(&key) {
+        let found = self.lookup(&key);
+        let answer = match found {
             Some(slot) if self.slots.at(slot).is_some_and(|at| at.is_predicted(segment)) => {
                 let mut context = Context {
                     now,
                     pool: &mut self.pool,
                     counters: &mut self.counters,
-                    placement: &mut self.placement,
+                    placed: &mut self.placed,
                 };
                 let connection = self.slots.expect_mut(slot);
                 connection.on_predicted(segment, &mut context);
@@ -353,7 +355,9 @@ impl Stack {
         if answer == Answer::Reset {
             self.reset(path, segment);
         }
-        self.placement.take()
+        let (block, skip) = self.placed.take()?;
+        let id = self.slots.id(found?);
+        Some(Placement { id, seq: block.start, skip, len: block.len() })
     }
 
     /// Whether it is a new SYN for an old connection in TIME-WAIT, that no old segment can be mistaken for (RFC
@@ -407,7 +411,7 @@ impl Stack {
             now,
             pool: &mut self.pool,
             counters: &mut self.counters,
-            placement: &mut self.placement,
+            placed: &mut self.placed,
         };
         let connection = self.slots.expect_mut(slot);
         let before = connection.hot.state;
@@ -517,6 +521,15 @@ impl Stack {
         match &due.0 {
             What::Reply(_) => None,
             What::Of(slot, _) => Some((self.slots.id(*slot), self.slots.expect(*slot).standing())),
+        }
+    }
+
+    /// The connection whose segment is due; `None` of a segment that belongs to none.
+    #[inline]
+    pub fn id_of(&self, due: &Due) -> Option<Id> {
+        match &due.0 {
+            What::Reply(_) => None,
+            What::Of(slot, _) => Some(self.slots.id(*slot)),
         }
     }
 
@@ -638,7 +651,10 @@ impl Stack {
             return Err(ThawError::Connect(ConnectError::Memory));
         };
         let mut connection = Connection::thaw(snapshot, config, room, now, &mut self.pool);
-        connection.hot.buffer = buffer.min(room.unwrap_or(u32::MAX));
+        connection.hot.buffer = match room {
+            Some(_) => buffer.min(connection.within_room()),
+            None => buffer,
+        };
         self.counters.thawed += 1;
         Ok(self.insert(connection, now))
     }

@@ -45,7 +45,7 @@ impl Shelf {
 
     /// Bytes of a segment that was received.
     pub(crate) fn place(&mut self, placement: Placement, segment: &Segment<'_>) {
-        let Placement { seq, skip, len } = placement;
+        let Placement { seq, skip, len, .. } = placement;
         let payload = segment.payload.concat();
         self.store(seq, &payload[skip as usize..(skip + len) as usize]);
     }
