@@ -284,6 +284,9 @@ pub(crate) fn map(fd: c_int, bytes: usize) -> Option<&'static [AtomicU64]> {
     if start == libc::MAP_FAILED {
         return None;
     }
+    // A dump of this process, should it crash, would go through all of it.
+    // SAFETY: the range was mapped above, and MADV_DONTDUMP changes no contents.
+    let _ = unsafe { libc::madvise(start, bytes, libc::MADV_DONTDUMP) };
     // SAFETY: mapped above, page-aligned, so long, and never unmapped. wharf has sealed its size. All access is by
     // atomic words, whose every value is valid.
     Some(unsafe { std::slice::from_raw_parts(start.cast(), bytes / size_of::<AtomicU64>()) })

@@ -34,7 +34,6 @@ mod reason;
 pub mod ring;
 pub mod session;
 pub mod sharers;
-pub mod spill;
 
 pub use counts::Counts;
 pub use epoch::{Cid, Epoch};

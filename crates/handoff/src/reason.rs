@@ -59,6 +59,8 @@ named! {
         Connections = "connections",
         /// The NIC has no memory for its buffers.
         Memory = "memory",
+        /// It has more queued than the memory that it would share with its program holds.
+        Buffer = "buffer",
         /// The queue of commands is full, or the guard does not hear of connections fast enough.
         Queue = "queue",
         /// wharf is stopping.
@@ -95,7 +97,7 @@ named! {
         Load = "load",
         /// It is in TIME-WAIT (the paper's example, section 3.3).
         TimeWait = "time_wait",
-        /// The application asked for urgent data (`MSG_OOB`).
+        /// The application asked for urgent data (`MSG_OOB`), or its peer has sent some.
         Urgent = "urgent",
         /// The application asked for `MSG_ZEROCOPY`.
         ZeroCopy = "zerocopy",
@@ -122,11 +124,11 @@ impl Refusal {
     /// Whether what stands in the way may go by itself, so that the connection can be offered again.
     pub fn passes(self) -> bool {
         use Refusal::{
-            CgroupBpf, Connections, Firewall, Ipsec, Memory, Queue, Quota, Route, State,
+            Buffer, CgroupBpf, Connections, Firewall, Ipsec, Memory, Queue, Quota, Route, State,
             TrafficControl,
         };
         let of_host = matches!(self, Firewall | TrafficControl | Ipsec | CgroupBpf | Route);
-        of_host || matches!(self, State | Quota | Connections | Memory | Queue)
+        of_host || matches!(self, State | Quota | Connections | Memory | Buffer | Queue)
     }
 }
 

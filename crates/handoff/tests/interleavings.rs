@@ -14,6 +14,7 @@ use loom::thread;
 struct Memory {
     app: AtomicU64,
     nic: AtomicU64,
+    places: [AtomicU64; 2],
     data: Vec<AtomicU64>,
     asleep: AtomicU64,
     /// What stands for the eventfd: how often the bell was rung.
@@ -26,6 +27,7 @@ impl Memory {
         Arc::new(Memory {
             app: word(),
             nic: word(),
+            places: [word(), word()],
             data: (0..words).map(|_| word()).collect(),
             asleep: word(),
             rung: word(),
@@ -33,7 +35,7 @@ impl Memory {
     }
 
     fn ring(&self) -> Ring<'_> {
-        Ring::new(&self.app, &self.nic, &self.data).unwrap()
+        Ring::new(&self.app, &self.nic, &self.places, &self.data).unwrap()
     }
 
     fn commands(&self) -> CommandRing<'_> {
@@ -56,7 +58,7 @@ const SECOND: [u8; 5] = *b"ion h";
 #[test]
 fn what_was_sent_before_the_flip_is_there_and_nothing_else() {
     loom::model(|| {
-        let memory = Memory::new(1);
+        let memory = Memory::new(2);
         let mut nic = send::Nic::open(memory.ring(), EPOCH, 3, b"").unwrap();
         let app = thread::spawn({
             let memory = memory.clone();
@@ -90,8 +92,8 @@ fn what_was_sent_before_the_flip_is_there_and_nothing_else() {
 #[test]
 fn what_was_read_and_what_the_flip_leaves_is_all_there_was() {
     loom::model(|| {
-        let memory = Memory::new(1);
-        let mut nic = receive::Nic::open(memory.ring(), EPOCH, 5, b"han").unwrap();
+        let memory = Memory::new(2);
+        let mut nic = receive::Nic::open(memory.ring(), EPOCH, 5, b"han", 0).unwrap();
         let app = thread::spawn({
             let memory = memory.clone();
             move || {
@@ -187,7 +189,7 @@ fn sleep_when_idle(memory: &Memory, consumer: &mut Consumer<'_>) -> (bool, usize
 #[test]
 fn ring_doorbell_and_flip_together() {
     loom::model(|| {
-        let memory = Memory::new(1);
+        let memory = Memory::new(2);
         let mut nic = send::Nic::open(memory.ring(), EPOCH, 0, b"").unwrap();
         let app = thread::spawn({
             let memory = memory.clone();
@@ -219,8 +221,8 @@ fn ring_doorbell_and_flip_together() {
 #[test]
 fn a_thread_that_sleeps_has_seen_what_it_is_not_woken_for() {
     loom::model(|| {
-        let memory = Memory::new(1);
-        let mut nic = receive::Nic::open(memory.ring(), EPOCH, 0, b"").unwrap();
+        let memory = Memory::new(2);
+        let mut nic = receive::Nic::open(memory.ring(), EPOCH, 0, b"", 0).unwrap();
         let app = thread::spawn({
             let memory = memory.clone();
             move || {

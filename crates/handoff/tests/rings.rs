@@ -1,6 +1,7 @@
 //! Rings as one thread sees them: the bytes are those of a queue, whatever the indices, and nothing that the
 //! application writes makes the NIC do more than say that it is hostile.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used)] // a failed unwrap is the failed test
 
 mod given;
 
@@ -14,6 +15,26 @@ use proptest::prelude::*;
 
 fn words(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// What a ring is made of.
+struct Memory {
+    app: AtomicU64,
+    nic: AtomicU64,
+    places: [AtomicU64; 2],
+    data: Vec<AtomicU64>,
+}
+
+impl Memory {
+    /// For a ring that holds so many bytes.
+    fn new(capacity: usize) -> Memory {
+        let [app, nic, one, two] = [(); 4].map(|()| AtomicU64::new(0));
+        Memory { app, nic, places: [one, two], data: words(2 * capacity / 8) }
+    }
+
+    fn ring(&self) -> Ring<'_> {
+        Ring::new(&self.app, &self.nic, &self.places, &self.data).unwrap()
+    }
 }
 
 /// `count` bytes that are all others than those before.
@@ -34,8 +55,8 @@ proptest! {
         steps in proptest::collection::vec((0_u8..4, 0_usize..80), 1..80),
         flips: bool,
     ) {
-        let (app, nic, data) = (AtomicU64::new(0), AtomicU64::new(0), words(8));
-        let ring = Ring::new(&app, &nic, &data).unwrap();
+        let memory = Memory::new(64);
+        let ring = memory.ring();
         let mut next = 0;
         let queue = bytes(&mut next, queue);
         let mut there = VecDeque::from(queue.clone());
@@ -85,12 +106,12 @@ proptest! {
         steps in proptest::collection::vec((0_u8..4, 0_usize..80), 1..80),
         flips: bool,
     ) {
-        let (app, nic, data) = (AtomicU64::new(0), AtomicU64::new(0), words(8));
-        let ring = Ring::new(&app, &nic, &data).unwrap();
+        let memory = Memory::new(64);
+        let ring = memory.ring();
         let mut next = 0;
         let queue = bytes(&mut next, queue);
         let mut there = VecDeque::from(queue.clone());
-        let mut nic = receive::Nic::open(ring, Epoch(1), start, &queue).unwrap();
+        let mut nic = receive::Nic::open(ring, Epoch(1), start, &queue, 0).unwrap();
         let app = receive::App::new(ring);
         for (step, count) in steps {
             match step {
@@ -129,6 +150,121 @@ proptest! {
         prop_assert_eq!(app.recv(&mut [0]), Err(Lost));
     }
 
+    /// One that grows holds the same bytes, wherever they lie.
+    #[test]
+    fn a_send_ring_grows(
+        start in prop_oneof![Just(0), Just(u32::MAX - 100_000), any::<u32>()],
+        queue in prop_oneof![Just(0_usize), 0..200_000_usize],
+        steps in proptest::collection::vec((0_u8..6, prop_oneof![0..50_usize, 0..90_000_usize]), 1..50),
+    ) {
+        let memory = Memory::new(1 << 20);
+        let ring = memory.ring();
+        let mut next = 0;
+        let queue = bytes(&mut next, queue);
+        let mut there = VecDeque::from(queue.clone());
+        let mut nic = send::Nic::open(ring, Epoch(1), start, &queue).unwrap();
+        prop_assert!(nic.size() as usize >= queue.len() && nic.size() <= 1 << 20);
+        let app = send::App::new(ring);
+        for (step, count) in steps {
+            match step {
+                0 | 1 => {
+                    let new = bytes(&mut next, count);
+                    let room = app.room().unwrap() as usize;
+                    let took = app.send(&new).unwrap() as usize;
+                    prop_assert_eq!(took, count.min(room));
+                    prop_assert!(there.len() + room >= 1 << 16, "the smallest size at least");
+                    there.extend(&new[..took]);
+                    prop_assert!(there.len() <= nic.size() as usize);
+                }
+                2 => nic.grow(),
+                _ => {
+                    nic.look().unwrap();
+                    let mut all = vec![0; there.len()];
+                    prop_assert_eq!(nic.peek(0, &mut all), there.len());
+                    prop_assert!(there.iter().eq(&all));
+                    let at = count.min(there.len());
+                    let lent = nic.bytes(at as u32, 70_000).map(|piece| {
+                        let mut bytes = vec![0; piece.len()];
+                        piece.copy_to(&mut bytes);
+                        bytes
+                    });
+                    let lent = lent.concat();
+                    prop_assert!(!lent.is_empty() || at == there.len());
+                    prop_assert_eq!(&all[at..at + lent.len()], &lent);
+                    nic.release(count as u32);
+                    there.drain(..at);
+                }
+            }
+        }
+        nic.look().unwrap();
+        let nic = send::Nic::recover(ring, Epoch(1), nic.head()).unwrap();
+        let mut all = vec![0; there.len()];
+        prop_assert_eq!(nic.peek(0, &mut all), there.len());
+        prop_assert!(there.iter().eq(&all));
+    }
+
+    /// The same of a ring into which the NIC writes, behind holes too.
+    #[test]
+    fn a_receive_ring_grows(
+        start in prop_oneof![Just(0), Just(u32::MAX - 100_000), any::<u32>()],
+        queue in prop_oneof![Just(0_usize), 0..200_000_usize],
+        room in 0..400_000_u32,
+        steps in proptest::collection::vec((0_u8..7, prop_oneof![0..50_usize, 0..90_000_usize]), 1..50),
+    ) {
+        let memory = Memory::new(1 << 20);
+        let ring = memory.ring();
+        let mut next = 0;
+        let queue = bytes(&mut next, queue);
+        let mut there = VecDeque::from(queue.clone());
+        let mut nic = receive::Nic::open(ring, Epoch(1), start, &queue, room).unwrap();
+        prop_assert!(nic.size() >= room && nic.size() as usize >= queue.len());
+        // Behind the bytes that are there: those that were put and are not published.
+        let mut put: VecDeque<u8> = VecDeque::new();
+        let app = receive::App::new(ring);
+        for (step, count) in steps {
+            nic.look().unwrap();
+            match step {
+                0 | 1 => {
+                    // The second half first.
+                    let new = bytes(&mut next, count.min(nic.room() as usize - put.len()));
+                    let (early, late) = new.split_at(new.len() / 2);
+                    let at = put.len() + early.len();
+                    prop_assert_eq!(nic.put(at as u32, late), late.len());
+                    prop_assert_eq!(nic.put(put.len() as u32, early), early.len());
+                    put.extend(&new);
+                    let mut all = vec![0; put.len()];
+                    nic.peek_put(nic.len(), &mut all);
+                    prop_assert!(put.iter().eq(&all));
+                }
+                2 => {
+                    let count = count.min(put.len());
+                    nic.publish(count as u32);
+                    there.extend(put.drain(..count));
+                }
+                3 => {
+                    // As far as the peer may have been told that there is room.
+                    let edge = nic.tail().wrapping_add(nic.room());
+                    let size = nic.size();
+                    let grew = nic.grow(edge);
+                    prop_assert_eq!(nic.size(), size << u32::from(grew));
+                    prop_assert!(!grew || size < 1 << 20);
+                }
+                4 if nic.is_empty() && put.is_empty() => nic.begin_anew(),
+                _ => {
+                    let mut into = vec![0; count];
+                    let got = app.recv(&mut into).unwrap() as usize;
+                    prop_assert_eq!(got, count.min(there.len()));
+                    prop_assert_eq!(there.drain(..got).collect::<Vec<_>>(), &into[..got]);
+                }
+            }
+            prop_assert_eq!(app.len(), Ok(there.len() as u32));
+        }
+        let nic = receive::Nic::recover(ring, Epoch(1), nic.tail()).unwrap();
+        let mut all = vec![0; there.len()];
+        prop_assert_eq!(nic.peek(&mut all), there.len());
+        prop_assert!(there.iter().eq(&all));
+    }
+
     #[test]
     fn commands_come_in_order(steps in proptest::collection::vec(any::<bool>(), 1..100)) {
         let (pushed, popped, slots) = (AtomicU64::new(0), AtomicU64::new(0), words(8));
@@ -162,23 +298,24 @@ proptest! {
 #[test]
 fn what_is_no_ring_is_refused() {
     let word = AtomicU64::new(0);
-    for (count, ring) in [(0, false), (1, true), (3, false), (4, true)] {
-        assert_eq!(Ring::new(&word, &word, &words(count)).is_ok(), ring, "{count} words");
+    let places = [AtomicU64::new(0), AtomicU64::new(0)];
+    for (count, ring) in [(0, false), (1, false), (2, true), (3, false), (4, true)] {
+        assert_eq!(Ring::new(&word, &word, &places, &words(count)).is_ok(), ring, "{count} words");
     }
     for (count, ring) in [(0, false), (1, false), (2, true), (6, false), (1 << 18, false)] {
         let slots = words(count);
         assert_eq!(CommandRing::new(&word, &word, &slots).is_ok(), ring, "{count} words");
     }
-    let data = words(1);
-    let ring = Ring::new(&word, &word, &data).unwrap();
+    let data = words(2);
+    let ring = Ring::new(&word, &word, &places, &data).unwrap();
     assert!(matches!(send::Nic::open(ring, Epoch(1), 0, &[0; 9]), Err(BadSize)));
-    assert!(matches!(receive::Nic::open(ring, Epoch(1), 0, &[0; 9]), Err(BadSize)));
+    assert!(matches!(receive::Nic::open(ring, Epoch(1), 0, &[0; 9], 0), Err(BadSize)));
 }
 
 #[test]
 fn an_index_or_epoch_that_is_not_possible_is_hostile() {
-    let (app, nic, data) = (AtomicU64::new(0), AtomicU64::new(0), words(2));
-    let ring = Ring::new(&app, &nic, &data).unwrap();
+    let memory = Memory::new(16);
+    let (ring, app) = (memory.ring(), &memory.app);
     let epoch = 1 << 32;
     for (word, error) in [
         (epoch | 17, Hostile::Index),
@@ -192,7 +329,7 @@ fn an_index_or_epoch_that_is_not_possible_is_hostile() {
         assert_eq!((sender.flip(), sender.len()), (Err(error), 0), "{word:x}");
     }
     // The application can read no more than there is, and take back nothing that it has read.
-    let mut receiver = receive::Nic::open(ring, Epoch(1), 0, &[1, 2]).unwrap();
+    let mut receiver = receive::Nic::open(ring, Epoch(1), 0, &[1, 2], 0).unwrap();
     app.store(epoch | 3, Ordering::Relaxed);
     assert_eq!(receiver.look(), Err(Hostile::Index));
     app.store(epoch | 2, Ordering::Relaxed);
@@ -204,8 +341,8 @@ fn an_index_or_epoch_that_is_not_possible_is_hostile() {
 /// A thread that stopped in the middle of a call does not write into another stay of the connection.
 #[test]
 fn a_call_of_an_earlier_epoch_loses() {
-    let (app, nic, data) = (AtomicU64::new(0), AtomicU64::new(0), words(2));
-    let ring = Ring::new(&app, &nic, &data).unwrap();
+    let memory = Memory::new(16);
+    let (ring, app) = (memory.ring(), &memory.app);
     let mut first = send::Nic::open(ring, Epoch(1), 0, &[]).unwrap();
     let stale = app.load(Ordering::Relaxed);
     first.flip().unwrap();

@@ -104,7 +104,7 @@ proptest! {
             ring::send::Nic::open(area.send().unwrap(), Epoch(1), 7, &vec![byte; layout.send as usize])
                 .unwrap();
             let read = vec![byte; layout.receive as usize];
-            ring::receive::Nic::open(area.receive().unwrap(), Epoch(1), 9, &read).unwrap();
+            ring::receive::Nic::open(area.receive().unwrap(), Epoch(1), 9, &read, 0).unwrap();
         }
         for worker in 0..layout.workers {
             for (ring, byte) in [

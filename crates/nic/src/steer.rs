@@ -192,11 +192,22 @@ pub(crate) fn path_of(bytes: &[u8]) -> Option<FourTuple> {
 /// Whether a segment whose headers are plain is a SYN that may open a connection.
 #[inline]
 pub(crate) fn is_syn(bytes: &[u8]) -> bool {
+    let flags = plain_flags(bytes);
+    flags.any(Flags::SYN) && !flags.any(Flags::ACK)
+}
+
+/// Whether a packet of which [`path_of`] tells has urgent data.
+#[inline]
+pub(crate) fn is_urgent(bytes: &[u8]) -> bool {
+    plain_flags(bytes).any(Flags::URG)
+}
+
+/// The control bits of a TCP segment without options and extension headers of IP.
+#[inline]
+fn plain_flags(bytes: &[u8]) -> Flags {
     const FLAGS: usize = 13;
-    const SYN: u8 = 2;
-    const ACK: u8 = 16;
     let network = if ether_type(bytes) == EtherType::IPV4 { IPV4_MIN_LEN } else { IPV6_LEN };
-    bytes.get(ETHERNET_LEN + network + FLAGS).is_some_and(|flags| flags & (SYN | ACK) == SYN)
+    Flags(bytes.get(ETHERNET_LEN + network + FLAGS).copied().unwrap_or(0))
 }
 
 /// The same of what is not plain: other headers, and ICMP errors about a connection. UDP has none.

@@ -33,7 +33,11 @@ impl Mapping {
 
     /// `len` bytes that the kernel shares through `fd` from the beginning, backed by pages on first touch.
     pub(crate) fn shared_when_touched(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
-        Self::map(len, libc::MAP_SHARED | libc::MAP_NORESERVE, fd.as_raw_fd(), 0)
+        let mapping = Self::map(len, libc::MAP_SHARED | libc::MAP_NORESERVE, fd.as_raw_fd(), 0)?;
+        // A dump of a process that crashes would go through all of it. That it does is no harm but time.
+        // SAFETY: the range is exactly this live mapping, and MADV_DONTDUMP changes no contents.
+        let _ = unsafe { libc::madvise(mapping.start.as_ptr().cast(), len, libc::MADV_DONTDUMP) };
+        Ok(mapping)
     }
 
     fn map(len: usize, flags: i32, fd: i32, offset: libc::off_t) -> io::Result<Self> {

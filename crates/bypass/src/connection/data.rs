@@ -92,9 +92,9 @@ impl Connection {
     /// Tells the NIC of room in the ring, when there is a quarter of it: one that was full, so that the NIC waits for
     /// room, has that much before it is empty.
     fn has_read(&self, at: &AtNic, count: u32) {
-        let capacity = at.area.receive().map_or(0, |ring| ring.capacity());
+        let size = at.area.receive().map_or(0, |ring| receive::App::new(ring).size());
         let len = self.untold.fetch_add(count, Ordering::AcqRel) + count;
-        if len >= capacity / 4 {
+        if len >= size / 4 {
             self.untold.store(0, Ordering::Release);
             let recvd = nic::Recvd { len, ..nic::Recvd::new(at.cid, self.epoch(at)) };
             at.session.command(recvd.into());
@@ -260,10 +260,8 @@ impl Connection {
     pub(crate) fn queued(&'static self) -> Option<(c_int, c_int)> {
         let at = self.away()?;
         let unread = receive::App::new(at.area.receive().ok()?).len().unwrap_or(0);
-        let ring = at.area.send().ok()?;
-        let capacity = ring.capacity();
-        let room = send::App::new(ring).room().unwrap_or(capacity);
-        Some((unread as c_int, (capacity - room) as c_int))
+        let unsent = send::App::new(at.area.send().ok()?).len().unwrap_or(0);
+        Some((unread as c_int, unsent as c_int))
     }
 
     /// The error that is pending wherever the connection is, which is told by this.

@@ -423,8 +423,11 @@ impl Connection {
         }
     }
 
-    /// Offers it, unless another call is in the kernel: the next one offers it then. Returns false in that case.
+    /// Offers it, unless another call is in the kernel, or one of an earlier stay at the NIC still writes into the send ring:
+    /// the next one offers it then. Returns false in that case.
     fn offer(&'static self, session: &'static Session) -> bool {
+        // wharf puts what is queued there, over which nothing is to be written.
+        let Ok(_none) = self.sending.try_lock() else { return false };
         if self.calls.compare_exchange(0, OFFERING, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }

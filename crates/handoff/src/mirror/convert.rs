@@ -65,8 +65,8 @@ impl Agreed {
 }
 
 impl Moving {
-    /// Of a snapshot whose SND.UNA and RCV.NXT stand at these indices of the rings.
-    pub fn of(snapshot: &Snapshot, send_at: u32, receive_at: u32) -> Moving {
+    /// Of a snapshot.
+    pub fn of(snapshot: &Snapshot) -> Moving {
         let (send, receive) = (&snapshot.send, &snapshot.receive);
         Moving {
             state: snapshot.state,
@@ -82,18 +82,11 @@ impl Moving {
             rcv_edge: receive.edge,
             ts_recent: receive.ts_recent.0,
             closing: Closing::Open,
-            send_at,
-            receive_at,
         }
     }
 
-    /// Of a connection that stands so, with what its application has closed and where its rings are.
-    pub fn standing(
-        standing: &Standing,
-        closing: Closing,
-        send_at: u32,
-        receive_at: u32,
-    ) -> Moving {
+    /// Of a connection that stands so, with what its application has closed.
+    pub fn standing(standing: &Standing, closing: Closing) -> Moving {
         Moving {
             state: standing.state,
             mss: standing.mss,
@@ -108,9 +101,13 @@ impl Moving {
             rcv_edge: standing.rcv_edge,
             ts_recent: standing.ts_recent,
             closing,
-            send_at,
-            receive_at,
         }
+    }
+
+    /// Sequence number of the first byte of the send ring that counts: in FIN-WAIT-2 the peer has acknowledged our FIN, too.
+    pub fn sent_from(&self) -> Seq {
+        let fin = self.state == State::FinWait2;
+        self.snd_una + if fin { u32::MAX } else { 0 }
     }
 
     /// Sequence number behind the last byte in order: a FIN of the peer's counts as one.
@@ -122,7 +119,7 @@ impl Moving {
 
 impl Record {
     /// The connection as the kernel takes it, at this time of CLOCK_MONOTONIC, with the bytes of its rings: those
-    /// written from [`Moving::send_at`] on, and those up to [`Moving::receive_at`] that were not read. What the
+    /// written from [`Moving::sent_from`] on, and those up to [`Moving::received_end`] that were not read. What the
     /// kernel cannot be told is not in a record; [`Snapshot::from_repair`] makes of this what an engine goes on
     /// from, and says whether it can be a connection.
     ///

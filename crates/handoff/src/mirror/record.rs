@@ -14,7 +14,7 @@ pub const AGREED_WORDS: usize = 12;
 pub const MOVING_WORDS: usize = 8;
 
 /// Version of the format.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What does not change while the NIC has the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,11 +77,6 @@ pub struct Moving {
     pub ts_recent: u32,
     /// What the application has closed, which the state need not say yet.
     pub closing: Closing,
-    /// Index of the first byte that is in the send ring: those that are not acknowledged and not there are
-    /// [spilled](crate::spill).
-    pub send_at: u32,
-    /// Index behind the last byte that is in the receive ring: those in order and not there are spilled.
-    pub receive_at: u32,
 }
 
 /// What the application has closed of a connection.
@@ -266,7 +261,7 @@ impl Moving {
             pair(self.snd_wl1.0, kind),
             pair(self.rcv_nxt.0, self.rcv_wup.0),
             pair(self.rcv_edge.0, self.ts_recent),
-            pair(self.send_at, self.receive_at),
+            0,
             0,
         ];
         words[MOVING_WORDS - 1] = mirror_sum(&words[..MOVING_WORDS - 1]);
@@ -277,11 +272,11 @@ impl Moving {
     /// none.
     pub(super) fn from_words(words: &[u64], epoch: Epoch) -> Option<(u32, Option<Moving>)> {
         let words = checked::<{ MOVING_WORDS - 1 }>(words)?;
-        let [name, sent, window, update, received, edge, at] = words;
+        let [name, sent, window, update, received, edge, reserved] = words;
         let (tag, kind) = (high(name), high(update));
         (tag as u16 == epoch.tag()).then_some(())?;
         let state = State::from_number(kind as u8);
-        let both = state.zip(Closing::from_number((kind >> 8) & 0xff));
+        let both = state.zip(Closing::from_number((kind >> 8) & 0xff)).filter(|_| reserved == 0);
         let moving = both.map(|(state, closing)| Moving {
             state,
             closing,
@@ -296,8 +291,6 @@ impl Moving {
             rcv_wup: Seq(high(received)),
             rcv_edge: Seq(low(edge)),
             ts_recent: high(edge),
-            send_at: low(at),
-            receive_at: high(at),
         });
         Some((low(name), moving))
     }

@@ -1,92 +1,90 @@
-//! The bytes of a ring. They are copied as relaxed words: what the other side does meanwhile changes what is
-//! copied, and nothing else.
+//! The bytes of a ring. What the other side does meanwhile changes what is copied, and nothing else.
+
+use core::fmt;
+
+#[cfg(not(loom))]
+use wire::Bytes;
 
 use super::BadSize;
-use super::atomic::{AtomicU64, Ordering};
+use super::atomic::AtomicU64;
+use super::extent::{Classes, Extents};
 
-/// Most words of a ring: 2 GB, so that a distance tells forwards from backwards.
-const WORDS_MAX: usize = 1 << 28;
-
+/// Most bytes of a ring: 1 GB, so that a distance tells forwards from backwards.
+const MOST: usize = 1 << 30;
 const WORD: usize = 8;
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Data<'a>(&'a [AtomicU64]);
+#[derive(Clone, Copy)]
+pub(super) struct Data<'a> {
+    words: &'a [AtomicU64],
+    pub(super) classes: Classes,
+}
+
+impl fmt::Debug for Data<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Data({} bytes)", self.capacity())
+    }
+}
 
 impl<'a> Data<'a> {
+    /// Twice as much memory as the ring holds: see [`extent`](super::extent).
     pub(super) fn new(words: &'a [AtomicU64]) -> Result<Self, BadSize> {
-        let sensible = words.len().is_power_of_two() && words.len() <= WORDS_MAX;
-        if sensible { Ok(Data(words)) } else { Err(BadSize) }
+        let bytes = words.len() * WORD;
+        let sensible = bytes.is_power_of_two() && (2 * WORD..=2 * MOST).contains(&bytes);
+        let classes = Classes::of((bytes / 2).min(MOST) as u32);
+        if sensible { Ok(Data { words, classes }) } else { Err(BadSize) }
     }
 
     /// In bytes.
     pub(super) fn capacity(self) -> u32 {
-        (self.0.len() * WORD) as u32
+        (self.words.len() * WORD / 2) as u32
     }
 
-    /// The word of this index, and the place of its byte in it.
-    fn word(self, index: u32) -> (&'a AtomicU64, usize) {
-        let place = index as usize;
-        (&self.0[(place / WORD) & (self.0.len() - 1)], place % WORD)
+    /// `len` bytes from `index` on, in pieces, each with where it begins in the memory.
+    fn pieces(
+        self,
+        extents: Extents,
+        index: u32,
+        len: usize,
+    ) -> impl Iterator<Item = (usize, usize)> {
+        let mut done = 0;
+        core::iter::from_fn(move || {
+            let at = index.wrapping_add(done as u32);
+            let (extent, most) = extents.of(at);
+            let size = self.classes.size(extent.class);
+            let within = at.wrapping_sub(extent.from) & (size - 1);
+            let count = (len - done).min(most as usize).min((size - within) as usize);
+            done += count;
+            (count > 0).then_some(((size + within) as usize, count))
+        })
     }
 
-    /// The words from this index on, where a word begins, up to the end of the ring, but at most so many.
-    fn words(self, index: u32, most: usize) -> &'a [AtomicU64] {
-        let start = (index as usize / WORD) & (self.0.len() - 1);
-        let end = self.0.len().min(start + most);
-        &self.0[start..end]
-    }
-
-    /// Writes bytes from `index` on, around the end. Only the ring's producer may do so: bytes of a word that are
-    /// not written stay as they are.
-    pub(super) fn write(self, mut index: u32, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let whole = self.words(index, bytes.len() / WORD);
-            let count = if !(index as usize).is_multiple_of(WORD) || whole.is_empty() {
-                self.write_part(index, bytes)
-            } else {
-                for (word, bytes) in whole.iter().zip(bytes.chunks_exact(WORD)) {
-                    let value = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
-                    word.store(value, Ordering::Relaxed);
-                }
-                whole.len() * WORD
-            };
-            index = index.wrapping_add(count as u32);
-            bytes = &bytes[count..];
+    /// Writes bytes from `index` on. Only the ring's producer may do so.
+    pub(super) fn write(self, extents: Extents, index: u32, bytes: &[u8]) {
+        let mut rest = bytes;
+        for (at, count) in self.pieces(extents, index, bytes.len()) {
+            let (now, later) = rest.split_at(count);
+            super::atomic::store(self.words, at, now);
+            rest = later;
         }
     }
 
-    /// Bytes of one word, of which others stay as they are. Says how many.
-    fn write_part(self, index: u32, bytes: &[u8]) -> usize {
-        let (word, at) = self.word(index);
-        let count = (WORD - at).min(bytes.len());
-        let mut whole = word.load(Ordering::Relaxed).to_le_bytes();
-        whole[at..at + count].copy_from_slice(&bytes[..count]);
-        word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
-        count
-    }
-
-    /// Reads bytes from `index` on, around the end.
-    pub(super) fn read(self, mut index: u32, mut into: &mut [u8]) {
-        while !into.is_empty() {
-            let whole = self.words(index, into.len() / WORD);
-            let count = if !(index as usize).is_multiple_of(WORD) || whole.is_empty() {
-                self.read_part(index, into)
-            } else {
-                for (word, bytes) in whole.iter().zip(into.chunks_exact_mut(WORD)) {
-                    bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-                }
-                whole.len() * WORD
-            };
-            index = index.wrapping_add(count as u32);
-            into = &mut into[count..];
+    /// Reads bytes from `index` on.
+    pub(super) fn read(self, extents: Extents, index: u32, into: &mut [u8]) {
+        let mut rest = &mut into[..];
+        for (at, count) in self.pieces(extents, index, rest.len()) {
+            let (now, later) = rest.split_at_mut(count);
+            super::atomic::load(self.words, at, now);
+            rest = later;
         }
     }
 
-    /// Bytes of one word. Says how many.
-    fn read_part(self, index: u32, into: &mut [u8]) -> usize {
-        let (word, at) = self.word(index);
-        let count = (WORD - at).min(into.len());
-        into[..count].copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[at..at + count]);
-        count
+    /// Bytes from `index` on where they lie, as many of `len` as lie in two pieces.
+    #[cfg(not(loom))]
+    pub(super) fn bytes(self, extents: Extents, index: u32, len: usize) -> [Bytes<'a>; 2] {
+        let mut pieces = self.pieces(extents, index, len);
+        [(); 2].map(|()| {
+            let (at, count) = pieces.next().unwrap_or_default();
+            Bytes::of_words(self.words, at, count)
+        })
     }
 }

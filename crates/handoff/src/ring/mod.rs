@@ -6,8 +6,9 @@
 //! and judges what it has loaded; one that is not possible is [`Hostile`]. Nothing here loops longer than what
 //! it was given to copy.
 //!
-//! Each ring has one word for the application and one for the NIC, which should be on different cache lines. The
-//! application's word of a byte ring is index and epoch together:
+//! Each ring has one word for the application and one for the NIC, which should be on different cache lines, and who
+//! writes its bytes has two more, which say where they lie. The application's word of a byte ring is index and epoch
+//! together:
 //!
 //! - A call of the application's loads it, copies, and takes effect by one compare-and-swap from there to the
 //!   index behind its bytes. A call in an epoch that is not the NIC's does not begin: the kernel serves it.
@@ -22,6 +23,7 @@ pub mod atomic;
 pub mod command;
 mod data;
 mod doorbell;
+mod extent;
 pub mod receive;
 pub mod send;
 
@@ -29,6 +31,7 @@ use core::fmt;
 
 use crate::Epoch;
 use atomic::{AtomicU64, Ordering};
+use extent::{Classes, Extent, Extents};
 
 pub use doorbell::{Doorbell, Sleepers};
 
@@ -70,7 +73,9 @@ pub struct BadSize;
 
 impl fmt::Display for BadSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a ring has a power of two of words, at most 2 GB, and holds no more than that")
+        f.write_str(
+            "a ring has a power of two of words, at most 2 GB, and holds no more than half of that",
+        )
     }
 }
 
@@ -81,29 +86,56 @@ impl core::error::Error for BadSize {}
 pub struct Ring<'a> {
     /// Index and epoch of the application's.
     app: &'a AtomicU64,
-    /// The NIC's index.
+    /// The NIC's index, and of a send ring the class that it wants to have used.
     nic: &'a AtomicU64,
+    /// Where bytes lie, by who writes them: the last extent, and the one before it.
+    places: &'a [AtomicU64; 2],
     data: data::Data<'a>,
 }
 
 impl<'a> Ring<'a> {
-    /// A ring of these two words and this data.
+    /// A ring of the application's word and the NIC's, the two words of who writes its bytes, and twice as much data as it
+    /// holds.
     ///
     /// # Errors
-    /// If the data is not a power of two of words, or more than 2 GB.
+    /// If the data is not a power of two of words, two at least, or more than 2 GB.
     pub fn new(
         app: &'a AtomicU64,
         nic: &'a AtomicU64,
+        places: &'a [AtomicU64; 2],
         data: &'a [AtomicU64],
     ) -> Result<Self, BadSize> {
-        Ok(Ring { app, nic, data: data::Data::new(data)? })
+        Ok(Ring { app, nic, places, data: data::Data::new(data)? })
     }
 
-    /// Bytes that it holds.
+    /// Bytes that it holds at most.
     pub fn capacity(&self) -> u32 {
         self.data.capacity()
     }
+
+    fn classes(&self) -> Classes {
+        self.data.classes
+    }
+
+    /// Where its bytes lie, up to an index that was loaded before.
+    fn extents(&self) -> Extents {
+        let [current, previous] = self.places;
+        // The one before it was stored before it.
+        let current = Extent::of_word(current.load(Ordering::Acquire));
+        Extents { current, previous: Extent::of_word(previous.load(Ordering::Relaxed)) }
+    }
+
+    /// Says where bytes lie, before the index behind them is published.
+    fn set_extents(&self, extents: Extents) {
+        let [current, previous] = self.places;
+        previous.store(extents.previous.word(), Ordering::Relaxed);
+        current.store(extents.current.word(), Ordering::Release);
+    }
 }
+
+/// An empty ring begins anew at the beginning of its memory when it has come so far, so that what is used again and again
+/// is in the cache.
+const ANEW: u32 = 16 << 10;
 
 /// The application's word: its epoch and its index.
 fn join(epoch: Epoch, index: u32) -> u64 {

@@ -2,7 +2,8 @@
 //! reads.
 
 use super::atomic::Ordering;
-use super::{BadSize, Call, Hostile, Known, Lost, Ring, join};
+use super::extent::Extents;
+use super::{ANEW, BadSize, Call, Hostile, Known, Lost, Ring, join};
 use crate::Epoch;
 
 /// The application's side.
@@ -29,6 +30,11 @@ impl<'a> App<'a> {
     /// If the kernel has the connection.
     pub fn is_empty(&self) -> Result<bool, Lost> {
         self.len().map(|len| len == 0)
+    }
+
+    /// Bytes that it holds for now.
+    pub fn size(&self) -> u32 {
+        self.0.classes().size(self.0.extents().current.class)
     }
 
     fn len_of(&self, call: Call) -> u32 {
@@ -60,7 +66,7 @@ impl<'a> App<'a> {
 
     fn copy(&self, call: Call, into: &mut [u8]) -> u32 {
         let count = into.len().min(self.len_of(call) as usize);
-        self.0.data.read(call.index, &mut into[..count]);
+        self.0.data.read(self.0.extents(), call.index, &mut into[..count]);
         count as u32
     }
 }
@@ -72,6 +78,7 @@ pub struct Nic<'a> {
     /// Index behind the last byte that the application may read.
     tail: u32,
     known: Known,
+    extents: Extents,
 }
 
 /// What the NIC knows of a ring, for one that does not keep the memory borrowed.
@@ -79,6 +86,7 @@ pub struct Nic<'a> {
 pub struct Kept {
     tail: u32,
     known: Known,
+    extents: Extents,
 }
 
 impl Kept {
@@ -91,28 +99,44 @@ impl Kept {
 impl<'a> Nic<'a> {
     /// Goes on with the ring of which this was [kept](Self::keep).
     pub fn resume(ring: Ring<'a>, kept: Kept) -> Self {
-        Nic { ring, tail: kept.tail, known: kept.known }
+        Nic { ring, tail: kept.tail, known: kept.known, extents: kept.extents }
     }
 
     /// What is known, to go on with later.
     pub fn keep(&self) -> Kept {
-        Kept { tail: self.tail, known: self.known }
+        Kept { tail: self.tail, known: self.known, extents: self.extents }
     }
 
-    /// Opens the ring for an epoch of the NIC's: the first byte has this index, and these are there already.
+    /// Opens the ring for an epoch of the NIC's: the first byte has this index, these are there already, and as many as
+    /// `room` are to fit in any case, if the ring can hold them.
     ///
     /// # Errors
-    /// If they do not fit.
-    pub fn open(ring: Ring<'a>, epoch: Epoch, index: u32, queue: &[u8]) -> Result<Self, BadSize> {
+    /// If those that are there do not fit.
+    pub fn open(
+        ring: Ring<'a>,
+        epoch: Epoch,
+        index: u32,
+        queue: &[u8],
+        room: u32,
+    ) -> Result<Self, BadSize> {
         let len = u32::try_from(queue.len()).map_err(|_| BadSize)?;
         if len > ring.capacity() {
             return Err(BadSize);
         }
-        ring.data.write(index, queue);
+        let extents = Extents::begin(index, ring.classes().for_bytes(len.max(room)));
+        ring.data.write(extents, index, queue);
+        ring.set_extents(extents);
         let tail = index.wrapping_add(len);
         ring.nic.store(tail.into(), Ordering::Release);
         ring.app.store(join(epoch, index), Ordering::Release);
-        Ok(Nic { ring, tail, known: Known { epoch, index } })
+        Ok(Nic { ring, tail, known: Known { epoch, index }, extents })
+    }
+
+    /// The ring that another thread has opened for this epoch, with so many bytes from this index on, and room for as many
+    /// as `room`.
+    pub fn opened(ring: Ring<'a>, epoch: Epoch, index: u32, len: u32, room: u32) -> Self {
+        let extents = Extents::begin(index, ring.classes().for_bytes(len.max(room)));
+        Nic { ring, tail: index.wrapping_add(len), known: Known { epoch, index }, extents }
     }
 
     /// The ring of a NIC that has died in this epoch, and had written up to this index. The epoch ends, if it has not:
@@ -123,7 +147,7 @@ impl<'a> Nic<'a> {
     pub fn recover(ring: Ring<'a>, epoch: Epoch, tail: u32) -> Result<Self, Hostile> {
         let mut known = Known { epoch, index: tail.wrapping_sub(ring.capacity()) };
         known.end(ring.app, ring.capacity())?;
-        Ok(Nic { ring, tail, known })
+        Ok(Nic { ring, tail, known, extents: ring.extents() })
     }
 
     /// Index behind the last byte that was published.
@@ -141,9 +165,43 @@ impl<'a> Nic<'a> {
         self.len() == 0
     }
 
+    /// Bytes that it holds, until it [grows](Self::grow).
+    pub fn size(&self) -> u32 {
+        self.ring.classes().size(self.extents.current.class)
+    }
+
     /// Free bytes, as far as it was [looked](Self::look).
     pub fn room(&self) -> u32 {
-        self.ring.capacity() - self.len()
+        self.size().saturating_sub(self.len())
+    }
+
+    /// Holds twice as many bytes, of which those from this index on lie elsewhere: nothing was [put](Self::put) there yet.
+    /// Returns whether it does: it cannot become larger without bound, nor before all bytes of a smaller one are read, nor
+    /// may more bytes be before that index than it holds.
+    pub fn grow(&mut self, from: u32) -> bool {
+        let class = self.extents.current.class;
+        let fits = from.wrapping_sub(self.known.index) <= self.size();
+        let is_whole = self.extents.may_begin(self.known.index);
+        let grows = fits && is_whole && class < self.ring.classes().largest();
+        if grows {
+            self.set_extents(self.extents.next(from, class + 1));
+        }
+        grows
+    }
+
+    /// Nothing is in it, nor was put behind what was published: what comes next lies at the beginning of its memory, if that
+    /// is worth it.
+    pub fn begin_anew(&mut self) {
+        debug_assert!(self.is_empty(), "bytes would lie elsewhere");
+        let extents = self.extents;
+        if extents.may_begin(self.tail) && extents.used(self.tail) >= ANEW {
+            self.set_extents(extents.next(self.tail, extents.current.class));
+        }
+    }
+
+    fn set_extents(&mut self, extents: Extents) {
+        self.extents = extents;
+        self.ring.set_extents(extents);
     }
 
     /// Looks how many bytes the application has read since.
@@ -160,13 +218,17 @@ impl<'a> Nic<'a> {
     pub fn put(&mut self, offset: u32, bytes: &[u8]) -> usize {
         let room = self.room().saturating_sub(offset) as usize;
         let count = bytes.len().min(room);
-        self.ring.data.write(self.tail.wrapping_add(offset), &bytes[..count]);
+        self.ring.data.write(self.extents, self.tail.wrapping_add(offset), &bytes[..count]);
         count
     }
 
     /// Lets the application read so many bytes more, at most as many as there is room for.
     pub fn publish(&mut self, count: u32) {
         self.tail = self.tail.wrapping_add(count.min(self.room()));
+        if self.extents.is_far(self.known.index) {
+            let near = self.extents.near(self.known.index, self.ring.classes());
+            self.set_extents(near);
+        }
         self.ring.nic.store(self.tail.into(), Ordering::Release);
     }
 
@@ -184,7 +246,12 @@ impl<'a> Nic<'a> {
     /// Copies bytes that were not read, from the first on, and says how many.
     pub fn peek(&self, into: &mut [u8]) -> usize {
         let count = into.len().min(self.len() as usize);
-        self.ring.data.read(self.known.index, &mut into[..count]);
+        self.ring.data.read(self.extents, self.known.index, &mut into[..count]);
         count
+    }
+
+    /// Copies bytes that were [put](Self::put) behind those that were published, so far behind the first that was not read.
+    pub fn peek_put(&self, offset: u32, into: &mut [u8]) {
+        self.ring.data.read(self.extents, self.known.index.wrapping_add(offset), into);
     }
 }

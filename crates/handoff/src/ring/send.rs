@@ -2,7 +2,8 @@
 //! acknowledged.
 
 use super::atomic::Ordering;
-use super::{BadSize, Call, Hostile, Known, Lost, Ring, join};
+use super::extent::Extents;
+use super::{ANEW, BadSize, Call, Hostile, Known, Lost, Ring, join};
 use crate::Epoch;
 
 /// The application's side.
@@ -23,9 +24,45 @@ impl<'a> App<'a> {
         Call::begin(self.0.app).map(|call| self.room_of(call))
     }
 
+    /// Bytes that are not acknowledged.
+    ///
+    /// # Errors
+    /// If the kernel has the connection.
+    pub fn len(&self) -> Result<u32, Lost> {
+        let call = Call::begin(self.0.app)?;
+        Ok(call.index.wrapping_sub(self.0.nic.load(Ordering::Acquire) as u32))
+    }
+
+    /// Whether there are none.
+    ///
+    /// # Errors
+    /// If the kernel has the connection.
+    pub fn is_empty(&self) -> Result<bool, Lost> {
+        self.len().map(|len| len == 0)
+    }
+
     fn room_of(&self, call: Call) -> u32 {
-        let head = self.0.nic.load(Ordering::Acquire) as u32;
-        self.0.capacity().saturating_sub(call.index.wrapping_sub(head))
+        self.plan(call).1
+    }
+
+    /// Where the bytes of a call would lie, how many there is room for, and whether that is to be said first.
+    fn plan(&self, Call { index, .. }: Call) -> (Extents, u32, bool) {
+        let (classes, word) = (self.0.classes(), self.0.nic.load(Ordering::Acquire));
+        let (head, wanted) = (word as u32, (word >> 32) as u8);
+        let before = self.0.extents();
+        let mut extents = before;
+        if extents.may_begin(head) {
+            let class = extents.current.class.max(wanted.min(classes.largest()));
+            let is_anew = head == index && extents.used(index) >= ANEW;
+            if class > extents.current.class || is_anew {
+                extents = extents.next(index, class);
+            } else if extents.is_far(head) {
+                extents = extents.near(head, classes);
+            }
+        }
+        let used = index.wrapping_sub(head);
+        let room = classes.size(extents.current.class).saturating_sub(used);
+        (extents, room, extents != before)
     }
 
     /// Writes as many of the bytes as there is room for, and says how many: 0 if the ring is full.
@@ -34,8 +71,12 @@ impl<'a> App<'a> {
     /// If the kernel has the connection, or gets it meanwhile: nothing was written.
     pub fn send(&self, bytes: &[u8]) -> Result<u32, Lost> {
         let call = Call::begin(self.0.app)?;
-        let count = bytes.len().min(self.room_of(call) as usize);
-        self.0.data.write(call.index, &bytes[..count]);
+        let (extents, room, is_new) = self.plan(call);
+        let count = bytes.len().min(room as usize);
+        if is_new && count > 0 {
+            self.0.set_extents(extents);
+        }
+        self.0.data.write(extents, call.index, &bytes[..count]);
         call.take_effect(self.0.app, count as u32)?;
         Ok(count as u32)
     }
@@ -48,6 +89,8 @@ pub struct Nic<'a> {
     /// Index of the first byte that is not acknowledged.
     head: u32,
     known: Known,
+    /// The class that the application is to use.
+    wanted: u8,
 }
 
 /// What the NIC knows of a ring, for one that does not keep the memory borrowed.
@@ -55,6 +98,7 @@ pub struct Nic<'a> {
 pub struct Kept {
     head: u32,
     known: Known,
+    wanted: u8,
 }
 
 impl Kept {
@@ -67,12 +111,12 @@ impl Kept {
 impl<'a> Nic<'a> {
     /// Goes on with the ring of which this was [kept](Self::keep).
     pub fn resume(ring: Ring<'a>, kept: Kept) -> Self {
-        Nic { ring, head: kept.head, known: kept.known }
+        Nic { ring, head: kept.head, known: kept.known, wanted: kept.wanted }
     }
 
     /// What is known, to go on with later.
     pub fn keep(&self) -> Kept {
-        Kept { head: self.head, known: self.known }
+        Kept { head: self.head, known: self.known, wanted: self.wanted }
     }
 
     /// Opens the ring for an epoch of the NIC's: the first byte has this index, and these are there already.
@@ -84,11 +128,26 @@ impl<'a> Nic<'a> {
         if len > ring.capacity() {
             return Err(BadSize);
         }
-        ring.data.write(index, queue);
-        ring.nic.store(index.into(), Ordering::Release);
+        let wanted = ring.classes().for_bytes(len);
+        let extents = Extents::begin(index, wanted);
+        ring.data.write(extents, index, queue);
+        ring.set_extents(extents);
         let end = index.wrapping_add(len);
+        let nic = Nic { ring, head: index, known: Known { epoch, index: end }, wanted };
+        nic.store();
         ring.app.store(join(epoch, end), Ordering::Release);
-        Ok(Nic { ring, head: index, known: Known { epoch, index: end } })
+        Ok(nic)
+    }
+
+    /// The ring that another thread has opened for this epoch, with so many bytes from this index on.
+    pub fn opened(ring: Ring<'a>, epoch: Epoch, head: u32, len: u32) -> Self {
+        let wanted = ring.classes().for_bytes(len);
+        Nic { ring, head, known: Known { epoch, index: head.wrapping_add(len) }, wanted }
+    }
+
+    fn store(&self) {
+        let word = u64::from(self.wanted) << 32 | u64::from(self.head);
+        self.ring.nic.store(word, Ordering::Release);
     }
 
     /// The ring of a NIC that has died in this epoch, whose first byte had this index. The epoch ends, if it has not:
@@ -99,7 +158,7 @@ impl<'a> Nic<'a> {
     pub fn recover(ring: Ring<'a>, epoch: Epoch, head: u32) -> Result<Self, Hostile> {
         let mut known = Known { epoch, index: head };
         known.end(ring.app, ring.capacity())?;
-        Ok(Nic { ring, head, known })
+        Ok(Nic { ring, head, known, wanted: 0 })
     }
 
     /// Index of the first byte that is not acknowledged.
@@ -140,14 +199,37 @@ impl<'a> Nic<'a> {
     pub fn peek(&self, offset: u32, into: &mut [u8]) -> usize {
         let there = self.len().saturating_sub(offset) as usize;
         let count = into.len().min(there);
-        self.ring.data.read(self.head.wrapping_add(offset), &mut into[..count]);
+        self.ring.data.read(
+            self.ring.extents(),
+            self.head.wrapping_add(offset),
+            &mut into[..count],
+        );
         count
+    }
+
+    /// The bytes that lie `offset` behind the first, at most `len` of them and as many as lie in two pieces. The
+    /// application may change them at any time.
+    #[cfg(not(loom))]
+    pub fn bytes(&self, offset: u32, len: u32) -> [wire::Bytes<'a>; 2] {
+        let len = len.min(self.len().saturating_sub(offset)) as usize;
+        self.ring.data.bytes(self.ring.extents(), self.head.wrapping_add(offset), len)
+    }
+
+    /// Bytes that the application may have in it, as long as it does not [grow](Self::grow).
+    pub fn size(&self) -> u32 {
+        self.ring.classes().size(self.wanted)
+    }
+
+    /// Lets the application have twice as many bytes in it, if it can hold them.
+    pub fn grow(&mut self) {
+        self.wanted = self.ring.classes().largest().min(self.wanted + 1);
+        self.store();
     }
 
     /// Frees the first bytes, at most those that are there. The mirror's SND.UNA is committed before.
     pub fn release(&mut self, count: u32) {
         self.head = self.head.wrapping_add(count.min(self.len()));
-        self.ring.nic.store(self.head.into(), Ordering::Release);
+        self.store();
     }
 
     /// Ends the epoch: calls that have not taken effect lose. All bytes that are there then are those of calls

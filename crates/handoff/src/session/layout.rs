@@ -5,8 +5,8 @@
 //!                                   pushed and popped of each of the two rings of commands;
 //!                                   of the first, how often all were picked, and how many offers were answered
 //!                         the slots of commands to the NIC, and of those to the application
-//!   for each connection:  4 lines   the application's words | wharf's words | waiting | (spare)
-//!   for each connection:  its send ring, its receive ring
+//!   for each connection:  4 lines   the application's of its send ring | of its receive ring | wharf's | waiting
+//!   for each connection:  its send ring, its receive ring: twice as many bytes as they hold
 //! ```
 //!
 //! A line is 64 bytes, so that no word that one side writes shares one with a word of the other.
@@ -95,7 +95,7 @@ impl Layout {
     }
 
     fn ring_words(&self) -> usize {
-        (self.send + self.receive) as usize / WORD
+        2 * (self.send as usize + self.receive as usize) / WORD
     }
 
     /// Words of all of it.
@@ -200,7 +200,8 @@ impl<'a> Shared<'a> {
         let at = self.layout.connections_at() + cid.0 as usize * len;
         let data = self.layout.ring_words();
         let data_at = self.layout.data_at() + cid.0 as usize * data;
-        let (send, receive) = self.words[data_at..data_at + data].split_at(send as usize / WORD);
+        let data = &self.words[data_at..data_at + data];
+        let (send, receive) = data.split_at(2 * send as usize / WORD);
         Some(Area { words: &self.words[at..at + len], send, receive })
     }
 }
@@ -219,7 +220,8 @@ impl<'a> Area<'a> {
     /// # Errors
     /// None, of a [`Layout`] that was validated.
     pub fn send(&self) -> Result<Ring<'a>, BadSize> {
-        Ring::new(&self.words[0], &self.words[2 * LINE], self.send)
+        let places = self.words[1..].first_chunk().ok_or(BadSize)?;
+        Ring::new(&self.words[0], &self.words[2 * LINE], places, self.send)
     }
 
     /// The receive ring.
@@ -227,7 +229,8 @@ impl<'a> Area<'a> {
     /// # Errors
     /// None, of a [`Layout`] that was validated.
     pub fn receive(&self) -> Result<Ring<'a>, BadSize> {
-        Ring::new(&self.words[LINE], &self.words[2 * LINE + 1], self.receive)
+        let places = self.words[2 * LINE + 4..].first_chunk().ok_or(BadSize)?;
+        Ring::new(&self.words[LINE], &self.words[2 * LINE + 1], places, self.receive)
     }
 
     /// The epoch of the rings, for what is said about them.

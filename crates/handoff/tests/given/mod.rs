@@ -69,14 +69,18 @@ pub fn mirror_words(words: &[u64; MIRROR_WORDS]) {
 
 /// An application that writes these bytes, eight at a time, wherever it likes, between the NIC's steps.
 pub fn hostile_rings(bytes: &[u8]) {
-    let words: Vec<_> = (0..24).map(|_| AtomicU64::new(0)).collect();
-    let ring = |app: usize| Ring::new(&words[app], &words[app + 1], &words[8..12]);
-    let (Ok(out), Ok(into)) = (ring(0), ring(2)) else { return };
-    let slots = CommandRing::new(&words[4], &words[5], &words[16..24]);
+    let words: Vec<_> = (0..32).map(|_| AtomicU64::new(0)).collect();
+    let ring = |app: usize| {
+        let places = words[app + 2..].first_chunk();
+        places
+            .and_then(|places| Ring::new(&words[app], &words[app + 1], places, &words[10..18]).ok())
+    };
+    let (Some(out), Some(into)) = (ring(0), ring(4)) else { return };
+    let slots = CommandRing::new(&words[8], &words[9], &words[24..32]);
     let mut consumer = slots.map(Consumer::new).ok();
     let mut producer = slots.map(Producer::new).ok();
     let mut send = send::Nic::open(out, Epoch(1), 0xffff_fff0, &[1; 20]).ok();
-    let mut receive = receive::Nic::open(into, Epoch(1), 7, &[2; 20]).ok();
+    let mut receive = receive::Nic::open(into, Epoch(1), 7, &[2; 20], 9).ok();
     let mut buffer = [0; 64];
     for step in bytes.chunks_exact(9) {
         let value = u64::from_le_bytes(step[..8].try_into().unwrap_or_default());
@@ -90,7 +94,13 @@ pub fn hostile_rings(bytes: &[u8]) {
                     let _ = send.look();
                     assert!(send.len() <= out.capacity());
                     assert!(send.peek(value as u32, &mut buffer) <= send.len() as usize);
+                    let lent = send.bytes((value >> 16) as u32 & 31, 40);
+                    let lent: usize = lent.iter().map(|piece| piece.len()).sum();
+                    assert!(lent <= send.len() as usize);
                     send.release((value >> 32) as u32);
+                    if value & 1 << 63 != 0 {
+                        send.grow();
+                    }
                 }
             }
             8..=10 => {

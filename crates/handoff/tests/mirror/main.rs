@@ -46,7 +46,7 @@ fn agreed(snapshot: &Snapshot) -> Agreed {
 
 /// The `step`th of some records that follow each other.
 fn moving(snapshot: &Snapshot, step: u32) -> Moving {
-    let mut moving = Moving::of(snapshot, step * 10, step * 20);
+    let mut moving = Moving::of(snapshot);
     for seq in [&mut moving.snd_una, &mut moving.snd_nxt, &mut moving.rcv_nxt] {
         *seq += step * 100;
     }
@@ -122,7 +122,7 @@ proptest! {
     fn a_record_is_put_back_as_the_snapshot_would_be(seed: u64, later in 0_u64..1_000_000) {
         let snapshot = snapshot(seed);
         let (mut expected, _) = snapshot.to_repair().expect("the kernel takes it");
-        let record = Record { agreed: agreed(&snapshot), moving: Moving::of(&snapshot, 0, 0) };
+        let record = Record { agreed: agreed(&snapshot), moving: Moving::of(&snapshot) };
         let (send, receive) = (snapshot.send.queue.clone(), snapshot.receive.queue.clone());
         let now = 5_000_000_000 + later * 1_000_000;
         let repair = record.to_repair(send, receive, now).expect("it can be put back");
@@ -133,7 +133,7 @@ proptest! {
         expected.socket_options = repair.socket_options;
         prop_assert_eq!(&repair, &expected);
         let again = Snapshot::from_repair(&repair).expect("it is a connection");
-        prop_assert_eq!(Moving::of(&again, 0, 0), record.moving);
+        prop_assert_eq!(Moving::of(&again), record.moving);
     }
 
     #[test]
@@ -147,7 +147,7 @@ proptest! {
         let snapshot = snapshot(seed);
         let mut all = [0; MIRROR_WORDS];
         all[..AGREED_WORDS].copy_from_slice(&agreed(&snapshot).words());
-        all[24..].copy_from_slice(&Moving::of(&snapshot, 1, 2).words(1, EPOCH));
+        all[24..].copy_from_slice(&Moving::of(&snapshot).words(1, EPOCH));
         let at = if at < AGREED_WORDS - 1 { at } else { at + 13 };
         all[at.min(MIRROR_WORDS - 2)] ^= flip;
         given_bytes::with_right_sums(&mut all);
@@ -176,7 +176,7 @@ fn numbers_of_commits_go_round() {
 #[test]
 fn a_ring_that_lacks_bytes_that_were_sent_is_refused() {
     let snapshot = snapshot(3);
-    let mut moving = Moving::of(&snapshot, 0, 0);
+    let mut moving = Moving::of(&snapshot);
     moving.state = State::Established;
     moving.snd_nxt = moving.snd_una + 10;
     let record = Record { agreed: agreed(&snapshot), moving };
@@ -201,7 +201,7 @@ fn the_edge_of_the_window_and_fins_are_kept() {
     let mut snapshot = snapshot(5);
     snapshot.receive.acked = Seq(100);
     snapshot.receive.edge = Seq(70_000);
-    let record = Record { agreed: agreed(&snapshot), moving: Moving::of(&snapshot, 0, 0) };
+    let record = Record { agreed: agreed(&snapshot), moving: Moving::of(&snapshot) };
     let send = snapshot.send.queue.clone();
     let repair = record.to_repair(send, Vec::new(), 0).expect("it can be put back");
     assert_eq!(repair.window.rcv_wup + repair.window.rcv_wnd, Seq(70_000));

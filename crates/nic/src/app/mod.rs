@@ -9,32 +9,43 @@ use std::io;
 
 use iface::Interface;
 use lro::Nanos;
-use tcp::{Due, FourTuple, Stack};
-use wire::Mac;
+use tcp::{Due, FourTuple, Placement, Stack};
+use wire::{Bytes, Mac, Seq};
 
 pub(crate) use counters::ServiceCounters;
 pub use pattern::{PERIOD, Pattern};
 pub use services::{Report, Role, Service, Work};
 pub(crate) use services::{Services, Share};
 
-/// What has a say in each segment that leaves.
-pub(crate) trait Sending {
-    /// The Ethernet address to which a connection's segments go; `None` to ask the interface.
+/// Who has the bytes of connections that are lent, and a say in each segment that leaves.
+pub(crate) trait Lender {
+    /// The Ethernet address to which a segment goes that is due on this path; `None` to ask the interface.
     #[inline]
-    fn next_hop(&self, _path: &FourTuple) -> Option<Mac> {
+    fn next_hop(&self, _stack: &Stack, _due: &Due, _path: &FourTuple) -> Option<Mac> {
         None
     }
 
     /// A segment is about to leave: what it reveals of its connection can be written down before.
     #[inline]
     fn sends(&mut self, _stack: &Stack, _due: &Due) {}
+
+    /// Where bytes lie that are due, of a connection that is lent: so many from this sequence number on.
+    fn lent(&self, _stack: &Stack, _due: &Due, _seq: Seq, _len: u32) -> [Bytes<'_>; 2] {
+        debug_assert!(false, "nothing was lent");
+        [Bytes::default(); 2]
+    }
+
+    /// Stores bytes of a segment's payload, of a connection that is lent.
+    fn store(&mut self, _placement: Placement, _payload: &[&[u8]]) {
+        debug_assert!(false, "nothing was lent");
+    }
 }
 
-/// Nothing: the interface knows where segments go.
-impl Sending for () {}
+/// Nothing: the engine has all bytes, and the interface knows where segments go.
+impl Lender for () {}
 
 /// What an engine lane's connections are for. It is asked after each batch, by the thread of the worker.
-pub(crate) trait App: Sending + Send {
+pub(crate) trait App: Lender + Send {
     /// The addresses are in use: listens, or opens connections, those that `may_open` lets it.
     ///
     /// # Errors

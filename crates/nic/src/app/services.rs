@@ -13,7 +13,7 @@ use tcp::{ConnectError, Events, FourTuple, Id, Reason, Stack, State};
 use super::conversation::{Conversation, Conversations};
 use super::counters::ServiceCounters;
 use super::pattern::Pattern;
-use super::{App, Sending};
+use super::{App, Lender};
 
 /// How long connections may take to end when their time is over.
 const LINGER: Nanos = 5_000_000_000;
@@ -269,7 +269,7 @@ impl Services {
     }
 }
 
-impl Sending for Services {}
+impl Lender for Services {}
 
 impl App for Services {
     fn begin(

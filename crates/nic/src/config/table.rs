@@ -553,7 +553,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "handoff.buffer",
         kind: Kind::Number {
-            default: 1 << 20,
+            default: 4 << 20,
             min: 4096,
             max: 64 << 20,
             unit: Unit::Bytes,
@@ -561,7 +561,7 @@ pub static KEYS: &[Key] = &[
             zero: None,
         },
         run_time: false,
-        help: "each way, what a connection on the NIC shares with its application",
+        help: "most bytes each way that a connection on the NIC shares with its application",
         field: number!(handoff.buffer),
     },
     Key {

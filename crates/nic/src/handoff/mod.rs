@@ -163,7 +163,7 @@ impl Handoffs {
         let (link, agent) = Link::new()?;
         let (sender, inbox) = mpsc::channel();
         let connections = config.handoff.connections;
-        let mirror = Mirror::new(connections, config.tcp_memory())?;
+        let mirror = Mirror::new(connections)?;
         let settings = Settings {
             worker: 0,
             mac,

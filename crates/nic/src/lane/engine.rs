@@ -182,11 +182,11 @@ impl<A: App> EngineLane<A> {
         &mut self,
         pool: &FramePool,
         now: Nanos,
-        work: impl FnOnce(&mut Lro<RxFrame>, &mut ToNode<'_>),
+        work: impl FnOnce(&mut Lro<RxFrame>, &mut ToNode<'_, A>),
     ) {
-        let EngineLane { lro, node, scratch, .. } = self;
+        let EngineLane { lro, node, app, scratch, .. } = self;
         if let Some(lro) = lro {
-            work(lro, &mut ToNode { pool, scratch, node, now });
+            work(lro, &mut ToNode { pool, scratch, node, app, now });
         }
     }
 
@@ -199,12 +199,12 @@ impl<A: App> EngineLane<A> {
         ends: bool,
     ) {
         let pool = &queue.pool;
-        let EngineLane { lro, node, scratch, pays, .. } = self;
+        let EngineLane { lro, node, app, scratch, pays, .. } = self;
         if node.stack.len() > ANNOUNCE_FROM {
             announce(&node.stack, batch, pool);
         }
         let (frames, before) = (batch.len() as u32, node.counters.segments_in.frames);
-        let mut node = ToNode { pool, scratch, node, now };
+        let mut node = ToNode { pool, scratch, node, app, now };
         // What it held was handed on when that was found.
         let lro = if pays.leaves_out(frames) { &mut None } else { lro };
         batch.iter().take(PREFETCH_AHEAD).for_each(|ahead| pool.prefetch(&ahead.frame));
@@ -260,7 +260,8 @@ impl<A: App> EngineLane<A> {
         // Nothing overtakes what LRO holds.
         self.with_lro(pool, now, |lro, node| lro.interrupt_flow(bytes, node));
         let checksum = checksum_of(vnet, maybe_partial);
-        self.node.receive(Arrived { bytes, rest: &[], checksum, gso_size: vnet.gso_size }, now);
+        let arrived = Arrived { bytes, rest: &[], checksum, gso_size: vnet.gso_size };
+        self.node.receive(arrived, &mut self.app, now);
     }
 
     /// A packet that the engine of another worker takes, and that tells where neighbours are.
@@ -406,14 +407,15 @@ impl<T: TxQueue> TxQueue for Observed<'_, T> {
 }
 
 /// The node as LRO's [`Sink`].
-struct ToNode<'a> {
+struct ToNode<'a, A> {
     pool: &'a FramePool,
     scratch: &'a mut Scratch,
     node: &'a mut Node,
+    app: &'a mut A,
     now: Nanos,
 }
 
-impl ToNode<'_> {
+impl<A: App> ToNode<'_, A> {
     /// A frame as it came, with what did not fit into it.
     fn frame(&mut self, received: RxFrame, rest: &[u8]) {
         let rest = if rest.is_empty() { &[][..] } else { &[rest][..] };
@@ -423,12 +425,12 @@ impl ToNode<'_> {
             checksum: checksum_of(&received.vnet, received.maybe_partial),
             gso_size: received.vnet.gso_size,
         };
-        self.node.receive(arrived, self.now);
+        self.node.receive(arrived, self.app, self.now);
         self.pool.free(received.frame);
     }
 }
 
-impl Sink<RxFrame> for ToNode<'_> {
+impl<A: App> Sink<RxFrame> for ToNode<'_, A> {
     fn pass(&mut self, received: RxFrame, _why: Pass) {
         self.frame(received, &[]);
     }
@@ -444,7 +446,7 @@ impl Sink<RxFrame> for ToNode<'_> {
             checksum: RxChecksum::Verified,
             gso_size: aggregate.vnet().gso_size,
         };
-        self.node.receive(arrived, self.now);
+        self.node.receive(arrived, self.app, self.now);
         self.scratch.slices = reuse(slices);
         for frame in self.scratch.frames.drain(..) {
             self.pool.free(frame);

@@ -19,7 +19,7 @@ use crate::port::{
     Delivered, Delivery, FromHost, Host, HostPacket, Outgoing, Refused, RxFrame, Transmit,
     Transmitted, Wire,
 };
-use crate::wire_queue::{Packet, WireQueue};
+use crate::wire_queue::{Packet, WireQueue, slice};
 
 /// How long what active ACK has acknowledged is offered to a host that does not take it, at the end.
 const LAST_OFFERS: Nanos = 500_000_000;
@@ -238,8 +238,10 @@ impl<H: Host> HostLane<H> {
 
     /// Delivers a packet of the engine's beside it; returns whether the host has it, or will have.
     pub(crate) fn deliver(&mut self, pool: &FramePool, packet: &Packet<'_>) -> bool {
-        let Packet { vnet, header, payload } = *packet;
-        let packet = Delivery { vnet, header, frames: &mut Vec::new(), rest: payload };
+        let Packet { vnet, header, payload: [first, second] } = *packet;
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        let rest = [slice(first, &mut one), slice(second, &mut two)];
+        let packet = Delivery { vnet, header, frames: &mut Vec::new(), rest };
         let bytes = packet.bytes();
         match self.host.deliver(pool.reader(), packet) {
             Ok(Delivered::Now) => self.counters.delivered.count(bytes),

@@ -3,13 +3,13 @@
 use iface::{Interface, Received, Route};
 use lro::Nanos;
 use tcp::{FourTuple, Segment, Stack};
-use wire::Mac;
+use wire::{Bytes, Mac};
 
 use super::Arrived;
 use super::counters::NodeCounters;
 use super::output::Output;
-use crate::app::Sending;
-use crate::wire_queue::{Packet, TxQueue};
+use crate::app::Lender;
+use crate::wire_queue::{Packet, TxQueue, slice};
 
 /// See the module's documentation.
 pub(crate) struct Node {
@@ -38,10 +38,12 @@ impl Node {
 
     /// Takes a packet.
     #[inline]
-    pub(super) fn receive(&mut self, packet: Arrived<'_>, now: Nanos) {
+    pub(super) fn receive(&mut self, packet: Arrived<'_>, lender: &mut impl Lender, now: Nanos) {
         let Arrived { bytes, rest, checksum, gso_size } = packet;
         match self.interface.receive(&iface::Packet { bytes, rest, checksum }, now) {
-            Ok(Received::Segment(segment)) => self.give(&segment, rest, gso_size, now),
+            Ok(Received::Segment(segment)) => {
+                self.give(&segment, rest, gso_size, lender, now);
+            }
             Ok(Received::Error { local, remote, what, seq }) => {
                 self.stack.unreachable(&FourTuple { local, remote }, what, seq, now);
             }
@@ -52,16 +54,28 @@ impl Node {
 
     /// Gives the engine a segment.
     #[inline]
-    fn give(&mut self, arrived: &iface::Segment<'_>, rest: &[&[u8]], gso_size: u16, now: Nanos) {
+    fn give(
+        &mut self,
+        arrived: &iface::Segment<'_>,
+        rest: &[&[u8]],
+        gso_size: u16,
+        lender: &mut impl Lender,
+        now: Nanos,
+    ) {
         let iface::Segment { local, remote, ref header, payload, ce } = *arrived;
         let path = FourTuple { local, remote };
         let segment = |payload| Segment { gso_size, ce, ..Segment::new(header, payload) };
-        let stack = &mut self.stack;
+        let mut receive = |segment: Segment<'_>| {
+            if let Some(placement) = self.stack.receive(&path, &segment, now) {
+                lender.store(placement, segment.payload);
+            }
+            segment.payload_len()
+        };
         let len = match (payload, rest) {
-            ([], rest) => receive(stack, &path, &segment(rest), now),
-            (first, []) => receive(stack, &path, &segment(&[first]), now),
+            ([], rest) => receive(segment(rest)),
+            (first, []) => receive(segment(&[first])),
             // There is one at most behind payload: see `iface::Segment::payload`.
-            (first, [second, ..]) => receive(stack, &path, &segment(&[first, second]), now),
+            (first, [second, ..]) => receive(segment(&[first, second])),
         };
         self.counters.segments_in.count(len as usize);
         self.counters.aggregates += u64::from(gso_size > 0);
@@ -86,7 +100,7 @@ impl Node {
         out: &mut impl TxQueue,
         now: Nanos,
         max: usize,
-        sending: &mut impl Sending,
+        lender: &mut impl Lender,
     ) -> Progress {
         let Node { interface, output, stack, counters } = self;
         let mut progress = Progress::Nothing;
@@ -101,9 +115,9 @@ impl Node {
             }
             let Some(due) = stack.poll_due(now) else { return progress };
             progress = Progress::Some;
-            sending.sends(stack, &due);
+            lender.sends(stack, &due);
             let segment = stack.segment(&due);
-            let route = match sending.next_hop(&segment.path) {
+            let route = match lender.next_hop(stack, &due, &segment.path) {
                 Some(mac) => Ok(Route::At(mac)),
                 None => interface.route(segment.path.remote.ip(), now),
             };
@@ -114,23 +128,22 @@ impl Node {
                 Err(_) => continue,
             };
             let Some((vnet, header)) = output.headers(interface, &segment, to) else { continue };
-            let [first, second] = segment.payload;
-            counters.segments_out.count(first.len() + second.len());
+            counters.segments_out.count(segment.payload_len());
+            let payload = match segment.lent {
+                0 => segment.payload.map(Bytes::from),
+                len => lender.lent(stack, &due, segment.seq, len),
+            };
             counters.super_packets += u64::from(segment.gso_size > 0);
             match route {
                 Ok(Route::Asking(hop)) => {
-                    interface.hold(hop, vnet, [header, first, second].concat());
+                    let [first, second] = payload;
+                    let (mut one, mut two) = (Vec::new(), Vec::new());
+                    let payload = [slice(first, &mut one), slice(second, &mut two)];
+                    interface.hold(hop, vnet, [header, payload[0], payload[1]].concat());
                 }
-                _ => out.send(&Packet { vnet, header, payload: segment.payload }),
+                _ => out.send(&Packet { vnet, header, payload }),
             }
         }
         progress
     }
-}
-
-/// Returns how many bytes of payload the engine was given.
-#[inline]
-fn receive(stack: &mut Stack, path: &FourTuple, segment: &Segment<'_>, now: Nanos) -> u32 {
-    stack.receive(path, segment, now);
-    segment.payload_len()
 }

@@ -121,7 +121,8 @@ mod tests {
                 Interface::new(iface::Config { mac: MAC, addresses, secret: [seq as u8; 16], probes: 0 });
             let mut output = Output::new();
             let (vnet, header) = output.headers(&interface, &segment, TO).unwrap();
-            let frames = Frames::of(&Packet { vnet, header, payload: segment.payload });
+            let payload = segment.payload.map(wire::Bytes::from);
+            let frames = Frames::of(&Packet { vnet, header, payload });
             let (mut out, mut bytes) = (vec![0; 10_000], Vec::new());
             for number in 0..frames.count() {
                 let len = frames.write(number, &mut out);

@@ -14,7 +14,7 @@ use wire::{Flags, Headers, Tcp, VirtioNetHdr, ndp};
 use super::Arrived;
 use super::node::{Node, Progress};
 use crate::app::{App, Role, Service, Services, Share, Work};
-use crate::wire_queue::{Packet, TxQueue};
+use crate::wire_queue::{Packet, TxQueue, slice};
 
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -35,6 +35,8 @@ impl TxQueue for Way {
 
     fn send(&mut self, packet: &Packet<'_>) {
         let [first, second] = packet.payload;
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        let (first, second) = (slice(first, &mut one), slice(second, &mut two));
         self.0.push((packet.vnet, [packet.header, first, second].concat()));
     }
 }
@@ -61,7 +63,11 @@ impl World {
     /// What it answers.
     fn say(&mut self, frame: &[u8]) -> Vec<(VirtioNetHdr, Vec<u8>)> {
         let checksum = RxChecksum::Unverified;
-        self.node.receive(Arrived { bytes: frame, rest: &[], checksum, gso_size: 0 }, self.now);
+        self.node.receive(
+            Arrived { bytes: frame, rest: &[], checksum, gso_size: 0 },
+            &mut (),
+            self.now,
+        );
         self.answers()
     }
 
@@ -263,7 +269,11 @@ fn a_packet_in_pieces_is_verified_if_need_be() {
     for (frame, right) in [(data.build(), true), (data.wrong_checksum().build(), false)] {
         let (bytes, rest) = frame.split_at(101);
         let (checksum, before) = (RxChecksum::Unverified, world.node.counters.segments_in.frames);
-        world.node.receive(Arrived { bytes, rest: &[rest], checksum, gso_size: 0 }, world.now);
+        world.node.receive(
+            Arrived { bytes, rest: &[rest], checksum, gso_size: 0 },
+            &mut (),
+            world.now,
+        );
         let taken = world.node.counters.segments_in.frames - before;
         assert_eq!(taken, u64::from(right));
     }
@@ -285,7 +295,7 @@ fn an_urgent_byte_bars_nobodys_way() {
     let frame = data.urgent(2).payload(b"abc").build();
     let checksum = RxChecksum::Unverified;
     let arrived = Arrived { bytes: &frame, rest: &[], checksum, gso_size: 0 };
-    world.node.receive(arrived, world.now);
+    world.node.receive(arrived, &mut (), world.now);
     apps.serve(&mut world.node.stack, world.now);
     let said: Vec<u8> = world
         .answers()
@@ -309,9 +319,11 @@ fn a_batch_behind_a_hole_is_answered_segment_by_segment() {
         for number in 1..=10 {
             let frame = data(1001 + 500 * number).payload_pattern(500).build();
             let checksum = RxChecksum::Unverified;
-            world
-                .node
-                .receive(Arrived { bytes: &frame, rest: &[], checksum, gso_size: 0 }, world.now);
+            world.node.receive(
+                Arrived { bytes: &frame, rest: &[], checksum, gso_size: 0 },
+                &mut (),
+                world.now,
+            );
         }
         let answers = world.answers();
         assert_eq!(answers.len(), duplicates);

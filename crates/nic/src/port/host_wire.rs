@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use crate::wire_queue::slice;
 use gso::Refusal;
 use sys::frames::{Frame, FramePool};
-use wire::VirtioNetHdr;
+use wire::{Bytes, VirtioNetHdr};
 
 use super::{
     Delivery, FromHost, Host, Outgoing, Refused, RxFrame, Traffic, Transmit, Transmitted, Whole,
@@ -123,13 +124,18 @@ impl<H: Host> Wire for HostWire<H> {
         &mut self,
         pool: &mut FramePool,
         vnet: &VirtioNetHdr,
-        pieces: [&[u8]; 3],
+        pieces: [Bytes<'_>; 3],
         transmitted: &mut Transmitted,
     ) -> Whole {
         if !self.takes_whole {
             return Whole::Cut;
         }
-        transmitted.sent.add(self.deliver(pool, *vnet, pieces));
+        let mut copies: [Vec<u8>; 3] = Default::default();
+        let [header, first, second] = &mut copies;
+        let copies = [header, first, second];
+        let mut slices = pieces.into_iter().zip(copies).map(|(piece, copy)| slice(piece, copy));
+        let slices = [(); 3].map(|()| slices.next().unwrap_or_default());
+        transmitted.sent.add(self.deliver(pool, *vnet, slices));
         Whole::Done
     }
 

@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::wire_queue::slice;
 use gso::{Refusal, Segmenter};
 use sys::frames::{FramePool, FrameReader};
-use wire::{GsoType, VirtioNetHdr};
+use wire::{Bytes, GsoType, VirtioNetHdr};
 
 use super::{
     Delivered, Delivery, FromHost, Host, HostPacket, Limits, Outgoing, RxFrame, Transmit,
@@ -111,13 +112,16 @@ impl Wire for MemoryWire {
         &mut self,
         _pool: &mut FramePool,
         vnet: &VirtioNetHdr,
-        pieces: [&[u8]; 3],
+        pieces: [Bytes<'_>; 3],
         transmitted: &mut Transmitted,
     ) -> Whole {
         if !self.whole || vnet.gso_size == 0 {
             return Whole::Cut;
         }
-        let bytes = pieces.concat();
+        let mut bytes = Vec::new();
+        for piece in pieces {
+            bytes.extend_from_slice(slice(piece, &mut Vec::new()));
+        }
         transmitted.sent.count(bytes.len());
         self.far.lock().from_port.push_back((*vnet, bytes));
         Whole::Done

@@ -21,7 +21,7 @@ use std::os::fd::BorrowedFd;
 use gso::{FragmentIds, Kind, Refusal};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool, FrameReader};
-use wire::{ETHERNET_LEN, EtherType, VLAN_LEN, VirtioNetHdr};
+use wire::{Bytes, ETHERNET_LEN, EtherType, VLAN_LEN, VirtioNetHdr};
 
 use crate::config::GsoHardware;
 
@@ -249,7 +249,7 @@ pub trait Wire {
         &mut self,
         _pool: &mut FramePool,
         _vnet: &VirtioNetHdr,
-        _pieces: [&[u8]; 3],
+        _pieces: [Bytes<'_>; 3],
         _put: &mut Transmitted,
     ) -> Whole {
         Whole::Cut

@@ -1,14 +1,14 @@
 //! A wire port by AF_PACKET: needs no BPF and works in an unprivileged user namespace.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use gso::{MAX_HEADER_LEN, Refusal, Segmenter};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool};
 use sys::packet::{BATCH, Message, PacketSocket, Received, VNET_HDR_LEN};
-use wire::{ETHERNET_LEN, GsoType, VirtioNetHdr};
+use wire::{Bytes, ETHERNET_LEN, GsoType, VirtioNetHdr};
 
 use super::patience::Patience;
 use super::{Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Whole, Wire, WireCounters};
@@ -280,10 +280,10 @@ impl Wire for PacketWire {
         &mut self,
         pool: &mut FramePool,
         vnet: &VirtioNetHdr,
-        pieces: [&[u8]; 3],
+        pieces: [Bytes<'_>; 3],
         transmitted: &mut Transmitted,
     ) -> Whole {
-        let [headers, first, second] = pieces.map(<[u8]>::len);
+        let [headers, first, second] = pieces.map(Bytes::len);
         // Connections go by the MTU of their beginning. The kernel cuts as it is told, whatever the MTU is now.
         let room = self.limits.mtu.saturating_add(ETHERNET_LEN).saturating_sub(headers);
         let gso_size = usize::from(vnet.gso_size).min(room);
@@ -292,9 +292,7 @@ impl Wire for PacketWire {
         }
         // Frames that were queued before go first.
         let header = VirtioNetHdr { gso_size: gso_size as u16, ..*vnet }.encode_legacy();
-        if !self.send_queued(pool)
-            || self.socket.send_slices(&header, &pieces.map(IoSlice::new)).is_err()
-        {
+        if !self.send_queued(pool) || self.socket.send_bytes(&header, &pieces).is_err() {
             return Whole::Full;
         }
         self.patience.rewarded();
@@ -399,7 +397,12 @@ mod tests {
                 near.configure(Limits { mtu, hardware: GsoHardware::Kernel });
                 let mut transmitted = Transmitted::default();
                 let pieces = [&bytes[..header], &bytes[header..3000], &bytes[3000..]];
-                let whole = near.transmit_pieces(&mut pool, &vnet, pieces, &mut transmitted);
+                let whole = near.transmit_pieces(
+                    &mut pool,
+                    &vnet,
+                    pieces.map(Bytes::from),
+                    &mut transmitted,
+                );
                 assert_eq!((whole, transmitted.sent.frames), (Whole::Done, frames));
                 assert_eq!(transmitted.sent.bytes, 6000 + frames * header as u64);
                 let mut received = VecDeque::new();

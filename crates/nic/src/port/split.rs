@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use gso::Refusal;
 use lro::Nanos;
 use sys::frames::{Frame, FramePool};
-use wire::VirtioNetHdr;
+use wire::{Bytes, VirtioNetHdr};
 
 use super::packet::PacketWire;
 use super::xdp::XdpWire;
@@ -83,7 +83,7 @@ impl Wire for SplitWire {
         &mut self,
         pool: &mut FramePool,
         vnet: &VirtioNetHdr,
-        pieces: [&[u8]; 3],
+        pieces: [Bytes<'_>; 3],
         transmitted: &mut Transmitted,
     ) -> Whole {
         self.sends.transmit_pieces(pool, vnet, pieces, transmitted)

@@ -69,12 +69,10 @@ impl<'a> Frames<'a> {
     /// Payload bytes from `from` on.
     fn copy(&self, from: usize, into: &mut [u8]) {
         let [first, second] = self.packet.payload;
-        let in_first = first.get(from..).unwrap_or_default();
-        let here = in_first.len().min(into.len());
-        let (head, tail) = into.split_at_mut(here);
-        head.copy_from_slice(&in_first[..here]);
-        let from = from.saturating_sub(first.len());
-        tail.copy_from_slice(&second[from..from + tail.len()]);
+        let in_first = first.part(from, into.len());
+        let (head, tail) = into.split_at_mut(in_first.len());
+        in_first.copy_to(head);
+        second.part(from.saturating_sub(first.len()), tail.len()).copy_to(tail);
     }
 
     /// What is different in each frame: lengths, sequence number, flags, sums.
@@ -124,6 +122,7 @@ mod tests {
     use gso::Segmenter;
     use proptest::prelude::*;
     use testkit::packet::PacketBuilder;
+    use wire::Bytes;
 
     proptest! {
         /// `gso` is the oracle; it counts IPv4's ID up, which here is 0 in all.
@@ -143,7 +142,7 @@ mod tests {
             let header_len = bytes.len() - len;
             let (header, payload) = bytes.split_at(header_len);
             let (one, two) = payload.split_at(split.min(len));
-            let frames = Frames::of(&Packet { vnet, header, payload: [one, two] });
+            let frames = Frames::of(&Packet { vnet, header, payload: [one, two].map(Bytes::from) });
             let mut segments = Segmenter::new(&bytes, &vnet).unwrap().fixed_id();
             prop_assert_eq!(frames.count(), segments.gso_segs());
             let (mut ours, mut theirs) = (vec![0; 70_000], vec![0; 70_000]);
@@ -170,7 +169,8 @@ mod tests {
             let builder = builder.flags(Flags::ACK.with(Flags::PSH)).seq(0).payload_pattern(len);
             let (bytes, vnet) = builder.super_packet(gso_size);
             let (header, payload) = bytes.split_at(bytes.len() - len);
-            let frames = Frames::of(&Packet { vnet, header, payload: [payload, &[]] }).within(mtu);
+            let packet = Packet { vnet, header, payload: [payload.into(), Bytes::default()] };
+            let frames = Frames::of(&packet).within(mtu);
             let (mut out, mut stream) = (vec![0; 10_000], Vec::new());
             for number in 0..frames.count() {
                 let len = frames.write(number, &mut out);

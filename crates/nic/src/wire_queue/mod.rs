@@ -10,7 +10,7 @@ use gso::{Refusal, Segmenter};
 use lro::Nanos;
 use sys::frames::{Frame, FramePool};
 use sys::poll::Interest;
-use wire::VirtioNetHdr;
+use wire::{Bytes, VirtioNetHdr};
 
 use self::cut::Frames;
 use crate::port::{
@@ -28,19 +28,28 @@ pub(crate) struct Packet<'a> {
     /// From the Ethernet header on.
     pub(crate) header: &'a [u8],
     /// What follows, in one or two pieces.
-    pub(crate) payload: [&'a [u8]; 2],
+    pub(crate) payload: [Bytes<'a>; 2],
 }
 
 impl<'a> Packet<'a> {
     /// A frame in one piece.
     pub(crate) fn frame(vnet: VirtioNetHdr, bytes: &'a [u8]) -> Self {
-        Packet { vnet, header: bytes, payload: [&[], &[]] }
+        Packet { vnet, header: bytes, payload: [Bytes::default(); 2] }
     }
 
     /// Bytes, from the Ethernet header on.
     pub(crate) fn len(&self) -> usize {
         self.header.len() + self.payload[0].len() + self.payload[1].len()
     }
+}
+
+/// A slice of these bytes: a copy, if others may change them.
+pub(crate) fn slice<'s>(bytes: Bytes<'s>, copy: &'s mut Vec<u8>) -> &'s [u8] {
+    bytes.as_slice().unwrap_or_else(|| {
+        copy.resize(bytes.len(), 0);
+        bytes.copy_to(copy);
+        copy
+    })
 }
 
 /// Where the engine's packets leave.
@@ -182,12 +191,14 @@ impl<W: Wire> WireQueue<W> {
         self.begin_packet();
         let mut transmitted = Transmitted::default();
         let Packet { vnet, header, payload: [first, second] } = *packet;
-        let pieces = [header, first, second];
+        let pieces = [header.into(), first, second];
         match self.wire.transmit_pieces(&mut self.pool, &vnet, pieces, &mut transmitted) {
             Whole::Done => self.counters.sent.add(transmitted.sent),
             Whole::Full => {
                 self.whole.clear();
-                pieces.into_iter().for_each(|piece| self.whole.extend_from_slice(piece));
+                for piece in pieces {
+                    self.whole.extend_from_slice(slice(piece, &mut Vec::new()));
+                }
                 self.offer(vnet, 0);
             }
             Whole::Cut => self.send_frames(&Frames::of(packet).within(self.limits.mtu)),
@@ -358,7 +369,7 @@ mod tests {
     /// A packet of the engine's in two pieces.
     fn of_engine(bytes: &[u8], vnet: VirtioNetHdr, payload: usize) -> Packet<'_> {
         let (header, payload) = bytes.split_at(bytes.len() - payload);
-        Packet { vnet, header, payload: [payload, &[]] }
+        Packet { vnet, header, payload: [payload.into(), Bytes::default()] }
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub use receive::{HEADROOM, Received};
 pub use send::Message;
 
 use self::receive::Receiver;
-use self::send::Sender;
+use self::send::{Sender, part};
 use crate::frames::FramePool;
 use crate::sockopt;
 
@@ -190,7 +190,26 @@ impl PacketSocket {
         vnet: &[u8; VNET_HDR_LEN],
         slices: &[io::IoSlice<'_>],
     ) -> io::Result<()> {
-        self.sender.send_slices(self.fd.as_fd(), vnet, slices)
+        let parts = slices.iter().map(|slice| part(slice));
+        // SAFETY: slices can be read.
+        unsafe { self.sender.send_parts(self.fd.as_fd(), vnet, parts) }
+    }
+
+    /// The same of bytes that others may change meanwhile: what is sent is what the kernel copies.
+    ///
+    /// # Errors
+    /// As [`send_slices`](Self::send_slices).
+    pub fn send_bytes(
+        &mut self,
+        vnet: &[u8; VNET_HDR_LEN],
+        pieces: &[wire::Bytes<'_>],
+    ) -> io::Result<()> {
+        let parts = pieces.iter().map(|bytes| libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        });
+        // SAFETY: bytes can be read.
+        unsafe { self.sender.send_parts(self.fd.as_fd(), vnet, parts) }
     }
 
     /// Counters of packets since the socket was opened.

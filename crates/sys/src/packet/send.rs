@@ -93,25 +93,27 @@ impl Sender {
         })
     }
 
-    pub(super) fn send_slices(
+    /// Sends one packet made of parts.
+    ///
+    /// # Safety
+    /// Each part names memory that can be read.
+    pub(super) unsafe fn send_parts(
         &mut self,
         fd: BorrowedFd<'_>,
         vnet: &[u8; VNET_HDR_LEN],
-        slices: &[io::IoSlice<'_>],
+        of: impl ExactSizeIterator<Item = libc::iovec>,
     ) -> io::Result<()> {
-        let count = 1 + slices.len();
+        let count = 1 + of.len();
         let Some(parts) = self.parts.get_mut(..count) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "more than 1023 slices"));
         };
         parts[0] = part(vnet);
-        for (out, slice) in parts[1..].iter_mut().zip(slices) {
-            *out = part(slice);
-        }
+        parts[1..].iter_mut().zip(of).for_each(|(out, part)| *out = part);
         let mut message = empty_message().msg_hdr;
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = count;
-        // SAFETY: the header points to `count` live iovecs, which point to live slices that the
-        // kernel only reads.
+        // SAFETY: the header points to `count` live iovecs, which name memory that can be read, by the caller's promise;
+        // the kernel only reads it.
         retry(|| unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) })?;
         Ok(())
     }
@@ -137,7 +139,7 @@ fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
 }
 
 /// A part that the kernel only reads, though the type does not show that.
-fn part(bytes: &[u8]) -> libc::iovec {
+pub(super) fn part(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use ::tcp::FourTuple;
 use ::tcp::repair::Repair;
 use handoff::Refusal;
+use handoff::ring::BadSize;
 use sys::tcp::{Obstacle, obstacle, owner_of, repair};
 
 use super::host::{Host, Owner, Standing};
@@ -56,12 +57,14 @@ impl Offered {
     }
 
     /// Takes the connection out of the kernel, which keeps its addresses for it. Its state is shown to `keep` before the
-    /// kernel loses it.
-    pub(super) fn freeze(&mut self, keep: impl FnOnce(&Repair)) -> Result<Repair, Refusal> {
-        let keep = |parts: &repair::Parts| {
-            if let Some(state) = from_kernel(parts.clone()) {
-                keep(&state);
-            }
+    /// kernel loses it, which does not if there is no room for it there.
+    pub(super) fn freeze(
+        &mut self,
+        keep: impl FnOnce(&Repair) -> Result<(), BadSize>,
+    ) -> Result<Repair, Refusal> {
+        let keep = |parts: &repair::Parts| match from_kernel(parts.clone()) {
+            Some(state) => keep(&state).map_err(|_| io::ErrorKind::FileTooLarge.into()),
+            None => Ok(()),
         };
         let parts = repair::take_once(&self.socket, keep).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => {
@@ -69,6 +72,7 @@ impl Offered {
                 Refusal::Invalid
             }
             io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected => Refusal::State,
+            io::ErrorKind::FileTooLarge => Refusal::Buffer,
             _ => Refusal::Invalid,
         })?;
         self.reuse_address = parts.reuse_address;

@@ -23,7 +23,7 @@ use super::quotas::Quotas;
 use crate::handoff::guard::{Message, ToGuard};
 use crate::handoff::process::SharedProcess;
 use crate::lane::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way, shared};
-use crate::lane::handoff::records::{Beginning, Beginnings};
+use crate::lane::handoff::records::Beginnings;
 use crate::lane::handoff::told::ToKernel;
 use crate::lane::handoff::wake_waiters;
 
@@ -57,7 +57,6 @@ struct Connection {
     offered: Option<(Offered, Standing)>,
     /// Of its record, which is there while the kernel does not have the connection.
     place: u32,
-    beginning: Beginning,
     /// Why it goes back, once that is known.
     back: Option<RestoreReason>,
     /// It is one of those that what has changed concerns.
@@ -241,7 +240,6 @@ impl Session {
             side: OsSide::after(epoch),
             offered: Some(offered),
             place,
-            beginning: Beginning::default(),
             back: None,
             is_wanted: false,
             goes_back: false,
@@ -317,9 +315,7 @@ impl Session {
             match &told {
                 ToOs::Restore(reason, _) => connection.back = Some(*reason),
                 ToOs::Control(OsControl::Refused(why)) => connection.refused = Some(*why),
-                // It has kept the queues itself.
                 ToOs::Control(OsControl::HandedOff) => {
-                    common.beginnings.clear(&mut connection.beginning);
                     if let Some((offered, standing)) = &mut connection.offered {
                         common.host.handed_off(&offered.path(), standing);
                     }
@@ -401,7 +397,6 @@ impl Session {
             && over(connection)
             && connection.offered.is_some()
         {
-            common.beginnings.clear(&mut connection.beginning);
             common.beginnings.erase(connection.place);
             common.beginnings.give_place(connection.place);
             common.going_back -= usize::from(std::mem::take(&mut connection.goes_back));
@@ -437,10 +432,9 @@ impl Session {
                 // Until it is out of the kernel, that may say something, with a later timestamp than it tells here.
                 let before = sys::clock::now();
                 let (place, name) = (connection.place, (cid, connection.side.epoch()));
-                let beginning = &mut connection.beginning;
-                let keep = |state: &Repair| {
-                    *beginning = common.beginnings.write(place, name, state, before);
-                };
+                let area = shared(&*self.process).and_then(|shared| shared.area(cid))?;
+                let keep =
+                    |state: &Repair| common.beginnings.write(place, name, &area, state, before);
                 match connection.offered.as_mut()?.0.freeze(keep) {
                     Ok(state) => OsEvent::Frozen(State::of(state, before)),
                     Err(why) => {

@@ -4,7 +4,7 @@
 //! ```text
 //!   agent ── descriptors of mirror, TAP, sessions and sockets ──> guard
 //!                                                                   |  wharf is killed
-//!   kernel <── TCP_REPAIR ── record + rings + what was spilled ─────+
+//!   kernel <── TCP_REPAIR ── record + rings ────────────────────────+
 //!   application <── status: at the OS ──────────────────────────────+
 //! ```
 

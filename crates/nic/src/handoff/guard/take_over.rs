@@ -6,7 +6,6 @@ use std::io;
 use handoff::RestoreReason;
 use handoff::mirror::{Memory, Record, read};
 use handoff::session::status::{self, Place, Status, Why};
-use handoff::spill::{Piece, pieces};
 use sys::tcp::repair;
 use tcp::repair::Repair;
 
@@ -71,8 +70,6 @@ impl Survivors {
         let host = host.map(|(tap, mac)| ToKernel::new(tap, mac));
         let Some((memory, places)) = mirror else { return outcome };
         let memory = Memory::new(memory.words(), places);
-        let spilled = [memory.spilled_by_os(), memory.spilled_by_nic()];
-        let pieces: Vec<Piece<'_>> = spilled.into_iter().flat_map(pieces).collect();
         for (place, taken) in taken {
             let Outcome { restored, lost, paused, sessions } = &mut outcome;
             let Some(process) = sessions.get(&taken.session) else { continue };
@@ -87,7 +84,7 @@ impl Survivors {
                 continue;
             };
             let name = record.agreed.remote;
-            match put_back(&record, place, process, &taken, &pieces) {
+            match put_back(&record, process, &taken) {
                 Ok((state, parts)) => {
                     if let Some(host) = &host
                         && let Some(first) = host.segment(&state)
@@ -151,15 +148,13 @@ enum Lost {
 
 fn put_back(
     record: &Record,
-    place: u32,
     process: &SharedProcess,
     taken: &Taken,
-    pieces: &[Piece<'_>],
 ) -> Result<(Repair, repair::Parts), Lost> {
     let area = shared(process).and_then(|shared| shared.area(taken.cid));
     let area = area.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
     let now = sys::clock::now();
-    let mut state = recover(record, place, &area, pieces, now).map_err(Lost::Record)?;
+    let mut state = recover(record, &area, now).map_err(Lost::Record)?;
     // The placeholder, with what was written to it past the library; or the connection itself, where wharf died while it
     // put it back. One that the kernel has ended is not taken, but taken back.
     if let Ok(parts) = repair::take(&taken.socket) {

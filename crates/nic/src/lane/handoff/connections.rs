@@ -45,6 +45,8 @@ pub(super) struct Running {
     pub(super) id: Id,
     pub(super) send: send::Kept,
     pub(super) receive: receive::Kept,
+    /// Index behind the last byte of the send ring that the engine has been lent.
+    pub(super) lent: u32,
     /// As the application was told last.
     pub(super) status: Status,
     /// As it was looked at last.

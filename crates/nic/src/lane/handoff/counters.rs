@@ -33,7 +33,6 @@ pub(crate) struct HandoffCounters {
     pub(super) silenced: u64,
     pub(super) to_nic: Stops,
     pub(super) to_os: Stops,
-    pub(super) unmirrored: u64,
 }
 
 impl HandoffCounters {
@@ -54,7 +53,6 @@ impl HandoffCounters {
             ("bad_commands", self.bad_commands),
             ("hostile", self.hostile),
             ("silenced", self.silenced),
-            ("unmirrored", self.unmirrored),
             ("stops_to_nic", self.to_nic.count),
             ("stopped_to_nic_ns", self.to_nic.time),
             ("stops_to_os", self.to_os.count),

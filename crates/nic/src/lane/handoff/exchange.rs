@@ -1,12 +1,10 @@
-//! Bytes between the rings of a connection and the engine. Those of the send ring stay in it until the peer has
-//! acknowledged them, so that they outlive the NIC.
+//! What a connection's rings and the engine tell each other. Bytes stay where they are: the engine sends from the send ring
+//! and stores in the receive ring, and knows how many there are.
 
-use handoff::Epoch;
 use handoff::mirror::Closing;
 use handoff::ring::{Hostile, receive, send};
 use handoff::session::Area;
-use tcp::{Socket, Standing};
-use wire::Seq;
+use tcp::{Queue, Socket, Standing};
 
 use super::connections::Running;
 use super::records::{Keeps, Records};
@@ -14,7 +12,7 @@ use super::records::{Keeps, Records};
 /// What the engine may have that it has not sent, before a send ring is taken to be what limits it.
 const UNSENT_LEAST: u32 = 64 << 10;
 
-/// What has moved between the rings of a connection and the engine.
+/// What was exchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moved {
     /// Bytes whose place in the send ring is free.
@@ -26,130 +24,121 @@ pub(super) struct Moved {
     pub(super) is_sent: bool,
 }
 
-/// A connection whose bytes move.
+/// A connection, as the engine and its rings have it.
 pub(super) struct Exchange<'a, 'b> {
     pub(super) running: &'a mut Running,
     pub(super) keeps: &'a mut Keeps,
-    pub(super) epoch: Epoch,
     pub(super) socket: &'a mut Socket<'b>,
     pub(super) records: &'a mut Records,
-    pub(super) scratch: &'a mut [u8],
 }
 
 impl Exchange<'_, '_> {
-    /// Moves what there is room for, both ways.
+    /// Tells each what the other has done.
     pub(super) fn run(&mut self, area: &Area<'_>) -> Result<Moved, Hostile> {
+        let (mut send, mut receive) = self.rings(area)?;
+        send.look()?;
+        let read = receive.look()?;
+        Ok(self.settle(&mut send, &mut receive, read))
+    }
+
+    /// The same at the end of the rings' epoch: calls that have not taken effect lose.
+    pub(super) fn end(&mut self, area: &Area<'_>) -> Result<(), Hostile> {
+        let (mut send, mut receive) = self.rings(area)?;
+        let unread = receive.len();
+        // Both end, whatever is found.
+        let flipped = (send.flip(), receive.flip());
+        flipped.0.and(flipped.1)?;
+        let read = unread - receive.len();
+        self.settle(&mut send, &mut receive, read);
+        Ok(())
+    }
+
+    fn rings<'a>(&self, area: &Area<'a>) -> Result<(send::Nic<'a>, receive::Nic<'a>), Hostile> {
+        // Of a layout that was validated there are both.
         let (Ok(send), Ok(receive)) = (area.send(), area.receive()) else {
-            return Ok(Moved::default());
+            return Err(Hostile::Index);
         };
-        let mut send = send::Nic::resume(send, self.running.send);
-        let mut receive = receive::Nic::resume(receive, self.running.receive);
-        let looked = (send.look(), receive.look());
-        if let (Err(hostile), _) | (_, Err(hostile)) = looked {
-            return Err(hostile);
-        }
-        let acked = self.acknowledged();
-        let (acked_there, acked_here) = (acked.min(self.keeps.sent.len()), acked);
-        let mut free = acked_here - acked_there;
-        self.keeps.given -= free;
-        let is_sent = self.give(&send, free);
+        let running = &self.running;
+        let send = send::Nic::resume(send, running.send);
+        Ok((send, receive::Nic::resume(receive, running.receive)))
+    }
+
+    fn settle(
+        &mut self,
+        send: &mut send::Nic<'_>,
+        receive: &mut receive::Nic<'_>,
+        read: u32,
+    ) -> Moved {
+        let free = self.acknowledged(send);
+        let is_sent = self.lend(send);
         if self.running.is_shut && is_sent && self.socket.state().may_send() {
             self.socket.shutdown();
         }
-        free += self.make_room(&send, free);
-        if self.socket.readable_len() > receive.room() as usize {
-            let first = Seq(receive.tail());
-            self.records.keep_received(self.keeps, self.epoch, first, self.socket);
-        }
-        let put = self.put(&mut receive);
-        let there = put.min(self.keeps.received.len());
-        let rings = (send.head().wrapping_add(free), receive.tail().wrapping_add(put));
-        self.commit(rings);
-        self.records.release(self.keeps, acked_there, there);
+        self.socket.consume(read as usize);
+        let put = (self.socket.readable_len() as u32).saturating_sub(receive.len());
+        self.grow(send, receive, free);
+        // Before the application sees what was received, and may write over what is acknowledged.
+        self.records.commit(self.keeps, &self.socket.standing(), closing(self.running));
         let at = receive.tail();
         send.release(free);
         receive.publish(put);
+        if receive.is_empty() && !self.socket.has_holes() {
+            receive.begin_anew();
+        }
         (self.running.send, self.running.receive) = (send.keep(), receive.keep());
-        Ok(Moved { sent: free, received: put, at, is_sent })
+        Moved { sent: free, received: put, at, is_sent }
     }
 
-    /// Bytes that the peer has acknowledged since.
-    fn acknowledged(&self) -> u32 {
-        let had = self.keeps.sent.len() + self.keeps.given;
+    /// Bytes of the ring that the peer has acknowledged since.
+    fn acknowledged(&self, send: &send::Nic<'_>) -> u32 {
+        let had = self.running.lent.wrapping_sub(send.head());
         had.saturating_sub(self.socket.standing().queued)
     }
 
-    /// Gives the engine what it takes of the ring, whose first `free` bytes are acknowledged. Returns whether that is
-    /// all.
-    fn give(&mut self, ring: &send::Nic<'_>, free: u32) -> bool {
-        loop {
-            let len = ring.peek(free + self.keeps.given, self.scratch);
-            if len == 0 {
-                return true;
-            }
-            let Ok(taken) = self.socket.send(&self.scratch[..len]) else { return false };
-            self.keeps.given += taken as u32;
-            if taken < len {
-                return false;
-            }
+    /// Lends the engine what the application has written. Returns whether the engine has all of it.
+    fn lend(&mut self, send: &send::Nic<'_>) -> bool {
+        let end = send.head().wrapping_add(send.len());
+        let more = end.wrapping_sub(self.running.lent);
+        if more > 0 && self.socket.lend(more).is_ok() {
+            self.running.lent = end;
         }
+        self.running.lent == end
     }
 
-    /// If the ring is what limits the connection, as when much is in flight on a long path, the first half of it is
-    /// kept elsewhere. Returns how many bytes that is.
-    fn make_room(&mut self, ring: &send::Nic<'_>, free: u32) -> u32 {
-        let used = ring.len() - free;
-        let Standing { queued, snd_una, snd_nxt, .. } = self.socket.standing();
+    /// Makes a ring larger that is what limits the connection.
+    fn grow(&mut self, send: &mut send::Nic<'_>, receive: &mut receive::Nic<'_>, free: u32) {
+        let used = send.len() - free;
+        let Standing { queued, snd_una, snd_nxt, rcv_edge, .. } = self.socket.standing();
         let unsent = queued.saturating_sub(snd_nxt - snd_una);
-        let is_full = used > ring.capacity() / 8 * 7;
-        if !is_full || self.keeps.given < used || unsent >= UNSENT_LEAST.min(used / 4) {
-            return 0;
+        if used > send.size() / 8 * 7 && unsent < UNSENT_LEAST.min(used / 4) {
+            send.grow();
         }
-        let mut moved = 0;
-        while moved < used / 2 {
-            let most = self.scratch.len().min((used / 2 - moved) as usize);
-            let len = ring.peek(free + moved, &mut self.scratch[..most]);
-            let seq = Seq(ring.head().wrapping_add(free + moved));
-            let bytes = &self.scratch[..len];
-            if !self.records.keep_sent(self.keeps, self.epoch, seq, bytes) {
-                break;
-            }
-            moved += len as u32;
-        }
-        self.keeps.given -= moved;
-        moved
-    }
-
-    /// Writes what has come into the ring, which does not publish it. Returns how many bytes.
-    fn put(&mut self, ring: &mut receive::Nic<'_>) -> u32 {
-        let mut put = 0;
-        loop {
-            let mut len = 0;
-            for piece in self.socket.readable() {
-                len += ring.put(put + len as u32, piece);
-            }
-            let is_barred = len == 0 && ring.room() > put && self.socket.readable_len() > 0;
-            if is_barred && self.pass_mark() {
-                continue;
-            }
-            if len == 0 {
-                return put;
-            }
-            self.socket.consume(len);
-            put += len as u32;
+        // All that the peer was told there is room for stays where it is.
+        if self.socket.wants_room() && receive.grow(rcv_edge.0) {
+            self.socket.set_room(receive.size());
         }
     }
 
-    /// Passes over an urgent byte that bars the way to what is behind it: it is no part of the stream. Sequence numbers
-    /// are no indices behind it, so that the connection has no record any more.
-    fn pass_mark(&mut self) -> bool {
-        self.records.give_up(self.keeps);
-        self.socket.is_urgent() && self.socket.receive(&mut []).is_ok()
-    }
-
-    fn commit(&mut self, rings: (u32, u32)) {
-        let standing = self.socket.standing();
-        self.records.commit(self.keeps, &standing, closing(self.running), rings);
+    /// Bytes of a queue, for a snapshot: so many, from this one on.
+    pub(super) fn bytes(
+        (area, running): (&Area<'_>, &Running),
+        queued: u32,
+        (queue, offset, len): (Queue, u32, u32),
+    ) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        match queue {
+            Queue::Send => {
+                let Ok(ring) = area.send() else { return Vec::new() };
+                let ring = send::Nic::resume(ring, running.send);
+                let acknowledged = running.lent.wrapping_sub(ring.head()).saturating_sub(queued);
+                ring.peek(acknowledged + offset, &mut bytes);
+            }
+            Queue::Receive => {
+                let Ok(ring) = area.receive() else { return Vec::new() };
+                receive::Nic::resume(ring, running.receive).peek_put(offset, &mut bytes);
+            }
+        }
+        bytes
     }
 }
 

@@ -120,6 +120,8 @@ struct Heard {
 enum Found {
     Host,
     Engine,
+    /// The engine's until now, and with urgent data, which it leaves to the kernel.
+    Urgent(u32),
     Held(u32),
     /// The host's: a SYN of a new connection, where one that is over is only remembered.
     Over(u32),
@@ -185,7 +187,10 @@ impl HandoffLane {
             Some(connection) if steer::is_syn(bytes) && self.is_over(connection) => {
                 Found::Over(number)
             }
-            Some(connection) if connection.side.is_settled() => Found::Engine,
+            Some(connection) if connection.side.is_settled() => match steer::is_urgent(bytes) {
+                true => Found::Urgent(number),
+                false => Found::Engine,
+            },
             _ => Found::Held(number),
         }
     }
@@ -216,20 +221,37 @@ impl HandoffLane {
             match self.find(bytes, queue.overflow(&received)) {
                 Found::Host => batch.push_back(received),
                 Found::Engine => self.batch.push_back(received),
+                Found::Urgent(number) => {
+                    // The kernel knows what to do with it. What came before is the engine's.
+                    self.lane.receive(&mut self.batch, queue, now, false);
+                    let give_back = NicEvent::GiveBack(RestoreReason::Urgent);
+                    self.handle(number, give_back, &queue.pool, &mut host, now);
+                    self.hold(number, received, queue, &mut host, now);
+                }
                 Found::Over(number) => {
                     // As in TIME-WAIT of the kernel's (RFC 9293 section 3.10.7.4, tcp_timewait_state_process).
                     self.drop_over(number, &queue.pool, &mut host, now);
                     batch.push_back(received);
                 }
-                Found::Held(number) => {
-                    let bytes = [bytes, queue.overflow(&received)].concat();
-                    let packet = HeldPacket { vnet: received.vnet, bytes };
-                    queue.pool.free(received.frame);
-                    self.handle(number, NicEvent::Packet(packet), &queue.pool, &mut host, now);
-                }
+                Found::Held(number) => self.hold(number, received, queue, &mut host, now),
             }
         }
         self.lane.receive(&mut self.batch, queue, now, ends);
+    }
+
+    /// A packet of a connection that moves waits.
+    fn hold<W: Wire, H: Host>(
+        &mut self,
+        number: u32,
+        received: RxFrame,
+        queue: &mut WireQueue<W>,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) {
+        let bytes = [queue.pool.bytes(&received.frame), queue.overflow(&received)].concat();
+        let packet = HeldPacket { vnet: received.vnet, bytes };
+        queue.pool.free(received.frame);
+        self.handle(number, NicEvent::Packet(packet), &queue.pool, host, now);
     }
 
     /// Whether the kernel is not to say this, which it sends: the NIC has the connection.
@@ -502,7 +524,6 @@ impl HandoffLane {
             silenced: self.silenced,
             to_nic: self.to_nic,
             to_os: self.to_os,
-            unmirrored: app.records.unmirrored,
         }
     }
 

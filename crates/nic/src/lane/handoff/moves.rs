@@ -15,8 +15,9 @@ use tcp::repair::Repair;
 use tcp::{Snapshot, Stack};
 
 use super::connections::{Connection, Running};
+use super::exchange::Exchange;
 use super::link::{HeldPacket, State, ToAgent};
-use super::records::rings_of;
+use super::records::{first_of, window_of};
 use super::rings::Rings;
 use super::{HandoffLane, HostLane, is_time_wait, pass, told};
 use crate::port::Host;
@@ -183,7 +184,14 @@ fn begin(
     // A process that has ended meanwhile leaves a connection that ends when its data is sent.
     let is_gone = session.is_gone();
     let area = session.area(cid).ok_or(Refusal::Invalid)?;
-    let id = stack.thaw(&snapshot, Arc::clone(config), now).map_err(|error| match error {
+    let epoch = connection.side.epoch();
+    let (send, receive) = opened(&area, epoch, repair)?;
+    if !records.begin(&mut connection.keeps) {
+        return Err(Refusal::Invalid);
+    }
+    let room = receive.size();
+    let thawed = stack.thaw_lent(&snapshot, Arc::clone(config), room, now);
+    let id = thawed.map_err(|error| match error {
         tcp::ThawError::Connect(tcp::ConnectError::Memory) => Refusal::Memory,
         tcp::ThawError::Connect(_) => Refusal::Connections,
         tcp::ThawError::Snapshot(_) => Refusal::Invalid,
@@ -191,14 +199,12 @@ fn begin(
     if let Some(mut socket) = stack.socket(id, now) {
         socket.tell_acknowledged(true);
     }
-    let epoch = connection.side.epoch();
-    let (send, receive) = open(&area, epoch, repair).map_err(|_| Refusal::Invalid)?;
-    records.begin(&mut connection.keeps, epoch, repair);
     area.worker().store((*worker).into(), Ordering::Relaxed);
     let running = Running {
         id,
-        send,
-        receive,
+        lent: send.head().wrapping_add(repair.send_queue.len() as u32),
+        send: send.keep(),
+        receive: receive.keep(),
         status: Status::at(Place::Moving),
         state: repair.state,
         peer_closed: false,
@@ -214,15 +220,19 @@ fn begin(
     Ok(())
 }
 
-fn open(
-    area: &Area<'_>,
+/// The rings that the OS side has opened. What the application has done there since is found when it is looked.
+fn opened<'a>(
+    area: &Area<'a>,
     epoch: Epoch,
     repair: &Repair,
-) -> Result<(send::Kept, receive::Kept), handoff::ring::BadSize> {
-    let (send_at, receive_at) = rings_of(repair);
-    let send = send::Nic::open(area.send()?, epoch, send_at, &[])?.keep();
-    let receive = receive::Nic::open(area.receive()?, epoch, receive_at, &[])?.keep();
-    Ok((send, receive))
+) -> Result<(send::Nic<'a>, receive::Nic<'a>), Refusal> {
+    let (Ok(send), Ok(receive)) = (area.send(), area.receive()) else {
+        return Err(Refusal::Invalid);
+    };
+    let (sent, unread) = first_of(repair);
+    let send = send::Nic::opened(send, epoch, sent.0, repair.send_queue.len() as u32);
+    let (len, window) = (repair.recv_queue.len() as u32, window_of(repair));
+    Ok((send, receive::Nic::opened(receive, epoch, unread.0, len, window)))
 }
 
 /// Whether there is nothing to go on with: no kernel can be given such a connection.
@@ -243,39 +253,31 @@ fn is_resetting(app: &Rings, stack: &Stack, number: u32) -> bool {
 
 /// Takes it out of the engine and its rings. `None` if its application wrote into the rings what is not possible.
 fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Repair> {
-    let Rings { sessions, all, hostile, events, .. } = app;
+    let Rings { sessions, all, hostile, events, records, .. } = app;
     let connection = all.get_mut(number)?;
     let cid = connection.key.cid;
     let session = sessions.get_mut(connection.key.session as usize)?.as_mut()?;
     let area = session.area(cid)?;
-    let running = connection.engine.take()?;
-    let rings = close(&area, &running, connection.keeps.given);
-    let Some((written, unread)) = rings else {
+    let mut running = connection.engine.take()?;
+    let mut socket = stack.socket(running.id, now)?;
+    let keeps = &mut connection.keeps;
+    let ended = Exchange { running: &mut running, keeps, socket: &mut socket, records }.end(&area);
+    if ended.is_err() {
+        socket.abort();
+        socket.close();
+        drop(socket);
         *hostile += 1;
         let error = super::rings::ECONNRESET;
         status::change(area.status(), Status { error, ..Status::at(Place::Ended) });
         session.wake_waiters(cid);
-        if let Some(mut socket) = stack.socket(running.id, now) {
-            socket.abort();
-            socket.close();
-        }
         return None;
-    };
-    let snapshot = stack.freeze(running.id, now)?;
-    let (mut repair, _) = snapshot.to_repair().ok()?;
-    let wrote = written.len() as u32;
-    repair.send_queue.extend(written);
-    let fin = u32::from(running.is_shut && repair.state.may_send());
-    if fin > 0 {
-        repair.state = match repair.state {
-            tcp::State::CloseWait => tcp::State::LastAck,
-            _ => tcp::State::FinWait1,
-        };
     }
-    repair.write_seq = repair.write_seq + wrote + fin;
-    repair.unacknowledged += wrote + fin;
-    repair.unsent += wrote + fin;
-    repair.recv_queue = [unread, repair.recv_queue].concat();
+    let queued = socket.standing().queued;
+    drop(socket);
+    let mut lend =
+        |queue, offset, len| Exchange::bytes((&area, &running), queued, (queue, offset, len));
+    let snapshot = stack.freeze_lent(running.id, &mut lend, now)?;
+    let (mut repair, _) = snapshot.to_repair().ok()?;
     repair.is_deaf = running.is_deaf;
     status::change(area.status(), Status::at(Place::Moving));
     session.wake_waiters(cid);
@@ -284,20 +286,4 @@ fn end(app: &mut Rings, stack: &mut Stack, number: u32, now: Nanos) -> Option<Re
     events.add(restore.kind());
     session.push(restore);
     Some(repair)
-}
-
-/// Ends the epoch of both rings: the bytes of calls that have taken effect and that the engine was not given, which are
-/// behind the first `given`, and those that were not read. `None` if the application wrote what is not possible.
-fn close(area: &Area<'_>, running: &Running, given: u32) -> Option<(Vec<u8>, Vec<u8>)> {
-    let mut send = send::Nic::resume(area.send().ok()?, running.send);
-    let mut receive = receive::Nic::resume(area.receive().ok()?, running.receive);
-    let flipped = (send.flip(), receive.flip());
-    if flipped.0.is_err() || flipped.1.is_err() {
-        return None;
-    }
-    let mut written = vec![0; send.len().saturating_sub(given) as usize];
-    send.peek(given, &mut written);
-    let mut unread = vec![0; receive.len() as usize];
-    receive.peek(&mut unread);
-    Some((written, unread))
 }

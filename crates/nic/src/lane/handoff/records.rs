@@ -1,5 +1,4 @@
-//! What outlives the NIC: a record of each connection, and its bytes that are in no ring, in memory that the guard has,
-//! too.
+//! What outlives the NIC: a record of each connection, in memory that the guard has, too. Its bytes are in its rings.
 //!
 //! What a segment or a ring reveals is committed before: see [`Records::commit`].
 
@@ -8,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use handoff::mirror::{Closing, Kept, Memory, Moving, Writer};
-use handoff::spill::{Direction, Log, Owner, Spill};
+use handoff::ring::{BadSize, receive, send};
+use handoff::session::Area;
 use handoff::{Cid, Epoch, mirror};
 use sys::shared::SharedMemory;
 use tcp::repair::Repair;
@@ -23,13 +23,12 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// For so many connections, and as many bytes in no ring, on each side.
+    /// For so many connections.
     ///
     /// # Errors
     /// What memfd_create and mmap say.
-    pub(crate) fn new(connections: u32, bytes: u64) -> std::io::Result<Self> {
-        let chunks = usize::try_from(bytes).unwrap_or(usize::MAX) / handoff::spill::CHUNK;
-        let words = Memory::words(connections as usize, chunks.max(1));
+    pub(crate) fn new(connections: u32) -> std::io::Result<Self> {
+        let words = Memory::words(connections as usize);
         let memory = SharedMemory::new(c"wharf-mirror", words * size_of::<u64>())?;
         Ok(Mirror { memory: Arc::new(memory), places: connections as usize })
     }
@@ -50,27 +49,17 @@ impl Mirror {
     }
 }
 
-/// What the NIC keeps of one connection, beside its record.
+/// The record of one connection, as the NIC has it.
 #[derive(Debug, Default)]
 pub(super) struct Keeps {
     place: u32,
-    /// `None` if there is no record: if the NIC dies, so does the connection.
+    /// `None` before the NIC has the connection, and when that has ended.
     record: Option<Kept>,
-    /// What is not acknowledged and not in the send ring.
-    pub(super) sent: Log,
-    /// Bytes of the send ring that the engine has, too.
-    pub(super) given: u32,
-    /// What is not read and not in the receive ring.
-    pub(super) received: Log,
 }
 
 impl Keeps {
     pub(super) fn at(place: u32) -> Self {
-        Keeps { place, ..Keeps::default() }
-    }
-
-    fn owner(&self, epoch: Epoch, direction: Direction) -> Owner {
-        Owner { place: self.place, epoch, direction }
+        Keeps { place, record: None }
     }
 }
 
@@ -78,9 +67,6 @@ impl Keeps {
 #[derive(Debug)]
 pub(super) struct Records {
     mirror: Mirror,
-    spill: Spill,
-    /// Connections for which there was no room.
-    pub(super) unmirrored: u64,
     /// Called before and after each commit.
     #[cfg(test)]
     pub(super) fault: Option<fault::Fault>,
@@ -88,103 +74,29 @@ pub(super) struct Records {
 
 impl Records {
     pub(super) fn new(mirror: Mirror) -> Self {
-        let spill = Spill::new(mirror.memory().spilled_by_nic());
         Records {
             mirror,
-            spill,
-            unmirrored: 0,
             #[cfg(test)]
             fault: None,
         }
     }
 
-    /// Goes on with the record that the OS side has begun of a connection, and keeps its queues.
-    pub(super) fn begin(&mut self, keeps: &mut Keeps, epoch: Epoch, state: &Repair) {
-        let Some(area) = self.mirror.memory().record(keeps.place) else { return };
-        keeps.record = Writer::resume(area).and_then(|writer| writer.keep());
-        if keeps.record.is_none() {
-            self.unmirrored += 1;
-            return;
-        }
-        let (first_sent, first_unread) = first_of(state);
-        let both = [
-            (Direction::Sent, first_sent, &state.send_queue),
-            (Direction::Received, first_unread, &state.recv_queue),
-        ];
-        for (direction, first, queue) in both {
-            if !self.append(keeps, epoch, direction, first, queue) {
-                self.give_up(keeps);
-                return;
-            }
-        }
+    /// Goes on with the record that the OS side has begun of a connection. Returns whether there is one.
+    pub(super) fn begin(&mut self, keeps: &mut Keeps) -> bool {
+        let area = self.mirror.memory().record(keeps.place);
+        keeps.record = area.and_then(Writer::resume).and_then(|writer| writer.keep());
+        keeps.record.is_some()
     }
 
-    /// Adds to a log. Returns whether there was room.
-    fn append(
-        &mut self,
-        keeps: &mut Keeps,
-        epoch: Epoch,
-        direction: Direction,
-        seq: Seq,
-        bytes: &[u8],
-    ) -> bool {
-        let owner = keeps.owner(epoch, direction);
-        let memory = self.mirror.memory().spilled_by_nic();
-        let log = match direction {
-            Direction::Sent => &mut keeps.sent,
-            Direction::Received => &mut keeps.received,
-        };
-        self.spill.append(memory, log, owner, seq, bytes) == bytes.len()
-    }
-
-    /// Keeps bytes that leave the send ring before they are acknowledged: the first of those that are in it. Returns
-    /// whether there was room.
-    pub(super) fn keep_sent(
-        &mut self,
-        keeps: &mut Keeps,
-        epoch: Epoch,
-        seq: Seq,
-        bytes: &[u8],
-    ) -> bool {
-        let log = &keeps.sent;
-        bytes.len() <= self.spill.room(log)
-            && self.append(keeps, epoch, Direction::Sent, seq, bytes)
-    }
-
-    /// Keeps what has come in order and is not in the receive ring, whose first byte has this sequence number, and to
-    /// which nothing is added before the next [`commit`](Self::commit).
-    pub(super) fn keep_received(
-        &mut self,
-        keeps: &mut Keeps,
-        epoch: Epoch,
-        first: Seq,
-        connection: &tcp::Connection,
-    ) {
-        let unread = connection.readable_len() as u32;
-        while keeps.record.is_some() && keeps.received.len() < unread {
-            let [piece, _] = connection.unread(keeps.received.len());
-            let seq = first + keeps.received.len();
-            if !self.append(keeps, epoch, Direction::Received, seq, piece) {
-                self.give_up(keeps);
-            }
-        }
-    }
-
-    /// Commits where a connection stands, with the indices of its rings. When this returns, packets that reveal it may
-    /// leave; what the peer has acknowledged, or the ring has, may be overwritten.
-    pub(super) fn commit(
-        &mut self,
-        keeps: &mut Keeps,
-        standing: &Standing,
-        closing: Closing,
-        (send_at, receive_at): (u32, u32),
-    ) {
+    /// Commits where a connection stands. When this returns, packets that reveal it may leave; what the peer has
+    /// acknowledged may be overwritten, and what it has sent may be shown.
+    pub(super) fn commit(&mut self, keeps: &mut Keeps, standing: &Standing, closing: Closing) {
         let Some(kept) = keeps.record else { return };
         let Some(area) = self.mirror.memory().record(keeps.place) else { return };
         #[cfg(test)]
         self.fault.iter_mut().for_each(|fault| fault.0());
         let mut writer = Writer::go_on(area, kept);
-        let moving = Moving::standing(standing, closing, send_at, receive_at);
+        let moving = Moving::standing(standing, closing);
         if writer.last() != Some(&moving) {
             writer.commit(&moving);
             keeps.record = writer.keep();
@@ -193,41 +105,18 @@ impl Records {
         }
     }
 
-    /// The first bytes of the logs are of no use any more.
-    pub(super) fn release(&mut self, keeps: &mut Keeps, sent: u32, received: u32) {
-        let memory = self.mirror.memory().spilled_by_nic();
-        self.spill.release(memory, &mut keeps.sent, sent);
-        self.spill.release(memory, &mut keeps.received, received);
-    }
-
-    /// The connection is not the NIC's any more, and its record somebody else's.
-    pub(super) fn forget(&mut self, keeps: &mut Keeps) {
-        let memory = self.mirror.memory().spilled_by_nic();
-        self.spill.clear(memory, &mut keeps.sent);
-        self.spill.clear(memory, &mut keeps.received);
-        keeps.record = None;
-    }
-
     /// The connection has ended at the NIC: nothing is to be put back.
     pub(super) fn end(&mut self, keeps: &mut Keeps) {
-        if keeps.record.is_some()
+        if keeps.record.take().is_some()
             && let Some(area) = self.mirror.memory().record(keeps.place)
         {
             mirror::erase(area);
         }
-        self.forget(keeps);
-    }
-
-    /// The connection has no record from now on.
-    pub(super) fn give_up(&mut self, keeps: &mut Keeps) {
-        if keeps.record.is_some() {
-            self.unmirrored += 1;
-            self.end(keeps);
-        }
     }
 }
 
-/// Sequence numbers of the first byte that is not acknowledged, and of the first that is not read.
+/// Sequence numbers of the first byte that is not acknowledged, and of the first that is not read. They are the indices
+/// at which the rings begin: index and sequence number are the same throughout.
 pub(crate) fn first_of(state: &Repair) -> (Seq, Seq) {
     use tcp::State::{CloseWait, Closing, LastAck};
     let back = |seq: Seq, bytes: u32| seq + 0_u32.wrapping_sub(bytes);
@@ -236,30 +125,26 @@ pub(crate) fn first_of(state: &Repair) -> (Seq, Seq) {
     (sent, back(state.rcv_nxt, fin + state.recv_queue.len() as u32))
 }
 
+/// Bytes that are not read or that the peer may send.
+pub(super) fn window_of(state: &Repair) -> u32 {
+    state.window.rcv_wnd.saturating_add(state.recv_queue.len() as u32)
+}
+
 /// One in so many places is to be free for the next connections, and so many at most; one at least.
 const SPARE: usize = 16;
 const SPARE_MOST: usize = 64;
 
-/// The OS side's part: the record of a connection that it has taken out of the kernel.
+/// The OS side's part: the record of a connection that it takes out of the kernel, and its rings.
 #[derive(Debug)]
 pub(crate) struct Beginnings {
     mirror: Mirror,
-    spill: Spill,
     free: Vec<u32>,
-}
-
-/// What the OS side keeps of a connection until the NIC has it.
-#[derive(Debug, Default)]
-pub(crate) struct Beginning {
-    sent: Log,
-    received: Log,
 }
 
 impl Beginnings {
     pub(crate) fn new(mirror: Mirror) -> Self {
-        let spill = Spill::new(mirror.memory().spilled_by_os());
         let free = (0..mirror.memory().places()).rev().collect();
-        Beginnings { mirror, spill, free }
+        Beginnings { mirror, free }
     }
 
     /// A place for a connection's record.
@@ -277,49 +162,34 @@ impl Beginnings {
         self.free.push(place);
     }
 
-    /// Writes a record of a connection in the state in which the kernel had it. If there is no room for its queues,
-    /// there is none.
+    /// Puts the queues of a connection into its rings, and writes a record of it, in the state in which the kernel had it.
+    ///
+    /// # Errors
+    /// If the rings do not hold that much.
     pub(crate) fn write(
         &mut self,
         place: u32,
         (cid, epoch): (Cid, Epoch),
+        rings: &Area<'_>,
         state: &Repair,
         monotonic: Nanos,
-    ) -> Beginning {
-        let mut beginning = Beginning::default();
-        let memory = self.mirror.memory();
-        let (Some(area), Ok(snapshot)) = (memory.record(place), Snapshot::from_repair(state))
-        else {
-            return beginning;
-        };
-        let agreed = mirror::Agreed::of(&snapshot, cid, epoch, monotonic);
-        let mut writer = Writer::begin(area, &agreed);
-        let (first_sent, first_unread) = first_of(state);
-        let spilled = memory.spilled_by_os();
-        let both = [
-            (Direction::Sent, &mut beginning.sent, first_sent, &state.send_queue),
-            (Direction::Received, &mut beginning.received, first_unread, &state.recv_queue),
-        ];
-        let mut fits = true;
-        for (direction, log, first, queue) in both {
-            let owner = Owner { place, epoch, direction };
-            fits &= self.spill.append(spilled, log, owner, first, queue) == queue.len();
+    ) -> Result<(), BadSize> {
+        let (sent, unread) = first_of(state);
+        let (send, receive) = (rings.send()?, rings.receive()?);
+        // Neither is opened if one of them does not do.
+        if state.recv_queue.len() > receive.capacity() as usize {
+            return Err(BadSize);
         }
-        if fits {
-            let (send_at, receive_at) = rings_of(state);
-            writer.commit(&Moving::of(&snapshot, send_at, receive_at));
-        } else {
-            writer.end();
-            self.clear(&mut beginning);
+        send::Nic::open(send, epoch, sent.0, &state.send_queue)?;
+        let window = window_of(state);
+        receive::Nic::open(receive, epoch, unread.0, &state.recv_queue, window)?;
+        if let (Some(area), Ok(snapshot)) =
+            (self.mirror.memory().record(place), Snapshot::from_repair(state))
+        {
+            let agreed = mirror::Agreed::of(&snapshot, cid, epoch, monotonic);
+            Writer::begin(area, &agreed).commit(&Moving::of(&snapshot));
         }
-        beginning
-    }
-
-    /// The NIC has kept the queues itself, or the kernel has them again.
-    pub(crate) fn clear(&mut self, beginning: &mut Beginning) {
-        let spilled = self.mirror.memory().spilled_by_os();
-        self.spill.clear(spilled, &mut beginning.sent);
-        self.spill.clear(spilled, &mut beginning.received);
+        Ok(())
     }
 
     /// The connection is the kernel's again, or has ended.
@@ -328,13 +198,6 @@ impl Beginnings {
             mirror::erase(area);
         }
     }
-}
-
-/// The indices of the first bytes of the rings: the sequence numbers of what comes behind the queues, and of the first
-/// byte that is not read. Index and sequence number are the same throughout.
-pub(super) fn rings_of(state: &Repair) -> (u32, u32) {
-    let (sent, unread) = first_of(state);
-    ((sent + state.send_queue.len() as u32).0, unread.0)
 }
 
 #[cfg(test)]

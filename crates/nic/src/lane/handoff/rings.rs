@@ -1,25 +1,24 @@
-//! What is behind the engine's connections here: rings that the application shares.
+//! What is behind the engine's connections here: rings that the application shares, in which their bytes lie.
 
 use std::sync::Arc;
 
 use handoff::command::{NicCommand, NicControl, NicCounts, OsCommand, OsControl, OsCounts, os};
-use handoff::ring::receive;
+use handoff::ring::{receive, send};
+use handoff::session::Area;
 use handoff::session::status::{self, Place, Status};
 use handoff::{Cid, Epoch};
 use iface::Interface;
 use lro::Nanos;
-use tcp::{Change, Due, FourTuple, Reason, Socket, Stack, State};
-use wire::{Mac, Seq};
+use tcp::{Change, Due, FourTuple, Id, Placement, Reason, Socket, Stack, State};
+use wire::{Bytes, Mac, Seq};
 
 use super::connections::{Connection, Connections, Running};
 use super::exchange::{Exchange, Moved, closing};
 use super::link::Key;
 use super::records::{Mirror, Records};
 use super::sessions::Session;
-use crate::app::{App, Sending, ServiceCounters};
+use crate::app::{App, Lender, ServiceCounters};
 
-/// Bytes that are copied at once.
-const PIECE: usize = 64 << 10;
 /// Commands of one session that are looked at in a turn: others', and packets, do not wait for more.
 const COMMANDS: usize = 256;
 /// Connections that are looked at in a turn because the engine says so.
@@ -41,8 +40,6 @@ pub(crate) struct Rings {
     pub(super) config: Arc<tcp::Config>,
     /// Connections to look at.
     due: Vec<u32>,
-    /// What is on its way between ring and engine; empty between calls.
-    scratch: Box<[u8]>,
     pub(super) commands: NicCounts,
     pub(super) events: OsCounts,
     /// Commands that were none, or of no connection of the NIC's.
@@ -62,7 +59,6 @@ impl Rings {
             all: Connections::default(),
             config,
             due: Vec::new(),
-            scratch: vec![0; PIECE].into_boxed_slice(),
             commands: NicCounts::default(),
             events: OsCounts::default(),
             bad: 0,
@@ -89,9 +85,6 @@ impl Rings {
 
     /// Forgets a connection that is not the NIC's any more.
     pub(super) fn forget(&mut self, number: u32) {
-        if let Some(connection) = self.all.get_mut(number) {
-            self.records.forget(&mut connection.keeps);
-        }
         self.all.remove(number);
     }
 
@@ -194,14 +187,13 @@ impl Rings {
     fn has_unread(&self, number: u32, stack: &Stack) -> bool {
         let Some(connection) = self.all.get(number) else { return false };
         let Some(running) = &connection.engine else { return false };
-        if stack.connection(running.id).is_some_and(|engine| engine.readable_len() > 0) {
-            return true;
-        }
+        let there = stack.connection(running.id).map_or(0, |engine| engine.readable_len());
         let session = self.sessions.get(connection.key.session as usize).and_then(Option::as_ref);
         let ring = session.and_then(|session| session.area(connection.key.cid)?.receive().ok());
+        // The engine has not been told what the application has read of late.
         ring.is_some_and(|ring| {
-            let mut ring = receive::Nic::resume(ring, running.receive);
-            ring.look().is_ok() && !ring.is_empty()
+            let read = receive::Nic::resume(ring, running.receive).look();
+            read.is_ok_and(|read| there > read as usize)
         })
     }
 
@@ -212,7 +204,7 @@ impl Rings {
 
     /// Moves bytes between the rings of a connection and the engine, and tells the application.
     pub(super) fn look_at(&mut self, number: u32, stack: &mut Stack, now: Nanos) {
-        let Rings { all, sessions, scratch, events, hostile, records, .. } = self;
+        let Rings { all, sessions, events, hostile, records, .. } = self;
         let Some(connection) = all.get_mut(number) else { return };
         let Connection { key, side, engine: Some(running), keeps, active, .. } = connection else {
             return;
@@ -230,8 +222,7 @@ impl Rings {
             socket.consume(socket.readable_len());
             socket.abort();
         }
-        let mut exchange =
-            Exchange { running, keeps, epoch, socket: &mut socket, records, scratch };
+        let mut exchange = Exchange { running, keeps, socket: &mut socket, records };
         let moved = match exchange.run(&area) {
             Ok(moved) => moved,
             Err(_) => {
@@ -252,10 +243,9 @@ impl Rings {
         running.state = socket.state();
         let is_over = socket.end().is_some() || socket.state() == State::TimeWait;
         if is_over || running.is_closed && running.is_shut && moved.is_sent {
-            running.is_released = running.is_closed || is_over && socket.readable_len() == 0;
-            if running.is_released {
-                socket.close();
-            }
+            // What was not read is in the ring.
+            running.is_released = true;
+            socket.close();
         }
         drop(socket);
         let is_released = running.is_released;
@@ -325,12 +315,13 @@ fn waits_for_end(socket: &Socket<'_>) -> bool {
 
 /// Whether the peer has closed its end, in order.
 fn has_closed(socket: &Socket<'_>) -> bool {
-    socket.end() == Some(Reason::Closed) || socket.end().is_none() && socket.is_at_end()
+    let state = socket.state();
+    let has_fin = matches!(state, State::CloseWait | State::Closing | State::LastAck);
+    socket.end() == Some(Reason::Closed) || has_fin || state == State::TimeWait
 }
 
 /// What the application is to know.
 fn status_of(socket: &Socket<'_>, running: &Running) -> Status {
-    let all_read = socket.readable_len() == 0;
     let error = match socket.end() {
         None | Some(Reason::Closed | Reason::Frozen) => 0,
         // As tcp_reset.
@@ -341,9 +332,9 @@ fn status_of(socket: &Socket<'_>, running: &Running) -> Status {
     };
     let is_over = socket.end().is_some() || socket.state() == State::TimeWait;
     Status {
-        place: if is_over && all_read { Place::Ended } else { Place::Nic },
-        peer_closed: running.peer_closed && all_read,
-        error: if all_read { error } else { 0 },
+        place: if is_over { Place::Ended } else { Place::Nic },
+        peer_closed: running.peer_closed,
+        error,
         why: None,
     }
 }
@@ -383,9 +374,20 @@ fn tell(
     running.event = push(session, event);
 }
 
-impl Sending for Rings {
-    fn next_hop(&self, path: &FourTuple) -> Option<Mac> {
-        let number = self.all.by_path(path)?;
+impl Rings {
+    /// What the connection of the engine's has of its process's memory, while the engine runs it.
+    #[inline]
+    fn area_of(&self, id: Id) -> Option<(Area<'_>, &Running)> {
+        let connection = self.all.get(self.all.by_engine(id)?)?;
+        let session = self.sessions.get(connection.key.session as usize)?.as_ref()?;
+        Some((session.area(connection.key.cid)?, connection.engine.as_ref()?))
+    }
+}
+
+impl Lender for Rings {
+    fn next_hop(&self, stack: &Stack, due: &Due, path: &FourTuple) -> Option<Mac> {
+        let number = stack.id_of(due).and_then(|id| self.all.by_engine(id));
+        let number = number.or_else(|| self.all.by_path(path))?;
         self.all.get(number).map(|connection| connection.next_hop)
     }
 
@@ -393,15 +395,37 @@ impl Sending for Rings {
         let Rings { all, records, .. } = self;
         let Some((id, standing)) = stack.standing_of(due) else { return };
         let Some(number) = all.by_engine(id) else { return };
-        let Some(Connection { side, engine: Some(running), keeps, .. }) = all.get_mut(number)
-        else {
-            return;
-        };
-        let rings = (running.send.head(), running.receive.tail());
-        if let Some(connection) = stack.connection(id) {
-            records.keep_received(keeps, side.epoch(), Seq(rings.1), connection);
+        if let Some(Connection { engine: Some(running), keeps, .. }) = all.get_mut(number) {
+            records.commit(keeps, &standing, closing(running));
         }
-        records.commit(keeps, &standing, closing(running), rings);
+    }
+
+    fn lent(&self, stack: &Stack, due: &Due, seq: Seq, len: u32) -> [Bytes<'_>; 2] {
+        let found = stack.id_of(due).and_then(|id| self.area_of(id));
+        let Some((area, running)) = found else { return [Bytes::default(); 2] };
+        let Ok(ring) = area.send() else { return [Bytes::default(); 2] };
+        let ring = send::Nic::resume(ring, running.send);
+        let bytes = ring.bytes(seq.0.wrapping_sub(ring.head()), len);
+        debug_assert_eq!(bytes[0].len() + bytes[1].len(), len as usize, "what is due is there");
+        bytes
+    }
+
+    fn store(&mut self, placement: Placement, payload: &[&[u8]]) {
+        let Placement { id, seq, skip, len } = placement;
+        let Some((area, running)) = self.area_of(id) else { return };
+        let Ok(ring) = area.receive() else { return };
+        let mut ring = receive::Nic::resume(ring, running.receive);
+        let mut offset = seq.0.wrapping_sub(ring.tail());
+        let (mut skip, mut left) = (skip as usize, len as usize);
+        for piece in payload {
+            let rest = piece.get(skip..).unwrap_or_default();
+            skip = skip.saturating_sub(piece.len());
+            let part = &rest[..rest.len().min(left)];
+            let stored = ring.put(offset, part);
+            debug_assert_eq!(stored, part.len(), "there is room for {placement:?}: {ring:?}");
+            offset += part.len() as u32;
+            left -= part.len();
+        }
     }
 }
 

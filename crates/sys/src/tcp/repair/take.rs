@@ -34,15 +34,18 @@ const LOOKS: usize = 16;
 /// urgent data is waiting to be read;
 /// `ResourceBusy` if the connection would not stand still. The socket is then as it was.
 pub fn take(socket: impl AsFd) -> io::Result<Parts> {
-    take_once(socket, |_| ())
+    take_once(socket, |_| Ok(()))
 }
 
 /// The same, but shows the parts to `keep` before the kernel loses the connection, so that one that dies in between can be
 /// told from what was kept.
 ///
 /// # Errors
-/// As [`take`]: what was kept is of no use then.
-pub fn take_once(socket: impl AsFd, keep: impl FnOnce(&Parts)) -> io::Result<Parts> {
+/// As [`take`], and what `keep` says: what was kept is of no use then.
+pub fn take_once(
+    socket: impl AsFd,
+    keep: impl FnOnce(&Parts) -> io::Result<()>,
+) -> io::Result<Parts> {
     let socket = socket.as_fd();
     let names = TcpStream::from(socket.try_clone_to_owned()?);
     let (local, remote) = (names.local_addr()?, names.peer_addr()?);
@@ -53,7 +56,7 @@ pub fn take_once(socket: impl AsFd, keep: impl FnOnce(&Parts)) -> io::Result<Par
     let taken = with_whole_queues(socket, || {
         let parts = read_at_rest(socket, local, remote)?;
         let parts = Parts { reuse_address, ..parts };
-        keep(&parts);
+        keep(&parts)?;
         address::disconnect(socket)?;
         Ok(parts)
     });

@@ -46,8 +46,7 @@ proptest! {
 }
 
 proptest! {
-    /// The NIC dies before or after any commit, and the kernel goes on from its records, the rings and what was
-    /// spilled.
+    /// The NIC dies before or after any commit, and the kernel goes on from its records and the rings.
     #[test]
     fn a_nic_that_dies_loses_nothing(
         choices in proptest::collection::vec(any::<u8>(), 50..1000),

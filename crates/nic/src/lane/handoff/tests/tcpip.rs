@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use iface::{Address, Addresses, Interface};
-use tcp::{FourTuple, Id, Stack, StackConfig};
+use tcp::{Due, FourTuple, Id, Stack, StackConfig};
 use wire::{Mac, RxChecksum, VirtioNetHdr};
 
-use crate::app::Sending;
+use crate::app::Lender;
 use crate::lane::Arrived;
 use crate::lane::node::Node;
-use crate::wire_queue::{Packet, TxQueue};
+use crate::wire_queue::{Packet, TxQueue, slice};
 
 #[derive(Default)]
 pub(super) struct Out(Vec<(VirtioNetHdr, Vec<u8>)>);
@@ -21,6 +21,8 @@ impl TxQueue for Out {
 
     fn send(&mut self, packet: &Packet<'_>) {
         let [first, second] = packet.payload;
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        let (first, second) = (slice(first, &mut one), slice(second, &mut two));
         self.0.push((packet.vnet, [packet.header, first, second].concat()));
     }
 }
@@ -28,8 +30,8 @@ impl TxQueue for Out {
 /// All segments go to this Ethernet address.
 pub(super) struct Through(Mac);
 
-impl Sending for Through {
-    fn next_hop(&self, _path: &FourTuple) -> Option<Mac> {
+impl Lender for Through {
+    fn next_hop(&self, _stack: &Stack, _due: &Due, _path: &FourTuple) -> Option<Mac> {
         Some(self.0)
     }
 }
@@ -55,7 +57,7 @@ impl Tcpip {
     pub(super) fn receive(&mut self, vnet: VirtioNetHdr, bytes: &[u8], now: u64) {
         let checksum = RxChecksum::MaybePartial;
         let arrived = Arrived { bytes, rest: &[], checksum, gso_size: vnet.gso_size };
-        self.node.receive(arrived, now);
+        self.node.receive(arrived, &mut (), now);
     }
 
     pub(super) fn turn(&mut self, now: u64) -> Vec<(VirtioNetHdr, Vec<u8>)> {

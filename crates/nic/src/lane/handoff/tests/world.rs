@@ -13,7 +13,7 @@ use handoff::ring::command::{Consumer, Kept, Producer};
 use handoff::ring::{receive, send};
 use handoff::session::status::Status;
 use handoff::session::{Layout, Shared};
-use handoff::{Cid, Epoch, RestoreReason, mirror, spill};
+use handoff::{Cid, Epoch, Refusal, RestoreReason, mirror};
 use sys::frames::FramePool;
 use tcp::options::Options;
 use tcp::{FourTuple, Id, Snapshot, StackConfig};
@@ -21,7 +21,7 @@ use wire::{Flags, Headers, Mac, Seq, Tcp, VirtioNetHdr};
 
 use super::super::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way};
 use super::super::records::fault::Fault;
-use super::super::records::{Beginning, Beginnings, Mirror};
+use super::super::records::{Beginnings, Mirror};
 use super::super::recover::recover;
 use super::super::{HandoffLane, Settings};
 use super::tcpip::Tcpip;
@@ -42,7 +42,7 @@ pub(super) const CID: Cid = Cid(1);
 pub(super) const PLACE: u32 = 3;
 pub(super) const CHUNKS: u32 = 1024;
 pub(super) const LAYOUT: Layout =
-    Layout { workers: 1, commands: 64, connections: 2, send: 16 << 10, receive: 8 << 10 };
+    Layout { workers: 1, commands: 64, connections: 2, send: 256 << 10, receive: 128 << 10 };
 
 /// A process's memory, and whether it was woken.
 #[derive(Debug)]
@@ -139,7 +139,6 @@ pub(super) struct World {
     pub(super) hostile: Option<Arc<Memory>>,
     pub(super) mirror: Mirror,
     pub(super) beginnings: Beginnings,
-    pub(super) beginning: Beginning,
     pub(super) death: Arc<Mutex<Death>>,
     pub(super) is_dead: bool,
 }
@@ -172,7 +171,7 @@ impl World {
     pub(super) fn new(choices: Vec<u8>, loss: usize) -> Self {
         let ((near_wire, wire), (near_host, host)) = (MemoryWire::new(), MemoryHost::new());
         let config = Config::default();
-        let mirror = Mirror::new(10, 1 << 20).unwrap();
+        let mirror = Mirror::new(10).unwrap();
         let (sender, worker_inbox) = channel();
         let (to_agent, inbox) = channel();
         let to_worker = Way::new(sender, Arc::new(Deaf));
@@ -257,7 +256,6 @@ impl World {
             restores: 0,
             hostile: None,
             beginnings: Beginnings::new(mirror.clone()),
-            beginning: Beginning::default(),
             mirror,
             death,
             is_dead: false,
@@ -311,11 +309,17 @@ impl World {
                 // The agent's turn may be later than the worker's.
                 let at = self.now + self.ahead;
                 let snapshot = self.kernel.node.stack.freeze(id, at).unwrap();
-                self.handoffs += 1;
                 let state = snapshot.to_repair().unwrap().0;
                 let name = (CID, self.os.epoch());
-                self.beginnings.clear(&mut self.beginning);
-                self.beginning = self.beginnings.write(PLACE, name, &state, at);
+                let memory = Arc::clone(&self.memory);
+                let area = Shared::new(LAYOUT, &memory.words).unwrap().area(CID).unwrap();
+                if self.beginnings.write(PLACE, name, &area, &state, at).is_err() {
+                    let config = Arc::new(tcp::Config::default());
+                    let id = self.kernel.node.stack.thaw(&snapshot, config, at).unwrap();
+                    self.kernel_id = Some(id);
+                    return Some(OsEvent::NotFrozen(Refusal::Buffer));
+                }
+                self.handoffs += 1;
                 return Some(OsEvent::Frozen(State::of(state, at)));
             }
             OsOutput::Thaw(state) => {
@@ -407,10 +411,7 @@ impl World {
         assert!(self.kernel_id.is_none(), "a record of a connection that the kernel has");
         let memory = Arc::clone(&self.memory);
         let area = Shared::new(LAYOUT, &memory.words).unwrap().area(CID).unwrap();
-        let spilled = self.mirror.memory();
-        let both = [spilled.spilled_by_os(), spilled.spilled_by_nic()];
-        let pieces: Vec<_> = both.into_iter().flat_map(spill::pieces).collect();
-        let repair = recover(&record, PLACE, &area, &pieces, self.now).unwrap();
+        let repair = recover(&record, &area, self.now).unwrap();
         let snapshot = Snapshot::from_repair(&repair).unwrap();
         let config = Arc::new(tcp::Config::default());
         let id = self.kernel.node.stack.thaw(&snapshot, config, self.now).unwrap();
@@ -446,6 +447,9 @@ impl World {
         self.kernel_id = Some(stack.thaw(&snapshot, Arc::default(), self.now).unwrap());
         let mut state = snapshot.to_repair().unwrap().0;
         state.local.set_port(OTHER_PORT);
+        let area = Shared::new(LAYOUT, &memory.words).unwrap().area(CID).unwrap();
+        let name = (CID, Epoch(1));
+        self.beginnings.write(PLACE + 1, name, &area, &state, self.now).unwrap();
         let path = FourTuple { local: state.local, remote: state.remote };
         let (key, epoch) = (Key { session: 1, cid: CID }, Epoch(1));
         self.to_worker.tell(ToWorker::Offer { key, epoch, path, next_hop: PEER, place: PLACE + 1 });
@@ -458,7 +462,7 @@ impl World {
     /// The hostile process writes anywhere: mostly into words that mean something.
     pub(super) fn scribble(&mut self) {
         let Some(memory) = self.hostile.clone() else { return };
-        let words = memory.words.len() - (LAYOUT.send + LAYOUT.receive) as usize * 2 / 8;
+        let words = memory.words.len() - (LAYOUT.send + LAYOUT.receive) as usize * 2 * 2 / 8;
         for _ in 0..self.choice() % 4 {
             let at = (self.choice() * 256 + self.choice()) % words;
             let word = &memory.words[at];
