@@ -16,6 +16,8 @@ pub fn from_kernel(parts: Parts) -> Option<Repair> {
     let (window, path, settings) = (&parts.window, &parts.path, &parts.settings);
     Some(Repair {
         is_deaf: false,
+        behind_hole: Vec::new(),
+        sacked: Vec::new(),
         local: parts.local,
         remote: parts.remote,
         state: Repair::state_from_kernel(parts.state)?,

@@ -15,9 +15,10 @@
 //! | socket options | kept | they stay with the socket |
 //! | ECN as agreed | kept | lost: marks are no longer echoed |
 //! | initial sequence numbers | unknown: one before what is known | of no use |
-//! | the peer's last timestamp | unknown, unless it was seen: 0 is echoed until the next segment | lost, the same |
-//! | out-of-order data | lost: the peer sends it again, though SACK has reported it (RFC 2018 section 8) | lost, the same |
-//! | which bytes in flight the peer has (SACK), which are lost, which were sent twice | unknown: all were sent once, at the time of the last | lost: all were sent once, now |
+//! | the peer's last timestamp | unknown, unless it was seen: 0 is echoed until the next segment | told by a segment of the peer's ([`Repair::ts_recent`]) |
+//! | out-of-order data | lost: the peer sends it again, though SACK has reported it (RFC 2018 section 8) | told likewise ([`Repair::behind_hole`]) |
+//! | which bytes in flight the peer has (SACK) | unknown | told likewise ([`Repair::sacked`]) |
+//! | which of them are lost, which were sent twice | unknown: all were sent once, at the time of the last | lost: all were sent once, now |
 //! | round-trip time, its variation and minimum, back-off | kept | lost: 1 s until it is measured anew |
 //! | congestion window and threshold | kept | lost: 10 segments, slow start |
 //! | congestion control's kind and what it remembers, recovery in progress, reordering seen | unknown: a new CUBIC | lost: the socket's kind, new |
@@ -34,6 +35,7 @@ use wire::Seq;
 
 use crate::config::{MILLISECOND, SECOND};
 use crate::congestion::PRIVATE_WORDS;
+use crate::options::Block;
 use crate::snapshot::{
     Agreed, CWND_MAX, Control, Flight, Moment, RTT_MAX, Receiving, RecoveryState, RoundTrip,
     Sending, SnapshotError, SocketOptions, Timers,
@@ -136,11 +138,16 @@ pub struct Repair {
     pub path: RepairPath,
     /// Socket options.
     pub socket_options: SocketOptions,
+    /// Bytes received behind a hole: runs of them, each with the sequence number of its first. The kernel neither reports
+    /// nor takes them, but can be given them as segments of the peer's.
+    pub behind_hole: Vec<(Seq, Vec<u8>)>,
+    /// What the peer has of what it has not acknowledged (RFC 2018). It can be told to the kernel likewise.
+    pub sacked: Vec<Block>,
     /// The application has shut it down for reading. That is no part of a [`Snapshot`]: the engine has no use for it.
     pub is_deaf: bool,
 }
 
-/// What a connection has that the kernel cannot be given, as far as this one has it.
+/// What a connection has that the kernel cannot be given by `TCP_REPAIR`, as far as this one has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lost {
     /// The measured round-trip time.
@@ -408,6 +415,8 @@ impl Snapshot {
         let unacknowledged = send.queue.len() as u32 + fin;
         let repair = Repair {
             is_deaf: false,
+            behind_hole: receive.runs_behind_hole(),
+            sacked: send.sacked(),
             local: self.local,
             remote: self.remote,
             state: self.state,
@@ -478,6 +487,32 @@ impl Snapshot {
             ecn: self.agreed.ecn,
             urgent: send.urgent.is_some() || receive.urgent.is_some(),
         }
+    }
+}
+
+impl Receiving {
+    fn runs_behind_hole(&self) -> Vec<(Seq, Vec<u8>)> {
+        // A FIN may be all of a block.
+        let runs = self.out_of_order.iter().filter(|(_, bytes)| !bytes.is_empty());
+        runs.map(|(block, bytes)| (block.start, bytes.clone())).collect()
+    }
+}
+
+impl Sending {
+    /// What SACK has reported, in order.
+    fn sacked(&self) -> Vec<Block> {
+        let mut blocks: Vec<Block> = Vec::new();
+        let mut start = self.una;
+        for flight in &self.flight {
+            let end = start + flight.len;
+            match blocks.last_mut() {
+                Some(last) if flight.sacked && last.end == start => last.end = end,
+                _ if flight.sacked => blocks.push(Block { start, end }),
+                _ => {}
+            }
+            start = end;
+        }
+        blocks
     }
 }
 

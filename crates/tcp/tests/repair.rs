@@ -121,6 +121,8 @@ proptest! {
         let Some(state) = Repair::state_from_kernel(state) else { return Ok(()) };
         let repair = Repair {
             is_deaf: false,
+            behind_hole: Vec::new(),
+            sacked: Vec::new(),
             local: given.local,
             remote: given.remote,
             state,

@@ -148,6 +148,8 @@ impl Record {
         let unsent = unacknowledged.checked_sub(sent).ok_or(MirrorError::Sent)?;
         Ok(Repair {
             is_deaf: false,
+            behind_hole: Vec::new(),
+            sacked: Vec::new(),
             local: agreed.local,
             remote: agreed.remote,
             state,

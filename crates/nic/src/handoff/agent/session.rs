@@ -446,7 +446,7 @@ impl Session {
             OsOutput::Thaw(state) => {
                 let state = state.at(sys::clock::now());
                 let to_kernel = common.to_kernel.as_ref();
-                let first = to_kernel.and_then(|to| Some((to, to.segment(&state)?)));
+                let first = to_kernel.map(|to| (to, to.segments(&state)));
                 Some(match connection.offered.as_mut()?.0.thaw(state) {
                     Ok(()) => {
                         // Before the application hears of it, which may ask at once whether the peer has closed.

@@ -86,10 +86,8 @@ impl Survivors {
             let name = record.agreed.remote;
             match put_back(&record, process, &taken) {
                 Ok((state, parts)) => {
-                    if let Some(host) = &host
-                        && let Some(first) = host.segment(&state)
-                    {
-                        host.tell(&first);
+                    if let Some(host) = &host {
+                        host.tell(&host.segments(&state));
                     }
                     paused.push(Paused { taken, parts });
                 }

@@ -28,7 +28,7 @@ pub(super) struct Connection {
     pub(super) engine: Option<Running>,
     pub(super) keeps: Keeps,
     /// What the kernel is told when it has the connection back.
-    pub(super) told: Option<HeldPacket>,
+    pub(super) told: Vec<HeldPacket>,
     /// SND.NXT when the kernel gave it: what it sent before may still be on its way here.
     pub(super) kernel_sent: Option<Seq>,
     /// When its packets were first held, while they are.
@@ -113,7 +113,7 @@ impl Connections {
             side,
             engine: None,
             keeps,
-            told: None,
+            told: Vec::new(),
             kernel_sent: None,
             held_since: 0,
             active: 0,

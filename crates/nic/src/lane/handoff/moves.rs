@@ -35,9 +35,8 @@ impl HandoffLane {
         let mut outputs = Vec::new();
         if let NicEvent::Told(_, ToNic::Control(NicControl::Restored)) = event {
             let connection = self.app().all.get_mut(number);
-            if let Some(packet) = connection.and_then(|connection| connection.told.take()) {
-                pass(&packet, pool, host);
-            }
+            let told = connection.map(|connection| std::mem::take(&mut connection.told));
+            told.iter().flatten().for_each(|packet| pass(packet, pool, host));
         }
         let is_held = |app: &Rings| app.all.get(number).is_some_and(|one| one.side.holds());
         let was_held = is_held(self.app());
@@ -157,7 +156,7 @@ impl HandoffLane {
         if self.tells_kernel {
             let next_hop = app.all.get(number).map(|connection| connection.next_hop);
             let macs = (self.mac, next_hop.unwrap_or_default());
-            let told = told::segment(&state, self.lane.interface(), macs);
+            let told = told::segments(&state, self.lane.interface(), macs);
             if let Some(connection) = self.app().all.get_mut(number) {
                 connection.told = told;
             }

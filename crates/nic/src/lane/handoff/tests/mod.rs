@@ -150,3 +150,39 @@ fn an_idle_connection_makes_room() {
     let restored = |reason: &str| world.counts.restored.entries().find(|(name, _)| *name == reason);
     assert_eq!(restored("connections"), Some(("connections", 1)));
 }
+
+/// What has come behind a hole, and what the peer has reported by SACK, the kernel knows when it has the connection back.
+#[test]
+fn nothing_is_taken_back_that_was_reported() {
+    let mut world = World::new(vec![255; 8], 0);
+    world.os(OsEvent::Pick);
+    for _ in 0..10 {
+        world.turn();
+    }
+    assert_eq!(world.os.place(), Where::Nic);
+    let total = 20_000;
+    world.write(total, total);
+    let bytes = world.back.next(total, total);
+    world.back.sent += world.peer.send(world.peer_id, &bytes, world.now);
+    world.makes_holes = true;
+    for _ in 0..4 {
+        world.turn();
+    }
+    world.os(OsEvent::WantBack(RestoreReason::Command));
+    for _ in 0..4 {
+        world.turn();
+    }
+    world.makes_holes = false;
+    let kernel = world.kernel.node.stack.connection(world.kernel_id.unwrap()).unwrap();
+    assert!(kernel.has_holes(), "what came behind the hole");
+    assert!(kernel.info().sacked > 1_448, "what SACK reported: {:?}", kernel.info());
+    let again = world.peer.node.stack.connection(world.peer_id).unwrap().info();
+    assert!(again.sacked > 1_448, "what the kernel says of it to the peer: {again:?}");
+    while world.out.received < total || world.back.received < total {
+        world.read(total);
+        let bytes = world.peer.recv(world.peer_id, total, world.now);
+        world.out.take(&bytes);
+        world.turn();
+        world.now += SECOND / 1_000;
+    }
+}

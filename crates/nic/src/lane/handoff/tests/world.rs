@@ -129,6 +129,9 @@ pub(super) struct World {
     /// Of 256: packets that are lost, and turns in which the agent does nothing.
     pub(super) loss: usize,
     pub(super) delay: usize,
+    /// The first data from now on is lost that the peer sends, and that is sent to it, as often as it comes.
+    pub(super) makes_holes: bool,
+    pub(super) holes: [Option<Seq>; 2],
     /// The agent's clock, when it freezes, is later than the worker's turn by so many nanoseconds.
     pub(super) ahead: u64,
     /// The latest timestamp that the peer was sent.
@@ -250,6 +253,8 @@ impl World {
             at: 0,
             loss: 0,
             delay: 0,
+            makes_holes: false,
+            holes: [None; 2],
             ahead: 0,
             tsval: None,
             handoffs: 0,
@@ -348,7 +353,7 @@ impl World {
             self.host.send(vnet, bytes);
         }
         for (vnet, bytes) in self.peer.turn(now) {
-            if self.choice() >= self.loss {
+            if self.choice() >= self.loss && !self.loses(0, &bytes) {
                 self.wire.send(vnet, bytes);
             }
         }
@@ -365,7 +370,7 @@ impl World {
                 continue;
             }
             self.look_at(&tcp);
-            if self.choice() >= self.loss {
+            if self.choice() >= self.loss && !self.loses(1, &bytes) {
                 self.peer.receive(vnet, &bytes, now);
             }
         }
@@ -389,6 +394,13 @@ impl World {
             }
         }
         self.scribble();
+    }
+
+    fn loses(&mut self, way: usize, bytes: &[u8]) -> bool {
+        let headers = Headers::parse(bytes).unwrap();
+        let seq = Tcp::new(&bytes[headers.transport_at..]).unwrap().seq();
+        let has_data = headers.end > headers.payload_at;
+        self.makes_holes && has_data && *self.holes[way].get_or_insert(seq) == seq
     }
 
     /// Laws of what leaves for the peer: no reset, and timestamps do not go back (RFC 7323 section 5.3).
