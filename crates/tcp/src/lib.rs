@@ -79,7 +79,7 @@ pub mod trace;
 
 pub use config::{Algorithm, Config, Ecn, Keepalive};
 pub use connection::{
-    Connection, Events, Info, Lend, ListenerId, Placement, Queue, ReceiveError, SendError, Standing,
+    Connection, Events, Info, Lend, ListenerId, Queue, ReceiveError, SendError, Standing,
 };
 pub use counters::Counters;
 pub use memory::Memory;
@@ -88,7 +88,7 @@ pub use repair::{Lost, Repair, RepairError};
 pub use segment::{FourTuple, Segment, Transmit};
 pub use snapshot::{Snapshot, SnapshotError};
 pub use stack::{
-    Change, ConnectError, Due, Id, ListenError, Socket, Stack, StackConfig, ThawError,
+    Change, ConnectError, Due, Id, ListenError, Placement, Socket, Stack, StackConfig, ThawError,
 };
 pub use state::{Reason, State};
 pub use wire::Nanos;

@@ -15,11 +15,12 @@ use super::deliver::{Scratch, ToHost};
 use super::{ANNOUNCE_AHEAD, PREFETCH_AHEAD, checksum_of, is_merged};
 use crate::counters::HostCounters;
 use crate::port::shared::Requests;
+use crate::port::slice;
 use crate::port::{
     Delivered, Delivery, FromHost, Host, HostPacket, Outgoing, Refused, RxFrame, Transmit,
     Transmitted, Wire,
 };
-use crate::wire_queue::{Packet, WireQueue, slice};
+use crate::wire_queue::{Packet, WireQueue};
 
 /// How long what active ACK has acknowledged is offered to a host that does not take it, at the end.
 const LAST_OFFERS: Nanos = 500_000_000;

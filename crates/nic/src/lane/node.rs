@@ -9,7 +9,8 @@ use super::Arrived;
 use super::counters::NodeCounters;
 use super::output::Output;
 use crate::app::Lender;
-use crate::wire_queue::{Packet, TxQueue, slice};
+use crate::port::slice;
+use crate::wire_queue::{Packet, TxQueue};
 
 /// See the module's documentation.
 pub(crate) struct Node {

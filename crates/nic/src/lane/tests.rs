@@ -14,7 +14,8 @@ use wire::{Flags, Headers, Tcp, VirtioNetHdr, ndp};
 use super::Arrived;
 use super::node::{Node, Progress};
 use crate::app::{App, Role, Service, Services, Share, Work};
-use crate::wire_queue::{Packet, TxQueue, slice};
+use crate::port::slice;
+use crate::wire_queue::{Packet, TxQueue};
 
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER: [u8; 6] = [2, 0, 0, 0, 0, 2];

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::wire_queue::slice;
+use super::slice;
 use gso::Refusal;
 use sys::frames::{Frame, FramePool};
 use wire::{Bytes, VirtioNetHdr};

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::wire_queue::slice;
+use super::slice;
 use gso::{Refusal, Segmenter};
 use sys::frames::{FramePool, FrameReader};
 use wire::{Bytes, GsoType, VirtioNetHdr};

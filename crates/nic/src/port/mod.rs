@@ -451,6 +451,15 @@ pub(crate) const LINK_HEADER_MAX: usize = ETHERNET_LEN + 2 * VLAN_LEN;
 /// The largest packet a host can hand over: 64 KB of IP behind its link header.
 pub(crate) const HOST_PACKET_MAX: usize = LINK_HEADER_MAX + 65_536;
 
+/// A slice of these bytes: a copy, if others may change them.
+pub(crate) fn slice<'s>(bytes: Bytes<'s>, copy: &'s mut Vec<u8>) -> &'s [u8] {
+    bytes.as_slice().unwrap_or_else(|| {
+        copy.resize(bytes.len(), 0);
+        bytes.copy_to(copy);
+        copy
+    })
+}
+
 /// An empty vector with the memory of `used`, for slices of any lifetime: collecting in place
 /// keeps the allocation.
 fn reuse<'b>(mut used: Vec<IoSlice<'_>>) -> Vec<IoSlice<'b>> {

@@ -14,7 +14,7 @@ use wire::{Bytes, VirtioNetHdr};
 
 use self::cut::Frames;
 use crate::port::{
-    Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Whole, Wire, WireCounters,
+    Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Whole, Wire, WireCounters, slice,
 };
 
 /// Frames that a super-packet may become: 64 KB in packets of the least MTU that IPv4 asks for.
@@ -41,15 +41,6 @@ impl<'a> Packet<'a> {
     pub(crate) fn len(&self) -> usize {
         self.header.len() + self.payload[0].len() + self.payload[1].len()
     }
-}
-
-/// A slice of these bytes: a copy, if others may change them.
-pub(crate) fn slice<'s>(bytes: Bytes<'s>, copy: &'s mut Vec<u8>) -> &'s [u8] {
-    bytes.as_slice().unwrap_or_else(|| {
-        copy.resize(bytes.len(), 0);
-        bytes.copy_to(copy);
-        copy
-    })
 }
 
 /// Where the engine's packets leave.

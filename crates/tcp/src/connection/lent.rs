@@ -11,7 +11,6 @@ use crate::connection::calls::SendError;
 use crate::connection::{Connection, Context};
 use crate::options::Block;
 use crate::ring::Ring;
-use crate::stack::Id;
 
 /// Which of a connection's queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,19 +23,6 @@ pub enum Queue {
 
 /// Gives the bytes of a queue that lies with the application: so many, from this one on, counted from the first.
 pub type Lend<'a> = dyn FnMut(Queue, u32, u32) -> Vec<u8> + 'a;
-
-/// Bytes of a segment that the application is to store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Placement {
-    /// Whose.
-    pub id: Id,
-    /// Sequence number of the first of them.
-    pub seq: Seq,
-    /// Bytes of the payload that are in front of it.
-    pub skip: u32,
-    /// How many.
-    pub len: u32,
-}
 
 impl Connection {
     /// Its queues lie with the application, which has memory for so many bytes received.

@@ -44,7 +44,7 @@ pub(crate) use bits::Bits;
 pub use calls::{ReceiveError, SendError};
 pub use info::Info;
 pub(crate) use input::Answer;
-pub use lent::{Lend, Placement, Queue};
+pub use lent::{Lend, Queue};
 pub(crate) use open::our_shift;
 pub(crate) use output::Planned;
 pub use standing::Standing;

@@ -9,7 +9,8 @@ use wire::{Mac, RxChecksum, VirtioNetHdr};
 use crate::app::Lender;
 use crate::lane::Arrived;
 use crate::lane::node::Node;
-use crate::wire_queue::{Packet, TxQueue, slice};
+use crate::port::slice;
+use crate::wire_queue::{Packet, TxQueue};
 
 #[derive(Default)]
 pub(super) struct Out(Vec<(VirtioNetHdr, Vec<u8>)>);
