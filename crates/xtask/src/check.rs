@@ -30,7 +30,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "purity",
-        what: "wire, lro, gso, degen, iface, tcp and handoff need no std and no OS",
+        what: "wire, lro, gso, degen, iface, tcp, handoff and rdma need no std and no OS",
         run: purity::check,
     },
     Step { name: "xdp-object", what: "redirect.o is what redirect.c says", run: object::check },

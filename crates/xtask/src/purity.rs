@@ -11,7 +11,7 @@ use crate::process::{output, run};
 use crate::tree::Tree;
 
 /// The protocol crates.
-const CRATES: [&str; 7] = ["wire", "lro", "gso", "degen", "iface", "tcp", "handoff"];
+const CRATES: [&str; 8] = ["wire", "lro", "gso", "degen", "iface", "tcp", "handoff", "rdma"];
 /// What they need beside each other: mathematics and a keyed hash, without std.
 const EXTERNAL: [&str; 2] = ["libm", "siphasher"];
 const WASM: &str = "wasm32-unknown-unknown";
@@ -26,6 +26,7 @@ extern crate gso;
 extern crate handoff;
 extern crate iface;
 extern crate lro;
+extern crate rdma;
 extern crate tcp;
 extern crate wire;
 struct Nothing;
