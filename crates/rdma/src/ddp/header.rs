@@ -133,6 +133,12 @@ impl Header {
         })
     }
 
+    /// The length of the header that begins with this byte.
+    #[inline]
+    pub fn len_of(first: u8) -> usize {
+        if first & TAGGED != 0 { TAGGED_LEN } else { UNTAGGED_LEN }
+    }
+
     /// Its length in bytes.
     #[inline]
     pub fn len(&self) -> usize {

@@ -7,7 +7,10 @@ use super::frame::{
     ENHANCED_LEN, Enhanced, Frame, FrameError, Kind, NOT_NEGOTIATED, PRIVATE_DATA_MAX, Rtr,
     RtrKinds,
 };
-use crate::rdmap::terminate::{Cause, Llp};
+use super::framing::alone;
+use crate::ddp::{QUEUE_TERMINATE, Untagged};
+use crate::rdmap::Opcode;
+use crate::rdmap::terminate::{Cause, Llp, TERMINATE_MAX, Terminate};
 
 /// What one side wants of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -227,6 +230,24 @@ impl Initiator {
             Ok(Some((reply, _))) => reply.private_data,
             _ => &[],
         }
+    }
+
+    /// What is sent before the connection is closed because of an error in a reply: a Terminate message if the
+    /// error has one (RFC 6581 section 8), else nothing.
+    pub fn last_words(&self, reply: &[u8], error: StartupError) -> Vec<u8> {
+        let Ok(Some((reply, _))) = Frame::parse(Kind::Reply, reply) else { return Vec::new() };
+        let Some(cause) = error.cause() else { return Vec::new() };
+        let header = Untagged {
+            last: true,
+            ulp: Opcode::Terminate.control(),
+            ulp_word: 0,
+            queue: QUEUE_TERMINATE,
+            msn: 1,
+            offset: 0,
+        };
+        let mut ulpdu = header.encode().to_vec();
+        ulpdu.extend_from_slice(Terminate::new(cause, None).encode(&mut [0; TERMINATE_MAX]));
+        alone(&ulpdu, reply.markers, self.config.crc || reply.crc)
     }
 
     /// IRD, ORD and the ready message (RFC 6581 sections 9.1 and 9.2).

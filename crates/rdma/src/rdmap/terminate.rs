@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::ReadRequest;
-use crate::ddp::{self, TAGGED_LEN, TaggedError, UNTAGGED_LEN, UntaggedError};
+use crate::ddp::{self, HEADER_MAX, TAGGED_LEN, TaggedError, UNTAGGED_LEN, UntaggedError};
 
 /// The whole message at its longest: control field, length, and the headers of DDP and of a Read Request.
 pub const TERMINATE_MAX: usize = 4 + 2 + UNTAGGED_LEN + ReadRequest::LEN;
@@ -200,10 +200,39 @@ impl From<UntaggedError> for Cause {
 pub struct Failed {
     /// The length of the DDP segment.
     pub segment_len: u16,
-    /// Its header.
-    pub header: ddp::Header,
+    /// Its header as it came, with zeros behind it.
+    header: [u8; HEADER_MAX],
     /// The header of the Read Request that it carried.
     pub read: Option<ReadRequest>,
+}
+
+impl Failed {
+    /// A segment with this header.
+    pub fn new(segment_len: u16, header: ddp::Header, read: Option<ReadRequest>) -> Self {
+        let mut bytes = [0; HEADER_MAX];
+        match header {
+            ddp::Header::Tagged(header) => bytes[..TAGGED_LEN].copy_from_slice(&header.encode()),
+            ddp::Header::Untagged(header) => bytes.copy_from_slice(&header.encode()),
+        }
+        Self { segment_len, header: bytes, read }
+    }
+
+    /// The segment that these bytes begin, as it came; `None` if they are no whole header.
+    pub fn of_bytes(segment_len: u16, bytes: &[u8]) -> Option<Self> {
+        let len = ddp::Header::len_of(*bytes.first()?);
+        let mut header = [0; HEADER_MAX];
+        header[..len].copy_from_slice(bytes.get(..len)?);
+        Some(Self { segment_len, header, read: None })
+    }
+
+    /// The header; `None` if it is of another version of DDP.
+    pub fn header(&self) -> Option<ddp::Header> {
+        ddp::Header::parse(&self.header)?.ok()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.header[..ddp::Header::len_of(self.header[0])]
+    }
 }
 
 /// A Terminate message.
@@ -241,10 +270,7 @@ impl Terminate {
             buffer[len..len + bytes.len()].copy_from_slice(bytes);
             len += bytes.len();
         };
-        match failed.header {
-            ddp::Header::Tagged(header) => put(&header.encode()),
-            ddp::Header::Untagged(header) => put(&header.encode()),
-        }
+        put(failed.bytes());
         if let Some(read) = failed.read {
             put(&read.encode());
             buffer[2] |= HAS_RDMAP;
@@ -264,11 +290,11 @@ impl Terminate {
 
     fn failed(bytes: &[u8], bits: u8) -> Option<Failed> {
         let (segment_len, rest) = bytes.split_first_chunk()?;
-        let header = ddp::Header::parse(rest)?.ok()?;
-        let rest = rest.get(header.len()..)?;
+        let failed = Failed::of_bytes(u16::from_be_bytes(*segment_len), rest)?;
+        let rest = rest.get(failed.bytes().len()..)?;
         let has_read = bits & HAS_RDMAP != 0;
         let read = rest.first_chunk().filter(|_| has_read).map(ReadRequest::parse);
-        Some(Failed { segment_len: u16::from_be_bytes(*segment_len), header, read })
+        Some(Failed { read, ..failed })
     }
 }
 

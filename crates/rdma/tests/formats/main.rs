@@ -130,7 +130,7 @@ proptest! {
         failed in proptest::option::of((any::<u16>(), header(), proptest::option::of(read_request()))),
     ) {
         let cause = Cause::from_codes(codes.0 & 0xf, codes.1 & 0xf, codes.2);
-        let failed = failed.map(|(segment_len, header, read)| Failed { segment_len, header, read });
+        let failed = failed.map(|(len, header, read)| Failed::new(len, header, read));
         let terminate = Terminate::new(cause, failed);
         let mut buffer = [0; TERMINATE_MAX];
         let bytes = terminate.encode(&mut buffer);
@@ -243,7 +243,7 @@ fn codes_of_the_tables() {
 #[test]
 fn only_errors_about_a_message_name_one() {
     let header = Header::Tagged(Tagged { last: true, ulp: 0x40, stag: 1, offset: 2 });
-    let failed = Some(Failed { segment_len: 20, header, read: None });
+    let failed = Some(Failed::new(20, header, None));
     for (cause, names) in [
         (Cause::Local, false),
         (Cause::Ddp(ddp::Error::Catastrophic), false),

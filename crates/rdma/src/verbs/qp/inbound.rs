@@ -1,0 +1,321 @@
+//! From the stream to memory: FPDUs, segments, and what is told when they are placed.
+
+use super::QueuePair;
+use super::fail::Failure;
+use super::state::State;
+use super::stream::Stream;
+use crate::ddp::{self, Header};
+use crate::memory::{BATCH_MAX, Memory, Owner, Pieces, Placed, Source};
+use crate::mpa::deframe::Cursor;
+use crate::rdmap::atomic;
+use crate::rdmap::terminate::{Cause, Failed, Llp, Operation, TERMINATE_MAX};
+use crate::rdmap::{ControlError, Opcode, ReadRequest};
+use crate::status::Status;
+use crate::verbs::event::Event;
+use crate::verbs::region::Granted;
+use crate::verbs::scratch::{Delivered, Delivery, Scratch};
+use crate::verbs::send_queue::Progress;
+use crate::verbs::shared::Shared;
+
+/// Header and payload of the longest message that is read as a whole: an Atomic Request.
+const SMALL: usize = ddp::UNTAGGED_LEN + atomic::Request::LEN;
+const _: () = assert!(SMALL >= ddp::UNTAGGED_LEN + ReadRequest::LEN);
+const _: () = assert!(SMALL >= ddp::UNTAGGED_LEN + TERMINATE_MAX);
+/// More pieces than a segment has as a rule: markers, and the elements of a receive.
+const PIECES_OF_SEGMENT: usize = 192;
+
+/// What a call of `receive` works with.
+pub(super) struct Inbound<'a, M> {
+    pub(super) shared: &'a mut Shared,
+    pub(super) scratch: &'a mut Scratch,
+    pub(super) slices: &'a [&'a [u8]],
+    pub(super) memory: &'a mut M,
+}
+
+/// A segment: its header, and where its payload is.
+#[derive(Clone, Copy)]
+pub(super) struct Segment<'a> {
+    pub(super) header: Header,
+    pub(super) opcode: Opcode,
+    /// Bytes of payload.
+    pub(super) len: usize,
+    /// The payload, as far as it is read as a whole.
+    pub(super) payload: &'a [u8],
+}
+
+impl Segment<'_> {
+    /// The segment, as a Terminate message repeats it (RFC 5040 section 4.8).
+    pub(super) fn failed(&self) -> Failed {
+        Failed::new((self.header.len() + self.len) as u16, self.header, None)
+    }
+
+    /// An error about this segment.
+    pub(super) fn refuse(&self, cause: impl Into<Cause>) -> Failure {
+        Failure { failed: Some(self.failed()), ..Failure::new(cause.into()) }
+    }
+}
+
+/// A part of a segment's payload.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    /// Bytes of the ULPDU before it.
+    pub(super) skip: usize,
+    pub(super) len: usize,
+    /// It ends its message.
+    pub(super) is_last: bool,
+    pub(super) owner: Owner,
+}
+
+impl<M: Memory> Inbound<'_, M> {
+    /// Whether another segment might make more pieces than one call takes.
+    fn is_full(&self) -> bool {
+        self.scratch.placed.len() + PIECES_OF_SEGMENT > BATCH_MAX
+    }
+
+    /// A part of the payload is to be placed there.
+    pub(super) fn put(&mut self, part: Part, to: Granted) {
+        let (mut skip, mut left, mut offset) = (part.skip, part.len, to.offset);
+        for span in &self.scratch.spans {
+            let mut span = *span;
+            let skipped = skip.min(span.len as usize);
+            skip -= skipped;
+            span.start += skipped as u32;
+            span.len = (span.len - skipped as u32).min(left.min(u32::MAX as usize) as u32);
+            if span.len == 0 {
+                continue;
+            }
+            left -= span.len as usize;
+            self.scratch.placed.push(Placed {
+                memory: to.memory,
+                offset,
+                from: Source::Stream(span),
+                ends_message: part.is_last && left == 0,
+                owner: part.owner,
+            });
+            offset += u64::from(span.len);
+            if left == 0 {
+                break;
+            }
+        }
+        debug_assert_eq!(left, 0);
+    }
+
+    /// A value is to be placed there, in the byte order of this machine.
+    pub(super) fn put_value(&mut self, value: u64, to: Granted, owner: Owner) {
+        let index = self.scratch.values.len() as u32;
+        self.scratch.values.push(value.to_ne_bytes());
+        let Granted { memory, offset } = to;
+        let from = Source::Value(index);
+        self.scratch.placed.push(Placed { memory, offset, from, ends_message: true, owner });
+    }
+
+    /// Something is to be told when all before it is placed (RFC 5041 section 5.3: placed before delivered).
+    pub(super) fn deliver(&mut self, what: Delivered) {
+        let after = self.scratch.placed.len();
+        self.scratch.deliveries.push(Delivery { after, what });
+    }
+}
+
+impl QueuePair {
+    /// See [`Rnic::receive`](crate::Rnic::receive).
+    pub(crate) fn receive<M: Memory>(
+        &mut self,
+        shared: &mut Shared,
+        slices: &[&[u8]],
+        memory: &mut M,
+    ) -> usize {
+        let mut cursor = Cursor::new(slices);
+        let all = cursor.left;
+        let Some(mut stream) = self.stream.take() else {
+            shared.counters.discarded_bytes += all as u64;
+            return all;
+        };
+        let mut scratch = core::mem::take(&mut shared.scratch);
+        let mut inbound = Inbound { shared, scratch: &mut scratch, slices, memory };
+        let mut failure = None;
+        while failure.is_none() && self.takes() {
+            match self.next(&mut inbound, &mut stream, &mut cursor) {
+                Ok(true) if inbound.is_full() => {
+                    failure = self.settle(&mut inbound, &mut stream).err();
+                }
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(found) => failure = Some(found),
+            }
+        }
+        // What came before an error was well, and is placed and told first.
+        let failure = self.settle(&mut inbound, &mut stream).err().or(failure);
+        shared.scratch = scratch;
+        if let Some(failure) = failure {
+            self.fail(shared, &mut stream, failure);
+        }
+        self.check_overrun(shared, &mut stream);
+        if !self.takes() {
+            // RFC 5040 section 5.6: what comes after a Terminate, or an error, is not looked at.
+            shared.counters.discarded_bytes += cursor.left as u64;
+            cursor.left = 0;
+        }
+        self.stream = Some(stream);
+        all - cursor.left
+    }
+
+    /// Whether what arrives is looked at.
+    fn takes(&self) -> bool {
+        matches!(self.state, State::Rts | State::Sqd)
+    }
+
+    /// The next FPDU; `false` if it is not all there.
+    fn next<M: Memory>(
+        &mut self,
+        inbound: &mut Inbound<'_, M>,
+        stream: &mut Stream,
+        cursor: &mut Cursor,
+    ) -> Result<bool, Failure> {
+        let spans = &mut inbound.scratch.spans;
+        spans.clear();
+        if !stream.rx.deframer.next(inbound.slices, cursor, spans)? {
+            return Ok(false);
+        }
+        inbound.shared.counters.fpdus_in += 1;
+        inbound.shared.counters.fpdus_in_pieces += u64::from(spans.len() != 1);
+        let len: usize = spans.iter().map(|span| span.len as usize).sum();
+        let first = spans.first().map_or(&[][..], |span| span.of(inbound.slices));
+        if first.len() >= len.min(SMALL) {
+            self.segment(inbound, stream, first, len)?;
+        } else {
+            let mut bytes = [0; SMALL];
+            let mut have = 0;
+            for span in spans.iter() {
+                let from = span.of(inbound.slices);
+                let more = from.len().min(SMALL - have);
+                bytes[have..have + more].copy_from_slice(&from[..more]);
+                have += more;
+            }
+            self.segment(inbound, stream, &bytes[..have], len)?;
+        }
+        Ok(true)
+    }
+
+    /// A segment of `len` bytes that begins with `bytes`.
+    #[inline]
+    fn segment<M: Memory>(
+        &mut self,
+        inbound: &mut Inbound<'_, M>,
+        stream: &mut Stream,
+        bytes: &[u8],
+        len: usize,
+    ) -> Result<(), Failure> {
+        // No segment is shorter than its header: the length of the FPDU cannot be right.
+        let header = Header::parse(bytes).ok_or(Failure::new(Cause::Llp(Llp::Marker)))?;
+        let header = header.map_err(|error| {
+            let failed = Failed::of_bytes(len as u16, bytes);
+            Failure { failed, ..Failure::new(Cause::Ddp(error)) }
+        })?;
+        let payload = &bytes[header.len()..];
+        let mut segment =
+            Segment { header, opcode: Opcode::Write, len: len - header.len(), payload };
+        // DDP is asked before RDMAP (RFC 5041 section 7).
+        let is_first = match header {
+            Header::Tagged(_) => true,
+            Header::Untagged(header) => {
+                stream.rx.sequence.check(&header).map_err(|error| segment.refuse(error))?
+            }
+        };
+        segment.opcode = Opcode::parse(header.ulp()).map_err(|error| {
+            segment.refuse(Cause::Operation(match error {
+                ControlError::Version => Operation::Version,
+                ControlError::Opcode => Operation::Opcode,
+            }))
+        })?;
+        self.begin(inbound.shared, stream);
+        match header {
+            Header::Tagged(header) => {
+                if segment.opcode.queue().is_some() {
+                    return Err(segment.refuse(Cause::Operation(Operation::Opcode)));
+                }
+                self.tagged(inbound, stream, &segment, &header)?;
+            }
+            Header::Untagged(header) => {
+                if segment.opcode.queue() != Some(header.queue) {
+                    return Err(segment.refuse(Cause::Operation(Operation::Opcode)));
+                }
+                self.untagged(inbound, stream, &segment, &header, is_first)?;
+                let taken = stream.rx.sequence.take(&header, segment.len);
+                taken.map_err(|error| segment.refuse(error))?;
+            }
+        }
+        inbound.shared.counters.messages_in += u64::from(header.is_last());
+        Ok(())
+    }
+
+    /// The first FPDU lets a responder send (RFC 5044 section 7.1: it MUST NOT before).
+    #[inline]
+    fn begin(&mut self, shared: &mut Shared, stream: &mut Stream) {
+        if !stream.rx.is_new {
+            return;
+        }
+        stream.rx.is_new = false;
+        if stream.tx.held {
+            stream.tx.held = false;
+            shared.events.push_back(Event::Established(self.id));
+        }
+    }
+
+    /// Places what is to be placed, and tells what waits for it.
+    pub(super) fn settle<M: Memory>(
+        &mut self,
+        inbound: &mut Inbound<'_, M>,
+        stream: &mut Stream,
+    ) -> Result<(), Failure> {
+        let Inbound { shared, scratch, slices, memory } = inbound;
+        let mut done = 0;
+        let mut fault = None;
+        for placed in scratch.placed.chunks(BATCH_MAX) {
+            let pieces = Pieces { placed, slices, values: &scratch.values };
+            shared.counters.place_calls += 1;
+            match memory.place(pieces) {
+                Ok(()) => done += placed.len(),
+                Err(failed) => {
+                    done += failed.done.min(placed.len() - 1);
+                    fault = Some(scratch.placed[done].owner);
+                    break;
+                }
+            }
+        }
+        let bytes = scratch.placed[..done].iter().map(|of| match of.from {
+            Source::Stream(span) => u64::from(span.len),
+            Source::Value(_) => 8,
+        });
+        shared.counters.placed_bytes += bytes.sum::<u64>();
+        for delivery in &scratch.deliveries {
+            match delivery.what {
+                what if delivery.after <= done => self.tell(shared, what),
+                Delivered::Receive { completion, .. } => stream.rx.lost.push(completion.wr_id),
+                Delivered::Request { .. } => {}
+            }
+        }
+        scratch.placed.clear();
+        scratch.values.clear();
+        scratch.deliveries.clear();
+        // Memory that is gone is a local error of DDP's (RFC 5041 section 7.1).
+        let failure = Failure::new(Cause::Ddp(ddp::Error::Catastrophic));
+        match fault {
+            None => Ok(()),
+            Some(Owner::Peer) => Err(failure),
+            Some(Owner::Receive) => Err(failure.receive(Status::LocalProtection)),
+            Some(Owner::Request(place)) => Err(failure.work(place, Status::LocalProtection)),
+        }
+    }
+
+    fn tell(&mut self, shared: &mut Shared, what: Delivered) {
+        match what {
+            Delivered::Receive { completion, solicited } => {
+                self.complete_receive(shared, completion, solicited);
+            }
+            Delivered::Request { place } => {
+                self.sq.entry_mut(place).progress = Progress::Ended(Status::Success);
+                self.retire(shared);
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The states, and the ways between them.
+
+use alloc::boxed::Box;
+
+use super::QueuePair;
+use super::close::Close;
+use super::stream::Stream;
+use crate::mpa::Negotiated;
+use crate::verbs::Error;
+use crate::verbs::event::Event;
+use crate::verbs::shared::Shared;
+
+/// The states of a queue pair: see [the table](super).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum State {
+    /// New, or begun again.
+    Reset = 0,
+    /// Receives may be posted.
+    Init = 1,
+    /// As `Init`: iWARP knows no difference.
+    Rtr = 2,
+    /// It has a stream.
+    Rts = 3,
+    /// Its stream is being closed.
+    Sqd = 4,
+    /// A Terminate message is to be sent.
+    Sqe = 5,
+    /// Its stream is over, or about to be.
+    Err = 6,
+}
+
+impl QueuePair {
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    pub(crate) fn modify(&mut self, shared: &mut Shared, to: State) -> Result<(), Error> {
+        use State::{Err as Error_, Init, Reset, Rtr, Rts, Sqd, Sqe};
+        match (self.state, to) {
+            (Reset, Init) | (Init, Init) | (Init, Rtr) | (Rtr, Rtr) => self.state = to,
+            (Sqd, Sqd) => {}
+            (Rts, Sqd) => {
+                self.state = to;
+                if let Some(stream) = &mut self.stream {
+                    stream.tx.closing = true;
+                }
+            }
+            (_, Reset) => self.reset(shared),
+            (Error_, Error_) => {}
+            (_, Error_) => self.abort(shared),
+            (Reset | Init | Rtr | Rts | Sqd | Sqe | Error_, _) => return Err(Error::State),
+        }
+        Ok(())
+    }
+
+    /// Begins again. Nothing that was posted completes; the stream is forgotten, and is to be closed.
+    fn reset(&mut self, shared: &mut Shared) {
+        shared.regions.forget(self.id);
+        *self = Self::new(self.id, self.config);
+    }
+
+    /// Ends the stream without a word.
+    fn abort(&mut self, shared: &mut Shared) {
+        self.state = State::Err;
+        let mut stream = self.stream.take();
+        self.flush(shared, stream.as_deref_mut(), None, None);
+        if let Some(stream) = &mut stream {
+            stream.tx.terminate = None;
+            stream.tx.close = Some(Close::Abort);
+        }
+        self.stream = stream;
+    }
+
+    pub(crate) fn start(&mut self, negotiated: &Negotiated, emss: usize) -> Result<(), Error> {
+        if !matches!(self.state, State::Init | State::Rtr) {
+            return Err(Error::State);
+        }
+        let most = usize::from(self.config.receive_sges);
+        self.stream = Some(Box::new(Stream::new(negotiated, emss, most)));
+        self.state = State::Rts;
+        Ok(())
+    }
+
+    pub(crate) fn set_emss(&mut self, emss: usize) {
+        if let Some(stream) = &mut self.stream {
+            stream.tx.set_emss(emss);
+        }
+    }
+
+    pub(crate) fn stream_ended(&mut self, shared: &mut Shared) {
+        let Some(mut stream) = self.stream.take() else { return };
+        let is_over = self.state == State::Err;
+        self.state = State::Err;
+        if !is_over {
+            self.flush(shared, Some(&mut stream), None, None);
+        }
+        shared.events.push_back(Event::Disconnected(self.id));
+    }
+}
