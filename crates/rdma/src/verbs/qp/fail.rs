@@ -57,8 +57,13 @@ impl QueuePair {
     pub(super) fn fail(&mut self, shared: &mut Shared, stream: &mut Stream, failure: Failure) {
         let Failure { cause, failed, receive, work } = failure;
         count(shared, cause);
-        self.state = State::Sqe;
-        stream.tx.terminate = Some(Terminate::new(cause, failed));
+        if stream.tx.close.is_none() {
+            self.state = State::Sqe;
+            stream.tx.terminate = Some(Terminate::new(cause, failed));
+        } else {
+            // This side has closed: there is no way to say it.
+            self.state = State::Err;
+        }
         let event = if is_access(cause) {
             Event::QpAccessError(self.id, cause)
         } else {

@@ -78,11 +78,13 @@ impl QueuePair {
             stream.tx.responds_next = false;
             return Ok(Current::Response { sent: 0 });
         }
-        stream.tx.responds_next = true;
-        match self.begin_work(outbound, stream) {
-            Err(Pause::Done) if has_response => Ok(Current::Response { sent: 0 }),
-            begun => begun,
+        let begun = self.begin_work(outbound, stream);
+        match begun {
+            Err(Pause::Done) if has_response => return Ok(Current::Response { sent: 0 }),
+            Ok(_) | Err(Pause::Done) => stream.tx.responds_next = true,
+            Err(_) => {}
         }
+        begun
     }
 
     fn begin_work<M>(

@@ -62,9 +62,8 @@ impl QueuePair {
 
     /// Ends the stream without a word.
     fn abort(&mut self, shared: &mut Shared) {
-        self.state = State::Err;
         let mut stream = self.stream.take();
-        self.flush(shared, stream.as_deref_mut(), None, None);
+        self.end(shared, stream.as_deref_mut());
         if let Some(stream) = &mut stream {
             stream.tx.terminate = None;
             stream.tx.close = Some(Close::Abort);
@@ -90,11 +89,16 @@ impl QueuePair {
 
     pub(crate) fn stream_ended(&mut self, shared: &mut Shared) {
         let Some(mut stream) = self.stream.take() else { return };
-        let is_over = self.state == State::Err;
-        self.state = State::Err;
-        if !is_over {
-            self.flush(shared, Some(&mut stream), None, None);
-        }
+        self.end(shared, Some(&mut stream));
         shared.events.push_back(Event::Disconnected(self.id));
+    }
+
+    /// To the last state; what is posted is flushed, unless it was already.
+    fn end(&mut self, shared: &mut Shared, stream: Option<&mut Stream>) {
+        let is_flushed = matches!(self.state, State::Sqe | State::Err);
+        self.state = State::Err;
+        if !is_flushed {
+            self.flush(shared, stream, None, None);
+        }
     }
 }
