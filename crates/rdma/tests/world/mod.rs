@@ -1,7 +1,7 @@
 //! Two devices with a stream between them, and memory that knows who may touch it.
 #![allow(dead_code)] // not every test uses all of it
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rdma::memory::{BATCH_MAX, Pieces};
 use rdma::mpa::layout::FPDU_MAX;
@@ -17,6 +17,8 @@ use rdma::{Completion, Event, Extent, Fault, Handle, Memory, Rnic, Status};
 #[derive(Debug, Default)]
 pub(crate) struct Ram {
     pub(crate) buffers: BTreeMap<u64, Vec<u8>>,
+    /// What is no longer registered: nobody may touch it.
+    pub(crate) forbidden: BTreeSet<u64>,
     /// Calls, and pieces of the longest.
     pub(crate) calls: usize,
     pub(crate) longest: usize,
@@ -30,6 +32,7 @@ impl Ram {
     }
 
     fn slice(&mut self, handle: Handle, offset: u64, len: usize) -> Option<&mut [u8]> {
+        assert!(!self.forbidden.contains(&handle.0), "{handle:?} is not registered any more");
         let buffer = self.buffers.get_mut(&handle.0)?;
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(len)?;
@@ -322,6 +325,14 @@ impl Pair {
         pair.a.take_events();
         pair.b.take_events();
         pair
+    }
+
+    /// As [`pump`](Self::pump), where a queue pair may be gone.
+    pub(crate) fn pump_all(&mut self) {
+        let exists = |host: &Host| host.rnic.state(host.qp).is_ok();
+        if exists(&self.a) && exists(&self.b) {
+            self.pump();
+        }
     }
 
     /// All that both have to send arrives, until nobody has anything. Closing is as the device does it.
