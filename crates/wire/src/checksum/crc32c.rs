@@ -116,7 +116,11 @@ mod tests {
     proptest! {
         #[test]
         fn every_path_agrees_with_the_definition(
-            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            bytes in prop_oneof![
+                proptest::collection::vec(any::<u8>(), 0..300),
+                // Longer than three parts, and than twice as many.
+                proptest::collection::vec(any::<u8>(), 700..1700),
+            ],
             at: prop::sample::Index,
             start: u32,
         ) {
