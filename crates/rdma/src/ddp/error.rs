@@ -1,4 +1,4 @@
-//! What can be wrong with a segment (RFC 5041 section 7, with the codes of its section 8.2).
+//! What can be wrong with a segment (RFC 5041 section 7, with the codes of its section 7.2).
 
 /// An error of DDP, as a Terminate message has it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -11,7 +11,7 @@ pub mod sequence;
 pub use error::{Error, Tagged as TaggedError, Untagged as UntaggedError};
 pub use header::{HEADER_MAX, Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
 
-/// The queue of Sends and immediate data (RFC 5040 section 3.3, RFC 7306 section 6).
+/// The queue of Sends and immediate data (RFC 5040 section 4.2, RFC 7306 section 6).
 pub const QUEUE_SEND: u32 = 0;
 /// The queue of RDMA Read Requests and Atomic Requests.
 pub const QUEUE_READ: u32 = 1;

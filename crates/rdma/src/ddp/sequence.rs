@@ -1,4 +1,4 @@
-//! The order of untagged messages (RFC 5041 sections 5.2 and 5.3).
+//! The order of untagged messages (RFC 5041 sections 4.3 and 5.3).
 //!
 //! The stream below is in order, and segments of a message are sent one behind the other, so that the next segment
 //! of a queue is known: its message number and its offset. Any other is an error, not a gap.
@@ -22,7 +22,7 @@ struct Next {
 }
 
 impl Default for Sequence {
-    /// RFC 5041 section 5.2: the first message of a queue MUST have the number 1.
+    /// RFC 5041 section 4.3: the first message of a queue MUST have the number 1.
     fn default() -> Self {
         Self { queues: [Next { msn: 1, offset: 0, open: false }; QUEUES] }
     }
@@ -50,7 +50,7 @@ impl Sequence {
     }
 
     /// The segment that [`check`](Self::check) let pass is taken, with so many bytes of payload. Numbers go
-    /// around (RFC 5041 section 5.2: MSNs wrap).
+    /// around (RFC 5041 section 4.3: MSNs wrap).
     ///
     /// # Errors
     /// The message would be longer than its offsets can say.

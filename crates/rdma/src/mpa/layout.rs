@@ -10,7 +10,7 @@ pub(crate) const LENGTH_LEN: usize = 2;
 pub(crate) const CRC_LEN: usize = 4;
 /// The longest ULPDU that is sent (RFC 5044 section 4.1: the sender MUST NOT use more).
 pub const MULPDU_MAX: usize = 64_768;
-/// The shortest MULPDU that DDP can work with (RFC 5041 section 2.2 by way of RFC 5044 section 4.5).
+/// The shortest MULPDU that DDP can work with (RFC 5041 section 3 by way of RFC 5044 section 4.5).
 pub const MULPDU_MIN: usize = 128;
 /// What an FPDU takes of a stream at most: the longest length that its field can say, with padding, CRC and markers.
 pub const FPDU_MAX: usize = wire_len(0, body_len(u16::MAX as usize), true);

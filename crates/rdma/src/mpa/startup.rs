@@ -195,7 +195,7 @@ impl Initiator {
     pub fn receive(&self, bytes: &[u8]) -> Result<Option<Accepted>, StartupError> {
         let Some((reply, consumed)) = Frame::parse(Kind::Reply, bytes)? else { return Ok(None) };
         if reply.reject {
-            // A responder of revision 1 rejects revision 2 like this (RFC 6581 section 9.3).
+            // A responder of revision 1 rejects revision 2 like this (RFC 6581 section 10).
             if self.config.revision >= 2 && reply.revision < 2 {
                 return Err(StartupError::Revision(reply.revision));
             }

@@ -112,7 +112,7 @@ impl Opcode {
         }
     }
 
-    /// Whether the receiver's solicited events are meant (RFC 5040 section 5.4).
+    /// Whether the receiver's solicited events are meant (RFC 5040 section 5.3).
     #[inline]
     pub fn is_solicited(self) -> bool {
         use Opcode::*;

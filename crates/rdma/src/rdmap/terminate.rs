@@ -8,7 +8,7 @@ use crate::ddp::{self, HEADER_MAX, TAGGED_LEN, TaggedError, UNTAGGED_LEN, Untagg
 /// The whole message at its longest: control field, length, and the headers of DDP and of a Read Request.
 pub const TERMINATE_MAX: usize = 4 + 2 + UNTAGGED_LEN + ReadRequest::LEN;
 
-/// Why a stream ends: layer, type and code (RFC 5040 section 4.8, RFC 5041 section 8.2, RFC 5044 section 8,
+/// Why a stream ends: layer, type and code (RFC 5040 section 4.8, RFC 5041 section 7.2, RFC 5044 section 8,
 /// RFC 6581 section 8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cause {

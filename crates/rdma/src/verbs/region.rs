@@ -155,7 +155,7 @@ impl Regions {
             }
             None => return Err(Error::Limit),
         };
-        // The key begins as zero: its owner may choose the next ones (RFC 5040 section 4.3 by verbs).
+        // The key begins as zero: its owner may choose the next ones (the verbs specification).
         let stag = self.stags.draw(place) << 8;
         self.entries[place as usize] = Some(Entry { stag, ..entry });
         self.registered += bytes;
@@ -340,7 +340,7 @@ impl Regions {
     }
 
     /// Invalidates: a region of fast registration, or a type 2 window. By a work request of the application's
-    /// (`remote` is false), or by the peer's Send with Invalidate, which RFC 5040 section 5.1 lets it do where it
+    /// (`remote` is false), or by the peer's Send with Invalidate, which RFC 5040 section 5.3 lets it do where it
     /// has remote access.
     pub(crate) fn invalidate(
         &mut self,

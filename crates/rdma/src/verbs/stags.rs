@@ -1,6 +1,6 @@
 //! Steering tags: 24 random bits that name a region or window, and a byte of its owner's (the key).
 //!
-//! RFC 5042 section 7.2 (and 6.3.1 by way of it): STags MUST NOT be easy to guess. The 24 bits come from a keyed
+//! RFC 5042: STags MUST NOT be easy to guess. The 24 bits come from a keyed
 //! hash; those that are free again are not used before others by any rule.
 
 use alloc::vec;
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// RFC 5042 section 7.2: one STag does not tell of others, nor does one run of another.
+    /// RFC 5042: one STag does not tell of others, nor does one run of another.
     #[test]
     fn another_secret_gives_other_stags() {
         let draw = |secret| {

@@ -34,7 +34,7 @@ proptest! {
             Err(error) => {
                 prop_assert_eq!(error, StartupError::Revision(2));
                 prop_assert_eq!((ours.revision, theirs.revision), (2, 1));
-                // RFC 6581 section 9.3: the initiator learns that revision 1 is spoken.
+                // RFC 6581 section 10: the initiator learns that revision 1 is spoken.
                 let refusal = responder.refusal();
                 prop_assert_eq!(initiator.receive(&refusal), Err(StartupError::Revision(1)));
                 return Ok(());

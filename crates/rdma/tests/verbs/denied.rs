@@ -148,7 +148,7 @@ fn memory_of_the_peer_that_is_not_granted() {
     }
 }
 
-/// RFC 5040 section 5.2.1: what has no bytes names no memory.
+/// RFC 5040 section 5.2: what has no bytes names no memory.
 #[test]
 fn nothing_is_looked_at_if_there_are_no_bytes() {
     let mut pair = Pair::ready();

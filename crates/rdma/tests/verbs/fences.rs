@@ -16,7 +16,7 @@ fn with_reads(ird: u16, ord: u16) -> Setup {
     setup
 }
 
-/// RFC 5040 section 5.2.2: more reads than the peer takes wait at the sender.
+/// RFC 5040 section 5.2: more reads than the peer takes wait at the sender.
 #[test]
 fn reads_beyond_ord_wait() {
     let mut pair = Pair::ready_with(&with_reads(2, 16));
@@ -43,7 +43,7 @@ fn reads_beyond_ord_wait() {
     assert_eq!(pair.a.sent(), [1, 2, 3, 4, 5, 6].map(|id| (id, Status::Success)));
 }
 
-/// RFC 5040 section 5.2.2: a peer that does not wait is told so.
+/// RFC 5040 section 5.2: a peer that does not wait is told so.
 #[test]
 fn requests_beyond_ird_end_the_stream() {
     for is_atomic in [false, true] {

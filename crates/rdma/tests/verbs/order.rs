@@ -28,7 +28,7 @@ fn messages_leave_in_the_order_of_posts() {
         let at = match header {
             rdma::ddp::Header::Tagged(header) => header.offset,
             rdma::ddp::Header::Untagged(header) => {
-                // RFC 5041 section 5.2: numbers begin with 1 and go up by 1.
+                // RFC 5041 section 4.3: numbers begin with 1 and go up by 1.
                 assert_eq!(header.msn, msn + 1);
                 msn += u32::from(header.last);
                 u64::from(header.offset)

@@ -226,7 +226,7 @@ fn a_crc_that_is_wrong() {
     assert_eq!(host.rnic.counters().crc_errors, 1);
 }
 
-/// RFC 5040 section 5.6: what was well before an error is placed and told; what follows it is not looked at.
+/// RFC 5040 section 5.4: what was well before an error is placed and told; what follows it is not looked at.
 #[test]
 fn what_is_before_and_behind_an_error() {
     let mut host = alone();

@@ -1,4 +1,4 @@
-//! Terminate messages: what they repeat, and that there is one (RFC 5040 sections 4.8 and 5.6).
+//! Terminate messages: what they repeat, and that there is one (RFC 5040 sections 4.8 and 5.4).
 
 use rdma::ddp::{self, TaggedError, UntaggedError};
 use rdma::mpa::{Config, Initiator, StartupError};

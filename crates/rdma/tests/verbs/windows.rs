@@ -210,7 +210,7 @@ fn fast_registration() {
     assert_eq!(done(&mut pair, Work::FastRegister(of)), Status::MemoryWindowBind);
 }
 
-/// RFC 5040 section 5.1 and 7.2: what a peer cannot invalidate ends the stream.
+/// RFC 5040 sections 5.3 and 7.2: what a peer cannot invalidate ends the stream.
 #[test]
 fn a_peer_that_invalidates_what_it_cannot() {
     let cannot = Cause::Operation(Operation::CannotInvalidate);

@@ -124,7 +124,7 @@ impl Default for Setup {
         Self {
             config: Config::default(),
             peer: Config::default(),
-            limits: Limits::default(),
+            limits: Limits { regions: 64, ..Limits::default() },
             emss: 1448,
             cqe: 128,
             sends: 32,

@@ -78,7 +78,7 @@ impl QueuePair {
         );
     }
 
-    /// The peer has ended the stream (RFC 5040 section 5.6: nothing more is sent; the stream is closed).
+    /// The peer has ended the stream (RFC 5040 section 5.4: nothing more is sent; the stream is closed).
     pub(super) fn terminated(
         &mut self,
         shared: &mut Shared,

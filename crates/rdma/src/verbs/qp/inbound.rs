@@ -151,7 +151,7 @@ impl QueuePair {
         }
         self.check_overrun(shared, &mut stream);
         if !self.takes() {
-            // RFC 5040 section 5.6: what comes after a Terminate, or an error, is not looked at.
+            // RFC 5040 section 5.4: what comes after a Terminate, or an error, is not looked at.
             shared.counters.discarded_bytes += cursor.left as u64;
             cursor.left = 0;
         }
@@ -297,7 +297,7 @@ impl QueuePair {
         scratch.placed.clear();
         scratch.values.clear();
         scratch.deliveries.clear();
-        // Memory that is gone is a local error of DDP's (RFC 5041 section 7.1).
+        // Memory that is gone is a local error of DDP's (RFC 5041 section 7).
         let failure = Failure::new(Cause::Ddp(ddp::Error::Catastrophic));
         match fault {
             None => Ok(()),

@@ -106,7 +106,7 @@ impl QueuePair {
                 if let Err(pause) = outbound.terminate(stream, &terminate) {
                     break pause;
                 }
-                // RFC 5040 section 5.6: it is the last message.
+                // RFC 5040 section 5.4: it is the last message.
                 stream.tx.terminate = None;
                 stream.tx.close = Some(Close::Orderly);
                 self.state = State::Err;

@@ -20,7 +20,7 @@ enum Wait {
     Fence,
     /// For all work before it (the local fence).
     LocalFence,
-    /// As many reads and atomics as the peer takes are under way (RFC 5040 section 5.2.2).
+    /// As many reads and atomics as the peer takes are under way (RFC 5040 section 5.2).
     Ord,
 }
 

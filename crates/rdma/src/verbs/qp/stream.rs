@@ -167,7 +167,7 @@ impl Tx {
         self.mulpdu = mulpdu(emss, self.markers);
     }
 
-    /// The number of the next message of this queue, which is now another (RFC 5041 section 5.2).
+    /// The number of the next message of this queue, which is now another (RFC 5041 section 4.3).
     pub(super) fn number(&mut self, queue: u32) -> u32 {
         let next = &mut self.msn[queue as usize % QUEUES];
         let number = *next;

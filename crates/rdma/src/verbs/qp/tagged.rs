@@ -44,7 +44,7 @@ impl QueuePair {
         begins: bool,
     ) -> Result<(), Failure> {
         let len = segment.len;
-        // A segment without payload names no buffer: its STag is not looked at (RFC 5040 section 5.2.1).
+        // A segment without payload names no buffer: its STag is not looked at (RFC 5040 section 5.2).
         if len > 0 {
             let Tagged { stag, offset, .. } = *header;
             let needed = Access::REMOTE_WRITE;

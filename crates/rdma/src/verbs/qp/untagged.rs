@@ -171,7 +171,7 @@ impl QueuePair {
     ) -> Result<(), Failure> {
         let mut invalidated = None;
         if segment.opcode.invalidates() {
-            // What came before was for the region as it was; from here on it is not valid (RFC 5040 section 5.1).
+            // What came before was for the region as it was; from here on it is not valid (RFC 5040 section 5.3).
             self.settle(inbound, stream)?;
             let stag = header.ulp_word;
             let result = inbound.shared.regions.invalidate(self.asker(), stag, true);
@@ -227,7 +227,7 @@ impl QueuePair {
     }
 
     /// Whether one more request may be waiting for its response: IRD is the number of buffers of the queue, and
-    /// a request without one ends the stream (RFC 5040 section 5.2.2, RFC 5041 section 7).
+    /// a request without one ends the stream (RFC 5040 section 5.2, RFC 5041 section 7).
     fn has_room(stream: &mut Stream, segment: &Segment<'_>, is_ready: bool) -> Result<(), Failure> {
         let room = stream.rx.ird.max(usize::from(is_ready));
         if stream.tx.responses.len() >= room {
@@ -236,7 +236,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// A Read Request: it is answered when its turn comes (RFC 5040 section 5.2.2).
+    /// A Read Request: it is answered when its turn comes (RFC 5040 section 5.2).
     fn read_request<M: Memory>(
         &mut self,
         inbound: &mut Inbound<'_, M>,
@@ -248,7 +248,7 @@ impl QueuePair {
         let is_ready = stream.rx.rtr.take() == Some(Rtr::Read) && request.len == 0;
         Self::has_room(stream, segment, is_ready)?;
         let ReadRequest { source_stag, source_offset, len, .. } = request;
-        // A read of nothing names no buffer: its STags are not looked at (RFC 5040 section 5.2.1).
+        // A read of nothing names no buffer: its STags are not looked at (RFC 5040 section 5.2).
         if len > 0 {
             let (asker, needed) = (self.asker(), Access::REMOTE_READ);
             let regions = &inbound.shared.regions;
@@ -323,7 +323,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The peer ends the stream: all before it is delivered, nothing behind it (RFC 5040 section 5.6).
+    /// The peer ends the stream: all before it is delivered, nothing behind it (RFC 5040 section 5.4).
     fn terminate<M: Memory>(
         &mut self,
         inbound: &mut Inbound<'_, M>,
