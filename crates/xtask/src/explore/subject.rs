@@ -10,8 +10,8 @@ use crate::tree::Tree;
 pub(super) enum Subject {
     /// The property tests of one target of a package, and differentials that draw their cases as these do.
     Properties(Target),
-    /// The simulation of TCP, with the transparency of freezes.
-    Simulation,
+    /// A simulation: that of TCP, with the transparency of freezes, or that of RDMA beside a model.
+    Simulation(Target),
     /// Sequences through the local kernel's GRO and the lossless profile.
     Gro,
     /// A fuzz target.
@@ -64,8 +64,9 @@ impl Target {
 impl Subject {
     pub(super) fn name(&self) -> String {
         match self {
-            Subject::Properties(target) => format!("{}/{}", target.package(), target.name()),
-            Subject::Simulation => "tcp/sim".to_owned(),
+            Subject::Properties(target) | Subject::Simulation(target) => {
+                format!("{}/{}", target.package(), target.name())
+            }
             Subject::Gro => "lro/kernel".to_owned(),
             Subject::Fuzz(target) => format!("fuzz/{target}"),
         }
@@ -90,7 +91,10 @@ pub(super) fn all(tree: &Tree) -> Result<Vec<Subject>, String> {
         }
     }
     let mut subjects: Vec<Subject> = targets.into_iter().map(Subject::Properties).collect();
-    subjects.extend([Subject::Simulation, Subject::Gro]);
+    let simulations = [("tcp", "sim"), ("rdma", "model")];
+    let simulations = simulations.map(|(package, test)| Target::new(package, Some(test)));
+    subjects.extend(simulations.map(Subject::Simulation));
+    subjects.push(Subject::Gro);
     subjects.extend(fuzz::targets(tree)?.into_iter().map(Subject::Fuzz));
     Ok(subjects)
 }
@@ -115,7 +119,9 @@ mod tests {
     fn every_kind_is_found_in_the_tree() {
         let names: Vec<String> =
             all(&Tree::of_this_build()).unwrap().iter().map(Subject::name).collect();
-        for name in ["lro/laws", "lro/lib", "gso/laws", "tcp/sim", "lro/kernel", "fuzz/lro"] {
+        for name in
+            ["lro/laws", "lro/lib", "gso/laws", "tcp/sim", "rdma/model", "lro/kernel", "fuzz/lro"]
+        {
             assert!(names.iter().any(|n| n == name), "{name}: {names:?}");
         }
     }

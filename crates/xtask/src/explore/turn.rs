@@ -54,7 +54,7 @@ pub(super) fn take(
                 vec![format!("{} kept in {}", failed(&said).join(", "), files.join(", "))]
             }
         }
-        Subject::Simulation => {
+        Subject::Simulation(_) => {
             let mut found = Vec::new();
             for (test, seed) in seeds(&said) {
                 let setting = |_: &str| format!("WHARF_SIM_SEED={seed}");
@@ -93,7 +93,7 @@ fn command(
     }
     let mut test = programs.command(tree, &target(subject))?;
     match subject {
-        Subject::Simulation => test
+        Subject::Simulation(_) => test
             // Half of all seeds: there is room behind the first.
             .env("WHARF_SIM_FIRST", (seed >> 1).to_string())
             .env("WHARF_SIM_RUNS", SIMULATIONS.to_string()),
@@ -108,8 +108,7 @@ fn command(
 
 fn target(subject: &Subject) -> Target {
     match subject {
-        Subject::Properties(target) => target.clone(),
-        Subject::Simulation => Target::new("tcp", Some("sim")),
+        Subject::Properties(target) | Subject::Simulation(target) => target.clone(),
         Subject::Gro => Target::new("lro", Some("kernel")),
         Subject::Fuzz(target) => Target::new("fuzz", Some(target)),
     }
