@@ -155,8 +155,8 @@ impl Regions {
             }
             None => return Err(Error::Limit),
         };
-        // The key begins as zero: its owner may choose the next ones (the verbs specification).
-        let stag = self.stags.draw(place) << 8;
+        // The owner may choose the next keys (the verbs specification).
+        let stag = self.stags.draw(place);
         self.entries[place as usize] = Some(Entry { stag, ..entry });
         self.registered += bytes;
         Ok(stag)

@@ -38,16 +38,18 @@ impl Stags {
         }
     }
 
-    /// A free index for this place. Zero is none, as many take zero for no STag at all.
+    /// An STag for this place: a free index, and the first key, which is random, too. No index is zero, as many
+    /// take zero for no STag at all.
     pub(crate) fn draw(&mut self, place: u32) -> u32 {
         loop {
             let mut hasher = self.key;
             hasher.write_u64(self.drawn);
             self.drawn += 1;
-            let index = hasher.finish() as u32 >> 8;
+            let stag = hasher.finish() as u32;
+            let index = index(stag);
             if index != 0 && self.find(index).is_none() {
                 self.insert(index, place);
-                return index;
+                return stag;
             }
         }
     }
@@ -119,7 +121,7 @@ mod tests {
             let mut map: BTreeMap<u32, u32> = BTreeMap::new();
             for (place, (adds, which)) in steps.into_iter().enumerate() {
                 if adds && map.len() < 8 {
-                    let index = stags.draw(place as u32);
+                    let index = index(stags.draw(place as u32));
                     prop_assert!(index > 0 && index < 1 << 24);
                     prop_assert!(map.insert(index, place as u32).is_none());
                 } else if !map.is_empty() {
@@ -140,7 +142,7 @@ mod tests {
     fn another_secret_gives_other_stags() {
         let draw = |secret| {
             let mut stags = Stags::new(64, [secret; 16]);
-            (0..64).map(|place| stags.draw(place)).collect::<std::vec::Vec<_>>()
+            (0..64).map(|place| index(stags.draw(place))).collect::<std::vec::Vec<_>>()
         };
         let (a, b) = (draw(1), draw(2));
         assert!(a.iter().all(|index| !b.contains(index)));

@@ -84,13 +84,14 @@ impl QueuePair {
     #[inline]
     pub(super) fn retire(&mut self, shared: &mut Shared) {
         while self.sq.head != self.sq.next {
-            let entry = *self.sq.entry(self.sq.head);
+            let entry = self.sq.entry(self.sq.head);
             if entry.progress != Progress::Ended(Status::Success) {
                 break;
             }
+            let told =
+                (entry.flags.signaled || self.config.signal_all).then(|| self.success(entry));
             self.sq.head = self.sq.head.wrapping_add(1);
-            if entry.flags.signaled || self.config.signal_all {
-                let completion = self.success(&entry);
+            if let Some(completion) = told {
                 self.complete_send(shared, completion);
             }
         }

@@ -59,11 +59,14 @@ impl QueuePair {
         if entry.flags.local_fence && self.sq.head != self.sq.next {
             return Some(Wait::LocalFence);
         }
+        let is_request = matches!(entry.work, Work::Read { .. } | Work::Atomic { .. });
+        if !entry.flags.fence && !is_request {
+            return None;
+        }
         let requests = stream.requests();
         if entry.flags.fence && requests > 0 {
             return Some(Wait::Fence);
         }
-        let is_request = matches!(entry.work, Work::Read { .. } | Work::Atomic { .. });
         (is_request && stream.ord > 0 && requests >= stream.ord).then_some(Wait::Ord)
     }
 
