@@ -16,6 +16,7 @@
 //! | more reads and atomics than IRD | Terminate 0x1/0x2/0x02 | [`RemoteInvalidRequest`](Status::RemoteInvalidRequest) |
 //! | the STag of a Send with Invalidate cannot be invalidated | the receive is [`RemoteInvalidRequest`](Status::RemoteInvalidRequest); Terminate 0x0/0x1/0x09 | flushed |
 //! | a local invalidation, a bind or a fast registration is refused | [`MemoryWindowBind`](Status::MemoryWindowBind); Terminate 0x0/0x0/0x00 | flushed |
+//! | the response of a read is not what was asked for | [`BadResponse`](Status::BadResponse); Terminate 0x1/0x1/code | flushed |
 //! | ORD is zero and a read is posted | [`LocalOperation`](Status::LocalOperation) | flushed |
 //! | a completion queue is full | the entry is lost, `CqError`, its queue pairs fail as they add to it | flushed |
 //! | a shared receive queue falls below its limit | `SrqLimit`, once | nothing |

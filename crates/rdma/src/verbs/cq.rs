@@ -89,6 +89,15 @@ pub(crate) struct CompletionQueue {
 }
 
 impl CompletionQueue {
+    /// Bytes that one of this depth takes.
+    pub(crate) fn bytes(depth: u32) -> usize {
+        depth as usize * size_of::<Completion>()
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
     pub(crate) fn new(depth: u32) -> Self {
         Self {
             entries: VecDeque::with_capacity(depth as usize),

@@ -20,6 +20,8 @@ pub struct Limits {
     pub sge: u8,
     /// Inline bytes of an entry.
     pub inline: u32,
+    /// Bytes of this machine's memory that all queues together take here.
+    pub queue_bytes: usize,
     /// Regions and windows together.
     pub regions: usize,
     /// Bytes of all regions together.
@@ -39,6 +41,7 @@ impl Default for Limits {
             wr: 1 << 14,
             sge: 16,
             inline: 256,
+            queue_bytes: 256 << 20,
             regions: 1 << 16,
             registered: 1 << 40,
             reads: 128,

@@ -24,6 +24,16 @@ struct Entry {
 }
 
 impl ReceiveQueue {
+    /// Bytes that one of this depth takes.
+    pub(crate) fn bytes(depth: u32, most: u8) -> usize {
+        depth as usize * (size_of::<Entry>() + usize::from(most) * size_of::<Sge>())
+    }
+
+    /// Bytes that this one takes.
+    pub(crate) fn own_bytes(&self) -> usize {
+        Self::bytes(self.entries.len() as u32, self.most as u8)
+    }
+
     pub(crate) fn new(depth: u32, most: u8) -> Self {
         let most = usize::from(most);
         Self {

@@ -70,6 +70,13 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
+    /// Bytes that one of this depth takes.
+    pub(crate) fn bytes(depth: u32, sges_most: u8, inline_most: u32) -> usize {
+        let slots = depth.max(1).next_power_of_two() as usize;
+        let sges = usize::from(sges_most) * size_of::<Sge>();
+        slots * (size_of::<Entry>() + sges + inline_most as usize)
+    }
+
     pub(crate) fn new(depth: u32, sges_most: u8, inline_most: u32) -> Self {
         let slots = depth.max(1).next_power_of_two();
         let empty = Entry {

@@ -19,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) cqs: Slab<kind::Cq, CompletionQueue>,
     pub(crate) srqs: Slab<kind::Srq, SharedQueue>,
     pub(crate) regions: Regions,
+    /// Bytes that queues take.
+    queue_bytes: usize,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
@@ -38,10 +40,30 @@ impl Shared {
             cqs: Slab::new(limits.cqs),
             srqs: Slab::new(limits.srqs),
             regions: Regions::new(&limits, secret),
+            queue_bytes: 0,
             events: VecDeque::new(),
             counters: Counters::default(),
             scratch: Scratch::default(),
         }
+    }
+
+    /// Whether there may be so many more bytes of queues.
+    pub(crate) fn has_room(&self, bytes: usize) -> Result<(), Error> {
+        let all = self.queue_bytes.checked_add(bytes);
+        if all.is_none_or(|all| all > self.limits.queue_bytes) {
+            return Err(Error::Limit);
+        }
+        Ok(())
+    }
+
+    /// A queue of so many bytes is made.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.queue_bytes += bytes;
+    }
+
+    /// A queue of so many bytes is gone.
+    pub(crate) fn release(&mut self, bytes: usize) {
+        self.queue_bytes -= bytes;
     }
 
     /// Adds a completion, and tells whom it concerns. Whether there was room.

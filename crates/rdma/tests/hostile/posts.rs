@@ -29,6 +29,7 @@ pub(crate) fn run(bytes: &mut Bytes<'_>) {
         wr: 16,
         sge: 4,
         inline: 256,
+        queue_bytes: 1 << 20,
         regions: 24,
         registered: 1 << 20,
         reads: 16,

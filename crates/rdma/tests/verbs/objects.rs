@@ -13,6 +13,7 @@ fn small() -> Limits {
         wr: 8,
         sge: 2,
         inline: 64,
+        queue_bytes: 1 << 20,
         regions: 4,
         registered: 1000,
         reads: 4,
@@ -80,6 +81,41 @@ fn nothing_goes_over_its_limit() {
     for stag in stags {
         rnic.dealloc_window(stag).unwrap();
     }
+}
+
+/// Queues take memory of this machine's: all of a process's together are bounded, and what is gone counts no more.
+#[test]
+fn queues_are_bounded_together() {
+    let limits = Limits { queue_bytes: 1 << 20, ..Limits::default() };
+    let mut rnic = Rnic::new(limits, [0; 16]);
+    let pd = rnic.alloc_pd().unwrap();
+    assert_eq!(rnic.create_cq(1 << 16), Err(Error::Limit), "more than a megabyte");
+    for _ in 0..100 {
+        let cq = rnic.create_cq(1024).unwrap();
+        let srq = rnic.create_srq(pd, 1024, 4).unwrap();
+        let large = QpConfig { sends: 1024, inline: 256, ..queue_pair(pd, cq) };
+        let qp = rnic.create_qp(large).unwrap();
+        assert_eq!(rnic.create_qp(QpConfig { sends: 4096, ..large }), Err(Error::Limit));
+        rnic.destroy_qp(qp).unwrap();
+        rnic.destroy_srq(srq).unwrap();
+        rnic.destroy_cq(cq).unwrap();
+    }
+}
+
+/// `verbs.h`.
+#[test]
+fn numbers_of_verbs() {
+    use rdma::Status;
+    use rdma::verbs::{Done, State};
+    let statuses = Status::ALL.map(Status::number);
+    assert_eq!(statuses, [0, 1, 2, 4, 5, 6, 7, 9, 10, 11]);
+    let done = [Done::Send, Done::Write, Done::Read, Done::CompareSwap, Done::FetchAdd, Done::Bind];
+    assert_eq!(done.map(|of| of as u8), [0, 1, 2, 3, 4, 5]);
+    let others = [Done::LocalInvalidate, Done::Receive, Done::ReceiveImmediate];
+    assert_eq!(others.map(|of| of as u8), [6, 128, 129]);
+    let states =
+        [State::Reset, State::Init, State::Rtr, State::Rts, State::Sqd, State::Sqe, State::Err];
+    assert_eq!(states.map(|of| of as u8), [0, 1, 2, 3, 4, 5, 6]);
 }
 
 #[test]

@@ -76,6 +76,15 @@ pub struct QpConfig {
     pub signal_all: bool,
 }
 
+impl QpConfig {
+    /// Bytes that its queues take.
+    pub(crate) fn bytes(&self) -> usize {
+        let receives = if self.srq.is_some() { 0 } else { self.receives };
+        SendQueue::bytes(self.sends, self.send_sges, self.inline)
+            + ReceiveQueue::bytes(receives, self.receive_sges)
+    }
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePair {

@@ -8,7 +8,7 @@ use super::cq::{Completion, CompletionQueue};
 use super::event::Event;
 use super::id::{Cq, Pd, Qp, Slab, Srq, kind};
 use super::qp::{QpConfig, QueuePair};
-use super::receive_queue::SharedQueue;
+use super::receive_queue::{ReceiveQueue, SharedQueue};
 use super::region::{Registration, WindowKind};
 use super::shared::{Domain, Shared};
 use super::work::RecvRequest;
@@ -128,7 +128,11 @@ impl Rnic {
         if depth > self.shared.limits.cqe {
             return Err(Error::Limit);
         }
-        self.shared.cqs.insert(|_| CompletionQueue::new(depth)).ok_or(Error::Limit)
+        let bytes = CompletionQueue::bytes(depth);
+        self.shared.has_room(bytes)?;
+        let cq = self.shared.cqs.insert(|_| CompletionQueue::new(depth)).ok_or(Error::Limit)?;
+        self.shared.reserve(bytes);
+        Ok(cq)
     }
 
     /// Ends a completion queue, with what is in it.
@@ -139,7 +143,9 @@ impl Rnic {
         if self.shared.cqs.get(cq).ok_or(Error::Invalid)?.users > 0 {
             return Err(Error::Busy);
         }
-        self.shared.cqs.remove(cq);
+        if let Some(queue) = self.shared.cqs.remove(cq) {
+            self.shared.release(CompletionQueue::bytes(queue.depth()));
+        }
         Ok(())
     }
 
@@ -196,8 +202,11 @@ impl Rnic {
         if depth > self.shared.limits.wr || sges > self.shared.limits.sge {
             return Err(Error::Limit);
         }
+        let bytes = ReceiveQueue::bytes(depth, sges);
+        self.shared.has_room(bytes)?;
         let srq = self.shared.srqs.insert(|_| SharedQueue::new(pd, depth, sges));
         let srq = srq.ok_or(Error::Limit)?;
+        self.shared.reserve(bytes);
         self.shared.domain(pd)?.users += 1;
         Ok(srq)
     }
@@ -211,6 +220,7 @@ impl Rnic {
             return Err(Error::Busy);
         }
         if let Some(queue) = self.shared.srqs.remove(srq) {
+            self.shared.release(queue.queue.own_bytes());
             self.shared.leave(queue.pd);
         }
         Ok(())
@@ -257,7 +267,9 @@ impl Rnic {
         if let Some(srq) = config.srq {
             self.shared.srqs.get(srq).ok_or(Error::Invalid)?;
         }
+        self.shared.has_room(config.bytes())?;
         let qp = self.qps.insert(|id| Box::new(QueuePair::new(id, config))).ok_or(Error::Limit)?;
+        self.shared.reserve(config.bytes());
         self.shared.domain(config.pd)?.users += 1;
         self.users(&config, |users| *users += 1);
         Ok(qp)
@@ -270,6 +282,7 @@ impl Rnic {
     pub fn destroy_qp(&mut self, qp: Qp) -> Result<(), Error> {
         let gone = self.qps.remove(qp).ok_or(Error::Invalid)?;
         self.shared.regions.forget(qp);
+        self.shared.release(gone.config.bytes());
         self.shared.leave(gone.config.pd);
         self.users(&gone.config, |users| *users -= 1);
         Ok(())
