@@ -126,6 +126,7 @@ fn fresh(srq: bool) -> Qp {
         srq,
         responds_next: true,
         chosen: false,
+        chosen_own: false,
         overrun: false,
         closed: false,
         connected: false,

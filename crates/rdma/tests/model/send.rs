@@ -124,8 +124,10 @@ impl Side {
         }
         if !self.responds(qp) {
             self.run_local(qp);
-            let has_response = !self.qps[qp].responses.is_empty();
-            self.qps[qp].chosen = has_response && self.next_own(qp) == Next::Nothing;
+            let next = self.next_own(qp);
+            let of = &mut self.qps[qp];
+            of.chosen = !of.responses.is_empty() && next == Next::Nothing;
+            of.chosen_own = matches!(next, Next::Message(_));
         } else if !self.qps[qp].chosen {
             (self.qps[qp].chosen, self.qps[qp].responds_next) = (true, false);
         }
@@ -135,7 +137,8 @@ impl Side {
     fn responds(&self, qp: usize) -> bool {
         let of = &self.qps[qp];
         let goes_on = matches!(of.responses.front(), Some(Response::Read { begun: true, .. }));
-        let own = of.sq.iter().any(|wr| matches!(wr.at, At::Sending(_) | At::Immediate));
+        let begun = |wr: &Wr| matches!(wr.at, At::Sending(_) | At::Immediate);
+        let own = of.chosen_own || of.sq.iter().any(begun);
         goes_on || of.chosen || !own && !of.responses.is_empty() && of.responds_next
     }
 
@@ -307,7 +310,7 @@ impl Side {
             next => return Err(format!("nothing of its own is to be sent: {next:?}")),
         };
         let wr = self.qps[qp].sq[at].clone();
-        self.qps[qp].responds_next = true;
+        (self.qps[qp].responds_next, self.qps[qp].chosen_own) = (true, false);
         match wr.work {
             Work::WriteImmediate { immediate, .. } if wr.at == At::Immediate => {
                 let opcode = IMMEDIATE + u8::from(wr.flags.solicited);

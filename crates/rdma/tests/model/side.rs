@@ -128,8 +128,9 @@ pub(crate) struct Qp {
     pub(crate) srq: bool,
     /// A response has its turn.
     pub(crate) responds_next: bool,
-    /// A response is chosen, and had no room.
+    /// A response is chosen, or an own message, and had no room.
     pub(crate) chosen: bool,
+    pub(crate) chosen_own: bool,
     pub(crate) overrun: bool,
     /// The stream is closed in this direction.
     pub(crate) closed: bool,
@@ -356,7 +357,7 @@ impl Side {
         of.responses.clear();
         of.ready = None;
         of.ready_read = false;
-        of.chosen = false;
+        (of.chosen, of.chosen_own) = (false, false);
     }
 
     /// The stream ends by an error of this side's finding.

@@ -270,6 +270,22 @@ fn a_send_that_is_refused_while_it_is_sent() {
     assert_eq!(run(&mut pair).a, [(1, Status::RemoteAccess)]);
 }
 
+/// Work of which nothing is sent is not what the peer has refused, even if it is for the same place.
+#[test]
+fn a_write_that_has_had_no_room() {
+    let mut pair = Pair::ready();
+    let (stag, offset) = (0x1100, BASE);
+    let sge = pair.a.sge(0, 1000);
+    pair.a.post(1, Work::Write { stag, offset }, &[sge]);
+    pair.a.post(2, Work::Write { stag, offset }, &[sge]);
+    let first = pair.a.transmit(1100);
+    assert_eq!(pair.a.sent(), [(1, Status::Success)]);
+    pair.b.feed_all(&first);
+    let answer = pair.b.transmit(1000);
+    pair.a.feed_all(&answer);
+    assert_eq!(run(&mut pair).a, [(2, Status::Flushed)]);
+}
+
 #[test]
 fn an_atomic_that_is_not_aligned() {
     for offset in 1..8 {

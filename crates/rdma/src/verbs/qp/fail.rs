@@ -103,7 +103,7 @@ impl QueuePair {
         let is_it = |place: &u32| {
             let entry = self.sq.entry(*place);
             let is_sent = entry.progress != Progress::Queued
-                || stream.tx.current.is_some_and(|current| current.is_of(*place));
+                || stream.tx.current.is_some_and(|current| current.has_begun(*place));
             let fits = match (header, entry.work) {
                 (
                     ddp::Header::Untagged(header),

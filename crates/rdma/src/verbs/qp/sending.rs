@@ -26,7 +26,13 @@ pub(super) struct Sending {
 }
 
 impl Current {
-    pub(super) fn is_of(&self, place: u32) -> bool {
-        matches!(self, Current::Work(sending) if sending.place == place)
+    /// Whether it is this work, and a part of it is in the stream.
+    pub(super) fn has_begun(&self, place: u32) -> bool {
+        match self {
+            Current::Work(sending) => {
+                sending.place == place && (sending.sent > 0 || sending.immediate)
+            }
+            Current::Response { .. } => false,
+        }
     }
 }
