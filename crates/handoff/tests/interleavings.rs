@@ -123,6 +123,36 @@ fn what_was_read_and_what_the_flip_leaves_is_all_there_was() {
     });
 }
 
+/// Two threads read, and none of the bytes goes to both, or to none.
+#[test]
+fn what_two_threads_read_is_all_there_was() {
+    loom::model(|| {
+        let memory = Memory::new(2);
+        let mut nic = receive::Nic::open(memory.ring(), EPOCH, 5, b"handoff", 0).unwrap();
+        let read = |memory: Arc<Memory>| {
+            move || {
+                let mut into = [0; 4];
+                let count = receive::App::new(memory.ring()).recv(&mut into);
+                count.map_or(Vec::new(), |count| into[..count as usize].to_vec())
+            }
+        };
+        let other = thread::spawn(read(memory.clone()));
+        let mine = read(memory.clone())();
+        // What is free is written over.
+        nic.look().unwrap();
+        let count = nic.put(0, b"XY");
+        nic.publish(count as u32);
+        let others = other.join().unwrap();
+        nic.look().unwrap();
+        let mut left = [0; 8];
+        let count_left = nic.peek(&mut left);
+        let left = &left[..count_left];
+        let all = [b"handoff", &b"XY"[..count]].concat();
+        let in_turn = |first: &[u8], second: &[u8]| [first, second, left].concat() == all;
+        assert!(in_turn(&mine, &others) || in_turn(&others, &mine), "{mine:?} {others:?} {left:?}");
+    });
+}
+
 #[test]
 fn commands_are_whole_and_in_order() {
     loom::model(|| {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use handoff::Epoch;
 use handoff::ring::command::{CommandRing, Consumer, Full, Producer, PushError};
-use handoff::ring::{BadSize, Doorbell, Hostile, Lost, Ring, receive, send};
+use handoff::ring::{BadSize, Doorbell, Hostile, Lost, Piece, Ring, receive, send};
 use proptest::prelude::*;
 
 fn words(count: usize) -> Vec<AtomicU64> {
@@ -47,12 +47,35 @@ fn bytes(next: &mut u8, count: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Writes bytes where a ring shows that there is room, and says how many.
+fn write_at(pieces: [Piece<'_>; 2], from: &[u8]) -> u32 {
+    let places = pieces
+        .iter()
+        .flat_map(|piece| (piece.at..piece.at + piece.len).map(|at| (piece.words, at)));
+    let mut count = 0;
+    for ((words, at), byte) in places.zip(from) {
+        let mut whole = words[at / 8].load(Ordering::Relaxed).to_le_bytes();
+        whole[at % 8] = *byte;
+        words[at / 8].store(u64::from_le_bytes(whole), Ordering::Relaxed);
+        count += 1;
+    }
+    count
+}
+
+/// Bytes where a ring shows them.
+fn read_at(pieces: [Piece<'_>; 2]) -> Vec<u8> {
+    let places = pieces
+        .iter()
+        .flat_map(|piece| (piece.at..piece.at + piece.len).map(|at| (piece.words, at)));
+    places.map(|(words, at)| words[at / 8].load(Ordering::Relaxed).to_le_bytes()[at % 8]).collect()
+}
+
 proptest! {
     #[test]
     fn a_send_ring_is_a_queue(
         start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
         queue in 0_usize..64,
-        steps in proptest::collection::vec((0_u8..4, 0_usize..80), 1..80),
+        steps in proptest::collection::vec((0_u8..6, 0_usize..80), 1..80),
         flips: bool,
     ) {
         let memory = Memory::new(64);
@@ -72,6 +95,25 @@ proptest! {
                     there.extend(&new[..took]);
                 }
                 2 => {
+                    let new = bytes(&mut next, count);
+                    let most = count as u32 / 2;
+                    let took = app.send_pieces(new.chunks(7), most).unwrap() as usize;
+                    prop_assert_eq!(took, (count / 2).min(64 - there.len()));
+                    there.extend(&new[..took]);
+                }
+                3 => {
+                    // Less is written than there is room for.
+                    let new = bytes(&mut next, count / 2);
+                    let room = (64 - there.len()).min(count);
+                    let took = app.fill(count as u32, |pieces| {
+                        assert_eq!(pieces[0].len + pieces[1].len, room);
+                        write_at(pieces, &new)
+                    });
+                    let took = took.unwrap() as usize;
+                    prop_assert_eq!(took, room.min(new.len()));
+                    there.extend(&new[..took]);
+                }
+                4 => {
                     let more = nic.look().unwrap() as usize;
                     prop_assert_eq!(seen + more, there.len());
                     seen += more;
@@ -103,7 +145,7 @@ proptest! {
     fn a_receive_ring_is_a_queue(
         start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
         queue in 0_usize..64,
-        steps in proptest::collection::vec((0_u8..4, 0_usize..80), 1..80),
+        steps in proptest::collection::vec((0_u8..6, 0_usize..80), 1..80),
         flips: bool,
     ) {
         let memory = Memory::new(64);
@@ -129,8 +171,26 @@ proptest! {
                 }
                 1 => {
                     let mut into = vec![0; count];
-                    let got = app.peek(&mut into).unwrap() as usize;
+                    let got = app.peek_pieces(into.chunks_mut(5)).unwrap() as usize;
+                    prop_assert_eq!(got, count.min(there.len()));
                     prop_assert!(there.iter().take(count).eq(&into[..got]));
+                }
+                2 => {
+                    let mut into = vec![0; count];
+                    let got = app.recv_pieces(into.chunks_mut(5)).unwrap() as usize;
+                    prop_assert_eq!(there.drain(..got).collect::<Vec<_>>(), &into[..got]);
+                }
+                3 => {
+                    let mut shown = Vec::new();
+                    let took = app.take_pieces(count as u32, |pieces| {
+                        shown = read_at(pieces);
+                        shown.len() as u32 / 2
+                    });
+                    prop_assert!(there.iter().take(count).eq(&shown));
+                    there.drain(..took.unwrap() as usize);
+                    let over = app.skip(count as u32 / 4).unwrap() as usize;
+                    prop_assert_eq!(over, (count / 4).min(there.len()));
+                    there.drain(..over);
                 }
                 _ => {
                     let mut into = vec![0; count];

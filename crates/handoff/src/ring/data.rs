@@ -25,6 +25,18 @@ impl fmt::Debug for Data<'_> {
     }
 }
 
+/// Bytes of a ring that lie one after the other: the words that they are in, of which the first bytes, in the order of
+/// memory, are others.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// The words.
+    pub words: &'a [AtomicU64],
+    /// Where it begins, in bytes from the first word.
+    pub at: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
 impl<'a> Data<'a> {
     /// Twice as much memory as the ring holds: see [`extent`](super::extent).
     pub(super) fn new(words: &'a [AtomicU64]) -> Result<Self, BadSize> {
@@ -76,6 +88,15 @@ impl<'a> Data<'a> {
             super::atomic::load(self.words, at, now);
             rest = later;
         }
+    }
+
+    /// The same with the words that they are in.
+    pub(super) fn places(self, extents: Extents, index: u32, len: u32) -> [Piece<'a>; 2] {
+        let mut pieces = self.pieces(extents, index, len as usize);
+        [(); 2].map(|()| {
+            let (at, len) = pieces.next().unwrap_or_default();
+            Piece { words: &self.words[at / WORD..], at: at % WORD, len }
+        })
     }
 
     /// Bytes from `index` on where they lie, as many of `len` as lie in two pieces.

@@ -16,8 +16,10 @@
 //!   calls have taken effect. All others lose, and are repeated in the kernel ([`Lost`]).
 //!
 //! Indices count bytes (or commands) modulo 2^32, and sizes are powers of two. One thread at a time may use each
-//! side of a ring: threads of an application agree by a lock of its own, and one that stopped in the middle of a call
-//! keeps that lock, whatever epoch it is, so that it does not write into what another has begun.
+//! side of a ring, but for reading: threads of an application that write agree by a lock of its own, and one that stopped
+//! in the middle of a call keeps that lock, whatever epoch it is, so that it does not write into what another has begun.
+//! Threads that read need none. Of two that copy the same bytes one takes effect, and the other reads anew; that the NIC
+//! has written over what it copied meanwhile does no harm, as that is thrown away.
 
 pub mod atomic;
 pub mod command;
@@ -33,6 +35,7 @@ use crate::Epoch;
 use atomic::{AtomicU64, Ordering};
 use extent::{Classes, Extent, Extents};
 
+pub use data::Piece;
 pub use doorbell::{Doorbell, Sleepers};
 
 /// What no application writes that keeps to the protocol. Its connections are reset, and it is told nothing more.
@@ -55,7 +58,8 @@ impl fmt::Display for Hostile {
 
 impl core::error::Error for Hostile {}
 
-/// A call has not taken effect, as the NIC does not have the connection, or not any more: the kernel serves it.
+/// A call has not taken effect, as the NIC does not have the connection, or not any more: the kernel serves it. Or another
+/// thread has read what it was about to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lost;
 

@@ -3,10 +3,11 @@
 
 use super::atomic::Ordering;
 use super::extent::Extents;
-use super::{ANEW, BadSize, Call, Hostile, Known, Lost, Ring, join};
+use super::{ANEW, BadSize, Call, Hostile, Known, Lost, Piece, Ring, join};
 use crate::Epoch;
 
-/// The application's side.
+/// The application's side. Any number of threads may read: who has read while another was copying has taken what that
+/// one copied, which begins anew.
 #[derive(Clone, Copy, Debug)]
 pub struct App<'a>(Ring<'a>);
 
@@ -45,29 +46,82 @@ impl<'a> App<'a> {
     /// Reads bytes, and says how many: 0 if there are none.
     ///
     /// # Errors
-    /// If the kernel has the connection, or gets it meanwhile: nothing was read, whatever was copied.
+    /// If the kernel has the connection, or gets it meanwhile, or another thread has read: nothing was read, whatever
+    /// was copied.
     pub fn recv(&self, into: &mut [u8]) -> Result<u32, Lost> {
+        self.recv_pieces([into])
+    }
+
+    /// Reads bytes into pieces, one after the other, all at one time.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn recv_pieces<'p>(
+        &self,
+        into: impl IntoIterator<Item = &'p mut [u8]>,
+    ) -> Result<u32, Lost> {
         let call = Call::begin(self.0.app)?;
         let count = self.copy(call, into);
         call.take_effect(self.0.app, count)?;
         Ok(count)
     }
 
-    /// Reads bytes that stay there (`MSG_PEEK`).
+    /// Reads bytes into pieces that stay there (`MSG_PEEK`).
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
-    pub fn peek(&self, into: &mut [u8]) -> Result<u32, Lost> {
+    pub fn peek_pieces<'p>(
+        &self,
+        into: impl IntoIterator<Item = &'p mut [u8]>,
+    ) -> Result<u32, Lost> {
         let call = Call::begin(self.0.app)?;
         let count = self.copy(call, into);
         call.take_effect(self.0.app, 0)?;
         Ok(count)
     }
 
-    fn copy(&self, call: Call, into: &mut [u8]) -> u32 {
-        let count = into.len().min(self.len_of(call) as usize);
-        self.0.data.read(self.0.extents(), call.index, &mut into[..count]);
-        count as u32
+    /// Passes over at most so many bytes (`MSG_TRUNC`), and says how many.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn skip(&self, most: u32) -> Result<u32, Lost> {
+        let call = Call::begin(self.0.app)?;
+        let count = most.min(self.len_of(call));
+        call.take_effect(self.0.app, count)?;
+        Ok(count)
+    }
+
+    /// Shows at most so many bytes where they lie, as many as lie in two pieces. They are read as far as `take` says, which may
+    /// be called for nothing.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv); what was taken then is in the second value, and is there still.
+    pub fn take_pieces(
+        &self,
+        most: u32,
+        take: impl FnOnce([Piece<'a>; 2]) -> u32,
+    ) -> Result<u32, (Lost, u32)> {
+        let call = Call::begin(self.0.app).map_err(|lost| (lost, 0))?;
+        let there = most.min(self.len_of(call));
+        let pieces = self.0.data.places(self.0.extents(), call.index, there);
+        let count = take(pieces).min(there);
+        call.take_effect(self.0.app, count).map_err(|lost| (lost, count))?;
+        Ok(count)
+    }
+
+    fn copy<'p>(&self, call: Call, into: impl IntoIterator<Item = &'p mut [u8]>) -> u32 {
+        let there = self.len_of(call);
+        let extents = self.0.extents();
+        let mut count = 0;
+        for piece in into {
+            let len = piece.len().min((there - count) as usize);
+            self.0.data.read(extents, call.index.wrapping_add(count), &mut piece[..len]);
+            count += len as u32;
+            if count == there {
+                break;
+            }
+        }
+        count
     }
 }
 

@@ -3,10 +3,10 @@
 
 use super::atomic::Ordering;
 use super::extent::Extents;
-use super::{ANEW, BadSize, Call, Hostile, Known, Lost, Ring, join};
+use super::{ANEW, BadSize, Call, Hostile, Known, Lost, Piece, Ring, join};
 use crate::Epoch;
 
-/// The application's side.
+/// The application's side, for one thread at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct App<'a>(Ring<'a>);
 
@@ -65,20 +65,66 @@ impl<'a> App<'a> {
         (extents, room, extents != before)
     }
 
+    /// Where bytes of a call are to lie, which is said then, and for how many there is room, at most so many.
+    fn place(&self, call: Call, most: u32) -> (Extents, u32) {
+        let (extents, room, is_new) = self.plan(call);
+        let room = room.min(most);
+        if is_new && room > 0 {
+            self.0.set_extents(extents);
+        }
+        (extents, room)
+    }
+
     /// Writes as many of the bytes as there is room for, and says how many: 0 if the ring is full.
     ///
     /// # Errors
     /// If the kernel has the connection, or gets it meanwhile: nothing was written.
     pub fn send(&self, bytes: &[u8]) -> Result<u32, Lost> {
+        self.send_pieces([bytes], u32::MAX)
+    }
+
+    /// Writes pieces, one after the other and all at one time, as far as there is room, but at most so many bytes.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_pieces<'p>(
+        &self,
+        from: impl IntoIterator<Item = &'p [u8]>,
+        most: u32,
+    ) -> Result<u32, Lost> {
         let call = Call::begin(self.0.app)?;
-        let (extents, room, is_new) = self.plan(call);
-        let count = bytes.len().min(room as usize);
-        if is_new && count > 0 {
-            self.0.set_extents(extents);
+        let (extents, room) = self.place(call, most);
+        let mut count = 0;
+        for piece in from {
+            let len = piece.len().min((room - count) as usize);
+            self.0.data.write(extents, call.index.wrapping_add(count), &piece[..len]);
+            count += len as u32;
+            if count == room {
+                break;
+            }
         }
-        self.0.data.write(extents, call.index, &bytes[..count]);
-        call.take_effect(self.0.app, count as u32)?;
-        Ok(count as u32)
+        call.take_effect(self.0.app, count)?;
+        Ok(count)
+    }
+
+    /// Has at most so many bytes written where they will lie, by `fill`, which says how many it has written.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), whatever was written.
+    pub fn fill(&self, most: u32, fill: impl FnOnce([Piece<'a>; 2]) -> u32) -> Result<u32, Lost> {
+        let call = Call::begin(self.0.app)?;
+        let (extents, room) = self.place(call, most);
+        let count = fill(self.0.data.places(extents, call.index, room)).min(room);
+        call.take_effect(self.0.app, count)?;
+        Ok(count)
+    }
+
+    /// Index behind the last byte that was written.
+    ///
+    /// # Errors
+    /// If the kernel has the connection.
+    pub fn end(&self) -> Result<u32, Lost> {
+        Call::begin(self.0.app).map(|call| call.index)
     }
 }
 
