@@ -105,6 +105,8 @@ pub(crate) struct HandoffLane {
     /// Connections to which something was written past the library that serves their calls. They go back, and what
     /// was written with them.
     aside: Vec<u32>,
+    /// Connections in TIME-WAIT that were to go back: they are over when this turn has sent what they say last.
+    over: Vec<u32>,
 }
 
 /// What the agent has said and is not done yet.
@@ -161,6 +163,7 @@ impl HandoffLane {
             to_nic: Stops::default(),
             to_os: Stops::default(),
             aside: Vec::new(),
+            over: Vec::new(),
         })
     }
 
@@ -309,6 +312,9 @@ impl HandoffLane {
             self.handle(number, give_back, &queue.pool, &mut host, now);
         }
         let worked = self.lane.turn(queue, &mut None, now)?;
+        for number in std::mem::take(&mut self.over) {
+            self.drop_over(number, &queue.pool, &mut host, now);
+        }
         while let Some(number) = self.next_ended() {
             self.handle(number, NicEvent::Ended, &queue.pool, &mut host, now);
         }

@@ -133,7 +133,8 @@ impl HandoffLane {
     }
 
     /// The engine runs it no longer. Calls that have taken effect are in the state; the others lose. `None` if it has ended,
-    /// and its reset is still to be sent: that it has is heard of behind it.
+    /// and what it says last is still to be sent: its reset, or that it has the peer's FIN. That it has ended is heard of
+    /// behind it.
     fn freeze(
         &mut self,
         number: u32,
@@ -147,6 +148,12 @@ impl HandoffLane {
         // If it has ended, its application is to know, and gets what has come before.
         app.look_at(number, stack, now);
         if is_resetting(app, stack, number) {
+            return None;
+        }
+        if let Some(running) = app.all.get(number).and_then(|one| one.engine.as_ref())
+            && is_time_wait(stack, running.id)
+        {
+            self.over.push(number);
             return None;
         }
         if has_ended(app, stack, number) {

@@ -124,6 +124,31 @@ fn a_connection_ends_at_the_nic() {
     assert_eq!(world.os.place(), Where::Closed);
 }
 
+/// The peer's FIN comes when this end has sent its own, and just then the connection is to go back: it is over, as no
+/// kernel takes it, and the peer hears that its FIN has come.
+#[test]
+fn a_peer_that_closes_last_is_answered_though_the_connection_is_wanted_back() {
+    for turns in 0..6 {
+        let mut world = World::new(vec![255; 8], 0);
+        world.os(OsEvent::Pick);
+        (0..10).for_each(|_| world.turn());
+        let memory = Arc::clone(&world.memory);
+        let shared = Shared::new(LAYOUT, &memory.words).unwrap();
+        let cmd = handoff::command::NicControl::ShutdownWrite;
+        let shut = nic::Ctrl { cmd, ..nic::Ctrl::new(CID, world.os.epoch()) };
+        world.command(&shared, shut.into());
+        (0..10).for_each(|_| world.turn());
+        let (id, now) = (world.peer_id, world.now);
+        world.peer.node.stack.socket(id, now).unwrap().shutdown();
+        (0..turns).for_each(|_| world.turn());
+        world.os(OsEvent::WantBack(RestoreReason::Command));
+        (0..10).for_each(|_| world.turn());
+        let peer = world.peer.node.stack.socket(id, world.now);
+        let end = peer.map(|peer| (peer.end(), peer.state()));
+        assert_eq!(end, Some((Some(tcp::Reason::Closed), tcp::State::Closed)), "after {turns}");
+    }
+}
+
 /// Where there is no more room a connection goes back that nobody uses, and one that is used does not.
 #[test]
 fn an_idle_connection_makes_room() {
