@@ -8,14 +8,17 @@
 //! | module | what |
 //! |---|---|
 //! | `calls` | libc's functions, by kind |
-//! | `table` | which descriptors are connections, and where they are |
 //! | `connection` | one connection: offered, read, written, restored |
 //! | `connection::epoll` | the registrations of connections in epoll sets |
+//! | `table`, `pool` | what each descriptor is, and where that lies |
 //! | `sharers` | which processes have a connection, after fork(2) |
 //! | `session` | wharf: its socket, its memory, its rings of commands |
+//! | `lock` | a lock that knows its thread |
 //! | `os`, `trap`, `real` | the kernel's calls, and libc's own functions |
 //!
-//! There is no thread of the layer's own: all is done in the program's calls.
+//! There is no thread of the layer's own: all is done in the program's calls. A handler of a signal may make such a call
+//! in the middle of another one (signal-safety(7)). So those that POSIX lets it make allocate nothing where connections
+//! are read and written; they wait with no lock; and a lock that their own thread has they do without.
 // A C interface, called by whatever the program is: each block says on what of the callers it relies.
 #![allow(unsafe_code)]
 // The functions are for the dynamic linker, by their names.
@@ -23,7 +26,9 @@
 
 mod calls;
 mod connection;
+mod lock;
 mod os;
+mod pool;
 mod real;
 mod session;
 mod sharers;

@@ -1,8 +1,10 @@
 //! wharf, as this process has it: its Unix socket, its memory, and the rings of commands.
 
+mod numbers;
+
 use std::os::unix::ffi::OsStringExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use handoff::command::{NicCommand, OsCommand};
 use handoff::policy::Policy;
@@ -13,6 +15,8 @@ use handoff::session::{Area, MESSAGE_LEN, Message, Shared};
 use handoff::{Cid, RestoreReason};
 use libc::c_int;
 
+use self::numbers::Numbers;
+use crate::lock::Lock;
 use crate::os;
 
 /// See the module's documentation. It lives as long as the process, or until that forks.
@@ -29,12 +33,9 @@ pub(crate) struct Session {
     alive: c_int,
     doorbells: Vec<c_int>,
     shared: Shared<'static>,
-    to_nic: Mutex<Producer<'static>>,
-    to_app: Mutex<Consumer<'static>>,
-    /// Numbers of connections that are free; the last is taken first.
-    free: Mutex<Vec<u32>>,
-    /// Those of connections that the program has closed, which wharf may still have.
-    closing: Mutex<Vec<u32>>,
+    to_nic: Lock<Producer<'static>>,
+    to_app: Lock<Consumer<'static>>,
+    numbers: Numbers,
     /// wharf has said that it is stopping: nothing is offered any more.
     is_ending: AtomicBool,
     /// Connections that were offered.
@@ -43,11 +44,11 @@ pub(crate) struct Session {
     is_dead: AtomicBool,
     /// Its guard, too.
     is_lost: AtomicBool,
-    /// The descriptor of each number, so that an event finds it.
-    owners: Vec<AtomicU32>,
     pub(crate) policy: Policy,
 }
 
+/// How often it is tried to tell the NIC something, whose ring is full.
+const COMMAND_TURNS: u32 = 100_000;
 /// Connections that are on their way to the NIC at a time: each stands still until those before it have moved.
 const OFFERS_MAX: u64 = 16;
 
@@ -71,6 +72,7 @@ fn told() -> &'static Option<Told> {
 
 /// When the library is loaded, before the program begins.
 extern "C" fn loaded() {
+    os::begin_ticks();
     told();
 }
 
@@ -90,12 +92,6 @@ static RETRY: AtomicU64 = AtomicU64::new(0);
 const RETRY_EVERY: u64 = 1_000_000_000;
 /// Sessions so far.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
-/// No descriptor has the number.
-const UNOWNED: u32 = u32::MAX;
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The session, begun if it was not. `None` if there is no wharf, or another thread is about to begin it.
 pub(crate) fn get() -> Option<&'static Session> {
@@ -166,9 +162,21 @@ pub(crate) fn forget() {
     STATE.store(UNKNOWN, Ordering::Release);
 }
 
+/// Whether the program was started to have one.
+pub(crate) fn is_wanted() -> bool {
+    STATE.load(Ordering::Relaxed) == THERE || told().is_some()
+}
+
 /// The session, if it has begun.
+#[inline]
 pub(crate) fn get_there() -> Option<&'static Session> {
     if STATE.load(Ordering::Acquire) == THERE { get() } else { None }
+}
+
+/// How often wharf has asked for all connections; 0 without a session.
+#[inline]
+pub(crate) fn picks() -> u64 {
+    get_there().map_or(0, Session::picks)
 }
 
 impl Session {
@@ -206,21 +214,20 @@ impl Session {
             alive: *alive,
             doorbells: doorbells.to_vec(),
             shared,
-            to_nic: Mutex::new(Producer::new(shared.to_nic(0).ok()?)),
-            to_app: Mutex::new(Consumer::new(shared.to_app(0).ok()?)),
-            free: Mutex::new((0..layout.connections).rev().collect()),
-            closing: Mutex::new(Vec::new()),
+            to_nic: Lock::new(Producer::new(shared.to_nic(0).ok()?)),
+            to_app: Lock::new(Consumer::new(shared.to_app(0).ok()?)),
+            numbers: Numbers::new(layout.connections),
             is_ending: AtomicBool::new(false),
             offers: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
-            owners: (0..layout.connections).map(|_| AtomicU32::new(UNOWNED)).collect(),
             policy,
         })
     }
 
     /// Whether this is the process that began it, and not a child that has its memory (vfork(2)) until it executes
     /// another program: what that closes is open in this one.
+    #[inline]
     pub(crate) fn is_own(&self) -> bool {
         os::process() == self.process
     }
@@ -230,38 +237,26 @@ impl Session {
         self.shared.area(cid)
     }
 
-    /// A number for a connection of this descriptor.
-    pub(crate) fn take_number(&self, fd: c_int) -> Option<Cid> {
-        let number = lock(&self.free).pop();
-        let number = number.or_else(|| self.reclaim())?;
-        self.owners[number as usize].store(fd as u32, Ordering::Release);
-        Some(Cid(number))
-    }
-
-    /// A number of those that were closed, which wharf has done with by now.
-    fn reclaim(&self) -> Option<u32> {
-        let is_free = |number: &u32| {
-            self.area(Cid(*number)).is_some_and(|area| {
+    /// A number for a connection, which finds it again when wharf tells something of it.
+    pub(crate) fn take_number(&self, owner: usize) -> Option<Cid> {
+        // Those of connections that were closed are free when wharf has done with them.
+        let is_free = |number: u32| {
+            self.area(Cid(number)).is_some_and(|area| {
                 Status::decode(area.status().load(Ordering::Acquire)).place == Place::Free
             })
         };
-        let mut closing = lock(&self.closing);
-        let (done, left): (Vec<u32>, Vec<u32>) = closing.drain(..).partition(is_free);
-        *closing = left;
-        drop(closing);
-        let mut free = lock(&self.free);
-        free.extend(done);
-        free.pop()
+        self.numbers.take(owner, is_free).map(Cid)
     }
 
-    /// The program has closed the connection: its number is free when wharf has done with it.
+    /// The program has closed the connection.
     pub(crate) fn close(&self, cid: Cid) {
-        if let Some(owner) = self.owners.get(cid.0 as usize) {
-            owner.store(UNOWNED, Ordering::Release);
-        }
         // wharf that has ended has forgotten it.
         let _ = os::send(self.socket, &Message::Close(cid).encode(), None);
-        lock(&self.closing).push(cid.0);
+    }
+
+    /// The number of a connection that was closed is free when wharf has done with it.
+    pub(crate) fn leave_number(&self, cid: Cid) {
+        self.numbers.leave(cid.0);
     }
 
     /// Whether wharf is there, looked at anew.
@@ -322,10 +317,7 @@ impl Session {
 
     /// The number is free again.
     pub(crate) fn give_number(&self, cid: Cid) {
-        if let Some(owner) = self.owners.get(cid.0 as usize) {
-            owner.store(UNOWNED, Ordering::Release);
-            lock(&self.free).push(cid.0);
-        }
+        self.numbers.give(cid.0);
     }
 
     /// Offers a connection. Returns whether wharf hears of it.
@@ -341,23 +333,27 @@ impl Session {
         let _ = os::send(self.socket, &Message::Restore(cid, reason).encode(), None);
     }
 
-    /// Tells the NIC something. A ring that is full is waited for: the NIC empties it in each of its turns.
-    pub(crate) fn command(&self, command: NicCommand) {
+    /// Tells the NIC something; whether it hears of it. It does not if this thread is telling it something already, and a
+    /// handler of a signal has come in between. A ring that is full is waited for: the NIC empties it in each of its turns.
+    #[must_use]
+    pub(crate) fn command(&self, command: NicCommand) -> bool {
         let bytes = command.encode();
-        for turn in 0_u32.. {
-            if lock(&self.to_nic).push(bytes).is_ok() {
-                break;
+        for _ in 0..COMMAND_TURNS {
+            let Some(mut ring) = self.to_nic.take() else { return false };
+            let is_told = ring.push(bytes).is_ok();
+            drop(ring);
+            if is_told {
+                self.ring();
+                return true;
             }
             if self.is_dead() {
-                return;
+                // It has given all back.
+                return true;
             }
             self.ring();
             os::yield_now();
-            if turn > 100_000 {
-                return;
-            }
         }
-        self.ring();
+        false
     }
 
     /// Wakes the worker, if it sleeps.
@@ -370,16 +366,13 @@ impl Session {
         }
     }
 
-    /// Calls `news` with the descriptor of each connection of which the NIC has told something.
-    pub(crate) fn events(&self, mut news: impl FnMut(c_int)) {
-        let Ok(mut events) = self.to_app.try_lock() else { return };
+    /// Calls `news` with the owner of each connection of which the NIC has told something. Another thread may be about it.
+    pub(crate) fn events(&self, mut news: impl FnMut(usize)) {
+        let Some(mut events) = self.to_app.try_take() else { return };
         while let Ok(Some(bytes)) = events.pop() {
             let Ok(event) = OsCommand::decode(bytes) else { continue };
-            if let Some(owner) = self.owners.get(event.cid().0 as usize) {
-                match owner.load(Ordering::Acquire) {
-                    UNOWNED => {}
-                    fd => news(fd as c_int),
-                }
+            if let Some(owner) = self.numbers.owner(event.cid().0) {
+                news(owner);
             }
         }
     }

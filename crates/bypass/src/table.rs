@@ -1,62 +1,55 @@
-//! Which descriptors are connections: one load for a descriptor that is none.
+//! What the layer knows of each descriptor: one load for one of which it knows nothing.
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use libc::c_int;
 
-use crate::connection::{Connection, DESCRIPTORS};
+/// Descriptors that are looked at. Those with higher numbers are the kernel's.
+pub(crate) const DESCRIPTORS: usize = 1 << 16;
 
-static TABLE: [AtomicPtr<Connection>; DESCRIPTORS] =
+/// What a descriptor is: where that lies, and in the lowest bit which of two kinds it is of. Null for what the layer
+/// knows nothing of.
+pub(crate) type Word = *mut u8;
+
+/// That of a connection has none, that of an epoll set this.
+pub(crate) const SET: usize = 1;
+
+static TABLE: [AtomicPtr<u8>; DESCRIPTORS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
+/// All that was ever known is below.
+static END: AtomicI32 = AtomicI32::new(0);
 
-/// The connection of a descriptor, if it has one that the layer looks at.
+/// What a descriptor is.
 #[inline]
-pub(crate) fn get(fd: c_int) -> Option<&'static Connection> {
-    let place = TABLE.get(fd as usize)?;
-    // SAFETY: what is there is from a box that is never freed: see `insert`.
-    let connection = unsafe { place.load(Ordering::Acquire).as_ref() }?;
-    connection.is_there().then_some(connection)
-}
-
-/// A new connection of this descriptor. The memory is that of the one that the descriptor had before, so that a
-/// thread that still holds that finds a connection, if another than it thinks: as with descriptors themselves.
-pub(crate) fn insert(fd: c_int) {
-    let Some(place) = TABLE.get(fd as usize) else { return };
-    // SAFETY: as in `get`.
-    match unsafe { place.load(Ordering::Acquire).as_ref() } {
-        Some(connection) => connection.begin(),
-        None => {
-            let new = Box::into_raw(Box::new(Connection::new(fd)));
-            let null = std::ptr::null_mut();
-            let stored = place.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire);
-            match stored {
-                // SAFETY: it was stored, and is never freed.
-                Ok(_) => unsafe { &*new }.begin(),
-                Err(other) => {
-                    // SAFETY: `new` is of no use to anyone, and `other` is never freed.
-                    unsafe {
-                        drop(Box::from_raw(new));
-                        (*other).begin();
-                    }
-                }
-            }
-        }
+pub(crate) fn word(fd: c_int) -> Word {
+    match TABLE.get(fd as usize) {
+        Some(place) => place.load(Ordering::Acquire),
+        None => std::ptr::null_mut(),
     }
 }
 
-/// In the child after fork: connections as they are at the kernel, with no lock that a thread of the parent's holds.
-pub(crate) fn renew() {
-    for fd in 0..DESCRIPTORS as c_int {
-        if let Some(old) = get(fd) {
-            let new = Box::into_raw(Box::new(Connection::new(fd)));
-            // SAFETY: from a box, and never freed. The old one stays, too: it is the parent's memory, and small.
-            unsafe { &*new }.inherit(old);
-            TABLE[fd as usize].store(new, Ordering::Release);
-        }
+/// The descriptor is this from now on; what it was.
+pub(crate) fn replace(fd: c_int, word: Word) -> Word {
+    let Some(place) = TABLE.get(fd as usize) else { return std::ptr::null_mut() };
+    if !word.is_null() {
+        END.fetch_max(fd + 1, Ordering::AcqRel);
     }
+    place.swap(word, Ordering::AcqRel)
 }
 
-/// All connections.
-pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
-    (0..DESCRIPTORS as c_int).filter_map(get)
+/// The descriptor is this from now on, if it was that. Returns whether it is.
+pub(crate) fn exchange(fd: c_int, old: Word, new: Word) -> bool {
+    let Some(place) = TABLE.get(fd as usize) else { return false };
+    END.fetch_max(fd + 1, Ordering::AcqRel);
+    place.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+/// Whether the layer can know of it.
+pub(crate) fn has_room(fd: c_int) -> bool {
+    usize::try_from(fd).is_ok_and(|fd| fd < DESCRIPTORS)
+}
+
+/// All descriptors that may be something.
+pub(crate) fn all() -> std::ops::Range<c_int> {
+    0..END.load(Ordering::Acquire)
 }

@@ -2,74 +2,79 @@
 
 use libc::{c_int, c_void, iovec, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::stream::{recv_at, recv_pieces, send_pieces};
-use crate::os;
+use super::stream::{receive_parts, send_parts};
+use crate::connection::{self, Parts};
 use crate::real::real;
-use crate::table;
 
 /// Most parts of a vector (UIO_MAXIOV, include/uapi/linux/uio.h).
 pub(super) const PARTS_MAX: usize = 1024;
 
-/// The pieces of a vector.
+/// The parts of a vector.
 ///
 /// # Safety
-/// The program's call promises `count` parts, each of readable bytes.
-pub(super) unsafe fn pieces<'a>(parts: *const iovec, count: usize) -> Vec<&'a [u8]> {
+/// The program's call promises `count` parts.
+pub(super) unsafe fn vector<'a>(parts: *const iovec, count: usize) -> &'a [iovec] {
+    if count == 0 {
+        return &[];
+    }
     // SAFETY: the caller's promise.
-    let parts = unsafe { std::slice::from_raw_parts(parts, count) };
-    // SAFETY: the caller's promise.
-    parts.iter().map(|part| unsafe { os::bytes(part.iov_base, part.iov_len) }).collect()
+    unsafe { std::slice::from_raw_parts(parts, count) }
 }
 
-/// The same to be written.
-///
-/// # Safety
-/// The program's call promises `count` parts, each of writable bytes.
-pub(super) unsafe fn pieces_mut<'a>(parts: *const iovec, count: usize) -> Vec<&'a mut [u8]> {
-    // SAFETY: the caller's promise.
-    let parts = unsafe { std::slice::from_raw_parts(parts, count) };
-    // SAFETY: the caller's promise.
-    parts.iter().map(|part| unsafe { os::bytes_mut(part.iov_base, part.iov_len) }).collect()
+fn part(at: *const c_void, len: size_t) -> [iovec; 1] {
+    [iovec { iov_base: at.cast_mut(), iov_len: len }]
 }
 
 /// # Safety
 /// As read(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
-    match table::get(fd) {
-        // As sock_read_iter: that is asked of no protocol.
-        Some(_) if len == 0 => 0,
-        // SAFETY: the program's promise.
-        Some(connection) => recv_pieces(connection, &mut [unsafe { os::bytes_mut(into, len) }], 0),
+    let kernel = || {
         // SAFETY: the program's call.
-        None => unsafe { real!(read(fd, into, len): fn(c_int, *mut c_void, size_t) -> ssize_t) },
+        unsafe { real!(read(fd, into, len): fn(c_int, *mut c_void, size_t) -> ssize_t) }
+    };
+    let Some(connection) = connection::at(fd) else { return kernel() };
+    if let Some(call) = connection.plain() {
+        return call.received(kernel());
     }
+    if len == 0 {
+        // As sock_read_iter: that is asked of no protocol.
+        return 0;
+    }
+    let part = part(into, len);
+    // SAFETY: the program's promise.
+    receive_parts(connection, fd, unsafe { Parts::new(&part) }, 0)
 }
 
 /// # Safety
 /// As write(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
-    match table::get(fd) {
-        // SAFETY: the program's promise.
-        Some(connection) => send_pieces(connection, &[unsafe { os::bytes(from, len) }], 0),
+    let kernel = || {
         // SAFETY: the program's call.
-        None => unsafe { real!(write(fd, from, len): fn(c_int, *const c_void, size_t) -> ssize_t) },
+        unsafe { real!(write(fd, from, len): fn(c_int, *const c_void, size_t) -> ssize_t) }
+    };
+    let Some(connection) = connection::at(fd) else { return kernel() };
+    if let Some(call) = connection.plain() {
+        return call.sent(kernel());
     }
+    let part = part(from, len);
+    // SAFETY: the program's promise.
+    send_parts(connection, fd, unsafe { Parts::new(&part) }, 0)
 }
 
 /// # Safety
 /// As readv(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    match (table::get(fd), usize::try_from(count)) {
+    match (connection::at(fd), usize::try_from(count)) {
         (Some(connection), Ok(count)) if count <= PARTS_MAX && count > 0 => {
             // SAFETY: the program's promise.
-            let mut into = unsafe { pieces_mut(parts, count) };
-            if into.iter().all(|piece| piece.is_empty()) {
+            let into = unsafe { Parts::new(vector(parts, count)) };
+            if into.len() == 0 {
                 return 0;
             }
-            recv_pieces(connection, &mut into, 0)
+            receive_parts(connection, fd, into, 0)
         }
         // SAFETY: the program's call.
         _ => unsafe { real!(readv(fd, parts, count): fn(c_int, *const iovec, c_int) -> ssize_t) },
@@ -80,14 +85,14 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
 /// As writev(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    match (table::get(fd), usize::try_from(count)) {
+    match (connection::at(fd), usize::try_from(count)) {
         (Some(connection), Ok(count)) if count <= PARTS_MAX && count > 0 => {
             // SAFETY: the program's promise.
-            let from = unsafe { pieces(parts, count) };
-            if from.iter().all(|piece| piece.is_empty()) {
+            let from = unsafe { Parts::new(vector(parts, count)) };
+            if from.len() == 0 {
                 return 0;
             }
-            send_pieces(connection, &from, 0)
+            send_parts(connection, fd, from, 0)
         }
         // SAFETY: the program's call.
         _ => unsafe { real!(writev(fd, parts, count): fn(c_int, *const iovec, c_int) -> ssize_t) },
@@ -98,16 +103,19 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
 /// As recv(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    match table::get(fd) {
-        Some(connection) => {
-            // SAFETY: the program's promise.
-            unsafe { recv_at(connection, into, len, flags) }
-        }
+    let kernel = || {
         // SAFETY: the program's call.
-        None => unsafe {
+        unsafe {
             real!(recv(fd, into, len, flags): fn(c_int, *mut c_void, size_t, c_int) -> ssize_t)
-        },
+        }
+    };
+    let Some(connection) = connection::at(fd) else { return kernel() };
+    if let Some(call) = connection.plain() {
+        return call.received(kernel());
     }
+    let part = part(into, len);
+    // SAFETY: the program's promise. With `MSG_TRUNC` it may be no memory at all (tcp(7)), and nothing is written.
+    receive_parts(connection, fd, unsafe { Parts::new(&part) }, flags)
 }
 
 /// # Safety
@@ -119,14 +127,19 @@ pub unsafe extern "C" fn send(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    match table::get(fd) {
-        // SAFETY: the program's promise.
-        Some(connection) => send_pieces(connection, &[unsafe { os::bytes(from, len) }], flags),
+    let kernel = || {
         // SAFETY: the program's call.
-        None => unsafe {
+        unsafe {
             real!(send(fd, from, len, flags): fn(c_int, *const c_void, size_t, c_int) -> ssize_t)
-        },
+        }
+    };
+    let Some(connection) = connection::at(fd) else { return kernel() };
+    if let Some(call) = connection.plain() {
+        return call.sent(kernel());
     }
+    let part = part(from, len);
+    // SAFETY: the program's promise.
+    send_parts(connection, fd, unsafe { Parts::new(&part) }, flags)
 }
 
 /// # Safety
@@ -140,19 +153,24 @@ pub unsafe extern "C" fn recvfrom(
     from: *mut sockaddr,
     from_len: *mut socklen_t,
 ) -> ssize_t {
-    if let Some(connection) = table::get(fd) {
-        if !from_len.is_null() && !from.is_null() {
-            // SAFETY: the program's promise. A connected socket gives no name (tcp_recvmsg).
-            unsafe { *from_len = 0 };
+    let kernel = || {
+        // SAFETY: the program's call.
+        unsafe {
+            real!(recvfrom(fd, into, len, flags, from, from_len):
+                fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t)
         }
-        // SAFETY: the program's promise.
-        return unsafe { recv_at(connection, into, len, flags) };
+    };
+    let Some(connection) = connection::at(fd) else { return kernel() };
+    if let Some(call) = connection.plain() {
+        return call.received(kernel());
     }
-    // SAFETY: the program's call.
-    unsafe {
-        real!(recvfrom(fd, into, len, flags, from, from_len):
-            fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t)
+    if !from_len.is_null() && !from.is_null() {
+        // SAFETY: the program's promise. A connected socket gives no name (tcp_recvmsg).
+        unsafe { *from_len = 0 };
     }
+    let part = part(into, len);
+    // SAFETY: as in `recv`.
+    receive_parts(connection, fd, unsafe { Parts::new(&part) }, flags)
 }
 
 /// # Safety
@@ -166,16 +184,21 @@ pub unsafe extern "C" fn sendto(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> ssize_t {
-    if let Some(connection) = table::get(fd) {
-        // The name of a connected stream's peer is of no use (tcp_sendmsg).
-        // SAFETY: the program's promise.
-        return send_pieces(connection, &[unsafe { os::bytes(from, len) }], flags);
+    let kernel = || {
+        // SAFETY: the program's call.
+        unsafe {
+            real!(sendto(fd, from, len, flags, to, to_len):
+                fn(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t)
+        }
+    };
+    let Some(connection) = connection::at(fd) else { return kernel() };
+    if let Some(call) = connection.plain() {
+        return call.sent(kernel());
     }
-    // SAFETY: the program's call.
-    unsafe {
-        real!(sendto(fd, from, len, flags, to, to_len):
-            fn(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t)
-    }
+    // The name of a connected stream's peer is of no use (tcp_sendmsg).
+    let part = part(from, len);
+    // SAFETY: the program's promise.
+    send_parts(connection, fd, unsafe { Parts::new(&part) }, flags)
 }
 
 /// # Safety

@@ -1,56 +1,55 @@
-//! What is done with descriptors as files: close(2), dup(2), fcntl(2), ioctl(2), sendfile(2), splice(2).
+//! What is done with descriptors as files: close(2), dup(2), fcntl(2), ioctl(2), fdopen(3).
 
-use libc::{c_int, c_uint, c_ulong, c_void, off_t, off64_t, size_t, ssize_t};
+use libc::{c_int, c_uint, c_ulong, c_void};
 
-use super::stream::{recv_pieces, send_pieces};
-use crate::connection::{Connection, epoll};
+use crate::connection::{self, Connection, Held, epoll};
 use crate::os;
 use crate::real::real;
 use crate::session::{self, Session};
 use crate::table;
 use handoff::RestoreReason;
 
-/// Bytes that sendfile moves at once.
-const PIECE: usize = 256 << 10;
-
-/// The descriptor is about to be closed.
-fn forget(fd: c_int) {
-    let Some(session) = session::get_there() else {
-        if let Some(connection) = table::get(fd) {
-            connection.close();
-        }
-        return;
-    };
-    match table::get(fd) {
-        Some(connection) if session.is_own() => connection.close(),
-        Some(_) => {}
-        None => epoll::closed(fd, || session.is_own()),
-    }
-}
-
-/// There will be two descriptors of one connection: that is the kernel's to serve.
-fn share(fd: c_int, reason: RestoreReason) {
-    if let Some(connection) = table::get(fd) {
-        connection.restore(reason);
-    }
+/// Whether this process has its descriptors for itself. A child of vfork(2) has this one's memory: what it closes is open
+/// here.
+#[inline]
+fn is_own() -> bool {
+    session::get_there().is_none_or(Session::is_own)
 }
 
 /// # Safety
 /// As close(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    forget(fd);
+    if !table::word(fd).is_null() && is_own() {
+        match connection::at(fd) {
+            Some(connection) if connection.close_plainly(fd) => {}
+            Some(connection) => connection.prepare(fd).finish(),
+            None => epoll::closed(fd),
+        }
+    }
     // SAFETY: it takes an integer.
     unsafe { real!(close(fd): fn(c_int) -> c_int) }
+}
+
+/// These descriptors are about to be closed.
+fn close_all(which: impl Fn(c_int) -> bool) {
+    if !is_own() {
+        return;
+    }
+    for fd in table::all().filter(|fd| which(*fd)) {
+        match connection::at(fd) {
+            Some(connection) => connection.prepare(fd).finish(),
+            None => epoll::closed(fd),
+        }
+    }
 }
 
 /// # Safety
 /// As close_range(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if flags == 0 && session::get_there().is_some_and(Session::is_own) {
-        let within = |fd: c_int| (first..=last).contains(&(fd as c_uint));
-        table::all().filter(|connection| within(connection.fd())).for_each(|c| c.close());
+    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && first <= last {
+        close_all(|fd| (first..=last).contains(&(fd as c_uint)));
     }
     // SAFETY: it takes integers.
     unsafe { real!(close_range(first, last, flags): fn(c_uint, c_uint, c_int) -> c_int) }
@@ -60,219 +59,143 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// As closefrom(3) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
-    if session::get_there().is_some_and(Session::is_own) {
-        table::all().filter(|connection| connection.fd() >= first).for_each(|c| c.close());
-    }
+    close_all(|fd| fd >= first);
     // SAFETY: it takes an integer.
     unsafe { real!(closefrom(first): fn(c_int) -> ()) }
+}
+
+/// What a descriptor is that is being duplicated.
+enum Original {
+    Connection(Held),
+    Set(&'static epoll::Set),
+}
+
+/// Duplicates a descriptor by `call`: the new one is what that one is.
+fn duplicate(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if table::word(fd).is_null() || !is_own() {
+        return call();
+    }
+    let original = match (connection::at(fd), epoll::at(fd)) {
+        (Some(connection), _) => connection.hold().map(Original::Connection),
+        (None, set) => set.map(Original::Set),
+    };
+    let new = call();
+    if new < 0 {
+        return new;
+    }
+    match original {
+        Some(Original::Connection(held)) => held.add(new),
+        Some(Original::Set(set)) => set.add(new),
+        None => {}
+    }
+    new
+}
+
+/// Duplicates a descriptor onto another by `call`, which closes that.
+fn duplicate_onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let nothing = table::word(fd).is_null() && table::word(to).is_null();
+    if nothing || fd == to || !is_own() {
+        return call();
+    }
+    let closing = connection::at(to).map(|connection| connection.prepare(to));
+    duplicate(fd, || {
+        let new = call();
+        if new >= 0 {
+            match closing {
+                Some(closing) => closing.finish(),
+                None => epoll::closed(to),
+            }
+        }
+        new
+    })
 }
 
 /// # Safety
 /// As dup(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    share(fd, RestoreReason::Unserved);
     // SAFETY: it takes an integer.
-    unsafe { real!(dup(fd): fn(c_int) -> c_int) }
+    duplicate(fd, || unsafe { real!(dup(fd): fn(c_int) -> c_int) })
 }
 
 /// # Safety
 /// As dup2(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
-    share(fd, RestoreReason::Unserved);
-    if fd != to {
-        forget(to);
-    }
     // SAFETY: it takes integers.
-    unsafe { real!(dup2(fd, to): fn(c_int, c_int) -> c_int) }
+    duplicate_onto(fd, to, || unsafe { real!(dup2(fd, to): fn(c_int, c_int) -> c_int) })
 }
 
 /// # Safety
 /// As dup3(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    share(fd, RestoreReason::Unserved);
-    if fd != to {
-        forget(to);
-    }
     // SAFETY: it takes integers.
-    unsafe { real!(dup3(fd, to, flags): fn(c_int, c_int, c_int) -> c_int) }
+    let call = || unsafe { real!(dup3(fd, to, flags): fn(c_int, c_int, c_int) -> c_int) };
+    duplicate_onto(fd, to, call)
+}
+
+/// What fcntl(2) changes that the layer knows of.
+fn control(fd: c_int, command: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, call),
+        libc::F_SETFL => {
+            let result = call();
+            connection::at(fd).into_iter().for_each(Connection::may_block);
+            result
+        }
+        _ => call(),
+    }
 }
 
 /// # Safety
 /// As fcntl(2) of libc, whose third argument, if there is one, comes in the same register.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
-        share(fd, RestoreReason::Unserved);
-    }
     // SAFETY: the program's call.
-    unsafe { real!(fcntl(fd, command, argument): fn(c_int, c_int, c_ulong) -> c_int) }
+    control(fd, command, || unsafe {
+        real!(fcntl(fd, command, argument): fn(c_int, c_int, c_ulong) -> c_int)
+    })
 }
 
 /// # Safety
 /// As fcntl64 of glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
-        share(fd, RestoreReason::Unserved);
-    }
     // SAFETY: the program's call.
-    unsafe { real!(fcntl64(fd, command, argument): fn(c_int, c_int, c_ulong) -> c_int) }
+    control(fd, command, || unsafe {
+        real!(fcntl64(fd, command, argument): fn(c_int, c_int, c_ulong) -> c_int)
+    })
 }
 
 /// # Safety
 /// As ioctl(2) of libc, whose third argument comes in the same register.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    if let Some(connection) = table::get(fd) {
-        /// `SIOCOUTQNSD` (include/uapi/linux/sockios.h).
-        const SIOCOUTQNSD: c_ulong = 0x894B;
-        let answer = match request {
-            libc::FIONREAD => connection.queued().map(|(unread, _)| unread),
-            libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().map(|(_, unsent)| unsent),
-            _ => None,
-        };
-        if let Some(answer) = answer {
-            // SAFETY: the program's promise.
-            unsafe { argument.cast::<c_int>().write(answer) };
-            return 0;
-        }
-    }
-    // SAFETY: the program's call.
-    unsafe { real!(ioctl(fd, request, argument): fn(c_int, c_ulong, *mut c_void) -> c_int) }
-}
-
-/// sendfile(2) to a connection that is looked at, by reading the file. `None` if that is none, or the file none that can
-/// be read at a place.
-fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> Option<isize> {
-    let connection = table::get(to)?;
-    if connection.is_settled() {
-        return None;
-    }
-    let mut piece = vec![0; PIECE.min(count)];
-    let mut at = match &offset {
-        Some(offset) => **offset,
-        // SAFETY: it takes integers.
-        None => unsafe { libc::lseek64(from, 0, libc::SEEK_CUR) },
+    let call = || {
+        // SAFETY: the program's call.
+        unsafe { real!(ioctl(fd, request, argument): fn(c_int, c_ulong, *mut c_void) -> c_int) }
     };
-    if at < 0 {
-        return None;
-    }
-    let begin = at;
-    let mut sent = 0;
-    while sent < count {
-        let want = piece.len().min(count - sent);
-        // SAFETY: `piece` is writable for that length.
-        let got = unsafe { libc::pread64(from, piece.as_mut_ptr().cast(), want, at) };
-        if got < 0 && sent == 0 {
-            return Some(got);
+    let Some(connection) = connection::at(fd) else { return call() };
+    /// `SIOCOUTQNSD` (include/uapi/linux/sockios.h).
+    const SIOCOUTQNSD: c_ulong = 0x894B;
+    let answer = match request {
+        libc::FIONREAD => connection.queued().map(|(unread, _)| unread),
+        libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().map(|(_, unsent)| unsent),
+        libc::FIONBIO => {
+            let result = call();
+            connection.may_block();
+            return result;
         }
-        if got <= 0 {
-            break;
+        _ => None,
+    };
+    match answer {
+        Some(answer) => {
+            // SAFETY: the program's promise.
+            unsafe { argument.cast::<c_int>().write_unaligned(answer) };
+            0
         }
-        let put = send_pieces(connection, &[&piece[..got as usize]], 0);
-        if put < 0 && sent == 0 {
-            return Some(put);
-        }
-        if put <= 0 {
-            break;
-        }
-        sent += put as usize;
-        at += put as i64;
-        if put < got {
-            break;
-        }
-    }
-    match offset {
-        Some(offset) => *offset = at,
-        // SAFETY: it takes integers.
-        None if at != begin => drop(unsafe { libc::lseek64(from, at, libc::SEEK_SET) }),
-        None => {}
-    }
-    Some(sent as isize)
-}
-
-/// # Safety
-/// As sendfile(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(
-    to: c_int,
-    from: c_int,
-    at: *mut off_t,
-    count: size_t,
-) -> ssize_t {
-    // SAFETY: the program's promise.
-    match send_file(to, from, unsafe { at.as_mut() }, count) {
-        Some(result) => result,
-        // SAFETY: the program's call.
-        None => unsafe {
-            real!(sendfile(to, from, at, count): fn(c_int, c_int, *mut off_t, size_t) -> ssize_t)
-        },
-    }
-}
-
-/// # Safety
-/// As sendfile64 of glibc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(
-    to: c_int,
-    from: c_int,
-    at: *mut off64_t,
-    count: size_t,
-) -> ssize_t {
-    // SAFETY: the program's promise.
-    match send_file(to, from, unsafe { at.as_mut() }, count) {
-        Some(result) => result,
-        // SAFETY: the program's call.
-        None => unsafe {
-            real!(sendfile64(to, from, at, count): fn(c_int, c_int, *mut off64_t, size_t) -> ssize_t)
-        },
-    }
-}
-
-/// splice(2) of what is left of a connection that has ended at the NIC.
-fn splice_rest(connection: &'static Connection, to: c_int, count: usize) -> isize {
-    let mut piece = vec![0; PIECE.min(count)];
-    let flags = libc::MSG_DONTWAIT;
-    let there = recv_pieces(connection, &mut [&mut piece], flags | libc::MSG_PEEK);
-    if there <= 0 {
-        return there;
-    }
-    // SAFETY: so many bytes are readable.
-    let put = unsafe { libc::write(to, piece.as_ptr().cast(), there as usize) };
-    match usize::try_from(put) {
-        Ok(put) => recv_pieces(connection, &mut [&mut piece[..put]], flags),
-        Err(_) => put,
-    }
-}
-
-/// # Safety
-/// As splice(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
-    from: c_int,
-    from_at: *mut off64_t,
-    to: c_int,
-    to_at: *mut off64_t,
-    count: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    share(from, RestoreReason::Unserved);
-    share(to, RestoreReason::Unserved);
-    match (table::get(from), table::get(to)) {
-        (Some(connection), _) if connection.has_ended() => {
-            return splice_rest(connection, to, count);
-        }
-        // What is to be sent stays where it is.
-        (_, Some(connection)) if connection.has_ended() => return send_pieces(connection, &[], 0),
-        _ => {}
-    }
-    // SAFETY: the program's call.
-    unsafe {
-        real!(splice(from, from_at, to, to_at, count, flags):
-            fn(c_int, *mut off64_t, c_int, *mut off64_t, size_t, c_uint) -> ssize_t)
+        None => call(),
     }
 }
 
@@ -280,13 +203,18 @@ pub unsafe extern "C" fn splice(
 /// As fdopen(3) of libc: its streams read and write past this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE {
-    share(fd, RestoreReason::Unserved);
     let errno = os::errno();
-    // SAFETY: the program's call.
-    let file =
-        unsafe { real!(fdopen(fd, mode): fn(c_int, *const libc::c_char) -> *mut libc::FILE) };
-    if !file.is_null() {
+    if let Some(connection) = connection::at(fd) {
+        connection.restore(RestoreReason::Unserved);
         os::set_errno(errno);
     }
-    file
+    // SAFETY: the program's call.
+    unsafe { real!(fdopen(fd, mode): fn(c_int, *const libc::c_char) -> *mut libc::FILE) }
+}
+
+/// A child has all descriptors of its parent's as the kernel's.
+pub(super) fn forget_sets() {
+    for fd in table::all().filter(|fd| epoll::at(*fd).is_some()) {
+        epoll::closed(fd);
+    }
 }

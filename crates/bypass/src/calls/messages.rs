@@ -2,21 +2,20 @@
 
 use libc::{c_int, mmsghdr, msghdr, ssize_t, timespec};
 
-use super::data::{PARTS_MAX, pieces, pieces_mut};
-use super::stream::{keep_late, kernel_recv_message, receive, send_pieces};
-use crate::connection::Connection;
+use super::data::{PARTS_MAX, vector};
+use super::stream::{keep_late, kernel_receive_message, receive, send_parts};
+use crate::connection::{self, Connection, Parts};
 use crate::os;
 use crate::real::real;
-use crate::table;
 use handoff::RestoreReason;
 
 /// # Safety
 /// As recvmsg(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    if let Some(connection) = table::get(fd) {
+    if let Some(connection) = connection::at(fd) {
         // SAFETY: the program's promise.
-        return unsafe { recv_message(connection, message, flags) };
+        return unsafe { receive_message(connection, fd, message, flags) };
     }
     // SAFETY: the program's call.
     unsafe { real!(recvmsg(fd, message, flags): fn(c_int, *mut msghdr, c_int) -> ssize_t) }
@@ -24,8 +23,9 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 
 /// # Safety
 /// As recvmsg(2).
-unsafe fn recv_message(
+unsafe fn receive_message(
     connection: &'static Connection,
+    fd: c_int,
     message: *mut msghdr,
     flags: c_int,
 ) -> isize {
@@ -34,23 +34,13 @@ unsafe fn recv_message(
     if header.msg_iovlen > PARTS_MAX {
         return os::fail(libc::EMSGSIZE);
     }
-    let mut into = match header.msg_iovlen {
-        0 => Vec::new(),
-        // SAFETY: the program's promise.
-        count => unsafe { pieces_mut(header.msg_iov, count) },
-    };
-    let mut cut;
-    if flags & libc::MSG_TRUNC != 0 {
-        // Nothing is written to what may be no memory at all (tcp(7)).
-        cut = vec![0; into.iter().map(|piece| piece.len()).sum()];
-        into = vec![&mut cut];
-    }
-    let fd = connection.fd();
+    // SAFETY: the program's promise. With `MSG_TRUNC` nothing is written to what may be no memory at all (tcp(7)).
+    let into = unsafe { Parts::new(vector(header.msg_iov, header.msg_iovlen)) };
     // What the kernel says beside the bytes, if it has them.
     let mut said = None;
-    let result = receive(connection, &mut into, flags, |into, flags| {
+    let result = receive(connection, fd, into, flags, |into, flags| {
         let mut message = *header;
-        let result = kernel_recv_message(fd, &mut message, into, flags);
+        let result = kernel_receive_message(fd, &mut message, into, flags);
         said = (result >= 0).then_some(message);
         result
     });
@@ -78,9 +68,9 @@ unsafe fn recv_message(
 /// As sendmsg(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    if let Some(connection) = table::get(fd) {
+    if let Some(connection) = connection::at(fd) {
         // SAFETY: the program's promise.
-        return unsafe { send_message(connection, message, flags) };
+        return unsafe { send_message(connection, fd, message, flags) };
     }
     // SAFETY: the program's promise.
     unsafe { super::process::passes(message) };
@@ -92,6 +82,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 /// As sendmsg(2).
 unsafe fn send_message(
     connection: &'static Connection,
+    fd: c_int,
     message: *const msghdr,
     flags: c_int,
 ) -> isize {
@@ -105,15 +96,12 @@ unsafe fn send_message(
         connection.restore(RestoreReason::Unserved);
         // SAFETY: the program's call.
         return unsafe {
-            real!(sendmsg(connection.fd(), message, flags): fn(c_int, *const msghdr, c_int) -> ssize_t)
+            real!(sendmsg(fd, message, flags): fn(c_int, *const msghdr, c_int) -> ssize_t)
         };
     }
-    let from = match header.msg_iovlen {
-        0 => Vec::new(),
-        // SAFETY: the program's promise.
-        count => unsafe { pieces(header.msg_iov, count) },
-    };
-    send_pieces(connection, &from, flags)
+    // SAFETY: the program's promise.
+    let from = unsafe { Parts::new(vector(header.msg_iov, header.msg_iovlen)) };
+    send_parts(connection, fd, from, flags)
 }
 
 /// # Safety
@@ -126,9 +114,11 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    if let Some(connection) = table::get(fd) {
+    if let Some(connection) = connection::at(fd) {
         // SAFETY: the program's promise.
-        return unsafe { recv_messages(connection, messages, count, flags, timeout.as_ref()) };
+        return unsafe {
+            receive_messages(connection, fd, messages, (count, flags), timeout.as_ref())
+        };
     }
     // SAFETY: the program's call.
     unsafe {
@@ -141,11 +131,11 @@ pub unsafe extern "C" fn recvmmsg(
 ///
 /// # Safety
 /// As recvmmsg(2).
-unsafe fn recv_messages(
+unsafe fn receive_messages(
     connection: &'static Connection,
+    fd: c_int,
     messages: *mut mmsghdr,
-    count: libc::c_uint,
-    mut flags: c_int,
+    (count, mut flags): (libc::c_uint, c_int),
     timeout: Option<&timespec>,
 ) -> c_int {
     let nanos = |time: &timespec| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
@@ -153,7 +143,7 @@ unsafe fn recv_messages(
     // Before anything that is there (do_recvmmsg).
     if count > 0
         && flags & libc::MSG_ERRQUEUE == 0
-        && let Some(error) = connection.pending_error()
+        && let Some(error) = connection.pending_error(fd)
     {
         return os::fail(error) as c_int;
     }
@@ -162,7 +152,7 @@ unsafe fn recv_messages(
         let message = unsafe { &mut *messages.add(at as usize) };
         let of_one = flags & !libc::MSG_WAITFORONE;
         // SAFETY: the program's promise.
-        let result = unsafe { recv_message(connection, &raw mut message.msg_hdr, of_one) };
+        let result = unsafe { receive_message(connection, fd, &raw mut message.msg_hdr, of_one) };
         if result < 0 {
             if at > 0 {
                 keep_late(connection);
@@ -189,7 +179,7 @@ pub unsafe extern "C" fn sendmmsg(
     count: libc::c_uint,
     flags: c_int,
 ) -> c_int {
-    let Some(connection) = table::get(fd) else {
+    let Some(connection) = connection::at(fd) else {
         // SAFETY: the program's call.
         return unsafe {
             real!(sendmmsg(fd, messages, count, flags):
@@ -200,7 +190,7 @@ pub unsafe extern "C" fn sendmmsg(
         // SAFETY: the program's promise.
         let message = unsafe { &mut *messages.add(at) };
         // SAFETY: the program's promise.
-        let result = unsafe { send_message(connection, &raw const message.msg_hdr, flags) };
+        let result = unsafe { send_message(connection, fd, &raw const message.msg_hdr, flags) };
         if result < 0 {
             return if at > 0 { at as c_int } else { -1 };
         }

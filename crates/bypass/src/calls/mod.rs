@@ -1,11 +1,15 @@
 //! libc's functions, as this library has them.
 
 mod data;
+mod epoll;
 mod files;
 mod messages;
 mod options;
+mod pipes;
+mod poll;
 mod process;
 mod raw;
+mod select;
 mod sockets;
 mod stream;
-mod wait;
+mod transfer;

@@ -4,22 +4,9 @@ use handoff::RestoreReason;
 use handoff::command::{Keepalive, NicControl};
 use libc::{c_int, c_void, socklen_t};
 
-use crate::connection::Connection;
+use crate::connection::{self, Connection};
 use crate::os;
 use crate::real::real;
-use crate::table;
-use crate::trap::trap;
-
-fn kernel_get(fd: c_int, level: c_int, option: c_int) -> c_int {
-    let mut value: c_int = 0;
-    let mut len = size_of::<c_int>() as socklen_t;
-    // SAFETY: `value` is writable, and `len` its size.
-    unsafe {
-        let (at, len) = (&raw mut value, &raw mut len);
-        trap!(libc::SYS_getsockopt, fd, level, option, at, len);
-    }
-    value
-}
 
 /// # Safety
 /// As getsockopt(2) of libc.
@@ -32,7 +19,7 @@ pub unsafe extern "C" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     if let (Some(connection), (libc::SOL_SOCKET, libc::SO_ERROR)) =
-        (table::get(fd), (level, option))
+        (connection::at(fd), (level, option))
         && let Some(error) = connection.take_error().or_else(|| connection.take_late())
     {
         // SAFETY: the program's promise: `len` bytes may be written.
@@ -63,7 +50,7 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    let away = table::get(fd).filter(|connection| connection.away().is_some());
+    let away = connection::at(fd).filter(|connection| connection.away().is_some());
     if let Some(connection) = away
         && needs_kernel(level, option)
     {
@@ -76,7 +63,10 @@ pub unsafe extern "C" fn setsockopt(
             fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int)
     };
     if let (Some(connection), 0) = (away, result) {
-        tell(connection, level, option);
+        if (level, option) == (libc::SOL_SOCKET, libc::SO_SNDBUF) {
+            connection.has_limits(fd);
+        }
+        tell(connection, fd, level, option);
     }
     result
 }
@@ -122,10 +112,12 @@ fn needs_kernel(level: c_int, option: c_int) -> bool {
 }
 
 /// Tells the NIC of an option that the socket has now.
-fn tell(connection: &'static Connection, level: c_int, option: c_int) {
-    let Some(at) = connection.away() else { return };
-    let of = |name| kernel_get(connection.fd(), libc::IPPROTO_TCP, name);
-    let is_kept_alive = || kernel_get(connection.fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE) != 0;
+fn tell(connection: &'static Connection, fd: c_int, level: c_int, option: c_int) {
+    let of = |name| os::int_option(fd, libc::IPPROTO_TCP, name).unwrap_or(0);
+    let is_kept_alive = || {
+        let on = os::int_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE);
+        on.is_some_and(|on| on != 0)
+    };
     let control = match (level, option) {
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => NicControl::NoDelay(of(option) != 0),
         (libc::IPPROTO_TCP, libc::TCP_CORK) => NicControl::Cork(of(option) != 0),
@@ -142,5 +134,5 @@ fn tell(connection: &'static Connection, level: c_int, option: c_int) {
         }
         _ => return,
     };
-    connection.control(&at, control);
+    connection.tell(control);
 }

@@ -1,20 +1,20 @@
-//! poll(2), select(2) and epoll(7): connections at the NIC beside all other descriptors.
+//! poll(2): connections at the NIC beside all other descriptors.
 
 use std::cell::Cell;
 
-use libc::{c_int, c_short, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use libc::{c_int, c_short, epoll_event, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::connection::asked;
 use crate::connection::epoll::{self, poll_events};
-use crate::connection::{Connection, Patience};
+use crate::connection::{self, Connection, Patience};
 use crate::os;
 use crate::real::real;
 use crate::session::{self, Session};
 use crate::table;
 use crate::trap::trap;
 
-/// The thread's own epoll descriptor, and the number of its session. It has the process's eventfd edge by edge: each time wharf wakes the process
-/// every thread that waits sees it, and none takes it from another.
+/// The thread's own epoll descriptor, and the number of its session. It has the process's eventfd edge by edge: each time
+/// wharf wakes the process every thread that waits sees it, and none takes it from another.
 struct Waiter(Cell<c_int>, Cell<u32>);
 
 impl Drop for Waiter {
@@ -93,6 +93,7 @@ const AGAIN: u64 = asked::AGAIN_MS as u64 * 1_000_000;
 /// wait longer.
 pub(super) fn wait_kernel(
     connection: &'static Connection,
+    fd: c_int,
     events: c_short,
     patience: Patience,
 ) -> Option<c_int> {
@@ -104,17 +105,14 @@ pub(super) fn wait_kernel(
             _ => return Some(libc::EAGAIN),
         },
     };
-    let mut fds = [
-        pollfd { fd: connection.fd(), events, revents: 0 },
-        pollfd { fd: -1, events: libc::POLLIN, revents: 0 },
-    ];
+    let mut fds =
+        [pollfd { fd, events, revents: 0 }, pollfd { fd: -1, events: libc::POLLIN, revents: 0 }];
     let session = session::get_there();
     let _asleep = session.and_then(|session| {
         fds[1].fd = waiter(session);
-        take_wake(fds[1].fd);
         session.sleep()
     });
-    let has_more = session.is_some_and(|session| asked::offer(session, table::get));
+    let has_more = session.is_some_and(asked::offer);
     if connection.is_away() {
         return None;
     }
@@ -122,10 +120,14 @@ pub(super) fn wait_kernel(
         left = Some(left.map_or(AGAIN, |left| left.min(AGAIN)));
     }
     let found = kernel_poll(&mut fds, left, std::ptr::null());
+    let errno = os::errno();
+    if found > 0 && fds[1].revents != 0 {
+        take_wake(fds[1].fd);
+    }
     match found {
         0 if has_more => None,
         0 => Some(libc::EAGAIN),
-        found if found < 0 => Some(os::errno()),
+        found if found < 0 => Some(errno),
         _ => None,
     }
 }
@@ -148,95 +150,185 @@ fn look(fds: &mut [pollfd], away: &[Option<&'static Connection>]) -> (c_int, boo
 
 /// How often these were offered, all together.
 fn moves(fds: &[pollfd]) -> u64 {
-    fds.iter().filter_map(|fd| table::get(fd.fd)).map(|one| u64::from(one.moves())).sum()
+    fds.iter().filter_map(|fd| connection::at(fd.fd)).map(|one| u64::from(one.moves())).sum()
 }
 
-/// Whether some of these are connections that wharf may ask for while a thread waits.
-fn may_go(session: &Session, fds: &[pollfd]) -> bool {
-    session.policy.allows_by_hand() && fds.iter().any(|fd| table::get(fd.fd).is_some())
+/// What there is among descriptors that are polled.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Among {
+    /// Nothing but what is the kernel's, and stays so.
+    Kernels,
+    /// Connections that are at the kernel, and may leave while a thread waits.
+    Leaving,
+    /// Connections that are not.
+    Away,
 }
 
-/// poll(2), if some of these are connections at the NIC, or may be while it waits.
-fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Option<c_int> {
-    let session = session::get_there()?;
-    let until = timeout.map(|timeout| os::now() + timeout);
-    let may_go = timeout != Some(0) && may_go(session, fds);
-    let mut theirs: Vec<pollfd> = Vec::new();
-    loop {
-        let has_more = asked::offer(session, table::get);
-        let moves = moves(fds);
-        let of = |fd: &pollfd| table::get(fd.fd).filter(|connection| connection.away().is_some());
-        let away: Vec<Option<&'static Connection>> = fds.iter().map(of).collect();
-        if away.iter().all(Option::is_none) && theirs.is_empty() && !may_go {
-            return None;
+/// What these are. A set that is polled is the kernel's to serve, with all that is in it.
+#[inline]
+fn among(fds: &[pollfd]) -> Among {
+    let mut all = Among::Kernels;
+    for fd in fds {
+        let word = table::word(fd.fd);
+        if word.is_null() {
+            continue;
         }
-        fds.iter_mut().for_each(|fd| fd.revents = 0);
-        let own = waiter(session);
-        take_wake(own);
+        match connection::at(fd.fd) {
+            None => epoll::at(fd.fd).into_iter().for_each(epoll::nest),
+            Some(connection) if connection.is_away() => all = Among::Away,
+            Some(connection) if connection.is_settled() => {}
+            Some(_) => all = all.max(Among::Leaving),
+        }
+    }
+    all
+}
+
+/// Most descriptors for which there is room on the stack, as a handler of a signal may call poll(2) in the middle of
+/// malloc(3).
+const ROOM: usize = 64;
+
+/// Gives room for so many, each of which is this at first.
+fn with_room<T: Copy, R>(len: usize, first: T, work: impl FnOnce(&mut [T]) -> R) -> R {
+    if len <= ROOM { work(&mut [first; ROOM][..len]) } else { work(&mut vec![first; len]) }
+}
+
+const NOTHING: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
+
+/// poll(2) of connections at the kernel that may leave meanwhile, and of others: the kernel's, and the process's eventfd
+/// beside. `None` if one has left, or is to be offered.
+fn poll_leaving(
+    session: &'static Session,
+    fds: &mut [pollfd],
+    timeout: Option<u64>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    const FEW: usize = 8;
+    if asked::is_due(session) || fds.len() >= FEW {
+        return None;
+    }
+    let before = moves(fds);
+    let mut theirs = [NOTHING; FEW];
+    let count = fds.len();
+    theirs[..count].copy_from_slice(fds);
+    let mut len = count;
+    if timeout != Some(0) && session.policy.allows_by_hand() {
+        theirs[len] = pollfd { fd: waiter(session), events: libc::POLLIN, revents: 0 };
+        len += 1;
+    }
+    let found = kernel_poll(&mut theirs[..len], timeout, mask);
+    let has_moved = moves(fds) != before;
+    if has_moved || found > 0 && len > count && theirs[count].revents != 0 {
+        // What was found is found again.
+        return None;
+    }
+    if found >= 0 {
+        fds.copy_from_slice(&theirs[..count]);
+    }
+    Some(found)
+}
+
+/// poll(2), wherever connections are.
+pub(super) fn poll_here(
+    session: &'static Session,
+    fds: &mut [pollfd],
+    timeout: Option<u64>,
+    mask: *const sigset_t,
+) -> c_int {
+    let until = timeout.map(|timeout| os::now() + timeout);
+    let len = fds.len();
+    with_room(len, None, |away| {
+        with_room(len + 1, NOTHING, |theirs| poll_in((away, theirs), session, fds, until, mask))
+    })
+}
+
+type Room<'a> = (&'a mut [Option<&'static Connection>], &'a mut [pollfd]);
+
+fn poll_in(
+    (away, theirs): Room<'_>,
+    session: &'static Session,
+    fds: &mut [pollfd],
+    until: Option<u64>,
+    mask: *const sigset_t,
+) -> c_int {
+    let own = fds.len();
+    loop {
+        let has_more = asked::offer(session);
+        let moves = moves(fds);
+        for (fd, away) in fds.iter_mut().zip(&mut *away) {
+            *away = connection::at(fd.fd).filter(|connection| connection.away().is_some());
+            fd.revents = 0;
+        }
         let asleep = session.sleep();
-        epoll::dispatch_all(session, table::get);
-        let (ready, is_back) = look(fds, &away);
-        theirs.clear();
-        theirs.extend(fds.iter().zip(&away).map(|(fd, away)| pollfd {
-            fd: if away.is_some() { -1 } else { fd.fd },
-            events: fd.events,
-            revents: 0,
-        }));
-        theirs.push(pollfd { fd: own, events: libc::POLLIN, revents: 0 });
+        epoll::dispatch_all(session);
+        let (ready, is_back) = look(fds, away);
+        for ((fd, away), theirs) in fds.iter().zip(&*away).zip(&mut *theirs) {
+            *theirs = pollfd { fd: if away.is_some() { -1 } else { fd.fd }, revents: 0, ..*fd };
+        }
+        theirs[own] = pollfd { fd: waiter(session), events: libc::POLLIN, revents: 0 };
         let left = match until {
             _ if ready > 0 || is_back => Some(0),
             None => None,
             Some(until) => Some(until.saturating_sub(os::now())),
         };
         let left = if has_more { Some(left.map_or(AGAIN, |left| left.min(AGAIN))) } else { left };
-        let found = kernel_poll(&mut theirs, left, mask);
+        let found = kernel_poll(theirs, left, mask);
         drop(asleep);
         if found < 0 {
-            return Some(found);
+            return found;
         }
-        let woken = theirs.pop().is_some_and(|own| own.revents != 0);
+        let woken = theirs[own].revents != 0;
         if woken {
+            take_wake(theirs[own].fd);
             session.looks_alive();
         }
         let mut count = ready;
-        for (fd, theirs) in fds.iter_mut().zip(&theirs).filter(|(_, theirs)| theirs.fd >= 0) {
+        for (fd, theirs) in fds.iter_mut().zip(&*theirs).filter(|(_, theirs)| theirs.fd >= 0) {
             fd.revents = theirs.revents;
             count += c_int::from(fd.revents != 0);
         }
         let is_late = until.is_some_and(|until| os::now() >= until);
         // Of one that has moved meanwhile the kernel was asked where it is not.
         let has_moved = is_back || self::moves(fds) != moves;
-        if count > 0 || is_late && !woken && !has_moved {
-            return Some(count);
+        if !has_moved && count > 0 || is_late && !woken && !has_moved {
+            return count;
         }
     }
 }
 
 /// # Safety
 /// `count` descriptors that may be written.
+#[inline]
 unsafe fn poll_or(
     fds: *mut pollfd,
     count: nfds_t,
-    timeout: Option<u64>,
+    timeout: impl FnOnce() -> Option<u64>,
     mask: *const sigset_t,
     kernel: impl FnOnce() -> c_int,
 ) -> c_int {
-    if session::get_there().is_none() || fds.is_null() || count == 0 {
+    if fds.is_null() || count == 0 {
         return kernel();
     }
     // SAFETY: the caller's promise.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-    match poll_here(fds, timeout, mask) {
-        Some(result) => result,
-        None => kernel(),
+    let all = among(fds);
+    if all == Among::Kernels {
+        return kernel();
     }
+    let Some(session) = session::get_there() else { return kernel() };
+    let timeout = timeout();
+    if all == Among::Leaving
+        && let Some(found) = poll_leaving(session, fds, timeout, mask)
+    {
+        return found;
+    }
+    poll_here(session, fds, timeout, mask)
 }
 
 /// # Safety
 /// As poll(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    let nanos = u64::try_from(timeout).ok().map(|ms| ms * 1_000_000);
+    let nanos = || u64::try_from(timeout).ok().map(|ms| ms * 1_000_000);
     // SAFETY: the program's call.
     unsafe {
         poll_or(
@@ -247,6 +339,11 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
             || real!(poll(fds, count, timeout): fn(*mut pollfd, nfds_t, c_int) -> c_int),
         )
     }
+}
+
+/// Nanoseconds of a time.
+pub(super) fn nanos(time: &timespec) -> u64 {
+    (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
 }
 
 /// # Safety
@@ -260,12 +357,16 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     // SAFETY: the program's call.
     unsafe {
-        let nanos =
-            timeout.as_ref().map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
-        poll_or(fds, count, nanos, mask, || {
-            real!(ppoll(fds, count, timeout, mask):
+        poll_or(
+            fds,
+            count,
+            || timeout.as_ref().map(nanos),
+            mask,
+            || {
+                real!(ppoll(fds, count, timeout, mask):
                 fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int)
-        })
+            },
+        )
     }
 }
 
@@ -280,249 +381,4 @@ pub unsafe extern "C" fn __poll_chk(
 ) -> c_int {
     // SAFETY: the program's call.
     unsafe { poll(fds, count, timeout) }
-}
-
-/// The descriptors of a set.
-///
-/// # Safety
-/// The set has `count` descriptors, or is null.
-unsafe fn members(set: *const fd_set, count: c_int) -> impl Iterator<Item = c_int> {
-    let is_in = move |fd: &c_int| {
-        // SAFETY: the caller's promise.
-        !set.is_null() && unsafe { libc::FD_ISSET(*fd, set) }
-    };
-    (0..count).filter(is_in)
-}
-
-/// select(2), if some are connections at the NIC, by poll(2).
-///
-/// # Safety
-/// As select(2).
-unsafe fn select_here(
-    count: c_int,
-    sets: [*mut fd_set; 3],
-    timeout: Option<u64>,
-    mask: *const sigset_t,
-) -> Option<c_int> {
-    session::get_there()?;
-    let count = count.clamp(0, libc::FD_SETSIZE as c_int);
-    const EVENTS: [c_short; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
-    /// What of poll's answer puts a descriptor in each set (fs/select.c).
-    const FOUND: [c_short; 3] = [
-        libc::POLLIN | libc::POLLHUP | libc::POLLERR,
-        libc::POLLOUT | libc::POLLERR,
-        libc::POLLPRI,
-    ];
-    let mut fds: Vec<pollfd> = Vec::new();
-    for (set, events) in sets.iter().zip(EVENTS) {
-        // SAFETY: the caller's promise.
-        for fd in unsafe { members(*set, count) } {
-            match fds.iter_mut().find(|known| known.fd == fd) {
-                Some(known) => known.events |= events,
-                None => fds.push(pollfd { fd, events, revents: 0 }),
-            }
-        }
-    }
-    let found = poll_here(&mut fds, timeout, mask)?;
-    if found < 0 {
-        return Some(found);
-    }
-    if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
-        return Some(os::fail(libc::EBADF) as c_int);
-    }
-    let mut all = 0;
-    for ((set, events), answers) in sets.into_iter().zip(EVENTS).zip(FOUND) {
-        if set.is_null() {
-            continue;
-        }
-        for fd in fds.iter().filter(|fd| fd.events & events != 0) {
-            if fd.revents & answers != 0 {
-                all += 1;
-            } else {
-                // SAFETY: the caller's promise.
-                unsafe { libc::FD_CLR(fd.fd, set) };
-            }
-        }
-    }
-    Some(all)
-}
-
-/// # Safety
-/// As select(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
-    count: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *mut timeval,
-) -> c_int {
-    // SAFETY: the program's call.
-    unsafe {
-        let nanos = timeout
-            .as_ref()
-            .map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000);
-        match select_here(count, [read, write, except], nanos, std::ptr::null()) {
-            Some(result) => result,
-            None => real!(select(count, read, write, except, timeout):
-                fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int),
-        }
-    }
-}
-
-/// # Safety
-/// As pselect(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
-    count: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the program's call.
-    unsafe {
-        let nanos =
-            timeout.as_ref().map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
-        match select_here(count, [read, write, except], nanos, mask) {
-            Some(result) => result,
-            None => real!(pselect(count, read, write, except, timeout, mask):
-                fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec,
-                    *const sigset_t) -> c_int),
-        }
-    }
-}
-
-/// # Safety
-/// As epoll_ctl(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(
-    set: c_int,
-    op: c_int,
-    fd: c_int,
-    event: *mut epoll_event,
-) -> c_int {
-    match table::get(fd) {
-        Some(connection) => {
-            // SAFETY: the program's promise.
-            let event = unsafe { event.as_ref().copied() };
-            epoll::control(connection, set, op, event)
-        }
-        // SAFETY: the program's call.
-        None => unsafe {
-            real!(epoll_ctl(set, op, fd, event): fn(c_int, c_int, c_int, *mut epoll_event) -> c_int)
-        },
-    }
-}
-
-/// # Safety
-/// `count` events may be written there.
-unsafe fn epoll_here(
-    fd: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout: c_int,
-    mut kernel: impl FnMut(*mut epoll_event, c_int, c_int) -> c_int,
-) -> c_int {
-    let room = usize::try_from(count).unwrap_or(0);
-    if events.is_null() || room == 0 {
-        return kernel(events, count, timeout);
-    }
-    // SAFETY: the caller's promise.
-    let into = unsafe { std::slice::from_raw_parts_mut(events, room) };
-    let until = u64::try_from(timeout).ok().map(|timeout| os::now() + timeout * 1_000_000);
-    let mut left = timeout;
-    loop {
-        let found = epoll::wait(fd, into, left, table::get, |into, timeout| {
-            kernel(into.as_mut_ptr(), into.len() as c_int, timeout)
-        });
-        if let Some(found) = found {
-            return found;
-        }
-        let found = kernel(into.as_mut_ptr(), count, left);
-        if found <= 0 {
-            return found;
-        }
-        // A connection of this set may have gone to the NIC meanwhile, and the process was woken.
-        let theirs = epoll::without_own(into, found as usize);
-        if theirs > 0 {
-            return theirs as c_int;
-        }
-        if let Some(until) = until {
-            left = until.saturating_sub(os::now()).div_ceil(1_000_000) as c_int;
-        }
-    }
-}
-
-/// # Safety
-/// As epoll_wait(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(
-    fd: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout: c_int,
-) -> c_int {
-    // SAFETY: the program's call.
-    unsafe {
-        epoll_here(fd, events, count, timeout, |events, count, timeout| {
-            real!(epoll_wait(fd, events, count, timeout):
-                fn(c_int, *mut epoll_event, c_int, c_int) -> c_int)
-        })
-    }
-}
-
-/// # Safety
-/// As epoll_pwait(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
-    fd: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout: c_int,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the program's call.
-    unsafe {
-        epoll_here(fd, events, count, timeout, |events, count, timeout| {
-            real!(epoll_pwait(fd, events, count, timeout, mask):
-                fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int)
-        })
-    }
-}
-
-/// # Safety
-/// As epoll_pwait2(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(
-    fd: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the program's promise.
-    let nanos = unsafe { timeout.as_ref() }
-        .map(|time| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
-    // In whole milliseconds, rounded up, where a set has connections at the NIC.
-    let ms = nanos.map_or(-1, |nanos| nanos.div_ceil(1_000_000).min(c_int::MAX as u64) as c_int);
-    let mut is_first = true;
-    // SAFETY: the program's call.
-    unsafe {
-        epoll_here(fd, events, count, ms, |events, count, left| {
-            let time = timespec {
-                tv_sec: libc::time_t::from(left / 1000),
-                tv_nsec: libc::c_long::from(left % 1000) * 1_000_000,
-            };
-            let exact = std::mem::take(&mut is_first) && left == ms;
-            let at = match left {
-                _ if exact => timeout,
-                left if left < 0 => std::ptr::null(),
-                _ => &raw const time,
-            };
-            real!(epoll_pwait2(fd, events, count, at, mask):
-                fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int)
-        })
-    }
 }

@@ -1,11 +1,11 @@
 //! Processes: fork(2), execve(2), and descriptors that are sent to others.
 
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use handoff::RestoreReason;
 use libc::{c_char, c_int, msghdr};
 
-use crate::connection::{Connection, epoll};
+use crate::connection::{self, Connection};
 use crate::os;
 use crate::real::real;
 use crate::session::{self, Session};
@@ -16,32 +16,39 @@ use crate::table;
 /// it has inherited is open here still.
 fn restore_all(reason: RestoreReason) {
     if session::get_there().is_some_and(Session::is_own) {
-        table::all().for_each(|connection| connection.restore(reason));
+        connection::all().for_each(|connection| connection.restore(reason));
     }
 }
 
 extern "C" fn before_fork() {
     if session::get_there().is_none_or(Session::is_own) {
-        table::all().for_each(Connection::share);
+        connection::all().for_each(Connection::share);
     }
 }
 
 extern "C" fn in_child() {
     session::forget();
-    epoll::forget_all();
-    super::wait::forget_waiter();
-    table::renew();
+    super::files::forget_sets();
+    super::poll::forget_waiter();
+    super::pipes::forget();
+    connection::asked::renew();
+    connection::renew();
 }
 
 /// Another program takes the place of this one, by `exec`, which returns if that cannot be. What of the connections that
 /// program does not get, this process has no more.
 fn replace(exec: impl FnOnce() -> c_int) -> c_int {
     restore_all(RestoreReason::Exec);
+    let stays = |connection: &'static Connection| {
+        let is_its =
+            |fd: &c_int| connection::at(*fd).is_some_and(|its| std::ptr::eq(its, connection));
+        table::all().filter(is_its).any(|fd| !os::closes_at_exec(fd))
+    };
     let closed = |connection: &'static Connection| {
-        let shared = connection.shared().filter(|_| os::closes_at_exec(connection.fd()))?;
+        let shared = connection.shared().filter(|_| !stays(connection))?;
         sharers::leave(shared).then_some(shared)
     };
-    let left: Vec<Number> = table::all().filter_map(closed).collect();
+    let left: Vec<Number> = connection::all().filter_map(closed).collect();
     let result = exec();
     left.into_iter().for_each(sharers::stay);
     result
@@ -50,11 +57,11 @@ fn replace(exec: impl FnOnce() -> c_int) -> c_int {
 /// Has the connections back before each fork: two processes would share their rings. Called when the first connection
 /// is looked at.
 pub(super) fn watch_forks() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    static WATCHES: AtomicBool = AtomicBool::new(false);
+    if !WATCHES.load(Ordering::Relaxed) && !WATCHES.swap(true, Ordering::AcqRel) {
         // SAFETY: the functions are there as long as the process.
         unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
-    });
+    }
 }
 
 /// Connections whose descriptors go to another process with this message are the kernel's from now on.
@@ -73,7 +80,7 @@ pub(super) unsafe fn passes(message: *const msghdr) {
                 let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 let data = libc::CMSG_DATA(header).cast::<c_int>();
                 for at in 0..bytes / size_of::<c_int>() {
-                    if let Some(connection) = table::get(data.add(at).read_unaligned()) {
+                    if let Some(connection) = connection::at(data.add(at).read_unaligned()) {
                         connection.restore(RestoreReason::Passed);
                     }
                 }

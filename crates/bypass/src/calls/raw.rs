@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, size_t, socklen_t};
 
-use super::{data, files, messages, options, process, sockets, wait};
+use super::{data, epoll, files, messages, options, poll, process, select, sockets, transfer};
 use crate::os;
 use crate::trap;
 
@@ -62,42 +62,45 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_fcntl => files::fcntl(fd, second, c as c_ulong).into(),
             libc::SYS_ioctl => files::ioctl(fd, b as c_ulong, c as *mut c_void).into(),
             libc::SYS_sendfile => {
-                files::sendfile(fd, second, c as *mut libc::off_t, d as size_t) as c_long
+                transfer::sendfile(fd, second, c as *mut libc::off_t, d as size_t) as c_long
             }
             libc::SYS_splice => {
                 let (from, to) = (b as *mut libc::off64_t, d as *mut libc::off64_t);
-                files::splice(fd, from, third, to, e as size_t, f as c_uint) as c_long
+                transfer::splice(fd, from, third, to, e as size_t, f as c_uint) as c_long
             }
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_poll => wait::poll(a as *mut libc::pollfd, b as libc::nfds_t, third).into(),
+            libc::SYS_poll => poll::poll(a as *mut libc::pollfd, b as libc::nfds_t, third).into(),
             libc::SYS_ppoll => {
                 let (time, mask) = (c as *const libc::timespec, d as *const libc::sigset_t);
-                wait::ppoll(a as *mut libc::pollfd, b as libc::nfds_t, time, mask).into()
+                poll::ppoll(a as *mut libc::pollfd, b as libc::nfds_t, time, mask).into()
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_select => {
                 let [b, c, d] = [b, c, d].map(|set| set as *mut libc::fd_set);
-                wait::select(fd, b, c, d, e as *mut libc::timeval).into()
+                select::select(fd, b, c, d, e as *mut libc::timeval).into()
             }
             libc::SYS_pselect6 => {
                 let [b, c, d] = [b, c, d].map(|set| set as *mut libc::fd_set);
                 let mask = (f as *const Mask).as_ref().map_or(std::ptr::null(), |mask| mask.set);
-                wait::pselect(fd, b, c, d, e as *const libc::timespec, mask).into()
+                select::pselect(fd, b, c, d, e as *const libc::timespec, mask).into()
             }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_create => epoll::epoll_create(fd).into(),
+            libc::SYS_epoll_create1 => epoll::epoll_create1(fd).into(),
             libc::SYS_epoll_ctl => {
-                wait::epoll_ctl(fd, second, third, d as *mut libc::epoll_event).into()
+                epoll::epoll_ctl(fd, second, third, d as *mut libc::epoll_event).into()
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => {
-                wait::epoll_wait(fd, b as *mut libc::epoll_event, third, fourth).into()
+                epoll::epoll_wait(fd, b as *mut libc::epoll_event, third, fourth).into()
             }
             libc::SYS_epoll_pwait => {
                 let mask = e as *const libc::sigset_t;
-                wait::epoll_pwait(fd, b as *mut libc::epoll_event, third, fourth, mask).into()
+                epoll::epoll_pwait(fd, b as *mut libc::epoll_event, third, fourth, mask).into()
             }
             libc::SYS_epoll_pwait2 => {
                 let (time, mask) = (d as *const libc::timespec, e as *const libc::sigset_t);
-                wait::epoll_pwait2(fd, b as *mut libc::epoll_event, third, time, mask).into()
+                epoll::epoll_pwait2(fd, b as *mut libc::epoll_event, third, time, mask).into()
             }
             libc::SYS_accept => {
                 sockets::accept(fd, b as *mut libc::sockaddr, c as *mut socklen_t).into()

@@ -2,11 +2,10 @@
 
 use libc::{c_int, sockaddr, socklen_t};
 
+use crate::connection;
 use crate::os;
 use crate::real::real;
 use crate::session;
-use crate::table;
-use crate::trap::trap;
 
 /// A descriptor has a new connection, if it is one of TCP's: it is looked at from now on. One that is not established yet
 /// is picked by no policy before its first bytes.
@@ -17,8 +16,8 @@ fn begin(fd: c_int, is_established: bool) {
     let errno = os::errno();
     if is_tcp(fd) {
         super::process::watch_forks();
-        table::insert(fd);
-        if let Some(connection) = table::get(fd).filter(|_| is_established) {
+        connection::insert(fd);
+        if let Some(connection) = connection::at(fd).filter(|_| is_established) {
             // A policy may pick it at once.
             connection.passed(0, 0);
         }
@@ -27,16 +26,7 @@ fn begin(fd: c_int, is_established: bool) {
 }
 
 fn is_tcp(fd: c_int) -> bool {
-    let option = |name: c_int| {
-        let mut value: c_int = 0;
-        let mut len = size_of::<c_int>() as socklen_t;
-        // SAFETY: `value` is writable, and `len` its size.
-        let got = unsafe {
-            let (at, len) = (&raw mut value, &raw mut len);
-            trap!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, name, at, len)
-        };
-        (got == 0).then_some(value)
-    };
+    let option = |name: c_int| os::int_option(fd, libc::SOL_SOCKET, name);
     let domain = option(libc::SO_DOMAIN);
     (domain == Some(libc::AF_INET) || domain == Some(libc::AF_INET6))
         && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
@@ -75,7 +65,7 @@ pub unsafe extern "C" fn accept4(
 /// As connect(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    if let Some(connection) = table::get(fd)
+    if let Some(connection) = connection::at(fd)
         && connection.away().is_some()
     {
         // SAFETY: the program's promise.
@@ -89,7 +79,7 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
     let result =
         unsafe { real!(connect(fd, to, len): fn(c_int, *const sockaddr, socklen_t) -> c_int) };
     let begun = result == 0 || os::errno() == libc::EINPROGRESS || os::errno() == libc::EINTR;
-    if begun && table::get(fd).is_none() {
+    if begun && connection::at(fd).is_none() {
         begin(fd, result == 0);
     }
     result
@@ -99,7 +89,7 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
 /// As getpeername(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    if table::get(fd).is_some_and(|connection| connection.has_ended()) {
+    if connection::at(fd).is_some_and(|connection| connection.has_ended()) {
         // The socket, which stands for the connection, knows nothing of its end.
         return os::fail(libc::ENOTCONN) as c_int;
     }
@@ -111,7 +101,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut s
 /// As shutdown(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if let Some(connection) = table::get(fd) {
+    if let Some(connection) = connection::at(fd) {
         loop {
             if let Some(result) = connection.shutdown(how) {
                 return result;

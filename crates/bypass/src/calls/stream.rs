@@ -1,9 +1,10 @@
-//! How bytes are received and sent, wherever the connection is: the loop behind read(2), write(2) and all their kin.
+//! How bytes are received and sent, wherever the connection is: the loop behind read(2), write(2) and all their kin. It
+//! allocates nothing and waits with no lock, as a handler of a signal may make any of these calls (signal-safety(7)).
 
-use libc::{c_int, c_void, iovec, msghdr, ssize_t};
+use libc::{c_int, iovec, msghdr, ssize_t};
 
-use super::wait::wait_kernel;
-use crate::connection::{Connection, Patience, Receiving, Waiting};
+use super::poll::wait_kernel;
+use crate::connection::{Connection, Parts, Patience, Receiving, Sink, Source, Waiting};
 use crate::os;
 use crate::real::real;
 use handoff::RestoreReason;
@@ -21,14 +22,18 @@ const SEND_FLAGS: c_int =
 /// Bytes for which a call waits in the kernel at once: until they are taken, the connection cannot move.
 const PIECE: usize = 64 << 10;
 
-/// A call that receives, wherever the connection is. `kernel` is the same call of the kernel's, with these flags.
+/// A call by this descriptor that receives, wherever the connection is. `kernel` is the same call of the kernel's, with
+/// these flags.
 pub(super) fn receive(
     connection: &'static Connection,
-    into: &mut [&mut [u8]],
+    fd: c_int,
+    into: Parts<'_>,
     flags: c_int,
-    mut kernel: impl FnMut(&mut [&mut [u8]], c_int) -> isize,
+    mut kernel: impl FnMut(Parts<'_>, c_int) -> isize,
 ) -> isize {
-    let fd = connection.fd();
+    if let Some(call) = connection.plain() {
+        return call.received(kernel(into, flags));
+    }
     if flags & !RECV_FLAGS != 0 {
         let urgent = flags & libc::MSG_OOB != 0;
         connection.restore(if urgent { RestoreReason::Urgent } else { RestoreReason::Unserved });
@@ -38,17 +43,18 @@ pub(super) fn receive(
         }
     }
     let peeks = flags & libc::MSG_PEEK != 0;
-    let total: usize = into.iter().map(|piece| piece.len()).sum();
+    let cuts = flags & libc::MSG_TRUNC != 0;
+    let total = into.len();
     let waits_for_all = flags & libc::MSG_WAITALL != 0;
     let least = if waits_for_all && peeks { total } else { 0 };
-    let waiting = Waiting::to_receive(fd, flags);
+    let waiting = Waiting::to_receive(connection, fd, flags);
     let mut got = 0;
     // An error of the kernel's that was found while the connection moved.
     let mut late = None;
     loop {
         let result = if connection.is_away() {
-            let how = Receiving { peeks, least, has_some: got > 0 };
-            connection.recv(&mut behind(into, got), how, &waiting)
+            let how = Receiving { peeks, cuts, least, has_some: got > 0 };
+            connection.receive(Sink::Parts(into.behind(got)), how, &waiting)
         } else {
             None
         };
@@ -74,16 +80,15 @@ pub(super) fn receive(
                 if got > 0 && os::has_error(fd) {
                     return got as isize;
                 }
-                let mut rest = behind(into, got);
                 let at_once = (flags & !libc::MSG_WAITALL) | libc::MSG_DONTWAIT;
-                let result = kernel(&mut rest, at_once);
+                let result = kernel(into.behind(got), at_once);
                 drop(call);
                 if result > 0 && !peeks {
                     connection.passed(result, 0);
                 }
                 if result < 0 && os::errno() == libc::EAGAIN {
                     let moves = connection.moves();
-                    let waited = wait_for(connection, &waiting);
+                    let waited = wait_for(connection, fd, &waiting);
                     if connection.moves() != moves && waited != Some(libc::EINTR) {
                         late = waited.and_then(|error| is_late(os::fail(error)));
                         continue;
@@ -118,17 +123,21 @@ pub(super) fn receive(
 }
 
 /// Waits until the kernel has something; the error that the call gives if it is not to wait longer.
-fn wait_for(connection: &'static Connection, waiting: &Waiting) -> Option<c_int> {
+pub(super) fn wait_for(
+    connection: &'static Connection,
+    fd: c_int,
+    waiting: &Waiting,
+) -> Option<c_int> {
     let patience = waiting.patience();
-    if patience == Patience::Until(None) && !os::has_low_water(connection.fd()) {
+    if patience == Patience::Until(None) && !os::has_low_water(fd) {
         // The kernel knows which signals end a wait.
-        return os::wait_readable(connection.fd());
+        return os::wait_readable(fd);
     }
-    wait_kernel(connection, libc::POLLIN, patience)
+    wait_kernel(connection, fd, libc::POLLIN, patience)
 }
 
 /// The error of a kernel's call, if it is one of the connection's: moving makes others.
-fn is_late(result: isize) -> Option<c_int> {
+pub(super) fn is_late(result: isize) -> Option<c_int> {
     let error = os::errno();
     let is_own = matches!(error, libc::ECONNRESET | libc::ETIMEDOUT | libc::EHOSTUNREACH);
     (result < 0 && is_own).then_some(error)
@@ -142,25 +151,18 @@ pub(super) fn keep_late(connection: &Connection) {
     }
 }
 
-/// What is behind the first bytes.
-fn behind<'a>(into: &'a mut [&mut [u8]], mut skip: usize) -> Vec<&'a mut [u8]> {
-    let mut rest = Vec::with_capacity(into.len());
-    for piece in into.iter_mut() {
-        let from = skip.min(piece.len());
-        skip -= from;
-        rest.push(&mut piece[from..]);
-    }
-    rest
-}
-
-/// A call that sends, wherever the connection is. `kernel` is the same call of the kernel's, with these flags.
-pub(super) fn send_all(
+/// A call by this descriptor that sends, wherever the connection is. `kernel` is the same call of the kernel's, with these
+/// flags.
+pub(super) fn send(
     connection: &'static Connection,
-    from: &[&[u8]],
+    fd: c_int,
+    from: Parts<'_>,
     flags: c_int,
-    mut kernel: impl FnMut(&[&[u8]], c_int) -> isize,
+    mut kernel: impl FnMut(Parts<'_>, c_int) -> isize,
 ) -> isize {
-    let fd = connection.fd();
+    if let Some(call) = connection.plain() {
+        return call.sent(kernel(from, flags));
+    }
     if flags & !SEND_FLAGS != 0 {
         connection.restore(match flags {
             flags if flags & libc::MSG_OOB != 0 => RestoreReason::Urgent,
@@ -168,13 +170,13 @@ pub(super) fn send_all(
             _ => RestoreReason::Unserved,
         });
     }
-    let total: usize = from.iter().map(|piece| piece.len()).sum();
-    let waiting = Waiting::to_send(fd, flags);
+    let total = from.len();
+    let waiting = Waiting::to_send(connection, fd, flags);
     let mut sent = 0;
     loop {
-        let rest = rest(from, sent, usize::MAX);
         let result = if connection.is_away() {
-            connection.send(&rest, flags & libc::MSG_MORE != 0, &waiting)
+            let more = flags & libc::MSG_MORE != 0;
+            connection.send(Source::Parts(from.behind(sent)), more, &waiting)
         } else {
             None
         };
@@ -194,16 +196,16 @@ pub(super) fn send_all(
                 let Some(call) = connection.enter_kernel() else { continue };
                 if connection.is_settled() && sent == 0 {
                     drop(call);
-                    return kernel(&rest, flags);
+                    return kernel(from, flags);
                 }
-                let mut result = kernel(&rest, flags | libc::MSG_DONTWAIT);
+                let mut result = kernel(from.behind(sent), flags | libc::MSG_DONTWAIT);
                 drop(call);
                 connection.passed(0, result);
                 if result < 0 && os::errno() == libc::EAGAIN && waiting.patience() != Patience::None
                 {
                     // The kernel waits, as it knows which signals end that.
                     let Some(call) = connection.enter_kernel() else { continue };
-                    result = kernel(&self::rest(from, sent, PIECE), flags);
+                    result = kernel(from.behind(sent).limited(PIECE), flags);
                     drop(call);
                     connection.passed(0, result);
                 }
@@ -225,7 +227,7 @@ pub(super) fn send_all(
 }
 
 /// A sending call fails so, and with the signal of `EPIPE`.
-fn fails(error: c_int, flags: c_int, sent: usize) -> isize {
+pub(super) fn fails(error: c_int, flags: c_int, sent: usize) -> isize {
     if error == libc::EPIPE && flags & libc::MSG_NOSIGNAL == 0 && sent == 0 {
         // SAFETY: it takes integers.
         unsafe { libc::raise(libc::SIGPIPE) };
@@ -233,90 +235,78 @@ fn fails(error: c_int, flags: c_int, sent: usize) -> isize {
     os::fail(error)
 }
 
-/// At most so many bytes behind the first.
-fn rest<'a>(from: &[&'a [u8]], mut skip: usize, mut most: usize) -> Vec<&'a [u8]> {
-    let mut all = Vec::with_capacity(from.len());
-    for piece in from {
-        let at = skip.min(piece.len());
-        skip -= at;
-        let piece = &piece[at..];
-        let piece = &piece[..piece.len().min(most)];
-        most -= piece.len();
-        all.push(piece);
-    }
-    all
-}
-
-fn kernel_recv(fd: c_int, into: &mut [&mut [u8]], flags: c_int) -> isize {
-    // SAFETY: all-zero is a valid msghdr.
-    let mut message: msghdr = unsafe { std::mem::zeroed() };
-    kernel_recv_message(fd, &mut message, into, flags)
-}
-
-/// recvmsg(2) of the kernel's into these pieces, with what else the message asks for.
-pub(super) fn kernel_recv_message(
+/// recvmsg(2) of the kernel's into these parts, with what else the message asks for.
+pub(super) fn kernel_receive_message(
     fd: c_int,
     message: &mut msghdr,
-    into: &mut [&mut [u8]],
+    into: Parts<'_>,
     flags: c_int,
 ) -> isize {
-    let mut parts: Vec<iovec> = into
-        .iter_mut()
-        .map(|piece| iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() })
-        .collect();
-    (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
-    let message = std::ptr::from_mut(message);
-    // SAFETY: `message` points to live memory of the lengths that it names.
-    unsafe { real!(recvmsg(fd, message, flags): fn(c_int, *mut msghdr, c_int) -> ssize_t) }
+    into.with(|parts| {
+        (message.msg_iov, message.msg_iovlen) = (parts.as_ptr().cast_mut(), parts.len());
+        let message = std::ptr::from_mut(message);
+        // SAFETY: `message` points to memory of the lengths that it names, as the program has promised.
+        unsafe { real!(recvmsg(fd, message, flags): fn(c_int, *mut msghdr, c_int) -> ssize_t) }
+    })
 }
 
-fn kernel_send(fd: c_int, from: &[&[u8]], flags: c_int) -> isize {
-    let mut parts: Vec<iovec> = from
-        .iter()
-        .map(|piece| iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
-        .collect();
-    // SAFETY: all-zero is a valid msghdr.
-    let mut message: msghdr = unsafe { std::mem::zeroed() };
-    (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
-    // SAFETY: `message` points to live memory of the lengths that it names.
-    unsafe {
-        real!(sendmsg(fd, &raw const message, flags): fn(c_int, *const msghdr, c_int) -> ssize_t)
-    }
+/// recv(2) of the kernel's into these parts.
+pub(super) fn kernel_receive(fd: c_int, into: Parts<'_>, flags: c_int) -> isize {
+    into.with(|parts| match parts {
+        [only] => {
+            let iovec { iov_base, iov_len } = *only;
+            // SAFETY: the program's promise.
+            unsafe {
+                real!(recv(fd, iov_base, iov_len, flags):
+                    fn(c_int, *mut libc::c_void, usize, c_int) -> ssize_t)
+            }
+        }
+        parts => {
+            // SAFETY: all-zero is a valid msghdr.
+            let mut message: msghdr = unsafe { std::mem::zeroed() };
+            // SAFETY: they are parts of the same.
+            kernel_receive_message(fd, &mut message, unsafe { Parts::new(parts) }, flags)
+        }
+    })
 }
 
-/// Most bytes that are passed over at once.
-const CUT: usize = 1 << 20;
+/// send(2) of the kernel's from these parts.
+pub(super) fn kernel_send(fd: c_int, from: Parts<'_>, flags: c_int) -> isize {
+    from.with(|parts| {
+        if let [only] = parts {
+            let iovec { iov_base, iov_len } = *only;
+            // SAFETY: the program's promise.
+            return unsafe {
+                real!(send(fd, iov_base, iov_len, flags):
+                    fn(c_int, *mut libc::c_void, usize, c_int) -> ssize_t)
+            };
+        }
+        // SAFETY: all-zero is a valid msghdr.
+        let mut message: msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (parts.as_ptr().cast_mut(), parts.len());
+        // SAFETY: `message` points to memory of the lengths that it names, as the program has promised.
+        unsafe {
+            real!(sendmsg(fd, &raw const message, flags): fn(c_int, *const msghdr, c_int) -> ssize_t)
+        }
+    })
+}
 
-/// Receives so many bytes into a place that the program names, or passes over them (`MSG_TRUNC`, tcp(7)), when that may
-/// be no place at all.
-///
-/// # Safety
-/// The program's call promises `len` writable bytes, unless it has that flag.
-pub(super) unsafe fn recv_at(
+/// Receives as the program asks.
+pub(super) fn receive_parts(
     connection: &'static Connection,
-    into: *mut c_void,
-    len: usize,
+    fd: c_int,
+    into: Parts<'_>,
     flags: c_int,
 ) -> isize {
-    if flags & libc::MSG_TRUNC != 0 {
-        return recv_pieces(connection, &mut [&mut vec![0; len.min(CUT)]], flags);
-    }
-    // SAFETY: the caller's promise.
-    recv_pieces(connection, &mut [unsafe { os::bytes_mut(into, len) }], flags)
+    receive(connection, fd, into, flags, |into, flags| kernel_receive(fd, into, flags))
 }
 
-/// Receives on a connection as the program asks.
-pub(super) fn recv_pieces(
+/// Sends as the program asks.
+pub(super) fn send_parts(
     connection: &'static Connection,
-    into: &mut [&mut [u8]],
+    fd: c_int,
+    from: Parts<'_>,
     flags: c_int,
 ) -> isize {
-    let fd = connection.fd();
-    receive(connection, into, flags, |into, flags| kernel_recv(fd, into, flags))
-}
-
-/// Sends on a connection as the program asks.
-pub(super) fn send_pieces(connection: &'static Connection, from: &[&[u8]], flags: c_int) -> isize {
-    let fd = connection.fd();
-    send_all(connection, from, flags, |from, flags| kernel_send(fd, from, flags))
+    send(connection, fd, from, flags, |from, flags| kernel_send(fd, from, flags))
 }

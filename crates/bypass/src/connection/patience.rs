@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use libc::c_int;
 
+use super::Connection;
 use crate::os;
 
 /// How a call waits.
@@ -17,6 +18,7 @@ pub(crate) enum Patience {
 
 /// How a call on a socket waits: found out when it first must wait, and the same from then on.
 pub(crate) struct Waiting {
+    connection: &'static Connection,
     fd: c_int,
     flags: c_int,
     /// `SO_RCVTIMEO` or `SO_SNDTIMEO`.
@@ -25,14 +27,19 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// A call with these flags that receives.
-    pub(crate) fn to_receive(fd: c_int, flags: c_int) -> Self {
-        Waiting { fd, flags, option: libc::SO_RCVTIMEO, known: Cell::new(None) }
+    /// A call by this descriptor with these flags that receives.
+    pub(crate) fn to_receive(connection: &'static Connection, fd: c_int, flags: c_int) -> Self {
+        Waiting { connection, fd, flags, option: libc::SO_RCVTIMEO, known: Cell::new(None) }
     }
 
-    /// A call with these flags that sends.
-    pub(crate) fn to_send(fd: c_int, flags: c_int) -> Self {
-        Waiting { fd, flags, option: libc::SO_SNDTIMEO, known: Cell::new(None) }
+    /// A call by this descriptor with these flags that sends.
+    pub(crate) fn to_send(connection: &'static Connection, fd: c_int, flags: c_int) -> Self {
+        Waiting { connection, fd, flags, option: libc::SO_SNDTIMEO, known: Cell::new(None) }
+    }
+
+    /// The descriptor by which the call is.
+    pub(super) fn fd(&self) -> c_int {
+        self.fd
     }
 
     pub(crate) fn patience(&self) -> Patience {
@@ -45,7 +52,7 @@ impl Waiting {
     }
 
     fn find(&self) -> Patience {
-        if self.flags & libc::MSG_DONTWAIT != 0 || os::is_nonblocking(self.fd) {
+        if self.flags & libc::MSG_DONTWAIT != 0 || self.connection.is_nonblocking(self.fd) {
             return Patience::None;
         }
         let timeout = os::timeout_of(self.fd, self.option);

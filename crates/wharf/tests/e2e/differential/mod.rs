@@ -53,12 +53,15 @@ fn what_was_found_is_mended() {
     }
 }
 
-/// As many as `WHARF_CALLS_SEQUENCES` says, from `WHARF_CALLS_FIRST` on.
+/// As many as `WHARF_CALLS_SEQUENCES` says, from `WHARF_CALLS_FIRST` on, with the policy `WHARF_CALLS_POLICY`, or else one
+/// that the number chooses.
 #[test]
 fn as_many_as_asked_for() {
-    let setting = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let Some(count) = setting("WHARF_CALLS_SEQUENCES") else { return };
-    let first: u64 = setting("WHARF_CALLS_FIRST").unwrap_or(0);
-    let policy = if first.is_multiple_of(2) { "by_hand" } else { "at_accept" };
-    sequences(policy, first, count);
+    let setting = |name| std::env::var(name).ok();
+    let number = |name| setting(name).and_then(|text| text.parse().ok());
+    let Some(count) = number("WHARF_CALLS_SEQUENCES") else { return };
+    let first: u64 = number("WHARF_CALLS_FIRST").unwrap_or(0);
+    let by_number = if first.is_multiple_of(2) { "by_hand" } else { "at_accept" };
+    let policy = setting("WHARF_CALLS_POLICY").unwrap_or_else(|| by_number.to_owned());
+    sequences(&policy, first, count);
 }

@@ -1,0 +1,200 @@
+//! Pipes at the other end of splice(2).
+
+use std::cell::Cell;
+
+use libc::{c_int, c_uint, iovec};
+
+use crate::os;
+use crate::trap::trap;
+
+/// Descriptors of the thread's own: a pipe, and where bytes go that nobody wants.
+#[derive(Clone, Copy)]
+struct Own {
+    from: c_int,
+    to: c_int,
+    nowhere: c_int,
+}
+
+struct Kept(Cell<Option<Own>>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(Own::close);
+    }
+}
+
+thread_local! {
+    static OWN: Kept = const { Kept(Cell::new(None)) };
+}
+
+/// In the child after fork: the pipe is the parent's.
+pub(super) fn forget() {
+    let _ = OWN.try_with(|own| own.0.take().into_iter().for_each(Own::close));
+}
+
+impl Own {
+    fn make() -> Result<Own, c_int> {
+        let mut ends = [-1; 2];
+        // SAFETY: two descriptors may be written.
+        if unsafe { trap!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
+            return Err(os::errno());
+        }
+        let [from, to] = ends;
+        let (here, flags) = (libc::AT_FDCWD, libc::O_WRONLY | libc::O_CLOEXEC);
+        // SAFETY: the path ends with a zero.
+        let nowhere = unsafe { trap!(libc::SYS_openat, here, c"/dev/null".as_ptr(), flags) };
+        if nowhere < 0 {
+            let error = os::errno();
+            [from, to].into_iter().for_each(os::close);
+            return Err(error);
+        }
+        Ok(Own { from, to, nowhere: nowhere as c_int })
+    }
+
+    fn close(self) {
+        [self.from, self.to, self.nowhere].into_iter().for_each(os::close);
+    }
+
+    /// Takes bytes out of a pipe, and throws them away. How many there were.
+    fn throw_away(&self, pipe: c_int, count: usize) -> usize {
+        let mut left = count;
+        while left > 0 {
+            let flags = libc::SPLICE_F_NONBLOCK;
+            match splice(pipe, self.nowhere, left, flags) {
+                Ok(0) | Err(_) => break,
+                Ok(gone) => left -= gone,
+            }
+        }
+        count - left
+    }
+}
+
+/// splice(2) of the kernel, without places.
+fn splice(from: c_int, to: c_int, count: usize, flags: c_uint) -> Result<usize, c_int> {
+    let none = std::ptr::null::<i64>();
+    // SAFETY: no place is given.
+    let moved = unsafe { trap!(libc::SYS_splice, from, none, to, none, count, flags) };
+    usize::try_from(moved).map_err(|_| os::errno())
+}
+
+/// Whether a descriptor is an end of a pipe.
+pub(super) fn is_pipe(fd: c_int) -> bool {
+    let errno = os::errno();
+    // SAFETY: it takes integers.
+    let size = unsafe { trap!(libc::SYS_fcntl, fd, libc::F_GETPIPE_SZ) };
+    os::set_errno(errno);
+    size > 0
+}
+
+/// Waits until a pipe is ready for this, unless the flags of splice(2) say that the call does not wait: then it is the
+/// kernel's that says so. The error that ends the wait.
+pub(super) fn wait(pipe: c_int, events: libc::c_short, flags: c_uint) -> Result<(), c_int> {
+    if flags & libc::SPLICE_F_NONBLOCK != 0 {
+        return Ok(());
+    }
+    let mut at = libc::pollfd { fd: pipe, events, revents: 0 };
+    let none = std::ptr::null::<u8>();
+    // SAFETY: `at` is writable; there is no time-out and no mask.
+    let found = unsafe { trap!(libc::SYS_ppoll, &raw mut at, 1, none, none, 8) };
+    if found < 0 { Err(os::errno()) } else { Ok(()) }
+}
+
+/// Whether something could be written to a pipe at once.
+pub(super) fn has_room(pipe: c_int) -> Result<bool, c_int> {
+    let mut at = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+    let (now, none) = (libc::timespec { tv_sec: 0, tv_nsec: 0 }, std::ptr::null::<u8>());
+    // SAFETY: `at` is writable, and the time readable.
+    let found = unsafe { trap!(libc::SYS_ppoll, &raw mut at, 1, &raw const now, none, 8) };
+    match at.revents {
+        _ if found < 0 => Err(os::errno()),
+        // Nobody reads it (wait_for_space).
+        events if events & libc::POLLERR != 0 => Err(libc::EPIPE),
+        events => Ok(events & libc::POLLOUT != 0),
+    }
+}
+
+/// Bytes of a pipe that are peeked at: they are there still. They are read once.
+pub(super) struct Peeked {
+    own: Own,
+    pipe: c_int,
+    /// That were not read yet.
+    left: usize,
+}
+
+/// Peeks at a pipe; `None` if nothing is there and nobody writes to it. It waits as splice(2) does with these flags.
+pub(super) fn peek(pipe: c_int, count: usize, flags: c_uint) -> Result<Option<Peeked>, c_int> {
+    let kept = OWN.try_with(|own| own.0.take()).ok().flatten();
+    let own = kept.map_or_else(Own::make, Ok)?;
+    // Before anything else: it has its descriptors back from this when it goes.
+    let mut peeked = Peeked { own, pipe, left: 0 };
+    let waits = flags & libc::SPLICE_F_NONBLOCK;
+    loop {
+        // SAFETY: it takes integers.
+        let there = unsafe { trap!(libc::SYS_tee, pipe, own.to, count, waits) };
+        match usize::try_from(there) {
+            Ok(0) => return Ok(None),
+            Ok(there) => {
+                peeked.left = there;
+                return Ok(Some(peeked));
+            }
+            // The pipe's own O_NONBLOCK, which splice(2) to a socket does not look at.
+            Err(_) if os::errno() == libc::EAGAIN && waits == 0 => {
+                wait(pipe, libc::POLLIN, flags)?;
+            }
+            Err(_) => return Err(os::errno()),
+        }
+    }
+}
+
+impl Peeked {
+    pub(super) fn len(&self) -> usize {
+        self.left
+    }
+
+    /// Reads into these places.
+    pub(super) fn read(&mut self, places: &[iovec; 2]) -> Result<usize, c_int> {
+        // SAFETY: the places may be written, as the caller has them from a ring.
+        let got = unsafe { trap!(libc::SYS_readv, self.own.from, places.as_ptr(), 2) };
+        let got = usize::try_from(got).map_err(|_| os::errno())?;
+        self.left -= got.min(self.left);
+        Ok(got)
+    }
+
+    /// So many of the bytes are taken out of the pipe.
+    pub(super) fn take(&self, count: usize) {
+        self.own.throw_away(self.pipe, count);
+    }
+}
+
+impl Drop for Peeked {
+    fn drop(&mut self) {
+        if self.own.throw_away(self.own.from, self.left) < self.left {
+            // It would be found by the next one.
+            self.own.close();
+            return;
+        }
+        let kept = OWN.try_with(|own| own.0.replace(Some(self.own)));
+        match kept {
+            Ok(other) => other.into_iter().for_each(Own::close),
+            Err(_) => self.own.close(),
+        }
+    }
+}
+
+/// Writes what lies in these places to a pipe, as far as it has room: how much.
+pub(super) fn write(pipe: c_int, places: &[iovec; 2]) -> Result<usize, c_int> {
+    /// `RWF_NOWAIT` (include/uapi/linux/fs.h), and that there is no place to write at.
+    const NOWAIT: c_int = 8;
+    const NONE: libc::c_long = -1;
+    // SAFETY: the places may be read, as the caller has them from a ring.
+    let put = unsafe { trap!(libc::SYS_pwritev2, pipe, places.as_ptr(), 2, NONE, NONE, NOWAIT) };
+    if put >= 0 || os::errno() != libc::EOPNOTSUPP {
+        return usize::try_from(put).map_err(|_| os::errno());
+    }
+    // Before Linux 6.4: so much as there is room for if there is any (PIPE_BUF).
+    let [first, _] = places;
+    let len = first.iov_len.min(4096);
+    // SAFETY: the same.
+    let put = unsafe { trap!(libc::SYS_write, pipe, first.iov_base, len) };
+    usize::try_from(put).map_err(|_| os::errno())
+}

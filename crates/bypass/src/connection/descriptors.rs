@@ -1,0 +1,222 @@
+//! The descriptors of a connection: dup(2) makes more of them, and with the last one it ends.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use handoff::RestoreReason;
+use handoff::command::NicControl;
+use handoff::session::status::Place;
+use libc::c_int;
+
+use super::place::AtNic;
+use super::{ABSENT, Connection, ENDING, KERNEL, OFFERING, POOL, epoll};
+use crate::os::{self, Quiet};
+use crate::sharers::{self, Number};
+use crate::table::{self, Word};
+
+fn word_of(connection: &'static Connection) -> Word {
+    std::ptr::from_ref(connection).cast_mut().cast()
+}
+
+/// A new connection of this descriptor. What that was before was closed past the layer.
+pub(crate) fn insert(fd: c_int) {
+    if !table::has_room(fd) {
+        return;
+    }
+    forget_stale(fd);
+    if let Some(connection) = POOL.claim(fd) {
+        connection.begin(fd);
+        table::replace(fd, word_of(connection));
+    }
+}
+
+/// A descriptor is another than the layer knows: it was closed where the layer did not see it.
+fn forget_stale(fd: c_int) {
+    if let Some(connection) = super::at(fd) {
+        connection.prepare(fd).finish();
+    }
+    epoll::closed(fd);
+}
+
+/// In the child after fork: connections as they are at the kernel.
+pub(crate) fn renew() {
+    super::all().for_each(Connection::inherit);
+}
+
+/// A connection whose descriptor is being duplicated: it does not end meanwhile.
+pub(crate) struct Held(&'static Connection);
+
+impl Held {
+    /// The new descriptor is the connection's, too.
+    pub(crate) fn add(self, new: c_int) {
+        if !table::has_room(new) {
+            // It cannot be told what is done by that one.
+            self.0.restore(RestoreReason::Unserved);
+            return;
+        }
+        if table::word(new) != word_of(self.0) {
+            forget_stale(new);
+        }
+        table::replace(new, word_of(self.0));
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // There is no more of them than before.
+        let descriptors = &self.0.descriptors;
+        let one_less = |count: u32| (count > 1 && count != ENDING).then(|| count - 1);
+        let less = descriptors.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less);
+        if less == Err(1) {
+            // The others were closed meanwhile.
+            Closing { connection: self.0, fd: self.0.fd(), linger: None }.finish();
+        }
+    }
+}
+
+/// A descriptor that is being closed, by a call that may fail.
+pub(crate) struct Closing {
+    connection: &'static Connection,
+    fd: c_int,
+    /// What the socket says of the end.
+    linger: Option<u32>,
+}
+
+impl Connection {
+    /// A descriptor more than it has; `None` if it ends.
+    pub(crate) fn hold(&'static self) -> Option<Held> {
+        let more = |count: u32| (count != 0 && count != ENDING).then(|| count + 1);
+        let held = self.descriptors.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
+        held.ok().map(|_| Held(self))
+    }
+
+    /// close(2) of its only descriptor, while it is at the kernel: nothing else is to be done. Returns whether that is so.
+    #[inline]
+    pub(crate) fn close_plainly(&'static self, fd: c_int) -> bool {
+        let is_plain = self.state.load(Ordering::Acquire) == KERNEL
+            && self.descriptors.load(Ordering::Relaxed) == 1
+            && self.calls.load(Ordering::Relaxed) == 0
+            && self.shared.load(Ordering::Relaxed) == 0;
+        if !is_plain {
+            return false;
+        }
+        // A handler's call from here on is the kernel's.
+        table::replace(fd, std::ptr::null_mut());
+        let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
+        if self.calls.compare_exchange(0, OFFERING, success, failure).is_err() {
+            return false;
+        }
+        let is_there = self.state.load(Ordering::Acquire) == KERNEL
+            && self.descriptors.compare_exchange(1, ENDING, success, failure).is_ok();
+        if is_there {
+            self.slots.clear();
+            self.state.store(ABSENT, Ordering::Release);
+        }
+        self.calls.fetch_and(!OFFERING, Ordering::AcqRel);
+        if is_there {
+            self.descriptors.store(0, Ordering::Release);
+        }
+        is_there
+    }
+
+    /// A descriptor is about to be closed.
+    pub(crate) fn prepare(&'static self, fd: c_int) -> Closing {
+        let is_last = self.descriptors.load(Ordering::Acquire) <= 1;
+        if !is_last && self.slots.has(fd) {
+            // epoll(7): it stays in its sets, though no call could change that any more.
+            self.restore(RestoreReason::Epoll);
+        }
+        let linger = if is_last && self.is_away() { os::linger(fd) } else { None };
+        Closing { connection: self, fd, linger }
+    }
+
+    /// In the child after fork, of this connection of the parent's: what the child has, at the kernel, with no lock that a
+    /// thread of the parent's holds. It is offered when the parent has it no more, unless that had it in an epoll set,
+    /// which is not known here.
+    fn inherit(&self) {
+        let has_sets = !self.slots.are_empty();
+        let was_settled = self.is_settled.load(Ordering::Relaxed);
+        let shared = self.shared();
+        self.sending.renew();
+        self.control.renew();
+        self.owed.store(0, Ordering::Relaxed);
+        self.calls.store(0, Ordering::Relaxed);
+        self.reset();
+        self.shared.store(Number::word(shared), Ordering::Release);
+        if let Some(number) = shared {
+            sharers::join(number);
+        }
+        let stays = shared.is_none() || has_sets || was_settled;
+        self.is_settled.store(stays, Ordering::Relaxed);
+    }
+}
+
+impl Closing {
+    /// The descriptor is closed, or is about to be. A connection whose last one it was ends as the kernel would have it.
+    pub(crate) fn finish(self) {
+        let Closing { connection, fd, linger } = self;
+        table::exchange(fd, word_of(connection), std::ptr::null_mut());
+        let less = |count: u32| match count {
+            0 | ENDING => None,
+            1 => Some(ENDING),
+            more => Some(more - 1),
+        };
+        let descriptors = &connection.descriptors;
+        match descriptors.fetch_update(Ordering::SeqCst, Ordering::Relaxed, less) {
+            Ok(1) => connection.end(linger),
+            Ok(_) => connection.goes_by_another(fd),
+            Err(_) => {}
+        }
+    }
+}
+
+impl Connection {
+    /// If this is the descriptor by which the layer goes, it is another from now on.
+    fn goes_by_another(&'static self, fd: c_int) {
+        let _quiet = Quiet::begin();
+        let _control = self.control.take();
+        if self.fd() == fd {
+            let word = word_of(self);
+            if let Some(other) = table::all().find(|other| table::word(*other) == word) {
+                self.fd.store(other, Ordering::Release);
+            }
+        }
+    }
+
+    /// No descriptor is left.
+    fn end(&'static self, linger: Option<u32>) {
+        // Another thread may be about to offer it, which then has seen that it ends, or is seen here.
+        while self.calls.load(Ordering::SeqCst) & OFFERING != 0 {
+            os::yield_now();
+        }
+        while let Some(at) = self.away() {
+            if self.look(&at) == Place::Nic && !self.close_at(&at, linger) {
+                // It cannot be told: the kernel ends it, which has it then.
+                self.restore(RestoreReason::Unserved);
+                continue;
+            }
+            at.session.close(at.cid);
+            self.slots.are_back();
+            self.leave_number(&at);
+            break;
+        }
+        self.slots.clear();
+        self.shared().map(sharers::leave);
+        self.state.store(ABSENT, Ordering::Release);
+        self.descriptors.store(0, Ordering::Release);
+    }
+
+    /// Ends it at the NIC. Returns whether that hears of it.
+    fn close_at(&'static self, at: &AtNic, linger: Option<u32>) -> bool {
+        match linger {
+            Some(0) => return self.control(at, NicControl::Abort),
+            Some(seconds) => self.linger(at, Duration::from_secs(seconds.into())),
+            None => {}
+        }
+        self.control(at, NicControl::Close)
+    }
+
+    /// Waits until the peer has all, and knows that there is no more (tcp_close), or until a signal comes.
+    fn linger(&'static self, _at: &AtNic, _time: Duration) {}
+}

@@ -1,0 +1,29 @@
+//! Connections in epoll sets (epoll(7)). Those at the kernel are the kernel's; those at the NIC are the layer's, with
+//! the same meaning of level, edge and one shot. A connection changes hands when it is offered, and when it comes back.
+
+mod control;
+mod links;
+mod set;
+mod slot;
+mod spent;
+mod wait;
+
+pub(crate) use self::control::{changed, control, from_kernel, nest, to_kernel};
+pub(crate) use self::set::{Set, at, closed, insert};
+pub(crate) use self::slot::Slots;
+pub(crate) use self::wait::{dispatch_all, poll_events, wait, without_own};
+
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
+const EDGE: u32 = libc::EPOLLET as u32;
+const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+const ERR: u32 = libc::EPOLLERR as u32;
+const HUP: u32 = libc::EPOLLHUP as u32;
+
+/// What the eventfd is registered with: no program has this address of its own.
+fn own_data() -> u64 {
+    static OWN: u8 = 0;
+    (&raw const OWN) as u64
+}

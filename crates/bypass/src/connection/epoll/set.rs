@@ -1,0 +1,187 @@
+//! An epoll set of the program's.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+
+use libc::{c_int, epoll_event};
+
+use super::links::Links;
+use super::{IN, own_data};
+use crate::os;
+use crate::pool::{Pool, Pooled};
+use crate::real::real;
+use crate::session::Session;
+use crate::table::{self, Word};
+
+static POOL: Pool<Set> = Pool::new();
+
+/// See the module's documentation.
+pub(crate) struct Set {
+    /// One of its descriptors, and how many it has.
+    fd: AtomicI32,
+    descriptors: AtomicU32,
+    /// How often it was another set.
+    stay: AtomicU32,
+    /// The number of the session that wakes it; 0 for none.
+    session: AtomicU32,
+    /// Registrations at the NIC.
+    away: AtomicI32,
+    /// Those that may be ready.
+    pub(super) ready: Links,
+    /// It is in another set, or is polled itself: its connections are the kernel's.
+    is_nested: AtomicBool,
+    /// The last wait was filled by the NIC's.
+    pub(super) is_short: AtomicBool,
+}
+
+impl Pooled for Set {
+    fn new() -> Self {
+        Set {
+            fd: AtomicI32::new(-1),
+            descriptors: AtomicU32::new(0),
+            stay: AtomicU32::new(1),
+            session: AtomicU32::new(0),
+            away: AtomicI32::new(0),
+            ready: Links::new(),
+            is_nested: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
+        }
+    }
+
+    fn claim(&self) -> bool {
+        self.descriptors.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+fn word_of(set: &'static Set) -> Word {
+    std::ptr::from_ref(set).cast_mut().cast::<u8>().map_addr(|at| at | table::SET)
+}
+
+/// The set of a descriptor, if it is known to be one.
+#[inline]
+pub(crate) fn at(fd: c_int) -> Option<&'static Set> {
+    let word = table::word(fd);
+    if word.addr() & table::SET == 0 {
+        return None;
+    }
+    // SAFETY: a set of the pool's, which stays where it is.
+    Some(unsafe { &*word.map_addr(|at| at & !table::SET).cast::<Set>() })
+}
+
+/// A new set of this descriptor, which was none that is known.
+pub(crate) fn insert(fd: c_int) -> Option<&'static Set> {
+    if !table::has_room(fd) {
+        return None;
+    }
+    let set = POOL.claim(fd)?;
+    set.fd.store(fd, Ordering::Relaxed);
+    set.session.store(0, Ordering::Relaxed);
+    set.away.store(0, Ordering::Relaxed);
+    set.is_nested.store(false, Ordering::Relaxed);
+    set.is_short.store(false, Ordering::Relaxed);
+    if table::exchange(fd, std::ptr::null_mut(), word_of(set)) {
+        return Some(set);
+    }
+    // Another thread has found it, too.
+    set.descriptors.store(0, Ordering::Release);
+    at(fd)
+}
+
+/// A descriptor is closed: with the last one of a set, that is no more.
+pub(crate) fn closed(fd: c_int) {
+    let Some(set) = at(fd) else { return };
+    if table::exchange(fd, word_of(set), std::ptr::null_mut()) {
+        set.release(fd);
+    }
+}
+
+impl Set {
+    /// Another descriptor of the set.
+    pub(crate) fn add(&'static self, fd: c_int) {
+        if table::has_room(fd) {
+            self.descriptors.fetch_add(1, Ordering::AcqRel);
+            closed(fd);
+            table::replace(fd, word_of(self));
+        } else {
+            // What is waited for there, nobody would tell.
+            self.nest();
+        }
+    }
+
+    fn release(&'static self, fd: c_int) {
+        if self.descriptors.load(Ordering::Acquire) > 1 {
+            if self.fd() == fd {
+                let word = word_of(self);
+                let other = table::all().find(|other| table::word(*other) == word);
+                self.fd.store(other.unwrap_or(-1), Ordering::Release);
+            }
+            self.descriptors.fetch_sub(1, Ordering::AcqRel);
+            return;
+        }
+        // Its registrations are none from here on.
+        self.stay.fetch_add(1, Ordering::AcqRel);
+        let mut rest = self.ready.take();
+        while let Some(link) = rest.next() {
+            link.is_out();
+        }
+        self.descriptors.store(0, Ordering::Release);
+    }
+
+    pub(super) fn fd(&self) -> c_int {
+        self.fd.load(Ordering::Acquire)
+    }
+
+    pub(super) fn stay(&self) -> u32 {
+        self.stay.load(Ordering::Acquire)
+    }
+
+    pub(super) fn count_away(&self, more: i32) {
+        self.away.fetch_add(more, Ordering::AcqRel);
+    }
+
+    /// Whether none of its connections is at the NIC, and nothing is to be told.
+    #[inline]
+    pub(crate) fn is_kernels(&self) -> bool {
+        self.away.load(Ordering::Acquire) == 0 && self.ready.are_none()
+    }
+
+    /// Whether a session wakes those that wait at it.
+    #[inline]
+    pub(crate) fn is_woken(&self) -> bool {
+        self.session.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn is_nested(&self) -> bool {
+        self.is_nested.load(Ordering::Acquire)
+    }
+
+    /// Its connections are the kernel's from now on. Returns whether they were not before.
+    pub(super) fn nest(&self) -> bool {
+        !self.is_nested.swap(true, Ordering::AcqRel)
+    }
+
+    /// Has a session wake those that wait at it. False if that cannot be.
+    pub(super) fn wake_by(&self, session: &Session) -> bool {
+        if self.session.load(Ordering::Acquire) == session.number {
+            return true;
+        }
+        for own in [session.wake, session.socket] {
+            let events = IN | libc::EPOLLET as u32;
+            let added = kernel_ctl(self.fd(), libc::EPOLL_CTL_ADD, own, events, own_data());
+            if added < 0 && os::errno() != libc::EEXIST {
+                return false;
+            }
+        }
+        self.session.store(session.number, Ordering::Release);
+        true
+    }
+}
+
+/// epoll_ctl(2) of the kernel.
+pub(super) fn kernel_ctl(set: c_int, op: c_int, fd: c_int, events: u32, data: u64) -> c_int {
+    let mut event = epoll_event { events, u64: data };
+    // SAFETY: `event` is readable.
+    unsafe {
+        real!(epoll_ctl(set, op, fd, &raw mut event):
+            fn(c_int, c_int, c_int, *mut epoll_event) -> c_int)
+    }
+}

@@ -1,0 +1,279 @@
+//! A connection that changes sides: offered to the NIC, and back at the kernel. Handlers of signals see none of it half
+//! done.
+
+use std::sync::atomic::Ordering;
+
+use handoff::policy::Seen;
+use handoff::session::status::{self, Place, Why};
+use handoff::{Refusal, RestoreReason};
+use libc::c_int;
+
+use super::place::AtNic;
+use super::{AWAY, Connection, ENDING, KERNEL, OFFERING, RETURNING, SHUT_READ, SHUT_WRITE, epoll};
+use crate::os::{self, Quiet};
+use crate::session::{self, Session};
+use crate::sharers::{self, Number};
+
+/// How long a connection stays at the kernel at least, in nanoseconds, that came back for a reason that passes: twice as
+/// long each time, so many times.
+const REST: u64 = 2_000_000_000;
+const REST_DOUBLES: u32 = 6;
+/// The same after it was found that another process has it, too: a server's parent closes it soon.
+const SHARED_REST: u64 = 10_000_000;
+/// How often a process that forks yields to a thread that offers a connection: some milliseconds.
+const OFFER_YIELDS: u32 = 10_000;
+/// In `owed`: a connection that was closed had the number.
+const LEFT: u32 = 1 << 31;
+
+/// Whether it can be offered again.
+fn passes(why: Why) -> bool {
+    match why {
+        Why::Refused(refusal) => refusal.passes(),
+        Why::Restored(reason) => reason.passes(),
+    }
+}
+
+impl Connection {
+    /// Bytes have passed by the kernel: perhaps it is to go to the NIC.
+    pub(crate) fn passed(&'static self, received: isize, sent: isize) {
+        let add = |to: &std::sync::atomic::AtomicU64, bytes: isize| {
+            let bytes = u64::try_from(bytes).unwrap_or(0);
+            to.fetch_add(bytes, Ordering::Relaxed) + bytes
+        };
+        let (received, sent) = (add(&self.received, received), add(&self.sent, sent));
+        if self.is_settled.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(session) = session::get().filter(|session| session.takes_offers()) else {
+            return;
+        };
+        let picks = session.picks();
+        if picks != self.picks.load(Ordering::Relaxed) {
+            let before = self.picks.swap(picks, Ordering::Relaxed);
+            if session.policy.allows_by_hand() {
+                if !self.offer(session) {
+                    self.picks.store(before, Ordering::Relaxed);
+                }
+                return;
+            }
+        }
+        if self.rests() {
+            return;
+        }
+        let mut seen =
+            Seen { since: self.since.load(Ordering::Relaxed), received, sent, ..Seen::default() };
+        if session.policy.ports.is_some() {
+            (seen.local_port, seen.remote_port) = os::ports(self.fd());
+        }
+        let needs_time = session.policy.next_deadline(&seen).is_some();
+        let now = if needs_time { os::now() } else { seen.since };
+        if session.policy.picks(&seen, now) {
+            let _ = self.offer(session);
+        }
+    }
+
+    /// Offers it, unless another call is in the kernel: the next one offers it then. Returns false in that case.
+    fn offer(&'static self, session: &'static Session) -> bool {
+        if self.calls.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let _quiet = Quiet::begin();
+        if self.calls.compare_exchange(0, OFFERING, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        let errno = os::errno();
+        // One that is being closed waits until it has seen that, or is seen here.
+        let is_there = self.descriptors.load(Ordering::SeqCst) != ENDING;
+        if is_there && self.state.load(Ordering::Acquire) == KERNEL && self.is_alone() {
+            self.offer_alone(session);
+        }
+        os::set_errno(errno);
+        self.calls.fetch_and(!OFFERING, Ordering::AcqRel);
+        true
+    }
+
+    fn offer_alone(&'static self, session: &'static Session) {
+        let Some(_control) = self.control.take() else { return };
+        let Some(cid) = session.take_number(std::ptr::from_ref(self).expose_provenance()) else {
+            return;
+        };
+        let Some(area) = session.area(cid) else { return };
+        let fd = self.fd();
+        let before = status::count(area.status().load(Ordering::Acquire));
+        self.cid.store(cid.0, Ordering::Release);
+        self.session.store(std::ptr::from_ref(session).cast_mut(), Ordering::Release);
+        self.changes.store(before.into(), Ordering::Release);
+        self.offers.fetch_add(1, Ordering::AcqRel);
+        self.limits.read(fd);
+        if epoll::from_kernel(self, session) && session.offer(cid, fd) {
+            self.state.store(AWAY, Ordering::Release);
+            return;
+        }
+        epoll::to_kernel(self);
+        // Another wharf may take it.
+        self.is_settled.store(session.looks_alive(), Ordering::Relaxed);
+        session.give_number(cid);
+    }
+
+    /// The kernel has it again: its registrations are the kernel's, too.
+    pub(super) fn come_back(&'static self, at: &AtNic) {
+        let _quiet = Quiet::begin();
+        let swapped =
+            self.state.compare_exchange(AWAY, RETURNING, Ordering::AcqRel, Ordering::Acquire);
+        if swapped.is_err() {
+            return;
+        }
+        let errno = os::errno();
+        let why = self.status(at).why;
+        let is_stopping = matches!(
+            why,
+            Some(Why::Restored(RestoreReason::Stopping) | Why::Refused(Refusal::Stopping))
+        );
+        if is_stopping {
+            at.session.ends();
+        }
+        // Another wharf may take it, or the process that has it alone.
+        let may_go =
+            matches!(why, Some(Why::Restored(RestoreReason::Killed | RestoreReason::Fork)));
+        if !is_stopping && !may_go {
+            self.rest(why.is_some_and(passes));
+        }
+        {
+            // The descriptor stays what it is meanwhile.
+            let _control = self.control.take();
+            // A kernel that is given a connection knows nothing of the end for reading; and what the NIC was told last,
+            // it may not have done.
+            os::shutdown(self.fd(), shut_how(self.shut.load(Ordering::Acquire)));
+            epoll::to_kernel(self);
+        }
+        // What was asked of all while the NIC had it, it has done.
+        self.picks.store(at.session.picks(), Ordering::Relaxed);
+        self.return_number(at, 0);
+        os::set_errno(errno);
+        self.state.store(KERNEL, Ordering::Release);
+    }
+
+    /// The number is another connection's to have, once no thread is in the middle of writing to its ring, from which
+    /// that one would send.
+    pub(super) fn return_number(&self, at: &AtNic, how: u32) {
+        match self.sending.take() {
+            Some(_no_writer) => give(at.session, at.cid.0 | how),
+            // It is in the middle of that, in the program below a handler of a signal: see `send`.
+            None => self.owed.store((at.cid.0 | how) + 1, Ordering::Release),
+        }
+    }
+
+    /// A number that waits to be returned, as this thread is not in the middle of writing any more.
+    #[cold]
+    pub(super) fn return_owed(&self, session: &Session) {
+        if let Some(owed) = self.owed.swap(0, Ordering::AcqRel).checked_sub(1) {
+            give(session, owed);
+        }
+    }
+
+    /// The number of a connection that was closed.
+    pub(super) fn leave_number(&self, at: &AtNic) {
+        self.return_number(at, LEFT);
+    }
+
+    /// It stays at the kernel: for a while, and until policy picks it by what it does from now on, or for good.
+    fn rest(&self, for_a_while: bool) {
+        let mut until = u64::MAX;
+        if for_a_while {
+            let returns = self.returns.fetch_add(1, Ordering::Relaxed);
+            let now = os::now();
+            until = now + (REST << returns.min(REST_DOUBLES));
+            self.received.store(0, Ordering::Relaxed);
+            self.sent.store(0, Ordering::Relaxed);
+            self.since.store(now, Ordering::Relaxed);
+        }
+        self.rests.store(until, Ordering::Relaxed);
+    }
+
+    /// Whether it still does.
+    fn rests(&self) -> bool {
+        match self.rests.load(Ordering::Relaxed) {
+            0 => false,
+            u64::MAX => true,
+            until if os::now() < until => true,
+            until => {
+                // Unless it has begun to rest anew.
+                let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+                let _ = self.rests.compare_exchange(until, 0, success, failure);
+                false
+            }
+        }
+    }
+
+    /// Has the connection back at the kernel, for good, however long that takes.
+    pub(crate) fn restore(&'static self, reason: RestoreReason) {
+        self.is_settled.store(true, Ordering::Relaxed);
+        self.give_back(reason);
+    }
+
+    fn give_back(&'static self, reason: RestoreReason) {
+        let mut asked = false;
+        while let Some(at) = self.away() {
+            if self.look(&at) == Place::Ended {
+                return;
+            }
+            if !std::mem::replace(&mut asked, true) {
+                at.session.restore(at.cid, reason);
+            }
+            // Until it moves; then `away` waits.
+            while self.look(&at) == Place::Nic && self.is_at(&at) {
+                self.wait_while(&at, Place::Nic);
+            }
+        }
+    }
+
+    /// The process is about to fork: the connection goes back to the kernel, for as long as two processes have it.
+    pub(crate) fn share(&'static self) {
+        let shared = sharers::expect(Number::of(self.shared.load(Ordering::Acquire)));
+        self.shared.store(Number::word(shared), Ordering::SeqCst);
+        if shared.is_none() {
+            self.is_settled.store(true, Ordering::Relaxed);
+        }
+        // A thread that offers it either has seen that, or is seen here.
+        self.wait_for_offer();
+        self.give_back(RestoreReason::Fork);
+    }
+
+    /// Waits for a thread that offers it.
+    pub(super) fn wait_for_offer(&self) {
+        let is_offering = || self.calls.load(Ordering::SeqCst) & OFFERING != 0;
+        (0..OFFER_YIELDS).take_while(|_| is_offering()).for_each(|_| os::yield_now());
+    }
+
+    /// Its entry, if more than one process has had it.
+    pub(crate) fn shared(&self) -> Option<Number> {
+        Number::of(self.shared.load(Ordering::Acquire))
+    }
+
+    /// Whether this is the only process that has it. One that was not is not looked at again for a while.
+    fn is_alone(&self) -> bool {
+        let is_alone = self.shared().is_none_or(sharers::is_alone);
+        if !is_alone {
+            self.rests.fetch_max(os::now() + SHARED_REST, Ordering::Relaxed);
+        }
+        is_alone
+    }
+}
+
+fn give(session: &Session, owed: u32) {
+    let cid = handoff::Cid(owed & !LEFT);
+    match owed & LEFT {
+        0 => session.give_number(cid),
+        _ => session.leave_number(cid),
+    }
+}
+
+/// What shutdown(2) takes for these ends, if there are any.
+fn shut_how(bits: u8) -> Option<c_int> {
+    match bits {
+        0 => None,
+        SHUT_READ => Some(libc::SHUT_RD),
+        SHUT_WRITE => Some(libc::SHUT_WR),
+        _ => Some(libc::SHUT_RDWR),
+    }
+}

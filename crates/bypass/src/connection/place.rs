@@ -1,0 +1,110 @@
+//! Where a connection is, as wharf says.
+
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use handoff::session::Area;
+use handoff::session::status::{self, Place, Status, Why};
+use handoff::{Cid, RestoreReason};
+
+use super::{ABSENT, AWAY, Connection, KERNEL, RETURNING};
+use crate::os;
+use crate::session::Session;
+
+/// How long a call waits for the next change of a status before it looks whether wharf is there.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Where a connection is that is not at the kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct AtNic {
+    pub(super) session: &'static Session,
+    pub(super) area: Area<'static>,
+    pub(super) cid: Cid,
+}
+
+impl Connection {
+    /// Where it is, once that is settled; `None` if at the kernel.
+    pub(crate) fn away(&'static self) -> Option<AtNic> {
+        loop {
+            match self.state.load(Ordering::Acquire) {
+                ABSENT | KERNEL => return None,
+                RETURNING => os::yield_now(),
+                _ => {
+                    let at = self.nic()?;
+                    match self.look(&at) {
+                        Place::Nic | Place::Ended => return Some(at),
+                        Place::Os | Place::Free => self.come_back(&at),
+                        Place::Moving => self.wait_while(&at, Place::Moving),
+                    }
+                }
+            }
+        }
+    }
+
+    fn nic(&self) -> Option<AtNic> {
+        // SAFETY: it is null, or a session, which lives as long as the process or until that forks; the child's
+        // connections are all at the kernel.
+        let session = unsafe { self.session.load(Ordering::Acquire).as_ref() }?;
+        let cid = Cid(self.cid.load(Ordering::Acquire));
+        Some(AtNic { session, area: session.area(cid)?, cid })
+    }
+
+    /// Whether it is there still.
+    pub(super) fn is_at(&self, at: &AtNic) -> bool {
+        self.state.load(Ordering::Acquire) == AWAY && self.cid.load(Ordering::Acquire) == at.cid.0
+    }
+
+    pub(super) fn status(&self, at: &AtNic) -> Status {
+        let word = at.area.status().load(Ordering::Acquire);
+        let is_dead = at.session.is_dead();
+        if u32::from(status::count(word)) == self.changes.load(Ordering::Acquire) {
+            // As it was when it was offered: nothing has looked at it yet, or ever will. The guard then does not, either.
+            let killed = Some(Why::Restored(RestoreReason::Killed));
+            return match is_dead {
+                true => Status { why: killed, ..Status::at(Place::Os) },
+                false => Status::at(Place::Moving),
+            };
+        }
+        let status = Status::decode(word);
+        if is_dead && matches!(status.place, Place::Nic | Place::Moving) {
+            // Before the status is looked at again: the guard ends after it has changed it.
+            let is_lost = at.session.is_lost();
+            if !is_lost {
+                // wharf's guard is about to put it back.
+                return Status { place: Place::Moving, ..status };
+            }
+            let status = Status::decode(at.area.status().load(Ordering::Acquire));
+            if matches!(status.place, Place::Nic | Place::Moving) {
+                // Never wrong bytes: what was at the NIC is lost.
+                return Status { error: libc::ECONNRESET as u16, ..Status::at(Place::Ended) };
+            }
+            return status;
+        }
+        status
+    }
+
+    pub(super) fn look(&self, at: &AtNic) -> Place {
+        self.status(at).place
+    }
+
+    /// Waits for the next change of the status as long as it is this, or for a while.
+    pub(super) fn wait_while(&self, at: &AtNic, place: Place) {
+        let errno = os::errno();
+        at.area.waiters().fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        let wake = at.area.wake();
+        let expected = wake.load(Ordering::Acquire) as u32;
+        if self.look(at) == place
+            && os::futex_wait(wake, expected, Some(LOOK_AGAIN)) == libc::ETIMEDOUT
+        {
+            at.session.looks_alive();
+        }
+        at.area.waiters().fetch_sub(1, Ordering::AcqRel);
+        os::set_errno(errno);
+    }
+
+    /// Whether the connection has ended at the NIC.
+    pub(crate) fn has_ended(&'static self) -> bool {
+        self.away().is_some_and(|at| self.look(&at) == Place::Ended)
+    }
+}

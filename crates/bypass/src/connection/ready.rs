@@ -1,0 +1,119 @@
+//! What of a connection at the NIC is ready, and how much waits; shutdown(2), and the errors that calls tell.
+
+use std::sync::atomic::{Ordering, fence};
+
+use handoff::RestoreReason;
+use handoff::command::NicControl;
+use handoff::ring::{receive, send};
+use handoff::session::status::{Place, Status};
+use libc::c_int;
+
+use super::place::AtNic;
+use super::{Connection, Ready, SHUT_READ, SHUT_WRITE, epoll};
+use crate::os;
+
+impl Connection {
+    /// What is ready at the NIC; `None` if the kernel has it.
+    pub(crate) fn ready(&'static self) -> Option<Ready> {
+        loop {
+            let at = self.away()?;
+            let status = self.status(&at);
+            let ready = self.ready_at(&at, status);
+            // On its way back its rings say nothing.
+            if matches!(status.place, Place::Nic | Place::Ended) && self.look(&at) == status.place {
+                return Some(ready);
+            }
+        }
+    }
+
+    fn ready_at(&self, at: &AtNic, status: Status) -> Ready {
+        let shut = self.shut.load(Ordering::Acquire);
+        let unread = at.area.receive().ok().map(|ring| receive::App::new(ring).is_empty());
+        let is_over = status.place == Place::Ended;
+        let peer_closed = status.peer_closed || is_over || shut & SHUT_READ != 0;
+        let error = status.error != 0 && !self.is_told.load(Ordering::Relaxed);
+        Ready {
+            readable: peer_closed || error || unread.is_some_and(|unread| unread == Ok(false)),
+            // What would fail does not wait (tcp_poll).
+            writable: is_over || shut & SHUT_WRITE != 0 || self.has_room(at),
+            peer_closed,
+            error,
+            hung_up: is_over || peer_closed && shut & SHUT_WRITE != 0,
+        }
+    }
+
+    /// Whether a third of what may wait to be acknowledged is free (sk_stream_is_writeable).
+    fn has_room(&self, at: &AtNic) -> bool {
+        let Ok(ring) = at.area.send() else { return false };
+        let sent = send::App::new(ring);
+        let (Ok(free), Ok(used)) = (sent.room(), sent.len()) else { return false };
+        let left = free.min(self.limits.capacity(ring.capacity()).saturating_sub(used));
+        left > 0 && left >= used / 2
+    }
+
+    /// Bytes that could be read, and bytes that the NIC has not taken yet; `None` if the kernel has it.
+    pub(crate) fn queued(&'static self) -> Option<(c_int, c_int)> {
+        let at = self.away()?;
+        let unread = receive::App::new(at.area.receive().ok()?).len().unwrap_or(0);
+        let unsent = send::App::new(at.area.send().ok()?).len().unwrap_or(0);
+        Some((unread as c_int, unsent as c_int))
+    }
+
+    /// The program shuts an end down; `None` if the kernel has the connection.
+    pub(crate) fn shutdown(&'static self, how: c_int) -> Option<c_int> {
+        let at = self.away()?;
+        let Some(bits) = shut_bits(how) else { return Some(os::fail(libc::EINVAL) as c_int) };
+        if self.look(&at) == Place::Ended {
+            return Some(os::fail(libc::ENOTCONN) as c_int);
+        }
+        let before = self.shut.fetch_or(bits, Ordering::AcqRel);
+        let both = [(SHUT_READ, NicControl::ShutdownRead), (SHUT_WRITE, NicControl::ShutdownWrite)];
+        for (_, control) in both.into_iter().filter(|(bit, _)| bits & !before & bit != 0) {
+            if !self.control(&at, control) {
+                // The kernel is told what was shut when it has the connection.
+                self.restore(RestoreReason::Unserved);
+            }
+        }
+        // Threads that wait for it are to see it: see `wait`.
+        fence(Ordering::SeqCst);
+        at.area.wake().fetch_add(1, Ordering::AcqRel);
+        os::futex_wake_all(at.area.wake());
+        epoll::changed(self, at.session);
+        Some(0)
+    }
+
+    /// Whether a call that sends fails, as far as the layer knows.
+    pub(crate) fn sends_no_more(&'static self) -> bool {
+        let is_shut = self.shut.load(Ordering::Acquire) & SHUT_WRITE != 0;
+        is_shut || self.has_late() || self.has_ended()
+    }
+
+    /// The program has shut an end down at the kernel: the NIC's side knows, too, should it have the connection.
+    pub(crate) fn was_shut(&self, how: c_int) {
+        self.shut.fetch_or(shut_bits(how).unwrap_or(0), Ordering::AcqRel);
+    }
+
+    /// The error that is pending wherever the connection is, which is told by this.
+    pub(crate) fn pending_error(&'static self, fd: c_int) -> Option<c_int> {
+        let error = self.take_error().or_else(|| self.take_late());
+        error.or_else(|| Some(os::take_error(fd))).filter(|error| *error != 0)
+    }
+
+    /// The error that is pending, which is told by this; `None` if the kernel has it.
+    pub(crate) fn take_error(&'static self) -> Option<c_int> {
+        let at = self.away()?;
+        let status = self.status(&at);
+        let is_new = status.error != 0 && !self.is_told.swap(true, Ordering::AcqRel);
+        Some(if is_new { status.error.into() } else { 0 })
+    }
+}
+
+/// The ends of shutdown(2); `None` for what is none.
+fn shut_bits(how: c_int) -> Option<u8> {
+    match how {
+        libc::SHUT_RD => Some(SHUT_READ),
+        libc::SHUT_WR => Some(SHUT_WRITE),
+        libc::SHUT_RDWR => Some(SHUT_READ | SHUT_WRITE),
+        _ => None,
+    }
+}

@@ -1,0 +1,164 @@
+//! What the program's calls send on a connection at the NIC. The ring is one thread's as long as it writes there, and not
+//! while it waits for room. A handler of a signal that comes in the middle of that, and sends on the same connection,
+//! cannot wait for the thread that it has interrupted: it has the connection restored, by which what was being written
+//! has not taken effect and is written to the kernel later.
+
+use std::sync::atomic::Ordering;
+
+use handoff::RestoreReason;
+use handoff::command::{Flags, nic};
+use handoff::ring::{Lost, Piece, send};
+use handoff::session::status::Place;
+use libc::c_int;
+
+use super::place::AtNic;
+use super::{Connection, Parts, SHUT_WRITE, Waiting};
+
+/// What writes to the ring.
+pub(crate) enum Source<'a, 'b> {
+    /// The program's bytes.
+    Parts(Parts<'a>),
+    /// At most so many bytes, which the function writes where it is told, and says how many, or with which error the call
+    /// fails. It may be called again, if what it wrote has not taken effect, and not for more.
+    Fill(usize, &'b mut dyn FnMut([Piece<'_>; 2]) -> Result<usize, c_int>),
+}
+
+impl Source<'_, '_> {
+    fn len(&self) -> usize {
+        match self {
+            Source::Parts(parts) => parts.len(),
+            Source::Fill(most, _) => *most,
+        }
+    }
+}
+
+/// What came of writing once.
+enum Wrote {
+    /// So many bytes.
+    Some(usize),
+    /// There was no room.
+    Full,
+    /// The kernel has the connection.
+    Lost,
+    /// The program's own thread is in the middle of that.
+    Busy,
+    /// The source has failed.
+    Failed(c_int),
+}
+
+impl Connection {
+    /// Writes at the NIC; `None` if the kernel has it (again) and nothing was written.
+    pub(crate) fn send(
+        &'static self,
+        mut from: Source<'_, '_>,
+        more: bool,
+        waiting: &Waiting,
+    ) -> Option<Result<usize, c_int>> {
+        let total = from.len();
+        let mut written = 0;
+        loop {
+            let done = |written: usize| (written > 0).then_some(Ok(written));
+            // What is left is for the kernel, if it has the connection by now.
+            let Some(at) = self.away() else { return done(written) };
+            let status = self.status(&at);
+            let is_shut = self.shut.load(Ordering::Acquire) & SHUT_WRITE != 0;
+            if is_shut || status.place == Place::Ended {
+                if written > 0 {
+                    return done(written);
+                }
+                if status.error != 0 && !self.is_told.swap(true, Ordering::AcqRel) {
+                    return Some(Err(status.error.into()));
+                }
+                return Some(Err(libc::EPIPE));
+            }
+            if total == 0 {
+                return Some(Ok(0));
+            }
+            match self.write(&at, &mut from, written) {
+                Wrote::Lost => continue,
+                Wrote::Busy => {
+                    self.restore(RestoreReason::Unserved);
+                    continue;
+                }
+                Wrote::Failed(error) => return done(written).or(Some(Err(error))),
+                Wrote::Some(count) => {
+                    written += count;
+                    if count > 0 {
+                        self.has_written(&at, count, more);
+                    }
+                    if written == total || matches!(from, Source::Fill(..)) {
+                        return Some(Ok(written));
+                    }
+                }
+                Wrote::Full => {}
+            }
+            let nothing = || self.room(&at) == Ok(0);
+            if let Some(error) = self.wait(&at, waiting, SHUT_WRITE, nothing) {
+                return done(written).or(Some(Err(error)));
+            }
+        }
+    }
+
+    /// Writes what there is room for.
+    fn write(&self, at: &AtNic, from: &mut Source<'_, '_>, written: usize) -> Wrote {
+        let Some(guard) = self.sending.take() else { return Wrote::Busy };
+        // What is written now is written to a ring of this connection's: see `return_number`.
+        let wrote = if self.is_at(at) { self.write_alone(at, from, written) } else { Wrote::Lost };
+        drop(guard);
+        if self.owed.load(Ordering::Acquire) != 0 {
+            self.return_owed(at.session);
+        }
+        wrote
+    }
+
+    fn write_alone(&self, at: &AtNic, from: &mut Source<'_, '_>, written: usize) -> Wrote {
+        let Ok(ring) = at.area.send() else { return Wrote::Failed(libc::EIO) };
+        let room = match self.room(at) {
+            Ok(0) => return Wrote::Full,
+            Ok(room) => room,
+            Err(Lost) => return Wrote::Lost,
+        };
+        let ring = send::App::new(ring);
+        match from {
+            Source::Parts(parts) => match ring.send_pieces(parts.behind(written).bytes(), room) {
+                Ok(count) => Wrote::Some(count as usize),
+                Err(Lost) => Wrote::Lost,
+            },
+            Source::Fill(most, fill) => {
+                let most = u32::try_from(*most).map_or(room, |most| most.min(room));
+                let mut failed = None;
+                let filled = ring.fill(most, |pieces| match fill(pieces) {
+                    Ok(count) => count as u32,
+                    Err(error) => {
+                        failed = Some(error);
+                        0
+                    }
+                });
+                match (filled, failed) {
+                    (_, Some(error)) => Wrote::Failed(error),
+                    (Ok(count), None) => Wrote::Some(count as usize),
+                    (Err(Lost), None) => Wrote::Lost,
+                }
+            }
+        }
+    }
+
+    /// Tells the NIC of bytes that were written.
+    fn has_written(&'static self, at: &AtNic, count: usize, more: bool) {
+        let flags = Flags { more, ..Flags::default() };
+        let epoch = at.area.epoch();
+        let send = nic::Send { len: count as u32, flags, ..nic::Send::new(at.cid, epoch) };
+        if !at.session.command(send.into()) {
+            // With what is in the ring.
+            self.restore(RestoreReason::Unserved);
+        }
+    }
+
+    /// Bytes that a call may write now.
+    pub(super) fn room(&self, at: &AtNic) -> Result<u32, Lost> {
+        let ring = at.area.send().map_err(|_| Lost)?;
+        let sent = send::App::new(ring);
+        let left = self.limits.capacity(ring.capacity()).saturating_sub(sent.len()?);
+        Ok(left.min(sent.room()?))
+    }
+}

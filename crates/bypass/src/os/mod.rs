@@ -1,0 +1,189 @@
+//! The kernel's calls that the layer makes itself: none goes through a function that it stands in front of.
+
+mod futex;
+mod message;
+mod option;
+mod signals;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::{c_int, c_void};
+
+pub(crate) use self::futex::{futex_wait, futex_wait_restarting, futex_wake_all};
+pub(crate) use self::message::{connect, has_ended, has_hung_up, receive, send};
+pub(crate) use self::option::{
+    has_error, has_low_water, int_option, is_nonblocking, is_readable, linger, pass_over, ports,
+    shutdown, take_error, timeout_of, wait_readable,
+};
+pub(crate) use self::signals::Quiet;
+
+use crate::trap::trap;
+
+/// The calling thread's error number.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the location is the thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets it.
+pub(crate) fn set_errno(error: c_int) {
+    // SAFETY: the location is the thread's own.
+    unsafe { *libc::__errno_location() = error };
+}
+
+/// Sets it, and gives what calls return that have failed.
+pub(crate) fn fail(error: c_int) -> isize {
+    set_errno(error);
+    -1
+}
+
+/// Closes a descriptor of the layer's own.
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: close takes an integer.
+    unsafe { trap!(libc::SYS_close, fd) };
+}
+
+/// Makes an eventfd readable.
+pub(crate) fn ring(fd: c_int) {
+    let one = 1_u64;
+    // SAFETY: eight readable bytes.
+    unsafe { trap!(libc::SYS_write, fd, &raw const one, 8) };
+}
+
+/// Maps memory that wharf shares, for as long as the process lives.
+pub(crate) fn map(fd: c_int, bytes: usize) -> Option<&'static [AtomicU64]> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel picks an unused range.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) };
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    // A dump of this process, should it crash, would go through all of it.
+    // SAFETY: the range was mapped above, and MADV_DONTDUMP changes no contents.
+    let _ = unsafe { libc::madvise(start, bytes, libc::MADV_DONTDUMP) };
+    // SAFETY: mapped above, page-aligned, so long, and never unmapped. wharf has sealed its size. All access is by
+    // atomic words, whose every value is valid.
+    Some(unsafe { std::slice::from_raw_parts(start.cast(), bytes / size_of::<AtomicU64>()) })
+}
+
+/// Maps zeroed memory that this process and its children share.
+pub(crate) fn map_shared(bytes: usize) -> Option<*mut c_void> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel picks an unused range.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    (start != libc::MAP_FAILED).then_some(start)
+}
+
+/// Unmaps it.
+///
+/// # Safety
+/// It was mapped for so many bytes, and nobody has a reference into it.
+pub(crate) unsafe fn unmap(at: *mut c_void, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::munmap(at, bytes) };
+}
+
+/// Bytes of the program's that a call is to read. Empty for a null pointer.
+///
+/// # Safety
+/// The program's call promises `len` readable bytes.
+pub(crate) unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
+    if at.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise; no more than a slice may have is used.
+    unsafe { std::slice::from_raw_parts(at.cast(), len.min(isize::MAX as usize)) }
+}
+
+/// Bytes of the program's that a call is to write. Empty for a null pointer.
+///
+/// # Safety
+/// The program's call promises `len` writable bytes.
+pub(crate) unsafe fn bytes_mut<'a>(at: *mut c_void, len: usize) -> &'a mut [u8] {
+    if at.is_null() || len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise; no more than a slice may have is used.
+    unsafe { std::slice::from_raw_parts_mut(at.cast(), len.min(isize::MAX as usize)) }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub(crate) fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A time in units of the CPU's, which takes an instruction to look at: see [`since`].
+#[inline]
+pub(crate) fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every CPU of the kind has it.
+    let ticks = unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(not(target_arch = "x86_64"))]
+    let ticks = now();
+    ticks
+}
+
+/// When the library was loaded: in ticks, and as [`now`] has it.
+static LOADED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// The library is loaded.
+pub(crate) fn begin_ticks() {
+    let [ticks_then, then] = &LOADED;
+    ticks_then.store(ticks(), Ordering::Relaxed);
+    then.store(now(), Ordering::Relaxed);
+}
+
+/// About how many nanoseconds have passed since these ticks.
+pub(crate) fn since(begin: u64) -> u64 {
+    let [ticks_then, then] = [0, 1].map(|at: usize| LOADED[at].load(Ordering::Relaxed));
+    let (ticks_now, now) = (ticks(), now());
+    let all = u128::from(ticks_now.saturating_sub(ticks_then).max(1));
+    let part = u128::from(ticks_now.saturating_sub(begin));
+    (part * u128::from(now.saturating_sub(then)) / all) as u64
+}
+
+/// Lets other threads run.
+pub(crate) fn yield_now() {
+    // SAFETY: it takes no arguments.
+    unsafe { libc::sched_yield() };
+}
+
+/// This process.
+#[inline]
+pub(crate) fn process() -> libc::pid_t {
+    // SAFETY: it has no arguments. The layer does not stand in front of it.
+    unsafe { libc::getpid() }
+}
+
+/// Whether there is no such process any more.
+pub(crate) fn has_exited(process: u32) -> bool {
+    // SAFETY: kill takes integers, and signal 0 is none.
+    unsafe { trap!(libc::SYS_kill, process as libc::pid_t, 0) < 0 && errno() == libc::ESRCH }
+}
+
+/// Whether the descriptor is closed by execve(2).
+pub(crate) fn closes_at_exec(fd: c_int) -> bool {
+    // SAFETY: F_GETFD takes integers only.
+    let flags = unsafe { trap!(libc::SYS_fcntl, fd, libc::F_GETFD) };
+    flags >= 0 && flags as c_int & libc::FD_CLOEXEC != 0
+}
+
+/// Whether a descriptor is an epoll set.
+pub(crate) fn is_epoll(fd: c_int) -> bool {
+    const NAME: &[u8] = b"anon_inode:[eventpoll]";
+    let errno = errno();
+    let (mut path, mut name) = ([0_u8; 40], [0_u8; 40]);
+    // It fits, with a zero behind it.
+    let _ = std::io::Write::write_fmt(&mut &mut path[..], format_args!("/proc/self/fd/{fd}"));
+    let here = libc::AT_FDCWD;
+    // SAFETY: the path ends with a zero, and so many bytes may be written.
+    let len =
+        unsafe { trap!(libc::SYS_readlinkat, here, path.as_ptr(), name.as_mut_ptr(), name.len()) };
+    set_errno(errno);
+    usize::try_from(len).is_ok_and(|len| &name[..len] == NAME)
+}

@@ -1,0 +1,119 @@
+//! What a socket of the program's says, and what it is told.
+
+use libc::c_int;
+
+use super::errno;
+use crate::trap::trap;
+
+/// Whether `O_NONBLOCK` is set.
+pub(crate) fn is_nonblocking(fd: c_int) -> bool {
+    // SAFETY: F_GETFL takes no argument.
+    let flags = unsafe { trap!(libc::SYS_fcntl, fd, libc::F_GETFL, 0) };
+    flags >= 0 && flags as c_int & libc::O_NONBLOCK != 0
+}
+
+/// The nanoseconds of `SO_RCVTIMEO` or `SO_SNDTIMEO`, if there are any.
+pub(crate) fn timeout_of(fd: c_int, option: c_int) -> Option<u64> {
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut len = size_of::<libc::timeval>() as libc::socklen_t;
+    // SAFETY: `time` is writable, and `len` its size.
+    let got = unsafe {
+        let (at, len) = (&raw mut time, &raw mut len);
+        trap!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, option, at, len)
+    };
+    let nanos = time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    (got == 0 && nanos > 0).then_some(nanos)
+}
+
+/// Waits until a socket has something to be read, as a call that blocks: the error that ends the wait, if it is one.
+pub(crate) fn wait_readable(fd: c_int) -> Option<c_int> {
+    // A call for no bytes waits for some as any other (tcp_recvmsg), and leaves them.
+    let none = std::ptr::null::<u8>();
+    // SAFETY: no memory is written.
+    let got = unsafe { trap!(libc::SYS_recvfrom, fd, none, 0, 0, none, none) };
+    (got < 0).then(errno)
+}
+
+/// The error that is pending on a socket, which is told by this (`SO_ERROR`).
+pub(crate) fn take_error(fd: c_int) -> c_int {
+    int_option(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0)
+}
+
+/// Whether an error is pending on a socket, which stays so.
+pub(crate) fn has_error(fd: c_int) -> bool {
+    let mut at = libc::pollfd { fd, events: 0, revents: 0 };
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let none = std::ptr::null::<u8>();
+    // SAFETY: `at` is writable, and the time readable.
+    unsafe { trap!(libc::SYS_ppoll, &raw mut at, 1, &raw const now, none, 0) };
+    at.revents & libc::POLLERR != 0
+}
+
+/// Whether a call that receives would not wait.
+pub(crate) fn is_readable(fd: c_int) -> bool {
+    let mut at = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let (now, none) = (libc::timespec { tv_sec: 0, tv_nsec: 0 }, std::ptr::null::<u8>());
+    // SAFETY: `at` is writable, and the time readable.
+    unsafe { trap!(libc::SYS_ppoll, &raw mut at, 1, &raw const now, none, 0) };
+    at.revents != 0
+}
+
+/// An option that is a number.
+pub(crate) fn int_option(fd: c_int, level: c_int, option: c_int) -> Option<c_int> {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: `value` is writable, and `len` its size.
+    let got = unsafe {
+        let (at, len) = (&raw mut value, &raw mut len);
+        trap!(libc::SYS_getsockopt, fd, level, option, at, len)
+    };
+    (got == 0).then_some(value)
+}
+
+/// Whether a socket is readable only when it has more than one byte (`SO_RCVLOWAT`).
+pub(crate) fn has_low_water(fd: c_int) -> bool {
+    int_option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).is_some_and(|least| least > 1)
+}
+
+/// The program has shut down ends of a socket: the kernel is to know. That it does is no error.
+pub(crate) fn shutdown(fd: c_int, how: Option<c_int>) {
+    if let Some(how) = how {
+        // SAFETY: shutdown takes integers.
+        unsafe { trap!(libc::SYS_shutdown, fd, how) };
+    }
+}
+
+/// How many seconds close(2) waits until the peer has all (SO_LINGER), if it does: with none it is a reset.
+pub(crate) fn linger(fd: c_int) -> Option<u32> {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut len = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: `linger` is writable, and `len` its size.
+    let got = unsafe {
+        let (at, len) = (&raw mut linger, &raw mut len);
+        trap!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, libc::SO_LINGER, at, len)
+    };
+    (got == 0 && linger.l_onoff != 0).then_some(linger.l_linger.max(0) as u32)
+}
+
+/// The ports of a socket, as the kernel has them; 0 for what it does not say.
+pub(crate) fn ports(fd: c_int) -> (u16, u16) {
+    let port = |call: libc::c_long| {
+        // SAFETY: all-zero is a valid address.
+        let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+        // SAFETY: `address` is writable, and `len` its size.
+        let got = unsafe { trap!(call, fd, &raw mut address, &raw mut len) };
+        // The port lies at the same place in both kinds.
+        if got == 0 { u16::from_be(address.sin6_port) } else { 0 }
+    };
+    (port(libc::SYS_getsockname), port(libc::SYS_getpeername))
+}
+
+/// Passes over bytes that a socket has; how many.
+pub(crate) fn pass_over(fd: c_int, most: u32) -> u32 {
+    let none = std::ptr::null::<u8>();
+    let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    // SAFETY: with MSG_TRUNC nothing is written (tcp(7)).
+    let over = unsafe { trap!(libc::SYS_recvfrom, fd, none, most, flags, none, none) };
+    u32::try_from(over).unwrap_or(0)
+}
