@@ -4,7 +4,7 @@ mod numbers;
 
 use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use handoff::command::{NicCommand, OsCommand};
 use handoff::policy::Policy;
@@ -21,8 +21,6 @@ use crate::os;
 
 /// See the module's documentation. It lives as long as the process, or until that forks.
 pub(crate) struct Session {
-    /// Of the process that began it.
-    process: libc::pid_t,
     /// Which of the process's: tells it from others.
     pub(crate) number: u32,
     /// Readable when wharf is gone.
@@ -72,6 +70,7 @@ fn told() -> &'static Option<Told> {
 
 /// When the library is loaded, before the program begins.
 extern "C" fn loaded() {
+    PROCESS.store(os::process(), Ordering::Relaxed);
     os::begin_ticks();
     told();
 }
@@ -83,6 +82,10 @@ static LOADED: extern "C" fn() = loaded;
 /// Not begun, begun, and that there is none.
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
+/// The process, since it was loaded or forked, and where it is said how often wharf has asked for all connections.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+static PICKS: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NO_PICKS).cast_mut());
+static NO_PICKS: AtomicU64 = AtomicU64::new(0);
 const UNKNOWN: u32 = 0;
 const BEGINNING: u32 = 1;
 const THERE: u32 = 2;
@@ -116,7 +119,7 @@ fn begin() -> Option<&'static Session> {
     let session = Session::begin().map(|session| Box::leak(Box::new(session)));
     let state = match session {
         Some(session) => {
-            SESSION.store(session, Ordering::Release);
+            store(session);
             THERE
         }
         None => NONE,
@@ -143,7 +146,7 @@ fn renew(old: &'static Session) -> &'static Session {
     match session {
         Some(session) => {
             let session = Box::leak(Box::new(session));
-            SESSION.store(session, Ordering::Release);
+            store(session);
             session
         }
         None => old,
@@ -159,6 +162,8 @@ pub(crate) fn forget() {
         session.doorbells.iter().for_each(|bell| os::close(*bell));
     }
     SESSION.store(std::ptr::null_mut(), Ordering::Release);
+    PICKS.store((&raw const NO_PICKS).cast_mut(), Ordering::Relaxed);
+    PROCESS.store(os::process(), Ordering::Relaxed);
     STATE.store(UNKNOWN, Ordering::Release);
 }
 
@@ -176,7 +181,21 @@ pub(crate) fn get_there() -> Option<&'static Session> {
 /// How often wharf has asked for all connections; 0 without a session.
 #[inline]
 pub(crate) fn picks() -> u64 {
-    get_there().map_or(0, Session::picks)
+    // SAFETY: a word of the library's, or of memory that is never unmapped.
+    unsafe { &*PICKS.load(Ordering::Relaxed) }.load(Ordering::Relaxed)
+}
+
+/// Whether this is a process that has connections for itself, and not a child that has the memory of one (vfork(2)) until
+/// it executes another program: what that closes is open in this one.
+#[inline]
+pub(crate) fn is_own() -> bool {
+    PROCESS.load(Ordering::Relaxed) == os::process()
+}
+
+/// The session is this one from now on.
+fn store(session: &'static Session) {
+    PICKS.store(session.shared.picks().as_ptr().cast(), Ordering::Relaxed);
+    SESSION.store(std::ptr::from_ref(session).cast_mut(), Ordering::Release);
 }
 
 impl Session {
@@ -207,7 +226,6 @@ impl Session {
         os::close(*memory);
         let shared = Shared::new(layout, words).ok()?;
         Some(Session {
-            process: os::process(),
             number: BEGUN.fetch_add(1, Ordering::AcqRel) + 1,
             socket,
             wake: *wake,
@@ -223,13 +241,6 @@ impl Session {
             is_lost: AtomicBool::new(false),
             policy,
         })
-    }
-
-    /// Whether this is the process that began it, and not a child that has its memory (vfork(2)) until it executes
-    /// another program: what that closes is open in this one.
-    #[inline]
-    pub(crate) fn is_own(&self) -> bool {
-        os::process() == self.process
     }
 
     /// What a connection has of the shared memory.

@@ -7,12 +7,12 @@ use libc::c_int;
 /// Descriptors that are looked at. Those with higher numbers are the kernel's.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
 
-/// What a descriptor is: where that lies, and in the lowest bit which of two kinds it is of. Null for what the layer
-/// knows nothing of.
+/// What a descriptor is: where that lies, and in the highest bit, which no address of a process has, which of two kinds it
+/// is of. Null for what the layer knows nothing of.
 pub(crate) type Word = *mut u8;
 
-/// That of a connection has none, that of an epoll set this.
-pub(crate) const SET: usize = 1;
+/// A word of an epoll set has it, and one of a connection does not: what is above zero is a connection.
+pub(crate) const SET: usize = 1 << (usize::BITS - 1);
 
 static TABLE: [AtomicPtr<u8>; DESCRIPTORS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
@@ -28,20 +28,35 @@ pub(crate) fn word(fd: c_int) -> Word {
     }
 }
 
-/// The descriptor is this from now on; what it was.
-pub(crate) fn replace(fd: c_int, word: Word) -> Word {
-    let Some(place) = TABLE.get(fd as usize) else { return std::ptr::null_mut() };
-    if !word.is_null() {
-        END.fetch_max(fd + 1, Ordering::AcqRel);
+/// The descriptor is this from now on.
+#[inline]
+pub(crate) fn replace(fd: c_int, word: Word) {
+    let Some(place) = TABLE.get(fd as usize) else { return };
+    include(fd);
+    place.store(word, Ordering::Release);
+}
+
+/// The layer knows nothing of the descriptor any more.
+#[inline]
+pub(crate) fn clear(fd: c_int) {
+    if let Some(place) = TABLE.get(fd as usize) {
+        place.store(std::ptr::null_mut(), Ordering::Release);
     }
-    place.swap(word, Ordering::AcqRel)
 }
 
 /// The descriptor is this from now on, if it was that. Returns whether it is.
+#[inline]
 pub(crate) fn exchange(fd: c_int, old: Word, new: Word) -> bool {
     let Some(place) = TABLE.get(fd as usize) else { return false };
-    END.fetch_max(fd + 1, Ordering::AcqRel);
+    include(fd);
     place.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+#[inline]
+fn include(fd: c_int) {
+    if fd >= END.load(Ordering::Relaxed) {
+        END.fetch_max(fd + 1, Ordering::AcqRel);
+    }
 }
 
 /// Whether the layer can know of it.

@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run};
 use crate::tree::Tree;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 24] = [
+const PROGRAMS: [(&str, &str); 25] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -36,6 +36,7 @@ const PROGRAMS: [(&str, &str); 24] = [
     ("sshd", "openssh-server"),
     ("wget", "wget"),
     ("node", "nodejs"),
+    ("valgrind", "valgrind"),
 ];
 
 /// What asks whether a package may start its service (invoke-rc.d(8)).

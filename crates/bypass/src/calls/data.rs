@@ -3,11 +3,60 @@
 use libc::{c_int, c_void, iovec, size_t, sockaddr, socklen_t, ssize_t};
 
 use super::stream::{receive_parts, send_parts};
-use crate::connection::{self, Parts};
-use crate::real::real;
+use crate::connection::{self, Connection, Parts};
+use crate::real::{kernel, real};
 
 /// Most parts of a vector (UIO_MAXIOV, include/uapi/linux/uio.h).
 pub(super) const PARTS_MAX: usize = 1024;
+
+/// A function of libc's on a descriptor. What concerns no connection pays for one look at a table. On a connection it is
+/// libc's own where the kernel has that for a while, and else what is behind the arguments, in which `kernel` is libc's.
+macro_rules! served {
+    (
+        $(#[$doc:meta])*
+        $name:ident($fd:ident, $($argument:ident: $of:ty),*) -> $result:ty,
+        |$connection:ident| $rest:expr
+    ) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($fd: c_int, $($argument: $of),*) -> $result {
+            kernel!($name($fd: c_int, $($argument: $of),*) -> $result);
+            // Three functions, each of which goes on to the next with what it was given where it is, so that none keeps
+            // what only the next needs.
+            #[inline(never)]
+            unsafe extern "C" fn known(
+                $fd: c_int,
+                $($argument: $of,)*
+                connection: &'static Connection,
+            ) -> $result {
+                // SAFETY: the program's call.
+                unsafe {
+                    match connection.plain() {
+                        Some(call) => call.after(kernel($fd, $($argument),*)),
+                        None => rest($fd, $($argument,)* connection),
+                    }
+                }
+            }
+            #[inline(never)]
+            #[allow(unused_variables)] // some calls do not look at all that they are given
+            unsafe extern "C" fn rest(
+                $fd: c_int,
+                $($argument: $of,)*
+                $connection: &'static Connection,
+            ) -> $result {
+                // SAFETY: the program's call, whose arguments are what the function takes.
+                unsafe { $rest }
+            }
+            // SAFETY: the program's call.
+            unsafe {
+                match connection::at($fd) {
+                    None => kernel($fd, $($argument),*),
+                    Some(connection) => known($fd, $($argument,)* connection),
+                }
+            }
+        }
+    };
+}
 
 /// The parts of a vector.
 ///
@@ -21,184 +70,126 @@ pub(super) unsafe fn vector<'a>(parts: *const iovec, count: usize) -> &'a [iovec
     unsafe { std::slice::from_raw_parts(parts, count) }
 }
 
-fn part(at: *const c_void, len: size_t) -> [iovec; 1] {
-    [iovec { iov_base: at.cast_mut(), iov_len: len }]
-}
-
+/// Receives into one place, wherever the connection is.
+///
 /// # Safety
-/// As read(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
-    let kernel = || {
-        // SAFETY: the program's call.
-        unsafe { real!(read(fd, into, len): fn(c_int, *mut c_void, size_t) -> ssize_t) }
-    };
-    let Some(connection) = connection::at(fd) else { return kernel() };
-    if let Some(call) = connection.plain() {
-        return call.received(kernel());
-    }
-    if len == 0 {
-        // As sock_read_iter: that is asked of no protocol.
-        return 0;
-    }
-    let part = part(into, len);
-    // SAFETY: the program's promise.
-    receive_parts(connection, fd, unsafe { Parts::new(&part) }, 0)
-}
-
-/// # Safety
-/// As write(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
-    let kernel = || {
-        // SAFETY: the program's call.
-        unsafe { real!(write(fd, from, len): fn(c_int, *const c_void, size_t) -> ssize_t) }
-    };
-    let Some(connection) = connection::at(fd) else { return kernel() };
-    if let Some(call) = connection.plain() {
-        return call.sent(kernel());
-    }
-    let part = part(from, len);
-    // SAFETY: the program's promise.
-    send_parts(connection, fd, unsafe { Parts::new(&part) }, 0)
-}
-
-/// # Safety
-/// As readv(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    match (connection::at(fd), usize::try_from(count)) {
-        (Some(connection), Ok(count)) if count <= PARTS_MAX && count > 0 => {
-            // SAFETY: the program's promise.
-            let into = unsafe { Parts::new(vector(parts, count)) };
-            if into.len() == 0 {
-                return 0;
-            }
-            receive_parts(connection, fd, into, 0)
-        }
-        // SAFETY: the program's call.
-        _ => unsafe { real!(readv(fd, parts, count): fn(c_int, *const iovec, c_int) -> ssize_t) },
-    }
-}
-
-/// # Safety
-/// As writev(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    match (connection::at(fd), usize::try_from(count)) {
-        (Some(connection), Ok(count)) if count <= PARTS_MAX && count > 0 => {
-            // SAFETY: the program's promise.
-            let from = unsafe { Parts::new(vector(parts, count)) };
-            if from.len() == 0 {
-                return 0;
-            }
-            send_parts(connection, fd, from, 0)
-        }
-        // SAFETY: the program's call.
-        _ => unsafe { real!(writev(fd, parts, count): fn(c_int, *const iovec, c_int) -> ssize_t) },
-    }
-}
-
-/// # Safety
-/// As recv(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    let kernel = || {
-        // SAFETY: the program's call.
-        unsafe {
-            real!(recv(fd, into, len, flags): fn(c_int, *mut c_void, size_t, c_int) -> ssize_t)
-        }
-    };
-    let Some(connection) = connection::at(fd) else { return kernel() };
-    if let Some(call) = connection.plain() {
-        return call.received(kernel());
-    }
-    let part = part(into, len);
-    // SAFETY: the program's promise. With `MSG_TRUNC` it may be no memory at all (tcp(7)), and nothing is written.
-    receive_parts(connection, fd, unsafe { Parts::new(&part) }, flags)
-}
-
-/// # Safety
-/// As send(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn send(
-    fd: c_int,
-    from: *const c_void,
-    len: size_t,
-    flags: c_int,
-) -> ssize_t {
-    let kernel = || {
-        // SAFETY: the program's call.
-        unsafe {
-            real!(send(fd, from, len, flags): fn(c_int, *const c_void, size_t, c_int) -> ssize_t)
-        }
-    };
-    let Some(connection) = connection::at(fd) else { return kernel() };
-    if let Some(call) = connection.plain() {
-        return call.sent(kernel());
-    }
-    let part = part(from, len);
-    // SAFETY: the program's promise.
-    send_parts(connection, fd, unsafe { Parts::new(&part) }, flags)
-}
-
-/// # Safety
-/// As recvfrom(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvfrom(
+/// The program's call promises `len` bytes that may be written, or `MSG_TRUNC`: then it may be no memory at all (tcp(7)).
+unsafe fn receive_one(
+    connection: &'static Connection,
     fd: c_int,
     into: *mut c_void,
     len: size_t,
     flags: c_int,
-    from: *mut sockaddr,
-    from_len: *mut socklen_t,
 ) -> ssize_t {
-    let kernel = || {
-        // SAFETY: the program's call.
-        unsafe {
-            real!(recvfrom(fd, into, len, flags, from, from_len):
-                fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t)
-        }
-    };
-    let Some(connection) = connection::at(fd) else { return kernel() };
-    if let Some(call) = connection.plain() {
-        return call.received(kernel());
-    }
-    if !from_len.is_null() && !from.is_null() {
-        // SAFETY: the program's promise. A connected socket gives no name (tcp_recvmsg).
-        unsafe { *from_len = 0 };
-    }
-    let part = part(into, len);
-    // SAFETY: as in `recv`.
+    let part = [iovec { iov_base: into, iov_len: len }];
+    // SAFETY: the caller's promise. With MSG_TRUNC nothing is written.
     receive_parts(connection, fd, unsafe { Parts::new(&part) }, flags)
 }
 
+/// Sends from one place, wherever the connection is.
+///
 /// # Safety
-/// As sendto(2) of libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
+/// The program's call promises `len` bytes that may be read.
+unsafe fn send_one(
+    connection: &'static Connection,
     fd: c_int,
     from: *const c_void,
     len: size_t,
     flags: c_int,
-    to: *const sockaddr,
-    to_len: socklen_t,
 ) -> ssize_t {
-    let kernel = || {
-        // SAFETY: the program's call.
-        unsafe {
-            real!(sendto(fd, from, len, flags, to, to_len):
-                fn(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t)
-        }
-    };
-    let Some(connection) = connection::at(fd) else { return kernel() };
-    if let Some(call) = connection.plain() {
-        return call.sent(kernel());
-    }
-    // The name of a connected stream's peer is of no use (tcp_sendmsg).
-    let part = part(from, len);
-    // SAFETY: the program's promise.
+    let part = [iovec { iov_base: from.cast_mut(), iov_len: len }];
+    // SAFETY: the caller's promise.
     send_parts(connection, fd, unsafe { Parts::new(&part) }, flags)
+}
+
+served! {
+    /// # Safety
+    /// As read(2) of libc.
+    read(fd, into: *mut c_void, len: size_t) -> ssize_t,
+    // As sock_read_iter: for nothing that is asked of no protocol.
+    |connection| if len == 0 { 0 } else { receive_one(connection, fd, into, len, 0) }
+}
+
+served! {
+    /// # Safety
+    /// As write(2) of libc.
+    write(fd, from: *const c_void, len: size_t) -> ssize_t,
+    |connection| send_one(connection, fd, from, len, 0)
+}
+
+served! {
+    /// # Safety
+    /// As readv(2) of libc.
+    readv(fd, parts: *const iovec, count: c_int) -> ssize_t,
+    |connection| match usize::try_from(count) {
+        Ok(count @ 1..=PARTS_MAX) => match Parts::new(vector(parts, count)) {
+            into if into.len() == 0 => 0,
+            into => receive_parts(connection, fd, into, 0),
+        },
+        _ => kernel(fd, parts, count),
+    }
+}
+
+served! {
+    /// # Safety
+    /// As writev(2) of libc.
+    writev(fd, parts: *const iovec, count: c_int) -> ssize_t,
+    |connection| match usize::try_from(count) {
+        Ok(count @ 1..=PARTS_MAX) => match Parts::new(vector(parts, count)) {
+            from if from.len() == 0 => 0,
+            from => send_parts(connection, fd, from, 0),
+        },
+        _ => kernel(fd, parts, count),
+    }
+}
+
+served! {
+    /// # Safety
+    /// As recv(2) of libc.
+    recv(fd, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t,
+    |connection| receive_one(connection, fd, into, len, flags)
+}
+
+served! {
+    /// # Safety
+    /// As send(2) of libc.
+    send(fd, from: *const c_void, len: size_t, flags: c_int) -> ssize_t,
+    |connection| send_one(connection, fd, from, len, flags)
+}
+
+served! {
+    /// # Safety
+    /// As recvfrom(2) of libc.
+    recvfrom(
+        fd,
+        into: *mut c_void,
+        len: size_t,
+        flags: c_int,
+        from: *mut sockaddr,
+        from_len: *mut socklen_t
+    ) -> ssize_t,
+    |connection| {
+        if !from_len.is_null() && !from.is_null() {
+            // A connected socket gives no name (tcp_recvmsg).
+            *from_len = 0;
+        }
+        receive_one(connection, fd, into, len, flags)
+    }
+}
+
+served! {
+    /// # Safety
+    /// As sendto(2) of libc.
+    sendto(
+        fd,
+        from: *const c_void,
+        len: size_t,
+        flags: c_int,
+        to: *const sockaddr,
+        to_len: socklen_t
+    ) -> ssize_t,
+    // The name of a connected stream's peer is of no use (tcp_sendmsg).
+    |connection| send_one(connection, fd, from, len, flags)
 }
 
 /// # Safety

@@ -3,9 +3,9 @@
 use libc::{c_int, epoll_event, sigset_t, timespec};
 
 use super::poll::nanos;
-use crate::connection::{self, asked, epoll};
+use crate::connection::{self, epoll};
 use crate::os;
-use crate::real::real;
+use crate::real::{kernel, real};
 use crate::session;
 
 /// A new descriptor is that of a set, which may get others by dup(2) before it has connections.
@@ -58,46 +58,81 @@ pub unsafe extern "C" fn epoll_ctl(
     }
 }
 
+/// The set of a descriptor, if something of the layer's is in it: without a session that wakes it, nothing is.
+#[inline]
+fn woken(fd: c_int) -> Option<&'static epoll::Set> {
+    epoll::at(fd).filter(|set| set.is_woken())
+}
+
+/// What the kernel has found beside that the process was woken, for what wharf asks for as well: that is offered. `None` if
+/// it was woken alone: a connection of the set may have gone to the NIC meanwhile.
+///
+/// # Safety
+/// So many events are there.
+unsafe fn without_wake(events: *mut epoll_event, found: c_int) -> Option<c_int> {
+    if found <= 0 {
+        return Some(found);
+    }
+    // SAFETY: the caller's promise.
+    let found = unsafe { std::slice::from_raw_parts_mut(events, found as usize) };
+    let theirs = epoll::without_own(found, found.len());
+    if theirs == 0 {
+        return None;
+    }
+    if theirs < found.len() {
+        connection::asked::offer_in_passing();
+    }
+    Some(theirs as c_int)
+}
+
+/// The call in a set that something of the layer's is in. What wharf asks for is offered when it has woken the process.
+///
 /// # Safety
 /// `count` events may be written there.
-#[inline]
 unsafe fn epoll_here(
-    fd: c_int,
+    set: &'static epoll::Set,
     events: *mut epoll_event,
     count: c_int,
-    timeout: impl FnOnce() -> c_int,
+    timeout: c_int,
     mut kernel: impl FnMut(*mut epoll_event, c_int, Option<c_int>) -> c_int,
 ) -> c_int {
-    // Without a session that wakes it, nothing of the layer's is in it.
-    let Some(set) = epoll::at(fd).filter(|set| set.is_woken()) else {
-        return kernel(events, count, None);
-    };
-    let room = usize::try_from(count).unwrap_or(0);
-    let session = session::get_there();
-    let Some(session) = session.filter(|_| !events.is_null() && room > 0) else {
-        return kernel(events, count, None);
-    };
-    // SAFETY: the caller's promise.
-    let into = unsafe { std::slice::from_raw_parts_mut(events, room) };
-    let mut begun = None;
-    if set.is_kernels() && !asked::is_due(session) {
-        begun = Some(os::ticks());
+    let mut begun = 0;
+    if set.is_kernels() {
+        begun = os::ticks();
         let found = kernel(events, count, None);
-        if found <= 0 {
+        // SAFETY: the kernel has written so many events.
+        if let Some(found) = unsafe { without_wake(events, found) } {
             return found;
         }
-        let theirs = epoll::without_own(into, found as usize);
-        if theirs > 0 {
-            return theirs as c_int;
-        }
-        // The process was woken: a connection of this set may have gone to the NIC meanwhile.
     }
-    let left = match (timeout(), begun) {
-        (timeout @ 1.., Some(begun)) => {
+    // SAFETY: the caller's promise.
+    unsafe { epoll_rest(set, events, count, (timeout, begun), kernel) }
+}
+
+/// What is left of this time since it began.
+///
+/// # Safety
+/// `count` events may be written there.
+#[cold]
+#[inline(never)]
+unsafe fn epoll_rest(
+    set: &'static epoll::Set,
+    events: *mut epoll_event,
+    count: c_int,
+    (timeout, begun): (c_int, u64),
+    mut kernel: impl FnMut(*mut epoll_event, c_int, Option<c_int>) -> c_int,
+) -> c_int {
+    let room = usize::try_from(count).unwrap_or(0);
+    let session = session::get_there().filter(|_| !events.is_null() && room > 0);
+    let Some(session) = session else { return kernel(events, count, None) };
+    // SAFETY: the caller's promise.
+    let into = unsafe { std::slice::from_raw_parts_mut(events, room) };
+    let left = match timeout {
+        timeout @ 1.. => {
             let over = (os::since(begun) / 1_000_000).min(timeout as u64);
             timeout - over as c_int
         }
-        (timeout, _) => timeout,
+        timeout => timeout,
     };
     epoll::wait(set, session, into, left, |into, timeout| {
         kernel(into.as_mut_ptr(), into.len() as c_int, Some(timeout))
@@ -113,19 +148,78 @@ pub unsafe extern "C" fn epoll_wait(
     count: c_int,
     timeout: c_int,
 ) -> c_int {
+    kernel!(epoll_wait(fd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int);
+    #[inline(never)]
+    unsafe extern "C" fn known(
+        fd: c_int,
+        events: *mut epoll_event,
+        count: c_int,
+        timeout: c_int,
+        set: &'static epoll::Set,
+    ) -> c_int {
+        // SAFETY: the program's call.
+        unsafe {
+            if !set.is_kernels() {
+                return rest(fd, events, count, timeout, set);
+            }
+            // What few calls need afterwards is kept in memory, and not in registers that each must save.
+            let begun = if timeout > 0 { os::ticks() } else { 0 };
+            let given = Given { fd, count, timeout, begun };
+            std::hint::black_box(&given);
+            let found = kernel(fd, events, count, timeout);
+            if found > 0 && epoll::has_own(events, found as usize) {
+                return after_wake(&given, events, found);
+            }
+            found
+        }
+    }
+    struct Given {
+        fd: c_int,
+        count: c_int,
+        timeout: c_int,
+        begun: u64,
+    }
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn after_wake(
+        given: &Given,
+        events: *mut epoll_event,
+        found: c_int,
+    ) -> c_int {
+        let Given { fd, count, timeout, begun } = *given;
+        // SAFETY: the program's call, in which the kernel has written so many events.
+        unsafe {
+            let again = |events, count, other: Option<c_int>| {
+                kernel(fd, events, count, other.unwrap_or(timeout))
+            };
+            match (without_wake(events, found), woken(fd)) {
+                (Some(theirs), _) => theirs,
+                (None, Some(set)) => epoll_rest(set, events, count, (timeout, begun), again),
+                (None, None) => again(events, count, None),
+            }
+        }
+    }
+    #[inline(never)]
+    unsafe extern "C" fn rest(
+        fd: c_int,
+        events: *mut epoll_event,
+        count: c_int,
+        timeout: c_int,
+        set: &'static epoll::Set,
+    ) -> c_int {
+        // SAFETY: the program's call.
+        unsafe {
+            epoll_rest(set, events, count, (timeout, 0), |events, count, other| {
+                kernel(fd, events, count, other.unwrap_or(timeout))
+            })
+        }
+    }
     // SAFETY: the program's call.
     unsafe {
-        epoll_here(
-            fd,
-            events,
-            count,
-            || timeout,
-            |events, count, other| {
-                let timeout = other.unwrap_or(timeout);
-                real!(epoll_wait(fd, events, count, timeout):
-                fn(c_int, *mut epoll_event, c_int, c_int) -> c_int)
-            },
-        )
+        match woken(fd) {
+            None => kernel(fd, events, count, timeout),
+            Some(set) => known(fd, events, count, timeout, set),
+        }
     }
 }
 
@@ -139,19 +233,18 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's call.
-    unsafe {
-        epoll_here(
-            fd,
-            events,
-            count,
-            || timeout,
-            |events, count, other| {
-                let timeout = other.unwrap_or(timeout);
-                real!(epoll_pwait(fd, events, count, timeout, mask):
+    let kernel = |events, count, other: Option<c_int>| {
+        let timeout = other.unwrap_or(timeout);
+        // SAFETY: the program's call.
+        unsafe {
+            real!(epoll_pwait(fd, events, count, timeout, mask):
                 fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int)
-            },
-        )
+        }
+    };
+    match woken(fd) {
+        None => kernel(events, count, None),
+        // SAFETY: the program's promise.
+        Some(set) => unsafe { epoll_here(set, events, count, timeout, kernel) },
     }
 }
 
@@ -169,20 +262,25 @@ pub unsafe extern "C" fn epoll_pwait2(
     let given = || unsafe { timeout.as_ref() }.map(nanos);
     // In whole milliseconds, rounded up, where a set has connections at the NIC.
     let ms = || given().map_or(-1, |time| time.div_ceil(1_000_000).min(c_int::MAX as u64) as c_int);
-    // SAFETY: the program's call.
-    unsafe {
-        epoll_here(fd, events, count, ms, |events, count, other| {
-            let other = other.map(|left| timespec {
-                tv_sec: libc::time_t::from(left / 1000),
-                tv_nsec: libc::c_long::from(left % 1000) * 1_000_000,
-            });
-            let at = match &other {
-                None => timeout,
-                Some(time) if time.tv_sec < 0 || time.tv_nsec < 0 => std::ptr::null(),
-                Some(time) => std::ptr::from_ref(time),
-            };
+    let kernel = |events, count, other: Option<c_int>| {
+        let other = other.map(|left| timespec {
+            tv_sec: libc::time_t::from(left / 1000),
+            tv_nsec: libc::c_long::from(left % 1000) * 1_000_000,
+        });
+        let at = match &other {
+            None => timeout,
+            Some(time) if time.tv_sec < 0 || time.tv_nsec < 0 => std::ptr::null(),
+            Some(time) => std::ptr::from_ref(time),
+        };
+        // SAFETY: the program's call.
+        unsafe {
             real!(epoll_pwait2(fd, events, count, at, mask):
                 fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int)
-        })
+        }
+    };
+    match woken(fd) {
+        None => kernel(events, count, None),
+        // SAFETY: the program's promise.
+        Some(set) => unsafe { epoll_here(set, events, count, ms(), kernel) },
     }
 }

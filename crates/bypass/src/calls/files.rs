@@ -2,46 +2,50 @@
 
 use libc::{c_int, c_uint, c_ulong, c_void};
 
-use crate::connection::{self, Connection, Held, epoll};
+use crate::connection::{self, Connection, epoll};
 use crate::os;
-use crate::real::real;
-use crate::session::{self, Session};
-use crate::table;
+use crate::real::{kernel, real};
+use crate::session;
+use crate::table::{self, Word};
 use handoff::RestoreReason;
-
-/// Whether this process has its descriptors for itself. A child of vfork(2) has this one's memory: what it closes is open
-/// here.
-#[inline]
-fn is_own() -> bool {
-    session::get_there().is_none_or(Session::is_own)
-}
 
 /// # Safety
 /// As close(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if !table::word(fd).is_null() && is_own() {
-        match connection::at(fd) {
-            Some(connection) if connection.close_plainly(fd) => {}
-            Some(connection) => connection.prepare(fd).finish(),
-            None => epoll::closed(fd),
+    kernel!(close(fd: c_int) -> c_int);
+    #[inline(never)]
+    extern "C" fn known(fd: c_int, word: Word) -> c_int {
+        if session::is_own() {
+            let is_done = connection::of(word).is_some_and(|one| one.close_plainly(fd));
+            if !is_done {
+                close_rest(fd, word);
+            }
         }
+        // SAFETY: it takes an integer.
+        unsafe { kernel(fd) }
     }
+    let word = table::word(fd);
     // SAFETY: it takes an integer.
-    unsafe { real!(close(fd): fn(c_int) -> c_int) }
+    if word.is_null() { unsafe { kernel(fd) } } else { known(fd, word) }
+}
+
+/// A descriptor is about to be closed with which more is to be done.
+#[cold]
+#[inline(never)]
+fn close_rest(fd: c_int, word: Word) {
+    match connection::of(word) {
+        Some(connection) => connection.prepare(fd).finish(),
+        None => epoll::closed(fd),
+    }
 }
 
 /// These descriptors are about to be closed.
 fn close_all(which: impl Fn(c_int) -> bool) {
-    if !is_own() {
+    if !session::is_own() {
         return;
     }
-    for fd in table::all().filter(|fd| which(*fd)) {
-        match connection::at(fd) {
-            Some(connection) => connection.prepare(fd).finish(),
-            None => epoll::closed(fd),
-        }
-    }
+    table::all().filter(|fd| which(*fd)).for_each(|fd| close_rest(fd, table::word(fd)));
 }
 
 /// # Safety
@@ -64,37 +68,44 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { real!(closefrom(first): fn(c_int) -> ()) }
 }
 
-/// What a descriptor is that is being duplicated.
-enum Original {
-    Connection(Held),
-    Set(&'static epoll::Set),
+/// Duplicates a descriptor by `call`: the new one is what that one is.
+#[inline]
+fn duplicate(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let word = table::word(fd);
+    if word.is_null() { call() } else { duplicate_known(word, call) }
 }
 
-/// Duplicates a descriptor by `call`: the new one is what that one is.
-fn duplicate(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if table::word(fd).is_null() || !is_own() {
+#[inline(always)]
+fn duplicate_known(word: Word, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::is_own() {
         return call();
     }
-    let original = match (connection::at(fd), epoll::at(fd)) {
-        (Some(connection), _) => connection.hold().map(Original::Connection),
-        (None, set) => set.map(Original::Set),
-    };
-    let new = call();
-    if new < 0 {
+    let Some(connection) = connection::of(word) else {
+        let new = call();
+        if let Some(set) = epoll::of(word).filter(|_| new >= 0) {
+            set.add(new);
+        }
         return new;
+    };
+    if !connection.hold() {
+        return call();
     }
-    match original {
-        Some(Original::Connection(held)) => held.add(new),
-        Some(Original::Set(set)) => set.add(new),
-        None => {}
+    let new = call();
+    if new >= 0 {
+        connection.add(new);
+    } else {
+        connection.release();
     }
     new
 }
 
 /// Duplicates a descriptor onto another by `call`, which closes that.
+#[inline]
 fn duplicate_onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    let nothing = table::word(fd).is_null() && table::word(to).is_null();
-    if nothing || fd == to || !is_own() {
+    if table::word(to).is_null() {
+        return duplicate(fd, call);
+    }
+    if fd == to || !session::is_own() {
         return call();
     }
     let closing = connection::at(to).map(|connection| connection.prepare(to));
@@ -114,8 +125,15 @@ fn duplicate_onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
 /// As dup(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    kernel!(dup(fd: c_int) -> c_int);
+    #[inline(never)]
+    extern "C" fn known(fd: c_int, word: Word) -> c_int {
+        // SAFETY: it takes an integer.
+        duplicate_known(word, || unsafe { kernel(fd) })
+    }
+    let word = table::word(fd);
     // SAFETY: it takes an integer.
-    duplicate(fd, || unsafe { real!(dup(fd): fn(c_int) -> c_int) })
+    if word.is_null() { unsafe { kernel(fd) } } else { known(fd, word) }
 }
 
 /// # Safety
@@ -137,65 +155,92 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 
 /// What fcntl(2) changes that the layer knows of.
 fn control(fd: c_int, command: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, call),
-        libc::F_SETFL => {
-            let result = call();
-            connection::at(fd).into_iter().for_each(Connection::may_block);
-            result
-        }
-        _ => call(),
+    if command != libc::F_SETFL {
+        return duplicate(fd, call);
     }
+    let result = call();
+    connection::at(fd).into_iter().for_each(Connection::may_block);
+    result
+}
+
+/// Whether fcntl(2) changes something that the layer knows of.
+#[inline]
+fn controls(command: c_int) -> bool {
+    matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETFL)
 }
 
 /// # Safety
 /// As fcntl(2) of libc, whose third argument, if there is one, comes in the same register.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    kernel!(fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
     // SAFETY: the program's call.
-    control(fd, command, || unsafe {
-        real!(fcntl(fd, command, argument): fn(c_int, c_int, c_ulong) -> c_int)
-    })
+    unsafe {
+        if controls(command) {
+            control(fd, command, || kernel(fd, command, argument))
+        } else {
+            kernel(fd, command, argument)
+        }
+    }
 }
 
 /// # Safety
 /// As fcntl64 of glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    kernel!(fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
     // SAFETY: the program's call.
-    control(fd, command, || unsafe {
-        real!(fcntl64(fd, command, argument): fn(c_int, c_int, c_ulong) -> c_int)
-    })
+    unsafe {
+        if controls(command) {
+            control(fd, command, || kernel(fd, command, argument))
+        } else {
+            kernel(fd, command, argument)
+        }
+    }
 }
 
 /// # Safety
 /// As ioctl(2) of libc, whose third argument comes in the same register.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    let call = || {
-        // SAFETY: the program's call.
-        unsafe { real!(ioctl(fd, request, argument): fn(c_int, c_ulong, *mut c_void) -> c_int) }
-    };
-    let Some(connection) = connection::at(fd) else { return call() };
+    kernel!(ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int);
     /// `SIOCOUTQNSD` (include/uapi/linux/sockios.h).
     const SIOCOUTQNSD: c_ulong = 0x894B;
-    let answer = match request {
-        libc::FIONREAD => connection.queued().map(|(unread, _)| unread),
-        libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().map(|(_, unsent)| unsent),
-        libc::FIONBIO => {
-            let result = call();
-            connection.may_block();
-            return result;
+    #[inline(never)]
+    unsafe extern "C" fn rest(
+        fd: c_int,
+        request: c_ulong,
+        argument: *mut c_void,
+        connection: &'static Connection,
+    ) -> c_int {
+        let answer = match request {
+            libc::FIONREAD => connection.queued().map(|(unread, _)| unread),
+            libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().map(|(_, unsent)| unsent),
+            libc::FIONBIO => {
+                // SAFETY: the program's call.
+                let result = unsafe { kernel(fd, request, argument) };
+                connection.may_block();
+                return result;
+            }
+            _ => None,
+        };
+        // SAFETY: the program's call.
+        unsafe {
+            match answer {
+                Some(answer) => {
+                    argument.cast::<c_int>().write_unaligned(answer);
+                    0
+                }
+                None => kernel(fd, request, argument),
+            }
         }
-        _ => None,
-    };
-    match answer {
-        Some(answer) => {
-            // SAFETY: the program's promise.
-            unsafe { argument.cast::<c_int>().write_unaligned(answer) };
-            0
+    }
+    // SAFETY: the program's call.
+    unsafe {
+        match connection::at(fd).filter(|connection| !connection.is_plain()) {
+            None => kernel(fd, request, argument),
+            Some(connection) => rest(fd, request, argument, connection),
         }
-        None => call(),
     }
 }
 

@@ -6,7 +6,7 @@ use libc::{c_int, c_void, socklen_t};
 
 use crate::connection::{self, Connection};
 use crate::os;
-use crate::real::real;
+use crate::real::{kernel, real};
 
 /// # Safety
 /// As getsockopt(2) of libc.
@@ -18,25 +18,46 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    if let (Some(connection), (libc::SOL_SOCKET, libc::SO_ERROR)) =
-        (connection::at(fd), (level, option))
-        && let Some(error) = connection.take_error().or_else(|| connection.take_late())
-    {
+    kernel!(getsockopt(
+        fd: c_int,
+        level: c_int,
+        option: c_int,
+        value: *mut c_void,
+        len: *mut socklen_t,
+    ) -> c_int);
+    #[inline(never)]
+    unsafe extern "C" fn rest(
+        fd: c_int,
+        level: c_int,
+        option: c_int,
+        value: *mut c_void,
+        len: *mut socklen_t,
+        connection: &'static Connection,
+    ) -> c_int {
         // SAFETY: the program's promise: `len` bytes may be written.
         unsafe {
-            if (*len as usize) < size_of::<c_int>() {
-                return os::fail(libc::EINVAL) as c_int;
+            match (level, option) {
+                (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                    let error = connection.take_error().or_else(|| connection.take_late());
+                    let Some(error) = error else { return kernel(fd, level, option, value, len) };
+                    if (*len as usize) < size_of::<c_int>() {
+                        return os::fail(libc::EINVAL) as c_int;
+                    }
+                    value.cast::<c_int>().write_unaligned(error);
+                    *len = size_of::<c_int>() as socklen_t;
+                    0
+                }
+                // Others are the socket's, which stands for the connection while the NIC has it.
+                _ => kernel(fd, level, option, value, len),
             }
-            value.cast::<c_int>().write_unaligned(error);
-            *len = size_of::<c_int>() as socklen_t;
         }
-        return 0;
     }
-    // Others are the socket's, which stands for the connection while the NIC has it.
     // SAFETY: the program's call.
     unsafe {
-        real!(getsockopt(fd, level, option, value, len):
-            fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int)
+        match connection::at(fd).filter(|connection| !connection.is_plain()) {
+            None => kernel(fd, level, option, value, len),
+            Some(connection) => rest(fd, level, option, value, len, connection),
+        }
     }
 }
 

@@ -6,11 +6,11 @@ use libc::{c_int, c_short, epoll_event, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::connection::asked;
 use crate::connection::epoll::{self, poll_events};
-use crate::connection::{self, Connection, Patience};
+use crate::connection::{self, Connection, Patience, Stays};
 use crate::os;
-use crate::real::real;
+use crate::real::{kernel, real};
 use crate::session::{self, Session};
-use crate::table;
+use crate::table::{self, Word};
 use crate::trap::trap;
 
 /// The thread's own epoll descriptor, and the number of its session. It has the process's eventfd edge by edge: each time
@@ -149,38 +149,38 @@ fn look(fds: &mut [pollfd], away: &[Option<&'static Connection>]) -> (c_int, boo
 }
 
 /// How often these were offered, all together.
-fn moves(fds: &[pollfd]) -> u64 {
-    fds.iter().filter_map(|fd| connection::at(fd.fd)).map(|one| u64::from(one.moves())).sum()
+fn moves(fds: &[pollfd]) -> u32 {
+    fds.iter()
+        .filter_map(|fd| connection::at(fd.fd))
+        .fold(0, |all, connection| all.wrapping_add(connection.moves()))
 }
 
-/// What there is among descriptors that are polled.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Among {
-    /// Nothing but what is the kernel's, and stays so.
-    Kernels,
-    /// Connections that are at the kernel, and may leave while a thread waits.
-    Leaving,
-    /// Connections that are not.
-    Away,
-}
-
-/// What these are. A set that is polled is the kernel's to serve, with all that is in it.
+/// How long what this descriptor is stays at the kernel. A set that is polled is none of the kernel's before all that is in
+/// it is.
 #[inline]
-fn among(fds: &[pollfd]) -> Among {
-    let mut all = Among::Kernels;
-    for fd in fds {
-        let word = table::word(fd.fd);
-        if word.is_null() {
-            continue;
-        }
-        match connection::at(fd.fd) {
-            None => epoll::at(fd.fd).into_iter().for_each(epoll::nest),
-            Some(connection) if connection.is_away() => all = Among::Away,
-            Some(connection) if connection.is_settled() => {}
-            Some(_) => all = all.max(Among::Leaving),
-        }
+pub(super) fn stays(word: Word) -> Stays {
+    match connection::of(word) {
+        Some(connection) => connection.stays(),
+        None if word.is_null() => Stays::FOR_GOOD,
+        None => Stays::NOT,
     }
-    all
+}
+
+/// The kernel's call, where all connections are at the kernel for a while. `None` if one is asked for, or has left
+/// meanwhile.
+#[inline]
+pub(super) fn at_kernel(kernel: impl FnOnce() -> c_int) -> Option<c_int> {
+    if asked::is_due() {
+        return None;
+    }
+    let before = connection::offers();
+    let found = kernel();
+    (connection::offers() == before).then_some(found)
+}
+
+/// A set that is polled is the kernel's to serve, with all that is in it.
+pub(super) fn nest(fd: c_int) {
+    epoll::at(fd).into_iter().for_each(epoll::nest);
 }
 
 /// Most descriptors for which there is room on the stack, as a handler of a signal may call poll(2) in the middle of
@@ -193,39 +193,6 @@ fn with_room<T: Copy, R>(len: usize, first: T, work: impl FnOnce(&mut [T]) -> R)
 }
 
 const NOTHING: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
-
-/// poll(2) of connections at the kernel that may leave meanwhile, and of others: the kernel's, and the process's eventfd
-/// beside. `None` if one has left, or is to be offered.
-fn poll_leaving(
-    session: &'static Session,
-    fds: &mut [pollfd],
-    timeout: Option<u64>,
-    mask: *const sigset_t,
-) -> Option<c_int> {
-    const FEW: usize = 8;
-    if asked::is_due(session) || fds.len() >= FEW {
-        return None;
-    }
-    let before = moves(fds);
-    let mut theirs = [NOTHING; FEW];
-    let count = fds.len();
-    theirs[..count].copy_from_slice(fds);
-    let mut len = count;
-    if timeout != Some(0) && session.policy.allows_by_hand() {
-        theirs[len] = pollfd { fd: waiter(session), events: libc::POLLIN, revents: 0 };
-        len += 1;
-    }
-    let found = kernel_poll(&mut theirs[..len], timeout, mask);
-    let has_moved = moves(fds) != before;
-    if has_moved || found > 0 && len > count && theirs[count].revents != 0 {
-        // What was found is found again.
-        return None;
-    }
-    if found >= 0 {
-        fds.copy_from_slice(&theirs[..count]);
-    }
-    Some(found)
-}
 
 /// poll(2), wherever connections are.
 pub(super) fn poll_here(
@@ -295,49 +262,78 @@ fn poll_in(
     }
 }
 
+/// How long what is among these stays at the kernel.
+///
 /// # Safety
-/// `count` descriptors that may be written.
+/// There are so many.
 #[inline]
-unsafe fn poll_or(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: impl FnOnce() -> Option<u64>,
-    mask: *const sigset_t,
-    kernel: impl FnOnce() -> c_int,
-) -> c_int {
-    if fds.is_null() || count == 0 {
-        return kernel();
+unsafe fn all_stay(fds: *const pollfd, count: nfds_t) -> Stays {
+    let mut all = Stays::FOR_GOOD;
+    for at in 0..count as usize {
+        // SAFETY: the caller's promise.
+        all = all.min(stays(table::word(unsafe { (*fds.add(at)).fd })));
     }
-    // SAFETY: the caller's promise.
-    let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-    let all = among(fds);
-    if all == Among::Kernels {
-        return kernel();
+    all
+}
+
+/// poll(2) of what is left of this time since it began.
+#[cold]
+#[inline(never)]
+fn poll_rest(fds: &mut [pollfd], timeout: Option<u64>, begun: u64, mask: *const sigset_t) -> c_int {
+    fds.iter().for_each(|fd| nest(fd.fd));
+    let left = timeout.map(|timeout| timeout.saturating_sub(os::since(begun)));
+    match session::get_there() {
+        Some(session) => poll_here(session, fds, left, mask),
+        None => kernel_poll(fds, left, mask),
     }
-    let Some(session) = session::get_there() else { return kernel() };
-    let timeout = timeout();
-    if all == Among::Leaving
-        && let Some(found) = poll_leaving(session, fds, timeout, mask)
-    {
-        return found;
-    }
-    poll_here(session, fds, timeout, mask)
 }
 
 /// # Safety
 /// As poll(2) of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    let nanos = || u64::try_from(timeout).ok().map(|ms| ms * 1_000_000);
+    kernel!(poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int);
+    #[inline(never)]
+    unsafe extern "C" fn resting(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        if asked::is_due() {
+            // SAFETY: the program's call.
+            return unsafe { rest(&Given { fds, count, timeout, begun: 0 }) };
+        }
+        // What few calls need afterwards is kept in memory, and not in registers that each must save.
+        let begun = if timeout > 0 { os::ticks() } else { 0 };
+        let given = Given { fds, count, timeout, begun };
+        std::hint::black_box(&given);
+        let before = connection::offers();
+        // SAFETY: the program's call.
+        let found = unsafe { kernel(fds, count, timeout) };
+        if connection::offers() != before {
+            // SAFETY: the same.
+            return unsafe { rest(&given) };
+        }
+        found
+    }
+    struct Given {
+        fds: *mut pollfd,
+        count: nfds_t,
+        timeout: c_int,
+        begun: u64,
+    }
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn rest(given: &Given) -> c_int {
+        let Given { fds, count, timeout, begun } = *given;
+        let nanos = u64::try_from(timeout).ok().map(|ms| ms * 1_000_000);
+        // SAFETY: the program's promise.
+        let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
+        poll_rest(fds, nanos, begun, std::ptr::null())
+    }
     // SAFETY: the program's call.
     unsafe {
-        poll_or(
-            fds,
-            count,
-            nanos,
-            std::ptr::null(),
-            || real!(poll(fds, count, timeout): fn(*mut pollfd, nfds_t, c_int) -> c_int),
-        )
+        match all_stay(fds, count) {
+            Stays::FOR_GOOD => kernel(fds, count, timeout),
+            Stays::A_WHILE => resting(fds, count, timeout),
+            _ => rest(&Given { fds, count, timeout, begun: 0 }),
+        }
     }
 }
 
@@ -355,19 +351,27 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the program's call.
-    unsafe {
-        poll_or(
-            fds,
-            count,
-            || timeout.as_ref().map(nanos),
-            mask,
-            || {
-                real!(ppoll(fds, count, timeout, mask):
+    let kernel = || {
+        // SAFETY: the program's call.
+        unsafe {
+            real!(ppoll(fds, count, timeout, mask):
                 fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int)
-            },
-        )
-    }
+        }
+    };
+    // SAFETY: the program's promise.
+    let (all, time) = unsafe { (all_stay(fds, count), timeout.as_ref().map(nanos)) };
+    let begun = os::ticks();
+    let found = match all {
+        Stays::FOR_GOOD => Some(kernel()),
+        Stays::A_WHILE => at_kernel(kernel),
+        _ => None,
+    };
+    found.unwrap_or_else(|| {
+        let begun = if all == Stays::A_WHILE { begun } else { 0 };
+        // SAFETY: the program's promise.
+        let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
+        poll_rest(fds, time, begun, mask)
+    })
 }
 
 /// # Safety

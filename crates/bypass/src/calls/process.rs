@@ -1,27 +1,25 @@
 //! Processes: fork(2), execve(2), and descriptors that are sent to others.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use handoff::RestoreReason;
 use libc::{c_char, c_int, msghdr};
 
 use crate::connection::{self, Connection};
 use crate::os;
 use crate::real::real;
-use crate::session::{self, Session};
+use crate::session;
 use crate::sharers::{self, Number};
 use crate::table;
 
 /// All connections go back to the kernel. A child that has this one's memory, as after vfork(2), has none of its own: what
 /// it has inherited is open here still.
 fn restore_all(reason: RestoreReason) {
-    if session::get_there().is_some_and(Session::is_own) {
+    if session::is_own() {
         connection::all().for_each(|connection| connection.restore(reason));
     }
 }
 
 extern "C" fn before_fork() {
-    if session::get_there().is_none_or(Session::is_own) {
+    if session::is_own() {
         connection::all().for_each(Connection::share);
     }
 }
@@ -54,15 +52,16 @@ fn replace(exec: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
-/// Has the connections back before each fork: two processes would share their rings. Called when the first connection
-/// is looked at.
-pub(super) fn watch_forks() {
-    static WATCHES: AtomicBool = AtomicBool::new(false);
-    if !WATCHES.load(Ordering::Relaxed) && !WATCHES.swap(true, Ordering::AcqRel) {
-        // SAFETY: the functions are there as long as the process.
-        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
-    }
+/// Has the connections back before each fork: two processes would share their rings. When the library is loaded, before
+/// the program begins.
+extern "C" fn loaded() {
+    // SAFETY: the functions are there as long as the process.
+    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
 }
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
 
 /// Connections whose descriptors go to another process with this message are the kernel's from now on.
 ///

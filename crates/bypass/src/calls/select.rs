@@ -2,11 +2,12 @@
 
 use libc::{c_int, c_short, fd_set, pollfd, sigset_t, timespec, timeval};
 
-use super::poll::{nanos, poll_here};
-use crate::connection::{self, epoll};
+use super::poll::{at_kernel, nanos, nest, poll_here, stays};
+use crate::connection::Stays;
 use crate::os;
-use crate::real::real;
+use crate::real::kernel;
 use crate::session;
+use crate::table;
 
 /// Descriptors of one word of a set.
 const BITS: usize = c_int::BITS as usize * 2;
@@ -16,6 +17,7 @@ const FOUND: [c_short; 3] =
     [libc::POLLIN | libc::POLLHUP | libc::POLLERR, libc::POLLOUT | libc::POLLERR, libc::POLLPRI];
 
 /// The three sets of a call, which may be longer than libc's type.
+#[derive(Clone, Copy)]
 struct Sets {
     all: [*mut u64; 3],
     count: c_int,
@@ -29,20 +31,31 @@ impl Sets {
         if of.is_null() { 0 } else { unsafe { of.add(at).read_unaligned() } }
     }
 
-    /// The descriptors in any of them, and what is waited for.
-    fn members(&self) -> impl Iterator<Item = (c_int, c_short)> + '_ {
-        let words = (self.count as usize).div_ceil(BITS);
-        (0..words).flat_map(move |at| {
+    /// Does this with the descriptors in any of them, and what is waited for.
+    #[inline]
+    fn each(&self, mut work: impl FnMut(c_int, [u64; 3])) {
+        for at in 0..(self.count as usize).div_ceil(BITS) {
             let of = [0, 1, 2].map(|set| self.word(set, at));
-            let any = of[0] | of[1] | of[2];
-            let end = (self.count as usize - at * BITS).min(BITS);
-            let bits = (0..end).filter(move |bit| any >> bit & 1 != 0);
-            bits.map(move |bit| {
-                let wanted = (0..3).filter(|set| of[*set] >> bit & 1 != 0);
-                let events = wanted.fold(0, |all, set| all | EVENTS[set]);
-                ((at * BITS + bit) as c_int, events)
-            })
-        })
+            let mut any = of[0] | of[1] | of[2];
+            while any != 0 {
+                let bit = any.trailing_zeros() as usize;
+                any &= any - 1;
+                let fd = (at * BITS + bit) as c_int;
+                if fd < self.count {
+                    work(fd, of.map(|of| of >> bit & 1));
+                }
+            }
+        }
+    }
+
+    fn put(&self, set: usize, words: &[u64]) {
+        let of = self.all[set];
+        if !of.is_null() {
+            // SAFETY: as in `word`: so many were read there.
+            words.iter().enumerate().for_each(|(at, word)| unsafe {
+                of.add(at).write_unaligned(*word);
+            });
+        }
     }
 
     fn clear(&self, set: usize, fd: c_int) {
@@ -51,43 +64,93 @@ impl Sets {
         // SAFETY: as in `word`; what is cleared was there.
         unsafe { self.all[set].add(at).write_unaligned(word) };
     }
-
-    /// Whether none but the kernel's are among them. A set of epoll(7) is the kernel's to serve, with all that is in it.
-    fn are_kernels(&self) -> bool {
-        let mut are = true;
-        for (fd, _) in self.members() {
-            match connection::at(fd) {
-                Some(connection) => are &= connection.is_settled(),
-                None => epoll::at(fd).into_iter().for_each(epoll::nest),
-            }
-        }
-        are
-    }
 }
 
-/// The same by poll(2), if some are connections that are not the kernel's for good.
+/// How long what is among the descriptors of these sets stays at the kernel.
+///
+/// # Safety
+/// The program's call promises so many descriptors in each that is not null.
+#[inline]
+unsafe fn all_stay(count: c_int, sets: [*mut fd_set; 3]) -> Stays {
+    let mut all = Stays::FOR_GOOD;
+    let (mut at, mut first) = (0, 0);
+    while first < count {
+        let mut any = 0;
+        for set in sets {
+            if !set.is_null() {
+                // SAFETY: the caller's promise.
+                any |= unsafe { set.cast::<u64>().add(at).read_unaligned() };
+            }
+        }
+        while any != 0 {
+            let word = table::word(first + any.trailing_zeros() as c_int);
+            any &= any - 1;
+            if !word.is_null() {
+                all = all.min(stays(word));
+            }
+        }
+        at += 1;
+        first += BITS as c_int;
+    }
+    all
+}
+
+/// Words of a set as libc's type has it.
+const WORDS: usize = libc::FD_SETSIZE / BITS;
+
+/// The kernel's call, where all connections are at the kernel for a while. `None` if one has left meanwhile, and the sets
+/// are as they were.
+fn select_resting(sets: &Sets, kernel: impl FnOnce() -> c_int) -> Option<c_int> {
+    let words = (sets.count as usize).div_ceil(BITS);
+    if words > WORDS {
+        return None;
+    }
+    let mut before = [[0; WORDS]; 3];
+    for (set, before) in before.iter_mut().enumerate() {
+        before[..words].iter_mut().enumerate().for_each(|(at, word)| *word = sets.word(set, at));
+    }
+    let found = at_kernel(kernel);
+    if found.is_none() {
+        for (set, before) in before.iter().enumerate() {
+            sets.put(set, &before[..words]);
+        }
+    }
+    found
+}
+
+/// select(2); where a connection is not at the kernel, or leaves it, by poll(2).
 ///
 /// # Safety
 /// As select(2).
+#[inline(never)]
 unsafe fn select_here(
+    all: Stays,
     count: c_int,
     sets: [*mut fd_set; 3],
     timeout: impl FnOnce() -> Option<u64>,
     mask: *const sigset_t,
-) -> Option<c_int> {
+    kernel: impl Fn() -> c_int,
+) -> c_int {
     let sets = Sets { all: sets.map(<*mut fd_set>::cast), count: count.max(0) };
-    if sets.are_kernels() {
-        return None;
+    if all == Stays::A_WHILE
+        && let Some(found) = select_resting(&sets, &kernel)
+    {
+        return found;
     }
-    let session = session::get_there()?;
-    let mut fds: Vec<pollfd> =
-        sets.members().map(|(fd, events)| pollfd { fd, events, revents: 0 }).collect();
+    sets.each(|fd, _| nest(fd));
+    let Some(session) = session::get_there() else { return kernel() };
+    let mut fds = Vec::new();
+    sets.each(|fd, wanted| {
+        let events = wanted.iter().zip(EVENTS).filter(|(wanted, _)| **wanted != 0);
+        let events = events.fold(0, |all, (_, event)| all | event);
+        fds.push(pollfd { fd, events, revents: 0 });
+    });
     let found = poll_here(session, &mut fds, timeout(), mask);
     if found < 0 {
-        return Some(found);
+        return found;
     }
     if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
-        return Some(os::fail(libc::EBADF) as c_int);
+        return os::fail(libc::EBADF) as c_int;
     }
     let mut all = 0;
     for (set, (events, answers)) in EVENTS.into_iter().zip(FOUND).enumerate() {
@@ -99,7 +162,7 @@ unsafe fn select_here(
             }
         }
     }
-    Some(all)
+    all
 }
 
 /// # Safety
@@ -112,6 +175,34 @@ pub unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
+    kernel!(select(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int);
+    // SAFETY: the program's call.
+    unsafe {
+        match all_stay(count, [read, write, except]) {
+            Stays::FOR_GOOD => kernel(count, read, write, except, timeout),
+            all => select_known(all, count, [read, write, except], timeout, || {
+                kernel(count, read, write, except, timeout)
+            }),
+        }
+    }
+}
+
+/// # Safety
+/// As select(2).
+#[inline(never)]
+unsafe fn select_known(
+    all: Stays,
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: *mut timeval,
+    kernel: impl Fn() -> c_int,
+) -> c_int {
     let mut until = None;
     // SAFETY: the program's call.
     unsafe {
@@ -121,11 +212,7 @@ pub unsafe extern "C" fn select(
             until = Some(os::now() + nanos);
             Some(nanos)
         };
-        let found = select_here(count, [read, write, except], given, std::ptr::null());
-        let Some(found) = found else {
-            return real!(select(count, read, write, except, timeout):
-                fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int);
-        };
+        let found = select_here(all, count, sets, given, std::ptr::null(), kernel);
         if let (Some(until), Some(time)) = (until, timeout.as_mut()) {
             // What is left of it (poll_select_finish).
             let micros = until.saturating_sub(os::now()) / 1000;
@@ -147,14 +234,21 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    kernel!(pselect(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int);
     // SAFETY: the program's call.
     unsafe {
+        let call = || kernel(count, read, write, except, timeout, mask);
         let given = || timeout.as_ref().map(nanos);
-        match select_here(count, [read, write, except], given, mask) {
-            Some(result) => result,
-            None => real!(pselect(count, read, write, except, timeout, mask):
-                fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec,
-                    *const sigset_t) -> c_int),
+        match all_stay(count, [read, write, except]) {
+            Stays::FOR_GOOD => call(),
+            all => select_here(all, count, [read, write, except], given, mask, call),
         }
     }
 }

@@ -15,7 +15,6 @@ fn begin(fd: c_int, is_established: bool) {
     }
     let errno = os::errno();
     if is_tcp(fd) {
-        super::process::watch_forks();
         connection::insert(fd);
         if let Some(connection) = connection::at(fd).filter(|_| is_established) {
             // A policy may pick it at once.

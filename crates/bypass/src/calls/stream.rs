@@ -32,7 +32,7 @@ pub(super) fn receive(
     mut kernel: impl FnMut(Parts<'_>, c_int) -> isize,
 ) -> isize {
     if let Some(call) = connection.plain() {
-        return call.received(kernel(into, flags));
+        return call.after(kernel(into, flags));
     }
     if flags & !RECV_FLAGS != 0 {
         let urgent = flags & libc::MSG_OOB != 0;
@@ -161,7 +161,7 @@ pub(super) fn send(
     mut kernel: impl FnMut(Parts<'_>, c_int) -> isize,
 ) -> isize {
     if let Some(call) = connection.plain() {
-        return call.sent(kernel(from, flags));
+        return call.after(kernel(from, flags));
     }
     if flags & !SEND_FLAGS != 0 {
         connection.restore(match flags {
@@ -292,6 +292,8 @@ pub(super) fn kernel_send(fd: c_int, from: Parts<'_>, flags: c_int) -> isize {
 }
 
 /// Receives as the program asks.
+#[cold]
+#[inline(never)]
 pub(super) fn receive_parts(
     connection: &'static Connection,
     fd: c_int,
@@ -302,6 +304,8 @@ pub(super) fn receive_parts(
 }
 
 /// Sends as the program asks.
+#[cold]
+#[inline(never)]
 pub(super) fn send_parts(
     connection: &'static Connection,
     fd: c_int,

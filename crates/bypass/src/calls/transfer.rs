@@ -161,7 +161,7 @@ pub unsafe extern "C" fn sendfile64(
         }
     };
     if let Some(call) = connection::at(to).and_then(Connection::plain) {
-        return call.sent(kernel(at, count));
+        return call.after(kernel(at, count));
     }
     // SAFETY: the program's promise.
     match send_file_here((to, from), unsafe { at.as_mut() }, count, kernel) {
@@ -347,14 +347,14 @@ pub unsafe extern "C" fn splice(
     let is_sane = count > 0 && flags & !FLAGS == 0 && from_at.is_null() && to_at.is_null();
     match (connection::at(from), connection::at(to)) {
         (Some(connection), None) if is_sane && pipes::is_pipe(to) => match connection.plain() {
-            Some(call) => call.received(kernel(count, flags)),
+            Some(call) => call.after(kernel(count, flags)),
             None => {
                 let kernel = || kernel(count, flags);
                 splice_in(connection, (from, to), count.min(MOST), flags, kernel)
             }
         },
         (None, Some(connection)) if is_sane && pipes::is_pipe(from) => match connection.plain() {
-            Some(call) => call.sent(kernel(count, flags)),
+            Some(call) => call.after(kernel(count, flags)),
             None => splice_out(connection, (to, from), count.min(MOST), flags, kernel),
         },
         _ => kernel(count, flags),

@@ -7,7 +7,7 @@ use libc::c_int;
 use super::{Connection, at};
 use crate::lock::Lock;
 use crate::os;
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::table;
 
 /// How far the descriptors were gone through, when wharf asked for the last time.
@@ -21,12 +21,9 @@ struct Walk {
 pub(crate) const AGAIN_MS: c_int = 1;
 
 static WALK: Lock<Walk> = Lock::new(Walk { session: 0, picks: 0, next: 0 });
-/// The session, and how often it had asked, when all were gone through: without more, there is nothing to do.
+/// How often wharf had asked when all were gone through: without more, there is nothing to do. Another wharf begins to
+/// count anew, and has all gone through once more, at most.
 static DONE: AtomicU64 = AtomicU64::new(0);
-
-fn stamp(session: &Session, picks: u64) -> u64 {
-    u64::from(session.number) << 32 | picks & u64::from(u32::MAX)
-}
 
 /// In the child after fork: no thread is about it.
 pub(crate) fn renew() {
@@ -35,17 +32,20 @@ pub(crate) fn renew() {
 
 /// Whether there may be something to offer.
 #[inline]
-pub(crate) fn is_due(session: &Session) -> bool {
-    let picks = session.picks();
-    picks != 0 && DONE.load(Ordering::Relaxed) != stamp(session, picks)
+pub(crate) fn is_due() -> bool {
+    session::picks() != DONE.load(Ordering::Relaxed)
 }
 
 /// Offers connections that wharf has asked for. Returns whether there are more, which it does not take yet.
 pub(crate) fn offer(session: &'static Session) -> bool {
-    if !is_due(session) {
+    if !is_due() {
         return false;
     }
     let picks = session.picks();
+    if picks == 0 {
+        DONE.store(0, Ordering::Relaxed);
+        return false;
+    }
     // Another thread that waits does it.
     let Some(mut walk) = WALK.try_take() else { return false };
     if (walk.session, walk.picks) != (session.number, picks) {
@@ -67,6 +67,16 @@ pub(crate) fn offer(session: &'static Session) -> bool {
         }
         walk.next += 1;
     }
-    DONE.store(stamp(session, picks), Ordering::Relaxed);
+    DONE.store(picks, Ordering::Relaxed);
     false
+}
+
+/// The same for a call that has something to give, and does not wait: where there are more, a later one is woken.
+pub(crate) fn offer_in_passing() {
+    if is_due()
+        && let Some(session) = session::get_there()
+        && offer(session)
+    {
+        os::ring(session.wake);
+    }
 }

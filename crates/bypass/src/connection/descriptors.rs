@@ -43,38 +43,6 @@ pub(crate) fn renew() {
     super::all().for_each(Connection::inherit);
 }
 
-/// A connection whose descriptor is being duplicated: it does not end meanwhile.
-pub(crate) struct Held(&'static Connection);
-
-impl Held {
-    /// The new descriptor is the connection's, too.
-    pub(crate) fn add(self, new: c_int) {
-        if !table::has_room(new) {
-            // It cannot be told what is done by that one.
-            self.0.restore(RestoreReason::Unserved);
-            return;
-        }
-        if table::word(new) != word_of(self.0) {
-            forget_stale(new);
-        }
-        table::replace(new, word_of(self.0));
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // There is no more of them than before.
-        let descriptors = &self.0.descriptors;
-        let one_less = |count: u32| (count > 1 && count != ENDING).then(|| count - 1);
-        let less = descriptors.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less);
-        if less == Err(1) {
-            // The others were closed meanwhile.
-            Closing { connection: self.0, fd: self.0.fd(), linger: None }.finish();
-        }
-    }
-}
-
 /// A descriptor that is being closed, by a call that may fail.
 pub(crate) struct Closing {
     connection: &'static Connection,
@@ -84,25 +52,52 @@ pub(crate) struct Closing {
 }
 
 impl Connection {
-    /// A descriptor more than it has; `None` if it ends.
-    pub(crate) fn hold(&'static self) -> Option<Held> {
+    /// A descriptor more than it has, so that it does not end while that is made. Returns whether it does not end already.
+    #[inline]
+    pub(crate) fn hold(&'static self) -> bool {
         let more = |count: u32| (count != 0 && count != ENDING).then(|| count + 1);
-        let held = self.descriptors.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
-        held.ok().map(|_| Held(self))
+        self.descriptors.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// The new one, for which it was held.
+    #[inline]
+    pub(crate) fn add(&'static self, new: c_int) {
+        if !table::exchange(new, std::ptr::null_mut(), word_of(self)) {
+            self.add_anew(new);
+        }
+    }
+
+    #[cold]
+    fn add_anew(&'static self, new: c_int) {
+        if table::has_room(new) {
+            forget_stale(new);
+            table::replace(new, word_of(self));
+        } else {
+            // It cannot be told what is done by that one.
+            self.restore(RestoreReason::Unserved);
+            self.release();
+        }
+    }
+
+    /// There is no new one, for which it was held.
+    #[cold]
+    pub(crate) fn release(&'static self) {
+        let one_less = |count: u32| (count > 1 && count != ENDING).then(|| count - 1);
+        let less = self.descriptors.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less);
+        if less == Err(1) {
+            // The others were closed meanwhile.
+            Closing { connection: self, fd: self.fd(), linger: None }.finish();
+        }
     }
 
     /// close(2) of its only descriptor, while it is at the kernel: nothing else is to be done. Returns whether that is so.
     #[inline]
     pub(crate) fn close_plainly(&'static self, fd: c_int) -> bool {
-        let is_plain = self.state.load(Ordering::Acquire) == KERNEL
-            && self.descriptors.load(Ordering::Relaxed) == 1
-            && self.calls.load(Ordering::Relaxed) == 0
-            && self.shared.load(Ordering::Relaxed) == 0;
-        if !is_plain {
+        if !self.is_plain() || self.shared.load(Ordering::Relaxed) != 0 {
             return false;
         }
         // A handler's call from here on is the kernel's.
-        table::replace(fd, std::ptr::null_mut());
+        table::clear(fd);
         let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
         if self.calls.compare_exchange(0, OFFERING, success, failure).is_err() {
             return false;
@@ -111,7 +106,6 @@ impl Connection {
             && self.descriptors.compare_exchange(1, ENDING, success, failure).is_ok();
         if is_there {
             self.slots.clear();
-            self.state.store(ABSENT, Ordering::Release);
         }
         self.calls.fetch_and(!OFFERING, Ordering::AcqRel);
         if is_there {
@@ -149,6 +143,7 @@ impl Connection {
         }
         let stays = shared.is_none() || has_sets || was_settled;
         self.is_settled.store(stays, Ordering::Relaxed);
+        self.set_stay();
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{
 use handoff::command::{NicControl, nic};
 use libc::c_int;
 
-pub(crate) use self::descriptors::{Held, insert, renew};
+pub(crate) use self::descriptors::{insert, renew};
 use self::epoll::Slots;
 use self::limits::Limits;
 pub(crate) use self::parts::Parts;
@@ -31,7 +31,7 @@ use crate::lock::Lock;
 use crate::os;
 use crate::pool::{Pool, Pooled};
 use crate::session::{self, Session};
-use crate::table;
+use crate::table::{self, Word};
 
 /// No connection; at the kernel; offered, or at the NIC; on its way back to being the kernel's.
 const ABSENT: u32 = 0;
@@ -49,9 +49,11 @@ const SHUT_READ: u8 = 1;
 const SHUT_WRITE: u8 = 2;
 
 /// Calls on a connection that rests after which it is looked whether it still does: a power of two.
-const REST_CALLS: u32 = 16;
+const REST_CALLS: u32 = 64;
 
 static POOL: Pool<Connection> = Pool::new();
+/// How often any was offered.
+static OFFERS: AtomicU32 = AtomicU32::new(0);
 
 /// See the module's documentation.
 pub(crate) struct Connection {
@@ -59,6 +61,8 @@ pub(crate) struct Connection {
     fd: AtomicI32,
     descriptors: AtomicU32,
     state: AtomicU32,
+    /// What `state`, `rests`, `is_settled` and `late` come to, as of [`Stays`]: one load tells most calls what to do.
+    stays: AtomicU32,
     /// Calls that are in the kernel and may take or give bytes there.
     calls: AtomicU32,
     cid: AtomicU32,
@@ -111,6 +115,19 @@ impl Drop for InKernel {
     }
 }
 
+/// How long a connection stays at the kernel; the less, the less long.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stays(u32);
+
+impl Stays {
+    /// A call looks where it is: it may leave at once, or is not there.
+    pub(crate) const NOT: Stays = Stays(0);
+    /// It does not leave before a while has passed, or before wharf asks for it.
+    pub(crate) const A_WHILE: Stays = Stays(1);
+    /// For good.
+    pub(crate) const FOR_GOOD: Stays = Stays(2);
+}
+
 /// A call that is the kernel's, whatever comes of it.
 pub(crate) enum Plain {
     /// As the connection stays there.
@@ -129,6 +146,12 @@ pub(crate) struct Ready {
     pub(crate) hung_up: bool,
 }
 
+/// How often any was offered: a wait in the kernel during which this does not change was where all of them are.
+#[inline]
+pub(crate) fn offers() -> u32 {
+    OFFERS.load(Ordering::Acquire)
+}
+
 /// All connections, each once.
 pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
     table::all().filter_map(|fd| at(fd).filter(|connection| connection.fd() == fd))
@@ -137,12 +160,14 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
 /// The connection of a descriptor, if it has one that the layer looks at.
 #[inline]
 pub(crate) fn at(fd: c_int) -> Option<&'static Connection> {
-    let word = table::word(fd);
-    if word.addr() & table::SET != 0 {
-        return None;
-    }
-    // SAFETY: null, or a connection of the pool's, which stays where it is.
-    unsafe { word.cast::<Connection>().as_ref() }
+    of(table::word(fd))
+}
+
+/// The connection that a descriptor is, if it is one.
+#[inline]
+pub(crate) fn of(word: Word) -> Option<&'static Connection> {
+    // SAFETY: what is above zero is a connection of the pool's, which stays where it is.
+    (word.addr() as isize > 0).then(|| unsafe { &*word.cast::<Connection>() })
 }
 
 impl Pooled for Connection {
@@ -151,6 +176,7 @@ impl Pooled for Connection {
             fd: AtomicI32::new(-1),
             descriptors: AtomicU32::new(0),
             state: AtomicU32::new(ABSENT),
+            stays: AtomicU32::new(Stays::NOT.0),
             calls: AtomicU32::new(0),
             cid: AtomicU32::new(0),
             session: AtomicPtr::new(std::ptr::null_mut()),
@@ -209,13 +235,14 @@ impl Connection {
         self.untold.store(0, Ordering::Relaxed);
         self.limits.begin();
         self.slots.clear();
+        self.stays.store(Stays::NOT.0, Ordering::Relaxed);
         self.state.store(KERNEL, Ordering::Release);
     }
 
     /// Whether it is not at the kernel, as it is now.
     #[inline]
     pub(crate) fn is_away(&self) -> bool {
-        matches!(self.state.load(Ordering::Acquire), AWAY | RETURNING)
+        self.state.load(Ordering::Acquire) >= AWAY
     }
 
     /// Whether it will not be offered any more, so that calls may stay in the kernel for as long as they like.
@@ -247,11 +274,12 @@ impl Connection {
         }
     }
 
+    /// A call of the kernel's begins, if that has the connection and keeps it.
     #[inline]
     fn try_enter(&'static self) -> Option<InKernel> {
         let call = InKernel(self);
         let is_offered = self.calls.fetch_add(1, Ordering::AcqRel) & OFFERING != 0;
-        let is_there = !is_offered && !self.is_away();
+        let is_there = !is_offered && self.state.load(Ordering::Acquire) <= KERNEL;
         is_there.then_some(call)
     }
 
@@ -259,26 +287,56 @@ impl Connection {
     /// before its time so that it can leave.
     #[inline]
     pub(crate) fn plain(&'static self) -> Option<Plain> {
-        if self.state.load(Ordering::Acquire) != KERNEL || self.late.load(Ordering::Relaxed) != 0 {
-            return None;
+        match self.stays() {
+            Stays::NOT => None,
+            Stays::A_WHILE => self.try_enter().map(Plain::Resting),
+            // Beside a thread that has moved it meanwhile, what it is now counts.
+            _ => (self.state.load(Ordering::Acquire) == KERNEL).then_some(Plain::Settled),
         }
-        if self.is_settled.load(Ordering::Relaxed) {
-            return Some(Plain::Settled);
-        }
-        if self.rests.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        self.try_enter().map(Plain::Resting)
+    }
+
+    /// How long it stays at the kernel.
+    #[inline]
+    pub(crate) fn stays(&self) -> Stays {
+        Stays(self.stays.load(Ordering::Acquire))
+    }
+
+    /// Whether calls are the kernel's as they are.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.stays() != Stays::NOT
+    }
+
+    /// It is at the kernel: how long it stays there follows from the rest.
+    fn set_stay(&self) {
+        let stays = if self.has_late() {
+            Stays::NOT
+        } else if self.is_settled.load(Ordering::SeqCst) {
+            Stays::FOR_GOOD
+        } else if self.rests.load(Ordering::Relaxed) != 0 {
+            Stays::A_WHILE
+        } else {
+            Stays::NOT
+        };
+        self.stays.store(stays.0, Ordering::Release);
     }
 
     /// An error that the next call is to give.
     pub(crate) fn keep_late(&self, error: c_int) {
         self.late.store(error, Ordering::Release);
+        self.stays.store(Stays::NOT.0, Ordering::Release);
     }
 
     /// The error that was kept, which is told by this.
     pub(crate) fn take_late(&self) -> Option<c_int> {
-        self.has_late().then(|| self.late.swap(0, Ordering::AcqRel)).filter(|error| *error != 0)
+        if !self.has_late() {
+            return None;
+        }
+        let error = self.late.swap(0, Ordering::AcqRel);
+        if self.state.load(Ordering::Acquire) == KERNEL {
+            self.set_stay();
+        }
+        (error != 0).then_some(error)
     }
 
     /// Whether there is one.
@@ -304,41 +362,22 @@ impl Connection {
 }
 
 impl Plain {
-    /// The kernel has done it: so many bytes were received, or it has failed.
+    /// The kernel has done it, with this result.
     #[inline]
-    pub(crate) fn received(self, result: isize) -> isize {
+    pub(crate) fn after<T>(self, result: T) -> T {
         if let Plain::Resting(call) = self {
             let connection = call.0;
-            connection.count_at_rest(&connection.received, result);
-            connection.look_up(call);
-        }
-        result
-    }
-
-    /// The same of bytes that were sent.
-    #[inline]
-    pub(crate) fn sent(self, result: isize) -> isize {
-        if let Plain::Resting(call) = self {
-            let connection = call.0;
-            connection.count_at_rest(&connection.sent, result);
-            connection.look_up(call);
+            drop(call);
+            connection.look_up();
         }
         result
     }
 }
 
 impl Connection {
-    #[inline]
-    fn count_at_rest(&self, to: &AtomicU64, result: isize) {
-        // What is lost where two threads count at once is not missed.
-        let count = to.load(Ordering::Relaxed).saturating_add_signed(result.max(0) as i64);
-        to.store(count, Ordering::Relaxed);
-    }
-
     /// Now and then, and when wharf has asked for connections, it is looked whether it rests still.
     #[inline]
-    fn look_up(&'static self, call: InKernel) {
-        drop(call);
+    fn look_up(&'static self) {
         let calls = self.resting.load(Ordering::Relaxed).wrapping_add(1);
         self.resting.store(calls, Ordering::Relaxed);
         let is_asked = session::picks() != self.picks.load(Ordering::Relaxed);
@@ -348,6 +387,7 @@ impl Connection {
     }
 
     #[cold]
+    #[inline(never)]
     fn wake_up(&'static self) {
         let errno = os::errno();
         self.passed(0, 0);

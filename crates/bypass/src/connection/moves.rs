@@ -9,7 +9,10 @@ use handoff::{Refusal, RestoreReason};
 use libc::c_int;
 
 use super::place::AtNic;
-use super::{AWAY, Connection, ENDING, KERNEL, OFFERING, RETURNING, SHUT_READ, SHUT_WRITE, epoll};
+use super::{
+    AWAY, Connection, ENDING, KERNEL, OFFERING, OFFERS, RETURNING, SHUT_READ, SHUT_WRITE, Stays,
+    epoll,
+};
 use crate::os::{self, Quiet};
 use crate::session::{self, Session};
 use crate::sharers::{self, Number};
@@ -82,8 +85,9 @@ impl Connection {
             return false;
         }
         let errno = os::errno();
-        // One that is being closed waits until it has seen that, or is seen here.
-        let is_there = self.descriptors.load(Ordering::SeqCst) != ENDING;
+        // One that is being closed, or is to stay, waits until it has seen that, or is seen here.
+        let is_there = self.descriptors.load(Ordering::SeqCst) != ENDING
+            && !self.is_settled.load(Ordering::SeqCst);
         if is_there && self.state.load(Ordering::Acquire) == KERNEL && self.is_alone() {
             self.offer_alone(session);
         }
@@ -99,11 +103,13 @@ impl Connection {
         };
         let Some(area) = session.area(cid) else { return };
         let fd = self.fd();
+        self.stays.store(Stays::NOT.0, Ordering::Release);
         let before = status::count(area.status().load(Ordering::Acquire));
         self.cid.store(cid.0, Ordering::Release);
         self.session.store(std::ptr::from_ref(session).cast_mut(), Ordering::Release);
         self.changes.store(before.into(), Ordering::Release);
         self.offers.fetch_add(1, Ordering::AcqRel);
+        OFFERS.fetch_add(1, Ordering::AcqRel);
         self.limits.read(fd);
         if epoll::from_kernel(self, session) && session.offer(cid, fd) {
             self.state.store(AWAY, Ordering::Release);
@@ -112,6 +118,7 @@ impl Connection {
         epoll::to_kernel(self);
         // Another wharf may take it.
         self.is_settled.store(session.looks_alive(), Ordering::Relaxed);
+        self.set_stay();
         session.give_number(cid);
     }
 
@@ -150,6 +157,7 @@ impl Connection {
         self.picks.store(at.session.picks(), Ordering::Relaxed);
         self.return_number(at, 0);
         os::set_errno(errno);
+        self.set_stay();
         self.state.store(KERNEL, Ordering::Release);
     }
 
@@ -199,7 +207,9 @@ impl Connection {
             until => {
                 // Unless it has begun to rest anew.
                 let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-                let _ = self.rests.compare_exchange(until, 0, success, failure);
+                if self.rests.compare_exchange(until, 0, success, failure).is_ok() {
+                    self.set_stay();
+                }
                 false
             }
         }
@@ -207,8 +217,13 @@ impl Connection {
 
     /// Has the connection back at the kernel, for good, however long that takes.
     pub(crate) fn restore(&'static self, reason: RestoreReason) {
-        self.is_settled.store(true, Ordering::Relaxed);
+        self.is_settled.store(true, Ordering::SeqCst);
+        // A thread that offers it either has seen that, or is seen here.
+        self.wait_for_offer();
         self.give_back(reason);
+        if self.state.load(Ordering::Acquire) == KERNEL {
+            self.set_stay();
+        }
     }
 
     fn give_back(&'static self, reason: RestoreReason) {
@@ -232,11 +247,14 @@ impl Connection {
         let shared = sharers::expect(Number::of(self.shared.load(Ordering::Acquire)));
         self.shared.store(Number::word(shared), Ordering::SeqCst);
         if shared.is_none() {
-            self.is_settled.store(true, Ordering::Relaxed);
+            self.is_settled.store(true, Ordering::SeqCst);
         }
         // A thread that offers it either has seen that, or is seen here.
         self.wait_for_offer();
         self.give_back(RestoreReason::Fork);
+        if self.state.load(Ordering::Acquire) == KERNEL {
+            self.set_stay();
+        }
     }
 
     /// Waits for a thread that offers it.
@@ -255,6 +273,7 @@ impl Connection {
         let is_alone = self.shared().is_none_or(sharers::is_alone);
         if !is_alone {
             self.rests.fetch_max(os::now() + SHARED_REST, Ordering::Relaxed);
+            self.set_stay();
         }
         is_alone
     }

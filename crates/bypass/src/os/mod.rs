@@ -117,7 +117,7 @@ pub(crate) fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A time in units of the CPU's, which takes an instruction to look at: see [`since`].
+/// A time in units of the CPU's, which takes an instruction to look at: see [`since`]. It is not 0.
 #[inline]
 pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -138,8 +138,11 @@ pub(crate) fn begin_ticks() {
     then.store(now(), Ordering::Relaxed);
 }
 
-/// About how many nanoseconds have passed since these ticks.
+/// About how many nanoseconds have passed since these ticks; none for 0.
 pub(crate) fn since(begin: u64) -> u64 {
+    if begin == 0 {
+        return 0;
+    }
     let [ticks_then, then] = [0, 1].map(|at: usize| LOADED[at].load(Ordering::Relaxed));
     let (ticks_now, now) = (ticks(), now());
     let all = u128::from(ticks_now.saturating_sub(ticks_then).max(1));

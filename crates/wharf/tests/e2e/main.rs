@@ -8,6 +8,7 @@ mod bench;
 mod beside;
 mod changes;
 mod control;
+mod costs;
 mod degen;
 mod demo;
 mod differential;

@@ -9,9 +9,9 @@ mod spent;
 mod wait;
 
 pub(crate) use self::control::{changed, control, from_kernel, nest, to_kernel};
-pub(crate) use self::set::{Set, at, closed, insert};
+pub(crate) use self::set::{Set, at, closed, insert, of};
 pub(crate) use self::slot::Slots;
-pub(crate) use self::wait::{dispatch_all, poll_events, wait, without_own};
+pub(crate) use self::wait::{dispatch_all, has_own, poll_events, wait, without_own};
 
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 const ONESHOT: u32 = libc::EPOLLONESHOT as u32;

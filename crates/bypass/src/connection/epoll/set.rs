@@ -59,12 +59,21 @@ fn word_of(set: &'static Set) -> Word {
 /// The set of a descriptor, if it is known to be one.
 #[inline]
 pub(crate) fn at(fd: c_int) -> Option<&'static Set> {
-    let word = table::word(fd);
+    of(table::word(fd))
+}
+
+/// The set that a descriptor is, if it is one.
+#[inline]
+pub(crate) fn of(word: Word) -> Option<&'static Set> {
     if word.addr() & table::SET == 0 {
         return None;
     }
-    // SAFETY: a set of the pool's, which stays where it is.
-    Some(unsafe { &*word.map_addr(|at| at & !table::SET).cast::<Set>() })
+    let set = word.map_addr(|at| at & !table::SET).cast::<Set>();
+    // SAFETY: a set of the pool's, which is somewhere, and stays there.
+    unsafe {
+        std::hint::assert_unchecked(!set.is_null());
+        Some(&*set)
+    }
 }
 
 /// A new set of this descriptor, which was none that is known.
@@ -138,10 +147,10 @@ impl Set {
         self.away.fetch_add(more, Ordering::AcqRel);
     }
 
-    /// Whether none of its connections is at the NIC, and nothing is to be told.
+    /// Whether none of its connections is at the NIC.
     #[inline]
     pub(crate) fn is_kernels(&self) -> bool {
-        self.away.load(Ordering::Acquire) == 0 && self.ready.are_none()
+        self.away.load(Ordering::Acquire) == 0
     }
 
     /// Whether a session wakes those that wait at it.

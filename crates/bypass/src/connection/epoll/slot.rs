@@ -151,16 +151,20 @@ impl Slot {
 }
 
 /// All registrations of a connection.
-pub(crate) struct Slots([Slot; SLOTS]);
+pub(crate) struct Slots {
+    all: [Slot; SLOTS],
+    /// There may be some.
+    may_be: AtomicBool,
+}
 
 impl Slots {
     pub(crate) const fn new() -> Self {
-        Slots([const { Slot::new() }; SLOTS])
+        Slots { all: [const { Slot::new() }; SLOTS], may_be: AtomicBool::new(false) }
     }
 
     /// Those that there are.
     pub(super) fn all(&self) -> impl Iterator<Item = &Slot> {
-        self.0.iter().filter(|slot| slot.set().is_some())
+        self.all.iter().filter(|slot| slot.set().is_some())
     }
 
     pub(crate) fn are_empty(&self) -> bool {
@@ -173,8 +177,17 @@ impl Slots {
     }
 
     /// There are none any more.
+    #[inline]
     pub(crate) fn clear(&self) {
-        for slot in &self.0 {
+        if self.may_be.load(Ordering::Relaxed) {
+            self.take_out();
+        }
+    }
+
+    #[cold]
+    fn take_out(&self) {
+        self.may_be.store(false, Ordering::Relaxed);
+        for slot in &self.all {
             if !slot.set.load(Ordering::Relaxed).is_null() {
                 slot.take_out();
             }
@@ -183,7 +196,7 @@ impl Slots {
 
     /// The connection is over at the NIC.
     pub(crate) fn are_back(&self) {
-        self.0.iter().for_each(Slot::is_back);
+        self.all.iter().for_each(Slot::is_back);
     }
 
     /// That of this descriptor in this set.
@@ -192,7 +205,7 @@ impl Slots {
             let is_in = slot.set().is_some_and(|its| std::ptr::eq(its, set));
             is_in && slot.fd.load(Ordering::Relaxed) == fd
         };
-        self.0.iter().find(is_it)
+        self.all.iter().find(is_it)
     }
 
     /// Adds one of this connection's, or changes the one that there is. `None` if there is no place for it.
@@ -202,7 +215,8 @@ impl Slots {
             slot.set().is_none() && !slot.link.is_in()
         };
         let known = self.find(new.set, new.fd);
-        let slot = known.or_else(|| self.0.iter().find(is_free))?;
+        let slot = known.or_else(|| self.all.iter().find(is_free))?;
+        self.may_be.store(true, Ordering::Relaxed);
         slot.put(of, new);
         Some(slot)
     }

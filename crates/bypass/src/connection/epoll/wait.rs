@@ -122,6 +122,10 @@ pub(crate) fn wait(
             let more = if is_asked { 0 } else { kernel(rest, 0) };
             os::set_errno(errno);
             let more = usize::try_from(more).unwrap_or(0);
+            if more_to_offer {
+                // The next call goes on with that.
+                os::ring(session.wake);
+            }
             return (count + without_own(&mut into[count..], more)) as c_int;
         }
         let left = match until {
@@ -152,13 +156,35 @@ pub(crate) fn wait(
     }
 }
 
+/// Whether the eventfd's is among these events.
+///
+/// # Safety
+/// They may be read.
+#[inline]
+pub(crate) unsafe fn has_own(events: *const epoll_event, count: usize) -> bool {
+    let own = own_data();
+    let (mut at, mut left) = (events, count);
+    while left != 0 {
+        // SAFETY: the caller's promise.
+        if unsafe { (*at).u64 } == own {
+            return true;
+        }
+        at = at.wrapping_add(1);
+        left -= 1;
+    }
+    false
+}
+
 /// Takes the eventfd's out of the events; how many are left.
 #[inline]
 pub(crate) fn without_own(events: &mut [epoll_event], count: usize) -> usize {
-    let mut kept = 0;
-    for at in 0..count.min(events.len()) {
-        if events[at].u64 != own_data() {
-            events[kept] = events[at];
+    let (own, count) = (own_data(), count.min(events.len()));
+    let found = &mut events[..count];
+    let Some(first) = found.iter().position(|event| event.u64 == own) else { return count };
+    let mut kept = first;
+    for at in first..count {
+        if found[at].u64 != own {
+            found[kept] = found[at];
             kept += 1;
         }
     }

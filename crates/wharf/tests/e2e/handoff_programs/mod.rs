@@ -29,10 +29,10 @@ struct Stage {
 }
 
 /// A folder that goes with the test.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let number = std::thread::current().id();
         let name = format!("wharf-programs-{}-{number:?}", std::process::id());
         let path = std::env::temp_dir().join(name.replace(['(', ')'], ""));
@@ -44,7 +44,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 }
