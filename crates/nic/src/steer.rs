@@ -6,15 +6,18 @@
 //! The [`FlowIndex`] says whose a packet is then, before anything else is done with it, so that no worker
 //! answers for another.
 
+mod index;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use tcp::FourTuple;
 use wire::icmp::Message;
 use wire::{
-    ETHERNET_LEN, EtherType, Flags, FlowHash, FlowKey, Headers, IPV4_MIN_LEN, IPV6_LEN, Mac,
-    Network, Tcp, Transport, is_group, ndp, protocol,
+    ETHERNET_LEN, EtherType, Flags, Headers, IPV4_MIN_LEN, IPV6_LEN, Mac, Network, Tcp, Transport,
+    is_group, ndp, protocol,
 };
+
+pub(crate) use self::index::{Bucket, FlowIndex};
 
 /// The lane of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,134 +237,10 @@ fn addresses(network: &[u8], v6: bool) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// Bits of a bucket that tell the worker; the others count its connections.
-const WORKER_BITS: u32 = 8;
-/// Most workers that share an index.
-pub(crate) const WORKERS_MAX: usize = 1 << WORKER_BITS;
-/// Buckets for each connection there may be: strays by a bucket that two connections share are few.
-const BUCKETS_PER_CONNECTION: usize = 16;
-const BUCKETS_MAX: usize = 1 << 22;
-const BUCKETS_MIN: usize = 1 << 12;
-
-/// Whose connections are, for all workers: buckets of the flow's hash, each of one worker while it has a
-/// connection there. It is read for each packet where there are several workers, and written when connections
-/// begin and end.
-#[derive(Debug)]
-pub(crate) struct FlowIndex {
-    hash: FlowHash,
-    /// A count of connections, and the worker that they are of.
-    buckets: Box<[AtomicU32]>,
-}
-
-/// A place in a [`FlowIndex`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Bucket(usize);
-
-impl FlowIndex {
-    /// For so many connections.
-    pub(crate) fn new(hash: FlowHash, connections: u32) -> Self {
-        let buckets = (connections as usize * BUCKETS_PER_CONNECTION)
-            .next_power_of_two()
-            .clamp(BUCKETS_MIN, BUCKETS_MAX);
-        FlowIndex { hash, buckets: (0..buckets).map(|_| AtomicU32::new(0)).collect() }
-    }
-
-    /// Where a connection stands.
-    #[inline]
-    pub(crate) fn bucket(&self, path: &FourTuple) -> Bucket {
-        let word = |bytes: &[u8; 16], at: usize| {
-            let eight = bytes[at..].first_chunk::<8>().copied().unwrap_or_default();
-            u64::from_ne_bytes(eight)
-        };
-        let ports = u32::from(path.local.port()) << 16 | u32::from(path.remote.port());
-        let (addresses, ipv6) = match (path.local.ip(), path.remote.ip()) {
-            (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                let both = u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits());
-                ([both, 0, 0, 0], false)
-            }
-            (local, remote) => {
-                let octets = |ip: IpAddr| match ip {
-                    IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-                    IpAddr::V6(ip) => ip.octets(),
-                };
-                let (local, remote) = (octets(local), octets(remote));
-                ([word(&local, 0), word(&local, 8), word(&remote, 0), word(&remote, 8)], true)
-            }
-        };
-        let key = FlowKey { addresses, ports, ipv6, udp: false };
-        Bucket(wire::flow::bucket(self.hash.of(&key), self.buckets.len()))
-    }
-
-    /// The worker whose connections are there, if there are any.
-    #[inline]
-    pub(crate) fn owner(&self, bucket: Bucket) -> Option<usize> {
-        owner(self.buckets[bucket.0].load(Ordering::Relaxed))
-    }
-
-    /// Counts one connection more of a worker.
-    ///
-    /// # Errors
-    /// The worker whose connections are there, if that is another.
-    pub(crate) fn claim(&self, bucket: Bucket, worker: usize) -> Result<(), usize> {
-        debug_assert!(worker < WORKERS_MAX);
-        let other = |old: u32| owner(old).filter(|owner| *owner != worker);
-        let claimed = |old: u32| match other(old) {
-            Some(_) => None,
-            None => Some(((old >> WORKER_BITS) + 1) << WORKER_BITS | worker as u32),
-        };
-        let place = &self.buckets[bucket.0];
-        let claim = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claimed);
-        // The value that stood in the way, not one that is read later: the other may have released it since.
-        claim.map(drop).map_err(|old| other(old).unwrap_or(worker))
-    }
-
-    /// Counts one less of those that the worker has [claimed](Self::claim).
-    pub(crate) fn release(&self, bucket: Bucket, worker: usize) {
-        let before = self.buckets[bucket.0].fetch_sub(1 << WORKER_BITS, Ordering::Relaxed);
-        debug_assert_eq!(owner(before), Some(worker), "released by one that has no claim");
-    }
-
-    /// How many connections there are, for tests.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        let count = |bucket: &AtomicU32| (bucket.load(Ordering::Relaxed) >> WORKER_BITS) as usize;
-        self.buckets.iter().map(count).sum()
-    }
-}
-
-#[inline]
-fn owner(bucket: u32) -> Option<usize> {
-    (bucket >> WORKER_BITS > 0).then_some(bucket as usize & (WORKERS_MAX - 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Two workers claim one bucket again and again: one has it, and the other is told who, even if that one releases
-    /// it at once.
-    #[test]
-    fn who_claims_in_vain_is_told_the_owner() {
-        let index = FlowIndex::new(FlowHash::new([7; FlowHash::KEYS]), 1);
-        let bucket = Bucket(3);
-        std::thread::scope(|scope| {
-            for me in 0..2 {
-                let index = &index;
-                scope.spawn(move || {
-                    for _ in 0..20_000 {
-                        match index.claim(bucket, me) {
-                            Ok(()) => {
-                                assert_eq!(index.owner(bucket), Some(me));
-                                index.release(bucket, me);
-                            }
-                            Err(owner) => assert_eq!(owner, 1 - me),
-                        }
-                    }
-                });
-            }
-        });
-        assert_eq!(index.len(), 0);
-    }
     use testkit::packet::PacketBuilder;
 
     /// The host has no route on the link to the engine's address: its packet is addressed to a router, which sends it

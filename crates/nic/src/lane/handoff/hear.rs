@@ -1,0 +1,185 @@
+//! What the agent says to a worker, and when that is done.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use handoff::machine::{NicEvent, ToNic};
+use handoff::{Epoch, Refusal, RestoreReason};
+use lro::Nanos;
+use sys::frames::FramePool;
+use tcp::FourTuple;
+use wire::Mac;
+
+use super::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker};
+use super::records::Keeps;
+use super::sessions::Session;
+use super::{HandoffLane, HostLane, is_time_wait};
+use crate::port::Host;
+
+/// Messages of the agent's that are looked at in a turn.
+const MESSAGES: usize = 256;
+/// They wait until the host's queue is empty, or this many packets have been read from it, which holds no more (a TAP's
+/// 500, `TUN_READQ_SIZE`), but no longer than this, as the wire may take nothing.
+const HOST_QUEUE: u64 = 1024;
+const WAIT: Nanos = 100_000_000;
+
+/// What the agent has said and is not done yet.
+#[derive(Default)]
+pub(super) struct Heard {
+    messages: VecDeque<ToWorker>,
+    /// When that was, and how many packets of the host's had been read by then.
+    at: Nanos,
+    taken: u64,
+}
+
+impl HandoffLane {
+    /// Listens to the agent, before what the host sends is read. What it says is done in the [turn](Self::turn): all that
+    /// the kernel has sent of a connection before it gave it away is to leave before what the NIC sends of it, as
+    /// neither sequence numbers nor timestamps go back then (RFC 7323 section 5).
+    pub(crate) fn listen<H: Host>(&mut self, host: Option<&HostLane<H>>, now: Nanos) {
+        let heard = &mut self.heard;
+        if heard.messages.is_empty() {
+            heard.messages.extend(self.inbox.try_iter().take(MESSAGES));
+            heard.at = now;
+            heard.taken = host.map_or(0, HostLane::taken);
+        }
+    }
+
+    /// Does what the agent has said, once what the host had sent by then has gone. Returns whether there was anything.
+    pub(super) fn hear<H: Host>(
+        &mut self,
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) -> bool {
+        if self.heard.messages.is_empty() {
+            return false;
+        }
+        if let Some(host) = host.as_ref().filter(|host| !host.has_read_all())
+            && host.taken() - self.heard.taken < HOST_QUEUE
+            && now < self.heard.at + WAIT
+        {
+            return true;
+        }
+        let mut is_flushed = false;
+        while let Some(message) = self.heard.messages.pop_front() {
+            if message.is_after(now) {
+                self.heard.messages.push_front(message);
+                break;
+            }
+            match message {
+                ToWorker::Begin { session, process } => self.begin(session, process),
+                ToWorker::Offer { key, epoch, path, next_hop, place } => {
+                    if let Some(host) = host.as_mut().filter(|_| !is_flushed) {
+                        // What LRO holds of it is the kernel's.
+                        host.flush(pool);
+                        is_flushed = true;
+                    }
+                    self.offer((key, place), epoch, (path, next_hop), pool, host, now);
+                }
+                ToWorker::Told { key, tag, told } => self.told(key, tag, told, pool, host, now),
+                ToWorker::MakeRoom => {
+                    self.make_room(RestoreReason::Connections, pool, host, now);
+                }
+                ToWorker::NextHop { key, next_hop } => {
+                    let all = &mut self.app().all;
+                    // One that has ended meanwhile sends no more.
+                    let connection = all.by_key(key).and_then(|number| all.get_mut(number));
+                    connection.into_iter().for_each(|one| one.next_hop = next_hop);
+                }
+                ToWorker::End { session } => self.end(session, now),
+            }
+        }
+        true
+    }
+
+    /// A connection that is over is remembered no longer.
+    pub(super) fn drop_over<H: Host>(
+        &mut self,
+        number: u32,
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) {
+        let (stack, app) = self.lane.parts();
+        let id = app.all.get(number).and_then(|c| c.engine.as_ref()).map(|running| running.id);
+        // What the engine still knows of it is of no use.
+        let _ = id.and_then(|id| stack.freeze(id, now));
+        self.handle(number, NicEvent::Ended, pool, host, now);
+    }
+
+    fn begin(&mut self, number: u32, process: Arc<dyn Process>) {
+        let app = self.lane.parts().1;
+        let at = number as usize;
+        if app.sessions.len() <= at {
+            app.sessions.resize_with(at + 1, || None);
+        }
+        if let Some(bell) = process.doorbell(app.worker)
+            && let Err(error) = self.doorbells.add(bell, number.into())
+        {
+            tracing::warn!("a process's doorbell cannot be waited for, so its calls wait: {error}");
+        }
+        app.sessions[at] = Some(Session::new(process, app.worker));
+    }
+
+    fn offer<H: Host>(
+        &mut self,
+        (key, place): (Key, u32),
+        epoch: Epoch,
+        (path, next_hop): (FourTuple, Mac),
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) {
+        let most = self.connections;
+        let (stack, app) = self.lane.parts();
+        if app.all.len() >= most
+            && let Some(number) = app.all.oldest_over(|id| is_time_wait(stack, id))
+        {
+            self.drop_over(number, pool, host, now);
+        }
+        let app = self.app();
+        let room = if app.all.len() < most { Ok(()) } else { Err(Refusal::Connections) };
+        let Some(number) = app.all.insert(key, path, next_hop, Keeps::at(place)) else {
+            let refused = handoff::command::OsControl::Refused(Refusal::Invalid);
+            let told = handoff::machine::ToOs::Control(refused);
+            self.agent.tell(ToAgent { key, tag: epoch.tag(), told });
+            return;
+        };
+        self.handle(number, NicEvent::Offer(epoch, room), pool, host, now);
+    }
+
+    fn told<H: Host>(
+        &mut self,
+        key: Key,
+        tag: u16,
+        told: ToNic<HeldPacket, State>,
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) {
+        match self.app().all.by_key(key) {
+            Some(number) => self.handle(number, NicEvent::Told(tag, told), pool, host, now),
+            // It has ended: a forwarded packet is the kernel's, if anyone's.
+            None => self.counts.stale += 1,
+        }
+    }
+
+    fn end(&mut self, session: u32, now: Nanos) {
+        let (stack, app) = self.lane.parts();
+        for number in app.all.of_session(session) {
+            app.orphan(number, stack, now);
+        }
+        let worker = app.worker;
+        if let Some(session) = app.session(session)
+            && let Some(bell) = session.process().doorbell(worker)
+        {
+            // It goes with the process; that it is gone already is no error.
+            let _ = self.doorbells.remove(bell);
+        }
+        if let Some(session) = app.session(session) {
+            session.end();
+        }
+        app.sweep(session);
+    }
+}
