@@ -389,10 +389,10 @@ impl Session {
     }
 
     /// The calling thread is about to sleep at the eventfd, and is awake again when the result is dropped.
-    pub(crate) fn sleep(&self) -> Option<Asleep> {
-        let word = self.shared.app_sleepers(0)?;
-        Sleepers::new(word).enter();
-        Some(Asleep(Sleepers::new(word)))
+    pub(crate) fn sleep(&self) -> Asleep {
+        let sleepers = Sleepers::new(self.shared.app_sleepers());
+        sleepers.enter();
+        Asleep(sleepers)
     }
 }
 

@@ -82,9 +82,10 @@ proptest! {
         let mut own = |word: &AtomicU64| assert!(seen.insert(std::ptr::from_ref(word)));
         for worker in 0..layout.workers {
             own(shared.nic_doorbell(worker).unwrap());
-            own(shared.app_sleepers(worker).unwrap());
             if worker == 0 {
+                own(shared.app_sleepers());
                 own(shared.picks());
+                own(shared.answered());
             }
             let mut nic = ring::command::Producer::new(shared.to_app(worker).unwrap());
             let mut app = ring::command::Producer::new(shared.to_nic(worker).unwrap());

@@ -108,7 +108,7 @@ pub(super) fn wait_kernel(
     let mut fds =
         [pollfd { fd, events, revents: 0 }, pollfd { fd: -1, events: libc::POLLIN, revents: 0 }];
     let session = session::get_there();
-    let _asleep = session.and_then(|session| {
+    let _asleep = session.map(|session| {
         fds[1].fd = waiter(session);
         session.sleep()
     });

@@ -1,9 +1,9 @@
 //! The memory that a process and wharf share.
 //!
 //! ```text
-//!   for each worker:      8 lines   its doorbell; how many of the application's threads sleep;
-//!                                   pushed and popped of each of the two rings of commands;
-//!                                   of the first, how often all were picked, and how many offers were answered
+//!   for each worker:      8 lines   its doorbell; pushed and popped of each of the two rings of commands;
+//!                                   of the first, how many of the application's threads sleep,
+//!                                   how often all were picked, and how many offers were answered
 //!                         the slots of commands to the NIC, and of those to the application
 //!   for each connection:  4 lines   the application's of its send ring | of its receive ring | wharf's | waiting
 //!   for each connection:  its send ring, its receive ring: twice as many bytes as they hold
@@ -150,10 +150,10 @@ impl<'a> Shared<'a> {
         self.worker(worker).map(|words| &words[0])
     }
 
-    /// How many of the application's threads sleep that a worker is to wake by the eventfd: see
+    /// How many of the application's threads sleep that a worker is to wake by the eventfd, whichever worker it is: see
     /// [`Sleepers`](crate::ring::Sleepers).
-    pub fn app_sleepers(&self, worker: u32) -> Option<&'a AtomicU64> {
-        self.worker(worker).map(|words| &words[LINE])
+    pub fn app_sleepers(&self) -> &'a AtomicU64 {
+        &self.words[LINE]
     }
 
     /// How often wharf has asked the application to offer what it has (`wharf handoff --to nic`).

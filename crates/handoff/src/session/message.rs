@@ -6,7 +6,7 @@ use super::{BadLayout, Layout};
 use crate::{Cid, RestoreReason};
 
 /// Version of the messages and of the layout.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Bytes of a message.
 pub const MESSAGE_LEN: usize = 32;

@@ -133,7 +133,7 @@ impl Session {
         if !std::mem::take(&mut self.has_news) {
             return;
         }
-        let sleepers = shared(&*self.process).and_then(|shared| shared.app_sleepers(self.worker));
+        let sleepers = shared(&*self.process).map(|shared| shared.app_sleepers());
         if sleepers.is_some_and(|word| Sleepers::new(word).must_wake()) {
             self.process.wake();
         }
