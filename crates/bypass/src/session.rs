@@ -29,10 +29,8 @@ pub(crate) struct Session {
     pub(crate) wake: c_int,
     /// Hangs up when wharf and its guard are gone, so that nobody puts connections back any more.
     alive: c_int,
-    doorbells: Vec<c_int>,
     shared: Shared<'static>,
-    to_nic: Lock<Producer<'static>>,
-    to_app: Lock<Consumer<'static>>,
+    workers: Vec<Worker>,
     numbers: Numbers,
     /// wharf has said that it is stopping: nothing is offered any more.
     is_ending: AtomicBool,
@@ -43,6 +41,13 @@ pub(crate) struct Session {
     /// Its guard, too.
     is_lost: AtomicBool,
     pub(crate) policy: Policy,
+}
+
+/// One worker of wharf's, which has some of the connections.
+struct Worker {
+    doorbell: c_int,
+    to_nic: Lock<Producer<'static>>,
+    to_app: Lock<Consumer<'static>>,
 }
 
 /// How often it is tried to tell the NIC something, whose ring is full.
@@ -159,7 +164,7 @@ pub(crate) fn forget() {
         os::close(session.socket);
         os::close(session.wake);
         os::close(session.alive);
-        session.doorbells.iter().for_each(|bell| os::close(*bell));
+        session.workers.iter().for_each(|worker| os::close(worker.doorbell));
     }
     SESSION.store(std::ptr::null_mut(), Ordering::Release);
     PICKS.store((&raw const NO_PICKS).cast_mut(), Ordering::Relaxed);
@@ -225,15 +230,22 @@ impl Session {
         let words = os::map(*memory, layout.bytes())?;
         os::close(*memory);
         let shared = Shared::new(layout, words).ok()?;
+        let worker = |(number, doorbell): (u32, &c_int)| {
+            Some(Worker {
+                doorbell: *doorbell,
+                to_nic: Lock::new(Producer::new(shared.to_nic(number).ok()?)),
+                to_app: Lock::new(Consumer::new(shared.to_app(number).ok()?)),
+            })
+        };
+        let workers: Option<Vec<Worker>> = (0..).zip(doorbells).map(worker).collect();
+        let workers = workers.filter(|all| all.len() == layout.workers as usize)?;
         Some(Session {
             number: BEGUN.fetch_add(1, Ordering::AcqRel) + 1,
             socket,
             wake: *wake,
             alive: *alive,
-            doorbells: doorbells.to_vec(),
             shared,
-            to_nic: Lock::new(Producer::new(shared.to_nic(0).ok()?)),
-            to_app: Lock::new(Consumer::new(shared.to_app(0).ok()?)),
+            workers,
             numbers: Numbers::new(layout.connections),
             is_ending: AtomicBool::new(false),
             offers: AtomicU64::new(0),
@@ -344,46 +356,51 @@ impl Session {
         let _ = os::send(self.socket, &Message::Restore(cid, reason).encode(), None);
     }
 
-    /// Tells the NIC something; whether it hears of it. It does not if this thread is telling it something already, and a
-    /// handler of a signal has come in between. A ring that is full is waited for: the NIC empties it in each of its turns.
+    /// Tells the worker that has the command's connection; whether it hears of it. It does not if this thread is telling it
+    /// something already, and a handler of a signal has come in between. A ring that is full is waited for: a worker empties
+    /// it in each of its turns.
     #[must_use]
     pub(crate) fn command(&self, command: NicCommand) -> bool {
+        // Written before the connection's rings were those of this epoch.
+        let area = self.area(command.cid());
+        let number = area.map_or(0, |area| area.worker().load(Ordering::Relaxed)) as u32;
+        let Some(worker) = self.workers.get(number as usize) else { return false };
         let bytes = command.encode();
         for _ in 0..COMMAND_TURNS {
-            let Some(mut ring) = self.to_nic.take() else { return false };
+            let Some(mut ring) = worker.to_nic.take() else { return false };
             let is_told = ring.push(bytes).is_ok();
             drop(ring);
             if is_told {
-                self.ring();
+                self.ring(number, worker);
                 return true;
             }
             if self.is_dead() {
                 // It has given all back.
                 return true;
             }
-            self.ring();
+            self.ring(number, worker);
             os::yield_now();
         }
         false
     }
 
-    /// Wakes the worker, if it sleeps.
-    fn ring(&self) {
-        let word = self.shared.nic_doorbell(0);
-        if let (Some(word), Some(bell)) = (word, self.doorbells.first())
-            && Doorbell::new(word).must_ring()
-        {
-            os::ring(*bell);
+    /// Wakes a worker, if it sleeps.
+    fn ring(&self, number: u32, worker: &Worker) {
+        let word = self.shared.nic_doorbell(number);
+        if word.is_some_and(|word| Doorbell::new(word).must_ring()) {
+            os::ring(worker.doorbell);
         }
     }
 
     /// Calls `news` with the owner of each connection of which the NIC has told something. Another thread may be about it.
     pub(crate) fn events(&self, mut news: impl FnMut(usize)) {
-        let Some(mut events) = self.to_app.try_take() else { return };
-        while let Ok(Some(bytes)) = events.pop() {
-            let Ok(event) = OsCommand::decode(bytes) else { continue };
-            if let Some(owner) = self.numbers.owner(event.cid().0) {
-                news(owner);
+        for worker in &self.workers {
+            let Some(mut events) = worker.to_app.try_take() else { continue };
+            while let Ok(Some(bytes)) = events.pop() {
+                let Ok(event) = OsCommand::decode(bytes) else { continue };
+                if let Some(owner) = self.numbers.owner(event.cid().0) {
+                    news(owner);
+                }
             }
         }
     }
