@@ -409,6 +409,12 @@ impl<F, L: Link> Lro<F, L> {
         &self.counters
     }
 
+    /// When the last segment of a flow came that could be merged, if the flow is known.
+    pub fn last_arrival(&self, key: &FlowKey) -> Option<Nanos> {
+        let flow = self.table.peek(key)?;
+        Some(self.table[flow].last_arrival).filter(|at| *at != 0)
+    }
+
     /// The configuration in force.
     pub fn config(&self) -> &Config {
         &self.config
