@@ -6,20 +6,18 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use iface::{Addresses, Duplicate, Interface};
 use lro::Nanos;
-use sys::frames::FramePool;
 use tcp::{Stack, StackConfig};
 use wire::Mac;
 
 use crate::app::{Report, Role, Service, Services, Share, Work};
 use crate::config::Config;
-use crate::entropy::{flow_hash, secret};
-use crate::handle::Wake;
+use crate::entropy::secret;
 use crate::lane::engine::EngineLane;
 use crate::lane::node::Node;
 use crate::lane::trace::Trace;
 use crate::peers::Peers;
 use crate::steer::Steer;
-use crate::worker::{Engine, Handle};
+use crate::worker::Engine;
 
 /// A host on the network of the engine's own.
 #[derive(Clone, Debug)]
@@ -106,17 +104,9 @@ impl Engines {
         Engines { trace, ..self }
     }
 
-    /// What joins the workers on these wires; none where there is one worker.
-    pub(crate) fn peers<W>(&self, wires: &[(W, FramePool)], handles: &[Arc<Handle>]) -> Vec<Peers> {
-        if wires.len() < 2 {
-            return Vec::new();
-        }
-        let workers = wires.iter().zip(handles).map(|((_, pool), handle)| {
-            let handle: Arc<dyn Wake> = handle.clone();
-            (pool, handle)
-        });
-        let connections = self.stack.connections.saturating_mul(self.of);
-        Peers::new(flow_hash(), connections, workers.collect())
+    /// Connections that all of them together may have.
+    pub(crate) fn connections(&self) -> u32 {
+        self.stack.connections.saturating_mul(self.of)
     }
 
     /// That of one worker, which may be `beside_host` and among `peers`. The first probes for the addresses and

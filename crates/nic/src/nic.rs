@@ -19,11 +19,13 @@ use crate::counters::{Entry, Published};
 use crate::degen;
 use crate::engines::{Engines, Own};
 use crate::error::Error;
+use crate::handle::Wake;
 use crate::handoff::agent::Agent;
 use crate::handoff::{Handoffs, Listed, Listener, guard};
 use crate::open::{self, Held, HostEnd, HostInterface, Hosts, OpenWire, Purpose};
 use crate::port::shared::Scheduler;
 use crate::running::{Start, Wan, Workers};
+use crate::worker::Handle;
 
 use follow::Followed;
 
@@ -134,13 +136,15 @@ impl Nic {
         let (engines, reports) = engines.unzip();
         let (wan_of, engines) = (wan.as_ref(), engines.as_ref());
         let is_tap = matches!(hosts, Hosts::Tap(_));
-        let handoffs = match info.mac.filter(|_| start.handoff.connections > 0 && workers == 1) {
+        let handoffs = match info.mac.filter(|_| start.handoff.connections > 0) {
             Some(mac) => {
-                Some(Handoffs::new(start, (mac, info.mtu), is_tap).map_err(Error::Worker)?)
+                let handoffs = Handoffs::new(start, (mac, info.mtu), workers as u32, is_tap);
+                Some(handoffs.map_err(Error::Worker)?)
             }
             None => None,
         };
         let (handoffs, handoff) = handoffs.unzip();
+        let handoff = handoff.unwrap_or_default();
         let running = Start { config: start, mtu: info.mtu, wan: wan_of, engines, handoff };
         let running = running.between(wires, hosts)?;
         let nic = Nic {
@@ -187,18 +191,18 @@ impl Nic {
     }
 
     /// Lets processes that connect to `listener` hand their connections to the NIC. To be called once, in the network
-    /// namespace that the NIC was started in. Returns whether it can: with several workers it cannot.
+    /// namespace that the NIC was started in. Returns whether it can.
     ///
     /// # Errors
     /// What epoll and thread creation say.
     pub fn begin_handoffs(&self, listener: Listener) -> io::Result<bool> {
         let handoffs = self.handoffs.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(handoffs), [(worker, _)]) = (handoffs, &self.workers[..]) else {
-            return Ok(false);
-        };
+        let Some(handoffs) = handoffs else { return Ok(false) };
         let address = listener.address().to_owned();
         let host = self.host.hold()?;
-        let agent = handoffs.begin(listener, worker.clone(), self.host.index, host)?;
+        let wake = |(handle, _): &(Arc<Handle>, _)| -> Arc<dyn Wake> { handle.clone() };
+        let workers = self.workers.iter().map(wake).collect();
+        let agent = handoffs.begin(listener, workers, self.host.index, host)?;
         *self.agent() = Some(agent);
         // It is done once.
         let _ = self.sessions.set(address);
@@ -258,7 +262,7 @@ impl Nic {
     pub fn counters(&self) -> Vec<Entry> {
         let mut all = Published::total(self.workers.iter().map(|(handle, _)| handle.published()));
         if let Some(agent) = &*self.agent() {
-            // The agent knows of all, the worker of its own alone.
+            // The agent knows of all, a worker of its own alone.
             let refused = agent.refused();
             for entry in &mut all {
                 let by_reason = || refused.entries().find(|(name, _)| *name == entry.name);
@@ -348,7 +352,7 @@ impl Nic {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        // Connections go back to the kernel while the worker is there to give them.
+        // Connections go back to the kernel while the workers are there to give them.
         let agent = self.agent.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let mut result = agent.map_or(Ok(()), |mut agent| agent.stop());
         for (handle, _) in &self.workers {

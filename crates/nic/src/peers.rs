@@ -1,9 +1,10 @@
-//! The workers that share an engine's addresses: whose a connection is, and packets that came by the queue of
-//! another worker (strays), which go to their owner by a ring. Nothing here is touched where there is one worker.
+//! The workers of a NIC that have connections, of an engine's addresses or of the host's: whose a connection is, and
+//! packets that came by the queue of another worker (strays), which go to their owner by a ring. Nothing here is touched
+//! where there is one worker.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use sys::frames::{Frame, FramePool, FrameReader};
@@ -11,13 +12,14 @@ use tcp::{Change, FourTuple};
 use wire::{FlowHash, VirtioNetHdr};
 
 use crate::counters::Entry;
+use crate::entropy::flow_hash;
 use crate::handle::Wake;
 use crate::port::RxFrame;
 use crate::steer::{Bucket, FlowIndex, connection_of};
 
-/// Strays that may wait for a worker. What comes when there are more is dropped and counted, as by a full
-/// queue of a card.
-const BACKLOG: usize = 1024;
+/// Strays that may wait for a worker: the packets of some milliseconds, should it not run meanwhile. What comes when there
+/// are more is dropped and counted, as by a full queue of a card.
+const BACKLOG: usize = 4096;
 /// Packets about neighbours that may wait for a worker. They are copies of broadcasts, which anyone can send in any
 /// number: they have places of their own, so that no connection loses a packet to them.
 const NEWS: usize = 64;
@@ -56,10 +58,22 @@ impl StrayCounters {
     }
 }
 
+/// Whose connections a stray is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whose {
+    /// Those of the engine's addresses: [`FlowIndex`] says which worker has one.
+    Engine,
+    /// The host's that the NIC runs: [`Lookup`](crate::steer::Lookup) says which worker has one.
+    HandedOff,
+}
+
 /// A packet that came by another worker's queue.
 #[derive(Debug)]
 pub(crate) struct Stray {
     content: Content,
+    whose: Whose,
+    /// Who put it here.
+    from: usize,
     hops: u8,
 }
 
@@ -71,15 +85,19 @@ enum Content {
     Copy { vnet: VirtioNetHdr, bytes: Vec<u8> },
     /// A copy of what is not this worker's, but tells where neighbours are.
     Overheard { bytes: Vec<u8> },
+    /// The kernel has sent something by a connection that it does not run, the one at this place.
+    Aside { place: u32 },
 }
 
 /// What a worker does with a stray.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arrival<'a> {
-    /// It is this worker's.
-    Own { vnet: VirtioNetHdr, maybe_partial: bool, bytes: &'a [u8] },
+    /// A packet of one of this worker's connections, or of one that it may have.
+    Own { vnet: VirtioNetHdr, maybe_partial: bool, bytes: &'a [u8], whose: Whose },
     /// It is to be [overheard](iface::Interface::overhear).
     Overheard(&'a [u8]),
+    /// See [`Peers::tell_aside`].
+    Aside { place: u32 },
 }
 
 /// The way to a worker.
@@ -92,7 +110,14 @@ struct Door {
     memory: FrameReader,
     handle: Arc<dyn Wake>,
     is_asleep: Asleep,
+    /// By worker that puts something here: packets of the host's connections that were not taken yet.
+    waiting: Box<[Waiting]>,
 }
+
+/// Written by two workers for each such packet.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Waiting(AtomicU32);
 
 /// Whether a worker sleeps. Written each time it falls asleep and awakes, beside what others read for each stray: so
 /// it has cache lines of its own, of which CPUs fetch two at once.
@@ -125,6 +150,23 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
+    /// What joins the workers on these wires; none where there is one worker. `connections` are those of the engine's that
+    /// there may be in all.
+    pub(crate) fn of<W, H: Wake + 'static>(
+        wires: &[(W, FramePool)],
+        handles: &[Arc<H>],
+        connections: u32,
+    ) -> Vec<Peers> {
+        if wires.len() < 2 {
+            return Vec::new();
+        }
+        let workers = wires.iter().zip(handles).map(|((_, pool), handle)| {
+            let handle: Arc<dyn Wake> = handle.clone();
+            (pool, handle)
+        });
+        Peers::new(flow_hash(), connections, workers.collect())
+    }
+
     /// One for each worker, with the memory of its frames and what wakes it, in their order. `connections` are
     /// those that there may be in all.
     pub(crate) fn new(
@@ -135,14 +177,16 @@ impl Peers {
         let index = Arc::new(FlowIndex::new(hash, connections));
         let at_work = Arc::new(AtomicUsize::new(workers.len()));
         let mut receivers = Vec::new();
+        let count = workers.len();
         let door = |(pool, handle): (&FramePool, Arc<dyn Wake>)| {
             let (backlog, strays) = sync_channel(BACKLOG);
             let (news, overheard) = sync_channel(NEWS);
             // A place for every frame there is: giving one back never waits.
             let (home, returned) = sync_channel(pool.capacity());
             receivers.push((strays, overheard, returned));
-            let is_asleep = Asleep::default();
-            Door { backlog, news, home, memory: pool.reader().clone(), handle, is_asleep }
+            let (memory, is_asleep) = (pool.reader().clone(), Asleep::default());
+            let waiting = (0..count).map(|_| Waiting::default()).collect();
+            Door { backlog, news, home, memory, handle, is_asleep, waiting }
         };
         let doors: Arc<[Door]> = workers.into_iter().map(door).collect();
         let peers = receivers.into_iter().enumerate().map(|(me, (backlog, news, home))| Peers {
@@ -197,30 +241,46 @@ impl Peers {
     /// Hands a received frame to the worker whose it is; `rest` is what did not fit into it.
     pub(crate) fn hand_over(
         &mut self,
-        to: usize,
+        (to, whose): (usize, Whose),
         received: RxFrame,
         rest: &[u8],
         pool: &FramePool,
     ) {
-        if !rest.is_empty() {
-            let bytes = [pool.bytes(&received.frame), rest].concat();
-            let vnet = received.vnet;
-            pool.free(received.frame);
-            self.put(to, Stray { content: Content::Copy { vnet, bytes }, hops: 0 });
-            return;
-        }
-        let content = Content::Frame { received, home: self.me };
-        if let Some(Stray { content: Content::Frame { received, .. }, .. }) =
-            self.put(to, Stray { content, hops: 0 })
-        {
+        let content = match rest {
+            [] => Content::Frame { received, home: self.me },
+            rest => {
+                let bytes = [pool.bytes(&received.frame), rest].concat();
+                let vnet = received.vnet;
+                pool.free(received.frame);
+                Content::Copy { vnet, bytes }
+            }
+        };
+        let refused = self.put(to, self.stray(content, whose));
+        if let Some(Stray { content: Content::Frame { received, .. }, .. }) = refused {
             pool.free(received.frame);
         }
     }
 
-    /// The same of a packet that lies in no frame.
+    /// The same of a packet to the engine that lies in no frame.
     pub(crate) fn copy_to(&mut self, to: usize, vnet: VirtioNetHdr, bytes: &[u8]) {
         let content = Content::Copy { vnet, bytes: bytes.to_vec() };
-        self.put(to, Stray { content, hops: 0 });
+        self.put(to, self.stray(content, Whose::Engine));
+    }
+
+    /// Tells a worker that the kernel has sent something by its connection at this place, which the NIC runs.
+    pub(crate) fn tell_aside(&mut self, to: usize, place: u32) {
+        self.put(to, self.stray(Content::Aside { place }, Whose::HandedOff));
+    }
+
+    /// Whether packets of the host's connections that were handed to this worker wait for it still: what is sent on
+    /// another way now would pass them.
+    #[inline]
+    pub(crate) fn has_waiting(&self, to: usize) -> bool {
+        self.doors[to].waiting[self.me].0.load(Ordering::Acquire) > 0
+    }
+
+    fn stray(&self, content: Content, whose: Whose) -> Stray {
+        Stray { content, whose, from: self.me, hops: 0 }
     }
 
     /// Tells all others of a packet that says where neighbours are.
@@ -228,17 +288,22 @@ impl Peers {
         let me = self.me;
         for to in (0..self.doors.len()).filter(|to| *to != me) {
             let content = Content::Overheard { bytes: bytes.to_vec() };
-            self.put(to, Stray { content, hops: 0 });
+            self.put(to, self.stray(content, Whose::Engine));
         }
     }
 
     /// Returns what found no room.
     fn put(&mut self, to: usize, stray: Stray) -> Option<Stray> {
-        let Door { backlog, news, .. } = &self.doors[to];
+        let Door { backlog, news, waiting, .. } = &self.doors[to];
         let (ring, dropped) = match stray.content {
             Content::Overheard { .. } => (news, &mut self.counters.neighbours_dropped),
-            Content::Frame { .. } | Content::Copy { .. } => (backlog, &mut self.counters.dropped),
+            Content::Frame { .. } | Content::Copy { .. } | Content::Aside { .. } => {
+                (backlog, &mut self.counters.dropped)
+            }
         };
+        let waiting = (stray.whose == Whose::HandedOff).then(|| &waiting[self.me].0);
+        // Before it can be taken.
+        waiting.map(|count| count.fetch_add(1, Ordering::Relaxed));
         match ring.try_send(stray) {
             Ok(()) => {
                 self.counters.sent += 1;
@@ -247,6 +312,7 @@ impl Peers {
                 None
             }
             Err(full) => {
+                waiting.map(|count| count.fetch_sub(1, Ordering::Relaxed));
                 *dropped += 1;
                 let (TrySendError::Full(stray) | TrySendError::Disconnected(stray)) = full;
                 Some(stray)
@@ -267,9 +333,13 @@ impl Peers {
         next.or_else(|| self.news.try_recv().ok())
     }
 
-    /// Gives `take` the strays that have come, at most `max`. Those that are another's by now go on to it.
-    /// Returns whether there were any.
-    pub(crate) fn receive(&mut self, max: usize, mut take: impl FnMut(Arrival<'_>)) -> bool {
+    /// Gives `take` the strays that have come, at most `max`. Those that are another's by now go on to it: whose one of
+    /// a connection of the host's is, `take` tells. Returns whether there were any.
+    pub(crate) fn receive(
+        &mut self,
+        max: usize,
+        mut take: impl FnMut(Arrival<'_>) -> Option<usize>,
+    ) -> bool {
         self.next = self.next();
         if self.next.is_none() {
             return false;
@@ -279,9 +349,16 @@ impl Peers {
         for _ in 0..max {
             let Some(stray) = self.next() else { break };
             self.counters.received += 1;
+            let whose = stray.whose;
+            let waiting = &doors[self.me].waiting[stray.from].0;
             let (vnet, maybe_partial, bytes) = match &stray.content {
                 Content::Overheard { bytes } => {
                     take(Arrival::Overheard(bytes));
+                    continue;
+                }
+                Content::Aside { place } => {
+                    take(Arrival::Aside { place: *place });
+                    waiting.fetch_sub(1, Ordering::Relaxed);
                     continue;
                 }
                 Content::Copy { vnet, bytes } => (*vnet, false, &bytes[..]),
@@ -290,29 +367,35 @@ impl Peers {
                     (received.vnet, received.maybe_partial, bytes)
                 }
             };
-            match self.other_owner(bytes, &[]) {
-                None => {
-                    take(Arrival::Own { vnet, maybe_partial, bytes });
-                    give_back(&doors, stray);
-                }
+            let own = Arrival::Own { vnet, maybe_partial, bytes, whose };
+            let other = match whose {
+                Whose::Engine => self.other_owner(bytes, &[]),
+                Whose::HandedOff => None,
+            };
+            let other = other.or_else(|| take(own));
+            match other {
+                None => give_back(&doors, stray),
                 Some(_) if stray.hops >= HOPS_MAX => {
                     self.counters.dropped += 1;
                     give_back(&doors, stray);
                 }
                 Some(owner) => {
-                    let hops = stray.hops + 1;
-                    if let Some(stray) = self.put(owner, Stray { hops, ..stray }) {
+                    let (hops, from) = (stray.hops + 1, self.me);
+                    if let Some(stray) = self.put(owner, Stray { hops, from, ..stray }) {
                         give_back(&doors, stray);
                     }
                 }
+            }
+            if whose == Whose::HandedOff {
+                // Behind all that was done with it.
+                waiting.fetch_sub(1, Ordering::Release);
             }
         }
         true
     }
 
-    /// The turn is over: connections that began have their places in the index, and those that ended have not;
-    /// workers that have something to do are woken.
-    pub(crate) fn end_turn(&mut self, changes: impl Iterator<Item = Change>) {
+    /// Connections of the engine's that began have their places in the index, and those that ended have not.
+    pub(crate) fn follow(&mut self, changes: impl Iterator<Item = Change>) {
         for change in changes {
             match change {
                 Change::Begun(path) => {
@@ -331,6 +414,10 @@ impl Peers {
         for bucket in self.claimed.drain(..) {
             self.index.release(bucket, self.me);
         }
+    }
+
+    /// The turn is over: workers that have something to do are woken.
+    pub(crate) fn end_turn(&mut self) {
         if !std::mem::take(&mut self.has_put) {
             return;
         }
@@ -344,12 +431,17 @@ impl Peers {
         }
     }
 
+    /// Whether no stray waits for this worker.
+    pub(crate) fn has_none(&mut self) -> bool {
+        self.next = self.next();
+        self.next.is_none()
+    }
+
     /// The worker is about to sleep; returns whether it may, as no stray waits.
     pub(crate) fn falls_asleep(&mut self) -> bool {
         self.doors[self.me].is_asleep.0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.next = self.next();
-        self.next.is_none()
+        self.has_none()
     }
 
     /// The worker is awake.
@@ -422,10 +514,10 @@ mod tests {
         let [mut first, mut second] = two(&pool);
         let path =
             FourTuple { local: ([10, 0, 0, 1], 7).into(), remote: ([10, 0, 0, 2], 1000).into() };
-        first.end_turn([Change::Begun(path)].into_iter());
-        second.end_turn([Change::Begun(path)].into_iter());
+        first.follow([Change::Begun(path)].into_iter());
+        second.follow([Change::Begun(path)].into_iter());
         assert_eq!((first.counters.unclaimed, second.counters.unclaimed), (0, 1));
-        second.end_turn([Change::Ended(path)].into_iter());
+        second.follow([Change::Ended(path)].into_iter());
         assert_eq!(first.index.owner(first.index.bucket(&path)), Some(0));
     }
 
@@ -437,7 +529,7 @@ mod tests {
         pool.set_range(&mut frame, 0, 60);
         let vnet = VirtioNetHdr::default();
         let received = RxFrame { frame, vnet, overflow: 0, slot: 0, maybe_partial: false };
-        first.hand_over(1, received, &[], &pool);
+        first.hand_over((1, Whose::Engine), received, &[], &pool);
         first.copy_to(1, vnet, &[0; 60]);
         second.close(&pool);
         first.take_back(&pool);

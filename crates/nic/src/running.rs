@@ -12,6 +12,7 @@ use crate::engines::Engines;
 use crate::error::Error;
 use crate::handoff::WorkerEnd;
 use crate::open::{Hosts, Queues, Wires};
+use crate::peers::Peers;
 use crate::port::shared::{Scheduler, SharedHost};
 use crate::port::{Host, NoHost, Wire};
 use crate::threads;
@@ -50,8 +51,8 @@ pub(crate) struct Start<'a> {
     pub(crate) wan: Option<&'a Wan>,
     /// Engines in the workers.
     pub(crate) engines: Option<&'a Engines>,
-    /// The host's connections in the worker, of which there is one then.
-    pub(crate) handoff: Option<WorkerEnd>,
+    /// The host's connections in the workers: none, or one for each.
+    pub(crate) handoff: Vec<WorkerEnd>,
 }
 
 impl Start<'_> {
@@ -134,12 +135,15 @@ impl Start<'_> {
             (Some(_), Some(Some(_))) => Lanes::Both,
             (Some(_), _) => Lanes::Engine,
         };
-        let mut handoff = self.handoff.take();
+        let mut handoff = std::mem::take(&mut self.handoff).into_iter();
         let handle = |_| worker::handle_of(lanes, self.config.clone(), self.mtu).map(Arc::new);
         let handles: Vec<Arc<Handle>> =
             wires.iter().map(handle).collect::<Result<_, _>>().map_err(Error::Worker)?;
-        let peers = self.engines.map(|engines| engines.peers(&wires, &handles));
-        let mut peers = peers.into_iter().flatten();
+        let peers = match self.engines.map(Engines::connections) {
+            None if handoff.len() == 0 => Vec::new(),
+            connections => Peers::of(&wires, &handles, connections.unwrap_or(0)),
+        };
+        let mut peers = peers.into_iter();
         let mut workers: Workers = Vec::new();
         let all = wires.into_iter().zip(hosts).zip(handles);
         for (number, (((wire, pool), host), handle)) in all.enumerate() {
@@ -149,11 +153,14 @@ impl Start<'_> {
                     let engine = engines.of_worker(number as u32, host.is_some(), peers.next());
                     Worker::with_engine(own, (wire, pool), host, engine)
                 }
-                (None, Some(host)) => Worker::new(own, self.config.clone(), wire, host, pool),
+                (None, Some(host)) => {
+                    let worker = Worker::new(own, self.config.clone(), wire, host, pool);
+                    worker.among(peers.next())
+                }
                 // Nothing is to be done there.
                 (None, None) => continue,
             };
-            let worker = match handoff.take() {
+            let worker = match handoff.next() {
                 Some(end) => worker.with_handoff(|lro| end.lane(lro)).map_err(Error::Worker)?,
                 None => worker,
             };

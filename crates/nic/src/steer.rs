@@ -7,17 +7,19 @@
 //! answers for another.
 
 mod index;
+mod lookup;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tcp::FourTuple;
 use wire::icmp::Message;
 use wire::{
-    ETHERNET_LEN, EtherType, Flags, Headers, IPV4_MIN_LEN, IPV6_LEN, Mac, Network, Tcp, Transport,
-    is_group, ndp, protocol,
+    ETHERNET_LEN, EtherType, Flags, FlowKey, Headers, IPV4_MIN_LEN, IPV6_LEN, Mac, Network, Tcp,
+    Transport, is_group, ndp, protocol,
 };
 
 pub(crate) use self::index::{Bucket, FlowIndex};
+pub(crate) use self::lookup::{Claims, Found as Entry, Lookup, NoEntry, Phase};
 
 /// The lane of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,6 +192,67 @@ pub(crate) fn path_of(bytes: &[u8]) -> Option<FourTuple> {
     let (from, to) = addresses(&bytes[ETHERNET_LEN..], v6)?;
     let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
     Some(FourTuple { local: SocketAddr::new(to, port(2)), remote: SocketAddr::new(from, port(0)) })
+}
+
+/// The flow key of a segment whose headers are plain. Others are few.
+#[inline]
+pub(crate) fn key_of(bytes: &[u8]) -> Option<FlowKey> {
+    const PORTS_V4: usize = ETHERNET_LEN + IPV4_MIN_LEN;
+    const PORTS_V6: usize = ETHERNET_LEN + IPV6_LEN;
+    let ports = |bytes: &[u8], at: usize| {
+        u32::from_ne_bytes(bytes[at..].first_chunk::<4>().copied().unwrap_or_default())
+    };
+    match ether_type(bytes) {
+        EtherType::IPV4 => {
+            let head = bytes.first_chunk::<{ PORTS_V4 + 4 }>()?;
+            if head[ETHERNET_LEN] != 0x45 || head[ETHERNET_LEN + 9] != protocol::TCP {
+                return None;
+            }
+            let addresses = [word(head, ETHERNET_LEN + 12), 0, 0, 0];
+            Some(FlowKey { addresses, ports: ports(head, PORTS_V4), ipv6: false, udp: false })
+        }
+        EtherType::IPV6 => {
+            let head = bytes.first_chunk::<{ PORTS_V6 + 4 }>()?;
+            if head[ETHERNET_LEN + 6] != protocol::TCP {
+                return None;
+            }
+            let word = |at: usize| word(head, ETHERNET_LEN + at);
+            let addresses = [word(8), word(16), word(24), word(32)];
+            Some(FlowKey { addresses, ports: ports(head, PORTS_V6), ipv6: true, udp: false })
+        }
+        _ => None,
+    }
+}
+
+/// The flow key of the packets that a connection's peer sends.
+#[inline]
+pub(crate) fn key_of_path(path: &FourTuple) -> FlowKey {
+    let [from, to] = [path.remote, path.local].map(|end| end.port().to_be_bytes());
+    let ports = u32::from_ne_bytes([from[0], from[1], to[0], to[1]]);
+    let (addresses, ipv6) = match (path.remote.ip(), path.local.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let ([a, b, c, d], [e, f, g, h]) = (from.octets(), to.octets());
+            ([u64::from_ne_bytes([a, b, c, d, e, f, g, h]), 0, 0, 0], false)
+        }
+        (from, to) => {
+            let words = |ip: IpAddr| {
+                let octets = match ip {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                    IpAddr::V6(ip) => ip.octets(),
+                };
+                [word(&octets, 0), word(&octets, 8)]
+            };
+            let ([a, b], [c, d]) = (words(from), words(to));
+            ([a, b, c, d], true)
+        }
+    };
+    FlowKey { addresses, ports, ipv6, udp: false }
+}
+
+/// Eight bytes, as they stand there.
+#[inline]
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..].first_chunk::<8>().copied().unwrap_or_default())
 }
 
 /// Whether a segment whose headers are plain is a SYN that may open a connection.

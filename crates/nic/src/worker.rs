@@ -8,6 +8,7 @@
 //! ```
 
 mod backlog;
+mod beside_host;
 mod counters;
 mod settings;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use sys::frames::FramePool;
 use sys::poll::Interest;
 
 use self::backlog::{Backlog, QueueLimit};
+use self::beside_host::BesideHost;
 pub use self::counters::Counters;
 pub(crate) use self::counters::{Lanes, zero};
 pub(crate) use self::settings::handle_of;
@@ -35,10 +37,10 @@ use crate::lane::counters::ShortWay;
 use crate::lane::engine::EngineLane;
 use crate::lane::handoff::HandoffLane;
 use crate::lane::host::HostLane;
-use crate::peers::{Arrival, Peers};
+use crate::peers::{Arrival, Peers, Whose};
 use crate::port::{Host, HostPacket, RxFrame, Wire};
 use crate::steer::{self, Lane, Steer};
-use crate::wire_queue::{Packet, TxQueue, WireQueue};
+use crate::wire_queue::WireQueue;
 
 /// Bytes after which a turn has received, or sent, enough. What answers them is to leave first, and they are still
 /// in the cache when they are copied once more.
@@ -63,7 +65,7 @@ pub struct Worker<W, H> {
     handoff: Option<Box<HandoffLane>>,
     /// Which of the two lanes; `None` where there is one.
     steer: Option<Steer>,
-    /// Of several workers with engines; `None` for a single one.
+    /// Of several workers with engines, or that may run the host's connections; `None` for a single one.
     peers: Option<Peers>,
     /// What was steered to each lane; empty between turns.
     host_batch: VecDeque<RxFrame>,
@@ -156,6 +158,11 @@ impl<W: Wire, H: Host> Worker<W, H> {
         Ok(self)
     }
 
+    /// The same among others.
+    pub(crate) fn among(self, peers: Option<Peers>) -> Self {
+        Worker { peers, ..self }
+    }
+
     /// Works until told to stop, or until all that was to be done is done. What is held is handed on before
     /// the end, and connections that are left are reset.
     ///
@@ -230,7 +237,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
     /// The turn itself, by what the worker goes by already.
     fn batch(&mut self, now: Nanos) -> io::Result<bool> {
         let inward = self.wire_to_lanes(now)?;
-        let strays = self.strays_to_engine(now);
+        let strays = self.take_strays(now);
         if let Some(handoff) = &mut self.handoff {
             handoff.listen(self.host.as_ref(), now);
         }
@@ -238,10 +245,16 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let engine = self.engine_turn(now)?;
         let handoff = self.handoff_turn(now)?;
         self.queue.flush()?;
+        let Worker { queue, handoff: lane, peers, .. } = self;
+        let waits = lane.as_mut().is_some_and(|lane| {
+            lane.follow_leaving(peers);
+            lane.part(queue, now)
+        });
+        peers.iter_mut().for_each(Peers::end_turn);
         if let Some(host) = &mut self.host {
             host.expire(&self.queue.pool, self.backlog.time(now));
         }
-        Ok(inward || strays || outward || engine || handoff)
+        Ok(inward || strays || outward || engine || handoff || waits)
     }
 
     /// In: what has arrived on the wire, to the lanes. A host that takes nothing makes the wire wait.
@@ -294,7 +307,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let lro = &self.settings.config.lro;
         let mut batch = std::mem::take(&mut self.queue.received);
         if let Some(handoff) = self.handoff.as_mut().filter(|handoff| !handoff.is_empty()) {
-            handoff.receive(&mut batch, &mut self.queue, self.host.as_mut(), (now, ends));
+            let Worker { queue, host, peers, .. } = self;
+            handoff.receive(&mut batch, queue, host.as_mut(), peers, (now, ends));
         }
         let Worker { queue, host, engine, backlog, .. } = self;
         match (host, engine) {
@@ -329,7 +343,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
             let rest = queue.overflow(&received);
             match peers.as_mut().and_then(|peers| Some((peers.other_owner(bytes, rest)?, peers))) {
                 Some((owner, peers)) => {
-                    peers.hand_over(owner, received, rest, &queue.pool);
+                    peers.hand_over((owner, Whose::Engine), received, rest, &queue.pool);
                 }
                 None => engine_batch.push_back(received),
             }
@@ -347,14 +361,28 @@ impl<W: Wire, H: Host> Worker<W, H> {
     }
 
     /// What other workers have handed over.
-    fn strays_to_engine(&mut self, now: Nanos) -> bool {
-        let (Some(engine), Some(peers)) = (&mut self.engine, &mut self.peers) else { return false };
-        let pool = &self.queue.pool;
+    fn take_strays(&mut self, now: Nanos) -> bool {
+        let Worker { queue, host, engine, handoff, peers, .. } = self;
+        let (Some(peers), pool) = (peers, &queue.pool) else { return false };
         peers.take_back(pool);
-        peers.receive(self.settings.config.poll.batch, |arrival| match arrival {
-            Arrival::Overheard(bytes) => engine.overhear(bytes, now),
-            Arrival::Own { vnet, maybe_partial, bytes } => {
-                engine.take(pool, (&vnet, maybe_partial), bytes, now);
+        let batches = if host.is_some() { TURN_BATCHES } else { 1 };
+        // All workers have the same lanes.
+        peers.receive(batches * self.settings.config.poll.batch, |arrival| match arrival {
+            Arrival::Overheard(bytes) => {
+                engine.as_mut()?.overhear(bytes, now);
+                None
+            }
+            Arrival::Own { vnet, maybe_partial, bytes, whose: Whose::Engine } => {
+                engine.as_mut()?.take(pool, (&vnet, maybe_partial), bytes, now);
+                None
+            }
+            Arrival::Own { vnet, maybe_partial, bytes, whose: Whose::HandedOff } => {
+                let lane = handoff.as_mut()?;
+                lane.take((vnet, maybe_partial), bytes, pool, host.as_mut(), now)
+            }
+            Arrival::Aside { place } => {
+                handoff.as_mut()?.take_aside(place);
+                None
             }
         })
     }
@@ -364,12 +392,14 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let Worker { queue, host, engine, handoff, steer, peers, short_way, .. } = self;
         let Some(host) = host else { return Ok(false) };
         let max = self.settings.config.poll.batch;
-        let mut silences = |bytes: &[u8]| handoff.as_mut().is_some_and(|lane| lane.silences(bytes));
+        let mut handoff = handoff.as_mut().filter(|lane| !lane.is_empty());
         let (Some(steer), Some(engine)) = (steer, engine) else {
-            return host.transmit(queue, (max, TURN_BYTES), |packet, _| silences(packet.bytes));
+            return host.transmit(queue, (max, TURN_BYTES), |packet, _| {
+                handoff.as_mut().is_some_and(|lane| lane.silences(packet.bytes, peers))
+            });
         };
         host.transmit(queue, (max, TURN_BYTES), |HostPacket { vnet, bytes }, pool| {
-            if silences(bytes) {
+            if handoff.as_mut().is_some_and(|lane| lane.silences(bytes, peers)) {
                 return true;
             }
             if !steer.is_for_engine(bytes) {
@@ -429,6 +459,24 @@ impl<W: Wire, H: Host> Worker<W, H> {
         &self.queue.pool
     }
 
+    /// Whether all that the host had sent, and the worker, has left.
+    #[cfg(test)]
+    pub(crate) fn has_sent_all(&mut self) -> bool {
+        self.queue.has_left() && self.host.as_ref().is_none_or(HostLane::has_read_all)
+    }
+
+    /// The lane of the host's connections.
+    #[cfg(test)]
+    pub(crate) fn handoff(&self) -> Option<&HandoffLane> {
+        self.handoff.as_deref()
+    }
+
+    /// Strays for which another worker had no room.
+    #[cfg(test)]
+    pub(crate) fn strays_dropped(&self) -> u64 {
+        self.peers.as_ref().map_or(0, |peers| peers.counters.dropped)
+    }
+
     fn held_frames(&self) -> usize {
         held_frames(self.lanes, &self.queue.pool)
     }
@@ -458,36 +506,11 @@ impl<W: Wire, H: Host> Worker<W, H> {
     fn publish_counters(&mut self) {
         let own = Counters { wire: self.queue.of_the_wire(), ..self.counters() };
         let strays = self.peers.as_ref().map(|peers| peers.counters.clone()).unwrap_or_default();
-        let engine =
-            self.engine.as_ref().map(|engine| engine.counters(strays, self.short_way.clone()));
+        let engine = self.engine.as_ref().map(|engine| engine.counters(self.short_way.clone()));
         let lro = self.lro().map(Lro::counters);
         let handoff = self.handoff.as_ref().map(|lane| lane.counters()).unwrap_or_default();
-        self.handle.published().publish(counters::all(&own, lro, engine.as_ref(), &handoff));
-    }
-}
-
-/// The way out of an engine beside a host: what is for the host, who has the same Ethernet address, goes there
-/// by the short way; what is for all goes both ways.
-struct BesideHost<'a, W, H> {
-    steer: &'a Steer,
-    host: &'a mut HostLane<H>,
-    queue: &'a mut WireQueue<W>,
-    short_way: &'a mut ShortWay,
-}
-
-impl<W: Wire, H: Host> TxQueue for BesideHost<'_, W, H> {
-    fn has_room(&self) -> bool {
-        self.queue.has_room()
-    }
-
-    fn send(&mut self, packet: &Packet<'_>) {
-        let (to_host, to_wire) = self.steer.outward(packet.header);
-        if to_host && self.host.deliver(&self.queue.pool, packet) {
-            self.short_way.to_host.count(packet.len());
-        }
-        if to_wire {
-            self.queue.send(packet);
-        }
+        let all = counters::all(&own, lro, engine.as_ref(), (&handoff, &strays));
+        self.handle.published().publish(all);
     }
 }
 

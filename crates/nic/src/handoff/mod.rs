@@ -31,14 +31,16 @@ use sys::packets::PacketListener;
 use sys::tap::TapQueue;
 use wire::Mac;
 
+use self::agent::ways::Ways;
 use self::agent::{Agent, Host, Link};
 use crate::config::{self, Access, Config};
-use crate::entropy::secret;
+use crate::entropy::{flow_hash, secret};
 use crate::handle::Wake;
 use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
 use crate::lane::handoff::records::{Beginnings, Mirror};
 use crate::lane::handoff::told::ToKernel;
 use crate::lane::handoff::{HandoffLane, Settings};
+use crate::steer::{Claims, Lookup};
 
 /// Where processes connect for their sessions. Its file goes with it.
 #[derive(Debug)]
@@ -111,10 +113,10 @@ const COMMANDS_EACH: u32 = 4;
 const NUMBERS_SPARE: u32 = 64;
 
 /// Memory of one process.
-fn layout(config: &Config) -> Layout {
+fn layout(config: &Config, workers: u32) -> Layout {
     let connections = config.handoff.connections;
     Layout {
-        workers: 1,
+        workers,
         commands: (connections * COMMANDS_EACH).next_power_of_two().clamp(256, 1 << 16),
         connections: connections + NUMBERS_SPARE,
         send: config.handoff.buffer,
@@ -143,7 +145,8 @@ impl WorkerEnd {
 #[derive(Debug)]
 pub(crate) struct Handoffs {
     link: Link,
-    sender: mpsc::Sender<ToWorker>,
+    senders: Vec<mpsc::Sender<ToWorker>>,
+    claims: Claims,
     layout: Layout,
     mirror: Mirror,
     mac: Mac,
@@ -151,34 +154,43 @@ pub(crate) struct Handoffs {
 }
 
 impl Handoffs {
-    /// For a worker on a wire with this Ethernet address and MTU in bytes.
+    /// For so many workers on a wire with this Ethernet address and MTU in bytes; and what each of them is given.
     ///
     /// # Errors
     /// What eventfd and memfd_create say.
     pub(crate) fn new(
         config: &Config,
         (mac, mtu): (Mac, u32),
+        workers: u32,
         host_is_tap: bool,
-    ) -> io::Result<(Self, WorkerEnd)> {
+    ) -> io::Result<(Self, Vec<WorkerEnd>)> {
         let (link, agent) = Link::new()?;
-        let (sender, inbox) = mpsc::channel();
         let connections = config.handoff.connections;
         let mirror = Mirror::new(connections)?;
-        let settings = Settings {
-            worker: 0,
-            mac,
-            // Nothing listens there.
-            stack: StackConfig { secret: secret(), half_open: 0, connections },
-            memory: config.tcp_memory(),
-            config: Arc::new(config.tcp(mtu)),
-            secret: secret(),
-            connections: connections as usize,
-            mirror: mirror.clone(),
-            tells_kernel: !host_is_tap,
+        let (lookup, claims) = Lookup::new(flow_hash(), connections as usize);
+        let (flow_label, tcp) = (secret(), Arc::new(config.tcp(mtu)));
+        let end = |worker: u32| {
+            let settings = Settings {
+                worker,
+                has_peers: workers > 1,
+                mac,
+                // Nothing listens there. The agent has as many places as there may be connections, whoever has them.
+                stack: StackConfig { secret: secret(), half_open: 0, connections },
+                memory: config.tcp_memory() / u64::from(workers),
+                config: Arc::clone(&tcp),
+                secret: flow_label,
+                connections: connections as usize,
+                mirror: mirror.clone(),
+                lookup: Arc::clone(&lookup),
+                tells_kernel: !host_is_tap,
+            };
+            let (sender, inbox) = mpsc::channel();
+            (sender, WorkerEnd { settings, inbox, agent: agent.clone() })
         };
-        let (layout, own) = (layout(config), config.handoff.clone());
-        let handoffs = Handoffs { link, sender, layout, mirror, mac, config: own };
-        Ok((handoffs, WorkerEnd { settings, inbox, agent }))
+        let (senders, ends) = (0..workers).map(end).unzip();
+        let (layout, own) = (layout(config, workers), config.handoff.clone());
+        let handoffs = Handoffs { link, senders, claims, layout, mirror, mac, config: own };
+        Ok((handoffs, ends))
     }
 
     /// Lets processes begin.
@@ -188,12 +200,13 @@ impl Handoffs {
     pub(crate) fn begin(
         self,
         listener: Listener,
-        worker: Arc<dyn Wake>,
+        workers: Vec<Arc<dyn Wake>>,
         interface: u32,
         host: Option<TapQueue>,
     ) -> io::Result<Agent> {
         let config::Handoff { bypass_firewall, connections_per_uid, .. } = self.config;
-        let worker = Way::new(self.sender, worker);
+        let ways = self.senders.into_iter().zip(workers);
+        let ways = ways.map(|(sender, worker)| Way::new(sender, worker)).collect();
         let mirror = self.mirror.clone();
         let to_kernel = host.map(|tap| ToKernel::new(tap, self.mac));
         let beginnings = Beginnings::new(self.mirror);
@@ -201,7 +214,7 @@ impl Handoffs {
             listener,
             self.layout,
             self.link,
-            (worker, beginnings),
+            (Ways::new(ways, self.claims), beginnings),
             (mirror, to_kernel),
             (Host::new(interface, bypass_firewall)?, connections_per_uid),
         )

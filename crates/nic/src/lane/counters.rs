@@ -4,7 +4,6 @@ use iface::Dropped;
 
 use crate::app::ServiceCounters;
 use crate::counters::Entry;
-use crate::peers::StrayCounters;
 use crate::port::Traffic;
 
 /// What a [`Node`](super::node::Node) counts of segments.
@@ -29,8 +28,6 @@ pub(crate) struct EngineCounters {
     pub(super) memory: tcp::Memory,
     /// Packets that LRO found to be damaged.
     pub(super) damaged: u64,
-    /// Of the worker among its peers.
-    pub(super) strays: StrayCounters,
     /// Of the worker between host and engine.
     pub(super) short_way: ShortWay,
 }
@@ -46,7 +43,7 @@ impl EngineCounters {
     /// Every counter, in a fixed order; and what the engine's memory is spent on now.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         let EngineCounters { service, segments, network, engine, memory, damaged, .. } = self;
-        let EngineCounters { strays, short_way: ShortWay { from_host, to_host }, .. } = self;
+        let ShortWay { from_host, to_host } = &self.short_way;
         let plain = [
             ("service", "connections", service.connections),
             ("service", "begun", service.begun),
@@ -83,7 +80,6 @@ impl EngineCounters {
         let dropped = dropped.map(|why| ("drop", why.name(), network.dropped[why as usize]));
         let engine = engine.iter().map(|(name, value)| ("tcp", name, value));
         let all = plain.into_iter().chain(dropped).chain(engine);
-        let all = all.map(|(group, name, value)| Entry { group, name, value });
-        all.chain(strays.entries())
+        all.map(|(group, name, value)| Entry { group, name, value })
     }
 }

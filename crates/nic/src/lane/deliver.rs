@@ -231,7 +231,7 @@ fn may_pass(error: &io::Error) -> bool {
 }
 
 /// A frame whose checksum is the pseudo-header's sum alone is told as such, as AF_PACKET would.
-fn partial(bytes: &[u8]) -> VirtioNetHdr {
+pub(crate) fn partial(bytes: &[u8]) -> VirtioNetHdr {
     wire::partial_checksum(bytes).map_or_else(VirtioNetHdr::default, |(start, offset)| {
         VirtioNetHdr {
             needs_csum: true,

@@ -16,7 +16,7 @@ use super::node::{Node, Progress};
 use super::trace::{Trace, Tracer};
 use super::{ANNOUNCE_AHEAD, Arrived, PREFETCH_AHEAD, checksum_of, is_merged, payload};
 use crate::app::App;
-use crate::peers::{Peers, StrayCounters};
+use crate::peers::Peers;
 use crate::port::{RxFrame, Wire};
 use crate::steer;
 use crate::wire_queue::{Packet, TxQueue, WireQueue};
@@ -294,7 +294,7 @@ impl<A: App> EngineLane<A> {
             tracer.hand_on(&mut node.stack);
         }
         if let Some(peers) = peers {
-            peers.end_turn(std::iter::from_fn(|| node.stack.next_change()));
+            peers.follow(std::iter::from_fn(|| node.stack.next_change()));
         }
         Ok(served || progress == Progress::Some)
     }
@@ -365,7 +365,7 @@ impl<A: App> EngineLane<A> {
     }
 
     /// What it has counted, with what its worker has.
-    pub(crate) fn counters(&self, strays: StrayCounters, short_way: ShortWay) -> EngineCounters {
+    pub(crate) fn counters(&self, short_way: ShortWay) -> EngineCounters {
         let Node { interface, stack, counters, .. } = &self.node;
         EngineCounters {
             service: self.app.counters().clone(),
@@ -374,7 +374,6 @@ impl<A: App> EngineLane<A> {
             engine: *stack.counters(),
             memory: stack.memory(),
             damaged: self.scratch.damaged,
-            strays,
             short_way,
         }
     }

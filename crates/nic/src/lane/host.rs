@@ -10,8 +10,10 @@ use gso::FragmentIds;
 use lro::{Lro, Nanos};
 use sys::frames::FramePool;
 use sys::poll::Interest;
+use tcp::FourTuple;
+use wire::VirtioNetHdr;
 
-use super::deliver::{Scratch, ToHost};
+use super::deliver::{self, Scratch, ToHost};
 use super::{ANNOUNCE_AHEAD, PREFETCH_AHEAD, checksum_of, is_merged};
 use crate::counters::HostCounters;
 use crate::port::shared::Requests;
@@ -20,6 +22,7 @@ use crate::port::{
     Delivered, Delivery, FromHost, Host, HostPacket, Outgoing, Refused, RxFrame, Transmit,
     Transmitted, Wire,
 };
+use crate::steer;
 use crate::wire_queue::{Packet, WireQueue};
 
 /// How long what active ACK has acknowledged is offered to a host that does not take it, at the end.
@@ -253,6 +256,40 @@ impl<H: Host> HostLane<H> {
             }
         }
         true
+    }
+
+    /// A packet of the host's that lies in none of the worker's frames.
+    pub(crate) fn take(
+        &mut self,
+        pool: &FramePool,
+        (vnet, maybe_partial): (VirtioNetHdr, bool),
+        bytes: &[u8],
+    ) {
+        self.interrupt_flow(pool, bytes);
+        let vnet = if maybe_partial { deliver::partial(bytes) } else { vnet };
+        // That the kernel does not take it is counted there.
+        let _ = self.deliver(pool, &Packet::frame(vnet, bytes));
+    }
+
+    /// A packet of this flow goes another way: it does not overtake what LRO holds.
+    pub(crate) fn interrupt_flow(&mut self, pool: &FramePool, bytes: &[u8]) {
+        self.with_lro(pool, |lro, host| lro.interrupt_flow(bytes, host));
+    }
+
+    /// When a segment of this connection came last that LRO could merge, if it knows of one.
+    pub(crate) fn last_arrival(&self, path: &FourTuple) -> Option<Nanos> {
+        self.lro.last_arrival(&steer::key_of_path(path))
+    }
+
+    /// Packets that were requested of a shared host port so far.
+    pub(crate) fn requested(&self) -> u64 {
+        self.counters.requests
+    }
+
+    /// Whether the host has, or has refused, the first so many packets that were requested, and all others.
+    pub(crate) fn has_delivered(&self, requested: u64) -> bool {
+        let in_flight = self.host.requests().map_or(0, Requests::in_flight) as u64;
+        self.counters.requests - in_flight >= requested && !self.scratch.is_stuck()
     }
 
     /// Flushes all that LRO holds.

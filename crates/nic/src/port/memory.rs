@@ -47,6 +47,11 @@ impl FarEnd {
         self.lock().from_port.drain(..).collect()
     }
 
+    /// How many packets the port has not received yet.
+    pub fn waiting(&self) -> usize {
+        self.lock().to_port.len()
+    }
+
     /// Lets the port send `frames` more before it is full; `None` for no bound.
     pub fn set_room(&self, frames: Option<usize>) {
         self.lock().room = frames;

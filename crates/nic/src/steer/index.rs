@@ -1,10 +1,11 @@
 //! Whose the connections of the engine's addresses are.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tcp::FourTuple;
-use wire::{FlowHash, FlowKey};
+use wire::FlowHash;
+
+use super::key_of_path;
 
 /// Bits of a bucket that tell the worker; the others count its connections.
 const WORKER_BITS: u32 = 8;
@@ -41,26 +42,7 @@ impl FlowIndex {
     /// Where a connection stands.
     #[inline]
     pub(crate) fn bucket(&self, path: &FourTuple) -> Bucket {
-        let word = |bytes: &[u8; 16], at: usize| {
-            let eight = bytes[at..].first_chunk::<8>().copied().unwrap_or_default();
-            u64::from_ne_bytes(eight)
-        };
-        let ports = u32::from(path.local.port()) << 16 | u32::from(path.remote.port());
-        let (addresses, ipv6) = match (path.local.ip(), path.remote.ip()) {
-            (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                let both = u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits());
-                ([both, 0, 0, 0], false)
-            }
-            (local, remote) => {
-                let octets = |ip: IpAddr| match ip {
-                    IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-                    IpAddr::V6(ip) => ip.octets(),
-                };
-                let (local, remote) = (octets(local), octets(remote));
-                ([word(&local, 0), word(&local, 8), word(&remote, 0), word(&remote, 8)], true)
-            }
-        };
-        let key = FlowKey { addresses, ports, ipv6, udp: false };
+        let key = key_of_path(path);
         Bucket(wire::flow::bucket(self.hash.of(&key), self.buckets.len()))
     }
 

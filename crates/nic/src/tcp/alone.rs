@@ -8,6 +8,7 @@ use wire::Mac;
 
 use crate::config::Config;
 use crate::engines::{Engines, Own};
+use crate::peers::Peers;
 use crate::port::{NoHost, Wire};
 use crate::worker::{self, Handle, Lanes, Worker};
 
@@ -48,7 +49,7 @@ pub fn workers_on<W: Wire>(
     let (engines, _) = Engines::new(own, config, (mac, mtu), wires.len());
     let handle = |_| worker::handle_of(Lanes::Engine, config.clone(), mtu).map(Arc::new);
     let handles: Vec<Arc<Handle>> = wires.iter().map(handle).collect::<Result<_, _>>()?;
-    let mut peers = engines.peers(&wires, &handles).into_iter();
+    let mut peers = Peers::of(&wires, &handles, engines.connections()).into_iter();
     let all = (0..).zip(wires).zip(handles).map(|((number, wire), handle)| {
         let engine = engines.of_worker(number, false, peers.next());
         (Arc::clone(&handle), Worker::with_engine(handle, wire, None, engine))

@@ -77,7 +77,7 @@ impl Endpoint {
             mtu,
             wan: wan.as_ref(),
             engines: Some(&engines),
-            handoff: None,
+            handoff: Vec::new(),
         };
         let workers = port.start(start)?;
         // From here on, a worker that has ended tells by that that it will not tell.

@@ -158,6 +158,11 @@ impl<W: Wire> WireQueue<W> {
         self.waiting.is_empty() && self.left.is_none()
     }
 
+    /// Whether all that was sent has left, as far as the port tells.
+    pub(crate) fn has_left(&mut self) -> bool {
+        self.is_clear() && !self.wire.is_pending()
+    }
+
     /// Queues a packet that lies in one piece and stays there until all of it is with the wire.
     ///
     /// # Errors

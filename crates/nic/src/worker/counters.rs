@@ -3,6 +3,7 @@
 use crate::counters::{Entry, HostCounters};
 use crate::lane::counters::EngineCounters;
 use crate::lane::handoff::HandoffCounters;
+use crate::peers::StrayCounters;
 use crate::port::{Refused, WireCounters};
 use crate::wire_queue::QueueCounters;
 
@@ -63,12 +64,12 @@ impl Counters {
 }
 
 /// A worker's counters in the order in which they are published: of its host lane, of its engine lane, or of
-/// both.
+/// both; and of the worker among its peers.
 pub(crate) fn all<'a>(
     own: &'a Counters,
     lro: Option<&'a lro::Counters>,
     engine: Option<&'a EngineCounters>,
-    handoff: &'a HandoffCounters,
+    (handoff, strays): (&'a HandoffCounters, &'a StrayCounters),
 ) -> impl Iterator<Item = Entry> + 'a {
     let lro = lro.map(|lro| {
         let lro = lro.entries().map(|(group, name, value)| Entry { group, name, value });
@@ -76,7 +77,7 @@ pub(crate) fn all<'a>(
     });
     let alone = lro.is_none();
     let engine = engine.map(|engine| engine.entries().chain(own.port_entries(alone)));
-    lro.into_iter().flatten().chain(engine.into_iter().flatten())
+    lro.into_iter().flatten().chain(engine.into_iter().flatten()).chain(strays.entries())
 }
 
 /// The lanes of a worker.
@@ -92,7 +93,7 @@ pub(crate) enum Lanes {
 
 /// The counters of a worker with these lanes, none of which has counted anything.
 pub(crate) fn zero(lanes: Lanes) -> Vec<Entry> {
-    let (own, lro, engine, handoff) = Default::default();
+    let (own, lro, engine, handoff, strays) = Default::default();
     let lro = (lanes != Lanes::Engine).then_some(&lro);
-    all(&own, lro, (lanes != Lanes::Host).then_some(&engine), &handoff).collect()
+    all(&own, lro, (lanes != Lanes::Host).then_some(&engine), (&handoff, &strays)).collect()
 }

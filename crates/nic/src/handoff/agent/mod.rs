@@ -1,10 +1,13 @@
-//! The agent: a thread that is the OS side of all handoffs. It hears processes by their sessions and the worker by
+//! The agent: a thread that is the OS side of all handoffs. It hears processes by their sessions and the workers by
 //! the link, takes connections out of the kernel, and puts them back.
 
+mod common;
+pub(crate) mod crossing;
 mod host;
 mod kernel;
 mod quotas;
 mod session;
+pub(crate) mod ways;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -26,13 +29,16 @@ use sys::poll::EventFd;
 pub(crate) use self::host::Host;
 pub use self::session::Listed;
 
+use self::common::Common;
+use self::crossing::Event;
 use self::quotas::Quotas;
-use self::session::{Common, Next, Session};
+use self::session::{Next, Session};
+use self::ways::Ways;
 use super::Listener;
 use super::guard::{Message, ToGuard};
 use super::process::SharedProcess;
 use crate::handle::Wake;
-use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
+use crate::lane::handoff::link::{ToAgent, Way};
 use crate::lane::handoff::records::{Beginnings, Mirror};
 use crate::lane::handoff::told::ToKernel;
 use crate::threads;
@@ -118,7 +124,7 @@ impl Agent {
         listener: Listener,
         layout: Layout,
         link: Link,
-        (worker, beginnings): (Way<ToWorker>, Beginnings),
+        (ways, beginnings): (Ways, Beginnings),
         (mirror, to_kernel): (Mirror, Option<ToKernel>),
         (host, quota): (Host, u32),
     ) -> io::Result<Agent> {
@@ -140,7 +146,7 @@ impl Agent {
             common: Common {
                 host,
                 quotas: Quotas::new(quota),
-                worker,
+                ways,
                 beginnings,
                 guard: ToGuard::default(),
                 to_kernel,
@@ -262,14 +268,11 @@ impl Work {
                     number => self.read((number - FIRST) as u32),
                 }
             }
-            while let Ok(message) = self.inbox.try_recv() {
-                if let Some(session) = self.sessions.get_mut(&message.key.session) {
-                    session.told(message, &mut self.common);
-                }
-            }
+            self.hear();
             self.follow();
             self.have_back();
             self.sweep();
+            self.common.give_places();
             self.common.guard.flush();
             *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.common.counts;
             while let Ok(request) = self.asked.try_recv() {
@@ -279,6 +282,8 @@ impl Work {
                 self.answer(request);
                 self.have_back();
             }
+            // All that was said in this round is before it.
+            self.common.ways.send_fence();
             let Some((left, since)) = &mut ending else { continue };
             let now_left: usize = self.sessions.values().map(Session::len).sum();
             if now_left == 0 {
@@ -290,6 +295,31 @@ impl Work {
             if since.elapsed() > PATIENCE {
                 tracing::error!("{left} connections did not go back to the kernel, and are lost");
                 return Ok(());
+            }
+        }
+    }
+
+    /// Hears what workers say.
+    fn hear(&mut self) {
+        let Work { sessions, common, inbox, .. } = self;
+        while let Ok(message) = inbox.try_recv() {
+            match message {
+                ToAgent::Told { key, tag, told } => {
+                    if let Some(session) = sessions.get_mut(&key.session) {
+                        session.told(key.cid, tag, told, common);
+                    }
+                }
+                ToAgent::Seen { worker, key, last } => {
+                    if let Some(session) = sessions.get_mut(&key.session) {
+                        session.handle(key.cid, Event::Seen { worker, last }, common);
+                    }
+                }
+                ToAgent::Fenced { worker, fence } => common.ways.fenced(worker, fence),
+            }
+        }
+        while let Some(key) = common.ways.next_passed() {
+            if let Some(session) = sessions.get_mut(&key.session) {
+                session.handle(key.cid, Event::Passed, common);
             }
         }
     }

@@ -10,21 +10,20 @@ use std::sync::atomic::Ordering;
 use ::tcp::FourTuple;
 use ::tcp::repair::Repair;
 use handoff::command::OsControl;
-use handoff::machine::{OsEvent, OsOutput, OsSide, SideCounts, ToNic, Where};
+use handoff::machine::{OsEvent, OsOutput, ToOs, Where};
 use handoff::session::status::{self, Place, Status, Why};
 use handoff::session::{MESSAGE_LEN, Message as FromProcess, Welcome};
 use handoff::{Cid, Epoch, Refusal, RestoreReason};
 use sys::packets::{PacketSocket, Received};
 use sys::process::PeerCredentials;
 
-use super::host::{Host, News, Standing, Verdict};
+use super::common::Common;
+use super::crossing::{Crossing, Event, Output};
+use super::host::{News, Standing, Verdict};
 use super::kernel::Offered;
-use super::quotas::Quotas;
 use crate::handoff::guard::{Message, ToGuard};
 use crate::handoff::process::SharedProcess;
-use crate::lane::handoff::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way, shared};
-use crate::lane::handoff::records::Beginnings;
-use crate::lane::handoff::told::ToKernel;
+use crate::lane::handoff::link::{HeldPacket, Key, Process, State, ToWorker, shared};
 use crate::lane::handoff::wake_waiters;
 
 /// Messages that are looked at before others are.
@@ -32,27 +31,10 @@ const MESSAGES: usize = 64;
 /// `ECONNRESET` (errno(3)).
 const ECONNRESET: u16 = 104;
 
-/// What all sessions have in common.
-pub(super) struct Common {
-    pub(super) host: Host,
-    pub(super) quotas: Quotas,
-    pub(super) worker: Way<ToWorker>,
-    pub(super) beginnings: Beginnings,
-    pub(super) guard: ToGuard,
-    /// `None` if the host's interface is a veth: the worker tells the kernel then.
-    pub(super) to_kernel: Option<ToKernel>,
-    pub(super) counts: SideCounts,
-    /// Nothing more is handed off.
-    pub(super) is_stopping: bool,
-    /// Connections that are wanted back, and how many of those that were asked for are not back yet.
-    pub(super) wanted: VecDeque<(Key, RestoreReason)>,
-    pub(super) going_back: usize,
-}
-
 /// One connection.
 #[derive(Debug)]
 struct Connection {
-    side: OsSide<HeldPacket, State>,
+    crossing: Crossing,
     /// `None` when it is over.
     offered: Option<(Offered, Standing)>,
     /// Of its record, which is there while the kernel does not have the connection.
@@ -65,7 +47,6 @@ struct Connection {
     goes_back: bool,
     /// The application's offer was answered.
     is_answered: bool,
-    refused: Option<Refusal>,
     /// The application has closed it, and its number is free when it is over.
     is_closed: bool,
 }
@@ -168,7 +149,7 @@ impl Session {
                 self.offer(cid, socket, common)
             }
             FromProcess::Restore(cid, reason) => {
-                self.handle(cid, OsEvent::WantBack(reason), common);
+                self.handle(cid, Event::Os(OsEvent::WantBack(reason)), common);
                 Ok(())
             }
             // The worker hears of it by the ring.
@@ -209,7 +190,8 @@ impl Session {
         self.socket.send(&welcome, &self.process.descriptors())?;
         self.is_welcome = true;
         let process: Arc<dyn Process> = self.process.clone();
-        common.worker.tell(ToWorker::Begin { session: self.number, process });
+        let session = self.number;
+        common.ways.tell_all(|| ToWorker::Begin { session, process: Arc::clone(&process) });
         self.tell_guard(&mut common.guard);
         Ok(())
     }
@@ -236,19 +218,20 @@ impl Session {
         };
         self.tell(cid, Status::at(Place::Moving));
         let epoch = self.epochs.get(&cid).copied().unwrap_or_default();
+        let key = Key { session: self.number, cid };
+        let (path, next_hop) = (offered.0.path(), offered.1.next_hop);
         let connection = Connection {
-            side: OsSide::after(epoch),
+            crossing: Crossing::new((key, epoch), path, next_hop, place),
             offered: Some(offered),
             place,
             back: None,
             is_wanted: false,
             goes_back: false,
             is_answered: false,
-            refused: None,
             is_closed: false,
         };
         self.connections.insert(cid, connection);
-        self.handle(cid, OsEvent::Pick, common);
+        self.handle(cid, Event::Os(OsEvent::Pick), common);
         Ok(())
     }
 
@@ -265,9 +248,9 @@ impl Session {
             return Err(Refusal::Quota);
         }
         let (offered, standing) = Offered::look(socket, &mut common.host, pid)?;
-        let place = common.beginnings.take_place();
-        if common.beginnings.is_short() {
-            common.worker.tell(ToWorker::MakeRoom);
+        let place = common.take_place();
+        if common.beginnings.is_short(common.ways.leaving()) {
+            common.ways.make_room();
         }
         let Some(place) = place else {
             common.host.release(&offered.path(), standing, false);
@@ -297,7 +280,7 @@ impl Session {
                     common.wanted.push_back((key, reason));
                 }
                 Some(Verdict::NextHop(next_hop)) => {
-                    common.worker.tell(ToWorker::NextHop { key, next_hop });
+                    connection.crossing.set_next_hop(next_hop, &common.ways);
                 }
                 _ => {}
             }
@@ -305,16 +288,13 @@ impl Session {
     }
 
     /// What the worker says of a connection.
-    pub(super) fn told(&mut self, message: ToAgent, common: &mut Common) {
-        let ToAgent { key, tag, told } = message;
-        if let Some(connection) = self.connections.get_mut(&key.cid) {
-            use handoff::machine::ToOs;
+    pub(super) fn told(&mut self, cid: Cid, tag: u16, told: ToOs<State>, common: &mut Common) {
+        if let Some(connection) = self.connections.get_mut(&cid) {
             if let ToOs::Control(OsControl::HandedOff) = told {
                 answer(&self.process, &mut connection.is_answered);
             }
             match &told {
                 ToOs::Restore(reason, _) => connection.back = Some(*reason),
-                ToOs::Control(OsControl::Refused(why)) => connection.refused = Some(*why),
                 ToOs::Control(OsControl::HandedOff) => {
                     if let Some((offered, standing)) = &mut connection.offered {
                         common.host.handed_off(&offered.path(), standing);
@@ -323,7 +303,7 @@ impl Session {
                 ToOs::Control(_) => {}
             }
         }
-        self.handle(key.cid, OsEvent::Told(tag, told), common);
+        self.handle(cid, Event::Os(OsEvent::Told(tag, told)), common);
     }
 
     /// Wants all connections back.
@@ -338,7 +318,7 @@ impl Session {
         if connection.offered.is_some() && !std::mem::replace(&mut connection.goes_back, true) {
             common.going_back += 1;
         }
-        self.handle(cid, OsEvent::WantBack(reason), common);
+        self.handle(cid, Event::Os(OsEvent::WantBack(reason)), common);
     }
 
     /// Wants this connection back, if it is here.
@@ -346,7 +326,7 @@ impl Session {
         let is_it = |c: &Connection| c.offered.as_ref().is_some_and(|(o, _)| o.path() == *path);
         let found = self.connections.iter().find(|(_, connection)| is_it(connection));
         let Some(cid) = found.map(|(cid, _)| *cid) else { return false };
-        self.handle(cid, OsEvent::WantBack(RestoreReason::Command), common);
+        self.handle(cid, Event::Os(OsEvent::WantBack(RestoreReason::Command)), common);
         true
     }
 
@@ -369,7 +349,7 @@ impl Session {
                 pid,
                 uid,
                 cid: cid.0,
-                is_at_nic: connection.side.place() == Where::Nic,
+                is_at_nic: connection.crossing.place() == Where::Nic,
             })
         })
     }
@@ -380,25 +360,26 @@ impl Session {
     }
 
     /// One event of a connection's, and all that it leads to.
-    fn handle(&mut self, cid: Cid, event: OsEvent<HeldPacket, State>, common: &mut Common) {
+    pub(super) fn handle(&mut self, cid: Cid, event: Event, common: &mut Common) {
         let mut events = VecDeque::from([event]);
         let mut outputs = Vec::new();
         while let Some(event) = events.pop_front() {
             let Some(connection) = self.connections.get_mut(&cid) else { return };
-            connection.side.handle(event, &mut common.counts, &mut outputs);
+            let Common { ways, counts, .. } = common;
+            connection.crossing.handle(event, ways, counts, &mut outputs);
             for output in outputs.drain(..) {
-                events.extend(self.output(cid, output, common));
+                events.extend(self.output(cid, output, common).map(Event::Os));
             }
         }
         let over = |connection: &Connection| {
-            matches!(connection.side.place(), Where::Os | Where::Closed | Where::Lost)
+            matches!(connection.crossing.place(), Where::Os | Where::Closed | Where::Lost)
         };
         if let Some(connection) = self.connections.get_mut(&cid)
             && over(connection)
             && connection.offered.is_some()
         {
             common.beginnings.erase(connection.place);
-            common.beginnings.give_place(connection.place);
+            common.ways.leave(connection.place, connection.crossing.worker(), sys::clock::now());
             common.going_back -= usize::from(std::mem::take(&mut connection.goes_back));
             let place = connection.place;
             common.quotas.give(self.peer.uid);
@@ -411,36 +392,23 @@ impl Session {
     fn output(
         &mut self,
         cid: Cid,
-        output: OsOutput<HeldPacket, State>,
+        output: Output,
         common: &mut Common,
     ) -> Option<OsEvent<HeldPacket, State>> {
-        let key = Key { session: self.number, cid };
         let connection = self.connections.get_mut(&cid)?;
         match output {
-            OsOutput::Tell(_, ToNic::Offer(epoch)) => {
-                let (offered, standing) = connection.offered.as_ref()?;
-                let (path, next_hop) = (offered.path(), standing.next_hop);
-                let place = connection.place;
-                common.worker.tell(ToWorker::Offer { key, epoch, path, next_hop, place });
-                None
-            }
-            OsOutput::Tell(tag, told) => {
-                common.worker.tell(ToWorker::Told { key, tag, told });
-                None
-            }
             OsOutput::Freeze => Some({
                 // Until it is out of the kernel, that may say something, with a later timestamp than it tells here.
                 let before = sys::clock::now();
-                let (place, name) = (connection.place, (cid, connection.side.epoch()));
+                let worker = connection.crossing.worker().unwrap_or_default() as u32;
+                let (place, name) = (connection.place, (cid, connection.crossing.epoch()));
                 let area = shared(&*self.process).and_then(|shared| shared.area(cid))?;
-                let keep =
-                    |state: &Repair| common.beginnings.write(place, name, &area, state, before);
+                let keep = |state: &Repair| {
+                    common.beginnings.write(place, name, (worker, &area), state, before)
+                };
                 match connection.offered.as_mut()?.0.freeze(keep) {
                     Ok(state) => OsEvent::Frozen(State::of(state, before)),
-                    Err(why) => {
-                        connection.refused = Some(why);
-                        OsEvent::NotFrozen(why)
-                    }
+                    Err(why) => OsEvent::NotFrozen(why),
                 }
             }),
             OsOutput::Thaw(state) => {
@@ -470,6 +438,8 @@ impl Session {
             OsOutput::Resume(_) | OsOutput::Destroy | OsOutput::Notify(_) => None,
             // The kernel gets packets by the worker, and has its options already.
             OsOutput::Apply(_) | OsOutput::Input(_) => None,
+            // The crossing has told.
+            OsOutput::Tell(..) => None,
         }
     }
 
@@ -478,9 +448,9 @@ impl Session {
         let Some(connection) = self.connections.get_mut(&cid) else { return };
         let Some((offered, standing)) = connection.offered.take() else { return };
         answer(&self.process, &mut connection.is_answered);
-        let is_over = connection.side.place() != Where::Os;
+        let is_over = connection.crossing.place() != Where::Os;
         common.host.release(&offered.path(), standing, is_over);
-        match connection.side.place() {
+        match connection.crossing.place() {
             // What is unread is still in the ring, and the worker has told of the end.
             Where::Closed => offered.discard(),
             Where::Lost => {
@@ -489,9 +459,9 @@ impl Session {
             }
             // The application's descriptor goes on alone; if there is none any more, the kernel ends it.
             _ => {
-                let refused = connection.refused.map(Why::Refused);
+                let refused = connection.crossing.refused().map(Why::Refused);
                 let why = refused.or(connection.back.map(Why::Restored));
-                let epoch = connection.side.epoch();
+                let epoch = connection.crossing.epoch();
                 self.connections.remove(&cid);
                 self.epochs.insert(cid, epoch);
                 self.process.give_back(cid);
@@ -509,7 +479,7 @@ impl Session {
             return;
         }
         if let Some(connection) = self.connections.remove(&cid) {
-            self.epochs.insert(cid, connection.side.epoch());
+            self.epochs.insert(cid, connection.crossing.epoch());
         }
         self.process.give_back(cid);
         self.tell(cid, Status::at(Place::Free));
@@ -533,7 +503,7 @@ impl Session {
     /// The process has ended.
     pub(super) fn end(&mut self, common: &Common) {
         self.has_ended = true;
-        common.worker.tell(ToWorker::End { session: self.number });
+        common.ways.tell_all(|| ToWorker::End { session: self.number });
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {

@@ -10,7 +10,10 @@ use wire::{Mac, Nanos, Seq};
 
 use super::link::{HeldPacket, Key};
 use super::records::Keeps;
+use crate::steer::Phase;
 
+/// No number of a connection's.
+const NONE: u32 = u32::MAX;
 /// Connections that are looked at for one that is over, or idle.
 const LOOKS: usize = 16;
 /// One that nothing was sent or received on for so long can be spared.
@@ -21,6 +24,10 @@ const IDLE: Nanos = 1_000_000_000;
 pub(super) struct Connection {
     pub(super) key: Key,
     pub(super) path: FourTuple,
+    /// That of its record, and of its entry in the lookup.
+    pub(super) place: u32,
+    /// As its entry has it.
+    pub(super) phase: Phase,
     /// Where its segments go.
     pub(super) next_hop: Mac,
     pub(super) side: NicSide<HeldPacket>,
@@ -29,8 +36,6 @@ pub(super) struct Connection {
     pub(super) keeps: Keeps,
     /// What the kernel is told when it has the connection back.
     pub(super) told: Vec<HeldPacket>,
-    /// SND.NXT when the kernel gave it: what it sent before may still be on its way here.
-    pub(super) kernel_sent: Option<Seq>,
     /// When its packets were first held, while they are.
     pub(super) held_since: Nanos,
     /// When its application sent or received last.
@@ -76,6 +81,8 @@ pub(super) struct Connections {
     free: Vec<u32>,
     by_path: HashMap<FourTuple, u32>,
     by_key: HashMap<Key, u32>,
+    /// By place; [`NONE`] where there is none.
+    by_place: Vec<u32>,
     /// By the engine's slot.
     by_engine: Vec<u32>,
     /// Those that the engine ends by itself, the oldest first, and some that are gone.
@@ -100,7 +107,7 @@ impl Connections {
         key: Key,
         path: FourTuple,
         next_hop: Mac,
-        keeps: Keeps,
+        place: u32,
     ) -> Option<u32> {
         if self.by_path.contains_key(&path) || self.by_key.contains_key(&key) {
             return None;
@@ -109,12 +116,13 @@ impl Connections {
         let connection = Some(Connection {
             key,
             path,
+            place,
+            phase: Phase::Moving,
             next_hop,
             side,
             engine: None,
-            keeps,
+            keeps: Keeps::at(place),
             told: Vec::new(),
-            kernel_sent: None,
             held_since: 0,
             active: 0,
             queued: 0,
@@ -131,6 +139,11 @@ impl Connections {
         };
         self.by_path.insert(path, number);
         self.by_key.insert(key, number);
+        let at = place as usize;
+        if self.by_place.len() <= at {
+            self.by_place.resize(at + 1, NONE);
+        }
+        self.by_place[at] = number;
         Some(number)
     }
 
@@ -140,6 +153,7 @@ impl Connections {
         };
         self.by_path.remove(&connection.path);
         self.by_key.remove(&connection.key);
+        self.by_place[connection.place as usize] = NONE;
         self.free.push(number);
         // Those of others that are gone do not gather.
         while let Some(number) = self.released.front().copied()
@@ -162,6 +176,12 @@ impl Connections {
     #[inline]
     pub(super) fn by_path(&self, path: &FourTuple) -> Option<u32> {
         self.by_path.get(path).copied()
+    }
+
+    /// That at a place.
+    #[inline]
+    pub(super) fn by_place(&self, place: u32) -> Option<u32> {
+        self.by_place.get(place as usize).copied().filter(|number| *number != NONE)
     }
 
     pub(super) fn by_key(&self, key: Key) -> Option<u32> {

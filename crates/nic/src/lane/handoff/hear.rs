@@ -11,10 +11,12 @@ use tcp::FourTuple;
 use wire::Mac;
 
 use super::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker};
-use super::records::Keeps;
 use super::sessions::Session;
 use super::{HandoffLane, HostLane, is_time_wait};
-use crate::port::Host;
+use crate::peers::Peers;
+use crate::port::{Host, Wire};
+use crate::steer::Phase;
+use crate::wire_queue::WireQueue;
 
 /// Messages of the agent's that are looked at in a turn.
 const MESSAGES: usize = 256;
@@ -30,6 +32,16 @@ pub(super) struct Heard {
     /// When that was, and how many packets of the host's had been read by then.
     at: Nanos,
     taken: u64,
+    /// All that LRO held has gone to the host: so many packets by then, where several workers share its port.
+    flushed: Option<u64>,
+}
+
+/// What is told to the agent behind all that was sent.
+#[derive(Default)]
+pub(super) struct Parting {
+    messages: Vec<ToAgent>,
+    /// Since when the first of them waits.
+    since: Nanos,
 }
 
 impl HandoffLane {
@@ -42,7 +54,22 @@ impl HandoffLane {
             heard.messages.extend(self.inbox.try_iter().take(MESSAGES));
             heard.at = now;
             heard.taken = host.map_or(0, HostLane::taken);
+            heard.flushed = None;
         }
+    }
+
+    /// Whether all that came for the host is with it. What LRO holds of that goes there first.
+    fn has_delivered<H: Host>(
+        &mut self,
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+    ) -> bool {
+        let Some(host) = host else { return true };
+        let flushed = self.heard.flushed.get_or_insert_with(|| {
+            host.flush(pool);
+            host.requested()
+        });
+        host.has_delivered(*flushed)
     }
 
     /// Does what the agent has said, once what the host had sent by then has gone. Returns whether there was anything.
@@ -61,21 +88,28 @@ impl HandoffLane {
         {
             return true;
         }
-        let mut is_flushed = false;
         while let Some(message) = self.heard.messages.pop_front() {
-            if message.is_after(now) {
+            // What LRO holds of a connection that is offered is the kernel's.
+            let waits = matches!(message, ToWorker::Offer { .. } | ToWorker::Fence(_))
+                && !self.has_delivered(pool, host)
+                && now < self.heard.at + WAIT;
+            if waits || message.is_after(now) {
                 self.heard.messages.push_front(message);
                 break;
             }
             match message {
                 ToWorker::Begin { session, process } => self.begin(session, process),
                 ToWorker::Offer { key, epoch, path, next_hop, place } => {
-                    if let Some(host) = host.as_mut().filter(|_| !is_flushed) {
-                        // What LRO holds of it is the kernel's.
-                        host.flush(pool);
-                        is_flushed = true;
-                    }
                     self.offer((key, place), epoch, (path, next_hop), pool, host, now);
+                }
+                ToWorker::Seek { key, path } => {
+                    let last = host.as_ref().and_then(|host| host.last_arrival(&path));
+                    let worker = self.app().worker;
+                    self.agent.tell(ToAgent::Seen { worker, key, last });
+                }
+                ToWorker::Fence(fence) => {
+                    let worker = self.app().worker;
+                    self.tell(ToAgent::Fenced { worker, fence }, now);
                 }
                 ToWorker::Told { key, tag, told } => self.told(key, tag, told, pool, host, now),
                 ToWorker::MakeRoom => {
@@ -91,6 +125,45 @@ impl HandoffLane {
             }
         }
         true
+    }
+
+    /// A connection is not the NIC's any more, and this worker has passed on all that it held.
+    pub(super) fn leave(&mut self, place: u32) {
+        self.lookup.set(place, Phase::Left);
+        self.leaving.push(place);
+    }
+
+    /// The turn is over: if no stray waits, those that have left are gone.
+    pub(crate) fn follow_leaving(&mut self, peers: &mut Option<Peers>) {
+        if !self.leaving.is_empty() && peers.as_mut().is_none_or(Peers::has_none) {
+            let lookup = &self.lookup;
+            self.leaving.drain(..).for_each(|place| lookup.set(place, Phase::Gone));
+        }
+    }
+
+    /// Tells the agent, now or behind all that was sent.
+    pub(super) fn tell(&mut self, message: ToAgent, now: Nanos) {
+        if !self.has_peers || !message.is_behind_sent() {
+            return self.agent.tell(message);
+        }
+        if self.parting.messages.is_empty() {
+            self.parting.since = now;
+        }
+        self.parting.messages.push(message);
+    }
+
+    /// The turn is over: tells what waited for all that was sent to leave, unless the wire does not take it. Returns
+    /// whether something waits still.
+    pub(crate) fn part<W: Wire>(&mut self, queue: &mut WireQueue<W>, now: Nanos) -> bool {
+        let Parting { messages, since } = &mut self.parting;
+        if messages.is_empty() {
+            return false;
+        }
+        if !queue.has_left() && now < *since + WAIT {
+            return true;
+        }
+        messages.drain(..).for_each(|message| self.agent.tell(message));
+        false
     }
 
     /// A connection that is over is remembered no longer.
@@ -140,10 +213,11 @@ impl HandoffLane {
         }
         let app = self.app();
         let room = if app.all.len() < most { Ok(()) } else { Err(Refusal::Connections) };
-        let Some(number) = app.all.insert(key, path, next_hop, Keeps::at(place)) else {
+        let Some(number) = app.all.insert(key, path, next_hop, place) else {
             let refused = handoff::command::OsControl::Refused(Refusal::Invalid);
             let told = handoff::machine::ToOs::Control(refused);
-            self.agent.tell(ToAgent { key, tag: epoch.tag(), told });
+            self.agent.tell(ToAgent::Told { key, tag: epoch.tag(), told });
+            self.leave(place);
             return;
         };
         self.handle(number, NicEvent::Offer(epoch, room), pool, host, now);

@@ -12,7 +12,7 @@ use ::tcp::repair::Repair;
 use handoff::machine::{ToNic, ToOs};
 use handoff::session::{Layout, Shared};
 use handoff::{Cid, Epoch};
-use wire::{Mac, VirtioNetHdr};
+use wire::{Mac, Seq, VirtioNetHdr};
 
 use crate::handle::Wake;
 
@@ -24,6 +24,12 @@ impl State {
     /// Of this time.
     pub(crate) fn of(repair: Repair, at: Nanos) -> Self {
         State(Box::new((repair, at)))
+    }
+
+    /// SND.NXT.
+    pub(crate) fn sent(&self) -> Seq {
+        let repair = &self.0.0;
+        repair.write_seq + 0_u32.wrapping_sub(repair.unsent)
     }
 
     /// As the kernel takes it now: its clock has gone on.
@@ -90,6 +96,10 @@ pub(crate) enum ToWorker {
     /// A connection is offered, which would be of this epoch. Its segments go to this Ethernet address, and its record
     /// is at this place.
     Offer { key: Key, epoch: Epoch, path: FourTuple, next_hop: Mac, place: u32 },
+    /// Tells when packets of this connection came last by this worker's queue of the wire.
+    Seek { key: Key, path: FourTuple },
+    /// Tells when all that came for the host so far is the kernel's, and all that the kernel had sent has left.
+    Fence(u64),
     /// The segments of a connection go to this Ethernet address from now on.
     NextHop { key: Key, next_hop: Mac },
     /// More connections are offered than there are places: one goes, if one can be spared.
@@ -108,19 +118,38 @@ impl ToWorker {
     }
 }
 
-/// What a worker tells the agent: of a connection, in the epoch of this tag.
+/// What a worker tells the agent.
 #[derive(Debug)]
-pub(crate) struct ToAgent {
-    pub(crate) key: Key,
-    pub(crate) tag: u16,
-    pub(crate) told: ToOs<State>,
+pub(crate) enum ToAgent {
+    /// Of a connection, in the epoch of this tag.
+    Told { key: Key, tag: u16, told: ToOs<State> },
+    /// When packets of the connection came last by the worker's queue, if any did.
+    Seen { worker: u32, key: Key, last: Option<Nanos> },
+    /// It has come to this fence.
+    Fenced { worker: u32, fence: u64 },
+}
+
+impl ToAgent {
+    /// Whether it waits until all that the worker has sent has left: the kernel, which then sends what comes behind it,
+    /// may do so by the queue of another worker.
+    pub(crate) fn is_behind_sent(&self) -> bool {
+        matches!(
+            self,
+            ToAgent::Fenced { .. } | ToAgent::Told { told: ToOs::Restore(_, Some(_)), .. }
+        )
+    }
 }
 
 /// A way to one that sleeps.
-#[derive(Clone)]
 pub(crate) struct Way<T> {
     sender: Sender<T>,
     wake: Arc<dyn Wake>,
+}
+
+impl<T> Clone for Way<T> {
+    fn clone(&self) -> Self {
+        Way { sender: self.sender.clone(), wake: Arc::clone(&self.wake) }
+    }
 }
 
 impl<T> Debug for Way<T> {

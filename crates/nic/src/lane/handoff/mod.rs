@@ -15,6 +15,7 @@ mod counters;
 mod exchange;
 mod hear;
 pub(crate) mod link;
+mod lookup;
 mod moves;
 pub(crate) mod records;
 pub(crate) mod recover;
@@ -36,15 +37,14 @@ use iface::{Addresses, Interface};
 use lro::Nanos;
 use sys::epoll::Epoll;
 use sys::frames::FramePool;
-use tcp::{FourTuple, Id, Stack, StackConfig};
-use wire::{Headers, Mac, Seq, Tcp, VirtioNetHdr};
+use tcp::{Id, Stack, StackConfig};
+use wire::{Mac, VirtioNetHdr};
 
 pub(crate) use self::counters::HandoffCounters;
 use self::counters::Stops;
 pub(crate) use self::sessions::wake_waiters;
 
-use self::connections::Connection;
-use self::hear::Heard;
+use self::hear::{Heard, Parting};
 use self::link::{HeldPacket, ToAgent, ToWorker, Way};
 use self::records::Mirror;
 use self::rings::Rings;
@@ -53,7 +53,7 @@ use super::engine::EngineLane;
 use super::host::HostLane;
 use super::node::Node;
 use crate::port::{Host, RxFrame, Wire};
-use crate::steer;
+use crate::steer::Lookup;
 use crate::wire_queue::WireQueue;
 
 /// What a lane is made of.
@@ -61,6 +61,8 @@ use crate::wire_queue::WireQueue;
 pub(crate) struct Settings {
     /// The worker's number.
     pub(crate) worker: u32,
+    /// There are others.
+    pub(crate) has_peers: bool,
     /// Of the wire, and of the host's interface.
     pub(crate) mac: Mac,
     pub(crate) stack: StackConfig,
@@ -73,6 +75,8 @@ pub(crate) struct Settings {
     pub(crate) connections: usize,
     /// What outlives the NIC.
     pub(crate) mirror: Mirror,
+    /// Which worker has a connection.
+    pub(crate) lookup: Arc<Lookup>,
     /// The agent has no way to the kernel of its own, to which a segment of the peer's is to be said again.
     pub(crate) tells_kernel: bool,
 }
@@ -82,7 +86,13 @@ pub(crate) struct HandoffLane {
     lane: EngineLane<Rings>,
     inbox: Receiver<ToWorker>,
     heard: Heard,
+    parting: Parting,
     agent: Way<ToAgent>,
+    lookup: Arc<Lookup>,
+    /// Places of connections that have left, to which strays that wait may belong.
+    leaving: Vec<u32>,
+    /// Packets of a connection may come and go by other workers' queues.
+    has_peers: bool,
     connections: usize,
     mac: Mac,
     /// See [`Settings`].
@@ -104,17 +114,6 @@ pub(crate) struct HandoffLane {
     over: Vec<u32>,
 }
 
-/// Whose a packet is.
-enum Found {
-    Host,
-    Engine,
-    /// The engine's until now, and with urgent data, which it leaves to the kernel.
-    Urgent(u32),
-    Held(u32),
-    /// The host's: a SYN of a new connection, where one that is over is only remembered.
-    Over(u32),
-}
-
 impl HandoffLane {
     /// A lane without connections, which hears the agent by `inbox`.
     ///
@@ -126,9 +125,8 @@ impl HandoffLane {
         inbox: Receiver<ToWorker>,
         agent: Way<ToAgent>,
     ) -> io::Result<Self> {
-        let Settings { worker, mac, stack, memory, config, secret, connections, mirror, .. } =
-            settings;
-        let tells_kernel = settings.tells_kernel;
+        let Settings { worker, has_peers, mac, stack, memory, config, secret, .. } = settings;
+        let Settings { connections, mirror, lookup, tells_kernel, .. } = settings;
         let addresses = Addresses::default();
         let interface = Interface::new(iface::Config { mac, addresses, secret, probes: 0 });
         let node = Node::new(interface, Stack::new(stack).with_memory(memory).with_changes());
@@ -138,7 +136,11 @@ impl HandoffLane {
             lane: EngineLane::new(lro, node, Rings::new(worker, config, mirror), ready),
             inbox,
             heard: Heard::default(),
+            parting: Parting::default(),
             agent,
+            lookup,
+            leaving: Vec::new(),
+            has_peers,
             connections,
             mac,
             tells_kernel,
@@ -160,113 +162,6 @@ impl HandoffLane {
 
     fn app(&mut self) -> &mut Rings {
         self.lane.parts().1
-    }
-
-    /// Whether packets need not be looked up.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lane.app().all.is_empty()
-    }
-
-    fn find(&self, bytes: &[u8], rest: &[u8]) -> Found {
-        let all = &self.lane.app().all;
-        let path = steer::path_of(bytes).or_else(|| steer::uncommon_path_of(bytes, rest));
-        let Some(number) = path.and_then(|path| all.by_path(&path)) else { return Found::Host };
-        match all.get(number) {
-            Some(connection) if steer::is_syn(bytes) && self.is_over(connection) => {
-                Found::Over(number)
-            }
-            Some(connection) if connection.side.is_settled() => match steer::is_urgent(bytes) {
-                true => Found::Urgent(number),
-                false => Found::Engine,
-            },
-            _ => Found::Held(number),
-        }
-    }
-
-    /// Whether both ends have closed, and it is remembered alone.
-    fn is_over(&self, connection: &Connection) -> bool {
-        let id = connection.engine.as_ref().map(|running| running.id);
-        id.is_some_and(|id| is_time_wait(self.lane.stack(), id))
-    }
-
-    /// Takes out of a batch what is of the NIC's connections. `ends` says that no more waits on the wire.
-    pub(crate) fn receive<W: Wire, H: Host>(
-        &mut self,
-        batch: &mut VecDeque<RxFrame>,
-        queue: &mut WireQueue<W>,
-        host: Option<&mut HostLane<H>>,
-        (now, ends): (Nanos, bool),
-    ) {
-        if !batch.is_empty() {
-            // What the application did before the peer sent this, as far as one knows of the other, is done before.
-            let (stack, app) = self.lane.parts();
-            app.take_commands(stack, now);
-        }
-        let mut host = host;
-        for _ in 0..batch.len() {
-            let Some(received) = batch.pop_front() else { break };
-            let bytes = queue.pool.bytes(&received.frame);
-            match self.find(bytes, queue.overflow(&received)) {
-                Found::Host => batch.push_back(received),
-                Found::Engine => self.batch.push_back(received),
-                Found::Urgent(number) => {
-                    // The kernel knows what to do with it. What came before is the engine's.
-                    self.lane.receive(&mut self.batch, queue, now, false);
-                    let give_back = NicEvent::GiveBack(RestoreReason::Urgent);
-                    self.handle(number, give_back, &queue.pool, &mut host, now);
-                    self.hold(number, received, queue, &mut host, now);
-                }
-                Found::Over(number) => {
-                    // As in TIME-WAIT of the kernel's (RFC 9293 section 3.10.7.4, tcp_timewait_state_process).
-                    self.drop_over(number, &queue.pool, &mut host, now);
-                    batch.push_back(received);
-                }
-                Found::Held(number) => self.hold(number, received, queue, &mut host, now),
-            }
-        }
-        self.lane.receive(&mut self.batch, queue, now, ends);
-    }
-
-    /// A packet of a connection that moves waits.
-    fn hold<W: Wire, H: Host>(
-        &mut self,
-        number: u32,
-        received: RxFrame,
-        queue: &mut WireQueue<W>,
-        host: &mut Option<&mut HostLane<H>>,
-        now: Nanos,
-    ) {
-        let bytes = [queue.pool.bytes(&received.frame), queue.overflow(&received)].concat();
-        let packet = HeldPacket { vnet: received.vnet, bytes };
-        queue.pool.free(received.frame);
-        self.handle(number, NicEvent::Packet(packet), &queue.pool, host, now);
-    }
-
-    /// Whether the kernel is not to say this, which it sends: the NIC has the connection.
-    #[inline]
-    pub(crate) fn silences(&mut self, bytes: &[u8]) -> bool {
-        let all = &self.lane.app().all;
-        if all.is_empty() {
-            return false;
-        }
-        let Some(FourTuple { local, remote }) = steer::path_of(bytes) else { return false };
-        let number = all.by_path(&FourTuple { local: remote, remote: local });
-        let found = number.and_then(|number| Some((number, all.get(number)?)));
-        let Some((number, found)) = found.filter(|(_, found)| found.side.silences_kernel()) else {
-            return false;
-        };
-        let payload = payload_at(bytes);
-        let before = found.kernel_sent;
-        if payload.is_some_and(|seq| before.is_some_and(|sent| seq.before(sent))) {
-            // Sent before the kernel gave the connection away.
-            return false;
-        }
-        self.silenced += 1;
-        if payload.is_some() {
-            self.aside.push(number);
-        }
-        true
     }
 
     /// What the agent says, what applications do, what is due, and what is to be sent. Returns whether there was
@@ -354,6 +249,12 @@ impl HandoffLane {
         self.lane.close(pool, now);
     }
 
+    /// Segments that came behind others to the engine, and packets that found no room to be held.
+    #[cfg(test)]
+    pub(crate) fn late_and_lost(&self) -> (u64, u64) {
+        (self.lane.stack().counters().out_of_order, self.counts.held_full)
+    }
+
     /// What it has counted.
     pub(crate) fn counters(&self) -> HandoffCounters {
         let app = self.lane.app();
@@ -379,13 +280,6 @@ impl HandoffLane {
 
 fn is_time_wait(stack: &Stack, id: Id) -> bool {
     stack.connection(id).is_some_and(|connection| connection.state() == tcp::State::TimeWait)
-}
-
-/// The sequence number of a TCP segment's payload, if it has any.
-fn payload_at(bytes: &[u8]) -> Option<Seq> {
-    let headers = Headers::parse(bytes).ok()?;
-    let tcp = Tcp::new(bytes.get(headers.transport_at..)?).ok()?;
-    (headers.end > headers.payload_at).then(|| tcp.seq())
 }
 
 /// A packet that was held, to the host.

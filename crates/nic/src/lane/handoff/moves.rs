@@ -9,7 +9,6 @@ use handoff::session::status::{self, Place, Status};
 use handoff::{Epoch, Refusal, RestoreReason};
 use lro::Nanos;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use sys::frames::FramePool;
 use tcp::repair::Repair;
 use tcp::{Snapshot, Stack};
@@ -21,6 +20,7 @@ use super::records::{first_of, window_of};
 use super::rings::Rings;
 use super::{HandoffLane, HostLane, is_time_wait, pass, told};
 use crate::port::Host;
+use crate::steer::Phase;
 
 impl HandoffLane {
     /// One event of a connection's, and all that it leads to.
@@ -49,11 +49,19 @@ impl HandoffLane {
             if let NicEvent::Ended = event {
                 records.end(&mut connection.keeps);
             }
-            let key = connection.key;
+            let (key, place) = (connection.key, connection.place);
+            if let NicEvent::Told(_, ToNic::Handoff(state)) = &event {
+                self.lookup.set_kernel_sent(place, state.sent());
+            }
             connection.side.handle(event, counts, &mut outputs);
+            // Before the agent hears of it, which has the kernel speak then.
+            let phase = if connection.side.silences_kernel() { Phase::Nic } else { Phase::Moving };
+            if std::mem::replace(&mut connection.phase, phase) != phase {
+                self.lookup.set(place, phase);
+            }
             for output in outputs.drain(..) {
                 match output {
-                    NicOutput::Tell(tag, told) => self.agent.tell(ToAgent { key, tag, told }),
+                    NicOutput::Tell(tag, told) => self.tell(ToAgent::Told { key, tag, told }, now),
                     NicOutput::Thaw(state) => {
                         let thawed = self.thaw(number, state, now);
                         is_short |= matches!(thawed, NicEvent::NotThawed(Refusal::Memory));
@@ -72,10 +80,12 @@ impl HandoffLane {
         let held = (was_held, is_held(self.app()));
         self.measure_stop(number, held, now);
         let app = self.app();
-        let is_free = |one: &Connection| one.side.is_free().then_some(one.key.session);
-        if let Some(session) = app.all.get(number).and_then(is_free) {
+        let is_free = |one: &Connection| one.side.is_free().then_some((one.key.session, one.place));
+        if let Some((session, place)) = app.all.get(number).and_then(is_free) {
             app.forget(number);
             app.sweep(session);
+            // Behind all that was held: what comes by other queues goes to the host itself from now on.
+            self.leave(place);
         }
         if is_short {
             self.make_room(RestoreReason::Memory, pool, host, now);
@@ -119,9 +129,6 @@ impl HandoffLane {
         let (repair, at) = state.parts();
         self.lane.interface().adopt(repair.local.ip().to_canonical());
         let (stack, app) = self.lane.parts();
-        if let Some(connection) = app.all.get_mut(number) {
-            connection.kernel_sent = Some(repair.write_seq + 0_u32.wrapping_sub(repair.unsent));
-        }
         match begin(app, stack, number, (&repair, at), now) {
             Ok(()) => {
                 // What the kernel had is in the ring before the application hears that the NIC has the connection.
@@ -182,7 +189,7 @@ fn begin(
     let mut snapshot = Snapshot::from_repair(repair).map_err(|_| Refusal::Invalid)?;
     // To the millisecond: the record that the agent has begun has the same offset.
     snapshot.run_clock(at, now);
-    let Rings { worker, sessions, all, config, records, .. } = app;
+    let Rings { sessions, all, config, records, .. } = app;
     let connection = all.get_mut(number).ok_or(Refusal::Invalid)?;
     let cid = connection.key.cid;
     let session = sessions.get(connection.key.session as usize).and_then(Option::as_ref);
@@ -205,7 +212,6 @@ fn begin(
     if let Some(mut socket) = stack.socket(id, now) {
         socket.tell_acknowledged(true);
     }
-    area.worker().store((*worker).into(), Ordering::Relaxed);
     let running = Running {
         id,
         lent: send.head().wrapping_add(repair.send_queue.len() as u32),

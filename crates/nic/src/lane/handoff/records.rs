@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use handoff::mirror::{Closing, Kept, Memory, Moving, Writer};
 use handoff::ring::{BadSize, receive, send};
@@ -152,9 +152,10 @@ impl Beginnings {
         self.free.pop()
     }
 
-    /// Whether so few places are left that one is to be made free before there is none.
-    pub(crate) fn is_short(&self) -> bool {
-        self.free.len() < (self.mirror.places / SPARE).clamp(1, SPARE_MOST)
+    /// Whether so few places are left, and of so many more that are free soon, that one is to be made free before there is
+    /// none.
+    pub(crate) fn is_short(&self, soon: usize) -> bool {
+        self.free.len() + soon < (self.mirror.places / SPARE).clamp(1, SPARE_MOST)
     }
 
     /// The place is free again.
@@ -162,7 +163,8 @@ impl Beginnings {
         self.free.push(place);
     }
 
-    /// Puts the queues of a connection into its rings, and writes a record of it, in the state in which the kernel had it.
+    /// Puts the queues of a connection into its rings, which a worker serves, and writes a record of it, in the state in
+    /// which the kernel had it.
     ///
     /// # Errors
     /// If the rings do not hold that much.
@@ -170,7 +172,7 @@ impl Beginnings {
         &mut self,
         place: u32,
         (cid, epoch): (Cid, Epoch),
-        rings: &Area<'_>,
+        (worker, rings): (u32, &Area<'_>),
         state: &Repair,
         monotonic: Nanos,
     ) -> Result<(), BadSize> {
@@ -180,6 +182,8 @@ impl Beginnings {
         if state.recv_queue.len() > receive.capacity() as usize {
             return Err(BadSize);
         }
+        // Before they are open: who writes into them tells this worker.
+        rings.worker().store(worker.into(), Ordering::Relaxed);
         send::Nic::open(send, epoch, sent.0, &state.send_queue)?;
         let window = window_of(state);
         receive::Nic::open(receive, epoch, unread.0, &state.recv_queue, window)?;

@@ -1,47 +1,84 @@
 //! A connection that changes sides at random, in virtual time: a kernel (another engine), an application with both
-//! ways to its connection, a peer behind a wire that loses, and the NIC between. Every byte arrives once and in
-//! order, in both directions, whoever runs the connection when it is written and read.
+//! ways to its connection, a peer behind a wire that loses, and the NIC between, whose workers see the connection's
+//! packets by queues that change at random. Every byte arrives once and in order, in both directions, whoever runs the
+//! connection when it is written and read.
 
+mod application;
+mod nic;
 mod tcpip;
 mod world;
 
-use std::sync::Arc;
-
-use handoff::command::nic;
-use handoff::machine::{OsEvent, ToNic, Where};
-use handoff::session::Shared;
+use handoff::command::nic::Ctrl;
+use handoff::machine::{ToNic, Where};
 use handoff::session::status::Place;
 use handoff::{Epoch, RestoreReason};
 use proptest::prelude::*;
 
+use self::nic::CHUNKS;
+use self::tcpip::Tcpip;
 use self::world::*;
 use super::link::{Key, ToWorker};
 
 proptest! {
     #[test]
     fn a_connection_that_changes_sides_loses_nothing(
+        workers in 1..4_usize,
         choices in proptest::collection::vec(any::<u8>(), 50..1000),
         loss in prop_oneof![Just(0), Just(0), 1_usize..12],
         delay in prop_oneof![Just(0), 1_usize..240],
+        full in prop_oneof![Just(0), 1_usize..128],
         total in 1_usize..300_000,
     ) {
-        let mut world = World::new(choices, loss);
-        world.delay = delay;
+        let mut world = World::new(workers, choices, loss);
+        (world.delay, world.full) = (delay, full);
         world.run(total);
-        world.delay = 0;
+        (world.delay, world.full) = (0, 0);
         prop_assert_eq!((world.out.received, world.back.received), (total, total));
         // It goes back, and there is nothing left at the NIC.
-        for _ in 0..10 {
+        world.want_back();
+        for _ in 0..1000 {
             world.turn();
         }
-        world.os(OsEvent::WantBack(RestoreReason::Command));
-        for _ in 0..10 {
-            world.turn();
-        }
-        prop_assert_eq!(world.os.place(), Where::Os);
+        prop_assert_eq!(world.crossing.place(), Where::Os);
         prop_assert_eq!(world.handoffs, world.restores);
-        prop_assert_eq!(world.worker.pool().available(), CHUNKS as usize, "frames are missing");
+        for worker in &mut world.nic.workers {
+            worker.turn(world.now).unwrap();
+            prop_assert_eq!(worker.pool().available(), CHUNKS as usize, "frames are missing");
+            prop_assert_eq!(worker.strays_dropped(), 0);
+        }
         prop_assert_eq!(world.counts.lost + world.counts.abandoned, 0);
+    }
+}
+
+proptest! {
+    /// Packets that come by one queue keep their order, whichever worker has the connection, and whoever runs it; so do
+    /// those that leave.
+    #[test]
+    fn a_connection_whose_packets_keep_their_queue_stays_in_order(
+        workers in 1..4_usize,
+        choices in proptest::collection::vec(any::<u8>(), 50..1000),
+        delay in prop_oneof![Just(0), 1_usize..240],
+        late in 0..220_usize,
+        queue in 0..3_usize,
+        total in 1_usize..300_000,
+    ) {
+        let mut world = World::new(workers, choices, 0);
+        (world.delay, world.late) = (delay, late);
+        // Its worker is that of another queue, most often, once it has moved for the first time.
+        world.pick();
+        (0..20).for_each(|_| world.turn());
+        world.keeps_queue = true;
+        world.nic.move_inbound(queue);
+        let late = |world: &World| {
+            let of = |host: &Tcpip| host.node.stack.counters().out_of_order;
+            (of(&world.kernel), of(&world.peer), world.nic.late_and_lost().0)
+        };
+        let before = late(&world);
+        world.run(total);
+        // What comes behind one that was lost is out of order.
+        if world.nic.late_and_lost().1 == 0 {
+            prop_assert_eq!(late(&world), before, "at the kernel, the peer and the NIC");
+        }
     }
 }
 
@@ -49,15 +86,16 @@ proptest! {
     /// The NIC dies before or after any commit, and the kernel goes on from its records and the rings.
     #[test]
     fn a_nic_that_dies_loses_nothing(
+        workers in 1..4_usize,
         choices in proptest::collection::vec(any::<u8>(), 50..1000),
         loss in prop_oneof![Just(0), Just(0), 1_usize..12],
         total in 1_usize..300_000,
         at in prop_oneof![0_u64..50, 0_u64..3000],
         ahead in prop_oneof![Just(0), 0_u64..50_000_000],
     ) {
-        let mut world = World::new(choices, loss);
+        let mut world = World::new(workers, choices, loss);
         world.ahead = ahead;
-        world.death.lock().unwrap().at = Some(at);
+        world.nic.death.lock().unwrap().at = Some(at);
         world.run(total);
         prop_assert_eq!((world.out.received, world.back.received), (total, total));
     }
@@ -67,19 +105,20 @@ proptest! {
     /// Whatever another process writes into its own memory, this one's connection does not notice.
     #[test]
     fn a_hostile_application_harms_itself_alone(
+        workers in 1..3_usize,
         choices in proptest::collection::vec(any::<u8>(), 50..1000),
         total in 1_usize..100_000,
         gives_back: bool,
     ) {
-        let mut world = World::new(choices, 0);
+        let mut world = World::new(workers, choices, 0);
         world.add_hostile();
         world.run(total);
         if gives_back {
             let (key, tag) = (Key { session: 1, cid: CID }, Epoch(1).tag());
             let told = ToNic::Restore(RestoreReason::Command);
-            world.to_worker.tell(ToWorker::Told { key, tag, told });
+            world.ways.tell(0, ToWorker::Told { key, tag, told });
         }
-        world.to_worker.tell(ToWorker::End { session: 1 });
+        world.ways.tell_all(|| ToWorker::End { session: 1 });
         for _ in 0..20 {
             world.turn();
         }
@@ -91,12 +130,12 @@ proptest! {
 /// the NIC forgets it.
 #[test]
 fn a_connection_ends_at_the_nic() {
-    let mut world = World::new(vec![255; 8], 0);
-    world.os(OsEvent::Pick);
+    let mut world = World::new(1, vec![255; 8], 0);
+    world.pick();
     for _ in 0..10 {
         world.turn();
     }
-    assert_eq!((world.os.place(), world.status().place), (Where::Nic, Place::Nic));
+    assert_eq!((world.crossing.place(), world.status().place), (Where::Nic, Place::Nic));
     world.write(1000, 1000);
     let id = world.peer_id;
     let peer = &mut world.peer.node.stack;
@@ -105,11 +144,9 @@ fn a_connection_ends_at_the_nic() {
         world.turn();
     }
     assert!(world.status().peer_closed);
-    let memory = Arc::clone(&world.memory);
-    let shared = Shared::new(LAYOUT, &memory.words).unwrap();
     let close = handoff::command::NicControl::Close;
-    let close = nic::Ctrl { cmd: close, ..nic::Ctrl::new(CID, world.os.epoch()) };
-    world.command(&shared, close.into());
+    let close = Ctrl { cmd: close, ..Ctrl::new(CID, world.crossing.epoch()) };
+    world.command(close.into());
     for _ in 0..20 {
         world.turn();
     }
@@ -121,7 +158,7 @@ fn a_connection_ends_at_the_nic() {
         world.now += 60 * SECOND;
         world.turn();
     }
-    assert_eq!(world.os.place(), Where::Closed);
+    assert_eq!(world.crossing.place(), Where::Closed);
 }
 
 /// The peer's FIN comes when this end has sent its own, and just then the connection is to go back: it is over, as no
@@ -129,19 +166,17 @@ fn a_connection_ends_at_the_nic() {
 #[test]
 fn a_peer_that_closes_last_is_answered_though_the_connection_is_wanted_back() {
     for turns in 0..6 {
-        let mut world = World::new(vec![255; 8], 0);
-        world.os(OsEvent::Pick);
+        let mut world = World::new(1, vec![255; 8], 0);
+        world.pick();
         (0..10).for_each(|_| world.turn());
-        let memory = Arc::clone(&world.memory);
-        let shared = Shared::new(LAYOUT, &memory.words).unwrap();
         let cmd = handoff::command::NicControl::ShutdownWrite;
-        let shut = nic::Ctrl { cmd, ..nic::Ctrl::new(CID, world.os.epoch()) };
-        world.command(&shared, shut.into());
+        let shut = Ctrl { cmd, ..Ctrl::new(CID, world.crossing.epoch()) };
+        world.command(shut.into());
         (0..10).for_each(|_| world.turn());
         let (id, now) = (world.peer_id, world.now);
         world.peer.node.stack.socket(id, now).unwrap().shutdown();
         (0..turns).for_each(|_| world.turn());
-        world.os(OsEvent::WantBack(RestoreReason::Command));
+        world.want_back();
         (0..10).for_each(|_| world.turn());
         let peer = world.peer.node.stack.socket(id, world.now);
         let end = peer.map(|peer| (peer.end(), peer.state()));
@@ -152,26 +187,26 @@ fn a_peer_that_closes_last_is_answered_though_the_connection_is_wanted_back() {
 /// Where there is no more room a connection goes back that nobody uses, and one that is used does not.
 #[test]
 fn an_idle_connection_makes_room() {
-    let mut world = World::new(vec![255; 8], 0);
-    world.os(OsEvent::Pick);
+    let mut world = World::new(1, vec![255; 8], 0);
+    world.pick();
     let turns = |world: &mut World| (0..10).for_each(|_| world.turn());
     turns(&mut world);
     for _ in 0..3 {
         world.write(1000, 10_000);
         turns(&mut world);
-        world.to_worker.tell(ToWorker::MakeRoom);
+        world.ways.tell(0, ToWorker::MakeRoom);
         turns(&mut world);
         let restored: Vec<_> = world.counts.restored.entries().filter(|(_, n)| *n > 0).collect();
-        assert_eq!((world.os.place(), restored), (Where::Nic, vec![]));
+        assert_eq!((world.crossing.place(), restored), (Where::Nic, vec![]));
         world.now += SECOND / 2;
     }
     world.now += 2 * SECOND;
     // The first time it was used since it was looked at last.
     for _ in 0..2 {
-        world.to_worker.tell(ToWorker::MakeRoom);
+        world.ways.tell(0, ToWorker::MakeRoom);
         turns(&mut world);
     }
-    assert_eq!(world.os.place(), Where::Os);
+    assert_eq!(world.crossing.place(), Where::Os);
     let restored = |reason: &str| world.counts.restored.entries().find(|(name, _)| *name == reason);
     assert_eq!(restored("connections"), Some(("connections", 1)));
 }
@@ -179,12 +214,12 @@ fn an_idle_connection_makes_room() {
 /// What has come behind a hole, and what the peer has reported by SACK, the kernel knows when it has the connection back.
 #[test]
 fn nothing_is_taken_back_that_was_reported() {
-    let mut world = World::new(vec![255; 8], 0);
-    world.os(OsEvent::Pick);
+    let mut world = World::new(1, vec![255; 8], 0);
+    world.pick();
     for _ in 0..10 {
         world.turn();
     }
-    assert_eq!(world.os.place(), Where::Nic);
+    assert_eq!(world.crossing.place(), Where::Nic);
     let total = 20_000;
     world.write(total, total);
     let bytes = world.back.next(total, total);
@@ -193,7 +228,7 @@ fn nothing_is_taken_back_that_was_reported() {
     for _ in 0..4 {
         world.turn();
     }
-    world.os(OsEvent::WantBack(RestoreReason::Command));
+    world.want_back();
     for _ in 0..4 {
         world.turn();
     }

@@ -1,0 +1,46 @@
+//! What all sessions have in common.
+
+use std::collections::VecDeque;
+
+use handoff::RestoreReason;
+use handoff::machine::SideCounts;
+
+use super::host::Host;
+use super::quotas::Quotas;
+use super::ways::Ways;
+use crate::handoff::guard::ToGuard;
+use crate::lane::handoff::link::Key;
+use crate::lane::handoff::records::Beginnings;
+use crate::lane::handoff::told::ToKernel;
+
+/// See the module's documentation.
+pub(super) struct Common {
+    pub(super) host: Host,
+    pub(super) quotas: Quotas,
+    pub(super) ways: Ways,
+    pub(super) beginnings: Beginnings,
+    pub(super) guard: ToGuard,
+    /// `None` if the host's interface is a veth: workers tell the kernel then.
+    pub(super) to_kernel: Option<ToKernel>,
+    pub(super) counts: SideCounts,
+    /// Nothing more is handed off.
+    pub(super) is_stopping: bool,
+    /// Connections that are wanted back, and how many of those that were asked for are not back yet.
+    pub(super) wanted: VecDeque<(Key, RestoreReason)>,
+    pub(super) going_back: usize,
+}
+
+impl Common {
+    /// A place for a connection's record, if there is one.
+    pub(super) fn take_place(&mut self) -> Option<u32> {
+        self.beginnings.take_place().or_else(|| self.ways.next_left(sys::clock::now(), true))
+    }
+
+    /// Places whose connections have left are free.
+    pub(super) fn give_places(&mut self) {
+        let now = sys::clock::now();
+        while let Some(place) = self.ways.next_left(now, false) {
+            self.beginnings.give_place(place);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The paper's lookup layer (`connection-handoff`, section 3.1), in both directions: whose a packet is that the wire
+//! brings, or that the kernel sends.
+
+use std::collections::VecDeque;
+
+use handoff::RestoreReason;
+use handoff::machine::NicEvent;
+use lro::Nanos;
+use sys::frames::FramePool;
+use wire::{Headers, Seq, Tcp, VirtioNetHdr};
+
+use super::connections::Connection;
+use super::link::HeldPacket;
+use super::{HandoffLane, HostLane, is_time_wait};
+use crate::lane::deliver;
+use crate::peers::{Peers, Whose};
+use crate::port::{Host, RxFrame, Wire};
+use crate::steer::{self, Entry, Phase};
+use crate::wire_queue::WireQueue;
+
+/// Whose a packet is.
+enum Found {
+    Host,
+    Engine,
+    /// The engine's until now, and with urgent data, which it leaves to the kernel.
+    Urgent(u32),
+    Held(u32),
+    /// The host's: a SYN of a new connection, where one that is over is only remembered.
+    Over(u32),
+    /// Of another worker's connection, which the NIC runs, or which is on its way.
+    Other {
+        worker: usize,
+        is_settled: bool,
+    },
+}
+
+impl HandoffLane {
+    /// Whether packets need not be looked up: no worker has a connection.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lookup.is_empty()
+    }
+
+    /// Whose a packet is. `peers` are asked whether others of its connection are on their way to another worker.
+    #[inline]
+    fn find(&self, bytes: &[u8], rest: &[u8], peers: Option<&Peers>) -> Found {
+        let found = match steer::key_of(bytes) {
+            Some(key) => self.lookup.find(&key),
+            None => self.find_uncommon(bytes, rest),
+        };
+        found.map_or(Found::Host, |found| self.whose(&found, bytes, peers))
+    }
+
+    /// The entry of a packet whose headers are not plain.
+    fn find_uncommon(&self, bytes: &[u8], rest: &[u8]) -> Option<Entry> {
+        self.lookup.find_path(&steer::uncommon_path_of(bytes, rest)?)
+    }
+
+    fn whose(&self, found: &Entry, bytes: &[u8], peers: Option<&Peers>) -> Found {
+        let app = self.lane.app();
+        let Entry { worker, phase, .. } = *found;
+        if worker != app.worker as usize {
+            let waits = || peers.is_some_and(|peers| peers.has_waiting(worker));
+            return match !phase.has_left() || waits() {
+                true => Found::Other { worker, is_settled: phase == Phase::Nic },
+                false => Found::Host,
+            };
+        }
+        // The kernel runs one that the agent has not spoken of yet, and one that has left.
+        let Some(number) = app.all.by_place(found.place) else { return Found::Host };
+        match app.all.get(number) {
+            Some(connection) if steer::is_syn(bytes) && self.is_over(connection) => {
+                Found::Over(number)
+            }
+            Some(connection) if connection.side.is_settled() => match steer::is_urgent(bytes) {
+                true => Found::Urgent(number),
+                false => Found::Engine,
+            },
+            _ => Found::Held(number),
+        }
+    }
+
+    /// Whether both ends have closed, and it is remembered alone.
+    fn is_over(&self, connection: &Connection) -> bool {
+        let id = connection.engine.as_ref().map(|running| running.id);
+        id.is_some_and(|id| is_time_wait(self.lane.stack(), id))
+    }
+
+    /// Takes out of a batch what is of the NIC's connections. `ends` says that no more waits on the wire.
+    pub(crate) fn receive<W: Wire, H: Host>(
+        &mut self,
+        batch: &mut VecDeque<RxFrame>,
+        queue: &mut WireQueue<W>,
+        mut host: Option<&mut HostLane<H>>,
+        peers: &mut Option<Peers>,
+        (now, ends): (Nanos, bool),
+    ) {
+        let is_hosts = |received: &RxFrame| {
+            let bytes = queue.pool.bytes(&received.frame);
+            matches!(self.find(bytes, queue.overflow(received), peers.as_ref()), Found::Host)
+        };
+        let first = batch.iter().position(|received| !is_hosts(received));
+        // Most often none is the NIC's: those stay where they are.
+        let left = first.map_or(0, |first| {
+            batch.rotate_left(first);
+            batch.len() - first
+        });
+        if left > 0 {
+            self.take_commands(now);
+        }
+        for _ in 0..left {
+            let Some(received) = batch.pop_front() else { break };
+            let bytes = queue.pool.bytes(&received.frame);
+            let rest = queue.overflow(&received);
+            match self.find(bytes, rest, peers.as_ref()) {
+                Found::Host => batch.push_back(received),
+                Found::Engine => self.batch.push_back(received),
+                Found::Over(number) => {
+                    // As in TIME-WAIT of the kernel's (RFC 9293 section 3.10.7.4, tcp_timewait_state_process).
+                    self.drop_over(number, &queue.pool, &mut host, now);
+                    batch.push_back(received);
+                }
+                found @ (Found::Held(number) | Found::Urgent(number)) => {
+                    let packet = held((received.vnet, received.maybe_partial), bytes, rest);
+                    queue.pool.free(received.frame);
+                    if let Found::Urgent(_) = found {
+                        // What came before is the engine's.
+                        self.lane.receive(&mut self.batch, queue, now, false);
+                        self.give_back_urgent(number, &queue.pool, &mut host, now);
+                    }
+                    self.handle(number, NicEvent::Packet(packet), &queue.pool, &mut host, now);
+                }
+                Found::Other { worker, is_settled } => match peers {
+                    Some(peers) => {
+                        if let Some(host) = host.as_mut().filter(|_| !is_settled) {
+                            // What came before it is the kernel's, as this may be.
+                            host.interrupt_flow(&queue.pool, bytes);
+                        }
+                        let to = (worker, Whose::HandedOff);
+                        peers.hand_over(to, received, rest, &queue.pool);
+                    }
+                    None => batch.push_back(received),
+                },
+            }
+        }
+        self.lane.receive(&mut self.batch, queue, now, ends);
+    }
+
+    /// The kernel knows what to do with urgent data, which has come for a connection.
+    fn give_back_urgent<H: Host>(
+        &mut self,
+        number: u32,
+        pool: &FramePool,
+        host: &mut Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) {
+        self.handle(number, NicEvent::GiveBack(RestoreReason::Urgent), pool, host, now);
+    }
+
+    /// What the application did before the peer sent something, as far as one knows of the other, is done before.
+    fn take_commands(&mut self, now: Nanos) {
+        let (stack, app) = self.lane.parts();
+        if !app.all.is_empty() {
+            app.take_commands(stack, now);
+        }
+    }
+
+    /// A packet that came by another worker's queue. Returns the worker whose it is by now, if that is another.
+    pub(crate) fn take<H: Host>(
+        &mut self,
+        (vnet, maybe_partial): (VirtioNetHdr, bool),
+        bytes: &[u8],
+        pool: &FramePool,
+        mut host: Option<&mut HostLane<H>>,
+        now: Nanos,
+    ) -> Option<usize> {
+        match self.find(bytes, &[], None) {
+            Found::Other { worker, .. } => return Some(worker),
+            Found::Engine => self.lane.take(pool, (&vnet, maybe_partial), bytes, now),
+            found @ (Found::Held(number) | Found::Urgent(number)) => {
+                let packet = held((vnet, maybe_partial), bytes, &[]);
+                if let Found::Urgent(_) = found {
+                    self.give_back_urgent(number, pool, &mut host, now);
+                }
+                self.handle(number, NicEvent::Packet(packet), pool, &mut host, now);
+            }
+            found @ (Found::Host | Found::Over(_)) => {
+                if let Found::Over(number) = found {
+                    self.drop_over(number, pool, &mut host, now);
+                }
+                if let Some(host) = host {
+                    host.take(pool, (vnet, maybe_partial), bytes);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether the kernel is not to say this, which it sends by this worker's queue: the NIC has the connection.
+    #[inline]
+    pub(crate) fn silences(&mut self, bytes: &[u8], peers: &mut Option<Peers>) -> bool {
+        let found = steer::key_of(bytes).and_then(|key| self.lookup.find(&key.reversed()));
+        let Some(found) = found.filter(|found| found.phase == Phase::Nic) else { return false };
+        let payload = payload_at(bytes);
+        if payload.is_some_and(|seq| seq.before(self.lookup.kernel_sent(found.place))) {
+            // Sent before the kernel gave the connection away.
+            return false;
+        }
+        self.silenced += 1;
+        if payload.is_some() {
+            match peers {
+                Some(peers) if found.worker != self.lane.app().worker as usize => {
+                    peers.tell_aside(found.worker, found.place);
+                }
+                _ => self.take_aside(found.place),
+            }
+        }
+        true
+    }
+
+    /// Something was written past the library that serves the calls of this worker's connection at this place.
+    pub(crate) fn take_aside(&mut self, place: u32) {
+        self.aside.extend(self.lane.app().all.by_place(place));
+    }
+}
+
+/// A packet that is to wait.
+fn held((vnet, maybe_partial): (VirtioNetHdr, bool), bytes: &[u8], rest: &[u8]) -> HeldPacket {
+    let vnet = if maybe_partial { deliver::partial(bytes) } else { vnet };
+    HeldPacket { vnet, bytes: [bytes, rest].concat() }
+}
+
+/// The sequence number of a TCP segment's payload, if it has any.
+fn payload_at(bytes: &[u8]) -> Option<Seq> {
+    let headers = Headers::parse(bytes).ok()?;
+    let tcp = Tcp::new(bytes.get(headers.transport_at..)?).ok()?;
+    (headers.end > headers.payload_at).then(|| tcp.seq())
+}
