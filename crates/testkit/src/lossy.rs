@@ -58,6 +58,18 @@ impl Lossy {
         Self::start(host, [one, other], false, Box::new(watch))
     }
 
+    /// It [loses and reorders](Self::between), and [shows](Self::watched) each frame before.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn losing_and_watched(
+        host: &Host,
+        ends: [&str; 2],
+        watch: impl FnMut(usize, &[u8]) + Send + 'static,
+    ) -> Self {
+        Self::start(host, ends, true, Box::new(watch))
+    }
+
     fn start(host: &Host, [one, other]: [&str; 2], loses: bool, watch: Watch) -> Self {
         let open = |name| -> Result<PacketSocket> {
             let index = interface::index(name)?;

@@ -49,26 +49,32 @@ struct Storm {
     hosts: Hosts,
     _between: Host,
     law: Arc<Mutex<Law>>,
-    /// Settings of wharf's, and the file of its WAN.
+    /// Settings of wharf's, and the file of its WAN, if it has one.
     settings: Vec<String>,
-    wan: File,
+    wan: Option<File>,
 }
 
 impl Storm {
-    fn new(connections: usize, policy: &str) -> Option<Self> {
+    /// With several workers the wire itself loses and reorders, as each of them would have a WAN of its own.
+    fn new(connections: usize, policy: &str, workers: u32) -> Option<Self> {
         if !have(&["python3"]) {
             return None;
         }
         sys::process::allow_open_files(connections as u64 + FILES).unwrap();
         let (client, between, server) = (Host::new()?, Host::new()?, Host::new()?);
-        let wire = |near, far| Wire { near, far, mtu: 1500, queues: 1, offloads: false };
+        let wire = |near, far| Wire { near, far, mtu: 1500, queues: workers, offloads: false };
         wire(PEER, "left").lay(&client, &between);
         wire(WIRE, "right").lay(&server, &between);
-        let law = Arc::new(Mutex::new(Law::default()));
+        let law = Arc::new(Mutex::new(Law::of_queues(workers)));
         let sees = Arc::clone(&law);
-        let wire = Lossy::watched(&between, ["left", "right"], move |from, frame| {
+        let watch = move |from, frame: &[u8]| {
             sees.lock().unwrap_or_else(PoisonError::into_inner).see(from == 1, frame);
-        });
+        };
+        let (ends, is_lossy) = (["left", "right"], workers > 1);
+        let wire = match is_lossy {
+            true => Lossy::losing_and_watched(&between, ends, watch),
+            false => Lossy::watched(&between, ends, watch),
+        };
         let hosts = Hosts::of(client, server);
         // BBR, the default of some, comes to send one segment in 17 s where so many share so little.
         hosts
@@ -78,12 +84,13 @@ impl Storm {
         give(&hosts.client, PEER, &Ip::BOTH, Ip::client);
         give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
         let settings = [
-            "workers=1".to_owned(),
+            format!("workers={workers}"),
             BUFFER.to_owned(),
             format!("handoff.connections={}", connections.next_power_of_two()),
         ];
         let wan = File::of("delay = \"0\"\nloss = \"0\"\nseed = 9\n");
-        let wharf = Storm::start(&hosts, &settings, &wan);
+        let wan = (!is_lossy).then_some(wan);
+        let wharf = Storm::start(&hosts, &settings, wan.as_ref());
         let server = serve(&hosts, policy, EVENTS);
         let law = Arc::clone(&law);
         let settings = settings.to_vec();
@@ -99,10 +106,10 @@ impl Storm {
         })
     }
 
-    fn start(hosts: &Hosts, settings: &[String], wan: &File) -> Program {
+    fn start(hosts: &Hosts, settings: &[String], wan: Option<&File>) -> Program {
         let sets = settings.iter().flat_map(|set| ["--set", set]);
-        let more: Vec<&str> =
-            ["--take-addresses", "--degen", wan.path()].into_iter().chain(sets).collect();
+        let wan = wan.into_iter().flat_map(|wan| ["--degen", wan.path()]);
+        let more: Vec<&str> = ["--take-addresses"].into_iter().chain(wan).chain(sets).collect();
         hosts.wharf_up(&more)
     }
 
@@ -117,6 +124,9 @@ impl Storm {
 
     /// The WAN delays and loses from now on.
     fn degenerate(&self, delay: &str, loss: &str) {
+        if self.wan.is_none() {
+            return;
+        }
         for (key, value) in [("degen.delay", delay), ("degen.loss", loss)] {
             let ended = self.hosts.wharf(&["set", key, value]);
             assert!(ended.status.success(), "{ended}");
@@ -224,8 +234,17 @@ impl Storm {
 /// All connections go to the NIC and back, as often as there are rounds.
 #[test]
 fn connections_move_to_and_fro_in_a_storm() {
+    move_to_and_fro(1);
+}
+
+#[test]
+fn connections_of_two_workers_move_to_and_fro_in_a_storm() {
+    move_to_and_fro(2);
+}
+
+fn move_to_and_fro(workers: u32) {
     let (connections, rounds) = size();
-    let Some(storm) = Storm::new(connections, "by_hand") else { return };
+    let Some(storm) = Storm::new(connections, "by_hand", workers) else { return };
     let mut crowd = storm.crowd(connections);
     crowd.more(1000);
     storm.finish(&mut crowd);
@@ -259,8 +278,17 @@ fn connections_move_to_and_fro_in_a_storm() {
 /// wharf is killed at any moment, and another started.
 #[test]
 fn connections_outlive_one_wharf_after_the_other() {
+    outlive(1);
+}
+
+#[test]
+fn connections_of_two_workers_outlive_one_wharf_after_the_other() {
+    outlive(2);
+}
+
+fn outlive(workers: u32) {
     let (connections, rounds) = size();
-    let Some(mut storm) = Storm::new(connections, "at_accept") else { return };
+    let Some(mut storm) = Storm::new(connections, "at_accept", workers) else { return };
     storm.law.lock().unwrap().starts_anew = true;
     let mut crowd = storm.crowd(connections);
     crowd.more(1000);
@@ -287,7 +315,7 @@ fn connections_outlive_one_wharf_after_the_other() {
         let [half, most, all] = crowd.firsts();
         println!("{round}: next byte after {half:?} (median), {most:?} (99 %), {all:?} (all)");
         assert!(wait_until(|| guards(&storm.hosts).is_empty()), "the guard does not end");
-        storm.wharf = Storm::start(&storm.hosts, &storm.settings, &storm.wan);
+        storm.wharf = Storm::start(&storm.hosts, &storm.settings, storm.wan.as_ref());
     }
     crowd.end();
     storm.holds();
