@@ -61,11 +61,12 @@ impl Stack {
     /// The same, but the bytes of both queues lie with the application, which has them already: this stack knows only how
     /// many there are.
     ///
-    /// - What the application sends is [lent](Socket::lend), and [`Transmit::lent`] says how many bytes of it, from
-    ///   `seq` on, are a segment's payload. They stay until the connection's [`Standing`] says that they are acknowledged.
+    /// - What the application sends is [lent](crate::Socket::lend), and [`Transmit::lent`](crate::Transmit::lent) says
+    ///   how many bytes of it, from `seq` on, are a segment's payload. They stay until the connection's
+    ///   [`Standing`](crate::Standing) says that they are acknowledged.
     /// - What is received the application stores as [`receive`](Self::receive) says, also behind holes, and what it has
-    ///   read it [takes off](Socket::consume). It has memory for `room` bytes that it has not read, those behind holes
-    ///   included; what the peer was offered beyond that is not taken.
+    ///   read it [takes off](crate::Socket::consume). It has memory for `room` bytes that it has not read, those behind
+    ///   holes included; what the peer was offered beyond that is not taken.
     ///
     /// # Errors
     /// See [`ThawError`].
