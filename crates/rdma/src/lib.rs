@@ -12,6 +12,7 @@
 //! | [`verbs`] | queue pairs, regions, windows, completions | RDMA Protocol Verbs Specification 1.0 |
 //! | [`memory`] | what the device must be able to do with an application's memory | |
 //! | [`status`] | how work ends | |
+//! | [`session`] | what a process that uses verbs has with its device | |
 //!
 //! `docs/rdma-musts.md` says which test shows what the RFCs ask for.
 //!
@@ -150,6 +151,7 @@ pub mod ddp;
 pub mod memory;
 pub mod mpa;
 pub mod rdmap;
+pub mod session;
 pub mod status;
 pub mod verbs;
 

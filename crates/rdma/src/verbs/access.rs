@@ -45,6 +45,11 @@ impl Access {
         Ok(Access(bits))
     }
 
+    /// As `ibv_access_flags`.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
     /// As a region's: whoever lets a peer write must let itself.
     pub(crate) fn for_region(self) -> Result<Access, Error> {
         let writes = Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0;

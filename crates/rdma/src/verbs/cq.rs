@@ -78,7 +78,8 @@ pub(crate) enum Added {
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
-    entries: VecDeque<Completion>,
+    /// And whether each is solicited.
+    entries: VecDeque<(Completion, bool)>,
     depth: u32,
     /// Taken and not yet given back: they count as if they were here.
     taken: u32,
@@ -91,7 +92,7 @@ pub(crate) struct CompletionQueue {
 impl CompletionQueue {
     /// Bytes that one of this depth takes.
     pub(crate) fn bytes(depth: u32) -> usize {
-        depth as usize * size_of::<Completion>()
+        depth as usize * size_of::<(Completion, bool)>()
     }
 
     pub(crate) fn depth(&self) -> u32 {
@@ -117,9 +118,9 @@ impl CompletionQueue {
             self.overrun = true;
             return Added::Overrun;
         }
-        self.entries.push_back(completion);
         // Verbs: an entry with an error counts as solicited.
         let is_solicited = solicited || completion.status != Status::Success;
+        self.entries.push_back((completion, is_solicited));
         let tells = match self.armed {
             Armed::No => false,
             Armed::Solicited => is_solicited,
@@ -141,10 +142,18 @@ impl CompletionQueue {
     }
 
     pub(crate) fn take(&mut self, to: &mut [Completion]) -> usize {
-        let count = self.entries.len().min(to.len());
-        for (place, completion) in to.iter_mut().zip(self.entries.drain(..count)) {
-            *place = completion;
-        }
+        let (most, mut places) = (to.len(), to.iter_mut());
+        self.drain(most, |completion, _| {
+            if let Some(place) = places.next() {
+                *place = completion;
+            }
+        })
+    }
+
+    /// Takes so many, with whether each is solicited; how many there were.
+    pub(crate) fn drain(&mut self, most: usize, mut each: impl FnMut(Completion, bool)) -> usize {
+        let count = self.entries.len().min(most);
+        self.entries.drain(..count).for_each(|(completion, solicited)| each(completion, solicited));
         self.taken += count as u32;
         count
     }

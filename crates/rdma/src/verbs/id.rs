@@ -20,6 +20,13 @@ impl<K> Id<K> {
     }
 }
 
+impl<K> Id<K> {
+    /// Where it is among those of its kind: less than their limit, and no other's while it exists.
+    pub(crate) const fn place(self) -> usize {
+        (self.0 & PLACE_MASK) as usize
+    }
+}
+
 impl<K> Clone for Id<K> {
     fn clone(&self) -> Self {
         *self

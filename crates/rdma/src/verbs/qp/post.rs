@@ -21,9 +21,7 @@ impl QueuePair {
             State::Reset | State::Init | State::Rtr | State::Sqd => Err(Error::State),
             State::Sqe | State::Err => {
                 self.sq.accepts(request)?;
-                let completion = self.flushed(request.wr_id, Done::Send);
-                shared.counters.flushed += 1;
-                self.complete_send(shared, completion);
+                self.refuse_send(shared, request.wr_id, Status::Flushed);
                 Ok(())
             }
         }
@@ -43,12 +41,30 @@ impl QueuePair {
             State::Init | State::Rtr | State::Rts | State::Sqd => self.rq.post(request),
             State::Sqe | State::Err => {
                 self.rq.accepts(request)?;
-                let completion = self.flushed(request.wr_id, Done::Receive);
-                shared.counters.flushed += 1;
-                self.complete_receive(shared, completion, false);
+                self.refuse_recv(shared, request.wr_id, Status::Flushed);
                 Ok(())
             }
         }
+    }
+
+    pub(crate) fn refuse_send(&mut self, shared: &mut Shared, wr_id: u64, status: Status) {
+        shared.counters.flushed += u64::from(status == Status::Flushed);
+        let completion = Completion { status, ..self.flushed(wr_id, Done::Send) };
+        self.complete_send(shared, completion);
+    }
+
+    pub(crate) fn refuse_recv(&mut self, shared: &mut Shared, wr_id: u64, status: Status) {
+        shared.counters.flushed += u64::from(status == Status::Flushed);
+        let completion = Completion { status, ..self.flushed(wr_id, Done::Receive) };
+        self.complete_receive(shared, completion, false);
+    }
+
+    pub(crate) fn send_len(&self) -> u32 {
+        self.sq.tail.wrapping_sub(self.sq.head)
+    }
+
+    pub(crate) fn recv_len(&self) -> u32 {
+        self.rq.len()
     }
 
     pub(super) fn flushed(&self, wr_id: u64, done: Done) -> Completion {

@@ -30,6 +30,18 @@ pub enum State {
     Err = 6,
 }
 
+impl State {
+    /// All of them.
+    pub const ALL: [State; 7] =
+        [State::Reset, State::Init, State::Rtr, State::Rts, State::Sqd, State::Sqe, State::Err];
+
+    /// The state of this number; [`State::Err`] if there is none.
+    pub fn from_number(number: u64) -> Self {
+        let known = usize::try_from(number).ok().and_then(|number| Self::ALL.get(number));
+        known.copied().unwrap_or(State::Err)
+    }
+}
+
 impl QueuePair {
     pub(crate) fn state(&self) -> State {
         self.state

@@ -158,6 +158,20 @@ impl Rnic {
         Ok(self.shared.cqs.get_mut(cq).ok_or(Error::Invalid)?.take(to))
     }
 
+    /// As [`take_cq`](Self::take_cq), one by one, each with whether it is solicited: the peer asked for it, or it is an
+    /// error. For a device that tells the owner of a queue itself and does not [arm](Self::arm_cq) it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such queue.
+    pub fn drain_cq(
+        &mut self,
+        cq: Cq,
+        most: usize,
+        each: impl FnMut(Completion, bool),
+    ) -> Result<usize, Error> {
+        Ok(self.shared.cqs.get_mut(cq).ok_or(Error::Invalid)?.drain(most, each))
+    }
+
     /// The application has read so many of what [`take_cq`](Self::take_cq) has returned.
     pub fn release_cq(&mut self, cq: Cq, count: u32) {
         if let Some(queue) = self.shared.cqs.get_mut(cq) {

@@ -3,6 +3,7 @@
 use super::Rnic;
 use crate::memory::Memory;
 use crate::mpa::Negotiated;
+use crate::status::Status;
 use crate::verbs::Error;
 use crate::verbs::id::Qp;
 use crate::verbs::qp::{State, Transmitted};
@@ -67,6 +68,37 @@ impl Rnic {
     #[inline]
     pub fn post_recv(&mut self, qp: Qp, request: &RecvRequest<'_>) -> Result<(), Error> {
         self.qps.get_mut(qp).ok_or(Error::Invalid)?.post_recv(&mut self.shared, request)
+    }
+
+    /// Work that cannot be posted completes so: what an application has put into a queue of its own is not taken back
+    /// when the state has changed meanwhile, or when it is none.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such queue pair.
+    pub fn refuse_send(&mut self, qp: Qp, wr_id: u64, status: Status) -> Result<(), Error> {
+        let queue_pair = self.qps.get_mut(qp).ok_or(Error::Invalid)?;
+        queue_pair.refuse_send(&mut self.shared, wr_id, status);
+        Ok(())
+    }
+
+    /// The same for a receive of the queue pair's own queue.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such queue pair.
+    pub fn refuse_recv(&mut self, qp: Qp, wr_id: u64, status: Status) -> Result<(), Error> {
+        let queue_pair = self.qps.get_mut(qp).ok_or(Error::Invalid)?;
+        queue_pair.refuse_recv(&mut self.shared, wr_id, status);
+        Ok(())
+    }
+
+    /// Work that is posted to the send queue and has not completed.
+    pub fn send_len(&self, qp: Qp) -> u32 {
+        self.qps.get(qp).map_or(0, |queue_pair| queue_pair.send_len())
+    }
+
+    /// Receives that are posted to the queue pair's own queue, and that no message has come for.
+    pub fn recv_len(&self, qp: Qp) -> u32 {
+        self.qps.get(qp).map_or(0, |queue_pair| queue_pair.recv_len())
     }
 
     /// What the stream has brought, as slices where it lies, in order. Returns how many bytes are done with; the

@@ -1,0 +1,233 @@
+//! Work queues in shared memory, by both sides.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::Hostile;
+use super::area::{Area, Parts};
+use super::work::{RECV_HEAD, SEND_HEAD, Send, Shape, read_sges};
+use crate::verbs::State;
+use crate::verbs::work::{Payload, Sge};
+
+/// Words of the device's line.
+const RETIRED: usize = 0;
+const STATE: usize = 1;
+
+/// A work queue, as its application has it.
+#[derive(Debug)]
+pub struct Posts<'a> {
+    parts: Parts<'a>,
+    stride: usize,
+    mask: u32,
+    depth: u32,
+    posted: u32,
+    /// As it was last looked.
+    retired: u32,
+}
+
+impl<'a> Posts<'a> {
+    /// A queue that takes `depth` entries at most; `None` if it does not lie within the memory.
+    pub fn new(area: Area, depth: u32, memory: &'a [AtomicU64]) -> Option<Self> {
+        let parts = area.of(memory).filter(|_| depth <= area.slots)?;
+        let (stride, mask) = (area.stride as usize, area.slots - 1);
+        Some(Posts { parts, stride, mask, depth, posted: 0, retired: 0 })
+    }
+
+    /// The next entry; `None` if there are as many as there may be.
+    #[inline]
+    pub fn slot(&mut self) -> Option<&'a [AtomicU64]> {
+        if self.posted.wrapping_sub(self.retired) >= self.depth {
+            self.retired = self.parts.device[RETIRED].load(Ordering::Acquire) as u32;
+            if self.posted.wrapping_sub(self.retired) >= self.depth {
+                return None;
+            }
+        }
+        Some(self.entry(self.posted))
+    }
+
+    #[inline]
+    fn entry(&self, index: u32) -> &'a [AtomicU64] {
+        let at = (index & self.mask) as usize * self.stride;
+        &self.parts.entries[at..at + self.stride]
+    }
+
+    /// The entry that [`slot`](Self::slot) has returned is written.
+    #[inline]
+    pub fn push(&mut self) {
+        self.posted = self.posted.wrapping_add(1);
+    }
+
+    /// The device may see all that was pushed.
+    #[inline]
+    pub fn publish(&self) {
+        self.parts.app[0].store(self.posted.into(), Ordering::Release);
+    }
+
+    /// Elements, or bytes by eight, for which an entry has room behind a head of so many words.
+    pub fn room(&self, head: usize) -> usize {
+        self.stride - head
+    }
+
+    /// How many were posted so far, modulo 2^32.
+    pub fn posted(&self) -> u32 {
+        self.posted
+    }
+
+    /// How many of them are over, as the device says now.
+    pub fn retired(&self) -> u32 {
+        self.parts.device[RETIRED].load(Ordering::Acquire) as u32
+    }
+
+    /// The number that an entry's completion is known by, as the application has posted it.
+    pub fn wr_id(&self, index: u32) -> u64 {
+        self.entry(index)[0].load(Ordering::Relaxed)
+    }
+
+    /// The state of the queue pair, as the device says: of a send queue only.
+    #[inline]
+    pub fn state(&self) -> State {
+        State::from_number(self.parts.device[STATE].load(Ordering::Acquire))
+    }
+
+    /// Begins anew, as the device does when the queue pair goes to [`State::Reset`].
+    pub fn reset(&mut self) {
+        (self.posted, self.retired) = (0, 0);
+        self.publish();
+    }
+}
+
+/// What the device knows of a work queue.
+#[derive(Debug)]
+pub struct Taken {
+    area: Area,
+    taken: u32,
+    /// As it was last published.
+    retired: u32,
+}
+
+/// A send that was taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TakenSend<'s> {
+    Send(Send, Payload<'s>),
+    /// No entry.
+    Malformed,
+}
+
+/// What is copied from entries.
+#[derive(Debug, Default)]
+pub(super) struct Copied {
+    pub(super) sges: Vec<Sge>,
+    pub(super) inline: Vec<u8>,
+}
+
+impl Taken {
+    /// An empty queue.
+    pub fn new(area: Area) -> Self {
+        Taken { area, taken: 0, retired: 0 }
+    }
+
+    /// Where it lies.
+    pub fn area(&self) -> Area {
+        self.area
+    }
+
+    /// How many entries wait.
+    ///
+    /// # Errors
+    /// If there are more than there can be.
+    #[inline]
+    pub(super) fn waiting(&self, memory: &[AtomicU64]) -> Result<u32, Hostile> {
+        let posted = memory[self.area.at as usize].load(Ordering::Acquire) as u32;
+        let waiting = posted.wrapping_sub(self.taken);
+        if waiting > self.area.slots { Err(Hostile) } else { Ok(waiting) }
+    }
+
+    fn entry<'a>(&self, memory: &'a [AtomicU64], index: u32) -> &'a [AtomicU64] {
+        let Area { at, slots, stride } = self.area;
+        let place = (index & (slots - 1)) as usize * stride as usize;
+        &memory[at as usize + super::area::HEAD + place..][..stride as usize]
+    }
+
+    /// The number of the next entry that is taken.
+    pub(super) fn index(&self) -> u32 {
+        self.taken
+    }
+
+    /// The oldest entry is done with: the next one is the oldest.
+    #[inline]
+    pub(super) fn take(&mut self) {
+        self.taken = self.taken.wrapping_add(1);
+    }
+
+    /// Copies the oldest entry of a send queue.
+    #[inline]
+    pub(super) fn send<'s>(&self, memory: &[AtomicU64], into: &'s mut Copied) -> TakenSend<'s> {
+        let entry = self.entry(memory, self.taken);
+        let Some(head) = entry.first_chunk::<SEND_HEAD>() else { return TakenSend::Malformed };
+        let words = core::array::from_fn(|at| head[at].load(Ordering::Relaxed));
+        let Some(send) = Send::decode(words) else { return TakenSend::Malformed };
+        match send.shape {
+            Shape::Sges(count) => {
+                if !read_sges(entry, SEND_HEAD, count, &mut into.sges) {
+                    return TakenSend::Malformed;
+                }
+                TakenSend::Send(send, Payload::Sges(&into.sges))
+            }
+            Shape::Inline(len) => {
+                let len = len as usize;
+                if len > (entry.len() - SEND_HEAD) * 8 {
+                    return TakenSend::Malformed;
+                }
+                into.inline.resize(len, 0);
+                wire::Bytes::of_words(entry, SEND_HEAD * 8, len).copy_to(&mut into.inline);
+                TakenSend::Send(send, Payload::Inline(&into.inline))
+            }
+        }
+    }
+
+    /// Copies the oldest entry of a receive queue: its number, and its elements; no elements if it has more than
+    /// there can be.
+    #[inline]
+    pub(super) fn recv<'s>(
+        &self,
+        memory: &[AtomicU64],
+        into: &'s mut Copied,
+    ) -> (u64, Option<&'s [Sge]>) {
+        let entry = self.entry(memory, self.taken);
+        let Some([wr_id, count]) = entry.first_chunk::<RECV_HEAD>() else { return (0, None) };
+        let count = u8::try_from(count.load(Ordering::Relaxed));
+        let fits = count.is_ok_and(|count| read_sges(entry, RECV_HEAD, count, &mut into.sges));
+        (wr_id.load(Ordering::Relaxed), fits.then_some(&into.sges[..]))
+    }
+
+    /// The number that an entry's completion is known by, as it is there now: it is the application's own affair.
+    #[inline]
+    pub(super) fn wr_id(&self, memory: &[AtomicU64], index: u32) -> u64 {
+        self.entry(memory, index)[0].load(Ordering::Relaxed)
+    }
+
+    /// Tells the application how many entries are over, if `left` of those that were taken are not.
+    #[inline]
+    pub(super) fn retire(&mut self, memory: &[AtomicU64], left: u32) {
+        let retired = self.taken.wrapping_sub(left);
+        if retired != self.retired {
+            self.retired = retired;
+            self.device_word(memory, RETIRED).store(retired.into(), Ordering::Release);
+        }
+    }
+
+    pub(super) fn tell_state(&self, memory: &[AtomicU64], state: State) {
+        self.device_word(memory, STATE).store(state as u64, Ordering::Release);
+    }
+
+    fn device_word<'a>(&self, memory: &'a [AtomicU64], word: usize) -> &'a AtomicU64 {
+        &memory[self.area.at as usize + super::LINE + word]
+    }
+
+    /// Begins anew.
+    pub(super) fn reset(&mut self, memory: &[AtomicU64]) {
+        (self.taken, self.retired) = (0, 0);
+        memory[self.area.at as usize].store(0, Ordering::Relaxed);
+        self.device_word(memory, RETIRED).store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,186 @@
+//! What has happened is told: completions are written, work queues have room again, events are said.
+
+use core::sync::atomic::AtomicU64;
+
+use wire::Nanos;
+
+use super::{CompletionQueue, Hostile, Process, Told, event};
+use crate::session::completions::Entry;
+use crate::verbs::cq::{Completion, Done};
+use crate::verbs::id::{Cq, Qp};
+use crate::verbs::{Event, State};
+
+impl Process {
+    /// Tells what has happened to a queue pair.
+    #[inline]
+    pub(super) fn settle(
+        &mut self,
+        memory: &[AtomicU64],
+        now: Nanos,
+        qp: Qp,
+    ) -> Result<(), Hostile> {
+        if let Some(pair) = self.qps.get(qp.place()).filter(|pair| pair.qp == qp) {
+            let (send_cq, receive_cq) = (pair.send_cq, pair.receive_cq);
+            self.write_completions(memory, now, send_cq)?;
+            if receive_cq != send_cq {
+                self.write_completions(memory, now, receive_cq)?;
+            }
+        }
+        self.retire(memory, qp);
+        self.tell_state(memory, qp);
+        self.tell_events();
+        Ok(())
+    }
+
+    /// Room in the work queues, after the completions that it comes by.
+    #[inline]
+    fn retire(&mut self, memory: &[AtomicU64], qp: Qp) {
+        let Process { rnic, qps, srqs, .. } = self;
+        let Some(pair) = qps.get_mut(qp.place()).filter(|pair| pair.qp == qp) else { return };
+        pair.sq.retire(memory, rnic.send_len(qp));
+        if let Some(rq) = &mut pair.rq {
+            rq.retire(memory, rnic.recv_len(qp));
+        }
+        if let Some(of) = pair.srq.and_then(|srq| srqs.get_mut(srq.place())) {
+            of.taken.retire(memory, rnic.srq_len(of.srq));
+        }
+    }
+
+    #[inline]
+    pub(super) fn tell_state(&mut self, memory: &[AtomicU64], qp: Qp) {
+        let Some(pair) = self.qps.get_mut(qp.place()).filter(|pair| pair.qp == qp) else { return };
+        let state = self.rnic.state(qp).unwrap_or(State::Err);
+        if state != pair.state {
+            pair.state = state;
+            pair.sq.tell_state(memory, state);
+        }
+    }
+
+    #[inline]
+    pub(super) fn write_completions(
+        &mut self,
+        memory: &[AtomicU64],
+        now: Nanos,
+        cq: Cq,
+    ) -> Result<(), Hostile> {
+        if self.rnic.cq_len(cq) == 0 {
+            return Ok(());
+        }
+        let Process { rnic, qps, cqs, moderated, told, .. } = self;
+        let Some(queue) = cqs.get_mut(cq.place()).filter(|queue| queue.cq == cq) else {
+            return Ok(());
+        };
+        let mut count = 0;
+        let _ = rnic.drain_cq(cq, usize::MAX, |completion, is_solicited| {
+            let pair = qps.get(completion.qp.place()).filter(|pair| pair.qp == completion.qp);
+            // What is left of a queue pair that is gone is nobody's.
+            let Some(pair) = pair else { return };
+            let index = completion.wr_id as u32;
+            let is_receive = matches!(completion.done, Done::Receive | Done::ReceiveImmediate);
+            let (wr_id, index) = match is_receive {
+                true => (completion.wr_id, 0),
+                false => (pair.sq.wr_id(memory, index), index),
+            };
+            queue.written.push(memory, &entry(&completion, wr_id, index));
+            queue.is_solicited |= is_solicited;
+            count += 1;
+        });
+        queue.unseen += count;
+        if queue.unseen >= queue.count || queue.period == 0 {
+            queue.tell(memory, told);
+        } else if queue.unseen == count {
+            moderated.push((now.saturating_add(queue.period), cq));
+        }
+        Ok(())
+    }
+
+    /// When [`expire`](Self::expire) is to be called, if at all.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.moderated.iter().map(|(due, _)| *due).min()
+    }
+
+    /// Events that have waited long enough are said.
+    pub fn expire(&mut self, memory: &[AtomicU64], now: Nanos) {
+        let Process { cqs, moderated, told, .. } = self;
+        moderated.retain(|(due, cq)| {
+            if *due > now {
+                return true;
+            }
+            if let Some(queue) = cqs.get_mut(cq.place()).filter(|queue| queue.cq == *cq) {
+                queue.tell(memory, told);
+            }
+            false
+        });
+    }
+
+    /// What the objects say by themselves.
+    #[inline]
+    pub(super) fn tell_events(&mut self) {
+        while let Some(event) = self.rnic.poll_event() {
+            self.tell_event(event);
+        }
+    }
+
+    #[cold]
+    fn tell_event(&mut self, event: Event) {
+        let Process { qps, cqs, srqs, told, .. } = self;
+        let of_qp = |qp: Qp, event: u8| {
+            let pair = qps.get(qp.place()).filter(|pair| pair.qp == qp)?;
+            Some(Told::Async { context: pair.context, event, object: qp.0 })
+        };
+        let what = match event {
+            // Completion queues are armed in the shared memory, not here.
+            Event::Completion(_) => None,
+            Event::CqError(cq) => cqs.get(cq.place()).filter(|queue| queue.cq == cq).map(|queue| {
+                Told::Async { context: queue.context, event: event::CQ_ERR, object: cq.0 }
+            }),
+            Event::SrqLimit(srq) => {
+                srqs.get_mut(srq.place()).filter(|of| of.srq == srq).map(|of| {
+                    of.limit = 0;
+                    let (context, event) = (of.context, event::SRQ_LIMIT_REACHED);
+                    Told::Async { context, event, object: srq.0 }
+                })
+            }
+            Event::Established(qp) => of_qp(qp, event::COMM_EST),
+            Event::QpAccessError(qp, _) => of_qp(qp, event::QP_ACCESS_ERR),
+            Event::QpFatal(qp, _) => of_qp(qp, event::QP_FATAL),
+            Event::LastWqe(qp) => of_qp(qp, event::QP_LAST_WQE_REACHED),
+            Event::Terminated(qp, cause) => Some(Told::Terminated(qp, cause)),
+            Event::Disconnected(qp) => Some(Told::Disconnected(qp)),
+        };
+        told.extend(what);
+    }
+}
+
+impl CompletionQueue {
+    /// Says a completion event, if the application waits for one.
+    #[inline]
+    fn tell(&mut self, memory: &[AtomicU64], told: &mut alloc::collections::VecDeque<Told>) {
+        let is_solicited = core::mem::take(&mut self.is_solicited);
+        self.unseen = 0;
+        if self.written.must_tell(memory, is_solicited)
+            && let Some(channel) = self.channel
+        {
+            told.push_back(Told::Completion { channel, cq: self.cq.0 });
+        }
+    }
+}
+
+#[inline]
+fn entry(of: &Completion, wr_id: u64, index: u32) -> Entry {
+    let vendor_err = of.cause.map_or(0, |cause| {
+        let (layer, kind, code) = cause.codes();
+        u16::from(layer) << 12 | u16::from(kind) << 8 | u16::from(code)
+    });
+    Entry {
+        wr_id,
+        status: of.status.number(),
+        opcode: of.done as u8,
+        vendor_err,
+        len: of.len,
+        immediate: of.immediate.map(u32::from_ne_bytes),
+        invalidated: of.invalidated,
+        qp: of.qp.0,
+        index,
+    }
+}
