@@ -15,8 +15,9 @@ pub use data::{
 pub use ready::{Call, Event, Set, poll};
 pub use signal::{Signals, count, counted, interrupt};
 pub use socket::{
-    accept, accept_past, bind, close, connect, connect_past, disconnect, dup, dup_onto, fcntl,
-    ioctl, listen, option, peer_name, set_ioctl, set_option, shutdown, socket, socket_name,
+    accept, accept_past, bind, close, connect, connect_past, disconnect, dup, dup_from, dup_onto,
+    dup_onto_for_exec, fcntl, ioctl, listen, option, peer_name, set_ioctl, set_option, shutdown,
+    socket, socket_name,
 };
 
 /// What a call gives: a number that is not negative, or the error of errno(3).

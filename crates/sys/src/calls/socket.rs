@@ -207,6 +207,24 @@ pub fn dup_onto(of: impl AsFd, onto: &OwnedFd) -> Answer {
     answer(unsafe { libc::dup2(fd(of), fd(onto)) })
 }
 
+/// The same by dup3(2), closed on exec.
+///
+/// # Errors
+/// errno(3).
+pub fn dup_onto_for_exec(of: impl AsFd, onto: &OwnedFd) -> Answer {
+    // SAFETY: it takes integers, and the number stays the owner's.
+    answer(unsafe { libc::dup3(fd(of), fd(onto), libc::O_CLOEXEC) })
+}
+
+/// dup(2) by fcntl(2), closed on exec: a descriptor that is at least this one.
+///
+/// # Errors
+/// errno(3).
+pub fn dup_from(of: impl AsFd, least: i32) -> Answer<OwnedFd> {
+    // SAFETY: the command takes an integer.
+    owned(unsafe { libc::fcntl(fd(of), libc::F_DUPFD_CLOEXEC, least) })
+}
+
 /// fcntl(2) of a command that takes a number and duplicates nothing.
 ///
 /// # Errors

@@ -35,6 +35,16 @@ pub(super) fn sequence(said: &str) -> Option<u64> {
     said.split_once(", sequence ")?.1.split(':').next()?.parse().ok()
 }
 
+/// The number of the sequence of calls that differs, or hangs.
+pub(super) fn calls(said: &str) -> Option<u64> {
+    let number = |line: &str| {
+        let line = line.strip_prefix("differential: ").unwrap_or(line);
+        let rest = line.strip_prefix("sequence ")?;
+        rest.split([',', ' ']).next()?.parse().ok()
+    };
+    said.lines().find_map(number)
+}
+
 /// The files in which libFuzzer left what made a target fail.
 pub(super) fn inputs(said: &str) -> Vec<PathBuf> {
     let written = said.lines().filter_map(|line| line.split_once("Test unit written to "));
@@ -59,6 +69,9 @@ mod tests {
     #[test]
     fn and_from_those_of_the_differential_and_of_libfuzzer() {
         assert_eq!(sequence("seed 0x1f, sequence 170: the kernel"), Some(170));
+        let said = "    PeerShut\nsequence 1869, step 14: the NIC's gave [0]\n    PeerShut\n";
+        assert_eq!(calls(said), Some(1869));
+        assert_eq!(calls("differential: sequence 7 hangs in step 2"), Some(7));
         let said = "artifact_prefix='a/'; Test unit written to /x/fuzz/artifacts/lro/crash-1\n";
         assert_eq!(inputs(said), [PathBuf::from("/x/fuzz/artifacts/lro/crash-1")]);
     }

@@ -14,6 +14,8 @@ pub(super) enum Subject {
     Simulation(Target),
     /// Sequences through the local kernel's GRO and the lossless profile.
     Gro,
+    /// Sequences of socket calls on a connection that moves, beside one of the kernel's.
+    Calls,
     /// A fuzz target.
     Fuzz(String),
 }
@@ -68,6 +70,7 @@ impl Subject {
                 format!("{}/{}", target.package(), target.name())
             }
             Subject::Gro => "lro/kernel".to_owned(),
+            Subject::Calls => "wharf/e2e".to_owned(),
             Subject::Fuzz(target) => format!("fuzz/{target}"),
         }
     }
@@ -94,7 +97,7 @@ pub(super) fn all(tree: &Tree) -> Result<Vec<Subject>, String> {
     let simulations = [("tcp", "sim"), ("rdma", "model")];
     let simulations = simulations.map(|(package, test)| Target::new(package, Some(test)));
     subjects.extend(simulations.map(Subject::Simulation));
-    subjects.push(Subject::Gro);
+    subjects.extend([Subject::Gro, Subject::Calls]);
     subjects.extend(fuzz::targets(tree)?.into_iter().map(Subject::Fuzz));
     Ok(subjects)
 }
@@ -119,9 +122,8 @@ mod tests {
     fn every_kind_is_found_in_the_tree() {
         let names: Vec<String> =
             all(&Tree::of_this_build()).unwrap().iter().map(Subject::name).collect();
-        for name in
-            ["lro/laws", "lro/lib", "gso/laws", "tcp/sim", "rdma/model", "lro/kernel", "fuzz/lro"]
-        {
+        let simulated = ["tcp/sim", "rdma/model", "lro/kernel", "wharf/e2e"];
+        for name in ["lro/laws", "lro/lib", "gso/laws", "fuzz/lro"].iter().chain(&simulated) {
             assert!(names.iter().any(|n| n == name), "{name}: {names:?}");
         }
     }

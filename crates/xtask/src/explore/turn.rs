@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::build::Programs;
 use super::kept::{Case, keep, keep_input};
-use super::said::{failed, inputs, lacks, seeds, sequence};
+use super::said::{calls, failed, inputs, lacks, seeds, sequence};
 use super::subject::{Subject, Target};
 use crate::fuzz;
 use crate::process::run_captured;
@@ -17,6 +17,9 @@ const SEQUENCES: u64 = 20_000;
 const FUZZ_TIME: Duration = Duration::from_secs(20);
 /// The test that compares as many sequences as it is told.
 const GRO: &str = "random::as_many_as_asked_for";
+/// The same of sequences of calls, of which there are so many in a turn.
+const CALLS: &str = "differential::as_many_as_asked_for";
+const CALL_SEQUENCES: u64 = 1000;
 
 /// Runs it once. One line for each thing that it found.
 pub(super) fn take(
@@ -70,6 +73,14 @@ pub(super) fn take(
                 format!("WHARF_GRO_SEED={seed:#x},{one}")
             })?
         }
+        Subject::Calls => {
+            let test: Vec<String> = calls(&said).map(|_| CALLS.to_owned()).into_iter().collect();
+            let number = calls(&said).unwrap_or_default();
+            keep_all(tree, &test, &target(subject), |_| {
+                let one = format!("WHARF_CALLS_FIRST={number},WHARF_CALLS_SEQUENCES=1");
+                format!("WHARF_CALLS_POLICY={},{one}", policy(seed))
+            })?
+        }
     };
     if found.is_empty() {
         found.push("it failed, and no case was found in what it wrote".to_owned());
@@ -101,15 +112,26 @@ fn command(
             .env("WHARF_GRO_SEED", format!("{seed:#x}"))
             .env("WHARF_GRO_SEQUENCES", SEQUENCES.to_string())
             .args(["--exact", GRO]),
+        Subject::Calls => test
+            .env("WHARF_CALLS_FIRST", (seed >> 1).to_string())
+            .env("WHARF_CALLS_SEQUENCES", CALL_SEQUENCES.to_string())
+            .env("WHARF_CALLS_POLICY", policy(seed))
+            .args(["--exact", CALLS]),
         _ => test.env("PROPTEST_RNG_SEED", seed.to_string()),
     };
     Ok(test)
+}
+
+/// When connections move.
+fn policy(seed: u64) -> &'static str {
+    if seed.is_multiple_of(2) { "by_hand" } else { "at_accept" }
 }
 
 fn target(subject: &Subject) -> Target {
     match subject {
         Subject::Properties(target) | Subject::Simulation(target) => target.clone(),
         Subject::Gro => Target::new("lro", Some("kernel")),
+        Subject::Calls => Target::new("wharf", Some("e2e")),
         Subject::Fuzz(target) => Target::new("fuzz", Some(target)),
     }
 }

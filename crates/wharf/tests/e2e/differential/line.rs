@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use sys::calls::{self, Answer, Call, Event, Message, Set};
 
 use super::options::OPTIONS;
-use super::step::{Odd, ReceiveBy, SendBy, Step};
+use super::step::{DupBy, Odd, ReceiveBy, SendBy, Step};
 
 /// All that poll(2) tells.
 const ALL: i16 = libc::POLLIN
@@ -73,6 +73,10 @@ pub(super) struct Line {
     pub(super) sets: [Set; 2],
     pub(super) out: Flow,
     pub(super) back: Flow,
+    /// Messages may have a timestamp (`SO_TIMESTAMP`): the kernel begins to give them a while later.
+    is_stamped: bool,
+    /// Options that were set.
+    set: [bool; OPTIONS.len()],
 }
 
 /// A result as a number.
@@ -111,7 +115,16 @@ impl Line {
     pub(super) fn new(app: OwnedFd, peer: OwnedFd, seed: u64) -> Self {
         let sets = [Set::new().unwrap(), Set::new().unwrap()];
         let (out, back) = (Flow::new(seed), Flow::new(!seed));
-        Line { app: Some(app), dups: Vec::new(), peer: Some(peer), sets, out, back }
+        Line {
+            app: Some(app),
+            dups: Vec::new(),
+            peer: Some(peer),
+            sets,
+            out,
+            back,
+            is_stamped: false,
+            set: [false; OPTIONS.len()],
+        }
     }
 
     pub(super) fn app(&self) -> BorrowedFd<'_> {
@@ -143,14 +156,12 @@ impl Line {
                 vec![number(calls::close(peer))]
             }
             Step::Shutdown(how) => vec![number(calls::shutdown(self.app(), *how))],
-            Step::Close { dup_only: true } => {
-                self.dups.pop().map(|dup| number(calls::close(dup))).into_iter().collect()
+            Step::Close { dup_only: true, by_dup } => {
+                self.dups.pop().map(|dup| close(dup, *by_dup)).into_iter().collect()
             }
-            Step::Close { dup_only: false } => {
-                let dups = self.dups.drain(..).map(|dup| number(calls::close(dup)));
-                let mut outcome: Outcome = dups.collect();
-                outcome.extend(self.app.take().map(|app| number(calls::close(app))));
-                outcome
+            Step::Close { dup_only: false, by_dup } => {
+                let all = self.dups.drain(..).chain(self.app.take());
+                all.map(|one| close(one, *by_dup)).collect()
             }
             Step::SetOption(which, value) => self.set_option(*which, *value),
             Step::GetOption(which) => self.get_option(*which),
@@ -189,11 +200,18 @@ impl Line {
                     Err(error) => -i64::from(error),
                 })
                 .collect(),
-            Step::Dup { onto } => self.dup(*onto),
+            Step::Dup(by) => self.dup(*by),
+            Step::Turn => {
+                let other = if self.dups.is_empty() { None } else { Some(self.dups.remove(0)) };
+                let before = other.and_then(|other| self.app.replace(other));
+                self.dups.extend(before);
+                Outcome::new()
+            }
             Step::Odd(odd) => vec![self.odd(*odd)],
             Step::Move { .. }
             | Step::EpollWait { .. }
             | Step::Blocked { .. }
+            | Step::Fill { .. }
             | Step::Flood { .. } => Vec::new(),
         }
     }
@@ -246,10 +264,10 @@ impl Line {
             }
             SendBy::Splice => {
                 let (from, to) = std::io::pipe().unwrap();
-                let all = &all[..all.len().min(4000)];
-                let put = if all.is_empty() { Ok(0) } else { calls::write(&to, all) };
+                let put = if all.is_empty() { Ok(0) } else { calls::write(&to, &all) };
                 drop(to);
-                put.and_then(|len| calls::splice(&from, app, len, 0))
+                // More than is there is asked for.
+                put.and_then(|len| calls::splice(&from, app, len + 10, splice_flags(flags)))
             }
         };
         self.out.sent += answer.unwrap_or(0);
@@ -285,7 +303,10 @@ impl Line {
             ReceiveBy::ReceiveMessage { has_room } => {
                 calls::receive_message(app, &mut pieces, flags, has_room).map(|message| {
                     let Message { len, flags, name_len, control_len } = message;
-                    outcome.extend([flags.into(), name_len.into(), control_len as i64]);
+                    outcome.push(name_len.into());
+                    if !self.is_stamped {
+                        outcome.extend([flags.into(), control_len as i64]);
+                    }
                     len
                 })
             }
@@ -298,8 +319,10 @@ impl Line {
                 })
             }
             ReceiveBy::Splice => {
+                let there = self.back.unread();
+                let answer = splice(app.as_fd(), &mut all, there, splice_flags(flags));
                 flags = 0;
-                splice(app.as_fd(), &mut all)
+                answer
             }
         };
         match by {
@@ -326,17 +349,22 @@ impl Line {
         outcome
     }
 
-    fn set_option(&self, which: usize, value: usize) -> Outcome {
+    fn set_option(&mut self, which: usize, value: usize) -> Outcome {
         let option = &OPTIONS[which];
         let Some(value) = option.value(value) else { return Vec::new() };
-        vec![number(calls::set_option(self.app(), option.level, option.name, &value))]
+        self.is_stamped |= (option.level, option.name) == (libc::SOL_SOCKET, libc::SO_TIMESTAMP);
+        let answer = calls::set_option(self.app(), option.level, option.name, &value);
+        self.set[which] |= answer.is_ok();
+        vec![number(answer)]
     }
 
     fn get_option(&self, which: usize) -> Outcome {
         let option = &OPTIONS[which];
         let answer = calls::option(self.app(), option.level, option.name, 16);
         match answer {
-            Ok(value) if option.varies => vec![value.len() as i64],
+            Ok(value) if option.varies && !(option.stays && self.set[which]) => {
+                vec![value.len() as i64]
+            }
             other => bytes(other),
         }
     }
@@ -346,20 +374,37 @@ impl Line {
         vec![number(self.sets[set].control(op, self.app(), event))]
     }
 
-    fn dup(&mut self, onto: bool) -> Outcome {
-        let (new, result) = if onto {
-            let new = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-            let result = calls::dup_onto(self.app(), &new).map(drop);
-            (new, result)
-        } else {
-            match calls::dup(self.app()) {
-                Ok(new) => (new, Ok(())),
-                Err(error) => return vec![-i64::from(error)],
+    fn dup(&mut self, by: DupBy) -> Outcome {
+        let app = self.app();
+        let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let onto = |new: OwnedFd, done: Answer| (done.map(|_| 0), Some(new));
+        let (result, new) = match by {
+            DupBy::Dup | DupBy::Fcntl => {
+                let new = if by == DupBy::Dup { calls::dup(app) } else { calls::dup_from(app, 40) };
+                (new.as_ref().map(|_| 0).map_err(|error| *error), new.ok())
             }
+            DupBy::Onto => {
+                let new = file();
+                let done = calls::dup_onto(app, &new);
+                onto(new, done)
+            }
+            DupBy::OntoForExec => {
+                let new = file();
+                let done = calls::dup_onto_for_exec(app, &new);
+                onto(new, done)
+            }
+            DupBy::OntoOwn => match self.dups.pop() {
+                None => (Ok(0), None),
+                Some(own) => {
+                    let done = calls::dup_onto(self.app(), &own);
+                    onto(own, done)
+                }
+            },
         };
-        // What follows is done with the new one.
-        self.dups.extend(self.app.replace(new));
-        vec![result.map_or_else(|error| -i64::from(error), |()| 0)]
+        if let Some(new) = new {
+            self.dups.extend(self.app.replace(new));
+        }
+        vec![number(result)]
     }
 
     fn odd(&self, odd: Odd) -> i64 {
@@ -405,13 +450,38 @@ fn tempfile() -> std::fs::File {
     options.open(std::env::temp_dir()).unwrap()
 }
 
-/// splice(2) into a pipe, and out of that.
-fn splice(app: BorrowedFd<'_>, into: &mut [u8]) -> Answer {
+/// Flags of send(2) or recv(2) as those of splice(2).
+fn splice_flags(flags: i32) -> u32 {
+    let of = |flag: i32, splice| if flags & flag != 0 { splice } else { 0 };
+    of(libc::MSG_DONTWAIT, libc::SPLICE_F_NONBLOCK) | of(libc::MSG_MORE, libc::SPLICE_F_MORE)
+}
+
+/// splice(2) into a pipe, and out of that, until all that is there has come: the kernel's may give less at a time.
+fn splice(app: BorrowedFd<'_>, into: &mut [u8], there: usize, flags: u32) -> Answer {
     let (from, to) = std::io::pipe().unwrap();
-    let count = into.len().min(4000);
-    let moved = calls::splice(app, &to, count, 0)?;
-    drop(to);
-    let read = if moved > 0 { calls::read(&from, &mut into[..moved])? } else { 0 };
-    assert_eq!(read, moved, "a pipe gave less than it was given");
-    Ok(moved)
+    let wanted = into.len().min(there);
+    let mut done = 0;
+    loop {
+        let moved = calls::splice(app, &to, into.len() - done, flags)?;
+        let mut read = 0;
+        while read < moved {
+            read += calls::read(&from, &mut into[done + read..done + moved])?;
+        }
+        done += moved;
+        if moved == 0 || done >= wanted {
+            return Ok(done);
+        }
+    }
+}
+
+/// close(2), or dup2(2) of a file onto it, whose descriptor it is from then on.
+fn close(fd: OwnedFd, by_dup: bool) -> i64 {
+    if by_dup {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let done = number(calls::dup_onto(file, &fd).map(|_| 0));
+        drop(fd);
+        done
+    } else {
+        number(calls::close(fd))
+    }
 }

@@ -25,8 +25,10 @@ pub(super) struct Model {
     low_water: bool,
     lingers_not: bool,
     corked: bool,
-    /// What is registered in each set.
+    /// What is registered in each set, of the descriptor that is used.
     registered: [Option<u32>; 2],
+    /// The same of others, which may be gone while the connection is not.
+    others: [Vec<u32>; 2],
 }
 
 impl Model {
@@ -47,8 +49,6 @@ impl Model {
             _ if self.app_closed => matches!(step, Step::Move { .. }),
             // A reset may come between two messages.
             Step::Send { by: SendBy::SendMessages, .. } if self.peer_closed => false,
-            // The new descriptor is one of the kernel's, which knows nothing of what the NIC has left of it.
-            Step::Dup { .. } => !self.is_over(),
             // It may be bound once more.
             Step::Odd(_) => !self.is_over(),
             Step::Send { lens, .. } => {
@@ -56,7 +56,7 @@ impl Model {
             }
             Step::Receive { by, lens, flags } => self.may_receive(*by, lens, *flags, kernel),
             Step::Blocked { call, then, .. } => self.may_wait(*call, *then, kernel),
-            Step::Flood { .. } => {
+            Step::Flood { .. } | Step::Fill { .. } => {
                 !self.is_reset()
                     && !self.shut_read
                     && !self.shut_write
@@ -120,7 +120,9 @@ impl Model {
                 Waits::Poll(_) => true,
                 Waits::Epoll { set } => self.registered[set].is_some_and(|events| {
                     let in_only = libc::EPOLLIN as u32;
-                    events & in_only != 0 && events & libc::EPOLLONESHOT as u32 == 0
+                    events & in_only != 0
+                        && events & libc::EPOLLONESHOT as u32 == 0
+                        && self.others[set].is_empty()
                 }),
             }
     }
@@ -140,7 +142,8 @@ impl Model {
                 self.peer_closed = true;
             }
             Step::Shutdown(how) if done => self.app_shuts(*how),
-            Step::Close { dup_only: false } => {
+            Step::Dup(_) | Step::Turn if done => self.turns(),
+            Step::Close { dup_only: false, .. } => {
                 if !self.is_over() && (self.lingers_not || app_unread > 0) {
                     self.peer_reset = true;
                 }
@@ -162,6 +165,13 @@ impl Model {
                 Then::AppShuts(how) => self.app_shuts(*how),
             },
             _ => {}
+        }
+    }
+
+    /// Another descriptor is used from now on.
+    fn turns(&mut self) {
+        for (registered, others) in self.registered.iter_mut().zip(&mut self.others) {
+            others.extend(registered.take());
         }
     }
 
@@ -232,6 +242,7 @@ impl Model {
     /// Whether a set reports each change once.
     pub(super) fn is_edge(&self, set: usize) -> bool {
         let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
-        self.registered[set].is_some_and(|events| events & once == libc::EPOLLET as u32)
+        let mut all = self.registered[set].iter().chain(&self.others[set]);
+        all.any(|events| events & once == libc::EPOLLET as u32)
     }
 }

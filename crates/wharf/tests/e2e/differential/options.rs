@@ -11,8 +11,10 @@ pub(super) struct Opt {
     pub(super) values: &'static [i32],
     /// How the values are laid out.
     pub(super) form: Form,
-    /// What the kernel says of it may change by itself, or is of the size of buffers.
+    /// What the kernel says of it may change by itself.
     pub(super) varies: bool,
+    /// It stays once it is set.
+    pub(super) stays: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,15 +27,20 @@ pub(super) enum Form {
 }
 
 const fn int(level: i32, name: i32, values: &'static [i32]) -> Opt {
-    Opt { level, name, values, form: Form::Int, varies: false }
+    Opt { level, name, values, form: Form::Int, varies: false, stays: true }
 }
 
 const fn varies(level: i32, name: i32, values: &'static [i32]) -> Opt {
-    Opt { level, name, values, form: Form::Int, varies: true }
+    Opt { level, name, values, form: Form::Int, varies: true, stays: false }
+}
+
+/// The size of a buffer, which the kernel changes until it is set.
+const fn buffer(name: i32) -> Opt {
+    Opt { stays: true, ..varies(SOL_SOCKET, name, &[100_000, 300_000]) }
 }
 
 const fn time(name: i32) -> Opt {
-    Opt { level: SOL_SOCKET, name, values: &[0, 20, 40], form: Form::Time, varies: false }
+    Opt { form: Form::Time, ..int(SOL_SOCKET, name, &[0, 20, 40]) }
 }
 
 const BOTH: &[i32] = &[0, 1];
@@ -54,17 +61,11 @@ pub(super) const OPTIONS: &[Opt] = &[
     int(SOL_SOCKET, libc::SO_TIMESTAMP, BOTH),
     int(SOL_SOCKET, libc::SO_BUSY_POLL, &[0]),
     int(SOL_SOCKET, libc::SO_BROADCAST, BOTH),
-    varies(SOL_SOCKET, libc::SO_SNDBUF, &[100_000, 300_000]),
-    varies(SOL_SOCKET, libc::SO_RCVBUF, &[100_000, 300_000]),
+    buffer(libc::SO_SNDBUF),
+    buffer(libc::SO_RCVBUF),
     time(libc::SO_RCVTIMEO),
     time(libc::SO_SNDTIMEO),
-    Opt {
-        level: SOL_SOCKET,
-        name: libc::SO_LINGER,
-        values: &[-1, 0, 1],
-        form: Form::Linger,
-        varies: false,
-    },
+    Opt { form: Form::Linger, ..int(SOL_SOCKET, libc::SO_LINGER, &[-1, 0, 1]) },
     int(IPPROTO_TCP, libc::TCP_NODELAY, &[1, 1, 0]),
     int(IPPROTO_TCP, libc::TCP_CORK, &[0, 0, 0, 1]),
     varies(IPPROTO_TCP, libc::TCP_QUICKACK, BOTH),
@@ -72,7 +73,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     int(IPPROTO_TCP, libc::TCP_KEEPIDLE, &[60, 7200, 0]),
     int(IPPROTO_TCP, libc::TCP_KEEPINTVL, &[30, 75]),
     int(IPPROTO_TCP, libc::TCP_KEEPCNT, &[3, 9]),
-    int(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &[0, 100_000]),
+    int(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &[0, 1, 3000, 100_000]),
     int(IPPROTO_TCP, libc::TCP_LINGER2, &[20, 40]),
     int(IPPROTO_TCP, libc::TCP_SYNCNT, &[4]),
     int(IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &[0, 3]),

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nic::control::{Client, ClientError};
-use sys::calls::{self, Event};
+use sys::calls::{self, Call, Event};
 
 use super::line::{Line, Outcome, never_linger, number};
 use super::model::Model;
@@ -124,6 +124,10 @@ impl<'a> Pair<'a> {
             Step::Blocked { call, then, moves } => self.blocked(*call, *then, *moves),
             Step::Flood { by_peer, len, piece, moves } => {
                 self.flood(*by_peer, *len, *piece, *moves)?;
+                return self.settle();
+            }
+            Step::Fill { piece, moves } => {
+                self.fill(*piece, *moves)?;
                 return self.settle();
             }
             step => {
@@ -290,6 +294,48 @@ impl<'a> Pair<'a> {
                 }
                 if since.elapsed() > self.lab.patience {
                     return Err(format!("a flood stands still: {flow:?} of {end}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Neither has room, and both have it again when all was read.
+    fn fill(&mut self, piece: usize, moves: Option<bool>) -> Result<(), String> {
+        for is_moving in [true, false] {
+            let line = if is_moving { &mut self.moving } else { &mut self.kernel };
+            // The peer's buffer does not grow.
+            let few = 65_536_i32.to_ne_bytes();
+            calls::set_option(line.peer(), libc::SOL_SOCKET, libc::SO_RCVBUF, &few).unwrap();
+            let since = Instant::now();
+            let has_room = |line: &Line| {
+                let found = calls::poll(&[(line.app(), libc::POLLOUT)], 0, Call::Poll);
+                found.unwrap().1[0] != 0
+            };
+            // What has no room for a call shows that it has none, unless it has gone to the peer by then.
+            let mut sent = 1;
+            while sent > 0 || has_room(line) {
+                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                sent = or_later(calls::send(line.app(), &line.out.next(piece), flags))?;
+                line.out.sent += sent;
+                if since.elapsed() > self.lab.patience {
+                    return Err("there is always room".to_owned());
+                }
+            }
+            if let Some(to_nic) = moves.filter(|_| is_moving) {
+                self.lab.hand_off(if to_nic { "nic" } else { "os" });
+            }
+            let mut into = vec![0; 100_000];
+            while line.out.unread() > 0 {
+                let got = or_later(calls::receive(line.peer(), &mut into, libc::MSG_DONTWAIT))?;
+                if !line.out.take(&into[..got]) {
+                    return Err(format!(
+                        "other bytes came than were sent, before {}",
+                        line.out.got
+                    ));
+                }
+                if since.elapsed() > self.lab.patience {
+                    return Err(format!("what was full stands still: {:?}", line.out));
                 }
             }
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use nic::control::Client;
 use sys::calls::{self, Signals};
 
+use super::found;
 use super::options::OPTIONS;
 use super::pair::{Lab, run, shrink};
 use super::step::Sequence;
@@ -21,6 +22,8 @@ pub(super) const NAME: &str = "differential::program::the_program_that_runs_unde
 pub(super) const PEERS: &str = "WHARF_CALLS_PEERS";
 pub(super) const FIRST: &str = "WHARF_CALLS_FIRST";
 pub(super) const COUNT: &str = "WHARF_CALLS_SEQUENCES";
+/// It is there if the sequences are those of `found`, and not drawn.
+pub(super) const FOUND: &str = "WHARF_CALLS_FOUND";
 /// Seconds that lines may take to agree, in place of 30, and how many differences are looked for.
 const SECONDS: &str = "WHARF_CALLS_PATIENCE";
 const DIFFERENCES: &str = "WHARF_CALLS_DIFFERENCES";
@@ -31,6 +34,14 @@ const PORT: u16 = 7100;
 
 /// Which sequence and which step it is at, and how many steps it has done.
 static AT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+/// The sequence of this number.
+fn sequence(number: u64) -> Sequence {
+    if std::env::var_os(FOUND).is_some() {
+        return found::all().swap_remove(number as usize);
+    }
+    Sequence::of(number, OPTIONS.len())
+}
 
 fn tell(step: usize) {
     AT[1].store(step as u64, Ordering::Relaxed);
@@ -54,7 +65,7 @@ fn the_program_that_runs_under_wharf() {
     let mut found = 0;
     for seed in first..first + count {
         AT[0].store(seed, Ordering::Relaxed);
-        let sequence = Sequence::of(seed, OPTIONS.len());
+        let sequence = sequence(seed);
         let Err(difference) = run(&mut lab, &sequence, seed, tell) else { continue };
         found += 1;
         println!("sequence {seed}, step {}: {}", difference.step, difference.words);
@@ -86,7 +97,7 @@ fn watch(patience: u64) {
             let [seed, step, done] =
                 [0, 1, 2].map(|which: usize| AT[which].load(Ordering::Relaxed));
             if done == last {
-                let steps = Sequence::of(seed, OPTIONS.len()).steps;
+                let steps = sequence(seed).steps;
                 let until = steps.len().min((step as usize).saturating_add(1));
                 steps[..until].iter().for_each(|step| println!("    {step:?}"));
                 println!("differential: sequence {seed} hangs in step {step}");

@@ -50,6 +50,19 @@ pub(super) enum Waits {
     Epoll { set: usize },
 }
 
+/// How there comes to be another descriptor of the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DupBy {
+    Dup,
+    Fcntl,
+    /// dup2(2) onto a file's.
+    Onto,
+    /// dup3(2) onto a file's.
+    OntoForExec,
+    /// dup2(2) onto an older one of its own.
+    OntoOwn,
+}
+
 /// Calls that make no sense on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Odd {
@@ -87,6 +100,8 @@ pub(super) enum Step {
     Shutdown(i32),
     Close {
         dup_only: bool,
+        /// By dup2(2) of a file onto it.
+        by_dup: bool,
     },
     /// An option by its place in [`super::options::OPTIONS`], and the place of its value.
     SetOption(usize, usize),
@@ -119,9 +134,10 @@ pub(super) enum Step {
     Queued,
     Error,
     Names,
-    Dup {
-        onto: bool,
-    },
+    /// What follows is done with the new descriptor.
+    Dup(DupBy),
+    /// What follows is done with another one, if there is one.
+    Turn,
     Odd(Odd),
     /// A call that waits, and what ends that; `moves` if the connection moves meanwhile.
     Blocked {
@@ -133,6 +149,12 @@ pub(super) enum Step {
     Flood {
         by_peer: bool,
         len: usize,
+        piece: usize,
+        moves: Option<bool>,
+    },
+    /// As many bytes as there is room for, in such pieces, which the peer reads then; `moves` if the connection moves
+    /// meanwhile.
+    Fill {
         piece: usize,
         moves: Option<bool>,
     },
@@ -215,7 +237,7 @@ fn step(random: &mut Random, options: usize) -> Step {
             let how = [libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_WR, libc::SHUT_RDWR, 7];
             Step::Shutdown(random.of(&how))
         }
-        700..712 => Step::Close { dup_only: random.one_in(4) },
+        700..712 => Step::Close { dup_only: random.one_in(4), by_dup: random.one_in(4) },
         712..750 => Step::SetOption(random.below(options), random.below(8)),
         750..780 => Step::GetOption(random.below(options)),
         780..800 => Step::NonBlocking { on: random.one_in(2), by_ioctl: random.one_in(3) },
@@ -226,8 +248,17 @@ fn step(random: &mut Random, options: usize) -> Step {
         920..935 => Step::Queued,
         935..945 => Step::Error,
         945..950 => Step::Names,
-        950..954 => Step::Dup { onto: random.one_in(3) },
-        954..960 => Step::Odd(random.of(&[
+        950..962 => Step::Dup(random.of(&[
+            DupBy::Dup,
+            DupBy::Dup,
+            DupBy::Fcntl,
+            DupBy::Onto,
+            DupBy::OntoForExec,
+            DupBy::OntoOwn,
+        ])),
+        962..968 => Step::Turn,
+        968..972 => Step::Close { dup_only: true, by_dup: random.one_in(3) },
+        972..976 => Step::Odd(random.of(&[
             Odd::Connect,
             Odd::Bind,
             Odd::Listen,
@@ -235,7 +266,11 @@ fn step(random: &mut Random, options: usize) -> Step {
             Odd::ShortOption,
             Odd::UnknownRequest,
         ])),
-        960..985 => blocked(random),
+        976..990 => blocked(random),
+        990..993 => Step::Fill {
+            piece: 1 + random.below(70_000),
+            moves: random.of(&[None, Some(true), Some(false)]),
+        },
         _ => Step::Flood {
             by_peer: random.one_in(2),
             len: 1 + random.below(400_000),
@@ -258,9 +293,6 @@ fn send(random: &mut Random) -> Step {
         SendBy::SendFileAt,
         SendBy::Splice,
     ]);
-    if by == SendBy::Splice && !random.one_in(4) {
-        return send(random);
-    }
     let flags = match random.below(10) {
         0..=4 => 0,
         5 | 6 => libc::MSG_DONTWAIT,
@@ -288,9 +320,6 @@ fn receive(random: &mut Random) -> Step {
         ReceiveBy::ReceiveMessages,
         ReceiveBy::Splice,
     ]);
-    if by == ReceiveBy::Splice && !random.one_in(4) {
-        return receive(random);
-    }
     let flags = match random.below(10) {
         0..=2 => 0,
         3 | 4 => libc::MSG_DONTWAIT,

@@ -1,0 +1,53 @@
+//! Sequences that once gave something else, with the steps that it took.
+
+use sys::calls::Call;
+
+use super::step::{DupBy, ReceiveBy, SendBy, Sequence, Step, Then, Waits};
+
+const TO_NIC: Step = Step::Move { to_nic: true, waits: false };
+const TO_OS: Step = Step::Move { to_nic: false, waits: false };
+const CLOSE: Step = Step::Close { dup_only: false, by_dup: false };
+
+fn of(steps: Vec<Step>) -> Sequence {
+    Sequence { is_v6: true, no_delay: true, steps }
+}
+
+fn receive(by: ReceiveBy, len: usize, flags: i32) -> Step {
+    Step::Receive { by, lens: vec![len], flags }
+}
+
+fn blocked(call: Waits, bytes: usize, moves: Option<bool>) -> Step {
+    Step::Blocked { call, then: Then::PeerSends(bytes), moves }
+}
+
+pub(super) fn all() -> Vec<Sequence> {
+    let whole = ReceiveBy::ReceiveMessage { has_room: true };
+    vec![
+        // Closed while it goes back, with bytes that nobody read.
+        of(vec![
+            TO_NIC,
+            Step::PeerSend(24),
+            receive(whole, 368, 0),
+            Step::PeerSend(2707),
+            receive(ReceiveBy::Receive, 1, libc::MSG_PEEK),
+            Step::Send { by: SendBy::SendFileAt, lens: vec![49], flags: libc::MSG_NOSIGNAL },
+            TO_OS,
+            CLOSE,
+        ]),
+        // The peer closes last, and its FIN is to be answered though the connection goes back.
+        of(vec![
+            Step::Shutdown(libc::SHUT_WR),
+            blocked(Waits::Receive { len: 1193, flags: 0 }, 2499, Some(true)),
+            TO_OS,
+            blocked(Waits::Poll(Call::Ppoll), 267, None),
+            TO_NIC,
+            Step::PeerSend(1),
+            Step::Dup(DupBy::Onto),
+            TO_OS,
+            Step::PeerShut,
+            Step::PeerReceive(63),
+            Step::Send { by: SendBy::SendFileAt, lens: vec![53], flags: 0 },
+            receive(ReceiveBy::Read, 3000, 0),
+        ]),
+    ]
+}
