@@ -57,11 +57,62 @@ unsafe fn receive_message(
             if !header.msg_name.is_null() {
                 header.msg_namelen = 0;
             }
-            header.msg_controllen = 0;
             header.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+            match inq(connection, fd) {
+                None => header.msg_controllen = 0,
+                // SAFETY: the program's promise.
+                Some(inq) => unsafe { put_inq(header, inq) },
+            }
         }
     }
     result
+}
+
+/// `TCP_INQ`, and `TCP_CM_INQ` (include/uapi/linux/tcp.h).
+const TCP_INQ: c_int = 36;
+
+/// What `TCP_INQ` says of a connection that has ended at the NIC: one that has not is the kernel's with that option.
+fn inq(connection: &'static Connection, fd: c_int) -> Option<c_int> {
+    let is_set =
+        || os::int_option(fd, libc::IPPROTO_TCP, TCP_INQ).is_some_and(|is_set| is_set != 0);
+    if !connection.has_ended() || !is_set() {
+        return None;
+    }
+    // The end of the stream is to be read, too (tcp_inq).
+    connection.queued().map(|(unread, _)| unread.max(1))
+}
+
+/// Puts it where the control messages are to be (put_cmsg).
+///
+/// # Safety
+/// So much may be written there as the header says.
+unsafe fn put_inq(header: &mut msghdr, inq: c_int) {
+    // SAFETY: zeros are a valid header.
+    let mut whole = Inq { head: unsafe { std::mem::zeroed() }, value: inq };
+    // SAFETY: it computes a length.
+    let len = unsafe { libc::CMSG_LEN(size_of::<c_int>() as u32) } as usize;
+    let has_head = header.msg_controllen >= size_of::<libc::cmsghdr>();
+    let room = if header.msg_control.is_null() || !has_head { 0 } else { header.msg_controllen };
+    if room < len {
+        header.msg_flags |= libc::MSG_CTRUNC;
+    }
+    let written = room.min(len);
+    whole.head.cmsg_len = written;
+    whole.head.cmsg_level = libc::IPPROTO_TCP;
+    whole.head.cmsg_type = TCP_INQ;
+    // SAFETY: the caller's promise; `len` is less than the size of the message.
+    unsafe {
+        let from = (&raw const whole).cast::<u8>();
+        from.copy_to_nonoverlapping(header.msg_control.cast(), written);
+    }
+    header.msg_controllen = room.min(size_of::<Inq>());
+}
+
+/// A control message, as long as CMSG_SPACE says.
+#[repr(C)]
+struct Inq {
+    head: libc::cmsghdr,
+    value: c_int,
 }
 
 /// # Safety

@@ -2,6 +2,7 @@
 
 use sys::calls::Call;
 
+use super::options::{OPTIONS, TCP_INQ};
 use super::step::{DupBy, ReceiveBy, SendBy, Sequence, Step, Then, Waits};
 
 const TO_NIC: Step = Step::Move { to_nic: true, waits: false };
@@ -21,6 +22,7 @@ fn blocked(call: Waits, bytes: usize, moves: Option<bool>) -> Step {
 }
 
 pub(super) fn all() -> Vec<Sequence> {
+    let inq = OPTIONS.iter().position(|option| option.name == TCP_INQ).unwrap();
     let whole = ReceiveBy::ReceiveMessage { has_room: true };
     vec![
         // Closed while it goes back, with bytes that nobody read.
@@ -48,6 +50,16 @@ pub(super) fn all() -> Vec<Sequence> {
             Step::PeerReceive(63),
             Step::Send { by: SendBy::SendFileAt, lens: vec![53], flags: 0 },
             receive(ReceiveBy::Read, 3000, 0),
+        ]),
+        // `TCP_INQ` is set when the connection has ended at the NIC.
+        of(vec![
+            TO_NIC,
+            Step::Send { by: SendBy::Write, lens: vec![730], flags: 0 },
+            Step::PeerClose { resets: false },
+            receive(ReceiveBy::Readv, 276, 0),
+            Step::SetOption(inq, 1),
+            receive(whole, 40, 0),
+            receive(ReceiveBy::ReceiveMessage { has_room: false }, 40, 0),
         ]),
     ]
 }

@@ -45,7 +45,7 @@ const fn time(name: i32) -> Opt {
 
 const BOTH: &[i32] = &[0, 1];
 /// `TCP_INQ` (include/uapi/linux/tcp.h).
-const TCP_INQ: i32 = 36;
+pub(super) const TCP_INQ: i32 = 36;
 
 pub(super) const OPTIONS: &[Opt] = &[
     int(SOL_SOCKET, libc::SO_TYPE, &[]),
