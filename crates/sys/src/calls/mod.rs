@@ -13,7 +13,7 @@ pub use data::{
     send_file, send_message, send_messages, send_to, splice, write, writev,
 };
 pub use ready::{Call, Event, Set, poll};
-pub use signal::{Signals, count, counted, interrupt};
+pub use signal::{Signals, Task, count, counted};
 pub use socket::{
     accept, accept_past, bind, close, connect, connect_past, disconnect, dup, dup_from, dup_onto,
     dup_onto_for_exec, fcntl, ioctl, listen, option, peer_name, set_ioctl, set_option, shutdown,
@@ -92,9 +92,15 @@ mod tests {
     fn a_signal_interrupts_a_thread() {
         count(Signals::User, false).unwrap();
         let (_near, far) = both();
-        let waits = std::thread::spawn(move || receive(&far, &mut [0; 1], 0));
+        let (tell, told) = std::sync::mpsc::channel();
+        let waits = std::thread::spawn(move || {
+            tell.send(Task::own()).unwrap();
+            receive(&far, &mut [0; 1], 0)
+        });
+        let thread = told.recv().unwrap();
         while !waits.is_finished() {
-            interrupt(&waits, Signals::User).unwrap();
+            let sent = thread.interrupt(Signals::User);
+            assert!(matches!(sent, Ok(0) | Err(libc::ESRCH)), "{sent:?}");
             std::thread::yield_now();
         }
         assert_eq!(waits.join().unwrap(), Err(libc::EINTR));

@@ -1,8 +1,6 @@
 //! Signals that are counted, and that interrupt calls.
 
-use std::os::unix::thread::{JoinHandleExt, RawPthread};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 
 use super::{Answer, answer};
 
@@ -57,15 +55,23 @@ pub fn counted(which: Signals) -> usize {
     which.counter().load(Ordering::SeqCst)
 }
 
-/// Sends the signal to a thread, whose handle keeps it from being another's.
-///
-/// # Errors
-/// errno(3).
-pub fn interrupt<T>(thread: &JoinHandle<T>, which: Signals) -> Answer {
-    let thread: RawPthread = thread.as_pthread_t();
-    // SAFETY: the thread has not been joined, as its handle is there.
-    match unsafe { libc::pthread_kill(thread, which.number()) } {
-        0 => Ok(0),
-        error => Err(error),
+/// A thread of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Task(libc::pid_t);
+
+impl Task {
+    /// The calling thread.
+    pub fn own() -> Self {
+        // SAFETY: it has no arguments.
+        Task(unsafe { libc::gettid() })
+    }
+
+    /// Sends it the signal.
+    ///
+    /// # Errors
+    /// errno(3): `ESRCH` if it has ended.
+    pub fn interrupt(self, which: Signals) -> Answer {
+        // SAFETY: it takes integers, and fails for a thread that is not of this process.
+        answer(unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, which.number()) })
     }
 }

@@ -101,21 +101,18 @@ impl Model {
             && !self.corked;
         let unread = kernel.back.unread();
         let room = match then {
-            Then::PeerSends(len) => unread + len <= UNREAD_MOST,
-            Then::PeerShuts | Then::PeerResets | Then::AppShuts(_) => true,
+            Then::Signals { .. } => unread == 0,
+            then => then.sends(call).is_none_or(|len| unread + len <= UNREAD_MOST),
         };
         is_quiet
             && room
             && match call {
-                Waits::Receive { len, flags } if flags & libc::MSG_WAITALL != 0 => match then {
-                    Then::PeerSends(sent) => unread + sent >= len,
+                Waits::Receive { len, flags } => match then.sends(call) {
+                    Some(sent) if flags & libc::MSG_WAITALL != 0 => unread + sent >= len,
+                    // One segment: of several the first may be read alone.
+                    Some(sent) => unread == 0 && sent <= 1000,
                     // What was there is given before the error.
-                    _ => unread == 0,
-                },
-                // One segment: of several the first may be read alone.
-                Waits::Receive { .. } => match then {
-                    Then::PeerSends(len) => unread == 0 && len <= 1000,
-                    _ => unread == 0,
+                    None => unread == 0,
                 },
                 Waits::Poll(_) => true,
                 Waits::Epoll { set } => self.registered[set].is_some_and(|events| {
@@ -155,8 +152,9 @@ impl Model {
                 self.registered[*set] = Some(*events);
             }
             Step::EpollDelete { set } if done => self.registered[*set] = None,
-            Step::Blocked { then, .. } => match then {
-                Then::PeerSends(_) => self.peer_sent(),
+            Step::Blocked { call, then, .. } => match then {
+                then if then.sends(*call).is_some() => self.peer_sent(),
+                Then::PeerSends(_) | Then::Signals { .. } => {}
                 Then::PeerShuts => self.peer_shut = true,
                 Then::PeerResets => {
                     self.app_reset = true;

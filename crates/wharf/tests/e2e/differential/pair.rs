@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nic::control::{Client, ClientError};
-use sys::calls::{self, Call, Event};
+use sys::calls::{self, Call, Event, Signals, Task};
 
 use super::line::{Line, Outcome, never_linger, number};
 use super::model::Model;
@@ -40,6 +41,9 @@ impl Lab {
         self.ask(|wharf| wharf.hand_off(to, None));
     }
 }
+
+/// Signals that come while a call waits that they do not end.
+const SIGNALS: u32 = 20;
 
 /// What was found.
 #[derive(Debug)]
@@ -187,8 +191,10 @@ impl<'a> Pair<'a> {
     fn epoll_wait(&mut self, set: usize, most: usize) -> Result<(), String> {
         let kernel = self.kernel.sets[set].wait(most, 0);
         let since = Instant::now();
+        let mut found = Vec::new();
         loop {
-            let moving = self.moving.sets[set].wait(most, 0);
+            let mut moving = self.moving.sets[set].wait(most - found.len(), 0);
+            let mut may_follow = true;
             if self.model.is_edge(set) {
                 // More edges than the kernel has are no error, but none may be missing.
                 self.told[set] |= events(&moving);
@@ -196,11 +202,18 @@ impl<'a> Pair<'a> {
                     self.told[set] = 0;
                     return Ok(());
                 }
-            } else if moving == kernel {
-                return Ok(());
+            } else {
+                // What wakes the process takes a place in a call that has few: the next one tells of the rest.
+                moving = moving.map(|more| {
+                    found.extend(more);
+                    found.clone()
+                });
+                if moving == kernel {
+                    return Ok(());
+                }
+                may_follow = kernel.as_ref().is_ok_and(|all| all.starts_with(&found));
             }
-            let is_spent = moving.as_ref().is_ok_and(|all| !all.is_empty());
-            if since.elapsed() > self.lab.patience || is_spent && !self.model.is_edge(set) {
+            if !may_follow || since.elapsed() > self.lab.patience {
                 return Err(format!("the NIC's gave {moving:?}, the kernel's {kernel:?}"));
             }
             rest(since);
@@ -209,38 +222,45 @@ impl<'a> Pair<'a> {
 
     fn blocked(&mut self, call: Waits, then: Then, moves: Option<bool>) -> (Outcome, Outcome) {
         let Pair { lab, moving, kernel, .. } = self;
+        if let Then::Signals { restarts } = then {
+            calls::count(Signals::User, restarts).unwrap();
+        }
         let outcomes = thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
             let waiting = [&*moving, &*kernel].map(|line| {
-                let (app, set) = (line.app(), &line.sets);
-                scope.spawn(move || match call {
-                    Waits::Receive { len, flags } => {
-                        let mut into = vec![0; len];
-                        let got = calls::receive(app, &mut into, flags);
-                        into.truncate(got.unwrap_or(0));
-                        (number(got), into)
-                    }
-                    Waits::Poll(by) => {
-                        let found = calls::poll(&[(app, libc::POLLIN)], -1, by);
-                        (number(found.map(|(count, _)| count)), Vec::new())
-                    }
-                    Waits::Epoll { set: which } => {
-                        let found = set[which].wait(4, -1);
-                        (number(found.map(|all| all.len())), Vec::new())
-                    }
+                let tell = tell.clone();
+                scope.spawn(move || {
+                    tell.send(Task::own()).unwrap();
+                    wait(line, call)
                 })
             });
+            let tasks = [(); 2].map(|()| told.recv().unwrap());
             // Some have begun to wait by then, others have not.
             thread::yield_now();
             if let Some(to_nic) = moves {
                 let to = if to_nic { "nic" } else { "os" };
                 lab.hand_off(to);
             }
-            for line in [&*moving, &*kernel] {
-                match then {
-                    Then::PeerSends(len) => {
-                        let bytes = line.back.next(len);
-                        calls::send(line.peer(), &bytes, libc::MSG_NOSIGNAL).unwrap();
+            if let Then::Signals { .. } = then {
+                let ends = then.sends(call).is_none();
+                let are_over = || waiting.iter().all(|thread| thread.is_finished());
+                let mut rounds = 0;
+                while if ends { !are_over() } else { rounds < SIGNALS } {
+                    for task in tasks {
+                        // A thread that is over is gone.
+                        let _ = task.interrupt(Signals::User);
                     }
+                    thread::yield_now();
+                    rounds += 1;
+                }
+            }
+            for line in [&*moving, &*kernel] {
+                if let Some(len) = then.sends(call) {
+                    let bytes = line.back.next(len);
+                    calls::send(line.peer(), &bytes, libc::MSG_NOSIGNAL).unwrap();
+                }
+                match then {
+                    Then::PeerSends(_) | Then::Signals { .. } => {}
                     Then::PeerShuts => drop(calls::shutdown(line.peer(), libc::SHUT_WR).unwrap()),
                     Then::PeerResets => reset(line),
                     Then::AppShuts(how) => drop(calls::shutdown(line.app(), how)),
@@ -250,9 +270,7 @@ impl<'a> Pair<'a> {
         });
         let [first, second] = outcomes;
         let take = |line: &mut Line, (result, bytes): (i64, Vec<u8>)| {
-            if let Then::PeerSends(len) = then {
-                line.back.sent += len;
-            }
+            line.back.sent += then.sends(call).unwrap_or(0);
             if let Then::PeerResets = then {
                 drop(line.peer.take());
             }
@@ -349,6 +367,26 @@ impl<'a> Pair<'a> {
                 never_linger(peer.as_fd());
                 drop(peer);
             }
+        }
+    }
+}
+
+/// The call, and the bytes that it gave.
+fn wait(line: &Line, call: Waits) -> (i64, Vec<u8>) {
+    match call {
+        Waits::Receive { len, flags } => {
+            let mut into = vec![0; len];
+            let got = calls::receive(line.app(), &mut into, flags);
+            into.truncate(got.unwrap_or(0));
+            (number(got), into)
+        }
+        Waits::Poll(by) => {
+            let found = calls::poll(&[(line.app(), libc::POLLIN)], -1, by);
+            (number(found.map(|(count, _)| count)), Vec::new())
+        }
+        Waits::Epoll { set } => {
+            let found = line.sets[set].wait(4, -1);
+            (number(found.map(|all| all.len())), Vec::new())
         }
     }
 }

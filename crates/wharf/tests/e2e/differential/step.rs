@@ -40,6 +40,21 @@ pub(super) enum Then {
     PeerResets,
     /// Another thread of the application's shuts it down.
     AppShuts(i32),
+    /// Signals come; bytes of the peer's after them, if the call goes on (`SA_RESTART`).
+    Signals {
+        restarts: bool,
+    },
+}
+
+impl Then {
+    /// Bytes that the peer sends to end this call.
+    pub(super) fn sends(self, call: Waits) -> Option<usize> {
+        match (self, call) {
+            (Then::PeerSends(len), _) => Some(len),
+            (Then::Signals { restarts: true }, Waits::Receive { len, .. }) => Some(len),
+            _ => None,
+        }
+    }
 }
 
 /// A call that waits.
@@ -376,10 +391,11 @@ fn blocked(random: &mut Random) -> Step {
         2 => Waits::Poll(random.of(&[Call::Poll, Call::Ppoll, Call::Select, Call::Pselect])),
         _ => Waits::Epoll { set: random.below(2) },
     };
-    let then = match random.below(12) {
+    let then = match random.below(16) {
         0 => Then::PeerShuts,
         1 => Then::PeerResets,
         2 => Then::AppShuts(random.of(&[libc::SHUT_RD, libc::SHUT_RDWR])),
+        3..=6 => Then::Signals { restarts: random.one_in(2) },
         _ => Then::PeerSends(bytes),
     };
     Step::Blocked { call, then, moves: random.of(&[None, Some(true), Some(false)]) }
