@@ -1,14 +1,12 @@
 //! The descriptors of a connection: dup(2) makes more of them, and with the last one it ends.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use handoff::RestoreReason;
 use handoff::command::NicControl;
 use handoff::session::status::Place;
 use libc::c_int;
 
-use super::place::AtNic;
 use super::{ABSENT, Connection, ENDING, KERNEL, OFFERING, POOL, epoll};
 use crate::os::{self, Quiet};
 use crate::sharers::{self, Number};
@@ -47,8 +45,8 @@ pub(crate) fn renew() {
 pub(crate) struct Closing {
     connection: &'static Connection,
     fd: c_int,
-    /// What the socket says of the end.
-    linger: Option<u32>,
+    /// The end is a reset (`SO_LINGER` of no time).
+    resets: bool,
 }
 
 impl Connection {
@@ -86,7 +84,7 @@ impl Connection {
         let less = self.descriptors.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less);
         if less == Err(1) {
             // The others were closed meanwhile.
-            Closing { connection: self, fd: self.fd(), linger: None }.finish();
+            Closing { connection: self, fd: self.fd(), resets: false }.finish();
         }
     }
 
@@ -122,7 +120,11 @@ impl Connection {
             self.restore(RestoreReason::Epoll);
         }
         let linger = if is_last && self.is_away() { os::linger(fd) } else { None };
-        Closing { connection: self, fd, linger }
+        if linger.is_some_and(|seconds| seconds > 0) {
+            // The kernel waits until the peer has all (tcp_close), or a signal comes.
+            self.restore(RestoreReason::Unserved);
+        }
+        Closing { connection: self, fd, resets: linger == Some(0) }
     }
 
     /// In the child after fork, of this connection of the parent's: what the child has, at the kernel, with no lock that a
@@ -150,7 +152,7 @@ impl Connection {
 impl Closing {
     /// The descriptor is closed, or is about to be. A connection whose last one it was ends as the kernel would have it.
     pub(crate) fn finish(self) {
-        let Closing { connection, fd, linger } = self;
+        let Closing { connection, fd, resets } = self;
         table::exchange(fd, word_of(connection), std::ptr::null_mut());
         let less = |count: u32| match count {
             0 | ENDING => None,
@@ -159,7 +161,7 @@ impl Closing {
         };
         let descriptors = &connection.descriptors;
         match descriptors.fetch_update(Ordering::SeqCst, Ordering::Relaxed, less) {
-            Ok(1) => connection.end(linger),
+            Ok(1) => connection.end(resets),
             Ok(_) => connection.goes_by_another(fd),
             Err(_) => {}
         }
@@ -180,13 +182,14 @@ impl Connection {
     }
 
     /// No descriptor is left.
-    fn end(&'static self, linger: Option<u32>) {
+    fn end(&'static self, resets: bool) {
+        let end = if resets { NicControl::Abort } else { NicControl::Close };
         // Another thread may be about to offer it, which then has seen that it ends, or is seen here.
         while self.calls.load(Ordering::SeqCst) & OFFERING != 0 {
             os::yield_now();
         }
         while let Some(at) = self.away() {
-            if self.look(&at) == Place::Nic && !self.close_at(&at, linger) {
+            if self.look(&at) == Place::Nic && !self.control(&at, end) {
                 // It cannot be told: the kernel ends it, which has it then.
                 self.restore(RestoreReason::Unserved);
                 continue;
@@ -201,17 +204,4 @@ impl Connection {
         self.state.store(ABSENT, Ordering::Release);
         self.descriptors.store(0, Ordering::Release);
     }
-
-    /// Ends it at the NIC. Returns whether that hears of it.
-    fn close_at(&'static self, at: &AtNic, linger: Option<u32>) -> bool {
-        match linger {
-            Some(0) => return self.control(at, NicControl::Abort),
-            Some(seconds) => self.linger(at, Duration::from_secs(seconds.into())),
-            None => {}
-        }
-        self.control(at, NicControl::Close)
-    }
-
-    /// Waits until the peer has all, and knows that there is no more (tcp_close), or until a signal comes.
-    fn linger(&'static self, _at: &AtNic, _time: Duration) {}
 }
