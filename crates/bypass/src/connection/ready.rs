@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use handoff::RestoreReason;
 use handoff::command::NicControl;
-use handoff::ring::{receive, send};
+use handoff::ring::{Lost, receive, send};
 use handoff::session::status::{Place, Status};
 use libc::c_int;
 
@@ -15,48 +15,63 @@ use crate::os;
 impl Connection {
     /// What is ready at the NIC; `None` if the kernel has it.
     pub(crate) fn ready(&'static self) -> Option<Ready> {
-        loop {
-            let at = self.away()?;
-            let status = self.status(&at);
-            let ready = self.ready_at(&at, status);
-            // On its way back its rings say nothing.
-            if matches!(status.place, Place::Nic | Place::Ended) && self.look(&at) == status.place {
-                return Some(ready);
-            }
-        }
-    }
-
-    fn ready_at(&self, at: &AtNic, status: Status) -> Ready {
-        let shut = self.shut.load(Ordering::Acquire);
-        let unread = at.area.receive().ok().map(|ring| receive::App::new(ring).is_empty());
-        let is_over = status.place == Place::Ended;
-        let peer_closed = status.peer_closed || is_over || shut & SHUT_READ != 0;
-        let error = status.error != 0 && !self.is_told.load(Ordering::Relaxed);
-        Ready {
-            readable: peer_closed || error || unread.is_some_and(|unread| unread == Ok(false)),
-            // What would fail does not wait (tcp_poll).
-            writable: is_over || shut & SHUT_WRITE != 0 || self.has_room(at),
-            peer_closed,
-            error,
-            hung_up: is_over || peer_closed && shut & SHUT_WRITE != 0,
-        }
-    }
-
-    /// Whether a third of what may wait to be acknowledged is free (sk_stream_is_writeable).
-    fn has_room(&self, at: &AtNic) -> bool {
-        let Ok(ring) = at.area.send() else { return false };
-        let sent = send::App::new(ring);
-        let (Ok(free), Ok(used)) = (sent.room(), sent.len()) else { return false };
-        let left = free.min(self.limits.capacity(ring.capacity()).saturating_sub(used));
-        left > 0 && left >= used / 2
+        self.at_rest(|at, status| self.ready_at(at, status))
     }
 
     /// Bytes that could be read, and bytes that the NIC has not taken yet; `None` if the kernel has it.
     pub(crate) fn queued(&'static self) -> Option<(c_int, c_int)> {
-        let at = self.away()?;
-        let unread = receive::App::new(at.area.receive().ok()?).len().unwrap_or(0);
-        let unsent = send::App::new(at.area.send().ok()?).len().unwrap_or(0);
-        Some((unread as c_int, unsent as c_int))
+        self.at_rest(|at, status| {
+            let unread = at.area.receive().map_or(Ok(0), |ring| receive::App::new(ring).len());
+            let unsent = at.area.send().map_or(Ok(0), |ring| send::App::new(ring).len());
+            match (unread, unsent) {
+                (Ok(unread), Ok(unsent)) => Ok((unread as c_int, unsent as c_int)),
+                // What was lost on its way back has nothing.
+                _ if status.place == Place::Ended => Ok((0, 0)),
+                _ => Err(Lost),
+            }
+        })
+    }
+
+    /// What is read of the rings of a connection at the NIC; `None` if the kernel has it. On its way back they say nothing.
+    fn at_rest<T>(&'static self, read: impl Fn(&AtNic, Status) -> Result<T, Lost>) -> Option<T> {
+        loop {
+            let at = self.away()?;
+            let status = self.status(&at);
+            match read(&at, status) {
+                Ok(found) if self.look(&at) == status.place => return Some(found),
+                Ok(_) => {}
+                // It has left the NIC, as the status is about to say.
+                Err(Lost) => self.wait_while(&at, Place::Nic),
+            }
+        }
+    }
+
+    fn ready_at(&self, at: &AtNic, status: Status) -> Result<Ready, Lost> {
+        let shut = self.shut.load(Ordering::Acquire);
+        let is_over = status.place == Place::Ended;
+        let has_unread = match at.area.receive() {
+            Ok(ring) if !is_over => !receive::App::new(ring).is_empty()?,
+            _ => is_over,
+        };
+        let peer_closed = status.peer_closed || is_over || shut & SHUT_READ != 0;
+        let error = status.error != 0 && !self.is_told.load(Ordering::Relaxed);
+        Ok(Ready {
+            readable: peer_closed || error || has_unread,
+            // What would fail does not wait (tcp_poll).
+            writable: is_over || shut & SHUT_WRITE != 0 || self.has_room(at)?,
+            peer_closed,
+            error,
+            hung_up: is_over || peer_closed && shut & SHUT_WRITE != 0,
+        })
+    }
+
+    /// Whether a third of what may wait to be acknowledged is free (sk_stream_is_writeable).
+    fn has_room(&self, at: &AtNic) -> Result<bool, Lost> {
+        let Ok(ring) = at.area.send() else { return Ok(false) };
+        let sent = send::App::new(ring);
+        let (free, used) = (sent.room()?, sent.len()?);
+        let left = free.min(self.limits.capacity(ring.capacity()).saturating_sub(used));
+        Ok(left > 0 && left >= used / 2)
     }
 
     /// The program shuts an end down; `None` if the kernel has the connection.

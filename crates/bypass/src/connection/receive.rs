@@ -68,7 +68,12 @@ impl Connection {
             let status = self.status(&at);
             let Ok(ring) = at.area.receive() else { return Some(os::fail(libc::EIO)) };
             let ring = receive::App::new(ring);
-            let Ok(there) = ring.len() else { continue };
+            let there = match ring.len() {
+                Ok(there) => there,
+                // It was lost on its way back.
+                Err(Lost) if status.place == Place::Ended => 0,
+                Err(Lost) => continue,
+            };
             let is_over = self.ends_reading(status);
             if there > 0 && is_patient && how.least > there as usize && !is_over {
                 // A wait that ends otherwise ends with what is there.
