@@ -29,7 +29,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::sockopt;
 
-pub use placeholder::{discard, is_placeholder, reserve};
+pub use placeholder::{SEQUENCE as PLACEHOLDER_SEQUENCE, discard, is_placeholder, reserve};
 pub use put_back::{put_back, put_back_paused, resume};
 pub use take::{take, take_once};
 

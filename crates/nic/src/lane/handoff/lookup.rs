@@ -7,6 +7,7 @@ use handoff::RestoreReason;
 use handoff::machine::NicEvent;
 use lro::Nanos;
 use sys::frames::FramePool;
+use sys::tcp::repair::PLACEHOLDER_SEQUENCE;
 use wire::{Headers, Seq, Tcp, VirtioNetHdr};
 
 use super::connections::Connection;
@@ -200,14 +201,17 @@ impl HandoffLane {
     #[inline]
     pub(crate) fn silences(&mut self, bytes: &[u8], peers: &mut Option<Peers>) -> bool {
         let found = steer::key_of(bytes).and_then(|key| self.lookup.find(&key.reversed()));
-        let Some(found) = found.filter(|found| found.phase == Phase::Nic) else { return false };
-        let payload = payload_at(bytes);
-        if payload.is_some_and(|seq| seq.before(self.lookup.kernel_sent(found.place))) {
-            // Sent before the kernel gave the connection away.
-            return false;
+        let Some(found) = found.filter(|found| !found.phase.has_left()) else { return false };
+        let Some(said) = Said::read(bytes) else { return found.phase == Phase::Nic };
+        if !said.is_placeholders {
+            let kernel_sent = || self.lookup.kernel_sent(found.place);
+            // On its way, or sent before the kernel gave the connection away.
+            if found.phase != Phase::Nic || said.has_payload && said.seq.before(kernel_sent()) {
+                return false;
+            }
         }
         self.silenced += 1;
-        if payload.is_some() {
+        if said.is_placeholders && said.has_payload && found.phase == Phase::Nic {
             match peers {
                 Some(peers) if found.worker != self.lane.app().worker as usize => {
                     peers.tell_aside(found.worker, found.place);
@@ -230,9 +234,22 @@ fn held((vnet, maybe_partial): (VirtioNetHdr, bool), bytes: &[u8], rest: &[u8]) 
     HeldPacket { vnet, bytes: [bytes, rest].concat() }
 }
 
-/// The sequence number of a TCP segment's payload, if it has any.
-fn payload_at(bytes: &[u8]) -> Option<Seq> {
-    let headers = Headers::parse(bytes).ok()?;
-    let tcp = Tcp::new(bytes.get(headers.transport_at..)?).ok()?;
-    (headers.end > headers.payload_at).then(|| tcp.seq())
+/// What the kernel sends of a connection.
+struct Said {
+    seq: Seq,
+    has_payload: bool,
+    /// The socket that stands for the connection has sent it.
+    is_placeholders: bool,
+}
+
+impl Said {
+    fn read(bytes: &[u8]) -> Option<Said> {
+        /// Bytes that are in flight at once are fewer (RFC 7323, section 2.3).
+        const IN_FLIGHT: u32 = 1 << 30;
+        let headers = Headers::parse(bytes).ok()?;
+        let tcp = Tcp::new(bytes.get(headers.transport_at..)?).ok()?;
+        let (seq, first) = (tcp.seq(), PLACEHOLDER_SEQUENCE);
+        let is_placeholders = tcp.ack() == Seq(first) && seq.0.wrapping_sub(first - 1) < IN_FLIGHT;
+        Some(Said { seq, has_payload: headers.end > headers.payload_at, is_placeholders })
+    }
 }

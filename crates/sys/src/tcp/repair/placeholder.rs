@@ -5,11 +5,16 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::put_back::{leave, set_sequence};
-use super::{Parts, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, get, set, use_queue};
+use super::{Parts, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, Window, get, set, use_queue};
 use crate::tcp::address;
 
-/// All sequence numbers of a placeholder.
-pub(super) const SEQUENCE: u32 = 1;
+/// Of a placeholder: the sequence number of the first byte that is written to it, and what all its segments acknowledge.
+/// Probes have the one before.
+pub const SEQUENCE: u32 = 1;
+
+/// What the peer of a placeholder takes, as the kernel sees it, in bytes: what is written is sent at once, and is seen by
+/// whoever has the packets. With no window the kernel would only ask for one, as it does to keep a connection alive.
+const PEERS_WINDOW: u32 = 65_535;
 
 /// Makes a socket from which a connection was [taken](super::take) a placeholder of it: it seems to be connected,
 /// nothing comes to it, and no other socket gets its addresses and ports. It sends nothing unless something is
@@ -41,7 +46,15 @@ fn connect(socket: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io:
     }
     set_sequence(socket, SEND_QUEUE, SEQUENCE)?;
     set_sequence(socket, RECV_QUEUE, SEQUENCE)?;
-    address::for_socket(socket, remote)?.connect(socket)
+    address::for_socket(socket, remote)?.connect(socket)?;
+    let window = Window {
+        snd_wl1: SEQUENCE,
+        snd_wnd: PEERS_WINDOW,
+        max_window: PEERS_WINDOW,
+        rcv_wnd: PEERS_WINDOW,
+        rcv_wup: SEQUENCE,
+    };
+    set(socket, libc::TCP_REPAIR_WINDOW, &window)
 }
 
 /// Whether a socket is a placeholder, with what was written to it or without. It is out of repair mode then, with this
