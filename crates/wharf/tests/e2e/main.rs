@@ -18,6 +18,7 @@ mod forwards;
 mod handoff;
 mod handoff_host;
 mod handoff_programs;
+mod handoff_reasons;
 mod handoff_workers;
 mod leases;
 mod logged;
