@@ -1,5 +1,6 @@
 //! A running NIC: its ports, its workers, and the requests that it serves.
 
+mod connections;
 mod follow;
 
 use std::fmt;
@@ -8,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ::tcp::FourTuple;
 use handoff::RestoreReason;
 use iface::Duplicate;
 use sys::interface;
@@ -21,7 +21,7 @@ use crate::engines::{Engines, Own};
 use crate::error::Error;
 use crate::handle::Wake;
 use crate::handoff::agent::Agent;
-use crate::handoff::{Handoffs, Listed, Listener, guard};
+use crate::handoff::{Handoffs, Listener, guard};
 use crate::open::{self, Held, HostEnd, HostInterface, Hosts, OpenWire, Purpose};
 use crate::port::shared::Scheduler;
 use crate::running::{Start, Wan, Workers};
@@ -224,31 +224,6 @@ impl Nic {
 
     fn agent(&self) -> MutexGuard<'_, Option<Agent>> {
         self.agent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The host's connections that the NIC runs, and those on their way there or back.
-    pub fn connections(&self) -> Vec<Listed> {
-        self.agent().as_ref().map(Agent::list).unwrap_or_default()
-    }
-
-    /// All connections that the NIC runs go back to the kernel, or the one with these ends; how many that are.
-    pub fn hand_to_os(&self, one: Option<FourTuple>) -> usize {
-        let agent = self.agent();
-        let Some(agent) = &*agent else { return 0 };
-        match one {
-            Some(path) => usize::from(agent.want_back_one(path)),
-            None => {
-                let all = agent.list().len();
-                agent.want_back(RestoreReason::Command);
-                all
-            }
-        }
-    }
-
-    /// Asks all programs that `wharf run` has started to hand over what connections they have; how many programs there
-    /// are. They do when they make a call, or wait.
-    pub fn hand_to_nic(&self) -> usize {
-        self.agent().as_ref().map(Agent::pick_all).unwrap_or_default()
     }
 
     /// Connections that the NIC runs go back to the kernel, if there are any.

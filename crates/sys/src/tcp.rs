@@ -98,6 +98,14 @@ pub fn state(socket: impl AsFd) -> io::Result<u8> {
     Ok(info.tcpi_state)
 }
 
+/// What tells a socket from all others (`SO_COOKIE`), as long as the machine runs.
+///
+/// # Errors
+/// The error of `getsockopt`, as for what is no socket.
+pub fn cookie_of(socket: impl AsFd) -> io::Result<u64> {
+    sockopt::get(socket.as_fd(), libc::SOL_SOCKET, libc::SO_COOKIE)
+}
+
 /// Shuts a socket down for reading, as its application has (shutdown(2)).
 ///
 /// # Errors

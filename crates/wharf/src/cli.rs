@@ -4,10 +4,11 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::bench::BenchArgs;
+use crate::connections::ConnectionsArgs;
 use crate::degen::DegenArgs;
 use crate::demo::DemoArgs;
 use crate::doctor::DoctorArgs;
-use crate::handoff::{ConnectionsArgs, HandoffArgs};
+use crate::handoff::HandoffArgs;
 use crate::log::LogLevel;
 use crate::pcap::PcapArgs;
 use crate::run::RunArgs;

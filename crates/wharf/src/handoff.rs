@@ -1,27 +1,12 @@
-//! `wharf connections` and `wharf handoff`: the connections that a wharf runs for programs.
+//! `wharf handoff`: connections of programs move to the NIC, or back.
 
 use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
 use nic::control::Client;
-use serde_json::Value;
 
 use crate::error::Error;
 use crate::print;
-use crate::table::{Align, Table};
-use crate::text::escaped_json;
-
-/// Show the connections of programs that wharf runs
-#[derive(Debug, Args)]
-#[command(after_help = "Example: one object a line:\n  wharf connections --json")]
-pub(crate) struct ConnectionsArgs {
-    /// Which wharf, if several run here: its host interface
-    #[arg(long, value_name = "NAME")]
-    host: Option<String>,
-    /// One JSON object a line for each connection
-    #[arg(long)]
-    json: bool,
-}
 
 /// Move connections of programs to wharf's TCP, or back to the kernel
 #[derive(Debug, Args)]
@@ -53,28 +38,6 @@ enum Side {
     Nic,
     /// The kernel
     Os,
-}
-
-pub(crate) fn list(args: &ConnectionsArgs) -> Result<(), Error> {
-    let all = Client::connect(args.host.as_deref())?.connections()?;
-    if args.json {
-        return print(
-            all.iter()
-                .map(|one| format!("{}\n", escaped_json(&one.to_string())))
-                .collect::<String>(),
-        );
-    }
-    let mut table =
-        Table::new(&[Align::Left, Align::Left, Align::Left, Align::Right, Align::Right]);
-    table.row(["LOCAL", "REMOTE", "WHERE", "PID", "UID"]);
-    for one in &all {
-        let text = |name: &str| match &one[name] {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        table.row(["local", "remote", "where", "pid", "uid"].map(text));
-    }
-    print(table.to_string())
 }
 
 pub(crate) fn hand_off(args: &HandoffArgs) -> Result<(), Error> {

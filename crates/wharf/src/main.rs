@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod cli;
+mod connections;
 mod degen;
 mod demo;
 mod doctor;
@@ -22,6 +23,7 @@ mod table;
 mod tcp;
 mod text;
 mod trace;
+mod units;
 mod up;
 
 use std::io::Write;
@@ -64,7 +66,7 @@ fn run(cli: Cli) -> Result<(), Error> {
         Command::Degen(args) => degen::run(&args),
         Command::Tcp(args) => tcp::run(&args),
         Command::Run(args) => run::run(&args),
-        Command::Connections(args) => handoff::list(&args),
+        Command::Connections(args) => connections::run(&args),
         Command::Handoff(args) => handoff::hand_off(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Stats(args) => stats::run(&args),

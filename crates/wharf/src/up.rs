@@ -11,7 +11,7 @@ use nic::Nic;
 use nic::config::{Access, Config};
 use nic::control::{Control, Handler, counters_json, settings_json};
 use nic::degen;
-use nic::handoff::{Listed, Listener};
+use nic::handoff::Listener;
 use nic::mirror::{Followed, Mirror};
 use nic::tcp::{FourTuple, Own};
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
 
 use crate::args::Settings;
+use crate::connections;
 use crate::error::Error;
 use crate::guard::{Before, Guard};
 use crate::lateness::Lateness;
@@ -279,14 +280,7 @@ impl Handler for Answers {
     }
 
     fn connections(&self) -> Result<Value, String> {
-        let one = |connection: Listed| {
-            json!({
-                "local": connection.local.to_string(), "remote": connection.remote.to_string(),
-                "pid": connection.pid, "uid": connection.uid, "cid": connection.cid,
-                "where": if connection.is_at_nic { "nic" } else { "moving" },
-            })
-        };
-        Ok(self.0.connections().into_iter().map(one).collect())
+        Ok(self.0.connections().iter().map(connections::object).collect())
     }
 
     fn hand_off(

@@ -272,7 +272,7 @@ impl Client {
         entries.ok_or_else(|| ClientError::Nonsense { host: self.host.clone() })
     }
 
-    /// The connections that the NIC runs, an object each.
+    /// Connections of programs, an object each.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -306,9 +306,29 @@ impl Client {
     }
 
     fn ask(&mut self, request: &Value) -> Result<Value, ClientError> {
-        let lost = |cause| ClientError::Lost { host: self.host.clone(), cause };
+        let (mut answer, mut more) = self.begin(request)?;
+        while more {
+            let next;
+            (next, more) = self.next(Ok(()))?;
+            let nonsense = || ClientError::Nonsense { host: self.host.clone() };
+            let (Some(all), Value::Array(next)) = (answer.as_array_mut(), next) else {
+                return Err(nonsense());
+            };
+            all.extend(next);
+        }
+        Ok(answer)
+    }
+
+    /// Asks, and returns the first line of the answer, and whether more follow.
+    fn begin(&mut self, request: &Value) -> Result<(Value, bool), ClientError> {
         // A refusal may have been sent before the request was written; it is more useful than EPIPE.
         let written = self.lines.write(request, PATIENCE);
+        self.next(written)
+    }
+
+    /// The next line of an answer to what was written so.
+    fn next(&mut self, written: io::Result<()>) -> Result<(Value, bool), ClientError> {
+        let lost = |cause| ClientError::Lost { host: self.host.clone(), cause };
         let line = match (self.lines.read(PATIENCE), written) {
             (Ok(Some(line)), _) => line,
             (Err(cause), _) | (Ok(None), Err(cause)) => return Err(lost(cause)),
@@ -316,8 +336,9 @@ impl Client {
         };
         let nonsense = || ClientError::Nonsense { host: self.host.clone() };
         let mut answer: Value = serde_json::from_slice(&line).map_err(|_| nonsense())?;
+        let more = answer.get("more") == Some(&Value::Bool(true));
         if let Some(ok) = answer.get_mut("ok") {
-            return Ok(ok.take());
+            return Ok((ok.take(), more));
         }
         match answer.get("error") {
             Some(Value::String(words)) => Err(ClientError::Refused(words.clone())),

@@ -15,9 +15,11 @@
 //! | `{"get":null}` | `{"ok":[{"key":KEY,"value":VALUE},...]}` |
 //! | `{"get":KEY}` | the same, with that key only |
 //! | `{"set":{KEY:VALUE}}` | `{"ok":true}` |
-//! | `{"connections":true}` | `{"ok":[`the NIC's connections, an object each`]}` |
+//! | `{"connections":true}` | `{"ok":[`connections of programs, an object each`]}` |
 //! | `{"handoff":{"to":"nic"}}` or `"os"`, or with `"local"` and `"remote"` | `{"ok":{"count":`how many`}}` |
 //! | anything that cannot be done | `{"error":REASON}` |
+//!
+//! An array that is too long for a line is answered by several, of which all but the last have `"more":true`.
 //!
 //! All that may connect may read; only root and the user that runs wharf may `set`, and some places are
 //! reserved for them.

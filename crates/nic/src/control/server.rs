@@ -26,6 +26,9 @@ use crate::config::{self, AccessMode};
 /// How long a client may take to send a request, or to read its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Bytes of an array that go into one line: what is around them has room there, too.
+const PART_MAX: usize = LINE_MAX - 64;
+
 /// Answers the requests of clients.
 pub trait Handler {
     /// An object with what runs (`host`, `wire`, ... as plain values) and, under `counters`, the result of
@@ -38,7 +41,7 @@ pub trait Handler {
     /// A message about an unknown key.
     fn get(&self, key: Option<&str>) -> Result<Value, String>;
 
-    /// The connections that the NIC runs, as an array of objects.
+    /// Connections of programs, as an array of objects.
     ///
     /// # Errors
     /// A message that there can be none.
@@ -312,17 +315,35 @@ fn converse(stream: Arc<UnixStream>, client: &Client, ending: &AtomicBool, handl
             }
             _ => return,
         };
-        if lines.write(&answer, PATIENCE).is_err() {
+        if answer.iter().any(|line| lines.write(line, PATIENCE).is_err()) {
             return;
         }
     }
 }
 
-fn answer(line: &[u8], client: &Client, handler: &impl Handler) -> Value {
+/// The lines of the answer to a request.
+fn answer(line: &[u8], client: &Client, handler: &impl Handler) -> Vec<Value> {
     match request(line, client, handler) {
-        Ok(value) => json!({"ok": value}),
-        Err(words) => json!({"error": words}),
+        Ok(Value::Array(all)) => parts(all),
+        Ok(value) => vec![json!({"ok": value})],
+        Err(words) => vec![json!({"error": words})],
     }
+}
+
+/// An array as an answer of several lines, if it is too long for one: all but the last say that more follow.
+fn parts(all: Vec<Value>) -> Vec<Value> {
+    let (mut lines, mut part, mut len) = (Vec::new(), Vec::new(), 0);
+    for value in all {
+        let more = value.to_string().len() + 1;
+        if len + more > PART_MAX && !part.is_empty() {
+            lines.push(json!({"ok": std::mem::take(&mut part), "more": true}));
+            len = 0;
+        }
+        len += more;
+        part.push(value);
+    }
+    lines.push(json!({"ok": part}));
+    lines
 }
 
 const REQUESTS: &str = r#"a request is {"stats":true}, {"get":KEY}, {"set":{KEY:VALUE}}, {"connections":true} or {"handoff":{"to":"nic"}}"#;

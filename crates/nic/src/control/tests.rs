@@ -21,6 +21,10 @@ impl Handler for Dummy {
         settings_json(&self.0.lock().unwrap(), key)
     }
 
+    fn connections(&self) -> Result<Value, String> {
+        Ok((0..2_000).map(|cid| json!({"cid": cid, "local": "x".repeat(cid % 200)})).collect())
+    }
+
     fn set(&self, key: &str, value: &str) -> Result<(), String> {
         let mut config = self.0.lock().unwrap();
         config.set_at_run_time(key, value).map_err(|error| error.to_string())
@@ -117,6 +121,20 @@ fn an_invalid_request_is_answered_and_the_connection_stays() {
     }
     assert_eq!(ask(&mut stream, b"{\"set\":{\"lro.enable\":false}}\n"), json!({"ok": true}));
     assert_eq!(ask(&mut stream, b"{\"set\":{\"lro.max_segments\":9}}\n"), json!({"ok": true}));
+}
+
+#[test]
+fn an_answer_that_is_too_long_for_a_line_is_several() {
+    let host = unique("more");
+    let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
+    let mut client = Client::connect(Some(&host)).unwrap();
+    for _ in 0..2 {
+        let all = client.connections().unwrap();
+        assert!(all.iter().map(|one| one["cid"].as_u64().unwrap()).eq(0..2_000));
+    }
+    let mut stream = raw(&host);
+    let first = ask(&mut stream, b"{\"connections\":true}\n");
+    assert_eq!(first["more"], true, "it is one line");
 }
 
 /// A control socket that ends leaves no thread with the handler, whatever its clients do.

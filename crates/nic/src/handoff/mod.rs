@@ -15,6 +15,7 @@ pub(crate) mod agent;
 pub mod guard;
 mod process;
 
+pub use crate::lane::handoff::figures::Figures;
 pub use agent::Listed;
 
 use std::io;

@@ -6,12 +6,12 @@ use super::{Connection, attributes};
 use crate::Result;
 
 /// linux/sock_diag.h, linux/inet_diag.h.
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const INET_DIAG_INFO: u8 = 2;
+pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub(super) const INET_DIAG_INFO: u8 = 2;
 const INET_DIAG_MD5SIG: u16 = 18;
 const INET_DIAG_CGROUP_ID: u16 = 21;
 /// `struct inet_diag_msg`.
-const INET_DIAG_MSG: usize = 72;
+pub(super) const INET_DIAG_MSG: usize = 72;
 
 /// A socket, as far as it matters here.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

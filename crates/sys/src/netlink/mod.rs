@@ -18,6 +18,7 @@ pub mod nftables;
 pub mod qdisc;
 pub mod route;
 pub mod saved;
+pub mod sockets;
 pub mod traffic;
 pub mod watch;
 pub mod xfrm;

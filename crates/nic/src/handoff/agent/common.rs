@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use handoff::RestoreReason;
 use handoff::machine::SideCounts;
 
+use super::at_kernel::AtKernel;
 use super::host::Host;
 use super::quotas::Quotas;
 use super::ways::Ways;
@@ -23,6 +24,7 @@ pub(super) struct Common {
     /// `None` if the host's interface is a veth: workers tell the kernel then.
     pub(super) to_kernel: Option<ToKernel>,
     pub(super) counts: SideCounts,
+    pub(super) at_kernel: AtKernel,
     /// Nothing more is handed off.
     pub(super) is_stopping: bool,
     /// Connections that are wanted back, and how many of those that were asked for are not back yet.

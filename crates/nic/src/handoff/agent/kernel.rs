@@ -24,31 +24,41 @@ pub(super) struct Offered {
 
 impl Offered {
     /// Looks whether the connection of this process may be handed off, and how it stands.
+    ///
+    /// # Errors
+    /// Why not, and the socket.
     pub(super) fn look(
         socket: OwnedFd,
         host: &mut Host,
         pid: i32,
-    ) -> Result<(Self, Standing), Refusal> {
+    ) -> Result<(Self, Standing), (Refusal, OwnedFd)> {
         match obstacle(&socket, host.namespace) {
             Ok(None) => {}
-            Ok(Some(obstacle)) => return Err(refusal(obstacle)),
-            Err(_) => return Err(Refusal::Invalid),
+            Ok(Some(obstacle)) => return Err((refusal(obstacle), socket)),
+            Err(_) => return Err((Refusal::Invalid, socket)),
         }
-        let stream = TcpStream::from(socket);
-        let names = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
+        let (socket, names) = names_of(socket);
         // One that listens, or is not connected.
-        let (local, remote) = names.map_err(|_| Refusal::State)?;
-        let socket = OwnedFd::from(stream);
+        let Some((local, remote)) = names else { return Err((Refusal::State, socket)) };
         let offered = Offered { socket, local, remote, reuse_address: false };
-        let user = owner_of(&offered).map_err(|_| Refusal::Invalid)?;
-        let standing = host.admit(&offered.path(), Owner { pid, user })?;
-        Ok((offered, standing))
+        let standing = match owner_of(&offered) {
+            Ok(user) => host.admit(&offered.path(), Owner { pid, user }),
+            Err(_) => Err(Refusal::Invalid),
+        };
+        match standing {
+            Ok(standing) => Ok((offered, standing)),
+            Err(why) => Err((why, offered.socket)),
+        }
+    }
+
+    /// The socket, which stays the kernel's.
+    pub(super) fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 
     /// The ends of the connection, as packets have them.
     pub(super) fn path(&self) -> FourTuple {
-        let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
-        FourTuple { local: plain(self.local), remote: plain(self.remote) }
+        path_of(self.local, self.remote)
     }
 
     /// Whether its port may be shared, as the socket has it now.
@@ -127,6 +137,24 @@ impl Offered {
     pub(super) fn remote(&self) -> SocketAddr {
         self.remote
     }
+}
+
+/// The names of a connection's socket, if it has both.
+fn names_of(socket: OwnedFd) -> (OwnedFd, Option<(SocketAddr, SocketAddr)>) {
+    let stream = TcpStream::from(socket);
+    let names = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
+    (stream.into(), names.ok())
+}
+
+/// The ends of the connection of a socket, as packets have them, if it has one.
+pub(super) fn ends_of(socket: OwnedFd) -> (OwnedFd, Option<FourTuple>) {
+    let (socket, names) = names_of(socket);
+    (socket, names.map(|(local, remote)| path_of(local, remote)))
+}
+
+fn path_of(local: SocketAddr, remote: SocketAddr) -> FourTuple {
+    let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
+    FourTuple { local: plain(local), remote: plain(remote) }
 }
 
 fn refusal(obstacle: Obstacle) -> Refusal {

@@ -1,10 +1,12 @@
 //! The agent: a thread that is the OS side of all handoffs. It hears processes by their sessions and the workers by
 //! the link, takes connections out of the kernel, and puts them back.
 
+mod at_kernel;
 mod common;
 pub(crate) mod crossing;
 mod host;
 mod kernel;
+mod listed;
 mod quotas;
 mod session;
 pub(crate) mod ways;
@@ -27,8 +29,10 @@ use sys::packets::PacketSocket;
 use sys::poll::EventFd;
 
 pub(crate) use self::host::Host;
-pub use self::session::Listed;
+pub(crate) use self::listed::Inquiry;
+pub use self::listed::Listed;
 
+use self::at_kernel::{AtKernel, Known};
 use self::common::Common;
 use self::crossing::Event;
 use self::quotas::Quotas;
@@ -79,8 +83,10 @@ enum Request {
     WantBackOne(FourTuple, mpsc::Sender<bool>),
     /// Processes offer all that they have; tells how many there are.
     PickAll(mpsc::Sender<usize>),
-    /// Tells which there are.
-    List(mpsc::Sender<Vec<Listed>>),
+    /// Tells which there are, and those that the kernel has.
+    List(mpsc::Sender<(Vec<Listed>, Vec<Known>)>),
+    /// Of those that the kernel has, these are gone.
+    Gone(Vec<u64>),
     /// There is a guard, which knows nothing yet.
     Guard(PacketSocket),
 }
@@ -93,6 +99,7 @@ pub(crate) struct Agent {
     thread: Option<JoinHandle<io::Result<()>>>,
     is_done: Arc<AtomicBool>,
     counts: Arc<Mutex<SideCounts>>,
+    inquiry: Inquiry,
 }
 
 /// The agent's end of the link.
@@ -135,6 +142,7 @@ impl Agent {
         set.add(listener.socket.as_fd(), LISTENER)?;
         host.descriptors().try_for_each(|changes| set.add(changes, CHANGES))?;
         let counts = SideCounts::default();
+        let inquiry = Inquiry::new(ways.all());
         let work = Work {
             set,
             listener,
@@ -151,6 +159,7 @@ impl Agent {
                 guard: ToGuard::default(),
                 to_kernel,
                 counts,
+                at_kernel: AtKernel::new(),
                 is_stopping: false,
                 wanted: VecDeque::new(),
                 going_back: 0,
@@ -166,7 +175,7 @@ impl Agent {
             done.store(true, Ordering::Release);
             result
         })?;
-        Ok(Agent { bell, requests, thread: Some(thread), is_done, counts })
+        Ok(Agent { bell, requests, thread: Some(thread), is_done, counts, inquiry })
     }
 
     fn ask(&self, request: Request) {
@@ -200,11 +209,22 @@ impl Agent {
         told.recv().unwrap_or(0)
     }
 
-    /// The connections that the NIC runs, and those on their way.
-    pub(crate) fn list(&self) -> Vec<Listed> {
+    /// The connections that the NIC runs, those on their way, and those that the kernel has as they were refused or have
+    /// come back, of which some are gone.
+    pub(crate) fn list(&self) -> (Vec<Listed>, Vec<Known>) {
         let (tell, told) = mpsc::channel();
         self.ask(Request::List(tell));
         told.recv().unwrap_or_default()
+    }
+
+    /// Of those that the kernel has, these are gone.
+    pub(crate) fn forget(&self, gone: Vec<u64>) {
+        self.ask(Request::Gone(gone));
+    }
+
+    /// How to ask for figures of connections.
+    pub(crate) fn inquiry(&self) -> Inquiry {
+        self.inquiry.clone()
     }
 
     /// All connections go back, which the workers must be there for, and the thread ends.
@@ -381,7 +401,11 @@ impl Work {
             Request::Guard(_) => Ok(()),
             Request::List(tell) => {
                 let listed = all.flat_map(|session| session.list().collect::<Vec<_>>());
-                tell.send(listed.collect()).map_err(drop)
+                tell.send((listed.collect(), common.at_kernel.all().collect())).map_err(drop)
+            }
+            Request::Gone(gone) => {
+                common.at_kernel.forget(&gone);
+                Ok(())
             }
         };
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +20,7 @@ use super::common::Common;
 use super::crossing::{Crossing, Event, Output};
 use super::host::{News, Standing, Verdict};
 use super::kernel::Offered;
+use super::listed::Listed;
 use crate::handoff::guard::{Message, ToGuard};
 use crate::handoff::process::SharedProcess;
 use crate::lane::handoff::link::{HeldPacket, Key, Process, State, ToWorker, shared};
@@ -49,23 +49,6 @@ struct Connection {
     is_answered: bool,
     /// The application has closed it, and its number is free when it is over.
     is_closed: bool,
-}
-
-/// A connection that the NIC runs, or that is on its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Listed {
-    /// This end.
-    pub local: SocketAddr,
-    /// The peer.
-    pub remote: SocketAddr,
-    /// The process that has it, as seen from wharf.
-    pub pid: i32,
-    /// Its user.
-    pub uid: u32,
-    /// Its number in the process's session.
-    pub cid: u32,
-    /// The NIC runs it; else it is on its way there, or back.
-    pub is_at_nic: bool,
 }
 
 /// See the module's documentation.
@@ -204,13 +187,14 @@ impl Session {
             return Err(format!("number {} is taken", cid.0));
         }
         let looked = match common.is_stopping {
-            true => Err(Refusal::Stopping),
+            true => Err((Refusal::Stopping, socket)),
             false => self.look(cid, socket, common),
         };
         let (offered, place) = match looked {
             Ok(found) => found,
-            Err(why) => {
+            Err((why, socket)) => {
                 common.counts.refused.add(why);
+                common.at_kernel.refused(socket, self.peer, why);
                 answer(&self.process, &mut false);
                 self.tell(cid, Status { why: Some(Why::Refused(why)), ..Status::at(Place::Os) });
                 return Ok(());
@@ -242,10 +226,10 @@ impl Session {
         cid: Cid,
         socket: OwnedFd,
         common: &mut Common,
-    ) -> Result<((Offered, Standing), u32), Refusal> {
+    ) -> Result<((Offered, Standing), u32), (Refusal, OwnedFd)> {
         let PeerCredentials { pid, uid, .. } = self.peer;
         if !common.quotas.has_room(uid) {
-            return Err(Refusal::Quota);
+            return Err((Refusal::Quota, socket));
         }
         let (offered, standing) = Offered::look(socket, &mut common.host, pid)?;
         let place = common.take_place();
@@ -254,7 +238,7 @@ impl Session {
         }
         let Some(place) = place else {
             common.host.release(&offered.path(), standing, false);
-            return Err(Refusal::Connections);
+            return Err((Refusal::Connections, offered.into_socket()));
         };
         self.tell_of(cid, place, &offered, &mut common.guard);
         if common.guard.is_behind() {
@@ -262,8 +246,9 @@ impl Session {
             common.guard.tell(Message::Gone { place }, &[]);
             common.beginnings.give_place(place);
             common.host.release(&offered.path(), standing, false);
-            return Err(Refusal::Queue);
+            return Err((Refusal::Queue, offered.into_socket()));
         }
+        common.at_kernel.forget_offered(&offered);
         common.quotas.take(uid);
         Ok(((offered, standing), place))
     }
@@ -343,14 +328,8 @@ impl Session {
         let PeerCredentials { pid, uid, .. } = self.peer;
         self.connections.iter().filter_map(move |(cid, connection)| {
             let path = connection.offered.as_ref()?.0.path();
-            Some(Listed {
-                local: path.local,
-                remote: path.remote,
-                pid,
-                uid,
-                cid: cid.0,
-                is_at_nic: connection.crossing.place() == Where::Nic,
-            })
+            let (place, cid) = (connection.crossing.place(), Some(cid.0));
+            Some(Listed { path, pid, uid, cid, place, why: None, figures: None })
         })
     }
 
@@ -461,6 +440,9 @@ impl Session {
             _ => {
                 let refused = connection.crossing.refused().map(Why::Refused);
                 let why = refused.or(connection.back.map(Why::Restored));
+                if let Some(why) = why {
+                    common.at_kernel.remember(&offered, offered.path(), self.peer, why);
+                }
                 let epoch = connection.crossing.epoch();
                 self.connections.remove(&cid);
                 self.epochs.insert(cid, epoch);

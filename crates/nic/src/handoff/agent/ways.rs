@@ -60,6 +60,11 @@ impl Ways {
         self.ways.len() > 1
     }
 
+    /// The ways, for one who tells all of them something.
+    pub(super) fn all(&self) -> Vec<Way<ToWorker>> {
+        self.ways.clone()
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.ways.len()

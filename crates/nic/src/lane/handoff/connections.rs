@@ -8,6 +8,7 @@ use handoff::session::status::Status;
 use tcp::{FourTuple, Id};
 use wire::{Mac, Nanos, Seq};
 
+use super::figures::Carried;
 use super::link::{HeldPacket, Key};
 use super::records::Keeps;
 use crate::steer::Phase;
@@ -56,6 +57,7 @@ pub(super) struct Running {
     pub(super) status: Status,
     /// As it was looked at last.
     pub(super) state: tcp::State,
+    pub(super) carried: Carried,
     /// The peer has closed its end, in order.
     pub(super) peer_closed: bool,
     /// The application has shut its end for reading down.
@@ -161,6 +163,11 @@ impl Connections {
         {
             self.released.pop_front();
         }
+    }
+
+    /// One more than the highest number that there was.
+    pub(super) fn numbers(&self) -> u32 {
+        self.slots.len() as u32
     }
 
     #[inline]

@@ -12,7 +12,7 @@ use wire::Mac;
 
 use super::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker};
 use super::sessions::Session;
-use super::{HandoffLane, HostLane, is_time_wait};
+use super::{HandoffLane, HostLane, is_time_wait, looked_up};
 use crate::peers::Peers;
 use crate::port::{Host, Wire};
 use crate::steer::Phase;
@@ -122,6 +122,9 @@ impl HandoffLane {
                     connection.into_iter().for_each(|one| one.next_hop = next_hop);
                 }
                 ToWorker::End { session } => self.end(session, now),
+                ToWorker::Figures { from, to } => {
+                    looked_up::answer(self.lane.app(), self.lane.stack(), from, &to);
+                }
             }
         }
         true

@@ -14,6 +14,7 @@ use handoff::session::{Layout, Shared};
 use handoff::{Cid, Epoch};
 use wire::{Mac, Seq, VirtioNetHdr};
 
+use super::figures::Page;
 use crate::handle::Wake;
 
 /// The state of a connection, as the kernel gives and takes it, and when that was so.
@@ -108,6 +109,8 @@ pub(crate) enum ToWorker {
     Told { key: Key, tag: u16, told: ToNic<HeldPacket, State> },
     /// The process has ended: its connections end as the kernel's would.
     End { session: u32 },
+    /// Somebody asks for the figures of connections, from this number on.
+    Figures { from: u32, to: Sender<Page> },
 }
 
 impl ToWorker {

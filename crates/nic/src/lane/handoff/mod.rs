@@ -13,8 +13,10 @@
 mod connections;
 mod counters;
 mod exchange;
+pub(crate) mod figures;
 mod hear;
 pub(crate) mod link;
+mod looked_up;
 mod lookup;
 mod moves;
 pub(crate) mod records;

@@ -15,6 +15,7 @@ use tcp::{Snapshot, Stack};
 
 use super::connections::{Connection, Running};
 use super::exchange::Exchange;
+use super::figures::Carried;
 use super::link::{HeldPacket, State, ToAgent};
 use super::records::{first_of, window_of};
 use super::rings::Rings;
@@ -219,6 +220,7 @@ fn begin(
         receive: receive.keep(),
         status: Status::at(Place::Moving),
         state: repair.state,
+        carried: Carried::since(repair),
         peer_closed: false,
         is_deaf: false,
         deaf_from: None,

@@ -235,6 +235,7 @@ impl Rings {
         if running.is_deaf && running.deaf_from.is_none() && waits_for_end(&socket) {
             running.deaf_from = Some(socket.standing().rcv_nxt);
         }
+        running.carried.add(moved.sent, moved.received);
         if moved.received > 0 || moved.sent > 0 {
             *active = now;
         }

@@ -1,0 +1,190 @@
+//! `wharf connections`: the connections of programs that `wharf run` has started.
+
+use std::net::SocketAddr;
+
+use clap::{Args, ValueEnum};
+use handoff::Named;
+use handoff::machine::Where;
+use handoff::session::status::Why;
+use nic::control::Client;
+use nic::handoff::Listed;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::print;
+use crate::table::{Align, Table};
+use crate::text::escaped_json;
+use crate::units::{bytes, time};
+
+/// Show connections of programs that `wharf run` has started: those on the NIC, and why others are not
+///
+/// Those at the kernel are shown once they were refused, or have come back; of these, `ss -ti` shows more.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: those that the kernel has, and why:\n  wharf connections --where os\n\n\
+                        Example: one object a line, those of one program:\n  \
+                        wharf connections --json --pid 4242"
+)]
+pub(crate) struct ConnectionsArgs {
+    /// Only those that are there
+    #[arg(long = "where", value_enum, value_name = "SIDE")]
+    place: Option<Place>,
+    /// Only those of this process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Which wharf, if several run here: its host interface
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// One JSON object a line for each connection
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Place {
+    /// At the kernel
+    Os,
+    /// On the NIC
+    Nic,
+    /// On their way
+    Moving,
+}
+
+const OS: &str = "os";
+const NIC: &str = "nic";
+const MOVING: &str = "moving";
+
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Place::Os => OS,
+            Place::Nic => NIC,
+            Place::Moving => MOVING,
+        }
+    }
+}
+
+/// A connection, as `wharf up` tells it.
+pub(crate) fn object(listed: &Listed) -> Value {
+    let Listed { path, pid, uid, cid, place, why, figures } = listed;
+    let place = match place {
+        Where::Os => OS,
+        Where::Nic => NIC,
+        _ => MOVING,
+    };
+    let (refused, restored) = match why {
+        Some(Why::Refused(reason)) => (Some(reason.name()), None),
+        Some(Why::Restored(reason)) => (None, Some(reason.name())),
+        None => (None, None),
+    };
+    json!({
+        "local": path.local.to_string(), "remote": path.remote.to_string(), "where": place,
+        "pid": pid, "uid": uid, "cid": cid,
+        "state": figures.map(|figures| figures.state.to_string()),
+        "sent": figures.and_then(|figures| figures.sent),
+        "received": figures.and_then(|figures| figures.received),
+        "rtt": figures.map(|figures| figures.rtt).filter(|rtt| *rtt > 0),
+        "cwnd": figures.map(|figures| figures.cwnd),
+        "refused": refused, "restored": restored,
+    })
+}
+
+pub(crate) fn run(args: &ConnectionsArgs) -> Result<(), Error> {
+    let mut all = Client::connect(args.host.as_deref())?.connections()?;
+    let is_asked_for = |one: &Value| {
+        args.place.is_none_or(|place| one["where"] == place.name())
+            && args.pid.is_none_or(|pid| one["pid"] == pid)
+    };
+    all.retain(is_asked_for);
+    all.sort_by_cached_key(ends);
+    print(match args.json {
+        true => all.iter().map(|one| format!("{}\n", escaped_json(&one.to_string()))).collect(),
+        false => table(&all),
+    })
+}
+
+/// By which connections are sorted: what is no address comes first.
+fn ends(one: &Value) -> [Option<SocketAddr>; 2] {
+    ["local", "remote"].map(|end| one[end].as_str().and_then(|end| end.parse().ok()))
+}
+
+fn table(all: &[Value]) -> String {
+    use Align::{Left, Right};
+    let mut table =
+        Table::new(&[Left, Left, Left, Right, Right, Left, Right, Right, Right, Right, Left]);
+    table.row([
+        "LOCAL", "REMOTE", "WHERE", "PID", "UID", "STATE", "SENT", "RECEIVED", "RTT", "CWND", "WHY",
+    ]);
+    for one in all {
+        let text = |name: &str| match &one[name] {
+            Value::String(text) => text.clone(),
+            Value::Null => "-".to_owned(),
+            other => other.to_string(),
+        };
+        let number = |name: &str, shown: fn(u64) -> String| {
+            one[name].as_u64().map_or_else(|| "-".to_owned(), shown)
+        };
+        let why = ["refused", "restored"].into_iter().find_map(|how| {
+            let reason = one[how].as_str()?;
+            Some(format!("{how}: {reason}"))
+        });
+        table.row([
+            text("local"),
+            text("remote"),
+            text("where"),
+            text("pid"),
+            text("uid"),
+            text("state"),
+            number("sent", bytes),
+            number("received", bytes),
+            number("rtt", time),
+            number("cwnd", bytes),
+            why.unwrap_or_default(),
+        ]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_units_and_reasons() {
+        let nic = json!({
+            "local": "10.0.0.1:80", "remote": "10.0.0.2:4000", "where": "nic", "pid": 7, "uid": 33,
+            "cid": 3, "state": "ESTABLISHED", "sent": 1_234_567, "received": 999, "rtt": 12_345_678,
+            "cwnd": 14_480, "refused": null, "restored": null,
+        });
+        let os = json!({
+            "local": "10.0.0.1:80", "remote": "10.0.0.2:5", "where": "os", "pid": 7, "uid": 33,
+            "cid": null, "state": "CLOSE-WAIT", "sent": null, "received": null, "rtt": null,
+            "cwnd": 5_360, "refused": "quota", "restored": null,
+        });
+        assert_eq!(
+            table(&[nic, os]),
+            "LOCAL        REMOTE         WHERE  PID  UID  STATE          SENT  RECEIVED      RTT     CWND  WHY\n\
+             10.0.0.1:80  10.0.0.2:4000  nic      7   33  ESTABLISHED  1.2 MB     999 B  12.3 ms  14.4 KB\n\
+             10.0.0.1:80  10.0.0.2:5     os       7   33  CLOSE-WAIT        -         -        -   5.3 KB  refused: quota\n"
+        );
+    }
+
+    #[test]
+    fn an_answer_of_another_shape_is_shown_all_the_same() {
+        let odd = json!({"local": 3, "sent": "much", "where": {"a": "\u{1b}[2J"}});
+        let text = table(&[odd.clone(), json!(null)]);
+        assert!(text.lines().count() == 3 && !text.contains('\u{1b}'), "{text}");
+        assert_eq!(ends(&odd), [None, None]);
+    }
+
+    #[test]
+    fn connections_are_sorted_by_their_numbers() {
+        let one = |local: &str| json!({"local": local, "remote": "10.0.0.2:1"});
+        let mut all = ["10.0.0.10:80", "10.0.0.9:443", "10.0.0.9:80"].map(one);
+        all.sort_by_cached_key(ends);
+        assert_eq!(
+            all.map(|one| one["local"].clone()),
+            ["10.0.0.9:80", "10.0.0.9:443", "10.0.0.10:80"]
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! What an operator sees of connections of programs: `wharf connections`.
+
+use std::net::TcpStream;
+
+use serde_json::Value;
+use testkit::lab::{have, wait_until};
+
+use crate::handoff::{EVENTS, bytes, connect, echoes, ends, serve};
+use crate::setup::{Ip, Plan, Port, Up};
+
+/// With one worker and more words.
+fn up_with(words: &[&str]) -> Option<Up> {
+    if !have(&["python3"]) {
+        return None;
+    }
+    Plan::new(Port::Auto).up_with(&[&["--set", "workers=1"], words].concat())
+}
+
+/// What `wharf connections --json` shows, with more words.
+pub(crate) fn listed(up: &Up, words: &[&str]) -> Vec<Value> {
+    let ended = up.hosts.wharf(&[&["connections", "--json"], words].concat());
+    assert!(ended.status.success(), "{ended}");
+    ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// That of a client's connection, if it is shown.
+pub(crate) fn of(up: &Up, stream: &TcpStream) -> Option<Value> {
+    let [local, remote] = [stream.peer_addr(), stream.local_addr()].map(|end| end.unwrap());
+    let is_it =
+        |one: &Value| one["local"] == local.to_string() && one["remote"] == remote.to_string();
+    listed(up, &[]).into_iter().find(is_it)
+}
+
+/// Has all connections go to the NIC, by this stream as well, whose connection is there then.
+pub(crate) fn to_nic(up: &Up, stream: &TcpStream) {
+    let moved = wait_until(|| {
+        let ended = up.hosts.wharf(&["handoff", "--to", "nic", "--all"]);
+        assert!(ended.status.success(), "{ended}");
+        echoes(stream, &bytes(1000, 1));
+        of(up, stream).is_some_and(|one| one["where"] == "nic")
+    });
+    assert!(moved, "{:?}", of(up, stream));
+}
+
+#[test]
+fn a_connection_is_seen_wherever_it_is() {
+    let Some(up) = up_with(&[]) else { return };
+    let server = serve(&up.hosts, "by_hand", EVENTS);
+    for ip in Ip::BOTH {
+        let stream = connect(&up.hosts, ip);
+        echoes(&stream, &bytes(1000, 1));
+        assert_eq!(of(&up, &stream), None, "it was not offered");
+        to_nic(&up, &stream);
+        let carried = || {
+            let one = of(&up, &stream).unwrap();
+            ["sent", "received"].map(|name| one[name].as_u64().unwrap())
+        };
+        let before = carried();
+        echoes(&stream, &bytes(3_000_000, 2));
+        let more = || [0, 1].map(|at| carried()[at] - before[at]);
+        // What was sent before may have been acknowledged in the meantime.
+        let all_there = || (3_000_000..=3_001_000).contains(&more()[0]) && more()[1] == 3_000_000;
+        assert!(wait_until(all_there), "{:?}", more());
+        let one = of(&up, &stream).unwrap();
+        assert_eq!(
+            (&one["state"], one["pid"].as_u64()),
+            (&"ESTABLISHED".into(), Some(server.id().into()))
+        );
+        assert!(one["rtt"].as_u64() > Some(0) && one["cwnd"].as_u64() > Some(1000), "{one}");
+        assert!(one["cid"].is_u64() && one["refused"].is_null() && one["restored"].is_null());
+
+        let all_back = up.hosts.wharf(&["handoff", "--to", "os", "--all"]);
+        assert!(all_back.status.success(), "{all_back}");
+        echoes(&stream, &bytes(1000, 3));
+        let is_back = || of(&up, &stream).is_some_and(|one| one["where"] == "os");
+        assert!(wait_until(is_back), "{:?}", of(&up, &stream));
+        let one = of(&up, &stream).unwrap();
+        assert_eq!((&one["restored"], &one["state"]), (&"command".into(), &"ESTABLISHED".into()));
+        assert!(one["sent"].is_null() && one["cid"].is_null() && one["cwnd"].as_u64() > Some(1000));
+        let sides = ["os", "nic"].map(|side| listed(&up, &["--where", side]).len());
+        assert_eq!(sides, [1, 0]);
+        let pids = [server.id(), 1].map(|pid| listed(&up, &["--pid", &pid.to_string()]).len());
+        assert_eq!(pids, [1, 0]);
+        ends(stream);
+        assert!(wait_until(|| listed(&up, &[]).is_empty()), "{:?}", listed(&up, &[]));
+    }
+    up.nothing_went_wrong();
+}
+
+#[test]
+fn why_a_connection_was_refused_is_seen_while_it_is_open() {
+    let Some(up) = up_with(&["--set", "handoff.connections_per_uid=1"]) else { return };
+    let _server = serve(&up.hosts, "at_accept", EVENTS);
+    let first = connect(&up.hosts, Ip::V4);
+    let on_nic = || {
+        echoes(&first, &bytes(1000, 1));
+        of(&up, &first).is_some_and(|one| one["where"] == "nic")
+    };
+    assert!(wait_until(on_nic), "{:?}", of(&up, &first));
+    let second = connect(&up.hosts, Ip::V4);
+    echoes(&second, &bytes(1000, 1));
+    let refused = || of(&up, &second).is_some_and(|one| one["refused"] == "quota");
+    assert!(wait_until(refused), "{:?}", of(&up, &second));
+    let ended = up.hosts.wharf(&["connections"]);
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert!(lines.len() == 3 && lines[0].starts_with("LOCAL "), "{ended}");
+    assert!(lines[1..].iter().any(|line| line.ends_with("refused: quota")), "{ended}");
+    ends(second);
+    assert!(wait_until(|| listed(&up, &["--where", "os"]).is_empty()));
+    ends(first);
+}
+
+/// More than fit one line of the control socket.
+#[test]
+fn many_connections_are_all_seen() {
+    let Some(up) = up_with(&[]) else { return };
+    let _server = serve(&up.hosts, "at_accept", EVENTS);
+    let streams: Vec<_> = (0..400).map(|at| connect(&up.hosts, Ip::BOTH[at % 2])).collect();
+    let all = || {
+        streams.iter().for_each(|stream| echoes(stream, b"x"));
+        listed(&up, &["--where", "nic"]).iter().filter(|one| one["state"] == "ESTABLISHED").count()
+    };
+    assert!(wait_until(|| all() == 400), "{}", all());
+    streams.into_iter().for_each(ends);
+}
