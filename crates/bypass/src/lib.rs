@@ -14,6 +14,8 @@
 //! | `sharers` | which processes have a connection, after fork(2) |
 //! | `session` | wharf: its socket, its memory, its rings of commands |
 //! | `lock` | a lock that knows its thread |
+//! | `policy` | by which policy connections are offered |
+//! | `names` | the ends of connections |
 //! | `os`, `trap`, `real` | the kernel's calls, and libc's own functions |
 //!
 //! There is no thread of the layer's own: all is done in the program's calls. A handler of a signal may make such a call
@@ -27,7 +29,9 @@
 mod calls;
 mod connection;
 mod lock;
+mod names;
 mod os;
+mod policy;
 mod pool;
 mod real;
 mod session;

@@ -17,7 +17,8 @@ use libc::c_int;
 
 use self::numbers::Numbers;
 use crate::lock::Lock;
-use crate::os;
+use crate::policy::Policies;
+use crate::{names, os};
 
 /// See the module's documentation. It lives as long as the process, or until that forks.
 pub(crate) struct Session {
@@ -40,7 +41,7 @@ pub(crate) struct Session {
     is_dead: AtomicBool,
     /// Its guard, too.
     is_lost: AtomicBool,
-    pub(crate) policy: Policy,
+    policies: Policies,
 }
 
 /// One worker of wharf's, which has some of the connections.
@@ -58,7 +59,8 @@ const OFFERS_MAX: u64 = 16;
 /// What `wharf run` has told.
 struct Told {
     address: Vec<u8>,
-    policy: Policy,
+    /// `None` for wharf's own.
+    policy: Option<Policy>,
 }
 
 static TOLD: OnceLock<Option<Told>> = OnceLock::new();
@@ -68,7 +70,7 @@ fn told() -> &'static Option<Told> {
     TOLD.get_or_init(|| {
         let address = std::env::var_os("WHARF_HANDOFF")?.into_vec();
         let policy = std::env::var("WHARF_HANDOFF_POLICY").ok();
-        let policy = policy.map_or(Ok(Policy::default()), |text| text.parse()).ok()?;
+        let policy = policy.map(|text| text.parse()).transpose().ok()?;
         Some(Told { address, policy })
     })
 }
@@ -87,7 +89,7 @@ static LOADED: extern "C" fn() = loaded;
 /// Not begun, begun, and that there is none.
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
-/// The process, since it was loaded or forked, and where it is said how often wharf has asked for all connections.
+/// The process, since it was loaded or forked, and where it is said how often wharf has asked for connections.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 static PICKS: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NO_PICKS).cast_mut());
 static NO_PICKS: AtomicU64 = AtomicU64::new(0);
@@ -183,7 +185,7 @@ pub(crate) fn get_there() -> Option<&'static Session> {
     if STATE.load(Ordering::Acquire) == THERE { get() } else { None }
 }
 
-/// How often wharf has asked for all connections; 0 without a session.
+/// How often wharf has asked for connections; 0 without a session.
 #[inline]
 pub(crate) fn picks() -> u64 {
     // SAFETY: a word of the library's, or of memory that is never unmapped.
@@ -217,7 +219,7 @@ impl Session {
         }
     }
 
-    fn on(socket: c_int, policy: Policy) -> Option<Session> {
+    fn on(socket: c_int, policy: Option<Policy>) -> Option<Session> {
         os::send(socket, &Message::Hello.encode(), None).ok()?;
         let mut bytes = [0; MESSAGE_LEN];
         let (len, descriptors) = os::receive(socket, &mut bytes).ok()?;
@@ -251,7 +253,7 @@ impl Session {
             offers: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
-            policy,
+            policies: Policies::new(policy),
         })
     }
 
@@ -290,9 +292,20 @@ impl Session {
         !self.is_dead()
     }
 
-    /// How often wharf has asked for all connections.
+    /// The policy now.
+    #[inline]
+    pub(crate) fn policy(&self) -> &Policy {
+        self.policies.get(&self.shared.said())
+    }
+
+    /// How often wharf has asked for connections.
     pub(crate) fn picks(&self) -> u64 {
-        self.shared.picks().load(Ordering::Relaxed)
+        self.shared.picks().load(Ordering::Acquire)
+    }
+
+    /// Whether it has asked for that of this descriptor after time `before`, up to time `now`.
+    pub(crate) fn asks_for(&self, fd: c_int, before: u64, now: u64) -> bool {
+        self.shared.is_asked_for((before, now), || names::ends(fd))
     }
 
     /// Whether wharf was found to be gone.

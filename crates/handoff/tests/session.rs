@@ -2,10 +2,13 @@
 #![cfg(not(loom))]
 
 use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use handoff::session::status::{Place, Status, Why};
-use handoff::session::{Layout, MESSAGE_LEN, Message, Shared, Welcome};
+use handoff::session::{
+    ASKS, Ends, Layout, MESSAGE_LEN, Message, POLICY_MAX, Shared, VERSION, Welcome,
+};
 use handoff::{Cid, Epoch, Named, Refusal, RestoreReason, ring};
 use proptest::prelude::*;
 
@@ -35,6 +38,15 @@ fn messages() -> impl Strategy<Value = Message> {
     ]
 }
 
+/// Those of a connection of this number, some of IPv4 and some of IPv6.
+fn ends(number: u16) -> Ends {
+    let ip = |last: u8| match number.is_multiple_of(2) {
+        true => IpAddr::from([10, 0, 0, last]),
+        false => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, last.into()]),
+    };
+    (SocketAddr::new(ip(1), number), SocketAddr::new(ip(2), !number))
+}
+
 proptest! {
     #[test]
     fn messages_are_read_as_they_were_written(message in messages()) {
@@ -47,7 +59,7 @@ proptest! {
         begins: bool,
     ) {
         if begins {
-            bytes[..2].copy_from_slice(&1_u16.to_le_bytes());
+            bytes[..2].copy_from_slice(&VERSION.to_le_bytes());
             bytes[2] %= 8;
         }
         if let Ok(message) = Message::decode(&bytes) {
@@ -80,6 +92,9 @@ proptest! {
         let shared = Shared::new(layout, &words).unwrap();
         let mut seen = HashSet::new();
         let mut own = |word: &AtomicU64| assert!(seen.insert(std::ptr::from_ref(word)));
+        let policy = "p".repeat(POLICY_MAX);
+        shared.said().set_policy(&policy);
+        (0..ASKS as u16).for_each(|number| shared.ask(Some(ends(number))));
         for worker in 0..layout.workers {
             own(shared.nic_doorbell(worker).unwrap());
             if worker == 0 {
@@ -128,6 +143,9 @@ proptest! {
             let (at, len) = layout.data_of(Cid(cid));
             prop_assert!(at % 4096 == 0 && len % 4096 == 0 && at + len <= layout.bytes());
         }
+        prop_assert_eq!(shared.said().policy(), Some((2, policy)));
+        let is_asked = |number| shared.is_asked_for((0, ASKS as u64), || Some(ends(number)));
+        prop_assert!((1..ASKS as u16).all(is_asked) && !is_asked(0));
         prop_assert!(shared.area(Cid(layout.connections)).is_none());
         prop_assert!(shared.nic_doorbell(layout.workers).is_none());
         prop_assert!(Shared::new(layout, &words[1..]).is_err());
@@ -153,4 +171,64 @@ fn it_is_known_whether_a_command_was_popped() {
         app.pop().unwrap();
         assert_eq!((nic.was_popped(first), nic.was_popped(second)), (Ok(true), Ok(true)));
     }
+}
+
+/// With whatever a process has written there, what it reads is something or nothing.
+#[test]
+fn what_is_asked_for_is_known_by_its_time() {
+    let layout = Layout { workers: 1, commands: 4, connections: 1, send: 4096, receive: 4096 };
+    let words: Vec<_> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+    let shared = Shared::new(layout, &words).unwrap();
+    let now = || shared.picks().load(Ordering::Relaxed);
+    let is_asked = |before, which: u16| {
+        let mut asked = 0;
+        let is = shared.is_asked_for((before, now()), || {
+            asked += 1;
+            Some(ends(which))
+        });
+        assert!(asked <= 1);
+        is
+    };
+    assert!(!is_asked(0, 1));
+    shared.ask(Some(ends(1)));
+    shared.ask(Some(ends(2)));
+    assert_eq!([1, 2, 3].map(|which| is_asked(0, which)), [true, true, false]);
+    assert_eq!([1, 2].map(|which| is_asked(1, which)), [false, true], "the first was before");
+    shared.ask(None);
+    assert!(is_asked(2, 9) && is_asked(0, 9) && !is_asked(3, 9), "all were asked for");
+    (0..ASKS as u16).for_each(|which| shared.ask(Some(ends(1000 + which))));
+    assert!(!is_asked(0, 9) && !is_asked(0, 1000), "that is long ago");
+    assert!(is_asked(0, 1001) && is_asked(0, 1000 + ASKS as u16 - 1));
+    let hostile: Vec<_> = (0..layout.words()).map(|_| AtomicU64::new(u64::MAX)).collect();
+    let shared = Shared::new(layout, &hostile).unwrap();
+    assert!(shared.said().policy().is_none());
+    assert!(!shared.is_asked_for((0, u64::MAX), || None));
+}
+
+/// Whole texts are read while others are written.
+#[test]
+fn a_policy_is_read_as_a_whole() {
+    let layout = Layout { workers: 1, commands: 4, connections: 1, send: 4096, receive: 4096 };
+    let words: Vec<_> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+    let shared = Shared::new(layout, &words).unwrap();
+    assert_eq!((shared.said().policy(), shared.said().policy_changes()), (None, 0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..20_000_usize {
+                let letter = [b'a' + (round % 26) as u8];
+                let letter = std::str::from_utf8(&letter).unwrap();
+                shared.said().set_policy(&letter.repeat(round % POLICY_MAX + 1));
+            }
+        });
+        let mut last = 0;
+        while last < 40_000 {
+            // It may be written faster than it is read.
+            let Some((change, text)) = shared.said().policy() else { continue };
+            assert!(change >= last);
+            let round = change as usize / 2 - 1;
+            assert_eq!(text.len(), round % POLICY_MAX + 1);
+            assert!(text.bytes().all(|byte| byte == b'a' + (round % 26) as u8), "{text}");
+            last = change;
+        }
+    });
 }

@@ -280,6 +280,11 @@ impl Nic {
                 return Err(error.into());
             }
         }
+        if changed.handoff.policy != config.handoff.policy
+            && let Some(agent) = &*self.agent()
+        {
+            agent.set_policy(changed.handoff.policy.clone());
+        }
         *config = changed;
         self.configure_workers(&config);
         self.schedulers.iter().for_each(|scheduler| scheduler.set_spin(config.poll.spin));

@@ -2,28 +2,40 @@
 
 use std::net::SocketAddr;
 
-use clap::{Args, ValueEnum};
+use ::handoff::machine::Where;
+use clap::{ArgGroup, Args, ValueEnum};
+use nic::Nic;
 use nic::control::Client;
+use nic::handoff::Selection;
+use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::print;
 
 /// Move connections of programs to wharf's TCP, or back to the kernel
+///
+/// To the kernel they go at once. To the NIC a connection goes when its program, which is asked to hand it over, next
+/// reads, writes or waits.
 #[derive(Debug, Args)]
 #[command(
+    group = ArgGroup::new("which").required(true).multiple(true),
     after_help = "Example: all connections go back to the kernel:\n  wharf handoff --to os --all\n\n\
-                        Example: one of them, as wharf connections shows it:\n  \
-                        wharf handoff --to os 192.0.2.1:443 198.51.100.7:50123"
+                  Example: one of them, as wharf connections shows it:\n  \
+                  wharf handoff --to nic 192.0.2.1:443 198.51.100.7:50123\n\n\
+                  Example: those of one process:\n  wharf handoff --to nic --pid 4242"
 )]
 pub(crate) struct HandoffArgs {
-    /// Where to: nic (all connections of the programs that wharf run has started), or os
+    /// Where to
     #[arg(long, value_enum, value_name = "SIDE")]
     to: Side,
-    /// All connections
-    #[arg(long, conflicts_with_all = ["local", "remote"], required_unless_present = "local")]
+    /// All connections of the programs that wharf run has started
+    #[arg(long, group = "which", conflicts_with_all = ["pid", "local"])]
     all: bool,
+    /// All connections of this process, or the one that is named, if it has that
+    #[arg(long, group = "which", value_name = "PID")]
+    pid: Option<u32>,
     /// This end of the connection
-    #[arg(requires = "remote")]
+    #[arg(group = "which", requires = "remote")]
     local: Option<SocketAddr>,
     /// The peer's end
     remote: Option<SocketAddr>,
@@ -40,17 +52,70 @@ enum Side {
     Os,
 }
 
-pub(crate) fn hand_off(args: &HandoffArgs) -> Result<(), Error> {
+const NO_CONNECTION: &str = "there is no such connection: see wharf connections";
+
+/// What a wharf that runs does, and what it says about that.
+pub(crate) fn hand_off(nic: &Nic, to_nic: bool, which: Selection) -> Result<Value, String> {
+    let place = which.path.map(|path| nic.place_of(&path).ok_or(NO_CONNECTION)).transpose()?;
+    let already = match to_nic {
+        true => matches!(place, Some(Where::Nic | Where::Offered | Where::HandingOff)),
+        false => matches!(place, Some(Where::Os | Where::Restoring)),
+    };
+    if already {
+        return Ok(json!({"count": 0, "already": true}));
+    }
+    let count = if to_nic { nic.hand_to_nic(which) } else { nic.hand_to_os(which) };
+    match (count, which) {
+        (0, Selection { pid: Some(pid), path: None }) if to_nic => Err(format!(
+            "process {pid} is none that wharf run has started, or has had no connection yet"
+        )),
+        (0, Selection { path: Some(_), .. }) if to_nic => {
+            Err("it is no connection of a program that wharf run has started".to_owned())
+        }
+        // It has ended, or is another process's.
+        (0, Selection { path: Some(_), .. }) => Err(NO_CONNECTION.to_owned()),
+        _ => Ok(json!({"count": count, "already": false})),
+    }
+}
+
+pub(crate) fn run(args: &HandoffArgs) -> Result<(), Error> {
     let to = match args.to {
         Side::Nic => "nic",
         Side::Os => "os",
     };
-    let ends = args.local.zip(args.remote).map(|(l, r)| (l.to_string(), r.to_string()));
-    let one = ends.as_ref().map(|(local, remote)| (&local[..], &remote[..]));
-    let count = Client::connect(args.host.as_deref())?.hand_off(to, one)?;
-    let plural = if count == 1 { "" } else { "s" };
-    print(match args.to {
-        Side::Os => format!("{count} connection{plural} on the way back to the kernel\n"),
-        Side::Nic => format!("{count} program{plural} asked\n"),
-    })
+    let one = args.local.zip(args.remote);
+    let answer = Client::connect(args.host.as_deref())?.hand_off(to, args.pid, one)?;
+    print(words(args.to, one.is_some(), &answer))
+}
+
+fn words(to: Side, is_one: bool, answer: &Value) -> String {
+    let count = answer["count"].as_u64().unwrap_or(0);
+    let s = if count == 1 { "" } else { "s" };
+    match (to, answer["already"] == true) {
+        (Side::Nic, true) => "it is on the NIC, or on the way there\n".to_owned(),
+        (Side::Os, true) => "it is at the kernel, or on the way there\n".to_owned(),
+        (Side::Os, false) => format!("{count} connection{s} on the way to the kernel\n"),
+        (Side::Nic, false) => {
+            let what = if is_one { "it moves" } else { "they move" };
+            format!("{count} program{s} asked: {what} with the next call, or wait\n")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_words() {
+        let of = |count: u64, already: bool| json!({"count": count, "already": already});
+        assert_eq!(
+            words(Side::Os, false, &of(3, false)),
+            "3 connections on the way to the kernel\n"
+        );
+        assert_eq!(words(Side::Os, true, &of(1, false)), "1 connection on the way to the kernel\n");
+        assert!(words(Side::Nic, false, &of(2, false)).starts_with("2 programs asked: they move "));
+        assert!(words(Side::Nic, true, &of(0, true)).contains("on the NIC"));
+        assert!(words(Side::Os, true, &json!(null)).starts_with("0 connections"));
+    }
 }

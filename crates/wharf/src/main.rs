@@ -67,7 +67,7 @@ fn run(cli: Cli) -> Result<(), Error> {
         Command::Tcp(args) => tcp::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Connections(args) => connections::run(&args),
-        Command::Handoff(args) => handoff::hand_off(&args),
+        Command::Handoff(args) => handoff::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Set(args) => set::run(&args),

@@ -28,8 +28,8 @@ pub(crate) struct RunArgs {
     /// Which wharf, if several run here: its host interface
     #[arg(long, value_name = "NAME")]
     nic: Option<String>,
-    /// Which connections move, and when: none, by_hand, at_accept, after=64KB (the default), after=2s; and of which
-    /// ports: ports=80,443
+    /// Which connections move, and when: none, by_hand, at_accept, after=64KB, after=2s; and of which ports:
+    /// ports=80,443. Without it that of wharf (handoff.policy), which may change
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
     /// The program and its arguments

@@ -1,7 +1,6 @@
 //! `wharf up`: wharf between a wire and this machine.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,16 +10,15 @@ use nic::Nic;
 use nic::config::{Access, Config};
 use nic::control::{Control, Handler, counters_json, settings_json};
 use nic::degen;
-use nic::handoff::Listener;
+use nic::handoff::{Listener, Selection};
 use nic::mirror::{Followed, Mirror};
-use nic::tcp::{FourTuple, Own};
+use nic::tcp::Own;
 use serde_json::{Value, json};
 use sys::interface::Interface;
 use sys::poll::{Interest, PollSet, Signals};
 use sys::process::Signal;
 
 use crate::args::Settings;
-use crate::connections;
 use crate::error::Error;
 use crate::guard::{Before, Guard};
 use crate::lateness::Lateness;
@@ -29,7 +27,7 @@ use crate::serve::ServeArgs;
 use crate::serving::{LOOK_EVERY, claim, give_up_rights, still_held};
 use crate::settings::WAN;
 use crate::text::escaped;
-use crate::{print, settings};
+use crate::{connections, handoff, print, settings};
 
 /// Put wharf between an interface and this machine
 ///
@@ -283,28 +281,8 @@ impl Handler for Answers {
         Ok(self.0.connections().iter().map(connections::object).collect())
     }
 
-    fn hand_off(
-        &self,
-        to_nic: bool,
-        one: Option<(SocketAddr, SocketAddr)>,
-    ) -> Result<Value, String> {
-        let path = one.map(|(local, remote)| FourTuple { local, remote });
-        let count = match (to_nic, path) {
-            (true, Some(_)) => {
-                return Err(
-                    "one connection can be moved to the os; to the nic go all (--all)".to_owned()
-                );
-            }
-            (true, None) => self.0.hand_to_nic(),
-            (false, Some(path)) if self.0.hand_to_os(Some(path)) == 0 => {
-                return Err(
-                    "the nic does not run such a connection: see wharf connections".to_owned()
-                );
-            }
-            (false, Some(_)) => 1,
-            (false, None) => self.0.hand_to_os(None),
-        };
-        Ok(json!({"count": count}))
+    fn hand_off(&self, to_nic: bool, which: Selection) -> Result<Value, String> {
+        handoff::hand_off(&self.0, to_nic, which)
     }
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {

@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nic::handoff::Selection;
+
 use super::program::Work;
 use super::testbed::{Program, Testbed};
 use super::{Case, Options, Place, Reading, quantile, report_runs};
@@ -99,8 +101,8 @@ impl Testbed {
             if asked.is_none_or(|at| at.elapsed() > ASK_AGAIN) {
                 asked = Some(Instant::now());
                 match to {
-                    Place::Nic => self.nic.hand_to_nic(),
-                    Place::Os => self.nic.hand_to_os(None),
+                    Place::Nic => self.nic.hand_to_nic(Selection::default()),
+                    Place::Os => self.nic.hand_to_os(Selection::default()),
                 };
             }
             false

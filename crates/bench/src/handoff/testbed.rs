@@ -172,7 +172,7 @@ impl Testbed {
 
     /// How many connections the NIC runs.
     pub(super) fn at_nic(&self) -> usize {
-        self.nic.connections().iter().filter(|one| one.is_at_nic()).count()
+        self.nic.handed_off()
     }
 
     /// CPU time of a worker's, which all that wharf does for packets is.

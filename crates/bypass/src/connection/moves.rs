@@ -50,10 +50,10 @@ impl Connection {
         let Some(session) = session::get().filter(|session| session.takes_offers()) else {
             return;
         };
-        let picks = session.picks();
+        let (picks, policy) = (session.picks(), session.policy());
         if picks != self.picks.load(Ordering::Relaxed) {
             let before = self.picks.swap(picks, Ordering::Relaxed);
-            if session.policy.allows_by_hand() {
+            if policy.allows_by_hand() && session.asks_for(self.fd(), before, picks) {
                 if !self.offer(session) {
                     self.picks.store(before, Ordering::Relaxed);
                 }
@@ -65,12 +65,12 @@ impl Connection {
         }
         let mut seen =
             Seen { since: self.since.load(Ordering::Relaxed), received, sent, ..Seen::default() };
-        if session.policy.ports.is_some() {
+        if policy.ports.is_some() {
             (seen.local_port, seen.remote_port) = os::ports(self.fd());
         }
-        let needs_time = session.policy.next_deadline(&seen).is_some();
+        let needs_time = policy.next_deadline(&seen).is_some();
         let now = if needs_time { os::now() } else { seen.since };
-        if session.policy.picks(&seen, now) {
+        if policy.picks(&seen, now) {
             let _ = self.offer(session);
         }
     }

@@ -5,6 +5,7 @@
 //!                                   of the first, how many of the application's threads sleep,
 //!                                   how often all were picked, and how many offers were answered
 //!                         the slots of commands to the NIC, and of those to the application
+//!   for the process:      what wharf says to all of it (the module `said`)
 //!   for each connection:  4 lines   the application's of its send ring | of its receive ring | wharf's | waiting
 //!   for each connection:  its send ring, its receive ring: twice as many bytes as they hold
 //! ```
@@ -13,7 +14,8 @@
 
 use core::fmt;
 
-use crate::ring::atomic::{AtomicU64, Ordering};
+use super::said::{ASKS, Ends, SAID_WORDS, Said};
+use crate::ring::atomic::{AtomicU64, Ordering, fence};
 use crate::ring::command::{CommandRing, SLOT_WORDS};
 use crate::ring::{BadSize, Ring};
 use crate::{Cid, Epoch};
@@ -83,8 +85,12 @@ impl Layout {
         WORKER_LINES * LINE + 2 * self.slots()
     }
 
-    fn connections_at(&self) -> usize {
+    fn said_at(&self) -> usize {
         self.workers as usize * self.worker_words()
+    }
+
+    fn connections_at(&self) -> usize {
+        self.said_at() + SAID_WORDS
     }
 
     /// Where data begins: at a page, so that its memory can be given back.
@@ -156,9 +162,53 @@ impl<'a> Shared<'a> {
         &self.words[LINE]
     }
 
-    /// How often wharf has asked the application to offer what it has (`wharf handoff --to nic`).
+    /// How often wharf has asked the application to offer what it has (`wharf handoff --to nic`): see [`ask`](Self::ask).
     pub fn picks(&self) -> &'a AtomicU64 {
         &self.words[6 * LINE]
+    }
+
+    /// What wharf says to the whole process.
+    pub fn said(&self) -> Said<'a> {
+        let at = self.layout.said_at();
+        Said(&self.words[at..at + SAID_WORDS])
+    }
+
+    /// Asks the application to offer the connection with these ends, or all that it has. One part of wharf does.
+    pub fn ask(&self, which: Option<Ends>) {
+        let number = self.picks().load(Ordering::Relaxed).wrapping_add(1);
+        self.said().set_ask(number, which);
+        self.picks().store(number, Ordering::Release);
+    }
+
+    /// Whether wharf has asked for a connection after the time of number `before`, up to that of number `now`. What the
+    /// ends of the connection are is asked at most once. Only the last [`ASKS`] times are known, less one.
+    pub fn is_asked_for(
+        &self,
+        (before, now): (u64, u64),
+        ends: impl FnOnce() -> Option<Ends>,
+    ) -> bool {
+        // The one that is written next may be half written.
+        const KNOWN: u64 = ASKS as u64 - 1;
+        let times = now.wrapping_sub(before).min(KNOWN);
+        let asked = |ago: u64| {
+            let which = self.said().asked(now.wrapping_sub(ago));
+            // Behind the words: they were not written over if the count is near still.
+            fence(Ordering::Acquire);
+            let latest = self.picks().load(Ordering::Relaxed);
+            let is_over = latest.wrapping_sub(now).wrapping_add(ago) >= KNOWN;
+            (!is_over).then_some(which)
+        };
+        let mut ends = Some(ends);
+        let mut own = None;
+        (0..times).filter_map(asked).any(|which| match which {
+            None => true,
+            Some(which) => {
+                if let Some(ends) = ends.take() {
+                    own = ends();
+                }
+                own == Some(which)
+            }
+        })
     }
 
     /// How many of the application's offers wharf has answered: the connection is the NIC's, or was refused. It offers no

@@ -23,7 +23,9 @@
 
 mod layout;
 mod message;
+mod said;
 pub mod status;
 
 pub use layout::{Area, BadLayout, Layout, Shared};
 pub use message::{MESSAGE_LEN, Message, MessageError, VERSION, Welcome};
+pub use said::{ASKS, Ends, POLICY_MAX, Said};

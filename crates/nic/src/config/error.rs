@@ -31,6 +31,14 @@ pub enum ConfigError {
         /// What the key takes, such as "1500 to 65535 bytes".
         range: String,
     },
+    /// No policy of connection handoff.
+    #[error("`{key}`: {cause}")]
+    Policy {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with it, and what to write.
+        cause: String,
+    },
     /// Fixed while wharf runs.
     #[error(
         "`{key}` cannot change while wharf runs: set it in the configuration file or with \

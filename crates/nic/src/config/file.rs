@@ -62,7 +62,7 @@ fn flatten<'a>(table: &'a DeTable<'a>, group: &str, settings: &mut Vec<Setting<'
 fn text_of(key: &Key, value: &DeValue<'_>) -> Result<String, ConfigError> {
     match (key.kind, value) {
         (Kind::Bool { .. }, DeValue::Boolean(value)) => Ok(value.to_string()),
-        (Kind::Choice { .. }, DeValue::String(value))
+        (Kind::Choice { .. } | Kind::Policy { .. }, DeValue::String(value))
         | (Kind::Number { unit: Unit::Nanoseconds | Unit::Group, .. }, DeValue::String(value)) => {
             Ok(value.to_string())
         }

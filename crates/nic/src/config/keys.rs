@@ -1,5 +1,7 @@
 //! What a key is, and how it reads and writes its value; the [table](super::KEYS) has them all.
 
+use handoff::policy::{Policy, PolicyError};
+
 use super::value::{format_duration, parse_duration, parse_group};
 use super::{Config, ConfigError};
 
@@ -47,6 +49,11 @@ pub enum Kind {
         /// The names, in the order of the type's [`Choice::VALUES`](super::Choice::VALUES).
         names: &'static [&'static str],
     },
+    /// A policy of connection handoff.
+    Policy {
+        /// The default.
+        default: &'static str,
+    },
 }
 
 /// What a number counts.
@@ -62,33 +69,66 @@ pub enum Unit {
     Group,
 }
 
-/// How to reach the key's field: booleans are 0 and 1, choices their place among the names.
+/// How to reach the key's field.
 #[derive(Debug)]
-pub(super) struct Field {
-    pub(super) get: fn(&Config) -> u64,
-    pub(super) set: fn(&mut Config, u64),
+pub(super) enum Field {
+    /// A number: booleans are 0 and 1, choices their place among the names.
+    Number {
+        /// Reads it.
+        get: fn(&Config) -> u64,
+        /// Writes it.
+        set: fn(&mut Config, u64),
+    },
+    /// A policy.
+    Policy {
+        /// Reads it.
+        get: fn(&Config) -> &Policy,
+        /// Writes it.
+        set: fn(&mut Config, Policy),
+    },
 }
 
 impl Key {
     /// The value in `config`, as text.
     pub(super) fn get(&self, config: &Config) -> String {
-        self.format((self.field.get)(config))
+        match &self.field {
+            Field::Number { get, .. } => self.format(get(config)),
+            Field::Policy { get, .. } => get(config).to_string(),
+        }
     }
 
     /// Reads `text` and puts it into `config`.
     pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), ConfigError> {
-        let value = self.parse(text)?;
-        (self.field.set)(config, value);
+        match &self.field {
+            Field::Number { set, .. } => set(config, self.parse(text)?),
+            Field::Policy { set, .. } => {
+                let policy = text.parse().map_err(|cause: PolicyError| ConfigError::Policy {
+                    key: self.name,
+                    cause: cause.to_string(),
+                });
+                set(config, policy?);
+            }
+        }
         Ok(())
     }
 
     pub(super) fn set_default(&self, config: &mut Config) {
-        (self.field.set)(config, self.default_value());
+        match (&self.field, self.kind) {
+            (Field::Number { set, .. }, _) => set(config, self.default_value()),
+            (Field::Policy { set, .. }, Kind::Policy { default }) => {
+                // A test reads all defaults.
+                set(config, default.parse().unwrap_or_default());
+            }
+            (Field::Policy { .. }, _) => {}
+        }
     }
 
     /// The default, as text.
     pub fn default_text(&self) -> String {
-        self.format(self.default_value())
+        match self.kind {
+            Kind::Policy { default } => default.to_owned(),
+            _ => self.format(self.default_value()),
+        }
     }
 
     /// What the key takes, in words: "1500 to 65535 bytes".
@@ -99,6 +139,9 @@ impl Key {
                 format!("{} or {last}", rest.join(", "))
             }
             Kind::Choice { names, .. } => names.join(""),
+            Kind::Policy { .. } => "none, by_hand, at_accept, after=SIZE, after=TIME or \
+                                    after=SIZE,TIME; the last four also with ports=80,8000-8100"
+                .to_owned(),
             Kind::Number { min, max, unit, power_of_two, zero, .. } => {
                 if unit == Unit::Group {
                     return "the name or the number of a group".to_owned();
@@ -116,6 +159,7 @@ impl Key {
             Kind::Bool { default } => u64::from(default),
             Kind::Number { default, .. } => default,
             Kind::Choice { default, .. } => default as u64,
+            Kind::Policy { .. } => 0,
         }
     }
 
@@ -124,7 +168,7 @@ impl Key {
             Kind::Bool { .. } => (value != 0).to_string(),
             Kind::Choice { names, .. } => names[value as usize].to_owned(),
             Kind::Number { unit: Unit::Nanoseconds, .. } => format_duration(value),
-            Kind::Number { .. } => value.to_string(),
+            Kind::Number { .. } | Kind::Policy { .. } => value.to_string(),
         }
     }
 
@@ -147,6 +191,7 @@ impl Key {
                 };
                 self.in_range(value.ok_or_else(|| self.wrong_type(text))?, text)
             }
+            Kind::Policy { .. } => Err(self.wrong_type(text)),
         }
     }
 
@@ -168,7 +213,7 @@ impl Key {
             }
             Kind::Number { unit: Unit::Group, .. } => self.range(),
             Kind::Number { .. } => format!("a whole number, {}", self.range()),
-            Kind::Bool { .. } | Kind::Choice { .. } => self.range(),
+            Kind::Bool { .. } | Kind::Choice { .. } | Kind::Policy { .. } => self.range(),
         };
         let value = if value.is_empty() { "empty".to_owned() } else { format!("`{value}`") };
         ConfigError::WrongType { key: self.name, value, expected }

@@ -13,11 +13,15 @@
 //! ```
 
 mod error;
+#[macro_use]
+mod fields;
 mod file;
 mod keys;
 mod table;
 mod tcp;
 mod value;
+
+use ::handoff::policy::Policy;
 
 use crate::entropy;
 
@@ -143,6 +147,8 @@ pub struct Gso {
 /// Connections of the host's that the NIC runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handoff {
+    /// `handoff.policy`: what applies to programs that have none of their own.
+    pub policy: Policy,
     /// `handoff.connections`; 0 for none.
     pub connections: u32,
     /// `handoff.connections_per_uid`; 0 for no bound.
@@ -241,6 +247,7 @@ impl Default for Config {
             },
             tcp: Tcp::blank(),
             handoff: Handoff {
+                policy: Policy::default(),
                 connections: 0,
                 connections_per_uid: 0,
                 buffer: 0,
@@ -370,6 +377,7 @@ mod tests {
             let other = match key.kind {
                 Kind::Bool { default } => (!default).to_string(),
                 Kind::Choice { names, .. } => names[names.len() - 1].to_owned(),
+                Kind::Policy { .. } => "at_accept ports=80".to_owned(),
                 Kind::Number { max, default, min, .. } if max == default => min.to_string(),
                 Kind::Number { max, unit: Unit::Nanoseconds, .. } => format!("{max}ns"),
                 Kind::Number { max, .. } => max.to_string(),

@@ -1,58 +1,8 @@
 //! The table of keys.
 
-use super::keys::{Field, Key, Kind, Unit};
-use super::value::Choice;
+use super::fields::{MS, S, US, first_of, number, second_of, zero_or, zero_or_power_of_two};
+use super::keys::{Key, Kind, Unit};
 use super::{AccessMode, GsoHardware, HostKind, LroProfile, WireMode, XdpMode, ZeroCopy};
-
-/// A field that holds a number. What is set has been found in range, so the cast keeps it.
-macro_rules! number {
-    ($($field:ident).+) => {
-        Field { get: |c| c.$($field).+ as u64, set: |c, value| c.$($field).+ = value as _ }
-    };
-}
-
-/// A field that holds a boolean.
-macro_rules! boolean {
-    ($($field:ident).+) => {
-        Field { get: |c| u64::from(c.$($field).+), set: |c, value| c.$($field).+ = value != 0 }
-    };
-}
-
-/// A field that holds a [`Choice`].
-macro_rules! choice {
-    ($($field:ident).+) => {
-        Field {
-            get: |c| c.$($field).+.index() as u64,
-            set: |c, value| c.$($field).+ = Choice::VALUES[value as usize],
-        }
-    };
-}
-
-const fn number(default: u64, min: u64, max: u64, unit: Unit) -> Kind {
-    Kind::Number { default, min, max, unit, power_of_two: false, zero: None }
-}
-
-const fn zero_or_power_of_two(zero: &'static str, min: u64, max: u64) -> Kind {
-    Kind::Number { default: 0, min, max, unit: Unit::Count, power_of_two: true, zero: Some(zero) }
-}
-
-const fn zero_or(zero: &'static str, min: u64, max: u64, unit: Unit) -> Kind {
-    Kind::Number { default: 0, min, max, unit, power_of_two: false, zero: Some(zero) }
-}
-
-/// A choice whose default is the first.
-const fn first_of<T: Choice>() -> Kind {
-    Kind::Choice { default: 0, names: T::NAMES }
-}
-
-/// A choice whose default is the second.
-const fn second_of<T: Choice>() -> Kind {
-    Kind::Choice { default: 1, names: T::NAMES }
-}
-
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000_000_000;
 
 /// Every setting of wharf.
 pub static KEYS: &[Key] = &[
@@ -527,6 +477,14 @@ pub static KEYS: &[Key] = &[
         help: "most frames taken from a port at once (NAPI's weight); a turn takes one batch from the \
                host, and up to 16 for it from the wire",
         field: number!(poll.batch),
+    },
+    Key {
+        name: "handoff.policy",
+        kind: Kind::Policy { default: "after=64KB" },
+        run_time: true,
+        help: "which connections move to the NIC, and when, of programs that `wharf run` has started without \
+               a policy of their own",
+        field: policy!(handoff.policy),
     },
     Key {
         name: "handoff.connections",

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io;
+use std::net;
 use std::os::linux::fs::MetadataExt;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sys::process::{self, Owner};
 
 use super::line::Lines;
@@ -283,18 +284,27 @@ impl Client {
         }
     }
 
-    /// Moves connections `to` the `nic` or the `os`: all, or the one with these ends. How many move, or are asked to.
+    /// Moves connections `to` the `nic` or the `os`: those of a process, or the one with these ends, or all. Returns the
+    /// result of the wharf's [`Handler::hand_off`](super::Handler::hand_off).
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub fn hand_off(&mut self, to: &str, one: Option<(&str, &str)>) -> Result<u64, ClientError> {
-        let what = match one {
-            Some((local, remote)) => json!({"to": to, "local": local, "remote": remote}),
-            None => json!({"to": to}),
-        };
-        let answer = self.ask(&json!({"handoff": what}))?;
-        let nonsense = || ClientError::Nonsense { host: self.host.clone() };
-        answer["count"].as_u64().ok_or_else(nonsense)
+    pub fn hand_off(
+        &mut self,
+        to: &str,
+        pid: Option<u32>,
+        one: Option<(net::SocketAddr, net::SocketAddr)>,
+    ) -> Result<Value, ClientError> {
+        let mut what = Map::new();
+        what.insert("to".to_owned(), to.into());
+        if let Some((local, remote)) = one {
+            what.insert("local".to_owned(), local.to_string().into());
+            what.insert("remote".to_owned(), remote.to_string().into());
+        }
+        if let Some(pid) = pid {
+            what.insert("pid".to_owned(), pid.into());
+        }
+        self.ask(&json!({"handoff": what}))
     }
 
     /// Changes one setting.

@@ -16,7 +16,7 @@
 //! | `{"get":KEY}` | the same, with that key only |
 //! | `{"set":{KEY:VALUE}}` | `{"ok":true}` |
 //! | `{"connections":true}` | `{"ok":[`connections of programs, an object each`]}` |
-//! | `{"handoff":{"to":"nic"}}` or `"os"`, or with `"local"` and `"remote"` | `{"ok":{"count":`how many`}}` |
+//! | `{"handoff":{"to":"nic"}}` or `"os"`, also with `"pid"`, or `"local"` and `"remote"` | `{"ok":`[`Handler::hand_off`]`}` |
 //! | anything that cannot be done | `{"error":REASON}` |
 //!
 //! An array that is too long for a line is answered by several, of which all but the last have `"more":true`.

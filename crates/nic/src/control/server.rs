@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use ::tcp::FourTuple;
 use serde_json::{Map, Value, json};
 use sys::poll::{Interest, PollSet};
 use sys::process::{self, Owner, PeerCredentials};
@@ -22,6 +23,7 @@ use super::directory::{Directory, Taken};
 use super::line::{LINE_MAX, Lines};
 use super::place::{self, DIRECTORY, PREFIX};
 use crate::config::{self, AccessMode};
+use crate::handoff::Selection;
 
 /// How long a client may take to send a request, or to read its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,17 +51,12 @@ pub trait Handler {
         Err("this wharf runs no connections of programs".to_owned())
     }
 
-    /// Moves connections: all, or the one with these ends. The client is entitled to do so. Returns an object that
-    /// says how many.
+    /// Moves these connections. The client is entitled to do so. Returns an object that says how many.
     ///
     /// # Errors
     /// A message that gives the reason why nothing moves.
-    fn hand_off(
-        &self,
-        to_nic: bool,
-        one: Option<(SocketAddr, SocketAddr)>,
-    ) -> Result<Value, String> {
-        let _ = (to_nic, one);
+    fn hand_off(&self, to_nic: bool, which: Selection) -> Result<Value, String> {
+        let _ = (to_nic, which);
         Err("this wharf runs no connections of programs".to_owned())
     }
 
@@ -287,6 +284,21 @@ struct Client {
 }
 
 impl Client {
+    /// Logs which client has moved what.
+    fn log_hand_off(&self, to_nic: bool, which: Selection) {
+        let PeerCredentials { pid, uid, .. } = self.peer;
+        let to = if to_nic { "nic" } else { "os" };
+        match which {
+            Selection { path: Some(FourTuple { local, remote }), .. } => tracing::info!(
+                "process {pid} of user {uid} moves the connection of {local} and {remote} to the {to}"
+            ),
+            Selection { pid: Some(of), .. } => tracing::info!(
+                "process {pid} of user {uid} moves the connections of process {of} to the {to}"
+            ),
+            _ => tracing::info!("process {pid} of user {uid} moves all connections to the {to}"),
+        }
+    }
+
     /// Logs which client has changed what.
     fn log_set(&self, key: &str, value: &str, set: &Result<(), String>) {
         let PeerCredentials { pid, uid, .. } = self.peer;
@@ -362,8 +374,9 @@ fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Value
                     "only root and the user that runs wharf may move connections".to_owned()
                 );
             }
-            let (to_nic, one) = hand_off(what).ok_or(REQUESTS)?;
-            handler.hand_off(to_nic, one)
+            let (to_nic, which) = hand_off(what).ok_or(REQUESTS)?;
+            client.log_hand_off(to_nic, which);
+            handler.hand_off(to_nic, which)
         }
         Some(("set", Value::Object(setting))) => {
             let (key, value) = single(setting).ok_or(REQUESTS)?;
@@ -379,19 +392,22 @@ fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Value
     }
 }
 
-/// Where to, and which one, if not all.
-fn hand_off(what: &Map<String, Value>) -> Option<(bool, Option<(SocketAddr, SocketAddr)>)> {
-    let end = |name: &str| what.get(name)?.as_str()?.parse().ok();
+/// Where to, and which.
+fn hand_off(what: &Map<String, Value>) -> Option<(bool, Selection)> {
+    let end = |name: &str| -> Option<SocketAddr> {
+        let end: SocketAddr = what.get(name)?.as_str()?.parse().ok()?;
+        Some(SocketAddr::new(end.ip().to_canonical(), end.port()))
+    };
     let to_nic = match what.get("to")?.as_str()? {
         "nic" => true,
         "os" => false,
         _ => return None,
     };
-    match (what.len(), end("local"), end("remote")) {
-        (1, None, None) => Some((to_nic, None)),
-        (3, Some(local), Some(remote)) => Some((to_nic, Some((local, remote)))),
-        _ => None,
-    }
+    let path = end("local").zip(end("remote")).map(|(local, remote)| FourTuple { local, remote });
+    let pid = what.get("pid").and_then(Value::as_i64).and_then(|pid| i32::try_from(pid).ok());
+    // What is there and was not understood must not mean more than was meant.
+    let understood = 1 + if path.is_some() { 2 } else { 0 } + usize::from(pid.is_some());
+    (what.len() == understood).then_some((to_nic, Selection { path, pid }))
 }
 
 /// The only entry of an object; `None` if there are more, or none.

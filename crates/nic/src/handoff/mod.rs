@@ -16,7 +16,7 @@ pub mod guard;
 mod process;
 
 pub use crate::lane::handoff::figures::Figures;
-pub use agent::Listed;
+pub use agent::{Listed, Selection};
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -205,9 +205,9 @@ impl Handoffs {
         interface: u32,
         host: Option<TapQueue>,
     ) -> io::Result<Agent> {
-        let config::Handoff { bypass_firewall, connections_per_uid, .. } = self.config;
         let ways = self.senders.into_iter().zip(workers);
         let ways = ways.map(|(sender, worker)| Way::new(sender, worker)).collect();
+        let config::Handoff { bypass_firewall, connections_per_uid, policy, .. } = self.config;
         let mirror = self.mirror.clone();
         let to_kernel = host.map(|tap| ToKernel::new(tap, self.mac));
         let beginnings = Beginnings::new(self.mirror);
@@ -217,7 +217,7 @@ impl Handoffs {
             self.link,
             (Ways::new(ways, self.claims), beginnings),
             (mirror, to_kernel),
-            (Host::new(interface, bypass_firewall)?, connections_per_uid),
+            (Host::new(interface, bypass_firewall)?, connections_per_uid, &policy),
         )
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use ::tcp::FourTuple;
-use handoff::RestoreReason;
+use handoff::machine::Where;
 use sys::netlink::sockets::{self, Socket};
 use sys::netlink::{Connection, Protocol};
 
 use super::Nic;
-use crate::handoff::Listed;
 use crate::handoff::agent::Agent;
+use crate::handoff::{Listed, Selection};
 
 impl Nic {
     /// The connections that the NIC runs, those on their way there or back, and those that the kernel has as they were
@@ -41,24 +41,32 @@ impl Nic {
         all
     }
 
-    /// All connections that the NIC runs go back to the kernel, or the one with these ends; how many that are.
-    pub fn hand_to_os(&self, one: Option<FourTuple>) -> usize {
-        let agent = self.agent();
-        let Some(agent) = &*agent else { return 0 };
-        match one {
-            Some(path) => usize::from(agent.want_back_one(path)),
-            None => {
-                let (all, _) = agent.list();
-                agent.want_back(RestoreReason::Command);
-                all.len()
-            }
-        }
+    /// How many connections the NIC runs.
+    pub fn handed_off(&self) -> usize {
+        let (all, _) = self.agent().as_ref().map(Agent::list).unwrap_or_default();
+        all.iter().filter(|one| one.is_at_nic()).count()
     }
 
-    /// Asks all programs that `wharf run` has started to hand over what connections they have; how many programs there
-    /// are. They do when they make a call, or wait.
-    pub fn hand_to_nic(&self) -> usize {
-        self.agent().as_ref().map(Agent::pick_all).unwrap_or_default()
+    /// These connections go back to the kernel, if the NIC runs them or is about to; how many that are.
+    pub fn hand_to_os(&self, which: Selection) -> usize {
+        self.agent().as_ref().map_or(0, |agent| agent.restore(which))
+    }
+
+    /// Asks the programs that `wharf run` has started to hand over these connections; how many programs are asked. They do
+    /// when they make a call, or wait.
+    pub fn hand_to_nic(&self, which: Selection) -> usize {
+        self.agent().as_ref().map_or(0, |agent| agent.pick(which))
+    }
+
+    /// Where the connection with these ends is; `None` if neither the NIC nor the kernel has it. To be called as
+    /// [`connections`](Self::connections).
+    pub fn place_of(&self, path: &FourTuple) -> Option<Where> {
+        let (all, _) = self.agent().as_ref().map(Agent::list).unwrap_or_default();
+        if let Some(found) = all.iter().find(|one| one.path == *path) {
+            return Some(found.place);
+        }
+        let is_it = |socket: &Socket| (socket.local, socket.remote) == (path.local, path.remote);
+        at_kernel()?.values().any(is_it).then_some(Where::Os)
     }
 }
 

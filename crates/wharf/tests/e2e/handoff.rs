@@ -272,12 +272,6 @@ fn connections_go_to_and_fro_by_hand() {
         listed() == 4
     });
     assert!(all_are, "{}", listed());
-    let [local, remote] =
-        [streams[0].peer_addr(), streams[0].local_addr()].map(|end| end.unwrap().to_string());
-    moved(&["--to", "os", &local, &remote]);
-    assert!(wait_until(|| listed() == 3), "{}", listed());
-    let again = up.hosts.wharf(&["handoff", "--to", "os", &local, &remote]);
-    assert!(!again.status.success() && again.stderr.contains("wharf connections"), "{again}");
     streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 51)));
     assert!(up.counter("handoff", "handoffs") > 4 && up.counter("handoff", "restored") > 1);
     streams.into_iter().for_each(ends);

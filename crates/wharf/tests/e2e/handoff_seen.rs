@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use serde_json::Value;
 use testkit::lab::{have, wait_until};
 
-use crate::handoff::{EVENTS, bytes, connect, echoes, ends, serve};
-use crate::setup::{Ip, Plan, Port, Up};
+use crate::handoff::{EVENTS, bytes, connect, echoes, ends, library, serve};
+use crate::setup::{Ip, Plan, Port, Up, wharf};
 
 /// With one worker and more words.
 fn up_with(words: &[&str]) -> Option<Up> {
@@ -122,4 +122,112 @@ fn many_connections_are_all_seen() {
     };
     assert!(wait_until(|| all() == 400), "{}", all());
     streams.into_iter().for_each(ends);
+}
+
+/// What `wharf handoff` says, and its exit status.
+fn hands_off(up: &Up, words: &[&str]) -> (Option<i32>, String) {
+    let ended = up.hosts.wharf(&[&["handoff"], words].concat());
+    (ended.status.code(), ended.stdout + &ended.stderr)
+}
+
+/// One connection moves each way, and no other; so do those of one process.
+#[test]
+fn one_connection_moves_by_hand_and_those_of_one_process() {
+    let Some(up) = up_with(&[]) else { return };
+    let server = serve(&up.hosts, "by_hand", EVENTS);
+    let streams: Vec<_> = (0..6).map(|at| connect(&up.hosts, Ip::BOTH[at % 2])).collect();
+    streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 1)));
+    let names = |stream: &TcpStream| {
+        [stream.peer_addr(), stream.local_addr()].map(|end| end.unwrap().to_string())
+    };
+    let on_nic = || {
+        streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 2)));
+        let place = |stream| of(&up, stream).map(|one| one["where"] == "nic");
+        streams.iter().map(place).map(|is| is == Some(true)).collect::<Vec<_>>()
+    };
+    let said = |words: &[&str], status: i32, part: &str| {
+        let (ended, text) = hands_off(&up, words);
+        assert!(ended == Some(status) && text.contains(part), "{words:?}: {ended:?}, {text}");
+        assert!(text.trim_end().lines().count() == 1, "{text}");
+    };
+    for (at, stream) in streams.iter().enumerate().take(2) {
+        let [local, remote] = names(stream);
+        said(&["--to", "os", &local, &remote], 0, "it is at the kernel, or on the way there");
+        said(&["--to", "nic", &local, &remote], 0, "1 program asked: it moves");
+        let is_alone = || on_nic().iter().enumerate().all(|(which, is)| *is == (which == at));
+        assert!(wait_until(is_alone), "{at}: {:?}", on_nic());
+        said(&["--to", "nic", &local, &remote], 0, "it is on the NIC, or on the way there");
+        said(&["--to", "os", &local, &remote], 0, "1 connection on the way to the kernel");
+        assert!(wait_until(|| on_nic().iter().all(|is| !is)), "{:?}", on_nic());
+    }
+    let pid = server.id().to_string();
+    said(&["--to", "nic", "--pid", &pid], 0, "1 program asked: they move");
+    let all_are = || {
+        said(&["--to", "nic", "--pid", &pid], 0, "1 program asked");
+        on_nic().iter().all(|is| *is)
+    };
+    assert!(wait_until(all_are), "{:?}", on_nic());
+    said(&["--to", "nic", "--pid", "1"], 2, "process 1 is none that wharf run has started");
+    said(&["--to", "os", "--pid", "1"], 0, "0 connections on the way to the kernel");
+    let [local, remote] = names(&streams[0]);
+    said(&["--to", "os", "--pid", "1", &local, &remote], 2, "there is no such connection");
+    said(&["--to", "os", &remote, &local], 2, "there is no such connection: see wharf connections");
+    said(&["--to", "nic", &remote, &local], 2, "there is no such connection");
+    said(&["--to", "os", "--pid", &pid], 0, "6 connections on the way to the kernel");
+    assert!(wait_until(|| on_nic().iter().all(|is| !is)), "{:?}", on_nic());
+    streams.into_iter().for_each(ends);
+    up.nothing_went_wrong();
+}
+
+/// `handoff.policy` is that of programs that have none of their own, also when it changes while they run.
+#[test]
+fn a_policy_that_changes_reaches_programs_that_have_none() {
+    let Some(up) = up_with(&["--set", "handoff.policy=none"]) else { return };
+    let run = |more: &[&str], port: u16| {
+        let script = EVENTS.replace("7000", &port.to_string());
+        let mut run = wharf();
+        run.env("WHARF_LIBRARY", library()).arg("run").args(more);
+        let mut server = up.hosts.server.spawn(run.args(["--", "python3", "-u", "-c", &script]));
+        server.line_with("listens");
+        server
+    };
+    let _plain = run(&[], 7000);
+    let _own = run(&["--policy", "by_hand"], 7001);
+    let to = |port| {
+        let end = std::net::SocketAddr::new(Ip::V4.server(), port);
+        up.hosts.client.run(|| TcpStream::connect(end)).unwrap()
+    };
+    let streams = [7000, 7001].map(to);
+    let place = |which: usize| {
+        echoes(&streams[which], &bytes(100, 1));
+        of(&up, &streams[which]).map_or_else(String::new, |one| one["where"].to_string())
+    };
+    let set = |policy: &str| {
+        let ended = up.hosts.wharf(&["set", "handoff.policy", policy]);
+        assert!(ended.status.success(), "{ended}");
+    };
+    let asked = || assert_eq!(hands_off(&up, &["--to", "nic", "--all"]).0, Some(0));
+    // By its own the second may move by hand; the first may not.
+    let moves = || {
+        asked();
+        place(1) == "\"nic\""
+    };
+    assert!(wait_until(moves), "{}", place(1));
+    assert_eq!(place(0), "");
+    set("at_accept ports=7001");
+    assert_eq!(place(0), "");
+    set("at_accept ports=7000-7001");
+    assert!(wait_until(|| place(0) == "\"nic\""), "{}", place(0));
+    // The second has come back by hand, and stays whatever wharf's policy is.
+    assert_eq!(hands_off(&up, &["--to", "os", "--all"]).0, Some(0));
+    assert!(wait_until(|| [0, 1].iter().all(|which| place(*which) == "\"os\"")));
+    let later = to(7001);
+    echoes(&later, &bytes(200_000, 2));
+    assert_eq!(of(&up, &later), None, "its policy is by_hand");
+    let refused = up.hosts.wharf(&["set", "handoff.policy", "sometimes"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused}");
+    assert!(refused.stderr.contains("no policy is called `sometimes`"), "{refused}");
+    let shown = up.hosts.wharf(&["set", "handoff.policy"]).stdout;
+    assert!(shown.contains("at_accept ports=7000-7001"), "{shown}");
+    streams.into_iter().chain([later]).for_each(ends);
 }

@@ -149,7 +149,7 @@ impl Control {
                 connection.restore(RestoreReason::Epoll);
             }
             // A thread that waits there is woken when wharf asks for the connection.
-            let session = session::get_there().filter(|one| one.policy.allows_by_hand());
+            let session = session::get_there().filter(|one| one.policy().allows_by_hand());
             session.map(|session| set.wake_by(session));
         }
         Done::Result(result)

@@ -66,6 +66,15 @@ impl Listed {
     }
 }
 
+/// Which connections are to move: all, unless it says more.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Selection {
+    /// The one with these ends.
+    pub path: Option<FourTuple>,
+    /// Those of this process, as seen from wharf.
+    pub pid: Option<i32>,
+}
+
 /// The way to ask the workers how connections stand.
 #[derive(Clone, Debug)]
 pub(crate) struct Inquiry {

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ::tcp::FourTuple;
 use handoff::machine::SideCounts;
+use handoff::policy::Policy;
 use handoff::session::Layout;
 use handoff::{RefusalCounts, RestoreReason};
 use sys::epoll::Epoll;
@@ -30,7 +30,7 @@ use sys::poll::EventFd;
 
 pub(crate) use self::host::Host;
 pub(crate) use self::listed::Inquiry;
-pub use self::listed::Listed;
+pub use self::listed::{Listed, Selection};
 
 use self::at_kernel::{AtKernel, Known};
 use self::common::Common;
@@ -79,10 +79,12 @@ enum Request {
     Stop,
     /// All connections go back.
     WantBack(RestoreReason),
-    /// This one goes back; tells whether it is there.
-    WantBackOne(FourTuple, mpsc::Sender<bool>),
-    /// Processes offer all that they have; tells how many there are.
-    PickAll(mpsc::Sender<usize>),
+    /// These go back; tells how many that are.
+    Restore(Selection, mpsc::Sender<usize>),
+    /// Processes are to offer these; tells how many are asked.
+    Pick(Selection, mpsc::Sender<usize>),
+    /// Processes go by this policy from now on.
+    Policy(Policy),
     /// Tells which there are, and those that the kernel has.
     List(mpsc::Sender<(Vec<Listed>, Vec<Known>)>),
     /// Of those that the kernel has, these are gone.
@@ -133,7 +135,7 @@ impl Agent {
         link: Link,
         (ways, beginnings): (Ways, Beginnings),
         (mirror, to_kernel): (Mirror, Option<ToKernel>),
-        (host, quota): (Host, u32),
+        (host, quota, policy): (Host, u32, &Policy),
     ) -> io::Result<Agent> {
         let Link { bell, inbox } = link;
         let (requests, asked) = mpsc::channel();
@@ -165,6 +167,7 @@ impl Agent {
                 going_back: 0,
             },
             mirror,
+            policy: policy.to_string(),
             published: Arc::default(),
         };
         let counts = Arc::clone(&work.published);
@@ -190,11 +193,16 @@ impl Agent {
         self.ask(Request::WantBack(reason));
     }
 
-    /// This connection goes back; whether it is the NIC's.
-    pub(crate) fn want_back_one(&self, path: FourTuple) -> bool {
+    /// These connections go back, as somebody wants them there; how many that are.
+    pub(crate) fn restore(&self, which: Selection) -> usize {
         let (tell, told) = mpsc::channel();
-        self.ask(Request::WantBackOne(path, tell));
-        told.recv().unwrap_or(false)
+        self.ask(Request::Restore(which, tell));
+        told.recv().unwrap_or(0)
+    }
+
+    /// Processes go by this policy from now on, but for those that have one of their own.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        self.ask(Request::Policy(policy));
     }
 
     /// There is another guard.
@@ -202,10 +210,10 @@ impl Agent {
         self.ask(Request::Guard(socket));
     }
 
-    /// Asks all processes to offer their connections; how many processes there are.
-    pub(crate) fn pick_all(&self) -> usize {
+    /// Asks processes to offer these connections; how many processes are asked.
+    pub(crate) fn pick(&self, which: Selection) -> usize {
         let (tell, told) = mpsc::channel();
-        self.ask(Request::PickAll(tell));
+        self.ask(Request::Pick(which, tell));
         told.recv().unwrap_or(0)
     }
 
@@ -269,6 +277,8 @@ struct Work {
     sessions: HashMap<u32, Session>,
     common: Common,
     mirror: Mirror,
+    /// By which processes offer connections that have none of their own.
+    policy: String,
     /// What others see of the counts.
     published: Arc<Mutex<SideCounts>>,
 }
@@ -377,8 +387,8 @@ impl Work {
         if let Request::Guard(socket) = request {
             return self.tell_guard(socket);
         }
-        let Work { sessions, common, .. } = self;
-        let mut all = sessions.values_mut();
+        let Work { sessions, common, policy, .. } = self;
+        let all = sessions.values_mut();
         // Those who asked and did not wait are not told.
         let _ = match request {
             Request::Stop => {
@@ -390,13 +400,26 @@ impl Work {
                 all.for_each(|session| session.want_back(reason, common));
                 Ok(())
             }
-            Request::WantBackOne(path, tell) => {
-                let found = all.any(|session| session.want_back_one(&path, common));
-                tell.send(found).map_err(drop)
+            Request::Restore(Selection { path, pid }, tell) => {
+                let all = all.filter(|session| session.is_of(pid));
+                let count = all.map(|session| match path {
+                    Some(path) => usize::from(session.want_back_one(&path, common)),
+                    None => {
+                        session.want_back(RestoreReason::Command, common);
+                        session.len()
+                    }
+                });
+                tell.send(count.sum()).map_err(drop)
             }
-            Request::PickAll(tell) => {
-                all.for_each(|session| session.pick_all());
-                tell.send(sessions.len()).map_err(drop)
+            Request::Pick(Selection { path, pid }, tell) => {
+                let all = all.filter(|session| session.is_of(pid));
+                let count = all.map(|session| session.ask(path)).count();
+                tell.send(count).map_err(drop)
+            }
+            Request::Policy(new) => {
+                *policy = new.to_string();
+                all.for_each(|session| session.say_policy(policy));
+                Ok(())
             }
             Request::Guard(_) => Ok(()),
             Request::List(tell) => {
@@ -442,6 +465,7 @@ impl Work {
             let session = SharedProcess::new(self.layout)
                 .and_then(|process| Session::new(number, socket, process))
                 .and_then(|session| {
+                    session.say_policy(&self.policy);
                     self.set.add(session.as_fd(), FIRST + u64::from(number))?;
                     Ok(session)
                 });

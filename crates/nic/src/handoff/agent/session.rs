@@ -315,12 +315,24 @@ impl Session {
         true
     }
 
-    /// Asks the process to offer all that it has.
-    pub(super) fn pick_all(&self) {
+    /// Asks the process to offer this connection, or all that it has.
+    pub(super) fn ask(&self, path: Option<FourTuple>) {
         if let Some(shared) = shared(&*self.process) {
-            shared.picks().fetch_add(1, Ordering::AcqRel);
+            shared.ask(path.map(|path| (path.local, path.remote)));
             self.process.wake();
         }
+    }
+
+    /// Tells the process by which policy it is to offer connections.
+    pub(super) fn say_policy(&self, policy: &str) {
+        if let Some(shared) = shared(&*self.process) {
+            shared.said().set_policy(policy);
+        }
+    }
+
+    /// Whether it is that of this process, or any is meant.
+    pub(super) fn is_of(&self, pid: Option<i32>) -> bool {
+        pid.is_none_or(|pid| self.peer.pid == pid)
     }
 
     /// Its connections, for those who ask.

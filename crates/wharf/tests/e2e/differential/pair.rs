@@ -38,7 +38,7 @@ impl Lab {
     }
 
     fn hand_off(&mut self, to: &str) {
-        self.ask(|wharf| wharf.hand_off(to, None));
+        self.ask(|wharf| wharf.hand_off(to, None, None));
     }
 }
 
@@ -158,7 +158,7 @@ impl<'a> Pair<'a> {
         let mut is_there = || {
             let all = self.lab.ask(Client::connections);
             assert!(all.iter().all(|one| one["remote"] != self.stays), "both move");
-            all.iter().any(|one| one["remote"] == self.remote)
+            all.iter().any(|one| one["remote"] == self.remote && one["where"] != "os")
         };
         // One that is over stays for a while.
         let since = Instant::now();

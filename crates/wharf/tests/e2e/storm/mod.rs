@@ -191,7 +191,7 @@ impl Storm {
 
     /// Ends the test, and says where connections are that did not move.
     fn tell_rest(&self, crowd: &Crowd, what: &str) -> ! {
-        let listed = self.hosts.wharf(&["connections"]).stdout;
+        let listed = self.hosts.wharf(&["connections", "--where", "nic"]).stdout;
         let at_nic: HashSet<&str> = listed.split_whitespace().collect();
         let goes_up = what == "to the NIC";
         let is_left = |end: &&SocketAddr| at_nic.contains(end.to_string().as_str()) != goes_up;
