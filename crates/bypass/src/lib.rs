@@ -15,6 +15,7 @@
 //! | `session` | wharf: its socket, its memory, its rings of commands |
 //! | `lock` | a lock that knows its thread |
 //! | `policy` | by which policy connections are offered |
+//! | `build` | of which build the library is |
 //! | `names` | the ends of connections |
 //! | `os`, `trap`, `real` | the kernel's calls, and libc's own functions |
 //!
@@ -26,6 +27,7 @@
 // The functions are for the dynamic linker, by their names.
 #![allow(unreachable_pub)]
 
+mod build;
 mod calls;
 mod connection;
 mod lock;

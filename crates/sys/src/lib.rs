@@ -19,6 +19,7 @@ pub mod clock;
 pub mod epoll;
 mod error;
 pub mod ethtool;
+pub mod executable;
 pub mod frames;
 pub mod futex;
 pub mod ingress;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ::handoff::session::VERSION;
 use clap::Args;
 
 use nic::Nic;
@@ -262,7 +263,7 @@ impl Handler for Answers {
             "lro_profile": lro_profile, "lro_profile_because": why,
             "wire": self.0.wire(), "host": self.0.host().0, "wire_port": ports.wire,
             "host_port": ports.host, "workers": ports.workers,
-            "handoff": self.0.handoff_address(),
+            "handoff": self.0.handoff_address(), "handoff_version": VERSION,
             "counters": counters_json(self.0.counters()),
         })
     }

@@ -8,6 +8,13 @@ use crate::{Cid, RestoreReason};
 /// Version of the messages and of the layout.
 pub const VERSION: u16 = 2;
 
+/// The owner of the note (elf(5)) in `libwharf.so` that says of which build that is: its kind is [`VERSION`], and its text
+/// is [`BUILD`].
+pub const BUILD_NOTE: &str = "wharf";
+
+/// The build of this crate: wharf and `libwharf.so` must be of the same.
+pub const BUILD: &str = env!("CARGO_PKG_VERSION");
+
 /// Bytes of a message.
 pub const MESSAGE_LEN: usize = 32;
 

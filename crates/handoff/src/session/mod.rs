@@ -27,5 +27,5 @@ mod said;
 pub mod status;
 
 pub use layout::{Area, BadLayout, Layout, Shared};
-pub use message::{MESSAGE_LEN, Message, MessageError, VERSION, Welcome};
+pub use message::{BUILD, BUILD_NOTE, MESSAGE_LEN, Message, MessageError, VERSION, Welcome};
 pub use said::{ASKS, Ends, POLICY_MAX, Said};

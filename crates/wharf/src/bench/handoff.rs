@@ -11,7 +11,7 @@ use super::runs;
 use super::values::{named, or};
 use crate::args::{Settings, seconds};
 use crate::error::Error;
-use crate::run::library;
+use crate::run::library::library;
 
 /// TCP connections that wharf runs for a program, beside the host's own
 ///

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use sys::process::Signal;
@@ -502,27 +501,4 @@ fn a_wharf_that_is_killed_with_its_guard_resets_its_connections() {
     up.wharf.signal(Signal::Kill);
     sys::process::kill(guard, Signal::Kill).unwrap();
     server.line_with("reset");
-}
-
-#[test]
-fn what_cannot_be_run_so_is_refused_in_one_line() {
-    let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
-    let refused = |words: &[&str], part: &str| {
-        let mut command = wharf();
-        command.env("WHARF_LIBRARY", library()).arg("run").args(words);
-        let ended = up.hosts.server.output(&mut command);
-        assert_eq!(ended.status.code(), Some(2), "{ended}");
-        let line = ended.stderr.trim_end();
-        assert!(line.contains(part) && !line.contains('\n'), "{ended}");
-    };
-    refused(&["--", "no-such-program"], "there is no program no-such-program");
-    refused(&["--policy", "sometimes", "--", "true"], "no policy is called `sometimes`");
-    refused(&["--nic", "nic9", "--", "true"], "no wharf has the host interface nic9");
-    let mut elsewhere = Command::new("true");
-    assert!(up.hosts.client.output(&mut elsewhere).status.success());
-    let mut command = wharf();
-    command.env("WHARF_LIBRARY", library()).args(["run", "--", "true"]);
-    let ended = up.hosts.client.output(&mut command);
-    assert_eq!(ended.status.code(), Some(2), "{ended}");
-    assert!(ended.stderr.contains("no wharf runs in this network namespace"), "{ended}");
 }

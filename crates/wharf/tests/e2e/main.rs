@@ -19,6 +19,7 @@ mod handoff;
 mod handoff_host;
 mod handoff_programs;
 mod handoff_reasons;
+mod handoff_refused;
 mod handoff_seen;
 mod handoff_workers;
 mod leases;

@@ -457,7 +457,14 @@ impl Work {
                     return;
                 }
             };
-            if self.sessions.len() >= SESSIONS_MAX || self.common.is_stopping {
+            if self.sessions.len() >= SESSIONS_MAX {
+                tracing::warn!(
+                    "a process's connections stay with the kernel: {SESSIONS_MAX} processes have some on \
+                     the NIC"
+                );
+                continue;
+            }
+            if self.common.is_stopping {
                 continue;
             }
             let taken = |number: &u32| self.sessions.contains_key(number);

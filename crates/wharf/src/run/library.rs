@@ -1,0 +1,89 @@
+//! The library that is loaded into programs.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use handoff::session::{BUILD, BUILD_NOTE, VERSION};
+
+use super::LIBRARY;
+use super::elf::{self, Kind, Note};
+use super::program::exists;
+use crate::error::Error;
+
+/// Names a library to use in place of that beside wharf.
+const VARIABLE: &str = "WHARF_LIBRARY";
+
+/// The library beside this program, or in the `lib` beside its folder, of the same build.
+pub(crate) fn library() -> Result<PathBuf, Error> {
+    let path = find()?;
+    check(&path).map_err(|why| Error::Usage(format!("{} {why}", path.display())))?;
+    Ok(path)
+}
+
+fn find() -> Result<PathBuf, Error> {
+    if let Some(path) = env::var_os(VARIABLE).map(PathBuf::from) {
+        let none = || Error::Usage(format!("{VARIABLE}={}: there is no such file", path.display()));
+        // The program may have another folder.
+        return exists(&path).then(|| path.canonicalize().ok()).flatten().ok_or_else(none);
+    }
+    let own = env::current_exe().map_err(Error::Io)?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let candidates = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
+    let found = candidates.iter().find(|path| exists(path));
+    found.and_then(|path| path.canonicalize().ok()).ok_or_else(|| {
+        Error::Usage(format!(
+            "there is no {LIBRARY} beside {}: build it with `cargo build --release`, or set {VARIABLE}",
+            own.display()
+        ))
+    })
+}
+
+/// What keeps the library from being loaded, or from being understood.
+fn check(path: &Path) -> Result<(), String> {
+    let is_end = |c: char| c == ':' || c.is_ascii_whitespace();
+    if path.to_str().is_none_or(|path| path.contains(is_end)) {
+        return Err("has a name that LD_PRELOAD cannot have (a space, a colon): put it elsewhere \
+                    and set WHARF_LIBRARY"
+            .to_owned());
+    }
+    let notes = match elf::kind(path) {
+        Ok(Kind::Native(elf)) => elf.notes,
+        Ok(_) => return Err("is no library of this machine's kind".to_owned()),
+        Err(error) => return Err(format!("cannot be read: {error}")),
+    };
+    let is_ours = |note: &&Note| note.name == BUILD_NOTE.as_bytes();
+    match notes.iter().find(is_ours) {
+        Some(note) if note.kind == u32::from(VERSION) && note.text == BUILD.as_bytes() => Ok(()),
+        _ => Err(format!(
+            "is of another build than this wharf ({BUILD}): use those of one build, as `cargo build \
+             --release` makes them"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::elf::tests::{note, program};
+    use super::*;
+
+    #[test]
+    fn a_library_of_another_build_is_refused() {
+        let folder = env::temp_dir();
+        let name = |name: &str| folder.join(format!("wharf-{name}-{}", std::process::id()));
+        let says = |kind: u16, build: &str| {
+            let path = name("library");
+            let notes = [note(b"GNU", 3, b"id"), note(b"wharf", kind.into(), build.as_bytes())];
+            std::fs::write(&path, program(&[(4, &notes.concat())])).unwrap();
+            check(&path)
+        };
+        assert_eq!(says(VERSION, BUILD), Ok(()));
+        for other in [says(VERSION + 1, BUILD), says(VERSION, "0.0.0")] {
+            assert!(other.is_err_and(|why| why.contains("another build")));
+        }
+        std::fs::write(name("library"), "text").unwrap();
+        assert!(check(&name("library")).is_err_and(|why| why.contains("no library")));
+        std::fs::remove_file(name("library")).unwrap();
+        assert!(check(&name("library")).is_err_and(|why| why.contains("cannot be read")));
+        assert!(check(&name("a b")).is_err_and(|why| why.contains("LD_PRELOAD")));
+    }
+}

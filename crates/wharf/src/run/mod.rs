@@ -1,0 +1,96 @@
+//! `wharf run`: a program whose TCP connections the NIC may run.
+
+mod elf;
+pub(crate) mod library;
+mod program;
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use clap::Args;
+use handoff::policy::{Policy, PolicyError};
+use handoff::session::VERSION;
+use nic::control::Client;
+
+use crate::error::Error;
+
+/// Run a program whose TCP connections wharf may take over
+///
+/// The kernel listens, accepts and connects as ever. Connections that the policy picks move to wharf's TCP while they
+/// live, and back; the program notices nothing. It must be in the network namespace of a `wharf up`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: a web server whose connections move after 64 KB:\n  \
+                        wharf run -- nginx -g 'daemon off;'\n\n\
+                        Example: all connections of port 6379 at once:\n  \
+                        wharf run --policy 'at_accept ports=6379' -- redis-server")]
+pub(crate) struct RunArgs {
+    /// Which wharf, if several run here: its host interface
+    #[arg(long, value_name = "NAME")]
+    nic: Option<String>,
+    /// Which connections move, and when: none, by_hand, at_accept, after=64KB, after=2s; and of which ports:
+    /// ports=80,443. Without it that of wharf (handoff.policy), which may change
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// The library that is loaded into the program.
+pub(crate) const LIBRARY: &str = "libwharf.so";
+/// A policy, where `--policy` does not say one.
+const POLICY_VARIABLE: &str = "WHARF_HANDOFF_POLICY";
+
+pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
+    let policy = policy(args)?;
+    let mut client =
+        Client::connect(args.nic.as_deref()).map_err(|error| Error::Usage(error.to_string()))?;
+    let stats = client.stats()?;
+    let host = client.host();
+    let Some(address) = stats["handoff"].as_str() else {
+        return Err(Error::Usage(format!(
+            "the wharf of {host} takes no connections over: it needs handoff.connections, and one worker \
+             (--set workers=1)",
+        )));
+    };
+    if stats["handoff_version"] != VERSION {
+        return Err(Error::Usage(format!(
+            "the wharf of {host} that runs is of another build than this one: restart it"
+        )));
+    }
+    let library = library::library()?;
+    let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
+    let path = program::find(program)?;
+    program::check(&path)?;
+    let before = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty());
+    let mut preload = library.into_os_string();
+    if let Some(before) = before {
+        preload.push(":");
+        preload.push(before);
+    }
+    let mut command = Command::new(&path);
+    command.arg0(program).args(arguments);
+    command.env("LD_PRELOAD", preload).env("WHARF_HANDOFF", address);
+    if let Some(policy) = policy {
+        command.env(POLICY_VARIABLE, policy);
+    }
+    let error = command.exec();
+    Err(Error::Usage(format!("cannot run {}: {error}", path.display())))
+}
+
+/// The policy that the program has of its own, if any.
+fn policy(args: &RunArgs) -> Result<Option<String>, Error> {
+    let from_outside =
+        || env::var_os(POLICY_VARIABLE).map(|text| text.to_string_lossy().into_owned());
+    let (name, text) = match &args.policy {
+        Some(text) => ("--policy: ", Some(text.clone())),
+        None => ("WHARF_HANDOFF_POLICY: ", from_outside()),
+    };
+    if let Some(text) = &text {
+        text.parse::<Policy>()
+            .map_err(|error: PolicyError| Error::Usage(format!("{name}{error}")))?;
+    }
+    Ok(text)
+}

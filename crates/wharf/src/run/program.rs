@@ -1,0 +1,203 @@
+//! The program that is to be run: its file, and whether a library is loaded into it.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use sys::executable::gain;
+
+use super::elf::{self, Elf, Kind};
+use crate::error::Error;
+
+/// Interpreters of interpreters that the kernel goes through (exec_binprm).
+const DEPTH: usize = 5;
+/// glibc's dynamic linker: the library is of glibc.
+const LINKER: &[u8] = b"ld-linux-x86-64.so.2";
+/// The owner of a note that Go's linker writes.
+const GO: &[u8] = b"Go";
+
+pub(super) fn exists(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file())
+}
+
+/// The program's file, as a shell finds it.
+pub(super) fn find(program: &OsStr) -> Result<PathBuf, Error> {
+    let path = Path::new(program);
+    let none = || Error::Usage(format!("there is no program {}", path.display()));
+    if path.components().count() > 1 || program.as_bytes().contains(&b'/') {
+        return exists(path).then(|| path.to_owned()).ok_or_else(none);
+    }
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let is_executable = |path: &PathBuf| {
+        let mode = fs::metadata(path).map_or(0, |file| file.permissions().mode());
+        exists(path) && mode & 0o111 != 0
+    };
+    env::split_paths(&folders).map(|folder| folder.join(path)).find(is_executable).ok_or_else(none)
+}
+
+/// Refuses programs into which no library is loaded, or whose calls it would not see.
+pub(super) fn check(path: &Path) -> Result<(), Error> {
+    let refuse =
+        |why: &str| Err(Error::Usage(format!("{} cannot be run so: {why}", path.display())));
+    let mut path = path.to_owned();
+    // Of a script it is its interpreter that is run.
+    let mut whose = String::new();
+    for _ in 0..DEPTH {
+        let kind = match elf::kind(&path) {
+            Ok(kind) => kind,
+            Err(error) => {
+                let name = path.display();
+                return refuse(&format!("{name} cannot be read, to see what it is: {error}"));
+            }
+        };
+        let line = match kind {
+            Kind::Script(line) => line,
+            Kind::Native(elf) => match fault(&path, &elf) {
+                Some(why) => return refuse(&format!("{whose}{why}")),
+                None => return Ok(()),
+            },
+            Kind::Foreign => {
+                return refuse(&format!(
+                    "{whose}it is of another kind than {}, of 32 bits or for another machine, and the \
+                     library is not loaded into it",
+                    super::LIBRARY
+                ));
+            }
+            Kind::Other => {
+                return refuse(&format!("{whose}it is neither a program (ELF) nor a script (#!)"));
+            }
+        };
+        let Some((next, argument)) = interpreter(&line) else {
+            return refuse(&format!("{whose}it is a script without an interpreter (#!)"));
+        };
+        // What env(1) runs is looked at instead, where that is known.
+        let by_env = argument.filter(|_| next.file_name() == Some(OsStr::new("env")));
+        let by_env = by_env.and_then(|argument| find(&argument).ok());
+        path = by_env.unwrap_or(next);
+        whose = format!("of its interpreter {}: ", path.display());
+    }
+    refuse("its interpreters are scripts, too many of them")
+}
+
+/// Why a library is not loaded into this program, or does not see what it does.
+fn fault(path: &Path, elf: &Elf) -> Option<String> {
+    let linker = elf.interpreter.as_deref();
+    let name = linker.map(|linker| Path::new(OsStr::from_bytes(linker)).file_name());
+    match name {
+        None => {
+            return Some("it is statically linked, and then nothing is loaded into it".to_owned());
+        }
+        Some(Some(name)) if name.as_bytes() == LINKER => {}
+        Some(_) => {
+            let linker = String::from_utf8_lossy(linker.unwrap_or_default()).into_owned();
+            return Some(format!(
+                "it is linked with another libc than glibc ({linker}), which the library needs"
+            ));
+        }
+    }
+    match gain(path) {
+        Ok(None) => {}
+        Ok(Some(gain)) => return Some(format!("{gain}, and then nothing is loaded into it")),
+        Err(error) => return Some(format!("what rights it gives is not known: {error}")),
+    }
+    elf.has_note_of(GO).then(|| {
+        "it is written in Go, which makes its system calls itself, past the library".to_owned()
+    })
+}
+
+/// The interpreter that a script's first line names, and the program in what is given to it first, if it is env(1) or the
+/// like: options and assignments stand before that.
+fn interpreter(line: &[u8]) -> Option<(PathBuf, Option<OsString>)> {
+    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let first = PathBuf::from(OsString::from_vec(words.next()?.to_vec()));
+    let is_program = |word: &&[u8]| !word.starts_with(b"-") && !word.contains(&b'=');
+    let argument = words.find(is_program).map(|word| OsString::from_vec(word.to_vec()));
+    Some((first, argument))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::elf::tests::{note, program};
+    use super::*;
+
+    /// A folder of files that are executable.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path = env::temp_dir().join(format!("wharf-run-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+
+        fn put(&self, name: &str, bytes: &[u8]) -> PathBuf {
+            let path = self.0.join(name);
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn refusal(path: &Path) -> String {
+        check(path).map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn what_loads_no_library_is_refused_and_so_is_a_script_of_it() {
+        const PT_INTERP: u32 = 3;
+        const PT_NOTE: u32 = 4;
+        let folder = Folder::new("kinds");
+        let (glibc, musl) = (b"/lib64/ld-linux-x86-64.so.2\0", b"/lib/ld-musl-x86_64.so.1\0");
+        let go = note(b"Go", 4, b"id");
+        let good = program(&[(PT_INTERP, glibc), (PT_NOTE, &note(b"GNU", 3, b"id"))]);
+        let mut foreign = good.clone();
+        foreign[18] = 183;
+        let files = [
+            ("good", good, ""),
+            ("static", program(&[(1, b"code")]), "it is statically linked"),
+            ("musl", program(&[(PT_INTERP, musl)]), "another libc than glibc (/lib/ld-musl"),
+            ("go", program(&[(PT_INTERP, glibc), (PT_NOTE, &go)]), "it is written in Go"),
+            ("foreign", foreign, "of 32 bits or for another machine"),
+            ("text", b"exit\n".to_vec(), "neither a program (ELF) nor a script"),
+            ("nothing", b"#!\n".to_vec(), "a script without an interpreter"),
+        ];
+        for (name, bytes, part) in files {
+            let path = folder.put(name, &bytes);
+            let why = refusal(&path);
+            assert!(why.contains(part) && why.is_empty() == part.is_empty(), "{name}: {why}");
+            let line = format!("#!{} -x\n", path.display());
+            let why = refusal(&folder.put("script", line.as_bytes()));
+            assert!(why.contains(part), "{name} by a script: {why}");
+            assert!(why.is_empty() || why.contains(&path.display().to_string()), "{why}");
+            let line = format!("#!/usr/bin/env -S A=b {} -x\n", path.display());
+            let why = refusal(&folder.put("by-env", line.as_bytes()));
+            assert!(why.contains(part) && !why.contains('\n'), "{name} by env: {why}");
+        }
+        let own = format!("#!{}\n", folder.0.join("endless").display());
+        assert!(refusal(&folder.put("endless", own.as_bytes())).contains("too many"));
+        let gone = folder.put("gone", b"#!/no/such/interpreter\n");
+        assert!(
+            refusal(&gone).contains("/no/such/interpreter cannot be read"),
+            "{}",
+            refusal(&gone)
+        );
+        assert!(refusal(&PathBuf::from("/bin/sh")).is_empty());
+    }
+
+    #[test]
+    fn programs_are_found_as_a_shell_does() {
+        assert!(find(OsStr::new("sh")).is_ok_and(|path| path.is_absolute()));
+        for none in ["no-such-program", "./no-such-program", "/etc", ""] {
+            assert!(find(OsStr::new(none)).is_err(), "{none}");
+        }
+    }
+}
