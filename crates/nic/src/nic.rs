@@ -1,5 +1,6 @@
 //! A running NIC: its ports, its workers, and the requests that it serves.
 
+mod captures;
 mod connections;
 mod follow;
 
@@ -27,6 +28,8 @@ use crate::port::shared::Scheduler;
 use crate::running::{Start, Wan, Workers};
 use crate::worker::Handle;
 
+pub use captures::Capturing;
+use captures::Registry;
 use follow::Followed;
 
 /// The software NIC between one wire and one host interface.
@@ -52,6 +55,7 @@ pub struct Nic {
     agent: Mutex<Option<Agent>>,
     /// Where processes begin sessions, if they can.
     sessions: OnceLock<String>,
+    captures: Registry,
     /// Dropped after the workers: then the kernel's stack has the wire again.
     held: Mutex<Held>,
 }
@@ -147,6 +151,7 @@ impl Nic {
         let handoff = handoff.unwrap_or_default();
         let running = Start { config: start, mtu: info.mtu, wan: wan_of, engines, handoff };
         let running = running.between(wires, hosts)?;
+        let handles = running.workers.iter().map(|(handle, _)| Arc::clone(handle)).collect();
         let nic = Nic {
             config: Mutex::new(config),
             workers: running.workers,
@@ -164,6 +169,7 @@ impl Nic {
             handoffs: Mutex::new(handoffs),
             agent: Mutex::new(None),
             sessions: OnceLock::new(),
+            captures: Registry::new(handles),
             held: Mutex::new(held),
         };
         nic.apply_offloads(&nic.lock())?;

@@ -89,7 +89,7 @@ pub(crate) struct Engine<L> {
 impl<W: Wire, H: Host> Worker<W, H> {
     /// A worker between a wire and a host, with `pool` as the memory of its frames.
     pub fn new(handle: Arc<Handle>, config: Config, wire: W, host: H, pool: FramePool) -> Self {
-        let settings = Settings { config, mtu: handle.config().mtu };
+        let settings = Settings { config, ..handle.config().clone() };
         let lro = settings.host_lro(Lanes::Host, &pool);
         let host = HostLane::new(host, lro);
         let queue = WireQueue::new(wire, pool, settings.limits(Lanes::Host));
@@ -487,6 +487,7 @@ impl<W: Wire, H: Host> Worker<W, H> {
         }
         self.settings = self.handle.config().clone();
         self.queue.set_limits(self.settings.limits(self.lanes));
+        self.queue.set_captures(&self.settings.captures);
         let pool = &self.queue.pool;
         if let Some(host) = &mut self.host {
             host.reconfigure(self.settings.host_lro(self.lanes, pool), pool);

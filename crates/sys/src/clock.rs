@@ -16,7 +16,7 @@ pub fn since_boot() -> u64 {
 
 /// Nanoseconds by which `CLOCK_REALTIME`, which may be set, is ahead of [`now`]. A thread that is interrupted
 /// between its two reads gets a wrong difference, so the closest of a few pairs counts.
-pub(crate) fn real_ahead() -> u64 {
+pub fn real_ahead() -> u64 {
     /// Nanoseconds between the reads of a thread that was not interrupted.
     const CLOSE: u64 = 2_000;
     let (mut closest, mut ahead) = (u64::MAX, 0);

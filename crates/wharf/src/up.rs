@@ -8,11 +8,13 @@ use ::handoff::session::VERSION;
 use clap::Args;
 
 use nic::Nic;
+use nic::capture::Wanted;
 use nic::config::{Access, Config};
 use nic::control::{Control, Handler, counters_json, settings_json};
 use nic::degen;
 use nic::handoff::{Listener, Selection};
 use nic::mirror::{Followed, Mirror};
+use nic::nic::Capturing;
 use nic::tcp::Own;
 use serde_json::{Value, json};
 use sys::interface::Interface;
@@ -284,6 +286,10 @@ impl Handler for Answers {
 
     fn hand_off(&self, to_nic: bool, which: Selection) -> Result<Value, String> {
         handoff::hand_off(&self.0, to_nic, which)
+    }
+
+    fn capture(&self, wanted: Wanted) -> Result<Capturing, String> {
+        self.0.capture(wanted).ok_or_else(|| "as many capture already as may: try later".to_owned())
     }
 
     fn set(&self, key: &str, value: &str) -> Result<(), String> {

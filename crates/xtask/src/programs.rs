@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run};
 use crate::tree::Tree;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 25] = [
+const PROGRAMS: [(&str, &str); 26] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -37,6 +37,7 @@ const PROGRAMS: [(&str, &str); 25] = [
     ("wget", "wget"),
     ("node", "nodejs"),
     ("valgrind", "valgrind"),
+    ("tcpdump", "tcpdump"),
 ];
 
 /// What asks whether a package may start its service (invoke-rc.d(8)).

@@ -9,12 +9,14 @@
 
 mod error;
 mod gso;
+pub(crate) mod live;
 mod lro;
 mod read;
 mod write;
 
 pub use self::error::CaptureError;
 pub use self::gso::gso;
+pub use self::live::{Captured, Wanted};
 pub use self::lro::{lro, roundtrip};
 pub use self::read::Reader;
 pub use self::write::{Output, Writer};

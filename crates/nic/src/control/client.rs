@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use sys::process::{self, Owner};
 
+use super::feed::Feed;
 use super::line::Lines;
 use super::place::{self, DIRECTORY, Listener, PREFIX};
 
@@ -305,6 +306,28 @@ impl Client {
             what.insert("pid".to_owned(), pid.into());
         }
         self.ask(&json!({"handoff": what}))
+    }
+
+    /// Captures what passes the wharf's wire, of one connection or all, so many bytes of each packet at most.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn capture(
+        mut self,
+        one: Option<(net::SocketAddr, net::SocketAddr)>,
+        snaplen: u32,
+    ) -> Result<Feed, ClientError> {
+        let mut what = Map::new();
+        if let Some((local, remote)) = one {
+            what.insert("local".to_owned(), local.to_string().into());
+            what.insert("remote".to_owned(), remote.to_string().into());
+        }
+        what.insert("snaplen".to_owned(), snaplen.into());
+        self.ask(&json!({"capture": what}))?;
+        let (stream, buffer) = self.lines.into_parts();
+        let host = self.host;
+        stream.set_read_timeout(None).map_err(|cause| ClientError::Lost { host, cause })?;
+        Ok(Feed::new(stream, buffer))
     }
 
     /// Changes one setting.

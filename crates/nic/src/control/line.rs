@@ -59,6 +59,16 @@ impl Lines {
         }
     }
 
+    /// The stream itself, for what is no line.
+    pub(super) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// The stream, and what was read of it already.
+    pub(super) fn into_parts(self) -> (Arc<UnixStream>, Vec<u8>) {
+        (self.stream, self.buffer)
+    }
+
     /// Writes one value as a line. Fails after `patience` if the peer does not read.
     pub(super) fn write(&mut self, value: &Value, patience: Duration) -> io::Result<()> {
         let mut line = value.to_string();

@@ -17,23 +17,26 @@
 //! | `{"set":{KEY:VALUE}}` | `{"ok":true}` |
 //! | `{"connections":true}` | `{"ok":[`connections of programs, an object each`]}` |
 //! | `{"handoff":{"to":"nic"}}` or `"os"`, also with `"pid"`, or `"local"` and `"remote"` | `{"ok":`[`Handler::hand_off`]`}` |
+//! | `{"capture":{}}`, also with `"local"` and `"remote"`, and `"snaplen"` | `{"ok":true}`, and then [records](Record) until the client closes its direction |
 //! | anything that cannot be done | `{"error":REASON}` |
 //!
 //! An array that is too long for a line is answered by several, of which all but the last have `"more":true`.
 //!
-//! All that may connect may read; only root and the user that runs wharf may `set`, and some places are
+//! All that may connect may read; only root and the user that runs wharf may `set`, move connections and capture packets, and some places are
 //! reserved for them.
 
 mod claim;
 mod client;
 mod clients;
 mod directory;
+mod feed;
 mod line;
 mod place;
 mod server;
 
 pub use claim::Claim;
 pub use client::{Client, ClientError, running};
+pub use feed::{Feed, Record};
 pub use server::{Control, Handler, Serving};
 
 use serde_json::{Value, json};

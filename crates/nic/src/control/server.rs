@@ -20,10 +20,13 @@ use sys::process::{self, Owner, PeerCredentials};
 
 use super::clients::Clients;
 use super::directory::{Directory, Taken};
+use super::feed;
 use super::line::{LINE_MAX, Lines};
 use super::place::{self, DIRECTORY, PREFIX};
+use crate::capture::Wanted;
 use crate::config::{self, AccessMode};
 use crate::handoff::Selection;
+use crate::nic::Capturing;
 
 /// How long a client may take to send a request, or to read its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -58,6 +61,15 @@ pub trait Handler {
     fn hand_off(&self, to_nic: bool, which: Selection) -> Result<Value, String> {
         let _ = (to_nic, which);
         Err("this wharf runs no connections of programs".to_owned())
+    }
+
+    /// Captures what passes the wire. The client is entitled to do so.
+    ///
+    /// # Errors
+    /// A message that gives the reason why not.
+    fn capture(&self, wanted: Wanted) -> Result<Capturing, String> {
+        let _ = wanted;
+        Err("this wharf captures no packets: one of wharf up does".to_owned())
     }
 
     /// Changes one setting while wharf runs. The client is entitled to do so.
@@ -319,7 +331,7 @@ fn converse(stream: Arc<UnixStream>, client: &Client, ending: &AtomicBool, handl
     let mut lines = Lines::new(stream);
     while !ending.load(Ordering::Acquire) {
         let answer = match lines.read(PATIENCE) {
-            Ok(Some(line)) => answer(&line, client, handler),
+            Ok(Some(line)) => request(&line, client, handler),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let words = format!("a request is one line of at most {LINE_MAX} bytes");
                 let _ = lines.write(&json!({"error": words}), PATIENCE); // it is over either way
@@ -327,19 +339,28 @@ fn converse(stream: Arc<UnixStream>, client: &Client, ending: &AtomicBool, handl
             }
             _ => return,
         };
+        let (answer, capturing) = match answer {
+            Ok(Answer::Value(Value::Array(all))) => (parts(all), None),
+            Ok(Answer::Value(value)) => (vec![json!({"ok": value})], None),
+            Ok(Answer::Capture(capturing)) => (vec![json!({"ok": true})], Some(capturing)),
+            Err(words) => (vec![json!({"error": words})], None),
+        };
         if answer.iter().any(|line| lines.write(line, PATIENCE).is_err()) {
+            return;
+        }
+        if let Some(capturing) = capturing {
+            // What is on the way now are no lines any more. That the client has gone is no error.
+            let _ = feed::send(lines.stream(), &capturing, PATIENCE);
             return;
         }
     }
 }
 
-/// The lines of the answer to a request.
-fn answer(line: &[u8], client: &Client, handler: &impl Handler) -> Vec<Value> {
-    match request(line, client, handler) {
-        Ok(Value::Array(all)) => parts(all),
-        Ok(value) => vec![json!({"ok": value})],
-        Err(words) => vec![json!({"error": words})],
-    }
+/// What answers a request.
+enum Answer {
+    Value(Value),
+    /// Packets, until the client ends it.
+    Capture(Capturing),
 }
 
 /// An array as an answer of several lines, if it is too long for one: all but the last say that more follow.
@@ -358,12 +379,30 @@ fn parts(all: Vec<Value>) -> Vec<Value> {
     lines
 }
 
-const REQUESTS: &str = r#"a request is {"stats":true}, {"get":KEY}, {"set":{KEY:VALUE}}, {"connections":true} or {"handoff":{"to":"nic"}}"#;
+const REQUESTS: &str = r#"a request is {"stats":true}, {"get":KEY}, {"set":{KEY:VALUE}}, {"connections":true}, {"handoff":{"to":"nic"}} or {"capture":{}}"#;
 
-fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Value, String> {
+fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Answer, String> {
     let parsed: Map<String, Value> =
         serde_json::from_slice(line).map_err(|error| format!("{REQUESTS}, not this: {error}"))?;
-    match single(&parsed) {
+    if let Some(("capture", Value::Object(what))) = single(&parsed) {
+        if !client.entitled {
+            return Err("only root and the user that runs wharf may capture packets".to_owned());
+        }
+        let wanted = capture(what).ok_or(REQUESTS)?;
+        let PeerCredentials { pid, uid, .. } = client.peer;
+        tracing::info!("process {pid} of user {uid} captures packets");
+        return handler.capture(wanted).map(Answer::Capture);
+    }
+    value_of(&parsed, client, handler).map(Answer::Value)
+}
+
+/// What answers a request by a value.
+fn value_of(
+    parsed: &Map<String, Value>,
+    client: &Client,
+    handler: &impl Handler,
+) -> Result<Value, String> {
+    match single(parsed) {
         Some(("stats", Value::Bool(true))) => Ok(handler.stats()),
         Some(("get", Value::Null)) => handler.get(None),
         Some(("get", Value::String(key))) => handler.get(Some(key)),
@@ -392,18 +431,35 @@ fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Value
     }
 }
 
-/// Where to, and which.
-fn hand_off(what: &Map<String, Value>) -> Option<(bool, Selection)> {
+/// The connection that a request names, if it does.
+fn path(what: &Map<String, Value>) -> Option<FourTuple> {
     let end = |name: &str| -> Option<SocketAddr> {
         let end: SocketAddr = what.get(name)?.as_str()?.parse().ok()?;
         Some(SocketAddr::new(end.ip().to_canonical(), end.port()))
     };
+    Some(FourTuple { local: end("local")?, remote: end("remote")? })
+}
+
+/// What is to be captured.
+fn capture(what: &Map<String, Value>) -> Option<Wanted> {
+    let path = path(what);
+    let snaplen = match what.get("snaplen") {
+        Some(snaplen) => Some(u32::try_from(snaplen.as_u64()?).ok()?.min(feed::PACKET_MAX)),
+        None => None,
+    };
+    let understood = if path.is_some() { 2 } else { 0 } + usize::from(snaplen.is_some());
+    let snaplen = snaplen.unwrap_or(feed::PACKET_MAX);
+    (what.len() == understood).then_some(Wanted { path, snaplen })
+}
+
+/// Where to, and which.
+fn hand_off(what: &Map<String, Value>) -> Option<(bool, Selection)> {
     let to_nic = match what.get("to")?.as_str()? {
         "nic" => true,
         "os" => false,
         _ => return None,
     };
-    let path = end("local").zip(end("remote")).map(|(local, remote)| FourTuple { local, remote });
+    let path = path(what);
     let pid = what.get("pid").and_then(Value::as_i64).and_then(|pid| i32::try_from(pid).ok());
     // What is there and was not understood must not mean more than was meant.
     let understood = 1 + if path.is_some() { 2 } else { 0 } + usize::from(pid.is_some());

@@ -13,6 +13,7 @@ use sys::poll::Interest;
 use wire::{Bytes, VirtioNetHdr};
 
 use self::cut::Frames;
+use crate::capture::live::{Captures, Passing};
 use crate::port::{
     Limits, Outgoing, RxFrame, Traffic, Transmit, Transmitted, Whole, Wire, WireCounters, slice,
 };
@@ -87,6 +88,9 @@ pub(crate) struct WireQueue<W> {
     left: Option<(VirtioNetHdr, usize)>,
     /// A packet of the host lane's is with the wire in part. It lies with the host, and goes on from there.
     is_midway: bool,
+    captures: Captures,
+    /// The packet that is transmitted next was captured: the wire had no room for it.
+    was_captured: bool,
     pub(crate) counters: QueueCounters,
 }
 
@@ -104,6 +108,8 @@ impl<W: Wire> WireQueue<W> {
             whole: Vec::new(),
             left: None,
             is_midway: false,
+            captures: Captures::default(),
+            was_captured: false,
             counters: QueueCounters::default(),
         }
     }
@@ -112,6 +118,11 @@ impl<W: Wire> WireQueue<W> {
     pub(crate) fn set_limits(&mut self, limits: Limits) {
         self.limits_changed |= self.limits != limits;
         self.limits = limits;
+    }
+
+    /// What is to be copied of what passes, from the next packet on.
+    pub(crate) fn set_captures(&mut self, captures: &Captures) {
+        self.captures = captures.clone();
     }
 
     /// A packet begins: the rest of the one before was cut as its beginning was.
@@ -144,7 +155,20 @@ impl<W: Wire> WireQueue<W> {
         for received in &self.received {
             self.counters.received.count(received.frame.len() + received.overflow as usize);
         }
+        if !self.captures.is_empty() {
+            self.capture_received();
+        }
         Ok(self.received.len() >= max.min(self.wire.burst()))
+    }
+
+    #[cold]
+    fn capture_received(&self) {
+        for received in &self.received {
+            let bytes = [self.pool.bytes(&received.frame), self.overflow(received), &[]];
+            let pieces = bytes.map(Bytes::from);
+            let RxFrame { vnet, maybe_partial, .. } = *received;
+            self.captures.take(&Passing { vnet, maybe_partial, pieces });
+        }
     }
 
     /// The bytes of a received super-packet that did not fit into its frame.
@@ -173,13 +197,31 @@ impl<W: Wire> WireQueue<W> {
         packet: Outgoing<'_>,
         transmitted: &mut Transmitted,
     ) -> Result<Transmit, Refusal> {
+        let (is_captured, position) = (!self.captures.is_empty(), packet.position);
+        if is_captured {
+            self.capture_sent(&packet);
+        }
         let result = match self.is_clear() {
             true => self.wire.transmit(&mut self.pool, packet, transmitted),
             false => Ok(Transmit::Full { position: packet.position }),
         };
         self.counters.sent.add(transmitted.sent);
         self.counters.full += u64::from(matches!(result, Ok(Transmit::Full { .. })));
+        if is_captured {
+            let is_left = matches!(result, Ok(Transmit::Full { position: 0 }));
+            self.was_captured = position == 0 && is_left;
+        }
         result
+    }
+
+    #[cold]
+    fn capture_sent(&self, packet: &Outgoing<'_>) {
+        // One that is offered again, from the beginning or from where it is, is one packet.
+        if packet.position == 0 && !self.was_captured {
+            let Outgoing { vnet, ref bytes, .. } = *packet;
+            let pieces = [&bytes[..], &[], &[]].map(Bytes::from);
+            self.captures.take(&Passing { vnet, maybe_partial: false, pieces });
+        }
     }
 
     /// See [`TxQueue::send`].
@@ -188,6 +230,9 @@ impl<W: Wire> WireQueue<W> {
         let mut transmitted = Transmitted::default();
         let Packet { vnet, header, payload: [first, second] } = *packet;
         let pieces = [header.into(), first, second];
+        if !self.captures.is_empty() {
+            self.captures.take(&Passing { vnet, maybe_partial: false, pieces });
+        }
         match self.wire.transmit_pieces(&mut self.pool, &vnet, pieces, &mut transmitted) {
             Whole::Done => self.counters.sent.add(transmitted.sent),
             Whole::Full => {

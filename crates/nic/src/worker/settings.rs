@@ -5,6 +5,7 @@ use std::io;
 use sys::frames::FramePool;
 
 use super::{Lanes, zero};
+use crate::capture::live::Captures;
 use crate::config::{Config, GsoHardware};
 use crate::counters::Published;
 use crate::port::Limits;
@@ -15,6 +16,8 @@ pub struct Settings {
     pub(super) config: Config,
     /// Of the wire, in bytes of IP packet.
     pub(super) mtu: u32,
+    /// What is copied of what passes the wire, for those who look.
+    pub(super) captures: Captures,
 }
 
 impl Settings {
@@ -67,7 +70,10 @@ pub fn handle(config: Config, mtu: u32) -> io::Result<Handle> {
 /// # Errors
 /// What `eventfd` says.
 pub(crate) fn handle_of(lanes: Lanes, config: Config, mtu: u32) -> io::Result<Handle> {
-    Handle::new(Settings { config, mtu }, Published::new(zero(lanes)))
+    Handle::new(
+        Settings { config, mtu, captures: Captures::default() },
+        Published::new(zero(lanes)),
+    )
 }
 
 impl Handle {
@@ -79,5 +85,10 @@ impl Handle {
     /// Tells the worker the wire's MTU in bytes, which it goes by from its next packet on.
     pub fn set_mtu(&self, mtu: u32) {
         self.change(|settings| settings.mtu = mtu);
+    }
+
+    /// Tells the worker what is to be captured from its next packet on.
+    pub(crate) fn set_captures(&self, captures: &Captures) {
+        self.change(|settings| settings.captures = captures.clone());
     }
 }

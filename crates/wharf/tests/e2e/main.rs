@@ -16,6 +16,7 @@ mod ends;
 mod follows;
 mod forwards;
 mod handoff;
+mod handoff_captured;
 mod handoff_host;
 mod handoff_programs;
 mod handoff_reasons;

@@ -1,4 +1,6 @@
-//! `wharf pcap`: the offloads over capture files.
+//! `wharf pcap`: captures of what wharf's wire carries, and the offloads over capture files.
+
+mod capture;
 
 use std::cell::Cell;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -9,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use nic::capture::{self, CaptureError, Packet, Reader, Statistics, Writer};
+use nic::capture::{CaptureError, Packet, Reader, Statistics, Writer};
 use nic::config::{Choice, LroProfile};
 use serde_json::{Map, Value, json};
 
@@ -19,7 +21,9 @@ use crate::log::tell;
 use crate::table::{Align, Table, thousands};
 use crate::{print, settings};
 
-/// Run the offloads over a capture file, in virtual time
+use self::capture::CaptureArgs;
+
+/// Capture what passes wharf's wire, or run the offloads over a capture file, in virtual time
 ///
 /// Reads pcap and pcapng with Ethernet frames and writes pcap. The packets' own timestamps are
 /// the clock, so the same input always gives the same output.
@@ -33,6 +37,7 @@ pub(crate) struct PcapArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PcapCommand {
+    Capture(CaptureArgs),
     /// Join the TCP segments that LRO would join
     #[command(after_help = "Example: only what Linux GRO may merge:\n  \
                             wharf pcap lro in.pcap out.pcap --profile lossless")]
@@ -85,19 +90,20 @@ fn profile() -> PossibleValuesParser {
 
 pub(crate) fn run(args: &PcapArgs) -> Result<(), Error> {
     match &args.command {
+        PcapCommand::Capture(args) => capture::run(args),
         PcapCommand::Lro { files, profile, settings } => {
             let mut config = settings::load(settings)?;
             if let Some(profile) = profile {
                 config.set("lro.profile", profile)?;
             }
-            run_over(files, |input, output| capture::lro(input, &config, output))
+            run_over(files, |input, output| nic::capture::lro(input, &config, output))
         }
         PcapCommand::Gso { files, mtu } => {
-            run_over(files, |input, output| capture::gso(input, *mtu, output))
+            run_over(files, |input, output| nic::capture::gso(input, *mtu, output))
         }
         PcapCommand::Roundtrip { files, settings } => {
             let config = settings::load(settings)?;
-            run_over(files, |input, output| capture::roundtrip(input, &config, output))
+            run_over(files, |input, output| nic::capture::roundtrip(input, &config, output))
         }
     }
 }
