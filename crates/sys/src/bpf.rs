@@ -94,6 +94,15 @@ impl Groups {
         Ok(mount_of(&mounts).map(|directory| Groups { directory: directory.into() }))
     }
 
+    /// The group that a process is in. `None` if it is not seen here.
+    ///
+    /// # Errors
+    /// What open(2) says.
+    pub fn of_process(&self, pid: u32) -> io::Result<Option<Group>> {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+        group_of(&groups).map_or(Ok(None), |path| Group::open(&self.directory.join(path)))
+    }
+
     /// The group of this number, as [`control_group`] has it: the one that process `pid` is in, if that is it, or
     /// another that is searched for. `None` if it is not there, as of a group that was removed.
     ///

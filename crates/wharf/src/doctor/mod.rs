@@ -3,6 +3,8 @@
 //! Whatever is made for it is made in an anonymous network namespace, which ends with this
 //! process, however it ends.
 
+mod handoff;
+
 use std::fs;
 use std::io;
 
@@ -112,6 +114,7 @@ const AS_ROOT: &str = "run as root; as an ordinary user wharf works in user name
 fn examine() -> Vec<Finding> {
     let mut findings = vec![kernel(), cpus(), privilege(), perf(), tun_device()];
     findings.extend(wires());
+    findings.extend(handoff::examine(release().trim()));
     let privileged = process::has_net_admin();
     let user_namespace = if privileged { Ok(()) } else { netns::unshare_user_net() };
     findings.push(user_namespaces(privileged, &user_namespace));
@@ -130,8 +133,12 @@ fn no_laboratory(error: &sys::Error) -> Finding {
     Finding::missing("network namespace", format!("{error}; nothing else can be tried"), AS_ROOT)
 }
 
+fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
 fn kernel() -> Finding {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release();
     let release = release.trim();
     let check = "kernel";
     match version(release) {
@@ -280,7 +287,7 @@ fn obstacle() -> Option<&'static str> {
 
 /// What is tried in a namespace of our own.
 fn try_all() -> Vec<Finding> {
-    let mut findings = vec![tap(), tap_queues()];
+    let mut findings = vec![tap(), tap_queues(), handoff::try_repair()];
     match veth() {
         Ok(ifindex) => {
             findings.push(Finding::ok("veth pair", "made"));
