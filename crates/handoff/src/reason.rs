@@ -65,6 +65,8 @@ named! {
         Queue = "queue",
         /// wharf is stopping.
         Stopping = "stopping",
+        /// The NIC has no time for more (OSDI'06).
+        Load = "load",
     }
 }
 
@@ -93,7 +95,7 @@ named! {
         Memory = "memory",
         /// The NIC is short of places in queues.
         Queue = "queue",
-        /// The host's load asks for it (OSDI'06).
+        /// The NIC has no time for so many (OSDI'06).
         Load = "load",
         /// It is in TIME-WAIT (the paper's example, section 3.3).
         TimeWait = "time_wait",
@@ -124,11 +126,11 @@ impl Refusal {
     /// Whether what stands in the way may go by itself, so that the connection can be offered again.
     pub fn passes(self) -> bool {
         use Refusal::{
-            Buffer, CgroupBpf, Connections, Firewall, Ipsec, Memory, Queue, Quota, Route, State,
-            TrafficControl,
+            Buffer, CgroupBpf, Connections, Firewall, Ipsec, Load, Memory, Queue, Quota, Route,
+            State, TrafficControl,
         };
         let of_host = matches!(self, Firewall | TrafficControl | Ipsec | CgroupBpf | Route);
-        of_host || matches!(self, State | Quota | Connections | Memory | Buffer | Queue)
+        of_host || matches!(self, State | Quota | Connections | Memory | Buffer | Queue | Load)
     }
 }
 

@@ -60,15 +60,32 @@ proptest! {
         }
     }
 
-    /// Whatever the load and the time, the limit is within its bounds.
+    /// Whatever the load and the time, the limit is within its bounds, and rises no sooner than it may after it fell.
     #[test]
-    fn the_limit_is_bounded(samples in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u64>()), 0..100)) {
+    fn the_limit_is_bounded(
+        turns in proptest::collection::vec((any::<u32>(), any::<bool>(), any::<u32>(), 0_u64..SECOND), 0..300),
+    ) {
         let settings = LoadSettings { max: 1_000, ..LoadSettings::default() };
         let mut load = LoadControl::new(settings, 0);
-        for (waiting, connections, now) in samples {
-            load.sample(waiting, connections, now);
-            prop_assert!(load.limit() <= 1_000);
+        let (mut now, mut fell, mut changed) = (0, None::<u64>, 0);
+        for (waiting, worked, connections, passed) in turns {
+            now += passed;
+            let before = load.limit();
+            if load.turn(now, worked, waiting) {
+                load.decide(connections);
+            }
+            let limit = load.limit();
+            prop_assert!(limit <= 1_000);
             prop_assert!(load.room(connections) == 0 || load.excess(connections) == 0);
+            if limit != before {
+                prop_assert!(now - changed >= settings.interval);
+                changed = now;
+            }
+            if limit < before {
+                fell = Some(now);
+            } else if limit > before {
+                prop_assert!(fell.is_none_or(|fell| now - fell >= settings.rest));
+            }
         }
     }
 }
@@ -131,39 +148,62 @@ fn what_the_nic_gave_back_is_not_picked_again() {
     assert!(!Policy::default().picks(&seen, SECOND));
 }
 
+/// A NIC in virtual time: turns of a millisecond.
+struct Nic {
+    load: LoadControl,
+    now: u64,
+}
+
+impl Nic {
+    fn new() -> Nic {
+        Nic { load: LoadControl::new(LoadSettings::default(), 0), now: 0 }
+    }
+
+    /// So many milliseconds in which it works or not, finds so many packets waiting, and has all that it may have of so
+    /// many connections.
+    fn run(&mut self, ms: u64, worked: bool, waiting: u32, connections: u32) {
+        for _ in 0..ms {
+            self.now += 1_000_000;
+            if self.load.turn(self.now, worked, waiting) {
+                self.load.decide(connections.min(self.load.limit()));
+            }
+        }
+    }
+}
+
 #[test]
 fn the_number_of_connections_follows_the_load() {
     let settings = LoadSettings::default();
-    let (mut load, mut now) = (LoadControl::new(settings, 0), 0);
-    let first = load.limit();
-    let mut run = |load: &mut LoadControl, waiting, connections: u32, times| {
-        for _ in 0..times {
-            now += settings.interval;
-            load.sample(waiting, connections.min(load.limit()), now);
-        }
-    };
-    // A NIC that is not full learns nothing from having no load.
-    run(&mut load, 0, 1, 100);
-    assert_eq!(load.limit(), first);
-    run(&mut load, 0, u32::MAX, 100);
-    assert_eq!(load.limit(), settings.max);
+    let mut nic = Nic::new();
+    assert!(nic.load.is_unlimited());
+    // It works all the time, but leaves nothing waiting; or much waits while it sleeps.
+    nic.run(5_000, true, settings.low, 1_000);
+    nic.run(5_000, false, settings.high * 2, 1_000);
     // Between the marks it stays.
-    run(&mut load, settings.low + 10, u32::MAX, 100);
-    assert_eq!(load.limit(), settings.max);
-    run(&mut load, settings.high * 2, 1_000, 30);
-    assert!(load.limit() < 100 && load.excess(1_000) > 900, "{load:?}");
-    run(&mut load, 0, u32::MAX, 100);
-    assert_eq!(load.limit(), settings.max);
+    nic.run(5_000, true, settings.high, 1_000);
+    assert!(nic.load.is_unlimited());
+    nic.run(3_000, true, settings.high + 100, 1_000);
+    assert!(nic.load.limit() < 100 && nic.load.excess(1_000) > 900, "{:?}", nic.load);
+    let fell = nic.load.limit();
+    // It rests first; a NIC that is not full learns nothing from having no load.
+    nic.run(1_800, true, 0, 1_000);
+    assert_eq!(nic.load.limit(), fell);
+    nic.run(5_000, true, 0, fell - 1);
+    assert_eq!(nic.load.limit(), fell);
+    nic.run(10_000, true, 0, u32::MAX);
+    assert!(nic.load.is_unlimited(), "{:?}", nic.load);
 }
 
 /// One burst is no load.
 #[test]
 fn a_burst_alone_changes_nothing() {
     let settings = LoadSettings::default();
-    let mut load = LoadControl::new(settings, 0);
-    load.sample(settings.high * 4, 10, settings.interval);
-    let limit = load.limit();
-    assert_eq!(limit, LoadControl::new(settings, 0).limit());
+    let mut nic = Nic::new();
+    for _ in 0..10 {
+        nic.run(20, true, settings.high * 4, 1_000);
+        nic.run(180, true, 0, 1_000);
+    }
+    assert!(nic.load.is_unlimited());
 }
 
 #[test]

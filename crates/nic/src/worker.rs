@@ -245,16 +245,18 @@ impl<W: Wire, H: Host> Worker<W, H> {
         let engine = self.engine_turn(now)?;
         let handoff = self.handoff_turn(now)?;
         self.queue.flush()?;
-        let Worker { queue, handoff: lane, peers, .. } = self;
+        let worked = inward || strays || outward || engine || handoff;
+        let Worker { queue, handoff: lane, peers, backlog, .. } = self;
         let waits = lane.as_mut().is_some_and(|lane| {
             lane.follow_leaving(peers);
+            lane.look_at_load(now, worked, || queue.waiting().unwrap_or_else(|| backlog.waiting()));
             lane.part(queue, now)
         });
         peers.iter_mut().for_each(Peers::end_turn);
         if let Some(host) = &mut self.host {
             host.expire(&self.queue.pool, self.backlog.time(now));
         }
-        Ok(inward || strays || outward || engine || handoff || waits)
+        Ok(worked || waits)
     }
 
     /// In: what has arrived on the wire, to the lanes. A host that takes nothing makes the wire wait.
@@ -306,9 +308,10 @@ impl<W: Wire, H: Host> Worker<W, H> {
     fn batch_to_lanes(&mut self, now: Nanos, ends: bool) {
         let lro = &self.settings.config.lro;
         let mut batch = std::mem::take(&mut self.queue.received);
-        if let Some(handoff) = self.handoff.as_mut().filter(|handoff| !handoff.is_empty()) {
+        let is_handed_off = self.handoff.as_ref().is_some_and(|handoff| !handoff.is_empty());
+        if let Some(handoff) = self.handoff.as_mut().filter(|_| is_handed_off) {
             let Worker { queue, host, peers, .. } = self;
-            handoff.receive(&mut batch, queue, host.as_mut(), peers, (now, ends));
+            handoff.take_out(&mut batch, queue, host.as_mut(), peers, now);
         }
         let Worker { queue, host, engine, backlog, .. } = self;
         match (host, engine) {
@@ -317,6 +320,10 @@ impl<W: Wire, H: Host> Worker<W, H> {
                 engine.receive(&mut batch, queue, now, ends);
             }
             _ => self.steer(&mut batch, now, ends),
+        }
+        // What is the host's comes first.
+        if let Some(handoff) = self.handoff.as_mut().filter(|_| is_handed_off) {
+            handoff.run(&self.queue, now, ends);
         }
         self.queue.received = batch;
     }
@@ -497,7 +504,8 @@ impl<W: Wire, H: Host> Worker<W, H> {
         }
         let (lro, now) = (self.settings.engine_lro(self.lanes, pool), now());
         if let Some(handoff) = &mut self.handoff {
-            handoff.reconfigure(lro.clone(), pool, now);
+            let load = self.settings.config.handoff.load();
+            handoff.reconfigure((lro.clone(), load), pool, now);
         }
         if let Some(engine) = &mut self.engine {
             engine.reconfigure(lro, pool, now);

@@ -21,7 +21,7 @@ mod table;
 mod tcp;
 mod value;
 
-use ::handoff::policy::Policy;
+use ::handoff::policy::{LoadSettings, Policy};
 
 use crate::entropy;
 
@@ -157,6 +157,14 @@ pub struct Handoff {
     pub buffer: u32,
     /// `handoff.bypass_firewall`
     pub bypass_firewall: bool,
+    /// `handoff.load`: how many there are follows the load.
+    pub load: bool,
+    /// `handoff.load_low` and `handoff.load_high`, in frames that wait.
+    pub load_low: u32,
+    /// See `load_low`.
+    pub load_high: u32,
+    /// `handoff.load_busy` in percent.
+    pub load_busy: u32,
 }
 
 /// How workers wait.
@@ -183,6 +191,15 @@ const FRAMES: u32 = 65_536;
 const LEAST_FRAMES: u32 = 16_384;
 /// The largest ring that AF_XDP is asked for.
 const LARGEST_RING: u32 = 32_768;
+
+impl Handoff {
+    /// By what the number of connections follows the load; `None` if it does not. A low mark that is above the high one
+    /// is as that.
+    pub(crate) fn load(&self) -> Option<LoadSettings> {
+        let (low, high, busy) = (self.load_low.min(self.load_high), self.load_high, self.load_busy);
+        self.load.then(|| LoadSettings { low, high, busy, ..LoadSettings::default() })
+    }
+}
 
 impl Wire {
     /// Frames of memory that each of so many workers has, a power of two.
@@ -252,6 +269,10 @@ impl Default for Config {
                 connections_per_uid: 0,
                 buffer: 0,
                 bypass_firewall: false,
+                load: false,
+                load_low: 0,
+                load_high: 0,
+                load_busy: 0,
             },
             poll: Poll { spin: 0, batch: 0 },
             control: Access { mode: AccessMode::All, group: 0 },

@@ -531,6 +531,35 @@ pub static KEYS: &[Key] = &[
         field: boolean!(handoff.bypass_firewall),
     },
     Key {
+        name: "handoff.load",
+        kind: Kind::Bool { default: true },
+        run_time: true,
+        help: "a worker that is saturated gives connections back and takes no more, until it has time again \
+               (OSDI'06: load control)",
+        field: boolean!(handoff.load),
+    },
+    Key {
+        name: "handoff.load_high",
+        kind: number(4096, 1, 1 << 20, Unit::Count),
+        run_time: true,
+        help: "frames that wait on the wire on average, above which a worker is saturated",
+        field: number!(handoff.load_high),
+    },
+    Key {
+        name: "handoff.load_low",
+        kind: number(512, 0, 1 << 20, Unit::Count),
+        run_time: true,
+        help: "frames that wait on average, up to which it may take more connections again",
+        field: number!(handoff.load_low),
+    },
+    Key {
+        name: "handoff.load_busy",
+        kind: number(90, 0, 100, Unit::Count),
+        run_time: true,
+        help: "percent of its time in which a worker works at least when it is saturated",
+        field: number!(handoff.load_busy),
+    },
+    Key {
         name: "control.mode",
         kind: first_of::<AccessMode>(),
         run_time: false,

@@ -39,6 +39,7 @@ use crate::entropy::{flow_hash, secret};
 use crate::handle::Wake;
 use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
 use crate::lane::handoff::records::{Beginnings, Mirror};
+use crate::lane::handoff::resources::Resources;
 use crate::lane::handoff::told::ToKernel;
 use crate::lane::handoff::{HandoffLane, Settings};
 use crate::steer::{Claims, Lookup};
@@ -146,7 +147,8 @@ impl WorkerEnd {
 #[derive(Debug)]
 pub(crate) struct Handoffs {
     link: Link,
-    senders: Vec<mpsc::Sender<ToWorker>>,
+    /// The ways to the workers, and what each has left.
+    workers: Vec<(mpsc::Sender<ToWorker>, Arc<Resources>)>,
     claims: Claims,
     layout: Layout,
     mirror: Mirror,
@@ -171,6 +173,7 @@ impl Handoffs {
         let (lookup, claims) = Lookup::new(flow_hash(), connections as usize);
         let (flow_label, tcp) = (secret(), Arc::new(config.tcp(mtu)));
         let end = |worker: u32| {
+            let resources = Arc::new(Resources::default());
             let settings = Settings {
                 worker,
                 has_peers: workers > 1,
@@ -183,14 +186,16 @@ impl Handoffs {
                 connections: connections as usize,
                 mirror: mirror.clone(),
                 lookup: Arc::clone(&lookup),
+                load: config.handoff.load(),
+                resources: Arc::clone(&resources),
                 tells_kernel: !host_is_tap,
             };
             let (sender, inbox) = mpsc::channel();
-            (sender, WorkerEnd { settings, inbox, agent: agent.clone() })
+            ((sender, resources), WorkerEnd { settings, inbox, agent: agent.clone() })
         };
-        let (senders, ends) = (0..workers).map(end).unzip();
+        let (all, ends) = (0..workers).map(end).unzip();
         let (layout, own) = (layout(config, workers), config.handoff.clone());
-        let handoffs = Handoffs { link, senders, claims, layout, mirror, mac, config: own };
+        let handoffs = Handoffs { link, workers: all, claims, layout, mirror, mac, config: own };
         Ok((handoffs, ends))
     }
 
@@ -205,8 +210,8 @@ impl Handoffs {
         interface: u32,
         host: Option<TapQueue>,
     ) -> io::Result<Agent> {
-        let ways = self.senders.into_iter().zip(workers);
-        let ways = ways.map(|(sender, worker)| Way::new(sender, worker)).collect();
+        let ways = self.workers.into_iter().zip(workers);
+        let ways = ways.map(|((sender, left), worker)| (Way::new(sender, worker), left)).collect();
         let config::Handoff { bypass_firewall, connections_per_uid, policy, .. } = self.config;
         let mirror = self.mirror.clone();
         let to_kernel = host.map(|tap| ToKernel::new(tap, self.mac));

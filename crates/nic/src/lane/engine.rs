@@ -37,6 +37,8 @@ pub(crate) struct EngineLane<A> {
     /// There was no room for what there is to send.
     is_full: bool,
     give_back: GiveBack,
+    /// Bytes after which it is looked again what has arrived.
+    send_bytes: usize,
     pays: Pays,
     scratch: Scratch,
     /// Told once: that the addresses are in use, or which one is another host's.
@@ -114,6 +116,7 @@ impl<A: App> EngineLane<A> {
             has_begun: false,
             is_full: false,
             give_back: GiveBack::default(),
+            send_bytes: usize::MAX,
             pays: Pays::default(),
             scratch: Scratch::default(),
             ready,
@@ -146,6 +149,12 @@ impl<A: App> EngineLane<A> {
     /// Gives the engine all that LRO holds.
     pub(super) fn flush(&mut self, pool: &FramePool, now: Nanos) {
         self.with_lro(pool, now, |lro, node| lro.flush_all(node));
+    }
+
+    /// The same, which sends no more than so many bytes in a turn, but for the rest of a super-packet.
+    pub(super) fn with_send_bytes(mut self, bytes: usize) -> Self {
+        self.send_bytes = bytes;
+        self
     }
 
     /// The same with a trace of one of its connections.
@@ -284,10 +293,10 @@ impl<A: App> EngineLane<A> {
         if !self.has_begun {
             self.settle(peers, now)?;
         }
-        let EngineLane { node, app, lro, .. } = self;
+        let EngineLane { node, app, lro, send_bytes, .. } = self;
         let served = app.serve(&mut node.stack, now);
         let out = &mut Observed { lro: lro.as_mut(), out };
-        let progress = node.transmit(out, now, SEND_BATCH, app);
+        let progress = node.transmit(out, now, (SEND_BATCH, *send_bytes), app);
         self.is_full = progress == Progress::Full;
         app.on_time(&mut node.stack, now);
         if let Some(tracer) = &mut self.tracer {

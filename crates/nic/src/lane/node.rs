@@ -95,12 +95,12 @@ impl Node {
         self.stack.next_deadline().into_iter().chain(self.interface.next_deadline()).min()
     }
 
-    /// Sends what there is to send, at most `max` segments of the engine's.
+    /// Sends what there is to send: at most `max` segments of the engine's, and none after so many bytes of them.
     pub(super) fn transmit(
         &mut self,
         out: &mut impl TxQueue,
         now: Nanos,
-        max: usize,
+        (max, max_bytes): (usize, usize),
         lender: &mut impl Lender,
     ) -> Progress {
         let Node { interface, output, stack, counters } = self;
@@ -110,7 +110,11 @@ impl Node {
             progress = Progress::Some;
             out.send(&Packet::frame(frame.vnet, frame.bytes));
         }
+        let mut bytes = 0;
         for _ in 0..max {
+            if bytes >= max_bytes {
+                return progress;
+            }
             if !out.has_room() {
                 return Progress::Full;
             }
@@ -130,6 +134,7 @@ impl Node {
             };
             let Some((vnet, header)) = output.headers(interface, &segment, to) else { continue };
             counters.segments_out.count(segment.payload_len());
+            bytes += segment.payload_len();
             let payload = match segment.lent {
                 0 => segment.payload.map(Bytes::from),
                 len => lender.lent(stack, &due, segment.seq, len),

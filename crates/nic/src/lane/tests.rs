@@ -76,7 +76,7 @@ impl World {
         let mut all = Vec::new();
         loop {
             self.node.on_time(self.now);
-            let progress = self.node.transmit(&mut self.way, self.now, 16, &mut ());
+            let progress = self.node.transmit(&mut self.way, self.now, (16, usize::MAX), &mut ());
             all.append(&mut self.way.0);
             if progress == Progress::Nothing {
                 return all;

@@ -113,6 +113,10 @@ impl Wire for MemoryWire {
         &self.overflow[usize::from(received.slot)]
     }
 
+    fn waiting(&mut self) -> Option<u32> {
+        u32::try_from(self.far.lock().to_port.len()).ok()
+    }
+
     fn transmit_pieces(
         &mut self,
         _pool: &mut FramePool,

@@ -231,6 +231,11 @@ pub trait Wire {
     /// (8,192 frames).
     fn limit_queue(&mut self, _frames: usize) {}
 
+    /// How many frames wait to be received, where the port can tell.
+    fn waiting(&mut self) -> Option<u32> {
+        None
+    }
+
     /// Queues a packet from the host, cut and with complete checksums. `transmitted` counts what was queued,
     /// also if the rest is refused.
     ///

@@ -70,6 +70,10 @@ impl Wire for SplitWire {
         self.receives.limit_queue(frames);
     }
 
+    fn waiting(&mut self) -> Option<u32> {
+        self.receives.waiting()
+    }
+
     fn transmit(
         &mut self,
         pool: &mut FramePool,

@@ -158,6 +158,10 @@ impl Wire for XdpWire {
         self.socket.limit_receive(frames);
     }
 
+    fn waiting(&mut self) -> Option<u32> {
+        Some(self.socket.waiting())
+    }
+
     fn transmit(
         &mut self,
         pool: &mut FramePool,

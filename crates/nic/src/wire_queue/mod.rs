@@ -171,6 +171,11 @@ impl<W: Wire> WireQueue<W> {
         }
     }
 
+    /// How many frames wait on the wire, where it can tell.
+    pub(crate) fn waiting(&mut self) -> Option<u32> {
+        self.wire.waiting()
+    }
+
     /// The bytes of a received super-packet that did not fit into its frame.
     pub(crate) fn overflow(&self, received: &RxFrame) -> &[u8] {
         self.wire.overflow(received)

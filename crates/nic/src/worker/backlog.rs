@@ -73,6 +73,11 @@ impl Backlog {
         if self.left == 0 { now } else { self.arrival }
     }
 
+    /// How many frames wait, where the wire does not tell: about as many as were taken of them, while more are left.
+    pub(super) fn waiting(&self) -> u32 {
+        if self.left == 0 { 0 } else { u32::try_from(self.taken).unwrap_or(u32::MAX) }
+    }
+
     /// Whether so much more of it was taken since this was asked last that the queue may be too short for the
     /// connections that it is of.
     pub(super) fn is_long(&mut self) -> bool {

@@ -236,6 +236,11 @@ impl XdpSocket {
         if max == 0 { 0 } else { whole }
     }
 
+    /// How many frames wait to be received.
+    pub fn waiting(&mut self) -> u32 {
+        self.rings.rx.available(u32::MAX)
+    }
+
     /// From now on [`XdpSocket::refill`] lends the kernel so many chunks at most, those with frames that wait to be
     /// received among them: the longest that the queue becomes. What it has more than that stays.
     pub fn limit_receive(&mut self, frames: usize) {

@@ -231,6 +231,9 @@ impl Session {
         if !common.quotas.has_room(uid) {
             return Err((Refusal::Quota, socket));
         }
+        if let Some(why) = common.ways.lacks() {
+            return Err((why, socket));
+        }
         let (offered, standing) = Offered::look(socket, &mut common.host, pid)?;
         let place = common.take_place();
         if common.beginnings.is_short(common.ways.leaving()) {

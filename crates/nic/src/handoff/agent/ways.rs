@@ -2,12 +2,14 @@
 //! them have come to when what was said and sent before is done.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ::tcp::FourTuple;
-use handoff::Refusal;
+use handoff::{Refusal, RestoreReason};
 use lro::Nanos;
 
 use crate::lane::handoff::link::{Key, ToWorker, Way};
+use crate::lane::handoff::resources::Resources;
 use crate::steer::{Claims, NoEntry, Phase};
 
 /// So long the entry of a connection that has left stays at least, where there are several workers: one that hands its
@@ -22,6 +24,8 @@ pub(crate) struct Fence(u64);
 #[derive(Debug)]
 pub(crate) struct Ways {
     ways: Vec<Way<ToWorker>>,
+    /// What each worker has advertised that it has left (`ch_os_resource`).
+    resources: Vec<Arc<Resources>>,
     claims: Claims,
     /// Connections that each worker has, or is about to.
     loads: Vec<u32>,
@@ -39,11 +43,13 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// To these workers.
-    pub(crate) fn new(ways: Vec<Way<ToWorker>>, claims: Claims) -> Self {
+    /// To these workers, each with what it has left.
+    pub(crate) fn new(workers: Vec<(Way<ToWorker>, Arc<Resources>)>, claims: Claims) -> Self {
+        let (ways, resources): (Vec<_>, Vec<_>) = workers.into_iter().unzip();
         let count = ways.len();
         Ways {
             ways,
+            resources,
             claims,
             loads: vec![0; count],
             next: Fence(1),
@@ -92,13 +98,34 @@ impl Ways {
         loads.min_by_key(|(_, load)| **load).map_or(0, |(worker, _)| worker)
     }
 
-    /// Has the packets of a connection go to this worker from now on.
+    /// What the NIC lacks for another connection, whichever worker would get it.
+    pub(super) fn lacks(&self) -> Option<Refusal> {
+        let mut why = None;
+        for worker in 0..self.resources.len() {
+            why = Some(self.lacks_at(worker)?);
+        }
+        why
+    }
+
+    /// What this worker lacks for another connection. One that is short of memory is to give a connection back.
+    fn lacks_at(&self, worker: usize) -> Option<Refusal> {
+        let why = self.resources[worker].lacks()?;
+        if why == Refusal::Memory {
+            self.tell(worker, ToWorker::MakeRoom { reason: RestoreReason::Memory });
+        }
+        Some(why)
+    }
+
+    /// Has the packets of a connection go to this worker from now on, if that has room for it.
     pub(super) fn claim(
         &mut self,
         place: u32,
         path: &FourTuple,
         worker: usize,
     ) -> Result<(), Refusal> {
+        if let Some(why) = self.lacks_at(worker) {
+            return Err(why);
+        }
         self.claims.claim(place, path, worker).map_err(|why| match why {
             NoEntry::Taken => Refusal::Invalid,
             NoEntry::Full => Refusal::Queue,
@@ -140,7 +167,7 @@ impl Ways {
     /// More connections are offered than there are places. Each time another worker makes room, if it can.
     pub(super) fn make_room(&mut self) {
         self.turn = (self.turn + 1) % self.ways.len().max(1);
-        self.tell(self.turn, ToWorker::MakeRoom);
+        self.tell(self.turn, ToWorker::MakeRoom { reason: RestoreReason::Connections });
     }
 
     /// A fence behind all that was said so far.

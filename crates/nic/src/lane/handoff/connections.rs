@@ -222,9 +222,38 @@ impl Connections {
         None
     }
 
+    /// How many the engine runs for an application.
+    pub(super) fn running(&self) -> u32 {
+        let runs = |one: &&Connection| one.engine.as_ref().is_some_and(|it| !it.is_released);
+        self.slots.iter().flatten().filter(runs).count() as u32
+    }
+
+    /// One that is to go, as there are too many: one that has done nothing since it was looked at, however short that
+    /// is, or else the one that was looked at longest ago.
+    pub(super) fn spare(&mut self, now: Nanos) -> Option<u32> {
+        if let Some(number) = self.idle_for(now, 0) {
+            return Some(number);
+        }
+        for _ in 0..LOOKS {
+            let (number, since) = self.line.pop_front()?;
+            let found = self.get(number).filter(|one| one.queued == since);
+            let runs = |one: &Connection| one.engine.as_ref().is_some_and(|it| !it.is_released);
+            if found.is_some_and(runs) {
+                self.queue(number, now);
+                return Some(number);
+            }
+        }
+        None
+    }
+
     /// About the one that is idle longest, if that is long enough for it to be spared: of those that were looked at
     /// longest ago, the first that has done nothing since.
     pub(super) fn idle_longest(&mut self, now: Nanos) -> Option<u32> {
+        self.idle_for(now, IDLE)
+    }
+
+    /// The same of those that are idle for so long at least.
+    fn idle_for(&mut self, now: Nanos, least: Nanos) -> Option<u32> {
         for _ in 0..LOOKS {
             let (number, since) = self.line.pop_front()?;
             let Some(connection) = self.get_mut(number).filter(|one| one.queued == since) else {
@@ -236,7 +265,7 @@ impl Connections {
             }
             let was_active = connection.active > since;
             let idle = now.saturating_sub(connection.active);
-            if !was_active && idle < IDLE {
+            if !was_active && idle < least {
                 // Those behind it are hardly idle for longer.
                 self.line.push_front((number, since));
                 return None;

@@ -25,6 +25,8 @@ impl Stops {
 pub(crate) struct HandoffCounters {
     /// Connections that the NIC has, or is about to.
     pub(super) connections: u64,
+    /// Most that there may be, by load.
+    pub(super) load_limit: u64,
     pub(super) side: SideCounts,
     pub(super) commands: NicCounts,
     pub(super) events: OsCounts,
@@ -41,6 +43,7 @@ impl HandoffCounters {
         let HandoffCounters { connections, side, commands, events, .. } = self;
         let plain = [
             ("connections", *connections),
+            ("load_limit", self.load_limit),
             ("handoffs", side.handoffs),
             ("refused", side.refused.sum()),
             ("restored", side.restored.sum()),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use handoff::machine::{NicEvent, ToNic};
-use handoff::{Epoch, Refusal, RestoreReason};
+use handoff::{Epoch, Refusal};
 use lro::Nanos;
 use sys::frames::FramePool;
 use tcp::FourTuple;
@@ -19,7 +19,7 @@ use crate::steer::Phase;
 use crate::wire_queue::WireQueue;
 
 /// Messages of the agent's that are looked at in a turn.
-const MESSAGES: usize = 256;
+pub(super) const MESSAGES: usize = 256;
 /// They wait until the host's queue is empty, or this many packets have been read from it, which holds no more (a TAP's
 /// 500, `TUN_READQ_SIZE`), but no longer than this, as the wire may take nothing.
 const HOST_QUEUE: u64 = 1024;
@@ -42,6 +42,13 @@ pub(super) struct Parting {
     messages: Vec<ToAgent>,
     /// Since when the first of them waits.
     since: Nanos,
+}
+
+impl Heard {
+    /// How many more may come before they wait.
+    pub(super) fn room(&self) -> usize {
+        MESSAGES - self.messages.len().min(MESSAGES)
+    }
 }
 
 impl HandoffLane {
@@ -112,9 +119,7 @@ impl HandoffLane {
                     self.tell(ToAgent::Fenced { worker, fence }, now);
                 }
                 ToWorker::Told { key, tag, told } => self.told(key, tag, told, pool, host, now),
-                ToWorker::MakeRoom => {
-                    self.make_room(RestoreReason::Connections, pool, host, now);
-                }
+                ToWorker::MakeRoom { reason } => self.make_room(reason, pool, host, now),
                 ToWorker::NextHop { key, next_hop } => {
                     let all = &mut self.app().all;
                     // One that has ended meanwhile sends no more.
@@ -214,9 +219,11 @@ impl HandoffLane {
         {
             self.drop_over(number, pool, host, now);
         }
-        let app = self.app();
-        let room = if app.all.len() < most { Ok(()) } else { Err(Refusal::Connections) };
-        let Some(number) = app.all.insert(key, path, next_hop, place) else {
+        let room = match self.app().all.len() < most {
+            true => self.load.admit(),
+            false => Err(Refusal::Connections),
+        };
+        let Some(number) = self.app().all.insert(key, path, next_hop, place) else {
             let refused = handoff::command::OsControl::Refused(Refusal::Invalid);
             let told = handoff::machine::ToOs::Control(refused);
             self.agent.tell(ToAgent::Told { key, tag: epoch.tag(), told });

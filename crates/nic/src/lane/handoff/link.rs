@@ -11,7 +11,7 @@ use ::tcp::Nanos;
 use ::tcp::repair::Repair;
 use handoff::machine::{ToNic, ToOs};
 use handoff::session::{Layout, Shared};
-use handoff::{Cid, Epoch};
+use handoff::{Cid, Epoch, RestoreReason};
 use wire::{Mac, Seq, VirtioNetHdr};
 
 use super::figures::Page;
@@ -103,8 +103,8 @@ pub(crate) enum ToWorker {
     Fence(u64),
     /// The segments of a connection go to this Ethernet address from now on.
     NextHop { key: Key, next_hop: Mac },
-    /// More connections are offered than there are places: one goes, if one can be spared.
-    MakeRoom,
+    /// More connections are offered than there is room for, by what this names: one goes, if one can be spared.
+    MakeRoom { reason: RestoreReason },
     /// Of a connection, in the epoch of this tag.
     Told { key: Key, tag: u16, told: ToNic<HeldPacket, State> },
     /// The process has ended: its connections end as the kernel's would.

@@ -87,14 +87,15 @@ impl HandoffLane {
         id.is_some_and(|id| is_time_wait(self.lane.stack(), id))
     }
 
-    /// Takes out of a batch what is of the NIC's connections. `ends` says that no more waits on the wire.
-    pub(crate) fn receive<W: Wire, H: Host>(
+    /// Takes out of a batch what is of the NIC's connections. It is to be [run](Self::run) when the host has what is its
+    /// own.
+    pub(crate) fn take_out<W: Wire, H: Host>(
         &mut self,
         batch: &mut VecDeque<RxFrame>,
         queue: &mut WireQueue<W>,
         mut host: Option<&mut HostLane<H>>,
         peers: &mut Option<Peers>,
-        (now, ends): (Nanos, bool),
+        now: Nanos,
     ) {
         let is_hosts = |received: &RxFrame| {
             let bytes = queue.pool.bytes(&received.frame);
@@ -144,6 +145,10 @@ impl HandoffLane {
                 },
             }
         }
+    }
+
+    /// Gives the engine what was taken out of a batch. `ends` says that no more waits on the wire.
+    pub(crate) fn run<W: Wire>(&mut self, queue: &WireQueue<W>, now: Nanos, ends: bool) {
         self.lane.receive(&mut self.batch, queue, now, ends);
     }
 

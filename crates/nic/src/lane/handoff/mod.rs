@@ -16,11 +16,13 @@ mod exchange;
 pub(crate) mod figures;
 mod hear;
 pub(crate) mod link;
+mod load;
 mod looked_up;
 mod lookup;
 mod moves;
 pub(crate) mod records;
 pub(crate) mod recover;
+pub(crate) mod resources;
 mod rings;
 mod sessions;
 #[cfg(test)]
@@ -35,6 +37,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use handoff::RestoreReason;
 use handoff::machine::{NicEvent, SideCounts};
+use handoff::policy::LoadSettings;
 use iface::{Addresses, Interface};
 use lro::Nanos;
 use sys::epoll::Epoll;
@@ -48,7 +51,9 @@ pub(crate) use self::sessions::wake_waiters;
 
 use self::hear::{Heard, Parting};
 use self::link::{HeldPacket, ToAgent, ToWorker, Way};
+use self::load::Load;
 use self::records::Mirror;
+use self::resources::Resources;
 use self::rings::Rings;
 use self::sessions::Session;
 use super::engine::EngineLane;
@@ -57,6 +62,11 @@ use super::node::Node;
 use crate::port::{Host, RxFrame, Wire};
 use crate::steer::Lookup;
 use crate::wire_queue::WireQueue;
+
+/// Bytes that the NIC's connections send in a turn, but for the rest of a super-packet: what the host sends leaves before
+/// what they send in the turn in which the worker reads it (OSDI'06: the host's packets first). So no more of theirs
+/// leaves before a packet of the host's than this, that rest, and a super-packet that waits for room on the wire.
+pub(crate) const SEND_BYTES: usize = 256 << 10;
 
 /// What a lane is made of.
 #[derive(Debug)]
@@ -79,6 +89,10 @@ pub(crate) struct Settings {
     pub(crate) mirror: Mirror,
     /// Which worker has a connection.
     pub(crate) lookup: Arc<Lookup>,
+    /// How many connections there may be, by load; `None` for as many as there may be without.
+    pub(crate) load: Option<LoadSettings>,
+    /// What is left for the agent's.
+    pub(crate) resources: Arc<Resources>,
     /// The agent has no way to the kernel of its own, to which a segment of the peer's is to be said again.
     pub(crate) tells_kernel: bool,
 }
@@ -96,6 +110,7 @@ pub(crate) struct HandoffLane {
     /// Packets of a connection may come and go by other workers' queues.
     has_peers: bool,
     connections: usize,
+    load: Load,
     mac: Mac,
     /// See [`Settings`].
     tells_kernel: bool,
@@ -128,14 +143,16 @@ impl HandoffLane {
         agent: Way<ToAgent>,
     ) -> io::Result<Self> {
         let Settings { worker, has_peers, mac, stack, memory, config, secret, .. } = settings;
-        let Settings { connections, mirror, lookup, tells_kernel, .. } = settings;
+        let Settings { connections, mirror, lookup, tells_kernel, load, resources, .. } = settings;
+        let load = Load::new(connections as u32, load, resources);
         let addresses = Addresses::default();
         let interface = Interface::new(iface::Config { mac, addresses, secret, probes: 0 });
         let node = Node::new(interface, Stack::new(stack).with_memory(memory).with_changes());
         // There is nothing to be ready for.
         let (ready, _) = mpsc::channel();
         Ok(HandoffLane {
-            lane: EngineLane::new(lro, node, Rings::new(worker, config, mirror), ready),
+            lane: EngineLane::new(lro, node, Rings::new(worker, config, mirror), ready)
+                .with_send_bytes(SEND_BYTES),
             inbox,
             heard: Heard::default(),
             parting: Parting::default(),
@@ -144,6 +161,7 @@ impl HandoffLane {
             leaving: Vec::new(),
             has_peers,
             connections,
+            load,
             mac,
             tells_kernel,
             doorbells: Epoll::new()?,
@@ -158,7 +176,13 @@ impl HandoffLane {
     }
 
     /// Goes by another configuration from now on.
-    pub(crate) fn reconfigure(&mut self, lro: Option<lro::Config>, pool: &FramePool, now: Nanos) {
+    pub(crate) fn reconfigure(
+        &mut self,
+        (lro, load): (Option<lro::Config>, Option<LoadSettings>),
+        pool: &FramePool,
+        now: Nanos,
+    ) {
+        self.load.set(load, now);
         self.lane.reconfigure(lro, pool, now);
     }
 
@@ -178,6 +202,7 @@ impl HandoffLane {
         now: Nanos,
     ) -> io::Result<bool> {
         let told = self.hear(&queue.pool, &mut host, now);
+        self.shed(&queue.pool, &mut host, now);
         for number in std::mem::take(&mut self.aside) {
             let give_back = NicEvent::GiveBack(RestoreReason::Unserved);
             self.handle(number, give_back, &queue.pool, &mut host, now);
@@ -262,6 +287,7 @@ impl HandoffLane {
         let app = self.lane.app();
         HandoffCounters {
             connections: app.all.len() as u64,
+            load_limit: self.load.limit().0.into(),
             side: self.counts,
             commands: app.commands,
             events: app.events,

@@ -4,6 +4,7 @@
 //! connection when it is written and read.
 
 mod application;
+mod crowd;
 mod nic;
 mod tcpip;
 mod world;
@@ -194,7 +195,7 @@ fn an_idle_connection_makes_room() {
     for _ in 0..3 {
         world.write(1000, 10_000);
         turns(&mut world);
-        world.ways.tell(0, ToWorker::MakeRoom);
+        world.ways.tell(0, ToWorker::MakeRoom { reason: RestoreReason::Connections });
         turns(&mut world);
         let restored: Vec<_> = world.counts.restored.entries().filter(|(_, n)| *n > 0).collect();
         assert_eq!((world.crossing.place(), restored), (Where::Nic, vec![]));
@@ -203,7 +204,7 @@ fn an_idle_connection_makes_room() {
     world.now += 2 * SECOND;
     // The first time it was used since it was looked at last.
     for _ in 0..2 {
-        world.ways.tell(0, ToWorker::MakeRoom);
+        world.ways.tell(0, ToWorker::MakeRoom { reason: RestoreReason::Connections });
         turns(&mut world);
     }
     assert_eq!(world.crossing.place(), Where::Os);

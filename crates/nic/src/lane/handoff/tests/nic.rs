@@ -11,6 +11,7 @@ use wire::{FlowHash, Mac, VirtioNetHdr};
 use super::super::link::{ToAgent, Way};
 use super::super::records::Mirror;
 use super::super::records::fault::Fault;
+use super::super::resources::Resources;
 use super::super::{HandoffLane, Settings};
 use super::application::Memory;
 use crate::config::Config;
@@ -104,7 +105,8 @@ impl Nic {
             ports.into_iter().zip(pools).enumerate()
         {
             let (sender, worker_inbox) = channel();
-            ways.push(Way::new(sender, Arc::new(Deaf)));
+            let resources = Arc::new(Resources::default());
+            ways.push((Way::new(sender, Arc::new(Deaf)), Arc::clone(&resources)));
             let settings = Settings {
                 worker: number as u32,
                 has_peers: count > 1,
@@ -116,6 +118,8 @@ impl Nic {
                 connections: PLACES as usize,
                 mirror: mirror.clone(),
                 lookup: Arc::clone(&lookup),
+                load: None,
+                resources,
                 tells_kernel: true,
             };
             let own = Arc::clone(&handles[number]);

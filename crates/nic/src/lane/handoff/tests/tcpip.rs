@@ -64,7 +64,7 @@ impl Tcpip {
     pub(super) fn turn(&mut self, now: u64) -> Vec<(VirtioNetHdr, Vec<u8>)> {
         self.node.on_time(now);
         let to = self.to;
-        self.node.transmit(&mut self.out, now, 64, &mut Through(to));
+        self.node.transmit(&mut self.out, now, (64, usize::MAX), &mut Through(to));
         std::mem::take(&mut self.out.0)
     }
 
