@@ -1,6 +1,8 @@
 //! Messages and status words are read as they were written, and all parts of the memory are apart.
 #![cfg(not(loom))]
 
+mod given;
+
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +50,11 @@ fn ends(number: u16) -> Ends {
 }
 
 proptest! {
+    #[test]
+    fn any_bytes_are_borne(bytes: Vec<u8>) {
+        given::session(&bytes);
+    }
+
     #[test]
     fn messages_are_read_as_they_were_written(message in messages()) {
         prop_assert_eq!(Message::decode(&message.encode()), Ok(message));

@@ -20,6 +20,8 @@ mod error;
 mod event_loop;
 pub mod features;
 mod forwarding;
+#[cfg(any(test, feature = "given"))]
+pub mod given;
 pub mod handle;
 pub mod handoff;
 mod lane;

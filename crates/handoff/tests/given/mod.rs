@@ -3,12 +3,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use handoff::Epoch;
 use handoff::command::{NicCommand, OsCommand};
 use handoff::mirror::{AGREED_WORDS, MIRROR_WORDS, mirror_sum, read_words};
 use handoff::policy::Policy;
 use handoff::ring::command::{CommandRing, Consumer, Producer};
 use handoff::ring::{Ring, receive, send};
+use handoff::session::status::Status;
+use handoff::session::{Layout, MESSAGE_LEN, Message, Shared, VERSION};
+use handoff::{Cid, Epoch};
 
 /// Bytes are refused, or are exactly what the command writes.
 pub fn commands(bytes: [u8; 16]) {
@@ -65,6 +67,47 @@ pub fn mirror_words(words: &[u64; MIRROR_WORDS]) {
     if let Ok(repair) = record.to_repair(queue, Vec::new(), u64::from(sent)) {
         let _ = tcp::Snapshot::from_repair(&repair);
     }
+}
+
+/// Bytes are no message of a session, or exactly what the message writes; a status is read as something; and memory with
+/// anything in it has parts that are apart, and says something or nothing of what wharf wants.
+pub fn session(bytes: &[u8]) {
+    for chunk in bytes.chunks(MESSAGE_LEN) {
+        let mut message = chunk.to_vec();
+        for _ in 0..2 {
+            match Message::decode(&message) {
+                Ok(read) => assert_eq!(read.encode().to_vec(), message, "{read:?}"),
+                Err(error) => assert!(!error.to_string().contains('\n')),
+            }
+            // Of this version.
+            message.iter_mut().zip(VERSION.to_le_bytes()).for_each(|(to, byte)| *to = byte);
+        }
+    }
+    let layout = Layout { workers: 1, commands: 2, connections: 2, send: 4096, receive: 4096 };
+    let words: Vec<_> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+    for (at, bytes) in bytes.chunks_exact(8).enumerate() {
+        let word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        let _ = Status::decode(word);
+        // All over the memory that is no data.
+        words[at * 7 % (layout.data_of(Cid(0)).0 / 8)].store(word, Ordering::Relaxed);
+    }
+    let Ok(shared) = Shared::new(layout, &words) else { return };
+    if let Some((_, text)) = shared.said().policy() {
+        policy(&text);
+    }
+    let now = shared.picks().load(Ordering::Relaxed);
+    let ends = |port| {
+        let end = core::net::SocketAddr::from(([10, 0, 0, 1], port));
+        Some((end, end))
+    };
+    for (before, now) in [(0, now), (now.wrapping_sub(1), now), (now, 0)] {
+        let _ = shared.is_asked_for((before, now), || ends(now as u16));
+    }
+    // What wharf says is understood whatever was there.
+    shared.ask(ends(7));
+    let now = shared.picks().load(Ordering::Relaxed);
+    assert!(shared.is_asked_for((now.wrapping_sub(1), now), || ends(7)));
+    assert!(!shared.is_asked_for((now.wrapping_sub(1), now), || ends(8)));
 }
 
 /// An application that writes these bytes, eight at a time, wherever it likes, between the NIC's steps.

@@ -4,6 +4,8 @@
 mod at_kernel;
 mod common;
 pub(crate) mod crossing;
+#[cfg(any(test, feature = "given"))]
+pub(crate) mod given;
 mod host;
 mod kernel;
 mod listed;

@@ -8,6 +8,8 @@
 //!   application <── status: at the OS ──────────────────────────────+
 //! ```
 
+#[cfg(any(test, feature = "given"))]
+pub(crate) mod given;
 mod message;
 mod take_over;
 mod told;

@@ -1,7 +1,6 @@
 //! Many connections at one worker, in virtual time: the host's packets come first, and the number of connections follows
 //! the load.
 
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -15,10 +14,10 @@ use handoff::ring::send;
 use handoff::session::{Layout, Shared};
 use handoff::{Cid, Epoch, Refusal, RestoreReason};
 use sys::frames::FramePool;
-use tcp::repair::{Repair, RepairPath, RepairWindow};
-use tcp::{FourTuple, StackConfig, State as TcpState};
+use tcp::repair::Repair;
+use tcp::{FourTuple, StackConfig};
 use testkit::packet::PacketBuilder;
-use wire::{FlowHash, Headers, Seq, Tcp, VirtioNetHdr};
+use wire::{FlowHash, Headers, Tcp, VirtioNetHdr};
 
 use super::super::link::{HeldPacket, Key, Process, State, ToAgent, ToWorker, Way};
 use super::super::records::{Beginnings, Mirror};
@@ -27,6 +26,7 @@ use super::super::{HandoffLane, SEND_BYTES, Settings};
 use super::nic::{Deaf, NIC};
 use super::world::{PEER, SECOND};
 use crate::config::Config;
+use crate::given::application::state;
 use crate::handoff::agent::crossing::{Crossing, Event, Output};
 use crate::handoff::agent::ways::Ways;
 use crate::port::memory::{FarEnd, MemoryHost, MemoryWire};
@@ -83,55 +83,6 @@ struct Crowd {
     states: Vec<Repair>,
     counts: SideCounts,
     now: u64,
-}
-
-/// A connection of a peer who takes much, and acknowledges nothing.
-fn state(number: u32) -> Repair {
-    let port = 4000 + number as u16;
-    let (local, remote) = ([10, 0, 0, 9].into(), [10, 0, 0, 1].into());
-    Repair {
-        local: SocketAddr::new(local, port),
-        remote: SocketAddr::new(remote, 7),
-        state: TcpState::Established,
-        write_seq: Seq(1000),
-        unacknowledged: 0,
-        unsent: 0,
-        rcv_nxt: Seq(5000),
-        send_queue: Vec::new(),
-        recv_queue: Vec::new(),
-        behind_hole: Vec::new(),
-        sacked: Vec::new(),
-        timestamps: false,
-        sack: true,
-        window_scale: Some((7, 7)),
-        mss_clamp: 1460,
-        ecn: false,
-        timestamp: 0,
-        ts_recent: None,
-        window: RepairWindow {
-            snd_wl1: Seq(5000),
-            snd_wnd: 1 << 22,
-            max_window: 1 << 22,
-            rcv_wnd: 4096,
-            rcv_wup: Seq(5000),
-        },
-        path: RepairPath {
-            rto: 200_000,
-            rtt: 1000,
-            rttvar: 500,
-            min_rtt: 1000,
-            snd_cwnd: 2000,
-            snd_ssthresh: 2000,
-            snd_mss: 1460,
-            rcv_mss: 1460,
-            advmss: 1460,
-            pmtu: 1500,
-            backoff: 0,
-            last_data_sent: 0,
-        },
-        socket_options: Default::default(),
-        is_deaf: false,
-    }
 }
 
 fn crossing(number: u32, epoch: Epoch) -> Crossing {
