@@ -55,6 +55,8 @@ unsafe impl Plain for libc::tpacket_stats {}
 unsafe impl Plain for libc::tpacket_auxdata {}
 // SAFETY: integers only.
 unsafe impl Plain for libc::timespec {}
+// SAFETY: integers only.
+unsafe impl Plain for libc::linger {}
 // SAFETY: integers only (linux/tcp.h).
 unsafe impl Plain for libc::tcp_info {}
 // SAFETY: integers only (linux/if_xdp.h).

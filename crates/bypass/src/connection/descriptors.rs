@@ -120,9 +120,9 @@ impl Connection {
             self.restore(RestoreReason::Epoll);
         }
         let linger = if is_last && self.is_away() { os::linger(fd) } else { None };
-        if linger.is_some_and(|seconds| seconds > 0) {
-            // The kernel waits until the peer has all (tcp_close), or a signal comes.
+        if let Some(seconds) = linger.filter(|seconds| *seconds > 0) {
             self.restore(RestoreReason::Unserved);
+            os::linger_until_sent(fd, seconds);
         }
         Closing { connection: self, fd, resets: linger == Some(0) }
     }

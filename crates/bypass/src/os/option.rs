@@ -95,6 +95,42 @@ pub(crate) fn linger(fd: c_int) -> Option<u32> {
     (got == 0 && linger.l_onoff != 0).then_some(linger.l_linger.max(0) as u32)
 }
 
+/// Ends what is sent, and waits until the peer has all, so many seconds at most, or until a signal comes. The kernel does
+/// that where the last descriptor of the socket is closed, and wharf and its guard have theirs for a moment longer than a
+/// connection is on the NIC.
+pub(crate) fn linger_until_sent(fd: c_int, seconds: u32) {
+    // What is unread is the peer's loss, which is told by a reset (tcp_close).
+    if is_readable(fd) {
+        return;
+    }
+    shutdown(fd, Some(libc::SHUT_WR));
+    let until = super::now() + u64::from(seconds) * 1_000_000_000;
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    while super::now() < until && is_closing(fd) {
+        // Nothing tells when a FIN is acknowledged.
+        // SAFETY: `pause` is readable, and nothing is written.
+        let slept = unsafe { trap!(libc::SYS_nanosleep, &raw const pause, std::ptr::null::<u8>()) };
+        if slept < 0 {
+            return;
+        }
+    }
+}
+
+/// Whether a FIN of a socket's was not acknowledged yet (the states of net/tcp_states.h that sk_stream_wait_close waits in).
+fn is_closing(fd: c_int) -> bool {
+    const FIN_WAIT1: u8 = 4;
+    const LAST_ACK: u8 = 9;
+    const CLOSING: u8 = 11;
+    let mut state = 0_u8;
+    let mut len = 1 as libc::socklen_t;
+    // SAFETY: `state` is writable, and `len` its size: the first byte of struct tcp_info.
+    let got = unsafe {
+        let (at, len) = (&raw mut state, &raw mut len);
+        trap!(libc::SYS_getsockopt, fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, len)
+    };
+    got == 0 && matches!(state, FIN_WAIT1 | LAST_ACK | CLOSING)
+}
+
 /// The ports of a socket, as the kernel has them; 0 for what it does not say.
 pub(crate) fn ports(fd: c_int) -> (u16, u16) {
     let port = |call: libc::c_long| {

@@ -133,6 +133,11 @@ impl Offered {
         }
     }
 
+    /// The kernel has it, or is to end it if the application has closed it.
+    pub(super) fn release(self) {
+        sys::tcp::close_apart(self.socket);
+    }
+
     /// The peer, for the log.
     pub(super) fn remote(&self) -> SocketAddr {
         self.remote

@@ -463,6 +463,7 @@ impl Session {
                 self.epochs.insert(cid, epoch);
                 self.process.give_back(cid);
                 self.tell(cid, Status { why, ..Status::at(Place::Os) });
+                offered.release();
                 return;
             }
         }

@@ -100,7 +100,10 @@ impl Survivors {
                     self.taken.insert(place, Taken { socket, session, cid, reuse_address });
                 }
             }
-            Message::Gone { place } => drop(self.taken.remove(&place)),
+            Message::Gone { place } => {
+                let taken = self.taken.remove(&place);
+                taken.into_iter().for_each(|taken| sys::tcp::close_apart(taken.socket));
+            }
         }
     }
 }
