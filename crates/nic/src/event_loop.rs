@@ -47,6 +47,9 @@ pub(crate) trait EventLoop {
     /// How long to look for work before sleeping at most, in nanoseconds (`poll.spin`).
     fn spin(&self) -> Nanos;
 
+    /// Whether another thread is about to say something for which a connection stands still: it is waited for awake.
+    fn expects_soon(&self, now: Nanos) -> bool;
+
     /// Publishes, and sleeps in the kernel until there may be something to do.
     ///
     /// # Errors
@@ -68,7 +71,7 @@ pub(crate) fn run(thread: &mut impl EventLoop) -> io::Result<()> {
         let now = sys::clock::now();
         if thread.turn(now)? {
             spin.worked(now, thread.spin());
-        } else if spin.goes_on(now) {
+        } else if spin.goes_on(now) || thread.expects_soon(now) {
             std::thread::yield_now();
         } else {
             thread.sleep(now)?;

@@ -472,18 +472,6 @@ impl<W: Wire, H: Host> Worker<W, H> {
         self.queue.has_left() && self.host.as_ref().is_none_or(HostLane::has_read_all)
     }
 
-    /// The lane of the host's connections.
-    #[cfg(test)]
-    pub(crate) fn handoff(&self) -> Option<&HandoffLane> {
-        self.handoff.as_deref()
-    }
-
-    /// Strays for which another worker had no room.
-    #[cfg(test)]
-    pub(crate) fn strays_dropped(&self) -> u64 {
-        self.peers.as_ref().map_or(0, |peers| peers.counters.dropped)
-    }
-
     fn held_frames(&self) -> usize {
         held_frames(self.lanes, &self.queue.pool)
     }
@@ -537,6 +525,10 @@ impl<W: Wire, H: Host> EventLoop for Worker<W, H> {
 
     fn spin(&self) -> Nanos {
         self.settings.config.poll.spin
+    }
+
+    fn expects_soon(&self, now: Nanos) -> bool {
+        self.handoff.as_ref().is_some_and(|handoff| handoff.expects_soon(now))
     }
 
     /// Sleeps in the kernel until a port or the control thread has something, or something is due. The burst is

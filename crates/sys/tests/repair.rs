@@ -253,6 +253,10 @@ fn readable(socket: &TcpStream) -> bool {
     ready.contains(0)
 }
 
+fn reserve(socket: &TcpStream, parts: &Parts) {
+    repair::reserve(socket, (parts.local, parts.remote), parts.reuse_address).unwrap();
+}
+
 #[test]
 fn a_placeholder_keeps_the_addresses_and_sends_nothing() {
     in_namespace(|| {
@@ -264,7 +268,7 @@ fn a_placeholder_keeps_the_addresses_and_sends_nothing() {
             for round in 0..20_u8 {
                 peer.try_clone().unwrap().write_all(&[round; 10]).unwrap();
                 let mut parts = repair::take(ours).unwrap();
-                repair::reserve(ours, &parts).unwrap();
+                reserve(ours, &parts);
                 assert_eq!((ours.local_addr().unwrap(), ours.peer_addr().unwrap()), names);
                 assert_eq!(ours.take_error().unwrap().map(|error| error.to_string()), None);
                 assert!(!readable(ours), "neither data nor an error");
@@ -281,7 +285,7 @@ fn a_placeholder_keeps_the_addresses_and_sends_nothing() {
             }
         }
         let parts = repair::take(&near).unwrap();
-        repair::reserve(&near, &parts).unwrap();
+        reserve(&near, &parts);
         repair::discard(&near, false).unwrap();
         drop(near);
         far.set_read_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
@@ -297,7 +301,7 @@ fn reuse_of_the_address_stays_as_it_was() {
         let (accepted, peer) = connection("127.0.0.1:0");
         let at = accepted.local_addr().unwrap();
         let parts = repair::take(&accepted).unwrap();
-        repair::reserve(&accepted, &parts).unwrap();
+        reserve(&accepted, &parts);
         drop(TcpListener::bind(at).expect("as while the connection was there"));
         repair::take(&accepted).unwrap();
         repair::put_back(&accepted, &parts).unwrap();
@@ -316,7 +320,7 @@ fn a_placeholder_is_told_from_a_connection() {
         (&ours).write_all(b" and on").unwrap();
         assert_eq!(read(&peer, 16), b"as before and on");
         let parts = repair::take(&ours).unwrap();
-        repair::reserve(&ours, &parts).unwrap();
+        reserve(&ours, &parts);
         assert!(repair::is_placeholder(&ours, true).unwrap());
         (&ours).write_all(b"aside").unwrap();
         assert!(repair::is_placeholder(&ours, true).unwrap());
@@ -350,7 +354,7 @@ fn a_placeholder_that_the_kernel_has_ended_takes_the_connection_back() {
             }
             (&ours).write_all(b"before").unwrap();
             let (parts, peers_parts) = (repair::take(&ours).unwrap(), repair::take(&peer).unwrap());
-            repair::reserve(&ours, &parts).unwrap();
+            reserve(&ours, &parts);
             if !by_keepalive {
                 (&ours).write_all(b"aside").unwrap();
             }
@@ -390,7 +394,7 @@ fn peeking_goes_on_where_it_was() {
         for _ in 0..3 {
             let parts = repair::take(&ours).unwrap();
             assert_eq!(parts.recv_queue, b"0123456789");
-            repair::reserve(&ours, &parts).unwrap();
+            reserve(&ours, &parts);
             repair::take(&ours).unwrap();
             repair::put_back(&ours, &parts).unwrap();
         }

@@ -20,9 +20,22 @@ use crate::counters::{Entry, Published};
 use crate::engines::{Engines, Own, Told};
 use crate::event_loop::EventLoop;
 use crate::handle::Wake;
+use crate::lane::handoff::HandoffLane;
 use crate::peers::Peers;
 use crate::port::memory::{FarEnd, MemoryHost, MemoryWire};
-use crate::port::{Delivered, Delivery, FromHost, Host, HostPacket, NoHost};
+use crate::port::{Delivered, Delivery, FromHost, Host, HostPacket, NoHost, Wire};
+
+impl<W: Wire, H: Host> Worker<W, H> {
+    /// The lane of the host's connections.
+    pub(crate) fn handoff(&self) -> Option<&HandoffLane> {
+        self.handoff.as_deref()
+    }
+
+    /// Strays for which another worker had no room.
+    pub(crate) fn strays_dropped(&self) -> u64 {
+        self.peers.as_ref().map_or(0, |peers| peers.counters.dropped)
+    }
+}
 
 const NIC: Mac = [2, 0, 0, 0, 0, 1];
 const PEER: Mac = [2, 0, 0, 0, 0, 2];

@@ -72,11 +72,14 @@ impl Offered {
         &mut self,
         keep: impl FnOnce(&Repair) -> Result<(), BadSize>,
     ) -> Result<Repair, Refusal> {
-        let keep = |parts: &repair::Parts| match from_kernel(parts.clone()) {
-            Some(state) => keep(&state).map_err(|_| io::ErrorKind::FileTooLarge.into()),
-            None => Ok(()),
+        let reuse_address = &mut self.reuse_address;
+        let keep = |parts: repair::Parts| {
+            *reuse_address = parts.reuse_address;
+            let state = from_kernel(parts).ok_or(io::ErrorKind::InvalidInput)?;
+            keep(&state).map_err(|_| io::ErrorKind::FileTooLarge)?;
+            Ok(state)
         };
-        let parts = repair::take_once(&self.socket, keep).map_err(|error| match error.kind() {
+        let state = repair::take_once(&self.socket, keep).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => {
                 tracing::error!("connections cannot be handed off without CAP_NET_ADMIN");
                 Refusal::Invalid
@@ -85,21 +88,14 @@ impl Offered {
             io::ErrorKind::FileTooLarge => Refusal::Buffer,
             _ => Refusal::Invalid,
         })?;
-        self.reuse_address = parts.reuse_address;
-        let reserved = repair::reserve(&self.socket, &parts);
-        let back = parts.clone();
-        match (reserved, from_kernel(parts)) {
-            (Ok(()), Some(state)) => Ok(state),
-            _ => {
-                // Whatever it is that the engine does not take, the kernel had it.
-                let taken = repair::take(&self.socket).map(drop);
-                let put = repair::put_back(&self.socket, &back);
-                if let Err(error) = put {
-                    tracing::error!("a connection to {} is lost: {taken:?}, {error}", self.remote);
-                }
-                Err(Refusal::State)
+        let ends = (self.local, self.remote);
+        if let Err(why) = repair::reserve(&self.socket, ends, self.reuse_address) {
+            if let Err(error) = self.thaw(state) {
+                tracing::error!("a connection to {} is lost: {why}, {error}", self.remote);
             }
+            return Err(Refusal::State);
         }
+        Ok(state)
     }
 
     /// Puts the connection back into the kernel.

@@ -26,6 +26,7 @@ use handoff::machine::SideCounts;
 use handoff::policy::Policy;
 use handoff::session::Layout;
 use handoff::{RefusalCounts, RestoreReason};
+use lro::Nanos;
 use sys::epoll::Epoll;
 use sys::packets::PacketSocket;
 use sys::poll::EventFd;
@@ -60,6 +61,8 @@ const WAKE: u64 = 0;
 const LISTENER: u64 = 1;
 const CHANGES: u64 = 2;
 const FIRST: u64 = 3;
+/// So long a worker's answer is waited for awake, in nanoseconds.
+const ANSWER: Nanos = 50_000;
 /// So long at most until it is looked again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -316,6 +319,7 @@ impl Work {
             }
             // All that was said in this round is before it.
             self.common.ways.send_fence();
+            self.hear_answers();
             let Some((left, since)) = &mut ending else { continue };
             let now_left: usize = self.sessions.values().map(Session::len).sum();
             if now_left == 0 {
@@ -331,28 +335,50 @@ impl Work {
         }
     }
 
+    /// Hears what workers answer, if they answer soon: connections stand still meanwhile, and to be woken takes longer.
+    fn hear_answers(&mut self) {
+        while self.common.ways.have_told() {
+            let until = sys::clock::now() + ANSWER;
+            let answer = loop {
+                match self.inbox.try_recv() {
+                    Ok(answer) => break answer,
+                    Err(_) if sys::clock::now() >= until => return,
+                    Err(_) => std::thread::yield_now(),
+                }
+            };
+            self.take(answer);
+            self.hear();
+            self.common.ways.send_fence();
+        }
+    }
+
     /// Hears what workers say.
     fn hear(&mut self) {
-        let Work { sessions, common, inbox, .. } = self;
-        while let Ok(message) = inbox.try_recv() {
-            match message {
-                ToAgent::Told { key, tag, told } => {
-                    if let Some(session) = sessions.get_mut(&key.session) {
-                        session.told(key.cid, tag, told, common);
-                    }
-                }
-                ToAgent::Seen { worker, key, last } => {
-                    if let Some(session) = sessions.get_mut(&key.session) {
-                        session.handle(key.cid, Event::Seen { worker, last }, common);
-                    }
-                }
-                ToAgent::Fenced { worker, fence } => common.ways.fenced(worker, fence),
-            }
+        while let Ok(message) = self.inbox.try_recv() {
+            self.take(message);
         }
+        let Work { sessions, common, .. } = self;
         while let Some(key) = common.ways.next_passed() {
             if let Some(session) = sessions.get_mut(&key.session) {
                 session.handle(key.cid, Event::Passed, common);
             }
+        }
+    }
+
+    fn take(&mut self, message: ToAgent) {
+        let Work { sessions, common, .. } = self;
+        match message {
+            ToAgent::Told { key, tag, told } => {
+                if let Some(session) = sessions.get_mut(&key.session) {
+                    session.told(key.cid, tag, told, common);
+                }
+            }
+            ToAgent::Seen { worker, key, last } => {
+                if let Some(session) = sessions.get_mut(&key.session) {
+                    session.handle(key.cid, Event::Seen { worker, last }, common);
+                }
+            }
+            ToAgent::Fenced { worker, fence } => common.ways.fenced(worker, fence),
         }
     }
 

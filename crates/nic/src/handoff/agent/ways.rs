@@ -1,6 +1,7 @@
 //! The workers, as the agent has them: what they are told, which of them has a connection, and fences, which all of
 //! them have come to when what was said and sent before is done.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ pub(crate) struct Ways {
     leaving: VecDeque<(u32, Nanos)>,
     /// Which worker makes room next.
     turn: usize,
+    /// Workers were told something since that was [asked](Self::have_told) last.
+    has_told: Cell<bool>,
 }
 
 impl Ways {
@@ -58,6 +61,7 @@ impl Ways {
             waiting: VecDeque::new(),
             leaving: VecDeque::new(),
             turn: 0,
+            has_told: Cell::new(false),
         }
     }
 
@@ -79,11 +83,18 @@ impl Ways {
     pub(crate) fn tell(&self, worker: usize, what: ToWorker) {
         if let Some(way) = self.ways.get(worker) {
             way.tell(what);
+            self.has_told.set(true);
         }
     }
 
     pub(crate) fn tell_all(&self, what: impl Fn() -> ToWorker) {
         self.ways.iter().for_each(|way| way.tell(what()));
+        self.has_told.set(true);
+    }
+
+    /// Whether workers were told something since this was asked last.
+    pub(super) fn have_told(&self) -> bool {
+        self.has_told.take()
     }
 
     /// The worker that had the connection with these ends, if it has left just now.

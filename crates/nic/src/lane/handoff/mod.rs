@@ -119,6 +119,8 @@ pub(crate) struct HandoffLane {
     /// What of a batch is the engine's.
     batch: VecDeque<RxFrame>,
     counts: SideCounts,
+    /// The agent is expected to go on with a connection that stands still, until then.
+    expected: Nanos,
     /// Packets of the kernel's about connections that it does not run.
     silenced: u64,
     /// Moves that ended, each way.
@@ -167,6 +169,7 @@ impl HandoffLane {
             doorbells: Epoll::new()?,
             batch: VecDeque::new(),
             counts: SideCounts::default(),
+            expected: 0,
             silenced: 0,
             to_nic: Stops::default(),
             to_os: Stops::default(),
@@ -241,6 +244,11 @@ impl HandoffLane {
     /// Whether there was no room for what there is to send.
     pub(crate) fn is_full(&self) -> bool {
         self.lane.is_full()
+    }
+
+    /// Whether the agent, which has been told something of a connection that stands still, answers in a moment.
+    pub(crate) fn expects_soon(&self, now: Nanos) -> bool {
+        now < self.expected
     }
 
     /// What to sleep on.

@@ -23,6 +23,9 @@ use super::{HandoffLane, HostLane, is_time_wait, pass, told};
 use crate::port::Host;
 use crate::steer::Phase;
 
+/// So long the agent's answer is waited for awake: it takes a connection out of the kernel meanwhile, or puts it there.
+const ANSWER: Nanos = 100_000;
+
 impl HandoffLane {
     /// One event of a connection's, and all that it leads to.
     pub(super) fn handle<H: Host>(
@@ -99,13 +102,18 @@ impl HandoffLane {
         let Some(connection) = self.lane.parts().1.all.get_mut(number) else { return };
         match (was_held, is_held) {
             (false, true) => connection.held_since = now,
+            (true, true) => {}
             (true, false) => {
+                self.expected = 0;
                 let stopped = sys::clock::now().saturating_sub(connection.held_since);
                 let is_at_nic = connection.side.is_running();
                 let stops = if is_at_nic { &mut self.to_nic } else { &mut self.to_os };
                 stops.add(stopped);
             }
-            _ => {}
+            (false, false) => {}
+        }
+        if is_held {
+            self.expected = now + ANSWER;
         }
     }
 

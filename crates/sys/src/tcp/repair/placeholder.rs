@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::put_back::{leave, set_sequence};
-use super::{Parts, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, Window, get, set, use_queue};
+use super::{RECV_QUEUE, REPAIR_ON, SEND_QUEUE, Window, get, set, use_queue};
 use crate::tcp::address;
 
 /// Of a placeholder: the sequence number of the first byte that is written to it, and what all its segments acknowledge.
@@ -16,10 +16,10 @@ pub const SEQUENCE: u32 = 1;
 /// whoever has the packets. With no window the kernel would only ask for one, as it does to keep a connection alive.
 const PEERS_WINDOW: u32 = 65_535;
 
-/// Makes a socket from which a connection was [taken](super::take) a placeholder of it: it seems to be connected,
-/// nothing comes to it, and no other socket gets its addresses and ports. It sends nothing unless something is
-/// written to it, or it is shut down or closed, or has `SO_KEEPALIVE`; whoever has the packets keeps what it sends then
-/// from the peer.
+/// Makes a socket from which the connection between these ends, local and remote, was [taken](super::take) a placeholder
+/// of it: it seems to be connected, nothing comes to it, and no other socket gets its addresses and ports. It sends
+/// nothing unless something is written to it, or it is shut down or closed, or has `SO_KEEPALIVE`; whoever has the
+/// packets keeps what it sends then from the peer. It is out of repair mode, with this `SO_REUSEADDR`.
 ///
 /// As nothing answers, the kernel ends a placeholder with `SO_KEEPALIVE` when its probes are used up, and one that
 /// was written to when it has sent that often enough. It keeps the local port then, but not the connection's addresses,
@@ -28,14 +28,18 @@ const PEERS_WINDOW: u32 = 65_535;
 /// # Errors
 /// `AddrNotAvailable` if another socket has the connection's addresses, or no interface has the local one. The socket
 /// is then unconnected and in repair mode as before.
-pub fn reserve(socket: impl AsFd, parts: &Parts) -> io::Result<()> {
+pub fn reserve(
+    socket: impl AsFd,
+    (local, remote): (SocketAddr, SocketAddr),
+    reuse_address: bool,
+) -> io::Result<()> {
     let socket = socket.as_fd();
-    let connected = connect(socket, parts.local, parts.remote);
+    let connected = connect(socket, local, remote);
     if connected.is_err() {
         // In repair mode this is silent; there may be nothing to disconnect.
         address::disconnect(socket)?;
     }
-    connected.and_then(|()| leave(socket, parts.reuse_address))
+    connected.and_then(|()| leave(socket, reuse_address))
 }
 
 fn connect(socket: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {

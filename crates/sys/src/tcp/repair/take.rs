@@ -34,18 +34,15 @@ const LOOKS: usize = 16;
 /// urgent data is waiting to be read;
 /// `ResourceBusy` if the connection would not stand still. The socket is then as it was.
 pub fn take(socket: impl AsFd) -> io::Result<Parts> {
-    take_once(socket, |_| Ok(()))
+    take_once(socket, Ok)
 }
 
-/// The same, but shows the parts to `keep` before the kernel loses the connection, so that one that dies in between can be
-/// told from what was kept.
+/// The same, but gives the parts to `keep` before the kernel loses the connection, so that one that dies in between can be
+/// told from what was kept. Returns what `keep` makes of them.
 ///
 /// # Errors
 /// As [`take`], and what `keep` says: what was kept is of no use then.
-pub fn take_once(
-    socket: impl AsFd,
-    keep: impl FnOnce(&Parts) -> io::Result<()>,
-) -> io::Result<Parts> {
+pub fn take_once<T>(socket: impl AsFd, keep: impl FnOnce(Parts) -> io::Result<T>) -> io::Result<T> {
     let socket = socket.as_fd();
     let names = TcpStream::from(socket.try_clone_to_owned()?);
     let (local, remote) = (names.local_addr()?, names.peer_addr()?);
@@ -55,17 +52,16 @@ pub fn take_once(
     set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
     let taken = with_whole_queues(socket, || {
         let parts = read_at_rest(socket, local, remote)?;
-        let parts = Parts { reuse_address, ..parts };
-        keep(&parts)?;
+        let kept = keep(Parts { reuse_address, ..parts })?;
         address::disconnect(socket)?;
-        Ok(parts)
+        Ok(kept)
     });
     match taken {
-        Ok(parts) => {
+        Ok(kept) => {
             // Repair mode leaves ECONNABORTED behind, which a program that reads the socket's error must not
             // see.
             let _: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, libc::SO_ERROR)?;
-            Ok(parts)
+            Ok(kept)
         }
         Err(error) => {
             leave(socket, reuse_address)?;
@@ -76,17 +72,17 @@ pub fn take_once(
 
 /// Does this while peeking begins at the head of a queue and moves no offset of the application's (`SO_PEEK_OFF`).
 /// The offset is as before afterwards, which disconnecting would switch off.
-fn with_whole_queues(
+fn with_whole_queues<T>(
     socket: BorrowedFd<'_>,
-    read: impl FnOnce() -> io::Result<Parts>,
-) -> io::Result<Parts> {
+    read: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
     let Some(offset) = peek_offset(socket)? else { return read() };
     let set_offset = |offset| sockopt::set(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &offset);
     set_offset(-1)?;
-    let parts = read();
-    // Once disconnected there are only the parts: an offset that is gone is less than a connection that is.
+    let taken = read();
+    // Once disconnected there is only what was taken: an offset that is gone is less than a connection that is.
     let _ = set_offset(offset);
-    parts
+    taken
 }
 
 /// Reads the connection until two reads agree.
