@@ -49,6 +49,8 @@ impl Testbed {
         let room = (connections + connections / 8).max(1_024) as u32;
         config.handoff.connections = room.max(config.handoff.connections);
         config.handoff.connections_per_uid = 0;
+        // As many are on the NIC as it says, however much they load it.
+        config.handoff.load = false;
         Testbed::with(config, options)
     }
 
