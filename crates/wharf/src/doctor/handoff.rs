@@ -86,11 +86,9 @@ fn of_wharf(host: &str) -> Vec<Finding> {
         .is_ok_and(|values| matches!(values.as_slice(), [(_, value)] if value == "true"));
     let own = match takes {
         true => Finding::ok(check, "takes connections over"),
-        false => Finding::limited(
-            &check,
-            "takes no connections over",
-            "it needs handoff.connections, and one worker (--set workers=1)",
-        ),
+        false => {
+            Finding::limited(&check, "takes no connections over", "it needs handoff.connections")
+        }
     };
     if bypasses {
         let found = "not asked (handoff.bypass_firewall)";

@@ -51,8 +51,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let host = client.host();
     let Some(address) = stats["handoff"].as_str() else {
         return Err(Error::Usage(format!(
-            "the wharf of {host} takes no connections over: it needs handoff.connections, and one worker \
-             (--set workers=1)",
+            "the wharf of {host} takes no connections over: it needs handoff.connections",
         )));
     };
     if stats["handoff_version"] != VERSION {
