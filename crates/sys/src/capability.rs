@@ -9,6 +9,10 @@ use crate::error::check;
 
 /// Configures the network: interfaces, addresses, routes, offloads, nftables.
 pub const NET_ADMIN: u32 = 12;
+/// Files of others, whatever their modes say.
+pub const DAC_OVERRIDE: u32 = 1;
+/// Memory and descriptors of other processes.
+pub const SYS_PTRACE: u32 = 19;
 pub(crate) const SYS_ADMIN: u32 = 21;
 pub(crate) const BPF: u32 = 39;
 

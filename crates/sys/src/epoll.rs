@@ -1,4 +1,4 @@
-//! Waiting on many descriptors (epoll(7)), level-triggered.
+//! Waiting on many descriptors (epoll(7)), level-triggered but where its name says otherwise.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -56,6 +56,45 @@ impl Epoll {
         // SAFETY: `event` is one readable epoll_event; both descriptors are open.
         let result =
             unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) };
+        check(result).map(drop)
+    }
+
+    /// Adds a descriptor, to be reported as `number` once whenever it becomes readable, or there is room to write to it,
+    /// as far as each is asked for, and when it fails (`EPOLLET`).
+    ///
+    /// # Errors
+    /// As [`Epoll::add`].
+    pub fn add_edge(&self, fd: impl AsFd, number: u64, read: bool, write: bool) -> io::Result<()> {
+        self.edge(libc::EPOLL_CTL_ADD, &fd, number, (read, write))
+    }
+
+    /// Changes what such a descriptor is reported for. What is so already is reported at once.
+    ///
+    /// # Errors
+    /// The error of `epoll_ctl`: `NotFound` for one that is not in the set.
+    pub fn change_edge(
+        &self,
+        fd: impl AsFd,
+        number: u64,
+        read: bool,
+        write: bool,
+    ) -> io::Result<()> {
+        self.edge(libc::EPOLL_CTL_MOD, &fd, number, (read, write))
+    }
+
+    fn edge(
+        &self,
+        operation: libc::c_int,
+        fd: &impl AsFd,
+        number: u64,
+        (read, write): (bool, bool),
+    ) -> io::Result<()> {
+        let part = |is: bool, event: libc::c_int| if is { event } else { 0 };
+        let events = part(read, libc::EPOLLIN) | part(write, libc::EPOLLOUT) | libc::EPOLLET;
+        let mut event = libc::epoll_event { events: events as u32, u64: number };
+        let (epoll, fd) = (self.fd.as_raw_fd(), fd.as_fd());
+        // SAFETY: `event` is one readable epoll_event; both descriptors are open.
+        let result = unsafe { libc::epoll_ctl(epoll, operation, fd.as_raw_fd(), &mut event) };
         check(result).map(drop)
     }
 
@@ -124,6 +163,27 @@ mod tests {
         events.iter().for_each(|event| event.signal().unwrap());
         epoll.wait(1000).unwrap();
         assert_eq!(epoll.ready().count(), BATCH);
+    }
+
+    #[test]
+    fn edges_are_reported_once() {
+        use std::io::Write;
+        let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut epoll = Epoll::new().unwrap();
+        let found = |epoll: &mut Epoll| {
+            epoll.wait(0).unwrap();
+            epoll.ready().count()
+        };
+        epoll.add_edge(&near, 3, true, false).unwrap();
+        assert_eq!(found(&mut epoll), 0);
+        far.write_all(b"x").unwrap();
+        assert_eq!([found(&mut epoll), found(&mut epoll)], [1, 0]);
+        epoll.change_edge(&near, 3, false, true).unwrap();
+        assert_eq!([found(&mut epoll), found(&mut epoll)], [1, 0]);
+        epoll.change_edge(&near, 3, false, false).unwrap();
+        assert_eq!(found(&mut epoll), 0);
+        drop(far);
+        assert_eq!([found(&mut epoll), found(&mut epoll)], [1, 0]);
     }
 
     #[test]

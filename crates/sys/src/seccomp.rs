@@ -1,0 +1,292 @@
+//! System calls of a program that another process answers (seccomp_unotify(2)). Linux 5.14 or newer.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::capability::{SYS_ADMIN, Sets};
+use crate::error::check;
+
+/// `AUDIT_ARCH_X86_64` or `AUDIT_ARCH_AARCH64` (linux/audit.h): whose numbers of calls are meant.
+#[cfg(target_arch = "x86_64")]
+const ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCH: u32 = 0xc000_00b7;
+
+/// Where the number of the call and the architecture are in `struct seccomp_data`.
+const AT_NUMBER: u32 = 0;
+const AT_ARCH: u32 = 4;
+/// Most calls of a filter: its jumps have eight bits.
+const CALLS_MAX: usize = 200;
+
+/// From now on these calls (`SYS_accept4` and others) of the calling thread, and of whatever it starts, wait for an answer
+/// of who has the [`Listener`] that this descriptor becomes. Others, and those of another architecture, are the kernel's.
+///
+/// Without `CAP_SYS_ADMIN` no program that is executed from now on gains rights (`PR_SET_NO_NEW_PRIVS`).
+///
+/// # Errors
+/// `ResourceBusy` if there is such a listener already, `InvalidInput` for too many calls, and other errors of seccomp(2).
+pub fn answer_elsewhere(calls: &[i64]) -> io::Result<OwnedFd> {
+    if calls.len() > CALLS_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    if Sets::get()?.effective >> SYS_ADMIN & 1 == 0 {
+        // SAFETY: PR_SET_NO_NEW_PRIVS takes numbers, the unused ones 0.
+        check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+    }
+    let filter = filter(calls);
+    let program = libc::sock_fprog {
+        len: filter.len() as libc::c_ushort,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    let (mode, flag) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    // SAFETY: the kernel copies `program`, which names so many live instructions.
+    let fd = unsafe { libc::syscall(libc::SYS_seccomp, mode, flag, &raw const program) };
+    let fd = check(fd as libc::c_int)?;
+    // SAFETY: the call succeeded, so `fd` is a new descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A program of classic BPF: the architecture, then each call, in order.
+fn filter(calls: &[i64]) -> Vec<libc::sock_filter> {
+    let load = |at: u32| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
+    let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let end = |action: u32| step(libc::BPF_RET | libc::BPF_K, 0, 0, action);
+    let mut all = vec![load(AT_ARCH)];
+    // Over all calls, to what lets one through.
+    all.push(step(equals, 0, calls.len() as u8 + 1, ARCH));
+    all.push(load(AT_NUMBER));
+    let after = |at: usize| (calls.len() - at) as u8;
+    all.extend((0..).zip(calls).map(|(at, call)| step(equals, after(at), 0, *call as u32)));
+    all.push(end(libc::SECCOMP_RET_ALLOW));
+    all.push(end(libc::SECCOMP_RET_USER_NOTIF));
+    all
+}
+
+fn step(code: u32, if_true: u8, if_false: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: if_true, jf: if_false, k }
+}
+
+/// A call that waits for its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// By which it is answered.
+    pub id: u64,
+    /// The thread, as this pid namespace knows it; 0 if it does not.
+    pub thread: u32,
+    /// The number of the call.
+    pub call: i64,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// How a call ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// With this result.
+    Value(i64),
+    /// With this error of errno(3).
+    Error(i32),
+    /// As the kernel has it, which now looks at its arguments itself: they may have changed.
+    Kernel,
+}
+
+/// What a [`Listener`] has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// No call waits.
+    Quiet,
+    /// One does.
+    Waits,
+    /// No process is left whose calls would.
+    Over,
+}
+
+/// Where calls are answered: readable when one waits, and hung up when no process is left whose calls these are.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+impl From<OwnedFd> for Listener {
+    fn from(fd: OwnedFd) -> Self {
+        Listener(fd)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Listener {
+    /// The next call that waits. If none does, it waits for one. `None` for one that has ended meanwhile.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn receive(&self) -> io::Result<Option<Waiting>> {
+        // SAFETY: integers only, for which zeros are valid, and which the kernel asks for.
+        let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        let request = libc::SECCOMP_IOCTL_NOTIF_RECV;
+        // SAFETY: the kernel writes one seccomp_notif.
+        match check(unsafe { libc::ioctl(self.0.as_raw_fd(), request, &raw mut call) }) {
+            Ok(_) => Ok(Some(Waiting {
+                id: call.id,
+                thread: call.pid,
+                call: call.data.nr.into(),
+                arguments: call.data.args,
+            })),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ENOENT | libc::EINTR) => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// What there is to do.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub fn state(&self) -> io::Result<State> {
+        let mut fd = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd that may be written.
+        check(unsafe { libc::poll(&raw mut fd, 1, 0) })?;
+        Ok(match fd.revents {
+            found if found & (libc::POLLHUP | libc::POLLERR) != 0 => State::Over,
+            found if found & libc::POLLIN != 0 => State::Waits,
+            _ => State::Quiet,
+        })
+    }
+
+    /// Whether the call waits still: what was found of its thread before is of that thread, and of no other that has its
+    /// number now.
+    pub fn waits(&self, id: u64) -> bool {
+        let request = libc::SECCOMP_IOCTL_NOTIF_ID_VALID;
+        // SAFETY: the kernel reads a u64.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), request, &raw const id) == 0 }
+    }
+
+    /// Ends the call. Returns whether it had not ended before.
+    pub fn answer(&self, id: u64, answer: Answer) -> bool {
+        let (val, error, flags) = match answer {
+            Answer::Value(value) => (value, 0, 0),
+            Answer::Error(error) => (0, -error, 0),
+            Answer::Kernel => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
+        };
+        let response = libc::seccomp_notif_resp { id, val, error, flags };
+        let request = libc::SECCOMP_IOCTL_NOTIF_SEND;
+        // SAFETY: the kernel reads one seccomp_notif_resp.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), request, &raw const response) == 0 }
+    }
+
+    /// Ends the call with a new descriptor of its process's, for this file: the lowest that is free.
+    ///
+    /// # Errors
+    /// `NotFound` if the call has ended, `EMFILE` if the process can have no more: the call waits then.
+    pub fn give(&self, id: u64, file: impl AsFd, closes_at_exec: bool) -> io::Result<()> {
+        self.add(id, file, libc::SECCOMP_ADDFD_FLAG_SEND, 0, closes_at_exec)
+    }
+
+    /// A descriptor of the process's is this file from now on. The call waits on.
+    ///
+    /// # Errors
+    /// `NotFound` if the call has ended, and those of dup2(2).
+    pub fn put(&self, id: u64, file: impl AsFd, at: u32, closes_at_exec: bool) -> io::Result<()> {
+        self.add(id, file, libc::SECCOMP_ADDFD_FLAG_SETFD, at, closes_at_exec)
+    }
+
+    fn add(
+        &self,
+        id: u64,
+        file: impl AsFd,
+        flag: libc::c_ulong,
+        at: u32,
+        closes_at_exec: bool,
+    ) -> io::Result<()> {
+        let request = libc::seccomp_notif_addfd {
+            id,
+            flags: flag as u32,
+            srcfd: file.as_fd().as_raw_fd() as u32,
+            newfd: at,
+            newfd_flags: if closes_at_exec { libc::O_CLOEXEC as u32 } else { 0 },
+        };
+        let number = libc::SECCOMP_IOCTL_NOTIF_ADDFD;
+        // SAFETY: the kernel reads one seccomp_notif_addfd, whose descriptor is open.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), number, &raw const request) }).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a filter says of a call, as the kernel would run it.
+    fn verdict(filter: &[libc::sock_filter], arch: u32, number: u32) -> u32 {
+        let (mut at, mut loaded) = (0, 0);
+        loop {
+            let step = filter[at];
+            match u32::from(step.code) {
+                code if code == libc::BPF_RET | libc::BPF_K => return step.k,
+                code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => {
+                    loaded = if step.k == AT_ARCH { arch } else { number };
+                }
+                _ => at += usize::from(if loaded == step.k { step.jt } else { step.jf }),
+            }
+            at += 1;
+        }
+    }
+
+    #[test]
+    fn a_filter_picks_the_calls_of_this_architecture() {
+        for count in [0, 1, 7, CALLS_MAX] {
+            let calls: Vec<i64> = (100..).take(count).collect();
+            let filter = filter(&calls);
+            for number in 90..320 {
+                let is_one = calls.contains(&number);
+                let action =
+                    if is_one { libc::SECCOMP_RET_USER_NOTIF } else { libc::SECCOMP_RET_ALLOW };
+                assert_eq!(verdict(&filter, ARCH, number as u32), action, "{number} of {count}");
+                assert_eq!(verdict(&filter, !ARCH, number as u32), libc::SECCOMP_RET_ALLOW);
+            }
+        }
+        assert!(answer_elsewhere(&[0; CALLS_MAX + 1]).is_err());
+    }
+
+    #[test]
+    fn calls_of_a_thread_are_answered_by_another() {
+        use crate::calls;
+        use std::sync::mpsc::channel;
+        let (tell, told) = channel();
+        // The filter is that thread's for good.
+        let caller = std::thread::spawn(move || {
+            let near = calls::socket(libc::AF_INET).unwrap();
+            tell.send(answer_elsewhere(&[libc::SYS_shutdown, libc::SYS_listen]).unwrap()).unwrap();
+            let first = calls::shutdown(&near, libc::SHUT_RDWR);
+            let second = calls::shutdown(&near, libc::SHUT_RDWR);
+            let new = calls::listen(&near, 1).unwrap();
+            (first, second, new)
+        });
+        let listener = Listener::from(told.recv().unwrap());
+        let next = || listener.receive().unwrap().unwrap();
+        let call = next();
+        assert_eq!((call.call, call.arguments[1]), (libc::SYS_shutdown, libc::SHUT_RDWR as u64));
+        assert!(listener.waits(call.id) && !listener.waits(call.id + 1000));
+        assert!(listener.answer(call.id, Answer::Error(libc::EXDEV)));
+        assert!(!listener.answer(call.id, Answer::Value(0)) && !listener.waits(call.id));
+        let call = next();
+        assert!(listener.answer(call.id, Answer::Kernel));
+        let (file, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let call = next();
+        assert!(listener.put(call.id, &file, 1 << 30, true).is_err());
+        listener.give(call.id, &file, true).unwrap();
+        assert_eq!(
+            listener.give(call.id, &file, true).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+        assert!(matches!(listener.state(), Ok(State::Quiet | State::Over)));
+        let (first, second, new) = caller.join().unwrap();
+        assert_eq!((first, second), (Err(libc::EXDEV), Err(libc::ENOTCONN)));
+        assert_eq!(listener.state().unwrap(), State::Over);
+        // It is of this process, in which the thread was.
+        // SAFETY: it was made for the call, and nobody owns it.
+        drop(unsafe { OwnedFd::from_raw_fd(new as i32) });
+    }
+}
