@@ -163,6 +163,21 @@ pub fn allow_open_files(files: u64) -> io::Result<()> {
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
 }
 
+/// Lets this process have as many descriptors at a time as it may at most: a million, or its hard limit.
+///
+/// # Errors
+/// None that are known.
+pub fn allow_most_open_files() -> io::Result<()> {
+    const MOST: u64 = 1 << 20;
+    if allow_open_files(MOST).is_ok() {
+        return Ok(());
+    }
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is one rlimit that the kernel may write.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    allow_open_files(limit.rlim_max)
+}
+
 /// Gives the calling thread, and those that it starts from now on, a table of descriptors of their own, a copy of the
 /// present one (`CLONE_FILES`). [`allow_open_files`] counts for each table. From now on a descriptor that is opened
 /// on one side is none on the other, or another: nothing that owns one may be handed over.

@@ -177,11 +177,11 @@ impl Listener {
         unsafe { libc::ioctl(self.0.as_raw_fd(), request, &raw const response) == 0 }
     }
 
-    /// Ends the call with a new descriptor of its process's, for this file: the lowest that is free.
+    /// Ends the call with a new descriptor of its process's, for this file: the lowest that is free, which is returned.
     ///
     /// # Errors
     /// `NotFound` if the call has ended, `EMFILE` if the process can have no more: the call waits then.
-    pub fn give(&self, id: u64, file: impl AsFd, closes_at_exec: bool) -> io::Result<()> {
+    pub fn give(&self, id: u64, file: impl AsFd, closes_at_exec: bool) -> io::Result<i32> {
         self.add(id, file, libc::SECCOMP_ADDFD_FLAG_SEND, 0, closes_at_exec)
     }
 
@@ -190,7 +190,7 @@ impl Listener {
     /// # Errors
     /// `NotFound` if the call has ended, and those of dup2(2).
     pub fn put(&self, id: u64, file: impl AsFd, at: u32, closes_at_exec: bool) -> io::Result<()> {
-        self.add(id, file, libc::SECCOMP_ADDFD_FLAG_SETFD, at, closes_at_exec)
+        self.add(id, file, libc::SECCOMP_ADDFD_FLAG_SETFD, at, closes_at_exec).map(drop)
     }
 
     fn add(
@@ -200,7 +200,7 @@ impl Listener {
         flag: libc::c_ulong,
         at: u32,
         closes_at_exec: bool,
-    ) -> io::Result<()> {
+    ) -> io::Result<i32> {
         let request = libc::seccomp_notif_addfd {
             id,
             flags: flag as u32,
@@ -210,7 +210,7 @@ impl Listener {
         };
         let number = libc::SECCOMP_IOCTL_NOTIF_ADDFD;
         // SAFETY: the kernel reads one seccomp_notif_addfd, whose descriptor is open.
-        check(unsafe { libc::ioctl(self.0.as_raw_fd(), number, &raw const request) }).map(drop)
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), number, &raw const request) })
     }
 }
 
@@ -276,13 +276,14 @@ mod tests {
         let (file, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let call = next();
         assert!(listener.put(call.id, &file, 1 << 30, true).is_err());
-        listener.give(call.id, &file, true).unwrap();
+        let given = listener.give(call.id, &file, true).unwrap();
         assert_eq!(
             listener.give(call.id, &file, true).unwrap_err().kind(),
             io::ErrorKind::NotFound
         );
         assert!(matches!(listener.state(), Ok(State::Quiet | State::Over)));
         let (first, second, new) = caller.join().unwrap();
+        assert_eq!(given, new as i32);
         assert_eq!((first, second), (Err(libc::EXDEV), Err(libc::ENOTCONN)));
         assert_eq!(listener.state().unwrap(), State::Over);
         // It is of this process, in which the thread was.

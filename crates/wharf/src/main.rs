@@ -39,10 +39,13 @@ use error::Error;
 static ALLOCATOR: sys::allocator::HugePages = sys::allocator::HugePages;
 
 fn main() -> ExitCode {
-    // The guard is no command: neither help nor completions show it.
+    // Neither the guard nor a supervisor is a command: help and completions do not show them.
     let ended = if guard::is_this() {
         log::start(None);
         guard::run()
+    } else if run::pair::is_this() {
+        log::start(None);
+        run::pair::run()
     } else {
         let cli = Cli::parse();
         log::start(cli.log);

@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run};
 use crate::tree::Tree;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 26] = [
+const PROGRAMS: [(&str, &str); 30] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -26,6 +26,10 @@ const PROGRAMS: [(&str, &str); 26] = [
     ("dhclient", "isc-dhcp-client"),
     ("radvd", "radvd"),
     ("busybox", "busybox"),
+    ("gcc", "gcc"),
+    ("go", "golang-go"),
+    ("caddy", "caddy"),
+    ("/usr/include/liburing.h", "liburing-dev"),
     ("python3", "python3"),
     ("nginx", "nginx-light"),
     ("redis-server", "redis-server"),

@@ -2,6 +2,7 @@
 
 mod elf;
 pub(crate) mod library;
+pub(crate) mod pair;
 mod program;
 
 use std::env;
@@ -9,7 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use handoff::policy::{Policy, PolicyError};
 use handoff::session::VERSION;
 use nic::control::Client;
@@ -24,7 +25,11 @@ use crate::error::Error;
 #[command(after_help = "Example: a web server whose connections move after 64 KB:\n  \
                         wharf run -- nginx -g 'daemon off;'\n\n\
                         Example: all connections of port 6379 at once:\n  \
-                        wharf run --policy 'at_accept ports=6379' -- redis-server")]
+                        wharf run --policy 'at_accept ports=6379' -- redis-server\n\n\
+                        Example: a server in Go, which is seen by itself:\n  \
+                        wharf run -- caddy run\n\n\
+                        Example: a program that uses io_uring:\n  \
+                        wharf run --bypass pair -- server")]
 pub(crate) struct RunArgs {
     /// Which wharf, if several run here: its host interface
     #[arg(long, value_name = "NAME")]
@@ -33,9 +38,22 @@ pub(crate) struct RunArgs {
     /// ports=80,443. Without it that of wharf (handoff.policy), which may change
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
+    /// How the program is reached: by a library that is loaded into it, or by pairs of Unix sockets in place of its
+    /// connections, as static programs and those in Go need it. Without it wharf looks at the program
+    #[arg(long, value_enum, value_name = "WAY")]
+    bypass: Option<Bypass>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+/// How a program is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Bypass {
+    /// A library is loaded into it
+    Preload,
+    /// It gets pairs of Unix sockets in place of its connections
+    Pair,
 }
 
 /// The library that is loaded into the program.
@@ -62,18 +80,26 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     let library = library::library()?;
     let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
     let path = program::find(program)?;
-    program::check(&path)?;
-    let before = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty());
-    let mut preload = library.into_os_string();
-    if let Some(before) = before {
-        preload.push(":");
-        preload.push(before);
-    }
+    let bypass = program::check(&path, args.bypass)?;
+    let mut environment = vec![("WHARF_HANDOFF", OsString::from(address))];
+    environment.extend(policy.map(|policy| (POLICY_VARIABLE, policy.into())));
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
-    command.env("LD_PRELOAD", preload).env("WHARF_HANDOFF", address);
-    if let Some(policy) = policy {
-        command.env(POLICY_VARIABLE, policy);
+    match bypass {
+        Bypass::Preload => {
+            let before = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty());
+            let mut preload = library.into_os_string();
+            if let Some(before) = before {
+                preload.push(":");
+                preload.push(before);
+            }
+            command.env("LD_PRELOAD", preload).envs(environment);
+        }
+        Bypass::Pair => {
+            // The supervisor is a program whose connections the NIC runs.
+            environment.push(("LD_PRELOAD", library.into_os_string()));
+            pair::begin(&environment)?;
+        }
     }
     let error = command.exec();
     Err(Error::Usage(format!("cannot run {}: {error}", path.display())))

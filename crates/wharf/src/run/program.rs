@@ -1,4 +1,4 @@
-//! The program that is to be run: its file, and whether a library is loaded into it.
+//! The program that is to be run: its file, and how it is reached.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use sys::executable::gain;
 
+use super::Bypass;
 use super::elf::{self, Elf, Kind};
 use crate::error::Error;
 
@@ -38,8 +39,8 @@ pub(super) fn find(program: &OsStr) -> Result<PathBuf, Error> {
     env::split_paths(&folders).map(|folder| folder.join(path)).find(is_executable).ok_or_else(none)
 }
 
-/// Refuses programs into which no library is loaded, or whose calls it would not see.
-pub(super) fn check(path: &Path) -> Result<(), Error> {
+/// How this program is reached: as was asked for, or else by a library, if one is loaded into it, and by pairs if not.
+pub(super) fn check(path: &Path, asked: Option<Bypass>) -> Result<Bypass, Error> {
     let refuse =
         |why: &str| Err(Error::Usage(format!("{} cannot be run so: {why}", path.display())));
     let mut path = path.to_owned();
@@ -55,14 +56,21 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
         };
         let line = match kind {
             Kind::Script(line) => line,
-            Kind::Native(elf) => match fault(&path, &elf) {
-                Some(why) => return refuse(&format!("{whose}{why}")),
-                None => return Ok(()),
-            },
+            Kind::Native(elf) => {
+                if let Some(why) = gains(&path) {
+                    return refuse(&format!("{whose}{why}"));
+                }
+                return match (asked, loads_none(&elf)) {
+                    (Some(Bypass::Preload), Some(why)) => refuse(&format!("{whose}{why}")),
+                    (Some(asked), _) => Ok(asked),
+                    (None, Some(_)) => Ok(Bypass::Pair),
+                    (None, None) => Ok(Bypass::Preload),
+                };
+            }
             Kind::Foreign => {
                 return refuse(&format!(
-                    "{whose}it is of another kind than {}, of 32 bits or for another machine, and the \
-                     library is not loaded into it",
+                    "{whose}it is of another kind than {}, of 32 bits or for another machine, and neither is the \
+                     library loaded into it nor are its system calls known",
                     super::LIBRARY
                 ));
             }
@@ -83,7 +91,7 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
 }
 
 /// Why a library is not loaded into this program, or does not see what it does.
-fn fault(path: &Path, elf: &Elf) -> Option<String> {
+fn loads_none(elf: &Elf) -> Option<String> {
     let linker = elf.interpreter.as_deref();
     let name = linker.map(|linker| Path::new(OsStr::from_bytes(linker)).file_name());
     match name {
@@ -98,14 +106,18 @@ fn fault(path: &Path, elf: &Elf) -> Option<String> {
             ));
         }
     }
-    match gain(path) {
-        Ok(None) => {}
-        Ok(Some(gain)) => return Some(format!("{gain}, and then nothing is loaded into it")),
-        Err(error) => return Some(format!("what rights it gives is not known: {error}")),
-    }
     elf.has_note_of(GO).then(|| {
         "it is written in Go, which makes its system calls itself, past the library".to_owned()
     })
+}
+
+/// What rights its user gains by this program: of another user, or with other rights, it is out of reach.
+fn gains(path: &Path) -> Option<String> {
+    match gain(path) {
+        Ok(None) => None,
+        Ok(Some(gain)) => Some(format!("{gain}, and then nothing is loaded into it")),
+        Err(error) => Some(format!("what rights it gives is not known: {error}")),
+    }
 }
 
 /// The interpreter that a script's first line names, and the program in what is given to it first, if it is env(1) or the
@@ -147,8 +159,10 @@ mod tests {
         }
     }
 
+    /// Why no library is loaded into it.
     fn refusal(path: &Path) -> String {
-        check(path).map_or_else(|error| error.to_string(), |()| String::new())
+        let checked = check(path, Some(Bypass::Preload));
+        checked.map_or_else(|error| error.to_string(), |_| String::new())
     }
 
     #[test]
@@ -174,6 +188,16 @@ mod tests {
             let path = folder.put(name, &bytes);
             let why = refusal(&path);
             assert!(why.contains(part) && why.is_empty() == part.is_empty(), "{name}: {why}");
+            // What loads none is reached by pairs, if it can be run at all.
+            let by_itself = check(&path, None).ok();
+            let expected = match name {
+                "good" => Some(Bypass::Preload),
+                "static" | "musl" | "go" => Some(Bypass::Pair),
+                _ => None,
+            };
+            assert_eq!(by_itself, expected, "{name}");
+            let by_pairs = check(&path, Some(Bypass::Pair)).ok();
+            assert_eq!(by_pairs, expected.map(|_| Bypass::Pair), "{name}");
             let line = format!("#!{} -x\n", path.display());
             let why = refusal(&folder.put("script", line.as_bytes()));
             assert!(why.contains(part), "{name} by a script: {why}");

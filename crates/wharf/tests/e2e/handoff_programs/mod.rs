@@ -2,6 +2,7 @@
 
 mod clients;
 mod http;
+mod pairs;
 mod sessions;
 mod stores;
 mod streams;
@@ -71,20 +72,26 @@ impl Stage {
     }
 
     /// A program of the server's whose connections wharf may take.
-    fn run(&self, policy: &str, words: &[&str]) -> Program {
-        self.hosts.server.spawn(&mut self.wharf_run(policy, words))
+    fn wharf_run(&self, policy: &str, words: &[&str]) -> Command {
+        self.wharf_run_with(policy, &[], words)
     }
 
-    fn wharf_run(&self, policy: &str, words: &[&str]) -> Command {
+    /// The same with more options.
+    fn wharf_run_with(&self, policy: &str, options: &[&str], words: &[&str]) -> Command {
         let mut run = wharf();
         run.env("WHARF_LIBRARY", library()).current_dir(&self.folder.0);
-        run.args(["run", "--policy", policy, "--"]).args(words);
+        run.args(["run", "--policy", policy]).args(options).arg("--").args(words);
         run
     }
 
     /// The same, once it listens at this port.
     fn serve(&self, policy: &str, port: u16, words: &[&str]) -> Program {
-        let mut server = self.run(policy, words);
+        self.serves(self.wharf_run(policy, words), port)
+    }
+
+    /// This one, once it listens.
+    fn serves(&self, mut run: Command, port: u16) -> Program {
+        let mut server = self.hosts.server.spawn(&mut run);
         let listens = wait_until(|| !server.runs() || listens(&self.hosts, port));
         assert!(listens && server.runs(), "{}", server.wait());
         server

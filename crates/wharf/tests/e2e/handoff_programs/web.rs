@@ -13,9 +13,9 @@ use crate::handoff::bytes;
 use crate::setup::Hosts;
 
 /// Connections at a time.
-const CONNECTIONS: usize = 8;
+pub(super) const CONNECTIONS: usize = 8;
 /// From what fits a segment to what is larger than all that is in flight.
-const LENGTHS: [usize; 4] = [100, 20_000, 300_000, 3_000_000];
+pub(super) const LENGTHS: [usize; 4] = [100, 20_000, 300_000, 3_000_000];
 
 /// Static files by sendfile(2), two workers, and connections that are kept.
 const NGINX: &str = "
@@ -31,7 +31,12 @@ http {
 
 /// Clients that ask for all files, over and over, and compare them. Connections that the server has closed between two
 /// answers, as HTTP lets it, are opened again. Returns those that are open in the end.
-fn load(hosts: &Hosts, port: u16, files: &[(String, Vec<u8>)], rounds: usize) -> Vec<Http> {
+pub(super) fn load(
+    hosts: &Hosts,
+    port: u16,
+    files: &[(String, Vec<u8>)],
+    rounds: usize,
+) -> Vec<Http> {
     let client = |number: usize| {
         let mut http = Http::new(connect(hosts, port));
         for round in 0..rounds {

@@ -1,0 +1,161 @@
+//! All connections, by the program's ends of their pairs.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::AsFd;
+
+use sys::epoll::Epoll;
+use sys::stream::{self, Name};
+use sys::traced::Thread;
+
+use crate::relay::{Next, PIECE, Relay};
+
+/// Connections that have ended and are remembered, for what the program asks of its ends of theirs.
+const ENDED_MAX: usize = 4096;
+
+/// The number by which the kernel knows a socket, and no other until the machine is started anew (`SO_COOKIE`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Cookie(u64);
+
+impl Cookie {
+    /// That of a socket.
+    pub(crate) fn of(socket: impl AsFd) -> io::Result<Self> {
+        let mut bytes = [0; 8];
+        stream::option(socket, libc::SOL_SOCKET, libc::SO_COOKIE, &mut bytes)?;
+        Ok(Cookie(u64::from_ne_bytes(bytes)))
+    }
+}
+
+/// Where the program had its end when it got it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) thread: u32,
+    pub(crate) fd: i32,
+}
+
+struct Entry {
+    relay: Relay,
+    cookie: Cookie,
+    place: Place,
+}
+
+/// What is known of a connection that has ended.
+pub(crate) struct Ended {
+    /// Its own name and that of its peer.
+    pub(crate) names: [Option<Name>; 2],
+    /// Its error, unless the program was told.
+    pub(crate) error: i32,
+}
+
+/// See the module's documentation.
+pub(crate) struct Relays {
+    all: HashMap<u64, Entry>,
+    numbers: HashMap<Cookie, u64>,
+    next: u64,
+    /// The bit that tells their numbers from others' in the set.
+    kind: u64,
+    ended: HashMap<Cookie, Ended>,
+    order: VecDeque<Cookie>,
+    /// Those that have more to move.
+    again: Vec<u64>,
+    scratch: Vec<u8>,
+}
+
+impl Relays {
+    pub(crate) fn new(kind: u64) -> Self {
+        Relays {
+            all: HashMap::new(),
+            numbers: HashMap::new(),
+            next: 0,
+            kind,
+            ended: HashMap::new(),
+            order: VecDeque::new(),
+            again: Vec::new(),
+            scratch: vec![0; PIECE],
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Whether some have more to move at once.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// A connection that the program has got at this place.
+    pub(crate) fn add(&mut self, epoll: &Epoll, (relay, cookie): (Relay, Cookie), place: Place) {
+        self.next += 1;
+        let number = self.next;
+        if let Err(error) = relay.watch(epoll, self.kind | number) {
+            // The program finds its end closed.
+            tracing::warn!("a connection is lost, which cannot be waited for: {error}");
+            return;
+        }
+        self.numbers.insert(cookie, number);
+        self.all.insert(number, Entry { relay, cookie, place });
+    }
+
+    /// The connection of a socket of the program's.
+    pub(crate) fn of(&mut self, cookie: Cookie) -> Option<&mut Relay> {
+        let number = self.numbers.get(&cookie)?;
+        self.all.get_mut(number).map(|entry| &mut entry.relay)
+    }
+
+    /// The same of one that has ended.
+    pub(crate) fn ended(&mut self, cookie: Cookie) -> Option<&mut Ended> {
+        self.ended.get_mut(&cookie)
+    }
+
+    /// Those that have more to move do so.
+    pub(crate) fn turn_all(&mut self, epoll: &Epoll) {
+        for number in std::mem::take(&mut self.again) {
+            self.turn(epoll, number);
+        }
+    }
+
+    /// One of them is ready for something.
+    pub(crate) fn turn(&mut self, epoll: &Epoll, number: u64) {
+        let Some(entry) = self.all.get_mut(&number) else { return };
+        let next = entry.relay.turn(&mut self.scratch);
+        match next {
+            Next::Wait | Next::Again => {
+                if next == Next::Again {
+                    self.again.push(number);
+                }
+                if let Err(error) = entry.relay.wait_for_room(epoll, self.kind | number) {
+                    tracing::warn!("a connection is lost, which cannot be waited for: {error}");
+                    self.end(number, 0);
+                }
+            }
+            Next::Closed => self.end(number, 0),
+            Next::Reset(error) => self.end(number, error),
+        }
+    }
+
+    fn end(&mut self, number: u64, error: i32) {
+        let Some(Entry { relay, cookie, place }) = self.all.remove(&number) else { return };
+        self.numbers.remove(&cookie);
+        self.ended.insert(cookie, Ended { names: relay.names(), error });
+        self.order.push_back(cookie);
+        if self.order.len() > ENDED_MAX {
+            self.order.pop_front().map(|oldest| self.ended.remove(&oldest));
+        }
+        if error != 0 {
+            say_reset(cookie, place);
+        }
+        relay.close();
+    }
+}
+
+/// Has the program's end say that it was reset, and not that the stream has ended, when the supervisor's is closed: for the
+/// kernel it was if that leaves something unread (unix_release_sock). Where the program has its end elsewhere by now, in
+/// another process, this is not done.
+fn say_reset(cookie: Cookie, place: Place) {
+    let Ok(theirs) = Thread::of_number(place.thread).descriptor(place.fd) else { return };
+    if Cookie::of(&theirs).is_ok_and(|found| found == cookie) {
+        // One without room has something unread.
+        let _ = sys::calls::send(&theirs, &[0], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    }
+}

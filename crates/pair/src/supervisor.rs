@@ -1,0 +1,502 @@
+//! The loop: calls of the program's are answered, and bytes moved, as they come.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use sys::epoll::Epoll;
+use sys::poll::Interest;
+use sys::seccomp::{Listener, State, Waiting};
+use sys::stream::{self, Name};
+
+use crate::accepts::{self, Accepts, Parked};
+use crate::call::{Call, Key, Room, Whose};
+use crate::caller::{Caller, Done, Fault};
+use crate::connects::{self, Connecting, Connects, Standing};
+use crate::options::{self, Of, VALUE_MAX};
+use crate::relay::{LINGER, Relay};
+use crate::relays::{Cookie, Place, Relays};
+
+/// Numbers in the set: the listener's, and by their highest bits those of connections and of calls that wait.
+const LISTENER: u64 = 0;
+const KIND: u64 = 3 << 62;
+const RELAY: u64 = 1 << 62;
+const ACCEPT: u64 = 2 << 62;
+const CONNECT: u64 = 3 << 62;
+
+/// Calls that are answered before bytes are moved.
+const CALLS_AT_ONCE: usize = 32;
+/// How often, in milliseconds, it is looked whether calls that wait were interrupted, of which nothing tells.
+const LOOK_AFTER: u16 = 100;
+
+/// See the module's documentation.
+pub struct Supervisor {
+    listener: Listener,
+    epoll: Epoll,
+    relays: Relays,
+    accepts: Accepts,
+    connects: Connects,
+    /// The pair of the next connection, made before that is accepted: it is nobody's loss if there can be none.
+    pair: Option<(UnixStream, UnixStream)>,
+    /// Of calls that wait.
+    next: u64,
+    looked: Instant,
+}
+
+impl Supervisor {
+    /// For the program whose calls this descriptor brings: see [`sys::seccomp::answer_elsewhere`].
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn new(listener: OwnedFd) -> io::Result<Self> {
+        let epoll = Epoll::new()?;
+        epoll.add(&listener, LISTENER)?;
+        Ok(Supervisor {
+            listener: listener.into(),
+            epoll,
+            relays: Relays::new(RELAY),
+            accepts: Accepts::default(),
+            connects: Connects::default(),
+            pair: None,
+            next: 0,
+            looked: Instant::now(),
+        })
+    }
+
+    /// Serves the program and what it starts, until all of that has ended, and all that they have sent is TCP's.
+    ///
+    /// # Errors
+    /// Those of epoll_wait(2), and of the ioctl(2) that receives calls.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut is_over = false;
+        while !(is_over && self.relays.is_empty()) {
+            self.epoll.wait(self.patience())?;
+            let ready: Vec<u64> = self.epoll.ready().collect();
+            for number in ready {
+                match number & KIND {
+                    RELAY => self.relays.turn(&self.epoll, number & !KIND),
+                    ACCEPT => self.try_accept(number & !KIND),
+                    CONNECT => self.try_connect(number & !KIND),
+                    _ => is_over |= self.answer_all()?,
+                }
+            }
+            self.relays.turn_all(&self.epoll);
+            if self.has_parked() && self.looked.elapsed().as_millis() >= LOOK_AFTER.into() {
+                self.look_after();
+            }
+        }
+        Ok(())
+    }
+
+    fn has_parked(&self) -> bool {
+        !self.accepts.parked.is_empty() || !self.connects.all.is_empty() || self.accepts.has_spare()
+    }
+
+    /// How long to wait, in milliseconds.
+    fn patience(&self) -> u16 {
+        match () {
+            () if self.relays.has_more() => 0,
+            () if self.has_parked() => LOOK_AFTER,
+            () => u16::MAX,
+        }
+    }
+
+    /// Answers calls that wait. Returns whether there will be none any more.
+    fn answer_all(&mut self) -> io::Result<bool> {
+        for _ in 0..CALLS_AT_ONCE {
+            match self.listener.state()? {
+                State::Quiet => break,
+                State::Over => {
+                    self.epoll.remove(&self.listener)?;
+                    self.accepts.parked.clear();
+                    self.connects.all.clear();
+                    return Ok(true);
+                }
+                State::Waits => {
+                    if let Some(waiting) = self.listener.receive()? {
+                        self.answer(waiting);
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn answer(&mut self, waiting: Waiting) {
+        let result = self.call(waiting);
+        Caller::new(&self.listener, waiting).end(result);
+    }
+
+    fn call(&mut self, waiting: Waiting) -> Result<Done, Fault> {
+        let (fd, call) = Call::of(&waiting).ok_or(Fault::Kernel)?;
+        let socket = Caller::new(&self.listener, waiting).file(fd)?;
+        // What has none is no socket.
+        let cookie = Cookie::of(&socket).map_err(|_| Fault::Kernel)?;
+        match call {
+            Call::Accept { peer, flags } => self.accept(waiting, (socket, cookie), peer, flags),
+            Call::Connect { to, len } => self.connect(waiting, fd, (socket, cookie), (to, len)),
+            Call::Name { whose, room } => self.name(waiting, cookie, whose, room),
+            Call::Option { key, room } => self.option(waiting, cookie, key, room),
+            Call::SetOption { key, value, len } => {
+                self.set_option(waiting, cookie, key, (value, len))
+            }
+        }
+    }
+}
+
+/// Calls that make connections.
+impl Supervisor {
+    /// That there is a pair for the next connection.
+    fn prepare(&mut self) -> Result<(), Fault> {
+        if self.pair.is_none() {
+            self.pair = Some(UnixStream::pair()?);
+        }
+        Ok(())
+    }
+
+    /// A pair.
+    fn take_pair(&mut self) -> Result<(UnixStream, UnixStream), Fault> {
+        self.prepare()?;
+        self.pair.take().ok_or(Fault::Error(libc::ENFILE))
+    }
+
+    fn accept(
+        &mut self,
+        waiting: Waiting,
+        (socket, cookie): (OwnedFd, Cookie),
+        peer: Room,
+        flags: i32,
+    ) -> Result<Done, Fault> {
+        let is_sane = flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == 0;
+        if !is_sane || !accepts::is_listener(&socket) {
+            return Err(Fault::Kernel);
+        }
+        self.prepare()?;
+        match self.accepts.next(cookie, &socket) {
+            Ok(accepted) => self.give_accepted(waiting, cookie, accepted, (peer, flags)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if stream::is_nonblocking(&socket)? {
+                    return Err(Fault::Error(libc::EAGAIN));
+                }
+                let until = accepts::deadline(&socket, libc::SO_RCVTIMEO);
+                let parked = Parked { waiting, peer, flags, socket, cookie, until };
+                self.next += 1;
+                self.epoll.add(&parked.socket, ACCEPT | self.next)?;
+                self.accepts.parked.insert(self.next, parked);
+                Ok(Done::Elsewhere)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The program gets an end of a pair for a connection.
+    fn give_accepted(
+        &mut self,
+        waiting: Waiting,
+        cookie: Cookie,
+        (tcp, name): (OwnedFd, Name),
+        (peer, flags): (Room, i32),
+    ) -> Result<Done, Fault> {
+        let caller = Caller::new(&self.listener, waiting);
+        if peer.at != 0
+            && let Err(fault) = caller.write_name(peer, &name)
+        {
+            if fault == Fault::Gone {
+                self.accepts.keep(cookie, tcp, name);
+            }
+            return Err(fault);
+        }
+        let (pair, theirs) = self.take_pair()?;
+        let relay = Relay::new(tcp, (pair, &theirs), false)?;
+        stream::set_nonblocking(&theirs, flags & libc::SOCK_NONBLOCK != 0)?;
+        let caller = Caller::new(&self.listener, waiting);
+        match caller.give(&theirs, flags & libc::SOCK_CLOEXEC != 0) {
+            Ok(fd) => {
+                let place = Place { thread: waiting.thread, fd };
+                self.begin(relay, &theirs, place);
+                Ok(Done::Elsewhere)
+            }
+            Err(fault) => {
+                self.accepts.keep(cookie, relay.into_tcp(), name);
+                Err(fault)
+            }
+        }
+    }
+
+    /// The program has its end.
+    fn begin(&mut self, relay: Relay, theirs: &UnixStream, place: Place) {
+        // A socket has one.
+        let Ok(cookie) = Cookie::of(theirs) else { return };
+        self.relays.add(&self.epoll, (relay, cookie), place);
+    }
+
+    /// Something has come for a call that waits at a listener.
+    fn try_accept(&mut self, number: u64) {
+        let Some(parked) = self.accepts.parked.get(&number) else { return };
+        let (waiting, cookie, asked) = (parked.waiting, parked.cookie, (parked.peer, parked.flags));
+        let result = if !self.listener.waits(waiting.id) {
+            Err(Fault::Gone)
+        } else if let Err(fault) = self.prepare() {
+            Err(fault)
+        } else {
+            let Some(parked) = self.accepts.parked.remove(&number) else { return };
+            let next = self.accepts.next(cookie, &parked.socket);
+            self.accepts.parked.insert(number, parked);
+            match next {
+                Ok(accepted) => self.give_accepted(waiting, cookie, accepted, asked),
+                // Another call has got it.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => Err(error.into()),
+            }
+        };
+        self.unpark(number);
+        Caller::new(&self.listener, waiting).end(result);
+    }
+
+    /// A call waits no more at its listener, which others have open.
+    fn unpark(&mut self, number: u64) {
+        if let Some(parked) = self.accepts.parked.remove(&number) {
+            let _ = self.epoll.remove(&parked.socket);
+        }
+    }
+
+    fn connect(
+        &mut self,
+        waiting: Waiting,
+        fd: i32,
+        (socket, cookie): (OwnedFd, Cookie),
+        (to, len): (u64, i32),
+    ) -> Result<Done, Fault> {
+        if let Some(relay) = self.relays.of(cookie) {
+            let error = if relay.is_connecting() { libc::EALREADY } else { libc::EISCONN };
+            return Err(Fault::Error(error));
+        }
+        if let Some(ended) = self.relays.ended(cookie) {
+            let error = std::mem::take(&mut ended.error);
+            return Err(Fault::Error(if error == 0 { libc::EISCONN } else { error }));
+        }
+        let room = usize::try_from(len).ok().filter(|len| *len <= stream::NAME_MAX);
+        let Some(room) = room.filter(|_| accepts::is_tcp(&socket)) else {
+            return Err(Fault::Kernel);
+        };
+        if let Some(number) = self.connects.of(cookie) {
+            // The call was interrupted, and is made anew.
+            if let Some(connecting) = self.connects.all.get_mut(&number) {
+                (connecting.waiting, connecting.fd) = (waiting, fd);
+            }
+            return Ok(Done::Elsewhere);
+        }
+        if connects::standing(&socket)? != Standing::None || connects::is_deferred(&socket) {
+            return Err(Fault::Kernel);
+        }
+        let mut bytes = [0; stream::NAME_MAX];
+        Caller::new(&self.listener, waiting).read(to, &mut bytes[..room])?;
+        let name = Name::of_bytes(&bytes[..room]).ok_or(Fault::Kernel)?;
+        if !matches!(name.family(), Some(libc::AF_INET | libc::AF_INET6)) {
+            return Err(Fault::Kernel);
+        }
+        self.prepare()?;
+        let is_nonblocking = stream::is_nonblocking(&socket)?;
+        stream::set_nonblocking(&socket, true)?;
+        let is_connected = match stream::connect(&socket, &name) {
+            Ok(()) => true,
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => false,
+            Err(error) => {
+                stream::set_nonblocking(&socket, is_nonblocking)?;
+                return Err(error.into());
+            }
+        };
+        if is_connected || is_nonblocking {
+            self.put_connected(waiting, fd, socket, (is_nonblocking, !is_connected))?;
+            return match is_connected {
+                true => Ok(Done::With(0)),
+                false => Err(Fault::Error(libc::EINPROGRESS)),
+            };
+        }
+        let until = accepts::deadline(&socket, libc::SO_SNDTIMEO);
+        self.next += 1;
+        self.epoll.add_for(&socket, CONNECT | self.next, Interest::Write)?;
+        let connecting = Connecting { waiting, fd, socket, cookie, until };
+        self.connects.all.insert(self.next, connecting);
+        Ok(Done::Elsewhere)
+    }
+
+    /// The program's socket is an end of a pair from now on.
+    fn put_connected(
+        &mut self,
+        waiting: Waiting,
+        fd: i32,
+        socket: OwnedFd,
+        (is_nonblocking, is_connecting): (bool, bool),
+    ) -> Result<(), Fault> {
+        let (pair, theirs) = self.take_pair()?;
+        let relay = Relay::new(socket, (pair, &theirs), is_connecting)?;
+        stream::set_nonblocking(&theirs, is_nonblocking)?;
+        let put = Caller::new(&self.listener, waiting).put(&theirs, fd);
+        if let Err(fault) = put {
+            // It has its own socket still.
+            stream::set_nonblocking(relay.tcp(), is_nonblocking)?;
+            return Err(fault);
+        }
+        self.begin(relay, &theirs, Place { thread: waiting.thread, fd });
+        Ok(())
+    }
+
+    /// A connection for which a call waits is established, or will not be.
+    fn try_connect(&mut self, number: u64) {
+        let Some(connecting) = self.connects.all.get(&number) else { return };
+        let outcome = match connects::outcome(&connecting.socket) {
+            Ok(None) => return,
+            Ok(Some(error)) => error,
+            Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+        };
+        let Some(connecting) = self.connects.all.remove(&number) else { return };
+        // It is the relay's to wait for.
+        let _ = self.epoll.remove(&connecting.socket);
+        let waiting = connecting.waiting;
+        let result = if !self.listener.waits(waiting.id) {
+            // The call that is made anew is the kernel's.
+            connecting.give_back();
+            Err(Fault::Gone)
+        } else if outcome == 0 {
+            let Connecting { fd, socket, .. } = connecting;
+            self.put_connected(waiting, fd, socket, (false, false)).map(|()| Done::With(0))
+        } else {
+            connecting.give_back();
+            Err(Fault::Error(outcome))
+        };
+        Caller::new(&self.listener, waiting).end(result);
+    }
+
+    /// Calls that were interrupted wait no more, nor do those that have waited long enough.
+    fn look_after(&mut self) {
+        self.looked = Instant::now();
+        let now = self.looked;
+        let listener = &self.listener;
+        let is_late = |until: Option<Instant>| until.is_some_and(|until| until <= now);
+        let is_done = |one: &Parked| is_late(one.until) || !listener.waits(one.waiting.id);
+        let done = self.accepts.parked.iter().filter(|(_, one)| is_done(one));
+        let done: Vec<_> = done.map(|(number, one)| (*number, one.waiting)).collect();
+        for (number, waiting) in done {
+            Caller::new(&self.listener, waiting).end(Err(Fault::Error(libc::EAGAIN)));
+            self.unpark(number);
+        }
+        self.accepts.expire();
+        let listener = &self.listener;
+        let is_done = |one: &Connecting| is_late(one.until) || !listener.waits(one.waiting.id);
+        let done = self.connects.all.iter().filter(|(_, one)| is_done(one));
+        let done: Vec<u64> = done.map(|(number, _)| *number).collect();
+        for connecting in done.iter().filter_map(|number| self.connects.all.remove(number)) {
+            let caller = Caller::new(&self.listener, connecting.waiting);
+            let _ = self.epoll.remove(&connecting.socket);
+            connecting.give_back();
+            caller.end(Err(Fault::Error(libc::EINPROGRESS)));
+        }
+    }
+}
+
+/// Names and options.
+impl Supervisor {
+    fn name(
+        &mut self,
+        waiting: Waiting,
+        cookie: Cookie,
+        whose: Whose,
+        room: Room,
+    ) -> Result<Done, Fault> {
+        let name = if let Some(relay) = self.relays.of(cookie) {
+            match whose {
+                Whose::Own => Name::of(relay.tcp())?,
+                Whose::Peers => Name::of_peer(relay.tcp())?,
+            }
+        } else {
+            let [own, peers] = self.relays.ended(cookie).ok_or(Fault::Kernel)?.names;
+            let name = if whose == Whose::Own { own } else { peers };
+            name.ok_or(Fault::Error(libc::ENOTCONN))?
+        };
+        Caller::new(&self.listener, waiting).write_name(room, &name)?;
+        Ok(Done::With(0))
+    }
+
+    fn option(
+        &mut self,
+        waiting: Waiting,
+        cookie: Cookie,
+        key: Key,
+        room: Room,
+    ) -> Result<Done, Fault> {
+        let of = options::of(key);
+        let mut value = [0; VALUE_MAX];
+        let caller = Caller::new(&self.listener, waiting);
+        let read_len = |most: usize| {
+            let len = caller.read_int(room.len_at)?;
+            let len = usize::try_from(len).map_err(|_| Fault::Error(libc::EINVAL))?;
+            Ok::<usize, Fault>(len.min(most))
+        };
+        let len = match (self.relays.of(cookie), of) {
+            (_, Of::Pair) => return Err(Fault::Kernel),
+            (Some(relay), Of::Tcp) => {
+                let len = read_len(VALUE_MAX)?;
+                stream::option(relay.tcp(), key.level, key.name, &mut value[..len])?
+            }
+            (Some(relay), Of::Linger) => {
+                value[..LINGER].copy_from_slice(relay.linger());
+                read_len(LINGER)?
+            }
+            (Some(relay), Of::Error) => {
+                let len = read_len(4)?;
+                value[..4].copy_from_slice(&relay.take_error().to_ne_bytes());
+                len
+            }
+            (Some(_), Of::None(error)) => return Err(Fault::Error(error)),
+            (None, of) => {
+                let ended = self.relays.ended(cookie).ok_or(Fault::Kernel)?;
+                if of != Of::Error {
+                    return Err(Fault::Kernel);
+                }
+                let len = read_len(4)?;
+                let error = std::mem::take(&mut ended.error);
+                value[..4].copy_from_slice(&error.to_ne_bytes());
+                len
+            }
+        };
+        caller.write(room.at, &value[..len])?;
+        caller.write(room.len_at, &(len as i32).to_ne_bytes())?;
+        Ok(Done::With(0))
+    }
+
+    fn set_option(
+        &mut self,
+        waiting: Waiting,
+        cookie: Cookie,
+        key: Key,
+        (at, len): (u64, i32),
+    ) -> Result<Done, Fault> {
+        let of = options::of(key);
+        let Some(relay) = self.relays.of(cookie) else {
+            // One that has ended takes all, and nothing comes of it.
+            let ended = self.relays.ended(cookie).filter(|_| of != Of::Pair);
+            return ended.map(|_| Done::With(0)).ok_or(Fault::Kernel);
+        };
+        let len = usize::try_from(len).ok().filter(|len| *len <= VALUE_MAX);
+        let len = len.ok_or(Fault::Error(libc::EINVAL))?;
+        let mut value = [0; VALUE_MAX];
+        let value = &mut value[..len];
+        match of {
+            Of::Pair => return Err(Fault::Kernel),
+            Of::None(error) => return Err(Fault::Error(error)),
+            Of::Error => return Err(Fault::Error(libc::ENOPROTOOPT)),
+            Of::Tcp => {
+                Caller::new(&self.listener, waiting).read(at, value)?;
+                stream::set_option(relay.tcp(), key.level, key.name, value)?;
+            }
+            Of::Linger => {
+                Caller::new(&self.listener, waiting).read(at, value)?;
+                let value = value.first_chunk::<LINGER>().ok_or(Fault::Error(libc::EINVAL))?;
+                *relay.linger() = *value;
+            }
+        }
+        Ok(Done::With(0))
+    }
+}
