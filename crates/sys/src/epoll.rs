@@ -50,13 +50,29 @@ impl Epoll {
     /// # Errors
     /// As [`Epoll::add`].
     pub fn add_for(&self, fd: impl AsFd, number: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd.as_fd(), number, interest)
+    }
+
+    /// Changes what a descriptor of the set is reported for, and as which number.
+    ///
+    /// # Errors
+    /// The error of `epoll_ctl`: `NotFound` for one that is not in the set.
+    pub fn change(&self, fd: impl AsFd, number: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd.as_fd(), number, interest)
+    }
+
+    fn control(
+        &self,
+        operation: libc::c_int,
+        fd: BorrowedFd<'_>,
+        number: u64,
+        interest: Interest,
+    ) -> io::Result<()> {
         // epoll's events have the values of poll's (epoll_ctl(2), `EPOLLIN` and `EPOLLOUT`).
         let mut event = libc::epoll_event { events: poll::events(interest) as u32, u64: number };
-        let (epoll, fd) = (self.fd.as_raw_fd(), fd.as_fd());
+        let epoll = self.fd.as_raw_fd();
         // SAFETY: `event` is one readable epoll_event; both descriptors are open.
-        let result =
-            unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) };
-        check(result).map(drop)
+        check(unsafe { libc::epoll_ctl(epoll, operation, fd.as_raw_fd(), &mut event) }).map(drop)
     }
 
     /// Adds a descriptor, to be reported as `number` once whenever it becomes readable, or there is room to write to it,
@@ -117,11 +133,23 @@ impl Epoll {
     /// # Errors
     /// The error of `epoll_wait`.
     pub fn wait(&mut self, timeout: u16) -> io::Result<()> {
+        self.wait_for(timeout.into())
+    }
+
+    /// The same without a time-out.
+    ///
+    /// # Errors
+    /// The error of `epoll_wait`.
+    pub fn wait_forever(&mut self) -> io::Result<()> {
+        self.wait_for(-1)
+    }
+
+    fn wait_for(&mut self, timeout: libc::c_int) -> io::Result<()> {
         self.ready.clear();
         let (events, room) = (self.ready.as_mut_ptr(), BATCH as libc::c_int);
         // SAFETY: there is memory for BATCH events (reserved by `new`), of which the kernel writes
         // at most `room`.
-        let ready = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events, room, timeout.into()) };
+        let ready = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events, room, timeout) };
         match check(ready) {
             // SAFETY: the kernel has written that many events, which is at most BATCH.
             Ok(ready) => unsafe { self.ready.set_len(ready as usize) },

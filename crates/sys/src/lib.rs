@@ -31,6 +31,7 @@ pub mod packet;
 pub mod packets;
 pub mod poll;
 pub mod process;
+pub mod process_memory;
 pub mod seccomp;
 pub mod shared;
 mod sockopt;

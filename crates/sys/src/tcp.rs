@@ -46,6 +46,54 @@ pub fn set_backlog(listener: &TcpListener, connections: u32) -> io::Result<()> {
     check(unsafe { libc::listen(listener.as_raw_fd(), connections) }).map(drop)
 }
 
+/// A socket at this address that neither listens nor is connected yet and does not block. Other sockets in TIME_WAIT do
+/// not keep it from that (`SO_REUSEADDR`).
+///
+/// # Errors
+/// The errors of `socket` and `bind`.
+pub fn bind(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: socket takes integers and touches no memory of ours.
+    let fd = check(unsafe { libc::socket(family, kind, 0) })?;
+    // SAFETY: the call has just made this descriptor, which nothing else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, &1_i32)?;
+    SocketAddress::from(address).bind(socket.as_fd())?;
+    Ok(socket)
+}
+
+/// Makes a bound socket one that listens. See [`set_backlog`].
+///
+/// # Errors
+/// The errors of `listen`.
+pub fn listen(socket: OwnedFd, backlog: u32) -> io::Result<TcpListener> {
+    let listener = TcpListener::from(socket);
+    set_backlog(&listener, backlog)?;
+    Ok(listener)
+}
+
+/// Begins to connect a bound socket, which does not block: it is writable when that is over, and
+/// [`TcpStream::take_error`] says how.
+///
+/// # Errors
+/// The errors of `connect` that are known at once.
+pub fn begin_connect(socket: OwnedFd, to: SocketAddr) -> io::Result<TcpStream> {
+    match SocketAddress::from(to).connect(socket.as_fd()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(TcpStream::from(socket)),
+    }
+}
+
+/// The largest segment that a connection sends now (`TCP_MAXSEG`), in bytes.
+///
+/// # Errors
+/// The error of `getsockopt`.
+pub fn segment_size(socket: impl AsFd) -> io::Result<u32> {
+    let size: libc::c_int = sockopt::get(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG)?;
+    Ok(size.unsigned_abs())
+}
+
 /// Connects, with this congestion control from the start. Setting it later does not undo effects of the first
 /// one: a connection that had BBR stays paced.
 ///

@@ -50,7 +50,7 @@ fn all() -> Vec<Request<'static>> {
         Request::Migrate { id: 1, events: 2 },
         Request::SetOption { id: 1, option: 2, value: 3 },
     ];
-    let named: [fn(u32) -> Request<'static>; 15] = [
+    let named: [fn(u32) -> Request<'static>; 14] = [
         Request::CloseContext,
         Request::AllocPd,
         Request::DeallocPd,
@@ -65,7 +65,6 @@ fn all() -> Vec<Request<'static>> {
         Request::DestroyEvents,
         Request::CreateId,
         Request::DestroyId,
-        Request::GetEvent,
     ];
     all.extend(named.iter().map(|of| of(0xdead_beef)));
     all.extend([Request::ResolveRoute(1), Request::Disconnect(2)]);

@@ -82,7 +82,6 @@ impl<'a> Request<'a> {
             Disconnect(id) => (35, one(id)),
             Migrate { id, events } => (36, padded([pair(id, events)])),
             SetOption { id, option, value } => (37, padded([pair(id, option), value.into()])),
-            GetEvent(events) => (38, one(events)),
         };
         let bytes = match *self {
             Connect(of) | Accept(of) => of.private_data,
@@ -184,7 +183,6 @@ impl<'a> Request<'a> {
             35 => Disconnect(first),
             36 => Migrate { id: first, events: second },
             37 => SetOption { id: first, option: second, value: given[1] as u32 },
-            38 => GetEvent(first),
             other => return Err(MessageError::Kind(other)),
         };
         // What it does not use is zero.

@@ -19,8 +19,15 @@
 //! | [`QuerySrq`](Request::QuerySrq) | its limit | |
 //! | [`CreateId`](Request::CreateId) | its number | |
 //! | [`Bind`](Request::Bind), [`ResolveAddr`](Request::ResolveAddr), [`Listen`](Request::Listen) | its own address | |
-//! | [`GetEvent`](Request::GetEvent) | see [`CmEvent`](super::cm::CmEvent) | |
 //! | all others | none | |
+//!
+//! Events come as messages at the descriptors that replies bring, which end when the device does:
+//!
+//! | descriptor of | a message |
+//! |---|---|
+//! | a completion channel | the number of the completion queue, as a word |
+//! | a context | the `ibv_event_type` and the number of the object, as two words |
+//! | [`CreateEvents`](Request::CreateEvents) | a [`Reply`] that is a [`CmEvent`](super::cm::CmEvent) |
 
 mod codec;
 mod request;

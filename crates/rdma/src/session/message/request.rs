@@ -220,6 +220,4 @@ pub enum Request<'a> {
         /// Its value.
         value: u32,
     },
-    /// The oldest event of a channel.
-    GetEvent(u32),
 }

@@ -1,0 +1,46 @@
+//! The RDMA device `wharf0`: it serves verbs to processes of one user, over the kernel's TCP sockets, as an ordinary
+//! user.
+//!
+//! ```text
+//!   process: libwharf-rdma.so ── messages, queues in shared memory ──> a thread of the device for each process
+//!      |                                                                 | rdma::session::Process
+//!      |  registered memory <── /proc/PID/mem, opened by the process ──  | memory
+//!      |                                                                 | streams ── TCP sockets
+//!      |  events            <── socket pairs ──────────────────────────  | outlet
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`server`] | the Unix socket, who may connect, and the threads |
+//! | `process` | one process: the loop of its thread |
+//! | `memory` | its registered memory |
+//! | `stream` | a TCP socket that carries a queue pair |
+//! | `manager` | the connection manager: identifiers, connection set-up |
+//! | `outlet` | where events are read |
+//! | `identity` | its EUI-64, and secrets |
+//! | `token` | what the loop waits for |
+//! | [`stats`] | what `wharf rdma stats` shows |
+//!
+//! Each process has a thread, which owns all that concerns it and sleeps in the kernel when there is nothing to do: a
+//! process that makes the device wait for a page of its memory makes only its own thread wait. Threads share the lock
+//! around atomic operations, and the copies of counters that they publish before they sleep.
+//!
+//! The device reads and writes registered memory itself, so that what a peer does to it needs no time of the
+//! application's. The descriptor it does that by stands for the address space: after execve(2) or the end of the process
+//! nothing is placed any more, whoever has its id then.
+#![forbid(unsafe_code)]
+
+mod identity;
+mod manager;
+mod memory;
+mod outlet;
+mod process;
+pub mod server;
+pub mod stats;
+mod stream;
+mod token;
+
+pub use server::{Device, ServeError};
+
+/// The device's name.
+pub const NAME: &str = "wharf0";

@@ -1,0 +1,326 @@
+//! The connection manager: identifiers (`rdma_cm_id`) and connection set-up over TCP.
+//!
+//! ```text
+//!   Idle ── bind, resolve ──> Bound ── listen ──> Listening ── a connection, its request ──> Asked, Requested
+//!                               └── connect ──> Connecting ── Asking ── the reply ──┐          │ accept
+//!                                                                                   v          v
+//!                                                                     Connected: the stream is the queue pair's
+//! ```
+
+mod set_up;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use rdma::mpa::startup::Request;
+use rdma::mpa::{Config, Initiator, Negotiated};
+use rdma::session::cm::{CmEvent, Kind};
+use rdma::session::message::Connect;
+use rdma::verbs::Qp;
+use sys::epoll::Epoll;
+use sys::poll::Interest;
+use wire::Nanos;
+
+use crate::outlet::Outlets;
+use crate::token::Token;
+
+/// How long connection set-up may take, as with Linux siw (`MPAREQ_TIMEOUT` and `MPAREP_TIMEOUT`).
+const SET_UP_MAX: Nanos = 10_000_000_000;
+/// Most identifiers of a process, and connections that have not said yet what they want.
+const IDS_MAX: usize = 16_384;
+
+/// Errors as errno(3) of Linux.
+pub(crate) mod errno {
+    pub(crate) const EINVAL: i32 = 22;
+    pub(crate) const ENOMEM: i32 = 12;
+    pub(crate) const EPROTO: i32 = 71;
+    pub(crate) const ECONNRESET: i32 = 104;
+    pub(crate) const ETIMEDOUT: i32 = 110;
+    pub(crate) const ECONNREFUSED: i32 = 111;
+    pub(crate) const EISCONN: i32 = 106;
+    pub(crate) const ENOTCONN: i32 = 107;
+}
+
+/// What an identifier is at.
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Bound(OwnedFd),
+    Listening(TcpListener),
+    /// TCP is not connected yet.
+    Connecting(TcpStream, Ask),
+    /// The request is sent.
+    Asking(TcpStream, Ask),
+    /// A peer has connected, and not said yet what it wants.
+    Asked(TcpStream, Vec<u8>),
+    /// It has.
+    Requested(TcpStream, Box<Request>),
+    Connected(Qp),
+    /// It was connected.
+    Disconnected,
+    Over,
+}
+
+/// What is asked of a peer.
+#[derive(Debug)]
+struct Ask {
+    initiator: Initiator,
+    request: Vec<u8>,
+    qp: Qp,
+    reply: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Identifier {
+    /// Where its events are read.
+    events: u32,
+    phase: Phase,
+    local: Option<SocketAddr>,
+    remote: Option<SocketAddr>,
+    /// The one that listens, of a connection that came.
+    listener: u32,
+    /// When set-up is given up.
+    due: Option<Nanos>,
+}
+
+/// What the manager works with.
+pub(crate) struct Around<'a> {
+    pub(crate) epoll: &'a Epoll,
+    pub(crate) outlets: &'a mut Outlets,
+    pub(crate) now: Nanos,
+    /// Most reads at once of a queue pair.
+    pub(crate) reads: u16,
+}
+
+/// A stream that is to be a queue pair's.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) id: u32,
+    pub(crate) socket: TcpStream,
+    pub(crate) qp: Qp,
+    pub(crate) negotiated: Negotiated,
+    /// Bytes of it that have come already.
+    pub(crate) held: Vec<u8>,
+    /// The reply, which is to be sent first.
+    pub(crate) reply: Vec<u8>,
+    private_data: Vec<u8>,
+}
+
+/// All identifiers of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Manager {
+    ids: BTreeMap<u32, Identifier>,
+    last: u32,
+}
+
+fn any(like: SocketAddr) -> SocketAddr {
+    let ip = match like {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    SocketAddr::new(ip, 0)
+}
+
+/// As it is written where it is one of IPv4.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn code(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(errno::EINVAL)
+}
+
+impl Manager {
+    fn insert(&mut self, identifier: Identifier) -> Result<u32, i32> {
+        if self.ids.len() >= IDS_MAX {
+            return Err(errno::ENOMEM);
+        }
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if !self.ids.contains_key(&self.last) {
+                self.ids.insert(self.last, identifier);
+                return Ok(self.last);
+            }
+        }
+    }
+
+    fn get(&mut self, id: u32) -> Result<&mut Identifier, i32> {
+        // One that came is the application's once it was told of it.
+        let known = self.ids.get_mut(&id).filter(|of| !matches!(of.phase, Phase::Asked(..)));
+        known.ok_or(errno::EINVAL)
+    }
+
+    pub(crate) fn create(&mut self, events: u32) -> Result<u32, i32> {
+        let (phase, local, remote, listener, due) = (Phase::Idle, None, None, 0, None);
+        self.insert(Identifier { events, phase, local, remote, listener, due })
+    }
+
+    /// Returns a stream that nobody has answered yet: it is closed.
+    pub(crate) fn destroy(&mut self, id: u32) -> Result<(), i32> {
+        let was = self.get(id)?.phase.is_listening();
+        self.ids.remove(&id);
+        if was {
+            // Connections that came by it and were not told of.
+            self.ids.retain(|_, of| {
+                of.listener != id || !matches!(of.phase, Phase::Asked(..) | Phase::Requested(..))
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn migrate(&mut self, id: u32, events: u32) -> Result<(), i32> {
+        self.get(id)?.events = events;
+        Ok(())
+    }
+
+    /// Whether there is such an identifier.
+    pub(crate) fn has(&self, id: u32) -> bool {
+        self.ids.contains_key(&id)
+    }
+
+    /// Its own address.
+    pub(crate) fn bind(&mut self, id: u32, address: SocketAddr) -> Result<SocketAddr, i32> {
+        let of = self.get(id)?;
+        if !matches!(of.phase, Phase::Idle) {
+            return Err(errno::EINVAL);
+        }
+        let socket = sys::tcp::bind(address).map_err(|error| code(&error))?;
+        let listener = TcpListener::from(socket);
+        let local = listener.local_addr().map_err(|error| code(&error))?;
+        of.phase = Phase::Bound(listener.into());
+        of.local = Some(local);
+        Ok(local)
+    }
+
+    /// Its own address.
+    pub(crate) fn listen(
+        &mut self,
+        around: &mut Around<'_>,
+        id: u32,
+        backlog: u32,
+    ) -> Result<SocketAddr, i32> {
+        if matches!(self.get(id)?.phase, Phase::Idle) {
+            self.bind(id, any(SocketAddr::from(([0; 4], 0))))?;
+        }
+        let of = self.get(id)?;
+        let local = of.local.ok_or(errno::EINVAL)?;
+        let Phase::Bound(socket) = std::mem::replace(&mut of.phase, Phase::Over) else {
+            return Err(errno::EINVAL);
+        };
+        // As with the kernel's manager, no number is its default.
+        let backlog = if backlog == 0 { 1024 } else { backlog };
+        let listener = sys::tcp::listen(socket, backlog).map_err(|error| code(&error))?;
+        around.epoll.add(&listener, Token::Id(id).into()).map_err(|error| code(&error))?;
+        of.phase = Phase::Listening(listener);
+        Ok(local)
+    }
+
+    /// The address that the kernel reaches the peer from. An event says the same.
+    pub(crate) fn resolve(
+        &mut self,
+        around: &mut Around<'_>,
+        id: u32,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> Result<Option<SocketAddr>, i32> {
+        let of = self.get(id)?;
+        if !matches!(of.phase, Phase::Idle | Phase::Bound(_)) {
+            return Err(errno::EINVAL);
+        }
+        let resolved = source(from.or(of.local.filter(|of| !of.ip().is_unspecified())), to);
+        if let (Ok(local), Phase::Idle) = (&resolved, &of.phase) {
+            let socket = sys::tcp::bind(*local).map_err(|error| code(&error))?;
+            let listener = TcpListener::from(socket);
+            of.local = listener.local_addr().ok();
+            of.phase = Phase::Bound(listener.into());
+        } else if let (Ok(local), Some(bound)) = (&resolved, of.local) {
+            of.local = Some(SocketAddr::new(local.ip(), bound.port()));
+        }
+        of.remote = Some(to);
+        let local = of.local;
+        match resolved {
+            Ok(_) => self.say(around, id, Kind::AddrResolved, 0),
+            Err(error) => self.say(around, id, Kind::AddrError, code(&error)),
+        }
+        Ok(local)
+    }
+
+    pub(crate) fn resolve_route(&mut self, around: &mut Around<'_>, id: u32) -> Result<(), i32> {
+        if self.get(id)?.remote.is_none() {
+            return Err(errno::EINVAL);
+        }
+        self.say(around, id, Kind::RouteResolved, 0);
+        Ok(())
+    }
+
+    /// The queue pair of an identifier that is connected; `None` of one that was.
+    pub(crate) fn qp(&mut self, id: u32) -> Result<Option<Qp>, i32> {
+        match self.get(id)?.phase {
+            Phase::Connected(qp) => Ok(Some(qp)),
+            // As with the kernel's manager (iw_cm_disconnect), whoever comes second has nothing left to do.
+            Phase::Disconnected => Ok(None),
+            Phase::Over => Err(errno::EINVAL),
+            _ => Err(errno::ENOTCONN),
+        }
+    }
+
+    /// The stream of a queue pair is over.
+    pub(crate) fn disconnected(&mut self, around: &mut Around<'_>, id: u32) {
+        let is_connected = |of: &&mut Identifier| matches!(of.phase, Phase::Connected(_));
+        if let Some(of) = self.ids.get_mut(&id).filter(is_connected) {
+            of.phase = Phase::Disconnected;
+            self.say(around, id, Kind::Disconnected, 0);
+        }
+    }
+
+    /// When [`expire`](Self::expire) is to be called.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.ids.values().filter_map(|of| of.due).min()
+    }
+
+    fn say(&self, around: &mut Around<'_>, id: u32, kind: Kind, error: i32) {
+        self.say_with(around, id, kind, error, (0, 0), &[]);
+    }
+
+    fn say_with(
+        &self,
+        around: &mut Around<'_>,
+        id: u32,
+        kind: Kind,
+        error: i32,
+        (ird, ord): (u16, u16),
+        private_data: &[u8],
+    ) {
+        let Some(of) = self.ids.get(&id) else { return };
+        // As the kernel's manager has it: minus the errno.
+        let (status, listener) = ((-error) as u32, of.listener);
+        let (local, remote) = (of.local, of.remote);
+        let event = CmEvent { kind, status, id, listener, ird, ord, local, remote };
+        if let Ok(bytes) = event.encode(private_data).encode() {
+            around.outlets.say(around.epoll, of.events, &bytes);
+        }
+    }
+}
+
+impl Phase {
+    fn is_listening(&self) -> bool {
+        matches!(self, Phase::Listening(_))
+    }
+}
+
+/// The own address that the kernel reaches this one from: a UDP socket that sends nothing asks it.
+fn source(from: Option<SocketAddr>, to: SocketAddr) -> io::Result<SocketAddr> {
+    let socket = UdpSocket::bind(SocketAddr::new(from.unwrap_or(any(to)).ip(), 0))?;
+    // Port 0 is no destination.
+    let port = if to.port() == 0 { 9 } else { to.port() };
+    socket.connect(SocketAddr::new(to.ip(), port))?;
+    let ip = socket.local_addr()?.ip();
+    Ok(SocketAddr::new(ip, from.map_or(0, |from| from.port())))
+}
+
+fn config(around: &Around<'_>, connect: &Connect<'_>) -> Config {
+    let (ird, ord) = (connect.ird.min(around.reads), connect.ord.min(around.reads));
+    Config { ird, ord, ..Config::default() }
+}

@@ -1,0 +1,282 @@
+//! Connection set-up: requests and replies of MPA over TCP sockets.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use rdma::mpa::{Config, Initiator, Responder, StartupError};
+use rdma::session::cm::Kind;
+use rdma::session::message::Connect;
+use rdma::verbs::Qp;
+
+use super::{
+    Around, Ask, Identifier, Interest, Manager, Phase, Ready, SET_UP_MAX, Token, any, canonical,
+    code, config, errno,
+};
+
+/// What fits into a reply or request, and some of what follows.
+const CHUNK: usize = 2048;
+
+impl Manager {
+    /// Begins to connect.
+    pub(crate) fn connect(
+        &mut self,
+        around: &mut Around<'_>,
+        connect: &Connect<'_>,
+    ) -> Result<(), i32> {
+        let id = connect.id;
+        let config = config(around, connect);
+        let initiator = Initiator::new(config);
+        let request = initiator.request(connect.private_data).map_err(|_| errno::EINVAL)?;
+        let of = self.get(id)?;
+        let to = of.remote.ok_or(errno::EINVAL)?;
+        let socket = match std::mem::replace(&mut of.phase, Phase::Over) {
+            Phase::Bound(socket) => socket,
+            Phase::Idle => sys::tcp::bind(any(to)).map_err(|error| code(&error))?,
+            other => {
+                of.phase = other;
+                return Err(errno::EISCONN);
+            }
+        };
+        let ask = Ask { initiator, request, qp: Qp::new(connect.qp), reply: Vec::new() };
+        let begun = sys::tcp::begin_connect(socket, to).and_then(|stream| {
+            around.epoll.add_for(&stream, Token::Id(id).into(), Interest::Write)?;
+            Ok(stream)
+        });
+        match begun {
+            Ok(stream) => {
+                of.phase = Phase::Connecting(stream, ask);
+                of.due = Some(around.now + SET_UP_MAX);
+            }
+            Err(error) => self.fails(around, id, code(&error), &[]),
+        }
+        Ok(())
+    }
+
+    /// Accepts a connection.
+    pub(crate) fn accept(
+        &mut self,
+        around: &mut Around<'_>,
+        connect: &Connect<'_>,
+    ) -> Result<Ready, i32> {
+        let of = self.get(connect.id)?;
+        let Phase::Requested(_, request) = &of.phase else { return Err(errno::EINVAL) };
+        let (ird, ord) = (connect.ird.min(around.reads), connect.ord.min(around.reads));
+        let accepted = request.accept(ird, ord, connect.private_data);
+        let (reply, negotiated) = accepted.map_err(|_| errno::EINVAL)?;
+        let Phase::Requested(socket, _) = std::mem::replace(&mut of.phase, Phase::Over) else {
+            return Err(errno::EINVAL);
+        };
+        let (id, qp, held) = (connect.id, Qp::new(connect.qp), Vec::new());
+        Ok(Ready { id, socket, qp, negotiated, held, reply, private_data: Vec::new() })
+    }
+
+    /// Rejects one.
+    pub(crate) fn reject(&mut self, id: u32, private_data: &[u8]) -> Result<(), i32> {
+        let of = self.get(id)?;
+        let Phase::Requested(_, request) = &of.phase else { return Err(errno::EINVAL) };
+        let reply = request.reject(private_data).map_err(|_| errno::EINVAL)?;
+        if let Phase::Requested(mut stream, _) = std::mem::replace(&mut of.phase, Phase::Over) {
+            // Nothing was sent before: there is room. If not, the peer sees that it is closed.
+            let _ = stream.write(&reply);
+        }
+        Ok(())
+    }
+
+    /// The stream is the queue pair's.
+    pub(crate) fn established(&mut self, around: &mut Around<'_>, ready: &Ready) {
+        let Some(of) = self.ids.get_mut(&ready.id) else { return };
+        of.phase = Phase::Connected(ready.qp);
+        of.due = None;
+        let reads = (ready.negotiated.ird, ready.negotiated.ord);
+        self.say_with(around, ready.id, Kind::Established, 0, reads, &ready.private_data);
+    }
+
+    /// There is no connection.
+    pub(crate) fn fails(
+        &mut self,
+        around: &mut Around<'_>,
+        id: u32,
+        error: i32,
+        private_data: &[u8],
+    ) {
+        // As the kernel's manager has it (cma_iw_handler).
+        let kind = match error {
+            errno::ECONNRESET | errno::ECONNREFUSED => Kind::Rejected,
+            errno::ETIMEDOUT => Kind::Unreachable,
+            _ => Kind::ConnectError,
+        };
+        if let Some(of) = self.ids.get_mut(&id) {
+            (of.phase, of.due) = (Phase::Over, None);
+            self.say_with(around, id, kind, error, (0, 0), private_data);
+        }
+    }
+
+    /// The socket of an identifier has something. Returns a stream that is to be a queue pair's.
+    pub(crate) fn turn(&mut self, around: &mut Around<'_>, id: u32) -> Option<Ready> {
+        match &mut self.ids.get_mut(&id)?.phase {
+            Phase::Listening(_) => self.take_connections(around, id),
+            Phase::Connecting(stream, _) => {
+                let error = match stream.take_error() {
+                    Ok(None) => self.ask(around, id).err(),
+                    Ok(Some(error)) | Err(error) => Some(error),
+                };
+                if let Some(error) = error {
+                    self.fails(around, id, code(&error), &[]);
+                }
+            }
+            Phase::Asking(..) => match self.hear_reply(id) {
+                Ok(ready) => return ready,
+                Err((error, private_data)) => self.fails(around, id, error, &private_data),
+            },
+            Phase::Asked(..) => {
+                let heard = self.hear_request(around, id);
+                drop(heard.map_err(|_| self.ids.remove(&id)));
+            }
+            // The peer has gone, or says what it may not: accept(2) or reject find out.
+            Phase::Requested(stream, _) => drop(around.epoll.remove(&*stream)),
+            _ => {}
+        }
+        None
+    }
+
+    fn take_connections(&mut self, around: &mut Around<'_>, id: u32) {
+        let Some(of) = self.ids.get(&id) else { return };
+        let (Phase::Listening(listener), events) = (&of.phase, of.events) else { return };
+        let mut came = Vec::new();
+        while let Ok((stream, remote)) = listener.accept() {
+            came.push((stream, remote));
+            if came.len() == 64 {
+                break;
+            }
+        }
+        for (stream, remote) in came {
+            let local = stream.local_addr().ok().map(canonical);
+            if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
+                continue;
+            }
+            let identifier = Identifier {
+                events,
+                phase: Phase::Over,
+                local,
+                remote: Some(canonical(remote)),
+                listener: id,
+                due: Some(around.now + SET_UP_MAX),
+            };
+            let Ok(new) = self.insert(identifier) else { continue };
+            let added = around.epoll.add(&stream, Token::Id(new).into());
+            if let (Ok(()), Some(of)) = (added, self.ids.get_mut(&new)) {
+                of.phase = Phase::Asked(stream, Vec::new());
+            } else {
+                self.ids.remove(&new);
+            }
+        }
+    }
+
+    /// TCP is connected: the request goes out.
+    fn ask(&mut self, around: &mut Around<'_>, id: u32) -> io::Result<()> {
+        let Some(of) = self.ids.get_mut(&id) else { return Ok(()) };
+        let Phase::Connecting(mut stream, ask) = std::mem::replace(&mut of.phase, Phase::Over)
+        else {
+            return Ok(());
+        };
+        stream.set_nodelay(true)?;
+        // A request is shorter than any socket's room.
+        stream.write_all(&ask.request)?;
+        around.epoll.change(&stream, Token::Id(id).into(), Interest::Read)?;
+        of.local = stream.local_addr().ok();
+        of.phase = Phase::Asking(stream, ask);
+        Ok(())
+    }
+
+    fn hear_reply(&mut self, id: u32) -> Result<Option<Ready>, (i32, Vec<u8>)> {
+        let Some(of) = self.ids.get_mut(&id) else { return Ok(None) };
+        let Phase::Asking(stream, ask) = &mut of.phase else { return Ok(None) };
+        let is_over = read(stream, &mut ask.reply).map_err(|error| (code(&error), Vec::new()))?;
+        match ask.initiator.receive(&ask.reply) {
+            Ok(Some(accepted)) => {
+                let Phase::Asking(socket, ask) = std::mem::replace(&mut of.phase, Phase::Over)
+                else {
+                    return Ok(None);
+                };
+                let held = ask.reply[accepted.consumed..].to_vec();
+                let (qp, negotiated, reply) = (ask.qp, accepted.negotiated, Vec::new());
+                let private_data = accepted.private_data;
+                Ok(Some(Ready { id, socket, qp, negotiated, held, reply, private_data }))
+            }
+            Ok(None) if is_over => Err((errno::ECONNRESET, Vec::new())),
+            Ok(None) => Ok(None),
+            Err(StartupError::Rejected) => {
+                Err((errno::ECONNREFUSED, ask.initiator.reject_data(&ask.reply).to_vec()))
+            }
+            Err(error) => {
+                tracing::warn!("no connection to {:?}: {error}", of.remote);
+                let _ = stream.write(&ask.initiator.last_words(&ask.reply, error));
+                Err((errno::EPROTO, Vec::new()))
+            }
+        }
+    }
+
+    /// # Errors
+    /// The connection is none.
+    fn hear_request(&mut self, around: &mut Around<'_>, id: u32) -> io::Result<()> {
+        let Some(of) = self.ids.get_mut(&id) else { return Ok(()) };
+        let listener = of.listener;
+        let Phase::Asked(stream, bytes) = &mut of.phase else { return Ok(()) };
+        let is_over = read(stream, bytes)?;
+        let reads = around.reads;
+        let responder = Responder::new(Config { ird: reads, ord: reads, ..Config::default() });
+        let request = match responder.receive(bytes) {
+            Ok(Some(request)) => request,
+            Ok(None) if is_over => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                tracing::debug!("a connection of {:?} is closed: {error}", of.remote);
+                if matches!(error, StartupError::Revision(_)) {
+                    stream.write_all(&responder.refusal())?;
+                }
+                return Err(ErrorKind::InvalidData.into());
+            }
+        };
+        let (resources, private_data) = (request.resources(), request.private_data.clone());
+        let Phase::Asked(stream, _) = std::mem::replace(&mut of.phase, Phase::Over) else {
+            return Ok(());
+        };
+        (of.phase, of.due) = (Phase::Requested(stream, Box::new(request)), None);
+        // Whoever listens may have moved to other events meanwhile.
+        let events = self.ids.get(&listener).map(|listener| listener.events);
+        if let (Some(of), Some(events)) = (self.ids.get_mut(&id), events) {
+            of.events = events;
+        }
+        self.say_with(around, id, Kind::ConnectRequest, 0, resources, &private_data);
+        Ok(())
+    }
+
+    /// Set-up that has taken too long is given up.
+    pub(crate) fn expire(&mut self, around: &mut Around<'_>) {
+        let now = around.now;
+        let is_due = |of: &Identifier| of.due.is_some_and(|due| due <= now);
+        let late: Vec<u32> =
+            self.ids.iter().filter(|(_, of)| is_due(of)).map(|(id, _)| *id).collect();
+        for id in late {
+            match self.ids.get(&id).map(|of| &of.phase) {
+                Some(Phase::Asked(..)) => drop(self.ids.remove(&id)),
+                _ => self.fails(around, id, errno::ETIMEDOUT, &[]),
+            }
+        }
+    }
+}
+
+/// Reads what there is; whether the peer has closed.
+fn read(stream: &mut TcpStream, into: &mut Vec<u8>) -> io::Result<bool> {
+    let mut chunk = [0; CHUNK];
+    match stream.read(&mut chunk) {
+        Ok(len) => {
+            into.extend_from_slice(&chunk[..len]);
+            Ok(len == 0)
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,133 @@
+//! Where an application reads events: a socket pair, of which it has one end.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use sys::epoll::Epoll;
+use sys::packets::PacketSocket;
+use sys::poll::Interest;
+
+use crate::token::Token;
+
+/// Events that wait for room at most: an application that reads none loses those behind them.
+const WAITING_MAX: usize = 4096;
+
+/// One end.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    socket: PacketSocket,
+    waiting: VecDeque<Vec<u8>>,
+}
+
+impl Outlet {
+    /// And the application's end.
+    pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
+        let (socket, theirs) = PacketSocket::pair()?;
+        Ok((Outlet { socket, waiting: VecDeque::new() }, theirs.into()))
+    }
+
+    /// Says an event. Returns whether it waits for room, and [`flush`](Self::flush) is to be called when there is some.
+    pub(crate) fn push(&mut self, event: &[u8]) -> bool {
+        if self.waiting.is_empty() && self.send(event) {
+            return false;
+        }
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push_back(event.to_vec());
+        }
+        true
+    }
+
+    /// Says what waits, as far as there is room; whether some still waits.
+    pub(crate) fn flush(&mut self) -> bool {
+        while let Some(event) = self.waiting.front() {
+            if !self.send(event) {
+                return true;
+            }
+            self.waiting.pop_front();
+        }
+        false
+    }
+
+    /// Whether it is said, or nobody is there to hear it.
+    fn send(&self, event: &[u8]) -> bool {
+        match self.socket.send(event, &[]) {
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            Ok(()) => true,
+        }
+    }
+}
+
+impl AsFd for Outlet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What reads events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Of a context: asynchronous events.
+    Context,
+    /// A completion channel.
+    Completions,
+    /// A channel of the connection manager.
+    Connections,
+}
+
+/// Most of a process.
+const OUTLETS_MAX: usize = 4096;
+
+/// All of a process, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Outlets {
+    all: BTreeMap<u32, (Kind, Outlet)>,
+    last: u32,
+}
+
+impl Outlets {
+    /// Another one: its number, and the application's end.
+    pub(crate) fn add(&mut self, kind: Kind) -> io::Result<(u32, OwnedFd)> {
+        if self.all.len() >= OUTLETS_MAX {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let (outlet, theirs) = Outlet::new()?;
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if let Entry::Vacant(place) = self.all.entry(self.last) {
+                place.insert((kind, outlet));
+                return Ok((self.last, theirs));
+            }
+        }
+    }
+
+    /// Whether it is there, and is of this kind.
+    pub(crate) fn has(&self, number: u32, kind: Kind) -> bool {
+        self.all.get(&number).is_some_and(|(of, _)| *of == kind)
+    }
+
+    /// Takes one of this kind away; whether there was one.
+    pub(crate) fn remove(&mut self, number: u32, kind: Kind) -> bool {
+        self.has(number, kind) && self.all.remove(&number).is_some()
+    }
+
+    /// Says an event where it is read, if that is there.
+    pub(crate) fn say(&mut self, epoll: &Epoll, number: u32, event: &[u8]) {
+        if let Some((_, outlet)) = self.all.get_mut(&number)
+            && outlet.push(event)
+        {
+            // It may be registered already.
+            let _ = epoll.add_for(&*outlet, Token::Outlet(number).into(), Interest::Write);
+        }
+    }
+
+    /// There is room again.
+    pub(crate) fn flush(&mut self, epoll: &Epoll, number: u32) {
+        if let Some((_, outlet)) = self.all.get_mut(&number)
+            && !outlet.flush()
+        {
+            let _ = epoll.remove(&*outlet);
+        }
+    }
+}

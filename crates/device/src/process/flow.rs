@@ -1,0 +1,217 @@
+//! What moves: posts, and the streams of queue pairs.
+
+use std::net::Shutdown;
+
+use rdma::session::Hostile;
+use rdma::verbs::{Close, Qp};
+use sys::poll::Interest;
+use wire::Nanos;
+
+use super::{BUFFER, Carried, End, Serving, TURN_MAX};
+use crate::manager::Ready;
+use crate::stream::{CLOSING_MAX, Came, Stream};
+use crate::token::Token;
+
+impl From<Hostile> for End {
+    fn from(_: Hostile) -> End {
+        End::Hostile
+    }
+}
+
+impl Serving {
+    /// Takes what was posted, and sends it; whether there was anything.
+    pub(super) fn take_posts(&mut self, now: Nanos) -> Result<bool, End> {
+        let mut posted: Vec<Qp> = Vec::new();
+        self.process.take_posts(self.shared.words(), |qp| posted.push(qp));
+        for qp in &posted {
+            self.process.pull(self.shared.words(), now, *qp)?;
+            self.carry_on(now, *qp)?;
+        }
+        Ok(!posted.is_empty())
+    }
+
+    /// The stream of a queue pair begins.
+    pub(super) fn start(&mut self, now: Nanos, ready: Ready) -> Result<(), End> {
+        let emss = sys::tcp::segment_size(&ready.socket).unwrap_or(536) as usize;
+        let words = self.shared.words();
+        if self.process.start(words, ready.qp, &ready.negotiated, emss).is_err() {
+            let (manager, mut around) = self.manager(now);
+            manager.fails(&mut around, ready.id, crate::manager::errno::EINVAL, &[]);
+            return Ok(());
+        }
+        let (manager, mut around) = self.manager(now);
+        manager.established(&mut around, &ready);
+        let Ready { id, socket, qp, held, reply, .. } = ready;
+        self.last_stream += 1;
+        let number = self.last_stream;
+        let token = u64::from(Token::Stream(number));
+        let mut stream = Stream::new(socket, qp, Vec::new(), Interest::Read);
+        // What set-up waited for it for may be over.
+        let registered = self
+            .epoll
+            .change(&stream.socket, token, Interest::Read)
+            .or_else(|_| self.epoll.add(&stream.socket, token));
+        let is_open = registered.and_then(|()| stream.send(&reply)).is_ok();
+        self.streams.insert(number, stream);
+        self.carried.insert(qp.0, Carried { stream: number, id });
+        if !is_open {
+            return self.stream_is_over(now, number);
+        }
+        if !held.is_empty() {
+            self.place(now, number, qp, &held)?;
+        }
+        // What was posted before there was a stream.
+        self.process.pull(self.shared.words(), now, qp)?;
+        self.transmit(now, number)
+    }
+
+    /// A queue pair may have something to send.
+    pub(super) fn carry_on(&mut self, now: Nanos, qp: Qp) -> Result<(), End> {
+        match self.carried.get(&qp.0).copied() {
+            Some(of) => self.transmit(now, of.stream),
+            None => Ok(()),
+        }
+    }
+
+    /// A stream that has said that it is ready.
+    pub(super) fn stream_turn(&mut self, now: Nanos, number: u64) -> Result<(), End> {
+        let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
+        if stream.flush().is_err() {
+            return self.stream_is_over(now, number);
+        }
+        self.advance(now, number)
+    }
+
+    /// What has come on a stream, and what is to be sent then.
+    pub(super) fn advance(&mut self, now: Nanos, number: u64) -> Result<(), End> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let received = self.receive(now, number, &mut buffer);
+        self.buffer = buffer;
+        received?;
+        self.transmit(now, number)
+    }
+
+    fn receive(&mut self, now: Nanos, number: u64, buffer: &mut [u8]) -> Result<(), End> {
+        let mut all = 0;
+        loop {
+            let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
+            match stream.read(buffer) {
+                Came::Nothing => return Ok(()),
+                Came::End => return self.stream_is_over(now, number),
+                Came::Bytes(len) => {
+                    let qp = stream.qp;
+                    self.bytes_in += len as u64;
+                    if let Some(qp) = qp {
+                        self.place(now, number, qp, &buffer[..len])?;
+                    }
+                    all += len;
+                    if len < BUFFER {
+                        return Ok(());
+                    }
+                    if all >= TURN_MAX {
+                        self.unfinished.push(number);
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn place(&mut self, now: Nanos, number: u64, qp: Qp, came: &[u8]) -> Result<(), End> {
+        let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
+        let (words, held) = (self.shared.words(), stream.held.len());
+        let slices: &[&[u8]] = if held == 0 { &[came] } else { &[&stream.held, came] };
+        let taken = self.process.receive(words, now, qp, slices, &mut self.memory)?;
+        match taken.checked_sub(held) {
+            Some(taken) => {
+                stream.held.clear();
+                stream.held.extend_from_slice(&came[taken..]);
+            }
+            None => {
+                stream.held.drain(..taken);
+                stream.held.extend_from_slice(came);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what a queue pair has to send, as far as there is room.
+    fn transmit(&mut self, now: Nanos, number: u64) -> Result<(), End> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let sent = self.lay_out(now, number, &mut buffer);
+        self.buffer = buffer;
+        if !sent? {
+            return self.stream_is_over(now, number);
+        }
+        if let Some(stream) = self.streams.get_mut(&number) {
+            let wants = stream.wants();
+            if wants != stream.interest {
+                stream.interest = wants;
+                let token = Token::Stream(number).into();
+                let _ = self.epoll.change(&stream.socket, token, wants);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the stream goes on.
+    fn lay_out(&mut self, now: Nanos, number: u64, buffer: &mut [u8]) -> Result<bool, End> {
+        let Some(stream) = self.streams.get_mut(&number) else { return Ok(true) };
+        let Some(qp) = stream.qp else { return Ok(true) };
+        let (words, mut all) = (self.shared.words(), 0);
+        while stream.has_room() && self.process.wants_transmit(qp) {
+            let sent = self.process.transmit(words, now, qp, buffer, &mut self.memory)?;
+            self.bytes_out += sent.len as u64;
+            all += sent.len;
+            if stream.send(&buffer[..sent.len]).is_err() {
+                return Ok(false);
+            }
+            match sent.close {
+                Some(Close::Orderly) => {
+                    stream.end(now);
+                    return Ok(true);
+                }
+                Some(Close::Abort) => return Ok(false),
+                None if sent.len == 0 => return Ok(true),
+                None if all >= TURN_MAX => {
+                    self.unfinished.push(number);
+                    return Ok(true);
+                }
+                None => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// The stream is over, whoever has ended it.
+    pub(super) fn stream_is_over(&mut self, now: Nanos, number: u64) -> Result<(), End> {
+        let Some(stream) = self.streams.remove(&number) else { return Ok(()) };
+        if let Some(qp) = stream.qp {
+            self.process.stream_ended(self.shared.words(), now, qp)?;
+            self.hear(now);
+            self.carried.remove(&qp.0);
+        }
+        Ok(())
+    }
+
+    /// The process is gone. What its queue pairs have sent still goes out, for as long as a stream may need to close.
+    pub(super) fn linger(mut self) {
+        let now = sys::clock::now();
+        self.outlets = Default::default();
+        for stream in self.streams.values_mut() {
+            stream.qp = None;
+            stream.end(now);
+        }
+        let due = now + CLOSING_MAX;
+        self.streams.retain(|_, stream| !stream.has_room());
+        while !self.streams.is_empty() && sys::clock::now() < due {
+            if self.epoll.wait(100).is_err() {
+                return;
+            }
+            self.streams.retain(|_, stream| stream.flush().is_ok() && !stream.has_room());
+        }
+        for stream in self.streams.values() {
+            let _ = stream.socket.shutdown(Shutdown::Both);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! One process: the loop of its thread.
+
+mod flow;
+mod requests;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, PoisonError};
+
+use rdma::session::Process;
+use rdma::session::control::Control;
+use rdma::session::process::Told;
+use rdma::verbs::{Limits, Qp};
+use sys::epoll::Epoll;
+use sys::packets::PacketSocket;
+use sys::poll::EventFd;
+use sys::shared::SharedMemory;
+use wire::Nanos;
+
+use crate::manager::{Around, Manager};
+use crate::memory::Remote;
+use crate::outlet::Outlets;
+use crate::stats::{Connection, Served};
+use crate::stream::Stream;
+use crate::token::Token;
+
+/// What a turn reads from a stream, or lays out for it, at once.
+const BUFFER: usize = 256 << 10;
+/// What a stream may have of a turn, each way, before the others are looked at.
+const TURN_MAX: usize = 1 << 20;
+
+/// See the module's documentation.
+pub(crate) struct Serving {
+    socket: PacketSocket,
+    doorbell: EventFd,
+    shared: SharedMemory,
+    process: Process,
+    memory: Remote,
+    epoll: Epoll,
+    outlets: Outlets,
+    manager: Manager,
+    streams: BTreeMap<u64, Stream>,
+    /// The stream and the identifier of each queue pair.
+    carried: BTreeMap<u32, Carried>,
+    last_stream: u64,
+    /// Streams whose turn was over before they had nothing more.
+    unfinished: Vec<u64>,
+    buffer: Vec<u8>,
+    message: Vec<u8>,
+    served: Arc<Served>,
+    bytes_in: u64,
+    bytes_out: u64,
+    /// Kept open: readable when the process has ended.
+    _pidfd: Option<OwnedFd>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Carried {
+    stream: u64,
+    id: u32,
+}
+
+/// Why a session ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// The process has closed it, or is gone.
+    Gone,
+    /// It wrote or sent what is not possible.
+    Hostile,
+}
+
+impl Serving {
+    /// The session that a Hello begins.
+    pub(crate) fn begin(
+        socket: PacketSocket,
+        pidfd: Option<OwnedFd>,
+        memory: sys::process_memory::ProcessMemory,
+        limits: Limits,
+        served: Arc<Served>,
+    ) -> std::io::Result<Self> {
+        let page = rdma::session::control::WORDS * 8;
+        let shared = SharedMemory::new(c"wharf-rdma", limits.queue_bytes + page)?;
+        let (doorbell, epoll) = (EventFd::new()?, Epoll::new()?);
+        epoll.add(&socket, Token::Socket.into())?;
+        epoll.add(&doorbell, Token::Doorbell.into())?;
+        if let Some(pidfd) = &pidfd {
+            epoll.add(pidfd, Token::Process.into())?;
+        }
+        let process = Process::new(limits, crate::identity::secret(), shared.words().len());
+        Ok(Serving {
+            socket,
+            doorbell,
+            shared,
+            process,
+            memory: Remote(memory),
+            epoll,
+            outlets: Outlets::default(),
+            manager: Manager::default(),
+            streams: BTreeMap::new(),
+            carried: BTreeMap::new(),
+            last_stream: 0,
+            unfinished: Vec::new(),
+            buffer: vec![0; BUFFER],
+            message: vec![0; rdma::session::MESSAGE_MAX],
+            served,
+            bytes_in: 0,
+            bytes_out: 0,
+            _pidfd: pidfd,
+        })
+    }
+
+    /// Serves until the process is gone.
+    pub(crate) fn run(mut self) {
+        let ended = loop {
+            if let Err(end) = self.turn() {
+                break end;
+            }
+        };
+        if ended == End::Hostile {
+            tracing::warn!(
+                "process {}: its session is ended: {}",
+                self.served.pid,
+                rdma::session::Hostile
+            );
+        }
+        self.linger();
+    }
+
+    fn turn(&mut self) -> Result<(), End> {
+        let now = sys::clock::now();
+        let mut is_busy = self.take_posts(now)?;
+        for number in std::mem::take(&mut self.unfinished) {
+            is_busy = true;
+            self.advance(now, number)?;
+        }
+        self.hear(now);
+        let deadline = if is_busy { Some(now) } else { self.deadline() };
+        if deadline.is_none_or(|due| due > now) {
+            self.publish();
+        }
+        self.wait(now, deadline).map_err(|_| End::Gone)?;
+        let now = sys::clock::now();
+        let ready: Vec<Token> = self.epoll.ready().map(Token::from).collect();
+        for token in ready {
+            self.ready(now, token)?;
+            self.hear(now);
+        }
+        self.expire(now);
+        Ok(())
+    }
+
+    fn ready(&mut self, now: Nanos, token: Token) -> Result<(), End> {
+        match token {
+            Token::Socket => self.answer(now)?,
+            Token::Doorbell => drop(self.doorbell.drain()),
+            Token::Process => return Err(End::Gone),
+            Token::Stream(number) => self.stream_turn(now, number)?,
+            Token::Id(id) => {
+                let (manager, mut around) = self.manager(now);
+                if let Some(ready) = manager.turn(&mut around, id) {
+                    self.start(now, ready)?;
+                }
+            }
+            Token::Outlet(number) => self.outlets.flush(&self.epoll, number),
+        }
+        Ok(())
+    }
+
+    fn manager(&mut self, now: Nanos) -> (&mut Manager, Around<'_>) {
+        let reads = self.process.limits().reads;
+        let around = Around { epoll: &self.epoll, outlets: &mut self.outlets, now, reads };
+        (&mut self.manager, around)
+    }
+
+    /// Waits for something to happen, or for this time. Whoever posts meanwhile rings.
+    fn wait(&mut self, now: Nanos, deadline: Option<Nanos>) -> std::io::Result<()> {
+        let control = Control::new(self.shared.words()).ok_or(std::io::ErrorKind::InvalidInput)?;
+        let left = deadline.map(|due| due.saturating_sub(now));
+        if left == Some(0) || !control.sleep() {
+            return self.epoll.wait(0);
+        }
+        let waited = match left {
+            Some(left) => {
+                let milliseconds = left.div_ceil(1_000_000);
+                self.epoll.wait(u16::try_from(milliseconds).unwrap_or(u16::MAX))
+            }
+            None => self.epoll.wait_forever(),
+        };
+        control.wake();
+        waited
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        let streams = self.streams.values().filter_map(|stream| stream.due).min();
+        [self.process.deadline(), self.manager.deadline(), streams].into_iter().flatten().min()
+    }
+
+    fn expire(&mut self, now: Nanos) {
+        if self.deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        self.process.expire(self.shared.words(), now);
+        let (manager, mut around) = self.manager(now);
+        manager.expire(&mut around);
+        let is_due = |stream: &Stream| stream.due.is_some_and(|due| due <= now);
+        let late: Vec<u64> =
+            self.streams.iter().filter(|(_, of)| is_due(of)).map(|(number, _)| *number).collect();
+        for number in late {
+            let _ = self.stream_is_over(now, number);
+        }
+        self.hear(now);
+    }
+
+    /// Does what the objects ask for.
+    fn hear(&mut self, now: Nanos) {
+        while let Some(told) = self.process.poll_told() {
+            match told {
+                Told::Completion { channel, cq } => {
+                    self.outlets.say(&self.epoll, channel, &u64::from(cq).to_ne_bytes());
+                }
+                Told::Async { context, event, object } => {
+                    let words = [u64::from(event), u64::from(object)].map(u64::to_ne_bytes);
+                    self.outlets.say(&self.epoll, context, words.as_flattened());
+                }
+                Told::Terminated(qp, cause) => {
+                    let pid = self.served.pid;
+                    tracing::info!(
+                        "process {pid}: the peer of queue pair {} has ended: {cause:?}",
+                        qp.0
+                    );
+                }
+                Told::Disconnected(qp) => {
+                    if let Some(of) = self.carried.get(&qp.0).copied() {
+                        let (manager, mut around) = self.manager(now);
+                        manager.disconnected(&mut around, of.id);
+                    }
+                }
+                Told::Forgotten(qp) => self.forget(now, qp),
+                Told::Released(_) => {}
+            }
+        }
+    }
+
+    /// The queue pair is gone, or begins anew: what it has sent still goes out.
+    fn forget(&mut self, now: Nanos, qp: Qp) {
+        let Some(of) = self.carried.remove(&qp.0) else { return };
+        if let Some(stream) = self.streams.get_mut(&of.stream) {
+            stream.qp = None;
+            stream.end(now);
+        }
+        let (manager, mut around) = self.manager(now);
+        manager.disconnected(&mut around, of.id);
+    }
+
+    /// What others may see of it.
+    fn publish(&self) {
+        let mut snapshot = self.served.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        snapshot.counters = *self.process.counters();
+        snapshot.objects = self.process.objects();
+        snapshot.bytes = (self.bytes_in, self.bytes_out);
+        if snapshot.connections.len() != self.carried.len() {
+            snapshot.connections = self.connections();
+        }
+    }
+
+    fn connections(&self) -> Vec<Connection> {
+        let address = |of: std::io::Result<std::net::SocketAddr>| {
+            of.map_or_else(|_| "-".to_owned(), |address| address.to_string())
+        };
+        let all = self.carried.iter().filter_map(|(qp, of)| {
+            let socket = &self.streams.get(&of.stream)?.socket;
+            let (local, remote) = (address(socket.local_addr()), address(socket.peer_addr()));
+            Some(Connection { qp: *qp, local, remote })
+        });
+        all.collect()
+    }
+}

@@ -1,0 +1,217 @@
+//! Messages of the process.
+
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rdma::Handle;
+use rdma::session::device::Device;
+use rdma::session::message::{RegisterRequest, words_of};
+use rdma::session::{Reply, Request};
+use rdma::verbs::{Qp, State};
+use wire::Nanos;
+
+use super::{End, Serving};
+use crate::manager::errno::EINVAL;
+use crate::outlet::Kind;
+
+/// Where regions end at the latest: the descriptor of the memory knows no address behind it.
+const ADDRESS_MAX: u64 = 1 << 62;
+
+/// An answer, and a descriptor that goes with it.
+struct Answer {
+    reply: Reply,
+    descriptor: Option<OwnedFd>,
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Answer { reply, descriptor: None }
+    }
+}
+
+/// What was done has no words, or could not be.
+fn plain(done: Result<(), i32>) -> Result<Answer, End> {
+    Ok(done.map_or_else(Reply::error, |()| Reply::default()).into())
+}
+
+impl Serving {
+    /// Tells what the process begins with.
+    pub(crate) fn welcome(&self, seen: u64) -> std::io::Result<()> {
+        let bytes = self.shared.words().len() as u64 * 8;
+        let reply = Reply::done([bytes, seen]);
+        let descriptors: [BorrowedFd<'_>; 2] = [self.shared.as_fd(), self.doorbell.as_fd()];
+        let message = reply.encode().map_err(|_| ErrorKind::InvalidInput)?;
+        self.socket.send(&message, &descriptors)
+    }
+
+    /// Answers all requests that are there.
+    pub(super) fn answer(&mut self, now: Nanos) -> Result<(), End> {
+        loop {
+            let received = match self.socket.receive(&mut self.message) {
+                Ok(received) if received.len == 0 => return Err(End::Gone),
+                Ok(received) => received,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(_) => return Err(End::Gone),
+            };
+            let message = std::mem::take(&mut self.message);
+            let answer = match Request::decode(&message[..received.len]) {
+                Ok(request) => self.request(now, &request),
+                Err(error) => {
+                    tracing::warn!("process {}: {error}", self.served.pid);
+                    Err(End::Gone)
+                }
+            };
+            self.message = message;
+            let Answer { reply, descriptor } = answer?;
+            self.hear(now);
+            let bytes = reply.encode().map_err(|_| End::Gone)?;
+            let descriptors: Vec<BorrowedFd<'_>> = descriptor.iter().map(OwnedFd::as_fd).collect();
+            // A process waits for each answer: if there is no room it is not one that does.
+            self.socket.send(&bytes, &descriptors).map_err(|_| End::Gone)?;
+        }
+    }
+
+    fn request(&mut self, now: Nanos, request: &Request<'_>) -> Result<Answer, End> {
+        let outlets = &mut self.outlets;
+        let has_context =
+            |outlets: &crate::outlet::Outlets, of: u32| outlets.has(of, Kind::Context);
+        match *request {
+            // Once is enough.
+            Request::Hello { .. } => plain(Err(EINVAL)),
+            Request::Query => {
+                let device =
+                    Device { limits: *self.process.limits(), guid: crate::identity::guid() };
+                Ok(Reply::done(device.encode()).into())
+            }
+            Request::OpenContext => self.open(Kind::Context),
+            Request::CreateChannel => self.open(Kind::Completions),
+            Request::CreateEvents => self.open(Kind::Connections),
+            Request::CloseContext(context) if has_context(outlets, context) => {
+                let answer = self.verb(now, request);
+                self.hear(now);
+                self.outlets.remove(context, Kind::Context);
+                answer
+            }
+            Request::DestroyChannel(number) => {
+                plain(outlets.remove(number, Kind::Completions).then_some(()).ok_or(EINVAL))
+            }
+            Request::DestroyEvents(number) => {
+                plain(outlets.remove(number, Kind::Connections).then_some(()).ok_or(EINVAL))
+            }
+            Request::AllocPd(context) if has_context(outlets, context) => self.verb(now, request),
+            Request::CreateCq { context, channel, .. }
+                if has_context(outlets, context)
+                    && channel.is_none_or(|channel| outlets.has(channel, Kind::Completions)) =>
+            {
+                self.verb(now, request)
+            }
+            Request::CreateSrq { context, .. } if has_context(outlets, context) => {
+                self.verb(now, request)
+            }
+            Request::CreateQp(of) if has_context(outlets, of.context) => self.verb(now, request),
+            // They name a context that there is not.
+            Request::CloseContext(_)
+            | Request::AllocPd(_)
+            | Request::CreateCq { .. }
+            | Request::CreateSrq { .. }
+            | Request::CreateQp(_) => plain(Err(EINVAL)),
+            Request::Register(RegisterRequest { addr, len, file, .. }) => {
+                let ends = addr.checked_add(len).filter(|end| *end <= ADDRESS_MAX);
+                if ends.is_none() || file.is_some() {
+                    return plain(Err(EINVAL));
+                }
+                self.verb(now, request)
+            }
+            Request::ModifyQp { qp, .. } => {
+                let answer = self.verb(now, request)?;
+                self.hear(now);
+                self.carry_on(now, Qp::new(qp))?;
+                Ok(answer)
+            }
+            Request::Deregister(_)
+            | Request::DeallocPd(_)
+            | Request::AllocWindow { .. }
+            | Request::DeallocWindow(_)
+            | Request::DestroyCq(_)
+            | Request::Moderate { .. }
+            | Request::ArmSrq { .. }
+            | Request::QuerySrq(_)
+            | Request::DestroySrq(_)
+            | Request::QueryQp(_)
+            | Request::DestroyQp(_) => self.verb(now, request),
+            _ => self.connect(now, request),
+        }
+    }
+
+    fn verb(&mut self, now: Nanos, request: &Request<'_>) -> Result<Answer, End> {
+        let handle = match request {
+            Request::Register(of) => Handle(of.addr),
+            _ => Handle(0),
+        };
+        Ok(self.process.request(self.shared.words(), now, request, handle).into())
+    }
+
+    fn open(&mut self, kind: Kind) -> Result<Answer, End> {
+        Ok(match self.outlets.add(kind) {
+            Ok((number, theirs)) => {
+                Answer { reply: Reply::done([number.into()]), descriptor: Some(theirs) }
+            }
+            Err(error) => Reply::error(error.raw_os_error().unwrap_or(EINVAL)).into(),
+        })
+    }
+
+    /// Calls of the connection manager's.
+    fn connect(&mut self, now: Nanos, request: &Request<'_>) -> Result<Answer, End> {
+        let has_events = |this: &Self, events: u32| this.outlets.has(events, Kind::Connections);
+        let local = |done: Result<Option<_>, i32>| {
+            Ok(done.map_or_else(Reply::error, |local| Reply::done(words_of(local))).into())
+        };
+        if let Request::CreateId(events) | Request::Migrate { events, .. } = *request
+            && !has_events(self, events)
+        {
+            return plain(Err(EINVAL));
+        }
+        let (manager, mut around) = self.manager(now);
+        match *request {
+            Request::CreateId(events) => {
+                let done = manager.create(events).map(|id| Reply::done([id.into()]));
+                Ok(done.unwrap_or_else(Reply::error).into())
+            }
+            Request::DestroyId(id) => plain(manager.destroy(id)),
+            Request::Migrate { id, events } => plain(manager.migrate(id, events)),
+            Request::SetOption { id, .. } => plain(manager.has(id).then_some(()).ok_or(EINVAL)),
+            Request::Bind { id, address } => local(manager.bind(id, address).map(Some)),
+            Request::Listen { id, backlog } => {
+                local(manager.listen(&mut around, id, backlog).map(Some))
+            }
+            Request::ResolveAddr { id, from, to, .. } => {
+                local(manager.resolve(&mut around, id, from, to))
+            }
+            Request::ResolveRoute(id) => plain(manager.resolve_route(&mut around, id)),
+            Request::Connect(of) => plain(manager.connect(&mut around, &of)),
+            Request::Reject { id, private_data } => plain(manager.reject(id, private_data)),
+            Request::Accept(of) => match manager.accept(&mut around, &of) {
+                Ok(ready) => {
+                    self.start(now, ready)?;
+                    plain(Ok(()))
+                }
+                Err(error) => plain(Err(error)),
+            },
+            Request::Disconnect(id) => match manager.qp(id) {
+                Ok(Some(qp)) => self.disconnect(now, qp),
+                Ok(None) => plain(Ok(())),
+                Err(error) => plain(Err(error)),
+            },
+            _ => plain(Err(EINVAL)),
+        }
+    }
+
+    fn disconnect(&mut self, now: Nanos, qp: Qp) -> Result<Answer, End> {
+        // What is closing or over already is not closed again.
+        if self.process.state(qp) == Some(State::Rts) {
+            let _ = self.process.disconnect(self.shared.words(), qp);
+            self.carry_on(now, qp)?;
+        }
+        plain(Ok(()))
+    }
+}

@@ -1,0 +1,261 @@
+//! The device's Unix socket: who may connect, and a thread for each process.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+use std::sync::Arc;
+
+use rdma::session::{MESSAGE_MAX, Reply, Request};
+use rdma::verbs::Limits;
+use serde_json::Value;
+use sys::packets::{PacketListener, PacketSocket, Received};
+use sys::poll::poll;
+use sys::process_memory::ProcessMemory;
+
+use crate::process::Serving;
+use crate::stats::{Registry, Served};
+
+/// Most processes at once.
+const PROCESSES_MAX: usize = 256;
+/// How long a process may need for its first message, in nanoseconds.
+const PATIENCE: u64 = 5_000_000_000;
+/// What asks for counters, as the first message.
+const STATS: &[u8] = b"stats";
+/// Bytes of a message with some of them.
+const CHUNK: usize = 32 << 10;
+const EPERM: i32 = 1;
+
+/// Why there is no device, or no answer of one.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Another serves there.
+    #[error("a device serves at {0} already; `wharf rdma stats` shows it")]
+    Taken(String),
+    /// No device is there.
+    #[error("no device serves at {0}; start one with `wharf rdma`")]
+    None(String),
+    /// Whoever serves there is another user.
+    #[error("the device at {address} is of user {uid}, who is neither you nor root")]
+    Stranger {
+        /// Where.
+        address: String,
+        /// Who.
+        uid: u32,
+    },
+    /// The kernel says no.
+    #[error("{0}")]
+    Os(#[from] io::Error),
+}
+
+/// The address at which a user's device serves, if no other is given: in the abstract namespace (unix(7)), which belongs
+/// to the network namespace, as the TCP sockets of the device do.
+pub fn default_address() -> String {
+    format!("@wharf-rdma-{}", sys::process::uid())
+}
+
+fn parse(address: &str) -> io::Result<SocketAddr> {
+    match address.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(address),
+    }
+}
+
+/// A device that serves.
+#[derive(Debug)]
+pub struct Device {
+    listener: PacketListener,
+    limits: Limits,
+    registry: Registry,
+}
+
+impl Device {
+    /// Serves at this address: a path, or `@` and an abstract name.
+    ///
+    /// # Errors
+    /// [`ServeError::Taken`]; what bind(2) says.
+    pub fn bind(address: &str) -> Result<Self, ServeError> {
+        let listener = match PacketListener::bind(&parse(address)?) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                return Err(ServeError::Taken(address.to_owned()));
+            }
+            other => other?,
+        };
+        let limits = Limits::default();
+        Ok(Device { listener, limits, registry: Registry::default() })
+    }
+
+    /// Serves for ever, or until `owner` has ended, if there is one, and no process uses the device any more.
+    ///
+    /// # Errors
+    /// What ppoll(2) says.
+    pub fn run(&self, owner: Option<OwnedFd>) -> Result<(), ServeError> {
+        if let Some(owner) = owner {
+            loop {
+                let ready = poll(&[self.listener.as_fd(), owner.as_fd()], None)?;
+                if ready.contains(0) {
+                    self.accept();
+                }
+                if ready.contains(1) {
+                    return self.run_out();
+                }
+            }
+        }
+        loop {
+            poll(&[self.listener.as_fd()], None)?;
+            self.accept();
+        }
+    }
+
+    /// Serves until the last process is gone.
+    fn run_out(&self) -> Result<(), ServeError> {
+        const LOOK_EVERY: u64 = 100_000_000;
+        loop {
+            if poll(&[self.listener.as_fd()], Some(LOOK_EVERY))?.contains(0) {
+                self.accept();
+            } else if self.registry.count() == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn accept(&self) {
+        let Ok(socket) = self.listener.accept() else { return };
+        let (registry, limits) = (self.registry.clone(), self.limits);
+        let pid = socket.peer().map_or(0, |peer| peer.pid);
+        let work = move || {
+            if let Err(error) = greet(socket, &registry, limits) {
+                tracing::warn!("process {pid} has no session: {error}");
+            }
+        };
+        let started = std::thread::Builder::new().name(format!("rdma-{pid}")).spawn(work);
+        if let Err(error) = started {
+            tracing::warn!("process {pid} has no session: {error}");
+        }
+    }
+}
+
+/// A process, or whoever asks for counters.
+fn greet(socket: PacketSocket, registry: &Registry, limits: Limits) -> Result<(), ServeError> {
+    let peer = socket.peer()?;
+    let own = sys::process::uid();
+    if peer.uid != own {
+        let error = format!("it is of user {}, and the device of user {own}", peer.uid);
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, error).into());
+    }
+    if !poll(&[socket.as_fd()], Some(PATIENCE))?.contains(0) {
+        return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+    }
+    let mut message = [0; MESSAGE_MAX];
+    let Received { len, descriptors } = socket.receive(&mut message)?;
+    if &message[..len] == STATS {
+        return tell(&socket, &registry.json());
+    }
+    let pid = peer.pid;
+    let Some(served) = registry.add(pid, PROCESSES_MAX) else {
+        let _ = refuse(&socket, crate::manager::errno::ENOMEM);
+        return Err(io::Error::other(format!("there are {PROCESSES_MAX} others")).into());
+    };
+    match begin(&message[..len], descriptors) {
+        Ok((memory, seen)) => serve(socket, memory, seen, limits, served),
+        Err(error) => {
+            let _ = refuse(&socket, EPERM);
+            Err(error)
+        }
+    }
+}
+
+fn refuse(socket: &PacketSocket, errno: i32) -> io::Result<()> {
+    let message = Reply::error(errno).encode().map_err(|_| io::ErrorKind::InvalidInput)?;
+    socket.send(&message, &[])
+}
+
+/// The memory that a Hello brings, tried by a read and a write, and what is at the probe then.
+fn begin(message: &[u8], descriptors: Vec<OwnedFd>) -> Result<(ProcessMemory, u64), ServeError> {
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    let (probe, nonce) = match Request::decode(message) {
+        Ok(Request::Hello { probe, nonce }) => (probe, nonce),
+        Ok(_) => return Err(invalid("it did not begin with a Hello".into()).into()),
+        Err(error) => return Err(invalid(error.to_string()).into()),
+    };
+    let [memory] = <[OwnedFd; 1]>::try_from(descriptors)
+        .map_err(|_| invalid("it sent no descriptor of its memory".into()))?;
+    let memory = ProcessMemory::new(memory)?;
+    let mut there = [0; 8];
+    let read = memory.read(probe, &mut there, &[(0, 8)])?;
+    if read != 8 || u64::from_ne_bytes(there) != nonce {
+        return Err(invalid("the memory that it sent is not its own".into()).into());
+    }
+    let seen = !nonce;
+    if memory.write(probe, &[&seen.to_ne_bytes()])? != 8 {
+        return Err(invalid("its memory cannot be written".into()).into());
+    }
+    Ok((memory, seen))
+}
+
+fn serve(
+    socket: PacketSocket,
+    memory: ProcessMemory,
+    seen: u64,
+    limits: Limits,
+    served: Arc<Served>,
+) -> Result<(), ServeError> {
+    // A process in another PID namespace has no id here: its socket says when it is gone.
+    let pidfd = u32::try_from(served.pid).ok().filter(|pid| *pid > 0);
+    let pidfd = pidfd.map(sys::process::pidfd_open).transpose()?;
+    let serving = Serving::begin(socket, pidfd, memory, limits, served)?;
+    serving.welcome(seen)?;
+    serving.run();
+    Ok(())
+}
+
+/// Sends counters, in as many messages as they need.
+fn tell(socket: &PacketSocket, stats: &Value) -> Result<(), ServeError> {
+    for part in stats.to_string().as_bytes().chunks(CHUNK) {
+        while let Err(error) = socket.send(part, &[]) {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                return Err(error.into());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    Ok(())
+}
+
+/// Connects to the device at this address, which must be the user's own or root's.
+///
+/// # Errors
+/// [`ServeError::None`], [`ServeError::Stranger`]; what connect(2) says.
+pub fn connect(address: &str) -> Result<PacketSocket, ServeError> {
+    let socket = PacketSocket::connect(&parse(address)?).map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+            ServeError::None(address.to_owned())
+        }
+        _ => ServeError::Os(error),
+    })?;
+    let uid = socket.peer()?.uid;
+    if uid != sys::process::uid() && uid != 0 {
+        return Err(ServeError::Stranger { address: address.to_owned(), uid });
+    }
+    Ok(socket)
+}
+
+/// What the device at this address tells of itself.
+///
+/// # Errors
+/// As [`connect`]; `InvalidData` for an answer that is none.
+pub fn ask_stats(address: &str) -> Result<Value, ServeError> {
+    let socket = connect(address)?;
+    socket.send(STATS, &[])?;
+    let (mut all, mut part) = (Vec::new(), vec![0; CHUNK]);
+    loop {
+        if !poll(&[socket.as_fd()], Some(PATIENCE))?.contains(0) {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        match socket.receive(&mut part)?.len {
+            0 => break,
+            len => all.extend_from_slice(&part[..len]),
+        }
+    }
+    serde_json::from_slice(&all).map_err(|error| io::Error::from(error).into())
+}

@@ -1,0 +1,135 @@
+//! A TCP socket that carries a queue pair, or what is left of one.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use rdma::verbs::Qp;
+use sys::poll::Interest;
+use wire::Nanos;
+
+/// How long a stream that is to be closed may need for it.
+pub(crate) const CLOSING_MAX: Nanos = 5_000_000_000;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) socket: TcpStream,
+    /// Whom it carries; `None` once that is gone.
+    pub(crate) qp: Option<Qp>,
+    /// An FPDU that is not all there.
+    pub(crate) held: Vec<u8>,
+    /// What the socket had no room for, and how much of that has gone meanwhile.
+    waiting: Vec<u8>,
+    gone: usize,
+    /// Nothing more is to be sent.
+    ends: bool,
+    /// When it is over, whatever the peer does.
+    pub(crate) due: Option<Nanos>,
+    /// As it is registered.
+    pub(crate) interest: Interest,
+}
+
+/// What came of reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Came {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+    /// Nothing any more.
+    End,
+}
+
+impl Stream {
+    pub(crate) fn new(socket: TcpStream, qp: Qp, held: Vec<u8>, interest: Interest) -> Self {
+        let (waiting, gone, ends, due) = (Vec::new(), 0, false, None);
+        Stream { socket, qp: Some(qp), held, waiting, gone, ends, due, interest }
+    }
+
+    /// Reads what has come.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Came {
+        loop {
+            return match self.socket.read(buffer) {
+                Ok(0) => Came::End,
+                Ok(len) => Came::Bytes(len),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Came::Nothing,
+                Err(_) => Came::End,
+            };
+        }
+    }
+
+    /// Whether what is sent next goes to the socket.
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Sends, and keeps what the socket has no room for.
+    ///
+    /// # Errors
+    /// What send(2) says: the stream is over.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut sent = 0;
+        if self.has_room() {
+            sent = self.write(bytes)?;
+        }
+        self.waiting.extend_from_slice(&bytes[sent..]);
+        Ok(())
+    }
+
+    /// Sends what waits.
+    ///
+    /// # Errors
+    /// What send(2) says: the stream is over.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let sent = self.write(&waiting[self.gone..]);
+        self.gone += *sent.as_ref().unwrap_or(&0);
+        if self.gone < waiting.len() {
+            self.waiting = waiting;
+        } else {
+            self.gone = 0;
+            self.waiting = waiting;
+            self.waiting.clear();
+            if self.ends {
+                self.socket.shutdown(Shutdown::Write)?;
+            }
+        }
+        sent.map(drop)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.socket.write(&bytes[sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(len) => sent += len,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Closes it behind what was sent.
+    pub(crate) fn end(&mut self, now: Nanos) {
+        if self.ends {
+            return;
+        }
+        self.ends = true;
+        self.due = Some(now + CLOSING_MAX);
+        if self.waiting.is_empty() {
+            // Else it is over, which reading says.
+            let _ = self.socket.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// What it waits for.
+    pub(crate) fn wants(&self) -> Interest {
+        if self.waiting.is_empty() { Interest::Read } else { Interest::ReadWrite }
+    }
+}

@@ -1,0 +1,147 @@
+//! The memory of another process, by a descriptor that the process itself has opened (`/proc/self/mem`, proc(5)).
+//!
+//! The descriptor stands for the address space, not for a process id: after execve(2) or the end of the process it reads
+//! and writes nothing, whoever has the id then. And it needs no rights over the other process, in whichever user or PID
+//! namespace that is: it has given its memory away. Pages are reached as by ptrace(2), so also those that the process
+//! itself may only read.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::error::check;
+
+/// Most parts of one call.
+pub const PARTS_MAX: usize = 64;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct ProcessMemory(File);
+
+impl ProcessMemory {
+    /// This process's own, as one that is to be given away.
+    ///
+    /// # Errors
+    /// `NotFound` without /proc, `PermissionDenied` if the process is not dumpable (prctl(2), `PR_SET_DUMPABLE`).
+    pub fn own() -> io::Result<OwnedFd> {
+        File::options().read(true).write(true).open("/proc/self/mem").map(OwnedFd::from)
+    }
+
+    /// That of the process that has opened this.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is anything else than such a file; what fstatfs says.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        // SAFETY: all-zero is a valid statfs, and the kernel writes one.
+        let mut of: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: `of` is writable; the descriptor is open.
+        check(unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut of) })?;
+        // Nothing else in proc has this name: whatever the process sends, no call here waits for it to be answered.
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        let is_memory = path.file_name().is_some_and(|name| name == "mem");
+        if of.f_type != libc::PROC_SUPER_MAGIC || !is_memory {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(ProcessMemory(File::from(fd)))
+    }
+
+    /// Reads what lies at this address into places of the buffer, (begin, length) each, one behind the other. Returns
+    /// how many bytes, which are fewer only where the memory is not there.
+    ///
+    /// # Errors
+    /// What preadv says, for no byte read. `InvalidInput` for places outside the buffer, or more than [`PARTS_MAX`].
+    pub fn read(
+        &self,
+        address: u64,
+        buffer: &mut [u8],
+        places: &[(usize, usize)],
+    ) -> io::Result<usize> {
+        let (parts, count) = parts(places, |(begin, len): (usize, usize)| {
+            let part = buffer.get_mut(begin..begin.checked_add(len)?)?;
+            Some((part.as_mut_ptr(), part.len()))
+        })?;
+        let address = offset(address)?;
+        // SAFETY: each part lies within `buffer`, which nothing else reads meanwhile.
+        let read = unsafe { libc::preadv(self.0.as_raw_fd(), parts.as_ptr(), count, address) };
+        usize::try_from(read).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Stores these one behind the other from this address on. Returns how many bytes, which are fewer only where the
+    /// memory is not there or not writable.
+    ///
+    /// # Errors
+    /// What pwritev says, for no byte written. `InvalidInput` for more than [`PARTS_MAX`].
+    pub fn write(&self, address: u64, bytes: &[&[u8]]) -> io::Result<usize> {
+        let (parts, count) =
+            parts(bytes, |bytes: &[u8]| Some((bytes.as_ptr().cast_mut(), bytes.len())))?;
+        let address = offset(address)?;
+        // SAFETY: the parts are readable, and the kernel only reads them.
+        let written = unsafe { libc::pwritev(self.0.as_raw_fd(), parts.as_ptr(), count, address) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+fn offset(address: u64) -> io::Result<libc::off_t> {
+    libc::off_t::try_from(address).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+type Parts = [libc::iovec; PARTS_MAX];
+
+fn parts<T: Copy>(
+    of: &[T],
+    mut part: impl FnMut(T) -> Option<(*mut u8, usize)>,
+) -> io::Result<(Parts, libc::c_int)> {
+    let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let mut parts = [none; PARTS_MAX];
+    if of.len() > PARTS_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, of) in parts.iter_mut().zip(of) {
+        let (start, len) = part(*of).ok_or(io::ErrorKind::InvalidInput)?;
+        *to = libc::iovec { iov_base: start.cast(), iov_len: len };
+    }
+    Ok((parts, of.len() as libc::c_int))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_and_written_where_they_lie() {
+        let memory = ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap();
+        let mut bytes = *b"0123456789";
+        let address = bytes.as_mut_ptr().expose_provenance() as u64;
+        assert_eq!(memory.write(address + 2, &[b"ab", b"", b"c"]).unwrap(), 3);
+        // The compiler cannot know of what the kernel has stored.
+        assert_eq!(std::hint::black_box(&mut bytes), b"01abc56789");
+        let mut buffer = [b'-'; 8];
+        assert_eq!(memory.read(address + 1, &mut buffer, &[(5, 2), (0, 3)]).unwrap(), 5);
+        assert_eq!(&buffer, b"bc5--1a-");
+        assert!(memory.read(address, &mut buffer, &[(7, 2)]).is_err());
+        assert!(memory.write(8, &[b"x"]).is_err(), "there is nothing");
+        assert!(memory.write(u64::MAX, &[b"x"]).is_err());
+    }
+
+    #[test]
+    fn no_other_file_is_taken() {
+        for path in ["/proc/self/maps", "/proc/self/exe", "/dev/null"] {
+            let file = File::open(path).unwrap();
+            assert!(ProcessMemory::new(file.into()).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_gone_has_no_memory() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let path = format!("/proc/{}/mem", child.id());
+        let fd = File::options().read(true).write(true).open(path).unwrap();
+        let memory = ProcessMemory::new(fd.into()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // As a process of the same number would have it.
+        let address = (&raw const child).expose_provenance() as u64;
+        assert_eq!(memory.read(address, &mut [0; 8], &[(0, 8)]).unwrap_or(0), 0);
+        assert_eq!(memory.write(address, &[b"x"]).unwrap_or(0), 0);
+    }
+}
