@@ -11,6 +11,7 @@ use crate::doctor::DoctorArgs;
 use crate::handoff::HandoffArgs;
 use crate::log::LogLevel;
 use crate::pcap::PcapArgs;
+use crate::rdma::RdmaArgs;
 use crate::run::RunArgs;
 use crate::set::SetArgs;
 use crate::stats::StatsArgs;
@@ -39,6 +40,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Connections(ConnectionsArgs),
     Handoff(HandoffArgs),
+    Rdma(RdmaArgs),
     Demo(DemoArgs),
     Stats(StatsArgs),
     Set(SetArgs),

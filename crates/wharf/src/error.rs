@@ -33,6 +33,8 @@ pub(crate) enum Error {
     #[error(transparent)]
     Nic(#[from] nic::Error),
     #[error(transparent)]
+    Rdma(#[from] device::ServeError),
+    #[error(transparent)]
     Bench(#[from] bench::Error),
     #[error("{error}{hint}", error = .0, hint = privilege_hint(.0))]
     Sys(#[from] sys::Error),
@@ -95,6 +97,7 @@ impl Error {
                 nic::Error::Sys(error) => error.is_permission(),
                 _ => false,
             },
+            Error::Rdma(error) => !matches!(error, device::ServeError::Os(_)),
             Error::Bench(bench::Error::Usage(_)) => true,
             Error::Bench(bench::Error::Sys(error)) => error.is_permission(),
             Error::Sys(error) => error.is_permission(),

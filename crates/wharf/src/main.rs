@@ -13,6 +13,7 @@ mod handoff;
 mod lateness;
 mod log;
 mod pcap;
+mod rdma;
 mod run;
 mod serve;
 mod serving;
@@ -71,6 +72,7 @@ fn run(cli: Cli) -> Result<(), Error> {
         Command::Run(args) => run::run(&args),
         Command::Connections(args) => connections::run(&args),
         Command::Handoff(args) => handoff::run(&args),
+        Command::Rdma(args) => rdma::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Set(args) => set::run(&args),

@@ -11,7 +11,7 @@ use super::runs;
 use super::values::{named, or};
 use crate::args::{Settings, seconds};
 use crate::error::Error;
-use crate::run::library::library;
+use crate::run::library::handoff_library;
 
 /// TCP connections that wharf runs for a program, beside the host's own
 ///
@@ -76,7 +76,7 @@ pub(super) fn run(args: &BenchHandoffArgs, printer: &mut Printer) -> Result<(), 
             2_000
         })),
         repetitions: of(args.repetitions, 5, 1),
-        library: library()?,
+        library: handoff_library()?,
         config: runs::prepare(&args.settings)?,
     };
     Ok(handoff::handoff(&options, printer)?)

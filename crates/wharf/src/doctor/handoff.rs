@@ -12,7 +12,7 @@ use sys::tcp::{namespace_of, repair};
 use sys::{Versions, bpf, interface, xtables};
 
 use super::{Finding, version};
-use crate::run::library::library;
+use crate::run::library::handoff_library;
 use crate::units::time;
 
 /// What is the same for all wharfs of this network namespace.
@@ -63,7 +63,7 @@ fn kernel(release: &str) -> Finding {
 
 fn the_library() -> Finding {
     let check = "handoff: libwharf.so";
-    match library() {
+    match handoff_library() {
         Ok(path) => Finding::ok(check, path.display().to_string()),
         Err(error) => Finding::missing(
             check,

@@ -1,26 +1,37 @@
-//! The library that is loaded into programs.
+//! The libraries that are loaded into programs.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use handoff::session::{BUILD, BUILD_NOTE, VERSION};
 
-use super::LIBRARY;
 use super::elf::{self, Kind, Note};
 use super::program::exists;
+use super::{LIBRARY, RDMA_LIBRARY};
 use crate::error::Error;
 
 /// Names a library to use in place of that beside wharf.
 const VARIABLE: &str = "WHARF_LIBRARY";
 
-/// The library beside this program, or in the `lib` beside its folder, of the same build.
-pub(crate) fn library() -> Result<PathBuf, Error> {
-    let path = find()?;
+/// The library of handoff beside this program, or in the `lib` beside its folder, of the same build.
+pub(crate) fn handoff_library() -> Result<PathBuf, Error> {
+    checked(find(LIBRARY)?, check)
+}
+
+/// That of verbs. It finds out itself whether the device speaks as it does.
+pub(super) fn rdma_library() -> Result<PathBuf, Error> {
+    checked(find(RDMA_LIBRARY)?, |path| notes(path).map(drop))
+}
+
+fn checked(
+    path: PathBuf,
+    check: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<PathBuf, Error> {
     check(&path).map_err(|why| Error::Usage(format!("{} {why}", path.display())))?;
     Ok(path)
 }
 
-fn find() -> Result<PathBuf, Error> {
+fn find(library: &str) -> Result<PathBuf, Error> {
     if let Some(path) = env::var_os(VARIABLE).map(PathBuf::from) {
         let none = || Error::Usage(format!("{VARIABLE}={}: there is no such file", path.display()));
         // The program may have another folder.
@@ -28,29 +39,34 @@ fn find() -> Result<PathBuf, Error> {
     }
     let own = env::current_exe().map_err(Error::Io)?;
     let folder = own.parent().unwrap_or(Path::new("/"));
-    let candidates = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
+    let candidates = [folder.join(library), folder.join("../lib").join(library)];
     let found = candidates.iter().find(|path| exists(path));
     found.and_then(|path| path.canonicalize().ok()).ok_or_else(|| {
         Error::Usage(format!(
-            "there is no {LIBRARY} beside {}: build it with `cargo build --release`, or set {VARIABLE}",
+            "there is no {library} beside {}: build it with `cargo build --release`, or set {VARIABLE}",
             own.display()
         ))
     })
 }
 
-/// What keeps the library from being loaded, or from being understood.
-fn check(path: &Path) -> Result<(), String> {
+/// The notes of a library, or what keeps it from being loaded.
+fn notes(path: &Path) -> Result<Vec<Note>, String> {
     let is_end = |c: char| c == ':' || c.is_ascii_whitespace();
     if path.to_str().is_none_or(|path| path.contains(is_end)) {
         return Err("has a name that LD_PRELOAD cannot have (a space, a colon): put it elsewhere \
                     and set WHARF_LIBRARY"
             .to_owned());
     }
-    let notes = match elf::kind(path) {
-        Ok(Kind::Native(elf)) => elf.notes,
-        Ok(_) => return Err("is no library of this machine's kind".to_owned()),
-        Err(error) => return Err(format!("cannot be read: {error}")),
-    };
+    match elf::kind(path) {
+        Ok(Kind::Native(elf)) => Ok(elf.notes),
+        Ok(_) => Err("is no library of this machine's kind".to_owned()),
+        Err(error) => Err(format!("cannot be read: {error}")),
+    }
+}
+
+/// What keeps the library of handoff from being loaded, or from being understood.
+fn check(path: &Path) -> Result<(), String> {
+    let notes = notes(path)?;
     let is_ours = |note: &&Note| note.name == BUILD_NOTE.as_bytes();
     match notes.iter().find(is_ours) {
         Some(note) if note.kind == u32::from(VERSION) && note.text == BUILD.as_bytes() => Ok(()),

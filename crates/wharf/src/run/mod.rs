@@ -8,6 +8,7 @@ mod program;
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::{Args, ValueEnum};
@@ -29,7 +30,9 @@ use crate::error::Error;
                         Example: a server in Go, which is seen by itself:\n  \
                         wharf run -- caddy run\n\n\
                         Example: a program that uses io_uring:\n  \
-                        wharf run --bypass pair -- server")]
+                        wharf run --bypass pair -- server\n\n\
+                        Example: a program that speaks verbs, with no RDMA hardware and no kernel module:\n  \
+                        wharf run --rdma -- ib_write_bw -R 10.0.0.2")]
 pub(crate) struct RunArgs {
     /// Which wharf, if several run here: its host interface
     #[arg(long, value_name = "NAME")]
@@ -42,6 +45,10 @@ pub(crate) struct RunArgs {
     /// connections, as static programs and those in Go need it. Without it wharf looks at the program
     #[arg(long, value_enum, value_name = "WAY")]
     bypass: Option<Bypass>,
+    /// Give the program verbs (RDMA over TCP) instead: by the device of `wharf rdma`, or one of its own where none
+    /// serves
+    #[arg(long, conflicts_with_all = ["nic", "policy", "bypass"])]
+    rdma: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -56,12 +63,30 @@ pub(crate) enum Bypass {
     Pair,
 }
 
-/// The library that is loaded into the program.
-pub(crate) const LIBRARY: &str = "libwharf.so";
+/// The library of handoff.
+const LIBRARY: &str = "libwharf.so";
+/// That of verbs.
+const RDMA_LIBRARY: &str = "libwharf_rdma.so";
 /// A policy, where `--policy` does not say one.
 const POLICY_VARIABLE: &str = "WHARF_HANDOFF_POLICY";
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
+    if args.rdma { with_verbs(args) } else { with_handoff(args) }
+}
+
+fn with_verbs(args: &RunArgs) -> Result<(), Error> {
+    let library = library::rdma_library()?;
+    let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
+    let path = program::find(program)?;
+    program::check(&path, Some(Bypass::Preload))?;
+    let device = crate::rdma::device_for_this()?;
+    let mut command = Command::new(&path);
+    command.arg0(program).args(arguments);
+    command.env("LD_PRELOAD", before_others(library)).env("WHARF_RDMA", device);
+    become_it(command, &path)
+}
+
+fn with_handoff(args: &RunArgs) -> Result<(), Error> {
     let policy = policy(args)?;
     let mut client =
         Client::connect(args.nic.as_deref()).map_err(|error| Error::Usage(error.to_string()))?;
@@ -77,7 +102,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
             "the wharf of {host} that runs is of another build than this one: restart it"
         )));
     }
-    let library = library::library()?;
+    let library = library::handoff_library()?;
     let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
     let path = program::find(program)?;
     let bypass = program::check(&path, args.bypass)?;
@@ -87,13 +112,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     command.arg0(program).args(arguments);
     match bypass {
         Bypass::Preload => {
-            let before = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty());
-            let mut preload = library.into_os_string();
-            if let Some(before) = before {
-                preload.push(":");
-                preload.push(before);
-            }
-            command.env("LD_PRELOAD", preload).envs(environment);
+            command.env("LD_PRELOAD", before_others(library)).envs(environment);
         }
         Bypass::Pair => {
             // The supervisor is a program whose connections the NIC runs.
@@ -101,6 +120,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
             pair::begin(&environment)?;
         }
     }
+    become_it(command, &path)
+}
+
+/// `LD_PRELOAD` with this library in front of those that are there already.
+fn before_others(library: PathBuf) -> OsString {
+    let before = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty());
+    let mut preload = library.into_os_string();
+    if let Some(before) = before {
+        preload.push(":");
+        preload.push(before);
+    }
+    preload
+}
+
+fn become_it(mut command: Command, path: &Path) -> Result<(), Error> {
     let error = command.exec();
     Err(Error::Usage(format!("cannot run {}: {error}", path.display())))
 }

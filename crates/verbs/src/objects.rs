@@ -1,0 +1,109 @@
+//! What all objects have: the device's names for them, requests to the device, and how they end.
+
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::c_int;
+use rdma::session::Request;
+
+use crate::abi::*;
+use crate::os::set_errno;
+use crate::session::{self, Session, lock};
+
+/// A context, as the library has it.
+#[repr(C)]
+pub(crate) struct Context {
+    /// What the program sees is in here.
+    pub(crate) verbs: verbs_context,
+    /// The device's name for it.
+    pub(crate) number: u32,
+}
+
+/// The session; the calling program has a device by it.
+pub(crate) fn session() -> Result<&'static Session, c_int> {
+    session::get().ok_or(libc::EIO)
+}
+
+/// What verbs return that return an errno.
+pub(crate) fn code(done: Result<(), c_int>) -> c_int {
+    done.map_or_else(
+        |error| {
+            set_errno(error);
+            error
+        },
+        |()| 0,
+    )
+}
+
+/// Asks the device.
+pub(crate) fn ask(request: &Request<'_>) -> Result<rdma::session::Reply, c_int> {
+    session()?.ask(request)
+}
+
+/// Its objects by the device's names, so that events find them.
+pub(crate) struct Names<T>(Mutex<BTreeMap<u32, Pointer<T>>>);
+
+struct Pointer<T>(*mut T);
+
+// SAFETY: the pointer is handed to the program, whose affair it is.
+unsafe impl<T> Send for Pointer<T> {}
+
+impl<T> Names<T> {
+    pub(crate) const fn new() -> Self {
+        Names(Mutex::new(BTreeMap::new()))
+    }
+
+    pub(crate) fn put(&self, number: u32, object: *mut T) {
+        lock(&self.0).insert(number, Pointer(object));
+    }
+
+    pub(crate) fn take(&self, number: u32) {
+        lock(&self.0).remove(&number);
+    }
+
+    /// Whether this is one of them.
+    pub(crate) fn has(&self, object: *mut T) -> bool {
+        lock(&self.0).values().any(|pointer| pointer.0 == object)
+    }
+
+    /// Does something with each while none of them can end.
+    pub(crate) fn each(&self, mut then: impl FnMut(*mut T)) {
+        lock(&self.0).values().for_each(|pointer| then(pointer.0));
+    }
+
+    /// Does something with an object while it cannot end.
+    pub(crate) fn with<R>(&self, number: u32, then: impl FnOnce(*mut T) -> R) -> Option<R> {
+        let all = lock(&self.0);
+        all.get(&number).map(|pointer| then(pointer.0))
+    }
+}
+
+/// The library's own of a program's context.
+pub(crate) unsafe fn of(context: *mut ibv_context) -> *mut Context {
+    context.byte_sub(offset_of!(verbs_context, context)).cast()
+}
+
+/// The device's name for a context.
+pub(crate) unsafe fn number(context: *mut ibv_context) -> u32 {
+    (*of(context)).number
+}
+
+/// Ends an object at the device, and here: with the device, all of them have ended.
+pub(crate) unsafe fn ends<T>(request: &Request<'_>, object: *mut T) -> c_int {
+    match ask(request) {
+        Ok(_) | Err(libc::EIO) => {
+            drop(Box::from_raw(object));
+            0
+        }
+        Err(error) => code(Err(error)),
+    }
+}
+
+/// Waits until all events of an object are acknowledged.
+pub(crate) fn acknowledged(events: &AtomicU32) {
+    while events.load(Ordering::Acquire) > 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,286 @@
+//! Completion queues and completion channels.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::{c_int, c_void};
+use rdma::session::completions::{ANY, Completions, Entry, SOLICITED};
+use rdma::session::{Area, Request};
+
+use crate::abi::*;
+use crate::objects::{Names, acknowledged, ask, code, ends, number, session};
+use crate::os::{self, none};
+use crate::session::lock;
+use crate::work_queues;
+
+/// Completion queues, as the device names them.
+pub(crate) static QUEUES: Names<CompletionQueue> = Names::new();
+
+/// Empty polls in a row after which a program lets others run: the device may need this CPU.
+const PATIENCE: u32 = 16;
+/// Empty polls in a row after which it is looked whether there is still a device.
+const LOOK_EVERY: u32 = 1024;
+
+/// A completion queue, as the library has it.
+#[repr(C)]
+pub(crate) struct CompletionQueue {
+    /// What the program sees.
+    pub(crate) base: ibv_cq_ex,
+    pub(crate) queue: Mutex<Reader>,
+    /// Events that were read, less those that were acknowledged.
+    pub(crate) completion_events: AtomicU32,
+    pub(crate) async_events: AtomicU32,
+}
+
+/// What is read from it.
+pub(crate) struct Reader {
+    completions: Completions<'static>,
+    /// What the end of the device has flushed.
+    flushed: VecDeque<Entry>,
+    empty: u32,
+    /// The entry at hand of `ibv_start_poll`.
+    pub(crate) current: Entry,
+}
+
+impl Reader {
+    /// The oldest entry.
+    #[inline]
+    pub(crate) fn poll(&mut self, cq: *const CompletionQueue) -> Option<Entry> {
+        if let Some(entry) = self.completions.poll() {
+            self.empty = 0;
+            return Some(entry);
+        }
+        self.flushed.pop_front().or_else(|| self.find_none(cq))
+    }
+
+    #[cold]
+    fn find_none(&mut self, cq: *const CompletionQueue) -> Option<Entry> {
+        self.empty += 1;
+        if self.empty.is_multiple_of(LOOK_EVERY) && crate::session::is_device_gone() {
+            return self.flush(cq);
+        }
+        if self.empty > PATIENCE {
+            std::thread::yield_now();
+        }
+        None
+    }
+
+    /// The device is gone: what was posted and did not complete is flushed.
+    pub(crate) fn flush(&mut self, cq: *const CompletionQueue) -> Option<Entry> {
+        // What it had written last.
+        if let Some(entry) = self.completions.poll() {
+            return Some(entry);
+        }
+        work_queues::flush(cq.cast_mut().cast(), &mut self.flushed);
+        self.flushed.pop_front()
+    }
+
+    /// The device may use the places of what was read.
+    #[inline]
+    pub(crate) fn release(&self) {
+        self.completions.release();
+    }
+}
+
+/// The library's own of a program's queue.
+pub(crate) fn of(cq: *mut ibv_cq) -> *mut CompletionQueue {
+    cq.cast()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    if cqe <= 0 || comp_vector < 0 || comp_vector >= (*context).num_comp_vectors {
+        return none(libc::EINVAL);
+    }
+    match create(context, cqe as u32, cq_context, channel) {
+        Ok(cq) => cq.cast(),
+        Err(error) => none(error),
+    }
+}
+
+pub(crate) unsafe fn create(
+    context: *mut ibv_context,
+    cqe: u32,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+) -> Result<*mut CompletionQueue, c_int> {
+    let channel_number = (!channel.is_null()).then(|| (*channel.cast::<Channel>()).number);
+    // A whole number of places, as devices round up.
+    let depth = cqe.next_power_of_two().min(session()?.device.limits.cqe).max(cqe);
+    let request = Request::CreateCq { context: number(context), depth, channel: channel_number };
+    let reply = ask(&request)?;
+    let handle = reply.words[0] as u32;
+    let area = Area::decode([reply.words[1], reply.words[2]]).ok_or(libc::EPROTO)?;
+    let completions = Completions::new(area, session()?.memory).ok_or(libc::EPROTO)?;
+    let mut base: ibv_cq_ex = std::mem::zeroed();
+    let cq = &mut base.base;
+    (cq.context, cq.channel, cq.cq_context) = (context, channel, cq_context);
+    (cq.handle, cq.cqe) = (handle, depth as c_int);
+    let (flushed, empty, current) = (VecDeque::new(), 0, Entry::default());
+    let reader = Reader { completions, flushed, empty, current };
+    let own = Box::into_raw(Box::new(CompletionQueue {
+        base,
+        queue: Mutex::new(reader),
+        completion_events: AtomicU32::new(0),
+        async_events: AtomicU32::new(0),
+    }));
+    if !channel.is_null() {
+        (*channel).refcnt += 1;
+    }
+    QUEUES.put(handle, own);
+    Ok(own)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    let (own, handle) = (of(cq), (*cq).handle);
+    match ask(&Request::DestroyCq(handle)) {
+        Ok(_) | Err(libc::EIO) => {}
+        Err(error) => return code(Err(error)),
+    }
+    QUEUES.take(handle);
+    acknowledged(&(*own).completion_events);
+    acknowledged(&(*own).async_events);
+    if !(*cq).channel.is_null() {
+        (*(*cq).channel).refcnt -= 1;
+    }
+    drop(Box::from_raw(own));
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resize_cq(_: *mut ibv_cq, _: c_int) -> c_int {
+    code(Err(libc::EOPNOTSUPP))
+}
+
+const WITH_IMM: u32 = 1 << 1;
+const WITH_INV: u32 = 1 << 3;
+
+/// The data of immediate data or of an invalidation, and the flags that say which.
+pub(crate) fn immediate(entry: &Entry) -> (u32, u32) {
+    match (entry.immediate, entry.invalidated) {
+        (Some(immediate), _) => (immediate, WITH_IMM),
+        (None, Some(key)) => (key, WITH_INV),
+        (None, None) => (0, 0),
+    }
+}
+
+pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, to: *mut ibv_wc) -> c_int {
+    let own = of(cq);
+    if crate::session::get().is_none() {
+        return -libc::EIO;
+    }
+    let mut queue = lock(&(*own).queue);
+    let mut count = 0;
+    while count < most {
+        let Some(entry) = queue.poll(own) else { break };
+        let (imm_data, wc_flags) = immediate(&entry);
+        *to.add(count as usize) = ibv_wc {
+            wr_id: entry.wr_id,
+            status: entry.status.into(),
+            opcode: entry.opcode.into(),
+            vendor_err: entry.vendor_err.into(),
+            byte_len: entry.len,
+            imm_data,
+            qp_num: entry.qp,
+            src_qp: 0,
+            wc_flags,
+            pkey_index: 0,
+            slid: 0,
+            sl: 0,
+            dlid_path_bits: 0,
+        };
+        count += 1;
+    }
+    if count > 0 {
+        queue.release();
+    }
+    count
+}
+
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    let what = if solicited_only == 0 { ANY } else { SOLICITED };
+    lock(&(*of(cq)).queue).completions.arm(what);
+    0
+}
+
+pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    const MODERATE: u32 = 1;
+    let ibv_modify_cq_attr { attr_mask, cq_count, cq_period } = *attr;
+    if attr_mask != MODERATE {
+        return code(Err(libc::EINVAL));
+    }
+    let request = Request::Moderate { cq: (*cq).handle, count: cq_count, period: cq_period };
+    code(ask(&request).map(drop))
+}
+
+/// A completion channel, as the library has it.
+#[repr(C)]
+struct Channel {
+    base: ibv_comp_channel,
+    number: u32,
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
+    let made = session().and_then(|session| session.ask_for(&Request::CreateChannel));
+    match made {
+        Ok((reply, Some(fd))) => {
+            let base = ibv_comp_channel { context, fd, refcnt: 0 };
+            let number = reply.words[0] as u32;
+            Box::into_raw(Box::new(Channel { base, number })).cast()
+        }
+        Ok((_, None)) => none(libc::EPROTO),
+        Err(error) => none(error),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    if (*channel).refcnt > 0 {
+        return code(Err(libc::EBUSY));
+    }
+    let own = channel.cast::<Channel>();
+    os::close((*channel).fd);
+    ends(&Request::DestroyChannel((*own).number), own)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    loop {
+        let mut number = [0; 8];
+        match os::read((*channel).fd, &mut number) {
+            Ok(8) => {}
+            Ok(_) => return os::fails(crate::session::ended()),
+            Err(error) => return os::fails(error),
+        }
+        let found = QUEUES.with(u64::from_ne_bytes(number) as u32, |own| {
+            (*own).completion_events.fetch_add(1, Ordering::AcqRel);
+            own
+        });
+        // One that was destroyed meanwhile has no events any more.
+        if let Some(own) = found {
+            *cq = own.cast();
+            *cq_context = (*own).base.base.cq_context;
+            return 0;
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
+    (*of(cq)).completion_events.fetch_sub(count, Ordering::AcqRel);
+}

@@ -1,0 +1,72 @@
+//! What is not supported, so that no object of this library reaches rdma-core's.
+
+use libc::{c_int, c_void, nfds_t, pollfd};
+
+use crate::objects::code;
+use crate::os::{fails, none};
+
+/// The child of a fork has no device, so that there is nothing to prepare.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_fork_init() -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_is_fork_initialized() -> c_int {
+    const UNNEEDED: c_int = 2;
+    UNNEEDED
+}
+
+/// Functions that return a null pointer.
+macro_rules! no_object {
+    ($($name:ident)*) => {$(
+        #[doc = "Not supported."]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> *mut c_void {
+            none(libc::EOPNOTSUPP)
+        }
+    )*};
+}
+
+/// Functions that return an errno.
+macro_rules! no_verb {
+    ($($name:ident)*) => {$(
+        #[doc = "Not supported."]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> c_int {
+            code(Err(libc::EOPNOTSUPP))
+        }
+    )*};
+}
+
+/// Functions that return -1.
+macro_rules! no_call {
+    ($($name:ident)*) => {$(
+        #[doc = "Not supported."]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> c_int {
+            fails(libc::EOPNOTSUPP)
+        }
+    )*};
+}
+
+no_object! {
+    ibv_create_ah ibv_create_ah_from_wc ibv_import_device ibv_import_pd ibv_import_mr ibv_import_dm ibv_reg_dmabuf_mr
+}
+
+no_verb! {
+    ibv_attach_mcast ibv_detach_mcast ibv_destroy_ah ibv_init_ah_from_wc ibv_resolve_eth_l2_from_gid ibv_rereg_mr
+    ibv_set_ece ibv_query_ece ibv_query_qp_data_in_order
+}
+
+no_call! {
+    rdma_join_multicast rdma_join_multicast_ex rdma_leave_multicast rdma_reject_ece rdma_set_local_ece
+    rdma_get_remote_ece rsocket rbind rlisten raccept rconnect rshutdown rclose rrecv rrecvfrom rrecvmsg rsend rsendto
+    rsendmsg rread rreadv rwrite rwritev rgetpeername rgetsockname rsetsockopt rgetsockopt rfcntl riomap riounmap riowrite
+}
+
+/// There are no rsockets, so that all descriptors are the kernel's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    libc::poll(fds, count, timeout)
+}

@@ -1,0 +1,229 @@
+//! The device, as this process has it: its Unix socket, and the memory that both map.
+
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use libc::c_int;
+use rdma::session::control::Control;
+use rdma::session::device::Device;
+use rdma::session::{MESSAGE_MAX, Reply, Request};
+
+use crate::os;
+
+/// Names the device's address: a path, or `@` and an abstract name.
+const ADDRESS: &str = "WHARF_RDMA";
+
+/// See the module's documentation. It lives as long as the process.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) socket: c_int,
+    doorbell: c_int,
+    pub(crate) memory: &'static [AtomicU64],
+    pub(crate) device: Device,
+    asks: Mutex<()>,
+    /// The device is gone.
+    is_dead: AtomicBool,
+}
+
+static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
+static BEGIN: Mutex<()> = Mutex::new(());
+static AT_FORK: Once = Once::new();
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The session, if there is one: not after a fork, in the child.
+#[inline]
+pub(crate) fn get() -> Option<&'static Session> {
+    // SAFETY: what was stored comes from a box that is never freed.
+    unsafe { SESSION.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether the device is gone.
+pub(crate) fn is_device_gone() -> bool {
+    get().is_none_or(Session::has_died)
+}
+
+/// What a read of an event says that found the end of its channel: an error if the device is gone. If not, another thread
+/// has destroyed the channel, and a read of the kernel's would go on waiting.
+pub(crate) fn ended() -> c_int {
+    if is_device_gone() { libc::EIO } else { os::wait_for_signal() }
+}
+
+/// The session, begun if there is none.
+///
+/// # Errors
+/// What is said on standard error as well, once.
+pub(crate) fn begin() -> Result<&'static Session, c_int> {
+    if let Some(session) = get() {
+        return Ok(session);
+    }
+    let _alone = lock(&BEGIN);
+    if let Some(session) = get() {
+        return Ok(session);
+    }
+    static SAID: Once = Once::new();
+    let session = Session::begin().inspect_err(|(_, why)| {
+        SAID.call_once(|| os::say(&format!("no RDMA device: {why}")));
+    });
+    let session = Box::leak(Box::new(session.map_err(|(error, _)| error)?));
+    SESSION.store(session, Ordering::Release);
+    // SAFETY: the handler does nothing that is not safe after a fork.
+    AT_FORK.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+    });
+    Ok(session)
+}
+
+/// The child of a fork has no device: its calls fail, and its end does not end the parent's session.
+extern "C" fn in_child() {
+    let session = SESSION.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: as in `get`.
+    if let Some(session) = unsafe { session.as_ref() } {
+        os::close(session.socket);
+        os::close(session.doorbell);
+    }
+}
+
+fn address() -> Vec<u8> {
+    match std::env::var_os(ADDRESS) {
+        Some(address) => address.into_vec(),
+        None => format!("@wharf-rdma-{}", os::uid()).into_bytes(),
+    }
+}
+
+fn text(error: c_int) -> std::io::Error {
+    std::io::Error::from_raw_os_error(error)
+}
+
+impl Session {
+    fn begin() -> Result<Self, (c_int, String)> {
+        let address = address();
+        let shown = String::from_utf8_lossy(&address).into_owned();
+        let with = |what: &'static str| {
+            let shown = shown.clone();
+            move |error: c_int| (error, format!("{what} {shown}: {}", text(error)))
+        };
+        let memory = os::own_memory().map_err(|error| {
+            let what = match error {
+                libc::ENOENT => "there is no /proc: mount it",
+                _ => "it is not dumpable (prctl(2), PR_SET_DUMPABLE), or a security module forbids it",
+            };
+            (error, format!("this process cannot open its own memory, /proc/self/mem: {what}"))
+        })?;
+        let socket = os::connect(&address).map_err(|error| {
+            let (error, why) = with("cannot connect to")(error);
+            (
+                error,
+                format!(
+                    "{why}; start one with `wharf rdma`, or this program with `wharf run --rdma`"
+                ),
+            )
+        })?;
+        let greeted = Self::greet(socket, memory);
+        os::close(memory);
+        greeted.map_err(|error| {
+            os::close(socket);
+            let what = match error {
+                libc::EPERM => "the device could not read and write this process's memory, says",
+                libc::ECONNRESET | libc::EPIPE => {
+                    "the device is of another user, or of another version of wharf:"
+                }
+                _ => "no session with",
+            };
+            with(what)(error)
+        })
+    }
+
+    fn greet(socket: c_int, memory: c_int) -> Result<Self, c_int> {
+        let uid = os::peer_uid(socket)?;
+        if uid != os::uid() && uid != 0 {
+            return Err(libc::ECONNRESET);
+        }
+        // Any number that is not there by chance.
+        let probe = AtomicU64::new(0);
+        let address = (&raw const probe).expose_provenance() as u64;
+        let nonce = address.rotate_left(32) ^ 0x77_68_61_72_66;
+        probe.store(nonce, Ordering::SeqCst);
+        let hello = Request::Hello { probe: address, nonce }.encode().map_err(|_| libc::EINVAL)?;
+        os::send(socket, &hello, Some(memory))?;
+        let (reply, descriptors) = receive(socket)?;
+        let [shared, doorbell] = descriptors[..] else { return Err(libc::EPROTO) };
+        if probe.load(Ordering::SeqCst) != !nonce {
+            return Err(libc::EPERM);
+        }
+        let bytes = usize::try_from(reply.words[0]).map_err(|_| libc::EPROTO)?;
+        let memory = os::map(shared, bytes);
+        os::close(shared);
+        let memory = memory?;
+        os::send(socket, &Request::Query.encode().map_err(|_| libc::EINVAL)?, None)?;
+        let device = Device::decode(&receive(socket)?.0.words);
+        let (asks, is_dead) = (Mutex::new(()), AtomicBool::new(false));
+        Ok(Session { socket, doorbell, memory, device, asks, is_dead })
+    }
+
+    /// Asks the device, and waits for its answer.
+    ///
+    /// # Errors
+    /// What the device says; `EIO` if it is gone.
+    pub(crate) fn ask(&self, request: &Request<'_>) -> Result<Reply, c_int> {
+        self.ask_for(request).map(|(reply, _)| reply)
+    }
+
+    /// The same for what brings a descriptor.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) fn ask_for(&self, request: &Request<'_>) -> Result<(Reply, Option<c_int>), c_int> {
+        let message = request.encode().map_err(|_| libc::EINVAL)?;
+        let _alone = lock(&self.asks);
+        let answered = os::send(self.socket, &message, None).and_then(|()| receive(self.socket));
+        match answered {
+            Ok((reply, mut descriptors)) => {
+                let descriptor = descriptors.pop();
+                descriptor.into_iter().for_each(os::set_blocking);
+                Ok((reply, descriptor))
+            }
+            Err(libc::ECONNRESET | libc::EPIPE | libc::EBADF) => {
+                self.is_dead.store(true, Ordering::Release);
+                Err(libc::EIO)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A queue pair has new posts.
+    #[inline]
+    pub(crate) fn posted(&self, qp: u32) {
+        /// The bits of a queue pair's number that are its place.
+        const PLACE: u32 = (1 << 20) - 1;
+        if let Some(control) = Control::new(self.memory)
+            && control.post((qp & PLACE) as usize)
+        {
+            os::ring(self.doorbell);
+        }
+    }
+
+    /// Whether the device is gone, as was seen before or is now.
+    pub(crate) fn has_died(&self) -> bool {
+        if !self.is_dead.load(Ordering::Acquire) && os::has_ended(self.socket) {
+            self.is_dead.store(true, Ordering::Release);
+        }
+        self.is_dead.load(Ordering::Acquire)
+    }
+}
+
+fn receive(socket: c_int) -> Result<(Reply, Vec<c_int>), c_int> {
+    let mut message = [0; MESSAGE_MAX];
+    let (len, descriptors) = os::receive(socket, &mut message)?;
+    if len == 0 {
+        return Err(libc::ECONNRESET);
+    }
+    let reply = Reply::decode(&message[..len]).map_err(|_| libc::EPROTO)?;
+    match c_int::from(reply.errno) {
+        0 => Ok((reply, descriptors)),
+        error => Err(error),
+    }
+}
