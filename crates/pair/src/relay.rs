@@ -331,6 +331,11 @@ impl Relay {
         }
     }
 
+    /// Whether something lies in the pair that the program has sent.
+    pub(crate) fn has_unread(&self) -> bool {
+        sys::calls::ioctl(&self.pair, libc::FIONREAD).is_ok_and(|unread| unread > 0)
+    }
+
     /// Its TCP socket, of one that the program has not got.
     pub(crate) fn into_tcp(self) -> OwnedFd {
         self.tcp.into()

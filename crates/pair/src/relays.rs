@@ -44,7 +44,19 @@ pub(crate) struct Ended {
     /// Its own name and that of its peer.
     pub(crate) names: [Option<Name>; 2],
     /// Its error, unless the program was told.
-    pub(crate) error: i32,
+    error: i32,
+    /// The program's end has an error, too, as long as it was not told by a call of its own.
+    is_said: bool,
+}
+
+impl Ended {
+    /// The error that is pending at the program's end, which is told by this.
+    pub(crate) fn take_error(&mut self, theirs: impl AsFd) -> i32 {
+        let mut own = [0; 4];
+        let asked = stream::option(theirs, libc::SOL_SOCKET, libc::SO_ERROR, &mut own);
+        let error = std::mem::take(&mut self.error);
+        if self.is_said && (asked.is_err() || own == [0; 4]) { 0 } else { error }
+    }
 }
 
 /// See the module's documentation.
@@ -137,13 +149,14 @@ impl Relays {
     fn end(&mut self, number: u64, error: i32) {
         let Some(Entry { relay, cookie, place }) = self.all.remove(&number) else { return };
         self.numbers.remove(&cookie);
-        self.ended.insert(cookie, Ended { names: relay.names(), error });
+        if error != 0 {
+            say_reset(cookie, place);
+        }
+        let is_said = error != 0 && relay.has_unread();
+        self.ended.insert(cookie, Ended { names: relay.names(), error, is_said });
         self.order.push_back(cookie);
         if self.order.len() > ENDED_MAX {
             self.order.pop_front().map(|oldest| self.ended.remove(&oldest));
-        }
-        if error != 0 {
-            say_reset(cookie, place);
         }
         relay.close();
     }

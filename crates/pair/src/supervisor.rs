@@ -137,7 +137,7 @@ impl Supervisor {
             Call::Accept { peer, flags } => self.accept(waiting, (socket, cookie), peer, flags),
             Call::Connect { to, len } => self.connect(waiting, fd, (socket, cookie), (to, len)),
             Call::Name { whose, room } => self.name(waiting, cookie, whose, room),
-            Call::Option { key, room } => self.option(waiting, cookie, key, room),
+            Call::Option { key, room } => self.option(waiting, (socket, cookie), key, room),
             Call::SetOption { key, value, len } => {
                 self.set_option(waiting, cookie, key, (value, len))
             }
@@ -273,7 +273,7 @@ impl Supervisor {
             return Err(Fault::Error(error));
         }
         if let Some(ended) = self.relays.ended(cookie) {
-            let error = std::mem::take(&mut ended.error);
+            let error = ended.take_error(&socket);
             return Err(Fault::Error(if error == 0 { libc::EISCONN } else { error }));
         }
         let room = usize::try_from(len).ok().filter(|len| *len <= stream::NAME_MAX);
@@ -422,7 +422,7 @@ impl Supervisor {
     fn option(
         &mut self,
         waiting: Waiting,
-        cookie: Cookie,
+        (socket, cookie): (OwnedFd, Cookie),
         key: Key,
         room: Room,
     ) -> Result<Done, Fault> {
@@ -456,8 +456,7 @@ impl Supervisor {
                     return Err(Fault::Kernel);
                 }
                 let len = read_len(4)?;
-                let error = std::mem::take(&mut ended.error);
-                value[..4].copy_from_slice(&error.to_ne_bytes());
+                value[..4].copy_from_slice(&ended.take_error(socket).to_ne_bytes());
                 len
             }
         };
