@@ -151,3 +151,139 @@ fn caddy_runs_on_the_nic() {
     stage.all_stayed();
     stage.outlives(8080, &mut open, &files);
 }
+
+#[test]
+fn a_client_in_go_asks_by_the_nic() {
+    let Some(stage) = Stage::new(&["go", "python3"]) else { return };
+    let program = stage.build("server.go", &["go", "build"], &[]);
+    let files = files(&stage.folder.0, &LENGTHS);
+    let root = stage.folder.text("");
+    let words = ["-m", "http.server", "9000", "--directory", &root];
+    let mut origin = Command::new("python3");
+    let _origin = stage.hosts.client.spawn(origin.args(words));
+    let from = stage.hosts.client.run(|| Ip::V4.client());
+    let _go = stage.serve("at_accept ports=9000", 8080, &[&program, "8080"]);
+    let before = stage.counter("handoff", "handoffs");
+    let mut http = Http::new(connect(&stage.hosts, 8080));
+    for (name, bytes) in &files {
+        let path = format!("from?url=http://{from}:9000/{name}");
+        let found = wait_until(|| http.get(&path).is_ok_and(|answer| answer.body == *bytes));
+        assert!(found, "{name} has other bytes");
+    }
+    assert!(stage.counter("handoff", "handoffs") >= before + 4, "{:?}", stage.counters());
+    // Nobody listens there, which is told as it is.
+    let body = http.get(&format!("from?url=http://{from}:9001/")).unwrap().body;
+    assert!(String::from_utf8_lossy(&body).contains("connection refused"), "{body:?}");
+}
+
+/// Whether the supervisor of a program runs on the server.
+fn supervisors(stage: &Stage) -> Vec<u32> {
+    let is_one = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "nic-pair\n")
+    };
+    stage.hosts.server.processes().into_iter().filter(is_one).collect()
+}
+
+/// Waits for a connection, then for its bytes, and for another connection, and says how each has ended.
+const WAITS: &str = "
+import errno, socket
+s = socket.socket()
+s.bind(('', 7000)); s.listen(8); print('listens', flush=True)
+def tried(call, *arguments):
+    try: return call(*arguments)
+    except OSError as e: return errno.errorcode[e.errno]
+c = s.accept()[0]
+print('got', c.recv(1), flush=True)
+print('then', tried(c.recv, 1) in (b'', 'ECONNRESET'), tried(s.accept), tried(c.getpeername), flush=True)
+";
+
+#[test]
+fn a_supervisor_that_is_killed_ends_the_programs_connections() {
+    let Some(stage) = Stage::new(&["python3"]) else { return };
+    let words = ["python3", "-u", "-c", WAITS];
+    let mut run = stage.wharf_run_with("at_accept", &["--bypass", "pair"], &words);
+    let mut program = stage.hosts.server.spawn(&mut run);
+    program.line_with("listens");
+    let mut stream = crate::handoff::connect(&stage.hosts, Ip::V4);
+    stream.write_all(b"x").unwrap();
+    program.line_with("got b'x'");
+    stage.shows(7000, 1);
+    let [supervisor] = supervisors(&stage)[..] else { panic!("one supervisor") };
+    sys::process::kill(supervisor, Signal::Kill).unwrap();
+    // What is trapped has nobody to answer it; what is not is the pair's.
+    program.line_with("then True ENOSYS ENOSYS");
+    let ended = stream.read(&mut [0; 1]);
+    assert!(!matches!(ended, Ok(1..)), "{ended:?}");
+    assert!(program.wait().status.success());
+}
+
+#[test]
+fn the_program_is_the_process_that_was_started_and_its_supervisor_ends_with_it() {
+    let Some(stage) = Stage::new(&["python3"]) else { return };
+    let words = ["sh", "-c", "kill -0 $PPID; echo $$; exit 7"];
+    let run = |words: &[&str]| stage.wharf_run_with("none", &["--bypass", "pair"], words);
+    let ended = stage.hosts.server.output(&mut run(&words));
+    assert_eq!(ended.status.code(), Some(7), "{ended}");
+    assert!(ended.stderr.is_empty(), "{ended}");
+    assert!(wait_until(|| supervisors(&stage).is_empty()));
+    // It has no child that it knows nothing of, and no variable of wharf's.
+    let script = "import os, errno\n\
+                  try: os.wait()\n\
+                  except ChildProcessError: print([name for name in os.environ if name in ('LD_PRELOAD', 'WHARF_HANDOFF')])";
+    let ended = stage.hosts.server.output(&mut run(&["python3", "-c", script]));
+    assert_eq!(ended.stdout, "[]\n", "{ended}");
+    let mut server = stage.hosts.server.spawn(&mut run(&["sleep", "1000"]));
+    assert!(wait_until(|| supervisors(&stage).len() == 1));
+    server.signal(Signal::Terminate);
+    assert!(!server.wait().status.success());
+    assert!(wait_until(|| supervisors(&stage).is_empty()));
+}
+
+#[test]
+fn pairs_move_by_hand_while_bytes_pass() {
+    let Some(stage) = Stage::new(&["gcc"]) else { return };
+    let program = stage.build("edges.c", &["gcc", "-O1", "-static"], &[]);
+    let mut run = stage.wharf_run_with("by_hand", &[], &[&program, "7000"]);
+    let mut server = stage.hosts.server.spawn(&mut run);
+    server.line_with("listens");
+    let stream = crate::handoff::connect(&stage.hosts, Ip::V4);
+    echoes(&stream, &bytes(100_000, 1));
+    let sent = bytes(LONG, 2);
+    std::thread::scope(|scope| {
+        let echoed = scope.spawn(|| echoes(&stream, &sent));
+        while !echoed.is_finished() {
+            for to in ["nic", "os"] {
+                let ended = stage.hosts.wharf(&["handoff", "--to", to, "--all"]);
+                assert!(ended.status.success(), "{ended}");
+            }
+        }
+        echoed.join().unwrap();
+    });
+    assert!(stage.counter("handoff", "handoffs") > 0, "{:?}", stage.counters());
+    // wharf is stopped, and the connection goes on at the kernel.
+    stage.hosts.wharf(&["handoff", "--to", "nic", "--all"]);
+    stage.wharf.signal(Signal::Interrupt);
+    echoes(&stream, &bytes(3_000_000, 3));
+    assert!(server.runs(), "{}", server.wait());
+}
+
+/// An ordinary user's program gains no rights by its filter, nor does it need any.
+#[test]
+fn an_ordinary_users_server_in_go_runs_on_the_nic() {
+    if !sys::process::has_bpf() {
+        return;
+    }
+    let Some(stage) = Stage::new(&["go", "setpriv"]) else { return };
+    let program = stage.build("server.go", &["go", "build"], &[]);
+    let files = files(&stage.folder.0, &LENGTHS);
+    let wharf = stage.folder.text("wharf");
+    std::fs::copy(env!("CARGO_BIN_EXE_wharf"), &wharf).unwrap();
+    std::fs::copy(crate::handoff::library(), stage.folder.text("libwharf.so")).unwrap();
+    let mut run = Command::new("setpriv");
+    run.args(["--reuid", "4242", "--regid", "4242", "--clear-groups", &wharf, "run"]);
+    run.args(["--policy", "at_accept", "--", &program, "8080"]).current_dir(&stage.folder.0);
+    let _go = stage.serves(run, 8080);
+    let _open = load(&stage.hosts, 8080, &files, 8);
+    stage.shows(8080, CONNECTIONS);
+    stage.all_stayed();
+}
