@@ -232,7 +232,7 @@ fn the_program_is_the_process_that_was_started_and_its_supervisor_ends_with_it()
                   except ChildProcessError: print([name for name in os.environ if name in ('LD_PRELOAD', 'WHARF_HANDOFF')])";
     let ended = stage.hosts.server.output(&mut run(&["python3", "-c", script]));
     assert_eq!(ended.stdout, "[]\n", "{ended}");
-    let mut server = stage.hosts.server.spawn(&mut run(&["sleep", "1000"]));
+    let server = stage.hosts.server.spawn(&mut run(&["sleep", "1000"]));
     assert!(wait_until(|| supervisors(&stage).len() == 1));
     server.signal(Signal::Terminate);
     assert!(!server.wait().status.success());
