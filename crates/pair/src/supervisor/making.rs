@@ -1,151 +1,22 @@
-//! The loop: calls of the program's are answered, and bytes moved, as they come.
+//! Calls that make connections: accept(2) and connect(2).
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use sys::epoll::Epoll;
 use sys::poll::Interest;
-use sys::seccomp::{Listener, State, Waiting};
+use sys::seccomp::Waiting;
 use sys::stream::{self, Name};
 
-use crate::accepts::{self, Accepts, Parked};
-use crate::call::{Call, Key, Room, Whose};
+use super::{ACCEPT, CONNECT, Supervisor};
+use crate::accepts::{self, Parked};
+use crate::call::Room;
 use crate::caller::{Caller, Done, Fault};
-use crate::connects::{self, Connecting, Connects, Standing};
-use crate::options::{self, Of, VALUE_MAX};
-use crate::relay::{LINGER, Relay};
-use crate::relays::{Cookie, Place, Relays};
+use crate::connects::{self, Connecting, Standing};
+use crate::relay::Relay;
+use crate::relays::{Cookie, Place};
 
-/// Numbers in the set: the listener's, and by their highest bits those of connections and of calls that wait.
-const LISTENER: u64 = 0;
-const KIND: u64 = 3 << 62;
-const RELAY: u64 = 1 << 62;
-const ACCEPT: u64 = 2 << 62;
-const CONNECT: u64 = 3 << 62;
-
-/// Calls that are answered before bytes are moved.
-const CALLS_AT_ONCE: usize = 32;
-/// How often, in milliseconds, it is looked whether calls that wait were interrupted, of which nothing tells.
-const LOOK_AFTER: u16 = 100;
-
-/// See the module's documentation.
-pub struct Supervisor {
-    listener: Listener,
-    epoll: Epoll,
-    relays: Relays,
-    accepts: Accepts,
-    connects: Connects,
-    /// The pair of the next connection, made before that is accepted: it is nobody's loss if there can be none.
-    pair: Option<(UnixStream, UnixStream)>,
-    /// Of calls that wait.
-    next: u64,
-    looked: Instant,
-}
-
-impl Supervisor {
-    /// For the program whose calls this descriptor brings: see [`sys::seccomp::answer_elsewhere`].
-    ///
-    /// # Errors
-    /// Those of epoll_ctl(2).
-    pub fn new(listener: OwnedFd) -> io::Result<Self> {
-        let epoll = Epoll::new()?;
-        epoll.add(&listener, LISTENER)?;
-        Ok(Supervisor {
-            listener: listener.into(),
-            epoll,
-            relays: Relays::new(RELAY),
-            accepts: Accepts::default(),
-            connects: Connects::default(),
-            pair: None,
-            next: 0,
-            looked: Instant::now(),
-        })
-    }
-
-    /// Serves the program and what it starts, until all of that has ended, and all that they have sent is TCP's.
-    ///
-    /// # Errors
-    /// Those of epoll_wait(2), and of the ioctl(2) that receives calls.
-    pub fn run(mut self) -> io::Result<()> {
-        let mut is_over = false;
-        while !(is_over && self.relays.is_empty()) {
-            self.epoll.wait(self.patience())?;
-            let ready: Vec<u64> = self.epoll.ready().collect();
-            for number in ready {
-                match number & KIND {
-                    RELAY => self.relays.turn(&self.epoll, number & !KIND),
-                    ACCEPT => self.try_accept(number & !KIND),
-                    CONNECT => self.try_connect(number & !KIND),
-                    _ => is_over |= self.answer_all()?,
-                }
-            }
-            self.relays.turn_all(&self.epoll);
-            if self.has_parked() && self.looked.elapsed().as_millis() >= LOOK_AFTER.into() {
-                self.look_after();
-            }
-        }
-        Ok(())
-    }
-
-    fn has_parked(&self) -> bool {
-        !self.accepts.parked.is_empty() || !self.connects.all.is_empty() || self.accepts.has_spare()
-    }
-
-    /// How long to wait, in milliseconds.
-    fn patience(&self) -> u16 {
-        match () {
-            () if self.relays.has_more() => 0,
-            () if self.has_parked() => LOOK_AFTER,
-            () => u16::MAX,
-        }
-    }
-
-    /// Answers calls that wait. Returns whether there will be none any more.
-    fn answer_all(&mut self) -> io::Result<bool> {
-        for _ in 0..CALLS_AT_ONCE {
-            match self.listener.state()? {
-                State::Quiet => break,
-                State::Over => {
-                    self.epoll.remove(&self.listener)?;
-                    self.accepts.parked.clear();
-                    self.connects.all.clear();
-                    return Ok(true);
-                }
-                State::Waits => {
-                    if let Some(waiting) = self.listener.receive()? {
-                        self.answer(waiting);
-                    }
-                }
-            }
-        }
-        Ok(false)
-    }
-
-    fn answer(&mut self, waiting: Waiting) {
-        let result = self.call(waiting);
-        Caller::new(&self.listener, waiting).end(result);
-    }
-
-    fn call(&mut self, waiting: Waiting) -> Result<Done, Fault> {
-        let (fd, call) = Call::of(&waiting).ok_or(Fault::Kernel)?;
-        let socket = Caller::new(&self.listener, waiting).file(fd)?;
-        // What has none is no socket.
-        let cookie = Cookie::of(&socket).map_err(|_| Fault::Kernel)?;
-        match call {
-            Call::Accept { peer, flags } => self.accept(waiting, (socket, cookie), peer, flags),
-            Call::Connect { to, len } => self.connect(waiting, fd, (socket, cookie), (to, len)),
-            Call::Name { whose, room } => self.name(waiting, cookie, whose, room),
-            Call::Option { key, room } => self.option(waiting, (socket, cookie), key, room),
-            Call::SetOption { key, value, len } => {
-                self.set_option(waiting, cookie, key, (value, len))
-            }
-        }
-    }
-}
-
-/// Calls that make connections.
 impl Supervisor {
     /// That there is a pair for the next connection.
     fn prepare(&mut self) -> Result<(), Fault> {
@@ -161,7 +32,7 @@ impl Supervisor {
         self.pair.take().ok_or(Fault::Error(libc::ENFILE))
     }
 
-    fn accept(
+    pub(super) fn accept(
         &mut self,
         waiting: Waiting,
         (socket, cookie): (OwnedFd, Cookie),
@@ -232,7 +103,7 @@ impl Supervisor {
     }
 
     /// Something has come for a call that waits at a listener.
-    fn try_accept(&mut self, number: u64) {
+    pub(super) fn try_accept(&mut self, number: u64) {
         let Some(parked) = self.accepts.parked.get(&number) else { return };
         let (waiting, cookie, asked) = (parked.waiting, parked.cookie, (parked.peer, parked.flags));
         let result = if !self.listener.waits(waiting.id) {
@@ -261,7 +132,7 @@ impl Supervisor {
         }
     }
 
-    fn connect(
+    pub(super) fn connect(
         &mut self,
         waiting: Waiting,
         fd: i32,
@@ -344,7 +215,7 @@ impl Supervisor {
     }
 
     /// A connection for which a call waits is established, or will not be.
-    fn try_connect(&mut self, number: u64) {
+    pub(super) fn try_connect(&mut self, number: u64) {
         let Some(connecting) = self.connects.all.get(&number) else { return };
         let outcome = match connects::outcome(&connecting.socket) {
             Ok(None) => return,
@@ -370,7 +241,7 @@ impl Supervisor {
     }
 
     /// Calls that were interrupted wait no more, nor do those that have waited long enough.
-    fn look_after(&mut self) {
+    pub(super) fn look_after(&mut self) {
         self.looked = Instant::now();
         let now = self.looked;
         let listener = &self.listener;
@@ -393,109 +264,5 @@ impl Supervisor {
             connecting.give_back();
             caller.end(Err(Fault::Error(libc::EINPROGRESS)));
         }
-    }
-}
-
-/// Names and options.
-impl Supervisor {
-    fn name(
-        &mut self,
-        waiting: Waiting,
-        cookie: Cookie,
-        whose: Whose,
-        room: Room,
-    ) -> Result<Done, Fault> {
-        let name = if let Some(relay) = self.relays.of(cookie) {
-            match whose {
-                Whose::Own => Name::of(relay.tcp())?,
-                Whose::Peers => Name::of_peer(relay.tcp())?,
-            }
-        } else {
-            let [own, peers] = self.relays.ended(cookie).ok_or(Fault::Kernel)?.names;
-            let name = if whose == Whose::Own { own } else { peers };
-            name.ok_or(Fault::Error(libc::ENOTCONN))?
-        };
-        Caller::new(&self.listener, waiting).write_name(room, &name)?;
-        Ok(Done::With(0))
-    }
-
-    fn option(
-        &mut self,
-        waiting: Waiting,
-        (socket, cookie): (OwnedFd, Cookie),
-        key: Key,
-        room: Room,
-    ) -> Result<Done, Fault> {
-        let of = options::of(key);
-        let mut value = [0; VALUE_MAX];
-        let caller = Caller::new(&self.listener, waiting);
-        let read_len = |most: usize| {
-            let len = caller.read_int(room.len_at)?;
-            let len = usize::try_from(len).map_err(|_| Fault::Error(libc::EINVAL))?;
-            Ok::<usize, Fault>(len.min(most))
-        };
-        let len = match (self.relays.of(cookie), of) {
-            (_, Of::Pair) => return Err(Fault::Kernel),
-            (Some(relay), Of::Tcp) => {
-                let len = read_len(VALUE_MAX)?;
-                stream::option(relay.tcp(), key.level, key.name, &mut value[..len])?
-            }
-            (Some(relay), Of::Linger) => {
-                value[..LINGER].copy_from_slice(relay.linger());
-                read_len(LINGER)?
-            }
-            (Some(relay), Of::Error) => {
-                let len = read_len(4)?;
-                value[..4].copy_from_slice(&relay.take_error().to_ne_bytes());
-                len
-            }
-            (Some(_), Of::None(error)) => return Err(Fault::Error(error)),
-            (None, of) => {
-                let ended = self.relays.ended(cookie).ok_or(Fault::Kernel)?;
-                if of != Of::Error {
-                    return Err(Fault::Kernel);
-                }
-                let len = read_len(4)?;
-                value[..4].copy_from_slice(&ended.take_error(socket).to_ne_bytes());
-                len
-            }
-        };
-        caller.write(room.at, &value[..len])?;
-        caller.write(room.len_at, &(len as i32).to_ne_bytes())?;
-        Ok(Done::With(0))
-    }
-
-    fn set_option(
-        &mut self,
-        waiting: Waiting,
-        cookie: Cookie,
-        key: Key,
-        (at, len): (u64, i32),
-    ) -> Result<Done, Fault> {
-        let of = options::of(key);
-        let Some(relay) = self.relays.of(cookie) else {
-            // One that has ended takes all, and nothing comes of it.
-            let ended = self.relays.ended(cookie).filter(|_| of != Of::Pair);
-            return ended.map(|_| Done::With(0)).ok_or(Fault::Kernel);
-        };
-        let len = usize::try_from(len).ok().filter(|len| *len <= VALUE_MAX);
-        let len = len.ok_or(Fault::Error(libc::EINVAL))?;
-        let mut value = [0; VALUE_MAX];
-        let value = &mut value[..len];
-        match of {
-            Of::Pair => return Err(Fault::Kernel),
-            Of::None(error) => return Err(Fault::Error(error)),
-            Of::Error => return Err(Fault::Error(libc::ENOPROTOOPT)),
-            Of::Tcp => {
-                Caller::new(&self.listener, waiting).read(at, value)?;
-                stream::set_option(relay.tcp(), key.level, key.name, value)?;
-            }
-            Of::Linger => {
-                Caller::new(&self.listener, waiting).read(at, value)?;
-                let value = value.first_chunk::<LINGER>().ok_or(Fault::Error(libc::EINVAL))?;
-                *relay.linger() = *value;
-            }
-        }
-        Ok(Done::With(0))
     }
 }

@@ -1,0 +1,145 @@
+//! The loop: calls of the program's are answered, and bytes moved, as they come.
+
+mod asking;
+mod making;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use sys::epoll::Epoll;
+use sys::seccomp::{Listener, State, Waiting};
+
+use crate::accepts::Accepts;
+use crate::call::Call;
+use crate::caller::{Caller, Done, Fault};
+use crate::connects::Connects;
+use crate::relays::{Cookie, Relays};
+
+/// Numbers in the set: the listener's, and by their highest bits those of connections and of calls that wait.
+const LISTENER: u64 = 0;
+const KIND: u64 = 3 << 62;
+const RELAY: u64 = 1 << 62;
+const ACCEPT: u64 = 2 << 62;
+const CONNECT: u64 = 3 << 62;
+
+/// Calls that are answered before bytes are moved.
+const CALLS_AT_ONCE: usize = 32;
+/// How often, in milliseconds, it is looked whether calls that wait were interrupted, of which nothing tells.
+const LOOK_AFTER: u16 = 100;
+
+/// See the module's documentation.
+pub struct Supervisor {
+    listener: Listener,
+    epoll: Epoll,
+    relays: Relays,
+    accepts: Accepts,
+    connects: Connects,
+    /// The pair of the next connection, made before that is accepted: it is nobody's loss if there can be none.
+    pair: Option<(UnixStream, UnixStream)>,
+    /// Of calls that wait.
+    next: u64,
+    looked: Instant,
+}
+
+impl Supervisor {
+    /// For the program whose calls this descriptor brings: see [`sys::seccomp::answer_elsewhere`].
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn new(listener: OwnedFd) -> io::Result<Self> {
+        let epoll = Epoll::new()?;
+        epoll.add(&listener, LISTENER)?;
+        Ok(Supervisor {
+            listener: listener.into(),
+            epoll,
+            relays: Relays::new(RELAY),
+            accepts: Accepts::default(),
+            connects: Connects::default(),
+            pair: None,
+            next: 0,
+            looked: Instant::now(),
+        })
+    }
+
+    /// Serves the program and what it starts, until all of that has ended, and all that they have sent is TCP's.
+    ///
+    /// # Errors
+    /// Those of epoll_wait(2), and of the ioctl(2) that receives calls.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut is_over = false;
+        while !(is_over && self.relays.is_empty()) {
+            self.epoll.wait(self.patience())?;
+            let ready: Vec<u64> = self.epoll.ready().collect();
+            for number in ready {
+                match number & KIND {
+                    RELAY => self.relays.turn(&self.epoll, number & !KIND),
+                    ACCEPT => self.try_accept(number & !KIND),
+                    CONNECT => self.try_connect(number & !KIND),
+                    _ => is_over |= self.answer_all()?,
+                }
+            }
+            self.relays.turn_all(&self.epoll);
+            if self.has_parked() && self.looked.elapsed().as_millis() >= LOOK_AFTER.into() {
+                self.look_after();
+            }
+        }
+        Ok(())
+    }
+
+    fn has_parked(&self) -> bool {
+        !self.accepts.parked.is_empty() || !self.connects.all.is_empty() || self.accepts.has_spare()
+    }
+
+    /// How long to wait, in milliseconds.
+    fn patience(&self) -> u16 {
+        match () {
+            () if self.relays.has_more() => 0,
+            () if self.has_parked() => LOOK_AFTER,
+            () => u16::MAX,
+        }
+    }
+
+    /// Answers calls that wait. Returns whether there will be none any more.
+    fn answer_all(&mut self) -> io::Result<bool> {
+        for _ in 0..CALLS_AT_ONCE {
+            match self.listener.state()? {
+                State::Quiet => break,
+                State::Over => {
+                    self.epoll.remove(&self.listener)?;
+                    self.accepts.parked.clear();
+                    self.connects.all.clear();
+                    return Ok(true);
+                }
+                State::Waits => {
+                    if let Some(waiting) = self.listener.receive()? {
+                        self.answer(waiting);
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn answer(&mut self, waiting: Waiting) {
+        let result = self.call(waiting);
+        Caller::new(&self.listener, waiting).end(result);
+    }
+
+    fn call(&mut self, waiting: Waiting) -> Result<Done, Fault> {
+        let (fd, call) = Call::of(&waiting).ok_or(Fault::Kernel)?;
+        let socket = Caller::new(&self.listener, waiting).file(fd)?;
+        // What has none is no socket.
+        let cookie = Cookie::of(&socket).map_err(|_| Fault::Kernel)?;
+        match call {
+            Call::Accept { peer, flags } => self.accept(waiting, (socket, cookie), peer, flags),
+            Call::Connect { to, len } => self.connect(waiting, fd, (socket, cookie), (to, len)),
+            Call::Name { whose, room } => self.name(waiting, cookie, whose, room),
+            Call::Option { key, room } => self.option(waiting, (socket, cookie), key, room),
+            Call::SetOption { key, value, len } => {
+                self.set_option(waiting, cookie, key, (value, len))
+            }
+        }
+    }
+}
