@@ -7,11 +7,11 @@ use std::process::Command;
 
 use crate::cargo::may_lack;
 use crate::outcome::Outcome;
-use crate::process::{is_installed, is_root, run};
+use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 30] = [
+const PROGRAMS: [(&str, &str); 31] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -27,6 +27,7 @@ const PROGRAMS: [(&str, &str); 30] = [
     ("radvd", "radvd"),
     ("busybox", "busybox"),
     ("gcc", "gcc"),
+    ("/usr/include/stdio.h", "libc6-dev"),
     ("go", "golang-go"),
     ("caddy", "caddy"),
     ("/usr/include/liburing.h", "liburing-dev"),
@@ -47,11 +48,20 @@ const PROGRAMS: [(&str, &str); 30] = [
 /// What asks whether a package may start its service (invoke-rc.d(8)).
 const MAY_START: &str = "/usr/sbin/policy-rc.d";
 
-/// Installs what is missing, when root on a system with apt; fails by its name otherwise.
+/// For which a server in Rust is built there, to be linked statically.
+const TARGET: &str = "x86_64-unknown-linux-musl";
+
+/// Installs what is missing: the compiler's target, and programs on a system with apt; fails by its name otherwise.
 pub(crate) fn install(_: &Tree) -> Outcome {
+    let added = run_captured(Command::new("rustup").args(["target", "add", TARGET]));
+    let lacks = match added {
+        Ok((true, _)) => Vec::new(),
+        Ok((false, why)) | Err(why) if may_lack() => vec![why],
+        Ok((false, why)) | Err(why) => return Err(why),
+    };
     let missing = missing();
     if missing.is_empty() {
-        return Ok(Vec::new());
+        return Ok(lacks);
     }
     let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
     packages.dedup();
@@ -60,7 +70,7 @@ pub(crate) fn install(_: &Tree) -> Outcome {
     if !is_root() || !is_installed("apt-get") {
         let how = format!("apt-get install {}", packages.join(" "));
         let why = format!("what needs {names}, not installed here: as root, `{how}`");
-        return if may_lack() { Ok(vec![why]) } else { Err(why) };
+        return if may_lack() { Ok([lacks, vec![why]].concat()) } else { Err(why) };
     }
     println!("    installing {}", packages.join(" "));
     let apt = |arguments: &[&str]| {
@@ -73,7 +83,7 @@ pub(crate) fn install(_: &Tree) -> Outcome {
     without_services(|| {
         apt(&[&["install", "--yes", "--no-install-recommends"], &packages[..]].concat())
     })?;
-    Ok(Vec::new())
+    Ok(lacks)
 }
 
 /// Does this while no package starts a service: the tests start their own.

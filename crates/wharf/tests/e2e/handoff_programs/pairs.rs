@@ -6,6 +6,7 @@ use std::process::Command;
 
 use sys::process::Signal;
 use testkit::lab::{Program, wait_until};
+use testkit::missing::lacks;
 
 use super::http::Http;
 use super::web::{CONNECTIONS, LENGTHS, load};
@@ -80,6 +81,69 @@ fn a_server_in_go_stays_with_the_kernel() {
     let mut open = load(&stage.hosts, 8080, &files, 12);
     is_same(&mut open[0], 1);
     assert_eq!(stage.on_nic(8080), 0);
+}
+
+#[test]
+fn http_2_of_go_runs_on_the_nic() {
+    let Some(stage) = Stage::new(&["go", "curl"]) else { return };
+    // A static one; the others may use libc.
+    let program = stage.build("server.go", &["env", "CGO_ENABLED=0", "go", "build"], &[]);
+    let files = files(&stage.folder.0, &[100, 300_000, LONG]);
+    let _go = stage.serve("at_accept", 8443, &[&program, "8080", "8443"]);
+    // Streams at a time in one connection, each with its file and its sum.
+    let mut curl = Command::new("curl");
+    curl.args(["-sSk", "--http2", "--parallel", "-w", "%{http_version} %{num_connects}\\n"]);
+    for (name, _) in &files {
+        let url = format!("https://{}:8443/{name}", Ip::V4.server());
+        curl.args(["-o", &stage.folder.text(&format!("{name}.got")), &url]);
+    }
+    let ended = stage.hosts.client.output(&mut curl);
+    assert!(ended.status.success(), "{ended}");
+    let versions: Vec<&str> = ended.stdout.split_whitespace().step_by(2).collect();
+    assert_eq!(versions, ["2"; 3], "{ended}");
+    for (name, bytes) in &files {
+        let got = std::fs::read(stage.folder.path(&format!("{name}.got"))).unwrap();
+        assert!(got == *bytes, "{name} has {} other bytes", got.len());
+    }
+    assert!(stage.counter("handoff", "handoffs") >= 1, "{:?}", stage.counters());
+    // A body as long the other way.
+    let sent = stage.folder.text(&files[2].0);
+    let url = format!("https://{}:8443/", Ip::V4.server());
+    let got = stage.folder.text("back");
+    let mut curl = Command::new("curl");
+    curl.args(["-sSk", "--http2", "--data-binary", &format!("@{sent}"), "-o", &got, &url]);
+    let ended = stage.hosts.client.output(&mut curl);
+    assert!(ended.status.success(), "{ended}");
+    assert!(std::fs::read(got).unwrap() == files[2].1, "other bytes came back");
+    stage.all_stayed();
+}
+
+/// Where rustup has it.
+const MUSL: &str = "x86_64-unknown-linux-musl";
+
+#[test]
+fn a_server_in_rust_linked_with_musl_runs_on_the_nic() {
+    let mut asked = Command::new("rustc");
+    let libraries = asked.args(["--print", "target-libdir", "--target", MUSL]).output().unwrap();
+    let libraries = String::from_utf8(libraries.stdout).unwrap();
+    if !Path::new(libraries.trim()).exists() {
+        return lacks(format!("rustup target add {MUSL}"));
+    }
+    let Some(mut stage) = Stage::new(&["gcc"]) else { return };
+    let source = Path::new(SOURCES).join("tokio");
+    for (from, to) in [("manifest.toml", "Cargo.toml"), ("echo.rs", "echo.rs")] {
+        std::fs::copy(source.join(from), stage.folder.path(to)).unwrap();
+    }
+    // Of the versions that all else here is of.
+    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
+    std::fs::copy(lock, stage.folder.path("Cargo.lock")).unwrap();
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tokio");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--quiet", "--target", MUSL, "--target-dir"]).arg(&built);
+    let ended = cargo.current_dir(&stage.folder.0).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let program = built.join(MUSL).join("debug/echo");
+    is_an_echo(&mut stage, &[], program.to_str().unwrap());
 }
 
 #[test]
