@@ -8,7 +8,7 @@ use sys::epoll::Epoll;
 use sys::stream::{self, Name};
 use sys::traced::Thread;
 
-use crate::relay::{Next, PIECE, Relay};
+use crate::relay::{Between, Next, Relay};
 
 /// Connections that have ended and are remembered, for what the program asks of its ends of theirs.
 const ENDED_MAX: usize = 4096;
@@ -70,12 +70,12 @@ pub(crate) struct Relays {
     order: VecDeque<Cookie>,
     /// Those that have more to move.
     again: Vec<u64>,
-    scratch: Vec<u8>,
+    between: Between,
 }
 
 impl Relays {
-    pub(crate) fn new(kind: u64) -> Self {
-        Relays {
+    pub(crate) fn new(kind: u64) -> io::Result<Self> {
+        Ok(Relays {
             all: HashMap::new(),
             numbers: HashMap::new(),
             next: 0,
@@ -83,8 +83,8 @@ impl Relays {
             ended: HashMap::new(),
             order: VecDeque::new(),
             again: Vec::new(),
-            scratch: vec![0; PIECE],
-        }
+            between: Between::new()?,
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -130,7 +130,7 @@ impl Relays {
     /// One of them is ready for something.
     pub(crate) fn turn(&mut self, epoll: &Epoll, number: u64) {
         let Some(entry) = self.all.get_mut(&number) else { return };
-        let next = entry.relay.turn(&mut self.scratch);
+        let next = entry.relay.turn(&mut self.between);
         match next {
             Next::Wait | Next::Again => {
                 if next == Next::Again {
