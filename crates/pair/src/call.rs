@@ -2,7 +2,7 @@
 
 use sys::seccomp::Waiting;
 
-/// The calls that are answered.
+/// The calls that are answered, and those that make epoll sets, which is good to know.
 pub const CALLS: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_accept,
@@ -11,6 +11,9 @@ pub const CALLS: &[i64] = &[
     libc::SYS_setsockopt,
     libc::SYS_getsockname,
     libc::SYS_getpeername,
+    libc::SYS_epoll_create1,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_create,
 ];
 
 /// Where a program wants something that has a length: addresses in its memory.
@@ -46,7 +49,7 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// The descriptor, and what is to be done by it; `None` for a call that is none of these.
+    /// The descriptor, and what is to be done by it; `None` for a call that is not answered.
     pub(crate) fn of(waiting: &Waiting) -> Option<(i32, Call)> {
         let arguments = waiting.arguments;
         // The kernel takes ints by their low half.

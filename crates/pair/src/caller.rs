@@ -70,6 +70,17 @@ impl<'a> Caller<'a> {
         self.checked(closes)
     }
 
+    /// Its epoll sets.
+    pub(crate) fn epoll_sets(&self) -> Result<Vec<i32>, Fault> {
+        let sets = self.thread.epoll_sets().map_err(|_| Fault::Kernel)?;
+        self.checked(sets)
+    }
+
+    /// Whether a descriptor is in one of them. Where the kernel does not tell, it is not.
+    pub(crate) fn is_in_set(&self, fd: i32, set: i32) -> bool {
+        self.thread.is_in_set(fd, set).unwrap_or(false)
+    }
+
     /// Its memory may be used from now on: it is that of the thread whose call this is.
     fn open(&self) -> Result<(), Fault> {
         self.thread.open_memory().map_err(|_| Fault::Kernel)?;

@@ -1,13 +1,14 @@
 //! connect(2) for the program, by its own socket: what waits for the connection, and what is asked of a socket first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sys::seccomp::Waiting;
 use sys::stream;
 
+use crate::caller::{Caller, Fault};
 use crate::relays::Cookie;
 
 /// A call that waits for its connection to be established.
@@ -32,12 +33,44 @@ impl Connecting {
 #[derive(Default)]
 pub(crate) struct Connects {
     pub(crate) all: BTreeMap<u64, Connecting>,
+    pub(crate) sets: Sets,
 }
 
 impl Connects {
     /// The number of the call by this socket.
     pub(crate) fn of(&self, cookie: Cookie) -> Option<u64> {
         self.all.iter().find(|(_, one)| one.cookie == cookie).map(|(number, _)| *number)
+    }
+}
+
+/// The epoll sets of threads that connect, as they were found. A socket that is in one is the kernel's to connect: a pair in
+/// its place would not be in the set.
+#[derive(Default)]
+pub(crate) struct Sets(HashMap<u32, (Instant, Vec<i32>)>);
+
+impl Sets {
+    /// How long they are not looked for again, unless one is made.
+    const GOOD_FOR: Duration = Duration::from_secs(1);
+    /// Threads that are remembered.
+    const THREADS_MAX: usize = 1024;
+
+    /// A set is made.
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether the caller has this descriptor in one.
+    pub(crate) fn have(&mut self, caller: &Caller<'_>, fd: i32) -> Result<bool, Fault> {
+        let thread = caller.waiting.thread;
+        let known = self.0.get(&thread).filter(|(found, _)| found.elapsed() < Self::GOOD_FOR);
+        if known.is_none() {
+            if self.0.len() >= Self::THREADS_MAX {
+                self.0.clear();
+            }
+            self.0.insert(thread, (Instant::now(), caller.epoll_sets()?));
+        }
+        let sets = self.0.get(&thread).map_or(&[][..], |(_, sets)| sets);
+        Ok(sets.iter().any(|set| caller.is_in_set(fd, *set)))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use crate::error::check;
 
@@ -84,6 +85,42 @@ impl Thread {
         Ok(flags.is_some_and(|flags| flags & i64::from(libc::O_CLOEXEC) != 0))
     }
 
+    /// Descriptors of its that are epoll sets.
+    ///
+    /// # Errors
+    /// Those of reading `/proc/PID/fd`.
+    pub fn epoll_sets(&self) -> io::Result<Vec<i32>> {
+        let is_one = |path: &Path| {
+            fs::read_link(path).is_ok_and(|name| name.as_os_str() == "anon_inode:[eventpoll]")
+        };
+        let all = fs::read_dir(format!("/proc/{}/fd", self.number))?;
+        let sets = all.flatten().map(|entry| entry.path()).filter(|path| is_one(path));
+        Ok(sets.filter_map(|path| path.file_name()?.to_str()?.parse().ok()).collect())
+    }
+
+    /// Whether a descriptor's file is in one of its epoll sets, by the number of that descriptor (kcmp(2)).
+    ///
+    /// # Errors
+    /// `Unsupported` if the kernel was built without kcmp(2), and others of it.
+    pub fn is_in_set(&self, fd: i32, set: i32) -> io::Result<bool> {
+        /// Files that can be in a set by one number: those before the last were closed while others had them.
+        const SAME_NUMBER_MAX: u32 = 64;
+        for place in 0..SAME_NUMBER_MAX {
+            let slot = EpollSlot { set: set as u32, fd: fd as u32, place };
+            let (call, one) = (libc::SYS_kcmp, self.number);
+            // SAFETY: the kernel reads one slot, laid out as it has it.
+            let found =
+                unsafe { libc::syscall(call, one, one, KCMP_EPOLL_TFD, fd, &raw const slot) };
+            match check(found as libc::c_int) {
+                Ok(0) => return Ok(true),
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
     /// Reads its memory from this address on.
     ///
     /// # Errors
@@ -99,6 +136,18 @@ impl Thread {
     pub fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.open_memory()?.write_all_at(bytes, at).map_err(|_| fault())
     }
+}
+
+/// include/uapi/linux/kcmp.h.
+const KCMP_EPOLL_TFD: libc::c_int = 7;
+
+/// `struct kcmp_epoll_slot`.
+#[repr(C)]
+struct EpollSlot {
+    set: u32,
+    fd: u32,
+    /// Which of those of that number.
+    place: u32,
 }
 
 fn fault() -> io::Error {
@@ -134,6 +183,16 @@ mod tests {
         assert_eq!(thread.descriptor(-1).unwrap_err().raw_os_error(), Some(libc::EBADF));
         assert!(thread.closes_at_exec(-1).is_err());
         assert_eq!(thread.process().unwrap(), std::process::id());
+        let set = crate::epoll::Epoll::new().unwrap();
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        set.add(&near, 1).unwrap();
+        let number = set.as_fd().as_raw_fd();
+        assert!(thread.epoll_sets().unwrap().contains(&number));
+        let is_in = |one: &std::os::unix::net::UnixStream| {
+            thread.is_in_set(one.as_raw_fd(), number).unwrap()
+        };
+        assert!(is_in(&near) && !is_in(&far));
+        assert!(thread.is_in_set(near.as_raw_fd(), -1).is_err());
         let none = Thread::of_number(0);
         assert!(none.open_memory().is_err() && none.descriptor(0).is_err());
     }

@@ -167,8 +167,14 @@ impl Supervisor {
         if !matches!(name.family(), Some(libc::AF_INET | libc::AF_INET6)) {
             return Err(Fault::Kernel);
         }
-        self.prepare()?;
         let is_nonblocking = stream::is_nonblocking(&socket)?;
+        if is_nonblocking {
+            let caller = Caller::new(&self.listener, waiting);
+            if self.connects.sets.have(&caller, fd)? {
+                return Err(Fault::Kernel);
+            }
+        }
+        self.prepare()?;
         stream::set_nonblocking(&socket, true)?;
         let is_connected = match stream::connect(&socket, &name) {
             Ok(()) => true,

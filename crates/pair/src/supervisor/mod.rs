@@ -128,7 +128,11 @@ impl Supervisor {
     }
 
     fn call(&mut self, waiting: Waiting) -> Result<Done, Fault> {
-        let (fd, call) = Call::of(&waiting).ok_or(Fault::Kernel)?;
+        let Some((fd, call)) = Call::of(&waiting) else {
+            // The others make epoll sets.
+            self.connects.sets.forget();
+            return Err(Fault::Kernel);
+        };
         let socket = Caller::new(&self.listener, waiting).file(fd)?;
         // What has none is no socket.
         let cookie = Cookie::of(&socket).map_err(|_| Fault::Kernel)?;

@@ -299,6 +299,39 @@ say(all[0].recv(1))
 }
 
 #[test]
+fn connections_that_were_in_a_set_before_are_ready_too() {
+    let script = "
+to = ('127.0.0.1', int(heard()))
+e = select.epoll()
+c = socket.socket()
+c.setblocking(False)
+e.register(c, select.EPOLLOUT | select.EPOLLIN | select.EPOLLET)
+e.poll(0)
+say(c.connect_ex(to) in (0, errno.EINPROGRESS))
+got = b''
+while True:
+    for fd, events in e.poll(10):
+        if events & select.EPOLLOUT and not got:
+            e.modify(c, select.EPOLLIN | select.EPOLLET)
+            c.send(b'x')
+        while events & select.EPOLLIN:
+            d = tried(c.recv, 1000)
+            if d == 'EAGAIN': break
+            if not d: say(got); os._exit(0)
+            got += d
+";
+    is_as_the_kernels_client(script, |stream: TcpStream| {
+        let mut byte = [0];
+        (&stream).read_exact(&mut byte).unwrap();
+        for text in ["some", "more"] {
+            (&stream).write_all(text.as_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        String::new()
+    });
+}
+
+#[test]
 fn children_have_connections_and_pass_them_on() {
     let script = "
 s = listens()
