@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use sys::poll::{Interest, PollSet};
@@ -11,6 +11,7 @@ use sys::stream::{self, Name};
 
 use crate::call::Room;
 use crate::relays::Cookie;
+use crate::theirs::Theirs;
 
 /// How long a connection is kept for the next call, whose call was interrupted when it had come.
 const SPARE_FOR: Duration = Duration::from_secs(60);
@@ -21,14 +22,14 @@ pub(crate) struct Parked {
     pub(crate) peer: Room,
     pub(crate) flags: i32,
     /// The listener, as long as the call waits: who closes it elsewhere has it closed then.
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Theirs,
     pub(crate) cookie: Cookie,
     /// When it has waited long enough (`SO_RCVTIMEO`).
     pub(crate) until: Option<Instant>,
 }
 
 struct Spare {
-    tcp: OwnedFd,
+    tcp: Theirs,
     peer: Name,
     until: Instant,
 }
@@ -45,7 +46,7 @@ impl Accepts {
     ///
     /// # Errors
     /// `WouldBlock` if there is none, and those of accept4(2).
-    pub(crate) fn next(&mut self, cookie: Cookie, socket: &OwnedFd) -> io::Result<(OwnedFd, Name)> {
+    pub(crate) fn next(&mut self, cookie: Cookie, socket: &Theirs) -> io::Result<(Theirs, Name)> {
         if let Some(all) = self.spare.get_mut(&cookie) {
             let first = all.pop_front();
             if all.is_empty() {
@@ -59,7 +60,7 @@ impl Accepts {
     }
 
     /// A connection that the call has not got for which it was accepted.
-    pub(crate) fn keep(&mut self, cookie: Cookie, tcp: OwnedFd, peer: Name) {
+    pub(crate) fn keep(&mut self, cookie: Cookie, tcp: Theirs, peer: Name) {
         let until = Instant::now() + SPARE_FOR;
         self.spare.entry(cookie).or_default().push_back(Spare { tcp, peer, until });
     }
@@ -80,25 +81,25 @@ impl Accepts {
 }
 
 /// Whether a socket listens for connections of TCP.
-pub(crate) fn is_listener(socket: &OwnedFd) -> bool {
+pub(crate) fn is_listener(socket: &Theirs) -> bool {
     int(socket, libc::SO_ACCEPTCONN) == Some(1) && is_tcp(socket)
 }
 
 /// Whether a socket is one of TCP. One of MPTCP gives connections of TCP with peers that have none.
-pub(crate) fn is_tcp(socket: &OwnedFd) -> bool {
+pub(crate) fn is_tcp(socket: &Theirs) -> bool {
     let of_internet = matches!(int(socket, libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6));
     let protocol = int(socket, libc::SO_PROTOCOL);
     of_internet && matches!(protocol, Some(libc::IPPROTO_TCP | libc::IPPROTO_MPTCP))
 }
 
-fn int(socket: &OwnedFd, name: i32) -> Option<i32> {
+fn int(socket: &Theirs, name: i32) -> Option<i32> {
     let mut bytes = [0; 4];
     stream::option(socket, libc::SOL_SOCKET, name, &mut bytes).ok()?;
     Some(i32::from_ne_bytes(bytes))
 }
 
 /// The time of `SO_RCVTIMEO` or `SO_SNDTIMEO` from now on, if there is one.
-pub(crate) fn deadline(socket: &OwnedFd, name: i32) -> Option<Instant> {
+pub(crate) fn deadline(socket: &Theirs, name: i32) -> Option<Instant> {
     let mut bytes = [0; 16];
     stream::option(socket, libc::SOL_SOCKET, name, &mut bytes).ok()?;
     let (seconds, micros) = bytes.split_first_chunk::<8>()?;
@@ -108,9 +109,10 @@ pub(crate) fn deadline(socket: &OwnedFd, name: i32) -> Option<Instant> {
 }
 
 /// accept4(2), which does not wait, though the listener may be one that does.
-fn accept_now(socket: &OwnedFd) -> io::Result<(OwnedFd, Name)> {
+fn accept_now(socket: &Theirs) -> io::Result<(Theirs, Name)> {
+    let accept = || stream::accept(socket).map(|(tcp, peer)| (Theirs::new(tcp), peer));
     if stream::is_nonblocking(socket)? {
-        return stream::accept(socket);
+        return accept();
     }
     let mut set = PollSet::<1>::empty();
     let at = set.add(socket.as_fd(), Interest::Read)?;
@@ -126,7 +128,7 @@ fn accept_now(socket: &OwnedFd) -> io::Result<(OwnedFd, Name)> {
     let mut moment = [0; 16];
     moment[8] = 1;
     stream::set_option(socket, level, name, &moment)?;
-    let accepted = stream::accept(socket);
+    let accepted = accept();
     stream::set_option(socket, level, name, &before)?;
     if let Ok((tcp, _)) = &accepted {
         // It has what the listener has.

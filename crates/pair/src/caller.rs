@@ -1,13 +1,14 @@
 //! A thread of the program's that waits for the answer to its call.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use sys::seccomp::{Answer, Listener, Waiting};
 use sys::stream::Name;
 use sys::traced::Thread;
 
 use crate::call::Room;
+use crate::theirs::Theirs;
 
 /// Why a call is not answered with what it asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,9 +59,9 @@ impl<'a> Caller<'a> {
     }
 
     /// Another descriptor for one of its files.
-    pub(crate) fn file(&self, fd: i32) -> Result<OwnedFd, Fault> {
+    pub(crate) fn file(&self, fd: i32) -> Result<Theirs, Fault> {
         // What is wrong with it, the kernel says.
-        let file = self.thread.descriptor(fd).map_err(|_| Fault::Kernel)?;
+        let file = self.thread.descriptor(fd).map(Theirs::new).map_err(|_| Fault::Kernel)?;
         self.checked(file)
     }
 

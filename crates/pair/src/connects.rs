@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use sys::seccomp::Waiting;
@@ -10,13 +9,14 @@ use sys::stream;
 
 use crate::caller::{Caller, Fault};
 use crate::relays::Cookie;
+use crate::theirs::Theirs;
 
 /// A call that waits for its connection to be established.
 pub(crate) struct Connecting {
     pub(crate) waiting: Waiting,
     pub(crate) fd: i32,
     /// The program's socket, which is the supervisor's alone when the program has got the pair.
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Theirs,
     pub(crate) cookie: Cookie,
     /// When it has waited long enough (`SO_SNDTIMEO`).
     pub(crate) until: Option<Instant>,
@@ -84,7 +84,7 @@ pub(crate) enum Standing {
     Other,
 }
 
-pub(crate) fn standing(socket: &OwnedFd) -> io::Result<Standing> {
+pub(crate) fn standing(socket: &Theirs) -> io::Result<Standing> {
     let mut state = [0];
     stream::option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state)?;
     Ok(match state[0] {
@@ -95,14 +95,14 @@ pub(crate) fn standing(socket: &OwnedFd) -> io::Result<Standing> {
 }
 
 /// Whether connect(2) gives a connection whose first packet is sent with the first bytes (`TCP_FASTOPEN_CONNECT`).
-pub(crate) fn is_deferred(socket: &OwnedFd) -> bool {
+pub(crate) fn is_deferred(socket: &Theirs) -> bool {
     let mut value = [0; 4];
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT);
     stream::option(socket, level, name, &mut value).is_ok() && value != [0; 4]
 }
 
 /// How the attempt has ended, if it has.
-pub(crate) fn outcome(socket: &OwnedFd) -> io::Result<Option<i32>> {
+pub(crate) fn outcome(socket: &Theirs) -> io::Result<Option<i32>> {
     if standing(socket)? == Standing::Connecting {
         return Ok(None);
     }

@@ -403,10 +403,10 @@ impl Relay {
     /// The end: both sockets are closed. What TCP has queued, it sends still.
     pub(crate) fn close(self) {
         let [on, time] = halves(self.linger);
-        if on != 0 && time == 0 {
-            // A reset. Where it cannot be set, there is no connection any more.
-            let _ = set_linger(&self.tcp, ABORT);
-        }
+        // A reset, or none, and no waiting, whatever one has set who has another descriptor. Where it cannot be set, there is
+        // no connection any more.
+        let value = if on != 0 && time == 0 { ABORT } else { [0; LINGER] };
+        let _ = set_linger(&self.tcp, value);
     }
 
     /// Whether something lies in the pair that the program has sent.
@@ -416,6 +416,8 @@ impl Relay {
 
     /// Its TCP socket, of one that the program has not got.
     pub(crate) fn into_tcp(self) -> OwnedFd {
+        // As it came.
+        let _ = set_linger(&self.tcp, self.linger);
         self.tcp.into()
     }
 
@@ -427,6 +429,12 @@ impl Relay {
 
 /// `SO_LINGER` of no time: close(2) sends a reset.
 const ABORT: [u8; LINGER] = [1, 0, 0, 0, 0, 0, 0, 0];
+
+/// Whether close(2) waits.
+pub(crate) fn lingers(linger: [u8; LINGER]) -> bool {
+    let [on, time] = halves(linger);
+    on != 0 && time != 0
+}
 
 fn halves(linger: [u8; LINGER]) -> [i32; 2] {
     let [a, b, c, d, e, f, g, h] = linger;

@@ -9,6 +9,7 @@ use sys::stream::{self, Name};
 use sys::traced::Thread;
 
 use crate::relay::{Between, Next, Relay};
+use crate::theirs::Theirs;
 
 /// Connections that have ended and are remembered, for what the program asks of its ends of theirs.
 const ENDED_MAX: usize = 4096;
@@ -166,7 +167,8 @@ impl Relays {
 /// kernel it was if that leaves something unread (unix_release_sock). Where the program has its end elsewhere by now, in
 /// another process, this is not done.
 fn say_reset(cookie: Cookie, place: Place) {
-    let Ok(theirs) = Thread::of_number(place.thread).descriptor(place.fd) else { return };
+    let theirs = Thread::of_number(place.thread).descriptor(place.fd).map(Theirs::new);
+    let Ok(theirs) = theirs else { return };
     if Cookie::of(&theirs).is_ok_and(|found| found == cookie) {
         // One without room has something unread.
         let _ = sys::calls::send(&theirs, &[0], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);

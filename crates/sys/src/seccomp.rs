@@ -185,6 +185,13 @@ impl Listener {
         self.add(id, file, libc::SECCOMP_ADDFD_FLAG_SEND, 0, closes_at_exec)
     }
 
+    /// Whether the kernel is new enough to [`give`](Self::give).
+    pub fn can_give(&self) -> bool {
+        // What it does not know it says before it looks for the call; no call has this number.
+        let given = self.give(u64::MAX, self, true);
+        given.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// A descriptor of the process's is this file from now on. The call waits on.
     ///
     /// # Errors
@@ -265,6 +272,7 @@ mod tests {
             (first, second, new)
         });
         let listener = Listener::from(told.recv().unwrap());
+        assert!(listener.can_give());
         let next = || listener.receive().unwrap().unwrap();
         let call = next();
         assert_eq!((call.call, call.arguments[1]), (libc::SYS_shutdown, libc::SHUT_RDWR as u64));

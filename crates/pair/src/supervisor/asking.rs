@@ -1,7 +1,5 @@
 //! What the program asks of its connections, and sets: names and options.
 
-use std::os::fd::OwnedFd;
-
 use sys::seccomp::Waiting;
 use sys::stream::{self, Name};
 
@@ -11,6 +9,7 @@ use crate::caller::{Caller, Done, Fault};
 use crate::options::{self, Of, VALUE_MAX};
 use crate::relay::LINGER;
 use crate::relays::Cookie;
+use crate::theirs::Theirs;
 
 impl Supervisor {
     pub(super) fn name(
@@ -37,7 +36,7 @@ impl Supervisor {
     pub(super) fn option(
         &mut self,
         waiting: Waiting,
-        (socket, cookie): (OwnedFd, Cookie),
+        (socket, cookie): (Theirs, Cookie),
         key: Key,
         room: Room,
     ) -> Result<Done, Fault> {

@@ -16,6 +16,7 @@ use crate::caller::{Caller, Done, Fault};
 use crate::connects::{self, Connecting, Standing};
 use crate::relay::Relay;
 use crate::relays::{Cookie, Place};
+use crate::theirs::Theirs;
 
 impl Supervisor {
     /// That there is a pair for the next connection.
@@ -35,7 +36,7 @@ impl Supervisor {
     pub(super) fn accept(
         &mut self,
         waiting: Waiting,
-        (socket, cookie): (OwnedFd, Cookie),
+        (socket, cookie): (Theirs, Cookie),
         peer: Room,
         flags: i32,
     ) -> Result<Done, Fault> {
@@ -66,7 +67,7 @@ impl Supervisor {
         &mut self,
         waiting: Waiting,
         cookie: Cookie,
-        (tcp, name): (OwnedFd, Name),
+        (tcp, name): (Theirs, Name),
         (peer, flags): (Room, i32),
     ) -> Result<Done, Fault> {
         let caller = Caller::new(&self.listener, waiting);
@@ -79,7 +80,7 @@ impl Supervisor {
             return Err(fault);
         }
         let (pair, theirs) = self.take_pair()?;
-        let relay = Relay::new(tcp, (pair, &theirs), false)?;
+        let relay = Relay::new(own(tcp)?, (pair, &theirs), false)?;
         stream::set_nonblocking(&theirs, flags & libc::SOCK_NONBLOCK != 0)?;
         let caller = Caller::new(&self.listener, waiting);
         match caller.give(&theirs, flags & libc::SOCK_CLOEXEC != 0) {
@@ -89,7 +90,7 @@ impl Supervisor {
                 Ok(Done::Elsewhere)
             }
             Err(fault) => {
-                self.accepts.keep(cookie, relay.into_tcp(), name);
+                self.accepts.keep(cookie, Theirs::new(relay.into_tcp()), name);
                 Err(fault)
             }
         }
@@ -136,7 +137,7 @@ impl Supervisor {
         &mut self,
         waiting: Waiting,
         fd: i32,
-        (socket, cookie): (OwnedFd, Cookie),
+        (socket, cookie): (Theirs, Cookie),
         (to, len): (u64, i32),
     ) -> Result<Done, Fault> {
         if let Some(relay) = self.relays.of(cookie) {
@@ -204,16 +205,17 @@ impl Supervisor {
         &mut self,
         waiting: Waiting,
         fd: i32,
-        socket: OwnedFd,
+        socket: Theirs,
         (is_nonblocking, is_connecting): (bool, bool),
     ) -> Result<(), Fault> {
         let (pair, theirs) = self.take_pair()?;
-        let relay = Relay::new(socket, (pair, &theirs), is_connecting)?;
+        let relay = Relay::new(own(socket)?, (pair, &theirs), is_connecting)?;
         stream::set_nonblocking(&theirs, is_nonblocking)?;
         let put = Caller::new(&self.listener, waiting).put(&theirs, fd);
         if let Err(fault) = put {
             // It has its own socket still.
-            stream::set_nonblocking(relay.tcp(), is_nonblocking)?;
+            let tcp = Theirs::new(relay.into_tcp());
+            stream::set_nonblocking(&tcp, is_nonblocking)?;
             return Err(fault);
         }
         self.begin(relay, &theirs, Place { thread: waiting.thread, fd });
@@ -271,4 +273,9 @@ impl Supervisor {
             caller.end(Err(Fault::Error(libc::EINPROGRESS)));
         }
     }
+}
+
+/// A socket that is the supervisor's from now on.
+fn own(socket: Theirs) -> Result<OwnedFd, Fault> {
+    socket.into_own().ok_or(Fault::Gone)
 }

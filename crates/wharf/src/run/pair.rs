@@ -17,7 +17,7 @@ use pair::{CALLS, Supervisor};
 use sys::capability::{DAC_OVERRIDE, SYS_PTRACE};
 use sys::packets::PacketSocket;
 use sys::poll::{Interest, PollSet};
-use sys::seccomp;
+use sys::seccomp::{self, Listener};
 
 use crate::error::Error;
 
@@ -52,6 +52,12 @@ pub(super) fn begin(environment: &[(&str, OsString)]) -> Result<(), Error> {
         ),
         _ => cannot(cause),
     })?;
+    let listener = Listener::from(listener);
+    if !listener.can_give() {
+        return Err(Error::Usage(
+            "pairs need Linux 5.14 or newer (SECCOMP_ADDFD_FLAG_SEND)".to_owned(),
+        ));
+    }
     own.send(&[0], &[listener.as_fd()]).map_err(cannot)?;
     drop(listener);
     hear(&own).map(drop).map_err(cannot)
