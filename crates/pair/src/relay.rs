@@ -1,32 +1,18 @@
 //! One connection: its TCP socket, the supervisor's end of the pair, and the bytes between them.
 
-use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use sys::calls;
 use sys::epoll::Epoll;
 use sys::poll::{Interest, PollSet};
 use sys::stream::{self, Name};
 
 /// Bytes that are moved by one call.
-const PIECE: usize = 64 << 10;
+pub(crate) const PIECE: usize = 64 << 10;
 /// Bytes that are moved each way before others have their turn.
 const TURN: usize = 8 * PIECE;
-
-/// Where bytes are on their way from one socket to the other: one for all connections.
-pub(crate) struct Between {
-    bytes: Vec<u8>,
-    /// Empty, between two calls.
-    pipe: (PipeReader, PipeWriter),
-}
-
-impl Between {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Between { bytes: vec![0; PIECE], pipe: io::pipe()? })
-    }
-}
 
 /// One way of the bytes.
 #[derive(Default)]
@@ -40,8 +26,6 @@ struct Way {
     is_shut: bool,
     /// The writer takes no more: what comes is read and dropped, or not read at all.
     is_broken: bool,
-    /// Much came lately. It goes by the pipe then, with no copy (splice(2)); what is little is copied sooner than that.
-    is_much: bool,
 }
 
 /// Why no more bytes are moved for now.
@@ -57,23 +41,6 @@ enum Stop {
     End,
     ReadFailed(io::Error),
     WriteFailed(io::Error),
-    /// A signal came first.
-    Again,
-}
-
-impl Stop {
-    fn of_read(error: io::Error) -> Stop {
-        match error.kind() {
-            ErrorKind::Interrupted => Stop::Again,
-            ErrorKind::WouldBlock => Stop::Empty,
-            _ => Stop::ReadFailed(error),
-        }
-    }
-}
-
-/// Whether there is only no room just now.
-fn is_for_later(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 impl Way {
@@ -81,18 +48,11 @@ impl Way {
         self.at < self.held.len()
     }
 
-    /// Moves bytes as long as there are any, and room for them. To nobody, it drops them.
-    fn carry<R: Read + AsFd, W: Write + AsFd>(
-        &mut self,
-        from: &mut R,
-        mut to: Option<&mut W>,
-        between: &mut Between,
-    ) -> Stop {
+    /// Moves bytes as long as there are any, and room for them.
+    fn carry(&mut self, from: &mut impl Read, to: &mut impl Write, scratch: &mut [u8]) -> Stop {
         let mut left = TURN;
         loop {
-            while self.holds()
-                && let Some(to) = &mut to
-            {
+            while self.holds() {
                 match to.write(&self.held[self.at..]) {
                     Ok(written) => self.at += written,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -110,69 +70,28 @@ impl Way {
             if left == 0 {
                 return Stop::Enough;
             }
-            let moved = match &mut to {
-                Some(to) if self.is_much => self.splice(from, *to, &mut between.pipe),
-                Some(to) => self.copy(from, Some(*to), &mut between.bytes),
-                None => self.copy(from, None::<&mut W>, &mut between.bytes),
-            };
-            match moved {
-                Ok(0) => self.is_at_end = true,
-                Ok(moved) => left = left.saturating_sub(moved),
-                Err(Stop::Again) => {}
-                Err(stop) => return stop,
-            }
-        }
-    }
-
-    /// Moves some bytes, or holds them: how many. None are at the end.
-    fn copy(
-        &mut self,
-        from: &mut impl Read,
-        to: Option<&mut impl Write>,
-        bytes: &mut [u8],
-    ) -> Result<usize, Stop> {
-        let read = from.read(bytes).map_err(Stop::of_read)?;
-        self.is_much = read == bytes.len();
-        let written = match to.map(|to| to.write(&bytes[..read])) {
-            None => read,
-            Some(Ok(written)) => written,
-            Some(Err(error)) if is_for_later(&error) => 0,
-            Some(Err(error)) => return Err(Stop::WriteFailed(error)),
-        };
-        self.held.extend_from_slice(&bytes[written..read]);
-        Ok(read)
-    }
-
-    /// The same by the pipe.
-    fn splice(
-        &mut self,
-        from: &impl AsFd,
-        to: &impl AsFd,
-        (out, into): &mut (PipeReader, PipeWriter),
-    ) -> Result<usize, Stop> {
-        let flags = libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE;
-        let error = io::Error::from_raw_os_error;
-        let read = calls::splice(from, &*into, PIECE, flags);
-        let read = read.map_err(|number| Stop::of_read(error(number)))?;
-        self.is_much = read >= PIECE / 2;
-        let mut left = read;
-        let mut failed = None;
-        while left > 0 {
-            match calls::splice(&*out, to, left, flags).map_err(error) {
-                Ok(written) if written > 0 => left -= written,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if !is_for_later(&error) => {
-                    failed = Some(error);
-                    break;
+            let read = match from.read(scratch) {
+                Ok(0) => {
+                    self.is_at_end = true;
+                    continue;
                 }
-                _ => break,
-            }
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Stop::Empty,
+                Err(error) => return Stop::ReadFailed(error),
+            };
+            left = left.saturating_sub(read);
+            let written = match to.write(&scratch[..read]) {
+                Ok(written) => written,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+                {
+                    0
+                }
+                Err(error) => return Stop::WriteFailed(error),
+            };
+            self.held.extend_from_slice(&scratch[written..read]);
         }
-        // The pipe is the next connection's.
-        let begin = self.held.len();
-        self.held.resize(begin + left, 0);
-        out.read_exact(&mut self.held[begin..]).map_err(Stop::ReadFailed)?;
-        failed.map_or(Ok(read), |error| Err(Stop::WriteFailed(error)))
     }
 
     /// The writer takes no more.
@@ -292,20 +211,20 @@ impl Relay {
     }
 
     /// Moves what there is to be moved.
-    pub(crate) fn turn(&mut self, between: &mut Between) -> Next {
+    pub(crate) fn turn(&mut self, scratch: &mut [u8]) -> Next {
         if let Some(filling) = self.filling {
-            match self.establish(filling, &mut between.bytes) {
+            match self.establish(filling, scratch) {
                 Ok(true) => self.filling = None,
                 Ok(false) if self.is_closed() => return Next::Closed,
                 Ok(false) => return Next::Wait,
                 Err(error) => return reset_by(&error),
             }
         }
-        let out = self.carry_out(between);
+        let out = self.carry_out(scratch);
         if matches!(out, Next::Closed | Next::Reset(_)) {
             return out;
         }
-        let back = self.carry_back(between);
+        let back = self.carry_back(scratch);
         match (out, back) {
             (_, Next::Closed | Next::Reset(_)) => back,
             (Next::Again, _) | (_, Next::Again) => Next::Again,
@@ -336,13 +255,13 @@ impl Relay {
         Ok(true)
     }
 
-    fn carry_out(&mut self, between: &mut Between) -> Next {
+    fn carry_out(&mut self, scratch: &mut [u8]) -> Next {
         if self.out.is_broken {
             return Next::Wait;
         }
-        match self.out.carry(&mut self.pair, Some(&mut self.tcp), between) {
+        match self.out.carry(&mut self.pair, &mut self.tcp, scratch) {
             Stop::Empty | Stop::Full => Next::Wait,
-            Stop::Enough | Stop::Again => Next::Again,
+            Stop::Enough => Next::Again,
             Stop::End if self.is_closed() => Next::Closed,
             Stop::End => {
                 if !std::mem::replace(&mut self.out.is_shut, true) {
@@ -365,13 +284,16 @@ impl Relay {
         }
     }
 
-    fn carry_back(&mut self, between: &mut Between) -> Next {
-        let pair = if self.back.is_broken { None } else { Some(&mut self.pair) };
-        let stop = self.back.carry(&mut self.tcp, pair, between);
+    fn carry_back(&mut self, scratch: &mut [u8]) -> Next {
+        let stop = if self.back.is_broken {
+            self.back.carry(&mut self.tcp, &mut io::sink(), scratch)
+        } else {
+            self.back.carry(&mut self.tcp, &mut self.pair, scratch)
+        };
         match stop {
             Stop::Empty | Stop::End if self.out.is_broken => Next::Reset(self.error),
             Stop::Empty | Stop::Full => Next::Wait,
-            Stop::Enough | Stop::Again => Next::Again,
+            Stop::Enough => Next::Again,
             Stop::End => {
                 if !std::mem::replace(&mut self.back.is_shut, true) {
                     let _ = self.pair.shutdown(Shutdown::Write);
@@ -411,7 +333,7 @@ impl Relay {
 
     /// Whether something lies in the pair that the program has sent.
     pub(crate) fn has_unread(&self) -> bool {
-        calls::ioctl(&self.pair, libc::FIONREAD).is_ok_and(|unread| unread > 0)
+        sys::calls::ioctl(&self.pair, libc::FIONREAD).is_ok_and(|unread| unread > 0)
     }
 
     /// Its TCP socket, of one that the program has not got.

@@ -8,7 +8,7 @@ use sys::epoll::Epoll;
 use sys::stream::{self, Name};
 use sys::traced::Thread;
 
-use crate::relay::{Between, Next, Relay};
+use crate::relay::{Next, PIECE, Relay};
 use crate::theirs::Theirs;
 
 /// Connections that have ended and are remembered, for what the program asks of its ends of theirs.
@@ -71,12 +71,12 @@ pub(crate) struct Relays {
     order: VecDeque<Cookie>,
     /// Those that have more to move.
     again: Vec<u64>,
-    between: Between,
+    scratch: Vec<u8>,
 }
 
 impl Relays {
-    pub(crate) fn new(kind: u64) -> io::Result<Self> {
-        Ok(Relays {
+    pub(crate) fn new(kind: u64) -> Self {
+        Relays {
             all: HashMap::new(),
             numbers: HashMap::new(),
             next: 0,
@@ -84,8 +84,8 @@ impl Relays {
             ended: HashMap::new(),
             order: VecDeque::new(),
             again: Vec::new(),
-            between: Between::new()?,
-        })
+            scratch: vec![0; PIECE],
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -131,7 +131,7 @@ impl Relays {
     /// One of them is ready for something.
     pub(crate) fn turn(&mut self, epoll: &Epoll, number: u64) {
         let Some(entry) = self.all.get_mut(&number) else { return };
-        let next = entry.relay.turn(&mut self.between);
+        let next = entry.relay.turn(&mut self.scratch);
         match next {
             Next::Wait | Next::Again => {
                 if next == Next::Again {

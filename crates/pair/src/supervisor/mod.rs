@@ -47,14 +47,14 @@ impl Supervisor {
     /// For the program whose calls this descriptor brings: see [`sys::seccomp::answer_elsewhere`].
     ///
     /// # Errors
-    /// Those of epoll_ctl(2) and pipe(2).
+    /// Those of epoll_ctl(2).
     pub fn new(listener: OwnedFd) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         epoll.add(&listener, LISTENER)?;
         Ok(Supervisor {
             listener: listener.into(),
             epoll,
-            relays: Relays::new(RELAY)?,
+            relays: Relays::new(RELAY),
             accepts: Accepts::default(),
             connects: Connects::default(),
             pair: None,

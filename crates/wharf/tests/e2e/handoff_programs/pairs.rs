@@ -315,11 +315,12 @@ fn pairs_move_by_hand_while_bytes_pass() {
     let sent = bytes(LONG, 2);
     std::thread::scope(|scope| {
         let echoed = scope.spawn(|| echoes(&stream, &sent));
-        while !echoed.is_finished() {
-            for to in ["nic", "os"] {
-                let ended = stage.hosts.wharf(&["handoff", "--to", to, "--all"]);
-                assert!(ended.status.success(), "{ended}");
-            }
+        for (to, count) in [("nic", "handoffs"), ("os", "restored"), ("nic", "handoffs")] {
+            let before = stage.counter("handoff", count);
+            let ended = stage.hosts.wharf(&["handoff", "--to", to, "--all"]);
+            assert!(ended.status.success(), "{ended}");
+            let moves = || echoed.is_finished() || stage.counter("handoff", count) > before;
+            assert!(wait_until(moves), "to {to}: {:?}", stage.counters());
         }
         echoed.join().unwrap();
     });
