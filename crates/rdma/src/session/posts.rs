@@ -200,16 +200,26 @@ impl Taken {
         (wr_id.load(Ordering::Relaxed), fits.then_some(&into.sges[..]))
     }
 
-    /// The number that an entry's completion is known by, as it is there now: it is the application's own affair.
+    /// An entry completes, and those before it are over: the application may have their places, before it sees the
+    /// completion. Returns the number that this is known by, as it is there now: it is the application's own affair.
     #[inline]
-    pub(super) fn wr_id(&self, memory: &[AtomicU64], index: u32) -> u64 {
-        self.entry(memory, index)[0].load(Ordering::Relaxed)
+    pub(super) fn retire_to(&mut self, memory: &[AtomicU64], index: u32) -> u64 {
+        let wr_id = self.entry(memory, index)[0].load(Ordering::Relaxed);
+        let retired = index.wrapping_add(1);
+        if retired.wrapping_sub(self.retired) <= self.taken.wrapping_sub(self.retired) {
+            self.publish_retired(memory, retired);
+        }
+        wr_id
     }
 
     /// Tells the application how many entries are over, if `left` of those that were taken are not.
     #[inline]
     pub(super) fn retire(&mut self, memory: &[AtomicU64], left: u32) {
-        let retired = self.taken.wrapping_sub(left);
+        self.publish_retired(memory, self.taken.wrapping_sub(left));
+    }
+
+    #[inline]
+    fn publish_retired(&mut self, memory: &[AtomicU64], retired: u32) {
         if retired != self.retired {
             self.retired = retired;
             self.device_word(memory, RETIRED).store(retired.into(), Ordering::Release);

@@ -11,11 +11,12 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use rdma::mpa::Config;
-use rdma::session::completions::ANY;
+use rdma::session::completions::{ANY, Completions};
+use rdma::session::posts::Posts;
 use rdma::session::process::{Objects, Told};
 use rdma::session::{Hostile, Request};
 use rdma::verbs::{Limits, State, Work};
-use side::{CHANNEL, CONTEXT, DEPTH, Side, pump};
+use side::{CHANNEL, CONTEXT, DEPTH, Side, pump, put};
 use testkit::bytes::Bytes;
 use world::{BASE, negotiate};
 
@@ -73,6 +74,38 @@ fn a_queue_takes_as_many_as_it_is_deep() {
         pump(&mut a, &mut b).unwrap();
         assert_eq!(a.poll().len(), 1);
     }
+}
+
+/// An application on another CPU sees a completion while the device still writes others: the place is free by then.
+#[test]
+fn who_sees_a_completion_may_post_one_more() {
+    const ROUNDS: u64 = 20_000;
+    let (mut a, mut b) = sides();
+    let (memory, qp, areas) = (a.memory, a.qp, a.areas);
+    let (sge, work) = (a.sge(0, 8), Work::Write { stag: b.stag, offset: BASE });
+    let application = std::thread::spawn(move || {
+        let mut sends = Posts::new(areas[0], DEPTH, memory).unwrap();
+        let mut completions = Completions::new(areas[2], memory).unwrap();
+        let mut post = |wr_id: u64| put(&mut sends, memory, qp, wr_id, work, &[sge]);
+        assert!((0..DEPTH.into()).all(&mut post));
+        for round in 0..ROUNDS {
+            let entry = loop {
+                if let Some(entry) = completions.poll() {
+                    break entry;
+                }
+                std::hint::spin_loop();
+            };
+            assert_eq!(entry.wr_id, round);
+            completions.release();
+            assert!(post(round + u64::from(DEPTH)), "{round}: the place of what completed is free");
+        }
+    });
+    while !application.is_finished() {
+        let written = a.transmit().unwrap();
+        b.hears(&written).unwrap();
+        std::thread::yield_now();
+    }
+    application.join().unwrap();
 }
 
 #[test]

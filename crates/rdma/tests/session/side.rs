@@ -100,17 +100,7 @@ impl Side {
 
     /// Posts a send; whether there was room.
     pub(crate) fn send(&mut self, wr_id: u64, work: Work, sges: &[Sge]) -> bool {
-        let flags = Flags { signaled: true, ..Flags::default() };
-        let Some(entry) = self.sends.slot() else { return false };
-        let send = Send { wr_id, work, flags, shape: Shape::Sges(sges.len() as u8) };
-        for (word, value) in entry.iter().zip(send.encode()) {
-            word.store(value, std::sync::atomic::Ordering::Relaxed);
-        }
-        write_sges(entry, SEND_HEAD, sges.iter().copied());
-        self.sends.push();
-        self.sends.publish();
-        self.control().post(self.qp.0 as usize & 0xfff);
-        true
+        put(&mut self.sends, self.memory, self.qp, wr_id, work, sges)
     }
 
     pub(crate) fn receive(&mut self, wr_id: u64, sges: &[Sge]) -> bool {
@@ -171,6 +161,28 @@ impl Side {
         self.hear();
         Ok(())
     }
+}
+
+/// Posts a send; whether there was room.
+pub(crate) fn put(
+    sends: &mut Posts<'static>,
+    memory: &[AtomicU64],
+    qp: Qp,
+    wr_id: u64,
+    work: Work,
+    sges: &[Sge],
+) -> bool {
+    let flags = Flags { signaled: true, ..Flags::default() };
+    let Some(entry) = sends.slot() else { return false };
+    let send = Send { wr_id, work, flags, shape: Shape::Sges(sges.len() as u8) };
+    for (word, value) in entry.iter().zip(send.encode()) {
+        word.store(value, std::sync::atomic::Ordering::Relaxed);
+    }
+    write_sges(entry, SEND_HEAD, sges.iter().copied());
+    sends.push();
+    sends.publish();
+    Control::new(memory).unwrap().post(qp.0 as usize & 0xfff);
+    true
 }
 
 pub(crate) fn qp_request(pd: u32, cq: u32) -> QpRequest {

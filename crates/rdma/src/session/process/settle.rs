@@ -19,6 +19,7 @@ impl Process {
         now: Nanos,
         qp: Qp,
     ) -> Result<(), Hostile> {
+        self.retire_receives(memory, qp);
         if let Some(pair) = self.qps.get(qp.place()).filter(|pair| pair.qp == qp) {
             let (send_cq, receive_cq) = (pair.send_cq, pair.receive_cq);
             self.write_completions(memory, now, send_cq)?;
@@ -26,23 +27,31 @@ impl Process {
                 self.write_completions(memory, now, receive_cq)?;
             }
         }
-        self.retire(memory, qp);
+        self.retire_sends(memory, qp);
         self.tell_state(memory, qp);
         self.tell_events();
         Ok(())
     }
 
-    /// Room in the work queues, after the completions that it comes by.
+    /// Room in the receive queues, before the completions are seen that it comes by: who has read those may post as many.
     #[inline]
-    fn retire(&mut self, memory: &[AtomicU64], qp: Qp) {
+    fn retire_receives(&mut self, memory: &[AtomicU64], qp: Qp) {
         let Process { rnic, qps, srqs, .. } = self;
         let Some(pair) = qps.get_mut(qp.place()).filter(|pair| pair.qp == qp) else { return };
-        pair.sq.retire(memory, rnic.send_len(qp));
         if let Some(rq) = &mut pair.rq {
             rq.retire(memory, rnic.recv_len(qp));
         }
         if let Some(of) = pair.srq.and_then(|srq| srqs.get_mut(srq.place())) {
             of.taken.retire(memory, rnic.srq_len(of.srq));
+        }
+    }
+
+    /// Room in the send queue by what has ended without a completion. By what has one, it is there with that.
+    #[inline]
+    fn retire_sends(&mut self, memory: &[AtomicU64], qp: Qp) {
+        let Process { rnic, qps, .. } = self;
+        if let Some(pair) = qps.get_mut(qp.place()).filter(|pair| pair.qp == qp) {
+            pair.sq.retire(memory, rnic.send_len(qp));
         }
     }
 
@@ -72,14 +81,14 @@ impl Process {
         };
         let mut count = 0;
         let _ = rnic.drain_cq(cq, usize::MAX, |completion, is_solicited| {
-            let pair = qps.get(completion.qp.place()).filter(|pair| pair.qp == completion.qp);
+            let pair = qps.get_mut(completion.qp.place()).filter(|pair| pair.qp == completion.qp);
             // What is left of a queue pair that is gone is nobody's.
             let Some(pair) = pair else { return };
             let index = completion.wr_id as u32;
             let is_receive = matches!(completion.done, Done::Receive | Done::ReceiveImmediate);
             let (wr_id, index) = match is_receive {
                 true => (completion.wr_id, 0),
-                false => (pair.sq.wr_id(memory, index), index),
+                false => (pair.sq.retire_to(memory, index), index),
             };
             queue.written.push(memory, &entry(&completion, wr_id, index));
             queue.is_solicited |= is_solicited;
