@@ -148,6 +148,10 @@ fn greet(socket: PacketSocket, registry: &Registry, limits: Limits) -> Result<()
     }
     let mut message = [0; MESSAGE_MAX];
     let Received { len, descriptors } = socket.receive(&mut message)?;
+    if len == 0 {
+        // Whoever it was only wanted to know whether there is a device.
+        return Ok(());
+    }
     if &message[..len] == STATS {
         return tell(&socket, &registry.json());
     }

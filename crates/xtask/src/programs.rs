@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 31] = [
+const PROGRAMS: [(&str, &str); 36] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -43,6 +43,11 @@ const PROGRAMS: [(&str, &str); 31] = [
     ("node", "nodejs"),
     ("valgrind", "valgrind"),
     ("tcpdump", "tcpdump"),
+    ("ibv_devices", "ibverbs-utils"),
+    ("rping", "rdmacm-utils"),
+    ("ib_write_bw", "perftest"),
+    ("qperf", "qperf"),
+    ("fio", "fio"),
 ];
 
 /// What asks whether a package may start its service (invoke-rc.d(8)).

@@ -106,6 +106,8 @@ impl Manager {
             _ => Kind::ConnectError,
         };
         if let Some(of) = self.ids.get_mut(&id) {
+            let why = io::Error::from_raw_os_error(error);
+            tracing::debug!("no connection of {:?} with {:?}: {why}", of.local, of.remote);
             (of.phase, of.due) = (Phase::Over, None);
             self.say_with(around, id, kind, error, (0, 0), private_data);
         }

@@ -27,6 +27,7 @@ mod handoff_workers;
 mod leases;
 mod logged;
 mod paper;
+mod rdma;
 mod received;
 mod refused;
 mod running;

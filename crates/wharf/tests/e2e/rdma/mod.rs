@@ -1,0 +1,104 @@
+//! Verbs: unmodified programs under `wharf run --rdma`, as an ordinary user, on two hosts.
+
+mod programs;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use testkit::lab::{Ended, Host, Program, Wire, have, wait_until};
+
+use crate::setup::{Ip, PEER, WIRE, give, wharf};
+
+/// Whom programs run as where the tests run as root.
+const USER: &str = "65534";
+
+/// A client and a server, each with its own device, joined by a wire.
+struct Pair {
+    client: Host,
+    server: Host,
+    library: PathBuf,
+}
+
+/// The newest library that is built.
+fn library() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_wharf")).parent().unwrap();
+    let built = ["deps/libwharf_rdma.so", "libwharf_rdma.so"].map(|name| folder.join(name));
+    let newest = built
+        .into_iter()
+        .filter(|path| path.exists())
+        .max_by_key(|path| path.metadata().and_then(|file| file.modified()).unwrap());
+    newest.expect("libwharf_rdma.so is built with the tests")
+}
+
+/// Without any capability: a user of its own if this is root.
+fn as_user(words: &[&str]) -> Command {
+    let wharf = wharf();
+    if !sys::process::is_root() {
+        let mut command = wharf;
+        command.args(words);
+        return command;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs"]);
+    command.args(["--bounding-set", "-all", "--inh-caps", "-all"]);
+    command.arg(wharf.get_program()).args(words).env_remove("RUST_BACKTRACE");
+    command
+}
+
+impl Pair {
+    /// `None`, and a word why, where these programs are not, or no hosts can be made.
+    fn new(programs: &[&str]) -> Option<Pair> {
+        if !have(programs) || !have(&["setpriv"]) {
+            return None;
+        }
+        let (client, server) = (Host::new()?, Host::new()?);
+        let wire = Wire { near: PEER, far: WIRE, mtu: 9000, queues: 1, offloads: true };
+        wire.lay(&client, &server);
+        give(&client, PEER, &Ip::BOTH, Ip::client);
+        give(&server, WIRE, &Ip::BOTH, Ip::server);
+        Some(Pair { client, server, library: library() })
+    }
+
+    fn run(&self, words: &[&str]) -> Command {
+        let mut run = as_user(&["run", "--rdma", "--"]);
+        run.args(words).env("WHARF_LIBRARY", &self.library).env_remove("WHARF_RDMA");
+        run
+    }
+
+    /// A program of the server's, once something listens at this port: that of one before has ended.
+    fn serve(&self, port: u16, words: &[&str]) -> Program {
+        assert!(wait_until(|| !listens(&self.server, port)), "{words:?}: {port} is in use");
+        let mut server = self.server.spawn(&mut self.run(words));
+        let is_up = wait_until(|| !server.runs() || listens(&self.server, port));
+        assert!(is_up && server.runs(), "{words:?}: {}", server.wait());
+        server
+    }
+
+    /// A program of the client's, to its end.
+    fn call(&self, words: &[&str]) -> Ended {
+        self.client.output(&mut self.run(words))
+    }
+
+    /// Server and client to their ends, which are good.
+    fn both(&self, port: u16, server: &[&str], client: &[&str]) -> (Ended, Ended) {
+        let server = self.serve(port, server);
+        let client = self.call(client);
+        assert!(client.status.success(), "{client}\nat the server: {}", server.errors());
+        let server = server.wait();
+        assert!(server.status.success(), "{server}\nat the client: {client}");
+        (server, client)
+    }
+}
+
+/// Whether a TCP socket listens at this port.
+fn listens(host: &Host, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let suffix = format!(":{port:04X}");
+    let read = |table| fs::read_to_string(table).unwrap();
+    let tables = host.run(|| ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"].map(read));
+    tables.iter().flat_map(|table| table.lines()).any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(1).is_some_and(|local| local.ends_with(&suffix)) && words.get(3) == Some(&LISTEN)
+    })
+}
