@@ -7,7 +7,6 @@ use libc::{c_int, c_void};
 use crate::abi::*;
 use crate::os;
 use crate::queues::{self, QUEUES};
-use crate::session::is_device_gone;
 use crate::work_queues::{PAIRS, SHARED, of, of_srq};
 
 const CQ_ERR: c_int = 0;
@@ -55,12 +54,14 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
         let mut words = [[0; 8]; 2];
         match os::read((*context).async_fd, words.as_flattened_mut()) {
             Ok(16) => {}
-            Ok(_) if is_device_gone() && !TOLD.swap(true, Ordering::AcqRel) => {
-                (*event).element = std::ptr::null_mut();
-                (*event).event_type = DEVICE_FATAL;
-                return 0;
-            }
-            Ok(_) => return os::fails(crate::session::ended()),
+            Ok(_) => match crate::session::ended() {
+                libc::EIO if !TOLD.swap(true, Ordering::AcqRel) => {
+                    (*event).element = std::ptr::null_mut();
+                    (*event).event_type = DEVICE_FATAL;
+                    return 0;
+                }
+                error => return os::fails(error),
+            },
             Err(error) => return os::fails(error),
         }
         let [event_type, object] = words.map(u64::from_ne_bytes);

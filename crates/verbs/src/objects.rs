@@ -22,8 +22,11 @@ pub(crate) struct Context {
 }
 
 /// The session; the calling program has a device by it.
+///
+/// # Errors
+/// `ENODEV` in the child of a fork, which has none.
 pub(crate) fn session() -> Result<&'static Session, c_int> {
-    session::get().ok_or(libc::EIO)
+    session::get().ok_or(libc::ENODEV)
 }
 
 /// What verbs return that return an errno.

@@ -178,13 +178,13 @@ pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> Result<(usize, Vec<c_int>),
 }
 
 mod calls {
-    use libc::{c_int, c_void, size_t, ssize_t};
+    use libc::{c_int, c_void, nfds_t, pollfd, size_t, ssize_t};
 
     unsafe extern "C-unwind" {
         /// A thread that waits in it may be cancelled, which unwinds its stack (pthreads(7)).
         pub(super) fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t;
         /// As above.
-        pub(super) fn pause() -> c_int;
+        pub(super) fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     }
 }
 
@@ -196,11 +196,12 @@ pub(crate) fn read(fd: c_int, into: &mut [u8]) -> Result<usize, c_int> {
     usize::try_from(len).map_err(|_| errno())
 }
 
-/// Waits as a read of a descriptor does that another thread closes meanwhile: until a signal is caught.
-pub(crate) fn wait_for_signal() -> c_int {
-    // SAFETY: it takes no arguments.
-    unsafe { calls::pause() };
-    errno()
+/// Waits until the other end of a socket is closed, as [`read`] waits.
+pub(crate) fn wait_for_end(fd: c_int) -> Result<(), c_int> {
+    let mut at = libc::pollfd { fd, events: 0, revents: 0 };
+    // SAFETY: `at` is one pollfd, readable and writable.
+    let ready = unsafe { calls::poll(&raw mut at, 1, -1) };
+    if ready < 0 { Err(errno()) } else { Ok(()) }
 }
 
 /// Says something on standard error, if that can be.

@@ -46,10 +46,18 @@ pub(crate) fn is_device_gone() -> bool {
     get().is_none_or(Session::has_died)
 }
 
-/// What a read of an event says that found the end of its channel: an error if the device is gone. If not, another thread
-/// has destroyed the channel, and a read of the kernel's would go on waiting.
+/// What a read of an event says that found the end of its channel: `EIO` if the device is gone. If it is not, another
+/// thread has destroyed the channel, and a read of the kernel's would go on waiting. As a process that is killed closes
+/// one descriptor after the other, only waiting tells which.
 pub(crate) fn ended() -> c_int {
-    if is_device_gone() { libc::EIO } else { os::wait_for_signal() }
+    let Some(session) = get() else { return libc::EIO };
+    match os::wait_for_end(session.socket) {
+        Ok(()) => {
+            session.is_dead.store(true, Ordering::Release);
+            libc::EIO
+        }
+        Err(error) => error,
+    }
 }
 
 /// The session, begun if there is none.

@@ -10,8 +10,8 @@ use crate::outcome::Outcome;
 use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
-/// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 36] = [
+/// A program, or a file, and the Debian package that has it.
+const PROGRAMS: [(&str, &str); 38] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -48,6 +48,8 @@ const PROGRAMS: [(&str, &str); 36] = [
     ("ib_write_bw", "perftest"),
     ("qperf", "qperf"),
     ("fio", "fio"),
+    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
+    ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
 ];
 
 /// What asks whether a package may start its service (invoke-rc.d(8)).

@@ -1,5 +1,6 @@
 //! Verbs: unmodified programs under `wharf run --rdma`, as an ordinary user, on two hosts.
 
+mod lives;
 mod programs;
 
 use std::fs;

@@ -74,7 +74,7 @@ fn perftest_measures_each_operation() {
     }
     for name in ["ib_write_bw", "ib_read_lat", "ib_send_bw"] {
         // Two bytes to 8 MB.
-        let shown = perftest(&pair, &[name, "-R", "-a", "-n", "20"]);
+        let shown = perftest(&pair, &[name, "-R", "-a", "-n", "5"]);
         assert_eq!(rows(&shown).len(), 23, "{name}: {shown}");
     }
 }

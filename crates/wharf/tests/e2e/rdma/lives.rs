@@ -1,0 +1,166 @@
+//! Applications that are stopped, that end, and whose device ends, while a peer reads and writes their memory.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use sys::process::Signal;
+use testkit::lab::{Program, have, wait_until};
+
+use super::{Pair, as_user};
+use crate::setup::Ip;
+
+const PORT: &str = "5001";
+
+/// The program, and a folder that goes with the test.
+struct Peer {
+    pair: Pair,
+    folder: PathBuf,
+}
+
+impl Peer {
+    fn new(name: &str) -> Option<Peer> {
+        if !have(&["gcc"]) {
+            return None;
+        }
+        let pair = Pair::new(&[])?;
+        let folder = std::env::temp_dir().join(format!("wharf-{name}-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        // Ordinary users run what is in it.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/rdma/peer.c");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-Wall", "-Werror", "-O1", "-o"]).arg(folder.join("peer")).arg(source);
+        let built = gcc.args(["-libverbs", "-lrdmacm", "-lpthread"]).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        Some(Peer { pair, folder })
+    }
+
+    fn program(&self) -> String {
+        self.folder.join("peer").to_str().unwrap().to_owned()
+    }
+
+    fn serve(&self, more: &str) -> Program {
+        self.pair.serve(PORT.parse().unwrap(), &[&self.program(), "serve", PORT, more])
+    }
+
+    /// A client that does `what`, once it is connected. It begins when the file `go` is there.
+    fn call(&self, what: &str) -> Program {
+        let to = Ip::V4.server().to_string();
+        let mut call = self.pair.run(&[&self.program(), what, &to, PORT]);
+        call.env("GO", self.folder.join("go"));
+        let mut client = self.pair.client.spawn(&mut call);
+        client.line_with("connected");
+        client
+    }
+
+    fn go(&self) {
+        fs::write(self.folder.join("go"), "").unwrap();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Ticks of CPU time that a process has used.
+fn cpu_time(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let words: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    words[11].parse::<u64>().unwrap() + words[12].parse::<u64>().unwrap()
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
+}
+
+#[test]
+fn an_application_that_is_stopped_is_written_and_read() {
+    let Some(peer) = Peer::new("stopped") else { return };
+    let mut server = peer.serve("exit");
+    let mut client = peer.call("call");
+    server.line_with("ready");
+    server.signal(Signal::Stop);
+    assert!(wait_until(|| is_stopped(server.id())));
+    let before = cpu_time(server.id());
+    peer.go();
+    assert_eq!(client.line_with("status"), "status 0");
+    assert_eq!(cpu_time(server.id()), before, "it had no part in it");
+    assert!(is_stopped(server.id()));
+    let client = client.wait();
+    assert!(client.status.success(), "{client}");
+}
+
+#[test]
+fn what_an_application_becomes_is_not_written() {
+    let Some(peer) = Peer::new("exec") else { return };
+    let mut server = peer.serve("exec");
+    let mut client = peer.call("call");
+    peer.go();
+    client.line_with("moves");
+    server.signal(Signal::HangUp);
+    server.line_with("watches");
+    let status = client.line_with("status");
+    assert_ne!(status, "status 0", "the connection has ended");
+    client.line_with("done");
+    server.line_with("untouched");
+    assert!(server.wait().status.success());
+}
+
+#[test]
+fn the_end_of_an_application_is_seen_by_its_peer() {
+    let Some(peer) = Peer::new("exit") else { return };
+    for signal in [Signal::HangUp, Signal::Kill] {
+        let _ = fs::remove_file(peer.folder.join("go"));
+        let server = peer.serve("exit");
+        let mut client = peer.call("call");
+        peer.go();
+        client.line_with("moves");
+        server.signal(signal);
+        assert_ne!(client.line_with("status"), "status 0");
+        client.line_with("done");
+        assert!(client.wait().status.success());
+        server.wait();
+    }
+}
+
+#[test]
+fn the_child_of_a_fork_has_no_device_and_ends_nothing() {
+    let Some(peer) = Peer::new("fork") else { return };
+    let mut server = peer.serve("fork");
+    let mut client = peer.call("call");
+    peer.go();
+    client.line_with("moves");
+    server.signal(Signal::HangUp);
+    server.line_with("forked");
+    assert_eq!(client.line_with("status"), "status 0");
+    assert!(client.wait().status.success());
+    server.line_with("disconnected");
+    assert!(server.wait().status.success());
+}
+
+#[test]
+fn a_device_that_is_killed_is_told_and_flushes() {
+    let Some(peer) = Peer::new("fatal") else { return };
+    let mut device = peer.pair.client.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
+    let mut server = peer.serve("fork");
+    let mut client = peer.call("wait");
+    server.line_with("ready");
+    client.line_with("waits");
+    let since = Instant::now();
+    device.signal(Signal::Kill);
+    client.line_with("fatal");
+    assert!(since.elapsed() < Duration::from_secs(1));
+    client.line_with("flushed");
+    assert!(client.wait().status.success());
+    // And the peer's application is told that the connection is over.
+    server.signal(Signal::HangUp);
+    server.line_with("disconnected");
+    assert!(server.wait().status.success());
+}

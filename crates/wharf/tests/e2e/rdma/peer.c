@@ -1,0 +1,270 @@
+/* A program of verbs for the end-to-end tests: one-sided traffic that is checked, and what happens to it.
+ *
+ *   peer serve PORT MORE   accepts one connection and does nothing any more; on SIGHUP it does MORE:
+ *                          exec (becomes "watch"), exit, fork
+ *   peer watch ADDRESS     other memory at the same address, which nothing may change
+ *   peer call HOST PORT    writes, reads back and adds until the connection ends, or 2,000 times
+ *   peer wait HOST PORT    posts receives, and waits for the end of the device
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <rdma/rdma_cma.h>
+
+enum { LEN = 1 << 20, PIECE = 64 << 10, ROUNDS = 2000, RECEIVES = 4 };
+
+struct window { uint64_t addr; uint32_t rkey; };
+
+#define CHECK(is_so) \
+	do { \
+		if (!(is_so)) { \
+			printf("line %d: %s: %s\n", __LINE__, #is_so, strerror(errno)); \
+			exit(1); \
+		} \
+	} while (0)
+
+static struct rdma_event_channel *channel;
+static struct ibv_cq *cq;
+static struct ibv_mr *mr;
+static unsigned char *buffer;
+
+static unsigned char *map(void *at)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED_NOREPLACE : 0);
+	unsigned char *mapped = mmap(at, LEN, PROT_READ | PROT_WRITE, flags, -1, 0);
+	CHECK(mapped != MAP_FAILED);
+	return mapped;
+}
+
+static struct rdma_cm_id *expect(enum rdma_cm_event_type type, struct window *window)
+{
+	struct rdma_cm_event *event;
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	struct rdma_cm_id *id = event->id;
+	if (event->event != type) {
+		printf("%s, not %s\n", rdma_event_str(event->event), rdma_event_str(type));
+		exit(1);
+	}
+	if (window && event->param.conn.private_data_len >= sizeof *window)
+		memcpy(window, event->param.conn.private_data, sizeof *window);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	return id;
+}
+
+static void prepare(struct rdma_cm_id *id, unsigned char *at)
+{
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+		     IBV_ACCESS_REMOTE_ATOMIC;
+	struct ibv_pd *pd = ibv_alloc_pd(id->verbs);
+	CHECK(pd);
+	buffer = at;
+	CHECK((mr = ibv_reg_mr(pd, buffer, LEN, access)));
+	CHECK((cq = ibv_create_cq(id->verbs, 64, NULL, NULL, 0)));
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	CHECK(rdma_create_qp(id, pd, &attr) == 0);
+}
+
+static struct rdma_cm_id *connect_to(const char *host, const char *port, struct window *window)
+{
+	struct addrinfo *to;
+	struct rdma_cm_id *id;
+	CHECK(getaddrinfo(host, port, NULL, &to) == 0);
+	CHECK((channel = rdma_create_event_channel()));
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, to->ai_addr, 2000) == 0);
+	expect(RDMA_CM_EVENT_ADDR_RESOLVED, NULL);
+	CHECK(rdma_resolve_route(id, 2000) == 0);
+	expect(RDMA_CM_EVENT_ROUTE_RESOLVED, NULL);
+	prepare(id, map(NULL));
+	struct rdma_conn_param param = { .responder_resources = 8, .initiator_depth = 8 };
+	CHECK(rdma_connect(id, &param) == 0);
+	expect(RDMA_CM_EVENT_ESTABLISHED, window);
+	printf("connected\n");
+	return id;
+}
+
+/* Does one request; its status. */
+static int request(struct rdma_cm_id *id, struct ibv_send_wr *wr, uint32_t at, uint32_t len)
+{
+	struct ibv_sge sge = { (uintptr_t)buffer + at, len, mr->lkey };
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc;
+	int count;
+	wr->sg_list = &sge;
+	wr->num_sge = 1;
+	wr->send_flags = IBV_SEND_SIGNALED;
+	if (ibv_post_send(id->qp, wr, &bad))
+		return -1;
+	while ((count = ibv_poll_cq(cq, 1, &wc)) == 0)
+		;
+	CHECK(count == 1);
+	return wc.status;
+}
+
+static int call(const char *host, const char *port)
+{
+	struct window window = { 0, 0 };
+	struct rdma_cm_id *id = connect_to(host, port, &window);
+	int status = 0;
+	const char *go = getenv("GO");
+	while (go && access(go, F_OK))
+		usleep(1000);
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		uint64_t offset = 4096 + round % 8 * PIECE;
+		struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE };
+		memset(buffer, (int)round + 1, PIECE);
+		wr.wr.rdma.remote_addr = window.addr + offset;
+		wr.wr.rdma.rkey = window.rkey;
+		if ((status = request(id, &wr, 0, PIECE)))
+			break;
+		wr.opcode = IBV_WR_RDMA_READ;
+		memset(buffer + PIECE, 0, PIECE);
+		if ((status = request(id, &wr, PIECE, PIECE)))
+			break;
+		CHECK(memcmp(buffer, buffer + PIECE, PIECE) == 0);
+		struct ibv_send_wr add = { .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD };
+		add.wr.atomic.remote_addr = window.addr;
+		add.wr.atomic.compare_add = 3;
+		add.wr.atomic.rkey = window.rkey;
+		if ((status = request(id, &add, 2 * PIECE, 8)))
+			break;
+		CHECK(*(uint64_t *)(buffer + 2 * PIECE) == 3 * round);
+		if (round == 10)
+			printf("moves\n");
+	}
+	printf("status %d\n", status);
+	if (status)
+		expect(RDMA_CM_EVENT_DISCONNECTED, NULL);
+	printf("done\n");
+	return 0;
+}
+
+static volatile sig_atomic_t hung_up;
+
+static void hang_up(int signal)
+{
+	hung_up = signal;
+}
+
+static int serve(const char *port, const char *more, char **argv)
+{
+	struct rdma_cm_id *id;
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(atoi(port)) };
+	sigset_t hup, before;
+	signal(SIGHUP, hang_up);
+	sigemptyset(&hup);
+	sigaddset(&hup, SIGHUP);
+	sigprocmask(SIG_BLOCK, &hup, &before);
+	CHECK((channel = rdma_create_event_channel()));
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&at) == 0);
+	CHECK(rdma_listen(id, 1) == 0);
+	id = expect(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
+	prepare(id, map(NULL));
+	struct window window = { (uintptr_t)buffer, mr->rkey };
+	struct rdma_conn_param param = {
+		.private_data = &window, .private_data_len = sizeof window,
+		.responder_resources = 8, .initiator_depth = 8,
+	};
+	CHECK(rdma_accept(id, &param) == 0);
+	expect(RDMA_CM_EVENT_ESTABLISHED, NULL);
+	printf("ready\n");
+	while (!hung_up)
+		sigsuspend(&before);
+	if (!strcmp(more, "exec")) {
+		char address[32];
+		snprintf(address, sizeof address, "%p", (void *)buffer);
+		execl("/proc/self/exe", argv[0], "watch", address, NULL);
+		CHECK(!"exec");
+	}
+	if (!strcmp(more, "fork")) {
+		pid_t child = fork();
+		int status;
+		CHECK(child >= 0);
+		if (child == 0) {
+			/* The child has no device: its calls fail, and end nothing of the parent's. */
+			struct ibv_wc wc;
+			int is_refused = ibv_poll_cq(cq, 1, &wc) < 0 && !ibv_alloc_pd(id->verbs) &&
+					 ibv_dereg_mr(mr) != 0;
+			exit(is_refused ? 7 : 1);
+		}
+		CHECK(waitpid(child, &status, 0) == child);
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+		printf("forked\n");
+		expect(RDMA_CM_EVENT_DISCONNECTED, NULL);
+		printf("disconnected\n");
+	}
+	return 0;
+}
+
+static int watch(const char *address)
+{
+	unsigned char *at = map((void *)strtoul(address, NULL, 16));
+	memset(at, 0xaa, LEN);
+	printf("watches\n");
+	for (int round = 0; round < 20; round++) {
+		usleep(50000);
+		for (int i = 0; i < LEN; i++)
+			CHECK(at[i] == 0xaa);
+	}
+	printf("untouched\n");
+	return 0;
+}
+
+static int wait_for_end(const char *host, const char *port)
+{
+	struct rdma_cm_id *id = connect_to(host, port, NULL);
+	struct ibv_sge sge = { (uintptr_t)buffer, 64, mr->lkey };
+	struct ibv_async_event event;
+	struct ibv_wc wc;
+	for (int i = 0; i < RECEIVES; i++) {
+		struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 }, *bad;
+		CHECK(ibv_post_recv(id->qp, &wr, &bad) == 0);
+	}
+	printf("waits\n");
+	CHECK(ibv_get_async_event(id->verbs, &event) == 0);
+	CHECK(event.event_type == IBV_EVENT_DEVICE_FATAL);
+	ibv_ack_async_event(&event);
+	printf("fatal\n");
+	for (uint64_t i = 0; i < RECEIVES; i++) {
+		int count;
+		while ((count = ibv_poll_cq(cq, 1, &wc)) == 0)
+			;
+		CHECK(count == 1 && wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == i);
+	}
+	CHECK(ibv_poll_cq(cq, 1, &wc) <= 0);
+	CHECK(!ibv_alloc_pd(id->verbs));
+	struct rdma_cm_event *none;
+	CHECK(rdma_get_cm_event(channel, &none) != 0);
+	/* What is left can be ended. */
+	rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(id) == 0);
+	rdma_destroy_event_channel(channel);
+	printf("flushed\n");
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	CHECK(argc > 2);
+	if (!strcmp(argv[1], "watch"))
+		return watch(argv[2]);
+	CHECK(argc > 3);
+	if (!strcmp(argv[1], "serve"))
+		return serve(argv[2], argv[3], argv);
+	if (!strcmp(argv[1], "call"))
+		return call(argv[2], argv[3]);
+	return wait_for_end(argv[2], argv[3]);
+}
