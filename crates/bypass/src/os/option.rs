@@ -1,6 +1,6 @@
 //! What a socket of the program's says, and what it is told.
 
-use libc::c_int;
+use libc::{c_int, c_long};
 
 use super::errno;
 use crate::trap::trap;
@@ -56,6 +56,14 @@ pub(crate) fn is_readable(fd: c_int) -> bool {
     // SAFETY: `at` is writable, and the time readable.
     unsafe { trap!(libc::SYS_ppoll, &raw mut at, 1, &raw const now, none, 0) };
     at.revents != 0
+}
+
+/// Whether a socket has bytes that could be read.
+pub(crate) fn has_unread(fd: c_int) -> bool {
+    let mut unread: c_int = 0;
+    // SAFETY: `unread` is writable.
+    let got = unsafe { trap!(libc::SYS_ioctl, fd, libc::FIONREAD as c_long, &raw mut unread) };
+    got == 0 && unread > 0
 }
 
 /// An option that is a number.

@@ -276,6 +276,7 @@ impl Connection {
     /// Ends the connection.
     pub(crate) fn finish(&mut self, reason: Reason) {
         self.end = Some(reason);
+        self.ended_in = self.hot.state;
         self.hot.state = State::Closed;
         self.set_pending(crate::connection::timers::Pending::None, NEVER);
         self.slow_deadline = NEVER;

@@ -258,6 +258,8 @@ pub struct Connection {
     pub(crate) path_mtu: u16,
     pub(crate) listener: Option<ListenerId>,
     pub(crate) end: Option<Reason>,
+    /// The state in which it was then.
+    pub(crate) ended_in: State,
     /// End of the last segment below the MSS (Nagle's algorithm, Minshall's variant).
     pub(crate) snd_small: Seq,
     /// Where the peer's FIN stands.
@@ -360,6 +362,7 @@ impl Connection {
             bytes_acked: 0,
             listener: None,
             end: None,
+            ended_in: State::Closed,
             snd_small: iss,
             fin_at: None,
             snd_urgent: None,
@@ -431,6 +434,11 @@ impl Connection {
     pub fn end(&self) -> Option<Reason> {
         // The state is in a line that is in the cache already.
         if self.hot.state == State::Closed { self.end } else { None }
+    }
+
+    /// The state before it was over. A reset is another error where only the peer has closed (tcp_reset in Linux).
+    pub fn ended_in(&self) -> Option<State> {
+        self.end().map(|_| self.ended_in)
     }
 
     /// Bytes that [`Socket::receive`](crate::Socket::receive) would give.

@@ -55,8 +55,6 @@ pub(super) struct Running {
     pub(super) lent: u32,
     /// As the application was told last.
     pub(super) status: Status,
-    /// As it was looked at last.
-    pub(super) state: tcp::State,
     pub(super) carried: Carried,
     /// The peer has closed its end, in order.
     pub(super) peer_closed: bool,

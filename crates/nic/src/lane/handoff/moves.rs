@@ -227,7 +227,6 @@ fn begin(
         send: send.keep(),
         receive: receive.keep(),
         status: Status::at(Place::Moving),
-        state: repair.state,
         carried: Carried::since(repair),
         peer_closed: false,
         is_deaf: false,

@@ -241,7 +241,6 @@ impl Rings {
         }
         running.peer_closed |= has_closed(&socket);
         let status = status_of(&socket, running);
-        running.state = socket.state();
         let is_over = socket.end().is_some() || socket.state() == State::TimeWait;
         if is_over || running.is_closed && running.is_shut && moved.is_sent {
             // What was not read is in the ring.
@@ -316,7 +315,7 @@ fn waits_for_end(socket: &Socket<'_>) -> bool {
 
 /// Whether the peer has closed its end, in order.
 fn has_closed(socket: &Socket<'_>) -> bool {
-    let state = socket.state();
+    let state = socket.ended_in().unwrap_or(socket.state());
     let has_fin = matches!(state, State::CloseWait | State::Closing | State::LastAck);
     socket.end() == Some(Reason::Closed) || has_fin || state == State::TimeWait
 }
@@ -326,7 +325,7 @@ fn status_of(socket: &Socket<'_>, running: &Running) -> Status {
     let error = match socket.end() {
         None | Some(Reason::Closed | Reason::Frozen) => 0,
         // As tcp_reset.
-        Some(Reason::Reset) if running.state == State::CloseWait => EPIPE,
+        Some(Reason::Reset) if socket.ended_in() == Some(State::CloseWait) => EPIPE,
         Some(Reason::Refused | Reason::Reset | Reason::Aborted) => ECONNRESET,
         Some(Reason::TimedOut) => ETIMEDOUT,
         Some(Reason::Unreachable) => EHOSTUNREACH,

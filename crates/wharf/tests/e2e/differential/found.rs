@@ -22,7 +22,7 @@ fn blocked(call: Waits, bytes: usize, moves: Option<bool>) -> Step {
 }
 
 pub(super) fn all() -> Vec<Sequence> {
-    let inq = OPTIONS.iter().position(|option| option.name == TCP_INQ).unwrap();
+    let option = |name| OPTIONS.iter().position(|option| option.name == name).unwrap();
     let whole = ReceiveBy::ReceiveMessage { has_room: true };
     vec![
         // Closed while it goes back, with bytes that nobody read.
@@ -57,9 +57,34 @@ pub(super) fn all() -> Vec<Sequence> {
             Step::Send { by: SendBy::Write, lens: vec![730], flags: 0 },
             Step::PeerClose { resets: false },
             receive(ReceiveBy::Readv, 276, 0),
-            Step::SetOption(inq, 1),
+            Step::SetOption(option(TCP_INQ), 1),
             receive(whole, 40, 0),
             receive(ReceiveBy::ReceiveMessage { has_room: false }, 40, 0),
+        ]),
+        // splice(2) does not wait for as many bytes as `SO_RCVLOWAT` says.
+        of(vec![
+            Step::NonBlocking { on: true, by_ioctl: false },
+            Step::SetOption(option(libc::SO_RCVLOWAT), 3),
+            Step::PeerSend(70),
+            receive(ReceiveBy::Readv, 44, libc::MSG_DONTWAIT),
+            receive(ReceiveBy::Splice, 86, 0),
+        ]),
+        // A reset that comes at once behind the peer's end of the stream.
+        of(vec![
+            Step::Move { to_nic: true, waits: true },
+            Step::Shutdown(libc::SHUT_RD),
+            Step::PeerShut,
+            Step::PeerClose { resets: true },
+            Step::Send { by: SendBy::SendFile, lens: vec![1], flags: libc::MSG_NOSIGNAL },
+        ]),
+        // What is ready while it goes back.
+        of(vec![
+            Step::Move { to_nic: true, waits: true },
+            TO_OS,
+            Step::Poll { by: Call::Pselect, events: libc::POLLOUT },
+            TO_NIC,
+            TO_OS,
+            Step::Poll { by: Call::Poll, events: libc::POLLOUT },
         ]),
     ]
 }
