@@ -154,13 +154,24 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 }
 
 /// What fcntl(2) changes that the layer knows of.
-fn control(fd: c_int, command: c_int, call: impl FnOnce() -> c_int) -> c_int {
+fn control(fd: c_int, command: c_int, argument: c_ulong, call: impl FnOnce() -> c_int) -> c_int {
     if command != libc::F_SETFL {
         return duplicate(fd, call);
+    }
+    if argument as c_int & libc::O_ASYNC != 0 {
+        signals(fd);
     }
     let result = call();
     connection::at(fd).into_iter().for_each(Connection::may_block);
     result
+}
+
+/// The kernel is to send a signal when there is something (`O_ASYNC`): the connection is its own from now on.
+#[cold]
+fn signals(fd: c_int) {
+    connection::at(fd)
+        .into_iter()
+        .for_each(|connection| connection.restore(RestoreReason::Unserved));
 }
 
 /// Whether fcntl(2) changes something that the layer knows of.
@@ -177,7 +188,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
     // SAFETY: the program's call.
     unsafe {
         if controls(command) {
-            control(fd, command, || kernel(fd, command, argument))
+            control(fd, command, argument, || kernel(fd, command, argument))
         } else {
             kernel(fd, command, argument)
         }
@@ -192,7 +203,7 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -
     // SAFETY: the program's call.
     unsafe {
         if controls(command) {
-            control(fd, command, || kernel(fd, command, argument))
+            control(fd, command, argument, || kernel(fd, command, argument))
         } else {
             kernel(fd, command, argument)
         }
@@ -222,6 +233,10 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
                 connection.may_block();
                 return result;
             }
+            libc::FIOASYNC => {
+                signals(fd);
+                None
+            }
             _ => None,
         };
         // SAFETY: the program's call.
@@ -237,7 +252,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
     }
     // SAFETY: the program's call.
     unsafe {
-        match connection::at(fd).filter(|connection| !connection.is_plain()) {
+        match connection::at(fd).filter(|one| !one.is_plain() || request == libc::FIOASYNC) {
             None => kernel(fd, request, argument),
             Some(connection) => rest(fd, request, argument, connection),
         }

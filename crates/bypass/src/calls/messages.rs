@@ -231,6 +231,11 @@ pub unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     let Some(connection) = connection::at(fd) else {
+        let there = if messages.is_null() { 0 } else { PARTS_MAX.min(count as usize) };
+        for at in 0..there {
+            // SAFETY: the program's promise.
+            unsafe { super::process::passes(&raw const (*messages.add(at)).msg_hdr) };
+        }
         // SAFETY: the program's call.
         return unsafe {
             real!(sendmmsg(fd, messages, count, flags):

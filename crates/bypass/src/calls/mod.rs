@@ -1,5 +1,7 @@
 //! libc's functions, as this library has them.
 
+#[cfg(target_arch = "x86_64")]
+mod before;
 mod data;
 mod epoll;
 mod files;

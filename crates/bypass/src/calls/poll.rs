@@ -386,3 +386,17 @@ pub unsafe extern "C" fn __poll_chk(
     // SAFETY: the program's call.
     unsafe { poll(fds, count, timeout) }
 }
+
+/// # Safety
+/// As `__ppoll_chk` of glibc (`_FORTIFY_SOURCE`).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    _room: libc::size_t,
+) -> c_int {
+    // SAFETY: the program's call.
+    unsafe { ppoll(fds, count, timeout, mask) }
+}

@@ -12,7 +12,7 @@ use crate::table;
 
 /// All connections go back to the kernel. A child that has this one's memory, as after vfork(2), has none of its own: what
 /// it has inherited is open here still.
-fn restore_all(reason: RestoreReason) {
+pub(super) fn restore_all(reason: RestoreReason) {
     if session::is_own() {
         connection::all().for_each(|connection| connection.restore(reason));
     }
@@ -136,5 +136,37 @@ pub unsafe extern "C" fn execvpe(
     replace(|| unsafe {
         real!(execvpe(file, arguments, environment):
             fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int)
+    })
+}
+
+/// # Safety
+/// As fexecve(3) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(
+    file: c_int,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) -> c_int {
+    // SAFETY: the program's call.
+    replace(|| unsafe {
+        real!(fexecve(file, arguments, environment):
+            fn(c_int, *const *const c_char, *const *const c_char) -> c_int)
+    })
+}
+
+/// # Safety
+/// As execveat(2) of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    folder: c_int,
+    path: *const c_char,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's call.
+    replace(|| unsafe {
+        real!(execveat(folder, path, arguments, environment, flags):
+            fn(c_int, *const c_char, *const *const c_char, *const *const c_char, c_int) -> c_int)
     })
 }

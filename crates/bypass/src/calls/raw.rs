@@ -122,6 +122,10 @@ pub unsafe extern "C" fn syscall(
                 let (path, arguments, environment) = (a as *const _, b as *const _, c as *const _);
                 process::execve(path, arguments, environment).into()
             }
+            libc::SYS_execveat => {
+                let (path, arguments, environment) = (b as *const _, c as *const _, d as *const _);
+                process::execveat(fd, path, arguments, environment, e as c_int).into()
+            }
             // Its calls would come past this library.
             libc::SYS_io_uring_setup => os::fail(libc::ENOSYS) as c_long,
             _ => trap::call(number, [a, b, c, d, e, f]),

@@ -12,7 +12,7 @@ use crate::setup::{Ip, Plan, Port, Up};
 
 /// Does what the first line of a connection names, says so after the second, and is an echo server then.
 const DOES: &str = r#"
-import array, ctypes, mmap, os, select, socket, sys, time
+import array, ctypes, fcntl, mmap, os, select, socket, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 kept = []
 def nothing(c): pass
@@ -55,6 +55,22 @@ def passed(c):
     kept.extend([near, far])
     fds = array.array('i', [c.fileno()])
     near.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+def passed_by_several(c):
+    near, far = socket.socketpair()
+    kept.extend([near, far])
+    at = ctypes.addressof
+    text = ctypes.create_string_buffer(b'x')
+    vector = ctypes.create_string_buffer(struct.pack('PN', at(text), 1))
+    rights = ctypes.create_string_buffer(struct.pack('Niii4x', 20, 1, socket.SCM_RIGHTS, c.fileno()))
+    head = struct.pack('PI4xPNPNi4xI4x', 0, 0, at(vector), 1, at(rights), 24, 0, 0)
+    assert libc.sendmmsg(near.fileno(), ctypes.create_string_buffer(head), 1, 0) == 1
+def signalled(c):
+    fcntl.fcntl(c, fcntl.F_SETFL, fcntl.fcntl(c, fcntl.F_GETFL) | os.O_ASYNC)
+    fcntl.fcntl(c, fcntl.F_SETFL, fcntl.fcntl(c, fcntl.F_GETFL) & ~os.O_ASYNC)
+def signalled_by_ioctl(c):
+    for on in [1, 0]: fcntl.ioctl(c, 0x5452, on.to_bytes(4, 'little'))
+def printed(c):
+    assert libc.dprintf(c.fileno(), b'%d %s %.1f', 7, b'words', ctypes.c_double(0.5)) == 11
 def option(c): c.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 16)
 def congestion(c): c.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b'reno')
 def stream(c):
@@ -81,6 +97,9 @@ def duplicated(c):
 def executed(c):
     os.set_inheritable(c.fileno(), True)
     os.execvp('python3', ['python3', '-u', '-c', ECHOES, str(c.fileno())])
+def executed_by_list(c):
+    os.set_inheritable(c.fileno(), True)
+    libc.execlp(b'python3', b'python3', b'-u', b'-c', ECHOES.encode(), str(c.fileno()).encode(), None)
 def lingers(c):
     c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(4, 'little') + (60).to_bytes(4, 'little'))
     c.settimeout(2)
@@ -115,7 +134,7 @@ while True:
 "#;
 
 /// What is done, and why the connection goes back, if it does.
-const CASES: [(&str, Option<&str>); 19] = [
+const CASES: [(&str, Option<&str>); 23] = [
     ("nothing", None),
     ("duplicated", None),
     ("by_number", None),
@@ -132,6 +151,10 @@ const CASES: [(&str, Option<&str>); 19] = [
     ("closed_in_set", Some("epoll")),
     ("forked", Some("fork")),
     ("passed", Some("passed")),
+    ("passed_by_several", Some("passed")),
+    ("signalled", Some("unserved")),
+    ("signalled_by_ioctl", Some("unserved")),
+    ("printed", Some("unserved")),
     ("option", Some("refused")),
     ("congestion", Some("refused")),
     ("stream", Some("unserved")),
@@ -212,9 +235,12 @@ fn urgent_data_of_the_peers_goes_to_the_kernel() {
 #[test]
 fn another_program_gets_its_connections_from_the_kernel() {
     let Some(up) = up() else { return };
-    let _server = serve(&up.hosts, "at_accept", DOES);
-    let stream = does(&up, "executed");
-    goes_back(&up, &BTreeMap::new(), stream, Some("exec"));
+    for (what, count) in [("executed", 1), ("executed_by_list", 2)] {
+        let _server = serve(&up.hosts, "at_accept", DOES);
+        let before = restored(&up);
+        goes_back(&up, &before, does(&up, what), Some("exec"));
+        assert_eq!(up.counter("handoff_restored", "exec"), count);
+    }
     up.nothing_went_wrong();
 }
 
