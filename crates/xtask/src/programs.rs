@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
 /// A program, or a file, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 38] = [
+const PROGRAMS: [(&str, &str); 39] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -41,6 +41,8 @@ const PROGRAMS: [(&str, &str); 38] = [
     ("sshd", "openssh-server"),
     ("wget", "wget"),
     ("node", "nodejs"),
+    // It has the compiler's modules, too, by which a file of source runs.
+    ("java", "default-jre-headless"),
     ("valgrind", "valgrind"),
     ("tcpdump", "tcpdump"),
     ("ibv_devices", "ibverbs-utils"),

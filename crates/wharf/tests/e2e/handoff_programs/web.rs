@@ -155,3 +155,117 @@ fn node_runs_on_the_nic() {
     }
     stage.all_stayed();
 }
+
+/// Files by FileChannel.transferTo, what was posted back, and one thread for all connections: NIO, which waits by epoll.
+const JAVA: &str = r#"
+import java.net.*;
+import java.nio.*;
+import java.nio.channels.*;
+import java.nio.file.*;
+import static java.nio.charset.StandardCharsets.ISO_8859_1;
+
+class Server {
+    static final class Client {
+        final ByteBuffer in = ByteBuffer.allocate(65536);
+        ByteBuffer out;
+        FileChannel file;
+        long at, echo;
+
+        /// Whether there is nothing more to send of this answer.
+        boolean write(SocketChannel to) throws Exception {
+            while (out != null && out.hasRemaining()) if (to.write(out) == 0) return false;
+            out = null;
+            while (file != null && at < file.size()) {
+                long sent = file.transferTo(at, file.size() - at, to);
+                if (sent == 0) return false;
+                at += sent;
+            }
+            if (file != null) file.close();
+            file = null;
+            return true;
+        }
+
+        void begin(String head) throws Exception {
+            String path = head.split(" ")[1];
+            long length;
+            if (head.startsWith("POST")) {
+                int from = head.indexOf("Content-Length: ") + 16;
+                length = echo = Long.parseLong(head.substring(from, head.indexOf('\r', from)));
+            } else {
+                file = FileChannel.open(Path.of("." + path));
+                at = 0;
+                length = file.size();
+            }
+            String answer = "HTTP/1.1 200 OK\r\nContent-Length: " + length + "\r\n\r\n";
+            out = ByteBuffer.wrap(answer.getBytes(ISO_8859_1));
+        }
+
+        /// What can be done now. Returns what is waited for, or -1 at the end of the stream.
+        int run(SocketChannel with) throws Exception {
+            while (true) {
+                if (!write(with)) return SelectionKey.OP_WRITE;
+                if (echo == 0) {
+                    String all = new String(in.array(), 0, in.position(), ISO_8859_1);
+                    int end = all.indexOf("\r\n\r\n");
+                    if (end >= 0) {
+                        begin(all.substring(0, end + 2));
+                        in.flip().position(end + 4);
+                        in.compact();
+                        continue;
+                    }
+                } else if (in.position() > 0) {
+                    in.flip();
+                    out = ByteBuffer.allocate((int) Math.min(in.remaining(), echo));
+                    while (out.hasRemaining()) out.put(in.get());
+                    echo -= out.flip().remaining();
+                    in.compact();
+                    continue;
+                }
+                int got = with.read(in);
+                if (got < 0) return -1;
+                if (got == 0) return SelectionKey.OP_READ;
+            }
+        }
+    }
+
+    public static void main(String[] none) throws Exception {
+        Selector selector = Selector.open();
+        ServerSocketChannel listener = ServerSocketChannel.open();
+        listener.bind(new InetSocketAddress(8080)).configureBlocking(false);
+        listener.register(selector, SelectionKey.OP_ACCEPT);
+        while (true) {
+            selector.select();
+            for (SelectionKey key : selector.selectedKeys()) {
+                if (key.isAcceptable()) {
+                    SocketChannel client = listener.accept();
+                    if (client == null) continue;
+                    client.configureBlocking(false);
+                    client.register(selector, SelectionKey.OP_READ, new Client());
+                    continue;
+                }
+                int wants = ((Client) key.attachment()).run((SocketChannel) key.channel());
+                if (wants < 0) key.channel().close();
+                else key.interestOps(wants);
+            }
+            selector.selectedKeys().clear();
+        }
+    }
+}
+"#;
+
+#[test]
+fn java_runs_on_the_nic() {
+    let Some(stage) = Stage::new(&["java"]) else { return };
+    let files = files(&stage.folder.0, &LENGTHS);
+    fs::write(stage.folder.path("Server.java"), JAVA).unwrap();
+    // Little memory, and no file of its own in the folder for what is temporary.
+    let words = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "Server.java"];
+    let _java = stage.serve("at_accept", 8080, &words);
+    let mut open = load(&stage.hosts, 8080, &files, 12);
+    stage.shows(8080, CONNECTIONS);
+    for (number, http) in open.iter_mut().enumerate() {
+        let sent = bytes(2_000_000, number as u64);
+        assert!(http.post("", &sent).unwrap().body == sent, "other bytes came back");
+    }
+    stage.all_stayed();
+}
