@@ -2,6 +2,7 @@
 
 mod lives;
 mod programs;
+mod symbols;
 
 use std::fs;
 use std::path::{Path, PathBuf};
