@@ -198,6 +198,8 @@ impl Serving {
     pub(super) fn linger(mut self) {
         let now = sys::clock::now();
         self.outlets = Default::default();
+        // Its ports are free for the next.
+        self.manager = Default::default();
         for stream in self.streams.values_mut() {
             stream.qp = None;
             stream.end(now);
