@@ -13,9 +13,6 @@ use crate::sockopt;
 use crate::tcp::address;
 use crate::tcp::obstacle::peek_offset;
 
-/// `SIOCOUTQNSD` (include/uapi/linux/sockios.h): bytes never sent.
-const SIOCOUTQNSD: libc::Ioctl = 0x894B;
-
 /// More than any one segment of the send queue holds: the kernel keeps segments of which the first part
 /// is acknowledged, and peeks them as a whole.
 const PEEK_SLACK: usize = 1 << 20;
@@ -91,31 +88,64 @@ fn read_at_rest(
     local: SocketAddr,
     remote: SocketAddr,
 ) -> io::Result<Parts> {
-    // While the send queue is selected the kernel mistakes a chance to send, as when a device has taken a
-    // packet of it, for a write in repair mode: it counts all of the queue as sent and sends nothing. So this
-    // is read before the queue is selected for the first time.
-    let never_sent = queued(socket, SIOCOUTQNSD)?;
+    // Before the send queue is selected for the first time.
+    let sent_before = Sent::read(socket)?;
     for _ in 0..LOOKS {
         let before = Position::read(socket)?;
         let mut parts = read(socket, local, remote, &before)?;
         if Position::read(socket)? == before {
-            if parts.unsent == 0 {
-                parts.unsent = never_sent.min(parts.unacknowledged);
-            }
+            // From here on until the connection is gone nothing more is sent.
+            use_queue(socket, SEND_QUEUE)?;
+            let unsent = sent_before.unsent_at(&Sent::read(socket)?, parts.closed());
+            parts.unsent = unsent.min(parts.unacknowledged);
             return Ok(parts);
         }
     }
     Err(io::Error::new(io::ErrorKind::ResourceBusy, "the connection does not stand still"))
 }
 
-/// Variables that change when a connection sends or receives.
+/// How much a connection has sent. In repair mode it goes on to send when it has a chance, as when a device has taken a
+/// packet of it, unless the send queue is selected: then the kernel mistakes the chance for a write in repair mode, counts
+/// all of the queue as sent, and sends nothing. So what is not sent is known by what was not sent before, and by how much
+/// has left since.
+struct Sent {
+    /// Bytes that the kernel counts as not sent, and a FIN of ours.
+    unsent: u32,
+    /// Bytes that have left, all that were sent again included.
+    bytes: u64,
+    /// Those that were sent again.
+    again: u64,
+}
+
+impl Sent {
+    /// All of it at the same instant.
+    fn read(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let info: libc::tcp_info = get(socket, libc::TCP_INFO)?;
+        let (bytes, again) = (info.tcpi_bytes_sent, info.tcpi_bytes_retrans);
+        Ok(Sent { unsent: info.tcpi_notsent_bytes, bytes, again })
+    }
+
+    /// What is not sent, as it is `now`. What counts as sent and was not is sent again; the peer's acknowledgments of what
+    /// counts as not sent and was are ignored for good.
+    fn unsent_at(&self, now: &Sent, closed: bool) -> u32 {
+        if self.again != now.again {
+            // Perhaps of what had only been counted as sent.
+            return now.unsent;
+        }
+        let left = now.bytes.wrapping_sub(self.bytes);
+        let unsent = u64::from(self.unsent).saturating_sub(left) as u32;
+        // A FIN is none of the bytes that have left.
+        if closed && unsent <= 1 { now.unsent } else { unsent.max(now.unsent) }
+    }
+}
+
+/// Variables that change when a connection is written to or receives.
 #[derive(PartialEq, Eq)]
 struct Position {
     state: u8,
     write_seq: u32,
     rcv_nxt: u32,
     unacknowledged: u32,
-    unsent: u32,
     unread: u32,
     window: Window,
 }
@@ -132,7 +162,6 @@ impl Position {
             write_seq: write_seq as u32,
             rcv_nxt: rcv_nxt as u32,
             unacknowledged: queued(socket, libc::TIOCOUTQ)?,
-            unsent: queued(socket, SIOCOUTQNSD)?,
             unread: queued(socket, libc::FIONREAD)?,
             window: get(socket, libc::TCP_REPAIR_WINDOW)?,
         })
@@ -160,7 +189,8 @@ fn read(
         state: position.state,
         write_seq: position.write_seq,
         unacknowledged: position.unacknowledged,
-        unsent: position.unsent,
+        // See `Sent`.
+        unsent: 0,
         rcv_nxt: position.rcv_nxt,
         send_queue: Vec::new(),
         recv_queue: peek(socket, RECV_QUEUE, position.unread as usize)?,
@@ -290,4 +320,26 @@ fn queued(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u32> {
     // SAFETY: each of the requests writes one int, to a live one.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut bytes) })?;
     Ok(bytes as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_left_since_is_not_unsent() {
+        let before = Sent { unsent: 1000, bytes: 50_000, again: 7 };
+        let at =
+            |unsent, bytes, again, closed| before.unsent_at(&Sent { unsent, bytes, again }, closed);
+        assert_eq!(at(1000, 50_000, 7, false), 1000, "nothing has happened");
+        assert_eq!(at(400, 50_600, 7, false), 400, "some was sent");
+        assert_eq!(at(0, 50_000, 7, false), 1000, "all was counted as sent");
+        assert_eq!(at(0, 50_600, 7, false), 400, "some was sent, and then all was counted as sent");
+        assert_eq!(
+            at(0, 50_600, 607, false),
+            0,
+            "what was counted as sent may have been sent again"
+        );
+        assert_eq!(at(0, 50_999, 7, true), 0, "all was sent, perhaps with the FIN");
+    }
 }
