@@ -23,7 +23,7 @@
 //! | congestion window and threshold | kept | lost: 10 segments, slow start |
 //! | congestion control's kind and what it remembers, recovery in progress, reordering seen | unknown: a new CUBIC | lost: the socket's kind, new |
 //! | urgent pointers | there is none: it is not taken in that state | lost: the byte is one of the stream |
-//! | timers | started anew | started anew |
+//! | timers | started anew; where SACK was agreed to, a tail loss probe comes in place of the time-out | started anew |
 //! | path MTU | kept | the route's |
 
 use alloc::vec;
@@ -35,6 +35,7 @@ use wire::Seq;
 
 use crate::config::{MILLISECOND, SECOND};
 use crate::congestion::PRIVATE_WORDS;
+use crate::connection::timers::{PROBE_SLACK, WORST_DELAYED_ACK};
 use crate::options::Block;
 use crate::snapshot::{
     Agreed, CWND_MAX, Control, Flight, Moment, RTT_MAX, Receiving, RecoveryState, RoundTrip,
@@ -328,15 +329,29 @@ impl Repair {
             0 => SECOND,
             _ => (Nanos::from(self.path.rto) * MICROSECOND).max(MILLISECOND),
         };
+        // Connections that move again and again would never see the time-out, which starts anew: a probe tells what of
+        // all that is in flight was lost (RFC 8985 section 7).
+        let probes = sent && self.sack;
         Timers {
-            retransmit: sent.then_some(rto),
-            tail_probe: None,
+            retransmit: (sent && !probes).then_some(rto),
+            tail_probe: probes.then(|| self.probe_timeout().min(rto)),
             reorder: None,
             persist: stuck.then_some(rto),
             delayed_ack: (self.window.rcv_wup != self.rcv_nxt).then_some(0),
             keepalive: self.socket_options.keepalive.map(|keepalive| keepalive.idle),
             time_wait: None,
         }
+    }
+
+    /// When a tail loss probe is due (RFC 8985 section 7.2). Without a round-trip time it is sent as if that were short:
+    /// it is one segment a move.
+    fn probe_timeout(&self) -> Nanos {
+        let in_flight = self.unacknowledged - self.unsent;
+        let delayed = match in_flight <= self.path.snd_mss && self.path.rtt > 0 {
+            true => WORST_DELAYED_ACK,
+            false => 0,
+        };
+        2 * self.round_trip().srtt + PROBE_SLACK + delayed
     }
 }
 
@@ -452,8 +467,11 @@ impl Snapshot {
         let micros = |nanos: Nanos| u32::try_from(nanos / MICROSECOND).unwrap_or(u32::MAX);
         let (mss, control) = (u32::from(self.mss), &self.control);
         let ago = self.send.flight.iter().map(|flight| flight.ago).min().unwrap_or(0);
+        let timers = &self.timers;
+        // Or what is due in place of the time-out.
+        let due = timers.retransmit.or(timers.tail_probe).or(timers.persist);
         RepairPath {
-            rto: micros(self.timers.retransmit.or(self.timers.persist).unwrap_or(SECOND)),
+            rto: micros(due.unwrap_or(SECOND)),
             rtt: micros(self.round_trip.srtt),
             rttvar: micros(self.round_trip.rttvar),
             min_rtt: match self.round_trip.min {

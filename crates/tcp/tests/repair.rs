@@ -71,7 +71,9 @@ proptest! {
         let in_flight = before.send.nxt - before.send.una;
         let flight: u32 = after.send.flight.iter().map(|flight| flight.len).sum();
         prop_assert_eq!(flight, in_flight);
-        prop_assert_eq!(after.timers.retransmit.is_some(), in_flight > 0);
+        let timers = &after.timers;
+        let is_timed = timers.retransmit.or(timers.tail_probe).is_some();
+        prop_assert_eq!(is_timed, in_flight > 0);
         let mss = u32::from(before.mss);
         prop_assert_eq!(after.control.cwnd / mss, before.control.cwnd / mss);
         let micros = |time: &RoundTrip| [time.srtt / 1000, time.rttvar / 1000, time.min / 1000];
@@ -180,4 +182,22 @@ fn a_closed_window_opens_again() {
     repair.window.rcv_wup = repair.rcv_nxt;
     let snapshot = Snapshot::from_repair(&repair).unwrap();
     assert!(snapshot.receive.buffer >= 64 << 10);
+}
+
+/// A connection that moves again and again would never see its time-out, which starts anew each time.
+#[test]
+fn what_is_in_flight_is_asked_for_soon() {
+    let mut seeds = 0..;
+    let repair = seeds.find_map(|seed| {
+        let repair = snapshot(seed, true).to_repair().unwrap().0;
+        (repair.sack && repair.unacknowledged > repair.unsent).then_some(repair)
+    });
+    let mut repair = repair.unwrap();
+    // As after a connection came back to the kernel.
+    repair.path.rtt = 0;
+    let timers = Snapshot::from_repair(&repair).unwrap().timers;
+    assert_eq!((timers.tail_probe, timers.retransmit), (Some(2_000_000), None));
+    repair.sack = false;
+    let timers = Snapshot::from_repair(&repair).unwrap().timers;
+    assert_eq!((timers.tail_probe, timers.retransmit), (None, Some(1_000_000_000)));
 }

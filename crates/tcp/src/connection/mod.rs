@@ -18,7 +18,7 @@ mod pressure;
 mod rack;
 mod recovery;
 mod standing;
-mod timers;
+pub(crate) mod timers;
 mod window;
 
 use alloc::sync::Arc;

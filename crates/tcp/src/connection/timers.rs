@@ -14,11 +14,11 @@ pub(crate) const NOT_YET: Nanos = 0;
 pub(crate) const NEVER: Nanos = Nanos::MAX;
 
 /// Delay of a peer's acknowledgment that a tail probe allows for (RFC 8985 section 7.2).
-const WORST_DELAYED_ACK: Nanos = 200 * MILLISECOND;
+pub(crate) const WORST_DELAYED_ACK: Nanos = 200 * MILLISECOND;
 /// How long an orphan, a connection without an application, waits for the peer's window to open.
 const ORPHAN_STALL: Nanos = 600 * SECOND;
 /// Added to a probe's time-out, for clocks and schedulers.
-const PROBE_SLACK: Nanos = 2 * MILLISECOND;
+pub(crate) const PROBE_SLACK: Nanos = 2 * MILLISECOND;
 
 /// What the retransmission timer is for: one thing at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
