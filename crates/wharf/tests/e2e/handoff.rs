@@ -277,6 +277,26 @@ fn connections_go_to_and_fro_by_hand() {
     up.nothing_went_wrong();
 }
 
+/// A connection that moves again as soon as it has moved delivers all the same.
+#[test]
+fn a_connection_that_moves_without_a_pause_goes_on() {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "by_hand", EVENTS);
+    let stream = connect(&up.hosts, Ip::V4);
+    std::thread::scope(|scope| {
+        let echoed = scope.spawn(|| echoes(&stream, &bytes(20_000_000, 1)));
+        for to in ["nic", "os"].into_iter().cycle() {
+            if echoed.is_finished() {
+                break;
+            }
+            let ended = up.hosts.wharf(&["handoff", "--to", to, "--all"]);
+            assert!(ended.status.success(), "{ended}");
+        }
+    });
+    ends(stream);
+    up.nothing_went_wrong();
+}
+
 /// As in the kernel, epoll_wait(2) tells of all that is ready in turn, however few it may tell of at a time.
 #[test]
 fn connections_that_are_always_ready_leave_room_for_others() {
