@@ -8,6 +8,11 @@ use crate::connection::{self, Connection};
 use crate::os;
 use crate::real::{kernel, real};
 
+/// `SK_FORCE_REUSE` (include/net/sock.h): what `SO_REUSEADDR` is while a connection is taken out of the kernel or put back.
+const REPAIRED: c_int = 2;
+/// How often it is looked again whether that is over. It takes some microseconds.
+const MOVE_YIELDS: u32 = 100_000;
+
 /// # Safety
 /// As getsockopt(2) of libc.
 #[unsafe(no_mangle)]
@@ -46,6 +51,18 @@ pub unsafe extern "C" fn getsockopt(
                     value.cast::<c_int>().write_unaligned(error);
                     *len = size_of::<c_int>() as socklen_t;
                     0
+                }
+                (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
+                    let mut got = kernel(fd, level, option, value, len);
+                    for _ in 0..MOVE_YIELDS {
+                        let is_whole = got == 0 && *len as usize == size_of::<c_int>();
+                        if !is_whole || value.cast::<c_int>().read_unaligned() != REPAIRED {
+                            break;
+                        }
+                        os::yield_now();
+                        got = kernel(fd, level, option, value, len);
+                    }
+                    got
                 }
                 // Others are the socket's, which stands for the connection while the NIC has it.
                 _ => kernel(fd, level, option, value, len),
