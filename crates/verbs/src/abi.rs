@@ -327,7 +327,14 @@ pub struct ibv_qp_init_attr {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_qp_init_attr_ex {
-    pub attr: ibv_qp_init_attr,
+    pub qp_context: *mut c_void,
+    pub send_cq: *mut ibv_cq,
+    pub recv_cq: *mut ibv_cq,
+    pub srq: *mut ibv_srq,
+    pub cap: ibv_qp_cap,
+    pub qp_type: c_int,
+    pub sq_sig_all: c_int,
+    /// Where an `ibv_qp_init_attr` has padding: it begins as one, and has none within.
     pub comp_mask: u32,
     pub pd: *mut ibv_pd,
     pub xrcd: *mut c_void,
@@ -340,6 +347,25 @@ pub struct ibv_qp_init_attr_ex {
     pub rx_hash_fields_mask: u64,
     pub source_qpn: u32,
     pub send_ops_flags: u64,
+}
+
+impl ibv_qp_init_attr_ex {
+    /// What it begins with.
+    pub fn plain(&self) -> ibv_qp_init_attr {
+        let ibv_qp_init_attr_ex {
+            qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, ..
+        } = *self;
+        ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all }
+    }
+
+    /// It begins with this.
+    pub fn set_plain(&mut self, plain: &ibv_qp_init_attr) {
+        let ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all } =
+            *plain;
+        (self.qp_context, self.send_cq, self.recv_cq) = (qp_context, send_cq, recv_cq);
+        (self.srq, self.cap) = (srq, cap);
+        (self.qp_type, self.sq_sig_all) = (qp_type, sq_sig_all);
+    }
 }
 
 #[repr(C)]

@@ -109,13 +109,19 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
 ) -> c_int {
     const PD: u32 = 1;
     let pd = if (*attr).comp_mask & PD != 0 { (*attr).pd } else { null_mut() };
-    result(create_qp(id, pd, &mut (*attr).attr, |pd, plain| {
-        let mut whole = ibv_qp_init_attr_ex { attr: *plain, pd, ..*attr };
+    let mut plain = (*attr).plain();
+    let created = create_qp(id, pd, &mut plain, |pd, plain| {
+        let mut whole = ibv_qp_init_attr_ex { pd, ..*attr };
+        whole.set_plain(plain);
         whole.comp_mask |= PD;
         let qp = create_extended(&raw mut whole)?;
-        *plain = whole.attr;
+        *plain = whole.plain();
         Ok(qp)
-    }))
+    });
+    if created.is_ok() {
+        (*attr).set_plain(&plain);
+    }
+    result(created)
 }
 
 #[unsafe(no_mangle)]

@@ -112,7 +112,10 @@ pub(crate) unsafe fn create_extended(attr: *mut ibv_qp_init_attr_ex) -> Result<*
     if has_flags || has_others || operations & !building::OPERATIONS != 0 {
         return Err(libc::EOPNOTSUPP);
     }
-    create((*attr).pd, &raw mut (*attr).attr, mask & SEND_OPS != 0)
+    let mut plain = (*attr).plain();
+    let qp = create((*attr).pd, &raw mut plain, mask & SEND_OPS != 0)?;
+    (*attr).set_plain(&plain);
+    Ok(qp)
 }
 
 #[unsafe(no_mangle)]
