@@ -30,7 +30,7 @@ pub(crate) trait Lender {
     fn sends(&mut self, _stack: &Stack, _due: &Due) {}
 
     /// Where bytes lie that are due, of a connection that is lent: so many from this sequence number on.
-    fn lent(&self, _stack: &Stack, _due: &Due, _seq: Seq, _len: u32) -> [Bytes<'_>; 2] {
+    fn lent(&mut self, _stack: &Stack, _due: &Due, _seq: Seq, _len: u32) -> [Bytes<'_>; 2] {
         debug_assert!(false, "nothing was lent");
         [Bytes::default(); 2]
     }

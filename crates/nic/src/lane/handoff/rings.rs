@@ -47,6 +47,8 @@ pub(crate) struct Rings {
     /// Connections that were reset as their application wrote into the rings what is not possible.
     pub(super) hostile: u64,
     pub(super) records: Records,
+    /// Bytes of one segment that lie in more than two pieces.
+    gathered: Vec<u8>,
     /// What is of no use here: an endpoint's.
     none: ServiceCounters,
 }
@@ -64,6 +66,7 @@ impl Rings {
             bad: 0,
             hostile: 0,
             records: Records::new(mirror),
+            gathered: Vec::new(),
             none: ServiceCounters::default(),
         }
     }
@@ -374,14 +377,16 @@ fn tell(
     running.event = push(session, event);
 }
 
-impl Rings {
-    /// What the connection of the engine's has of its process's memory, while the engine runs it.
-    #[inline]
-    fn area_of(&self, id: Id) -> Option<(Area<'_>, &Running)> {
-        let connection = self.all.get(self.all.by_engine(id)?)?;
-        let session = self.sessions.get(connection.key.session as usize)?.as_ref()?;
-        Some((session.area(connection.key.cid)?, connection.engine.as_ref()?))
-    }
+/// What the connection of the engine's has of its process's memory, while the engine runs it.
+#[inline]
+fn area_of<'a>(
+    all: &'a Connections,
+    sessions: &'a [Option<Session>],
+    id: Id,
+) -> Option<(Area<'a>, &'a Running)> {
+    let connection = all.get(all.by_engine(id)?)?;
+    let session = sessions.get(connection.key.session as usize)?.as_ref()?;
+    Some((session.area(connection.key.cid)?, connection.engine.as_ref()?))
 }
 
 impl Lender for Rings {
@@ -400,19 +405,27 @@ impl Lender for Rings {
         }
     }
 
-    fn lent(&self, stack: &Stack, due: &Due, seq: Seq, len: u32) -> [Bytes<'_>; 2] {
-        let found = stack.id_of(due).and_then(|id| self.area_of(id));
+    fn lent(&mut self, stack: &Stack, due: &Due, seq: Seq, len: u32) -> [Bytes<'_>; 2] {
+        let Rings { all, sessions, gathered, .. } = self;
+        let found = stack.id_of(due).and_then(|id| area_of(all, sessions, id));
         let Some((area, running)) = found else { return [Bytes::default(); 2] };
         let Ok(ring) = area.send() else { return [Bytes::default(); 2] };
         let ring = send::Nic::resume(ring, running.send);
-        let bytes = ring.bytes(seq.0.wrapping_sub(ring.head()), len);
-        debug_assert_eq!(bytes[0].len() + bytes[1].len(), len as usize, "what is due is there");
-        bytes
+        let offset = seq.0.wrapping_sub(ring.head());
+        let bytes = ring.bytes(offset, len);
+        if bytes[0].len() + bytes[1].len() == len as usize {
+            return bytes;
+        }
+        // The ring has grown in the middle of them, where it had come round.
+        gathered.resize(len as usize, 0);
+        let there = ring.peek(offset, gathered);
+        debug_assert_eq!(there, len as usize, "what is due is there");
+        [Bytes::from(&gathered[..there]), Bytes::default()]
     }
 
     fn store(&mut self, placement: Placement, payload: &[&[u8]]) {
         let Placement { id, seq, skip, len } = placement;
-        let Some((area, running)) = self.area_of(id) else { return };
+        let Some((area, running)) = area_of(&self.all, &self.sessions, id) else { return };
         let Ok(ring) = area.receive() else { return };
         let mut ring = receive::Nic::resume(ring, running.receive);
         let mut offset = seq.0.wrapping_sub(ring.tail());

@@ -86,5 +86,11 @@ pub(super) fn all() -> Vec<Sequence> {
             TO_OS,
             Step::Poll { by: Call::Poll, events: libc::POLLOUT },
         ]),
+        // The send ring grows where it had come round: a segment lies in three pieces.
+        of(vec![
+            Step::Send { by: SendBy::SendTo, lens: vec![1833, 55], flags: 0 },
+            Step::Fill { piece: 28_086, moves: Some(true) },
+            Step::Fill { piece: 63_060, moves: Some(true) },
+        ]),
     ]
 }
