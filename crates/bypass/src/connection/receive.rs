@@ -125,18 +125,30 @@ impl Connection {
     fn pass_over(&'static self, count: u32, fd: c_int) {
         let mut left = count;
         while left > 0 {
-            let over = match self.away() {
-                Some(at) => {
-                    let ring = at.area.receive().map_err(|_| Lost);
-                    ring.and_then(|ring| receive::App::new(ring).skip(left)).unwrap_or(0)
+            if let Some(call) = self.enter_kernel() {
+                // It does not leave meanwhile.
+                let over = os::pass_over(fd, left);
+                drop(call);
+                if over == 0 {
+                    // Another thread has read them, or it is over.
+                    return;
                 }
-                None => os::pass_over(fd, left),
-            };
-            if over == 0 && self.away().is_none() {
-                // It is over.
-                return;
+                left -= over;
+                continue;
             }
-            left -= over;
+            let Some(at) = self.away() else { continue };
+            let ring = at.area.receive().map_err(|_| Lost);
+            match ring.and_then(|ring| receive::App::new(ring).skip(left)) {
+                // As at the kernel.
+                Ok(0) => return,
+                Ok(over) => {
+                    self.has_read(&at, over);
+                    left -= over;
+                }
+                Err(Lost) if self.look(&at) == Place::Ended => return,
+                // The ring is closed before the status says where the connection is.
+                Err(Lost) => os::yield_now(),
+            }
         }
     }
 

@@ -277,11 +277,32 @@ fn connections_go_to_and_fro_by_hand() {
     up.nothing_went_wrong();
 }
 
+/// Echoes one connection by a pipe.
+const SPLICES: &str = "
+import os, socket
+s = socket.create_server(('', 7000))
+print('listens')
+c, _ = s.accept()
+out, into = os.pipe()
+while n := os.splice(c.fileno(), into, 1 << 16):
+    while n: n -= os.splice(out, c.fileno(), n)
+";
+
 /// A connection that moves again as soon as it has moved delivers all the same.
 #[test]
 fn a_connection_that_moves_without_a_pause_goes_on() {
+    moves_without_a_pause(EVENTS);
+}
+
+/// What a pipe has of a connection by the time that it moves does not come again.
+#[test]
+fn a_connection_that_goes_by_a_pipe_moves_without_a_pause() {
+    moves_without_a_pause(SPLICES);
+}
+
+fn moves_without_a_pause(script: &str) {
     let Some(up) = up() else { return };
-    let _server = serve(&up.hosts, "by_hand", EVENTS);
+    let _server = serve(&up.hosts, "by_hand", script);
     let stream = connect(&up.hosts, Ip::V4);
     std::thread::scope(|scope| {
         let echoed = scope.spawn(|| echoes(&stream, &bytes(20_000_000, 1)));
