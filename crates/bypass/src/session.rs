@@ -28,7 +28,8 @@ pub(crate) struct Session {
     pub(crate) socket: c_int,
     /// Readable edge by edge when wharf wakes the process.
     pub(crate) wake: c_int,
-    /// Hangs up when wharf and its guard are gone, so that nobody puts connections back any more.
+    /// Hangs up when wharf and its guard are gone, and no service manager keeps its other end for the next wharf: nobody
+    /// puts connections back any more.
     alive: c_int,
     shared: Shared<'static>,
     workers: Vec<Worker>,
@@ -37,9 +38,9 @@ pub(crate) struct Session {
     is_ending: AtomicBool,
     /// Connections that were offered.
     offers: AtomicU64,
-    /// wharf was found to be gone.
-    is_dead: AtomicBool,
-    /// Its guard, too.
+    /// When wharf was found to be gone; 0 before.
+    dead_since: AtomicU64,
+    /// Nobody puts connections back any more.
     is_lost: AtomicBool,
     policies: Policies,
 }
@@ -55,6 +56,9 @@ struct Worker {
 const COMMAND_TURNS: u32 = 100_000;
 /// Connections that are on their way to the NIC at a time: each stands still until those before it have moved.
 const OFFERS_MAX: u64 = 16;
+
+/// So long is waited for the next wharf, in nanoseconds, where a service manager keeps what that needs.
+const NEXT_WHARF: u64 = 30_000_000_000;
 
 /// What `wharf run` has told.
 struct Told {
@@ -251,7 +255,7 @@ impl Session {
             numbers: Numbers::new(layout.connections),
             is_ending: AtomicBool::new(false),
             offers: AtomicU64::new(0),
-            is_dead: AtomicBool::new(false),
+            dead_since: AtomicU64::new(0),
             is_lost: AtomicBool::new(false),
             policies: Policies::new(policy),
         })
@@ -287,7 +291,7 @@ impl Session {
     /// Whether wharf is there, looked at anew.
     pub(crate) fn looks_alive(&self) -> bool {
         if !self.is_dead() && os::has_ended(self.socket) {
-            self.is_dead.store(true, Ordering::Release);
+            self.dead_since.store(os::now(), Ordering::Release);
         }
         !self.is_dead()
     }
@@ -310,7 +314,7 @@ impl Session {
 
     /// Whether wharf was found to be gone.
     pub(crate) fn is_dead(&self) -> bool {
-        self.is_dead.load(Ordering::Acquire)
+        self.dead_since.load(Ordering::Acquire) > 0
     }
 
     /// wharf has said that it is stopping.
@@ -340,12 +344,15 @@ impl Session {
         false
     }
 
-    /// Whether wharf was found to be gone, and its guard is, too: what the guard has not put back is lost.
+    /// Whether wharf was found to be gone, and nobody puts back any more what was not put back: its guard is gone, too, and
+    /// no service manager keeps it for the next wharf, or that does not come.
     pub(crate) fn is_lost(&self) -> bool {
-        if !self.is_dead() {
+        let dead_since = self.dead_since.load(Ordering::Acquire);
+        if dead_since == 0 {
             return false;
         }
-        if !self.is_lost.load(Ordering::Acquire) && os::has_hung_up(self.alive) {
+        let is_late = || os::now().saturating_sub(dead_since) > NEXT_WHARF;
+        if !self.is_lost.load(Ordering::Acquire) && (os::has_hung_up(self.alive) || is_late()) {
             self.is_lost.store(true, Ordering::Release);
         }
         self.is_lost.load(Ordering::Acquire)

@@ -70,13 +70,15 @@ impl Connection {
             // Before the status is looked at again: the guard ends after it has changed it.
             let is_lost = at.session.is_lost();
             if !is_lost {
-                // wharf's guard is about to put it back.
+                // wharf's guard is about to put it back, or the next wharf.
                 return Status { place: Place::Moving, ..status };
             }
-            let status = Status::decode(at.area.status().load(Ordering::Acquire));
+            let word = at.area.status().load(Ordering::Acquire);
+            let status = Status::decode(word);
             if matches!(status.place, Place::Nic | Place::Moving) {
-                // Never wrong bytes: what was at the NIC is lost.
-                return Status { error: libc::ECONNRESET as u16, ..Status::at(Place::Ended) };
+                // Never wrong bytes: what was at the NIC is lost, and is not put back later.
+                let lost = Status { error: libc::ECONNRESET as u16, ..Status::at(Place::Ended) };
+                return status::give_up(at.area.status(), word, lost);
             }
             return status;
         }

@@ -1,4 +1,4 @@
-//! The status of a connection, a word that wharf alone writes.
+//! The status of a connection, a word that wharf writes, and a process only when it [gives up](give_up).
 //!
 //! ```text
 //!   bits  0 .. 8    Place
@@ -61,6 +61,17 @@ const COUNT_SHIFT: u32 = 48;
 pub fn change(word: &AtomicU64, status: Status) {
     let count = (word.load(Ordering::Relaxed) >> COUNT_SHIFT).wrapping_add(1);
     word.store(status.encode() | count << COUNT_SHIFT, Ordering::Release);
+}
+
+/// A process does not wait any longer for somebody to put its connection back, of which it has seen this word: nobody is
+/// to. Returns the status then, which is another one if somebody has changed it meanwhile.
+pub fn give_up(word: &AtomicU64, seen: u64, status: Status) -> Status {
+    let count = (seen >> COUNT_SHIFT).wrapping_add(1);
+    let new = status.encode() | count << COUNT_SHIFT;
+    match word.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => status,
+        Err(now) => Status::decode(now),
+    }
 }
 
 /// The count of changes in a status.
