@@ -27,6 +27,7 @@ mod mapping;
 pub mod memory;
 pub mod netlink;
 pub mod netns;
+pub mod notify;
 pub mod packet;
 pub mod packets;
 pub mod poll;
