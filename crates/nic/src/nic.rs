@@ -223,6 +223,13 @@ impl Nic {
         }
     }
 
+    /// A service manager is to keep what a guard knows of the host's connections, for the case that both are killed.
+    pub fn keep_with(&self, store: guard::store::ToStore) {
+        if let Some(agent) = self.agent().as_ref() {
+            agent.keep(store);
+        }
+    }
+
     /// Where programs that `wharf run` starts connect, if the NIC can run their connections.
     pub fn handoff_address(&self) -> Option<&str> {
         self.sessions.get().map(String::as_str)

@@ -204,7 +204,7 @@ pub(crate) fn run(args: &DegenArgs) -> Result<(), Error> {
     let signals = Signals::block().map_err(Error::Io)?;
     let mut guards = Vec::new();
     for name in between {
-        guards.push(Guard::start(Before::look_at(name)?)?);
+        guards.push(Guard::start(Before::look_at(name)?, None)?);
     }
     let seed = settings.fix_seed();
     let carriage = Carriage {

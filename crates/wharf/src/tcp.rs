@@ -256,7 +256,7 @@ impl Taken {
     fn take(name: &str) -> Result<Taken, Error> {
         let info = nic::find_wire(name)?;
         let claim = claim(name, info.index, "choose another --wire")?;
-        Ok(Taken { guard: Guard::start(Before::look_at(name)?)?, _claim: claim })
+        Ok(Taken { guard: Guard::start(Before::look_at(name)?, None)?, _claim: claim })
     }
 }
 

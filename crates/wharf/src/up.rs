@@ -23,7 +23,7 @@ use sys::process::Signal;
 
 use crate::args::Settings;
 use crate::error::Error;
-use crate::guard::{Before, Guard};
+use crate::guard::{Before, Guard, Keeping, put_back_earlier};
 use crate::lateness::Lateness;
 use crate::log::tell;
 use crate::serve::ServeArgs;
@@ -71,6 +71,7 @@ pub(crate) fn load_config(args: &UpArgs) -> Result<Config, Error> {
 
 /// Runs until a signal, or until the wire or the host interface is gone.
 pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
+    put_back_earlier()?;
     let mut config = load_config(args)?;
     config.wire.leave_configuration = args.take_addresses;
     let wan = args.degen.as_deref().map(settings::load_degen).transpose()?;
@@ -83,7 +84,8 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Error> {
     let _claim = claim(&args.wire, wire.index, "choose another --wire")?;
     let signals = Signals::block().map_err(Error::Io)?;
     let before = Before::look(&args.wire, &args.host, args.take_addresses)?;
-    let mut guard = Guard::start(before.clone())?;
+    let keeping = Keeping::new(config.handoff.connections).map_err(Error::Io)?;
+    let mut guard = Guard::start(before.clone(), keeping)?;
     // While its file can be given to a group.
     let sessions = match config.handoff.connections {
         0 => None,
@@ -125,6 +127,7 @@ fn serve(
     nic.notices().iter().map(String::as_str).chain(control.notice()).for_each(tell);
     if let Some(sessions) = sessions {
         nic.begin_handoffs(sessions).map_err(Error::Io)?;
+        guard.keeping().and_then(Keeping::for_nic).into_iter().for_each(|to| nic.keep_with(to));
         guard.handoffs().into_iter().for_each(|end| nic.guard_with(end));
     }
     let serving = control.serve(Answers(Arc::clone(&nic))).map_err(Error::Io)?;
@@ -132,6 +135,7 @@ fn serve(
     let seed = seed.map(|seed| format!(", degen with seed {seed}")).unwrap_or_default();
     let line = format!("up: {} -> {host} ({}{seed})", args.wire, nic.ports()) + &serves;
     let _ = print(format!("{}\n", escaped(&line)));
+    guard.keeping().into_iter().for_each(Keeping::is_up);
     let mut lateness = Lateness::default();
     let result = wait(&nic, signals, guard, &mut lateness, mirror.as_mut());
     if let Some(mirror) = &mut mirror {

@@ -6,9 +6,11 @@
 //! name of its own, so that what is meant for wharf (Ctrl-C, `pkill -9 wharf`) does not end it.
 //! Should it die, wharf starts another.
 //!
-//! While wharf runs it is told what the host interface has, which is what the wire is to have then.
+//! While wharf runs it is told what the host interface has, which is what the wire is to have then. A service manager
+//! keeps the same, for the next wharf, should both be killed at once.
 
 mod before;
+mod kept;
 mod link;
 mod told;
 
@@ -24,6 +26,7 @@ use sys::interface::Interface;
 use sys::poll::{Interest, PollSet};
 
 pub(crate) use before::Before;
+pub(crate) use kept::{Keeping, put_back_earlier};
 
 use self::link::Link;
 use self::told::{Told, say_before, say_latest, say_made};
@@ -59,11 +62,12 @@ pub(crate) struct Guard {
     /// Said once wharf has made the host interface, whose end the guard then waits for.
     made: Option<u32>,
     latest: Option<Latest>,
+    keeping: Option<Keeping>,
 }
 
 impl Guard {
     /// Starts a guard for a wire that looked like `before`.
-    pub(crate) fn start(before: Before) -> Result<Guard, Error> {
+    pub(crate) fn start(before: Before, keeping: Option<Keeping>) -> Result<Guard, Error> {
         let mut guard = Guard {
             before,
             running: None,
@@ -73,7 +77,9 @@ impl Guard {
             due: None,
             made: None,
             latest: None,
+            keeping,
         };
+        guard.keep();
         guard.spawn().map_err(Error::Guard)?;
         Ok(guard)
     }
@@ -82,12 +88,12 @@ impl Guard {
     /// written later, a `kill -9` of wharf in between would leave a guard that knows nothing.
     fn spawn(&mut self) -> io::Result<()> {
         self.started = Instant::now();
-        let mut first = say_before(&self.before);
-        first.extend(self.made.map(say_made).unwrap_or_default());
-        first.extend(self.latest.as_ref().map(say_latest).unwrap_or_default());
-        let (mut link, reader) = Link::new(first)?;
+        let (mut link, reader) = Link::new(self.all())?;
         link.flush()?;
         let (nic, own) = nic::handoff::guard::ends()?;
+        if let Some(keeping) = &self.keeping {
+            nic.tell_of(&keeping.inventory)?;
+        }
         let mut child = Command::new("/proc/self/exe")
             .arg0(NAME)
             // So that a list of processes tells guards apart.
@@ -108,6 +114,27 @@ impl Guard {
         Ok(())
     }
 
+    /// All that a guard is to know.
+    fn all(&self) -> Vec<u8> {
+        let mut all = say_before(&self.before);
+        all.extend(self.made.map(say_made).unwrap_or_default());
+        all.extend(self.latest.as_ref().map(say_latest).unwrap_or_default());
+        all
+    }
+
+    /// Has the service manager keep that, too.
+    fn keep(&mut self) {
+        let all = self.all();
+        if let Some(keeping) = &mut self.keeping {
+            keeping.keep(&all);
+        }
+    }
+
+    /// The service manager, if there is one.
+    pub(crate) fn keeping(&self) -> Option<&Keeping> {
+        self.keeping.as_ref()
+    }
+
     /// By which the NIC tells this guard of the host's connections; once for each guard.
     pub(crate) fn handoffs(&mut self) -> Option<NicEnd> {
         self.handoffs.take()
@@ -119,6 +146,7 @@ impl Guard {
         if let Some((_, link)) = &mut self.running {
             link.say(&say_made(index));
         }
+        self.keep();
         self.flush();
     }
 
@@ -129,6 +157,7 @@ impl Guard {
         }
         tracing::debug!("the guard is told what {} gets back", self.before.wire.saved.name);
         self.latest = Some(latest.clone());
+        self.keep();
         self.flush();
     }
 
@@ -141,6 +170,7 @@ impl Guard {
     pub(crate) fn flush(&mut self) {
         // One that is gone is found by `watch`.
         let _ = self.running.as_mut().map(|(_, link)| link.flush());
+        self.keeping.iter_mut().for_each(Keeping::flush);
     }
 
     /// Starts another guard if this one has died, after a pause that grows when it dies again and
@@ -179,6 +209,13 @@ impl Guard {
     /// Lets the guard restore the wire, and waits until it has. If it cannot, or has been killed
     /// just now, it is done from here.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
+        let keeping = self.keeping.take();
+        self.put_back()?;
+        keeping.into_iter().for_each(Keeping::finish);
+        Ok(())
+    }
+
+    fn put_back(mut self) -> Result<(), Error> {
         if let Some((mut child, mut link)) = self.running.take() {
             let told = link.flush_all(Instant::now() + READING_PATIENCE);
             if told.is_err() {
@@ -209,16 +246,25 @@ pub(crate) fn run() -> Result<(), Error> {
     // All that it puts back is of the network; and it is to be put back in any case.
     let _ = give_up_rights();
     let (told, survivors) = listen().map_err(Error::Io)?;
-    let before = told.before().ok_or_else(|| {
-        Error::Usage("guard is not for calling by hand: wharf up starts it".to_owned())
-    })?;
-    // While the host interface has the addresses; it goes with this.
-    let outcome = survivors.take_over();
+    if told.before().is_none() {
+        let why = "guard is not for calling by hand: wharf up starts it";
+        return Err(Error::Usage(why.to_owned()));
+    }
+    put_back(&told, survivors)
+}
+
+/// Puts back what a wharf has left that has died.
+fn put_back(told: &Told, survivors: Survivors) -> Result<(), Error> {
+    let nothing = || io::Error::other("nothing says how the wire was");
+    let before = told.before().ok_or_else(nothing).map_err(Error::Io)?;
+    // While the host interface has the addresses; it goes after this.
+    let taken = survivors.take_over().map_err(Error::Io)?;
+    let Some(mut outcome) = taken else { return Ok(()) };
     if let Some(far_end) = &before.far_end {
         delete_veth(far_end);
     }
     if let Some(index) = told.made {
-        wait_for_end(index);
+        end(index);
     }
     let result = before.restore(told.latest().as_ref());
     let (restored, lost) = outcome.resume();
@@ -229,7 +275,9 @@ pub(crate) fn run() -> Result<(), Error> {
         ));
         lost.iter().for_each(|why| tell(why));
     }
-    Ok(result?)
+    result?;
+    outcome.finish();
+    Ok(())
 }
 
 /// Takes what is told until wharf has ended.
@@ -279,8 +327,13 @@ fn delete_veth(far_end: &str) {
     }
 }
 
-/// Waits until the host interface is gone, as a TAP is with its process.
-fn wait_for_end(index: u32) {
+/// Deletes a host interface that is a TAP, of which the service manager may have a queue, and waits until it is gone.
+fn end(index: u32) {
+    if let Ok(found) = Interface::by_index(index)
+        && found.kind.as_deref() == Some("tun")
+    {
+        let _ = sys::netlink::link::delete(&found.name);
+    }
     let since = Instant::now();
     while Interface::by_index(index).is_ok() {
         if since.elapsed() > PATIENCE {

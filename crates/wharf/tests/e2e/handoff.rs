@@ -505,7 +505,7 @@ while True:
 ";
 
 /// The same, and tells of a connection that was reset.
-const TELLS: &str = "
+pub(crate) const TELLS: &str = "
 import socket
 s = socket.socket()
 s.bind(('', 7000)); s.listen(64); print('listens', flush=True)

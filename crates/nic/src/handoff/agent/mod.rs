@@ -42,6 +42,7 @@ use self::quotas::Quotas;
 use self::session::{Next, Session};
 use self::ways::Ways;
 use super::Listener;
+use super::guard::store::ToStore;
 use super::guard::{Message, ToGuard};
 use super::process::SharedProcess;
 use crate::handle::Wake;
@@ -65,6 +66,8 @@ const FIRST: u64 = 3;
 const ANSWER: Nanos = 50_000;
 /// So long at most until it is looked again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The same while somebody is to be told more who does not read.
+const TELL_AGAIN: Duration = Duration::from_millis(10);
 
 /// Wakes the agent.
 #[derive(Debug)]
@@ -96,6 +99,8 @@ enum Request {
     Gone(Vec<u64>),
     /// There is a guard, which knows nothing yet.
     Guard(PacketSocket),
+    /// A service manager is to keep what guards know.
+    Keep(ToStore),
 }
 
 /// The agent, as its owner has it.
@@ -213,6 +218,11 @@ impl Agent {
     /// There is another guard.
     pub(crate) fn guard(&self, socket: PacketSocket) {
         self.ask(Request::Guard(socket));
+    }
+
+    /// A service manager is to keep what guards know.
+    pub(crate) fn keep(&self, store: ToStore) {
+        self.ask(Request::Keep(store));
     }
 
     /// Asks processes to offer these connections; how many processes are asked.
@@ -398,6 +408,7 @@ impl Work {
     fn patience(&self) -> u16 {
         let common = &self.common;
         let due = if common.quotas.is_empty() { LOOK_AGAIN } else { common.host.due() };
+        let due = if common.guard.is_owing() { due.min(TELL_AGAIN) } else { due };
         // What is due within a millisecond is not waited for by looking again and again.
         due.min(LOOK_AGAIN).as_micros().div_ceil(1000) as u16
     }
@@ -412,9 +423,17 @@ impl Work {
     }
 
     fn answer(&mut self, request: Request) {
-        if let Request::Guard(socket) = request {
-            return self.tell_guard(socket);
-        }
+        let request = match request {
+            Request::Guard(socket) => {
+                self.common.guard.begin(socket);
+                return self.tell_guard();
+            }
+            Request::Keep(store) => {
+                self.common.guard.keep(store);
+                return self.tell_guard();
+            }
+            request => request,
+        };
         let Work { sessions, common, policy, .. } = self;
         let all = sessions.values_mut();
         // Those who asked and did not wait are not told.
@@ -449,7 +468,7 @@ impl Work {
                 all.for_each(|session| session.say_policy(policy));
                 Ok(())
             }
-            Request::Guard(_) => Ok(()),
+            Request::Guard(_) | Request::Keep(_) => Ok(()),
             Request::List(tell) => {
                 let listed = all.flat_map(|session| session.list().collect::<Vec<_>>());
                 tell.send((listed.collect(), common.at_kernel.all().collect())).map_err(drop)
@@ -462,9 +481,8 @@ impl Work {
     }
 
     /// Tells a guard all that it is to know.
-    fn tell_guard(&mut self, socket: PacketSocket) {
+    fn tell_guard(&mut self) {
         let Work { common, mirror, sessions, .. } = self;
-        common.guard.begin(socket);
         let places = mirror.memory().places();
         common.guard.tell(Message::Mirror { places }, &[mirror.as_fd()]);
         if let Some((tap, mac)) = common.to_kernel.as_ref().map(ToKernel::parts) {

@@ -23,7 +23,7 @@ pub fn messages(bytes: &[u8]) {
         let (how, message) = (chunk[0], &chunk[2..]);
         let mut message = message.to_vec();
         if how & 1 == 0 {
-            message[0] = 1 + how / 2 % 6;
+            message[0] = 1 + how / 2 % 7;
             message[1..4].fill(0);
             // Numbers that are small, and a layout that is one.
             message[4..].chunks_exact_mut(4).for_each(|number| number[1..].fill(0));
@@ -39,7 +39,8 @@ pub fn messages(bytes: &[u8]) {
         let descriptors = (0..count).filter_map(|at| descriptor(chunk[1] / 4 + at, memories));
         survivors.take(message_, descriptors.collect());
     }
-    let (restored, lost) = survivors.take_over().resume();
+    let Ok(Some(mut outcome)) = survivors.take_over() else { return };
+    let (restored, lost) = outcome.resume();
     assert!(lost.iter().all(|line| !line.contains('\n')), "{restored}, {lost:?}");
 }
 

@@ -24,6 +24,8 @@ pub(in crate::handoff) enum Message {
     Take { place: u32, session: u32, cid: Cid, reuse_address: bool },
     /// It is the kernel's again, or over.
     Gone { place: u32 },
+    /// A service manager keeps the same; with it comes the memory that says what that is.
+    Inventory,
 }
 
 const MIRROR: u8 = 1;
@@ -32,6 +34,7 @@ const SESSION: u8 = 3;
 const SESSION_END: u8 = 4;
 const TAKE: u8 = 5;
 const GONE: u8 = 6;
+const INVENTORY: u8 = 7;
 
 impl Message {
     pub(super) fn encode(self) -> [u8; LEN] {
@@ -50,6 +53,7 @@ impl Message {
                 (TAKE, [place, session, cid.0, reuse_address.into(), 0, 0, 0])
             }
             Message::Gone { place } => (GONE, [place, 0, 0, 0, 0, 0, 0]),
+            Message::Inventory => (INVENTORY, [0; NUMBERS]),
         };
         let mut bytes = [0; LEN];
         bytes[0] = kind;
@@ -85,6 +89,7 @@ impl Message {
                 Message::Take { place: first, session, cid: Cid(cid), reuse_address: reuse != 0 }
             }
             GONE => Message::Gone { place: first },
+            INVENTORY => Message::Inventory,
             _ => return None,
         };
         (message.encode() == *bytes).then_some(message)
@@ -106,6 +111,7 @@ mod tests {
             Message::SessionEnd { number: 3 },
             Message::Take { place: 7, session: 3, cid: Cid(9), reuse_address: true },
             Message::Gone { place: 7 },
+            Message::Inventory,
         ];
         for message in all {
             assert_eq!(Message::decode(&message.encode()), Some(message));

@@ -7,10 +7,15 @@
 //!   kernel <── TCP_REPAIR ── record + rings ────────────────────────+
 //!   application <── status: at the OS ──────────────────────────────+
 //! ```
+//!
+//! A service manager may keep the same descriptors, and give them to the next wharf, which does that then if the guard
+//! has not: see [`store`].
 
 #[cfg(any(test, feature = "given"))]
 pub(crate) mod given;
+mod inventory;
 mod message;
+pub mod store;
 mod take_over;
 mod told;
 
@@ -31,6 +36,7 @@ pub(super) use self::told::ToGuard;
 
 use super::process::SharedProcess;
 
+pub use inventory::Inventory;
 pub use take_over::Outcome;
 
 /// What a guard knows of the NIC's connections.
@@ -42,6 +48,8 @@ pub struct Survivors {
     sessions: HashMap<u32, SharedProcess>,
     /// By their places.
     taken: HashMap<u32, Taken>,
+    /// What a service manager keeps of the same.
+    inventory: Option<Inventory>,
 }
 
 /// A socket whose connection the NIC may have.
@@ -104,6 +112,9 @@ impl Survivors {
                 let taken = self.taken.remove(&place);
                 taken.into_iter().for_each(|taken| sys::tcp::close_apart(taken.socket));
             }
+            Message::Inventory => {
+                self.inventory = next().and_then(|fd| Inventory::open(fd).ok());
+            }
         }
     }
 }
@@ -124,6 +135,16 @@ pub struct GuardEnd(PacketSocket);
 /// The NIC's.
 #[derive(Debug)]
 pub struct NicEnd(pub(crate) PacketSocket);
+
+impl NicEnd {
+    /// A service manager keeps what the guard is about to be told.
+    ///
+    /// # Errors
+    /// What sendmsg says.
+    pub fn tell_of(&self, inventory: &Inventory) -> io::Result<()> {
+        self.0.send(&Message::Inventory.encode(), &[inventory.as_fd()])
+    }
+}
 
 /// Both ends.
 ///

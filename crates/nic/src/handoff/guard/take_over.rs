@@ -1,7 +1,9 @@
 //! The NIC has died: its connections go back to the kernel, and their applications hear of it.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
+use std::sync::atomic::Ordering;
 
 use handoff::RestoreReason;
 use handoff::mirror::{Memory, Record, read};
@@ -9,7 +11,7 @@ use handoff::session::status::{self, Place, Status, Why};
 use sys::tcp::repair;
 use tcp::repair::Repair;
 
-use super::{Survivors, Taken};
+use super::{Inventory, Survivors, Taken};
 use crate::handoff::process::SharedProcess;
 use crate::lane::handoff::link::{Process, shared};
 use crate::lane::handoff::recover::{Unrecovered, recover};
@@ -31,20 +33,38 @@ pub struct Outcome {
     lost: Vec<String>,
     paused: Vec<Paused>,
     sessions: HashMap<u32, SharedProcess>,
+    kept: Kept,
+}
+
+/// What a service manager keeps of the same, if it does, and what keeps others from putting that back meanwhile.
+#[derive(Debug, Default)]
+struct Kept(Option<(Inventory, File)>);
+
+impl Kept {
+    /// Whatever becomes of it now, nobody else is to put it back.
+    fn erase(&self, place: u32) {
+        if let Kept(Some((inventory, _))) = self {
+            inventory.erase(place);
+        }
+    }
 }
 
 /// A connection that the kernel has again, and that sends nothing yet.
 #[derive(Debug)]
 struct Paused {
+    place: u32,
     taken: Taken,
     parts: repair::Parts,
 }
 
 impl Outcome {
     /// Addresses and routes are where they belong by now: the connections go on, and their applications hear of it.
-    pub fn resume(mut self) -> (usize, Vec<String>) {
-        for Paused { taken, parts } in self.paused {
+    /// Returns how many that are, and why others are lost.
+    pub fn resume(&mut self) -> (usize, Vec<String>) {
+        for Paused { place, taken, parts } in self.paused.drain(..) {
             let Some(process) = self.sessions.get(&taken.session) else { continue };
+            // Before it goes on: from then on its record is old.
+            self.kept.erase(place);
             match repair::resume(&taken.socket, &parts) {
                 Ok(()) => {
                     tell(process, &taken, restored());
@@ -57,22 +77,41 @@ impl Outcome {
                 }
             }
         }
-        (self.restored, self.lost)
+        (self.restored, std::mem::take(&mut self.lost))
+    }
+
+    /// All is as it was: what a service manager keeps of it is of no use any more.
+    pub fn finish(self) {
+        if let Kept(Some((inventory, _))) = &self.kept {
+            inventory.finish();
+        }
     }
 }
 
 impl Survivors {
     /// Puts the NIC's connections back into the kernel, while the host's interface still has their addresses. It goes
-    /// when this returns. Nothing is sent before [`Outcome::resume`].
-    pub fn take_over(self) -> Outcome {
-        let Survivors { mirror, host, sessions, taken } = self;
-        let mut outcome = Outcome { sessions, ..Outcome::default() };
+    /// when this returns, or is to be deleted. Nothing is sent before [`Outcome::resume`]. `None` if another process has
+    /// put all back, which is waited for if it is at it.
+    ///
+    /// # Errors
+    /// `TimedOut` if that does not end.
+    pub fn take_over(self) -> io::Result<Option<Outcome>> {
+        let Survivors { mirror, host, sessions, taken, inventory } = self;
+        let kept = inventory.map(|inventory| inventory.lock().map(|lock| (inventory, lock)));
+        let kept = Kept(kept.transpose()?);
+        if kept.0.as_ref().is_some_and(|(inventory, _)| inventory.is_finished()) {
+            return Ok(None);
+        }
+        let mut outcome = Outcome { sessions, kept, ..Outcome::default() };
         let host = host.map(|(tap, mac)| ToKernel::new(tap, mac));
-        let Some((memory, places)) = mirror else { return outcome };
+        let Some((memory, places)) = mirror else { return Ok(Some(outcome)) };
         let memory = Memory::new(memory.words(), places);
         for (place, taken) in taken {
-            let Outcome { restored, lost, paused, sessions } = &mut outcome;
+            let Outcome { restored, lost, paused, sessions, kept } = &mut outcome;
             let Some(process) = sessions.get(&taken.session) else { continue };
+            if is_over(process, &taken) {
+                continue;
+            }
             let record = memory.record(place).and_then(|area| read(area).ok());
             let record = record.filter(|record| record.agreed.cid == taken.cid);
             let Some(record) = record else {
@@ -89,15 +128,30 @@ impl Survivors {
                     if let Some(host) = &host {
                         host.tell(&host.segments(&state));
                     }
-                    paused.push(Paused { taken, parts });
+                    paused.push(Paused { place, taken, parts });
                 }
                 Err(why) => {
+                    kept.erase(place);
                     lose(process, &taken);
                     lost.push(format!("the connection to {name} is lost: {why}"));
                 }
             }
         }
-        outcome
+        Ok(Some(outcome))
+    }
+}
+
+/// Whether its application sees it at the kernel, or has seen its end: it may have given it up, as nobody came for long.
+fn is_over(process: &SharedProcess, taken: &Taken) -> bool {
+    let area = shared(process).and_then(|shared| shared.area(taken.cid));
+    match area.map(|area| Status::decode(area.status().load(Ordering::Acquire)).place) {
+        Some(Place::Free | Place::Os) => true,
+        Some(Place::Ended) => {
+            // It is unconnected then, or was.
+            let _ = repair::discard(&taken.socket, taken.reuse_address);
+            true
+        }
+        Some(Place::Moving | Place::Nic) | None => false,
     }
 }
 
@@ -108,7 +162,7 @@ fn restored() -> Status {
 /// The kernel has it, or nothing is left of it. Returns which, of one whose application waits for that.
 fn without_record(process: &SharedProcess, taken: &Taken) -> Option<bool> {
     let area = shared(process).and_then(|shared| shared.area(taken.cid))?;
-    let status = Status::decode(area.status().load(std::sync::atomic::Ordering::Acquire));
+    let status = Status::decode(area.status().load(Ordering::Acquire));
     match status.place {
         Place::Free | Place::Os | Place::Ended => None,
         // It was on its way, and has never left the kernel.

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use sys::packets::PacketSocket;
 
 use super::message::Message;
+use super::store::ToStore;
 
 /// A way to the guard, which never waits for it: what it does not read at once is sent later.
 #[derive(Debug, Default)]
@@ -14,6 +15,8 @@ pub(in crate::handoff) struct ToGuard {
     /// `None` if there is no guard.
     socket: Option<PacketSocket>,
     waiting: VecDeque<(Message, Vec<OwnedFd>)>,
+    /// The way to a service manager that keeps the same.
+    store: Option<ToStore>,
 }
 
 impl ToGuard {
@@ -23,13 +26,26 @@ impl ToGuard {
         self.waiting.clear();
     }
 
+    /// What guards are told is kept there as well.
+    pub(in crate::handoff) fn keep(&mut self, store: ToStore) {
+        self.store = Some(store);
+    }
+
     /// Whether it has not read for so long that there is hardly room for more.
     pub(in crate::handoff) fn is_behind(&self) -> bool {
         !self.waiting.is_empty()
     }
 
+    /// Whether somebody is to be told more who has not read yet, and when that is tried again is not known.
+    pub(in crate::handoff) fn is_owing(&self) -> bool {
+        self.is_behind() || self.store.as_ref().is_some_and(ToStore::is_behind)
+    }
+
     /// Tells it something, with these descriptors.
     pub(in crate::handoff) fn tell(&mut self, message: Message, descriptors: &[BorrowedFd<'_>]) {
+        if let Some(store) = &mut self.store {
+            store.tell(message, descriptors);
+        }
         let Some(socket) = &self.socket else { return };
         if self.waiting.is_empty() {
             match socket.send(&message.encode(), descriptors) {
@@ -50,6 +66,9 @@ impl ToGuard {
 
     /// Tells it what it had no room for.
     pub(in crate::handoff) fn flush(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.flush();
+        }
         while let Some((message, descriptors)) = self.waiting.front() {
             let Some(socket) = &self.socket else { return };
             let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
