@@ -1,0 +1,89 @@
+//! What a program has asked of a socket that the NIC would not do: the connection stays with the kernel, lives on there,
+//! and `wharf connections` and the counters name the reason.
+
+use std::io::{Read, Write};
+
+use testkit::lab::{have, wait_until};
+use testkit::missing::kernel_lacks;
+
+use crate::handoff::{bytes, connect, echoes, ends, serve};
+use crate::setup::{Ip, Plan, Port};
+
+/// Asks of a connection what its first line names, says whether the kernel does it, and is an echo server then.
+const ASKS: &str = r"
+import ctypes, socket, struct, threading
+kept = []
+def mark(c): c.setsockopt(socket.SOL_SOCKET, 36, 7)
+def bound_elsewhere(c): c.setsockopt(socket.SOL_SOCKET, 25, b'host0\0')
+def socket_filter(c):
+    kept.append(ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0xffffffff)))
+    c.setsockopt(socket.SOL_SOCKET, 26, struct.pack('HxxxxxxQ', 1, ctypes.addressof(kept[-1])))
+def ip_options(c): c.setsockopt(socket.IPPROTO_IP, 4, b'\1\1\1\1')
+def peek_offset(c): c.setsockopt(socket.SOL_SOCKET, 42, 0)
+def options(c): c.setsockopt(socket.SOL_SOCKET, 29, 1)
+def ktls(c): c.setsockopt(socket.IPPROTO_TCP, 31, b'tls')
+def md5(c):
+    # A key for somebody else (struct tcp_md5sig).
+    to = struct.pack('HH4s120x', socket.AF_INET, 0, socket.inet_aton('192.0.2.1'))
+    c.setsockopt(socket.IPPROTO_TCP, 14, to + struct.pack('BBHI80s', 0, 0, 3, 0, b'key'))
+def serve(c):
+    name = b''
+    while not name.endswith(b'\n'): name += c.recv(1)
+    try:
+        globals()[name.decode().strip()](c)
+        c.sendall(b'y')
+    except OSError: c.sendall(b'n')
+    while True:
+        d = c.recv(65536)
+        if not d: return c.close()
+        c.sendall(d)
+s = socket.socket()
+s.bind(('', 7000)); s.listen(64); print('listens', flush=True)
+while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+";
+
+const REASONS: [&str; 8] = [
+    "mark",
+    "bound_elsewhere",
+    "socket_filter",
+    "ip_options",
+    "peek_offset",
+    "options",
+    "ktls",
+    "md5",
+];
+
+#[test]
+fn what_is_set_on_a_socket_keeps_its_connection_with_the_kernel() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
+    let _server = serve(&up.hosts, "by_hand", ASKS);
+    for reason in REASONS {
+        let mut stream = connect(&up.hosts, Ip::V4);
+        stream.write_all(format!("{reason}\n").as_bytes()).unwrap();
+        let mut answer = [0];
+        stream.read_exact(&mut answer).unwrap();
+        if answer != *b"y" {
+            kernel_lacks(format!("what makes a socket's connection refused as {reason}"));
+            ends(stream);
+            continue;
+        }
+        let before = up.counter("handoff_refused", reason);
+        let is_refused = wait_until(|| {
+            let ended = up.hosts.wharf(&["handoff", "--to", "nic", "--all"]);
+            assert!(ended.status.success(), "{ended}");
+            echoes(&stream, &bytes(100, 1));
+            up.counter("handoff_refused", reason) > before
+        });
+        let refused: Vec<_> = up.group("handoff_refused").filter(|(_, n)| *n > 0).collect();
+        assert!(is_refused, "{reason}: {refused:?}");
+        let listed = up.hosts.wharf(&["connections", "--json"]);
+        assert!(listed.stdout.contains(&format!(r#""refused":"{reason}""#)), "{reason}: {listed}");
+        assert_eq!(up.counter("handoff", "connections"), 0, "{reason}");
+        echoes(&stream, &bytes(100_000, 2));
+        ends(stream);
+    }
+    up.nothing_went_wrong();
+}
