@@ -182,7 +182,7 @@ fn the_number_of_connections_follows_the_load() {
     // Between the marks it stays.
     nic.run(5_000, true, settings.high, 1_000);
     assert!(nic.load.is_unlimited());
-    nic.run(3_000, true, settings.high + 100, 1_000);
+    nic.run(3_000, true, settings.each * 1_000 + 100, 1_000);
     assert!(nic.load.limit() < 100 && nic.load.excess(1_000) > 900, "{:?}", nic.load);
     let fell = nic.load.limit();
     // It rests first; a NIC that is not full learns nothing from having no load.
@@ -194,13 +194,27 @@ fn the_number_of_connections_follows_the_load() {
     assert!(nic.load.is_unlimited(), "{:?}", nic.load);
 }
 
+/// The queue before a NIC that keeps up is as long as its connections' windows let it be: that is no reason to shed any.
+#[test]
+fn windows_that_fill_the_queue_are_no_load() {
+    let settings = LoadSettings::default();
+    for connections in [1, 16, 256, 1024, 16_384] {
+        let full = settings.high.max(settings.each * connections);
+        let mut nic = Nic::new();
+        nic.run(10_000, true, full, connections);
+        assert!(nic.load.is_unlimited(), "{connections}: {:?}", nic.load);
+        nic.run(400, true, full + 1, connections);
+        assert!(nic.load.excess(connections) > 0, "{connections}: {:?}", nic.load);
+    }
+}
+
 /// One burst is no load.
 #[test]
 fn a_burst_alone_changes_nothing() {
     let settings = LoadSettings::default();
     let mut nic = Nic::new();
     for _ in 0..10 {
-        nic.run(20, true, settings.high * 4, 1_000);
+        nic.run(20, true, settings.each * 4_000, 1_000);
         nic.run(180, true, 0, 1_000);
     }
     assert!(nic.load.is_unlimited());

@@ -4,7 +4,8 @@
 //! The paper's measure is the number of packets that wait to be received, since a NIC that has time has none waiting.
 //! Beside it stands the share of its time in which the NIC works: what waits while it rests is no load. A NIC that has
 //! worked nearly all the time, and left many packets waiting on average, is saturated: it must have fewer connections,
-//! unless those that wait become fewer already.
+//! unless those that wait become fewer already. Each connection's window lets some packets wait, as a sender fills the
+//! queue before it on any NIC: how many are many is for each connection that there is.
 //! One on which few wait may have more again, but not sooner than some time after it was saturated last, so that the
 //! number does not go to and fro.
 
@@ -17,8 +18,10 @@ pub struct LoadSettings {
     pub max: u32,
     /// Packets that wait on average, up to which there may be more connections.
     pub low: u32,
-    /// Packets that wait on average, above which there must be fewer.
+    /// Packets that wait on average, above which there must be fewer, however few there are.
     pub high: u32,
+    /// The same for each connection at the NIC, where that is more.
+    pub each: u32,
     /// Percent of its time in which the NIC works at least when there must be fewer.
     pub busy: u32,
     /// How long it is watched before anything changes, and between changes.
@@ -33,7 +36,8 @@ impl Default for LoadSettings {
         LoadSettings {
             max: 16_384,
             low: 512,
-            high: 4096,
+            high: 8192,
+            each: 32,
             busy: 90,
             interval: 100 * MS,
             rest: 2_000 * MS,
@@ -99,12 +103,13 @@ impl LoadControl {
         let passed = now.saturating_sub(since).max(1);
         self.window = Window { since: now, busy: 0, waited: 0 };
         let waiting = waited / u128::from(passed);
-        let LoadSettings { max, low, high, busy: share, rest, .. } = self.settings;
+        let LoadSettings { max, low, high, each, busy: share, rest, .. } = self.settings;
+        let high = u64::from(high).max(u64::from(each) * u64::from(connections));
         let is_busy = u128::from(busy) * 100 >= u128::from(passed) * u128::from(share);
         // What has gathered takes its time to go, though nothing gathers any more.
         let before = core::mem::replace(&mut self.before, waiting);
         let falls = waiting < before - before / 8;
-        if is_busy && waiting > high.into() {
+        if is_busy && waiting > u128::from(high) {
             self.saturated = Some(now);
             if falls {
                 return;

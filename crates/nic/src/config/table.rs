@@ -540,9 +540,10 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "handoff.load_high",
-        kind: number(4096, 1, 1 << 20, Unit::Count),
+        kind: number(8192, 1, 1 << 20, Unit::Count),
         run_time: true,
-        help: "frames that wait on the wire on average, above which a worker is saturated",
+        help: "frames that wait on the wire on average, above which a worker is saturated, if they are more than \
+               32 for each of its connections as well",
         field: number!(handoff.load_high),
     },
     Key {

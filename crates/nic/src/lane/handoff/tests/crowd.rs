@@ -283,8 +283,15 @@ fn what_the_host_sends_leaves_before_what_the_nics_connections_send() {
     }
 }
 
-const LOAD: LoadSettings =
-    LoadSettings { max: SOME, low: 32, high: 256, busy: 90, interval: 100 * MS, rest: 2_000 * MS };
+const LOAD: LoadSettings = LoadSettings {
+    max: SOME,
+    low: 32,
+    high: 256,
+    each: 0,
+    busy: 90,
+    interval: 100 * MS,
+    rest: 2_000 * MS,
+};
 
 /// Each connection brings work. The worker has time for about 32: with more of them frames wait, and it gives some back
 /// until none do; with fewer it takes more. It changes its mind no oftener than it is set to.
