@@ -17,7 +17,7 @@
 //! | `stream` | a TCP socket that carries a queue pair |
 //! | `manager` | the connection manager: identifiers, connection set-up |
 //! | `outlet` | where events are read |
-//! | `identity` | its EUI-64, and secrets |
+//! | `identity` | its EUI-64 |
 //! | `token` | what the loop waits for |
 //! | [`stats`] | what `wharf rdma stats` shows |
 //!

@@ -11,7 +11,6 @@ use wire::Mac;
 
 use crate::app::{Report, Role, Service, Services, Share, Work};
 use crate::config::Config;
-use crate::entropy::secret;
 use crate::lane::engine::EngineLane;
 use crate::lane::node::Node;
 use crate::lane::trace::Trace;
@@ -85,13 +84,13 @@ impl Engines {
             mac,
             // Sequence numbers are those of one host, whichever worker has a connection.
             stack: StackConfig {
-                secret: secret(),
+                secret: sys::entropy::secret(),
                 half_open: config.tcp.half_open.div_ceil(of),
                 connections: config.tcp.connections.div_ceil(of),
             },
             memory: config.tcp_memory() / u64::from(of),
             config: Arc::new(config.tcp(mtu)),
-            secret: secret(),
+            secret: sys::entropy::secret(),
             of,
             ready,
             trace: None,

@@ -16,6 +16,7 @@ pub mod calls;
 pub mod capability;
 pub mod cgroup;
 pub mod clock;
+pub mod entropy;
 pub mod epoll;
 mod error;
 pub mod ethtool;

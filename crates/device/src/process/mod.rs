@@ -86,7 +86,7 @@ impl Serving {
         if let Some(pidfd) = &pidfd {
             epoll.add(pidfd, Token::Process.into())?;
         }
-        let process = Process::new(limits, crate::identity::secret(), shared.words().len());
+        let process = Process::new(limits, sys::entropy::secret(), shared.words().len());
         Ok(Serving {
             socket,
             doorbell,

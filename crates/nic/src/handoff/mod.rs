@@ -35,7 +35,7 @@ use wire::Mac;
 use self::agent::ways::Ways;
 use self::agent::{Agent, Host, Link};
 use crate::config::{self, Access, Config};
-use crate::entropy::{flow_hash, secret};
+use crate::entropy::flow_hash;
 use crate::handle::Wake;
 use crate::lane::handoff::link::{ToAgent, ToWorker, Way};
 use crate::lane::handoff::records::{Beginnings, Mirror};
@@ -171,7 +171,7 @@ impl Handoffs {
         let connections = config.handoff.connections;
         let mirror = Mirror::new(connections)?;
         let (lookup, claims) = Lookup::new(flow_hash(), connections as usize);
-        let (flow_label, tcp) = (secret(), Arc::new(config.tcp(mtu)));
+        let (flow_label, tcp) = (sys::entropy::secret(), Arc::new(config.tcp(mtu)));
         let end = |worker: u32| {
             let resources = Arc::new(Resources::default());
             let settings = Settings {
@@ -179,7 +179,7 @@ impl Handoffs {
                 has_peers: workers > 1,
                 mac,
                 // Nothing listens there. The agent has as many places as there may be connections, whoever has them.
-                stack: StackConfig { secret: secret(), half_open: 0, connections },
+                stack: StackConfig { secret: sys::entropy::secret(), half_open: 0, connections },
                 memory: config.tcp_memory() / u64::from(workers),
                 config: Arc::clone(&tcp),
                 secret: flow_label,
