@@ -11,7 +11,8 @@ pub(super) const WITHOUT_RESULTS: [(&str, &str); 6] = [
     ("Table 1", "the simulator's configuration"),
 ];
 
-const HANDOFF: &str = "needs connection handoff, which wharf does not have yet";
+const HANDOFF: &str =
+    "needs a measurement that is not written yet; `wharf bench handoff` has others of handoff";
 
 pub(super) fn entries() -> Vec<Entry> {
     vec![stack(), prototype(), messages(), firmware(), simulated(), web()]

@@ -10,7 +10,7 @@ pub(super) const WITHOUT_RESULTS: [(&str, &str); 4] = [
     ("Figure 9", "two rendezvous protocols, discussed and not measured"),
 ];
 
-const RDMA: &str = "needs RDMA, which wharf does not have yet";
+const RDMA: &str = "needs a measurement that is not written yet";
 
 fn place(section: &'static str, caption: Option<&'static str>) -> Vec<Citation> {
     vec![Citation { paper: Paper::Rdma, section, caption }]
