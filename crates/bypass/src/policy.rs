@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use handoff::policy::Policy;
 use handoff::session::Said;
 
+use crate::os;
+
 /// wharf's, as it was read last.
 struct Read {
     /// The number of its change.
@@ -17,15 +19,17 @@ struct Read {
 /// See the module's documentation.
 pub(crate) struct Policies {
     own: Option<Policy>,
+    /// Where none was read.
+    default: Policy,
     /// Null before the first is read. What it has pointed to is not freed: calls may go by it still. There are as many
-    /// as an operator makes.
+    /// as an operator makes, a page each.
     read: AtomicPtr<Read>,
 }
 
 impl Policies {
     /// The program's own, or else wharf's.
     pub(crate) fn new(own: Option<Policy>) -> Self {
-        Policies { own, read: AtomicPtr::new(ptr::null_mut()) }
+        Policies { own, default: Policy::default(), read: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// The policy now.
@@ -42,24 +46,32 @@ impl Policies {
     }
 
     fn last(&self) -> Option<&Read> {
-        // SAFETY: null, or from a box that is never freed, stored when it was whole.
+        // SAFETY: null, or in memory that is never unmapped, stored when it was whole.
         unsafe { self.read.load(Ordering::Acquire).as_ref() }
     }
 
     #[cold]
     fn read_again(&self, said: &Said<'_>) -> &Policy {
         let read = said.policy().and_then(|(change, text)| {
-            let policy = text.parse().ok()?;
-            Some(Read { change, policy })
+            let policy = text.as_str()?.parse().ok()?;
+            keep(Read { change, policy })
         });
+        if let Some(read) = read {
+            self.read.store(ptr::from_ref(read).cast_mut(), Ordering::Release);
+        }
         // One that is being written is read by the next call.
-        let read = match (read, self.last()) {
-            (None, Some(last)) => return &last.policy,
-            (read, _) => read.unwrap_or(Read { change: 0, policy: Policy::default() }),
-        };
-        let read = Box::into_raw(Box::new(read));
-        self.read.store(read, Ordering::Release);
-        // SAFETY: it was made above, and is never freed.
-        unsafe { &(*read).policy }
+        read.or_else(|| self.last()).map_or(&self.default, |read| &read.policy)
+    }
+}
+
+/// Keeps it for as long as the process lives, in a page of its own: a call may be made where malloc(3) must not be. `None`
+/// if there is no memory.
+fn keep(read: Read) -> Option<&'static Read> {
+    const { assert!(size_of::<Read>() <= 4096 && !std::mem::needs_drop::<Read>()) };
+    let place: *mut Read = os::map_shared(size_of::<Read>())?.cast();
+    // SAFETY: a page that was mapped above, aligned and large enough, which nobody else has and which is never unmapped.
+    unsafe {
+        place.write(read);
+        Some(&*place)
     }
 }

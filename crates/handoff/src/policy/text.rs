@@ -98,16 +98,17 @@ fn after(text: &str) -> Result<When, PolicyError> {
 
 fn ports(text: &str) -> Result<Ports, PolicyError> {
     let wrong = || PolicyError::Ports(shown(text));
-    let mut ranges = Vec::new();
-    for part in text.split(',').take(PORT_RANGES_MAX + 1) {
+    let (mut ranges, mut count) = ([(0, 0); PORT_RANGES_MAX], 0);
+    for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let port = |text: &str| {
             let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse::<u16>().ok().filter(|port| digits && *port != 0).ok_or_else(wrong)
         };
-        ranges.push((port(first)?, port(last)?));
+        *ranges.get_mut(count).ok_or_else(wrong)? = (port(first)?, port(last)?);
+        count += 1;
     }
-    Ports::new(&ranges).ok_or_else(wrong)
+    Ports::new(&ranges[..count]).ok_or_else(wrong)
 }
 
 impl FromStr for Policy {

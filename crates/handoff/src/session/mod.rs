@@ -28,4 +28,4 @@ pub mod status;
 
 pub use layout::{Area, BadLayout, Layout, Shared};
 pub use message::{BUILD, BUILD_NOTE, MESSAGE_LEN, Message, MessageError, VERSION, Welcome};
-pub use said::{ASKS, Ends, POLICY_MAX, Said};
+pub use said::{ASKS, Ends, POLICY_MAX, PolicyText, Said};

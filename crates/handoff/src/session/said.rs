@@ -10,8 +10,6 @@
 //!
 //! wharf alone writes. A process that writes there misleads itself.
 
-use alloc::string::String;
-use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::ring::atomic::{AtomicU64, Ordering, fence};
@@ -35,6 +33,20 @@ const ONE: u64 = 1 << 32;
 
 /// The ends of a connection: this one, and the peer's.
 pub type Ends = (SocketAddr, SocketAddr);
+
+/// The text of a policy, as it was read.
+#[derive(Clone, Debug)]
+pub struct PolicyText {
+    bytes: [u8; POLICY_MAX],
+    len: usize,
+}
+
+impl PolicyText {
+    /// `None` if it is no text.
+    pub fn as_str(&self) -> Option<&str> {
+        core::str::from_utf8(&self.bytes[..self.len]).ok()
+    }
+}
 
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug)]
@@ -72,17 +84,18 @@ impl Said<'_> {
     }
 
     /// The policy's text, and the number of its change. `None` if none was said, or there is no whole one.
-    pub fn policy(&self) -> Option<(u64, String)> {
+    pub fn policy(&self) -> Option<(u64, PolicyText)> {
         for _ in 0..TRIES {
             let before = self.policy_changes();
-            let len = usize::try_from(self.0[1].load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+            let len = usize::try_from(self.0[1].load(Ordering::Relaxed)).unwrap_or(POLICY_MAX);
+            let mut text = PolicyText { bytes: [0; POLICY_MAX], len: len.min(POLICY_MAX) };
             let words = self.0[TEXT_AT..ASKS_AT].iter();
-            let mut text: Vec<u8> =
-                words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+            for (bytes, word) in text.bytes.chunks_mut(WORD).zip(words) {
+                bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+            }
             fence(Ordering::Acquire);
             if before.is_multiple_of(2) && self.changes().load(Ordering::Relaxed) == before {
-                text.truncate(len);
-                return (before > 0).then_some((before, String::from_utf8(text).ok()?));
+                return (before > 0 && text.as_str().is_some()).then_some((before, text));
             }
             core::hint::spin_loop();
         }

@@ -93,7 +93,7 @@ pub fn session(bytes: &[u8]) {
     }
     let Ok(shared) = Shared::new(layout, &words) else { return };
     if let Some((_, text)) = shared.said().policy() {
-        policy(&text);
+        policy(text.as_str().unwrap_or_default());
     }
     let now = shared.picks().load(Ordering::Relaxed);
     let ends = |port| {

@@ -92,7 +92,7 @@ enum Request {
     /// Processes are to offer these; tells how many are asked.
     Pick(Selection, mpsc::Sender<usize>),
     /// Processes go by this policy from now on.
-    Policy(Policy),
+    Policy(Box<Policy>),
     /// Tells which there are, and those that the kernel has.
     List(mpsc::Sender<(Vec<Listed>, Vec<Known>)>),
     /// Of those that the kernel has, these are gone.
@@ -212,7 +212,7 @@ impl Agent {
 
     /// Processes go by this policy from now on, but for those that have one of their own.
     pub(crate) fn set_policy(&self, policy: Policy) {
-        self.ask(Request::Policy(policy));
+        self.ask(Request::Policy(Box::new(policy)));
     }
 
     /// There is another guard.
