@@ -1,11 +1,12 @@
 //! Addresses: those of sockets, and `rdma_getaddrinfo`.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 use libc::{c_char, c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
 use crate::abi_cm::rdma_addrinfo;
+use crate::identifiers::PS_TCP;
 use crate::os::fails;
 
 /// The address of a program's; `None` for none, or of another family.
@@ -50,9 +51,9 @@ pub(crate) unsafe fn write(to: *mut sockaddr_storage, address: SocketAddr) {
 
 pub(crate) const PASSIVE: c_int = 1;
 const NUMERIC_HOST: c_int = 2;
-const FAMILY: c_int = 8;
 const RC: c_int = 2;
-const PS_TCP: c_int = 0x106;
+/// Addresses of InfiniBand, which getaddrinfo(3) has none of.
+const AF_IB: c_int = 27;
 
 /// A copy of an address, to be freed with free(3).
 unsafe fn copy(from: *const sockaddr, len: socklen_t) -> *mut sockaddr {
@@ -67,7 +68,36 @@ unsafe fn copy(from: *const sockaddr, len: socklen_t) -> *mut sockaddr {
     to
 }
 
-/// One answer: `rdma_getaddrinfo` of rdma-core has no more for addresses of IP.
+/// What the hints say of a name: addresses of sockets that getaddrinfo(3) finds.
+unsafe fn look_up(
+    node: *const c_char,
+    service: *const c_char,
+    hints: &rdma_addrinfo,
+    info: &mut rdma_addrinfo,
+) -> c_int {
+    let with = |bit: c_int, flag: c_int| if hints.ai_flags & bit != 0 { flag } else { 0 };
+    let mut wanted: libc::addrinfo = std::mem::zeroed();
+    wanted.ai_flags = with(PASSIVE, libc::AI_PASSIVE) | with(NUMERIC_HOST, libc::AI_NUMERICHOST);
+    wanted.ai_socktype = libc::SOCK_STREAM;
+    wanted.ai_family = if hints.ai_family == AF_IB { 0 } else { hints.ai_family };
+    let mut found = null_mut();
+    let error = libc::getaddrinfo(node, service, &raw const wanted, &raw mut found);
+    if error != 0 {
+        // As rdma-core has it: the error of getaddrinfo(3).
+        return error;
+    }
+    let (address, len) = ((*found).ai_addr, (*found).ai_addrlen);
+    info.ai_family = (*found).ai_family;
+    if hints.ai_flags & PASSIVE != 0 {
+        (info.ai_src_addr, info.ai_src_len) = (copy(address, len), len);
+    } else {
+        (info.ai_dst_addr, info.ai_dst_len) = (copy(address, len), len);
+    }
+    libc::freeaddrinfo(found);
+    0
+}
+
+/// One answer: `rdma_getaddrinfo` of rdma-core has no more for addresses of IP. Without a name it is what the hints have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
@@ -75,43 +105,35 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    let (flags, port_space, family, qp_type) = match hints.as_ref() {
-        Some(of) => (of.ai_flags, of.ai_port_space, of.ai_family, of.ai_qp_type),
-        None => (0, 0, 0, 0),
-    };
-    if (node.is_null() && service.is_null()) || port_space != 0 && port_space != PS_TCP {
-        return fails(if port_space == 0 { libc::EINVAL } else { libc::EOPNOTSUPP });
+    if node.is_null() && service.is_null() && hints.is_null() {
+        return fails(libc::EINVAL);
     }
-    let mut wanted: libc::addrinfo = std::mem::zeroed();
-    let with = |bit: c_int, flag: c_int| if flags & bit != 0 { flag } else { 0 };
-    wanted.ai_flags = with(PASSIVE, libc::AI_PASSIVE) | with(NUMERIC_HOST, libc::AI_NUMERICHOST);
-    wanted.ai_socktype = libc::SOCK_STREAM;
-    wanted.ai_family = if flags & FAMILY != 0 || node.is_null() { family } else { 0 };
-    let mut found = null_mut();
-    let error = libc::getaddrinfo(node, service, &raw const wanted, &raw mut found);
-    if error != 0 {
-        // As rdma-core has it: the error of getaddrinfo(3).
-        return error;
-    }
+    // SAFETY: all-zero is a valid rdma_addrinfo: without hints there is none.
+    let nothing: rdma_addrinfo = std::mem::zeroed();
+    let hints = hints.as_ref().unwrap_or(&nothing);
     let info = libc::calloc(1, size_of::<rdma_addrinfo>()).cast::<rdma_addrinfo>();
     if info.is_null() {
-        libc::freeaddrinfo(found);
         return fails(libc::ENOMEM);
     }
     let of = &mut *info;
-    (of.ai_flags, of.ai_family) = (flags, (*found).ai_family);
-    of.ai_qp_type = if qp_type == 0 { RC } else { qp_type };
-    of.ai_port_space = PS_TCP;
-    let address = copy((*found).ai_addr, (*found).ai_addrlen);
-    if flags & PASSIVE != 0 {
-        (of.ai_src_addr, of.ai_src_len) = (address, (*found).ai_addrlen);
+    of.ai_flags = hints.ai_flags;
+    of.ai_qp_type = if hints.ai_qp_type == 0 { RC } else { hints.ai_qp_type };
+    of.ai_port_space = if hints.ai_port_space == 0 { PS_TCP } else { hints.ai_port_space };
+    if node.is_null() && service.is_null() {
+        of.ai_family = hints.ai_family;
+        of.ai_dst_addr = copy(hints.ai_dst_addr, hints.ai_dst_len);
+        of.ai_dst_len = hints.ai_dst_len;
     } else {
-        (of.ai_dst_addr, of.ai_dst_len) = (address, (*found).ai_addrlen);
-        let (from, len) =
-            hints.as_ref().map_or((null(), 0), |of| (of.ai_src_addr.cast_const(), of.ai_src_len));
-        (of.ai_src_addr, of.ai_src_len) = (copy(from, len), len);
+        let error = look_up(node, service, hints, of);
+        if error != 0 {
+            libc::free(info.cast());
+            return error;
+        }
     }
-    libc::freeaddrinfo(found);
+    if of.ai_src_len == 0 {
+        of.ai_src_addr = copy(hints.ai_src_addr, hints.ai_src_len);
+        of.ai_src_len = hints.ai_src_len;
+    }
     *res = info;
     0
 }

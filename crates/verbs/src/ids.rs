@@ -95,7 +95,15 @@ pub unsafe extern "C" fn rdma_bind_addr(
 ) -> c_int {
     let Some(address) = addresses::read(address) else { return fails(libc::EAFNOSUPPORT) };
     let bound = number(id).and_then(|id| ask(&Request::Bind { id, address }));
-    result(bound.and_then(|reply| note_local(id, local(&reply))))
+    result(bound.and_then(|reply| match address_of(local(&reply)) {
+        // As with the kernel's manager, what is bound to a loopback address is no device's yet: libfabric takes such an
+        // identifier for one that may be reached by any address.
+        Some(own) if own.ip().is_loopback() => {
+            addresses::write(&raw mut (*id).route.addr.src_storage, own);
+            Ok(())
+        }
+        _ => note_local(id, local(&reply)),
+    }))
 }
 
 #[unsafe(no_mangle)]

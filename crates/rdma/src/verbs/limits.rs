@@ -35,7 +35,7 @@ impl Default for Limits {
         Self {
             pds: 1024,
             cqs: 4096,
-            cqe: 1 << 16,
+            cqe: 1 << 20,
             srqs: 1024,
             qps: 4096,
             wr: 1 << 14,

@@ -8,6 +8,7 @@ use crate::setup::Ip;
 const PERFTEST: u16 = 18_515;
 const RPING: u16 = 7174;
 const CMATOSE: u16 = 7471;
+const PINGPONG: u16 = 47_592;
 
 fn server() -> String {
     Ip::V4.server().to_string()
@@ -143,6 +144,19 @@ fn storage_and_benchmarks_run() {
             is_done
         });
         assert!(done, "{}", shown.unwrap());
+    }
+}
+
+#[test]
+fn messages_of_libfabric_pass() {
+    let Some(pair) = Pair::new(&["fi_pingpong"]) else { return };
+    let to = server();
+    for (provider, endpoints) in [("verbs", "msg"), ("verbs;ofi_rxm", "rdm")] {
+        // With its bytes checked (-c).
+        let words = ["fi_pingpong", "-p", provider, "-e", endpoints, "-I", "20", "-c"];
+        let (_, client) = pair.both(PINGPONG, &words, &[&words[..], &[&to]].concat());
+        let sizes = client.stdout.lines().filter(|line| line.contains("=20 "));
+        assert_eq!(sizes.count(), 6, "{client}");
     }
 }
 

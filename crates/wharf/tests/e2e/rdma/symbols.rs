@@ -9,7 +9,7 @@ use testkit::lab::have;
 use super::library;
 
 /// Programs, and libraries that have a provider of verbs.
-const FILES: [&str; 15] = [
+const FILES: [&str; 16] = [
     "/usr/bin/ibv_devices",
     "/usr/bin/ibv_devinfo",
     "/usr/bin/ib_write_bw",
@@ -25,6 +25,7 @@ const FILES: [&str; 15] = [
     "/usr/bin/rdma_xclient",
     "/usr/bin/qperf",
     "/usr/bin/fio",
+    "/usr/lib/x86_64-linux-gnu/libfabric.so.1",
 ];
 
 /// The names in a table of symbols, of which a line has one at its end, with its version.
@@ -40,7 +41,7 @@ fn names(kind: &str, file: &Path, has: impl Fn(&str) -> bool) -> BTreeSet<String
 /// A symbol without a version serves whatever version is asked for (ld.so(8)).
 #[test]
 fn what_programs_import_is_exported() {
-    if !have(&["nm", "ibv_devices", "ib_write_bw", "rping", "qperf", "fio"]) {
+    if !have(&["nm", "ibv_devices", "ib_write_bw", "rping", "qperf", "fio", "fi_pingpong"]) {
         return;
     }
     let exported = names("--defined-only", &library(), |symbol| !symbol.contains('@'));
