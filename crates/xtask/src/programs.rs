@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
 /// A program, or a file, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 39] = [
+const PROGRAMS: [(&str, &str); 42] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -50,6 +50,9 @@ const PROGRAMS: [(&str, &str); 39] = [
     ("ib_write_bw", "perftest"),
     ("qperf", "qperf"),
     ("fio", "fio"),
+    ("fi_pingpong", "libfabric-bin"),
+    ("mpirun", "openmpi-bin"),
+    ("mpicc", "libopenmpi-dev"),
     ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
     ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
 ];
