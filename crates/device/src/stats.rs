@@ -110,6 +110,7 @@ fn counters(of: &Snapshot) -> Value {
         "no_buffer_errors": counters.no_buffer_errors,
         "length_errors": counters.length_errors,
         "local_errors": counters.local_errors,
+        "receive_waits": counters.receive_waits,
         "ord_waits": counters.ord_waits,
         "fence_waits": counters.fence_waits,
         "flushed": counters.flushed,

@@ -10,14 +10,36 @@ use wire::Nanos;
 /// How long a stream that is to be closed may need for it.
 pub(crate) const CLOSING_MAX: Nanos = 5_000_000_000;
 
+/// How long a message waits for a receive before it ends the stream: as long as a program that is alive may need.
+const RECEIVE_WAIT_MAX: Nanos = 5_000_000_000;
+/// How often it is looked for one meanwhile: programs say nothing of receives that they post.
+const RECEIVE_LOOK_EVERY: Nanos = 1_000_000;
+
+/// A message that has come and waits for a receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    since: Nanos,
+    /// When it is looked for a receive again.
+    look: Nanos,
+}
+
+impl Waiting {
+    /// Whether it has waited long enough.
+    pub(crate) fn is_over(&self, now: Nanos) -> bool {
+        now >= self.since.saturating_add(RECEIVE_WAIT_MAX)
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) socket: TcpStream,
     /// Whom it carries; `None` once that is gone.
     pub(crate) qp: Option<Qp>,
-    /// An FPDU that is not all there.
+    /// An FPDU that is not all there; more while a message waits for a receive.
     pub(crate) held: Vec<u8>,
+    /// While one waits nothing is read: TCP's window closes.
+    pub(crate) for_receive: Option<Waiting>,
     /// What the socket had no room for, and how much of that has gone meanwhile.
     waiting: Vec<u8>,
     gone: usize,
@@ -25,8 +47,8 @@ pub(crate) struct Stream {
     ends: bool,
     /// When it is over, whatever the peer does.
     pub(crate) due: Option<Nanos>,
-    /// As it is registered.
-    pub(crate) interest: Interest,
+    /// As it is registered, if it is.
+    pub(crate) interest: Option<Interest>,
 }
 
 /// What came of reading.
@@ -43,7 +65,20 @@ pub(crate) enum Came {
 impl Stream {
     pub(crate) fn new(socket: TcpStream, qp: Qp, held: Vec<u8>, interest: Interest) -> Self {
         let (waiting, gone, ends, due) = (Vec::new(), 0, false, None);
-        Stream { socket, qp: Some(qp), held, waiting, gone, ends, due, interest }
+        let (qp, for_receive, interest) = (Some(qp), None, Some(interest));
+        Stream { socket, qp, held, for_receive, waiting, gone, ends, due, interest }
+    }
+
+    /// A message waits for a receive, or none does any more.
+    pub(crate) fn waits(&mut self, now: Nanos, waits: bool) {
+        let since = self.for_receive.map_or(now, |waiting| waiting.since);
+        let look = now.saturating_add(RECEIVE_LOOK_EVERY);
+        self.for_receive = waits.then_some(Waiting { since, look });
+    }
+
+    /// When it is to be looked at though nothing has come.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        [self.due, self.for_receive.map(|waiting| waiting.look)].into_iter().flatten().min()
     }
 
     /// Reads what has come.
@@ -129,7 +164,12 @@ impl Stream {
     }
 
     /// What it waits for.
-    pub(crate) fn wants(&self) -> Interest {
-        if self.waiting.is_empty() { Interest::Read } else { Interest::ReadWrite }
+    pub(crate) fn wants(&self) -> Option<Interest> {
+        match (self.for_receive.is_none(), !self.waiting.is_empty()) {
+            (true, false) => Some(Interest::Read),
+            (true, true) => Some(Interest::ReadWrite),
+            (false, true) => Some(Interest::Write),
+            (false, false) => None,
+        }
     }
 }

@@ -44,6 +44,8 @@ pub struct Counters {
     pub length_errors: u64,
     /// Of those sent: because of this side's own work, or memory that was gone.
     pub local_errors: u64,
+    /// Times that a message has waited for a receive.
+    pub receive_waits: u64,
     /// Times that a read or atomic has waited for ORD.
     pub ord_waits: u64,
     /// Times that work has waited for a fence.

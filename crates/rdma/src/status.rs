@@ -8,7 +8,7 @@
 //! | memory of a send or read is not registered, of another PD, or over its end | [`LocalProtection`](Status::LocalProtection); Terminate 0x0/0x0/0x00 | all work is flushed |
 //! | memory of a receive is so | [`LocalProtection`](Status::LocalProtection); Terminate 0x1/0x0/0x00 | flushed |
 //! | a Send is longer than the receive it meets | [`LocalLength`](Status::LocalLength); Terminate 0x1/0x2/0x05 | [`RemoteInvalidRequest`](Status::RemoteInvalidRequest) if the Send is not complete, else flushed |
-//! | a Send meets no receive | Terminate 0x1/0x2/0x02, `QpFatal` | as above |
+//! | a Send meets no receive, and may not wait for one | Terminate 0x1/0x2/0x02, `QpFatal` | as above |
 //! | a write's STag, key, PD or bounds are wrong | Terminate 0x1/0x1/code, `QpAccessError` | [`RemoteAccess`](Status::RemoteAccess) if the write is not complete, else flushed |
 //! | a write's region does not grant it | Terminate 0x0/0x1/0x02, `QpAccessError` | as above |
 //! | a read or an atomic is not granted | Terminate 0x0/0x1/code, `QpAccessError` | [`RemoteAccess`](Status::RemoteAccess) |

@@ -39,6 +39,7 @@ impl Serving {
             manager.fails(&mut around, ready.id, crate::manager::errno::EINVAL, &[]);
             return Ok(());
         }
+        self.process.let_wait(ready.qp, true);
         let (manager, mut around) = self.manager(now);
         manager.established(&mut around, &ready);
         let Ready { id, socket, qp, held, reply, .. } = ready;
@@ -95,6 +96,9 @@ impl Serving {
         let mut all = 0;
         loop {
             let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
+            if stream.for_receive.is_some() {
+                return Ok(());
+            }
             match stream.read(buffer) {
                 Came::Nothing => return Ok(()),
                 Came::End => return self.stream_is_over(now, number),
@@ -132,7 +136,27 @@ impl Serving {
                 stream.held.extend_from_slice(came);
             }
         }
+        if stream.for_receive.is_some() || self.process.is_waiting(qp) {
+            stream.waits(now, self.process.is_waiting(qp));
+        }
         Ok(())
+    }
+
+    /// Looks for a receive for the message that waits for one.
+    pub(super) fn look_for_receive(&mut self, now: Nanos, number: u64) -> Result<(), End> {
+        let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
+        let Some(waiting) = stream.for_receive else { return Ok(()) };
+        match stream.qp {
+            Some(qp) => {
+                if waiting.is_over(now) {
+                    self.process.let_wait(qp, false);
+                }
+                self.place(now, number, qp, &[])?;
+            }
+            // Its queue pair is gone.
+            None => stream.waits(now, false),
+        }
+        self.advance(now, number)
     }
 
     /// Sends what a queue pair has to send, as far as there is room.
@@ -146,9 +170,13 @@ impl Serving {
         if let Some(stream) = self.streams.get_mut(&number) {
             let wants = stream.wants();
             if wants != stream.interest {
-                stream.interest = wants;
+                let was = std::mem::replace(&mut stream.interest, wants);
                 let token = Token::Stream(number).into();
-                let _ = self.epoll.change(&stream.socket, token, wants);
+                let _ = match (was, wants) {
+                    (Some(_), Some(wants)) => self.epoll.change(&stream.socket, token, wants),
+                    (None, Some(wants)) => self.epoll.add_for(&stream.socket, token, wants),
+                    (_, None) => self.epoll.remove(&stream.socket),
+                };
             }
         }
         Ok(())

@@ -145,8 +145,7 @@ impl Serving {
             self.ready(now, token)?;
             self.hear(now);
         }
-        self.expire(now);
-        Ok(())
+        self.expire(now)
     }
 
     fn ready(&mut self, now: Nanos, token: Token) -> Result<(), End> {
@@ -191,24 +190,30 @@ impl Serving {
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        let streams = self.streams.values().filter_map(|stream| stream.due).min();
+        let streams = self.streams.values().filter_map(Stream::deadline).min();
         [self.process.deadline(), self.manager.deadline(), streams].into_iter().flatten().min()
     }
 
-    fn expire(&mut self, now: Nanos) {
+    fn expire(&mut self, now: Nanos) -> Result<(), End> {
         if self.deadline().is_none_or(|due| due > now) {
-            return;
+            return Ok(());
         }
         self.process.expire(self.shared.words(), now);
         let (manager, mut around) = self.manager(now);
         manager.expire(&mut around);
-        let is_due = |stream: &Stream| stream.due.is_some_and(|due| due <= now);
+        let is_late = |stream: &Stream| stream.deadline().is_some_and(|due| due <= now);
         let late: Vec<u64> =
-            self.streams.iter().filter(|(_, of)| is_due(of)).map(|(number, _)| *number).collect();
+            self.streams.iter().filter(|(_, of)| is_late(of)).map(|(number, _)| *number).collect();
         for number in late {
-            let _ = self.stream_is_over(now, number);
+            let is_due = |of: &Stream| of.due.is_some_and(|due| due <= now);
+            if self.streams.get(&number).is_some_and(is_due) {
+                self.stream_is_over(now, number)?;
+            } else {
+                self.look_for_receive(now, number)?;
+            }
         }
         self.hear(now);
+        Ok(())
     }
 
     /// Does what the objects ask for.

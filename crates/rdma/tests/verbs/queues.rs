@@ -204,3 +204,73 @@ fn requests_that_are_malformed() {
     assert!(pair.a.rnic.create_qp(most).is_ok());
     assert_eq!(pair.a.rnic.create_qp(over), Err(Error::Limit));
 }
+
+/// A message that meets no receive waits for one, if it is let: it is as if it and what follows had not come.
+#[test]
+fn a_message_waits_for_a_receive() {
+    for (crc, srq) in [(true, false), (false, true)] {
+        let config = rdma::mpa::Config { crc, ..Default::default() };
+        let setup = Setup { emss: 300, srq, config, peer: config, ..Setup::default() };
+        let mut pair = Pair::ready_with(&setup);
+        let (b, stag) = (pair.b.qp, pair.b.stag);
+        let shared = srq.then(|| only_srq(&mut pair.b, &setup));
+        let post = |host: &mut Host, id: u64| {
+            let into = host.sge(4096 * id as usize, 1000);
+            let request = RecvRequest { wr_id: id, sges: &[into] };
+            match shared {
+                None => host.rnic.post_recv(host.qp, &request).unwrap(),
+                Some(srq) => host.rnic.post_srq_recv(srq, &request).unwrap(),
+            }
+        };
+        pair.b.rnic.let_wait(b, true);
+        pair.a.bytes(0, 4000).iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+        let sges = [pair.a.sge(0, 1000), pair.a.sge(1000, 8), pair.a.sge(2000, 1000)];
+        post(&mut pair.b, 1);
+        pair.a.send(1, &sges[..1]);
+        pair.a.post(2, Work::Write { stag, offset: BASE + 8 }, &sges[1..2]);
+        let immediate = Work::WriteImmediate { stag, offset: BASE + 16, immediate: [1, 2, 3, 4] };
+        pair.a.post(3, immediate, &sges[1..2]);
+        pair.a.send(4, &sges[2..]);
+        let stream = pair.a.transmit(1 << 16);
+        let mut host = pair.b;
+        // What is behind the message that waits is not done.
+        host.feed(&stream, 7);
+        assert!(host.rnic.is_waiting(b) && host.state() == State::Rts);
+        assert_eq!(host.received(), [(1, Status::Success)]);
+        let (counters, held) = (*host.rnic.counters(), host.held.clone());
+        host.feed(&[], 100);
+        let again = *host.rnic.counters();
+        assert_eq!(
+            (again.fpdus_in, again.placed_bytes),
+            (counters.fpdus_in, counters.placed_bytes)
+        );
+        assert_eq!((again.receive_waits, counters.receive_waits), (2, 1));
+        assert_eq!(host.held, held);
+        post(&mut host, 2);
+        host.feed(&[], usize::MAX);
+        let done = host.poll(host.receive_cq);
+        assert_eq!(done.len(), 1);
+        assert_eq!((done[0].wr_id, done[0].len, done[0].immediate), (2, 8, Some([1, 2, 3, 4])));
+        assert!(host.rnic.is_waiting(b));
+        post(&mut host, 3);
+        host.feed(&[], 50);
+        assert!(!host.rnic.is_waiting(b) && host.held.is_empty());
+        assert_eq!(host.received(), [(3, Status::Success)]);
+        let written = |offset: usize| u8::try_from((1000 + offset) % 256).unwrap();
+        assert_eq!(
+            host.bytes(8, 16).to_vec(),
+            (0..16).map(|at| written(at % 8)).collect::<Vec<_>>()
+        );
+        let last: Vec<u8> = (2000..3000).map(|at: usize| at as u8).collect();
+        assert_eq!(host.bytes(3 * 4096, 1000).to_vec(), last);
+        // One that has waited long enough ends the stream.
+        pair.a.send(5, &sges[..1]);
+        let stream = pair.a.transmit(1 << 16);
+        host.feed(&stream, usize::MAX);
+        assert!(host.rnic.is_waiting(b) && host.state() == State::Rts);
+        host.rnic.let_wait(b, false);
+        host.feed(&[], usize::MAX);
+        assert_eq!((host.state(), host.rnic.counters().no_buffer_errors), (State::Sqe, 1));
+        assert!(!host.rnic.is_waiting(b));
+    }
+}

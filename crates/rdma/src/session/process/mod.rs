@@ -217,6 +217,17 @@ impl Process {
         self.rnic.wants_transmit(qp)
     }
 
+    /// See [`Rnic::let_wait`].
+    pub fn let_wait(&mut self, qp: Qp, waits: bool) {
+        self.rnic.let_wait(qp, waits);
+    }
+
+    /// See [`Rnic::is_waiting`].
+    #[inline]
+    pub fn is_waiting(&self, qp: Qp) -> bool {
+        self.rnic.is_waiting(qp)
+    }
+
     /// See [`Rnic::fpdu_len`].
     pub fn fpdu_len(&self, qp: Qp) -> usize {
         self.rnic.fpdu_len(qp)

@@ -72,6 +72,14 @@ impl<M: Memory> Inbound<'_, M> {
         self.scratch.placed.len() + PIECES_OF_SEGMENT > BATCH_MAX
     }
 
+    /// The FPDU that was taken last is to be taken again.
+    fn uncount(&mut self) {
+        let counters = &mut self.shared.counters;
+        counters.fpdus_in -= 1;
+        counters.fpdus_in_pieces -= u64::from(self.scratch.spans.len() != 1);
+        counters.receive_waits += 1;
+    }
+
     /// A part of the payload is to be placed there.
     pub(super) fn put(&mut self, part: Part, to: Granted) {
         let (mut skip, mut left, mut offset) = (part.skip, part.len, to.offset);
@@ -133,8 +141,16 @@ impl QueuePair {
         let mut scratch = core::mem::take(&mut shared.scratch);
         let mut inbound = Inbound { shared, scratch: &mut scratch, slices, memory };
         let mut failure = None;
+        self.is_waiting = false;
         while failure.is_none() && self.takes() {
+            let before = (cursor, stream.rx.deframer.clone(), stream.rx.after_write);
             match self.next(&mut inbound, &mut stream, &mut cursor) {
+                // It is as if it had not come yet: there is nothing of it but its FPDU.
+                Err(_) if self.is_waiting => {
+                    (cursor, stream.rx.deframer, stream.rx.after_write) = before;
+                    inbound.uncount();
+                    break;
+                }
                 Ok(true) if inbound.is_full() => {
                     failure = self.settle(&mut inbound, &mut stream).err();
                 }

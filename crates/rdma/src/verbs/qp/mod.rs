@@ -96,6 +96,10 @@ pub(crate) struct QueuePair {
     stream: Option<Box<Stream>>,
     /// A completion found no room: the queue pair fails as soon as the call at hand is done.
     overrun: bool,
+    /// Messages wait for receives that are not posted yet.
+    waits: bool,
+    /// One waits.
+    is_waiting: bool,
 }
 
 impl QueuePair {
@@ -109,7 +113,19 @@ impl QueuePair {
             rq: ReceiveQueue::new(receives, config.receive_sges),
             stream: None,
             overrun: false,
+            waits: false,
+            is_waiting: false,
         }
+    }
+
+    /// See [`Rnic::let_wait`](crate::Rnic::let_wait).
+    pub(crate) fn let_wait(&mut self, waits: bool) {
+        self.waits = waits;
+    }
+
+    /// See [`Rnic::is_waiting`](crate::Rnic::is_waiting).
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.is_waiting
     }
 
     /// Who asks for memory in this queue pair's name.

@@ -110,6 +110,7 @@ impl QueuePair {
             }
         };
         // RFC 5041 section 7: no buffer for the message.
+        self.is_waiting = taken.is_none() && self.waits;
         let wr_id = taken.ok_or(segment.refuse(UntaggedError::NoBuffer))?;
         let room = sges.iter().map(|sge| u64::from(sge.len)).sum();
         let opcode = segment.opcode;

@@ -117,6 +117,21 @@ impl Rnic {
         Ok(queue_pair.receive(&mut self.shared, slices, memory))
     }
 
+    /// Whether a message that meets no receive waits for one, instead of ending the stream:
+    /// [`receive`](Self::receive) leaves it and what follows it with its caller, who gives them again when receives may
+    /// have been posted. RFC 5041 section 7 ends the stream by what has come and finds no buffer; what its caller does
+    /// not give has not come. Programs that were written for InfiniBand rely on such a wait (receiver not ready, RNR).
+    pub fn let_wait(&mut self, qp: Qp, waits: bool) {
+        if let Some(queue_pair) = self.qps.get_mut(qp) {
+            queue_pair.let_wait(waits);
+        }
+    }
+
+    /// Whether [`receive`](Self::receive) has left a message that waits for a receive when it was called last.
+    pub fn is_waiting(&self, qp: Qp) -> bool {
+        self.qps.get(qp).is_some_and(|queue_pair| queue_pair.is_waiting())
+    }
+
     /// Writes what the queue pair has to send into `buffer`: whole FPDUs, as many as there is room for. With room
     /// for less than [`fpdu_len`](Self::fpdu_len) it may write nothing.
     ///

@@ -129,12 +129,14 @@ fn storage_and_benchmarks_run() {
     let job = ["fio", "--name=job", "--ioengine=rdma", "--port=9988", "--bs=64k", "--size=8m"];
     let hostname = format!("--hostname={to}");
     // Whoever writes is the client to fio, also where it reads by RDMA.
-    for verb in ["--verb=write", "--verb=read"] {
+    // Its sends, and those of qperf both ways, come before the receives for them are posted.
+    for verb in ["--verb=write", "--verb=read", "--verb=send"] {
         let of_client = [&job[..], &[&hostname, verb, "--rw=write"]].concat();
         pair.both(9988, &[&job[..], &["--rw=read"]].concat(), &of_client);
     }
     let _qperf = pair.serve(19_765, &["qperf"]);
-    for test in ["rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_lat", "rc_fetch_add_mr"] {
+    let tests = ["rc_bw", "rc_bi_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_lat"];
+    for test in tests.into_iter().chain(["rc_fetch_add_mr"]) {
         // The server of 0.4.11 says its port before it listens there, so that a fast client is rejected.
         let mut shown = None;
         let done = (0..10).any(|_| {
