@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use sys::process::Signal;
 use testkit::lab::{Program, have, wait_until};
 
-use super::{Pair, as_user};
+use super::{Pair, as_user, build};
 use crate::setup::Ip;
 
 const PORT: &str = "5001";
@@ -30,11 +29,7 @@ impl Peer {
         fs::create_dir(&folder).unwrap();
         // Ordinary users run what is in it.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/rdma/peer.c");
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-Wall", "-Werror", "-O1", "-o"]).arg(folder.join("peer")).arg(source);
-        let built = gcc.args(["-libverbs", "-lrdmacm", "-lpthread"]).output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        build("peer.c", &folder.join("peer"));
         Some(Peer { pair, folder })
     }
 
@@ -127,6 +122,20 @@ fn the_end_of_an_application_is_seen_by_its_peer() {
         assert!(client.wait().status.success());
         server.wait();
     }
+}
+
+#[test]
+fn the_end_of_a_client_in_the_middle_is_seen_by_its_server() {
+    let Some(peer) = Peer::new("middle") else { return };
+    let mut server = peer.serve("fork");
+    let mut client = peer.call("call");
+    peer.go();
+    client.line_with("moves");
+    client.signal(Signal::Kill);
+    server.signal(Signal::HangUp);
+    server.line_with("disconnected");
+    assert!(server.wait().status.success());
+    client.wait();
 }
 
 #[test]

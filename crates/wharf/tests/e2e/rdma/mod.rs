@@ -4,6 +4,7 @@ mod lives;
 mod mpi;
 mod programs;
 mod symbols;
+mod verbs;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,15 @@ fn library() -> PathBuf {
         .filter(|path| path.exists())
         .max_by_key(|path| path.metadata().and_then(|file| file.modified()).unwrap());
     newest.expect("libwharf_rdma.so is built with the tests")
+}
+
+/// Builds a program of verbs, of a file in this folder.
+fn build(source: &str, program: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/rdma").join(source);
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-Wall", "-Werror", "-O1", "-o"]).arg(program).arg(source);
+    let built = gcc.args(["-libverbs", "-lrdmacm", "-lpthread"]).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 }
 
 /// Without any capability: a user of its own if this is root.

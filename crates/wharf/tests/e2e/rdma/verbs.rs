@@ -1,0 +1,85 @@
+//! A program of the tests' own: each verb, each error with its status or errno, and what is left of programs that end.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use testkit::lab::{have, wait_until};
+
+use super::{Pair, as_user, build};
+use crate::setup::Ip;
+
+/// The program, in a folder that goes with the test.
+struct Verbs(PathBuf);
+
+impl Verbs {
+    fn new(name: &str) -> Option<Verbs> {
+        if !have(&["gcc"]) {
+            return None;
+        }
+        let folder = std::env::temp_dir().join(format!("wharf-{name}-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        // Ordinary users run what is in it.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        build("verbs.c", &folder.join("verbs"));
+        Some(Verbs(folder))
+    }
+
+    fn program(&self) -> String {
+        self.0.join("verbs").to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Verbs {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn verbs_and_their_errors_are_as_specified() {
+    let Some(verbs) = Verbs::new("verbs") else { return };
+    let Some(pair) = Pair::new(&[]) else { return };
+    let ended = pair.call(&[&verbs.program(), &Ip::V4.client().to_string()]);
+    assert!(ended.status.success(), "{ended}");
+    assert_eq!(ended.stdout.lines().last(), Some("all"), "{ended}");
+}
+
+/// What a process has open, its threads, and its memory in kilobytes.
+fn usage(pid: u32) -> (usize, usize, u64) {
+    let own = Path::new("/proc").join(pid.to_string());
+    let count = |folder: &str| fs::read_dir(own.join(folder)).unwrap().count();
+    let status = fs::read_to_string(own.join("status")).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let resident = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    (count("fd"), count("task"), resident)
+}
+
+/// `WHARF_RDMA_KILLS=500` is the long run: 10,000 connections, and each twentieth ends with its process.
+#[test]
+fn nothing_is_left_of_processes_that_are_killed() {
+    /// What may come and go of memory that is kept for the next.
+    const SLACK: u64 = 2048;
+    let Some(verbs) = Verbs::new("kills") else { return };
+    let Some(pair) = Pair::new(&[]) else { return };
+    let kills = std::env::var("WHARF_RDMA_KILLS").map_or(16, |kills| kills.parse().unwrap());
+    let mut device = pair.client.spawn(&mut as_user(&["rdma"]));
+    device.line_with("serves");
+    let (program, to) = (verbs.program(), Ip::V4.client().to_string());
+    let mut before = None;
+    for round in 0..kills {
+        let ended = pair.call(&[&program, &to, "19"]);
+        assert!(!ended.status.success() && ended.stdout.ends_with("killed\n"), "{ended}");
+        // The first ones fill what is kept.
+        if round == kills / 4 {
+            assert!(wait_until(|| usage(device.id()).1 <= 2), "{:?}", usage(device.id()));
+            before = Some(usage(device.id()));
+        }
+    }
+    let (files, threads, memory) = before.unwrap();
+    let is_as_before = || {
+        let now = usage(device.id());
+        now.0 <= files && now.1 <= threads && now.2 <= memory + SLACK
+    };
+    assert!(wait_until(is_as_before), "{before:?}, then {:?}", usage(device.id()));
+}
