@@ -23,6 +23,7 @@ mod packet;
 pub mod paper;
 mod peers;
 mod random;
+pub mod rdma;
 pub mod scale;
 mod sender;
 mod side_by_side;

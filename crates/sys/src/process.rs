@@ -315,6 +315,12 @@ pub fn threads_cpu(name: &str) -> u64 {
     threads.flatten().filter_map(|entry| time(&entry.path())).sum()
 }
 
+/// CPU time of all threads that a process has, in nanoseconds; `None` if there is none of that id.
+pub fn all_threads_cpu(id: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).ok()?;
+    Some(threads.flatten().filter_map(|thread| cpu_time(&thread.path())).sum())
+}
+
 /// CPU time of one process or thread, in nanoseconds; `None` if there is none of that id.
 pub fn process_cpu(id: u32) -> Option<u64> {
     cpu_time(&Path::new("/proc").join(id.to_string()))

@@ -37,6 +37,9 @@ const DPDK: [(&str, &str); 5] = [
 
 const LWIP: [(&str, &str); 2] = [file!("lwip/Makefile"), file!("lwip/main.c")];
 
+const VERBS: [(&str, &str); 4] =
+    [file!("verbs/Makefile"), file!("verbs/peer.h"), file!("verbs/main.c"), file!("verbs/tcp.c")];
+
 const WIREGUARD_GO_MODULE: &str = "golang.zx2c4.com/wireguard";
 
 /// `go test -overlay` with the harness among the tests of package `tun`, whose unexported functions
@@ -104,6 +107,19 @@ pub(super) fn lwip(scratch: &Scratch) -> Result<PathBuf, String> {
     scratch.write(&LWIP)?;
     output(Command::new("make").args(["--quiet", "-C"]).arg(scratch.path("lwip")))?;
     Ok(scratch.path("lwip/lwip-peer"))
+}
+
+/// A program of verbs.
+pub(super) fn verbs(scratch: &Scratch) -> Result<PathBuf, String> {
+    let header = Path::new("/usr/include/rdma/rdma_cma.h");
+    if !header.exists() {
+        return Err("the program of verbs is built on the spot: apt install librdmacm-dev \
+                    libibverbs-dev gcc make"
+            .to_owned());
+    }
+    scratch.write(&VERBS)?;
+    output(Command::new("make").args(["--quiet", "-C"]).arg(scratch.path("verbs")))?;
+    Ok(scratch.path("verbs/verbs-peer"))
 }
 
 pub(super) fn dpdk(scratch: &Scratch) -> Result<PathBuf, String> {

@@ -66,6 +66,11 @@ pub(crate) fn gvisor_tcp() -> Result<Program, String> {
     Program::build("gvisor-tcp", build::gvisor_tcp)
 }
 
+/// A program of verbs and of sockets, for `rdma`.
+pub(crate) fn verbs() -> Result<Program, String> {
+    Program::build("verbs", build::verbs)
+}
+
 /// lwIP's TCP.
 pub(crate) fn lwip() -> Result<Program, String> {
     Program::build("lwip", build::lwip)

@@ -10,6 +10,7 @@ mod load;
 mod lro;
 mod lro_throughput;
 mod paper;
+mod rdma;
 mod reordering;
 mod report;
 mod runs;
@@ -30,6 +31,7 @@ use load::BenchLoadArgs;
 use lro::BenchLroArgs;
 use lro_throughput::BenchLroThroughputArgs;
 use paper::BenchPaperArgs;
+use rdma::BenchRdmaArgs;
 use reordering::BenchReorderingArgs;
 use scale::BenchScaleArgs;
 use tcp::BenchTcpArgs;
@@ -68,6 +70,7 @@ pub(crate) enum BenchCommand {
     Handoff(BenchHandoffArgs),
     #[command(hide = true)]
     HandoffProgram(HandoffProgramArgs),
+    Rdma(BenchRdmaArgs),
     Paper(BenchPaperArgs),
 }
 use report::Printer;
@@ -83,6 +86,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::Latency(args) => latency::run(args, &mut printer)?,
         BenchCommand::HandoffProgram(args) => return handoff::serve(args),
         BenchCommand::Handoff(args) => handoff::run(args, &mut printer)?,
+        BenchCommand::Rdma(args) => rdma::run(args, &mut printer)?,
         BenchCommand::Load(args) => load::run(args, &mut printer)?,
         BenchCommand::Scale(args) => scale::run(args, &mut printer)?,
         BenchCommand::GsoThroughput(args) => gso_throughput::run(args, &mut printer)?,

@@ -19,7 +19,7 @@ pub(crate) fn handoff_library() -> Result<PathBuf, Error> {
 }
 
 /// That of verbs. It finds out itself whether the device speaks as it does.
-pub(super) fn rdma_library() -> Result<PathBuf, Error> {
+pub(crate) fn rdma_library() -> Result<PathBuf, Error> {
     checked(find(RDMA_LIBRARY)?, |path| notes(path).map(drop))
 }
 

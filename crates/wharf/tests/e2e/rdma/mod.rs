@@ -1,6 +1,7 @@
 //! Verbs: unmodified programs under `wharf run --rdma`, as an ordinary user, on two hosts.
 
 mod lives;
+mod measured;
 mod mpi;
 mod programs;
 mod symbols;

@@ -1,0 +1,58 @@
+//! `wharf bench rdma`. Nothing depends on speed.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+use testkit::lab::have;
+use testkit::missing::lacks;
+
+use super::library;
+use crate::setup::wharf;
+
+#[test]
+fn every_case_is_told_of_verbs_and_sockets() {
+    if !have(&["gcc", "make"]) {
+        return;
+    }
+    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        return lacks("librdmacm-dev");
+    }
+    let mut command = wharf();
+    command.env("WHARF_LIBRARY", library());
+    // The program itself compares every byte at the end of a run.
+    let words = ["bench", "rdma", "--seconds", "0.1", "--repetitions", "1", "--json"];
+    let output = command.args(words).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let mut told = BTreeSet::new();
+    for line in lines.lines() {
+        let figure: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(figure["bench"], "rdma", "{line}");
+        assert!(figure["value"].as_f64() >= Some(0.0), "{line}");
+        let fields = ["case", "system", "cores", "metric"];
+        told.insert(fields.map(|field| figure[field].as_str().unwrap().to_owned()));
+    }
+    let mut rows = vec![("latency", "one", "median_rtt")];
+    match sys::affinity::count() {
+        0 | 1 => assert!(error.contains("two CPUs"), "{error}"),
+        _ => rows.extend([
+            ("latency", "two", "median_rtt"),
+            ("write", "two", "throughput"),
+            ("rate", "two", "writes_per_second"),
+        ]),
+    }
+    for (case, cores, metric) in rows {
+        let has = |system: &str, metric: &str| {
+            let row = [case, system, cores, metric].map(str::to_owned);
+            assert!(told.contains(&row), "{row:?} is not in {told:?}");
+        };
+        for system in ["kernel", "wharf"] {
+            [metric, "client_cpu", "server_cpu"].iter().for_each(|metric| has(system, metric));
+        }
+        for metric in ["client_device_cpu", "server_device_cpu", "times_kernel"] {
+            has("wharf", metric);
+        }
+    }
+}
