@@ -92,7 +92,7 @@ impl Serving {
             doorbell,
             shared,
             process,
-            memory: Remote(memory),
+            memory: Remote::new(memory),
             epoll,
             outlets: Outlets::default(),
             manager: Manager::default(),
