@@ -21,8 +21,9 @@
 //! | `token` | what the loop waits for |
 //! | [`stats`] | what `wharf rdma stats` shows |
 //!
-//! Each process has a thread, which owns all that concerns it and sleeps in the kernel when there is nothing to do: a
-//! process that makes the device wait for a page of its memory makes only its own thread wait. Threads share the lock
+//! Each process has a thread, which owns all that concerns it and sleeps in the kernel when there is nothing to do; where
+//! work has come soon lately, it looks for some 0.1 ms before, and lets others run meanwhile. A process that makes the
+//! device wait for a page of its memory makes only its own thread wait. Threads share the lock
 //! around atomic operations, and the copies of counters that they publish before they sleep.
 //!
 //! The device reads and writes registered memory itself, so that what a peer does to it needs no time of the

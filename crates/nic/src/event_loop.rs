@@ -4,8 +4,7 @@
 use std::io;
 
 use lro::Nanos;
-
-use crate::spin::Spin;
+use sys::spin::Spin;
 
 /// Counters are published at least this often while there is work, and before every sleep.
 const PUBLISH_EVERY: Nanos = 10_000_000;

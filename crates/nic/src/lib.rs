@@ -35,7 +35,6 @@ pub mod quiet;
 pub mod repair;
 mod running;
 mod selftest;
-mod spin;
 mod steer;
 pub mod tcp;
 mod threads;

@@ -144,6 +144,11 @@ impl Epoll {
         self.wait_for(-1)
     }
 
+    /// Nothing is ready, as far as was found out.
+    pub fn forget(&mut self) {
+        self.ready.clear();
+    }
+
     fn wait_for(&mut self, timeout: libc::c_int) -> io::Result<()> {
         self.ready.clear();
         let (events, room) = (self.ready.as_mut_ptr(), BATCH as libc::c_int);

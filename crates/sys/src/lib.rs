@@ -37,6 +37,7 @@ pub mod process_memory;
 pub mod seccomp;
 pub mod shared;
 mod sockopt;
+pub mod spin;
 pub mod stream;
 pub mod sysctl;
 pub mod sysfs;

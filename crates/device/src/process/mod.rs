@@ -15,6 +15,7 @@ use sys::epoll::Epoll;
 use sys::packets::PacketSocket;
 use sys::poll::EventFd;
 use sys::shared::SharedMemory;
+use sys::spin::Spin;
 use wire::Nanos;
 
 use crate::manager::{Around, Manager};
@@ -28,6 +29,11 @@ use crate::token::Token;
 const BUFFER: usize = 256 << 10;
 /// What a stream may have of a turn, each way, before the others are looked at.
 const TURN_MAX: usize = 1 << 20;
+
+/// How long the thread may look for work before it sleeps.
+const AWAKE_MAX: Nanos = 100_000;
+/// How often posts are taken before the streams are looked at.
+const POSTS_MAX: usize = 4;
 
 /// See the module's documentation.
 pub(crate) struct Serving {
@@ -45,6 +51,9 @@ pub(crate) struct Serving {
     last_stream: u64,
     /// Streams whose turn was over before they had nothing more.
     unfinished: Vec<u64>,
+    spin: Spin,
+    /// What was ready last.
+    ready: Vec<Token>,
     buffer: Vec<u8>,
     message: Vec<u8>,
     served: Arc<Served>,
@@ -82,7 +91,8 @@ impl Serving {
         let shared = SharedMemory::new(c"wharf-rdma", limits.queue_bytes + page)?;
         let (doorbell, epoll) = (EventFd::new()?, Epoll::new()?);
         epoll.add(&socket, Token::Socket.into())?;
-        epoll.add(&doorbell, Token::Doorbell.into())?;
+        // It is not read: each ring is reported once.
+        epoll.add_edge(&doorbell, Token::Doorbell.into(), true, false)?;
         if let Some(pidfd) = &pidfd {
             epoll.add(pidfd, Token::Process.into())?;
         }
@@ -100,6 +110,8 @@ impl Serving {
             carried: BTreeMap::new(),
             last_stream: 0,
             unfinished: Vec::new(),
+            spin: Spin::default(),
+            ready: Vec::new(),
             buffer: vec![0; BUFFER],
             message: vec![0; rdma::session::MESSAGE_MAX],
             served,
@@ -128,30 +140,40 @@ impl Serving {
 
     fn turn(&mut self) -> Result<(), End> {
         let now = sys::clock::now();
-        let mut is_busy = self.take_posts(now)?;
+        let mut has_worked = !self.unfinished.is_empty();
+        // Whoever posts while posts are taken need not wait for what the streams have.
+        for _ in 0..POSTS_MAX {
+            if !self.take_posts(now)? {
+                break;
+            }
+            has_worked = true;
+            self.hear(now);
+        }
         for number in std::mem::take(&mut self.unfinished) {
-            is_busy = true;
             self.advance(now, number)?;
         }
         self.hear(now);
-        let deadline = if is_busy { Some(now) } else { self.deadline() };
-        if deadline.is_none_or(|due| due > now) {
-            self.publish();
-        }
-        self.wait(now, deadline).map_err(|_| End::Gone)?;
+        let deadline = if self.unfinished.is_empty() { self.deadline() } else { Some(now) };
+        self.wait(now, deadline, has_worked).map_err(|_| End::Gone)?;
         let now = sys::clock::now();
-        let ready: Vec<Token> = self.epoll.ready().map(Token::from).collect();
-        for token in ready {
-            self.ready(now, token)?;
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.clear();
+        ready.extend(self.epoll.ready().map(Token::from));
+        if !ready.is_empty() {
+            self.spin.worked(now, AWAKE_MAX);
+        }
+        for token in &ready {
+            self.ready(now, *token)?;
             self.hear(now);
         }
+        self.ready = ready;
         self.expire(now)
     }
 
     fn ready(&mut self, now: Nanos, token: Token) -> Result<(), End> {
         match token {
             Token::Socket => self.answer(now)?,
-            Token::Doorbell => drop(self.doorbell.drain()),
+            Token::Doorbell => {}
             Token::Process => return Err(End::Gone),
             Token::Stream(number) => self.stream_turn(now, number)?,
             Token::Id(id) => {
@@ -171,11 +193,30 @@ impl Serving {
         (&mut self.manager, around)
     }
 
-    /// Waits for something to happen, or for this time. Whoever posts meanwhile rings.
-    fn wait(&mut self, now: Nanos, deadline: Option<Nanos>) -> std::io::Result<()> {
+    /// Waits for something to happen, or for this time: awake for as long as that has paid lately, and then asleep. Whoever
+    /// posts meanwhile rings.
+    fn wait(&mut self, now: Nanos, due: Option<Nanos>, has_worked: bool) -> std::io::Result<()> {
+        let left = due.map(|due| due.saturating_sub(now));
+        if has_worked {
+            self.spin.worked(now, AWAKE_MAX);
+        }
+        if left == Some(0) {
+            return self.epoll.wait(0);
+        }
+        if !self.spin.is_idle() {
+            self.publish();
+        }
         let control = Control::new(self.shared.words()).ok_or(std::io::ErrorKind::InvalidInput)?;
-        let left = deadline.map(|due| due.saturating_sub(now));
-        if left == Some(0) || !control.sleep() {
+        if self.spin.goes_on(now) {
+            // What is waited for may need this CPU.
+            std::thread::yield_now();
+            if control.has_posts() {
+                self.epoll.forget();
+                return Ok(());
+            }
+            return self.epoll.wait(0);
+        }
+        if !control.sleep() {
             return self.epoll.wait(0);
         }
         let waited = match left {

@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 
 use lro::Nanos;
 use sys::frames::{FramePool, FrameReader};
+use sys::spin::Spin;
 
 use crate::config::Config;
 use crate::port::{Host, Refused};
-use crate::spin::Spin;
 
 use super::Requests;
 use super::order::{Outlet, channel};

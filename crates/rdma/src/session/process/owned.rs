@@ -21,6 +21,7 @@ pub(super) struct Owned {
     all: BTreeSet<(u32, Kind, u32)>,
     /// The context of each, and what it counts for.
     of: BTreeMap<(Kind, u32), (u32, u64)>,
+    count: Objects,
 }
 
 /// A region or window by what stays of its STag when its key changes.
@@ -31,13 +32,18 @@ pub(super) fn index(stag: u32) -> u32 {
 impl Owned {
     /// An object of so many bytes.
     pub(super) fn add(&mut self, context: u32, kind: Kind, name: u32, bytes: u64) {
+        self.remove(kind, name);
         self.all.insert((context, kind, name));
         self.of.insert((kind, name), (context, bytes));
+        *self.number(kind) += 1;
+        self.count.registered += bytes;
     }
 
     pub(super) fn remove(&mut self, kind: Kind, name: u32) {
-        if let Some((context, _)) = self.of.remove(&(kind, name)) {
+        if let Some((context, bytes)) = self.of.remove(&(kind, name)) {
             self.all.remove(&(context, kind, name));
+            *self.number(kind) -= 1;
+            self.count.registered -= bytes;
         }
     }
 
@@ -52,19 +58,17 @@ impl Owned {
     }
 
     pub(super) fn count(&self) -> Objects {
-        let mut objects = Objects::default();
-        for ((kind, _), (_, bytes)) in &self.of {
-            let number = match kind {
-                Kind::Qp => &mut objects.qps,
-                Kind::Srq => &mut objects.srqs,
-                Kind::Cq => &mut objects.cqs,
-                Kind::Window => &mut objects.windows,
-                Kind::Region => &mut objects.regions,
-                Kind::Pd => &mut objects.pds,
-            };
-            *number += 1;
-            objects.registered += bytes;
+        self.count
+    }
+
+    fn number(&mut self, of: Kind) -> &mut usize {
+        match of {
+            Kind::Qp => &mut self.count.qps,
+            Kind::Srq => &mut self.count.srqs,
+            Kind::Cq => &mut self.count.cqs,
+            Kind::Window => &mut self.count.windows,
+            Kind::Region => &mut self.count.regions,
+            Kind::Pd => &mut self.count.pds,
         }
-        objects
     }
 }

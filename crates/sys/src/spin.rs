@@ -5,14 +5,15 @@
 //! makes the thread look for longer, up to a bound; work that looking for so long would not have found makes it sleep
 //! at once, so that little traffic costs no more than its wake-ups.
 
-use lro::Nanos;
+/// Nanoseconds.
+type Nanos = u64;
 
 /// The least that is worth a look.
 const FIRST: Nanos = 10_000;
 
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spin {
+pub struct Spin {
     window: Nanos,
     /// Since when there has been nothing to do.
     idle_since: Option<Nanos>,
@@ -21,7 +22,7 @@ pub(crate) struct Spin {
 impl Spin {
     /// Work was found at `now`. Looking for `most` is allowed.
     #[inline]
-    pub(crate) fn worked(&mut self, now: Nanos, most: Nanos) {
+    pub fn worked(&mut self, now: Nanos, most: Nanos) {
         let Some(since) = self.idle_since.take() else { return };
         let idle = now.saturating_sub(since);
         if idle > most {
@@ -32,9 +33,15 @@ impl Spin {
         self.window = self.window.min(most);
     }
 
+    /// Whether nothing was found lately.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.idle_since.is_some()
+    }
+
     /// Nothing was found at `now`; returns whether to look once more, rather than to sleep.
     #[inline]
-    pub(crate) fn goes_on(&mut self, now: Nanos) -> bool {
+    pub fn goes_on(&mut self, now: Nanos) -> bool {
         let since = *self.idle_since.get_or_insert(now);
         now.saturating_sub(since) < self.window
     }
