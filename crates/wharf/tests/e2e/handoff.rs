@@ -141,8 +141,17 @@ pub(crate) fn echoes(stream: &TcpStream, sent: &[u8]) {
         scope.spawn(|| (&mut &*stream).write_all(sent).unwrap());
         let mut back = vec![0; sent.len()];
         (&mut &*stream).read_exact(&mut back).unwrap();
-        assert!(back == sent, "other bytes came back");
+        assert_same(&back, sent);
     });
+}
+
+/// What came back is what was sent. If not, it is told where it begins to differ, and whether those are bytes of another
+/// place: such as come again, or after some that are lost.
+fn assert_same(back: &[u8], sent: &[u8]) {
+    let Some(at) = (0..sent.len()).find(|&at| back[at] != sent[at]) else { return };
+    let piece = &back[at..(at + 16).min(back.len())];
+    let from = sent.windows(piece.len()).position(|other| other == piece);
+    panic!("other bytes came back from {at} of {} on, those of {from:?}", sent.len());
 }
 
 /// The end of the stream comes back, too.
