@@ -119,13 +119,17 @@ pub fn smoothed_rtt(socket: impl AsFd) -> io::Result<Duration> {
     Ok(Duration::from_micros(info.tcpi_rtt.into()))
 }
 
-/// Whether a socket may be bound where another was of late (`SO_REUSEADDR`).
-///
-/// # Errors
-/// The error of `getsockopt`.
-pub fn reuses_address(socket: impl AsFd) -> io::Result<bool> {
-    let reuse: libc::c_int = sockopt::get(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
-    Ok(reuse != 0)
+/// Whether a socket may be bound where another was of late (`SO_REUSEADDR`). Of one in repair mode it is not known
+/// whether it may be later: then it is what it `was`.
+pub fn reuses_address(socket: impl AsFd, was: bool) -> bool {
+    /// `SK_NO_REUSE` and `SK_CAN_REUSE` (include/net/sock.h); repair mode has another.
+    const NO: libc::c_int = 0;
+    const CAN: libc::c_int = 1;
+    match sockopt::get(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR) {
+        Ok(NO) => false,
+        Ok(CAN) => true,
+        _ => was,
+    }
 }
 
 /// Closes a socket that others may have had, too. If it is the last descriptor and the socket lingers (`SO_LINGER`), that

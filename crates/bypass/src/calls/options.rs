@@ -8,11 +8,6 @@ use crate::connection::{self, Connection};
 use crate::os;
 use crate::real::{kernel, real};
 
-/// `SK_FORCE_REUSE` (include/net/sock.h): what `SO_REUSEADDR` is while a connection is taken out of the kernel or put back.
-const REPAIRED: c_int = 2;
-/// How often it is looked again whether that is over. It takes some microseconds.
-const MOVE_YIELDS: u32 = 100_000;
-
 /// # Safety
 /// As getsockopt(2) of libc.
 #[unsafe(no_mangle)]
@@ -52,17 +47,13 @@ pub unsafe extern "C" fn getsockopt(
                     *len = size_of::<c_int>() as socklen_t;
                     0
                 }
+                // It is another while the connection moves (SK_FORCE_REUSE of include/net/sock.h).
                 (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
-                    let mut got = kernel(fd, level, option, value, len);
-                    for _ in 0..MOVE_YIELDS {
-                        let is_whole = got == 0 && *len as usize == size_of::<c_int>();
-                        if !is_whole || value.cast::<c_int>().read_unaligned() != REPAIRED {
-                            break;
-                        }
-                        os::yield_now();
-                        got = kernel(fd, level, option, value, len);
-                    }
-                    got
+                    let room = *len;
+                    connection.socket_at_rest(|| {
+                        *len = room;
+                        kernel(fd, level, option, value, len)
+                    })
                 }
                 // Others are the socket's, which stands for the connection while the NIC has it.
                 _ => kernel(fd, level, option, value, len),
@@ -95,10 +86,19 @@ pub unsafe extern "C" fn setsockopt(
         connection.restore(RestoreReason::Refused);
     }
     // The socket keeps them, and has them when the connection comes back.
-    // SAFETY: the program's call.
-    let result = unsafe {
-        real!(setsockopt(fd, level, option, value, len):
-            fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int)
+    let kernel = || {
+        // SAFETY: the program's call.
+        unsafe {
+            real!(setsockopt(fd, level, option, value, len):
+                fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int)
+        }
+    };
+    let result = match connection::at(fd) {
+        // A move sets it to what it was.
+        Some(connection) if (level, option) == (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
+            connection.socket_at_rest(kernel)
+        }
+        _ => kernel(),
     };
     if let (Some(connection), 0) = (away, result) {
         if (level, option) == (libc::SOL_SOCKET, libc::SO_SNDBUF) {

@@ -105,6 +105,25 @@ impl Connection {
         os::set_errno(errno);
     }
 
+    /// What a call of the kernel's gives on the socket while the connection does not move: it is repeated if the connection
+    /// has moved meanwhile.
+    pub(crate) fn socket_at_rest<T>(&'static self, mut call: impl FnMut() -> T) -> T {
+        loop {
+            let Some(at) = self.away() else {
+                let Some(_stays) = self.try_enter() else {
+                    os::yield_now();
+                    continue;
+                };
+                return call();
+            };
+            let word = at.area.status().load(Ordering::Acquire);
+            let result = call();
+            if word == at.area.status().load(Ordering::Acquire) && self.is_at(&at) {
+                return result;
+            }
+        }
+    }
+
     /// Whether the connection has ended at the NIC.
     pub(crate) fn has_ended(&'static self) -> bool {
         self.away().is_some_and(|at| self.look(&at) == Place::Ended)

@@ -63,7 +63,7 @@ impl Offered {
 
     /// Whether its port may be shared, as the socket has it now.
     pub(super) fn reuses_address(&self) -> bool {
-        sys::tcp::reuses_address(&self.socket).unwrap_or(false)
+        sys::tcp::reuses_address(&self.socket, self.reuse_address)
     }
 
     /// Takes the connection out of the kernel, which keeps its addresses for it. Its state is shown to `keep` before the
@@ -103,6 +103,8 @@ impl Offered {
     /// # Errors
     /// Why the kernel does not take it.
     pub(super) fn thaw(&mut self, mut state: Repair) -> io::Result<()> {
+        // The application may have changed it since.
+        self.reuse_address = self.reuses_address();
         // What was written to the placeholder, past the library that serves its calls, comes behind all else.
         let aside = repair::take(&self.socket).map(|parts| parts.send_queue).unwrap_or_default();
         state.append_unsent(&aside);
@@ -124,7 +126,7 @@ impl Offered {
 
     /// Makes the kernel forget it, without a packet.
     pub(super) fn discard(self) {
-        if let Err(error) = repair::discard(&self.socket, self.reuse_address) {
+        if let Err(error) = repair::discard(&self.socket, self.reuses_address()) {
             tracing::warn!("the kernel keeps a placeholder of a connection that is over: {error}");
         }
     }

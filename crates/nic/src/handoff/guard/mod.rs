@@ -61,6 +61,13 @@ struct Taken {
     reuse_address: bool,
 }
 
+impl Taken {
+    /// Whether its port may be shared, which its application may have changed since it was taken.
+    fn reuses_address(&self) -> bool {
+        sys::tcp::reuses_address(&self.socket, self.reuse_address)
+    }
+}
+
 impl Survivors {
     /// Takes what the NIC has told. Returns whether more may come.
     ///

@@ -148,7 +148,7 @@ fn is_over(process: &SharedProcess, taken: &Taken) -> bool {
         Some(Place::Free | Place::Os) => true,
         Some(Place::Ended) => {
             // It is unconnected then, or was.
-            let _ = repair::discard(&taken.socket, taken.reuse_address);
+            let _ = repair::discard(&taken.socket, taken.reuses_address());
             true
         }
         Some(Place::Moving | Place::Nic) | None => false,
@@ -179,13 +179,13 @@ fn without_record(process: &SharedProcess, taken: &Taken) -> Option<bool> {
 
 /// Whether the kernel has never lost it, which is out of repair mode then.
 fn is_intact(taken: &Taken) -> bool {
-    repair::is_placeholder(&taken.socket, taken.reuse_address).is_ok_and(|is| !is)
+    repair::is_placeholder(&taken.socket, taken.reuses_address()).is_ok_and(|is| !is)
 }
 
 /// Its application hears that it is reset. Its peer hears nothing: the kernel has no sequence numbers for that.
 fn lose(process: &SharedProcess, taken: &Taken) {
     // It is unconnected then, or was.
-    let _ = repair::discard(&taken.socket, taken.reuse_address);
+    let _ = repair::discard(&taken.socket, taken.reuses_address());
     tell(process, taken, Status { error: ECONNRESET, ..Status::at(Place::Ended) });
 }
 
@@ -207,6 +207,7 @@ fn put_back(
     let area = area.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
     let now = sys::clock::now();
     let mut state = recover(record, &area, now).map_err(Lost::Record)?;
+    let reuse_address = taken.reuses_address();
     // The placeholder, with what was written to it past the library; or the connection itself, where wharf died while it
     // put it back. One that the kernel has ended is not taken, but taken back.
     if let Ok(parts) = repair::take(&taken.socket) {
@@ -214,7 +215,7 @@ fn put_back(
     }
     let none = || io::Error::from(io::ErrorKind::InvalidData);
     let mut parts = to_kernel(state.clone()).ok_or_else(none)?;
-    parts.reuse_address = taken.reuse_address;
+    parts.reuse_address = reuse_address;
     if parts.unacknowledged <= INITIAL_WINDOW * u32::from(record.moving.mss)
         && !sys::tcp::is_corked(&taken.socket)?
     {

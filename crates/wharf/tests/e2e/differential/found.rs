@@ -92,5 +92,20 @@ pub(super) fn all() -> Vec<Sequence> {
             Step::Fill { piece: 28_086, moves: Some(true) },
             Step::Fill { piece: 63_060, moves: Some(true) },
         ]),
+        // What is set while it moves, or is at the NIC, stays.
+        of(vec![
+            TO_NIC,
+            Step::SetOption(option(libc::SO_REUSEADDR), 1),
+            Step::GetOption(option(libc::SO_REUSEADDR)),
+            TO_OS,
+            Step::GetOption(option(libc::SO_REUSEADDR)),
+            Step::SetOption(option(libc::SO_REUSEADDR), 0),
+            TO_NIC,
+            Step::GetOption(option(libc::SO_REUSEADDR)),
+            Step::Move { to_nic: true, waits: true },
+            Step::SetOption(option(libc::SO_REUSEADDR), 1),
+            TO_OS,
+            Step::GetOption(option(libc::SO_REUSEADDR)),
+        ]),
     ]
 }
