@@ -301,6 +301,13 @@ impl Drop for Program {
         // It may have ended already; a failure cannot be reported here.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if thread::panicking() {
+            // It may say why the test fails.
+            let errors = self.errors();
+            if !errors.is_empty() {
+                eprintln!("`{}` wrote to standard error:\n{errors}", self.words);
+            }
+        }
     }
 }
 
