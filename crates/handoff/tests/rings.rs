@@ -182,10 +182,11 @@ proptest! {
                 }
                 3 => {
                     let mut shown = Vec::new();
-                    let took = app.take_pieces(count as u32, |pieces| {
+                    let copy = |pieces| {
                         shown = read_at(pieces);
-                        shown.len() as u32 / 2
-                    });
+                        shown.len() as u32
+                    };
+                    let took = app.take_pieces(count as u32, copy, |copied| copied / 2);
                     prop_assert!(there.iter().take(count).eq(&shown));
                     there.drain(..took.unwrap() as usize);
                     let over = app.skip(count as u32 / 4).unwrap() as usize;
@@ -411,6 +412,29 @@ fn a_call_of_an_earlier_epoch_loses() {
     let swapped = app.compare_exchange(stale, stale + 5, Ordering::AcqRel, Ordering::Relaxed);
     assert!(swapped.is_err());
     assert_eq!(second.look(), Ok(0));
+}
+
+/// When the kernel has the connection, the ring's memory may be given back, or hold bytes of another connection.
+#[test]
+fn what_was_copied_while_the_epoch_ended_does_not_go_on() {
+    let memory = Memory::new(16);
+    let ring = memory.ring();
+    let mut nic = receive::Nic::open(ring, Epoch(1), 0, b"some bytes", 0).unwrap();
+    let app = receive::App::new(ring);
+    let copy = |_: [Piece<'_>; 2]| {
+        nic.flip().unwrap();
+        10
+    };
+    assert_eq!(app.take_pieces(10, copy, |_| unreachable!("it goes on")), Err((Lost, 0)));
+
+    // What has gone on by then is not the ring's to take back.
+    let mut nic = receive::Nic::open(ring, Epoch(3), 0, b"some bytes", 0).unwrap();
+    let give = |copied| {
+        nic.flip().unwrap();
+        copied
+    };
+    assert_eq!(app.take_pieces(10, |_| 4, give), Err((Lost, 4)));
+    assert_eq!(nic.len(), 10);
 }
 
 #[test]

@@ -113,60 +113,21 @@ pub(super) fn has_room(pipe: c_int) -> Result<bool, c_int> {
     }
 }
 
-/// Bytes of a pipe that are peeked at: they are there still. They are read once.
-pub(super) struct Peeked {
+/// Bytes in the thread's own pipe, which is empty again when this goes.
+struct Aside {
     own: Own,
-    pipe: c_int,
-    /// That were not read yet.
+    /// That are there still.
     left: usize,
 }
 
-/// Peeks at a pipe; `None` if nothing is there and nobody writes to it. It waits as splice(2) does with these flags.
-pub(super) fn peek(pipe: c_int, count: usize, flags: c_uint) -> Result<Option<Peeked>, c_int> {
-    let kept = OWN.try_with(|own| own.0.take()).ok().flatten();
-    let own = kept.map_or_else(Own::make, Ok)?;
-    // Before anything else: it has its descriptors back from this when it goes.
-    let mut peeked = Peeked { own, pipe, left: 0 };
-    let waits = flags & libc::SPLICE_F_NONBLOCK;
-    loop {
-        // SAFETY: it takes integers.
-        let there = unsafe { trap!(libc::SYS_tee, pipe, own.to, count, waits) };
-        match usize::try_from(there) {
-            Ok(0) => return Ok(None),
-            Ok(there) => {
-                peeked.left = there;
-                return Ok(Some(peeked));
-            }
-            // The pipe's own O_NONBLOCK, which splice(2) to a socket does not look at.
-            Err(_) if os::errno() == libc::EAGAIN && waits == 0 => {
-                wait(pipe, libc::POLLIN, flags)?;
-            }
-            Err(_) => return Err(os::errno()),
-        }
+impl Aside {
+    fn begin() -> Result<Aside, c_int> {
+        let kept = OWN.try_with(|own| own.0.take()).ok().flatten();
+        Ok(Aside { own: kept.map_or_else(Own::make, Ok)?, left: 0 })
     }
 }
 
-impl Peeked {
-    pub(super) fn len(&self) -> usize {
-        self.left
-    }
-
-    /// Reads into these places.
-    pub(super) fn read(&mut self, places: &[iovec; 2]) -> Result<usize, c_int> {
-        // SAFETY: the places may be written, as the caller has them from a ring.
-        let got = unsafe { trap!(libc::SYS_readv, self.own.from, places.as_ptr(), 2) };
-        let got = usize::try_from(got).map_err(|_| os::errno())?;
-        self.left -= got.min(self.left);
-        Ok(got)
-    }
-
-    /// So many of the bytes are taken out of the pipe.
-    pub(super) fn take(&self, count: usize) {
-        self.own.throw_away(self.pipe, count);
-    }
-}
-
-impl Drop for Peeked {
+impl Drop for Aside {
     fn drop(&mut self) {
         if self.own.throw_away(self.own.from, self.left) < self.left {
             // It would be found by the next one.
@@ -181,8 +142,88 @@ impl Drop for Peeked {
     }
 }
 
+/// Bytes of a pipe that are peeked at: they are there still. They are read once.
+pub(super) struct Peeked {
+    aside: Aside,
+    pipe: c_int,
+}
+
+/// Peeks at a pipe; `None` if nothing is there and nobody writes to it. It waits as splice(2) does with these flags.
+pub(super) fn peek(pipe: c_int, count: usize, flags: c_uint) -> Result<Option<Peeked>, c_int> {
+    // Before anything else: the thread has its descriptors back when this goes.
+    let mut aside = Aside::begin()?;
+    let waits = flags & libc::SPLICE_F_NONBLOCK;
+    loop {
+        // SAFETY: it takes integers.
+        let there = unsafe { trap!(libc::SYS_tee, pipe, aside.own.to, count, waits) };
+        match usize::try_from(there) {
+            Ok(0) => return Ok(None),
+            Ok(there) => {
+                aside.left = there;
+                return Ok(Some(Peeked { aside, pipe }));
+            }
+            // The pipe's own O_NONBLOCK, which splice(2) to a socket does not look at.
+            Err(_) if os::errno() == libc::EAGAIN && waits == 0 => {
+                wait(pipe, libc::POLLIN, flags)?;
+            }
+            Err(_) => return Err(os::errno()),
+        }
+    }
+}
+
+impl Peeked {
+    pub(super) fn len(&self) -> usize {
+        self.aside.left
+    }
+
+    /// Reads into these places.
+    pub(super) fn read(&mut self, places: &[iovec; 2]) -> Result<usize, c_int> {
+        let Aside { own, left } = &mut self.aside;
+        // SAFETY: the places may be written, as the caller has them from a ring.
+        let got = unsafe { trap!(libc::SYS_readv, own.from, places.as_ptr(), 2) };
+        let got = usize::try_from(got).map_err(|_| os::errno())?;
+        *left -= got.min(*left);
+        Ok(got)
+    }
+
+    /// So many of the bytes are taken out of the pipe.
+    pub(super) fn take(&self, count: usize) {
+        self.aside.own.throw_away(self.pipe, count);
+    }
+}
+
+/// Bytes on their way into a pipe, by one of the thread's own.
+pub(super) struct Into {
+    aside: Aside,
+    pipe: c_int,
+}
+
+impl Into {
+    pub(super) fn begin(pipe: c_int) -> Result<Into, c_int> {
+        Ok(Into { aside: Aside::begin()?, pipe })
+    }
+
+    /// Copies what lies in these places, as far as there is room: how much.
+    pub(super) fn copy(&mut self, places: &[iovec; 2]) -> Result<usize, c_int> {
+        let Aside { own, left } = &mut self.aside;
+        // What was copied before was not to go on.
+        *left -= own.throw_away(own.from, *left);
+        let put = write(own.to, places)?;
+        *left += put;
+        Ok(put)
+    }
+
+    /// Moves what was copied into the pipe, as far as that has room: how much.
+    pub(super) fn give(&mut self) -> Result<usize, c_int> {
+        let Aside { own, left } = &mut self.aside;
+        let moved = splice(own.from, self.pipe, *left, libc::SPLICE_F_NONBLOCK)?;
+        *left -= moved;
+        Ok(moved)
+    }
+}
+
 /// Writes what lies in these places to a pipe, as far as it has room: how much.
-pub(super) fn write(pipe: c_int, places: &[iovec; 2]) -> Result<usize, c_int> {
+fn write(pipe: c_int, places: &[iovec; 2]) -> Result<usize, c_int> {
     /// `RWF_NOWAIT` (include/uapi/linux/fs.h), and that there is no place to write at.
     const NOWAIT: c_int = 8;
     const NONE: libc::c_long = -1;

@@ -5,7 +5,7 @@ use libc::{c_int, c_uint, iovec, off_t, off64_t, size_t, ssize_t};
 
 use super::pipes;
 use super::stream::{fails, is_late, keep_late, wait_for};
-use crate::connection::{self, Connection, Receiving, Sink, Source, Waiting};
+use crate::connection::{self, Connection, Receiving, Sink, Source, Take, Waiting};
 use crate::os;
 use crate::real::real;
 use handoff::ring::Piece;
@@ -261,6 +261,25 @@ fn peek_and_send(
     }
 }
 
+/// A pipe that bytes of a connection go to.
+struct Filled {
+    into: pipes::Into,
+    /// There was no room in it.
+    is_full: bool,
+}
+
+impl Take for Filled {
+    fn copy(&mut self, pieces: [Piece<'_>; 2]) -> Result<usize, c_int> {
+        self.into.copy(&places(pieces))
+    }
+
+    fn give(&mut self) -> Result<usize, c_int> {
+        let given = self.into.give();
+        self.is_full = given == Err(libc::EAGAIN);
+        given
+    }
+}
+
 /// splice(2) into a pipe.
 fn splice_in(
     connection: &'static Connection,
@@ -286,16 +305,14 @@ fn splice_in(
             Err(error) => return fails(error, 0, 0),
         }
         if connection.is_away() {
-            let mut is_full = false;
-            let mut take = |pieces: [Piece<'_>; 2]| {
-                let written = pipes::write(pipe, &places(pieces));
-                is_full = written == Err(libc::EAGAIN);
-                written
+            let mut into = match pipes::Into::begin(pipe) {
+                Ok(into) => Filled { into, is_full: false },
+                Err(error) => return os::fail(error),
             };
-            let sink = Sink::Take(count, &mut take);
+            let sink = Sink::Take(count, &mut into);
             match connection.receive(sink, Receiving::default(), &waiting) {
                 // Another has filled it.
-                Some(..0) if is_full => continue,
+                Some(..0) if into.is_full => continue,
                 Some(result) => return result,
                 None => continue,
             }

@@ -25,7 +25,7 @@ use self::limits::Limits;
 pub(crate) use self::parts::Parts;
 pub(crate) use self::patience::{Patience, Waiting};
 use self::place::AtNic;
-pub(crate) use self::receive::{Receiving, Sink};
+pub(crate) use self::receive::{Receiving, Sink, Take};
 pub(crate) use self::send::Source;
 use crate::lock::Lock;
 use crate::os;

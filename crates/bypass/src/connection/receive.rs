@@ -1,6 +1,7 @@
 //! What the program's calls receive of a connection at the NIC. No lock is held: a handler of a signal, or another thread,
 //! may receive meanwhile.
 
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -20,9 +21,18 @@ const LIVES_STILL: Duration = Duration::from_secs(1);
 pub(crate) enum Sink<'a, 'b> {
     /// They are the program's.
     Parts(Parts<'a>),
-    /// At most so many go where the function has them, which says how many it has taken, or with which error the call
-    /// fails.
-    Take(usize, &'b mut dyn FnMut([Piece<'_>; 2]) -> Result<usize, c_int>),
+    /// At most so many go on.
+    Take(usize, &'b mut dyn Take),
+}
+
+/// Where bytes go on to that are not copied into the program's memory.
+pub(crate) trait Take {
+    /// Copies what lies there, aside: it is not certain yet that these are the connection's bytes. How many, or the error
+    /// with which the call fails.
+    fn copy(&mut self, pieces: [Piece<'_>; 2]) -> Result<usize, c_int>;
+
+    /// They are: how many of them have gone on, or the error with which the call fails.
+    fn give(&mut self) -> Result<usize, c_int>;
 }
 
 /// What came of reading once.
@@ -225,18 +235,20 @@ fn read(ring: receive::App<'_>, into: &mut Sink<'_, '_>, how: Receiving) -> Read
     let parts = match into {
         Sink::Parts(parts) => *parts,
         Sink::Take(most, take) => {
-            let mut failed = None;
+            let failed = Cell::new(None);
+            let counted = |result: Result<usize, c_int>| match result {
+                Ok(count) => count as u32,
+                Err(error) => {
+                    failed.set(Some(error));
+                    0
+                }
+            };
             let most = u32::try_from(*most).unwrap_or(u32::MAX);
-            let taken = ring.take_pieces(most, |pieces| {
-                take(pieces).map_or_else(
-                    |error| {
-                        failed = Some(error);
-                        0
-                    },
-                    |count| count as u32,
-                )
-            });
-            return match (taken, failed) {
+            let take = RefCell::new(take);
+            let copy = |pieces| counted(take.borrow_mut().copy(pieces));
+            let give = |copied| if copied > 0 { counted(take.borrow_mut().give()) } else { 0 };
+            let taken = ring.take_pieces(most, copy, give);
+            return match (taken, failed.get()) {
                 (_, Some(error)) => Read::Failed(error),
                 (Ok(count), None) => Read::Some(count),
                 (Err((Lost, 0)), None) => Read::Lost,

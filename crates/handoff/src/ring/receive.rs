@@ -91,20 +91,24 @@ impl<'a> App<'a> {
         Ok(count)
     }
 
-    /// Shows at most so many bytes where they lie, as many as lie in two pieces. They are read as far as `take` says, which may
-    /// be called for nothing.
+    /// Shows at most so many bytes where they lie, as many as lie in two pieces, to `copy`, which says how many it has copied.
+    /// If they were the ring's until then, `give` hands on so many; they are read as far as it says.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); what was taken then is in the second value, and is there still.
+    /// As [`recv`](Self::recv); what was handed on is in the second value, and is there still.
     pub fn take_pieces(
         &self,
         most: u32,
-        take: impl FnOnce([Piece<'a>; 2]) -> u32,
+        copy: impl FnOnce([Piece<'a>; 2]) -> u32,
+        give: impl FnOnce(u32) -> u32,
     ) -> Result<u32, (Lost, u32)> {
         let call = Call::begin(self.0.app).map_err(|lost| (lost, 0))?;
         let there = most.min(self.len_of(call));
         let pieces = self.0.data.places(self.0.extents(), call.index, there);
-        let count = take(pieces).min(there);
+        let copied = copy(pieces).min(there);
+        // Where the kernel has the connection the memory may have become another's, or nobody's.
+        call.take_effect(self.0.app, 0).map_err(|lost| (lost, 0))?;
+        let count = give(copied).min(copied);
         call.take_effect(self.0.app, count).map_err(|lost| (lost, count))?;
         Ok(count)
     }
