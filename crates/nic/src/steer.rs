@@ -19,7 +19,7 @@ use wire::{
 };
 
 pub(crate) use self::index::{Bucket, FlowIndex};
-pub(crate) use self::lookup::{Claims, Found as Entry, Lookup, NoEntry, Phase};
+pub(crate) use self::lookup::{Claims, Found as Entry, Leaving, Lookup, NoEntry, Phase};
 
 /// The lane of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -53,6 +53,13 @@ pub(crate) struct Found {
     pub(crate) phase: Phase,
 }
 
+/// The entry of a connection that has left, which may be removed at any time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaving {
+    place: u32,
+    entry: u64,
+}
+
 /// Why there is no entry for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoEntry {
@@ -73,6 +80,16 @@ const GENERATION_SHIFT: u32 = 48;
 const GENERATION_MASK: u64 = 0x1f;
 const PLACE_SHIFT: u32 = 32;
 const PLACE_MASK: u64 = 0xffff;
+
+fn bits_of(phase: Phase) -> u64 {
+    let phase = match phase {
+        Phase::Moving => 0,
+        Phase::Nic => 1,
+        Phase::Left => 2,
+        Phase::Gone => 3,
+    };
+    phase << PHASE_SHIFT
+}
 
 fn found(entry: u64) -> Found {
     Found {
@@ -205,18 +222,33 @@ impl Lookup {
         Seq(self.kernel_sent.get(place as usize).map_or(0, |word| word.load(Ordering::Relaxed)))
     }
 
-    /// Changes the phase of a connection of the calling worker's.
+    /// Changes the phase of a connection of the calling worker's, which is not the NIC's any more only [so](Self::leave).
     pub(crate) fn set(&self, place: u32, phase: Phase) {
-        let Some(entry) = self.at(place) else { return };
+        debug_assert!(!phase.has_left(), "its entry may be removed at once");
+        self.change(place, phase);
+    }
+
+    /// A connection of the calling worker's has [left](Phase::Left). What is returned tells its entry from later ones.
+    pub(crate) fn leave(&self, place: u32) -> Leaving {
+        Leaving { place, entry: self.change(place, Phase::Left) }
+    }
+
+    /// One that has left is [gone](Phase::Gone), unless its entry was removed meanwhile: another may be where it was.
+    pub(crate) fn is_gone(&self, Leaving { place, entry: left }: Leaving) {
+        if let Some(entry) = self.at(place) {
+            let gone = left & !PHASE | bits_of(Phase::Gone);
+            let _ = entry.compare_exchange(left, gone, Ordering::Release, Ordering::Relaxed);
+        }
+    }
+
+    /// What the entry is then.
+    fn change(&self, place: u32, phase: Phase) -> u64 {
+        let Some(entry) = self.at(place) else { return 0 };
         let before = entry.load(Ordering::Relaxed);
         debug_assert!(before & THERE != 0 && found(before).place == place, "not claimed");
-        let phase = match phase {
-            Phase::Moving => 0,
-            Phase::Nic => 1,
-            Phase::Left => 2,
-            Phase::Gone => 3,
-        };
-        entry.store(before & !PHASE | phase << PHASE_SHIFT, Ordering::Release);
+        let after = before & !PHASE | bits_of(phase);
+        entry.store(after, Ordering::Release);
+        after
     }
 
     fn at(&self, place: u32) -> Option<&AtomicU64> {
@@ -318,6 +350,8 @@ mod tests {
         ) {
             let (lookup, mut claims) = lookup(6);
             let mut model: HashMap<u32, (FourTuple, usize, Phase)> = HashMap::new();
+            // Of connections whose entry may have been removed since.
+            let mut leaving = HashMap::new();
             for (place, number, v6, what) in steps {
                 let path = path(number, v6);
                 let has = |model: &HashMap<_, (FourTuple, usize, Phase)>| {
@@ -334,9 +368,21 @@ mod tests {
                             model.insert(place, (path, 3, Phase::Moving));
                         }
                     },
-                    1..=3 => if let Some((_, _, phase)) = model.get_mut(&place) {
-                        *phase = [Phase::Nic, Phase::Left, Phase::Gone][what - 1];
+                    1 | 2 => if let Some((_, _, phase)) = model.get_mut(&place)
+                        && !phase.has_left()
+                    {
+                        *phase = Phase::Nic;
                         lookup.set(place, *phase);
+                        if what == 2 {
+                            *phase = Phase::Left;
+                            leaving.insert(place, lookup.leave(place));
+                        }
+                    },
+                    3 => if let Some(left) = leaving.remove(&place) {
+                        if let Some((_, _, phase @ Phase::Left)) = model.get_mut(&place) {
+                            *phase = Phase::Gone;
+                        }
+                        lookup.is_gone(left);
                     },
                     4 => {
                         claims.release(place);

@@ -15,7 +15,6 @@ use super::sessions::Session;
 use super::{HandoffLane, HostLane, is_time_wait, looked_up};
 use crate::peers::Peers;
 use crate::port::{Host, Wire};
-use crate::steer::Phase;
 use crate::wire_queue::WireQueue;
 
 /// Messages of the agent's that are looked at in a turn.
@@ -137,15 +136,14 @@ impl HandoffLane {
 
     /// A connection is not the NIC's any more, and this worker has passed on all that it held.
     pub(super) fn leave(&mut self, place: u32) {
-        self.lookup.set(place, Phase::Left);
-        self.leaving.push(place);
+        self.leaving.push(self.lookup.leave(place));
     }
 
     /// The turn is over: if no stray waits, those that have left are gone.
     pub(crate) fn follow_leaving(&mut self, peers: &mut Option<Peers>) {
         if !self.leaving.is_empty() && peers.as_mut().is_none_or(Peers::has_none) {
             let lookup = &self.lookup;
-            self.leaving.drain(..).for_each(|place| lookup.set(place, Phase::Gone));
+            self.leaving.drain(..).for_each(|left| lookup.is_gone(left));
         }
     }
 

@@ -60,7 +60,7 @@ use super::engine::EngineLane;
 use super::host::HostLane;
 use super::node::Node;
 use crate::port::{Host, RxFrame, Wire};
-use crate::steer::Lookup;
+use crate::steer::{Leaving, Lookup};
 use crate::wire_queue::WireQueue;
 
 /// Bytes that the NIC's connections send in a turn, but for the rest of a super-packet: what the host sends leaves before
@@ -106,7 +106,7 @@ pub(crate) struct HandoffLane {
     agent: Way<ToAgent>,
     lookup: Arc<Lookup>,
     /// Places of connections that have left, to which strays that wait may belong.
-    leaving: Vec<u32>,
+    leaving: Vec<Leaving>,
     /// Packets of a connection may come and go by other workers' queues.
     has_peers: bool,
     connections: usize,
