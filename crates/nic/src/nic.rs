@@ -345,9 +345,13 @@ impl Nic {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        // Connections go back to the kernel while the workers are there to give them.
         let agent = self.agent.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let mut result = agent.map_or(Ok(()), |mut agent| agent.stop());
+        let has_ended = self.workers.iter().any(|(_, thread)| thread.is_finished());
+        let mut result = agent.map_or(Ok(()), |mut agent| match has_ended {
+            // Connections go back to the kernel while the workers are there to give them.
+            false => agent.stop(),
+            true => agent.abandon(),
+        });
         for (handle, _) in &self.workers {
             handle.stop();
         }

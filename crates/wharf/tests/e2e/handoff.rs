@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sys::process::Signal;
-use testkit::lab::{Program, have, wait_until};
+use testkit::lab::{Ended, Program, have, wait_until};
 
 use crate::ends::guards;
-use crate::setup::{Hosts, Ip, Plan, Port, Up, WIRE, give, wharf};
+use crate::setup::{HOST, Hosts, Ip, Plan, Port, Up, WIRE, give, wharf};
 
 pub(crate) const PORT: u16 = 7000;
 
@@ -407,43 +407,56 @@ fn connections_return_when_the_wire_changes() {
     streams.into_iter().for_each(ends);
 }
 
-/// wharf ends while its connections are busy: they go on in the kernel, and neither end notices.
-fn outlive(signal: Signal, script: &str) {
+/// wharf ends by this while its connections are busy: they go on in the kernel, and neither end notices. Returns how it
+/// ended.
+fn outlive(script: &str, end: impl FnOnce(&Hosts, &Program)) -> Option<Ended> {
     if !have(&["python3"]) {
-        return;
+        return None;
     }
-    let Some(hosts) = Plan::new(Port::Auto).hosts() else { return };
+    let hosts = Plan::new(Port::Auto).hosts()?;
     give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
     let wharf = hosts.wharf_up(&["--set", "workers=1", "--take-addresses"]);
     let _server = serve(&hosts, "at_accept", script);
     let streams: Vec<_> = (0..4).map(|at| connect(&hosts, Ip::BOTH[at % 2])).collect();
     streams.iter().for_each(|stream| echoes(stream, &bytes(300_000, 3)));
-    std::thread::scope(|scope| {
+    let ended = std::thread::scope(|scope| {
         for (number, stream) in streams.iter().enumerate() {
             scope.spawn(move || echoes(stream, &bytes(20_000_000, number as u64)));
         }
         std::thread::sleep(Duration::from_millis(50));
-        wharf.signal(signal);
-        let ended = wharf.wait();
-        assert!(ended.status.success() || signal == Signal::Kill, "{ended}");
+        end(&hosts, &wharf);
+        wharf.wait()
     });
     streams.iter().for_each(|stream| echoes(stream, &bytes(1000, 5)));
     streams.into_iter().for_each(ends);
+    Some(ended)
 }
 
 #[test]
 fn connections_outlive_a_wharf_that_is_stopped() {
-    outlive(Signal::Interrupt, EVENTS);
+    let ended = outlive(EVENTS, |_, wharf| wharf.signal(Signal::Interrupt));
+    assert!(ended.as_ref().is_none_or(|ended| ended.status.success()), "{}", ended.unwrap());
 }
 
 #[test]
 fn connections_outlive_a_wharf_that_is_killed() {
-    outlive(Signal::Kill, EVENTS);
+    outlive(EVENTS, |_, wharf| wharf.signal(Signal::Kill));
 }
 
 #[test]
 fn connections_of_threads_outlive_a_wharf_that_is_killed() {
-    outlive(Signal::Kill, THREADS);
+    outlive(THREADS, |_, wharf| wharf.signal(Signal::Kill));
+}
+
+/// A worker that has ended gives nothing back.
+#[test]
+fn connections_outlive_the_host_interface() {
+    let ends = |hosts: &Hosts, _: &Program| drop(hosts.ip(&format!("link delete {HOST}")));
+    let Some(ended) = outlive(EVENTS, ends) else {
+        return;
+    };
+    assert_eq!(ended.status.code(), Some(1), "{ended}");
+    assert!(ended.stderr.contains("4 connections are the kernel's again, 0 are lost"), "{ended}");
 }
 
 /// What it offers, wharf never looks at: the kernel has the connection still.

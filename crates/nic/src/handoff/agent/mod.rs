@@ -85,6 +85,8 @@ impl Wake for Bell {
 enum Request {
     /// All connections go back, and none follows.
     Stop,
+    /// The thread ends, whatever there is.
+    End,
     /// All connections go back.
     WantBack(RestoreReason),
     /// These go back; tells how many that are.
@@ -255,7 +257,20 @@ impl Agent {
     /// # Errors
     /// Why it ended before.
     pub(crate) fn stop(&mut self) -> io::Result<()> {
-        self.ask(Request::Stop);
+        self.end(Request::Stop)
+    }
+
+    /// The thread ends, and connections are where they are: a worker that has ended gives none back, but wharf's guard puts
+    /// them back when the process has ended.
+    ///
+    /// # Errors
+    /// Why it ended before.
+    pub(crate) fn abandon(mut self) -> io::Result<()> {
+        self.end(Request::End)
+    }
+
+    fn end(&mut self, how: Request) -> io::Result<()> {
+        self.ask(how);
         match self.thread.take() {
             Some(thread) => thread
                 .join()
@@ -321,8 +336,10 @@ impl Work {
             self.common.guard.flush();
             *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.common.counts;
             while let Ok(request) = self.asked.try_recv() {
-                if let Request::Stop = request {
-                    ending = Some((usize::MAX, Instant::now()));
+                match request {
+                    Request::Stop => ending = Some((usize::MAX, Instant::now())),
+                    Request::End => return Ok(()),
+                    _ => {}
                 }
                 self.answer(request);
                 self.have_back();
@@ -438,6 +455,7 @@ impl Work {
         let all = sessions.values_mut();
         // Those who asked and did not wait are not told.
         let _ = match request {
+            Request::End => Ok(()),
             Request::Stop => {
                 common.is_stopping = true;
                 all.for_each(|session| session.want_back(RestoreReason::Stopping, common));
