@@ -90,8 +90,8 @@ pub(crate) struct Around<'a> {
     pub(crate) epoll: &'a Epoll,
     pub(crate) outlets: &'a mut Outlets,
     pub(crate) now: Nanos,
-    /// Most reads at once of a queue pair.
-    pub(crate) reads: u16,
+    /// What is asked of peers, and most reads at once of a queue pair.
+    pub(crate) mpa: Config,
 }
 
 /// A stream that is to be a queue pair's.
@@ -321,6 +321,6 @@ fn source(from: Option<SocketAddr>, to: SocketAddr) -> io::Result<SocketAddr> {
 }
 
 fn config(around: &Around<'_>, connect: &Connect<'_>) -> Config {
-    let (ird, ord) = (connect.ird.min(around.reads), connect.ord.min(around.reads));
-    Config { ird, ord, ..Config::default() }
+    let (ird, ord) = (connect.ird.min(around.mpa.ird), connect.ord.min(around.mpa.ord));
+    Config { ird, ord, ..around.mpa }
 }

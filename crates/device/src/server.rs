@@ -6,6 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::sync::Arc;
 
+use rdma::mpa::Config;
 use rdma::session::{MESSAGE_MAX, Reply, Request};
 use rdma::verbs::Limits;
 use serde_json::Value;
@@ -66,6 +67,7 @@ fn parse(address: &str) -> io::Result<SocketAddr> {
 pub struct Device {
     listener: PacketListener,
     limits: Limits,
+    mpa: Config,
     registry: Registry,
 }
 
@@ -81,8 +83,15 @@ impl Device {
             }
             other => other?,
         };
-        let limits = Limits::default();
-        Ok(Device { listener, limits, registry: Registry::default() })
+        let (limits, mpa) = (Limits::default(), Config::default());
+        Ok(Device { listener, limits, mpa, registry: Registry::default() })
+    }
+
+    /// The same, with connections that are asked for by this revision of MPA (1 is RFC 5044, 2 RFC 6581), and with CRCs
+    /// whoever wants them, or if the peer does.
+    #[must_use]
+    pub fn with(self, revision: u8, crc: bool) -> Self {
+        Device { mpa: Config { revision, crc, ..self.mpa }, ..self }
     }
 
     /// Serves for ever, or until `owner` has ended, if there is one, and no process uses the device any more.
@@ -121,10 +130,10 @@ impl Device {
 
     fn accept(&self) {
         let Ok(socket) = self.listener.accept() else { return };
-        let (registry, limits) = (self.registry.clone(), self.limits);
+        let (registry, terms) = (self.registry.clone(), (self.limits, self.mpa));
         let pid = socket.peer().map_or(0, |peer| peer.pid);
         let work = move || {
-            if let Err(error) = greet(socket, &registry, limits) {
+            if let Err(error) = greet(socket, &registry, terms) {
                 tracing::warn!("process {pid} has no session: {error}");
             }
         };
@@ -136,7 +145,11 @@ impl Device {
 }
 
 /// A process, or whoever asks for counters.
-fn greet(socket: PacketSocket, registry: &Registry, limits: Limits) -> Result<(), ServeError> {
+fn greet(
+    socket: PacketSocket,
+    registry: &Registry,
+    terms: (Limits, Config),
+) -> Result<(), ServeError> {
     let peer = socket.peer()?;
     let own = sys::process::uid();
     if peer.uid != own {
@@ -161,7 +174,7 @@ fn greet(socket: PacketSocket, registry: &Registry, limits: Limits) -> Result<()
         return Err(io::Error::other(format!("there are {PROCESSES_MAX} others")).into());
     };
     match begin(&message[..len], descriptors) {
-        Ok((memory, seen)) => serve(socket, memory, seen, limits, served),
+        Ok((memory, seen)) => serve(socket, memory, seen, terms, served),
         Err(error) => {
             let _ = refuse(&socket, EPERM);
             Err(error)
@@ -201,13 +214,13 @@ fn serve(
     socket: PacketSocket,
     memory: ProcessMemory,
     seen: u64,
-    limits: Limits,
+    terms: (Limits, Config),
     served: Arc<Served>,
 ) -> Result<(), ServeError> {
     // A process in another PID namespace has no id here: its socket says when it is gone.
     let pidfd = u32::try_from(served.pid).ok().filter(|pid| *pid > 0);
     let pidfd = pidfd.map(sys::process::pidfd_open).transpose()?;
-    let serving = Serving::begin(socket, pidfd, memory, limits, served)?;
+    let serving = Serving::begin(socket, pidfd, memory, terms, served)?;
     serving.welcome(seen)?;
     serving.run();
     Ok(())

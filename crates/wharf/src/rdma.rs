@@ -26,6 +26,12 @@ use crate::table::{Align, Table, thousands};
 pub(crate) struct RdmaArgs {
     #[command(flatten)]
     address: AddressArgs,
+    /// Connect without CRCs where the peer wants none: faster, and errors that TCP's checksum does not see go unnoticed
+    #[arg(long)]
+    no_crc: bool,
+    /// Ask for connections by this revision of MPA: 1 is RFC 5044, 2 is RFC 6581
+    #[arg(long, value_name = "1|2", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    mpa_revision: u8,
     /// End with this process, once no other uses the device
     #[arg(long, hide = true, value_name = "PID")]
     until: Option<u32>,
@@ -82,7 +88,7 @@ pub(crate) fn run(args: &RdmaArgs) -> Result<(), Error> {
 
 fn serve(args: &RdmaArgs) -> Result<(), Error> {
     let address = args.address.get();
-    let device = Device::bind(&address)?;
+    let device = Device::bind(&address)?.with(args.mpa_revision, !args.no_crc);
     let owner = args.until.map(sys::process::pidfd_open).transpose().map_err(Error::Io)?;
     // Each connection is a descriptor.
     if let Err(error) = sys::process::allow_most_open_files() {

@@ -60,7 +60,7 @@ impl Manager {
     ) -> Result<Ready, i32> {
         let of = self.get(connect.id)?;
         let Phase::Requested(_, request) = &of.phase else { return Err(errno::EINVAL) };
-        let (ird, ord) = (connect.ird.min(around.reads), connect.ord.min(around.reads));
+        let (ird, ord) = (connect.ird.min(around.mpa.ird), connect.ord.min(around.mpa.ord));
         let accepted = request.accept(ird, ord, connect.private_data);
         let (reply, negotiated) = accepted.map_err(|_| errno::EINVAL)?;
         let Phase::Requested(socket, _) = std::mem::replace(&mut of.phase, Phase::Over) else {
@@ -225,8 +225,9 @@ impl Manager {
         let listener = of.listener;
         let Phase::Asked(stream, bytes) = &mut of.phase else { return Ok(()) };
         let is_over = read(stream, bytes)?;
-        let reads = around.reads;
-        let responder = Responder::new(Config { ird: reads, ord: reads, ..Config::default() });
+        // Requests of both revisions are answered.
+        let revision = Config::default().revision;
+        let responder = Responder::new(Config { revision, ..around.mpa });
         let request = match responder.receive(bytes) {
             Ok(Some(request)) => request,
             Ok(None) if is_over => return Err(ErrorKind::UnexpectedEof.into()),

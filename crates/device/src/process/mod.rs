@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 
+use rdma::mpa::Config;
 use rdma::session::Process;
 use rdma::session::control::Control;
 use rdma::session::process::Told;
@@ -45,6 +46,7 @@ pub(crate) struct Serving {
     epoll: Epoll,
     outlets: Outlets,
     manager: Manager,
+    mpa: Config,
     streams: BTreeMap<u64, Stream>,
     /// The stream and the identifier of each queue pair.
     carried: BTreeMap<u32, Carried>,
@@ -84,7 +86,7 @@ impl Serving {
         socket: PacketSocket,
         pidfd: Option<OwnedFd>,
         memory: sys::process_memory::ProcessMemory,
-        limits: Limits,
+        (limits, mpa): (Limits, Config),
         served: Arc<Served>,
     ) -> std::io::Result<Self> {
         let page = rdma::session::control::WORDS * 8;
@@ -106,6 +108,7 @@ impl Serving {
             epoll,
             outlets: Outlets::default(),
             manager: Manager::default(),
+            mpa,
             streams: BTreeMap::new(),
             carried: BTreeMap::new(),
             last_stream: 0,
@@ -189,7 +192,8 @@ impl Serving {
 
     fn manager(&mut self, now: Nanos) -> (&mut Manager, Around<'_>) {
         let reads = self.process.limits().reads;
-        let around = Around { epoll: &self.epoll, outlets: &mut self.outlets, now, reads };
+        let mpa = Config { ird: reads, ord: reads, ..self.mpa };
+        let around = Around { epoll: &self.epoll, outlets: &mut self.outlets, now, mpa };
         (&mut self.manager, around)
     }
 
