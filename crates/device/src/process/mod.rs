@@ -1,5 +1,6 @@
 //! One process: the loop of its thread.
 
+mod awake;
 mod flow;
 mod requests;
 
@@ -16,7 +17,6 @@ use sys::epoll::Epoll;
 use sys::packets::PacketSocket;
 use sys::poll::EventFd;
 use sys::shared::SharedMemory;
-use sys::spin::Spin;
 use wire::Nanos;
 
 use crate::manager::{Around, Manager};
@@ -25,14 +25,13 @@ use crate::outlet::Outlets;
 use crate::stats::{Connection, Served};
 use crate::stream::Stream;
 use crate::token::Token;
+use awake::Awake;
 
 /// What a turn reads from a stream, or lays out for it, at once.
 const BUFFER: usize = 256 << 10;
 /// What a stream may have of a turn, each way, before the others are looked at.
 const TURN_MAX: usize = 1 << 20;
 
-/// How long the thread may look for work before it sleeps.
-const AWAKE_MAX: Nanos = 100_000;
 /// How often posts are taken before the streams are looked at.
 const POSTS_MAX: usize = 4;
 
@@ -53,7 +52,7 @@ pub(crate) struct Serving {
     last_stream: u64,
     /// Streams whose turn was over before they had nothing more.
     unfinished: Vec<u64>,
-    spin: Spin,
+    awake: Awake,
     /// What was ready last.
     ready: Vec<Token>,
     buffer: Vec<u8>,
@@ -113,7 +112,7 @@ impl Serving {
             carried: BTreeMap::new(),
             last_stream: 0,
             unfinished: Vec::new(),
-            spin: Spin::default(),
+            awake: Awake::default(),
             ready: Vec::new(),
             buffer: vec![0; BUFFER],
             message: vec![0; rdma::session::MESSAGE_MAX],
@@ -163,7 +162,7 @@ impl Serving {
         ready.clear();
         ready.extend(self.epoll.ready().map(Token::from));
         if !ready.is_empty() {
-            self.spin.worked(now, AWAKE_MAX);
+            self.awake.worked(now);
         }
         for token in &ready {
             self.ready(now, *token)?;
@@ -202,18 +201,20 @@ impl Serving {
     fn wait(&mut self, now: Nanos, due: Option<Nanos>, has_worked: bool) -> std::io::Result<()> {
         let left = due.map(|due| due.saturating_sub(now));
         if has_worked {
-            self.spin.worked(now, AWAKE_MAX);
+            self.awake.worked(now);
         }
         if left == Some(0) {
             return self.epoll.wait(0);
         }
-        if !self.spin.is_idle() {
+        if !self.awake.is_idle() {
             self.publish();
         }
         let control = Control::new(self.shared.words()).ok_or(std::io::ErrorKind::InvalidInput)?;
-        if self.spin.goes_on(now) {
+        if self.awake.goes_on(now) {
             // What is waited for may need this CPU.
+            let from = sys::clock::now();
             std::thread::yield_now();
+            self.awake.gave_way(from, sys::clock::now());
             if control.has_posts() {
                 self.epoll.forget();
                 return Ok(());
