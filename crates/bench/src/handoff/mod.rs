@@ -1,10 +1,11 @@
 //! `handoff`: TCP connections that the NIC runs, beside the host's, of the same program through the same wharf.
 //!
-//! What moving them costs (`handoff`), what a program's calls cost its host (`profile`), and how long a byte takes there
-//! and back (`echo`). wharf's worker has a CPU of its own; the program and its client share the others.
+//! What moving them costs (`handoff`), what a program's calls cost its host (`profile`), what a packet costs host and NIC
+//! (`packet`), and how long a byte takes there and back (`echo`). wharf's worker has a CPU of its own; the program and its client share the others.
 
 mod echo;
 mod moves;
+mod packet;
 mod profile;
 pub mod program;
 mod testbed;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use nic::config::Config;
 use serde_json::Value;
 
+pub use self::packet::Mix;
 use crate::throughput::median;
 use crate::{Error, Figure, Report};
 
@@ -25,19 +27,22 @@ pub enum Case {
     Handoff,
     /// What the host has to do for a program's calls.
     Profile,
+    /// What a packet costs by layer, and how many messages.
+    Packet,
     /// One byte there and back.
     Echo,
 }
 
 impl Case {
     /// All, in the order in which they are run.
-    pub const ALL: [Case; 3] = [Case::Handoff, Case::Profile, Case::Echo];
+    pub const ALL: [Case; 4] = [Case::Handoff, Case::Profile, Case::Packet, Case::Echo];
 
     /// Its name in figures and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Case::Handoff => "handoff",
             Case::Profile => "profile",
+            Case::Packet => "packet",
             Case::Echo => "echo",
         }
     }
@@ -72,6 +77,8 @@ pub struct Options {
     pub cases: Vec<Case>,
     /// Numbers of connections of [`Case::Profile`].
     pub connections: Vec<usize>,
+    /// Connections of [`Case::Packet`].
+    pub mixes: Vec<Mix>,
     /// Connections that are moved at once in [`Case::Handoff`].
     pub idle: usize,
     /// Moves of one connection.
@@ -136,7 +143,8 @@ fn quantile(sorted: &[u64], part: f64) -> f64 {
 /// # Errors
 /// What the kernel says, or the NIC; a number of connections that cannot be.
 pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
-    let counts = || options.connections.iter().chain([&options.idle]);
+    let mixed = || options.mixes.iter().map(|mix| &mix.connections);
+    let counts = || options.connections.iter().chain([&options.idle]).chain(mixed());
     if counts().any(|count| !(1..=CONNECTIONS_MAX).contains(count)) {
         return Err(Error::Usage(format!("there can be 1 to {CONNECTIONS_MAX} connections")));
     }
@@ -151,6 +159,7 @@ pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
         match case {
             Case::Handoff => moves::measure(options, report)?,
             Case::Profile => profile::measure(options, report)?,
+            Case::Packet => packet::measure(options, report)?,
             Case::Echo => echo::measure(options, report)?,
         }
     }

@@ -87,10 +87,7 @@ fn run(options: &Options, kind: Kind, place: Place) -> Result<Vec<Reading>, Erro
     let Kind { direction, call, connections, offloads } = kind;
     let testbed = Testbed::new(options, connections)?;
     if !offloads {
-        for (key, value) in [("lro.enable", "false"), ("gso.tcp", "false")] {
-            let set = testbed.nic.set(key, value);
-            set.map_err(|error| Error::Failed { system: "wharf", why: error.to_string() })?;
-        }
+        testbed.without_offloads()?;
     }
     let work = match direction {
         Direction::Receive => Work::Receive,

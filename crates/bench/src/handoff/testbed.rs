@@ -43,11 +43,16 @@ pub(super) struct Testbed {
 
 impl Testbed {
     pub(super) fn new(options: &Options, connections: usize) -> Result<Testbed, Error> {
-        let mut config = options.config.clone();
-        config.workers = 1;
         // More than are there: the NIC gives back what is idle when it is short of places.
         let room = (connections + connections / 8).max(1_024) as u32;
-        config.handoff.connections = room.max(config.handoff.connections);
+        Testbed::with_room(options, room.max(options.config.handoff.connections))
+    }
+
+    /// The same, whose NIC has room for so many connections.
+    pub(super) fn with_room(options: &Options, room: u32) -> Result<Testbed, Error> {
+        let mut config = options.config.clone();
+        config.workers = 1;
+        config.handoff.connections = room;
         config.handoff.connections_per_uid = 0;
         // As many are on the NIC as it says, however much they load it.
         config.handoff.load = false;
@@ -177,9 +182,23 @@ impl Testbed {
         self.nic.handed_off()
     }
 
+    /// The thread of its worker.
+    pub(super) fn worker_thread(&self) -> Option<u32> {
+        sys::process::thread(WORKERS)
+    }
+
     /// CPU time of a worker's, which all that wharf does for packets is.
     pub(super) fn worker_cpu(&self) -> u64 {
         sys::process::threads_cpu(WORKERS)
+    }
+
+    /// Neither LRO nor GSO: each segment is a packet.
+    pub(super) fn without_offloads(&self) -> Result<(), Error> {
+        for (key, value) in [("lro.enable", "false"), ("gso.tcp", "false")] {
+            let set = self.nic.set(key, value);
+            set.map_err(|error| Error::Failed { system: "wharf", why: error.to_string() })?;
+        }
+        Ok(())
     }
 
     /// Ends wharf.
@@ -232,6 +251,11 @@ impl Program {
     pub(super) fn done(&mut self) -> Result<u64, Error> {
         self.stdin.write_all(b"?").map_err(io("ask a program"))?;
         self.hear()
+    }
+
+    /// Its process, and its one thread.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// CPU time of its thread, in nanoseconds.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bench::handoff::program::{self, Work};
-use bench::handoff::{self, Case, Options};
+use bench::handoff::{self, Case, Mix, Options};
 use clap::Args;
 
 use super::report::Printer;
@@ -18,7 +18,9 @@ use crate::run::library::handoff_library;
 /// handoff: how long a connection stands still that moves, with so many bytes unread, how many connections move in a
 /// second, and how long a byte of another program's takes there and back meanwhile. profile: what the host has to do for
 /// the bytes of one call, of 1,448 and of 65,536 bytes: the program's CPU time and that of the kernel's TCP, which with a
-/// TAP works within wharf's calls; cpu_time_per_segment is that of all processes, the client's and wharf's too. echo: one
+/// TAP works within wharf's calls; cpu_time_per_segment is that of all processes, the client's and wharf's too. packet: what a
+/// packet costs the host and the NIC, by layer where perf(1) is there, and how many messages they exchange for it, with
+/// room for all connections at the NIC and for some. echo: one
 /// byte there and back. where says who runs the connections: the kernel (os), or wharf (nic). It needs the rights to make
 /// a TAP. Keep the machine quiet meanwhile.
 #[derive(Debug, Args)]
@@ -28,7 +30,7 @@ use crate::run::library::handoff_library;
                         wharf bench handoff --case profile --connections 256"
 )]
 pub(crate) struct BenchHandoffArgs {
-    /// What is measured: handoff, profile, echo [default: all]
+    /// What is measured: handoff, profile, packet, echo [default: all]
     #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',', value_parser = case)]
     cases: Vec<Case>,
     /// Numbers of connections of profile; with --quick 1
@@ -68,6 +70,7 @@ pub(super) fn run(args: &BenchHandoffArgs, printer: &mut Printer) -> Result<(), 
     let options = Options {
         cases: or(&args.cases, &Case::ALL),
         connections: connections.into_iter().map(|n| n as usize).collect(),
+        mixes: Mix::ALL[..if args.quick { 1 } else { Mix::ALL.len() }].to_vec(),
         idle: of(args.idle, 10_000, 100),
         moves: of(args.moves, 500, 20),
         duration: args.seconds.unwrap_or(Duration::from_millis(if args.quick {

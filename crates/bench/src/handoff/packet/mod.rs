@@ -1,0 +1,197 @@
+//! What a packet costs, by layer of the host's stack and part of the NIC, and how many messages host and NIC exchange for
+//! it, as "TCP Offload through Connection Handoff" has it (section 5.1): a program sends one segment's bytes a call over
+//! all its connections, of which the NIC has room for some. Without offloads, so that each segment is a packet.
+
+mod layers;
+mod samples;
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use nic::port::spent;
+
+use self::layers::Layer;
+use self::samples::Counts;
+use super::program::Work;
+use super::testbed::{Program, Testbed};
+use super::{Case, Options, Place, Reading, Varied, report_runs};
+use crate::load::streams::Direction;
+use crate::{Error, Report};
+
+/// Payload of one full segment, and of one call.
+const SEGMENT: usize = 1_448;
+/// Part of the time that is not measured.
+const WARM_UP: u32 = 4;
+
+/// Connections, and how many of them the NIC has room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mix {
+    /// All of them.
+    pub connections: usize,
+    /// Those at the NIC.
+    pub at_nic: usize,
+}
+
+impl Mix {
+    const fn new(connections: usize, at_nic: usize) -> Mix {
+        Mix { connections, at_nic }
+    }
+
+    /// Those of the paper's Figure 7 with one card, and two beyond, with all connections at the NIC.
+    pub const ALL: [Mix; 6] = [
+        Mix::new(1, 1),
+        Mix::new(256, 256),
+        Mix::new(512, 256),
+        Mix::new(1_024, 256),
+        Mix::new(1_024, 1_024),
+        Mix::new(16_384, 16_384),
+    ];
+}
+
+/// Commands that pass by rings, and the metric of their number a packet.
+const COMMANDS: [(&str, &str); 7] = [
+    ("ch_nic_send", "ch_nic_send_per_packet"),
+    ("ch_nic_recvd", "ch_nic_recvd_per_packet"),
+    ("ch_nic_ctrl", "ch_nic_ctrl_per_packet"),
+    ("ch_os_recv", "ch_os_recv_per_packet"),
+    ("ch_os_ack", "ch_os_ack_per_packet"),
+    ("ch_os_ctrl", "ch_os_ctrl_per_packet"),
+    ("ch_os_resource", "ch_os_resource_per_packet"),
+];
+
+pub(super) fn measure(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
+    let all = options.mixes.len() * options.repetitions * Place::ALL.len();
+    let (mut done, mut blind) = (0, None);
+    for mix in &options.mixes {
+        let mut runs = [Vec::new(), Vec::new()];
+        for _ in 0..options.repetitions {
+            for (place, runs) in Place::ALL.into_iter().zip(&mut runs) {
+                let Mix { connections, at_nic } = mix;
+                let what = match place {
+                    Place::Os => format!("{connections} connections, os"),
+                    Place::Nic => format!("{connections} connections, {at_nic} at the nic"),
+                };
+                report.progress(done, all, &what);
+                done += 1;
+                runs.push(run(options, *mix, place, &mut blind)?);
+            }
+        }
+        for (place, runs) in Place::ALL.into_iter().zip(&runs) {
+            let varied: Varied = vec![
+                ("where", place.name().into()),
+                ("connections", mix.connections.into()),
+                ("at_nic", if place == Place::Nic { mix.at_nic } else { 0 }.into()),
+            ];
+            report_runs(Case::Packet, &varied, runs, report);
+        }
+    }
+    if let Some(why) = blind {
+        report.notice(&format!("times by layer are left out: {why}"));
+    }
+    Ok(())
+}
+
+fn run(
+    options: &Options,
+    mix: Mix,
+    place: Place,
+    blind: &mut Option<String>,
+) -> Result<Vec<Reading>, Error> {
+    let Mix { connections, at_nic } = mix;
+    let testbed = Testbed::with_room(options, at_nic as u32)?;
+    testbed.without_offloads()?;
+    let mut program = testbed.program(place, "at_accept", (Work::Send, connections, SEGMENT))?;
+    let mut clients = testbed.clients(program.to, Direction::Send, connections)?;
+    program.accepted()?;
+    if place == Place::Nic {
+        testbed.wait("handing off", || testbed.at_nic() >= at_nic)?;
+    }
+    sleep(options.duration / WARM_UP);
+    let before = Spent::read(&testbed, &mut program)?;
+    sleep(options.duration);
+    let after = Spent::read(&testbed, &mut program)?;
+    let counts = look(&testbed, &program, options.duration);
+    if let Some(error) = clients.error() {
+        return Err(error);
+    }
+    if place == Place::Nic && testbed.at_nic() < at_nic {
+        return Err(super::testbed::stayed());
+    }
+    drop(clients);
+    drop(program);
+    testbed.stop()?;
+    let counts = counts.unwrap_or_else(|why| {
+        *blind = Some(why);
+        Counts::new()
+    });
+    Ok(after.since(&before, &counts, options.duration))
+}
+
+/// Where the program and the worker are, for a time beside that in which all is measured: looking takes time, too.
+fn look(testbed: &Testbed, program: &Program, duration: Duration) -> Result<Counts, String> {
+    let worker = testbed.worker_thread().ok_or("wharf's worker has no name")?;
+    samples::look(program.id(), worker, duration)
+}
+
+/// Counters at one time, in nanoseconds and numbers.
+struct Spent {
+    packets: u64,
+    /// Packets that cross between host and NIC, each by a descriptor.
+    descriptors: u64,
+    commands: [u64; COMMANDS.len()],
+    done: u64,
+    program: u64,
+    kernel: u64,
+    worker: u64,
+}
+
+impl Spent {
+    fn read(testbed: &Testbed, program: &mut Program) -> Result<Spent, Error> {
+        let done = program.done()?;
+        let all = testbed.nic.counters();
+        let of = |group: &str, name: &str| {
+            all.iter().find(|one| (one.group, one.name) == (group, name)).map_or(0, |one| one.value)
+        };
+        Ok(Spent {
+            packets: of("wire", "rx_packets") + of("wire", "tx_packets"),
+            descriptors: of("host", "delivered_packets") + of("host", "taken_packets"),
+            commands: COMMANDS.map(|(name, _)| of("handoff_commands", name)),
+            done,
+            program: program.cpu(),
+            kernel: spent::spent(),
+            worker: testbed.worker_cpu(),
+        })
+    }
+
+    fn since(&self, before: &Spent, counts: &Counts, duration: Duration) -> Vec<Reading> {
+        let packets = (self.packets - before.packets).max(1) as f64;
+        let each = |now: u64, then: u64| now.saturating_sub(then) as f64 / packets;
+        let host = each(self.program, before.program) + each(self.kernel, before.kernel);
+        let nic = each(self.worker, before.worker) - each(self.kernel, before.kernel);
+        let descriptors = each(self.descriptors, before.descriptors);
+        let commands =
+            self.commands.iter().zip(&before.commands).map(|(now, then)| each(*now, *then));
+        let commands: Vec<f64> = commands.collect();
+        let mut readings = vec![
+            Reading::new("host_time_per_packet", "ns", host),
+            Reading::new("nic_time_per_packet", "ns", nic),
+            Reading::new("messages_per_packet", "", descriptors + commands.iter().sum::<f64>()),
+            Reading::new("descriptors_per_packet", "", descriptors),
+        ];
+        let named = COMMANDS.iter().zip(commands);
+        readings.extend(named.map(|((_, metric), value)| Reading::new(metric, "", value)));
+        let bits = (self.done - before.done) as f64 * 8.0 / duration.as_secs_f64();
+        readings.push(Reading::new("throughput", "bit/s", bits));
+        readings.extend(by_layer(&Layer::HOST, host, counts));
+        readings.extend(by_layer(&Layer::NIC, nic, counts));
+        readings
+    }
+}
+
+/// The time of each layer; none if nothing was seen.
+fn by_layer(layers: &[Layer], time: f64, counts: &Counts) -> Vec<Reading> {
+    let of = |layer: &Layer| counts.get(layer).copied().unwrap_or(0) as f64;
+    let all: f64 = layers.iter().map(of).sum();
+    let time = |layer: &Layer| Reading::new(layer.metric(), "ns", of(layer) / all * time);
+    if all > 0.0 { layers.iter().map(time).collect() } else { Vec::new() }
+}
