@@ -133,6 +133,7 @@ mod tests {
             duration: Duration::from_millis(300),
             quick: false,
             seed: 7,
+            library: None,
             config: nic::config::Config::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! What a run of the evaluation is asked for.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nic::config::Config;
@@ -15,6 +16,8 @@ pub struct Parameters {
     pub quick: bool,
     /// What scenarios draw random numbers from.
     pub seed: u64,
+    /// `libwharf.so`, if it is there.
+    pub library: Option<PathBuf>,
     /// wharf's settings.
     pub config: Config,
 }

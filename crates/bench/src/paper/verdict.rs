@@ -4,6 +4,7 @@
 mod cure;
 mod exact;
 mod ratio;
+mod saved;
 
 use super::registry::Entry;
 use super::scenario::{Judge, Scenario};
@@ -49,6 +50,7 @@ pub fn verdict(entry: &Entry, rows: &[Row]) -> Option<Verdict> {
             ratio::Ratio { subject, baseline, peer, headline }.verdict(&points)
         }
         Judge::Cure { subject, baseline } => cure::verdict(subject, baseline, &points),
+        Judge::Saved { subject, baseline } => saved::verdict(subject, baseline, &points),
         Judge::Exact { subject, enough, why } => exact::verdict(subject, enough, why, &points),
     }
 }

@@ -100,6 +100,7 @@ fn parameters() -> Parameters {
         duration: Duration::from_millis(100),
         quick: true,
         seed: 1,
+        library: None,
         config: nic::config::Config::default(),
     }
 }

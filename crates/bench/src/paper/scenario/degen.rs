@@ -19,7 +19,7 @@ pub(in crate::paper) fn delay() -> Scenario {
             words: " us asked for",
             scale: Scale::Log10,
         },
-        y: YAxis { label: "Off by", unit: "us", factor: 1.0 },
+        y: YAxis { label: "Off by", unit: "us", factor: 1.0, scale: Scale::Linear },
         series: vec![
             series("p50", "off_p50", "median packet"),
             series("p99", "off_p99", "99th percentile"),

@@ -22,7 +22,7 @@ pub(in crate::paper) fn throughput(protocol: Protocol) -> Scenario {
         |series: &Series| Case::ALL.iter().any(|c| c.name() == series.case && protocol.has(*c));
     Scenario {
         x: XAxis { label: "CPU", unit: "%", words: " % of a CPU", scale: Scale::Linear },
-        y: YAxis { label: "Throughput", unit: "Gb/s", factor: 1e-9 },
+        y: YAxis { label: "Throughput", unit: "Gb/s", factor: 1e-9, scale: Scale::Linear },
         series: all.into_iter().filter(has).collect(),
         points: CPU_PERCENTS.to_vec(),
         quick: vec![100, 36],

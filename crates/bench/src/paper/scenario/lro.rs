@@ -16,7 +16,7 @@ const OPENERS: usize = 64;
 pub(in crate::paper) fn throughput(wire: WireKind) -> Scenario {
     Scenario {
         x: XAxis { label: "connections", unit: "", words: " connections", scale: Scale::Log2 },
-        y: YAxis { label: "Throughput", unit: "Gb/s", factor: 1e-9 },
+        y: YAxis { label: "Throughput", unit: "Gb/s", factor: 1e-9, scale: Scale::Linear },
         series: vec![
             Series::of("on", "throughput", "LRO on"),
             Series::of("off", "throughput", "LRO off"),
@@ -69,7 +69,12 @@ pub(super) fn run_throughput(
 pub(in crate::paper) fn starvation() -> Scenario {
     Scenario {
         x: XAxis { label: "LRO", unit: "", words: "", scale: Scale::Names(&["LRO off", "LRO on"]) },
-        y: YAxis { label: "Connections that opened", unit: "%", factor: 100.0 / OPENERS as f64 },
+        y: YAxis {
+            label: "Connections that opened",
+            unit: "%",
+            factor: 100.0 / OPENERS as f64,
+            scale: Scale::Linear,
+        },
         series: vec![
             Series::of("round_robin", "handshakes_completed", "round robin"),
             Series::of("lifo", "handshakes_completed", "one stack"),

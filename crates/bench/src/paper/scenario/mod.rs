@@ -3,6 +3,7 @@
 
 pub(super) mod degen;
 pub(super) mod gso;
+pub(super) mod handoff;
 pub(super) mod lro;
 
 use std::collections::BTreeSet;
@@ -11,6 +12,9 @@ use std::time::Duration;
 use super::parameters::Parameters;
 use super::store::Row;
 use crate::{Error, Report};
+
+/// The series of published values that say how much is saved.
+pub(super) const SAVED: &str = "saved";
 
 /// How a figure is measured. All cases of a point are run together, taking turns, by the scenario of
 /// [`bench`](crate) that measures it otherwise, too.
@@ -49,6 +53,8 @@ pub enum Run {
     GsoThroughput(crate::gso_throughput::Protocol),
     /// A delay of so many microseconds by degen.
     Degen,
+    /// What a packet costs with connections at the OS and at the NIC; the point is the mix.
+    Packet,
 }
 
 /// What is varied along a figure.
@@ -86,6 +92,8 @@ pub struct YAxis {
     pub unit: &'static str,
     /// What a value of a series' metric is multiplied by for that unit.
     pub factor: f64,
+    /// How it is laid out; not by names.
+    pub scale: Scale,
 }
 
 /// One of the things that are compared.
@@ -120,6 +128,13 @@ pub enum Judge {
         /// What the paper does.
         subject: &'static str,
         /// What it did before.
+        baseline: &'static str,
+    },
+    /// By how much less there is of one than of the other, in per cent. Published values say it by the series `saved`.
+    Saved {
+        /// What the paper is about.
+        subject: &'static str,
+        /// The same without it.
         baseline: &'static str,
     },
     /// By how far a time is off, in microseconds, where it is off most.
@@ -198,6 +213,7 @@ impl Scenario {
             Run::Starvation => lro::run_starvation(point == 1, parameters, report),
             Run::GsoThroughput(protocol) => gso::run(protocol, point, parameters, report),
             Run::Degen => degen::run(point, parameters, report),
+            Run::Packet => handoff::run(point, parameters, report),
         }
     }
 }

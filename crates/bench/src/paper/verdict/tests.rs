@@ -176,3 +176,40 @@ fn a_time_is_exact_enough_or_not() {
                                   100000 us asked for."
     );
 }
+
+fn saved(name: &str, points: &[(u32, f64, f64)]) -> Verdict {
+    let at =
+        |(point, os, nic): &(u32, f64, f64)| row(name, *point, &[("os", &[*os]), ("nic", &[*nic])]);
+    judged(name, &points.iter().map(at).collect::<Vec<_>>())
+}
+
+#[test]
+fn what_is_saved_is_told_where_the_paper_saves_most() {
+    let name = "handoff-prototype";
+    // Published: 76, 84, 36 and 16 %.
+    let points =
+        [(0, 100.0, 10.0), (1, 100.0, 20.0), (2, 100.0, 64.5), (3, 100.0, 90.0), (4, 100.0, 1.0)];
+    let verdict = saved(name, &points);
+    // Ratios are of what is left.
+    assert!((verdict.claimed.unwrap() - 0.16).abs() < 1e-9);
+    assert!((verdict.found.unwrap().median - 0.2).abs() < 1e-9);
+    assert_eq!(
+        verdict.meaning,
+        "handoff saves 80.0 % with 0//256, where the paper's saves 84.0 %; it saves as much as the \
+         paper's or more at 2 of 4 points."
+    );
+    assert!(verdict.measured.starts_with("0//1: 100 ns without, 10.0 ns with; 0//256:"));
+    assert_eq!(verdict.ratio, "84.0 % saved in the paper, 80.0 % here, with 0//256");
+    let verdict = saved(name, &[(1, 100.0, 150.0)]);
+    assert!(verdict.meaning.starts_with("handoff costs 50.0 % more with 0//256, where"));
+}
+
+#[test]
+fn what_the_paper_gives_no_number_for_is_told_without() {
+    let verdict = saved("handoff-firmware", &[(0, 100.0, 130.0), (1, 100.0, 25.0)]);
+    assert_eq!(verdict.claimed, None);
+    assert_eq!(verdict.meaning, "handoff saves 75.0 % with 0//256; the paper gives no number.");
+    assert!(verdict.ratio.starts_with("no number in the paper, 75.0 % saved here"));
+    let verdict = saved("handoff-firmware", &[(0, 100.0, 130.0)]);
+    assert_eq!(verdict.meaning, "handoff costs 30.0 % more with 0//1; the paper gives no number.");
+}

@@ -18,6 +18,7 @@ use self::progress::Line;
 use super::runs;
 use crate::args::{Settings, seconds};
 use crate::error::Error;
+use crate::run::library::handoff_library;
 use crate::{print, settings};
 
 /// The page, in the directory of a run.
@@ -93,6 +94,7 @@ pub(super) fn run(args: &BenchPaperArgs, json: bool) -> Result<(), Error> {
         })),
         quick: args.quick,
         seed: args.seed,
+        library: handoff_library().ok(),
         config: config(&args.settings)?,
     };
     let names: Vec<&'static str> = all.iter().map(|entry| entry.name).collect();

@@ -143,12 +143,6 @@ fn notes(
 }
 
 fn plot(entry: &Entry, scenario: &Scenario, rows: &[Row]) -> Plot {
-    let x = match scenario.x.scale {
-        Scale::Linear => Axis::linear(scenario.x.label, scenario.x.unit),
-        Scale::Log10 => Axis::log10(scenario.x.label, scenario.x.unit),
-        Scale::Log2 => Axis::log2(scenario.x.label, scenario.x.unit),
-        Scale::Names(names) => Axis::category(scenario.x.label, names),
-    };
     let measured = scenario.series.iter().map(|series| {
         let point = |row: &Row| Point::of(f64::from(row.point), &scenario.samples(row, series.id)?);
         Series::measured(series.label, rows.iter().filter_map(point).collect())
@@ -164,8 +158,17 @@ fn plot(entry: &Entry, scenario: &Scenario, rows: &[Row]) -> Plot {
     let drawn = |series: &Series| !series.points.is_empty();
     Plot {
         title: entry.title.to_owned(),
-        x,
-        y: Axis::linear(scenario.y.label, scenario.y.unit),
+        x: axis(scenario.x.label, scenario.x.unit, scenario.x.scale),
+        y: axis(scenario.y.label, scenario.y.unit, scenario.y.scale),
         series: measured.chain(published).filter(drawn).collect(),
+    }
+}
+
+fn axis(label: &str, unit: &str, scale: Scale) -> Axis {
+    match scale {
+        Scale::Linear => Axis::linear(label, unit),
+        Scale::Log10 => Axis::log10(label, unit),
+        Scale::Log2 => Axis::log2(label, unit),
+        Scale::Names(names) => Axis::category(label, names),
     }
 }

@@ -1,0 +1,160 @@
+//! The paper on connection handoff: what a packet costs host and NIC.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
+use crate::handoff::{Case, Mix, Options, Place, handoff};
+use crate::paper::parameters::Parameters;
+use crate::{Error, Figure, Report};
+
+/// The mixes of connections by their index, and the paper's words for them.
+pub(in crate::paper) const MIXES: [&str; 6] =
+    ["0//1", "0//256", "256//256", "768//256", "0//1024", "0//16384"];
+
+/// Figure 7: the host's time.
+pub(in crate::paper) fn host_time() -> Scenario {
+    let series = |id, case, metric, label| Series { id, case, metric, label };
+    let all = vec![
+        series("os", "os", "host_time_per_packet", "without handoff"),
+        series("nic", "nic", "host_time_per_packet", "handoff"),
+        series("os_tcp", "os", "tcp_time_per_packet", "without handoff, TCP"),
+        series("nic_tcp", "nic", "tcp_time_per_packet", "handoff, TCP"),
+        series("os_driver", "os", "driver_time_per_packet", "without handoff, driver"),
+        series("nic_bypass", "nic", "bypass_time_per_packet", "handoff, bypass"),
+        series("nic_application", "nic", "application_time_per_packet", "handoff, the program"),
+    ];
+    mixed(
+        all,
+        ("Host's time a packet", "ns", Scale::Linear),
+        "The paper's host is a machine of its own with a card; here host, NIC and peer \
+         share one machine, the NIC's worker with a CPU of its own. CPU time by the clock \
+         stands for cycles; instructions and cache misses are left out, as hardware counters \
+         are not on every machine. Layers are by samples of perf(1), where it is there. The \
+         host's time includes what the program does itself, which the paper leaves out: with \
+         handoff it is a large part, and a series of its own. The program sends as fast as it \
+         can, the paper's 100 Mb/s. A message is a segment, 1,448 bytes with timestamps; the \
+         paper's has 1,460. With 256 of 512 or 1,024 connections at the NIC the figure without \
+         handoff is that of all of them at the OS. Two NICs are left out: wharf hands a program's \
+         connections to one.",
+    )
+}
+
+/// Figure 8: messages between host and NIC.
+pub(in crate::paper) fn messages() -> Scenario {
+    let series = |id, case, metric, label| Series { id, case, metric, label };
+    let all = vec![
+        series("os", "os", "messages_per_packet", "without handoff"),
+        series("nic", "nic", "messages_per_packet", "handoff"),
+        series("nic_descriptors", "nic", "descriptors_per_packet", "handoff, descriptors"),
+        series("ch_nic_send", "nic", "ch_nic_send_per_packet", "ch_nic_send"),
+        series("ch_os_ack", "nic", "ch_os_ack_per_packet", "ch_os_ack"),
+        series("ch_nic_recvd", "nic", "ch_nic_recvd_per_packet", "ch_nic_recvd"),
+    ];
+    mixed(
+        all,
+        ("Messages a packet", "a packet", Scale::Linear),
+        "A message is a descriptor, or one of the paper's commands by a ring; those within \
+         wharf, by which connections move, are none. The paper's card takes two descriptors \
+         for a packet that leaves, one for its headers and one for its data, and has one for a \
+         packet that arrives; a TAP has one for each, so that without handoff there is \
+         one message a packet. The paper acknowledges every second segment; here the \
+         peer does as Linux does, and acknowledges more at once.",
+    )
+}
+
+/// Table 2: the NIC's own time.
+pub(in crate::paper) fn nic_time() -> Scenario {
+    let series = |id, case, metric, label| Series { id, case, metric, label };
+    let all = vec![
+        series("nic", "nic", "nic_time_per_packet", "handoff"),
+        series("os", "os", "nic_time_per_packet", "without handoff"),
+        series("handoff", "nic", "nic_handoff_time_per_packet", "handoff interface"),
+        series("tcp", "nic", "nic_tcp_time_per_packet", "TCP"),
+        series("ip_ethernet", "nic", "nic_ip_ethernet_time_per_packet", "IP and Ethernet"),
+        series("other", "nic", "nic_other_time_per_packet", "other"),
+    ];
+    mixed(
+        all,
+        ("NIC's time a packet", "ns", Scale::Log10),
+        "The paper counts cycles and instructions of a MIPS core of its card; its cycles \
+         are shown as time at the card's 88 MHz. Here it is the CPU time of wharf's worker, \
+         less that in which the host's stack works within its calls to the TAP. It includes \
+         the kernel's part of the wire's port, an AF_PACKET or AF_XDP socket, within which \
+         the peer's stack may work, too: it is of other. Parts are by samples of perf(1), \
+         where it is there, and by the function that was active: what the compiler has \
+         joined is of the part that it was joined to.",
+    )
+}
+
+fn mixed(
+    series: Vec<Series>,
+    (label, unit, scale): (&'static str, &'static str, Scale),
+    differs: &'static str,
+) -> Scenario {
+    Scenario {
+        x: XAxis {
+            label: "connections at the OS//at the NIC",
+            unit: "",
+            words: "",
+            scale: Scale::Names(&MIXES),
+        },
+        y: YAxis { label, unit, factor: 1.0, scale },
+        series,
+        points: (0..).take(MIXES.len()).collect(),
+        quick: vec![0],
+        run: Run::Packet,
+        // The namespaces, the connections, and the time in which samples are taken.
+        overhead: Duration::from_secs(4),
+        at_least: Duration::ZERO,
+        judge: Judge::Saved { subject: "nic", baseline: "os" },
+        differs,
+    }
+}
+
+pub(super) fn run(mix: u32, parameters: &Parameters, report: &mut dyn Report) -> Result<(), Error> {
+    let library = parameters.library.clone().ok_or_else(|| {
+        Error::Usage(
+            "no libwharf.so of the same build is beside this program: build it, or install both"
+                .to_owned(),
+        )
+    })?;
+    let mixes = Mix::ALL.get(mix as usize).copied().into_iter().collect();
+    handoff(&options(Case::Packet, mixes, library, parameters), &mut ByPlace(report))
+}
+
+fn options(case: Case, mixes: Vec<Mix>, library: PathBuf, parameters: &Parameters) -> Options {
+    Options {
+        cases: vec![case],
+        mixes,
+        // Of cases that are not asked for.
+        connections: vec![1],
+        idle: 1,
+        moves: 1,
+        duration: parameters.duration,
+        repetitions: parameters.repetitions,
+        library,
+        config: parameters.config.clone(),
+    }
+}
+
+/// Names the case of each figure by the place of the connections.
+struct ByPlace<'a>(&'a mut dyn Report);
+
+impl Report for ByPlace<'_> {
+    fn figure(&mut self, mut figure: Figure) {
+        let is_at = |place: &Place| figure.varied.contains(&("where", place.name().into()));
+        if let Some(place) = Place::ALL.into_iter().find(is_at) {
+            figure.case = place.name().to_owned();
+        }
+        self.0.figure(figure);
+    }
+
+    fn progress(&mut self, done: usize, total: usize, what: &str) {
+        self.0.progress(done, total, what);
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.0.notice(text);
+    }
+}
