@@ -3,6 +3,7 @@
 mod address;
 mod obstacle;
 pub mod repair;
+pub mod zero_copy;
 
 pub use obstacle::{Obstacle, namespace_of, obstacle, owner_of};
 
