@@ -77,6 +77,14 @@ impl Hosts {
         Ok(hosts)
     }
 
+    /// The server's kernel computes checksums itself, also in front of wharf.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn without_checksum_offload(&self) -> Result<(), Error> {
+        Ok(self.server.run(|| link::without(HOST, &[Offload::TxChecksum]))??)
+    }
+
     fn apart() -> Result<Hosts, Error> {
         Ok(Hosts { client: Namespace::new()?, server: Namespace::new()?, _path: None })
     }

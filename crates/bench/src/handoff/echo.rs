@@ -41,7 +41,7 @@ fn run(options: &Options, work: Work, place: Place) -> Result<Vec<Reading>, Erro
     let handoffs = testbed.counter("handoffs");
     let mut times = testbed.ask(program.to, options.duration)?;
     if place == Place::Nic && testbed.counter("handoffs") == handoffs {
-        return Err(super::testbed::stayed());
+        return Err(testbed.stayed());
     }
     drop(program);
     testbed.stop()?;

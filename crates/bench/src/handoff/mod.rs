@@ -1,14 +1,16 @@
 //! `handoff`: TCP connections that the NIC runs, beside the host's, of the same program through the same wharf.
 //!
 //! What moving them costs (`handoff`), what a program's calls cost its host (`profile`), what a packet costs host and NIC
-//! (`packet`), and how long a byte takes there and back (`echo`). wharf's worker has a CPU of its own; the program and its client share the others.
+//! (`packet`), what it costs the host's own stack (`stack`), what a web server delivers (`web`), and how long a byte takes there and back (`echo`). wharf's worker has a CPU of its own; the program and its client share the others.
 
 mod echo;
 mod moves;
 mod packet;
 mod profile;
 pub mod program;
+mod stack;
 mod testbed;
+mod web;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +19,8 @@ use nic::config::Config;
 use serde_json::Value;
 
 pub use self::packet::Mix;
+pub use self::stack::Setup;
+pub use self::web::Load;
 use crate::throughput::median;
 use crate::{Error, Figure, Report};
 
@@ -29,13 +33,18 @@ pub enum Case {
     Profile,
     /// What a packet costs by layer, and how many messages.
     Packet,
+    /// What a packet costs the host's own stack by layer.
+    Stack,
+    /// What a web server delivers, and what a packet costs by layer.
+    Web,
     /// One byte there and back.
     Echo,
 }
 
 impl Case {
     /// All, in the order in which they are run.
-    pub const ALL: [Case; 4] = [Case::Handoff, Case::Profile, Case::Packet, Case::Echo];
+    pub const ALL: [Case; 6] =
+        [Case::Handoff, Case::Profile, Case::Packet, Case::Stack, Case::Web, Case::Echo];
 
     /// Its name in figures and on the command line.
     pub const fn name(self) -> &'static str {
@@ -43,6 +52,8 @@ impl Case {
             Case::Handoff => "handoff",
             Case::Profile => "profile",
             Case::Packet => "packet",
+            Case::Stack => "stack",
+            Case::Web => "web",
             Case::Echo => "echo",
         }
     }
@@ -79,6 +90,10 @@ pub struct Options {
     pub connections: Vec<usize>,
     /// Connections of [`Case::Packet`].
     pub mixes: Vec<Mix>,
+    /// How the host is set up in [`Case::Stack`].
+    pub setups: Vec<Setup>,
+    /// How the server of [`Case::Web`] is loaded.
+    pub loads: Vec<Load>,
     /// Connections that are moved at once in [`Case::Handoff`].
     pub idle: usize,
     /// Moves of one connection.
@@ -144,7 +159,10 @@ fn quantile(sorted: &[u64], part: f64) -> f64 {
 /// What the kernel says, or the NIC; a number of connections that cannot be.
 pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
     let mixed = || options.mixes.iter().map(|mix| &mix.connections);
-    let counts = || options.connections.iter().chain([&options.idle]).chain(mixed());
+    let set_up = || options.setups.iter().map(|setup| &setup.connections);
+    let loaded = || options.loads.iter().map(|load| &load.connections);
+    let others = || options.connections.iter().chain([&options.idle]);
+    let counts = || others().chain(mixed()).chain(set_up()).chain(loaded());
     if counts().any(|count| !(1..=CONNECTIONS_MAX).contains(count)) {
         return Err(Error::Usage(format!("there can be 1 to {CONNECTIONS_MAX} connections")));
     }
@@ -160,6 +178,8 @@ pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
             Case::Handoff => moves::measure(options, report)?,
             Case::Profile => profile::measure(options, report)?,
             Case::Packet => packet::measure(options, report)?,
+            Case::Stack => stack::measure(options, report)?,
+            Case::Web => web::measure(options, report)?,
             Case::Echo => echo::measure(options, report)?,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nic::port::spent;
 
 use super::program::Work;
-use super::testbed::{Program, Testbed, stayed};
+use super::testbed::{Program, Testbed};
 use super::{Case, Options, Place, Reading, report_runs};
 use crate::load::streams::Direction;
 use crate::{Error, Report};
@@ -107,7 +107,7 @@ fn run(options: &Options, kind: Kind, place: Place) -> Result<Vec<Reading>, Erro
         return Err(error);
     }
     if place == Place::Nic && testbed.at_nic() < connections {
-        return Err(stayed());
+        return Err(testbed.stayed());
     }
     drop(clients);
     drop(program);

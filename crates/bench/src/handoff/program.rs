@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sys::epoll::Epoll;
 use sys::poll::Interest;
-use sys::tcp::set_congestion_control;
+use sys::tcp::{set_congestion_control, zero_copy};
 
 use crate::hosts::SERVER;
 
@@ -21,6 +21,9 @@ const COMMANDS: u64 = u64::MAX;
 /// How long it waits at a time, in milliseconds.
 const WAIT: u16 = 1_000;
 
+/// errno(3).
+const ENOBUFS: i32 = 105;
+
 /// How long it leaves alone what it does not read.
 const LEFT_ALONE: Duration = Duration::from_millis(1);
 
@@ -31,6 +34,8 @@ pub enum Work {
     Receive,
     /// It writes as much as it can.
     Send,
+    /// The same without a copy, by `MSG_ZEROCOPY`.
+    SendZeroCopy,
     /// It sends each byte back, and sleeps meanwhile.
     Echo,
     /// The same, without sleeping.
@@ -42,14 +47,22 @@ pub enum Work {
 }
 
 impl Work {
-    const ALL: [Work; 6] =
-        [Work::Receive, Work::Send, Work::Echo, Work::EchoAwake, Work::Idle, Work::Connect];
+    const ALL: [Work; 7] = [
+        Work::Receive,
+        Work::Send,
+        Work::SendZeroCopy,
+        Work::Echo,
+        Work::EchoAwake,
+        Work::Idle,
+        Work::Connect,
+    ];
 
     /// Its name on the program's command line.
     pub const fn name(self) -> &'static str {
         match self {
             Work::Receive => "receive",
             Work::Send => "send",
+            Work::SendZeroCopy => "send-zero-copy",
             Work::Echo => "echo",
             Work::EchoAwake => "echo-awake",
             Work::Idle => "idle",
@@ -87,6 +100,9 @@ pub fn run(work: Work, connections: usize, call: usize) -> io::Result<()> {
         let (stream, _) = listener.accept()?;
         stream.set_nonblocking(work != Work::Echo)?;
         stream.set_nodelay(true)?;
+        if work == Work::SendZeroCopy {
+            zero_copy::allow(&stream)?;
+        }
         streams.push(stream);
     }
     say(streams.len() as u64)?;
@@ -106,11 +122,16 @@ fn say(number: u64) -> io::Result<()> {
 fn serve(work: Work, streams: &[TcpStream], call: usize) -> io::Result<()> {
     let mut epoll = Epoll::new()?;
     epoll.add(io::stdin(), COMMANDS)?;
-    let interest = if work == Work::Send { Interest::Write } else { Interest::Read };
+    let interest = match work {
+        Work::Send | Work::SendZeroCopy => Interest::Write,
+        _ => Interest::Read,
+    };
     for (stream, number) in streams.iter().zip(0..) {
         epoll.add_for(stream, number, interest)?;
     }
-    let mut buffer = vec![0x55; call];
+    let mut buffer = vec![0; call];
+    // It is sent for as long as the program runs.
+    let sent: &'static [u8] = vec![0x55; call].leak();
     let mut done = 0;
     loop {
         epoll.wait(WAIT)?;
@@ -124,7 +145,7 @@ fn serve(work: Work, streams: &[TcpStream], call: usize) -> io::Result<()> {
                 // It is told again and again.
                 std::thread::sleep(LEFT_ALONE);
             } else if let Some(stream) = streams.get(number as usize) {
-                done += turn(work, stream, &mut buffer)?;
+                done += turn(work, stream, &mut buffer, sent)?;
             }
         }
     }
@@ -140,18 +161,27 @@ fn connect(connections: usize, port: u16) -> io::Result<()> {
     ended
 }
 
-/// Bytes of one connection's turn.
-fn turn(work: Work, mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<u64> {
+/// Bytes of one connection's turn, of which each call receives into a buffer, or sends the same.
+fn turn(
+    work: Work,
+    mut stream: &TcpStream,
+    buffer: &mut [u8],
+    sent: &'static [u8],
+) -> io::Result<u64> {
+    if work == Work::SendZeroCopy {
+        zero_copy::done(stream)?;
+    }
     let mut done = 0;
     for _ in 0..TURN {
         let result = match work {
-            Work::Send => stream.write(buffer),
+            Work::Send => stream.write(sent),
+            Work::SendZeroCopy => zero_copy::send(stream, sent),
             _ => stream.read(buffer),
         };
         match result {
             // The peer has gone: the measurement is over.
             Ok(0) => break,
-            Err(error) if is_gone(&error) => break,
+            Err(error) if is_gone(&error) || is_full(&error) => break,
             Ok(count) => done += count as u64,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -164,6 +194,11 @@ fn turn(work: Work, mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<u64
 /// Whether the peer has ended the connection.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+/// Whether more was sent without a copy than the kernel keeps account of, until it has said what is done.
+fn is_full(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ENOBUFS)
 }
 
 /// Sends each byte back until the peer goes.

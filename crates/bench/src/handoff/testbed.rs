@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nic::Nic;
 use nic::config::Config;
+use nic::degen::Settings;
 use nic::handoff::Listener;
 use nic::port::spent;
 use sys::affinity;
@@ -21,8 +22,8 @@ use crate::load::request_response::ask;
 use crate::load::streams::{Clients, Direction};
 use crate::sink::io;
 
-/// Threads of wharf's workers, and its agent beside the kernel.
-const WORKERS: &str = "wharf-";
+/// The thread of wharf's one worker, and its agent beside the kernel.
+const WORKER: &str = "wharf-0";
 const AGENT: &str = "handoff";
 /// What does not happen in so long will not.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,6 +38,8 @@ pub(super) struct Testbed {
     pub(super) hosts: Hosts,
     pub(super) nic: Nic,
     library: PathBuf,
+    /// The CPU of wharf's worker, if there are others.
+    own: Option<usize>,
     /// Where the program and its clients run: wharf has another CPU, if there is one.
     others: Vec<usize>,
 }
@@ -50,17 +53,26 @@ impl Testbed {
 
     /// The same, whose NIC has room for so many connections.
     pub(super) fn with_room(options: &Options, room: u32) -> Result<Testbed, Error> {
-        let mut config = options.config.clone();
-        config.workers = 1;
-        config.handoff.connections = room;
-        config.handoff.connections_per_uid = 0;
-        // As many are on the NIC as it says, however much they load it.
-        config.handoff.load = false;
-        Testbed::with(config, options)
+        Testbed::behind(Hosts::new()?, configured(options, room), options)
     }
 
-    fn with(config: Config, options: &Options) -> Result<Testbed, Error> {
-        let hosts = Hosts::new()?;
+    /// One whose hosts are so far apart, by degen, with room for so many connections and those that are closing.
+    pub(super) fn at_a_distance(
+        options: &Options,
+        connections: usize,
+        one_way: Duration,
+    ) -> Result<Testbed, Error> {
+        let config = configured(options, (connections * 4).max(4_096) as u32);
+        let mut path = Settings::default();
+        path.configs.iter_mut().for_each(|config| config.delay = one_way.as_nanos() as u64);
+        let hosts = match one_way {
+            Duration::ZERO => Hosts::new()?,
+            _ => Hosts::through(&path, config.wire.mode)?,
+        };
+        Testbed::behind(hosts, config, options)
+    }
+
+    fn behind(hosts: Hosts, config: Config, options: &Options) -> Result<Testbed, Error> {
         let nic = hosts.wharf(config)?;
         let listener =
             hosts.server.run(|| Listener::named("wharf-bench"))?.map_err(io("listen"))?;
@@ -70,9 +82,9 @@ impl Testbed {
             return Err(Error::Usage(why.to_owned()));
         }
         let cpus = affinity::cpus().map_err(io("look for CPUs"))?;
-        let others = match &cpus[..] {
+        let (own, others) = match &cpus[..] {
             [own, others @ ..] if !others.is_empty() => {
-                let worker = sys::process::thread(WORKERS);
+                let worker = sys::process::thread(WORKER);
                 worker
                     .map_or(Ok(()), |id| affinity::pin_thread(id, *own))
                     .map_err(io("pin wharf"))?;
@@ -80,12 +92,12 @@ impl Testbed {
                 sys::process::thread(AGENT)
                     .map_or(Ok(()), |id| affinity::pin_thread(id, others[0]))
                     .map_err(io("pin wharf's agent"))?;
-                others.to_vec()
+                (Some(*own), others.to_vec())
             }
-            all => all.to_vec(),
+            all => (None, all.to_vec()),
         };
         spent::measure();
-        Ok(Testbed { hosts, nic, library: options.library.clone(), others })
+        Ok(Testbed { hosts, nic, library: options.library.clone(), own, others })
     }
 
     /// Lets the calling thread, and those that it starts, run where wharf's worker does not.
@@ -112,7 +124,10 @@ impl Testbed {
     }
 
     /// Does it in a thread that runs where wharf's worker does not, as those do that it starts.
-    fn aside<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    pub(super) fn aside<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
         self.hosts.client.run(|| self.step_aside().and_then(|()| work()))?
     }
 
@@ -125,19 +140,37 @@ impl Testbed {
         (work, connections, call): (Work, usize, usize),
     ) -> Result<Program, Error> {
         let mut command = command(work, connections, call)?;
+        let child = self.spawn(place, policy, &mut command).map_err(io("start a program"))?;
+        let mut program = Program::of(child)?;
+        let port = program.hear()?;
+        program.to.set_port(port as u16);
+        Ok(program)
+    }
+
+    /// Starts a program at the server; at the NIC it has the library.
+    pub(super) fn spawn(
+        &self,
+        place: Place,
+        policy: &str,
+        command: &mut Command,
+    ) -> std::io::Result<Child> {
         if place == Place::Nic {
             let address = self.nic.handoff_address().unwrap_or_default();
             command.env("LD_PRELOAD", OsString::from(&self.library)).env("WHARF_HANDOFF", address);
             command.env("WHARF_HANDOFF_POLICY", policy);
         }
-        let spawn = || {
-            self.step_aside()?;
-            command.spawn().map_err(io("start a program"))
-        };
-        let mut program = Program::of(self.hosts.server.run(spawn)??)?;
-        let port = program.hear()?;
-        program.to.set_port(port as u16);
-        Ok(program)
+        let spawned = self.hosts.server.run(|| {
+            self.step_aside().map_err(std::io::Error::other)?;
+            command.spawn()
+        });
+        spawned.map_err(std::io::Error::other)?
+    }
+
+    /// Lets a program's one thread run where wharf's worker does.
+    pub(super) fn join(&self, program: u32) -> Result<(), Error> {
+        self.own
+            .map_or(Ok(()), |cpu| affinity::pin_thread(program, cpu))
+            .map_err(io("pin a program"))
     }
 
     /// Starts a client with connections to a program's, in a process of its own: in this one the NIC has descriptors
@@ -177,6 +210,16 @@ impl Testbed {
         some.map(|one| format!(", {} {} {}", one.value, one.group, one.name)).collect()
     }
 
+    /// Connections that were to be at the NIC are not.
+    pub(super) fn stayed(&self) -> Error {
+        let why = format!(
+            "connections did not stay at the NIC: {} are there{}",
+            self.at_nic(),
+            self.reasons()
+        );
+        Error::Failed { system: "wharf", why }
+    }
+
     /// How many connections the NIC runs.
     pub(super) fn at_nic(&self) -> usize {
         self.nic.handed_off()
@@ -184,12 +227,12 @@ impl Testbed {
 
     /// The thread of its worker.
     pub(super) fn worker_thread(&self) -> Option<u32> {
-        sys::process::thread(WORKERS)
+        sys::process::thread(WORKER)
     }
 
     /// CPU time of a worker's, which all that wharf does for packets is.
     pub(super) fn worker_cpu(&self) -> u64 {
-        sys::process::threads_cpu(WORKERS)
+        sys::process::threads_cpu(WORKER)
     }
 
     /// Neither LRO nor GSO: each segment is a packet.
@@ -205,6 +248,17 @@ impl Testbed {
     pub(super) fn stop(self) -> Result<(), Error> {
         self.nic.stop().map(drop).map_err(io("end wharf"))
     }
+}
+
+/// wharf's settings with one worker, which has room for so many connections.
+fn configured(options: &Options, room: u32) -> Config {
+    let mut config = options.config.clone();
+    config.workers = 1;
+    config.handoff.connections = room.max(1);
+    config.handoff.connections_per_uid = 0;
+    // As many are on the NIC as it says, however much they load it.
+    config.handoff.load = false;
+    config
 }
 
 /// The server's program, or the client's. It ends with this.
@@ -274,9 +328,4 @@ impl Drop for Program {
 
 fn gone() -> Error {
     Error::Failed { system: "the server's program", why: "it ended early".to_owned() }
-}
-
-/// Connections that were to be at the NIC are not.
-pub(super) fn stayed() -> Error {
-    Error::Failed { system: "wharf", why: "connections did not stay at the NIC".to_owned() }
 }

@@ -5,6 +5,7 @@ mod cure;
 mod exact;
 mod ratio;
 mod saved;
+mod steps;
 
 use super::registry::Entry;
 use super::scenario::{Judge, Scenario};
@@ -51,6 +52,7 @@ pub fn verdict(entry: &Entry, rows: &[Row]) -> Option<Verdict> {
         }
         Judge::Cure { subject, baseline } => cure::verdict(subject, baseline, &points),
         Judge::Saved { subject, baseline } => saved::verdict(subject, baseline, &points),
+        Judge::Steps { subject, steps } => steps::verdict(subject, steps, &points),
         Judge::Exact { subject, enough, why } => exact::verdict(subject, enough, why, &points),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bench::handoff::program::{self, Work};
-use bench::handoff::{self, Case, Mix, Options};
+use bench::handoff::{self, Case, Load, Mix, Options, Setup};
 use clap::Args;
 
 use super::report::Printer;
@@ -20,17 +20,19 @@ use crate::run::library::handoff_library;
 /// the bytes of one call, of 1,448 and of 65,536 bytes: the program's CPU time and that of the kernel's TCP, which with a
 /// TAP works within wharf's calls; cpu_time_per_segment is that of all processes, the client's and wharf's too. packet: what a
 /// packet costs the host and the NIC, by layer where perf(1) is there, and how many messages they exchange for it, with
-/// room for all connections at the NIC and for some. echo: one
-/// byte there and back. where says who runs the connections: the kernel (os), or wharf (nic). It needs the rights to make
+/// room for all connections at the NIC and for some. stack: what a packet
+/// costs the host's own stack, by layer, with copies and without, with checksums and without, with one connection and
+/// 1,024, near and 20 ms away. web: what nginx delivers of SPECweb99's static files, and what a packet costs then.
+/// echo: one byte there and back. where says who runs the connections: the kernel (os), or wharf (nic). It needs the rights to make
 /// a TAP. Keep the machine quiet meanwhile.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: everything, about fifteen minutes:\n  wharf bench handoff --json > handoff.jsonl\n\n\
+    after_help = "Example: everything, about half an hour:\n  wharf bench handoff --json > handoff.jsonl\n\n\
                         Example: what receiving over 256 connections costs:\n  \
                         wharf bench handoff --case profile --connections 256"
 )]
 pub(crate) struct BenchHandoffArgs {
-    /// What is measured: handoff, profile, packet, echo [default: all]
+    /// What is measured: handoff, profile, packet, stack, web, echo [default: all]
     #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',', value_parser = case)]
     cases: Vec<Case>,
     /// Numbers of connections of profile; with --quick 1
@@ -71,6 +73,8 @@ pub(super) fn run(args: &BenchHandoffArgs, printer: &mut Printer) -> Result<(), 
         cases: or(&args.cases, &Case::ALL),
         connections: connections.into_iter().map(|n| n as usize).collect(),
         mixes: Mix::ALL[..if args.quick { 1 } else { Mix::ALL.len() }].to_vec(),
+        setups: Setup::ALL[..if args.quick { 1 } else { Setup::ALL.len() }].to_vec(),
+        loads: if args.quick { vec![Load::ALL[3]] } else { Load::ALL.to_vec() },
         idle: of(args.idle, 10_000, 100),
         moves: of(args.moves, 500, 20),
         duration: args.seconds.unwrap_or(Duration::from_millis(if args.quick {

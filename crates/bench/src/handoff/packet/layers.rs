@@ -2,7 +2,7 @@
 
 /// A layer of the host's stack, as Figure 7 has them, or a part of the NIC's, as Table 2 has them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Layer {
+pub(in crate::handoff) enum Layer {
     /// Of the host: entering the kernel, and what is above sockets.
     SystemCall,
     /// The sockets' layer.

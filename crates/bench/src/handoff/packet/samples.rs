@@ -14,7 +14,7 @@ const FREQUENCY: &str = "4000";
 const AT_LEAST: Duration = Duration::from_secs(1);
 
 /// Where samples were: how many of each layer, and of all that were those threads'.
-pub(super) type Counts = BTreeMap<Layer, u64>;
+pub(in crate::handoff) type Counts = BTreeMap<Layer, u64>;
 
 /// Looks at the threads of a program and at a worker for a time, or somewhat longer.
 ///

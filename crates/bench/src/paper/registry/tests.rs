@@ -98,7 +98,9 @@ fn every_entry_that_runs_has_axes_series_and_points() {
             Judge::Cure { subject, baseline } | Judge::Saved { subject, baseline } => {
                 [Some(subject), Some(baseline), None]
             }
-            Judge::Exact { subject, .. } => [Some(subject), None, None],
+            Judge::Exact { subject, .. } | Judge::Steps { subject, .. } => {
+                [Some(subject), None, None]
+            }
         };
         judged.into_iter().flatten().for_each(|id| assert!(ids.contains(id), "{name}: {id}"));
         let points: BTreeSet<u32> = scenario.points.iter().copied().collect();

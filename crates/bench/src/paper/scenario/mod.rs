@@ -5,6 +5,7 @@ pub(super) mod degen;
 pub(super) mod gso;
 pub(super) mod handoff;
 pub(super) mod lro;
+pub(super) mod web;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -55,6 +56,10 @@ pub enum Run {
     Degen,
     /// What a packet costs with connections at the OS and at the NIC; the point is the mix.
     Packet,
+    /// What a packet costs the host's own stack; the point is how that is set up.
+    Stack,
+    /// A web server; the point is how it is loaded.
+    Web,
 }
 
 /// What is varied along a figure.
@@ -137,6 +142,13 @@ pub enum Judge {
         /// The same without it.
         baseline: &'static str,
     },
+    /// By how many times as much there is at one point as at another, the first for the figure.
+    Steps {
+        /// What is judged.
+        subject: &'static str,
+        /// From which point to which.
+        steps: &'static [(u32, u32)],
+    },
     /// By how far a time is off, in microseconds, where it is off most.
     Exact {
         /// The series that is judged.
@@ -214,6 +226,8 @@ impl Scenario {
             Run::GsoThroughput(protocol) => gso::run(protocol, point, parameters, report),
             Run::Degen => degen::run(point, parameters, report),
             Run::Packet => handoff::run(point, parameters, report),
+            Run::Web => handoff::run_web(point, parameters, report),
+            Run::Stack => handoff::run_stack(point, parameters, report),
         }
     }
 }

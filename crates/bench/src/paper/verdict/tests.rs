@@ -213,3 +213,26 @@ fn what_the_paper_gives_no_number_for_is_told_without() {
     let verdict = saved("handoff-firmware", &[(0, 100.0, 130.0)]);
     assert_eq!(verdict.meaning, "handoff costs 30.0 % more with 0//1; the paper gives no number.");
 }
+
+#[test]
+fn steps_are_told_from_point_to_point() {
+    let name = "handoff-stack";
+    let at = |point, values: &[f64]| row(name, point, &[("os", values)]);
+    let rows = [at(0, &[900.0]), at(2, &[90.0, 100.0, 110.0]), at(3, &[150.0]), at(4, &[300.0])];
+    let verdict = judged(name, &rows);
+    assert_eq!(verdict.found.map(|found| found.median), Some(1.5));
+    assert!((verdict.claimed.unwrap() - 7_374.0 / 4_295.0).abs() < 1e-3);
+    assert_eq!(
+        verdict.meaning,
+        "D 1,024 connections takes 1.50 times what C no checksums takes, 1.72 in the paper; E 20 ms \
+         takes 2.00 times what D 1,024 connections takes, 1.12 in the paper; C no checksums takes 0.11 \
+         times what A copies takes, 0.41 in the paper."
+    );
+    assert_eq!(
+        verdict.ratio,
+        "1.72 in the paper, 1.50 (1.36 to 1.67) here, of D 1,024 connections to C no checksums"
+    );
+    assert!(verdict.measured.starts_with("A copies: 900 ns; C no checksums: 100 ns;"));
+    // Without the points that it stands between there is no step.
+    assert_eq!(super::verdict(&entry(name), &[at(0, &[1.0])]), None);
+}

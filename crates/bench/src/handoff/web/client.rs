@@ -1,0 +1,319 @@
+//! The clients of a web server: connections that ask for one file after the other, each no faster than a rate, and are
+//! opened again after some.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use sys::epoll::Epoll;
+use sys::poll::Interest;
+
+use super::files::File;
+use crate::Error;
+use crate::hosts::Hosts;
+use crate::sink::io as failed;
+
+/// Requests of a connection, as Ruan and Pai have it.
+const REQUESTS: u32 = 5;
+/// Bytes of one `read` at most.
+const READ: usize = 64 << 10;
+/// The longest header of an answer.
+const HEADER: usize = 4_096;
+/// How long it sleeps before it looks whether it is to end, in milliseconds.
+const LOOK_EVERY: u64 = 20;
+const SECOND: u64 = 1_000_000_000;
+
+/// What they have got so far.
+#[derive(Debug, Default)]
+struct Got {
+    bytes: AtomicU64,
+    answers: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// All of them, in a thread at the client's host.
+#[derive(Debug)]
+pub(super) struct Clients {
+    got: Arc<Got>,
+    thread: Option<JoinHandle<sys::Result<io::Result<()>>>>,
+}
+
+impl Clients {
+    /// Starts so many, each of which receives no more than `rate` bits a second.
+    pub(super) fn start(
+        hosts: &Hosts,
+        to: SocketAddr,
+        connections: usize,
+        rate: Option<u64>,
+    ) -> Result<Clients, Error> {
+        let got = Arc::new(Got::default());
+        let thread = {
+            let got = Arc::clone(&got);
+            hosts.client.spawn(move || {
+                // The NIC's descriptors may be as many as one table can have.
+                sys::process::unshare_files()?;
+                Crowd::new(to, connections, rate, &got)?.run()
+            })?
+        };
+        Ok(Clients { got, thread: Some(thread) })
+    }
+
+    /// Bytes of files, and files.
+    pub(super) fn got(&self) -> [u64; 2] {
+        [&self.got.bytes, &self.got.answers].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Ends them: why they could not go on, if that is so.
+    pub(super) fn end(mut self) -> Result<(), Error> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), Error> {
+        self.got.stop.store(true, Ordering::Relaxed);
+        let panicked = |_| Ok(Err(io::Error::other("a thread panicked")));
+        let ended = self.thread.take().map(|thread| thread.join().unwrap_or_else(panicked));
+        ended.transpose()?.transpose().map_err(failed("be a web client")).map(drop)
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        // Whoever wants the error has joined it.
+        let _ = self.join();
+    }
+}
+
+/// A connection, one after the other.
+#[derive(Debug)]
+struct Client {
+    stream: Option<TcpStream>,
+    /// Requests that it still has.
+    left: u32,
+    /// What is asked for, and when it was.
+    file: File,
+    asked: u64,
+    /// The answer's header as far as it is there, and bytes after it that are not.
+    header: Vec<u8>,
+    body: Option<usize>,
+}
+
+struct Crowd<'a> {
+    to: SocketAddr,
+    rate: Option<u64>,
+    got: &'a Got,
+    epoll: Epoll,
+    clients: Vec<Client>,
+    /// Those that wait, by when they go on.
+    waiting: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Numbers that were drawn.
+    drawn: u64,
+    random: degen::Random,
+}
+
+impl<'a> Crowd<'a> {
+    fn new(
+        to: SocketAddr,
+        connections: usize,
+        rate: Option<u64>,
+        got: &'a Got,
+    ) -> io::Result<Crowd<'a>> {
+        let client = |_| Client {
+            stream: None,
+            left: 0,
+            file: File::pick(0),
+            asked: 0,
+            header: Vec::with_capacity(HEADER),
+            body: None,
+        };
+        let now = sys::clock::now();
+        // They begin within the first tenth of a second.
+        let begin = |number: usize| now + number as u64 * (SECOND / 10) / connections as u64;
+        Ok(Crowd {
+            to,
+            rate,
+            got,
+            epoll: Epoll::new()?,
+            clients: (0..connections).map(client).collect(),
+            waiting: (0..connections).map(|number| Reverse((begin(number), number))).collect(),
+            drawn: 0,
+            random: degen::Random::new(1),
+        })
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        let mut buffer = vec![0; READ];
+        while !self.got.stop.load(Ordering::Relaxed) {
+            let now = sys::clock::now();
+            while let Some(&Reverse((at, number))) = self.waiting.peek() {
+                if at > now {
+                    break;
+                }
+                self.waiting.pop();
+                self.go_on(number)?;
+            }
+            let until = self.waiting.peek().map_or(u64::MAX, |Reverse((at, _))| at - now);
+            // A millisecond too late rather than awake all the time.
+            let wait = until.div_ceil(1_000_000).min(LOOK_EVERY);
+            self.epoll.wait(wait as u16)?;
+            let ready: Vec<u64> = self.epoll.ready().collect();
+            for number in ready {
+                self.turn(number as usize, &mut buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the next file, over another connection if this one has no more requests.
+    fn go_on(&mut self, number: usize) -> io::Result<()> {
+        let client = &mut self.clients[number];
+        if client.stream.is_some() {
+            return self.ask(number);
+        }
+        let socket = sys::tcp::bind((Ipv4Addr::UNSPECIFIED, 0).into())?;
+        let stream = sys::tcp::begin_connect(socket, self.to)?;
+        stream.set_nodelay(true)?;
+        self.epoll.add_for(&stream, number as u64, Interest::Write)?;
+        client.stream = Some(stream);
+        client.left = REQUESTS;
+        client.asked = 0;
+        Ok(())
+    }
+
+    fn ask(&mut self, number: usize) -> io::Result<()> {
+        self.drawn += 1;
+        let client = &mut self.clients[number];
+        client.file = File::pick(self.random.at(self.drawn));
+        client.left -= 1;
+        client.asked = sys::clock::now();
+        let last = if client.left == 0 { "Connection: close\r\n" } else { "" };
+        let path = client.file.path();
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: server\r\n{last}\r\n");
+        match &mut client.stream {
+            Some(stream) => stream.write_all(request.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// What becomes of a connection at which something happened.
+    fn turn(&mut self, number: usize, buffer: &mut [u8]) -> io::Result<()> {
+        let client = &mut self.clients[number];
+        let Some(stream) = &client.stream else { return Ok(()) };
+        if client.asked == 0 {
+            // It is open.
+            if let Some(error) = stream.take_error()? {
+                return Err(error);
+            }
+            self.epoll.change(stream, number as u64, Interest::Read)?;
+            return self.ask(number);
+        }
+        loop {
+            let client = &mut self.clients[number];
+            let Some(stream) = &mut client.stream else { return Ok(()) };
+            let count = match stream.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                other => other?,
+            };
+            if count == 0 {
+                // The server closes what has had its requests.
+                if client.left > 0 || client.body.is_some() {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+                client.stream = None;
+                let at = self.due(number);
+                self.waiting.push(Reverse((at, number)));
+                return Ok(());
+            }
+            let body = client.take(&buffer[..count])?;
+            self.got.bytes.fetch_add(body as u64, Ordering::Relaxed);
+            if client.body == Some(0) {
+                client.body = None;
+                self.got.answers.fetch_add(1, Ordering::Relaxed);
+                if client.left > 0 {
+                    let at = self.due(number);
+                    self.waiting.push(Reverse((at, number)));
+                }
+            }
+        }
+    }
+
+    /// When the client may ask again.
+    fn due(&self, number: usize) -> u64 {
+        let client = &self.clients[number];
+        let bits = client.file.len() as u64 * 8;
+        client.asked + self.rate.map_or(0, |rate| bits * SECOND / rate)
+    }
+}
+
+impl Client {
+    /// Takes bytes of an answer: how many are of its file.
+    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let wrong = |what: &str| io::Error::new(ErrorKind::InvalidData, what.to_owned());
+        let body = match self.body {
+            Some(_) => bytes.len(),
+            None => {
+                let before = self.header.len();
+                self.header.extend_from_slice(bytes);
+                let Some(end) = self.header.windows(4).position(|four| four == b"\r\n\r\n") else {
+                    return match self.header.len() {
+                        ..HEADER => Ok(0),
+                        _ => Err(wrong("the server's answer has too long a header")),
+                    };
+                };
+                let header = std::str::from_utf8(&self.header[..end]).unwrap_or_default();
+                let length = format!("Content-Length: {}", self.file.len());
+                if !header.starts_with("HTTP/1.1 200 ")
+                    || !header.lines().any(|line| line == length)
+                {
+                    return Err(wrong("the server did not answer with the file"));
+                }
+                self.header.clear();
+                self.body = Some(self.file.len());
+                before + bytes.len() - (end + 4)
+            }
+        };
+        let left = self.body.unwrap_or(0).checked_sub(body);
+        self.body = Some(left.ok_or_else(|| wrong("the server's answer is too long"))?);
+        Ok(body)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a failed unwrap is the failed test
+mod tests {
+    use super::*;
+
+    fn client() -> Client {
+        let (file, header) = (File::pick(0), Vec::new());
+        Client { stream: None, left: 1, file, asked: 1, header, body: None }
+    }
+
+    #[test]
+    fn an_answer_is_the_same_however_it_is_cut() {
+        let len = client().file.len();
+        let header = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\nX: y\r\n\r\n");
+        let answer = [header.as_bytes(), &vec![0x55; len]].concat();
+        for cut in 1..answer.len() {
+            let mut client = client();
+            let (first, second) = answer.split_at(cut);
+            assert_eq!(client.take(first).unwrap() + client.take(second).unwrap(), len);
+            assert_eq!(client.body, Some(0));
+        }
+        let mut client = client();
+        assert!(client.take(&[&answer[..], b"x"].concat()).is_err());
+    }
+
+    #[test]
+    fn what_is_not_the_file_is_an_error() {
+        for header in
+            ["HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"]
+        {
+            assert!(client().take(header.as_bytes()).is_err(), "{header}");
+        }
+        assert!(client().take(&[b'x'; HEADER]).is_err());
+        assert_eq!(client().take(b"HTTP/1.1 2").unwrap(), 0);
+    }
+}

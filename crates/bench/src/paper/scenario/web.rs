@@ -1,0 +1,69 @@
+//! The paper on connection handoff: a web server.
+
+use std::time::Duration;
+
+use super::{Headline, Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
+
+/// The loads by their index.
+pub(in crate::paper) const LOADS: [&str; 4] =
+    ["1,024 at 400 Kb/s", "1,024 unbounded", "1,024, one CPU", "64 unbounded"];
+
+const DIFFERS: &str = "nginx, one process, with SPECweb99's static files in 20 directories (100 MB) and five \
+                       requests a connection; the dynamic part is left out. Clients that have a rate ask for a \
+                       file when the one before it could have come at that rate, over a path of 20 ms there and \
+                       back by degen; the others have neither. The paper simulates a host and a card of 2 GHz and \
+                       450 MHz. Here wharf's worker has one CPU, and nginx, the clients and degen another; with one \
+                       CPU, nginx is where the worker is. Without LRO and GSO, so that a segment is a packet. Every \
+                       connection is handed off when it is accepted.";
+
+/// Figure 9: the host's time.
+pub(in crate::paper) fn host_time() -> Scenario {
+    let series = |id, case, metric, label| Series { id, case, metric, label };
+    let all = vec![
+        series("os", "os", "host_time_per_packet", "without handoff"),
+        series("nic", "nic", "host_time_per_packet", "handoff"),
+        series("os_tcp", "os", "tcp_time_per_packet", "without handoff, TCP"),
+        series("nic_tcp", "nic", "tcp_time_per_packet", "handoff, TCP"),
+        series("os_application", "os", "application_time_per_packet", "without handoff, nginx"),
+        series("nic_application", "nic", "application_time_per_packet", "handoff, nginx"),
+        series("nic_bypass", "nic", "bypass_time_per_packet", "handoff, bypass"),
+    ];
+    loaded(
+        all,
+        YAxis { label: "Host's time a packet", unit: "ns", factor: 1.0, scale: Scale::Linear },
+        Judge::Saved { subject: "nic", baseline: "os" },
+    )
+}
+
+/// Throughput.
+pub(in crate::paper) fn throughput() -> Scenario {
+    loaded(
+        vec![
+            Series::of("os", "throughput", "without handoff"),
+            Series::of("nic", "throughput", "handoff"),
+        ],
+        YAxis { label: "HTTP throughput", unit: "Mb/s", factor: 1e-6, scale: Scale::Linear },
+        Judge::Ratio { subject: "nic", baseline: "os", peer: None, headline: Headline::Best },
+    )
+}
+
+fn loaded(series: Vec<Series>, y: YAxis, judge: Judge) -> Scenario {
+    Scenario {
+        x: XAxis {
+            label: "connections and what each receives at most",
+            unit: "",
+            words: "",
+            scale: Scale::Names(&LOADS),
+        },
+        y,
+        series,
+        points: (0..).take(LOADS.len()).collect(),
+        quick: vec![1],
+        run: Run::Web,
+        // The namespaces, the files, and the time in which samples are taken.
+        overhead: Duration::from_secs(5),
+        at_least: Duration::ZERO,
+        judge,
+        differs: DIFFERS,
+    }
+}
