@@ -66,10 +66,10 @@ pub(super) fn receive(
                     drop(call);
                     return kernel(into, flags);
                 }
+                let moves = connection.moves();
                 if least > 0 && waiting.patience() != Patience::None {
                     drop(call);
                     // Nothing is taken by this, so that the connection may move meanwhile.
-                    let moves = connection.moves();
                     let result = kernel(into, flags);
                     if connection.moves() == moves {
                         return result;
@@ -87,7 +87,6 @@ pub(super) fn receive(
                     connection.passed(result, 0);
                 }
                 if result < 0 && os::errno() == libc::EAGAIN {
-                    let moves = connection.moves();
                     let waited = wait_for(connection, fd, &waiting);
                     if connection.moves() != moves && waited != Some(libc::EINTR) {
                         late = waited.and_then(|error| is_late(os::fail(error)));
@@ -122,7 +121,8 @@ pub(super) fn receive(
     }
 }
 
-/// Waits until the kernel has something; the error that the call gives if it is not to wait longer.
+/// Waits until the kernel has something, or does not have the connection; the error that the call gives if it is not to wait
+/// longer. If the connection has moved since the call was in the kernel, the error may be another's.
 pub(super) fn wait_for(
     connection: &'static Connection,
     fd: c_int,
@@ -131,7 +131,7 @@ pub(super) fn wait_for(
     let patience = waiting.patience();
     if patience == Patience::Until(None) && !os::has_low_water(fd) {
         // The kernel knows which signals end a wait.
-        return os::wait_readable(fd);
+        return if connection.is_away() { None } else { os::wait_readable(fd) };
     }
     wait_kernel(connection, fd, libc::POLLIN, patience)
 }

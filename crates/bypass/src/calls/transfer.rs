@@ -321,7 +321,9 @@ fn splice_in(
         // However little there is: tcp_splice_read does not look at SO_RCVLOWAT.
         let is_ready = os::is_readable(from) || os::has_unread(from);
         let result = if is_ready { kernel() } else { os::fail(libc::EAGAIN) };
+        let moves = connection.moves();
         drop(call);
+        // By this it may go to the NIC.
         connection.passed(result, 0);
         if is_ready {
             return match late.take().or_else(|| connection.take_late()).filter(|_| result == 0) {
@@ -329,7 +331,6 @@ fn splice_in(
                 None => result,
             };
         }
-        let moves = connection.moves();
         let waited = wait_for(connection, from, &waiting);
         match waited {
             Some(error) if connection.moves() == moves || error == libc::EINTR => {
