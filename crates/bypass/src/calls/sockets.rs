@@ -28,7 +28,8 @@ fn is_tcp(fd: c_int) -> bool {
     let option = |name: c_int| os::int_option(fd, libc::SOL_SOCKET, name);
     let domain = option(libc::SO_DOMAIN);
     (domain == Some(libc::AF_INET) || domain == Some(libc::AF_INET6))
-        && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+        // wharf refuses a connection of MPTCP's, and says so.
+        && matches!(option(libc::SO_PROTOCOL), Some(libc::IPPROTO_TCP | libc::IPPROTO_MPTCP))
 }
 
 /// # Safety

@@ -2,6 +2,7 @@
 //! and `wharf connections` and the counters name the reason.
 
 use std::io::{Read, Write};
+use std::process::Command;
 
 use testkit::lab::{have, wait_until};
 use testkit::missing::kernel_lacks;
@@ -85,5 +86,118 @@ fn what_is_set_on_a_socket_keeps_its_connection_with_the_kernel() {
         echoes(&stream, &bytes(100_000, 2));
         ends(stream);
     }
+    up.nothing_went_wrong();
+}
+
+/// An echo server of MPTCP's.
+const MPTCP: &str = r"
+import socket, threading
+def serve(c):
+    while True:
+        d = c.recv(65536)
+        if not d: return c.close()
+        c.sendall(d)
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+s.bind(('', 7000)); s.listen(64); print('listens', flush=True)
+while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+";
+
+/// A client of MPTCP's, which sends and receives until it is told to end.
+const MPTCP_CLIENT: &str = r"
+import select, socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+s.connect((sys.argv[1], 7000)); print('connected', flush=True)
+sent, rounds = bytes(range(200)), 0
+while not select.select([s], [], [], 0.02)[0]:
+    s.sendall(sent)
+    back = s.recv(200, socket.MSG_WAITALL)
+    assert back == sent, back
+    rounds += 1
+    print(f'{rounds} rounds', flush=True)
+";
+
+#[test]
+fn a_connection_of_mptcp_stays_with_the_kernel() {
+    if !have(&["python3"]) {
+        return;
+    }
+    if std::fs::read("/proc/sys/net/mptcp/enabled").is_err() {
+        return kernel_lacks("MPTCP");
+    }
+    let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
+    let _server = serve(&up.hosts, "by_hand", MPTCP);
+    let to_nic = || {
+        let ended = up.hosts.wharf(&["handoff", "--to", "nic", "--all"]);
+        assert!(ended.status.success(), "{ended}");
+    };
+    let mut client = Command::new("python3");
+    client.args(["-u", "-c", MPTCP_CLIENT, &Ip::V4.server().to_string()]);
+    let mut client = up.hosts.client.spawn(&mut client);
+    client.line_with("rounds");
+    let is_refused = wait_until(|| {
+        to_nic();
+        client.line_with("rounds");
+        up.counter("handoff_refused", "mptcp") > 0
+    });
+    assert!(
+        is_refused,
+        "{:?}",
+        up.group("handoff_refused").filter(|(_, n)| *n > 0).collect::<Vec<_>>()
+    );
+    assert_eq!(up.counter("handoff", "connections"), 0);
+    client.line_with("rounds");
+    drop(client);
+
+    // One whose peer knows nothing of MPTCP is plain TCP.
+    let stream = connect(&up.hosts, Ip::V4);
+    echoes(&stream, &bytes(100, 1));
+    let is_there = wait_until(|| {
+        to_nic();
+        echoes(&stream, &bytes(100, 2));
+        up.counter("handoff", "handoffs") == 1
+    });
+    assert!(is_there, "it stays with the kernel");
+    echoes(&stream, &bytes(100_000, 3));
+    ends(stream);
+    up.nothing_went_wrong();
+}
+
+/// A program with a connection over loopback of a network namespace of its own.
+const ELSEWHERE: &str = r"
+import ctypes, fcntl, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.unshare(0x40000000) == 0, ctypes.get_errno()
+s = socket.create_server(('', 7000))
+# Loopback is up (SIOCSIFFLAGS).
+fcntl.ioctl(s, 0x8914, struct.pack('16sH14x', b'lo', 1))
+c = socket.create_connection(('127.0.0.1', 7000))
+d, _ = s.accept()
+print('listens', flush=True)
+while True:
+    c.sendall(b'there')
+    assert d.recv(5, socket.MSG_WAITALL) == b'there'
+    d.sendall(b'and back')
+    assert c.recv(8, socket.MSG_WAITALL) == b'and back'
+    print('round', flush=True)
+";
+
+#[test]
+fn a_connection_of_another_namespace_stays_with_the_kernel() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
+    let mut program = serve(&up.hosts, "at_accept", ELSEWHERE);
+    let is_refused = wait_until(|| {
+        program.line_with("round");
+        up.all_counted();
+        up.counter("handoff_refused", "namespace") > 0
+    });
+    assert!(
+        is_refused,
+        "{:?}",
+        up.group("handoff_refused").filter(|(_, n)| *n > 0).collect::<Vec<_>>()
+    );
+    (0..100).for_each(|_| drop(program.line_with("round")));
     up.nothing_went_wrong();
 }
