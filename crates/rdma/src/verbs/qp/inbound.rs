@@ -134,6 +134,7 @@ impl QueuePair {
     ) -> usize {
         let mut cursor = Cursor::new(slices);
         let all = cursor.left;
+        self.is_waiting = false;
         let Some(mut stream) = self.stream.take() else {
             shared.counters.discarded_bytes += all as u64;
             return all;
@@ -141,7 +142,6 @@ impl QueuePair {
         let mut scratch = core::mem::take(&mut shared.scratch);
         let mut inbound = Inbound { shared, scratch: &mut scratch, slices, memory };
         let mut failure = None;
-        self.is_waiting = false;
         while failure.is_none() && self.takes() {
             let before = (cursor, stream.rx.deframer.clone(), stream.rx.after_write);
             match self.next(&mut inbound, &mut stream, &mut cursor) {
