@@ -35,6 +35,9 @@ pub(crate) fn run(bytes: &mut Bytes<'_>) {
     let (ours, theirs) = negotiate(Config::default(), Config::default());
     a.start(&ours);
     b.start(&theirs);
+    let waits = bytes.next();
+    a.process.let_wait(a.qp, waits & 1 != 0);
+    b.process.let_wait(b.qp, waits & 2 != 0);
     let mut names = vec![0, u32::MAX, a.pd, a.cq, a.qp.0, a.stag, b.stag];
     while !bytes.is_empty() {
         if step(bytes, &mut a, &mut names).is_err() {

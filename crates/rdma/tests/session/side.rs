@@ -1,7 +1,8 @@
 //! A process and its device, with the shared memory between them.
 #![allow(dead_code)] // not every test uses all of it
 
-use std::sync::atomic::AtomicU64;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma::Handle;
 use rdma::mpa::Negotiated;
@@ -43,10 +44,23 @@ pub(crate) struct Side {
 
 pub(crate) const DEPTH: u32 = 16;
 
+thread_local! {
+    /// Shared memory of sides that are over. It is never freed, so that what is made of it can lie beside it.
+    static SPARE: RefCell<Vec<&'static [AtomicU64]>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.memory.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        SPARE.with_borrow_mut(|spare| spare.push(self.memory));
+    }
+}
+
 impl Side {
     pub(crate) fn new(secret: u8, limits: Limits) -> Self {
-        // It lives as long as the test, so that what is made of it can lie beside it.
-        let memory = Box::leak((0..WORDS).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>());
+        let memory = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+            Box::leak((0..WORDS).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>())
+        });
         let mut process = Process::new(limits, [secret; 16], WORDS);
         let mut ram = Ram::default();
         ram.add(1, LEN);
@@ -105,8 +119,8 @@ impl Side {
 
     pub(crate) fn receive(&mut self, wr_id: u64, sges: &[Sge]) -> bool {
         let Some(entry) = self.receives.slot() else { return false };
-        entry[0].store(wr_id, std::sync::atomic::Ordering::Relaxed);
-        entry[1].store(sges.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        entry[0].store(wr_id, Ordering::Relaxed);
+        entry[1].store(sges.len() as u64, Ordering::Relaxed);
         write_sges(entry, RECV_HEAD, sges.iter().copied());
         self.receives.push();
         self.receives.publish();
@@ -176,7 +190,7 @@ pub(crate) fn put(
     let Some(entry) = sends.slot() else { return false };
     let send = Send { wr_id, work, flags, shape: Shape::Sges(sges.len() as u8) };
     for (word, value) in entry.iter().zip(send.encode()) {
-        word.store(value, std::sync::atomic::Ordering::Relaxed);
+        word.store(value, Ordering::Relaxed);
     }
     write_sges(entry, SEND_HEAD, sges.iter().copied());
     sends.push();
