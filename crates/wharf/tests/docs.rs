@@ -29,7 +29,9 @@ fn files(directory: &Path, suffix: &str, found: &mut Vec<PathBuf>) {
 /// The sources that print JSON, without their tests.
 fn sources() -> Vec<String> {
     let mut paths = Vec::new();
-    for directory in ["crates/wharf/src", "crates/bench/src", "crates/nic/src/control"] {
+    let crates =
+        ["crates/wharf/src", "crates/bench/src", "crates/nic/src/control", "crates/device/src"];
+    for directory in crates {
         files(&root().join(directory), ".rs", &mut paths);
     }
     let whole = paths.iter().filter(|path| {
