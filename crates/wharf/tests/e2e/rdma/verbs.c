@@ -567,6 +567,7 @@ static void objects(void)
 	CHECK(!ibv_reg_mr(near.pd, near.buffer, 0, ALL) && errno == EINVAL);
 	CHECK(!ibv_reg_mr(near.pd, (void *)4096, 4096, ALL) && errno == EFAULT);
 	CHECK(!ibv_reg_mr(near.pd, near.buffer, ~0ul - 4096, ALL));
+	CHECK(ibv_resize_cq(near.cq, 2 * CQE) == EOPNOTSUPP);
 	struct ibv_device_attr attr;
 	CHECK(ibv_query_device(context, &attr) == 0 && attr.atomic_cap == IBV_ATOMIC_HCA);
 	CHECK(!ibv_create_cq(context, 0, NULL, NULL, 0) && errno == EINVAL);
