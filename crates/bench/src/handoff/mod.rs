@@ -37,14 +37,23 @@ pub enum Case {
     Stack,
     /// What a web server delivers, and what a packet costs by layer.
     Web,
+    /// The same with all connections at the NIC, and with those that policies give it.
+    Policies,
     /// One byte there and back.
     Echo,
 }
 
 impl Case {
     /// All, in the order in which they are run.
-    pub const ALL: [Case; 6] =
-        [Case::Handoff, Case::Profile, Case::Packet, Case::Stack, Case::Web, Case::Echo];
+    pub const ALL: [Case; 7] = [
+        Case::Handoff,
+        Case::Profile,
+        Case::Packet,
+        Case::Stack,
+        Case::Web,
+        Case::Policies,
+        Case::Echo,
+    ];
 
     /// Its name in figures and on the command line.
     pub const fn name(self) -> &'static str {
@@ -54,6 +63,7 @@ impl Case {
             Case::Packet => "packet",
             Case::Stack => "stack",
             Case::Web => "web",
+            Case::Policies => "policies",
             Case::Echo => "echo",
         }
     }
@@ -92,7 +102,7 @@ pub struct Options {
     pub mixes: Vec<Mix>,
     /// How the host is set up in [`Case::Stack`].
     pub setups: Vec<Setup>,
-    /// How the server of [`Case::Web`] is loaded.
+    /// How the server of [`Case::Web`] and [`Case::Policies`] is loaded.
     pub loads: Vec<Load>,
     /// Connections that are moved at once in [`Case::Handoff`].
     pub idle: usize,
@@ -180,6 +190,7 @@ pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
             Case::Packet => packet::measure(options, report)?,
             Case::Stack => stack::measure(options, report)?,
             Case::Web => web::measure(options, report)?,
+            Case::Policies => web::policies(options, report)?,
             Case::Echo => echo::measure(options, report)?,
         }
     }

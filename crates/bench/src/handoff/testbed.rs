@@ -244,6 +244,12 @@ impl Testbed {
         Ok(())
     }
 
+    /// The NIC gives connections back when it has too many for its time.
+    pub(super) fn under_control(&self) -> Result<(), Error> {
+        let set = self.nic.set("handoff.load", "true");
+        set.map_err(|error| Error::Failed { system: "wharf", why: error.to_string() })
+    }
+
     /// Ends wharf.
     pub(super) fn stop(self) -> Result<(), Error> {
         self.nic.stop().map(drop).map_err(io("end wharf"))

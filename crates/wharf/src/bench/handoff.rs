@@ -22,7 +22,8 @@ use crate::run::library::handoff_library;
 /// packet costs the host and the NIC, by layer where perf(1) is there, and how many messages they exchange for it, with
 /// room for all connections at the NIC and for some. stack: what a packet
 /// costs the host's own stack, by layer, with copies and without, with checksums and without, with one connection and
-/// 1,024, near and 20 ms away. web: what nginx delivers of SPECweb99's static files, and what a packet costs then.
+/// 1,024, near and 20 ms away. web: what nginx delivers of SPECweb99's static files, and what a packet costs then. policies: the same with
+/// all connections at the NIC, and with those that policies give it.
 /// echo: one byte there and back. where says who runs the connections: the kernel (os), or wharf (nic). It needs the rights to make
 /// a TAP. Keep the machine quiet meanwhile.
 #[derive(Debug, Args)]
@@ -32,7 +33,7 @@ use crate::run::library::handoff_library;
                         wharf bench handoff --case profile --connections 256"
 )]
 pub(crate) struct BenchHandoffArgs {
-    /// What is measured: handoff, profile, packet, stack, web, echo [default: all]
+    /// What is measured: handoff, profile, packet, stack, web, policies, echo [default: all]
     #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',', value_parser = case)]
     cases: Vec<Case>,
     /// Numbers of connections of profile; with --quick 1
@@ -74,7 +75,7 @@ pub(super) fn run(args: &BenchHandoffArgs, printer: &mut Printer) -> Result<(), 
         connections: connections.into_iter().map(|n| n as usize).collect(),
         mixes: Mix::ALL[..if args.quick { 1 } else { Mix::ALL.len() }].to_vec(),
         setups: Setup::ALL[..if args.quick { 1 } else { Setup::ALL.len() }].to_vec(),
-        loads: if args.quick { vec![Load::ALL[3]] } else { Load::ALL.to_vec() },
+        loads: if args.quick { vec![Load::ALL[0]] } else { Load::ALL.to_vec() },
         idle: of(args.idle, 10_000, 100),
         moves: of(args.moves, 500, 20),
         duration: args.seconds.unwrap_or(Duration::from_millis(if args.quick {

@@ -17,6 +17,9 @@ use super::{Case, Options, Place, Reading, Varied, report_runs};
 use crate::sink::io;
 use crate::{Error, Report};
 
+/// How long it takes until the NIC has found out how many connections it has time for.
+const SETTLES: Duration = Duration::from_secs(3);
+
 /// How the server is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
@@ -34,18 +37,18 @@ impl Load {
     const FREE: Load =
         Load { connections: 1_024, rate: None, one_way: Duration::ZERO, together: false };
 
-    /// That of the paper's section 5.2, through a path of 20 ms there and back; the same as fast as can be, the server's CPU
-    /// shared with wharf, and with the paper's 64 clients of section 5.1.
+    /// The paper's 64 clients of section 5.1, as fast as can be; as many as in section 5.2, also where wharf and the server
+    /// share a CPU, and with the paper's rate through a path of 20 ms there and back.
     pub const ALL: [Load; 4] = [
-        Load { rate: Some(400_000), one_way: Duration::from_millis(10), ..Load::FREE },
+        Load { connections: 64, ..Load::FREE },
         Load::FREE,
         Load { together: true, ..Load::FREE },
-        Load { connections: 64, ..Load::FREE },
+        Load { rate: Some(400_000), one_way: Duration::from_millis(10), ..Load::FREE },
     ];
 
-    fn varied(&self, place: Place) -> Varied {
+    fn varied(&self, way: Way) -> Varied {
         vec![
-            ("where", place.name().into()),
+            ("where", way.name().into()),
             ("connections", self.connections.into()),
             ("rate", self.rate.into()),
             ("one_way_ms", (self.one_way.as_millis() as u64).into()),
@@ -54,27 +57,77 @@ impl Load {
     }
 }
 
+/// Who runs the connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// The kernel.
+    Os,
+    /// wharf, all of them from the moment on in which they are accepted.
+    Nic,
+    /// wharf, those that have lasted for a while, as long as it has time for them: what is so by default.
+    Policies,
+}
+
+impl Way {
+    const fn place(self) -> Place {
+        match self {
+            Way::Os => Place::Os,
+            Way::Nic | Way::Policies => Place::Nic,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Way::Policies => "policies",
+            Way::Os | Way::Nic => self.place().name(),
+        }
+    }
+
+    const fn policy(self) -> &'static str {
+        match self {
+            Way::Policies => "after=64KB",
+            Way::Os | Way::Nic => "at_accept",
+        }
+    }
+}
+
+/// All connections at the kernel, and at the NIC.
 pub(super) fn measure(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
+    compare(Case::Web, &[Way::Os, Way::Nic], options, report)
+}
+
+/// The same beside those that policies give the NIC ("Connection Handoff Policies for TCP Offload Network Interfaces", Kim
+/// and Rixner, OSDI 2006).
+pub(super) fn policies(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
+    compare(Case::Policies, &[Way::Os, Way::Nic, Way::Policies], options, report)
+}
+
+fn compare(
+    case: Case,
+    ways: &[Way],
+    options: &Options,
+    report: &mut dyn Report,
+) -> Result<(), Error> {
     let root = std::env::temp_dir().join(format!("wharf-bench-web-{}", std::process::id()));
     let files = Files::write(&root).map_err(io("write a web server's files"))?;
-    let all = options.loads.len() * options.repetitions * Place::ALL.len();
+    let all = options.loads.len() * options.repetitions * ways.len();
     let (mut done, mut doubts) = (0, Doubts::default());
     for load in &options.loads {
-        let mut runs = [Vec::new(), Vec::new()];
+        let mut runs = vec![Vec::new(); ways.len()];
         for _ in 0..options.repetitions {
-            for (place, runs) in Place::ALL.into_iter().zip(&mut runs) {
-                let what = format!("{} web clients, {}", load.connections, place.name());
+            for (&way, runs) in ways.iter().zip(&mut runs) {
+                let what = format!("{} web clients, {}", load.connections, way.name());
                 report.progress(done, all, &what);
                 done += 1;
-                let Some(readings) = run(options, load, place, &files, &mut doubts)? else {
+                let Some(readings) = run(options, load, way, &files, &mut doubts)? else {
                     report.notice("the web server is left out: nginx is not there");
                     return Ok(());
                 };
                 runs.push(readings);
             }
         }
-        for (place, runs) in Place::ALL.into_iter().zip(&runs) {
-            report_runs(Case::Web, &load.varied(place), runs, report);
+        for (&way, runs) in ways.iter().zip(&runs) {
+            report_runs(case, &load.varied(way), runs, report);
         }
     }
     doubts.tell(report);
@@ -85,20 +138,25 @@ pub(super) fn measure(options: &Options, report: &mut dyn Report) -> Result<(), 
 fn run(
     options: &Options,
     load: &Load,
-    place: Place,
+    way: Way,
     files: &Files,
     doubts: &mut Doubts,
 ) -> Result<Option<Vec<Reading>>, Error> {
     let testbed = Testbed::at_a_distance(options, load.connections, load.one_way)?;
+    if way == Way::Policies {
+        testbed.under_control()?;
+    }
     testbed.without_offloads()?;
-    let Some(nginx) = Nginx::start(&testbed, place, files)? else { return Ok(None) };
+    let Some(nginx) = Nginx::start(&testbed, way.place(), way.policy(), files)? else {
+        return Ok(None);
+    };
     if load.together {
         testbed.join(nginx.id())?;
     }
     let handoffs = || testbed.counter("handoffs");
     let clients =
         testbed.aside(|| Clients::start(&testbed.hosts, nginx.to, load.connections, load.rate))?;
-    sleep(options.duration / WARM_UP);
+    sleep(if way == Way::Policies { SETTLES } else { options.duration / WARM_UP });
     let cpu = || sys::process::process_cpu(nginx.id()).unwrap_or(0);
     let read = || {
         let [bytes, answers] = clients.got();
@@ -109,7 +167,7 @@ fn run(
     let after = read();
     let counts = packet::look(&testbed, nginx.id(), options.duration, doubts);
     clients.end()?;
-    if place == Place::Nic && after.2 == before.2 {
+    if way == Way::Nic && after.2 == before.2 {
         return Err(testbed.stayed());
     }
     drop(nginx);

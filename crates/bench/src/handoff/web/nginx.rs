@@ -44,6 +44,7 @@ impl Nginx {
     pub(super) fn start(
         testbed: &Testbed,
         place: Place,
+        policy: &str,
         files: &Files,
     ) -> Result<Option<Nginx>, Error> {
         fs::write(files.root().join("conf"), CONFIGURATION).map_err(io("write for nginx"))?;
@@ -55,7 +56,7 @@ impl Nginx {
             command.args([OsStr::new("errors"), OsStr::new("-c"), OsStr::new("conf")]);
             command.current_dir(files.root());
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            match testbed.spawn(place, "at_accept", &mut command) {
+            match testbed.spawn(place, policy, &mut command) {
                 Ok(child) => {
                     let nginx = Nginx { child, to };
                     nginx.listens(testbed)?;

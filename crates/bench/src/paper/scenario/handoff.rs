@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
-use crate::handoff::{Case, Load, Mix, Options, Place, Setup, handoff};
+use crate::handoff::{Case, Load, Mix, Options, Setup, handoff};
 use crate::paper::parameters::Parameters;
 use crate::{Error, Figure, Report};
 
@@ -157,12 +157,13 @@ pub(super) fn run(mix: u32, parameters: &Parameters, report: &mut dyn Report) ->
 }
 
 pub(super) fn run_web(
+    case: Case,
     load: u32,
     parameters: &Parameters,
     report: &mut dyn Report,
 ) -> Result<(), Error> {
     let loads = Load::ALL.get(load as usize).copied().into_iter().collect();
-    let options = Options { loads, ..options(Case::Web, library(parameters)?, parameters) };
+    let options = Options { loads, ..options(case, library(parameters)?, parameters) };
     handoff(&options, &mut ByPlace(report))
 }
 
@@ -208,9 +209,9 @@ struct ByPlace<'a>(&'a mut dyn Report);
 
 impl Report for ByPlace<'_> {
     fn figure(&mut self, mut figure: Figure) {
-        let is_at = |place: &Place| figure.varied.contains(&("where", place.name().into()));
-        if let Some(place) = Place::ALL.into_iter().find(is_at) {
-            figure.case = place.name().to_owned();
+        let place = figure.varied.iter().find(|(name, _)| *name == "where");
+        if let Some(place) = place.and_then(|(_, place)| place.as_str()) {
+            figure.case = place.to_owned();
         }
         self.0.figure(figure);
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::parameters::Parameters;
 use super::store::Row;
+use crate::handoff::Case;
 use crate::{Error, Report};
 
 /// The series of published values that say how much is saved.
@@ -60,6 +61,8 @@ pub enum Run {
     Stack,
     /// A web server; the point is how it is loaded.
     Web,
+    /// The same with policies; the point is how it is loaded.
+    Policies,
 }
 
 /// What is varied along a figure.
@@ -167,6 +170,8 @@ pub enum Headline {
     Last,
     /// The best of all points, for a table.
     Best,
+    /// The worst of all points, for what is never to be a loss.
+    Worst,
 }
 
 impl Series {
@@ -226,7 +231,8 @@ impl Scenario {
             Run::GsoThroughput(protocol) => gso::run(protocol, point, parameters, report),
             Run::Degen => degen::run(point, parameters, report),
             Run::Packet => handoff::run(point, parameters, report),
-            Run::Web => handoff::run_web(point, parameters, report),
+            Run::Web => handoff::run_web(Case::Web, point, parameters, report),
+            Run::Policies => handoff::run_web(Case::Policies, point, parameters, report),
             Run::Stack => handoff::run_stack(point, parameters, report),
         }
     }

@@ -1,5 +1,7 @@
 //! The ratio of two series, in the paper and here.
 
+use std::cmp::Ordering;
+
 use super::{Point, Spread, Verdict, number};
 use crate::paper::registry::Entry;
 use crate::paper::scenario::{Headline, Scenario};
@@ -19,6 +21,10 @@ pub(super) struct Ratio {
 /// A point with its ratio.
 type Found<'a, 'b> = (&'b Point<'a>, Spread);
 
+fn by_ratio(one: &&Found<'_, '_>, other: &&Found<'_, '_>) -> Ordering {
+    one.1.median.total_cmp(&other.1.median)
+}
+
 impl Ratio {
     pub(super) fn verdict(self, points: &[Point<'_>]) -> Option<Verdict> {
         let ratio = |point| Some((point, Point::over(point, self.subject, self.baseline)?));
@@ -26,15 +32,17 @@ impl Ratio {
         let best = self.headline == Headline::Best;
         let (at, found) = match self.headline {
             Headline::Last => *all.last()?,
-            Headline::Best => {
-                let median = |one: &&Found<'_, '_>| one.1.median;
-                *all.iter().max_by(|one, other| median(one).total_cmp(&median(other)))?
-            }
+            Headline::Best => *all.iter().max_by(by_ratio)?,
+            Headline::Worst => *all.iter().min_by(by_ratio)?,
         };
         let claimed = self.claim(at.entry, at.scenario);
         let mut meaning = format!(
             "{}{} gives {} times what {} gives, at {}",
-            if best { "At best " } else { "" },
+            match self.headline {
+                Headline::Best => "At best ",
+                Headline::Worst => "At worst ",
+                Headline::Last => "",
+            },
             at.label(self.subject),
             number(found.median),
             at.label(self.baseline),
@@ -74,6 +82,7 @@ impl Ratio {
         let mut all = scenario.points.iter().map(|&point| self.claimed_at(entry, point));
         match self.headline {
             Headline::Best => all.flatten().reduce(f64::max),
+            Headline::Worst => all.flatten().reduce(f64::min),
             Headline::Last => all.next_back().flatten(),
         }
     }

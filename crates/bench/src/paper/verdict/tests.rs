@@ -236,3 +236,15 @@ fn steps_are_told_from_point_to_point() {
     // Without the points that it stands between there is no step.
     assert_eq!(super::verdict(&entry(name), &[at(0, &[1.0])]), None);
 }
+
+#[test]
+fn what_is_never_to_be_a_loss_is_judged_where_it_is_worst() {
+    let name = "handoff-policies";
+    let at = |point, os: f64, nic: f64, policies: f64| {
+        row(name, point, &[("os", &[os]), ("nic", &[nic]), ("policies", &[policies])])
+    };
+    let verdict = judged(name, &[at(0, 100.0, 200.0, 190.0), at(1, 100.0, 50.0, 98.0)]);
+    assert_eq!(verdict.found.map(|found| found.median), Some(0.98));
+    assert!(verdict.meaning.starts_with("At worst handoff by policies gives 0.98 times"));
+    assert!(verdict.meaning.contains("handoff of all gives 0.51 times"), "{verdict:?}");
+}
