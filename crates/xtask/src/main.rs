@@ -14,6 +14,7 @@ mod packetdrill;
 mod process;
 mod programs;
 mod purity;
+mod siw;
 mod source;
 mod tree;
 
@@ -48,6 +49,8 @@ cargo xtask: what the project asks of itself
   cargo xtask packetdrill --binary PATH --scripts DIR [--report FILE]
                                      run packetdrill scripts, which you have, against the local
                                      kernel and against the TCP engine; as root
+  cargo xtask siw                    wharf's RDMA device beside Linux siw, in a QEMU guest that it
+                                     builds of Debian's packages (in target/siw) and boots
 
 Example: the end-to-end tests alone:
   cargo xtask check --only e2e
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         ["gro", rest @ ..] => gro::run(rest),
         ["imports", rest @ ..] => imports::run(rest),
         ["packetdrill", rest @ ..] => packetdrill::run(rest),
+        ["siw", rest @ ..] => siw::run(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())
