@@ -238,12 +238,13 @@ impl Spent {
         duration: Duration,
         doubts: &mut Doubts,
     ) -> Vec<Reading> {
-        // Calls of the TAP are timed by the clock.
+        // Calls of the TAP are timed by the clock, and in a short run may seem to take longer than the worker had its CPU.
         doubts.disturbed |= self.kernel - before.kernel > self.worker - before.worker;
         let packets = (self.packets - before.packets).max(1) as f64;
         let each = |now: u64, then: u64| now.saturating_sub(then) as f64 / packets;
         let host = each(self.program, before.program) + each(self.kernel, before.kernel);
         let nic = each(self.worker, before.worker) - each(self.kernel, before.kernel);
+        let nic = nic.max(0.0);
         let descriptors = each(self.descriptors, before.descriptors);
         let commands =
             self.commands.iter().zip(&before.commands).map(|(now, then)| each(*now, *then));
