@@ -52,8 +52,11 @@ struct Worker {
     to_app: Lock<Consumer<'static>>,
 }
 
-/// How often it is tried to tell the NIC something, whose ring is full.
-const COMMAND_TURNS: u32 = 100_000;
+/// How often it is tried to tell the NIC something, whose ring is full: some times at once, as it reads soon, and later with
+/// a pause in between, for a second and more, as others may have its CPU.
+const COMMAND_TURNS: u32 = 11_000;
+const TURNS_AT_ONCE: u32 = 1_000;
+const PAUSE: u32 = 100_000;
 /// Connections that are on their way to the NIC at a time: each stands still until those before it have moved.
 const OFFERS_MAX: u64 = 16;
 
@@ -386,7 +389,7 @@ impl Session {
         let number = area.map_or(0, |area| area.worker().load(Ordering::Relaxed)) as u32;
         let Some(worker) = self.workers.get(number as usize) else { return false };
         let bytes = command.encode();
-        for _ in 0..COMMAND_TURNS {
+        for turn in 0..COMMAND_TURNS {
             let Some(mut ring) = worker.to_nic.take() else { return false };
             let is_told = ring.push(bytes).is_ok();
             drop(ring);
@@ -399,7 +402,10 @@ impl Session {
                 return true;
             }
             self.ring(number, worker);
-            os::yield_now();
+            match turn {
+                ..TURNS_AT_ONCE => os::yield_now(),
+                _ => os::pause(PAUSE),
+            }
         }
         false
     }

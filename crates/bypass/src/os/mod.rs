@@ -156,6 +156,13 @@ pub(crate) fn yield_now() {
     unsafe { libc::sched_yield() };
 }
 
+/// Sleeps for so many nanoseconds, less than a second, or until a signal comes.
+pub(crate) fn pause(nanos: u32) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: nanos.into() };
+    // SAFETY: `time` is readable, and nothing is written.
+    unsafe { trap!(libc::SYS_nanosleep, &raw const time, std::ptr::null::<u8>()) };
+}
+
 /// This process.
 #[inline]
 pub(crate) fn process() -> libc::pid_t {
