@@ -37,8 +37,13 @@ const DPDK: [(&str, &str); 5] = [
 
 const LWIP: [(&str, &str); 2] = [file!("lwip/Makefile"), file!("lwip/main.c")];
 
-const VERBS: [(&str, &str); 4] =
-    [file!("verbs/Makefile"), file!("verbs/peer.h"), file!("verbs/main.c"), file!("verbs/tcp.c")];
+const VERBS: [(&str, &str); 5] = [
+    file!("verbs/Makefile"),
+    file!("verbs/peer.h"),
+    file!("verbs/main.c"),
+    file!("verbs/tcp.c"),
+    file!("verbs/tell.c"),
+];
 
 const WIREGUARD_GO_MODULE: &str = "golang.zx2c4.com/wireguard";
 
