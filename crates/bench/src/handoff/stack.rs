@@ -22,7 +22,7 @@ pub struct Setup {
     pub checksum_offload: bool,
     /// Connections that send.
     pub connections: usize,
-    /// How long a packet is under way, each way.
+    /// One-way delay of the path, in each direction.
     pub one_way: Duration,
 }
 

@@ -27,7 +27,7 @@ pub struct Load {
     pub connections: usize,
     /// Bits a second that each receives at most.
     pub rate: Option<u64>,
-    /// How long a packet is under way, each way.
+    /// One-way delay of the path, in each direction.
     pub one_way: Duration,
     /// Whether wharf's worker and the server share a CPU.
     pub together: bool,

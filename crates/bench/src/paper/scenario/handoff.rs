@@ -18,18 +18,17 @@ pub(in crate::paper) const SETUPS: [&str; 5] =
 
 /// Figure 1: the host's time without handoff.
 pub(in crate::paper) fn stack() -> Scenario {
-    let series = |id, metric, label| Series { id, case: "os", metric, label };
     Scenario {
         x: XAxis { label: "set up as", unit: "", words: "", scale: Scale::Names(&SETUPS) },
         y: YAxis { label: "Host's time a packet", unit: "ns", factor: 1.0, scale: Scale::Linear },
         series: vec![
-            series("os", "host_time_per_packet", "all"),
-            series("system_call", "system_call_time_per_packet", "system call"),
-            series("socket", "socket_time_per_packet", "socket"),
-            series("tcp", "tcp_time_per_packet", "TCP"),
-            series("ip", "ip_time_per_packet", "IP"),
-            series("ethernet", "ethernet_time_per_packet", "Ethernet"),
-            series("driver", "driver_time_per_packet", "driver"),
+            Series::new("os", "os", "host_time_per_packet", "all"),
+            Series::new("system_call", "os", "system_call_time_per_packet", "system call"),
+            Series::new("socket", "os", "socket_time_per_packet", "socket"),
+            Series::new("tcp", "os", "tcp_time_per_packet", "TCP"),
+            Series::new("ip", "os", "ip_time_per_packet", "IP"),
+            Series::new("ethernet", "os", "ethernet_time_per_packet", "Ethernet"),
+            Series::new("driver", "os", "driver_time_per_packet", "driver"),
         ],
         points: (0..).take(SETUPS.len()).collect(),
         quick: vec![0, 2],
@@ -52,15 +51,19 @@ pub(in crate::paper) fn stack() -> Scenario {
 
 /// Figure 7: the host's time.
 pub(in crate::paper) fn host_time() -> Scenario {
-    let series = |id, case, metric, label| Series { id, case, metric, label };
     let all = vec![
-        series("os", "os", "host_time_per_packet", "without handoff"),
-        series("nic", "nic", "host_time_per_packet", "handoff"),
-        series("os_tcp", "os", "tcp_time_per_packet", "without handoff, TCP"),
-        series("nic_tcp", "nic", "tcp_time_per_packet", "handoff, TCP"),
-        series("os_driver", "os", "driver_time_per_packet", "without handoff, driver"),
-        series("nic_bypass", "nic", "bypass_time_per_packet", "handoff, bypass"),
-        series("nic_application", "nic", "application_time_per_packet", "handoff, the program"),
+        Series::new("os", "os", "host_time_per_packet", "without handoff"),
+        Series::new("nic", "nic", "host_time_per_packet", "handoff"),
+        Series::new("os_tcp", "os", "tcp_time_per_packet", "without handoff, TCP"),
+        Series::new("nic_tcp", "nic", "tcp_time_per_packet", "handoff, TCP"),
+        Series::new("os_driver", "os", "driver_time_per_packet", "without handoff, driver"),
+        Series::new("nic_bypass", "nic", "bypass_time_per_packet", "handoff, bypass"),
+        Series::new(
+            "nic_application",
+            "nic",
+            "application_time_per_packet",
+            "handoff, the program",
+        ),
     ];
     mixed(
         all,
@@ -80,14 +83,13 @@ pub(in crate::paper) fn host_time() -> Scenario {
 
 /// Figure 8: messages between host and NIC.
 pub(in crate::paper) fn messages() -> Scenario {
-    let series = |id, case, metric, label| Series { id, case, metric, label };
     let all = vec![
-        series("os", "os", "messages_per_packet", "without handoff"),
-        series("nic", "nic", "messages_per_packet", "handoff"),
-        series("nic_descriptors", "nic", "descriptors_per_packet", "handoff, descriptors"),
-        series("ch_nic_send", "nic", "ch_nic_send_per_packet", "ch_nic_send"),
-        series("ch_os_ack", "nic", "ch_os_ack_per_packet", "ch_os_ack"),
-        series("ch_nic_recvd", "nic", "ch_nic_recvd_per_packet", "ch_nic_recvd"),
+        Series::new("os", "os", "messages_per_packet", "without handoff"),
+        Series::new("nic", "nic", "messages_per_packet", "handoff"),
+        Series::new("nic_descriptors", "nic", "descriptors_per_packet", "handoff, descriptors"),
+        Series::new("ch_nic_send", "nic", "ch_nic_send_per_packet", "ch_nic_send"),
+        Series::new("ch_os_ack", "nic", "ch_os_ack_per_packet", "ch_os_ack"),
+        Series::new("ch_nic_recvd", "nic", "ch_nic_recvd_per_packet", "ch_nic_recvd"),
     ];
     mixed(
         all,
@@ -103,14 +105,13 @@ pub(in crate::paper) fn messages() -> Scenario {
 
 /// Table 2: the NIC's own time.
 pub(in crate::paper) fn nic_time() -> Scenario {
-    let series = |id, case, metric, label| Series { id, case, metric, label };
     let all = vec![
-        series("nic", "nic", "nic_time_per_packet", "handoff"),
-        series("os", "os", "nic_time_per_packet", "without handoff"),
-        series("handoff", "nic", "nic_handoff_time_per_packet", "handoff interface"),
-        series("tcp", "nic", "nic_tcp_time_per_packet", "TCP"),
-        series("ip_ethernet", "nic", "nic_ip_ethernet_time_per_packet", "IP and Ethernet"),
-        series("other", "nic", "nic_other_time_per_packet", "other"),
+        Series::new("nic", "nic", "nic_time_per_packet", "handoff"),
+        Series::new("os", "os", "nic_time_per_packet", "without handoff"),
+        Series::new("handoff", "nic", "nic_handoff_time_per_packet", "handoff interface"),
+        Series::new("tcp", "nic", "nic_tcp_time_per_packet", "TCP"),
+        Series::new("ip_ethernet", "nic", "nic_ip_ethernet_time_per_packet", "IP and Ethernet"),
+        Series::new("other", "nic", "nic_other_time_per_packet", "other"),
     ];
     mixed(
         all,

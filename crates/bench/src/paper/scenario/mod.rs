@@ -177,7 +177,16 @@ pub enum Headline {
 impl Series {
     /// One that is a case's only one.
     pub(super) const fn of(case: &'static str, metric: &'static str, label: &'static str) -> Self {
-        Series { id: case, case, metric, label }
+        Series::new(case, case, metric, label)
+    }
+
+    pub(super) const fn new(
+        id: &'static str,
+        case: &'static str,
+        metric: &'static str,
+        label: &'static str,
+    ) -> Self {
+        Series { id, case, metric, label }
     }
 }
 

@@ -19,15 +19,19 @@ const DIFFERS: &str = "nginx, one process, with SPECweb99's static files in 20 d
 
 /// Figure 9: the host's time.
 pub(in crate::paper) fn host_time() -> Scenario {
-    let series = |id, case, metric, label| Series { id, case, metric, label };
     let all = vec![
-        series("os", "os", "host_time_per_packet", "without handoff"),
-        series("nic", "nic", "host_time_per_packet", "handoff"),
-        series("os_tcp", "os", "tcp_time_per_packet", "without handoff, TCP"),
-        series("nic_tcp", "nic", "tcp_time_per_packet", "handoff, TCP"),
-        series("os_application", "os", "application_time_per_packet", "without handoff, nginx"),
-        series("nic_application", "nic", "application_time_per_packet", "handoff, nginx"),
-        series("nic_bypass", "nic", "bypass_time_per_packet", "handoff, bypass"),
+        Series::new("os", "os", "host_time_per_packet", "without handoff"),
+        Series::new("nic", "nic", "host_time_per_packet", "handoff"),
+        Series::new("os_tcp", "os", "tcp_time_per_packet", "without handoff, TCP"),
+        Series::new("nic_tcp", "nic", "tcp_time_per_packet", "handoff, TCP"),
+        Series::new(
+            "os_application",
+            "os",
+            "application_time_per_packet",
+            "without handoff, nginx",
+        ),
+        Series::new("nic_application", "nic", "application_time_per_packet", "handoff, nginx"),
+        Series::new("nic_bypass", "nic", "bypass_time_per_packet", "handoff, bypass"),
     ];
     loaded(
         all,
