@@ -234,7 +234,7 @@ impl Lookup {
     }
 
     /// One that has left is [gone](Phase::Gone), unless its entry was removed meanwhile: another may be where it was.
-    pub(crate) fn is_gone(&self, Leaving { place, entry: left }: Leaving) {
+    pub(crate) fn set_gone(&self, Leaving { place, entry: left }: Leaving) {
         if let Some(entry) = self.at(place) {
             let gone = left & !PHASE | bits_of(Phase::Gone);
             let _ = entry.compare_exchange(left, gone, Ordering::Release, Ordering::Relaxed);
@@ -382,7 +382,7 @@ mod tests {
                         if let Some((_, _, phase @ Phase::Left)) = model.get_mut(&place) {
                             *phase = Phase::Gone;
                         }
-                        lookup.is_gone(left);
+                        lookup.set_gone(left);
                     },
                     4 => {
                         claims.release(place);

@@ -143,7 +143,7 @@ impl HandoffLane {
     pub(crate) fn follow_leaving(&mut self, peers: &mut Option<Peers>) {
         if !self.leaving.is_empty() && peers.as_mut().is_none_or(Peers::has_none) {
             let lookup = &self.lookup;
-            self.leaving.drain(..).for_each(|left| lookup.is_gone(left));
+            self.leaving.drain(..).for_each(|left| lookup.set_gone(left));
         }
     }
 
