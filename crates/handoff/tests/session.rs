@@ -33,7 +33,8 @@ fn reasons() -> impl Strategy<Value = RestoreReason> {
 fn messages() -> impl Strategy<Value = Message> {
     prop_oneof![
         Just(Message::Hello),
-        layouts().prop_map(|layout| Message::Welcome(Welcome { layout })),
+        (layouts(), any::<u32>())
+            .prop_map(|(layout, interface)| Message::Welcome(Welcome { layout, interface })),
         any::<u32>().prop_map(|cid| Message::Offer(Cid(cid))),
         (any::<u32>(), reasons()).prop_map(|(cid, reason)| Message::Restore(Cid(cid), reason)),
         any::<u32>().prop_map(|cid| Message::Close(Cid(cid))),

@@ -6,7 +6,7 @@ use super::{BadLayout, Layout};
 use crate::{Cid, RestoreReason};
 
 /// Version of the messages and of the layout.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The owner of the note (elf(5)) in `libwharf.so` that says of which build that is: its kind is [`VERSION`], and its text
 /// is [`BUILD`].
@@ -14,6 +14,9 @@ pub const BUILD_NOTE: &str = "wharf";
 
 /// The build of this crate: wharf and `libwharf.so` must be of the same.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
+
+/// Most NICs with which a process has a session each.
+pub const NICS_MAX: usize = 8;
 
 /// Bytes of a message.
 pub const MESSAGE_LEN: usize = 32;
@@ -24,6 +27,8 @@ pub const MESSAGE_LEN: usize = 32;
 pub struct Welcome {
     /// The memory's.
     pub layout: Layout,
+    /// Index of the host's interface: connections whose route leads through it are the NIC's to take.
+    pub interface: u32,
 }
 
 /// A message, little-endian, each as long as any other.
@@ -92,9 +97,9 @@ impl Message {
     pub fn encode(&self) -> [u8; MESSAGE_LEN] {
         let (kind, detail, numbers) = match *self {
             Message::Hello => (HELLO, 0, [0; NUMBERS]),
-            Message::Welcome(Welcome { layout }) => {
+            Message::Welcome(Welcome { layout, interface }) => {
                 let Layout { workers, commands, connections, send, receive } = layout;
-                (WELCOME, 0, [workers, commands, connections, send, receive, 0, 0])
+                (WELCOME, 0, [workers, commands, connections, send, receive, interface, 0])
             }
             Message::Offer(cid) => (OFFER, 0, [cid.0, 0, 0, 0, 0, 0, 0]),
             Message::Restore(cid, reason) => (RESTORE, reason.code(), [cid.0, 0, 0, 0, 0, 0, 0]),
@@ -128,10 +133,10 @@ impl Message {
         let message = match bytes[2] {
             HELLO => Message::Hello,
             WELCOME => {
-                let [commands, connections, send, receive, ..] = rest;
+                let [commands, connections, send, receive, interface, ..] = rest;
                 let layout = Layout { workers: first, commands, connections, send, receive };
                 layout.validate()?;
-                Message::Welcome(Welcome { layout })
+                Message::Welcome(Welcome { layout, interface })
             }
             OFFER => Message::Offer(Cid(first)),
             RESTORE => {

@@ -27,5 +27,7 @@ mod said;
 pub mod status;
 
 pub use layout::{Area, BadLayout, Layout, Shared};
-pub use message::{BUILD, BUILD_NOTE, MESSAGE_LEN, Message, MessageError, VERSION, Welcome};
+pub use message::{
+    BUILD, BUILD_NOTE, MESSAGE_LEN, Message, MessageError, NICS_MAX, VERSION, Welcome,
+};
 pub use said::{ASKS, Ends, POLICY_MAX, PolicyText, Said};

@@ -107,7 +107,7 @@ pub fn messages(bytes: &[u8]) {
             1..=3 => Message::Offer(cid),
             4 => Message::Restore(cid, reason.unwrap_or_default()),
             5 => Message::Close(cid),
-            6 => Message::Welcome(handoff::session::Welcome { layout: LAYOUT }),
+            6 => Message::Welcome(handoff::session::Welcome { layout: LAYOUT, interface: 1 }),
             _ => {
                 let (message, more) =
                     behind.split_at(behind.len().min(usize::from(len) % (2 * MESSAGE_LEN)));

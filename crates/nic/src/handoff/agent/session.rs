@@ -168,8 +168,8 @@ impl Session {
     }
 
     fn welcome(&mut self, common: &mut Common) -> io::Result<()> {
-        let layout = self.process.layout();
-        let welcome = FromProcess::Welcome(Welcome { layout }).encode();
+        let (layout, interface) = (self.process.layout(), common.host.interface);
+        let welcome = FromProcess::Welcome(Welcome { layout, interface }).encode();
         self.socket.send(&welcome, &self.process.descriptors())?;
         self.is_welcome = true;
         let process: Arc<dyn Process> = self.process.clone();

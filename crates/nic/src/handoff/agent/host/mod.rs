@@ -45,7 +45,7 @@ pub(crate) struct Host {
     /// The network namespace, as [`namespace_of`] has it.
     pub(super) namespace: u64,
     /// Index of the host's interface.
-    interface: u32,
+    pub(super) interface: u32,
     kernel: Kernel,
     changes: Changes,
     firewall: Option<Firewall>,
