@@ -12,7 +12,7 @@
 //! | `connection::epoll` | the registrations of connections in epoll sets |
 //! | `table`, `pool` | what each descriptor is, and where that lies |
 //! | `sharers` | which processes have a connection, after fork(2) |
-//! | `session` | wharf: its socket, its memory, its rings of commands |
+//! | `session` | each wharf: its socket, its memory, its rings of commands; which there are |
 //! | `lock` | a lock that knows its thread |
 //! | `policy` | by which policy connections are offered |
 //! | `build` | of which build the library is |

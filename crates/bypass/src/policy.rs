@@ -54,24 +54,12 @@ impl Policies {
     fn read_again(&self, said: &Said<'_>) -> &Policy {
         let read = said.policy().and_then(|(change, text)| {
             let policy = text.as_str()?.parse().ok()?;
-            keep(Read { change, policy })
+            os::keep(Read { change, policy })
         });
         if let Some(read) = read {
             self.read.store(ptr::from_ref(read).cast_mut(), Ordering::Release);
         }
         // One that is being written is read by the next call.
         read.or_else(|| self.last()).map_or(&self.default, |read| &read.policy)
-    }
-}
-
-/// Keeps it for as long as the process lives, in a page of its own: a call may be made where malloc(3) must not be. `None`
-/// if there is no memory.
-fn keep(read: Read) -> Option<&'static Read> {
-    const { assert!(size_of::<Read>() <= 4096 && !std::mem::needs_drop::<Read>()) };
-    let place: *mut Read = os::map_shared(size_of::<Read>())?.cast();
-    // SAFETY: a page that was mapped above, aligned and large enough, which nobody else has and which is never unmapped.
-    unsafe {
-        place.write(read);
-        Some(&*place)
     }
 }

@@ -1,20 +1,24 @@
-//! wharf, as this process has it: its Unix socket, its memory, and the rings of commands.
+//! wharf, as this process has it: its Unix socket, its memory, and the rings of commands. There may be several: a NIC each.
 
+mod nics;
 mod numbers;
+mod told;
 
-use std::os::unix::ffi::OsStringExt;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use handoff::command::{NicCommand, OsCommand};
 use handoff::policy::Policy;
 use handoff::ring::command::{Consumer, Producer};
 use handoff::ring::{Doorbell, Sleepers};
 use handoff::session::status::{Place, Status};
-use handoff::session::{Area, MESSAGE_LEN, Message, Shared};
+use handoff::session::{Area, MESSAGE_LEN, Message, Shared, Welcome};
 use handoff::{Cid, RestoreReason};
 use libc::c_int;
 
+pub(crate) use self::nics::{
+    all, are_any, are_several, generation, is_wanted, lacks_any, look, look_alive, look_for_more,
+    may_have_asked_since, picks, sleep,
+};
 use self::numbers::Numbers;
 use crate::lock::Lock;
 use crate::policy::Policies;
@@ -24,6 +28,10 @@ use crate::{names, os};
 pub(crate) struct Session {
     /// Which of the process's: tells it from others.
     pub(crate) number: u32,
+    /// Its place in the list of NICs.
+    pub(crate) place: usize,
+    /// Index of the host's interface.
+    pub(crate) interface: u32,
     /// Readable when wharf is gone.
     pub(crate) socket: c_int,
     /// Readable edge by edge when wharf wakes the process.
@@ -32,10 +40,13 @@ pub(crate) struct Session {
     /// puts connections back any more.
     alive: c_int,
     shared: Shared<'static>,
-    workers: Vec<Worker>,
+    /// All are there.
+    workers: &'static [Option<Worker>],
     numbers: Numbers,
     /// wharf has said that it is stopping: nothing is offered any more.
     is_ending: AtomicBool,
+    /// When it is looked next whether one that is stopping has gone.
+    next_look: AtomicU64,
     /// Connections that were offered.
     offers: AtomicU64,
     /// When wharf was found to be gone; 0 before.
@@ -60,144 +71,26 @@ const PAUSE: u32 = 100_000;
 /// Connections that are on their way to the NIC at a time: each stands still until those before it have moved.
 const OFFERS_MAX: u64 = 16;
 
+/// Sessions so far.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+/// The process, since it was loaded or forked.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+/// How often it is looked at most whether a wharf that is stopping has gone, in nanoseconds.
+const LOOK_EVERY: u64 = 1_000_000_000;
 /// So long is waited for the next wharf, in nanoseconds, where a service manager keeps what that needs.
 const NEXT_WHARF: u64 = 30_000_000_000;
-
-/// What `wharf run` has told.
-struct Told {
-    address: Vec<u8>,
-    /// `None` for wharf's own.
-    policy: Option<Policy>,
-}
-
-static TOLD: OnceLock<Option<Told>> = OnceLock::new();
-
-/// What the environment says, or said when the library was loaded: programs such as nginx clear it.
-fn told() -> &'static Option<Told> {
-    TOLD.get_or_init(|| {
-        let address = std::env::var_os("WHARF_HANDOFF")?.into_vec();
-        let policy = std::env::var("WHARF_HANDOFF_POLICY").ok();
-        let policy = policy.map(|text| text.parse()).transpose().ok()?;
-        Some(Told { address, policy })
-    })
-}
 
 /// When the library is loaded, before the program begins.
 extern "C" fn loaded() {
     PROCESS.store(os::process(), Ordering::Relaxed);
     os::begin_ticks();
-    told();
+    nics::name();
 }
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = loaded;
-
-/// Not begun, begun, and that there is none.
-static SESSION: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
-static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
-/// The process, since it was loaded or forked, and where it is said how often wharf has asked for connections.
-static PROCESS: AtomicI32 = AtomicI32::new(0);
-static PICKS: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NO_PICKS).cast_mut());
-static NO_PICKS: AtomicU64 = AtomicU64::new(0);
-const UNKNOWN: u32 = 0;
-const BEGINNING: u32 = 1;
-const THERE: u32 = 2;
-const NONE: u32 = 3;
-/// When it is looked next whether there is another wharf, and how often at most, in nanoseconds.
-static RETRY: AtomicU64 = AtomicU64::new(0);
-const RETRY_EVERY: u64 = 1_000_000_000;
-/// Sessions so far.
-static BEGUN: AtomicU32 = AtomicU32::new(0);
-
-/// The session, begun if it was not. `None` if there is no wharf, or another thread is about to begin it.
-pub(crate) fn get() -> Option<&'static Session> {
-    match STATE.load(Ordering::Acquire) {
-        THERE => {
-            // SAFETY: stored before THERE was, from a box that is never freed.
-            let session = unsafe { SESSION.load(Ordering::Acquire).as_ref() }?;
-            Some(if session.is_lost() { renew(session) } else { session })
-        }
-        UNKNOWN => begin(),
-        _ => None,
-    }
-}
-
-#[cold]
-fn begin() -> Option<&'static Session> {
-    let claimed = STATE.compare_exchange(UNKNOWN, BEGINNING, Ordering::AcqRel, Ordering::Relaxed);
-    if claimed.is_err() {
-        return None;
-    }
-    let errno = os::errno();
-    let session = Session::begin().map(|session| Box::leak(Box::new(session)));
-    let state = match session {
-        Some(session) => {
-            store(session);
-            THERE
-        }
-        None => NONE,
-    };
-    STATE.store(state, Ordering::Release);
-    os::set_errno(errno);
-    // SAFETY: as in `get`.
-    unsafe { SESSION.load(Ordering::Acquire).as_ref() }
-}
-
-/// A session with another wharf at the same place, if there is one by now. The old one keeps its descriptors: threads
-/// may wait for them.
-#[cold]
-fn renew(old: &'static Session) -> &'static Session {
-    let (now, due) = (os::now(), RETRY.load(Ordering::Acquire));
-    let next = now + RETRY_EVERY;
-    if now < due || RETRY.compare_exchange(due, next, Ordering::AcqRel, Ordering::Relaxed).is_err()
-    {
-        return old;
-    }
-    let errno = os::errno();
-    let session = Session::begin();
-    os::set_errno(errno);
-    match session {
-        Some(session) => {
-            let session = Box::leak(Box::new(session));
-            store(session);
-            session
-        }
-        None => old,
-    }
-}
-
-/// In the child after fork: the session is the parent's. A new one begins when it is asked for.
-pub(crate) fn forget() {
-    if let Some(session) = get_there() {
-        os::close(session.socket);
-        os::close(session.wake);
-        os::close(session.alive);
-        session.workers.iter().for_each(|worker| os::close(worker.doorbell));
-    }
-    SESSION.store(std::ptr::null_mut(), Ordering::Release);
-    PICKS.store((&raw const NO_PICKS).cast_mut(), Ordering::Relaxed);
-    PROCESS.store(os::process(), Ordering::Relaxed);
-    STATE.store(UNKNOWN, Ordering::Release);
-}
-
-/// Whether the program was started to have one.
-pub(crate) fn is_wanted() -> bool {
-    STATE.load(Ordering::Relaxed) == THERE || told().is_some()
-}
-
-/// The session, if it has begun.
-#[inline]
-pub(crate) fn get_there() -> Option<&'static Session> {
-    if STATE.load(Ordering::Acquire) == THERE { get() } else { None }
-}
-
-/// How often wharf has asked for connections; 0 without a session.
-#[inline]
-pub(crate) fn picks() -> u64 {
-    // SAFETY: a word of the library's, or of memory that is never unmapped.
-    unsafe { &*PICKS.load(Ordering::Relaxed) }.load(Ordering::Relaxed)
-}
 
 /// Whether this is a process that has connections for itself, and not a child that has the memory of one (vfork(2)) until
 /// it executes another program: what that closes is open in this one.
@@ -206,57 +99,78 @@ pub(crate) fn is_own() -> bool {
     PROCESS.load(Ordering::Relaxed) == os::process()
 }
 
-/// The session is this one from now on.
-fn store(session: &'static Session) {
-    PICKS.store(session.shared.picks().as_ptr().cast(), Ordering::Relaxed);
-    SESSION.store(std::ptr::from_ref(session).cast_mut(), Ordering::Release);
+/// In the child after fork: the sessions are the parent's. New ones begin when they are asked for.
+pub(crate) fn forget() {
+    nics::forget();
+    PROCESS.store(os::process(), Ordering::Relaxed);
 }
 
 impl Session {
-    fn begin() -> Option<Session> {
-        let Told { address, policy } = told().as_ref()?;
-        let policy = policy.clone();
+    /// With the wharf at this address, as that of this place in the list of NICs.
+    fn begin(address: &[u8], place: usize, policy: Option<Policy>) -> Option<&'static Session> {
         let socket = os::connect(address)?;
-        match Session::on(socket, policy) {
-            Some(session) => Some(session),
-            None => {
-                os::close(socket);
-                None
-            }
+        let session = Session::on(socket, place, policy).and_then(os::keep);
+        if session.is_none() {
+            os::close(socket);
         }
+        session
     }
 
-    fn on(socket: c_int, policy: Option<Policy>) -> Option<Session> {
+    fn on(socket: c_int, place: usize, policy: Option<Policy>) -> Option<Session> {
         os::send(socket, &Message::Hello.encode(), None).ok()?;
         let mut bytes = [0; MESSAGE_LEN];
-        let (len, descriptors) = os::receive(socket, &mut bytes).ok()?;
-        let Ok(Message::Welcome(welcome)) = Message::decode(&bytes[..len]) else {
-            descriptors.into_iter().for_each(os::close);
-            return None;
+        let received = os::receive(socket, &mut bytes).ok()?;
+        let session = match Message::decode(&bytes[..received.len]) {
+            Ok(Message::Welcome(welcome)) => {
+                Session::by(welcome, socket, received.descriptors(), (place, policy))
+            }
+            _ => None,
         };
-        let layout = welcome.layout;
-        let [memory, wake, alive, doorbells @ ..] = &descriptors[..] else { return None };
-        let words = os::map(*memory, layout.bytes())?;
-        os::close(*memory);
-        let shared = Shared::new(layout, words).ok()?;
-        let worker = |(number, doorbell): (u32, &c_int)| {
+        if session.is_none() {
+            received.descriptors().iter().copied().for_each(os::close);
+        }
+        session
+    }
+
+    fn by(
+        Welcome { layout, interface }: Welcome,
+        socket: c_int,
+        descriptors: &[c_int],
+        (place, policy): (usize, Option<Policy>),
+    ) -> Option<Session> {
+        let [memory, wake, alive, doorbells @ ..] = descriptors else { return None };
+        if doorbells.len() != layout.workers as usize {
+            return None;
+        }
+        let shared = Shared::new(layout, os::map(*memory, layout.bytes())?).ok()?;
+        // There is each of them, as of the memory that was just looked at.
+        let worker = |number: usize| {
+            let (to_nic, to_app) = (shared.to_nic(number as u32), shared.to_app(number as u32));
+            let (to_nic, to_app) = (to_nic.ok()?, to_app.ok()?);
             Some(Worker {
-                doorbell: *doorbell,
-                to_nic: Lock::new(Producer::new(shared.to_nic(number).ok()?)),
-                to_app: Lock::new(Consumer::new(shared.to_app(number).ok()?)),
+                doorbell: doorbells[number],
+                to_nic: Lock::new(Producer::new(to_nic)),
+                to_app: Lock::new(Consumer::new(to_app)),
             })
         };
-        let workers: Option<Vec<Worker>> = (0..).zip(doorbells).map(worker).collect();
-        let workers = workers.filter(|all| all.len() == layout.workers as usize)?;
+        let workers = os::keep_each(doorbells.len(), worker)?;
+        if workers.iter().any(Option::is_none) {
+            return None;
+        }
+        let numbers = Numbers::new(layout.connections)?;
+        os::close(*memory);
         Some(Session {
             number: BEGUN.fetch_add(1, Ordering::AcqRel) + 1,
+            place,
+            interface,
             socket,
             wake: *wake,
             alive: *alive,
             shared,
             workers,
-            numbers: Numbers::new(layout.connections),
+            numbers,
             is_ending: AtomicBool::new(false),
+            next_look: AtomicU64::new(0),
             offers: AtomicU64::new(0),
             dead_since: AtomicU64::new(0),
             is_lost: AtomicBool::new(false),
@@ -310,9 +224,12 @@ impl Session {
         self.shared.picks().load(Ordering::Acquire)
     }
 
-    /// Whether it has asked for that of this descriptor after time `before`, up to time `now`.
-    pub(crate) fn asks_for(&self, fd: c_int, before: u64, now: u64) -> bool {
-        self.shared.is_asked_for((before, now), || names::ends(fd))
+    /// Whether it has asked for that of this descriptor after time `before`, up to time `now`, the lowest bits of their
+    /// numbers.
+    pub(crate) fn asks_for(&self, fd: c_int, before: u32, now: u32) -> bool {
+        let latest = self.picks();
+        let full = |bits: u32| latest.wrapping_sub((latest as u32).wrapping_sub(bits).into());
+        self.shared.is_asked_for((full(before), full(now)), || names::ends(fd))
     }
 
     /// Whether wharf was found to be gone.
@@ -339,9 +256,9 @@ impl Session {
         if !self.is_ending.load(Ordering::Relaxed) {
             return true;
         }
-        let (now, due) = (os::now(), RETRY.load(Ordering::Acquire));
+        let (now, due) = (os::now(), self.next_look.load(Ordering::Relaxed));
         if now >= due {
-            RETRY.store(now + RETRY_EVERY, Ordering::Release);
+            self.next_look.store(now + LOOK_EVERY, Ordering::Relaxed);
             self.looks_alive();
         }
         false
@@ -387,7 +304,7 @@ impl Session {
         // Written before the connection's rings were those of this epoch.
         let area = self.area(command.cid());
         let number = area.map_or(0, |area| area.worker().load(Ordering::Relaxed)) as u32;
-        let Some(worker) = self.workers.get(number as usize) else { return false };
+        let Some(Some(worker)) = self.workers.get(number as usize) else { return false };
         let bytes = command.encode();
         for turn in 0..COMMAND_TURNS {
             let Some(mut ring) = worker.to_nic.take() else { return false };
@@ -420,7 +337,7 @@ impl Session {
 
     /// Calls `news` with the owner of each connection of which the NIC has told something. Another thread may be about it.
     pub(crate) fn events(&self, mut news: impl FnMut(usize)) {
-        for worker in &self.workers {
+        for worker in self.workers.iter().flatten() {
             let Some(mut events) = worker.to_app.try_take() else { continue };
             while let Ok(Some(bytes)) = events.pop() {
                 let Ok(event) = OsCommand::decode(bytes) else { continue };
@@ -431,19 +348,19 @@ impl Session {
         }
     }
 
-    /// The calling thread is about to sleep at the eventfd, and is awake again when the result is dropped.
-    pub(crate) fn sleep(&self) -> Asleep {
-        let sleepers = Sleepers::new(self.shared.app_sleepers());
-        sleepers.enter();
-        Asleep(sleepers)
+    /// The threads that sleep at the eventfd.
+    fn sleepers(&self) -> Sleepers<'static> {
+        Sleepers::new(self.shared.app_sleepers())
     }
-}
 
-/// A thread that sleeps.
-pub(crate) struct Asleep(Sleepers<'static>);
+    /// Where wharf counts how often it asks for connections.
+    fn picks_word(&self) -> &'static AtomicU64 {
+        self.shared.picks()
+    }
 
-impl Drop for Asleep {
-    fn drop(&mut self) {
-        self.0.leave();
+    /// The descriptors are closed, as they are the parent's.
+    fn forget(&self) {
+        let doorbells = self.workers.iter().flatten().map(|worker| worker.doorbell);
+        [self.socket, self.wake, self.alive].into_iter().chain(doorbells).for_each(os::close);
     }
 }

@@ -123,8 +123,9 @@ unsafe fn epoll_rest(
     mut kernel: impl FnMut(*mut epoll_event, c_int, Option<c_int>) -> c_int,
 ) -> c_int {
     let room = usize::try_from(count).unwrap_or(0);
-    let session = session::get_there().filter(|_| !events.is_null() && room > 0);
-    let Some(session) = session else { return kernel(events, count, None) };
+    if events.is_null() || room == 0 || !session::look() {
+        return kernel(events, count, None);
+    }
     // SAFETY: the caller's promise.
     let into = unsafe { std::slice::from_raw_parts_mut(events, room) };
     let left = match timeout {
@@ -134,7 +135,7 @@ unsafe fn epoll_rest(
         }
         timeout => timeout,
     };
-    epoll::wait(set, session, into, left, |into, timeout| {
+    epoll::wait(set, into, left, |into, timeout| {
         kernel(into.as_mut_ptr(), into.len() as c_int, Some(timeout))
     })
 }

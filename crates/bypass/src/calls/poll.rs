@@ -1,7 +1,9 @@
 //! poll(2): connections at the NIC beside all other descriptors.
 
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 
+use handoff::session::NICS_MAX;
 use libc::{c_int, c_short, epoll_event, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::connection::asked;
@@ -9,12 +11,12 @@ use crate::connection::epoll::{self, poll_events};
 use crate::connection::{self, Connection, Patience, Stays};
 use crate::os;
 use crate::real::{kernel, real};
-use crate::session::{self, Session};
+use crate::session;
 use crate::table::{self, Word};
 use crate::trap::trap;
 
-/// The thread's own epoll descriptor, and the number of its session. It has the process's eventfd edge by edge: each time
-/// wharf wakes the process every thread that waits sees it, and none takes it from another.
+/// The thread's own epoll descriptor, and when it was made, as a generation of sessions. It has the eventfd of each edge by
+/// edge: each time a wharf wakes the process every thread that waits sees it, and none takes it from another.
 struct Waiter(Cell<c_int>, Cell<u32>);
 
 impl Drop for Waiter {
@@ -30,15 +32,16 @@ thread_local! {
 }
 
 /// The thread's, made when it is first asked for; -1 if there can be none.
-fn waiter(session: &Session) -> c_int {
+fn waiter() -> c_int {
     WAITER
         .try_with(|waiter| {
-            if waiter.1.replace(session.number) != session.number && waiter.0.get() >= 0 {
-                // Of a wharf that has gone.
+            let generation = session::generation();
+            if waiter.1.replace(generation) != generation && waiter.0.get() >= 0 {
+                // There is another session.
                 os::close(waiter.0.replace(-1));
             }
             if waiter.0.get() < 0 {
-                waiter.0.set(make_waiter(session));
+                waiter.0.set(make_waiter());
             }
             waiter.0.get()
         })
@@ -54,10 +57,10 @@ pub(super) fn forget_waiter() {
     });
 }
 
-fn make_waiter(session: &Session) -> c_int {
+fn make_waiter() -> c_int {
     // SAFETY: it takes an integer.
     let fd = unsafe { trap!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) } as c_int;
-    for own in [session.wake, session.socket] {
+    for own in session::all().flat_map(|session| [session.wake, session.socket]) {
         let mut event = epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
         let add = libc::EPOLL_CTL_ADD;
         // SAFETY: `event` is readable.
@@ -68,9 +71,12 @@ fn make_waiter(session: &Session) -> c_int {
 
 /// The process was woken: that is over.
 fn take_wake(waiter: c_int) {
-    let mut event = epoll_event { events: 0, u64: 0 };
-    // SAFETY: `event` is writable.
-    unsafe { trap!(libc::SYS_epoll_pwait, waiter, &raw mut event, 1, 0, 0, 8) };
+    let mut events = [epoll_event { events: 0, u64: 0 }; 2 * NICS_MAX];
+    // SAFETY: so many events may be written.
+    unsafe {
+        let (at, room) = (events.as_mut_ptr(), events.len());
+        trap!(libc::SYS_epoll_pwait, waiter, at, room, 0, 0, 8);
+    }
 }
 
 fn kernel_poll(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> c_int {
@@ -107,12 +113,12 @@ pub(super) fn wait_kernel(
     };
     let mut fds =
         [pollfd { fd, events, revents: 0 }, pollfd { fd: -1, events: libc::POLLIN, revents: 0 }];
-    let session = session::get_there();
-    let _asleep = session.map(|session| {
-        fds[1].fd = waiter(session);
-        session.sleep()
+    let _asleep = session::look().then(|| {
+        let asleep = session::sleep();
+        fds[1].fd = waiter();
+        asleep
     });
-    let has_more = session.is_some_and(asked::offer);
+    let has_more = asked::offer();
     if connection.is_away() {
         return None;
     }
@@ -195,16 +201,11 @@ fn with_room<T: Copy, R>(len: usize, first: T, work: impl FnOnce(&mut [T]) -> R)
 const NOTHING: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
 
 /// poll(2), wherever connections are.
-pub(super) fn poll_here(
-    session: &'static Session,
-    fds: &mut [pollfd],
-    timeout: Option<u64>,
-    mask: *const sigset_t,
-) -> c_int {
+pub(super) fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> c_int {
     let until = timeout.map(|timeout| os::now() + timeout);
     let len = fds.len();
     with_room(len, None, |away| {
-        with_room(len + 1, NOTHING, |theirs| poll_in((away, theirs), session, fds, until, mask))
+        with_room(len + 1, NOTHING, |theirs| poll_in((away, theirs), fds, until, mask))
     })
 }
 
@@ -212,26 +213,25 @@ type Room<'a> = (&'a mut [Option<&'static Connection>], &'a mut [pollfd]);
 
 fn poll_in(
     (away, theirs): Room<'_>,
-    session: &'static Session,
     fds: &mut [pollfd],
     until: Option<u64>,
     mask: *const sigset_t,
 ) -> c_int {
     let own = fds.len();
     loop {
-        let has_more = asked::offer(session);
+        let has_more = asked::offer();
         let moves = moves(fds);
         for (fd, away) in fds.iter_mut().zip(&mut *away) {
             *away = connection::at(fd.fd).filter(|connection| connection.away().is_some());
             fd.revents = 0;
         }
-        let asleep = session.sleep();
-        epoll::dispatch_all(session);
+        let asleep = session::sleep();
+        epoll::dispatch_all();
         let (ready, is_back) = look(fds, away);
         for ((fd, away), theirs) in fds.iter().zip(&*away).zip(&mut *theirs) {
             *theirs = pollfd { fd: if away.is_some() { -1 } else { fd.fd }, revents: 0, ..*fd };
         }
-        theirs[own] = pollfd { fd: waiter(session), events: libc::POLLIN, revents: 0 };
+        theirs[own] = pollfd { fd: waiter(), events: libc::POLLIN, revents: 0 };
         let left = match until {
             _ if ready > 0 || is_back => Some(0),
             None => None,
@@ -246,7 +246,7 @@ fn poll_in(
         let woken = theirs[own].revents != 0;
         if woken {
             take_wake(theirs[own].fd);
-            session.looks_alive();
+            session::look_alive();
         }
         let mut count = ready;
         for (fd, theirs) in fds.iter_mut().zip(&*theirs).filter(|(_, theirs)| theirs.fd >= 0) {
@@ -282,9 +282,9 @@ unsafe fn all_stay(fds: *const pollfd, count: nfds_t) -> Stays {
 fn poll_rest(fds: &mut [pollfd], timeout: Option<u64>, begun: u64, mask: *const sigset_t) -> c_int {
     fds.iter().for_each(|fd| nest(fd.fd));
     let left = timeout.map(|timeout| timeout.saturating_sub(os::since(begun)));
-    match session::get_there() {
-        Some(session) => poll_here(session, fds, left, mask),
-        None => kernel_poll(fds, left, mask),
+    match session::look() {
+        true => poll_here(fds, left, mask),
+        false => kernel_poll(fds, left, mask),
     }
 }
 
@@ -299,16 +299,24 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
             // SAFETY: the program's call.
             return unsafe { rest(&Given { fds, count, timeout, begun: 0 }) };
         }
-        // What few calls need afterwards is kept in memory, and not in registers that each must save.
         let begun = if timeout > 0 { os::ticks() } else { 0 };
-        let given = Given { fds, count, timeout, begun };
-        std::hint::black_box(&given);
+        // What few calls need afterwards is kept in memory, and not in registers that each must save.
+        let mut given = MaybeUninit::<Given>::uninit();
+        let place = given.as_mut_ptr();
+        // SAFETY: each field of what is this call's own is written.
+        let given = unsafe {
+            (&raw mut (*place).fds).write_volatile(fds);
+            (&raw mut (*place).count).write_volatile(count);
+            (&raw mut (*place).timeout).write_volatile(timeout);
+            (&raw mut (*place).begun).write_volatile(begun);
+            given.assume_init_ref()
+        };
         let before = connection::offers();
         // SAFETY: the program's call.
         let found = unsafe { kernel(fds, count, timeout) };
         if connection::offers() != before {
             // SAFETY: the same.
-            return unsafe { rest(&given) };
+            return unsafe { rest(given) };
         }
         found
     }

@@ -68,7 +68,7 @@ static LOADED: extern "C" fn() = loaded;
 /// # Safety
 /// The program's call promises a message for sendmsg(2).
 pub(super) unsafe fn passes(message: *const msghdr) {
-    if session::get_there().is_none() || message.is_null() {
+    if !session::are_any() || message.is_null() {
         return;
     }
     // SAFETY: the caller's promise.

@@ -138,14 +138,16 @@ unsafe fn select_here(
         return found;
     }
     sets.each(|fd, _| nest(fd));
-    let Some(session) = session::get_there() else { return kernel() };
+    if !session::look() {
+        return kernel();
+    }
     let mut fds = Vec::new();
     sets.each(|fd, wanted| {
         let events = wanted.iter().zip(EVENTS).filter(|(wanted, _)| **wanted != 0);
         let events = events.fold(0, |all, (_, event)| all | event);
         fds.push(pollfd { fd, events, revents: 0 });
     });
-    let found = poll_here(session, &mut fds, timeout(), mask);
+    let found = poll_here(&mut fds, timeout(), mask);
     if found < 0 {
         return found;
     }

@@ -10,7 +10,7 @@ use crate::session;
 /// A descriptor has a new connection, if it is one of TCP's: it is looked at from now on. One that is not established yet
 /// is picked by no policy before its first bytes.
 fn begin(fd: c_int, is_established: bool) {
-    if fd < 0 || session::get().is_none() {
+    if fd < 0 || !session::look() {
         return;
     }
     let errno = os::errno();

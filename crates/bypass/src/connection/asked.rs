@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use handoff::session::NICS_MAX;
 use libc::c_int;
 
 use super::{Connection, at};
@@ -10,18 +11,77 @@ use crate::os;
 use crate::session::{self, Session};
 use crate::table;
 
-/// How far the descriptors were gone through, when wharf asked for the last time.
+/// How far the descriptors were gone through, when a wharf asked for the last time.
 struct Walk {
-    session: u32,
+    generation: u32,
     picks: u64,
     next: c_int,
+}
+
+/// How often wharfs have asked for connections: all together, and each, beside the number of its session.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    all: u64,
+    of: [(u32, u32); NICS_MAX],
+}
+
+impl Times {
+    pub(super) fn now() -> Self {
+        let mut times = Times { all: 0, of: [(0, 0); NICS_MAX] };
+        for session in session::all() {
+            let picks = session.picks();
+            times.all = times.all.wrapping_add(picks);
+            times.of[session.place] = (session.number, picks as u32);
+        }
+        times
+    }
+}
+
+/// When a connection was looked at last.
+pub(super) struct Looked {
+    all: AtomicU64,
+    of: [AtomicU64; NICS_MAX],
+}
+
+impl Looked {
+    pub(super) const fn new() -> Self {
+        Looked { all: AtomicU64::new(0), of: [const { AtomicU64::new(0) }; NICS_MAX] }
+    }
+
+    /// At this time. What was asked for before is not asked of it any more.
+    pub(super) fn set(&self, times: &Times) {
+        for (to, (number, picks)) in self.of.iter().zip(times.of) {
+            to.store(u64::from(number) << 32 | u64::from(picks), Ordering::Relaxed);
+        }
+        self.all.store(times.all, Ordering::Relaxed);
+    }
+
+    /// Whether it may have been asked for since.
+    #[inline]
+    pub(super) fn may_be_over(&self) -> bool {
+        session::may_have_asked_since(self.all.load(Ordering::Relaxed))
+    }
+
+    /// Whether any was asked for since.
+    pub(super) fn is_over(&self) -> bool {
+        self.may_be_over() && session::picks() != self.all.load(Ordering::Relaxed)
+    }
+
+    /// Whether this wharf has asked for the connection of this descriptor since, up to that time.
+    pub(super) fn is_asked_for(&self, by: &Session, fd: c_int, times: &Times) -> bool {
+        let (number, picks) = times.of[by.place];
+        let before = self.of[by.place].load(Ordering::Relaxed);
+        // A session counts from its beginning.
+        let before = if before >> 32 == u64::from(by.number) { before as u32 } else { 0 };
+        number == by.number && by.asks_for(fd, before, picks)
+    }
 }
 
 /// After how many milliseconds a thread that waits offers more.
 pub(crate) const AGAIN_MS: c_int = 1;
 
-static WALK: Lock<Walk> = Lock::new(Walk { session: 0, picks: 0, next: 0 });
-/// How often wharf had asked when all were gone through: without more, there is nothing to do. Another wharf begins to
+static WALK: Lock<Walk> = Lock::new(Walk { generation: 0, picks: 0, next: 0 });
+/// How often wharfs had asked when all were gone through: without more, there is nothing to do. Another wharf begins to
 /// count anew, and has all gone through once more, at most.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
@@ -33,29 +93,32 @@ pub(crate) fn renew() {
 /// Whether there may be something to offer.
 #[inline]
 pub(crate) fn is_due() -> bool {
-    session::picks() != DONE.load(Ordering::Relaxed)
+    session::may_have_asked_since(DONE.load(Ordering::Relaxed))
 }
 
-/// Offers connections that wharf has asked for. Returns whether there are more, which it does not take yet.
-pub(crate) fn offer(session: &'static Session) -> bool {
+/// Offers connections that wharfs have asked for. Returns whether there are more, which they do not take yet.
+pub(crate) fn offer() -> bool {
     if !is_due() {
         return false;
     }
-    let picks = session.picks();
+    let (generation, picks) = (session::generation(), session::picks());
+    if picks == DONE.load(Ordering::Relaxed) {
+        return false;
+    }
     if picks == 0 {
         DONE.store(0, Ordering::Relaxed);
         return false;
     }
     // Another thread that waits does it.
     let Some(mut walk) = WALK.try_take() else { return false };
-    if (walk.session, walk.picks) != (session.number, picks) {
-        *walk = Walk { session: session.number, picks, next: 0 };
+    if (walk.generation, walk.picks) != (generation, picks) {
+        *walk = Walk { generation, picks, next: 0 };
     }
     while walk.next < table::all().end {
-        if session.has_waiting_offers() {
+        if session::all().any(|one| !one.is_dead() && one.has_waiting_offers()) {
             return true;
         }
-        if !session.takes_offers() {
+        if !session::all().any(Session::takes_offers) {
             return false;
         }
         // The socket of a connection that is on its way to being one has no peer yet.
@@ -73,10 +136,7 @@ pub(crate) fn offer(session: &'static Session) -> bool {
 
 /// The same for a call that has something to give, and does not wait: where there are more, a later one is woken.
 pub(crate) fn offer_in_passing() {
-    if is_due()
-        && let Some(session) = session::get_there()
-        && offer(session)
-    {
-        os::ring(session.wake);
+    if is_due() && offer() {
+        session::all().for_each(|session| os::ring(session.wake));
     }
 }

@@ -11,6 +11,7 @@ mod place;
 mod ready;
 mod receive;
 mod send;
+mod way;
 
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
@@ -19,6 +20,7 @@ use std::sync::atomic::{
 use handoff::command::{NicControl, nic};
 use libc::c_int;
 
+use self::asked::{Looked, Times};
 pub(crate) use self::descriptors::{insert, renew};
 use self::epoll::Slots;
 use self::limits::Limits;
@@ -30,7 +32,7 @@ pub(crate) use self::send::Source;
 use crate::lock::Lock;
 use crate::os;
 use crate::pool::{Pool, Pooled};
-use crate::session::{self, Session};
+use crate::session::Session;
 use crate::table::{self, Word};
 
 /// No connection; at the kernel; offered, or at the NIC; on its way back to being the kernel's.
@@ -73,8 +75,11 @@ pub(crate) struct Connection {
     received: AtomicU64,
     sent: AtomicU64,
     since: AtomicU64,
-    /// How often wharf had asked for all connections when it was last looked.
-    picks: AtomicU64,
+    /// When it was looked last whether wharf has asked for it.
+    looked: Looked,
+    /// The number of the session whose NIC its route leads through, as was found when it was to go there; 0 if that is to be
+    /// asked.
+    nic: AtomicU32,
     /// It was at the NIC, or was refused: until then no policy offers it again.
     rests: AtomicU64,
     /// How often it came back for a reason that passes.
@@ -184,7 +189,8 @@ impl Pooled for Connection {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             since: AtomicU64::new(0),
-            picks: AtomicU64::new(0),
+            looked: Looked::new(),
+            nic: AtomicU32::new(0),
             rests: AtomicU64::new(0),
             returns: AtomicU32::new(0),
             resting: AtomicU32::new(0),
@@ -224,7 +230,8 @@ impl Connection {
         self.sent.store(0, Ordering::Relaxed);
         self.since.store(os::now(), Ordering::Relaxed);
         // What was asked for before is not asked of this one.
-        self.picks.store(session::picks(), Ordering::Relaxed);
+        self.looked.set(&Times::now());
+        self.nic.store(0, Ordering::Relaxed);
         self.rests.store(0, Ordering::Relaxed);
         self.returns.store(0, Ordering::Relaxed);
         self.shared.store(0, Ordering::Release);
@@ -380,8 +387,7 @@ impl Connection {
     fn look_up(&'static self) {
         let calls = self.resting.load(Ordering::Relaxed).wrapping_add(1);
         self.resting.store(calls, Ordering::Relaxed);
-        let is_asked = session::picks() != self.picks.load(Ordering::Relaxed);
-        if calls.is_multiple_of(REST_CALLS) || is_asked {
+        if calls.is_multiple_of(REST_CALLS) || self.looked.may_be_over() {
             self.wake_up();
         }
     }
@@ -389,8 +395,11 @@ impl Connection {
     #[cold]
     #[inline(never)]
     fn wake_up(&'static self) {
-        let errno = os::errno();
-        self.passed(0, 0);
-        os::set_errno(errno);
+        let is_time = self.resting.load(Ordering::Relaxed).is_multiple_of(REST_CALLS);
+        if is_time || self.looked.is_over() {
+            let errno = os::errno();
+            self.passed(0, 0);
+            os::set_errno(errno);
+        }
     }
 }

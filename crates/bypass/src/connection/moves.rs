@@ -8,7 +8,9 @@ use handoff::session::status::{self, Place, Why};
 use handoff::{Refusal, RestoreReason};
 use libc::c_int;
 
+use super::asked::Times;
 use super::place::AtNic;
+use super::way::Way;
 use super::{
     AWAY, Connection, ENDING, KERNEL, OFFERING, OFFERS, RETURNING, SHUT_READ, SHUT_WRITE, Stays,
     epoll,
@@ -23,6 +25,8 @@ const REST: u64 = 2_000_000_000;
 const REST_DOUBLES: u32 = 6;
 /// The same after it was found that another process has it, too: a server's parent closes it soon.
 const SHARED_REST: u64 = 10_000_000;
+/// The same where its route leads through no NIC, and one has no wharf now.
+const LACKING_REST: u64 = 1_000_000_000;
 /// How often a process that forks yields to a thread that offers a connection: some milliseconds.
 const OFFER_YIELDS: u32 = 10_000;
 /// In `owed`: a connection that was closed had the number.
@@ -47,32 +51,46 @@ impl Connection {
         if self.is_settled.load(Ordering::Relaxed) {
             return;
         }
-        let Some(session) = session::get().filter(|session| session.takes_offers()) else {
+        if !session::look() {
             return;
-        };
-        let (picks, policy) = (session.picks(), session.policy());
-        if picks != self.picks.load(Ordering::Relaxed) {
-            let before = self.picks.swap(picks, Ordering::Relaxed);
-            if policy.allows_by_hand() && session.asks_for(self.fd(), before, picks) {
-                if !self.offer(session) {
-                    self.picks.store(before, Ordering::Relaxed);
-                }
-                return;
-            }
         }
-        if self.rests() {
+        epoll::keep_up();
+        if self.looked.is_over() && self.goes_by_hand() || self.rests() {
             return;
         }
         let mut seen =
             Seen { since: self.since.load(Ordering::Relaxed), received, sent, ..Seen::default() };
-        if policy.ports.is_some() {
-            (seen.local_port, seen.remote_port) = os::ports(self.fd());
-        }
-        let needs_time = policy.next_deadline(&seen).is_some();
-        let now = if needs_time { os::now() } else { seen.since };
-        if policy.picks(&seen, now) {
+        let wants = |session: &Session| {
+            let policy = session.policy();
+            if policy.ports.is_some() && seen.local_port == 0 {
+                (seen.local_port, seen.remote_port) = os::ports(self.fd());
+            }
+            let needs_time = policy.next_deadline(&seen).is_some();
+            let now = if needs_time { os::now() } else { seen.since };
+            policy.picks(&seen, now)
+        };
+        if let Way::To(session) = self.way(wants) {
             let _ = self.offer(session);
         }
+    }
+
+    /// Offers it if a wharf has asked for it that is its way. Returns whether that is so.
+    fn goes_by_hand(&'static self) -> bool {
+        let now = Times::now();
+        let wants = |session: &Session| {
+            session.policy().allows_by_hand() && self.looked.is_asked_for(session, self.fd(), &now)
+        };
+        let is_asked = session::all().any(wants);
+        let (is_done, goes) = match if is_asked { self.way(wants) } else { Way::None } {
+            Way::To(session) => (self.offer(session), true),
+            // It is looked again at the next call.
+            Way::Later => (false, true),
+            Way::None => (true, false),
+        };
+        if is_done {
+            self.looked.set(&now);
+        }
+        goes
     }
 
     /// Offers it, unless another call is in the kernel: the next one offers it then. Returns false in that case.
@@ -154,7 +172,8 @@ impl Connection {
             epoll::to_kernel(self);
         }
         // What was asked of all while the NIC had it, it has done.
-        self.picks.store(at.session.picks(), Ordering::Relaxed);
+        self.looked.set(&Times::now());
+        self.nic.store(0, Ordering::Relaxed);
         self.return_number(at, 0);
         os::set_errno(errno);
         self.set_stay();
@@ -276,6 +295,11 @@ impl Connection {
             self.set_stay();
         }
         is_alone
+    }
+
+    /// Its NIC may be one that has no wharf now. Each call looks whether the time is over, so that it goes there soon.
+    pub(super) fn rest_for_lack(&self) {
+        self.rests.fetch_max(os::now() + LACKING_REST, Ordering::Relaxed);
     }
 }
 

@@ -100,8 +100,21 @@ pub(crate) fn has_hung_up(pipe: c_int) -> bool {
     fd.revents & libc::POLLHUP != 0
 }
 
+/// A message that was received: its length, and its descriptors.
+pub(crate) struct Received {
+    pub(crate) len: usize,
+    descriptors: [c_int; DESCRIPTORS],
+    count: usize,
+}
+
+impl Received {
+    pub(crate) fn descriptors(&self) -> &[c_int] {
+        &self.descriptors[..self.count]
+    }
+}
+
 /// Receives a message with its descriptors, waiting for it.
-pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> io::Result<(usize, Vec<c_int>)> {
+pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> io::Result<Received> {
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let mut control = Control([0; _]);
     // SAFETY: all-zero is a valid msghdr.
@@ -119,15 +132,18 @@ pub(crate) fn receive(fd: c_int, into: &mut [u8]) -> io::Result<(usize, Vec<c_in
             Err(_) => return Err(io::Error::last_os_error()),
         }
     };
-    let mut all = Vec::new();
+    let mut received = Received { len, descriptors: [-1; DESCRIPTORS], count: 0 };
     // SAFETY: the kernel has written whole control messages, with as many descriptors as their lengths say.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         if !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS {
             let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
             let data = libc::CMSG_DATA(header).cast::<c_int>();
-            all.extend((0..bytes / 4).map(|at| data.add(at).read_unaligned()));
+            received.count = (bytes / 4).min(DESCRIPTORS);
+            for (at, descriptor) in received.descriptors[..received.count].iter_mut().enumerate() {
+                *descriptor = data.add(at).read_unaligned();
+            }
         }
     }
-    Ok((len, all))
+    Ok(received)
 }

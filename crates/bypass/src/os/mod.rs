@@ -1,20 +1,26 @@
 //! The kernel's calls that the layer makes itself: none goes through a function that it stands in front of.
 
+mod folder;
 mod futex;
+mod memory;
 mod message;
 mod option;
+mod route;
 mod signals;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_int, c_void};
 
+pub(crate) use self::folder::each_name;
 pub(crate) use self::futex::{futex_wait, futex_wait_restarting, futex_wake_all};
+pub(crate) use self::memory::{keep, keep_each, map, map_shared, unmap};
 pub(crate) use self::message::{connect, has_ended, has_hung_up, receive, send};
 pub(crate) use self::option::{
     has_error, has_low_water, has_unread, int_option, is_nonblocking, is_readable, linger,
     linger_until_sent, pass_over, ports, shutdown, take_error, timeout_of, wait_readable,
 };
+pub(crate) use self::route::leaves_by;
 pub(crate) use self::signals::Quiet;
 
 use crate::trap::trap;
@@ -48,41 +54,6 @@ pub(crate) fn ring(fd: c_int) {
     let one = 1_u64;
     // SAFETY: eight readable bytes.
     unsafe { trap!(libc::SYS_write, fd, &raw const one, 8) };
-}
-
-/// Maps memory that wharf shares, for as long as the process lives.
-pub(crate) fn map(fd: c_int, bytes: usize) -> Option<&'static [AtomicU64]> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-    // SAFETY: without MAP_FIXED the kernel picks an unused range.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) };
-    if start == libc::MAP_FAILED {
-        return None;
-    }
-    // A dump of this process, should it crash, would go through all of it.
-    // SAFETY: the range was mapped above, and MADV_DONTDUMP changes no contents.
-    let _ = unsafe { libc::madvise(start, bytes, libc::MADV_DONTDUMP) };
-    // SAFETY: mapped above, page-aligned, so long, and never unmapped. wharf has sealed its size. All access is by
-    // atomic words, whose every value is valid.
-    Some(unsafe { std::slice::from_raw_parts(start.cast(), bytes / size_of::<AtomicU64>()) })
-}
-
-/// Maps zeroed memory that this process and its children share.
-pub(crate) fn map_shared(bytes: usize) -> Option<*mut c_void> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: without MAP_FIXED the kernel picks an unused range.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
-    (start != libc::MAP_FAILED).then_some(start)
-}
-
-/// Unmaps it.
-///
-/// # Safety
-/// It was mapped for so many bytes, and nobody has a reference into it.
-pub(crate) unsafe fn unmap(at: *mut c_void, bytes: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { libc::munmap(at, bytes) };
 }
 
 /// Bytes of the program's that a call is to read. Empty for a null pointer.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
+use crate::os;
+
 /// Nobody's.
 const FREE: usize = 0;
 /// Of a connection that was closed, and that wharf may still have.
@@ -9,7 +11,7 @@ const LEFT: usize = 1;
 
 /// See the module's documentation. An owner is a number that is neither of these two.
 pub(super) struct Numbers {
-    owners: Vec<AtomicUsize>,
+    owners: &'static [AtomicUsize],
     /// Those that are nobody's or left.
     spare: AtomicI32,
     /// No number below is free.
@@ -17,12 +19,13 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn new(count: u32) -> Self {
-        Numbers {
-            owners: (0..count).map(|_| AtomicUsize::new(FREE)).collect(),
+    /// So many; `None` if there is no memory for them.
+    pub(super) fn new(count: u32) -> Option<Self> {
+        Some(Numbers {
+            owners: os::keep_each(count as usize, |_| AtomicUsize::new(FREE))?,
             spare: AtomicI32::new(count as i32),
             first: AtomicU32::new(0),
-        }
+        })
     }
 
     /// One that is free, or was left and `is_free` by now: the lowest, whose memory was used before.

@@ -149,8 +149,10 @@ impl Control {
                 connection.restore(RestoreReason::Epoll);
             }
             // A thread that waits there is woken when wharf asks for the connection.
-            let session = session::get_there().filter(|one| one.policy().allows_by_hand());
-            session.map(|session| set.wake_by(session));
+            let may_ask = session::all().filter(|one| one.policy().allows_by_hand());
+            may_ask.for_each(|session| {
+                set.wake_by(session);
+            });
         }
         Done::Result(result)
     }
@@ -172,7 +174,7 @@ impl Control {
             return Done::NoRoom;
         }
         if op != libc::EPOLL_CTL_DEL
-            && let Some(session) = session::get_there()
+            && let Some(session) = connection.away().map(|at| at.session)
             && set.wake_by(session)
             && let Some(slot) = connection.slots.find(set, fd)
         {

@@ -9,7 +9,7 @@ mod spent;
 mod wait;
 
 pub(crate) use self::control::{changed, control, from_kernel, nest, to_kernel};
-pub(crate) use self::set::{Set, at, closed, insert, of};
+pub(crate) use self::set::{Set, at, closed, insert, keep_up, of};
 pub(crate) use self::slot::Slots;
 pub(crate) use self::wait::{dispatch_all, has_own, poll_events, wait, without_own};
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
+use handoff::session::NICS_MAX;
 use libc::{c_int, epoll_event};
 
 use super::links::Links;
@@ -9,7 +10,7 @@ use super::{IN, own_data};
 use crate::os;
 use crate::pool::{Pool, Pooled};
 use crate::real::real;
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::table::{self, Word};
 
 static POOL: Pool<Set> = Pool::new();
@@ -21,8 +22,9 @@ pub(crate) struct Set {
     descriptors: AtomicU32,
     /// How often it was another set.
     stay: AtomicU32,
-    /// The number of the session that wakes it; 0 for none.
-    session: AtomicU32,
+    /// Sessions wake it: of each NIC, the number of the one that does; 0 for none.
+    is_woken: AtomicBool,
+    sessions: [AtomicU32; NICS_MAX],
     /// Registrations at the NIC.
     away: AtomicI32,
     /// Those that may be ready.
@@ -39,7 +41,8 @@ impl Pooled for Set {
             fd: AtomicI32::new(-1),
             descriptors: AtomicU32::new(0),
             stay: AtomicU32::new(1),
-            session: AtomicU32::new(0),
+            is_woken: AtomicBool::new(false),
+            sessions: [const { AtomicU32::new(0) }; NICS_MAX],
             away: AtomicI32::new(0),
             ready: Links::new(),
             is_nested: AtomicBool::new(false),
@@ -83,7 +86,8 @@ pub(crate) fn insert(fd: c_int) -> Option<&'static Set> {
     }
     let set = POOL.claim(fd)?;
     set.fd.store(fd, Ordering::Relaxed);
-    set.session.store(0, Ordering::Relaxed);
+    set.is_woken.store(false, Ordering::Relaxed);
+    set.sessions.iter().for_each(|session| session.store(0, Ordering::Relaxed));
     set.away.store(0, Ordering::Relaxed);
     set.is_nested.store(false, Ordering::Relaxed);
     set.is_short.store(false, Ordering::Relaxed);
@@ -100,6 +104,24 @@ pub(crate) fn closed(fd: c_int) {
     let Some(set) = at(fd) else { return };
     if table::exchange(fd, word_of(set), std::ptr::null_mut()) {
         set.release(fd);
+    }
+}
+
+/// Sets whose threads are woken are so by sessions that have begun since, too: their wharfs may ask for what is in them.
+pub(crate) fn keep_up() {
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+    let generation = session::generation();
+    if SEEN.load(Ordering::Relaxed) != generation
+        && SEEN.swap(generation, Ordering::Relaxed) != generation
+    {
+        let errno = os::errno();
+        let sessions = || session::all().filter(|one| one.policy().allows_by_hand());
+        for set in table::all().filter_map(at).filter(|set| set.is_woken()) {
+            sessions().for_each(|session| {
+                set.wake_by(session);
+            });
+        }
+        os::set_errno(errno);
     }
 }
 
@@ -156,7 +178,7 @@ impl Set {
     /// Whether a session wakes those that wait at it.
     #[inline]
     pub(crate) fn is_woken(&self) -> bool {
-        self.session.load(Ordering::Relaxed) != 0
+        self.is_woken.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_nested(&self) -> bool {
@@ -170,7 +192,8 @@ impl Set {
 
     /// Has a session wake those that wait at it. False if that cannot be.
     pub(super) fn wake_by(&self, session: &Session) -> bool {
-        if self.session.load(Ordering::Acquire) == session.number {
+        let known = &self.sessions[session.place];
+        if known.load(Ordering::Acquire) == session.number {
             return true;
         }
         for own in [session.wake, session.socket] {
@@ -180,7 +203,8 @@ impl Set {
                 return false;
             }
         }
-        self.session.store(session.number, Ordering::Release);
+        known.store(session.number, Ordering::Release);
+        self.is_woken.store(true, Ordering::Release);
         true
     }
 }

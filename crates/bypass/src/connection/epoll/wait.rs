@@ -10,10 +10,14 @@ use super::slot::Slot;
 use super::{EDGE, ERR, HUP, IN, ONESHOT, OUT, RDHUP, own_data};
 use crate::connection::{Connection, Ready, all, asked};
 use crate::os;
-use crate::session::Session;
+use crate::session::{self, Session};
 
-/// Takes what the NIC has told, for all sets. Threads that wait at others than `own` are woken.
-fn dispatch(session: &Session, own: Option<&'static Set>) {
+/// Takes what the NICs have told, for all sets. Threads that wait at others than `own` are woken.
+fn dispatch(own: Option<&'static Set>) {
+    session::all().for_each(|session| take_events(session, own));
+}
+
+fn take_events(session: &Session, own: Option<&'static Set>) {
     let mut others = false;
     session.events(|owner| {
         let connection = std::ptr::with_exposed_provenance::<Connection>(owner);
@@ -31,8 +35,8 @@ fn dispatch(session: &Session, own: Option<&'static Set>) {
 }
 
 /// The same for a thread that waits at no set.
-pub(crate) fn dispatch_all(session: &Session) {
-    dispatch(session, None);
+pub(crate) fn dispatch_all() {
+    dispatch(None);
 }
 
 impl Set {
@@ -99,15 +103,14 @@ pub(crate) fn poll_events(ready: Ready) -> libc::c_short {
 /// epoll_wait(2); `kernel` is the kernel's, of so many milliseconds at most.
 pub(crate) fn wait(
     set: &'static Set,
-    session: &'static Session,
     into: &mut [epoll_event],
     timeout: c_int,
     mut kernel: impl FnMut(&mut [epoll_event], c_int) -> c_int,
 ) -> c_int {
     let until = u64::try_from(timeout).ok().map(|timeout| os::now() + timeout * 1_000_000);
     loop {
-        let more_to_offer = asked::offer(session);
-        dispatch(session, Some(set));
+        let more_to_offer = asked::offer();
+        dispatch(Some(set));
         let errno = os::errno();
         // Those of the kernel's have their share where the NIC's would take all room.
         let share =
@@ -124,7 +127,7 @@ pub(crate) fn wait(
             let more = usize::try_from(more).unwrap_or(0);
             if more_to_offer {
                 // The next call goes on with that.
-                os::ring(session.wake);
+                session::all().for_each(|session| os::ring(session.wake));
             }
             return (count + without_own(&mut into[count..], more)) as c_int;
         }
@@ -133,16 +136,16 @@ pub(crate) fn wait(
             None => -1,
             Some(until) => until.saturating_sub(os::now()).div_ceil(1_000_000) as c_int,
         };
-        let asleep = session.sleep();
-        dispatch(session, Some(set));
+        let asleep = session::sleep();
+        dispatch(Some(set));
         // What is there now is told by the next round.
         let left = if set.ready.are_none() { left } else { 0 };
         let found = kernel(into, left);
         drop(asleep);
         let Ok(found) = usize::try_from(found) else { return found };
         let theirs = without_own(into, found);
-        if theirs < found && !session.looks_alive() {
-            // All that wharf had is over, and to be told of.
+        if theirs < found && !session::look_alive() {
+            // All that such a wharf had is over, and to be told of.
             all().flat_map(|one| one.slots.all()).for_each(|slot| {
                 slot.set().into_iter().for_each(|set| set.ready.push(&slot.link));
             });
