@@ -1,12 +1,13 @@
 //! `wharf connections`: the connections of programs that `wharf run` has started.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
 use handoff::Named;
 use handoff::machine::Where;
 use handoff::session::status::Why;
-use nic::control::Client;
+use nic::control::{Client, ClientError};
 use nic::handoff::Listed;
 use serde_json::{Value, json};
 
@@ -32,7 +33,7 @@ pub(crate) struct ConnectionsArgs {
     /// Only those of this process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// Which wharf, if several run here: its host interface
+    /// Only those of this wharf, if several run here: its host interface
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     /// One JSON object a line for each connection
@@ -90,7 +91,7 @@ pub(crate) fn object(listed: &Listed) -> Value {
 }
 
 pub(crate) fn run(args: &ConnectionsArgs) -> Result<(), Error> {
-    let mut all = Client::connect(args.host.as_deref())?.connections()?;
+    let mut all = of_each(args.host.as_deref())?;
     let is_asked_for = |one: &Value| {
         args.place.is_none_or(|place| one["where"] == place.name())
             && args.pid.is_none_or(|pid| one["pid"] == pid)
@@ -103,6 +104,50 @@ pub(crate) fn run(args: &ConnectionsArgs) -> Result<(), Error> {
     })
 }
 
+/// Those of this wharf, or of all that run here; each with the host interface of its wharf.
+fn of_each(host: Option<&str>) -> Result<Vec<Value>, Error> {
+    let mut clients = Client::connect_each(host.map(str::to_owned).as_slice())?;
+    let answers = clients.iter_mut().map(|client| {
+        let mut all = client.connections()?;
+        for one in all.iter_mut().filter_map(Value::as_object_mut) {
+            one.insert("nic".to_owned(), client.host().into());
+        }
+        Ok(all)
+    });
+    let mut all: Vec<Value> = those_that_answer(answers.collect())?.into_iter().flatten().collect();
+    leave_out_refused_elsewhere(&mut all);
+    Ok(all)
+}
+
+/// A connection that one wharf has, and that another one has refused or given back before, is shown once.
+fn leave_out_refused_elsewhere(all: &mut Vec<Value>) {
+    let away = all.iter().filter(|one| one["where"] != OS);
+    let away: HashSet<[Option<String>; 2]> = away.map(names).collect();
+    all.retain(|one| one["where"] != OS || !away.contains(&names(one)));
+}
+
+fn names(one: &Value) -> [Option<String>; 2] {
+    ["local", "remote"].map(|end| one[end].as_str().map(str::to_owned))
+}
+
+/// What wharfs have answered. Others that run here may be such that refuse, as long as one does not.
+pub(crate) fn those_that_answer<T>(
+    answers: Vec<Result<T, ClientError>>,
+) -> Result<Vec<T>, ClientError> {
+    let (mut all, mut refused) = (Vec::new(), None);
+    for answer in answers {
+        match answer {
+            Ok(answer) => all.push(answer),
+            Err(error @ ClientError::Refused(_)) => refused = refused.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    match refused {
+        Some(error) if all.is_empty() => Err(error),
+        _ => Ok(all),
+    }
+}
+
 /// By which connections are sorted: what is no address comes first.
 fn ends(one: &Value) -> [Option<SocketAddr>; 2] {
     ["local", "remote"].map(|end| one[end].as_str().and_then(|end| end.parse().ok()))
@@ -111,9 +156,10 @@ fn ends(one: &Value) -> [Option<SocketAddr>; 2] {
 fn table(all: &[Value]) -> String {
     use Align::{Left, Right};
     let mut table =
-        Table::new(&[Left, Left, Left, Right, Right, Left, Right, Right, Right, Right, Left]);
+        Table::new(&[Left, Left, Left, Left, Right, Right, Left, Right, Right, Right, Right, Left]);
     table.row([
-        "LOCAL", "REMOTE", "WHERE", "PID", "UID", "STATE", "SENT", "RECEIVED", "RTT", "CWND", "WHY",
+        "LOCAL", "REMOTE", "WHERE", "NIC", "PID", "UID", "STATE", "SENT", "RECEIVED", "RTT",
+        "CWND", "WHY",
     ]);
     for one in all {
         let text = |name: &str| match &one[name] {
@@ -132,6 +178,7 @@ fn table(all: &[Value]) -> String {
             text("local"),
             text("remote"),
             text("where"),
+            text("nic"),
             text("pid"),
             text("uid"),
             text("state"),
@@ -152,20 +199,20 @@ mod tests {
     #[test]
     fn a_table_has_units_and_reasons() {
         let nic = json!({
-            "local": "10.0.0.1:80", "remote": "10.0.0.2:4000", "where": "nic", "pid": 7, "uid": 33,
+            "local": "10.0.0.1:80", "remote": "10.0.0.2:4000", "where": "nic", "nic": "host0", "pid": 7, "uid": 33,
             "cid": 3, "state": "ESTABLISHED", "sent": 1_234_567, "received": 999, "rtt": 12_345_678,
             "cwnd": 14_480, "refused": null, "restored": null,
         });
         let os = json!({
-            "local": "10.0.0.1:80", "remote": "10.0.0.2:5", "where": "os", "pid": 7, "uid": 33,
+            "local": "10.0.0.1:80", "remote": "10.0.0.2:5", "where": "os", "nic": "h1", "pid": 7, "uid": 33,
             "cid": null, "state": "CLOSE-WAIT", "sent": null, "received": null, "rtt": null,
             "cwnd": 5_360, "refused": "quota", "restored": null,
         });
         assert_eq!(
             table(&[nic, os]),
-            "LOCAL        REMOTE         WHERE  PID  UID  STATE          SENT  RECEIVED      RTT     CWND  WHY\n\
-             10.0.0.1:80  10.0.0.2:4000  nic      7   33  ESTABLISHED  1.2 MB     999 B  12.3 ms  14.4 KB\n\
-             10.0.0.1:80  10.0.0.2:5     os       7   33  CLOSE-WAIT        -         -        -   5.3 KB  refused: quota\n"
+            "LOCAL        REMOTE         WHERE  NIC    PID  UID  STATE          SENT  RECEIVED      RTT     CWND  WHY\n\
+             10.0.0.1:80  10.0.0.2:4000  nic    host0    7   33  ESTABLISHED  1.2 MB     999 B  12.3 ms  14.4 KB\n\
+             10.0.0.1:80  10.0.0.2:5     os     h1       7   33  CLOSE-WAIT        -         -        -   5.3 KB  refused: quota\n"
         );
     }
 
@@ -175,6 +222,16 @@ mod tests {
         let text = table(&[odd.clone(), json!(null)]);
         assert!(text.lines().count() == 3 && !text.contains('\u{1b}'), "{text}");
         assert_eq!(ends(&odd), [None, None]);
+    }
+
+    #[test]
+    fn a_connection_that_another_wharf_has_refused_is_shown_once() {
+        let one = |remote: &str, place: &str, nic: &str| json!({"local": "10.0.0.1:80", "remote": remote, "where": place, "nic": nic});
+        let refused = one("10.0.0.2:1", OS, "nic0");
+        let (has, other) = (one("10.0.0.2:1", NIC, "nic1"), one("10.0.0.2:2", OS, "nic0"));
+        let mut all = vec![refused, has.clone(), other.clone()];
+        leave_out_refused_elsewhere(&mut all);
+        assert_eq!(all, [has, other]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use nic::control::Client;
 use nic::handoff::Selection;
 use serde_json::{Value, json};
 
+use crate::connections::those_that_answer;
 use crate::error::Error;
 use crate::print;
 
@@ -39,7 +40,7 @@ pub(crate) struct HandoffArgs {
     local: Option<SocketAddr>,
     /// The peer's end
     remote: Option<SocketAddr>,
-    /// Which wharf, if several run here: its host interface
+    /// Only those of this wharf, if several run here: its host interface
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
 }
@@ -84,8 +85,24 @@ pub(crate) fn run(args: &HandoffArgs) -> Result<(), Error> {
         Side::Os => "os",
     };
     let one = args.local.zip(args.remote);
-    let answer = Client::connect(args.host.as_deref())?.hand_off(to, args.pid, one)?;
-    print(words(args.to, one.is_some(), &answer))
+    let mut clients = Client::connect_each(args.host.clone().as_slice())?;
+    let mut answers = Vec::new();
+    for client in &mut clients {
+        let answer = client.hand_off(to, args.pid, one);
+        answers.push(answer.map(|answer| (client.host().to_owned(), answer)));
+    }
+    let answers = those_that_answer(answers)?;
+    let moves = |answer: &Value| args.to == Side::Os && answer["count"].as_u64() > Some(0);
+    let there = answers.iter().find(|(_, answer)| answer["already"] == true);
+    // Another wharf may know it as one that the kernel has had.
+    if let Some((_, there)) = there.filter(|_| !answers.iter().any(|(_, answer)| moves(answer))) {
+        return print(words(args.to, true, there));
+    }
+    let line = |(host, answer): &(String, Value)| {
+        let words = words(args.to, one.is_some(), answer);
+        if answers.len() > 1 { format!("{host}: {words}") } else { words }
+    };
+    print(answers.iter().map(line).collect::<String>())
 }
 
 fn words(to: Side, is_one: bool, answer: &Value) -> String {

@@ -248,6 +248,20 @@ impl Client {
         Ok(Client { host, lines: Lines::new(Arc::new(stream)) })
     }
 
+    /// Connects to the wharfs with these host interfaces, or to all that there are if none is named.
+    ///
+    /// # Errors
+    /// [`ClientError`] of the first that cannot be asked.
+    pub fn connect_each(hosts: &[String]) -> Result<Vec<Client>, ClientError> {
+        let all =
+            if hosts.is_empty() { running().map_err(ClientError::Proc)? } else { hosts.to_vec() };
+        if all.is_empty() {
+            // It says why.
+            return Client::connect(None).map(|only| vec![only]);
+        }
+        all.iter().map(|host| Client::connect(Some(host))).collect()
+    }
+
     /// The wharf's host interface.
     pub fn host(&self) -> &str {
         &self.host

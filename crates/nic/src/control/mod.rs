@@ -37,6 +37,7 @@ mod server;
 pub use claim::Claim;
 pub use client::{Client, ClientError, running};
 pub use feed::{Feed, Record};
+pub use place::all_handoffs;
 pub use server::{Control, Handler, Serving};
 
 use serde_json::{Value, json};

@@ -65,6 +65,15 @@ pub(super) fn handoffs(host: &str, is_file: bool) -> io::Result<SocketAddr> {
     }
 }
 
+/// Where processes begin sessions with any of root's wharfs of this network namespace: a path whose `*` stands for its host
+/// interface, also of those that are started later.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn all_handoffs() -> io::Result<String> {
+    Ok(format!("{DIRECTORY}/{}-*{HANDOFFS}", namespace()?))
+}
+
 /// Address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Listener {

@@ -13,8 +13,8 @@ use std::process::Command;
 
 use clap::{Args, ValueEnum};
 use handoff::policy::{Policy, PolicyError};
-use handoff::session::VERSION;
-use nic::control::Client;
+use handoff::session::{NICS_MAX, VERSION};
+use nic::control::{self, Client};
 
 use crate::error::Error;
 
@@ -29,14 +29,17 @@ use crate::error::Error;
                         wharf run --policy 'at_accept ports=6379' -- redis-server\n\n\
                         Example: a server in Go, which is seen by itself:\n  \
                         wharf run -- caddy run\n\n\
+                        Example: connections of two NICs, and of no others:\n  \
+                        wharf run --nic nic0,nic1 -- nginx -g 'daemon off;'\n\n\
                         Example: a program that uses io_uring:\n  \
                         wharf run --bypass pair -- server\n\n\
                         Example: a program that speaks verbs, with no RDMA hardware and no kernel module:\n  \
                         wharf run --rdma -- ib_write_bw -R 10.0.0.2")]
 pub(crate) struct RunArgs {
-    /// Which wharf, if several run here: its host interface
-    #[arg(long, value_name = "NAME")]
-    nic: Option<String>,
+    /// Only these wharfs, by their host interfaces. Without it all that run here, also those that are started later; each
+    /// connection goes to the one that its route leads through
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    nic: Vec<String>,
     /// Which connections move, and when: none, by_hand, at_accept, after=64KB, after=2s; and of which ports:
     /// ports=80,443. Without it that of wharf (handoff.policy), which may change
     #[arg(long, value_name = "POLICY")]
@@ -88,25 +91,12 @@ fn with_verbs(args: &RunArgs) -> Result<(), Error> {
 
 fn with_handoff(args: &RunArgs) -> Result<(), Error> {
     let policy = policy(args)?;
-    let mut client =
-        Client::connect(args.nic.as_deref()).map_err(|error| Error::Usage(error.to_string()))?;
-    let stats = client.stats()?;
-    let host = client.host();
-    let Some(address) = stats["handoff"].as_str() else {
-        return Err(Error::Usage(format!(
-            "the wharf of {host} takes no connections over: it needs handoff.connections",
-        )));
-    };
-    if stats["handoff_version"] != VERSION {
-        return Err(Error::Usage(format!(
-            "the wharf of {host} that runs is of another build than this one: restart it"
-        )));
-    }
+    let addresses = addresses(&args.nic)?;
     let library = library::handoff_library()?;
     let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
     let path = program::find(program)?;
     let bypass = program::check(&path, args.bypass)?;
-    let mut environment = vec![("WHARF_HANDOFF", OsString::from(address))];
+    let mut environment = vec![("WHARF_HANDOFF", OsString::from(addresses))];
     environment.extend(policy.map(|policy| (POLICY_VARIABLE, policy.into())));
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
@@ -121,6 +111,48 @@ fn with_handoff(args: &RunArgs) -> Result<(), Error> {
         }
     }
     become_it(command, &path)
+}
+
+/// Where the wharfs of these host interfaces are, or all if none is named, as the library is told.
+fn addresses(nics: &[String]) -> Result<String, Error> {
+    let clients = Client::connect_each(nics);
+    let clients = clients.map_err(|error| Error::Usage(error.to_string()))?;
+    let several = nics.is_empty() && clients.len() > 1;
+    let mut all = Vec::new();
+    for mut client in clients {
+        let stats = client.stats()?;
+        let host = client.host();
+        match stats["handoff"].as_str() {
+            Some(_) if stats["handoff_version"] != VERSION => {
+                return Err(Error::Usage(format!(
+                    "the wharf of {host} that runs is of another build than this one: restart it"
+                )));
+            }
+            Some(address) => all.push(address.to_owned()),
+            None if several => {}
+            None => {
+                return Err(Error::Usage(format!(
+                    "the wharf of {host} takes no connections over: it needs handoff.connections",
+                )));
+            }
+        }
+    }
+    if all.is_empty() {
+        return Err(Error::Usage(
+            "no wharf here takes connections over: one needs handoff.connections".to_owned(),
+        ));
+    }
+    if all.len() > NICS_MAX {
+        return Err(Error::Usage(format!(
+            "a program has connections with {NICS_MAX} wharfs at most: choose some with --nic"
+        )));
+    }
+    if nics.is_empty() && all.iter().any(|address| address.starts_with('/')) {
+        // Those that are started later, too.
+        all.retain(|address| !address.starts_with('/'));
+        all.push(control::all_handoffs().map_err(Error::Io)?);
+    }
+    Ok(all.join(" "))
 }
 
 /// `LD_PRELOAD` with this library in front of those that are there already.

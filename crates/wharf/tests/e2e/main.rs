@@ -20,6 +20,7 @@ mod handoff_captured;
 mod handoff_doctor;
 mod handoff_host;
 mod handoff_kept;
+mod handoff_nics;
 mod handoff_obstacles;
 mod handoff_programs;
 mod handoff_reasons;
