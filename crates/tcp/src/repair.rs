@@ -223,7 +223,12 @@ impl Repair {
 
     /// The kernel's number of the state.
     pub fn kernel_state(&self) -> Option<u8> {
-        KERNEL_STATES.iter().find(|(_, state)| *state == self.state).map(|(number, _)| *number)
+        Repair::state_to_kernel(self.state)
+    }
+
+    /// The kernel's number of a state that a connection can be given to the kernel in; `None` of others.
+    pub fn state_to_kernel(state: State) -> Option<u8> {
+        KERNEL_STATES.iter().find(|(_, its)| *its == state).map(|(number, _)| *number)
     }
 
     /// Whether this end has closed, so that `write_seq` is after a FIN.

@@ -55,6 +55,19 @@ pub unsafe extern "C" fn getsockopt(
                         kernel(fd, level, option, value, len)
                     })
                 }
+                (libc::IPPROTO_TCP, libc::TCP_INFO) if !value.is_null() && !len.is_null() => {
+                    let room = c_int::from_ne_bytes((*len).to_ne_bytes());
+                    let Ok(room) = usize::try_from(room) else {
+                        return os::fail(libc::EINVAL) as c_int;
+                    };
+                    let Some(info) = connection.info() else {
+                        return kernel(fd, level, option, value, len);
+                    };
+                    let count = room.min(info.len());
+                    os::bytes_mut(value, count).copy_from_slice(&info[..count]);
+                    *len = count as socklen_t;
+                    0
+                }
                 // Others are the socket's, which stands for the connection while the NIC has it.
                 _ => kernel(fd, level, option, value, len),
             }

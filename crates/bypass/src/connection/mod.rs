@@ -3,6 +3,7 @@
 pub(crate) mod asked;
 mod descriptors;
 pub(crate) mod epoll;
+mod info;
 mod limits;
 mod moves;
 mod parts;

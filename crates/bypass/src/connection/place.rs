@@ -91,14 +91,17 @@ impl Connection {
 
     /// Waits for the next change of the status as long as it is this, or for a while.
     pub(super) fn wait_while(&self, at: &AtNic, place: Place) {
+        self.wait_as_long_as(at, || self.look(at) == place);
+    }
+
+    /// Waits until wharf has said something of the connection as long as this is so, or for a while.
+    pub(super) fn wait_as_long_as(&self, at: &AtNic, is_so: impl Fn() -> bool) {
         let errno = os::errno();
         at.area.waiters().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let wake = at.area.wake();
         let expected = wake.load(Ordering::Acquire) as u32;
-        if self.look(at) == place
-            && os::futex_wait(wake, expected, Some(LOOK_AGAIN)) == libc::ETIMEDOUT
-        {
+        if is_so() && os::futex_wait(wake, expected, Some(LOOK_AGAIN)) == libc::ETIMEDOUT {
             at.session.looks_alive();
         }
         at.area.waiters().fetch_sub(1, Ordering::AcqRel);

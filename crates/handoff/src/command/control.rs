@@ -57,6 +57,8 @@ pub enum NicControl {
     Close,
     /// close(2) with `SO_LINGER` of 0: a RST.
     Abort,
+    /// `TCP_INFO`: the connection's figures are put into its [`Info`](crate::session::info).
+    Inform,
     /// Not the application's: the OS runs the connection again, and takes what was held for it.
     Restored,
     /// Not the application's: the connection is lost, and what was held for it is dropped.
@@ -89,6 +91,7 @@ impl NicControl {
             Abort => 10,
             Restored => 11,
             Abandoned => 12,
+            Inform => 13,
         }
     }
 
@@ -106,7 +109,7 @@ impl NicControl {
                 let times = (u32::from(keepalive.idle) << 16) | u32::from(keepalive.interval);
                 (times, KEEPALIVE_ON | u32::from(keepalive.probes))
             }
-            Keepalive(None) | ShutdownRead | ShutdownWrite | Close | Abort | Restored
+            Keepalive(None) | ShutdownRead | ShutdownWrite | Close | Abort | Inform | Restored
             | Abandoned => (0, 0),
         }
     }
@@ -154,6 +157,7 @@ impl Field<Body> for NicControl {
             10 => Abort,
             11 => Restored,
             12 => Abandoned,
+            13 => Inform,
             other => return Err(CommandError::Control(other)),
         })
     }

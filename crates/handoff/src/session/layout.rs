@@ -6,7 +6,8 @@
 //!                                   how often all were picked, and how many offers were answered
 //!                         the slots of commands to the NIC, and of those to the application
 //!   for the process:      what wharf says to all of it (the module `said`)
-//!   for each connection:  4 lines   the application's of its send ring | of its receive ring | wharf's | waiting
+//!   for each connection:  8 lines   the application's of its send ring | of its receive ring | wharf's | waiting
+//!                                   | its figures (the module `info`)
 //!   for each connection:  its send ring, its receive ring: twice as many bytes as they hold
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 use core::fmt;
 
+use super::info::{self, Info};
 use super::said::{ASKS, Ends, SAID_WORDS, Said};
 use crate::ring::atomic::{AtomicU64, Ordering, fence};
 use crate::ring::command::{CommandRing, SLOT_WORDS};
@@ -26,7 +28,7 @@ const WORD: usize = 8;
 /// Lines of a worker, before the slots.
 const WORKER_LINES: usize = 8;
 /// Lines of a connection.
-const CONNECTION_LINES: usize = 4;
+const CONNECTION_LINES: usize = 8;
 
 /// Sizes of the memory that a process and wharf share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -296,6 +298,11 @@ impl<'a> Area<'a> {
     /// The worker that has the connection: wharf's, written before the status says that the NIC has it.
     pub fn worker(&self) -> &'a AtomicU64 {
         &self.words[2 * LINE + 3]
+    }
+
+    /// Its figures: wharf's.
+    pub fn info(&self) -> Info<'a> {
+        Info(&self.words[4 * LINE..][..info::WORDS])
     }
 
     /// How many of the application's threads wait at [`wake`](Self::wake).

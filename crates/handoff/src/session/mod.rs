@@ -21,6 +21,7 @@
 //! [`Shared::nic_doorbell`], and is woken by an eventfd of the process's own, so that no process can swallow what
 //! another has rung.
 
+pub mod info;
 mod layout;
 mod message;
 mod said;

@@ -19,6 +19,7 @@ mod handoff;
 mod handoff_captured;
 mod handoff_doctor;
 mod handoff_host;
+mod handoff_info;
 mod handoff_kept;
 mod handoff_nics;
 mod handoff_obstacles;

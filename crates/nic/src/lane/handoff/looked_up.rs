@@ -2,11 +2,10 @@
 
 use std::sync::mpsc::Sender;
 
-use tcp::{Stack, State};
-use wire::Seq;
+use tcp::Stack;
 
-use super::connections::{Connection, Running};
-use super::figures::{Figures, Page};
+use super::figures::Page;
+use super::informed;
 use super::rings::Rings;
 
 /// Connections of which the figures are given at once.
@@ -24,24 +23,10 @@ fn page(app: &Rings, stack: &Stack, from: u32) -> Page {
     let mut all = Vec::with_capacity(PAGE);
     let mut number = from;
     while number < end && number - from < LOOKS && all.len() < PAGE {
-        let found = app.all.get(number).and_then(|one| Some((one.path, of(one, stack)?)));
+        let found =
+            app.all.get(number).and_then(|one| Some((one.path, informed::figures(one, stack)?)));
         all.extend(found);
         number += 1;
     }
     Page { all, next: (number < end).then_some(number) }
-}
-
-fn of(connection: &Connection, stack: &Stack) -> Option<Figures> {
-    use State::{CloseWait, Closing, FinWait2, LastAck, TimeWait};
-    let Running { id, carried, .. } = connection.engine.as_ref()?;
-    let engine = stack.connection(*id)?;
-    let (standing, info) = (engine.standing(), engine.info());
-    // A FIN has a number, and is no byte.
-    let our_fin = u32::from(matches!(standing.state, FinWait2 | TimeWait));
-    let their_fin = u32::from(matches!(standing.state, CloseWait | Closing | LastAck | TimeWait));
-    let back = |seq: Seq, by: u32| seq + by.wrapping_neg();
-    let (sent, received) =
-        carried.at(back(standing.snd_una, our_fin), back(standing.rcv_nxt, their_fin));
-    let (state, rtt, cwnd) = (standing.state, info.rtt, info.snd_cwnd.into());
-    Some(Figures { state, sent: Some(sent), received: Some(received), rtt, cwnd })
 }

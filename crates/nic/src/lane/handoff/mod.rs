@@ -15,6 +15,7 @@ mod counters;
 mod exchange;
 pub(crate) mod figures;
 mod hear;
+mod informed;
 pub(crate) mod link;
 mod load;
 mod looked_up;

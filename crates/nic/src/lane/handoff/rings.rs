@@ -14,6 +14,7 @@ use wire::{Bytes, Mac, Seq};
 
 use super::connections::{Connection, Connections, Running};
 use super::exchange::{Exchange, Moved, closing};
+use super::informed;
 use super::link::Key;
 use super::records::{Mirror, Records};
 use super::sessions::Session;
@@ -130,6 +131,9 @@ impl Rings {
         match command {
             NicCommand::Send(_) | NicCommand::Recvd(_) => self.mark(number),
             NicCommand::Ctrl(ctrl) if ctrl.cmd.is_of_application() => {
+                if let NicControl::Inform = ctrl.cmd {
+                    return self.inform(number, stack);
+                }
                 self.apply(number, ctrl.cmd, stack, now);
                 if let NicControl::ShutdownRead | NicControl::ShutdownWrite = ctrl.cmd {
                     // What comes from now on finds the end shut.
@@ -180,10 +184,23 @@ impl Rings {
                 running.is_closed = true;
                 socket.abort();
             }
-            NicControl::Restored | NicControl::Abandoned => {}
+            NicControl::Inform | NicControl::Restored | NicControl::Abandoned => {}
         }
         drop(socket);
         self.mark(number);
+    }
+
+    /// Writes the figures of a connection for its application.
+    fn inform(&self, number: u32, stack: &Stack) {
+        let Some(connection) = self.all.get(number) else { return };
+        let session = self.sessions.get(connection.key.session as usize).and_then(Option::as_ref);
+        if let Some(session) = session
+            && let Some(area) = session.area(connection.key.cid)
+            && let Some(info) = informed::info(connection, stack)
+        {
+            area.info().write(&info);
+            session.wake_waiters(connection.key.cid);
+        }
     }
 
     /// Whether there are bytes that the application has not read.
