@@ -100,10 +100,10 @@ impl Nic {
         let policy = told().as_ref().and_then(|told| told.policy.clone());
         let address = self.address();
         let session = address.and_then(|address| Session::begin(address.get(), place, policy));
-        if let Some(session) = session {
-            self.has(session);
-        }
-        self.retry.store(now + LOOK_EVERY, Ordering::Release);
+        // Of a wharf that is killed the next one may be there at once.
+        let next = session.map_or(now + LOOK_EVERY, |_| 0);
+        session.into_iter().for_each(|session| self.has(session));
+        self.retry.store(next, Ordering::Release);
         os::set_errno(errno);
     }
 
