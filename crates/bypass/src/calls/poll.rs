@@ -1,10 +1,9 @@
 //! poll(2): connections at the NIC beside all other descriptors.
 
 use std::cell::Cell;
-use std::mem::MaybeUninit;
 
 use handoff::session::NICS_MAX;
-use libc::{c_int, c_short, epoll_event, nfds_t, pollfd, sigset_t, timespec};
+use libc::{c_int, c_long, c_short, epoll_event, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::connection::asked;
 use crate::connection::epoll::{self, poll_events};
@@ -172,16 +171,16 @@ pub(super) fn stays(word: Word) -> Stays {
     }
 }
 
-/// The kernel's call, where all connections are at the kernel for a while. `None` if one is asked for, or has left
-/// meanwhile.
+/// The kernel's call without time to wait, where all connections are at the kernel for a while. `None` if one is asked for,
+/// or has left meanwhile, or nothing is ready and the call is to wait: the kernel would not end a wait as one leaves.
 #[inline]
-pub(super) fn at_kernel(kernel: impl FnOnce() -> c_int) -> Option<c_int> {
+pub(super) fn at_once(waits: bool, kernel: impl FnOnce() -> c_int) -> Option<c_int> {
     if asked::is_due() {
         return None;
     }
     let before = connection::offers();
     let found = kernel();
-    (connection::offers() == before).then_some(found)
+    (connection::offers() == before && !(waits && found == 0)).then_some(found)
 }
 
 /// A set that is polled is the kernel's to serve, with all that is in it.
@@ -202,7 +201,7 @@ const NOTHING: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
 
 /// poll(2), wherever connections are.
 pub(super) fn poll_here(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> c_int {
-    let until = timeout.map(|timeout| os::now() + timeout);
+    let until = timeout.map(|timeout| os::now().saturating_add(timeout));
     let len = fds.len();
     with_room(len, None, |away| {
         with_room(len + 1, NOTHING, |theirs| poll_in((away, theirs), fds, until, mask))
@@ -276,16 +275,12 @@ unsafe fn all_stay(fds: *const pollfd, count: nfds_t) -> Stays {
     all
 }
 
-/// poll(2) of what is left of this time since it began.
+/// poll(2) of what may leave the kernel, or has left it.
 #[cold]
 #[inline(never)]
-fn poll_rest(fds: &mut [pollfd], timeout: Option<u64>, begun: u64, mask: *const sigset_t) -> c_int {
+fn poll_rest(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> c_int {
     fds.iter().for_each(|fd| nest(fd.fd));
-    let left = timeout.map(|timeout| timeout.saturating_sub(os::since(begun)));
-    match session::look() {
-        true => poll_here(fds, left, mask),
-        false => kernel_poll(fds, left, mask),
-    }
+    if session::look() { poll_here(fds, timeout, mask) } else { kernel_poll(fds, timeout, mask) }
 }
 
 /// # Safety
@@ -295,60 +290,44 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
     kernel!(poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int);
     #[inline(never)]
     unsafe extern "C" fn resting(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-        if asked::is_due() {
-            // SAFETY: the program's call.
-            return unsafe { rest(&Given { fds, count, timeout, begun: 0 }) };
-        }
-        let begun = if timeout > 0 { os::ticks() } else { 0 };
-        // What few calls need afterwards is kept in memory, and not in registers that each must save.
-        let mut given = MaybeUninit::<Given>::uninit();
-        let place = given.as_mut_ptr();
-        // SAFETY: each field of what is this call's own is written.
-        let given = unsafe {
-            (&raw mut (*place).fds).write_volatile(fds);
-            (&raw mut (*place).count).write_volatile(count);
-            (&raw mut (*place).timeout).write_volatile(timeout);
-            (&raw mut (*place).begun).write_volatile(begun);
-            given.assume_init_ref()
-        };
-        let before = connection::offers();
         // SAFETY: the program's call.
-        let found = unsafe { kernel(fds, count, timeout) };
-        if connection::offers() != before {
-            // SAFETY: the same.
-            return unsafe { rest(given) };
+        unsafe {
+            match at_once(timeout != 0, || kernel(fds, count, 0)) {
+                Some(found) => found,
+                None => rest(fds, count, timeout),
+            }
         }
-        found
-    }
-    struct Given {
-        fds: *mut pollfd,
-        count: nfds_t,
-        timeout: c_int,
-        begun: u64,
     }
     #[cold]
     #[inline(never)]
-    unsafe extern "C" fn rest(given: &Given) -> c_int {
-        let Given { fds, count, timeout, begun } = *given;
+    unsafe extern "C" fn rest(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
         let nanos = u64::try_from(timeout).ok().map(|ms| ms * 1_000_000);
         // SAFETY: the program's promise.
         let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-        poll_rest(fds, nanos, begun, std::ptr::null())
+        poll_rest(fds, nanos, std::ptr::null())
     }
     // SAFETY: the program's call.
     unsafe {
         match all_stay(fds, count) {
             Stays::FOR_GOOD => kernel(fds, count, timeout),
             Stays::A_WHILE => resting(fds, count, timeout),
-            _ => rest(&Given { fds, count, timeout, begun: 0 }),
+            _ => rest(fds, count, timeout),
         }
     }
+}
+
+/// Whether the kernel takes this for a time to wait (timespec64_valid): with another a call is the kernel's to refuse.
+pub(super) fn is_time(seconds: libc::time_t, nanos: c_long) -> bool {
+    seconds >= 0 && (0..1_000_000_000).contains(&nanos)
 }
 
 /// Nanoseconds of a time.
 pub(super) fn nanos(time: &timespec) -> u64 {
     (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
 }
+
+/// No time, for calls that do not wait.
+pub(super) static AT_ONCE: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// # Safety
 /// As ppoll(2) of libc.
@@ -359,7 +338,7 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let kernel = || {
+    let kernel = |timeout: *const timespec| {
         // SAFETY: the program's call.
         unsafe {
             real!(ppoll(fds, count, timeout, mask):
@@ -367,18 +346,20 @@ pub unsafe extern "C" fn ppoll(
         }
     };
     // SAFETY: the program's promise.
-    let (all, time) = unsafe { (all_stay(fds, count), timeout.as_ref().map(nanos)) };
-    let begun = os::ticks();
+    let (all, given) = unsafe { (all_stay(fds, count), timeout.as_ref()) };
+    let time = given.map(nanos);
     let found = match all {
-        Stays::FOR_GOOD => Some(kernel()),
-        Stays::A_WHILE => at_kernel(kernel),
+        _ if given.is_some_and(|given| !is_time(given.tv_sec, given.tv_nsec)) => {
+            Some(kernel(timeout))
+        }
+        Stays::FOR_GOOD => Some(kernel(timeout)),
+        Stays::A_WHILE => at_once(time != Some(0), || kernel(&raw const AT_ONCE)),
         _ => None,
     };
     found.unwrap_or_else(|| {
-        let begun = if all == Stays::A_WHILE { begun } else { 0 };
         // SAFETY: the program's promise.
         let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-        poll_rest(fds, time, begun, mask)
+        poll_rest(fds, time, mask)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_short, fd_set, pollfd, sigset_t, timespec, timeval};
 
-use super::poll::{at_kernel, nanos, nest, poll_here, stays};
+use super::poll::{AT_ONCE, at_once, is_time, nanos, nest, poll_here, stays};
 use crate::connection::Stays;
 use crate::os;
 use crate::real::kernel;
@@ -24,11 +24,16 @@ struct Sets {
 }
 
 impl Sets {
+    /// Whether the program gives this set.
+    fn has(&self, set: usize) -> bool {
+        !self.all[set].is_null()
+    }
+
     /// The word that has this descriptor, and those beside it, in a set.
     fn word(&self, set: usize, at: usize) -> u64 {
         let of = self.all[set];
         // SAFETY: the program's call promises so many descriptors.
-        if of.is_null() { 0 } else { unsafe { of.add(at).read_unaligned() } }
+        if !self.has(set) { 0 } else { unsafe { of.add(at).read_unaligned() } }
     }
 
     /// Does this with the descriptors in any of them, and what is waited for.
@@ -95,27 +100,47 @@ unsafe fn all_stay(count: c_int, sets: [*mut fd_set; 3]) -> Stays {
     all
 }
 
-/// Words of a set as libc's type has it.
+/// Words of a set as libc's type has it, and of one that most calls do with.
 const WORDS: usize = libc::FD_SETSIZE / BITS;
+const FEW: usize = 4;
 
-/// The kernel's call, where all connections are at the kernel for a while. `None` if one has left meanwhile, and the sets
-/// are as they were.
-fn select_resting(sets: &Sets, kernel: impl FnOnce() -> c_int) -> Option<c_int> {
-    let words = (sets.count as usize).div_ceil(BITS);
-    if words > WORDS {
-        return None;
+/// The kernel's call without time to wait, where all connections are at the kernel for a while. `None` as [`at_once`] has
+/// it, and the sets are as they were.
+fn select_resting(sets: &Sets, waits: bool, kernel: impl FnOnce() -> c_int) -> Option<c_int> {
+    match (sets.count as usize).div_ceil(BITS) {
+        words @ ..=FEW => keeping::<FEW>(sets, words, waits, kernel),
+        words @ ..=WORDS => keeping::<WORDS>(sets, words, waits, kernel),
+        _ => None,
     }
-    let mut before = [[0; WORDS]; 3];
-    for (set, before) in before.iter_mut().enumerate() {
+}
+
+/// The same, of so many words.
+#[inline]
+fn keeping<const MOST: usize>(
+    sets: &Sets,
+    words: usize,
+    waits: bool,
+    kernel: impl FnOnce() -> c_int,
+) -> Option<c_int> {
+    let mut before = [[0; MOST]; 3];
+    for (set, before) in before.iter_mut().enumerate().filter(|(set, _)| sets.has(*set)) {
         before[..words].iter_mut().enumerate().for_each(|(at, word)| *word = sets.word(set, at));
     }
-    let found = at_kernel(kernel);
+    let found = at_once(waits, kernel);
     if found.is_none() {
         for (set, before) in before.iter().enumerate() {
             sets.put(set, &before[..words]);
         }
     }
     found
+}
+
+/// How long a call of the kernel's may wait.
+#[derive(Clone, Copy)]
+enum Time {
+    None,
+    /// As the program has it.
+    Given,
 }
 
 /// select(2); where a connection is not at the kernel, or leaves it, by poll(2).
@@ -127,19 +152,19 @@ unsafe fn select_here(
     all: Stays,
     count: c_int,
     sets: [*mut fd_set; 3],
-    timeout: impl FnOnce() -> Option<u64>,
+    timeout: Option<u64>,
     mask: *const sigset_t,
-    kernel: impl Fn() -> c_int,
+    kernel: impl Fn(Time) -> c_int,
 ) -> c_int {
     let sets = Sets { all: sets.map(<*mut fd_set>::cast), count: count.max(0) };
     if all == Stays::A_WHILE
-        && let Some(found) = select_resting(&sets, &kernel)
+        && let Some(found) = select_resting(&sets, timeout != Some(0), || kernel(Time::None))
     {
         return found;
     }
     sets.each(|fd, _| nest(fd));
     if !session::look() {
-        return kernel();
+        return kernel(Time::Given);
     }
     let mut fds = Vec::new();
     sets.each(|fd, wanted| {
@@ -147,7 +172,7 @@ unsafe fn select_here(
         let events = events.fold(0, |all, (_, event)| all | event);
         fds.push(pollfd { fd, events, revents: 0 });
     });
-    let found = poll_here(&mut fds, timeout(), mask);
+    let found = poll_here(&mut fds, timeout, mask);
     if found < 0 {
         return found;
     }
@@ -188,7 +213,12 @@ pub unsafe extern "C" fn select(
     unsafe {
         match all_stay(count, [read, write, except]) {
             Stays::FOR_GOOD => kernel(count, read, write, except, timeout),
-            all => select_known(all, count, [read, write, except], timeout, || {
+            all => select_known(all, count, [read, write, except], timeout, |time| {
+                let mut none = timeval { tv_sec: 0, tv_usec: 0 };
+                let timeout = match time {
+                    Time::None => &raw mut none,
+                    Time::Given => timeout,
+                };
                 kernel(count, read, write, except, timeout)
             }),
         }
@@ -203,18 +233,21 @@ unsafe fn select_known(
     count: c_int,
     sets: [*mut fd_set; 3],
     timeout: *mut timeval,
-    kernel: impl Fn() -> c_int,
+    kernel: impl Fn(Time) -> c_int,
 ) -> c_int {
-    let mut until = None;
     // SAFETY: the program's call.
     unsafe {
-        let given = || {
-            let time = timeout.as_ref()?;
-            let nanos = time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-            until = Some(os::now() + nanos);
-            Some(nanos)
-        };
-        let found = select_here(all, count, sets, given, std::ptr::null(), kernel);
+        let given = timeout.as_ref();
+        if given.is_some_and(|time| time.tv_sec < 0 || time.tv_usec < 0) {
+            // What that is, is the kernel's to say (kern_select).
+            return kernel(Time::Given);
+        }
+        let nanos = given.map(|time| {
+            let micros = (time.tv_sec as u64).saturating_mul(1_000_000);
+            micros.saturating_add(time.tv_usec as u64).saturating_mul(1000)
+        });
+        let until = nanos.filter(|nanos| *nanos > 0).map(|nanos| os::now().saturating_add(nanos));
+        let found = select_here(all, count, sets, nanos, std::ptr::null(), kernel);
         if let (Some(until), Some(time)) = (until, timeout.as_mut()) {
             // What is left of it (poll_select_finish).
             let micros = until.saturating_sub(os::now()) / 1000;
@@ -246,11 +279,21 @@ pub unsafe extern "C" fn pselect(
     ) -> c_int);
     // SAFETY: the program's call.
     unsafe {
-        let call = || kernel(count, read, write, except, timeout, mask);
-        let given = || timeout.as_ref().map(nanos);
+        let call = |time: Time| {
+            let timeout = match time {
+                Time::None => &raw const AT_ONCE,
+                Time::Given => timeout,
+            };
+            kernel(count, read, write, except, timeout, mask)
+        };
+        let given = timeout.as_ref();
+        let time = given.map(nanos);
         match all_stay(count, [read, write, except]) {
-            Stays::FOR_GOOD => call(),
-            all => select_here(all, count, [read, write, except], given, mask, call),
+            _ if given.is_some_and(|given| !is_time(given.tv_sec, given.tv_nsec)) => {
+                call(Time::Given)
+            }
+            Stays::FOR_GOOD => call(Time::Given),
+            all => select_here(all, count, [read, write, except], time, mask, call),
         }
     }
 }
