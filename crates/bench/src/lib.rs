@@ -24,6 +24,8 @@ pub mod paper;
 mod peers;
 mod random;
 pub mod rdma;
+pub mod rdma_wan;
+mod running;
 pub mod scale;
 mod sender;
 mod side_by_side;

@@ -45,6 +45,21 @@ const VERBS: [(&str, &str); 5] = [
     file!("verbs/tell.c"),
 ];
 
+const RDMA_WAN: [(&str, &str); 12] = [
+    file!("verbs/peer.h"),
+    file!("verbs/tell.c"),
+    file!("rdma-wan/Makefile"),
+    file!("rdma-wan/wan.h"),
+    file!("rdma-wan/main.c"),
+    file!("rdma-wan/verbs.c"),
+    file!("rdma-wan/sockets.c"),
+    file!("rdma-wan/latency.c"),
+    file!("rdma-wan/progress.c"),
+    file!("rdma-wan/cpu.c"),
+    file!("rdma-wan/rendezvous.c"),
+    file!("rdma-wan/work.c"),
+];
+
 const WIREGUARD_GO_MODULE: &str = "golang.zx2c4.com/wireguard";
 
 /// `go test -overlay` with the harness among the tests of package `tun`, whose unexported functions
@@ -116,15 +131,29 @@ pub(super) fn lwip(scratch: &Scratch) -> Result<PathBuf, String> {
 
 /// A program of verbs.
 pub(super) fn verbs(scratch: &Scratch) -> Result<PathBuf, String> {
+    of_verbs(scratch, &VERBS, "verbs", "verbs-peer")
+}
+
+/// A program of verbs for the paper's figures on RDMA.
+pub(super) fn rdma_wan(scratch: &Scratch) -> Result<PathBuf, String> {
+    of_verbs(scratch, &RDMA_WAN, "rdma-wan", "rdma-wan-peer")
+}
+
+fn of_verbs(
+    scratch: &Scratch,
+    files: &[(&str, &str)],
+    directory: &str,
+    program: &str,
+) -> Result<PathBuf, String> {
     let header = Path::new("/usr/include/rdma/rdma_cma.h");
     if !header.exists() {
         return Err("the program of verbs is built on the spot: apt install librdmacm-dev \
                     libibverbs-dev gcc make"
             .to_owned());
     }
-    scratch.write(&VERBS)?;
-    output(Command::new("make").args(["--quiet", "-C"]).arg(scratch.path("verbs")))?;
-    Ok(scratch.path("verbs/verbs-peer"))
+    scratch.write(files)?;
+    output(Command::new("make").args(["--quiet", "-C"]).arg(scratch.path(directory)))?;
+    Ok(scratch.path(directory).join(program))
 }
 
 pub(super) fn dpdk(scratch: &Scratch) -> Result<PathBuf, String> {

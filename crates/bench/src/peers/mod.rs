@@ -71,6 +71,11 @@ pub(crate) fn verbs() -> Result<Program, String> {
     Program::build("verbs", build::verbs)
 }
 
+/// A program of verbs and of sockets, for `rdma-wan`.
+pub(crate) fn rdma_wan() -> Result<Program, String> {
+    Program::build("rdma-wan", build::rdma_wan)
+}
+
 /// lwIP's TCP.
 pub(crate) fn lwip() -> Result<Program, String> {
     Program::build("lwip", build::lwip)

@@ -3,9 +3,9 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::testbed::Running;
 use super::{MEAN_RTT, Reading};
 use crate::Error;
+use crate::running::Running;
 
 /// The program, of Debian's libfabric-bin.
 pub(super) const FI_PINGPONG: &str = "fi_pingpong";

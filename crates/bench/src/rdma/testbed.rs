@@ -1,16 +1,14 @@
 //! The programs of the two ends, and the device of each.
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
 use super::{Options, Row, System};
 use crate::Error;
 use crate::peers::Program;
-use crate::sink::io;
+use crate::running::{self, Running};
 
 /// Where the server listens.
 const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -63,7 +61,7 @@ impl Testbed {
             let mut command = Command::new(program.path());
             command.args([work, transport, row.case.name(), &HOST.to_string()]);
             if let Some(address) = addresses.get(of) {
-                with_verbs(&mut command, &options.library, address);
+                running::with_verbs(&mut command, &options.library, address);
             }
             command
         };
@@ -122,69 +120,8 @@ fn failed(system: System, line: &str) -> Error {
 
 /// A device that serves at this address.
 fn device(address: &str, cpu: usize) -> Result<Running, Error> {
-    let own = std::env::current_exe().map_err(io("find this program"))?;
-    let mut command = Command::new(own);
-    command.args(["rdma", "--address", address]);
-    let mut device = Running::start(command, cpu)?;
+    let mut device = Running::start(running::device(address)?, cpu)?;
     // It serves when it says so.
     device.hear()?;
     Ok(device)
-}
-
-/// As `wharf run --rdma` starts it.
-fn with_verbs(command: &mut Command, library: &Path, address: &str) {
-    command.env("LD_PRELOAD", library).env("WHARF_RDMA", address);
-}
-
-/// A process that ends with this.
-#[derive(Debug)]
-pub(super) struct Running {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Running {
-    /// Starts it on this CPU.
-    pub(super) fn start(mut command: Command, cpu: usize) -> Result<Running, Error> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // It inherits the CPU of the thread that starts it.
-        let spawn = || {
-            sys::affinity::pin(cpu)?;
-            command.spawn()
-        };
-        let spawned = std::thread::scope(|scope| scope.spawn(spawn).join());
-        let spawned = spawned.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let mut child = spawned.map_err(io("start a program"))?;
-        let stdin = child.stdin.take();
-        let Some(stdout) = child.stdout.take() else {
-            return Err(failed(System::Wharf, ""));
-        };
-        Ok(Running { child, stdin, stdout: BufReader::new(stdout) })
-    }
-
-    fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Lets it begin.
-    fn say(&mut self) -> Result<(), Error> {
-        let said = self.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(b"go\n"));
-        said.map_err(io("tell a program to begin"))
-    }
-
-    /// A line that it says; none if it has ended.
-    pub(super) fn hear(&mut self) -> Result<String, Error> {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).map_err(io("hear a program"))?;
-        Ok(line)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -11,6 +11,7 @@ mod lro;
 mod lro_throughput;
 mod paper;
 mod rdma;
+mod rdma_wan;
 mod reordering;
 mod report;
 mod runs;
@@ -32,6 +33,7 @@ use lro::BenchLroArgs;
 use lro_throughput::BenchLroThroughputArgs;
 use paper::BenchPaperArgs;
 use rdma::BenchRdmaArgs;
+use rdma_wan::BenchRdmaWanArgs;
 use reordering::BenchReorderingArgs;
 use scale::BenchScaleArgs;
 use tcp::BenchTcpArgs;
@@ -71,6 +73,7 @@ pub(crate) enum BenchCommand {
     #[command(hide = true)]
     HandoffProgram(HandoffProgramArgs),
     Rdma(BenchRdmaArgs),
+    RdmaWan(BenchRdmaWanArgs),
     Paper(BenchPaperArgs),
 }
 use report::Printer;
@@ -87,6 +90,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
         BenchCommand::HandoffProgram(args) => return handoff::serve(args),
         BenchCommand::Handoff(args) => handoff::run(args, &mut printer)?,
         BenchCommand::Rdma(args) => rdma::run(args, &mut printer)?,
+        BenchCommand::RdmaWan(args) => rdma_wan::run(args, &mut printer)?,
         BenchCommand::Load(args) => load::run(args, &mut printer)?,
         BenchCommand::Scale(args) => scale::run(args, &mut printer)?,
         BenchCommand::GsoThroughput(args) => gso_throughput::run(args, &mut printer)?,

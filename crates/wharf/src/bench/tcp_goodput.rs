@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::report::Printer;
 use super::runs;
-use super::values::{named, or};
+use super::values::{named, or, setting};
 use crate::args::Settings;
 use crate::error::Error;
 
@@ -70,11 +70,4 @@ fn way(text: &str) -> Result<Way, String> {
 
 fn peer(text: &str) -> Result<Peer, String> {
     named(text, &Peer::ALL, Peer::name)
-}
-
-/// Tried at once: what degen does not know is told before anything is made ready, or root asked for.
-fn setting(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("it is KEY=VALUE, such as loss=1%")?;
-    nic::degen::Settings::default().set(key, value).map_err(|error| error.to_string())?;
-    Ok((key.to_owned(), value.to_owned()))
 }

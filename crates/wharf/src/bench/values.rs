@@ -26,3 +26,10 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         _ => Err("it is a number of seconds from 0.01 to 60".to_owned()),
     }
 }
+
+/// A setting of degen's, tried at once: what degen does not know is told before anything is made ready, or root asked for.
+pub(super) fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("it is KEY=VALUE, such as loss=1%")?;
+    nic::degen::Settings::default().set(key, value).map_err(|error| error.to_string())?;
+    Ok((key.to_owned(), value.to_owned()))
+}

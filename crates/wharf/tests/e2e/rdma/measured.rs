@@ -56,3 +56,56 @@ fn every_case_is_told_of_verbs_and_sockets() {
         }
     }
 }
+
+#[test]
+fn every_case_of_the_wan_is_told_of_verbs_and_sockets() {
+    if !have(&["gcc", "make"]) {
+        return;
+    }
+    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        return lacks("librdmacm-dev");
+    }
+    if !sys::process::is_root() || sys::affinity::count() < 2 {
+        return lacks("root, and two CPUs");
+    }
+    let mut command = wharf();
+    command.env("WHARF_LIBRARY", library());
+    // The program itself looks at the ends of every message.
+    let words = ["bench", "rdma-wan", "--seconds", "0.1", "--repetitions", "1", "--json"];
+    command.args(words).args(["--bytes", "1024", "--time", "2000", "--delay", "1"]);
+    let output = command.args(["--path", "loss=0.1%,reorder=1%"]).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let mut told = BTreeSet::new();
+    for line in lines.lines() {
+        let figure: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(figure["bench"], "rdma-wan", "{line}");
+        assert_eq!(figure["path"], "loss=0.1%,reorder=1%", "{line}");
+        // A computation may take less time with clients than without, by chance.
+        assert!(figure["metric"] == "slowdown" || figure["value"].as_f64() > Some(0.0), "{line}");
+        // Each way is through degen, but within a LAN.
+        if figure["metric"] == "one_way" && figure["case"] != "lan" {
+            assert!(figure["value"].as_f64() > Some(1_000.0), "{line}");
+        }
+        let fields = ["case", "by", "placement", "metric"];
+        told.insert(fields.map(|field| figure[field].as_str().unwrap().to_owned()));
+    }
+    let has = |row: [&str; 4]| {
+        assert!(told.contains(&row.map(str::to_owned)), "{row:?} is not in {told:?}");
+    };
+    for by in ["sockets", "rdma"] {
+        has(["latency", by, "nodes", "one_way"]);
+        has(["lan", by, "nodes", "p99_one_way"]);
+        for placement in ["alone", "nodes"] {
+            has(["overlap", by, placement, "overlap"]);
+            has(["progress", by, placement, "fetch"]);
+            has(["progress", by, placement, "times_unloaded"]);
+            let metrics = ["run_time", "cpu_time", "idle_run_time", "slowdown", "throughput"];
+            metrics.iter().for_each(|metric| has(["cpu", by, placement, metric]));
+        }
+    }
+    for by in ["sockets", "eager", "rendezvous_write", "rendezvous_read"] {
+        has(["rendezvous", by, "nodes", "mean_one_way"]);
+    }
+}
