@@ -31,11 +31,15 @@ pub enum Rule {
     AcceptEstablished,
     /// `ct state invalid drop`.
     DropInvalid,
+    /// `redirect to :port`, in a chain of [`Kind::Nat`] at [`Hook::Prerouting`]: whatever port new connections are for.
+    Redirect(u16),
 }
 
 /// Hooks of a host (linux/netfilter.h).
 #[derive(Clone, Copy, Debug)]
 pub enum Hook {
+    /// What comes, before its route is known.
+    Prerouting = 0,
     /// What is for this host.
     Input = 1,
     /// What passes through.
@@ -105,6 +109,7 @@ impl Kind {
 impl Hook {
     fn name(self) -> &'static str {
         match self {
+            Hook::Prerouting => "prerouting",
             Hook::Input => "input",
             Hook::Forward => "forward",
             Hook::Output => "output",
@@ -120,6 +125,7 @@ impl Rule {
             Rule::Accept => verdict(ACCEPT),
             Rule::AcceptEstablished => [state(1 << 1), verdict(ACCEPT)].concat(),
             Rule::DropInvalid => [state(1), verdict(DROP)].concat(),
+            Rule::Redirect(port) => redirect(port),
         }
     }
 }
@@ -135,6 +141,14 @@ fn state(bit: u32) -> Vec<u8> {
     let not_zero = [word(1, REGISTER), word(2, 1), value(3, 0)].concat();
     let all = [("ct", ct), ("bitwise", bitwise.concat()), ("cmp", not_zero)];
     all.iter().flat_map(|(name, data)| expression(name, data)).collect()
+}
+
+fn redirect(port: u16) -> Vec<u8> {
+    const REGISTER: u32 = 8;
+    let register = attribute(1, &REGISTER.to_be_bytes());
+    let port = attribute(2 | NLA_F_NESTED, &attribute(1, &port.to_be_bytes()));
+    let load = expression("immediate", &[register.clone(), port].concat());
+    [load, expression("redir", &register)].concat()
 }
 
 fn verdict(code: u32) -> Vec<u8> {

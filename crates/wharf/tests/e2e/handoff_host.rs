@@ -9,7 +9,7 @@ use testkit::firewall::{self, Hook, Kind, Rule};
 use testkit::lab::{Host, Program, Wire, have, wait_until};
 use testkit::missing::kernel_lacks;
 
-use crate::handoff::{THREADS, bytes, connect, echoes, ends, serve};
+use crate::handoff::{PORT, THREADS, bytes, connect, echoes, ends, serve};
 use crate::setup::{HOST, Hosts, Ip, PEER, Plan, Port, Up, give};
 
 /// wharf, a server that echoes, and connections to it of both versions.
@@ -358,6 +358,27 @@ fn an_entry_of_conntrack_is_kept_and_made_liberal() {
         })
     };
     assert!(wait_until(is_gone), "{:?}", lab.why("handoff"));
+    lab.end();
+}
+
+/// Whatever port is asked for, the server's answers.
+#[test]
+fn a_connection_that_is_translated_stays_with_the_kernel() {
+    if !has_firewall() {
+        return;
+    }
+    let Some(mut lab) = Lab::new(&[], "by_hand", 0) else { return };
+    let redirect = [Rule::Redirect(PORT)];
+    let added = lab.hosts().server.run(|| firewall::add(Kind::Nat, &[Hook::Prerouting], &redirect));
+    if let Err(error) = added {
+        return kernel_lacks(format!("redirect of nftables: {error}"));
+    }
+    let client = &lab.up.hosts.client;
+    let to = |ip: Ip| SocketAddr::new(ip.server(), PORT + 1);
+    lab.streams = Ip::BOTH.map(|ip| client.run(|| TcpStream::connect(to(ip))).unwrap()).into();
+    lab.all_echo(10_000, 1);
+    lab.are_refused("nat");
+    lab.all_echo(300_000, 2);
     lab.end();
 }
 

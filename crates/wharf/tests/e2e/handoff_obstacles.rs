@@ -1,14 +1,16 @@
 //! What a program has asked of a socket that the NIC would not do: the connection stays with the kernel, lives on there,
 //! and `wharf connections` and the counters name the reason.
 
+use std::fs;
 use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use testkit::lab::{have, wait_until};
 use testkit::missing::kernel_lacks;
 
-use crate::handoff::{bytes, connect, echoes, ends, serve};
-use crate::setup::{Ip, Plan, Port};
+use crate::handoff::{bytes, connect, echoes, ends, library, serve};
+use crate::setup::{Ip, Plan, Port, wharf};
 
 /// Asks of a connection what its first line names, says whether the kernel does it, and is an echo server then.
 const ASKS: &str = r"
@@ -199,5 +201,84 @@ fn a_connection_of_another_namespace_stays_with_the_kernel() {
         up.group("handoff_refused").filter(|(_, n)| *n > 0).collect::<Vec<_>>()
     );
     (0..100).for_each(|_| drop(program.line_with("round")));
+    up.nothing_went_wrong();
+}
+
+/// An echo server in the control group `GROUP`, to which it has attached a program that lets all packets pass.
+const GROUPED: &str = r"
+import ctypes, os, platform, socket, struct, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+def bpf(command, *words):
+    attr = ctypes.create_string_buffer(struct.pack(*words))
+    number = {'x86_64': 321, 'aarch64': 280}[platform.machine()]
+    got = libc.syscall(number, command, attr, len(attr) - 1)
+    if got < 0: raise OSError(ctypes.get_errno(), 'bpf')
+    return got
+group = os.environ['GROUP']
+open(group + '/cgroup.procs', 'w').write(str(os.getpid()))
+s = socket.create_server(('', 7000)); s.listen(64)
+print('listens', flush=True)
+try:
+    # r0 = 1; exit (BPF_PROG_LOAD, BPF_PROG_TYPE_CGROUP_SKB, for BPF_CGROUP_INET_EGRESS).
+    code = ctypes.create_string_buffer(struct.pack('=BBhiBBhi', 0xb7, 0, 0, 1, 0x95, 0, 0, 0))
+    name = ctypes.create_string_buffer(b'GPL')
+    at = ctypes.addressof
+    program = bpf(5, '=IIQQIIQII16sII', 8, 2, at(code), at(name), 0, 0, 0, 0, 0, b'', 0, 1)
+    bpf(8, '=IIII', os.open(group, os.O_RDONLY), program, 1, 0)
+    print('attached', flush=True)
+except OSError as error: print('lacks', error, flush=True)
+def serve(c):
+    while True:
+        d = c.recv(65536)
+        if not d: return c.close()
+        c.sendall(d)
+while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+";
+
+/// A control group of version 2, which ends with its programs once no process is in it.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let is_tree = |line: &&str| line.split(' ').nth(2) == Some("cgroup2");
+        let tree = mounts.lines().find(is_tree)?.split(' ').nth(1)?;
+        let path = Path::new(tree).join(format!("wharf-test-{}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        Some(Group(path))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        wait_until(|| fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+#[test]
+fn a_program_of_the_control_group_keeps_connections_with_the_kernel() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let Some(group) = Group::new() else {
+        return kernel_lacks("control groups of version 2, or the right to make one");
+    };
+    let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
+    let mut run = wharf();
+    run.env("WHARF_LIBRARY", library()).env("GROUP", &group.0);
+    run.args(["run", "--policy", "at_accept", "--", "python3", "-u", "-c", GROUPED]);
+    let mut program = up.hosts.server.spawn(&mut run);
+    program.line_with("listens");
+    if !program.line_with("").contains("attached") {
+        return kernel_lacks("BPF programs at control groups");
+    }
+    let stream = connect(&up.hosts, Ip::V4);
+    let is_refused = wait_until(|| {
+        echoes(&stream, &bytes(10_000, 1));
+        up.counter("handoff_refused", "cgroup_bpf") > 0
+    });
+    assert!(is_refused, "{}", up.hosts.wharf(&["connections"]));
+    echoes(&stream, &bytes(300_000, 2));
+    ends(stream);
     up.nothing_went_wrong();
 }

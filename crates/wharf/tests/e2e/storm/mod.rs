@@ -30,8 +30,9 @@ const CONNECTIONS: usize = 48;
 const ROUNDS: usize = 3;
 /// A ring's bytes where there are many.
 const BUFFER: &str = "handoff.buffer=65536";
-/// Descriptors for each connection, at each of the processes, and what else there is.
+/// Descriptors besides those of connections, and tests that may run at once.
 const FILES: u64 = 1_000;
+const TESTS: u64 = 4;
 
 /// How many connections, and how many rounds.
 fn size() -> (usize, usize) {
@@ -60,7 +61,7 @@ impl Storm {
         if !have(&["python3"]) {
             return None;
         }
-        sys::process::allow_open_files(connections as u64 + FILES).unwrap();
+        sys::process::allow_open_files(TESTS * (connections as u64 + FILES)).unwrap();
         let (client, between, server) = (Host::new()?, Host::new()?, Host::new()?);
         let wire = |near, far| Wire { near, far, mtu: 1500, queues: workers, offloads: false };
         wire(PEER, "left").lay(&client, &between);
