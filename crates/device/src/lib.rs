@@ -5,7 +5,7 @@
 //!   process: libwharf-rdma.so ── messages, queues in shared memory ──> a thread of the device for each process
 //!      |                                                                 | rdma::session::Process
 //!      |  registered memory <── /proc/PID/mem, opened by the process ──  | memory
-//!      |                                                                 | streams ── TCP sockets
+//!      |                                                                 | streams ── carriers: TCP
 //!      |  events            <── socket pairs ──────────────────────────  | outlet
 //! ```
 //!
@@ -14,7 +14,8 @@
 //! | [`server`] | the Unix socket, who may connect, and the threads |
 //! | `process` | one process: the loop of its thread |
 //! | `memory` | its registered memory |
-//! | `stream` | a TCP socket that carries a queue pair |
+//! | `stream` | the stream of a queue pair |
+//! | `carrier` | the connection that carries it |
 //! | `manager` | the connection manager: identifiers, connection set-up |
 //! | `outlet` | where events are read |
 //! | `identity` | its EUI-64 |
@@ -31,6 +32,7 @@
 //! nothing is placed any more, whoever has its id then.
 #![forbid(unsafe_code)]
 
+mod carrier;
 mod identity;
 mod manager;
 mod memory;

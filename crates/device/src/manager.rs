@@ -23,6 +23,7 @@ use sys::epoll::Epoll;
 use sys::poll::Interest;
 use wire::Nanos;
 
+use crate::carrier::Carrier;
 use crate::outlet::Outlets;
 use crate::token::Token;
 
@@ -98,7 +99,7 @@ pub(crate) struct Around<'a> {
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) id: u32,
-    pub(crate) socket: TcpStream,
+    pub(crate) carrier: Carrier,
     pub(crate) qp: Qp,
     pub(crate) negotiated: Negotiated,
     /// Bytes of it that have come already.

@@ -1,11 +1,12 @@
-//! A TCP socket that carries a queue pair, or what is left of one.
+//! The stream of a queue pair, or what is left of one.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io;
 
 use rdma::verbs::Qp;
 use sys::poll::Interest;
 use wire::Nanos;
+
+use crate::carrier::{Came, Carrier};
 
 /// How long a stream that is to be closed may need for it.
 pub(crate) const CLOSING_MAX: Nanos = 5_000_000_000;
@@ -33,14 +34,14 @@ impl Waiting {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pub(crate) socket: TcpStream,
+    pub(crate) carrier: Carrier,
     /// Whom it carries; `None` once that is gone.
     pub(crate) qp: Option<Qp>,
     /// An FPDU that is not all there; more while a message waits for a receive.
     pub(crate) held: Vec<u8>,
     /// While one waits nothing is read: TCP's window closes.
     pub(crate) for_receive: Option<Waiting>,
-    /// What the socket had no room for, and how much of that has gone meanwhile.
+    /// What the carrier had no room for, and how much of that has gone meanwhile.
     waiting: Vec<u8>,
     gone: usize,
     /// Nothing more is to be sent.
@@ -51,22 +52,11 @@ pub(crate) struct Stream {
     pub(crate) interest: Option<Interest>,
 }
 
-/// What came of reading.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Came {
-    /// So many bytes.
-    Bytes(usize),
-    /// Nothing now.
-    Nothing,
-    /// Nothing any more.
-    End,
-}
-
 impl Stream {
-    pub(crate) fn new(socket: TcpStream, qp: Qp, held: Vec<u8>, interest: Interest) -> Self {
+    pub(crate) fn new(carrier: Carrier, qp: Qp, held: Vec<u8>, interest: Interest) -> Self {
         let (waiting, gone, ends, due) = (Vec::new(), 0, false, None);
         let (qp, for_receive, interest) = (Some(qp), None, Some(interest));
-        Stream { socket, qp, held, for_receive, waiting, gone, ends, due, interest }
+        Stream { carrier, qp, held, for_receive, waiting, gone, ends, due, interest }
     }
 
     /// A message waits for a receive, or none does any more.
@@ -83,30 +73,22 @@ impl Stream {
 
     /// Reads what has come.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Came {
-        loop {
-            return match self.socket.read(buffer) {
-                Ok(0) => Came::End,
-                Ok(len) => Came::Bytes(len),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => Came::Nothing,
-                Err(_) => Came::End,
-            };
-        }
+        self.carrier.read(buffer)
     }
 
-    /// Whether what is sent next goes to the socket.
+    /// Whether what is sent next goes to the carrier.
     pub(crate) fn has_room(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Sends, and keeps what the socket has no room for.
+    /// Sends, and keeps what the carrier has no room for.
     ///
     /// # Errors
     /// What send(2) says: the stream is over.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut sent = 0;
         if self.has_room() {
-            sent = self.write(bytes)?;
+            sent = self.carrier.write(bytes)?;
         }
         self.waiting.extend_from_slice(&bytes[sent..]);
         Ok(())
@@ -121,7 +103,7 @@ impl Stream {
             return Ok(());
         }
         let waiting = std::mem::take(&mut self.waiting);
-        let sent = self.write(&waiting[self.gone..]);
+        let sent = self.carrier.write(&waiting[self.gone..]);
         self.gone += *sent.as_ref().unwrap_or(&0);
         if self.gone < waiting.len() {
             self.waiting = waiting;
@@ -130,24 +112,10 @@ impl Stream {
             self.waiting = waiting;
             self.waiting.clear();
             if self.ends {
-                self.socket.shutdown(Shutdown::Write)?;
+                self.carrier.end()?;
             }
         }
         sent.map(drop)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut sent = 0;
-        while sent < bytes.len() {
-            match self.socket.write(&bytes[sent..]) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(len) => sent += len,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(sent)
     }
 
     /// Closes it behind what was sent.
@@ -159,7 +127,7 @@ impl Stream {
         self.due = Some(now + CLOSING_MAX);
         if self.waiting.is_empty() {
             // Else it is over, which reading says.
-            let _ = self.socket.shutdown(Shutdown::Write);
+            let _ = self.carrier.end();
         }
     }
 

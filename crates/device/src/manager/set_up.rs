@@ -9,8 +9,8 @@ use rdma::session::message::Connect;
 use rdma::verbs::Qp;
 
 use super::{
-    Around, Ask, Identifier, Interest, Manager, Phase, Ready, SET_UP_MAX, Token, any, canonical,
-    code, config, errno,
+    Around, Ask, Carrier, Identifier, Interest, Manager, Phase, Ready, SET_UP_MAX, Token, any,
+    canonical, code, config, errno,
 };
 
 /// What fits into a reply or request, and some of what follows.
@@ -67,7 +67,8 @@ impl Manager {
             return Err(errno::EINVAL);
         };
         let (id, qp, held) = (connect.id, Qp::new(connect.qp), Vec::new());
-        Ok(Ready { id, socket, qp, negotiated, held, reply, private_data: Vec::new() })
+        let carrier = Carrier::new(socket);
+        Ok(Ready { id, carrier, qp, negotiated, held, reply, private_data: Vec::new() })
     }
 
     /// Rejects one.
@@ -202,8 +203,8 @@ impl Manager {
                 };
                 let held = ask.reply[accepted.consumed..].to_vec();
                 let (qp, negotiated, reply) = (ask.qp, accepted.negotiated, Vec::new());
-                let private_data = accepted.private_data;
-                Ok(Some(Ready { id, socket, qp, negotiated, held, reply, private_data }))
+                let (carrier, private_data) = (Carrier::new(socket), accepted.private_data);
+                Ok(Some(Ready { id, carrier, qp, negotiated, held, reply, private_data }))
             }
             Ok(None) if is_over => Err((errno::ECONNRESET, Vec::new())),
             Ok(None) => Ok(None),

@@ -1,15 +1,14 @@
 //! What moves: posts, and the streams of queue pairs.
 
-use std::net::Shutdown;
-
 use rdma::session::Hostile;
 use rdma::verbs::{Close, Qp};
 use sys::poll::Interest;
 use wire::Nanos;
 
 use super::{BUFFER, Carried, End, Serving, TURN_MAX};
+use crate::carrier::Came;
 use crate::manager::Ready;
-use crate::stream::{CLOSING_MAX, Came, Stream};
+use crate::stream::{CLOSING_MAX, Stream};
 use crate::token::Token;
 
 impl From<Hostile> for End {
@@ -32,7 +31,7 @@ impl Serving {
 
     /// The stream of a queue pair begins.
     pub(super) fn start(&mut self, now: Nanos, ready: Ready) -> Result<(), End> {
-        let emss = sys::tcp::segment_size(&ready.socket).unwrap_or(536) as usize;
+        let emss = ready.carrier.segment_size();
         let words = self.shared.words();
         if self.process.start(words, ready.qp, &ready.negotiated, emss).is_err() {
             let (manager, mut around) = self.manager(now);
@@ -42,16 +41,16 @@ impl Serving {
         self.process.let_wait(ready.qp, true);
         let (manager, mut around) = self.manager(now);
         manager.established(&mut around, &ready);
-        let Ready { id, socket, qp, held, reply, .. } = ready;
+        let Ready { id, carrier, qp, held, reply, .. } = ready;
         self.last_stream += 1;
         let number = self.last_stream;
         let token = u64::from(Token::Stream(number));
-        let mut stream = Stream::new(socket, qp, Vec::new(), Interest::Read);
+        let mut stream = Stream::new(carrier, qp, Vec::new(), Interest::Read);
         // What set-up waited for it for may be over.
         let registered = self
             .epoll
-            .change(&stream.socket, token, Interest::Read)
-            .or_else(|_| self.epoll.add(&stream.socket, token));
+            .change(&stream.carrier, token, Interest::Read)
+            .or_else(|_| self.epoll.add(&stream.carrier, token));
         let is_open = registered.and_then(|()| stream.send(&reply)).is_ok();
         self.streams.insert(number, stream);
         self.carried.insert(qp.0, Carried { stream: number, id });
@@ -173,9 +172,9 @@ impl Serving {
                 let was = std::mem::replace(&mut stream.interest, wants);
                 let token = Token::Stream(number).into();
                 let _ = match (was, wants) {
-                    (Some(_), Some(wants)) => self.epoll.change(&stream.socket, token, wants),
-                    (None, Some(wants)) => self.epoll.add_for(&stream.socket, token, wants),
-                    (_, None) => self.epoll.remove(&stream.socket),
+                    (Some(_), Some(wants)) => self.epoll.change(&stream.carrier, token, wants),
+                    (None, Some(wants)) => self.epoll.add_for(&stream.carrier, token, wants),
+                    (_, None) => self.epoll.remove(&stream.carrier),
                 };
             }
         }
@@ -241,7 +240,7 @@ impl Serving {
             self.streams.retain(|_, stream| stream.flush().is_ok() && !stream.has_room());
         }
         for stream in self.streams.values() {
-            let _ = stream.socket.shutdown(Shutdown::Both);
+            stream.carrier.abandon();
         }
     }
 }

@@ -319,8 +319,7 @@ impl Serving {
             of.map_or_else(|_| "-".to_owned(), |address| address.to_string())
         };
         let all = self.carried.iter().filter_map(|(qp, of)| {
-            let socket = &self.streams.get(&of.stream)?.socket;
-            let (local, remote) = (address(socket.local_addr()), address(socket.peer_addr()));
+            let [local, remote] = self.streams.get(&of.stream)?.carrier.ends().map(address);
             Some(Connection { qp: *qp, local, remote })
         });
         all.collect()

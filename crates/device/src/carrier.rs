@@ -1,0 +1,94 @@
+//! What carries a stream: a connection, as it is read and written once MPA's start-up is over. Until then, and for whatever
+//! opens and names connections, it is a socket of the kernel's (`manager`).
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// See the module's documentation. Nothing here waits.
+#[derive(Debug)]
+pub(crate) struct Carrier {
+    socket: TcpStream,
+}
+
+/// What came of reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Came {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+    /// Nothing any more.
+    End,
+}
+
+impl Carrier {
+    /// The connection of this socket, which does not block.
+    pub(crate) fn new(socket: TcpStream) -> Self {
+        Carrier { socket }
+    }
+
+    /// The largest segment that is sent, in bytes.
+    pub(crate) fn segment_size(&self) -> usize {
+        // What every host takes (RFC 9293, section 3.7.1).
+        const LEAST: u32 = 536;
+        sys::tcp::segment_size(&self.socket).unwrap_or(LEAST) as usize
+    }
+
+    /// The own address and the peer's.
+    pub(crate) fn ends(&self) -> [io::Result<SocketAddr>; 2] {
+        [self.socket.local_addr(), self.socket.peer_addr()]
+    }
+
+    /// Reads what has come.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Came {
+        loop {
+            return match self.socket.read(buffer) {
+                Ok(0) => Came::End,
+                Ok(len) => Came::Bytes(len),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Came::Nothing,
+                Err(_) => Came::End,
+            };
+        }
+    }
+
+    /// Writes as much as there is room for, and says how much.
+    ///
+    /// # Errors
+    /// What send(2) says: the connection is over.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.socket.write(&bytes[sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(len) => sent += len,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Nothing more is written: the peer sees the end of the stream behind what was.
+    ///
+    /// # Errors
+    /// What shutdown(2) says: the connection is over.
+    pub(crate) fn end(&mut self) -> io::Result<()> {
+        self.socket.shutdown(Shutdown::Write)
+    }
+
+    /// It is over at once, whatever waits.
+    pub(crate) fn abandon(&self) {
+        // Else it is over already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+impl AsFd for Carrier {
+    /// To wait for what is to be read, or for room.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
