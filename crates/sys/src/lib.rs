@@ -23,6 +23,7 @@ pub mod ethtool;
 pub mod executable;
 pub mod frames;
 pub mod futex;
+pub mod handoff;
 pub mod ingress;
 mod mapping;
 pub mod memory;

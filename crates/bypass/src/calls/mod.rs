@@ -7,6 +7,7 @@ mod epoll;
 mod files;
 mod messages;
 mod options;
+mod own;
 mod pipes;
 mod poll;
 mod process;

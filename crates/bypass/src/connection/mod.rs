@@ -91,6 +91,8 @@ pub(crate) struct Connection {
     shared: AtomicU32,
     /// What the program does with it is the kernel's to serve: it is not offered at all.
     is_settled: AtomicBool,
+    /// The program has said that it is to go to the NIC.
+    is_to_go: AtomicBool,
     shut: AtomicU8,
     /// The program was told of the error.
     is_told: AtomicBool,
@@ -197,6 +199,7 @@ impl Pooled for Connection {
             resting: AtomicU32::new(0),
             shared: AtomicU32::new(0),
             is_settled: AtomicBool::new(false),
+            is_to_go: AtomicBool::new(false),
             shut: AtomicU8::new(0),
             is_told: AtomicBool::new(false),
             late: AtomicI32::new(0),
@@ -237,6 +240,7 @@ impl Connection {
         self.returns.store(0, Ordering::Relaxed);
         self.shared.store(0, Ordering::Release);
         self.is_settled.store(false, Ordering::Relaxed);
+        self.is_to_go.store(false, Ordering::Relaxed);
         self.shut.store(0, Ordering::Relaxed);
         self.is_told.store(false, Ordering::Relaxed);
         self.late.store(0, Ordering::Relaxed);

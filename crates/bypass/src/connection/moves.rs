@@ -58,9 +58,13 @@ impl Connection {
         if self.looked.is_over() && self.goes_by_hand() || self.rests() {
             return;
         }
+        let is_to_go = self.is_to_go.load(Ordering::Relaxed);
         let mut seen =
             Seen { since: self.since.load(Ordering::Relaxed), received, sent, ..Seen::default() };
         let wants = |session: &Session| {
+            if is_to_go {
+                return true;
+            }
             let policy = session.policy();
             if policy.ports.is_some() && seen.local_port == 0 {
                 (seen.local_port, seen.remote_port) = os::ports(self.fd());
@@ -91,6 +95,12 @@ impl Connection {
             self.looked.set(&now);
         }
         goes
+    }
+
+    /// The program has it go to the NIC, from now on.
+    pub(crate) fn is_to_go(&'static self) {
+        self.is_to_go.store(true, Ordering::Relaxed);
+        self.passed(0, 0);
     }
 
     /// Offers it, unless another call is in the kernel: the next one offers it then. Returns false in that case.
