@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::stats::Calls;
+
 /// See the module's documentation. Nothing here waits.
 #[derive(Debug)]
 pub(crate) struct Carrier {
@@ -40,10 +42,22 @@ impl Carrier {
         [self.socket.local_addr(), self.socket.peer_addr()]
     }
 
+    /// Set-up is over: the NIC may have the connection, if there is one, and the library of handoff is loaded.
+    pub(crate) fn hand_off(&self) {
+        sys::handoff::hand_off(&self.socket);
+    }
+
+    /// Whether the NIC has it: reads and writes are of memory that it shares.
+    fn is_handed_off(&self) -> bool {
+        sys::handoff::is_handed_off(&self.socket)
+    }
+
     /// Reads what has come.
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Came {
+    pub(crate) fn read(&mut self, buffer: &mut [u8], calls: &mut Calls) -> Came {
         loop {
-            return match self.socket.read(buffer) {
+            let read = self.socket.read(buffer);
+            calls.has_read(*read.as_ref().unwrap_or(&0), self.is_handed_off());
+            return match read {
                 Ok(0) => Came::End,
                 Ok(len) => Came::Bytes(len),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -57,10 +71,12 @@ impl Carrier {
     ///
     /// # Errors
     /// What send(2) says: the connection is over.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, bytes: &[u8], calls: &mut Calls) -> io::Result<usize> {
         let mut sent = 0;
         while sent < bytes.len() {
-            match self.socket.write(&bytes[sent..]) {
+            let written = self.socket.write(&bytes[sent..]);
+            calls.has_written(*written.as_ref().unwrap_or(&0), self.is_handed_off());
+            match written {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(len) => sent += len,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

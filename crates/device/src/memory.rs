@@ -2,6 +2,7 @@
 
 mod placing;
 
+use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 use rdma::memory::Pieces;
@@ -17,8 +18,31 @@ static ATOMIC: Mutex<()> = Mutex::new(());
 /// The memory of one process. The handle of a region is its address there.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    memory: ProcessMemory,
+    memory: Called,
     copied: Box<Copied>,
+}
+
+/// Memory, and how often it was read or written by a call.
+#[derive(Debug)]
+struct Called {
+    memory: ProcessMemory,
+    calls: Cell<u64>,
+}
+
+impl Called {
+    fn new(memory: ProcessMemory) -> Self {
+        Called { memory, calls: Cell::new(0) }
+    }
+
+    fn read(&self, address: u64, buffer: &mut [u8], places: &[(usize, usize)]) -> usize {
+        self.calls.set(self.calls.get() + 1);
+        self.memory.read(address, buffer, places).unwrap_or(0)
+    }
+
+    fn write(&self, address: u64, bytes: &[&[u8]]) -> usize {
+        self.calls.set(self.calls.get() + 1);
+        self.memory.write(address, bytes).unwrap_or(0)
+    }
 }
 
 /// Bytes that lie one behind the other at an address, in parts, until they are read together.
@@ -63,7 +87,12 @@ fn whole(lens: impl Iterator<Item = usize>, bytes: usize) -> usize {
 
 impl Remote {
     pub(crate) fn new(memory: ProcessMemory) -> Self {
-        Remote { memory, copied: Box::new([0; _]) }
+        Remote { memory: Called::new(memory), copied: Box::new([0; _]) }
+    }
+
+    /// Calls that have read or written it.
+    pub(crate) fn calls(&self) -> u64 {
+        self.memory.calls.get()
     }
 
     fn load(&self, run: &mut Run, buffer: &mut [u8]) -> Result<(), usize> {
@@ -71,7 +100,7 @@ impl Remote {
             return Ok(());
         }
         let parts = &run.parts[..run.count];
-        let read = self.memory.read(run.address, buffer, parts).unwrap_or(0);
+        let read = self.memory.read(run.address, buffer, parts);
         if read as u64 == run.len {
             run.count = 0;
             return Ok(());
@@ -122,10 +151,10 @@ impl Memory for Remote {
     fn atomic(&mut self, memory: Handle, offset: u64, operation: Operation) -> Result<u64, Fault> {
         let _alone = ATOMIC.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, mut value) = (address(memory, offset), [0; 8]);
-        let read = self.memory.read(at, &mut value, &[(0, 8)]).unwrap_or(0);
+        let read = self.memory.read(at, &mut value, &[(0, 8)]);
         let before = u64::from_ne_bytes(value);
         let after = operation.apply(before).to_ne_bytes();
-        if read != 8 || self.memory.write(at, &[&after]).unwrap_or(0) != 8 {
+        if read != 8 || self.memory.write(at, &[&after]) != 8 {
             return Err(Fault { done: 0 });
         }
         Ok(before)

@@ -17,6 +17,47 @@ pub struct Connection {
     pub remote: String,
 }
 
+/// Calls by which a process was served, and what they have moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calls {
+    /// Bytes received and sent by TCP.
+    pub bytes: (u64, u64),
+    /// Those of them that the NIC's TCP has carried.
+    pub nic_bytes: (u64, u64),
+    /// Calls that read and wrote them.
+    pub streams: (u64, u64),
+    /// Those of them that were of memory which the NIC shares: no calls of the system's.
+    pub nic_streams: (u64, u64),
+    /// Looks for what is ready, with and without a wait.
+    pub waits: u64,
+    /// Calls that read or wrote the memory of the process.
+    pub memory_calls: u64,
+    /// Bytes that were copied once more than the way of a byte needs: of what had come in part, or had no room.
+    pub held_bytes: u64,
+}
+
+impl Calls {
+    /// A call has read so many bytes; `nic` if of the NIC's memory.
+    pub(crate) fn has_read(&mut self, bytes: usize, nic: bool) {
+        let bytes = bytes as u64;
+        (self.bytes.0, self.streams.0) = (self.bytes.0 + bytes, self.streams.0 + 1);
+        if nic {
+            (self.nic_bytes.0, self.nic_streams.0) =
+                (self.nic_bytes.0 + bytes, self.nic_streams.0 + 1);
+        }
+    }
+
+    /// The same of writing.
+    pub(crate) fn has_written(&mut self, bytes: usize, nic: bool) {
+        let bytes = bytes as u64;
+        (self.bytes.1, self.streams.1) = (self.bytes.1 + bytes, self.streams.1 + 1);
+        if nic {
+            (self.nic_bytes.1, self.nic_streams.1) =
+                (self.nic_bytes.1 + bytes, self.nic_streams.1 + 1);
+        }
+    }
+}
+
 /// What the thread of a process has published last.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -26,8 +67,8 @@ pub struct Snapshot {
     pub objects: Objects,
     /// Its connections.
     pub connections: Vec<Connection>,
-    /// Bytes received and sent by TCP.
-    pub bytes: (u64, u64),
+    /// What that has cost.
+    pub calls: Calls,
 }
 
 /// A process.
@@ -89,10 +130,19 @@ fn process(served: Arc<Served>) -> Value {
 }
 
 fn counters(of: &Snapshot) -> Value {
-    let Snapshot { counters, bytes: (bytes_in, bytes_out), .. } = of;
+    let Snapshot { counters, calls, .. } = of;
     json!({
-        "bytes_in": bytes_in,
-        "bytes_out": bytes_out,
+        "bytes_in": calls.bytes.0,
+        "bytes_out": calls.bytes.1,
+        "nic_bytes_in": calls.nic_bytes.0,
+        "nic_bytes_out": calls.nic_bytes.1,
+        "reads": calls.streams.0,
+        "writes": calls.streams.1,
+        "nic_reads": calls.nic_streams.0,
+        "nic_writes": calls.nic_streams.1,
+        "waits": calls.waits,
+        "memory_calls": calls.memory_calls,
+        "held_bytes": calls.held_bytes,
         "fpdus_in": counters.fpdus_in,
         "fpdus_out": counters.fpdus_out,
         "messages_in": counters.messages_in,

@@ -7,6 +7,7 @@ use sys::poll::Interest;
 use wire::Nanos;
 
 use crate::carrier::{Came, Carrier};
+use crate::stats::Calls;
 
 /// How long a stream that is to be closed may need for it.
 pub(crate) const CLOSING_MAX: Nanos = 5_000_000_000;
@@ -72,8 +73,8 @@ impl Stream {
     }
 
     /// Reads what has come.
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Came {
-        self.carrier.read(buffer)
+    pub(crate) fn read(&mut self, buffer: &mut [u8], calls: &mut Calls) -> Came {
+        self.carrier.read(buffer, calls)
     }
 
     /// Whether what is sent next goes to the carrier.
@@ -85,11 +86,12 @@ impl Stream {
     ///
     /// # Errors
     /// What send(2) says: the stream is over.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8], calls: &mut Calls) -> io::Result<()> {
         let mut sent = 0;
         if self.has_room() {
-            sent = self.carrier.write(bytes)?;
+            sent = self.carrier.write(bytes, calls)?;
         }
+        calls.held_bytes += (bytes.len() - sent) as u64;
         self.waiting.extend_from_slice(&bytes[sent..]);
         Ok(())
     }
@@ -98,12 +100,12 @@ impl Stream {
     ///
     /// # Errors
     /// What send(2) says: the stream is over.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, calls: &mut Calls) -> io::Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
         let waiting = std::mem::take(&mut self.waiting);
-        let sent = self.carrier.write(&waiting[self.gone..]);
+        let sent = self.carrier.write(&waiting[self.gone..], calls);
         self.gone += *sent.as_ref().unwrap_or(&0);
         if self.gone < waiting.len() {
             self.waiting = waiting;

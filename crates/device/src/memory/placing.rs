@@ -1,7 +1,9 @@
 //! Pieces that lie one behind the other in memory, until they are stored by one call.
 
 use rdma::Piece;
-use sys::process_memory::{PARTS_MAX, ProcessMemory};
+use sys::process_memory::PARTS_MAX;
+
+use super::Called;
 
 /// Pieces of so many bytes at most are copied together: a part of a call costs the kernel more than such a copy.
 const SMALL: usize = 512;
@@ -88,7 +90,7 @@ impl<'a, 'b> Placing<'a, 'b> {
     ///
     /// # Errors
     /// How many bytes were stored, if not all.
-    pub(super) fn store(&mut self, memory: &ProcessMemory) -> Result<(), usize> {
+    pub(super) fn store(&mut self, memory: &Called) -> Result<(), usize> {
         if self.count == 0 {
             return Ok(());
         }
@@ -99,7 +101,7 @@ impl<'a, 'b> Placing<'a, 'b> {
                 Part::Copied(begin, end) => &self.copied[begin..end],
             };
         }
-        let written = memory.write(self.address, &parts[..self.count]).unwrap_or(0);
+        let written = memory.write(self.address, &parts[..self.count]);
         let is_whole = written as u64 == self.len;
         (self.count, self.used, self.len) = (0, 0, 0);
         if is_whole { Ok(()) } else { Err(written) }
@@ -109,6 +111,7 @@ impl<'a, 'b> Placing<'a, 'b> {
 #[cfg(test)]
 mod tests {
     use rdma::Handle;
+    use sys::process_memory::ProcessMemory;
 
     use super::*;
 
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn all_bytes_are_stored_and_the_last_of_a_message_by_a_part_that_begins_with_it() {
-        let memory = ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap();
+        let memory = Called::new(ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap());
         let pieces = pieces();
         let len: usize = pieces.iter().map(|(len, _)| len).sum();
         let from: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_lies_elsewhere_or_cannot_be_stored_is_told() {
-        let memory = ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap();
+        let memory = Called::new(ProcessMemory::new(ProcessMemory::own().unwrap()).unwrap());
         let mut copied: Box<Copied> = Box::new([0; _]);
         let mut run = Placing::new(&mut copied);
         let bytes = &[1, 2, 3][..];

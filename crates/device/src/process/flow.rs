@@ -51,7 +51,8 @@ impl Serving {
             .epoll
             .change(&stream.carrier, token, Interest::Read)
             .or_else(|_| self.epoll.add(&stream.carrier, token));
-        let is_open = registered.and_then(|()| stream.send(&reply)).is_ok();
+        let is_open = registered.and_then(|()| stream.send(&reply, &mut self.calls)).is_ok();
+        stream.carrier.hand_off();
         self.streams.insert(number, stream);
         self.carried.insert(qp.0, Carried { stream: number, id });
         if !is_open {
@@ -76,7 +77,7 @@ impl Serving {
     /// A stream that has said that it is ready.
     pub(super) fn stream_turn(&mut self, now: Nanos, number: u64) -> Result<(), End> {
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
-        if stream.flush().is_err() {
+        if stream.flush(&mut self.calls).is_err() {
             return self.stream_is_over(now, number);
         }
         self.advance(now, number)
@@ -98,12 +99,11 @@ impl Serving {
             if stream.for_receive.is_some() {
                 return Ok(());
             }
-            match stream.read(buffer) {
+            match stream.read(buffer, &mut self.calls) {
                 Came::Nothing => return Ok(()),
                 Came::End => return self.stream_is_over(now, number),
                 Came::Bytes(len) => {
                     let qp = stream.qp;
-                    self.bytes_in += len as u64;
                     if let Some(qp) = qp {
                         self.place(now, number, qp, &buffer[..len])?;
                     }
@@ -125,6 +125,8 @@ impl Serving {
         let (words, held) = (self.shared.words(), stream.held.len());
         let slices: &[&[u8]] = if held == 0 { &[came] } else { &[&stream.held, came] };
         let taken = self.process.receive(words, now, qp, slices, &mut self.memory)?;
+        // What is left of both is kept aside.
+        self.calls.held_bytes += (held + came.len()).saturating_sub(taken).min(came.len()) as u64;
         match taken.checked_sub(held) {
             Some(taken) => {
                 stream.held.clear();
@@ -188,9 +190,8 @@ impl Serving {
         let (words, mut all) = (self.shared.words(), 0);
         while stream.has_room() && self.process.wants_transmit(qp) {
             let sent = self.process.transmit(words, now, qp, buffer, &mut self.memory)?;
-            self.bytes_out += sent.len as u64;
             all += sent.len;
-            if stream.send(&buffer[..sent.len]).is_err() {
+            if stream.send(&buffer[..sent.len], &mut self.calls).is_err() {
                 return Ok(false);
             }
             match sent.close {
@@ -237,7 +238,8 @@ impl Serving {
             if self.epoll.wait(100).is_err() {
                 return;
             }
-            self.streams.retain(|_, stream| stream.flush().is_ok() && !stream.has_room());
+            let calls = &mut self.calls;
+            self.streams.retain(|_, stream| stream.flush(calls).is_ok() && !stream.has_room());
         }
         for stream in self.streams.values() {
             stream.carrier.abandon();

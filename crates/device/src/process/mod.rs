@@ -22,7 +22,7 @@ use wire::Nanos;
 use crate::manager::{Around, Manager};
 use crate::memory::Remote;
 use crate::outlet::Outlets;
-use crate::stats::{Connection, Served};
+use crate::stats::{Calls, Connection, Served};
 use crate::stream::Stream;
 use crate::token::Token;
 use awake::Awake;
@@ -58,8 +58,7 @@ pub(crate) struct Serving {
     buffer: Vec<u8>,
     message: Vec<u8>,
     served: Arc<Served>,
-    bytes_in: u64,
-    bytes_out: u64,
+    calls: Calls,
     /// Kept open: readable when the process has ended.
     _pidfd: Option<OwnedFd>,
 }
@@ -117,8 +116,7 @@ impl Serving {
             buffer: vec![0; BUFFER],
             message: vec![0; rdma::session::MESSAGE_MAX],
             served,
-            bytes_in: 0,
-            bytes_out: 0,
+            calls: Calls::default(),
             _pidfd: pidfd,
         })
     }
@@ -204,7 +202,7 @@ impl Serving {
             self.awake.worked(now);
         }
         if left == Some(0) {
-            return self.epoll.wait(0);
+            return self.look();
         }
         if !self.awake.is_idle() {
             self.publish();
@@ -219,11 +217,12 @@ impl Serving {
                 self.epoll.forget();
                 return Ok(());
             }
-            return self.epoll.wait(0);
+            return self.look();
         }
         if !control.sleep() {
-            return self.epoll.wait(0);
+            return self.look();
         }
+        self.calls.waits += 1;
         let waited = match left {
             Some(left) => {
                 let milliseconds = left.div_ceil(1_000_000);
@@ -233,6 +232,12 @@ impl Serving {
         };
         control.wake();
         waited
+    }
+
+    /// What is ready now.
+    fn look(&mut self) -> std::io::Result<()> {
+        self.calls.waits += 1;
+        self.epoll.wait(0)
     }
 
     fn deadline(&self) -> Option<Nanos> {
@@ -308,7 +313,7 @@ impl Serving {
         let mut snapshot = self.served.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         snapshot.counters = *self.process.counters();
         snapshot.objects = self.process.objects();
-        snapshot.bytes = (self.bytes_in, self.bytes_out);
+        snapshot.calls = Calls { memory_calls: self.memory.calls(), ..self.calls };
         if snapshot.connections.len() != self.carried.len() {
             snapshot.connections = self.connections();
         }
