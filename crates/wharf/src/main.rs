@@ -11,6 +11,7 @@ mod error;
 mod guard;
 mod handoff;
 mod lateness;
+mod loaded;
 mod log;
 mod pcap;
 mod rdma;

@@ -11,13 +11,15 @@ use device::server::{ask_stats, connect, default_address};
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::loaded::{again_on_nic, is_on_nic};
 use crate::print;
 use crate::table::{Align, Table, thousands};
 
-/// Serve an RDMA device to programs that speak verbs: iWARP over the kernel's TCP sockets
+/// Serve an RDMA device to programs that speak verbs: iWARP over TCP, the kernel's or that of `wharf up`
 ///
 /// Without a command it serves the device wharf0 to programs of the same user that `wharf run --rdma` starts in the same
-/// network namespace, until it is ended. It needs no RDMA hardware, no kernel module and no root.
+/// network namespace, until it is ended. It needs no RDMA hardware, no kernel module and no root. Where a `wharf up` runs,
+/// connections are handed off to it once they are set up, and go back to the kernel when it ends.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: a device, and a program that uses it:\n  \
                         wharf rdma &\n  wharf run --rdma -- ib_write_bw -R\n\n\
@@ -32,6 +34,13 @@ pub(crate) struct RdmaArgs {
     /// Ask for connections by this revision of MPA: 1 is RFC 5044, 2 is RFC 6581
     #[arg(long, value_name = "1|2", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=2))]
     mpa_revision: u8,
+    /// Whose TCP carries the connections: that of these wharfs, by their host interfaces. Without it of all that run here,
+    /// and the kernel's where none runs
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with = "no_nic")]
+    nic: Vec<String>,
+    /// Leave the connections to the kernel's TCP
+    #[arg(long)]
+    no_nic: bool,
     /// End with this process, once no other uses the device
     #[arg(long, hide = true, value_name = "PID")]
     until: Option<u32>,
@@ -87,6 +96,13 @@ pub(crate) fn run(args: &RdmaArgs) -> Result<(), Error> {
 }
 
 fn serve(args: &RdmaArgs) -> Result<(), Error> {
+    if !args.no_nic && !is_on_nic() {
+        let error = again_on_nic(&args.nic);
+        if !args.nic.is_empty() {
+            return Err(error);
+        }
+        tracing::info!("connections stay with the kernel's TCP: {error}");
+    }
     let address = args.address.get();
     let device = Device::bind(&address)?.with(args.mpa_revision, !args.no_crc);
     let owner = args.until.map(sys::process::pidfd_open).transpose().map_err(Error::Io)?;

@@ -11,7 +11,7 @@ use super::runs;
 use super::values::{named, or};
 use crate::args::{Settings, seconds};
 use crate::error::Error;
-use crate::run::library::handoff_library;
+use crate::loaded::library::handoff_library;
 
 /// TCP connections that wharf runs for a program, beside the host's own
 ///

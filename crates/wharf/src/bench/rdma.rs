@@ -9,7 +9,7 @@ use super::report::Printer;
 use super::values::{named, or};
 use crate::args::seconds;
 use crate::error::Error;
-use crate::run::library::rdma_library;
+use crate::loaded::library::rdma_library;
 
 /// Verbs by wharf's RDMA device, beside the kernel's TCP sockets and libfabric's TCP
 ///

@@ -10,7 +10,7 @@ use super::runs;
 use super::values::{named, or, setting};
 use crate::args::{Settings, seconds};
 use crate::error::Error;
-use crate::run::library::rdma_library;
+use crate::loaded::library::rdma_library;
 
 /// RDMA beside sockets between two nodes with degen between them, as the paper on RDMA over IP has it
 ///

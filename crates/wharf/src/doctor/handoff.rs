@@ -12,7 +12,7 @@ use sys::tcp::{namespace_of, repair};
 use sys::{Versions, bpf, interface, xtables};
 
 use super::{Finding, version};
-use crate::run::library::handoff_library;
+use crate::loaded::library::handoff_library;
 use crate::units::time;
 
 /// What is the same for all wharfs of this network namespace.

@@ -1,22 +1,19 @@
 //! `wharf run`: a program whose TCP connections the NIC may run.
 
-mod elf;
-pub(crate) mod library;
 pub(crate) mod pair;
 mod program;
 
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use clap::{Args, ValueEnum};
 use handoff::policy::{Policy, PolicyError};
-use handoff::session::{NICS_MAX, VERSION};
-use nic::control::{self, Client};
 
 use crate::error::Error;
+use crate::loaded::{ADDRESS_VARIABLE, POLICY_VARIABLE, addresses, before_others, library};
 
 /// Run a program whose TCP connections wharf may take over
 ///
@@ -66,13 +63,6 @@ pub(crate) enum Bypass {
     Pair,
 }
 
-/// The library of handoff.
-const LIBRARY: &str = "libwharf.so";
-/// That of verbs.
-const RDMA_LIBRARY: &str = "libwharf_rdma.so";
-/// A policy, where `--policy` does not say one.
-const POLICY_VARIABLE: &str = "WHARF_HANDOFF_POLICY";
-
 pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.rdma { with_verbs(args) } else { with_handoff(args) }
 }
@@ -96,7 +86,7 @@ fn with_handoff(args: &RunArgs) -> Result<(), Error> {
     let [program, arguments @ ..] = &args.command[..] else { return Ok(()) };
     let path = program::find(program)?;
     let bypass = program::check(&path, args.bypass)?;
-    let mut environment = vec![("WHARF_HANDOFF", OsString::from(addresses))];
+    let mut environment = vec![(ADDRESS_VARIABLE, OsString::from(addresses))];
     environment.extend(policy.map(|policy| (POLICY_VARIABLE, policy.into())));
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
@@ -111,59 +101,6 @@ fn with_handoff(args: &RunArgs) -> Result<(), Error> {
         }
     }
     become_it(command, &path)
-}
-
-/// Where the wharfs of these host interfaces are, or all if none is named, as the library is told.
-fn addresses(nics: &[String]) -> Result<String, Error> {
-    let clients = Client::connect_each(nics);
-    let clients = clients.map_err(|error| Error::Usage(error.to_string()))?;
-    let several = nics.is_empty() && clients.len() > 1;
-    let mut all = Vec::new();
-    for mut client in clients {
-        let stats = client.stats()?;
-        let host = client.host();
-        match stats["handoff"].as_str() {
-            Some(_) if stats["handoff_version"] != VERSION => {
-                return Err(Error::Usage(format!(
-                    "the wharf of {host} that runs is of another build than this one: restart it"
-                )));
-            }
-            Some(address) => all.push(address.to_owned()),
-            None if several => {}
-            None => {
-                return Err(Error::Usage(format!(
-                    "the wharf of {host} takes no connections over: it needs handoff.connections",
-                )));
-            }
-        }
-    }
-    if all.is_empty() {
-        return Err(Error::Usage(
-            "no wharf here takes connections over: one needs handoff.connections".to_owned(),
-        ));
-    }
-    if all.len() > NICS_MAX {
-        return Err(Error::Usage(format!(
-            "a program has connections with {NICS_MAX} wharfs at most: choose some with --nic"
-        )));
-    }
-    if nics.is_empty() && all.iter().any(|address| address.starts_with('/')) {
-        // Those that are started later, too.
-        all.retain(|address| !address.starts_with('/'));
-        all.push(control::all_handoffs().map_err(Error::Io)?);
-    }
-    Ok(all.join(" "))
-}
-
-/// `LD_PRELOAD` with this library in front of those that are there already.
-fn before_others(library: PathBuf) -> OsString {
-    let before = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty());
-    let mut preload = library.into_os_string();
-    if let Some(before) = before {
-        preload.push(":");
-        preload.push(before);
-    }
-    preload
 }
 
 fn become_it(mut command: Command, path: &Path) -> Result<(), Error> {

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use sys::executable::gain;
 
 use super::Bypass;
-use super::elf::{self, Elf, Kind};
 use crate::error::Error;
+use crate::loaded::elf::{self, Elf, Kind};
+use crate::loaded::library::exists;
 
 /// Interpreters of interpreters that the kernel goes through (exec_binprm).
 const DEPTH: usize = 5;
@@ -19,10 +20,6 @@ const DEPTH: usize = 5;
 const LINKER: &[u8] = b"ld-linux-x86-64.so.2";
 /// The owner of a note that Go's linker writes.
 const GO: &[u8] = b"Go";
-
-pub(super) fn exists(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|file| file.is_file())
-}
 
 /// The program's file, as a shell finds it.
 pub(super) fn find(program: &OsStr) -> Result<PathBuf, Error> {
@@ -71,7 +68,7 @@ pub(super) fn check(path: &Path, asked: Option<Bypass>) -> Result<Bypass, Error>
                 return refuse(&format!(
                     "{whose}it is of another kind than {}, of 32 bits or for another machine, and neither is the \
                      library loaded into it nor are its system calls known",
-                    super::LIBRARY
+                    crate::loaded::LIBRARY
                 ));
             }
             Kind::Other => {
@@ -132,8 +129,8 @@ fn interpreter(line: &[u8]) -> Option<(PathBuf, Option<OsString>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::elf::tests::{note, program};
     use super::*;
+    use crate::loaded::elf::tests::{note, program};
 
     /// A folder of files that are executable.
     struct Folder(PathBuf);

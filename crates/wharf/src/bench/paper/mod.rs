@@ -18,7 +18,7 @@ use self::progress::Line;
 use super::runs;
 use crate::args::{Settings, seconds};
 use crate::error::Error;
-use crate::run::library::handoff_library;
+use crate::loaded::library::handoff_library;
 use crate::{print, settings};
 
 /// The page, in the directory of a run.

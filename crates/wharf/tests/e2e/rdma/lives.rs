@@ -14,8 +14,8 @@ use crate::setup::Ip;
 const PORT: &str = "5001";
 
 /// The program, and a folder that goes with the test.
-struct Peer {
-    pair: Pair,
+pub(super) struct Peer {
+    pub(super) pair: Pair,
     folder: PathBuf,
 }
 
@@ -24,25 +24,29 @@ impl Peer {
         if !have(&["gcc"]) {
             return None;
         }
-        let pair = Pair::new(&[])?;
+        Some(Peer::of(Pair::new(&[])?, name))
+    }
+
+    /// Between these hosts.
+    pub(super) fn of(pair: Pair, name: &str) -> Peer {
         let folder = std::env::temp_dir().join(format!("wharf-{name}-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         // Ordinary users run what is in it.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         build("peer.c", &folder.join("peer"));
-        Some(Peer { pair, folder })
+        Peer { pair, folder }
     }
 
     fn program(&self) -> String {
         self.folder.join("peer").to_str().unwrap().to_owned()
     }
 
-    fn serve(&self, more: &str) -> Program {
+    pub(super) fn serve(&self, more: &str) -> Program {
         self.pair.serve(PORT.parse().unwrap(), &[&self.program(), "serve", PORT, more])
     }
 
     /// A client that does `what`, once it is connected. It begins when the file `go` is there.
-    fn call(&self, what: &str) -> Program {
+    pub(super) fn call(&self, what: &str) -> Program {
         let to = Ip::V4.server().to_string();
         let mut call = self.pair.run(&[&self.program(), what, &to, PORT]);
         call.env("GO", self.folder.join("go"));
@@ -51,7 +55,7 @@ impl Peer {
         client
     }
 
-    fn go(&self) {
+    pub(super) fn go(&self) {
         fs::write(self.folder.join("go"), "").unwrap();
     }
 }

@@ -19,7 +19,7 @@ fn every_case_is_told_of_verbs_and_sockets() {
         return lacks("librdmacm-dev");
     }
     let mut command = wharf();
-    command.env("WHARF_LIBRARY", library());
+    command.env("WHARF_RDMA_LIBRARY", library());
     // The program itself compares every byte at the end of a run.
     let words = ["bench", "rdma", "--seconds", "0.1", "--repetitions", "1", "--json"];
     let output = command.args(words).output().unwrap();
@@ -69,7 +69,7 @@ fn every_case_of_the_wan_is_told_of_verbs_and_sockets() {
         return lacks("root, and two CPUs");
     }
     let mut command = wharf();
-    command.env("WHARF_LIBRARY", library());
+    command.env("WHARF_RDMA_LIBRARY", library());
     // The program itself looks at the ends of every message.
     let words = ["bench", "rdma-wan", "--seconds", "0.1", "--repetitions", "1", "--json"];
     command.args(words).args(["--bytes", "1024", "--time", "2000", "--delay", "1"]);

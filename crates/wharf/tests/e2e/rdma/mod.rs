@@ -3,6 +3,7 @@
 mod lives;
 mod measured;
 mod mpi;
+mod nic;
 mod programs;
 mod symbols;
 mod verbs;
@@ -20,6 +21,8 @@ const USER: &str = "65534";
 
 /// A client and a server, each with its own device, joined by a wire.
 struct Pair {
+    /// Before the hosts, so that they end before them.
+    wharfs: Vec<Program>,
     client: Host,
     server: Host,
     library: PathBuf,
@@ -47,16 +50,18 @@ fn build(source: &str, program: &Path) {
 
 /// Without any capability: a user of its own if this is root.
 fn as_user(words: &[&str]) -> Command {
-    let wharf = wharf();
+    let mut wharf = wharf();
+    // A device's, where a NIC runs.
+    let library = crate::handoff::library();
     if !sys::process::is_root() {
-        let mut command = wharf;
-        command.args(words);
-        return command;
+        wharf.args(words).env("WHARF_LIBRARY", library);
+        return wharf;
     }
     let mut command = Command::new("setpriv");
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs"]);
     command.args(["--bounding-set", "-all", "--inh-caps", "-all"]);
     command.arg(wharf.get_program()).args(words).env_remove("RUST_BACKTRACE");
+    command.env("WHARF_LIBRARY", library);
     command
 }
 
@@ -71,12 +76,12 @@ impl Pair {
         wire.lay(&client, &server);
         give(&client, PEER, &Ip::BOTH, Ip::client);
         give(&server, WIRE, &Ip::BOTH, Ip::server);
-        Some(Pair { client, server, library: library() })
+        Some(Pair { wharfs: Vec::new(), client, server, library: library() })
     }
 
     fn run(&self, words: &[&str]) -> Command {
         let mut run = as_user(&["run", "--rdma", "--"]);
-        run.args(words).env("WHARF_LIBRARY", &self.library).env_remove("WHARF_RDMA");
+        run.args(words).env("WHARF_RDMA_LIBRARY", &self.library).env_remove("WHARF_RDMA");
         run
     }
 

@@ -35,7 +35,7 @@ fn the_device_is_listed() {
 }
 
 /// Runs a program of perftest's at both ends, with these words; the client's output.
-fn perftest(pair: &Pair, words: &[&str]) -> String {
+pub(super) fn perftest(pair: &Pair, words: &[&str]) -> String {
     let to = server();
     let client = [words, &[&to[..]]].concat();
     // Its server listens, connects once to exchange addresses, and listens anew for the queue pairs: a client that is
@@ -89,18 +89,23 @@ fn perftest_measures_each_operation() {
     }
 }
 
+/// Pings of so many bytes, each compared.
+pub(super) fn rping(pair: &Pair, ip: Ip, size: &str) {
+    let to = ip.server().to_string();
+    let words = ["-a", &to, "-V", "-v", "-C", "30", "-S", size];
+    let (of_server, of_client) =
+        ([&["rping", "-s"], &words[..]].concat(), [&["rping", "-c"], &words[..]].concat());
+    let (_, client) = pair.both(RPING, &of_server, &of_client);
+    let pings = client.stdout.lines().filter(|line| line.starts_with("ping data: rdma"));
+    assert_eq!(pings.count(), 30, "{client}");
+}
+
 #[test]
 fn rping_validates_what_it_writes_and_reads() {
     let Some(pair) = Pair::new(&["rping"]) else { return };
     for ip in Ip::BOTH {
         for size in ["64", "1000", "65000"] {
-            let to = ip.server().to_string();
-            let words = ["-a", &to, "-V", "-v", "-C", "30", "-S", size];
-            let (of_server, of_client) =
-                ([&["rping", "-s"], &words[..]].concat(), [&["rping", "-c"], &words[..]].concat());
-            let (_, client) = pair.both(RPING, &of_server, &of_client);
-            let pings = client.stdout.lines().filter(|line| line.starts_with("ping data: rdma"));
-            assert_eq!(pings.count(), 30, "{client}");
+            rping(&pair, ip, size);
         }
     }
     let to = server();

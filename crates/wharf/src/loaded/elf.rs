@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 64 << 10;
 
 /// What a file is to the kernel.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A program or library of this machine's kind.
     Native(Elf),
     /// One of 32 bits, or of another machine.
@@ -33,24 +33,24 @@ pub(super) enum Kind {
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Elf {
+pub(crate) struct Elf {
     /// The dynamic linker that it asks for; `None` if it is statically linked.
-    pub(super) interpreter: Option<Vec<u8>>,
-    pub(super) notes: Vec<Note>,
+    pub(crate) interpreter: Option<Vec<u8>>,
+    pub(crate) notes: Vec<Note>,
 }
 
 /// What a note says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Note {
+pub(crate) struct Note {
     /// Whose it is.
-    pub(super) name: Vec<u8>,
-    pub(super) kind: u32,
-    pub(super) text: Vec<u8>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: u32,
+    pub(crate) text: Vec<u8>,
 }
 
 impl Elf {
     /// Whether there is a note of this name.
-    pub(super) fn has_note_of(&self, name: &[u8]) -> bool {
+    pub(crate) fn has_note_of(&self, name: &[u8]) -> bool {
         self.notes.iter().any(|note| note.name == name)
     }
 }
@@ -59,7 +59,7 @@ impl Elf {
 ///
 /// # Errors
 /// That it cannot be read. What is damaged is as if it were not there.
-pub(super) fn kind(path: &Path) -> io::Result<Kind> {
+pub(crate) fn kind(path: &Path) -> io::Result<Kind> {
     let file = File::open(path)?;
     let mut first = Vec::new();
     // The kernel looks no further for the interpreter of a script (`BINPRM_BUF_SIZE`).
@@ -133,12 +133,12 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
     /// A program of 64 bits with these segments.
-    pub(in crate::run) fn program(segments: &[(u32, &[u8])]) -> Vec<u8> {
+    pub(crate) fn program(segments: &[(u32, &[u8])]) -> Vec<u8> {
         let mut header = vec![0; HEADER];
         header[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', CLASS_64, LITTLE_ENDIAN, 1]);
         header[18..20].copy_from_slice(&X86_64.to_le_bytes());
@@ -159,7 +159,7 @@ pub(super) mod tests {
         [header, bodies].concat()
     }
 
-    pub(in crate::run) fn note(name: &[u8], kind: u32, text: &[u8]) -> Vec<u8> {
+    pub(crate) fn note(name: &[u8], kind: u32, text: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for number in [name.len() as u32 + 1, text.len() as u32, kind] {
             bytes.extend(number.to_le_bytes());

@@ -1,26 +1,32 @@
 //! The libraries that are loaded into programs.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use handoff::session::{BUILD, BUILD_NOTE, VERSION};
 
 use super::elf::{self, Kind, Note};
-use super::program::exists;
 use super::{LIBRARY, RDMA_LIBRARY};
 use crate::error::Error;
 
-/// Names a library to use in place of that beside wharf.
+/// Names a library of handoff to use in place of that beside wharf, and one of verbs.
 const VARIABLE: &str = "WHARF_LIBRARY";
+const RDMA_VARIABLE: &str = "WHARF_RDMA_LIBRARY";
+
+/// Whether there is such a file.
+pub(crate) fn exists(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file())
+}
 
 /// The library of handoff beside this program, or in the `lib` beside its folder, of the same build.
 pub(crate) fn handoff_library() -> Result<PathBuf, Error> {
-    checked(find(LIBRARY)?, check)
+    checked(find(LIBRARY, VARIABLE)?, check)
 }
 
 /// That of verbs. It finds out itself whether the device speaks as it does.
 pub(crate) fn rdma_library() -> Result<PathBuf, Error> {
-    checked(find(RDMA_LIBRARY)?, |path| notes(path).map(drop))
+    checked(find(RDMA_LIBRARY, RDMA_VARIABLE)?, |path| notes(path).map(drop))
 }
 
 fn checked(
@@ -31,9 +37,9 @@ fn checked(
     Ok(path)
 }
 
-fn find(library: &str) -> Result<PathBuf, Error> {
-    if let Some(path) = env::var_os(VARIABLE).map(PathBuf::from) {
-        let none = || Error::Usage(format!("{VARIABLE}={}: there is no such file", path.display()));
+fn find(library: &str, variable: &str) -> Result<PathBuf, Error> {
+    if let Some(path) = env::var_os(variable).map(PathBuf::from) {
+        let none = || Error::Usage(format!("{variable}={}: there is no such file", path.display()));
         // The program may have another folder.
         return exists(&path).then(|| path.canonicalize().ok()).flatten().ok_or_else(none);
     }
@@ -43,7 +49,7 @@ fn find(library: &str) -> Result<PathBuf, Error> {
     let found = candidates.iter().find(|path| exists(path));
     found.and_then(|path| path.canonicalize().ok()).ok_or_else(|| {
         Error::Usage(format!(
-            "there is no {library} beside {}: build it with `cargo build --release`, or set {VARIABLE}",
+            "there is no {library} beside {}: build it with `cargo build --release`, or set {variable}",
             own.display()
         ))
     })
@@ -53,8 +59,7 @@ fn find(library: &str) -> Result<PathBuf, Error> {
 fn notes(path: &Path) -> Result<Vec<Note>, String> {
     let is_end = |c: char| c == ':' || c.is_ascii_whitespace();
     if path.to_str().is_none_or(|path| path.contains(is_end)) {
-        return Err("has a name that LD_PRELOAD cannot have (a space, a colon): put it elsewhere \
-                    and set WHARF_LIBRARY"
+        return Err("has a name that LD_PRELOAD cannot have (a space, a colon): put it elsewhere"
             .to_owned());
     }
     match elf::kind(path) {

@@ -1,0 +1,203 @@
+//! Verbs where `wharf up` runs, at one end or at both: connections are its TCP's, and the kernel's again.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use sys::process::Signal;
+use testkit::lab::{Host, Program, have, wait_until};
+
+use super::lives::Peer;
+use super::programs::{perftest, rping};
+use super::{Pair, library};
+use crate::setup::{HOST, Hosts, Ip, PEER, Plan, Port, WIRE, give, wharf};
+
+/// The ends at which a NIC runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ends {
+    Server,
+    Both,
+}
+
+const EACH: [Ends; 2] = [Ends::Server, Ends::Both];
+
+const MORE: [&str; 3] = ["--set", "workers=1", "--take-addresses"];
+
+impl Pair {
+    /// As [`new`](Self::new), with `wharf up` at these ends.
+    fn with_nic(ends: Ends, programs: &[&str]) -> Option<Pair> {
+        if !have(programs) || !have(&["setpriv"]) {
+            return None;
+        }
+        let hosts = Plan::new(Port::Auto).hosts()?;
+        give(&hosts.server, WIRE, &Ip::BOTH, Ip::server);
+        let mut wharfs = vec![hosts.wharf_up(&MORE)];
+        let Hosts { client, server, .. } = hosts;
+        if ends == Ends::Both {
+            let mut up = wharf();
+            up.args(["up", "--wire", PEER, "--host", HOST]).args(MORE);
+            wharfs.push(client.spawn(&mut up));
+            wharfs[1].line_with("up: ");
+        }
+        Some(Pair { wharfs, client, server, library: library() })
+    }
+
+    /// The hosts that have a NIC.
+    fn on_nic(&self) -> Vec<&Host> {
+        [&self.server, &self.client].into_iter().take(self.wharfs.len()).collect()
+    }
+
+    /// Moves all connections of these hosts.
+    fn move_all(&self, to: &str) {
+        for host in self.on_nic() {
+            let ended = host.output(wharf().args(["handoff", "--to", to, "--all"]));
+            assert!(ended.status.success(), "{ended}");
+        }
+    }
+}
+
+/// What `wharf connections` says of each: where it is.
+fn places(host: &Host) -> Vec<String> {
+    let ended = host.output(wharf().args(["connections", "--json"]));
+    assert!(ended.status.success(), "{ended}");
+    let all = ended.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    all.map(|one| one["where"].as_str().unwrap().to_owned()).collect()
+}
+
+fn counter(host: &Host, group: &str, name: &str) -> u64 {
+    let ended = host.output(wharf().args(["stats", "--json"]));
+    assert!(ended.status.success(), "{ended}");
+    let stats: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let mut all = stats["counters"].as_array().unwrap().iter();
+    all.find(|of| of["group"] == group && of["name"] == name).unwrap()["value"].as_u64().unwrap()
+}
+
+/// Programs have their connections on the NIC, for as long as they have them.
+#[test]
+fn programs_run_on_the_tcp_of_the_nic() {
+    for ends in EACH {
+        let Some(pair) = Pair::with_nic(ends, &["rping", "ib_write_bw", "ib_read_lat"]) else {
+            return;
+        };
+        rping(&pair, Ip::V4, "64");
+        rping(&pair, Ip::V6, "65000");
+        let before: Vec<u64> =
+            pair.on_nic().iter().map(|host| counter(host, "handoff", "handoffs")).collect();
+        assert!(before.iter().all(|count| *count >= 2), "{ends:?}: {before:?}");
+        for name in ["ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw"] {
+            perftest(&pair, &[name, "-R", "-n", "300"]);
+        }
+        perftest(&pair, &["ib_write_lat", "-R", "-n", "300", "-s", "64"]);
+        perftest(&pair, &["ib_read_bw", "-R", "-n", "100", "-b", "-q", "8", "-s", "4096"]);
+        for (host, before) in pair.on_nic().into_iter().zip(before) {
+            // Each program of perftest's has one to exchange addresses, and those of its queue pairs.
+            let handoffs = counter(host, "handoff", "handoffs");
+            assert!(handoffs >= before + 6, "{ends:?}: {handoffs}");
+            let of = |name| counter(host, "handoff", name);
+            assert_eq!((of("refused"), of("restored")), (0, 0), "{ends:?}");
+        }
+    }
+}
+
+/// Where the connection is, what the device has done says.
+#[test]
+fn the_device_tells_what_the_nic_has_carried_and_by_which_calls() {
+    let Some(peer) = peer(Ends::Server, "told") else { return };
+    let mut device = peer.pair.server.spawn(&mut super::as_user(&["rdma"]));
+    device.line_with("serves");
+    let mut server = peer.serve("fork");
+    let mut client = peer.call("call");
+    peer.go();
+    server.line_with("ready");
+    assert_eq!(client.line_with("status"), "status 0");
+    assert!(client.wait().status.success());
+    let told = || {
+        let ended = peer.pair.server.output(&mut super::as_user(&["rdma", "stats", "--json"]));
+        assert!(ended.status.success(), "{ended}");
+        serde_json::from_str::<Value>(&ended.stdout).unwrap()["processes"][0]["counters"].clone()
+    };
+    let of = |told: &Value, name: &str| told[name].as_u64().unwrap();
+    // All that has come is told before the device sleeps.
+    assert!(wait_until(|| of(&told(), "placed_bytes") >= 2000 * (64 << 10)), "{}", told());
+    let told = told();
+    // Set-up, and what came while the connection moved, went by the kernel.
+    assert!(of(&told, "nic_bytes_in") > of(&told, "bytes_in") / 2, "{told}");
+    assert!(of(&told, "nic_bytes_out") > of(&told, "bytes_out") / 2, "{told}");
+    assert!(of(&told, "nic_reads") > 0 && of(&told, "nic_reads") <= of(&told, "reads"), "{told}");
+    assert!(of(&told, "memory_calls") > 2000 && of(&told, "waits") > 0, "{told}");
+    // Each byte comes in whole FPDUs, or its FPDU's first part is copied once more, which is less than a segment a read.
+    assert!(of(&told, "held_bytes") <= of(&told, "reads") * 1500, "{told}");
+    server.signal(Signal::HangUp);
+    server.line_with("disconnected");
+    assert!(server.wait().status.success());
+}
+
+fn peer(ends: Ends, name: &str) -> Option<Peer> {
+    if !have(&["gcc"]) {
+        return None;
+    }
+    Some(Peer::of(Pair::with_nic(ends, &[])?, &format!("{name}-{ends:?}")))
+}
+
+/// The program's traffic, every byte of which it compares, while `change` is made again and again.
+fn traffic(peer: &Peer, mut change: impl FnMut(u32)) {
+    let mut server = peer.serve("fork");
+    let mut client = peer.call("call");
+    server.line_with("ready");
+    assert!(wait_until(|| peer.pair.on_nic().iter().all(|host| places(host) == ["nic"])));
+    peer.go();
+    client.line_with("moves");
+    let mut round = 0;
+    while !ended(&mut client) {
+        change(round);
+        round += 1;
+    }
+    let client = client.wait();
+    assert!(client.status.success() && client.stdout.contains("status 0"), "{client}");
+    server.signal(Signal::HangUp);
+    server.line_with("disconnected");
+    assert!(server.wait().status.success());
+}
+
+fn ended(program: &mut Program) -> bool {
+    std::thread::sleep(Duration::from_millis(2));
+    !program.runs()
+}
+
+#[test]
+fn connections_move_to_and_fro_under_load() {
+    for ends in EACH {
+        let Some(peer) = peer(ends, "moves") else { return };
+        traffic(&peer, |round| peer.pair.move_all(["os", "nic"][round as usize % 2]));
+        for host in peer.pair.on_nic() {
+            let of = |name| counter(host, "handoff", name);
+            assert!(of("handoffs") > 1 && of("restored") > 0, "{ends:?}: {}", of("handoffs"));
+        }
+    }
+}
+
+/// The kernel's TCP goes on with them.
+#[test]
+fn the_end_of_the_nic_is_not_noticed() {
+    for signal in [Signal::Interrupt, Signal::Kill] {
+        for ends in EACH {
+            let Some(mut peer) = peer(ends, "ends") else { return };
+            let mut wharfs = std::mem::take(&mut peer.pair.wharfs);
+            let hosts = [&peer.pair.server, &peer.pair.client];
+            let mut server = peer.serve("fork");
+            let mut client = peer.call("call");
+            server.line_with("ready");
+            let on_nic = || hosts.iter().take(wharfs.len()).all(|host| places(host) == ["nic"]);
+            assert!(wait_until(on_nic));
+            peer.go();
+            client.line_with("moves");
+            assert!(client.runs(), "it has ended before the NIC");
+            wharfs.iter().for_each(|wharf| wharf.signal(signal));
+            assert!(wait_until(|| wharfs.iter_mut().all(|wharf| !wharf.runs())));
+            assert_eq!(client.line_with("status"), "status 0", "{signal:?} {ends:?}");
+            assert!(client.wait().status.success());
+            server.signal(Signal::HangUp);
+            server.line_with("disconnected");
+            assert!(server.wait().status.success());
+        }
+    }
+}
