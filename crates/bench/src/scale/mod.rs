@@ -6,12 +6,15 @@
 
 mod board;
 mod flow;
+mod model;
+mod predicted;
 mod run;
 mod wire;
 
 use std::time::Duration;
 
 use nic::config::Config;
+use serde_json::Value;
 
 use self::run::Outcome;
 use self::wire::Plan;
@@ -62,6 +65,10 @@ pub struct Options {
     pub duration: Duration,
     /// Rounds of which the median is shown. In each, all numbers of workers take turns.
     pub repetitions: usize,
+    /// What a model says of so many workers behind a line, from what was measured; empty for no model.
+    pub model: Vec<usize>,
+    /// Of that line, in bits per nanosecond.
+    pub line: f64,
     /// wharf's settings.
     pub config: Config,
 }
@@ -95,6 +102,10 @@ pub fn scale(options: &Options, report: &mut dyn Report) -> Result<(), Error> {
         let alone = alone.map_or(&[][..], |(_, outcomes)| outcomes);
         row.report(own, alone, options.flows, report);
     }
+    if !options.model.is_empty() {
+        let all: Vec<_> = rows.into_iter().zip(outcomes.iter().map(Vec::as_slice)).collect();
+        predicted::report(options, &all, report);
+    }
     Ok(())
 }
 
@@ -109,6 +120,12 @@ impl Options {
         }
         if self.strays.iter().any(|percent| *percent > 100) {
             return wrong("strays are 0 to 100 per cent".to_owned());
+        }
+        if self.model.iter().any(|workers| !(1..=WORKERS_MAX).contains(workers)) {
+            return wrong(format!("the model is of 1 to {WORKERS_MAX} workers"));
+        }
+        if !(self.line > 0.0 && self.line.is_finite()) {
+            return wrong("the line's rate must be above 0".to_owned());
         }
         if self.strays.is_empty() || self.repetitions == 0 || self.cases.is_empty() {
             return wrong("there must be one case, share and repetition at least".to_owned());
@@ -152,6 +169,14 @@ impl Row {
         self.case == other.case && self.workers == 1
     }
 
+    fn varied(self, flows: usize) -> Vec<(&'static str, Value)> {
+        let mut varied = vec![("workers", self.workers.into()), ("connections", flows.into())];
+        if self.case == Case::Engine {
+            varied.push(("strays", self.strays.into()));
+        }
+        varied
+    }
+
     /// The figures of all rounds, and their ratio to those of one worker `alone`, round by round.
     fn report(self, own: &[Outcome], alone: &[Outcome], flows: usize, report: &mut dyn Report) {
         let sum = |of: fn(&Outcome) -> u64| -> u64 { own.iter().map(of).sum() };
@@ -162,10 +187,7 @@ impl Row {
                 "{words}: {dropped} strays found no room, and flows went back {repeated} times"
             ));
         }
-        let mut varied = vec![("workers", self.workers.into()), ("connections", flows.into())];
-        if self.case == Case::Engine {
-            varied.push(("strays", self.strays.into()));
-        }
+        let varied = self.varied(flows);
         let each = |of: fn(&Outcome) -> f64| -> Vec<f64> { own.iter().map(of).collect() };
         let workers = self.workers as f64;
         let least = |run: &Outcome| run.workers.iter().copied().fold(f64::INFINITY, f64::min);

@@ -17,10 +17,13 @@ use crate::settings;
 /// discards; these workers share nothing but the machine. engine: wharf's own TCP, whose workers share its
 /// addresses. scaling is what they do together, of what one does alone times their number;
 /// cpu_per_packet has the senders in it, which are in the worker's thread. Keep the machine quiet
-/// meanwhile.
+/// meanwhile. With --model, rows of the system `model` follow: what a model in virtual time, with the costs just
+/// measured, says of the same workers, and of more behind a fast line.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: what it costs that packets come by another worker's queue:\n  \
-                        wharf bench scale --case engine --strays 0,10,50")]
+                        wharf bench scale --case engine --strays 0,10,50\n\
+                        Example: what 1, 8 and 64 workers would do with 100 Gb/s:\n  \
+                        wharf bench scale --workers 2 --strays 0,10,50 --model 1,8,64")]
 pub(crate) struct BenchScaleArgs {
     /// The lane: host, engine [default: both]
     #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',', value_parser = case)]
@@ -37,6 +40,14 @@ pub(crate) struct BenchScaleArgs {
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "0",
           value_parser = clap::value_parser!(u32).range(0..=100))]
     strays: Vec<u32>,
+    /// Numbers of workers of which a model says what they would do
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    model: Vec<u32>,
+    /// Gb/s of the model's line
+    #[arg(long, value_name = "GBPS", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    line: u32,
     /// How long each run is measured; without it 1, with --quick 0.1
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
@@ -64,6 +75,8 @@ pub(super) fn run(args: &BenchScaleArgs, printer: &mut Printer) -> Result<(), Er
         strays: args.strays.clone(),
         warm_up: duration / 4,
         duration,
+        model: args.model.iter().map(|n| *n as usize).collect(),
+        line: args.line.into(),
         repetitions: args.repetitions.unwrap_or(if args.quick { 1 } else { 5 }) as usize,
         config: settings::load(&args.settings)?,
     };
