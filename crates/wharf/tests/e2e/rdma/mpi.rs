@@ -15,6 +15,9 @@ const BY_VERBS: [&str; 6] = ["--mca", "pml", "cm", "--mca", "mtl_ofi_provider_in
 const PROVIDER: &str = "verbs;ofi_rxm";
 const BY_TCP: [&str; 6] = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"];
 
+/// What is needed.
+pub(super) const PROGRAMS: [&str; 2] = ["mpicc", "mpirun"];
+
 /// What stands for ssh: it leaves what is to run on the other host in a file, as one line, and ends.
 const AGENT: &str = "#!/bin/sh
 shift
@@ -28,12 +31,13 @@ struct Mpi {
 }
 
 impl Mpi {
-    fn new() -> Option<Mpi> {
-        if !have(&["mpicc", "mpirun"]) {
-            return None;
-        }
-        let pair = Pair::new(&[])?;
-        let folder = std::env::temp_dir().join(format!("wharf-mpi-{}", std::process::id()));
+    /// Between these hosts.
+    fn of(pair: Pair) -> Mpi {
+        let folder = std::env::temp_dir().join(format!(
+            "wharf-mpi-{}-{}",
+            std::process::id(),
+            pair.wharfs.len()
+        ));
         fs::create_dir(&folder).unwrap();
         // Ordinary users run what is in it, and leave what is asked for.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
@@ -44,7 +48,7 @@ impl Mpi {
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         fs::write(folder.join("agent"), AGENT).unwrap();
         fs::set_permissions(folder.join("agent"), fs::Permissions::from_mode(0o755)).unwrap();
-        Some(Mpi { pair, folder })
+        Mpi { pair, folder }
     }
 
     fn path(&self, name: &str) -> String {
@@ -91,8 +95,17 @@ impl Drop for Mpi {
 
 #[test]
 fn collectives_of_open_mpi_are_as_by_tcp() {
-    let Some(mpi) = Mpi::new() else { return };
-    for count in [2, 4] {
+    if !have(&PROGRAMS) {
+        return;
+    }
+    let Some(pair) = Pair::new(&[]) else { return };
+    collectives(pair, &[2, 4]);
+}
+
+/// The same digests by verbs and by TCP, of so many processes.
+pub(super) fn collectives(pair: Pair, counts: &[usize]) {
+    let mpi = Mpi::of(pair);
+    for count in counts.iter().copied() {
         let (by_verbs, by_tcp) = (mpi.digests(&BY_VERBS, count), mpi.digests(&BY_TCP, count));
         assert_eq!(by_verbs.len(), count, "{by_verbs:?}");
         assert_eq!(by_verbs, by_tcp);

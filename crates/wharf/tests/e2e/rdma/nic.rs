@@ -7,8 +7,8 @@ use sys::process::Signal;
 use testkit::lab::{Host, Program, have, wait_until};
 
 use super::lives::Peer;
-use super::programs::{perftest, rping};
-use super::{Pair, library};
+use super::programs::{connection_manager, libfabric, perftest, rping, storage};
+use super::{Pair, library, mpi};
 use crate::setup::{HOST, Hosts, Ip, PEER, Plan, Port, WIRE, give, wharf};
 
 /// The ends at which a NIC runs.
@@ -96,6 +96,29 @@ fn programs_run_on_the_tcp_of_the_nic() {
             assert_eq!((of("refused"), of("restored")), (0, 0), "{ends:?}");
         }
     }
+}
+
+#[test]
+fn programs_of_the_connection_manager_run_on_the_tcp_of_the_nic() {
+    let names = ["ucmatose", "rdma_server", "rdma_client", "fi_pingpong"];
+    let Some(pair) = Pair::with_nic(Ends::Both, &names) else { return };
+    connection_manager(&pair);
+    libfabric(&pair);
+    assert!(pair.on_nic().iter().all(|host| counter(host, "handoff", "handoffs") >= 6));
+}
+
+#[test]
+fn storage_and_benchmarks_run_on_the_tcp_of_the_nic() {
+    let Some(pair) = Pair::with_nic(Ends::Both, &["fio", "qperf"]) else { return };
+    storage(&pair);
+    assert!(pair.on_nic().iter().all(|host| counter(host, "handoff", "handoffs") >= 9));
+}
+
+/// What processes of one host send each other stays with the kernel's TCP.
+#[test]
+fn collectives_are_the_same_on_the_tcp_of_the_nic() {
+    let Some(pair) = Pair::with_nic(Ends::Both, &mpi::PROGRAMS) else { return };
+    mpi::collectives(pair, &[4]);
 }
 
 /// Where the connection is, what the device has done says.

@@ -119,6 +119,11 @@ fn rping_validates_what_it_writes_and_reads() {
 #[test]
 fn programs_of_the_connection_manager_run() {
     let Some(pair) = Pair::new(&["ucmatose", "rdma_server", "rdma_client"]) else { return };
+    connection_manager(&pair);
+}
+
+/// Examples of librdmacm's.
+pub(super) fn connection_manager(pair: &Pair) {
     let to = server();
     let words = ["-C", "10", "-c", "4", "-S", "1000"];
     let of_client = [&["ucmatose", "-s", &to], &words[..]].concat();
@@ -130,6 +135,11 @@ fn programs_of_the_connection_manager_run() {
 #[test]
 fn storage_and_benchmarks_run() {
     let Some(pair) = Pair::new(&["fio", "qperf"]) else { return };
+    storage(&pair);
+}
+
+/// fio and qperf.
+pub(super) fn storage(pair: &Pair) {
     let to = server();
     let job = ["fio", "--name=job", "--ioengine=rdma", "--port=9988", "--bs=64k", "--size=8m"];
     let hostname = format!("--hostname={to}");
@@ -157,6 +167,11 @@ fn storage_and_benchmarks_run() {
 #[test]
 fn messages_of_libfabric_pass() {
     let Some(pair) = Pair::new(&["fi_pingpong"]) else { return };
+    libfabric(&pair);
+}
+
+/// Both ways in which libfabric uses verbs.
+pub(super) fn libfabric(pair: &Pair) {
     let to = server();
     for (provider, endpoints) in [("verbs", "msg"), ("verbs;ofi_rxm", "rdm")] {
         // With its bytes checked (-c).
