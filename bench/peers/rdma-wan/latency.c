@@ -4,7 +4,7 @@
 
 #include "wan.h"
 
-enum { NUMBERS = 251 };
+enum { NUMBERS = 251, LEAST_COMPUTED = 2 };
 
 /* A message of either way. */
 static unsigned char *message[2];
@@ -62,8 +62,8 @@ void latency_serve(const struct asked *asked, int is_verbs)
 	}
 }
 
-/* One there and back. What the computation took of the CPU is returned. */
-static uint64_t ping_pong(const struct asked *asked, int is_verbs, uint64_t n)
+/* One there and back, with so much computation. What that took of the CPU is returned. */
+static uint64_t ping_pong(const struct asked *asked, int is_verbs, uint64_t n, uint64_t rounds)
 {
 	size_t sent = asked->bytes;
 	if (is_verbs) {
@@ -73,8 +73,8 @@ static uint64_t ping_pong(const struct asked *asked, int is_verbs, uint64_t n)
 		sent = send_some(connection, message[1], asked->bytes);
 	}
 	uint64_t before = own_cpu();
-	if (asked->rounds)
-		compute(asked->rounds);
+	if (rounds)
+		compute(rounds);
 	uint64_t computed = own_cpu() - before;
 	if (is_verbs) {
 		wait_for(asked, n);
@@ -88,20 +88,20 @@ static uint64_t ping_pong(const struct asked *asked, int is_verbs, uint64_t n)
 
 void latency_run(const struct asked *asked, int is_verbs)
 {
-	uint64_t n = 0, computed = 0, messages = 0;
+	uint64_t n = 0, computed = 0, messages = 0, least = asked->rounds ? LEAST_COMPUTED : LEAST;
 	if (is_verbs)
 		verbs_connect(asked, 2 * asked->bytes, &verbs);
 	else
 		sockets_connect(asked, &connection);
 	prepare(asked);
 	for (; n < LEAST; n++)
-		ping_pong(asked, is_verbs, n);
+		ping_pong(asked, is_verbs, n, 0);
 	say("ready");
 	if (!heard())
 		return;
 	uint64_t begun = now(), last = begun;
-	while (last < begun + asked->duration || messages < LEAST) {
-		computed += ping_pong(asked, is_verbs, n++);
+	while (last < begun + asked->duration || messages < least) {
+		computed += ping_pong(asked, is_verbs, n++, asked->rounds);
 		uint64_t at = now();
 		took(at - last);
 		last = at;

@@ -41,6 +41,7 @@ impl Header {
         put("seconds", Some(parameters.duration.as_secs_f64().into()));
         put("quick", Some(parameters.quick.into()));
         put("settings", Some(settings(parameters)));
+        put("path", path(parameters).map(Value::from));
         Header(map)
     }
 
@@ -93,6 +94,13 @@ fn settings(parameters: &Parameters) -> Value {
     Value::Object(changed.map(|(key, value)| (key.name.to_owned(), value.into())).collect())
 }
 
+/// What degen does in the figures on RDMA, if it is more than delaying.
+fn path(parameters: &Parameters) -> Option<String> {
+    let words: Vec<String> =
+        parameters.path.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    (!words.is_empty()).then(|| words.join(","))
+}
+
 /// The name of the first CPU (proc(5)).
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
     let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
@@ -134,6 +142,8 @@ mod tests {
             quick: false,
             seed: 7,
             library: None,
+            rdma_library: None,
+            path: Vec::new(),
             config: nic::config::Config::default(),
         }
     }

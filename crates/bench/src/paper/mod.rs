@@ -21,4 +21,4 @@ pub use registry::{Citation, Code, Entry, Paper, Published, registry};
 pub use run::{Gaps, Here, Observer, Runner, run};
 pub use scenario::{Headline, Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
 pub use store::{Row, Store, StoreError, raw_name};
-pub use verdict::{Spread, Verdict, number, verdict};
+pub use verdict::{Spread, Verdict, marks, number, verdict};

@@ -18,6 +18,10 @@ pub struct Parameters {
     pub seed: u64,
     /// `libwharf.so`, if it is there.
     pub library: Option<PathBuf>,
+    /// `libwharf_rdma.so`, if it is there.
+    pub rdma_library: Option<PathBuf>,
+    /// What degen does beside delaying in the figures on RDMA: keys of its settings and their values.
+    pub path: Vec<(String, String)>,
     /// wharf's settings.
     pub config: Config,
 }

@@ -1,11 +1,13 @@
 //! What was measured beside what the paper claims, in numbers and in a sentence. All of it is
 //! computed from the measured values: which words are chosen depends on nothing else.
 
+mod crossover;
 mod cure;
 mod exact;
 mod ratio;
 mod saved;
 mod steps;
+mod times;
 
 use super::registry::Entry;
 use super::scenario::{Judge, Scenario};
@@ -41,11 +43,7 @@ pub struct Verdict {
 /// Judges the points of an entry that are complete; `None` where there is nothing to judge by.
 pub fn verdict(entry: &Entry, rows: &[Row]) -> Option<Verdict> {
     let scenario = entry.scenario()?;
-    let mut points: Vec<Point<'_>> = Vec::new();
-    for &point in &scenario.points {
-        let row = rows.iter().find(|row| row.point == point);
-        points.extend(row.map(|row| Point { entry, scenario, row }));
-    }
+    let points = points(entry, scenario, rows);
     match scenario.judge {
         Judge::Ratio { subject, baseline, peer, headline } => {
             ratio::Ratio { subject, baseline, peer, headline }.verdict(&points)
@@ -53,8 +51,31 @@ pub fn verdict(entry: &Entry, rows: &[Row]) -> Option<Verdict> {
         Judge::Cure { subject, baseline } => cure::verdict(subject, baseline, &points),
         Judge::Saved { subject, baseline } => saved::verdict(subject, baseline, &points),
         Judge::Steps { subject, steps } => steps::verdict(subject, steps, &points),
+        Judge::Times { subject, baseline, peer, most } => {
+            times::Times { subject, baseline, peer, most }.verdict(&points)
+        }
+        Judge::Crossover { subjects, baseline } => crossover::verdict(subjects, baseline, &points),
         Judge::Exact { subject, enough, why } => exact::verdict(subject, enough, why, &points),
     }
+}
+
+/// Where a figure is marked: the points from which on something takes less time than another.
+pub fn marks(entry: &Entry, rows: &[Row]) -> Vec<(u32, Spread)> {
+    let Some(scenario) = entry.scenario() else { return Vec::new() };
+    let Judge::Crossover { subjects, baseline } = scenario.judge else { return Vec::new() };
+    let points = points(entry, scenario, rows);
+    let of = |subject| {
+        let (at, spread) = crossover::crossover(subject, baseline, &points)?;
+        Some((at.row.point, spread))
+    };
+    subjects.into_iter().filter_map(of).collect()
+}
+
+/// Those that are complete, in the order of the figure.
+fn points<'a>(entry: &'a Entry, scenario: &'a Scenario, rows: &'a [Row]) -> Vec<Point<'a>> {
+    let row = |point: &u32| rows.iter().find(|row| row.point == *point);
+    let rows = scenario.points.iter().filter_map(row);
+    rows.map(|row| Point { entry, scenario, row }).collect()
 }
 
 impl Spread {

@@ -94,7 +94,11 @@ fn every_entry_that_runs_has_axes_series_and_points() {
         let ids: BTreeSet<&str> = scenario.series.iter().map(|series| series.id).collect();
         assert_eq!(ids.len(), scenario.series.len(), "{name}");
         let judged = match scenario.judge {
-            Judge::Ratio { subject, baseline, peer, .. } => [Some(subject), Some(baseline), peer],
+            Judge::Ratio { subject, baseline, peer, .. }
+            | Judge::Times { subject, baseline, peer, .. } => [Some(subject), Some(baseline), peer],
+            Judge::Crossover { subjects: [one, other], baseline } => {
+                [Some(one), Some(other), Some(baseline)]
+            }
             Judge::Cure { subject, baseline } | Judge::Saved { subject, baseline } => {
                 [Some(subject), Some(baseline), None]
             }

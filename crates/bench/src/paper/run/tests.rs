@@ -101,6 +101,8 @@ fn parameters() -> Parameters {
         quick: true,
         seed: 1,
         library: None,
+        rdma_library: None,
+        path: Vec::new(),
         config: nic::config::Config::default(),
     }
 }

@@ -5,6 +5,7 @@ pub(super) mod degen;
 pub(super) mod gso;
 pub(super) mod handoff;
 pub(super) mod lro;
+pub(super) mod rdma;
 pub(super) mod web;
 
 use std::collections::BTreeSet;
@@ -63,6 +64,8 @@ pub enum Run {
     Web,
     /// The same with policies; the point is how it is loaded.
     Policies,
+    /// RDMA beside sockets on its paper's testbed; the point is what is varied.
+    RdmaWan(crate::rdma_wan::Case, rdma::Varied),
 }
 
 /// What is varied along a figure.
@@ -151,6 +154,25 @@ pub enum Judge {
         subject: &'static str,
         /// From which point to which.
         steps: &'static [(u32, u32)],
+    },
+    /// By how many times as long one takes as the other, where that is most.
+    Times {
+        /// What the paper is about.
+        subject: &'static str,
+        /// What it is compared with.
+        baseline: &'static str,
+        /// What to name beside them.
+        peer: Option<&'static str>,
+        /// How much longer is as long, in per cent, if that is asked for. Where the baseline itself takes that much
+        /// longer in one of its repetitions, so may the subject.
+        most: Option<u32>,
+    },
+    /// By the point from which each of some takes less time than another.
+    Crossover {
+        /// What may take less.
+        subjects: [&'static str; 2],
+        /// What takes less before.
+        baseline: &'static str,
     },
     /// By how far a time is off, in microseconds, where it is off most.
     Exact {
@@ -242,6 +264,7 @@ impl Scenario {
             Run::Packet => handoff::run(point, parameters, report),
             Run::Web => handoff::run_web(Case::Web, point, parameters, report),
             Run::Policies => handoff::run_web(Case::Policies, point, parameters, report),
+            Run::RdmaWan(case, varied) => rdma::run((case, varied), point, parameters, report),
             Run::Stack => handoff::run_stack(point, parameters, report),
         }
     }

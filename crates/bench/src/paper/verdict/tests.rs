@@ -248,3 +248,60 @@ fn what_is_never_to_be_a_loss_is_judged_where_it_is_worst() {
     assert!(verdict.meaning.starts_with("At worst handoff by policies gives 0.98 times"));
     assert!(verdict.meaning.contains("handoff of all gives 0.51 times"), "{verdict:?}");
 }
+
+#[test]
+fn what_is_to_take_as_long_is_judged_where_it_takes_longest() {
+    let name = "rdma-progress-load";
+    let at = |point, [rdma, unloaded, sockets]: [&[f64]; 3]| {
+        let entry = entry(name);
+        let scenario = entry.scenario().unwrap();
+        let figure = |(id, samples): (&str, &[f64])| {
+            let series = scenario.series(id).unwrap();
+            json!({"case": series.case, "metric": series.metric, "samples": samples})
+        };
+        let all = [("rdma", rdma), ("unloaded", unloaded), ("sockets", sockets)];
+        let figures = all.map(figure).to_vec();
+        Row { point, figures, notices: Vec::new(), took: 1.0 }
+    };
+    let even = at(0, [&[50.0], &[50.0], &[40.0]]);
+    let verdict = judged(name, &[even.clone(), at(16, [&[52.0], &[50.0], &[16_000.0]])]);
+    assert_eq!(verdict.found.map(|found| found.median), Some(1.04));
+    assert_eq!(
+        verdict.meaning,
+        "At most RDMA read takes 1.04 times as long as RDMA read without load, with 16 ms of load, and at \
+         least 1.00 times, with 0 ms of load; sockets: up to 320 times, with 16 ms of load; no more than \
+         1.05 times, or its own spread, is as long: so it is at 2 of 2 points."
+    );
+    assert!(verdict.ratio.starts_with("no number in the paper, 1.04 here, with 16 ms"));
+    assert!(verdict.measured.starts_with("0 ms of load: RDMA read 50.0 us, RDMA read without"));
+    // More than that is not; but where reads without load take as long at times, it is.
+    let slow = judged(name, &[even.clone(), at(16, [&[60.0], &[50.0], &[16_000.0]])]);
+    assert!(slow.meaning.ends_with("so it is at 1 of 2 points."), "{}", slow.meaning);
+    let same = [&[60.0; 3][..], &[50.0, 50.0, 65.0], &[16_000.0; 3]];
+    let spread = judged(name, &[even, at(16, same)]);
+    assert!(spread.meaning.ends_with("so it is at 2 of 2 points."), "{}", spread.meaning);
+}
+
+#[test]
+fn a_crossover_is_the_first_of_the_last_points() {
+    let name = "rdma-rendezvous-size";
+    let at = |point, [write, read]: [f64; 2]| {
+        let all: [(&str, &[f64]); 3] =
+            [("rendezvous_write", &[write]), ("rendezvous_read", &[read]), ("eager", &[100.0])];
+        row(name, point, &all)
+    };
+    let rows = [at(1_024, [90.0, 300.0]), at(4_096, [200.0, 120.0]), at(65_536, [80.0, 110.0])];
+    let verdict = judged(name, &rows);
+    assert_eq!(verdict.found.map(|found| found.median), Some(0.8));
+    assert_eq!(
+        verdict.meaning,
+        "rendezvous, RDMA write takes less than eager copies from 65536 bytes on, and 0.80 times as long \
+         with 65536 bytes; rendezvous, RDMA read takes less than eager copies at none of the last points, \
+         and 1.10 times as long with 65536 bytes."
+    );
+    let marked: Vec<(u32, f64)> =
+        marks(&entry(name), &rows).into_iter().map(|(at, spread)| (at, spread.median)).collect();
+    assert_eq!(marked, [(65_536, 80.0)]);
+    // Other figures have none.
+    assert_eq!(marks(&entry(LRO), &[]), []);
+}

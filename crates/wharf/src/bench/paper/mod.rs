@@ -16,9 +16,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::progress::Line;
 use super::runs;
+use super::values::setting;
 use crate::args::{Settings, seconds};
 use crate::error::Error;
-use crate::loaded::library::handoff_library;
+use crate::loaded::library::{handoff_library, rdma_library};
 use crate::{print, settings};
 
 /// The page, in the directory of a run.
@@ -64,6 +65,9 @@ pub(crate) struct BenchPaperArgs {
     /// What random numbers are drawn from: of senders in memory the lengths of their bursts
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// What degen does beside delaying in the figures on RDMA, such as loss=1% or reorder=1%
+    #[arg(long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = setting)]
+    path: Vec<(String, String)>,
     /// List all figures of the papers, and what is missing for those that cannot run
     #[arg(long)]
     list: bool,
@@ -93,6 +97,8 @@ pub(super) fn run(args: &BenchPaperArgs, json: bool) -> Result<(), Error> {
         quick: args.quick,
         seed: args.seed,
         library: handoff_library().ok(),
+        rdma_library: rdma_library().ok(),
+        path: args.path.clone(),
         config: config(&args.settings)?,
     };
     let names: Vec<&'static str> = all.iter().map(|entry| entry.name).collect();

@@ -1,7 +1,8 @@
 //! The page and the drawings of a run, from what its directory has.
 
 use bench::paper::{
-    Entry, Gaps, Header, Parameters, Row, Scale, Scenario, Store, StoreError, raw_name, verdict,
+    Entry, Gaps, Header, Parameters, Row, Scale, Scenario, Spread, Store, StoreError, marks,
+    raw_name, verdict,
 };
 use report::{Axis, Figure, Missing, Plot, Point, Report, Series};
 
@@ -74,6 +75,7 @@ fn machine(header: &Header) -> Vec<(String, String)> {
         ("Each run", seconds),
         ("Seed", header.get("seed")),
         ("Settings", settings),
+        ("Path of the figures on RDMA", header.get("path")),
         ("Begun", header.get("date")),
     ];
     known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
@@ -155,12 +157,20 @@ fn plot(entry: &Entry, scenario: &Scenario, rows: &[Row]) -> Plot {
         });
         Series::published(series.label, points.collect())
     });
+    let mark = |(point, Spread { median, min, max }): (u32, Spread)| Point {
+        x: f64::from(point),
+        median,
+        min,
+        max,
+    };
+    let marks = marks(entry, rows).into_iter().map(mark).collect();
+    let marks = [Series::measured("crossover", marks)];
     let drawn = |series: &Series| !series.points.is_empty();
     Plot {
         title: entry.title.to_owned(),
         x: axis(scenario.x.label, scenario.x.unit, scenario.x.scale),
         y: axis(scenario.y.label, scenario.y.unit, scenario.y.scale),
-        series: measured.chain(published).filter(drawn).collect(),
+        series: measured.chain(published).chain(marks).filter(drawn).collect(),
     }
 }
 

@@ -109,3 +109,43 @@ fn every_case_of_the_wan_is_told_of_verbs_and_sockets() {
         has(["rendezvous", by, "nodes", "mean_one_way"]);
     }
 }
+
+/// A figure of each kind, in a run that is too short to say something.
+#[test]
+fn the_papers_figures_are_measured_and_shown() {
+    if !have(&["gcc", "make"]) {
+        return;
+    }
+    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        return lacks("librdmacm-dev");
+    }
+    if !sys::process::is_root() || sys::affinity::count() < 2 {
+        return lacks("root, and two CPUs");
+    }
+    let out = std::env::temp_dir().join(format!("wharf-rdma-paper-{}", std::process::id()));
+    let figures = [
+        "rdma-latency-delay",
+        "rdma-overlap-computation",
+        "rdma-progress-load",
+        "rdma-cpu-size",
+        "rdma-lan",
+        "rdma-rendezvous-size",
+    ];
+    let mut command = wharf();
+    command.env("WHARF_RDMA_LIBRARY", library());
+    command.args(["bench", "paper", "--quick", "--repetitions", "1", "--seconds", "0.1", "--json"]);
+    command.args(["--figure", &figures.join(","), "--out"]).arg(&out);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(told.lines().count(), figures.len(), "{told}");
+    for line in told.lines() {
+        let ended: Value = serde_json::from_str(line).unwrap();
+        assert!(ended["ratio"].as_f64() > Some(0.0) && ended["incomplete"].is_null(), "{ended}");
+        assert!(page.contains(ended["meaning"].as_str().unwrap()), "{ended}");
+        let name = ended["figure"].as_str().unwrap();
+        assert!(out.join(format!("{name}.svg")).exists() && figures.contains(&name), "{name}");
+    }
+    let _ = std::fs::remove_dir_all(&out);
+}
