@@ -253,6 +253,45 @@ impl Lab {
         }
     }
 
+    /// The kernel has it back with bytes that were never sent, and a peer that takes so many of them. The peer says its
+    /// window once more, then that it has as many and takes no more. The window that the kernel goes by afterwards.
+    pub(crate) fn window_closes(&mut self, takes: u32, unsent: &[u8]) -> u32 {
+        let mut parts = repair::take(&self.socket).unwrap();
+        parts.window.snd_wnd = takes;
+        parts.send_queue.extend(unsent);
+        for count in [&mut parts.write_seq, &mut parts.unacknowledged, &mut parts.unsent] {
+            *count = count.wrapping_add(unsent.len() as u32);
+        }
+        let una = Seq(parts.write_seq.wrapping_sub(parts.unacknowledged));
+        assert_eq!(repair::put_back(&self.socket, &parts).unwrap(), 0);
+        let mut sent = una;
+        for (ack, window) in [(una, takes), (una + takes, 0)] {
+            let stamps = Timestamps { value: Seq(1), echo: Seq(parts.timestamp) };
+            let says = Transmit {
+                path: FourTuple { local: self.path.remote, remote: self.path.local },
+                seq: Seq(parts.rcv_nxt),
+                ack,
+                flags: Flags::ACK,
+                window: (window >> parts.snd_wscale) as u16,
+                urgent: 0,
+                options: Options { timestamps: Some(stamps), ..Options::default() }.encode(),
+                payload: [&[], &[]],
+                lent: 0,
+                gso_size: 0,
+                ect: false,
+            };
+            frame::write(&says, |frame| self.near.give(&frame));
+            // The peer's kernel knows of none of this.
+            let begun = Instant::now();
+            while sent != una + takes {
+                let next = self.near.next().and_then(Arrival::parse);
+                sent = next.map_or(sent, |it| sent.max(it.end()));
+                assert!(begun.elapsed() < crate::PATIENCE, "{} bytes are sent", sent - una);
+            }
+        }
+        repair::take(&self.socket).unwrap().window.snd_wnd
+    }
+
     /// The peer's FIN once more, which the kernel has not seen.
     fn give_fin(&mut self, snapshot: &Snapshot) {
         let timestamps = snapshot.agreed.timestamps.then_some(Timestamps {

@@ -214,3 +214,12 @@ fn what_the_kernel_cannot_be_told_is_named() {
     });
     assert_eq!(heard, written);
 }
+
+/// What is sent beyond a window is dropped by the peer, and sent again.
+#[test]
+fn a_kernel_that_has_it_back_sees_a_window_close() {
+    for v6 in [false, true] {
+        let Some(mut lab) = Lab::new(v6, false) else { return };
+        assert_eq!(lab.window_closes(1 << 10, &bytes(100_000, 1)), 0);
+    }
+}

@@ -33,6 +33,9 @@ const LEAST_RTO_MAX: libc::c_int = 1000;
 /// route to the peer now, or that no interface has the local address, is no hindrance: as with any connection, what is
 /// sent is lost until there is again.
 ///
+/// With timestamps the peer's window is one byte less, until a segment of the peer's says what it is: the caller may pass
+/// one first, so that the kernel sees the window close if that is what comes next.
+///
 /// Returns how many bytes at the end of the send queue, none of them ever sent, the socket has no room for:
 /// the caller writes them when it has.
 ///
@@ -171,6 +174,12 @@ fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]>
         // The FIN was acknowledged, and will be acknowledged again.
         window.rcv_wup = rcv_nxt;
         window.rcv_wnd = window.rcv_wnd.saturating_add(1);
+    }
+    if parts.options & OPTION_TIMESTAMPS != 0 {
+        // Since it connected, the kernel's header prediction is of timestamps and a peer's window of 0
+        // (tcp_finish_connect), and it takes the first 0 for one that changes nothing: what it knew goes on behind the
+        // acknowledgment, and is sent beyond the window. Any other window that is new to it puts that right.
+        window.snd_wnd = window.snd_wnd.saturating_sub(1);
     }
     set(socket, libc::TCP_REPAIR_WINDOW, &window)?;
     Ok(unsent)
