@@ -76,4 +76,6 @@ void progress_run(const struct asked *asked, int is_verbs)
 		messages++;
 	}
 	tell(messages * asked->bytes, messages, last - begun);
+	/* The connection stays until it has been looked at. */
+	heard();
 }

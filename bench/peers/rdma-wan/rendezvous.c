@@ -154,4 +154,6 @@ void rendezvous_run(const struct asked *asked)
 		last = at;
 	}
 	tell(messages * asked->bytes, messages, last - begun);
+	/* The connection stays until it has been looked at. */
+	heard();
 }

@@ -15,9 +15,9 @@ use sys::netns::Namespace;
 use crate::{Error, link};
 
 /// The client's end of the wire.
-const PEER: &str = "peer0";
+pub(crate) const PEER: &str = "peer0";
 /// The server's end of the wire.
-const WIRE: &str = "wire0";
+pub(crate) const WIRE: &str = "wire0";
 /// The ends of the wires that degen joins.
 const BETWEEN: [&str; 2] = ["peer1", "wire1"];
 /// Frames in flight or in degen's queue.

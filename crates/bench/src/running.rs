@@ -3,8 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use sys::netns::Namespace;
+use sys::process::Signal;
 
 use crate::Error;
 use crate::sink::io;
@@ -15,9 +17,20 @@ pub(crate) struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    /// How long it has to end by itself when it is told to.
+    patience: Duration,
 }
 
+/// How often it is looked whether it has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 impl Running {
+    /// It is told to end, and killed only if it has not after so long.
+    pub(crate) fn ends_by_itself(mut self, patience: Duration) -> Running {
+        self.patience = patience;
+        self
+    }
+
     /// Starts it on this CPU, in the caller's network namespace.
     pub(crate) fn start(command: Command, cpu: usize) -> Result<Running, Error> {
         // It inherits the CPU of the thread that starts it.
@@ -59,13 +72,24 @@ fn spawn(mut command: Command, cpu: usize) -> Result<Running, Error> {
     let mut child = command.spawn().map_err(io("start a program"))?;
     let stdin = child.stdin.take();
     match child.stdout.take() {
-        Some(stdout) => Ok(Running { child, stdin, stdout: BufReader::new(stdout) }),
+        Some(stdout) => {
+            let stdout = BufReader::new(stdout);
+            Ok(Running { child, stdin, stdout, patience: Duration::ZERO })
+        }
         None => Err(Error::Failed { system: "wharf", why: "a program has no output".to_owned() }),
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        let begun = Instant::now();
+        if !self.patience.is_zero() {
+            // What cannot be told to is killed below.
+            let _ = sys::process::kill(self.child.id(), Signal::Terminate);
+        }
+        while begun.elapsed() < self.patience && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(LOOK_AGAIN);
+        }
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -42,6 +42,7 @@ impl Header {
         put("quick", Some(parameters.quick.into()));
         put("settings", Some(settings(parameters)));
         put("path", path(parameters).map(Value::from));
+        put("carrier", Some(parameters.carrier.name().into()));
         Header(map)
     }
 
@@ -144,6 +145,7 @@ mod tests {
             library: None,
             rdma_library: None,
             path: Vec::new(),
+            carrier: crate::rdma_wan::Carrier::Kernel,
             config: nic::config::Config::default(),
         }
     }

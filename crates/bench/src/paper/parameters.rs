@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use nic::config::Config;
 
+use crate::rdma_wan::Carrier;
+
 /// What a run of the evaluation is asked for.
 #[derive(Clone, Debug)]
 pub struct Parameters {
@@ -22,6 +24,8 @@ pub struct Parameters {
     pub rdma_library: Option<PathBuf>,
     /// What degen does beside delaying in the figures on RDMA: keys of its settings and their values.
     pub path: Vec<(String, String)>,
+    /// What carries the bytes of verbs there.
+    pub carrier: Carrier,
     /// wharf's settings.
     pub config: Config,
 }

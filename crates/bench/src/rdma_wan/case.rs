@@ -54,6 +54,28 @@ impl Placement {
     }
 }
 
+/// What carries the bytes of verbs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Carrier {
+    /// TCP sockets of the kernel.
+    Kernel,
+    /// The TCP of a `wharf up` on each node.
+    Nic,
+}
+
+impl Carrier {
+    /// Both.
+    pub const ALL: [Carrier; 2] = [Carrier::Kernel, Carrier::Nic];
+
+    /// Its name in figures and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Carrier::Kernel => "kernel",
+            Carrier::Nic => "nic",
+        }
+    }
+}
+
 impl Case {
     /// All, in the order in which they are run.
     pub const ALL: [Case; 6] =

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use nic::config::WireMode;
 
-pub use case::{By, Case, Placement};
+pub use case::{By, Carrier, Case, Placement};
 
 use crate::throughput::median;
 use crate::{Error, Figure, Report, peers};
@@ -23,22 +23,6 @@ use testbed::{Ready, Task};
 
 /// Clients of the case `cpu` (section 4.4).
 pub const CLIENTS: u32 = 40;
-
-/// What carries the bytes of verbs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Carrier {
-    /// TCP sockets of the kernel.
-    Kernel,
-}
-
-impl Carrier {
-    /// Its name in figures.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Carrier::Kernel => "kernel",
-        }
-    }
-}
 
 /// What is measured, and how. What is left empty is as the case has it.
 #[derive(Clone, Debug)]

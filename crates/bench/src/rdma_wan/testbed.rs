@@ -4,12 +4,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use nic::degen::Settings;
+use serde_json::Value;
 use sys::netns::Namespace;
 
 use super::measured::{Reading, Told, value};
 use super::placement::{Cpus, Places};
 use super::{By, CLIENTS, Carrier, Case, Options, Placement, Point};
-use crate::hosts::{Hosts, SERVER};
+use crate::hosts::{Hosts, PEER, SERVER, WIRE};
 use crate::peers::Program;
 use crate::running::{self, Running};
 use crate::sink::io;
@@ -18,6 +19,8 @@ use crate::{Error, link};
 /// How long clients send before the computation begins; and as many round trips of the path.
 const RAMP: Duration = Duration::from_millis(100);
 const RAMP_ROUND_TRIPS: u32 = 4;
+/// How long devices and NICs may take to end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What all runs need.
 #[derive(Debug)]
@@ -43,7 +46,7 @@ struct Testbed {
     client: Running,
     server: Running,
     _devices: Vec<Running>,
-    _hosts: Hosts,
+    hosts: Hosts,
 }
 
 impl<'a> Ready<'a> {
@@ -87,16 +90,20 @@ impl<'a> Ready<'a> {
     pub(super) fn measure(&self, task: &Task) -> Result<Vec<Reading>, Error> {
         let mut testbed = self.testbed(task)?;
         let by = task.by;
-        match kind(task) {
-            "cpu" => self.beside_clients(&mut testbed, task),
-            "latency" => testbed.measure(task),
+        let readings = match kind(task) {
+            "cpu" => self.beside_clients(&mut testbed, task)?,
+            "latency" => testbed.measure(task)?,
             _ => {
                 expect(&mut testbed.client, "connected", by)?;
                 expect(&mut testbed.server, "filled", by)?;
                 testbed.client.say()?;
-                testbed.measure(task)
+                testbed.measure(task)?
             }
+        };
+        if self.options.carrier == Carrier::Nic && by != By::Sockets {
+            testbed.was_on_nic()?;
         }
+        Ok(readings)
     }
 
     /// The computation, while clients send.
@@ -130,19 +137,21 @@ impl<'a> Ready<'a> {
         let places = self.cpus.places(task.point.case, task.placement);
         let hosts = self.hosts(task, &places)?;
         let ends = [
-            (&hosts.client, "client", places.client_device),
-            (&hosts.server, "server", places.server_device),
+            (&hosts.client, (PEER, "client"), places.client_device),
+            (&hosts.server, (WIRE, "server"), places.server_device),
         ];
         let (mut devices, mut addresses) = (Vec::new(), Vec::new());
         if task.by != By::Sockets {
-            match self.options.carrier {
-                Carrier::Kernel => {}
+            let carrier = self.options.carrier;
+            for (namespace, (wire, name), cpu) in ends {
+                if carrier == Carrier::Nic {
+                    devices.push(nic(namespace, (wire, name), cpu)?);
+                }
+                devices.push(device(namespace, name, carrier, cpu)?);
+                addresses.push(address(name));
             }
-            for (namespace, name, cpu) in ends {
-                let address = format!("@wharf-bench-wan-{}-{name}", std::process::id());
-                devices.push(device(namespace, &address, cpu)?);
-                addresses.push(address);
-            }
+            // A device ends before the NIC that it is on.
+            devices.reverse();
         }
         let command = |of: usize, work: &str, port: &str| {
             let Point { bytes, time, case, .. } = task.point;
@@ -164,7 +173,7 @@ impl<'a> Ready<'a> {
         }
         let client =
             Running::start_in(&hosts.client, command(0, "run", port.trim()), places.client)?;
-        Ok(Testbed { client, server, _devices: devices, _hosts: hosts })
+        Ok(Testbed { client, server, _devices: devices, hosts })
     }
 
     fn hosts(&self, task: &Task, places: &Places) -> Result<Hosts, Error> {
@@ -199,6 +208,32 @@ impl Testbed {
         self.client.say()?;
         Ok(told(&mut self.client, task.by)?.readings(task.point.case))
     }
+
+    /// Whether the server's device has received by its NIC: a connection may be refused there.
+    fn was_on_nic(&self) -> Result<(), Error> {
+        let own = std::env::current_exe().map_err(io("find this program"))?;
+        let mut command = Command::new(own);
+        command.args(["rdma", "stats", "--json", "--address", &address("server")]);
+        let output = self.hosts.server.run(|| command.output())?.map_err(io("ask the device"))?;
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        match told["processes"][0]["counters"]["nic_bytes_in"].as_u64() {
+            Some(1..) => Ok(()),
+            _ => {
+                let why = "connections of verbs did not come to the NIC: `wharf doctor` says why";
+                Err(Error::Failed { system: "wharf", why: why.to_owned() })
+            }
+        }
+    }
+}
+
+/// Where the device of an end serves.
+fn address(name: &str) -> String {
+    format!("@wharf-bench-wan-{}-{name}", std::process::id())
+}
+
+/// The interface that the NIC of an end makes.
+fn host(name: &str) -> String {
+    format!("{name}0")
 }
 
 /// What the program calls it.
@@ -212,12 +247,46 @@ fn kind(task: &Task) -> &'static str {
     }
 }
 
-/// A device that serves at this address.
-fn device(namespace: &Namespace, address: &str, cpu: usize) -> Result<Running, Error> {
-    let mut device = Running::start_in(namespace, running::device(address)?, cpu)?;
+/// The device of an end.
+fn device(
+    namespace: &Namespace,
+    name: &str,
+    carrier: Carrier,
+    cpu: usize,
+) -> Result<Running, Error> {
+    let mut command = running::device(&address(name))?;
+    match carrier {
+        Carrier::Kernel => command.arg("--no-nic"),
+        Carrier::Nic => command.args(["--nic", &host(name)]),
+    };
+    let mut device = Running::start_in(namespace, command, cpu)?.ends_by_itself(PATIENCE);
     // It serves when it says so.
-    device.hear()?;
+    if device.hear()?.is_empty() {
+        let why = "the RDMA device did not start".to_owned();
+        return Err(Error::Failed { system: "wharf", why });
+    }
     Ok(device)
+}
+
+/// A NIC of the node's, with its addresses.
+fn nic(namespace: &Namespace, (wire, name): (&str, &str), cpu: usize) -> Result<Running, Error> {
+    let own = std::env::current_exe().map_err(io("find this program"))?;
+    let mut command = Command::new(own);
+    command.args(["up", "--wire", wire, "--take-addresses", "--set", "workers=1", "--host"]);
+    command.arg(host(name));
+    // It leaves connections to the kernel, and the wire as it was.
+    let mut nic = Running::start_in(namespace, command, cpu)?.ends_by_itself(PATIENCE);
+    // It says what it found until it is up.
+    loop {
+        let line = nic.hear()?;
+        if line.starts_with("up: ") {
+            return Ok(nic);
+        }
+        if line.is_empty() {
+            let why = "wharf up did not start".to_owned();
+            return Err(Error::Failed { system: "wharf", why });
+        }
+    }
 }
 
 fn told(program: &mut Running, by: By) -> Result<Told, Error> {

@@ -18,7 +18,7 @@ use crate::loaded::library::rdma_library;
 /// client computes that does so between ping and pong. progress: fetching from a node that computes, by RDMA read. cpu: a
 /// computation on a node that 40 clients write to without pause. rendezvous: messages whose sender does not know where
 /// they belong, by the paper's two protocols beside copies. Sockets are the kernel's TCP and do not block; verbs are
-/// wharf's device over the kernel's TCP. Programs poll where they wait, and give way meanwhile. It needs librdmacm-dev,
+/// wharf's device over the kernel's TCP, or over that of a `wharf up` on each node. Programs poll where they wait, and give way meanwhile. It needs librdmacm-dev,
 /// gcc, make and two CPUs. Keep the machine quiet meanwhile.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: everything, about three minutes:\n  \
@@ -45,6 +45,9 @@ pub(crate) struct BenchRdmaWanArgs {
     /// Where what computes is: alone on a CPU, or with all else of its node (nodes) [default: both]
     #[arg(long = "placement", value_name = "WHERE,...", value_delimiter = ',', value_parser = placement)]
     placements: Vec<Placement>,
+    /// What carries the bytes of verbs: TCP of the kernel, or of a `wharf up` on each node (nic)
+    #[arg(long, value_name = "WHO", default_value = "kernel", value_parser = carrier)]
+    carrier: Carrier,
     /// What degen does beside delaying, such as loss=1% or reorder=1%
     #[arg(long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = setting)]
     path: Vec<(String, String)>,
@@ -72,7 +75,7 @@ pub(super) fn run(args: &BenchRdmaWanArgs, printer: &mut Printer) -> Result<(), 
         times: args.times.clone(),
         placements: args.placements.clone(),
         path: args.path.clone(),
-        carrier: Carrier::Kernel,
+        carrier: args.carrier,
         duration: args.seconds.unwrap_or(Duration::from_millis(milliseconds)),
         repetitions: args.repetitions.unwrap_or(repetitions) as usize,
         seed: args.seed,
@@ -88,4 +91,8 @@ fn case(text: &str) -> Result<Case, String> {
 
 fn placement(text: &str) -> Result<Placement, String> {
     named(text, &Placement::ALL, Placement::name)
+}
+
+pub(super) fn carrier(text: &str) -> Result<Carrier, String> {
+    named(text, &Carrier::ALL, Carrier::name)
 }

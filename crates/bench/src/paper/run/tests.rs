@@ -103,6 +103,7 @@ fn parameters() -> Parameters {
         library: None,
         rdma_library: None,
         path: Vec::new(),
+        carrier: crate::rdma_wan::Carrier::Kernel,
         config: nic::config::Config::default(),
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Headline, Judge, Run, Scale, Scenario, Series, XAxis, YAxis};
 use crate::paper::parameters::Parameters;
-use crate::rdma_wan::{Carrier, Case, Options, rdma_wan};
+use crate::rdma_wan::{Case, Options, rdma_wan};
 use crate::{Error, Figure, Report};
 
 /// What a figure varies.
@@ -26,7 +26,7 @@ macro_rules! differs {
         concat!(
             "The paper's nodes and its router are machines with Gigabit Ethernet; here they are network namespaces \
              of one, joined by veths, which have no bandwidth of their own. The paper's card runs RDMA and its TCP; \
-             here wharf's device does, a process beside the program, over TCP sockets of the kernel. Programs poll \
+             here wharf's device does, a process beside the program, over TCP of the kernel, or of a wharf up on each node (--carrier). Programs poll \
              where they wait, and give way to others of their CPU meanwhile. ",
             $text
         )
@@ -297,7 +297,7 @@ fn options(
         times,
         placements: Vec::new(),
         path: parameters.path.clone(),
-        carrier: Carrier::Kernel,
+        carrier: parameters.carrier,
         duration,
         repetitions: parameters.repetitions,
         seed: parameters.seed,

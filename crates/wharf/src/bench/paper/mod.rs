@@ -11,10 +11,12 @@ use std::time::Duration;
 use bench::paper::{
     Entry, Gaps, Header, Here, Observer, Parameters, Progress, Store, StoreError, registry,
 };
+use bench::rdma_wan::Carrier;
 use clap::Args;
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::progress::Line;
+use super::rdma_wan::carrier;
 use super::runs;
 use super::values::setting;
 use crate::args::{Settings, seconds};
@@ -68,6 +70,9 @@ pub(crate) struct BenchPaperArgs {
     /// What degen does beside delaying in the figures on RDMA, such as loss=1% or reorder=1%
     #[arg(long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = setting)]
     path: Vec<(String, String)>,
+    /// What carries the bytes of verbs in the figures on RDMA: TCP of the kernel, or of a `wharf up` on each node (nic)
+    #[arg(long, value_name = "WHO", default_value = "kernel", value_parser = carrier)]
+    carrier: Carrier,
     /// List all figures of the papers, and what is missing for those that cannot run
     #[arg(long)]
     list: bool,
@@ -99,6 +104,7 @@ pub(super) fn run(args: &BenchPaperArgs, json: bool) -> Result<(), Error> {
         library: handoff_library().ok(),
         rdma_library: rdma_library().ok(),
         path: args.path.clone(),
+        carrier: args.carrier,
         config: config(&args.settings)?,
     };
     let names: Vec<&'static str> = all.iter().map(|entry| entry.name).collect();

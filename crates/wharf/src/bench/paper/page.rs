@@ -76,6 +76,7 @@ fn machine(header: &Header) -> Vec<(String, String)> {
         ("Seed", header.get("seed")),
         ("Settings", settings),
         ("Path of the figures on RDMA", header.get("path")),
+        ("Carrier of the figures on RDMA", header.get("carrier")),
         ("Begun", header.get("date")),
     ];
     known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()

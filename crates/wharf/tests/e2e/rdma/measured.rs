@@ -110,6 +110,31 @@ fn every_case_of_the_wan_is_told_of_verbs_and_sockets() {
     }
 }
 
+/// A run on the NIC fails if its connections do not come there.
+#[test]
+fn the_wan_is_measured_on_the_tcp_of_the_nic() {
+    if !have(&["gcc", "make"]) {
+        return;
+    }
+    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        return lacks("librdmacm-dev");
+    }
+    if !sys::process::is_root() || sys::affinity::count() < 2 {
+        return lacks("root, and two CPUs");
+    }
+    let mut command = wharf();
+    command.env("WHARF_RDMA_LIBRARY", library());
+    command.env("WHARF_LIBRARY", crate::handoff::library());
+    let words = ["bench", "rdma-wan", "--seconds", "0.1", "--repetitions", "1", "--json"];
+    command.args(words).args(["--bytes", "1024", "--time", "2000", "--carrier", "nic"]);
+    let output = command.args(["--case", "latency,progress,cpu,rendezvous"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let figures = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told: BTreeSet<String> = figures.map(|one| one["by"].to_string()).collect();
+    assert_eq!(told.len(), 5, "{told:?}");
+}
+
 /// A figure of each kind, in a run that is too short to say something.
 #[test]
 fn the_papers_figures_are_measured_and_shown() {
