@@ -12,13 +12,12 @@ use std::thread::JoinHandle;
 use sys::epoll::Epoll;
 use sys::poll::Interest;
 
+use super::Load;
 use super::files::File;
 use crate::Error;
 use crate::hosts::Hosts;
 use crate::sink::io as failed;
 
-/// Requests of a connection, as Ruan and Pai have it.
-const REQUESTS: u32 = 5;
 /// Bytes of one `read` at most.
 const READ: usize = 64 << 10;
 /// The longest header of an answer.
@@ -43,20 +42,16 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// Starts so many, each of which receives no more than `rate` bits a second.
-    pub(super) fn start(
-        hosts: &Hosts,
-        to: SocketAddr,
-        connections: usize,
-        rate: Option<u64>,
-    ) -> Result<Clients, Error> {
+    /// Starts those of a load.
+    pub(super) fn start(hosts: &Hosts, to: SocketAddr, load: &Load) -> Result<Clients, Error> {
         let got = Arc::new(Got::default());
+        let load = *load;
         let thread = {
             let got = Arc::clone(&got);
             hosts.client.spawn(move || {
                 // The NIC's descriptors may be as many as one table can have.
                 sys::process::unshare_files()?;
-                Crowd::new(to, connections, rate, &got)?.run()
+                Crowd::new(to, load, &got)?.run()
             })?
         };
         Ok(Clients { got, thread: Some(thread) })
@@ -103,7 +98,7 @@ struct Client {
 
 struct Crowd<'a> {
     to: SocketAddr,
-    rate: Option<u64>,
+    load: Load,
     got: &'a Got,
     epoll: Epoll,
     clients: Vec<Client>,
@@ -115,12 +110,7 @@ struct Crowd<'a> {
 }
 
 impl<'a> Crowd<'a> {
-    fn new(
-        to: SocketAddr,
-        connections: usize,
-        rate: Option<u64>,
-        got: &'a Got,
-    ) -> io::Result<Crowd<'a>> {
+    fn new(to: SocketAddr, load: Load, got: &'a Got) -> io::Result<Crowd<'a>> {
         let client = |_| Client {
             stream: None,
             left: 0,
@@ -131,10 +121,11 @@ impl<'a> Crowd<'a> {
         };
         let now = sys::clock::now();
         // They begin within the first tenth of a second.
+        let connections = load.connections;
         let begin = |number: usize| now + number as u64 * (SECOND / 10) / connections as u64;
         Ok(Crowd {
             to,
-            rate,
+            load,
             got,
             epoll: Epoll::new()?,
             clients: (0..connections).map(client).collect(),
@@ -178,7 +169,7 @@ impl<'a> Crowd<'a> {
         stream.set_nodelay(true)?;
         self.epoll.add_for(&stream, number as u64, Interest::Write)?;
         client.stream = Some(stream);
-        client.left = REQUESTS;
+        client.left = self.load.requests;
         client.asked = 0;
         Ok(())
     }
@@ -244,7 +235,7 @@ impl<'a> Crowd<'a> {
     fn due(&self, number: usize) -> u64 {
         let client = &self.clients[number];
         let bits = client.file.len() as u64 * 8;
-        client.asked + self.rate.map_or(0, |rate| bits * SECOND / rate)
+        client.asked + self.load.rate.map_or(0, |rate| bits * SECOND / rate)
     }
 }
 

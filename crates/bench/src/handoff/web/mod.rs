@@ -25,6 +25,8 @@ const SETTLES: Duration = Duration::from_secs(3);
 pub struct Load {
     /// Connections at a time.
     pub connections: usize,
+    /// Files that each asks for before it is closed.
+    pub requests: u32,
     /// Bits a second that each receives at most.
     pub rate: Option<u64>,
     /// One-way delay of the path, in each direction.
@@ -34,13 +36,20 @@ pub struct Load {
 }
 
 impl Load {
-    const FREE: Load =
-        Load { connections: 1_024, rate: None, one_way: Duration::ZERO, together: false };
+    /// Five requests of a connection, as Ruan and Pai have it.
+    const FREE: Load = Load {
+        connections: 1_024,
+        requests: 5,
+        rate: None,
+        one_way: Duration::ZERO,
+        together: false,
+    };
 
-    /// The paper's 64 clients of section 5.1, as fast as can be; as many as in section 5.2, also where wharf and the server
-    /// share a CPU, and with the paper's rate through a path of 20 ms there and back.
-    pub const ALL: [Load; 4] = [
+    /// The paper's 64 clients of section 5.1, as fast as can be, and with connections that last; as many as in section 5.2,
+    /// also where wharf and the server share a CPU, and with the paper's rate through a path of 20 ms there and back.
+    pub const ALL: [Load; 5] = [
         Load { connections: 64, ..Load::FREE },
+        Load { connections: 64, requests: 1_000, ..Load::FREE },
         Load::FREE,
         Load { together: true, ..Load::FREE },
         Load { rate: Some(400_000), one_way: Duration::from_millis(10), ..Load::FREE },
@@ -50,6 +59,7 @@ impl Load {
         vec![
             ("where", way.name().into()),
             ("connections", self.connections.into()),
+            ("requests_each", self.requests.into()),
             ("rate", self.rate.into()),
             ("one_way_ms", (self.one_way.as_millis() as u64).into()),
             ("cpus", if self.together { "shared" } else { "apart" }.into()),
@@ -154,8 +164,7 @@ fn run(
         testbed.join(nginx.id())?;
     }
     let handoffs = || testbed.counter("handoffs");
-    let clients =
-        testbed.aside(|| Clients::start(&testbed.hosts, nginx.to, load.connections, load.rate))?;
+    let clients = testbed.aside(|| Clients::start(&testbed.hosts, nginx.to, load))?;
     sleep(if way == Way::Policies { SETTLES } else { options.duration / WARM_UP });
     let cpu = || sys::process::process_cpu(nginx.id()).unwrap_or(0);
     let read = || {
