@@ -6,7 +6,7 @@ pub struct Cid(pub u32);
 
 /// How often a connection has changed sides. It is even while the OS has the connection and odd while the NIC
 /// has it, so that one load tells whose the connection is. What was begun in one epoch takes no effect
-/// in another.
+/// in another. It has 30 bits, as the words of rings have two beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Epoch(pub u32);
 
@@ -14,7 +14,7 @@ impl Epoch {
     /// The epoch after this one.
     #[must_use]
     pub const fn next(self) -> Epoch {
-        Epoch(self.0.wrapping_add(1))
+        Epoch(self.0.wrapping_add(1) & (u32::MAX >> 2))
     }
 
     /// Whether the NIC has the connection.

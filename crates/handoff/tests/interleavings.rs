@@ -3,10 +3,11 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p handoff --test interleavings --target-dir target/loom`.
 #![cfg(loom)]
 
-use handoff::Epoch;
 use handoff::ring::atomic::{AtomicU64, Ordering};
 use handoff::ring::command::{CommandRing, Consumer, Producer};
+use handoff::ring::splice::{Notes, TakenBack, Target};
 use handoff::ring::{Doorbell, Lost, Ring, Sleepers, receive, send};
+use handoff::{Cid, Epoch};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -270,5 +271,72 @@ fn a_thread_that_sleeps_has_seen_what_it_is_not_woken_for() {
         let woken = Sleepers::new(&memory.asleep).must_wake();
         let sleeps = app.join().unwrap();
         assert!(woken || !sleeps, "it sleeps, and nothing wakes it");
+    });
+}
+
+#[test]
+fn what_is_lent_is_moved_or_read_and_what_comes_behind_it_is_behind_it() {
+    loom::model(|| {
+        let (from, to) = (Memory::new(2), Memory::new(2));
+        let nic = receive::Nic::open(from.ring(), EPOCH, 5, b"han", 0).unwrap();
+        let mut sends = send::Nic::open(to.ring(), EPOCH, 9, b"").unwrap();
+        let (lent_to, moving) = (AtomicU64::new(0), AtomicU64::new(0));
+        let notes = Notes { lent_to: &lent_to, moving: &moving };
+        let reader = receive::App::new(from.ring());
+        assert_eq!(reader.lend((Cid(1), notes), |index| index == 5), Ok(true));
+        let app = thread::spawn({
+            let (from, to) = (from.clone(), to.clone());
+            move || {
+                let reader = receive::App::new(from.ring());
+                while reader.take_back() == TakenBack::Busy {
+                    thread::yield_now();
+                }
+                let mut into = [0; 4];
+                let read = reader.recv(&mut into).unwrap() as usize;
+                // What it read, it sends itself, and something else.
+                let writer = send::App::new(to.ring());
+                let bytes = [&into[..read], b"d"].concat();
+                assert_eq!(writer.send(&bytes), Ok(bytes.len() as u32));
+            }
+        });
+        let mut between = [0; 2];
+        let target = Target { cid: Cid(1), ring: to.ring() };
+        while nic.splice(&target, 2, (notes, &mut between)).is_ok_and(|moved| moved > 0) {}
+        app.join().unwrap();
+        sends.look().unwrap();
+        let mut bytes = [0; 8];
+        let there = sends.peek(0, &mut bytes);
+        assert_eq!(&bytes[..there], b"hand");
+    });
+}
+
+#[test]
+fn what_was_read_before_a_ring_was_lent_is_not_moved() {
+    loom::model(|| {
+        let (from, to) = (Memory::new(2), Memory::new(2));
+        let nic = receive::Nic::open(from.ring(), EPOCH, 5, b"han", 0).unwrap();
+        let mut sends = send::Nic::open(to.ring(), EPOCH, 9, b"").unwrap();
+        let other = thread::spawn({
+            let from = from.clone();
+            move || {
+                let mut into = [0; 2];
+                let read = receive::App::new(from.ring()).recv(&mut into);
+                into[..read.unwrap_or(0) as usize].to_vec()
+            }
+        });
+        let (lent_to, moving) = (AtomicU64::new(0), AtomicU64::new(0));
+        let notes = Notes { lent_to: &lent_to, moving: &moving };
+        let lent = receive::App::new(from.ring()).lend((Cid(1), notes), |_| true);
+        let mut between = [0; 2];
+        let target = Target { cid: Cid(1), ring: to.ring() };
+        let moved = nic.splice(&target, 8, (notes, &mut between));
+        assert_eq!(moved.is_ok(), lent == Ok(true));
+        let read = other.join().unwrap();
+        sends.look().unwrap();
+        let mut bytes = [0; 8];
+        let there = sends.peek(0, &mut bytes);
+        let expected = if lent == Ok(true) { &b"han"[read.len()..] } else { b"" };
+        assert_eq!(&bytes[..there], expected);
+        assert!(lent == Ok(true) || read == b"ha");
     });
 }

@@ -15,6 +15,8 @@
 //! - A restore flips the epoch by one addition, which cannot fail or be kept from happening, and learns by it which
 //!   calls have taken effect. All others lose, and are repeated in the kernel ([`Lost`]).
 //!
+//! An application that only moves what one connection receives to another one may lend the NIC both rings ([`splice`]).
+//!
 //! Indices count bytes (or commands) modulo 2^32, and sizes are powers of two. One thread at a time may use each
 //! side of a ring, but for reading: threads of an application that write agree by a lock of its own, and one that stopped
 //! in the middle of a call keeps that lock, whatever epoch it is, so that it does not write into what another has begun.
@@ -28,6 +30,7 @@ mod doorbell;
 mod extent;
 pub mod receive;
 pub mod send;
+pub mod splice;
 
 use core::fmt;
 
@@ -141,13 +144,17 @@ impl<'a> Ring<'a> {
 /// is in the cache.
 const ANEW: u32 = 16 << 10;
 
+/// In the application's word of a receive ring, above the epoch: see [`splice`].
+const LENT: u64 = 1 << 63;
+const MOVING: u64 = 1 << 62;
+
 /// The application's word: its epoch and its index.
 fn join(epoch: Epoch, index: u32) -> u64 {
     (u64::from(epoch.0) << 32) | u64::from(index)
 }
 
 fn split(word: u64) -> (Epoch, u32) {
-    (Epoch((word >> 32) as u32), word as u32)
+    (Epoch(((word & !(LENT | MOVING)) >> 32) as u32), word as u32)
 }
 
 /// What is added to flip the epoch, whatever the index.
@@ -206,11 +213,11 @@ struct Call {
 }
 
 impl Call {
-    /// Begins, if the NIC has the connection.
+    /// Begins, if the NIC has the connection, and has not been lent the ring.
     fn begin(app: &AtomicU64) -> Result<Call, Lost> {
         let word = app.load(Ordering::Acquire);
         let (epoch, index) = split(word);
-        if epoch.is_nic() { Ok(Call { word, index }) } else { Err(Lost) }
+        if epoch.is_nic() && word & LENT == 0 { Ok(Call { word, index }) } else { Err(Lost) }
     }
 
     /// Takes effect, unless the epoch has ended since.

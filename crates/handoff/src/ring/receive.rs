@@ -3,13 +3,13 @@
 
 use super::atomic::Ordering;
 use super::extent::Extents;
-use super::{ANEW, BadSize, Call, Hostile, Known, Lost, Piece, Ring, join};
+use super::{ANEW, BadSize, Call, Hostile, Known, Lost, Piece, Ring, join, split};
 use crate::Epoch;
 
 /// The application's side. Any number of threads may read: who has read while another was copying has taken what that
 /// one copied, which begins anew.
 #[derive(Clone, Copy, Debug)]
-pub struct App<'a>(Ring<'a>);
+pub struct App<'a>(pub(super) Ring<'a>);
 
 impl<'a> App<'a> {
     /// The application's side of this ring.
@@ -17,12 +17,20 @@ impl<'a> App<'a> {
         App(ring)
     }
 
-    /// Bytes to be read (`FIONREAD`).
+    /// Bytes to be read (`FIONREAD`): none while the NIC has been lent the ring.
     ///
     /// # Errors
     /// If the kernel has the connection.
     pub fn len(&self) -> Result<u32, Lost> {
-        Call::begin(self.0.app).map(|call| self.len_of(call))
+        match Call::begin(self.0.app) {
+            Err(Lost) if self.is_lent() => Ok(0),
+            call => call.map(|call| self.len_of(call)),
+        }
+    }
+
+    /// Index of the next byte to be read, wherever the connection is.
+    pub fn index(&self) -> u32 {
+        split(self.0.app.load(Ordering::Acquire)).1
     }
 
     /// Whether there are none.
@@ -132,11 +140,11 @@ impl<'a> App<'a> {
 /// The NIC's side.
 #[derive(Debug)]
 pub struct Nic<'a> {
-    ring: Ring<'a>,
+    pub(super) ring: Ring<'a>,
     /// Index behind the last byte that the application may read.
-    tail: u32,
-    known: Known,
-    extents: Extents,
+    pub(super) tail: u32,
+    pub(super) known: Known,
+    pub(super) extents: Extents,
 }
 
 /// What the NIC knows of a ring, for one that does not keep the memory borrowed.

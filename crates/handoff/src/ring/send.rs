@@ -8,7 +8,7 @@ use crate::Epoch;
 
 /// The application's side, for one thread at a time.
 #[derive(Clone, Copy, Debug)]
-pub struct App<'a>(Ring<'a>);
+pub struct App<'a>(pub(super) Ring<'a>);
 
 impl<'a> App<'a> {
     /// The application's side of this ring.
@@ -41,7 +41,7 @@ impl<'a> App<'a> {
         self.len().map(|len| len == 0)
     }
 
-    fn room_of(&self, call: Call) -> u32 {
+    pub(super) fn room_of(&self, call: Call) -> u32 {
         self.plan(call).1
     }
 
@@ -66,7 +66,7 @@ impl<'a> App<'a> {
     }
 
     /// Where bytes of a call are to lie, which is said then, and for how many there is room, at most so many.
-    fn place(&self, call: Call, most: u32) -> (Extents, u32) {
+    pub(super) fn place(&self, call: Call, most: u32) -> (Extents, u32) {
         let (extents, room, is_new) = self.plan(call);
         let room = room.min(most);
         if is_new && room > 0 {

@@ -19,6 +19,7 @@ use super::info::{self, Info};
 use super::said::{ASKS, Ends, SAID_WORDS, Said};
 use crate::ring::atomic::{AtomicU64, Ordering, fence};
 use crate::ring::command::{CommandRing, SLOT_WORDS};
+use crate::ring::splice::Notes;
 use crate::ring::{BadSize, Ring};
 use crate::{Cid, Epoch};
 
@@ -298,6 +299,11 @@ impl<'a> Area<'a> {
     /// The worker that has the connection: wharf's, written before the status says that the NIC has it.
     pub fn worker(&self) -> &'a AtomicU64 {
         &self.words[2 * LINE + 3]
+    }
+
+    /// What is written down of its receive ring when that is [lent](crate::ring::splice).
+    pub fn notes(&self) -> Notes<'a> {
+        Notes { lent_to: &self.words[LINE + 1], moving: &self.words[2 * LINE + 6] }
     }
 
     /// Its figures: wharf's.

@@ -6,7 +6,7 @@ use super::{BadLayout, Layout};
 use crate::{Cid, RestoreReason};
 
 /// Version of the messages and of the layout.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The owner of the note (elf(5)) in `libwharf.so` that says of which build that is: its kind is [`VERSION`], and its text
 /// is [`BUILD`].
