@@ -59,6 +59,9 @@ pub enum NicControl {
     Abort,
     /// `TCP_INFO`: the connection's figures are put into its [`Info`](crate::session::info).
     Inform,
+    /// The application has [lent](crate::ring::splice) the receive ring of this connection, and the send ring of the one with
+    /// this number: what the one receives the other is to send.
+    Splice(u32),
     /// Not the application's: the OS runs the connection again, and takes what was held for it.
     Restored,
     /// Not the application's: the connection is lost, and what was held for it is dropped.
@@ -92,6 +95,7 @@ impl NicControl {
             Restored => 11,
             Abandoned => 12,
             Inform => 13,
+            Splice(_) => 14,
         }
     }
 
@@ -104,7 +108,7 @@ impl NicControl {
         use NicControl::*;
         match *self {
             NoDelay(on) | Cork(on) | QuickAck(on) => (0, on.into()),
-            UserTimeout(value) | NotSentLowat(value) => (0, value),
+            UserTimeout(value) | NotSentLowat(value) | Splice(value) => (0, value),
             Keepalive(Some(keepalive)) => {
                 let times = (u32::from(keepalive.idle) << 16) | u32::from(keepalive.interval);
                 (times, KEEPALIVE_ON | u32::from(keepalive.probes))
@@ -158,6 +162,7 @@ impl Field<Body> for NicControl {
             11 => Restored,
             12 => Abandoned,
             13 => Inform,
+            14 => Splice(second()),
             other => return Err(CommandError::Control(other)),
         })
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use handoff::RestoreReason;
 use handoff::mirror::{Memory, Record, read};
+use handoff::ring::splice;
 use handoff::session::status::{self, Place, Status, Why};
 use sys::tcp::repair;
 use tcp::repair::Repair;
@@ -106,6 +107,8 @@ impl Survivors {
         let host = host.map(|(tap, mac)| ToKernel::new(tap, mac));
         let Some((memory, places)) = mirror else { return Ok(Some(outcome)) };
         let memory = Memory::new(memory.words(), places);
+        // Before the first is put back.
+        taken.iter().for_each(|(_, taken)| finish_splice(&outcome.sessions, taken));
         for (place, taken) in taken {
             let Outcome { restored, lost, paused, sessions, kept } = &mut outcome;
             let Some(process) = sessions.get(&taken.session) else { continue };
@@ -138,6 +141,17 @@ impl Survivors {
             }
         }
         Ok(Some(outcome))
+    }
+}
+
+/// What wharf was moving to another connection when it died is all in one of their rings.
+fn finish_splice(sessions: &HashMap<u32, SharedProcess>, taken: &Taken) {
+    let shared = sessions.get(&taken.session).and_then(|process| shared(process));
+    let Some(shared) = shared else { return };
+    if let Some(area) = shared.area(taken.cid)
+        && let Ok(ring) = area.receive()
+    {
+        splice::finish(ring, area.notes(), |cid| shared.area(cid)?.send().ok());
     }
 }
 

@@ -9,6 +9,7 @@ use tcp::{FourTuple, Id};
 use wire::{Mac, Nanos, Seq};
 
 use super::figures::Carried;
+use super::lent::Splice;
 use super::link::{HeldPacket, Key};
 use super::records::Keeps;
 use crate::steer::Phase;
@@ -72,6 +73,10 @@ pub(super) struct Running {
     pub(super) is_closed: bool,
     /// The engine ends it by itself from now on.
     pub(super) is_released: bool,
+    /// Where what it receives goes, if its process has lent its ring.
+    pub(super) splice: Option<Splice>,
+    /// The connection whose ring was lent last so that this one sends what it receives.
+    pub(super) spliced_from: Option<u32>,
 }
 
 /// All of them.

@@ -3,6 +3,7 @@
 use handoff::command::{NicCounts, OsCounts};
 use handoff::machine::SideCounts;
 
+use super::lent::SpliceCounts;
 use crate::counters::Entry;
 
 /// Times for which connections stood still that changed sides.
@@ -33,6 +34,7 @@ pub(crate) struct HandoffCounters {
     pub(super) bad_commands: u64,
     pub(super) hostile: u64,
     pub(super) silenced: u64,
+    pub(super) splices: SpliceCounts,
     pub(super) to_nic: Stops,
     pub(super) to_os: Stops,
 }
@@ -56,6 +58,12 @@ impl HandoffCounters {
             ("bad_commands", self.bad_commands),
             ("hostile", self.hostile),
             ("silenced", self.silenced),
+            ("splices", self.splices.begun),
+            ("spliced_bytes", self.splices.bytes),
+            ("splices_refused", self.splices.refused),
+            ("splices_taken_back", self.splices.taken_back),
+            ("splices_over", self.splices.over),
+            ("splices_left", self.splices.left),
             ("stops_to_nic", self.to_nic.count),
             ("stopped_to_nic_ns", self.to_nic.time),
             ("stops_to_os", self.to_os.count),

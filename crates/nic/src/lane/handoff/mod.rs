@@ -16,6 +16,7 @@ mod exchange;
 pub(crate) mod figures;
 mod hear;
 mod informed;
+mod lent;
 pub(crate) mod link;
 mod load;
 mod looked_up;
@@ -26,6 +27,7 @@ pub(crate) mod recover;
 pub(crate) mod resources;
 mod rings;
 mod sessions;
+mod splices;
 #[cfg(test)]
 mod tests;
 pub(crate) mod told;
@@ -291,6 +293,12 @@ impl HandoffLane {
         (self.lane.stack().counters().out_of_order, self.counts.held_full)
     }
 
+    /// Events that applications were told of.
+    #[cfg(test)]
+    pub(crate) fn events(&self) -> u64 {
+        self.lane.app().events.entries().map(|(_, count)| count).sum()
+    }
+
     /// What it has counted.
     pub(crate) fn counters(&self) -> HandoffCounters {
         let app = self.lane.app();
@@ -303,6 +311,7 @@ impl HandoffLane {
             bad_commands: app.bad,
             hostile: app.hostile,
             silenced: self.silenced,
+            splices: app.splices,
             to_nic: self.to_nic,
             to_os: self.to_os,
         }

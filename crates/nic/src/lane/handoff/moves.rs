@@ -175,6 +175,7 @@ impl HandoffLane {
         if has_ended(app, stack, number) {
             return Some(NicEvent::Ended);
         }
+        app.leave_splices(number);
         let Some(state) = end(app, stack, number, now) else { return Some(NicEvent::Ended) };
         if self.tells_kernel {
             let next_hop = app.all.get(number).map(|connection| connection.next_hop);
@@ -236,6 +237,8 @@ fn begin(
         is_shut: is_gone,
         is_closed: is_gone,
         is_released: false,
+        splice: None,
+        spliced_from: None,
     };
     all.begin(number, running, now);
     Ok(())

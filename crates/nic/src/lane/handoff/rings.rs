@@ -15,6 +15,7 @@ use wire::{Bytes, Mac, Seq};
 use super::connections::{Connection, Connections, Running};
 use super::exchange::{Exchange, Moved, closing};
 use super::informed;
+use super::lent::{SpliceCounts, TURN};
 use super::link::Key;
 use super::records::{Mirror, Records};
 use super::sessions::Session;
@@ -50,6 +51,10 @@ pub(crate) struct Rings {
     pub(super) records: Records,
     /// Bytes of one segment that lie in more than two pieces.
     gathered: Vec<u8>,
+    pub(super) splices: SpliceCounts,
+    /// Bytes that may be moved between connections in this turn, and where they are meanwhile.
+    pub(super) splice_left: u32,
+    pub(super) between: Vec<u8>,
     /// What is of no use here: an endpoint's.
     none: ServiceCounters,
 }
@@ -68,6 +73,9 @@ impl Rings {
             hostile: 0,
             records: Records::new(mirror),
             gathered: Vec::new(),
+            splices: SpliceCounts::default(),
+            splice_left: TURN,
+            between: Vec::new(),
             none: ServiceCounters::default(),
         }
     }
@@ -131,8 +139,10 @@ impl Rings {
         match command {
             NicCommand::Send(_) | NicCommand::Recvd(_) => self.mark(number),
             NicCommand::Ctrl(ctrl) if ctrl.cmd.is_of_application() => {
-                if let NicControl::Inform = ctrl.cmd {
-                    return self.inform(number, stack);
+                match ctrl.cmd {
+                    NicControl::Inform => return self.inform(number, stack),
+                    NicControl::Splice(to) => return self.begin_splice(number, Cid(to), now),
+                    _ => {}
                 }
                 self.apply(number, ctrl.cmd, stack, now);
                 if let NicControl::ShutdownRead | NicControl::ShutdownWrite = ctrl.cmd {
@@ -153,6 +163,13 @@ impl Rings {
         stack: &mut Stack,
         now: Nanos,
     ) {
+        if let NicControl::ShutdownRead
+        | NicControl::ShutdownWrite
+        | NicControl::Close
+        | NicControl::Abort = control
+        {
+            self.leave_splices(number);
+        }
         let has_unread = control == NicControl::Close && self.has_unread(number, stack);
         let Some(running) = self.all.get_mut(number).and_then(|c| c.engine.as_mut()) else {
             return;
@@ -184,7 +201,10 @@ impl Rings {
                 running.is_closed = true;
                 socket.abort();
             }
-            NicControl::Inform | NicControl::Restored | NicControl::Abandoned => {}
+            NicControl::Inform
+            | NicControl::Splice(_)
+            | NicControl::Restored
+            | NicControl::Abandoned => {}
         }
         drop(socket);
         self.mark(number);
@@ -222,21 +242,37 @@ impl Rings {
         self.apply(number, NicControl::Close, stack, now);
     }
 
-    /// Moves bytes between the rings of a connection and the engine, and tells the application.
+    /// Moves bytes between the rings of a connection and the engine, and between its rings and another one's if they are lent,
+    /// and tells the application.
     pub(super) fn look_at(&mut self, number: u32, stack: &mut Stack, now: Nanos) {
-        let Rings { all, sessions, events, hostile, records, .. } = self;
-        let Some(connection) = all.get_mut(number) else { return };
+        let sent = self.exchange(number, stack, now);
+        self.splice(number, stack, now);
+        let running = self.all.get(number).and_then(|one| one.engine.as_ref());
+        if let Some(from) = running.and_then(|running| running.spliced_from)
+            && from != number
+            && sent > 0
+        {
+            // It waits for room here, perhaps.
+            self.mark(from);
+        }
+    }
+
+    /// Moves bytes between the rings of a connection and the engine, and tells the application. Returns how many have room in
+    /// the send ring now.
+    pub(super) fn exchange(&mut self, number: u32, stack: &mut Stack, now: Nanos) -> u32 {
+        let Rings { all, sessions, hostile, records, .. } = self;
+        let Some(connection) = all.get_mut(number) else { return 0 };
         let Connection { key, side, engine: Some(running), keeps, active, .. } = connection else {
-            return;
+            return 0;
         };
         running.is_due = false;
-        let Some(Some(session)) = sessions.get_mut(key.session as usize) else { return };
-        let Some(mut socket) = stack.socket(running.id, now) else { return };
-        let Some(area) = session.area(key.cid) else { return };
+        let Some(Some(session)) = sessions.get_mut(key.session as usize) else { return 0 };
+        let Some(mut socket) = stack.socket(running.id, now) else { return 0 };
+        let Some(area) = session.area(key.cid) else { return 0 };
         if running.is_released {
-            return;
+            return 0;
         }
-        let epoch = side.epoch();
+        let (key, epoch) = (*key, side.epoch());
         if is_unwanted(running, &socket) {
             // As tcp_rcv_state_process: nobody is told of what came.
             socket.consume(socket.readable_len());
@@ -275,12 +311,35 @@ impl Rings {
             status::change(area.status(), status);
             running.status = status;
         }
-        if changed || moved.received > 0 || moved.sent > 0 {
-            tell(session, events, running, (key.cid, epoch), &moved, changed.then_some(status));
-            session.wake_waiters(key.cid);
-        }
         if is_released {
             all.release(number);
+            self.leave_splices(number);
+        }
+        let (has_lent, sends_others) = self.is_lent(number);
+        let seen = Moved {
+            received: if has_lent { 0 } else { moved.received },
+            sent: if sends_others { 0 } else { moved.sent },
+            ..moved
+        };
+        if changed || seen.received > 0 || seen.sent > 0 {
+            self.tell(number, (key, epoch), &seen, changed.then_some(status));
+        }
+        moved.sent
+    }
+
+    fn tell(
+        &mut self,
+        number: u32,
+        (key, epoch): (Key, Epoch),
+        moved: &Moved,
+        status: Option<Status>,
+    ) {
+        let Rings { all, sessions, events, .. } = self;
+        if let Some(Connection { engine: Some(running), .. }) = all.get_mut(number)
+            && let Some(Some(session)) = sessions.get_mut(key.session as usize)
+        {
+            tell(session, events, running, (key.cid, epoch), moved, status);
+            session.wake_waiters(key.cid);
         }
     }
 
@@ -360,7 +419,7 @@ fn status_of(socket: &Socket<'_>, running: &Running) -> Status {
 }
 
 /// Tells the application: by one event of data at a time, as it looks at the ring itself.
-fn tell(
+pub(super) fn tell(
     session: &mut Session,
     counts: &mut OsCounts,
     running: &mut Running,
@@ -471,6 +530,7 @@ impl App for Rings {
     }
 
     fn serve(&mut self, stack: &mut Stack, now: Nanos) -> bool {
+        self.splice_left = TURN;
         let commands = self.take_commands(stack, now);
         let events = self.take_events(stack);
         let mut due = std::mem::take(&mut self.due);

@@ -99,43 +99,52 @@ impl World {
     /// The application writes: where the connection is, if it may.
     pub(super) fn write(&mut self, most: usize, total: usize) {
         let bytes = self.out.next(most, total);
+        self.out.sent += self.write_bytes(&bytes);
+    }
+
+    /// How many of these it has written.
+    pub(super) fn write_bytes(&mut self, bytes: &[u8]) -> usize {
         let memory = Arc::clone(&self.memory);
         let area = memory.shared().area(CID).unwrap();
-        match send::App::new(area.send().unwrap()).send(&bytes) {
-            Ok(0) => {}
+        match send::App::new(area.send().unwrap()).send(bytes) {
+            Ok(0) => 0,
             Ok(count) => {
-                self.out.sent += count as usize;
                 let epoch = self.crossing.epoch();
                 let send = nic::Send { len: count, ..nic::Send::new(CID, epoch) };
                 self.command(send.into());
+                count as usize
             }
             Err(_) => {
                 let is_there = self.is_dead || self.crossing.place() != Where::HandingOff;
-                if let Some(id) = self.kernel_id.filter(|_| is_there) {
-                    self.out.sent += self.kernel.send(id, &bytes, self.now);
-                }
+                let id = self.kernel_id.filter(|_| is_there);
+                id.map_or(0, |id| self.kernel.send(id, bytes, self.now))
             }
         }
     }
 
     /// The application reads.
     pub(super) fn read(&mut self, most: usize) {
+        let bytes = self.read_bytes(most);
+        self.back.take(&bytes);
+    }
+
+    /// What it has read.
+    pub(super) fn read_bytes(&mut self, most: usize) -> Vec<u8> {
         let memory = Arc::clone(&self.memory);
         let area = memory.shared().area(CID).unwrap();
         let mut bytes = vec![0; most];
         match receive::App::new(area.receive().unwrap()).recv(&mut bytes) {
-            Ok(0) => {}
+            Ok(0) => Vec::new(),
             Ok(count) => {
-                self.back.take(&bytes[..count as usize]);
                 let epoch = self.crossing.epoch();
                 let recvd = nic::Recvd { len: count, ..nic::Recvd::new(CID, epoch) };
                 self.command(recvd.into());
+                bytes.truncate(count as usize);
+                bytes
             }
             Err(_) => {
-                if let Some(id) = self.kernel_id {
-                    let bytes = self.kernel.recv(id, most, self.now);
-                    self.back.take(&bytes);
-                }
+                let id = self.kernel_id;
+                id.map_or(Vec::new(), |id| self.kernel.recv(id, most, self.now))
             }
         }
     }

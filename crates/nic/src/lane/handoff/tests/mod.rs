@@ -5,6 +5,7 @@
 
 mod application;
 mod crowd;
+mod echo;
 mod nic;
 mod tcpip;
 mod world;

@@ -192,6 +192,11 @@ impl Nic {
         all.fold((0, 0), |(late, lost), one| (late + one.0, lost + one.1))
     }
 
+    /// Events that applications were told of.
+    pub(super) fn events(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.handoff().unwrap().events()).sum()
+    }
+
     /// The wire of a worker takes so many frames in its next turn.
     pub(super) fn set_room(&self, worker: usize, frames: Option<usize>) {
         self.wires[worker].set_room(frames);

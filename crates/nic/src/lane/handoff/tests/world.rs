@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use handoff::machine::{OsEvent, OsOutput, SideCounts, ToNic, Where};
+use handoff::ring::splice;
 use handoff::{Cid, Epoch, Refusal, RestoreReason, mirror};
 use tcp::options::Options;
 use tcp::{FourTuple, Id, Snapshot};
@@ -354,6 +355,9 @@ impl World {
         assert!(self.kernel_id.is_none(), "a record of a connection that the kernel has");
         let memory = Arc::clone(&self.memory);
         let area = memory.shared().area(CID).unwrap();
+        splice::finish(area.receive().unwrap(), area.notes(), |cid| {
+            (cid == CID).then(|| area.send().unwrap())
+        });
         let repair = recover(&record, &area, self.now).unwrap();
         self.thaw(&Snapshot::from_repair(&repair).unwrap());
     }
@@ -395,7 +399,7 @@ impl World {
     }
 
     /// Moves the connection, or not.
-    fn move_or_stay(&mut self) {
+    pub(super) fn move_or_stay(&mut self) {
         match self.choice() {
             0..12 => self.pick(),
             12..20 => self.want_back(),
