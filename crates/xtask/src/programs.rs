@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
 /// A program, or a file, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 42] = [
+const PROGRAMS: [(&str, &str); 43] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -33,6 +33,7 @@ const PROGRAMS: [(&str, &str); 42] = [
     ("/usr/include/liburing.h", "liburing-dev"),
     ("python3", "python3"),
     ("nginx", "nginx-light"),
+    ("haproxy", "haproxy"),
     ("redis-server", "redis-server"),
     ("redis-benchmark", "redis-tools"),
     ("memcached", "memcached"),

@@ -86,6 +86,27 @@ pub(super) fn is_pipe(fd: c_int) -> bool {
     size > 0
 }
 
+/// A number that both ends of a pipe have.
+pub(super) fn id(pipe: c_int) -> Option<u64> {
+    let errno = os::errno();
+    // SAFETY: what a stat is made of may be zero.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is writable.
+    let done = unsafe { trap!(libc::SYS_fstat, pipe, &raw mut stat) };
+    os::set_errno(errno);
+    (done == 0).then_some(stat.st_ino)
+}
+
+/// Whether nothing is in a pipe.
+pub(super) fn is_empty(pipe: c_int) -> bool {
+    let (errno, mut there) = (os::errno(), 0_i32);
+    const FIONREAD: c_int = libc::FIONREAD as c_int;
+    // SAFETY: an integer may be written.
+    let done = unsafe { trap!(libc::SYS_ioctl, pipe, FIONREAD, &raw mut there) };
+    os::set_errno(errno);
+    done == 0 && there == 0
+}
+
 /// Waits until a pipe is ready for this, unless the flags of splice(2) say that the call does not wait: then it is the
 /// kernel's that says so. The error that ends the wait.
 pub(super) fn wait(pipe: c_int, events: libc::c_short, flags: c_uint) -> Result<(), c_int> {

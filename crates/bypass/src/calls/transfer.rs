@@ -250,6 +250,7 @@ fn peek_and_send(
     match connection.send(Source::Fill(len, &mut fill), more, waiting) {
         Some(Ok(put)) => {
             peeked.take(put);
+            connection.moved_out(|| pipes::id(pipe), put);
             Some(Ok(put))
         }
         Some(Err(libc::EAGAIN)) if is_read => None,
@@ -305,6 +306,9 @@ fn splice_in(
             Err(error) => return fails(error, 0, 0),
         }
         if connection.is_away() {
+            if connection.lends(count, &waiting, || pipes::is_empty(pipe)) {
+                return os::fail(libc::EAGAIN);
+            }
             let mut into = match pipes::Into::begin(pipe) {
                 Ok(into) => Filled { into, is_full: false },
                 Err(error) => return os::fail(error),
@@ -313,7 +317,10 @@ fn splice_in(
             match connection.receive(sink, Receiving::default(), &waiting) {
                 // Another has filled it.
                 Some(..0) if into.is_full => continue,
-                Some(result) => return result,
+                Some(result) => {
+                    connection.moved_into(|| pipes::id(pipe), result);
+                    return result;
+                }
                 None => continue,
             }
         }

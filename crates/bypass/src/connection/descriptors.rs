@@ -189,6 +189,7 @@ impl Connection {
             os::yield_now();
         }
         while let Some(at) = self.away() {
+            self.take_all_back();
             if self.look(&at) == Place::Nic && !self.control(&at, end) {
                 // It cannot be told: the kernel ends it, which has it then.
                 self.restore(RestoreReason::Unserved);

@@ -12,6 +12,7 @@ mod place;
 mod ready;
 mod receive;
 mod send;
+mod splice;
 mod way;
 
 use std::sync::atomic::{
@@ -30,6 +31,7 @@ pub(crate) use self::patience::{Patience, Waiting};
 use self::place::AtNic;
 pub(crate) use self::receive::{Receiving, Sink, Take};
 pub(crate) use self::send::Source;
+use self::splice::Splices;
 use crate::lock::Lock;
 use crate::os;
 use crate::pool::{Pool, Pooled};
@@ -111,6 +113,7 @@ pub(crate) struct Connection {
     /// back.
     control: Lock<()>,
     slots: Slots,
+    splices: Splices,
 }
 
 /// A call that is in the kernel.
@@ -210,6 +213,7 @@ impl Pooled for Connection {
             owed: AtomicU32::new(0),
             control: Lock::new(()),
             slots: Slots::new(),
+            splices: Splices::new(),
         }
     }
 
@@ -247,6 +251,7 @@ impl Connection {
         self.untold.store(0, Ordering::Relaxed);
         self.limits.begin();
         self.slots.clear();
+        self.splices.clear();
         self.stays.store(Stays::NOT.0, Ordering::Relaxed);
         self.state.store(KERNEL, Ordering::Release);
     }

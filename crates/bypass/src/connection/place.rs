@@ -41,7 +41,7 @@ impl Connection {
         }
     }
 
-    fn nic(&self) -> Option<AtNic> {
+    pub(super) fn nic(&self) -> Option<AtNic> {
         // SAFETY: it is null, or a session, which lives as long as the process or until that forks; the child's
         // connections are all at the kernel.
         let session = unsafe { self.session.load(Ordering::Acquire).as_ref() }?;

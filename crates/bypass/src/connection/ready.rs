@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    fn ready_at(&self, at: &AtNic, status: Status) -> Result<Ready, Lost> {
+    fn ready_at(&'static self, at: &AtNic, status: Status) -> Result<Ready, Lost> {
         let shut = self.shut.load(Ordering::Acquire);
         let is_over = status.place == Place::Ended;
         let has_unread = match at.area.receive() {
@@ -58,7 +58,10 @@ impl Connection {
         Ok(Ready {
             readable: peer_closed || error || has_unread,
             // What would fail does not wait (tcp_poll).
-            writable: is_over || shut & SHUT_WRITE != 0 || self.has_room(at)?,
+            writable: is_over
+                || shut & SHUT_WRITE != 0
+                || self.sends_lent()
+                || self.has_room(at)?,
             peer_closed,
             error,
             hung_up: is_over || peer_closed && shut & SHUT_WRITE != 0,
@@ -66,7 +69,7 @@ impl Connection {
     }
 
     /// Whether a third of what may wait to be acknowledged is free (sk_stream_is_writeable).
-    fn has_room(&self, at: &AtNic) -> Result<bool, Lost> {
+    pub(super) fn has_room(&self, at: &AtNic) -> Result<bool, Lost> {
         let Ok(ring) = at.area.send() else { return Ok(false) };
         let sent = send::App::new(ring);
         let (free, used) = (sent.room()?, sent.len()?);
@@ -81,6 +84,7 @@ impl Connection {
         if self.look(&at) == Place::Ended {
             return Some(os::fail(libc::ENOTCONN) as c_int);
         }
+        self.take_all_back();
         let before = self.shut.fetch_or(bits, Ordering::AcqRel);
         let both = [(SHUT_READ, NicControl::ShutdownRead), (SHUT_WRITE, NicControl::ShutdownWrite)];
         for (_, control) in both.into_iter().filter(|(bit, _)| bits & !before & bit != 0) {

@@ -78,6 +78,9 @@ impl Connection {
             let status = self.status(&at);
             let Ok(ring) = at.area.receive() else { return Some(os::fail(libc::EIO)) };
             let ring = receive::App::new(ring);
+            if ring.is_lent() {
+                self.take_back();
+            }
             let there = match ring.len() {
                 Ok(there) => there,
                 // It was lost on its way back.
@@ -156,8 +159,11 @@ impl Connection {
                     left -= over;
                 }
                 Err(Lost) if self.look(&at) == Place::Ended => return,
-                // The ring is closed before the status says where the connection is.
-                Err(Lost) => os::yield_now(),
+                // The ring is closed before the status says where the connection is; or the NIC has been lent it.
+                Err(Lost) => {
+                    self.take_back();
+                    os::yield_now();
+                }
             }
         }
     }

@@ -100,9 +100,10 @@ impl Connection {
     }
 
     /// Writes what there is room for.
-    fn write(&self, at: &AtNic, from: &mut Source<'_, '_>, written: usize) -> Wrote {
+    fn write(&'static self, at: &AtNic, from: &mut Source<'_, '_>, written: usize) -> Wrote {
         let Some(guard) = self.sending.take() else { return Wrote::Busy };
         // What is written now is written to a ring of this connection's: see `return_number`.
+        self.take_back_sent();
         let wrote = if self.is_at(at) { self.write_alone(at, from, written) } else { Wrote::Lost };
         drop(guard);
         if self.owed.load(Ordering::Acquire) != 0 {

@@ -223,6 +223,11 @@ pub(crate) fn is_wanted() -> bool {
     told().is_some()
 }
 
+/// Whether the NIC may move by itself what the program moves between connections.
+pub(crate) fn splices() -> bool {
+    told().as_ref().is_some_and(|told| told.splices)
+}
+
 /// Another number says that another session has begun.
 #[inline]
 pub(crate) fn generation() -> u32 {

@@ -30,6 +30,8 @@ use crate::loaded::{ADDRESS_VARIABLE, POLICY_VARIABLE, addresses, before_others,
                         wharf run --nic nic0,nic1 -- nginx -g 'daemon off;'\n\n\
                         Example: a program that uses io_uring:\n  \
                         wharf run --bypass pair -- server\n\n\
+                        Example: a proxy between connections, of which the NIC moves what it can:\n  \
+                        wharf run --splice -- haproxy -db -f proxy.cfg\n\n\
                         Example: a program that speaks verbs, with no RDMA hardware and no kernel module:\n  \
                         wharf run --rdma -- ib_write_bw -R 10.0.0.2")]
 pub(crate) struct RunArgs {
@@ -45,9 +47,14 @@ pub(crate) struct RunArgs {
     /// connections, as static programs and those in Go need it. Without it wharf looks at the program
     #[arg(long, value_enum, value_name = "WAY")]
     bypass: Option<Bypass>,
+    /// What the program moves by splice(2) and a pipe from one connection to another, again and again, the NIC goes on to move
+    /// by itself. For a proxy that does nothing else with a connection it has begun to do so with, such as haproxy in mode
+    /// tcp: of most of these bytes it hears nothing, and does not count them
+    #[arg(long)]
+    splice: bool,
     /// Give the program verbs (RDMA over TCP) instead: by the device of `wharf rdma`, or one of its own where none
     /// serves
-    #[arg(long, conflicts_with_all = ["nic", "policy", "bypass"])]
+    #[arg(long, conflicts_with_all = ["nic", "policy", "bypass", "splice"])]
     rdma: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
@@ -62,6 +69,9 @@ pub(crate) enum Bypass {
     /// It gets pairs of Unix sockets in place of its connections
     Pair,
 }
+
+/// Whether `--splice` was said.
+const SPLICE_VARIABLE: &str = "WHARF_HANDOFF_SPLICE";
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Error> {
     if args.rdma { with_verbs(args) } else { with_handoff(args) }
@@ -88,6 +98,9 @@ fn with_handoff(args: &RunArgs) -> Result<(), Error> {
     let bypass = program::check(&path, args.bypass)?;
     let mut environment = vec![(ADDRESS_VARIABLE, OsString::from(addresses))];
     environment.extend(policy.map(|policy| (POLICY_VARIABLE, policy.into())));
+    if args.splice {
+        environment.push((SPLICE_VARIABLE, "1".into()));
+    }
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
     match bypass {

@@ -3,6 +3,7 @@
 mod clients;
 mod http;
 mod pairs;
+mod proxies;
 mod sessions;
 mod stores;
 mod streams;
