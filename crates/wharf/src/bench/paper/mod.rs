@@ -41,7 +41,7 @@ const ENOUGH: u32 = 5;
 /// followed each other. Keep the machine quiet meanwhile. As root everything runs; without, what
 /// needs AF_XDP, /dev/net/tun or control groups is left out and said to be.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: all of it, about an hour, or on from where it was:\n  \
+#[command(after_help = "Example: all of it, an hour and a quarter, or on from where it was:\n  \
                         wharf bench paper\n\n\
                         Example: a first look at two figures:\n  \
                         wharf bench paper --quick --figure lro-throughput-memory,gso-tcp4 --out look\n\n\
