@@ -52,11 +52,11 @@ impl Carrier {
         sys::handoff::is_handed_off(&self.socket)
     }
 
-    /// Reads what has come.
+    /// Reads what has come at the kernel.
     pub(crate) fn read(&mut self, buffer: &mut [u8], calls: &mut Calls) -> Came {
         loop {
             let read = self.socket.read(buffer);
-            calls.has_read(*read.as_ref().unwrap_or(&0), self.is_handed_off());
+            calls.has_read(*read.as_ref().unwrap_or(&0), false);
             return match read {
                 Ok(0) => Came::End,
                 Ok(len) => Came::Bytes(len),
@@ -65,6 +65,32 @@ impl Carrier {
                 Err(_) => Came::End,
             };
         }
+    }
+
+    /// Shows what has come, and at most so many bytes of it, to `place` where the NIC has put them, if it has the connection;
+    /// `place` takes all. `None` if the kernel has it.
+    pub(crate) fn place(
+        &self,
+        most: usize,
+        calls: &mut Calls,
+        place: impl FnMut([&[u8]; 2]),
+    ) -> Option<Came> {
+        if !self.is_handed_off() {
+            return None;
+        }
+        let placed = sys::handoff::receive(&self.socket, most, place);
+        if placed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotConnected) {
+            return None;
+        }
+        let len = *placed.as_ref().unwrap_or(&0);
+        calls.has_read(len, true);
+        calls.in_place_bytes += len as u64;
+        Some(match placed {
+            Ok(0) => Came::End,
+            Ok(len) => Came::Bytes(len),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Came::Nothing,
+            Err(_) => Came::End,
+        })
     }
 
     /// Writes as much as there is room for, and says how much.

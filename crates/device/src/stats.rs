@@ -28,6 +28,8 @@ pub struct Calls {
     pub streams: (u64, u64),
     /// Those of them that were of memory which the NIC shares: no calls of the system's.
     pub nic_streams: (u64, u64),
+    /// Bytes that were received without a copy: their FPDUs were read where the NIC had put them.
+    pub in_place_bytes: u64,
     /// Looks for what is ready, with and without a wait.
     pub waits: u64,
     /// Calls that read or wrote the memory of the process.
@@ -136,6 +138,7 @@ fn counters(of: &Snapshot) -> Value {
         "bytes_out": calls.bytes.1,
         "nic_bytes_in": calls.nic_bytes.0,
         "nic_bytes_out": calls.nic_bytes.1,
+        "in_place_bytes": calls.in_place_bytes,
         "reads": calls.streams.0,
         "writes": calls.streams.1,
         "nic_reads": calls.nic_streams.0,

@@ -6,7 +6,7 @@ use rdma::verbs::Qp;
 use sys::poll::Interest;
 use wire::Nanos;
 
-use crate::carrier::{Came, Carrier};
+use crate::carrier::Carrier;
 use crate::stats::Calls;
 
 /// How long a stream that is to be closed may need for it.
@@ -70,11 +70,6 @@ impl Stream {
     /// When it is to be looked at though nothing has come.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         [self.due, self.for_receive.map(|waiting| waiting.look)].into_iter().flatten().min()
-    }
-
-    /// Reads what has come.
-    pub(crate) fn read(&mut self, buffer: &mut [u8], calls: &mut Calls) -> Came {
-        self.carrier.read(buffer, calls)
     }
 
     /// Whether what is sent next goes to the carrier.

@@ -120,7 +120,7 @@ proptest! {
         }
         for cid in 0..layout.connections {
             let area = shared.area(Cid(cid)).unwrap();
-            for word in [area.status(), area.worker(), area.waiters(), area.wake()] {
+            for word in [area.status(), area.worker(), area.readers(), area.waiters(), area.wake()] {
                 own(word);
                 word.store(u64::MAX, Ordering::Relaxed);
             }

@@ -1,37 +1,49 @@
 //! The layer that `wharf run` loads into a program (`libwharf.so`), as a program that knows of it asks it to hand a
 //! connection off to a NIC.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::OnceLock;
 
-use libc::c_int;
+use libc::{c_int, iovec, size_t, ssize_t};
 
 /// A function of the layer's that takes a descriptor.
 type Function = extern "C" fn(c_int) -> c_int;
+
+type Taker = unsafe extern "C" fn(*mut c_void, *const iovec);
+type Receive = unsafe extern "C" fn(c_int, size_t, Taker, *mut c_void) -> ssize_t;
 
 /// What the layer has for such programs.
 #[derive(Clone, Copy)]
 struct Layer {
     hand_off: Function,
     is_handed_off: Function,
+    receive: Receive,
 }
 
 fn layer() -> Option<Layer> {
     static FOUND: OnceLock<Option<Layer>> = OnceLock::new();
     *FOUND.get_or_init(|| {
+        let of = |name| {
+            // SAFETY: the layer's functions of these names have this type, for which null is none, and stay loaded.
+            unsafe { std::mem::transmute::<*mut c_void, Option<Function>>(address(name)) }
+        };
+        // SAFETY: the same.
+        let receive = unsafe {
+            std::mem::transmute::<*mut c_void, Option<Receive>>(address(c"wharf_receive"))
+        };
         Some(Layer {
-            hand_off: function(c"wharf_hand_off")?,
-            is_handed_off: function(c"wharf_is_handed_off")?,
+            hand_off: of(c"wharf_hand_off")?,
+            is_handed_off: of(c"wharf_is_handed_off")?,
+            receive: receive?,
         })
     })
 }
 
-fn function(name: &CStr) -> Option<Function> {
+fn address(name: &CStr) -> *mut c_void {
     // SAFETY: the name ends with a NUL.
-    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    // SAFETY: the layer's functions of these names have this type, for which null is none, and stay loaded.
-    unsafe { std::mem::transmute::<*mut libc::c_void, Option<Function>>(address) }
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
 /// Whether the layer is loaded into this process.
@@ -48,4 +60,32 @@ pub fn hand_off(connection: impl AsFd) -> bool {
 /// Whether the connection of this descriptor is at the NIC, or on its way there or back.
 pub fn is_handed_off(connection: impl AsFd) -> bool {
     layer().is_some_and(|layer| (layer.is_handed_off)(connection.as_fd().as_raw_fd()) == 1)
+}
+
+/// Shows at most so many received bytes of this connection where the NIC has put them, in two parts, to `take`, which takes all
+/// of them. Returns how many; 0 at the end of the stream. Nothing is waited for. `take` makes no call on the connection.
+///
+/// # Errors
+/// `WouldBlock` if there is nothing, `NotConnected` if the kernel has the connection, and what recv(2) says.
+pub fn receive<F: FnMut([&[u8]; 2])>(
+    connection: impl AsFd,
+    most: usize,
+    mut take: F,
+) -> io::Result<usize> {
+    unsafe extern "C" fn taker<F: FnMut([&[u8]; 2])>(context: *mut c_void, parts: *const iovec) {
+        // SAFETY: `context` is that of the one call below, which is not over.
+        let take = unsafe { &mut *context.cast::<F>() };
+        // SAFETY: the layer shows two parts, which are readable and stay what they are until this returns.
+        let parts = unsafe { &*parts.cast::<[iovec; 2]>() };
+        take(parts.map(|part| match part.iov_len {
+            0 => &[][..],
+            // SAFETY: the same.
+            len => unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), len) },
+        }));
+    }
+    let layer = layer().ok_or(io::ErrorKind::NotConnected)?;
+    let (fd, context) = (connection.as_fd().as_raw_fd(), (&raw mut take).cast());
+    // SAFETY: the function may be called with `take`, which outlives the call.
+    let received = unsafe { (layer.receive)(fd, most, taker::<F>, context) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }

@@ -1,8 +1,12 @@
 //! Functions of the layer's own, for programs that know of it: wharf's RDMA device does.
 
-use libc::c_int;
+use std::ffi::c_void;
 
-use crate::connection;
+use handoff::ring::Piece;
+use libc::{c_int, iovec, size_t, ssize_t};
+
+use super::transfer::places;
+use crate::connection::{self, Receiving, Sink, Take, Waiting};
 use crate::os;
 
 /// The connection of this descriptor is to go to the NIC now, as by the policy `at_accept`, and again whenever that would
@@ -21,4 +25,51 @@ pub extern "C" fn wharf_hand_off(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn wharf_is_handed_off(fd: c_int) -> c_int {
     connection::at(fd).is_some_and(connection::Connection::is_away).into()
+}
+
+/// What takes bytes where they lie, in two parts: its first argument is that of [`wharf_receive`].
+pub type Taker = unsafe extern "C" fn(context: *mut c_void, parts: *const iovec);
+
+/// Bytes that are taken where they lie.
+struct InPlace {
+    taker: Taker,
+    context: *mut c_void,
+    parts: [iovec; 2],
+}
+
+impl Take for InPlace {
+    fn copy(&mut self, pieces: [Piece<'_>; 2]) -> Result<usize, c_int> {
+        self.parts = places(pieces);
+        Ok(self.parts.iter().map(|part| part.iov_len).sum())
+    }
+
+    fn give(&mut self) -> Result<usize, c_int> {
+        // SAFETY: the promise of whoever calls `wharf_receive`; the parts are the ring's, whose memory is kept.
+        unsafe { (self.taker)(self.context, self.parts.as_ptr()) };
+        Ok(self.parts.iter().map(|part| part.iov_len).sum())
+    }
+}
+
+/// Has `taker` take at most so many bytes of the connection of this descriptor where they lie, without a wait. It is called
+/// once at most, and takes all that it is shown, which nothing changes before it returns; it makes no call on the connection.
+/// How many bytes; 0 at the end of the stream; or -1 and an error: `EAGAIN` if there is nothing, `ENOTCONN` if the kernel has
+/// the connection, or there is none.
+///
+/// # Safety
+/// `taker` may be called with `context`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wharf_receive(
+    fd: c_int,
+    most: size_t,
+    taker: Taker,
+    context: *mut c_void,
+) -> ssize_t {
+    let none = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let mut take = InPlace { taker, context, parts: [none; 2] };
+    let connection = connection::at(fd).filter(|connection| connection.is_away());
+    let received = connection.and_then(|connection| {
+        let waiting = Waiting::to_receive(connection, fd, libc::MSG_DONTWAIT);
+        connection.receive(Sink::InPlace(most, &mut take), Receiving::default(), &waiting)
+    });
+    received.unwrap_or_else(|| os::fail(libc::ENOTCONN))
 }

@@ -16,7 +16,7 @@ const PIECE: usize = 256 << 10;
 const MOST: usize = 0x7fff_f000;
 
 /// Where bytes of a ring lie, as the kernel is told.
-fn places(pieces: [Piece<'_>; 2]) -> [iovec; 2] {
+pub(super) fn places(pieces: [Piece<'_>; 2]) -> [iovec; 2] {
     pieces.map(|piece| iovec {
         iov_base: piece.words.as_ptr().cast::<u8>().wrapping_add(piece.at).cast_mut().cast(),
         iov_len: piece.len,

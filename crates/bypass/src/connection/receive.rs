@@ -12,6 +12,7 @@ use libc::c_int;
 
 use super::place::AtNic;
 use super::{Connection, Parts, Patience, SHUT_READ, Waiting};
+use crate::lock::Taken;
 use crate::os;
 
 /// How long a call waits for data before it looks whether wharf is there.
@@ -23,6 +24,8 @@ pub(crate) enum Sink<'a, 'b> {
     Parts(Parts<'a>),
     /// At most so many go on.
     Take(usize, &'b mut dyn Take),
+    /// The same, where what takes them reads them where they lie in [`Take::give`], not before.
+    InPlace(usize, &'b mut dyn Take),
 }
 
 /// Where bytes go on to that are not copied into the program's memory.
@@ -70,7 +73,7 @@ impl Connection {
     ) -> Option<isize> {
         let total = match &into {
             Sink::Parts(parts) => parts.len(),
-            Sink::Take(most, _) => *most,
+            Sink::Take(most, _) | Sink::InPlace(most, _) => *most,
         };
         let mut is_patient = true;
         loop {
@@ -95,7 +98,15 @@ impl Connection {
                 continue;
             }
             if there > 0 {
-                match read(ring, &mut into, how) {
+                let read = match &into {
+                    Sink::InPlace(..) => match self.keep_memory(&at) {
+                        Some(_kept) => read(ring, &mut into, how),
+                        // It has moved, or another thread writes.
+                        None => Read::Lost,
+                    },
+                    _ => read(ring, &mut into, how),
+                };
+                match read {
                     // Another thread has read it meanwhile.
                     Read::Some(0) if total > 0 => continue,
                     Read::Some(count) => {
@@ -131,6 +142,20 @@ impl Connection {
                 return Some(os::fail(error));
             }
         }
+    }
+
+    /// Keeps the memory of the ring what it is, though the connection may leave: wharf does not take it away, nor does another
+    /// connection get it. `None` if it has left.
+    fn keep_memory(&'static self, at: &AtNic) -> Option<Kept> {
+        // The number, and with it the memory, is not returned meanwhile.
+        let sending = self.sending.take()?;
+        if !self.is_at(at) {
+            return None;
+        }
+        at.area.readers().store(1, Ordering::Relaxed);
+        // Before it is looked whether the ring's epoch has ended.
+        fence(Ordering::SeqCst);
+        Some(Kept { connection: self, at: *at, sending: Some(sending) })
     }
 
     /// Passes over bytes that were taken from a ring which the NIC has closed before it knew of that: they are the next,
@@ -237,10 +262,27 @@ impl Connection {
     }
 }
 
+/// The memory of a connection's rings, kept.
+struct Kept {
+    connection: &'static Connection,
+    at: AtNic,
+    sending: Option<Taken<'static, ()>>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.at.area.readers().store(0, Ordering::Release);
+        self.sending = None;
+        if self.connection.owed.load(Ordering::Acquire) != 0 {
+            self.connection.return_owed(self.at.session);
+        }
+    }
+}
+
 fn read(ring: receive::App<'_>, into: &mut Sink<'_, '_>, how: Receiving) -> Read {
     let parts = match into {
         Sink::Parts(parts) => *parts,
-        Sink::Take(most, take) => {
+        Sink::Take(most, take) | Sink::InPlace(most, take) => {
             let failed = Cell::new(None);
             let counted = |result: Result<usize, c_int>| match result {
                 Ok(count) => count as u32,

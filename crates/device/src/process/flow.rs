@@ -1,6 +1,8 @@
 //! What moves: posts, and the streams of queue pairs.
 
-use rdma::session::Hostile;
+use std::sync::atomic::AtomicU64;
+
+use rdma::session::{Hostile, Process};
 use rdma::verbs::{Close, Qp};
 use sys::poll::Interest;
 use wire::Nanos;
@@ -8,6 +10,7 @@ use wire::Nanos;
 use super::{BUFFER, Carried, End, Serving, TURN_MAX};
 use crate::carrier::Came;
 use crate::manager::Ready;
+use crate::memory::Remote;
 use crate::stream::{CLOSING_MAX, Stream};
 use crate::token::Token;
 
@@ -95,18 +98,10 @@ impl Serving {
     fn receive(&mut self, now: Nanos, number: u64, buffer: &mut [u8]) -> Result<(), End> {
         let mut all = 0;
         loop {
-            let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
-            if stream.for_receive.is_some() {
-                return Ok(());
-            }
-            match stream.read(buffer, &mut self.calls) {
+            match self.receive_some(now, number, buffer)? {
                 Came::Nothing => return Ok(()),
                 Came::End => return self.stream_is_over(now, number),
                 Came::Bytes(len) => {
-                    let qp = stream.qp;
-                    if let Some(qp) = qp {
-                        self.place(now, number, qp, &buffer[..len])?;
-                    }
                     all += len;
                     if len < BUFFER {
                         return Ok(());
@@ -120,27 +115,55 @@ impl Serving {
         }
     }
 
-    fn place(&mut self, now: Nanos, number: u64, qp: Qp, came: &[u8]) -> Result<(), End> {
-        let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
-        let (words, held) = (self.shared.words(), stream.held.len());
-        let slices: &[&[u8]] = if held == 0 { &[came] } else { &[&stream.held, came] };
-        let taken = self.process.receive(words, now, qp, slices, &mut self.memory)?;
-        // What is left of both is kept aside.
-        self.calls.held_bytes += (held + came.len()).saturating_sub(taken).min(came.len()) as u64;
-        match taken.checked_sub(held) {
-            Some(taken) => {
-                stream.held.clear();
-                stream.held.extend_from_slice(&came[taken..]);
-            }
-            None => {
-                stream.held.drain(..taken);
-                stream.held.extend_from_slice(came);
-            }
+    /// What has come, where it lies if the NIC has it, and else in the buffer.
+    fn receive_some(&mut self, now: Nanos, number: u64, buffer: &mut [u8]) -> Result<Came, End> {
+        let Serving { streams, calls, process, memory, shared, .. } = self;
+        let Some(Stream { carrier, held, for_receive, qp, .. }) = streams.get_mut(&number) else {
+            return Ok(Came::Nothing);
+        };
+        if for_receive.is_some() {
+            return Ok(Came::Nothing);
         }
+        let (qp, words, mut copied, mut taken) = (*qp, shared.words(), 0, Ok(()));
+        let mut take = |pieces: [&[u8]; 2]| {
+            let Some(qp) = qp else { return };
+            let placed = pieces_placed(process, memory, (words, now), qp, held, pieces);
+            taken = placed.map(|kept| copied += kept);
+        };
+        let came = match carrier.place(buffer.len(), calls, &mut take) {
+            Some(came) => came,
+            None => {
+                let came = carrier.read(buffer, calls);
+                if let Came::Bytes(len) = came {
+                    take([&buffer[..len], &[]]);
+                }
+                came
+            }
+        };
+        taken?;
+        calls.held_bytes += copied;
+        if let Some(qp) = qp {
+            self.look_whether_it_waits(now, number, qp);
+        }
+        Ok(came)
+    }
+
+    /// Bytes of a queue pair's that have come already.
+    fn place(&mut self, now: Nanos, number: u64, qp: Qp, came: &[u8]) -> Result<(), End> {
+        let Serving { streams, calls, process, memory, shared, .. } = self;
+        let Some(stream) = streams.get_mut(&number) else { return Ok(()) };
+        let (at, held) = ((shared.words(), now), &mut stream.held);
+        calls.held_bytes += pieces_placed(process, memory, at, qp, held, [came, &[]])?;
+        self.look_whether_it_waits(now, number, qp);
+        Ok(())
+    }
+
+    /// A message may wait for a receive, or none does any more.
+    fn look_whether_it_waits(&mut self, now: Nanos, number: u64, qp: Qp) {
+        let Some(stream) = self.streams.get_mut(&number) else { return };
         if stream.for_receive.is_some() || self.process.is_waiting(qp) {
             stream.waits(now, self.process.is_waiting(qp));
         }
-        Ok(())
     }
 
     /// Looks for a receive for the message that waits for one.
@@ -245,4 +268,28 @@ impl Serving {
             stream.carrier.abandon();
         }
     }
+}
+
+/// Has a queue pair take what is held and these pieces behind it. What it does not take is held; how many bytes that copies.
+fn pieces_placed(
+    process: &mut Process,
+    memory: &mut Remote,
+    (words, now): (&[AtomicU64], Nanos),
+    qp: Qp,
+    held: &mut Vec<u8>,
+    pieces: [&[u8]; 2],
+) -> Result<u64, Hostile> {
+    let all = [&held[..], pieces[0], pieces[1]];
+    let first = usize::from(held.is_empty());
+    let taken = process.receive(words, now, qp, &all[first..], memory)?;
+    let of_held = taken.min(held.len());
+    let mut taken = taken - of_held;
+    held.drain(..of_held);
+    let before = held.len();
+    for piece in pieces {
+        let gone = taken.min(piece.len());
+        taken -= gone;
+        held.extend_from_slice(&piece[gone..]);
+    }
+    Ok((held.len() - before) as u64)
 }

@@ -3,9 +3,9 @@
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use handoff::session::Layout;
+use handoff::session::{Layout, Shared};
 use sys::poll::EventFd;
 use sys::shared::SharedMemory;
 
@@ -76,8 +76,15 @@ impl SharedProcess {
         first.into_iter().chain(seen).chain(bells).collect()
     }
 
-    /// The room that the rings of a connection take goes back to the operating system.
+    /// The room that the rings of a connection take goes back to the operating system, unless the process is reading it
+    /// where it lies: then it stays the process's until the connection's number is used anew.
     pub(super) fn give_back(&self, cid: handoff::Cid) {
+        // Behind the end of the epoch; before its beginning the process says that it reads.
+        fence(Ordering::SeqCst);
+        let area = Shared::new(self.layout, self.words()).ok().and_then(|shared| shared.area(cid));
+        if area.is_some_and(|area| area.readers().load(Ordering::Relaxed) != 0) {
+            return;
+        }
         let (offset, bytes) = self.layout.data_of(cid);
         if let Err(error) = self.memory.give_back(offset, bytes) {
             tracing::debug!("the memory of rings stays taken: {error}");

@@ -42,13 +42,21 @@ impl Peer {
     }
 
     pub(super) fn serve(&self, more: &str) -> Program {
-        self.pair.serve(PORT.parse().unwrap(), &[&self.program(), "serve", PORT, more])
+        self.serve_at(PORT, more)
+    }
+
+    pub(super) fn serve_at(&self, port: &str, more: &str) -> Program {
+        self.pair.serve(port.parse().unwrap(), &[&self.program(), "serve", port, more])
     }
 
     /// A client that does `what`, once it is connected. It begins when the file `go` is there.
     pub(super) fn call(&self, what: &str) -> Program {
+        self.call_at(PORT, what)
+    }
+
+    pub(super) fn call_at(&self, port: &str, what: &str) -> Program {
         let to = Ip::V4.server().to_string();
-        let mut call = self.pair.run(&[&self.program(), what, &to, PORT]);
+        let mut call = self.pair.run(&[&self.program(), what, &to, port]);
         call.env("GO", self.folder.join("go"));
         let mut client = self.pair.client.spawn(&mut call);
         client.line_with("connected");
