@@ -68,6 +68,8 @@ impl Outcome {
             self.kept.erase(place);
             match repair::resume(&taken.socket, &parts) {
                 Ok(()) => {
+                    // The application has the memory mapped for as long as it lives.
+                    process.give_back(taken.cid);
                     tell(process, &taken, restored());
                     self.restored += 1;
                 }
