@@ -10,7 +10,7 @@ use rdma::session::{MESSAGE_MAX, Reply};
 use crate::abi_cm::*;
 use crate::addresses;
 use crate::identifiers::{
-    Event, IDS, Identifier, adopt, bound, of, rdma_ack_cm_event, rdma_migrate_id,
+    Channel, Event, IDS, Identifier, adopt, bound, of, rdma_ack_cm_event, rdma_migrate_id,
 };
 use crate::os::{self, fails};
 use crate::session;
@@ -65,9 +65,14 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     if channel.is_null() || event.is_null() {
         return fails(libc::EINVAL);
     }
+    let (fd, own) = ((*channel).fd, channel.cast::<Channel>());
     loop {
         let mut message = [0; MESSAGE_MAX];
-        let len = match os::read((*channel).fd, &mut message) {
+        let read = os::read(fd, &mut message);
+        if !matches!(read, Ok(1..)) {
+            (*own).stay_if_destroyed();
+        }
+        let len = match read {
             Ok(0) => return fails(session::ended()),
             Ok(len) => len,
             Err(error) => return fails(error),
@@ -83,6 +88,8 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
             *event = made(&of, reply.bytes, id, listener, counted);
             return 0;
         }
+        // The descriptor may be another's by now.
+        (*own).stay_if_destroyed();
     }
 }
 

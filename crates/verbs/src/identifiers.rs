@@ -1,7 +1,9 @@
 //! What the connection manager has: event channels, identifiers and events.
 
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::collections::VecDeque;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use libc::{c_int, c_void};
 use rdma::session::Request;
@@ -21,6 +23,21 @@ pub(crate) const PS_TCP: c_int = 0x106;
 pub(crate) struct Channel {
     base: rdma_event_channel,
     pub(crate) number: u32,
+    is_destroyed: AtomicBool,
+}
+
+/// Where channels are that were destroyed last. Their memory stays, as a thread may be about to wait for events.
+static DESTROYED: Mutex<VecDeque<usize>> = Mutex::new(VecDeque::new());
+const REMEMBERED: usize = 64;
+
+impl Channel {
+    /// A thread that waits for events while another destroys the channel waits for ever, as in a kernel's read(2), so that
+    /// the program ends as it means to: rping would otherwise end with an error, once in a while.
+    pub(crate) fn stay_if_destroyed(&self) {
+        while self.is_destroyed.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+    }
 }
 
 /// An identifier, as the library has it.
@@ -94,7 +111,8 @@ pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
     match made {
         Ok((reply, Some(fd))) => {
             let (base, number) = (rdma_event_channel { fd }, reply.words[0] as u32);
-            Box::into_raw(Box::new(Channel { base, number })).cast()
+            let is_destroyed = AtomicBool::new(false);
+            Box::into_raw(Box::new(Channel { base, number, is_destroyed })).cast()
         }
         Ok((_, None)) => none(libc::EPROTO),
         Err(error) => none(error),
@@ -103,10 +121,18 @@ pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    let own = channel.cast::<Channel>();
+    (*own).is_destroyed.store(true, Ordering::Release);
     os::close((*channel).fd);
-    let own = Box::from_raw(channel.cast::<Channel>());
     // The device may be gone.
-    let _ = ask(&Request::DestroyEvents(own.number));
+    let _ = ask(&Request::DestroyEvents((*own).number));
+    let mut all = DESTROYED.lock().unwrap_or_else(PoisonError::into_inner);
+    all.push_back(own.expose_provenance());
+    if all.len() > REMEMBERED
+        && let Some(oldest) = all.pop_front()
+    {
+        drop(Box::from_raw(with_exposed_provenance_mut::<Channel>(oldest)));
+    }
 }
 
 /// An identifier of the device's.

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -667,6 +668,26 @@ static void rejections(void)
 	printf("rejections\n");
 }
 
+static void *wait_for_event(void *channel)
+{
+	struct rdma_cm_event *event;
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	return NULL;
+}
+
+/* A thread that waits for events while their channel is destroyed waits on, as in read(2) of the kernel's. */
+static void waiting(void)
+{
+	struct rdma_event_channel *other;
+	pthread_t thread;
+	CHECK((other = rdma_create_event_channel()));
+	CHECK(pthread_create(&thread, NULL, wait_for_event, other) == 0);
+	usleep(100000);
+	rdma_destroy_event_channel(other);
+	usleep(200000);
+	printf("waiting\n");
+}
+
 /* As a process that is killed again and again: what it leaves is the device's to clear. */
 static void churn(int count)
 {
@@ -723,6 +744,7 @@ int main(int argc, char **argv)
 	objects();
 	events();
 	rejections();
+	waiting();
 	CHECK(rdma_destroy_id(listener) == 0);
 	rdma_destroy_event_channel(channel);
 	printf("all\n");
