@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 
+use sys::calls::{option, set_option};
 use sys::interface;
 use sys::netlink::address;
 use sys::netlink::link::{VethEnd, create_veth};
@@ -127,6 +128,27 @@ fn what_was_agreed_stays_agreed() {
         assert_eq!(after.window, Window { snd_wnd, ..before.window });
         assert!(after.timestamp.wrapping_sub(before.timestamp) < u32::MAX / 2, "time goes on");
         drop(peer);
+    });
+}
+
+#[test]
+fn a_bound_on_what_is_unsent_keeps_nothing_from_coming_back() {
+    in_namespace(|| {
+        let (ours, mut peer) = connection("127.0.0.1:0");
+        let bound = 16_384_u32.to_ne_bytes();
+        set_option(&ours, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bound).unwrap();
+        let mut parts = repair::take(&ours).unwrap();
+        let unsent = bytes(4_000_000, 5);
+        parts.send_queue.extend(&unsent);
+        for count in [&mut parts.write_seq, &mut parts.unacknowledged, &mut parts.unsent] {
+            *count = count.wrapping_add(unsent.len() as u32);
+        }
+        assert_eq!(repair::put_back(&ours, &parts).unwrap(), 0, "bytes had no room");
+        let after = option(&ours, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, 4).unwrap();
+        assert_eq!(after, bound);
+        let mut got = vec![0; unsent.len()];
+        peer.read_exact(&mut got).unwrap();
+        assert!(got == unsent, "other bytes");
     });
 }
 

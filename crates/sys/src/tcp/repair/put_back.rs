@@ -120,15 +120,31 @@ pub fn resume(socket: impl AsFd, parts: &Parts) -> io::Result<()> {
 
 /// Writes what was never sent, and the FIN behind it. Returns how many bytes there was no room for.
 fn write_all(socket: BorrowedFd<'_>, parts: &Parts, unsent: &[u8]) -> io::Result<usize> {
-    let mut written = with_short_timeout(socket, || write(socket, unsent))?;
-    while written < unsent.len() && enlarge(socket, SEND_QUEUE, unsent.len() - written)? {
-        written += write(socket, &unsent[written..])?;
-    }
+    let written = with_any_unsent(socket, || {
+        let mut written = with_short_timeout(socket, || write(socket, unsent))?;
+        while written < unsent.len() && enlarge(socket, SEND_QUEUE, unsent.len() - written)? {
+            written += write(socket, &unsent[written..])?;
+        }
+        Ok(written)
+    })?;
     if parts.closed() && written == unsent.len() {
         // SAFETY: shutdown takes integers and touches no memory of ours.
         check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) })?;
     }
     Ok(unsent.len() - written)
+}
+
+/// Does it while the kernel takes bytes however many are unsent: the application, which may want few to be
+/// (`TCP_NOTSENT_LOWAT`), has written them already.
+fn with_any_unsent<T>(
+    socket: BorrowedFd<'_>,
+    work: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let before: libc::c_int = get(socket, libc::TCP_NOTSENT_LOWAT)?;
+    set(socket, libc::TCP_NOTSENT_LOWAT, &-1)?;
+    let done = work();
+    set(socket, libc::TCP_NOTSENT_LOWAT, &before)?;
+    done
 }
 
 /// The bytes of the send queue that were never sent. If there are any, the FIN was not sent either.
