@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use testkit::lab::Ended;
+
 use super::Pair;
 use crate::setup::Ip;
 
@@ -173,12 +175,25 @@ fn messages_of_libfabric_pass() {
 /// Both ways in which libfabric uses verbs.
 pub(super) fn libfabric(pair: &Pair) {
     let to = server();
-    for (provider, endpoints) in [("verbs", "msg"), ("verbs;ofi_rxm", "rdm")] {
-        // With its bytes checked (-c).
-        let words = ["fi_pingpong", "-p", provider, "-e", endpoints, "-I", "20", "-c"];
-        let (_, client) = pair.both(PINGPONG, &words, &[&words[..], &[&to]].concat());
-        let sizes = client.stdout.lines().filter(|line| line.contains("=20 "));
-        assert_eq!(sizes.count(), 6, "{client}");
+    let all_passed = |ended: &Ended| {
+        let sizes = ended.stdout.lines().filter(|line| line.contains("=20 "));
+        assert_eq!(sizes.count(), 6, "{ended}");
+    };
+    // With its bytes checked (-c).
+    let words = |provider, kind| ["fi_pingpong", "-p", provider, "-e", kind, "-I", "20", "-c"];
+    let messages = words("verbs", "msg");
+    let (_, client) = pair.both(PINGPONG, &messages, &[&messages[..], &[&to]].concat());
+    all_passed(&client);
+    // When a peer leaves, ofi_rxm of libfabric 1.17 closes the endpoint below and then looks at its completions: for one of a
+    // receive that is unread by then, as on a busy machine, it posts the buffer again at the endpoint that it has freed
+    // (rxm_close_conn, rxm_post_recv). All has passed by then.
+    let is_rxms = |ended: &Ended| ended.to_string().contains("terminated with signal 11");
+    let datagrams = words("verbs;ofi_rxm", "rdm");
+    let server = pair.serve(PINGPONG, &datagrams);
+    let client = pair.call(&[&datagrams[..], &[&to]].concat());
+    for ended in [client, server.wait()] {
+        assert!(ended.status.success() || is_rxms(&ended), "{ended}");
+        all_passed(&ended);
     }
 }
 
