@@ -10,13 +10,28 @@ use testkit::missing::lacks;
 use super::library;
 use crate::setup::wharf;
 
+/// Whether the programs that are measured can be built.
+fn builds() -> bool {
+    let has_headers = Path::new("/usr/include/rdma/rdma_cma.h").exists();
+    if !has_headers {
+        lacks("librdmacm-dev");
+    }
+    has_headers && have(&["gcc", "make"])
+}
+
+/// Whether there can be nodes with a CPU each.
+fn has_two_nodes() -> bool {
+    let has = sys::process::is_root() && sys::affinity::count() > 1;
+    if !has {
+        lacks("root, and two CPUs");
+    }
+    has
+}
+
 #[test]
 fn every_case_is_told_of_verbs_and_sockets() {
-    if !have(&["gcc", "make"]) {
+    if !builds() {
         return;
-    }
-    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
-        return lacks("librdmacm-dev");
     }
     let mut command = wharf();
     command.env("WHARF_RDMA_LIBRARY", library());
@@ -59,14 +74,8 @@ fn every_case_is_told_of_verbs_and_sockets() {
 
 #[test]
 fn every_case_of_the_wan_is_told_of_verbs_and_sockets() {
-    if !have(&["gcc", "make"]) {
+    if !builds() || !has_two_nodes() {
         return;
-    }
-    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
-        return lacks("librdmacm-dev");
-    }
-    if !sys::process::is_root() || sys::affinity::count() < 2 {
-        return lacks("root, and two CPUs");
     }
     let mut command = wharf();
     command.env("WHARF_RDMA_LIBRARY", library());
@@ -115,14 +124,8 @@ fn every_case_of_the_wan_is_told_of_verbs_and_sockets() {
 /// A run on the NIC fails if its connections do not come there.
 #[test]
 fn the_wan_is_measured_on_the_tcp_of_the_nic() {
-    if !have(&["gcc", "make"]) {
+    if !builds() || !has_two_nodes() {
         return;
-    }
-    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
-        return lacks("librdmacm-dev");
-    }
-    if !sys::process::is_root() || sys::affinity::count() < 2 {
-        return lacks("root, and two CPUs");
     }
     let mut command = wharf();
     command.env("WHARF_RDMA_LIBRARY", library());
@@ -140,14 +143,8 @@ fn the_wan_is_measured_on_the_tcp_of_the_nic() {
 /// A figure of each kind, in a run that is too short to say something.
 #[test]
 fn the_papers_figures_are_measured_and_shown() {
-    if !have(&["gcc", "make"]) {
+    if !builds() || !has_two_nodes() {
         return;
-    }
-    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
-        return lacks("librdmacm-dev");
-    }
-    if !sys::process::is_root() || sys::affinity::count() < 2 {
-        return lacks("root, and two CPUs");
     }
     let out = std::env::temp_dir().join(format!("wharf-rdma-paper-{}", std::process::id()));
     let figures = [
