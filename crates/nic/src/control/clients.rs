@@ -52,8 +52,9 @@ impl Clients {
         let thread = thread::Builder::new()
             .name("control client".to_owned())
             .spawn(move || conversation(stream, &ending));
-        if let Ok(thread) = thread {
-            self.served.push(Served { stream: weak, entitled, thread });
+        match thread {
+            Ok(thread) => self.served.push(Served { stream: weak, entitled, thread }),
+            Err(error) => tracing::warn!("a control client is not served: no thread: {error}"),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::*;
 
@@ -169,14 +169,58 @@ fn a_line_without_end_is_cut_off() {
     assert!(matches!(stream.read_line(&mut rest), Ok(0) | Err(_)));
 }
 
+/// A handler whose answers wait until it is opened.
+#[derive(Clone, Default)]
+struct Slow(Arc<(Mutex<Waiting>, Condvar)>);
+
+#[derive(Default)]
+struct Waiting {
+    requests: usize,
+    open: bool,
+}
+
+impl Slow {
+    fn until<'a>(&'a self, holds: impl Fn(&Waiting) -> bool) -> MutexGuard<'a, Waiting> {
+        let (waiting, changed) = &*self.0;
+        changed.wait_while(waiting.lock().unwrap(), |waiting| !holds(waiting)).unwrap()
+    }
+
+    fn change(&self, change: impl Fn(&mut Waiting)) {
+        change(&mut self.0.0.lock().unwrap());
+        self.0.1.notify_all();
+    }
+}
+
+impl Handler for Slow {
+    fn stats(&self) -> Value {
+        self.change(|waiting| waiting.requests += 1);
+        drop(self.until(|waiting| waiting.open));
+        Value::Null
+    }
+
+    fn get(&self, _: Option<&str>) -> Result<Value, String> {
+        Err("it is slow".to_owned())
+    }
+
+    fn set(&self, _: &str, _: &str) -> Result<(), String> {
+        Err("it is slow".to_owned())
+    }
+}
+
 #[test]
 fn one_client_too_many_is_refused() {
     let host = unique("many");
-    let _serving = bind(&host).unwrap().serve(Dummy::default()).unwrap();
-    let crowd: Vec<_> = (0..64).map(|_| raw(&host)).collect();
+    let slow = Slow::default();
+    let _serving = bind(&host).unwrap().serve(slow.clone()).unwrap();
+    // A client that asks nothing would be let go after a while; one that is being answered is not.
+    let mut crowd: Vec<_> = (0..64).map(|_| raw(&host)).collect();
+    for client in &mut crowd {
+        client.get_mut().write_all(b"{\"stats\":true}\n").unwrap();
+    }
+    drop(slow.until(|waiting| waiting.requests == 64));
     let refused = Client::connect(Some(&host)).unwrap().stats().unwrap_err();
     assert!(matches!(&refused, ClientError::Refused(words) if words.contains("too many")));
-    drop(crowd);
+    slow.change(|waiting| waiting.open = true);
 }
 
 #[test]
