@@ -31,7 +31,8 @@ pub(super) struct Heard {
     /// When that was, and how many packets of the host's had been read by then.
     at: Nanos,
     taken: u64,
-    /// All that LRO held has gone to the host: so many packets by then, where several workers share its port.
+    /// All that LRO held has gone to the host, since the last offer: so many packets by then, where several workers share
+    /// its port.
     flushed: Option<u64>,
 }
 
@@ -95,10 +96,10 @@ impl HandoffLane {
             return true;
         }
         while let Some(message) = self.heard.messages.pop_front() {
-            // What LRO holds of a connection that is offered is the kernel's.
+            // What came before is the kernel's, and would be lost if that acknowledged it when it does not have the
+            // connection any more. So there is no end to this wait but that the host's port takes it.
             let waits = matches!(message, ToWorker::Offer { .. } | ToWorker::Fence(_))
-                && !self.has_delivered(pool, host)
-                && now < self.heard.at + WAIT;
+                && !self.has_delivered(pool, host);
             if waits || message.is_after(now) {
                 self.heard.messages.push_front(message);
                 break;
@@ -107,6 +108,8 @@ impl HandoffLane {
                 ToWorker::Begin { session, process } => self.begin(session, process),
                 ToWorker::Offer { key, epoch, path, next_hop, place } => {
                     self.offer((key, place), epoch, (path, next_hop), pool, host, now);
+                    // Its packets went to the host until now: the fence behind it waits for these.
+                    self.heard.flushed = None;
                 }
                 ToWorker::Seek { key, path } => {
                     let last = host.as_ref().and_then(|host| host.last_arrival(&path));

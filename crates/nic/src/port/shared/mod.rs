@@ -31,4 +31,6 @@ mod scheduler;
 
 pub use host::SharedHost;
 pub use request::Requests;
+#[cfg(test)]
+pub(crate) use scheduler::ByHand;
 pub use scheduler::Scheduler;

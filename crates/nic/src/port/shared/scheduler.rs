@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{JoinHandle, Thread};
 
 use lro::Nanos;
 use sys::frames::{FramePool, FrameReader};
@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::port::{Host, Refused};
 
 use super::Requests;
-use super::order::{Outlet, channel};
+use super::order::{Inlet, Outlet, channel};
 use super::request::{Bell, Request};
 
 /// Writes requests until it is stopped or dropped, and those that were made by then. The workers are to be
@@ -45,37 +45,13 @@ impl Scheduler {
         pools: &[&FramePool],
         config: &Config,
     ) -> io::Result<(Scheduler, Vec<Requests>)> {
-        // A request holds at least one frame, so there are never more requests than frames.
-        let capacities: Vec<usize> = pools.iter().map(|pool| pool.capacity()).collect();
-        let (inlets, outlet) = channel(config.host.scheduler, &capacities);
-        let mut workers = Vec::new();
-        let mut ends = Vec::new();
-        for pool in pools {
-            let (completions, done) = sync_channel(pool.capacity());
-            let bell = Arc::new(Bell::new()?);
-            let memory = pool.reader().clone();
-            workers.push(ToWorker { memory, completions, bell: Arc::clone(&bell) });
-            ends.push((done, bell));
-        }
-        let orders = Arc::new(Orders {
-            stop: AtomicBool::new(false),
-            spin: AtomicU64::new(config.poll.spin),
-        });
-        let engine = Engine { port, outlet, workers, orders: Arc::clone(&orders) };
+        let (engine, ends) = Engine::new(port, pools, config)?;
+        let orders = Arc::clone(&engine.orders);
         let thread = std::thread::Builder::new().name("wharf-dma".to_owned()).spawn(move || {
             crate::capabilities::drop_all();
             engine.run();
         })?;
-        let depth = config.host.requests as usize;
-        let requests = inlets
-            .into_iter()
-            .zip(ends)
-            .zip(capacities)
-            .enumerate()
-            .map(|(worker, ((inlet, (done, bell)), frames))| {
-                Requests::new(worker, depth, frames, inlet, done, bell, thread.thread().clone())
-            })
-            .collect();
+        let requests = ends.into_iter().map(|end| end.served_by(thread.thread())).collect();
         Ok((Scheduler { orders, thread: Some(thread) }, requests))
     }
 
@@ -112,6 +88,23 @@ impl Drop for Scheduler {
     }
 }
 
+/// A worker's end of its queue, before there is a thread that serves it.
+struct End {
+    worker: usize,
+    depth: usize,
+    frames: usize,
+    inlet: Inlet<Request>,
+    done: Receiver<Request>,
+    bell: Arc<Bell>,
+}
+
+impl End {
+    fn served_by(self, thread: &Thread) -> Requests {
+        let End { worker, depth, frames, inlet, done, bell } = self;
+        Requests::new(worker, depth, frames, inlet, done, bell, thread.clone())
+    }
+}
+
 /// What is needed to complete a worker's requests.
 #[derive(Debug)]
 struct ToWorker {
@@ -130,6 +123,27 @@ struct Engine<H> {
 }
 
 impl<H: Host> Engine<H> {
+    fn new(port: H, pools: &[&FramePool], config: &Config) -> io::Result<(Self, Vec<End>)> {
+        // A request holds at least one frame, so there are never more requests than frames.
+        let capacities: Vec<usize> = pools.iter().map(|pool| pool.capacity()).collect();
+        let (inlets, outlet) = channel(config.host.scheduler, &capacities);
+        let mut workers = Vec::new();
+        let mut ends = Vec::new();
+        let depth = config.host.requests as usize;
+        for (worker, (pool, inlet)) in pools.iter().zip(inlets).enumerate() {
+            let (completions, done) = sync_channel(pool.capacity());
+            let bell = Arc::new(Bell::new()?);
+            let memory = pool.reader().clone();
+            workers.push(ToWorker { memory, completions, bell: Arc::clone(&bell) });
+            ends.push(End { worker, depth, frames: pool.capacity(), inlet, done, bell });
+        }
+        let orders = Arc::new(Orders {
+            stop: AtomicBool::new(false),
+            spin: AtomicU64::new(config.poll.spin),
+        });
+        Ok((Engine { port, outlet, workers, orders }, ends))
+    }
+
     fn run(mut self) {
         let mut spin = Spin::default();
         loop {
@@ -163,5 +177,27 @@ impl<H: Host> Engine<H> {
         // There is a place for each request. A worker that has ended does not need it.
         let _ = worker.completions.try_send(request);
         worker.bell.ring();
+    }
+}
+
+/// A scheduler without a thread: a test says when it writes.
+#[cfg(test)]
+pub(crate) struct ByHand<H>(Engine<H>);
+
+#[cfg(test)]
+impl<H: Host> ByHand<H> {
+    /// As [`Scheduler::start`].
+    pub(crate) fn new(port: H, pools: &[&FramePool], config: &Config) -> (Self, Vec<Requests>) {
+        let (engine, ends) = Engine::new(port, pools, config).unwrap();
+        let thread = std::thread::current();
+        (ByHand(engine), ends.into_iter().map(|end| end.served_by(&thread)).collect())
+    }
+
+    /// Writes so many requests at most.
+    pub(crate) fn serve(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(request) = self.0.outlet.take() else { break };
+            self.0.serve(request);
+        }
     }
 }

@@ -90,7 +90,7 @@ proptest! {
         total in 1_usize..200_000,
         dies_at in prop_oneof![Just(None), (0_u64..3000).prop_map(Some)],
     ) {
-        let mut world = World::new(workers, choices, loss);
+        let mut world = World::new((workers, false), choices, loss);
         world.nic.death.lock().unwrap().at = dies_at;
         world.run_echo(total);
     }
@@ -99,7 +99,7 @@ proptest! {
 /// Rings that are lent are used, without the application, until that has lasted for long.
 #[test]
 fn what_is_lent_is_moved_without_the_application() {
-    let mut world = World::new(1, vec![255; 8], 0);
+    let mut world = World::new((1, false), vec![255; 8], 0);
     world.pick();
     (0..10).for_each(|_| world.turn());
     world.lend();

@@ -29,12 +29,13 @@ proptest! {
         loss in prop_oneof![Just(0), Just(0), 1_usize..12],
         delay in prop_oneof![Just(0), 1_usize..240],
         full in prop_oneof![Just(0), 1_usize..128],
+        lazy in prop_oneof![Just(None), (0_usize..250).prop_map(Some)],
         total in 1_usize..300_000,
     ) {
-        let mut world = World::new(workers, choices, loss);
-        (world.delay, world.full) = (delay, full);
+        let mut world = World::new((workers, lazy.is_some_and(|_| workers > 1)), choices, loss);
+        (world.delay, world.full, world.lazy) = (delay, full, lazy.unwrap_or(0));
         world.run(total);
-        (world.delay, world.full) = (0, 0);
+        (world.delay, world.full, world.lazy) = (0, 0, 0);
         prop_assert_eq!((world.out.received, world.back.received), (total, total));
         // It goes back, and there is nothing left at the NIC.
         world.want_back();
@@ -64,7 +65,7 @@ proptest! {
         queue in 0..3_usize,
         total in 1_usize..300_000,
     ) {
-        let mut world = World::new(workers, choices, 0);
+        let mut world = World::new((workers, false), choices, 0);
         (world.delay, world.late) = (delay, late);
         // Its worker is that of another queue, most often, once it has moved for the first time.
         world.pick();
@@ -95,7 +96,7 @@ proptest! {
         at in prop_oneof![0_u64..50, 0_u64..3000],
         ahead in prop_oneof![Just(0), 0_u64..50_000_000],
     ) {
-        let mut world = World::new(workers, choices, loss);
+        let mut world = World::new((workers, false), choices, loss);
         world.ahead = ahead;
         world.nic.death.lock().unwrap().at = Some(at);
         world.run(total);
@@ -112,7 +113,7 @@ proptest! {
         total in 1_usize..100_000,
         gives_back: bool,
     ) {
-        let mut world = World::new(workers, choices, 0);
+        let mut world = World::new((workers, false), choices, 0);
         world.add_hostile();
         world.run(total);
         if gives_back {
@@ -132,7 +133,7 @@ proptest! {
 /// the NIC forgets it.
 #[test]
 fn a_connection_ends_at_the_nic() {
-    let mut world = World::new(1, vec![255; 8], 0);
+    let mut world = World::new((1, false), vec![255; 8], 0);
     world.pick();
     for _ in 0..10 {
         world.turn();
@@ -168,7 +169,7 @@ fn a_connection_ends_at_the_nic() {
 #[test]
 fn a_peer_that_closes_last_is_answered_though_the_connection_is_wanted_back() {
     for turns in 0..6 {
-        let mut world = World::new(1, vec![255; 8], 0);
+        let mut world = World::new((1, false), vec![255; 8], 0);
         world.pick();
         (0..10).for_each(|_| world.turn());
         let cmd = handoff::command::NicControl::ShutdownWrite;
@@ -189,7 +190,7 @@ fn a_peer_that_closes_last_is_answered_though_the_connection_is_wanted_back() {
 /// Where there is no more room a connection goes back that nobody uses, and one that is used does not.
 #[test]
 fn an_idle_connection_makes_room() {
-    let mut world = World::new(1, vec![255; 8], 0);
+    let mut world = World::new((1, false), vec![255; 8], 0);
     world.pick();
     let turns = |world: &mut World| (0..10).for_each(|_| world.turn());
     turns(&mut world);
@@ -216,7 +217,7 @@ fn an_idle_connection_makes_room() {
 /// What has come behind a hole, and what the peer has reported by SACK, the kernel knows when it has the connection back.
 #[test]
 fn nothing_is_taken_back_that_was_reported() {
-    let mut world = World::new(1, vec![255; 8], 0);
+    let mut world = World::new((1, false), vec![255; 8], 0);
     world.pick();
     for _ in 0..10 {
         world.turn();

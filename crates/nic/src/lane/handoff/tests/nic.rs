@@ -1,10 +1,12 @@
 //! The NIC: workers, each between a queue of the wire and one of the host's, and how it dies.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use sys::frames::FramePool;
+use sys::frames::{FramePool, FrameReader};
 use tcp::StackConfig;
 use wire::{FlowHash, Mac, VirtioNetHdr};
 
@@ -19,6 +21,8 @@ use crate::handle::Wake;
 use crate::handoff::agent::ways::Ways;
 use crate::peers::Peers;
 use crate::port::memory::{FarEnd, MemoryHost, MemoryWire, Packet};
+use crate::port::shared::{ByHand, Requests, SharedHost};
+use crate::port::{Delivered, Delivery, FromHost, Host, HostPacket};
 use crate::steer::Lookup;
 use crate::worker::{Worker, handle};
 
@@ -33,7 +37,9 @@ impl Wake for Deaf {
 }
 
 pub(super) struct Nic {
-    pub(super) workers: Vec<Worker<MemoryWire, MemoryHost>>,
+    pub(super) workers: Vec<Worker<MemoryWire, Port>>,
+    /// Writes to the host port that all workers share, if they do.
+    scheduler: Option<ByHand<MemoryHost>>,
     wires: Vec<FarEnd>,
     hosts: Vec<FarEnd>,
     /// The queues by which the peer's packets come and the kernel's leave, which change.
@@ -41,6 +47,51 @@ pub(super) struct Nic {
     outbound: usize,
     pub(super) mirror: Mirror,
     pub(super) death: Arc<Mutex<Death>>,
+}
+
+/// A worker's host port, or its part in one that all share.
+pub(super) enum Port {
+    Own(MemoryHost),
+    Shared(SharedHost<MemoryHost>),
+}
+
+macro_rules! port {
+    ($self:ident, $port:ident => $call:expr) => {
+        match $self {
+            Port::Own($port) => $call,
+            Port::Shared($port) => $call,
+        }
+    };
+}
+
+impl Host for Port {
+    fn deliver(&mut self, memory: &FrameReader, packet: Delivery<'_>) -> io::Result<Delivered> {
+        port!(self, port => port.deliver(memory, packet))
+    }
+
+    fn requests(&self) -> Option<&Requests> {
+        port!(self, port => port.requests())
+    }
+
+    fn requests_mut(&mut self) -> Option<&mut Requests> {
+        port!(self, port => port.requests_mut())
+    }
+
+    fn receive(&mut self) -> io::Result<FromHost<'_>> {
+        port!(self, port => port.receive())
+    }
+
+    fn again(&mut self) -> Option<HostPacket<'_>> {
+        port!(self, port => port.again())
+    }
+
+    fn last(&self) -> &[u8] {
+        port!(self, port => port.last())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        port!(self, port => port.fd())
+    }
 }
 
 /// How the NIC dies, and what is left of it.
@@ -78,8 +129,11 @@ fn hash() -> FlowHash {
 }
 
 impl Nic {
-    /// So many workers, the ways to them, and what they tell.
-    pub(super) fn new(count: usize, memory: &Arc<Memory>) -> (Self, Ways, Receiver<ToAgent>) {
+    /// So many workers, which may share their host port, the ways to them, and what they tell.
+    pub(super) fn new(
+        (count, shares_host): (usize, bool),
+        memory: &Arc<Memory>,
+    ) -> (Self, Ways, Receiver<ToAgent>) {
         let mut config = Config::default();
         // Few packets in a turn, so that strays wait.
         config.poll.batch = 1;
@@ -92,9 +146,16 @@ impl Nic {
         let handles: Vec<_> = handles.collect();
         let ports: Vec<_> = (0..count).map(|_| (MemoryWire::new(), MemoryHost::new())).collect();
         let wires: Vec<FarEnd> = ports.iter().map(|(wire, _)| wire.1.clone()).collect();
-        let hosts: Vec<FarEnd> = ports.iter().map(|(_, host)| host.1.clone()).collect();
+        let mut hosts: Vec<FarEnd> = ports.iter().map(|(_, host)| host.1.clone()).collect();
         let pool = |_| FramePool::new(CHUNKS, 2048).unwrap();
         let pools: Vec<_> = (0..count).map(pool).collect();
+        let shared = shares_host.then(|| {
+            let (port, far) = MemoryHost::new();
+            hosts.push(far);
+            ByHand::new(port, &pools.iter().collect::<Vec<_>>(), &config)
+        });
+        let (scheduler, requests) = shared.unzip();
+        let mut requests = requests.into_iter().flatten();
         let doors = pools.iter().zip(&handles).map(|(pool, handle)| {
             let wake: Arc<dyn Wake> = handle.clone();
             (pool, wake)
@@ -123,7 +184,11 @@ impl Nic {
                 tells_kernel: true,
             };
             let own = Arc::clone(&handles[number]);
-            let worker = Worker::new(own, config.clone(), near_wire, near_host, pool);
+            let host = match requests.next() {
+                Some(requests) => Port::Shared(SharedHost::new(requests, Some(near_host))),
+                None => Port::Own(near_host),
+            };
+            let worker = Worker::new(own, config.clone(), near_wire, host, pool);
             let fault = Nic::fault(&death, memory, &mirror, (wires.clone(), hosts.clone()));
             let lane = |lro| {
                 let mut lane = HandoffLane::new(settings, lro, worker_inbox, agent.clone())?;
@@ -133,7 +198,7 @@ impl Nic {
             workers.push(worker.with_handoff(lane).unwrap().among(peers.next()));
         }
         let (inbound, outbound) = (0, 0);
-        let nic = Nic { workers, wires, hosts, inbound, outbound, mirror, death };
+        let nic = Nic { workers, scheduler, wires, hosts, inbound, outbound, mirror, death };
         (nic, Ways::new(ways, claims), inbox)
     }
 
@@ -200,6 +265,15 @@ impl Nic {
     /// The wire of a worker takes so many frames in its next turn.
     pub(super) fn set_room(&self, worker: usize, frames: Option<usize>) {
         self.wires[worker].set_room(frames);
+    }
+
+    /// The host port that all share takes so many packets.
+    pub(super) fn serve(&mut self, most: usize) {
+        self.scheduler.iter_mut().for_each(|scheduler| scheduler.serve(most));
+    }
+
+    pub(super) fn shares_host(&self) -> bool {
+        self.scheduler.is_some()
     }
 
     /// A turn of one worker: what it has sent, or, if the NIC has died, what is left.

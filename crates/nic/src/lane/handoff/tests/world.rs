@@ -54,11 +54,12 @@ pub(super) struct World {
     choices: Vec<u8>,
     at: usize,
     /// Of 256: packets that are lost, turns in which the agent does nothing, those of several workers that are left out,
-    /// and those in which the wire is full.
+    /// those in which the wire is full, and those in which a host port that all share takes nothing.
     loss: usize,
     pub(super) delay: usize,
     pub(super) late: usize,
     pub(super) full: usize,
+    pub(super) lazy: usize,
     /// The peer's packets come by one queue.
     pub(super) keeps_queue: bool,
     /// The first data from now on is lost that the peer sends, and that is sent to it, as often as it comes.
@@ -78,9 +79,14 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(workers: usize, choices: Vec<u8>, loss: usize) -> Self {
+    /// Workers that may share their host port.
+    pub(super) fn new(
+        (workers, shares_host): (usize, bool),
+        choices: Vec<u8>,
+        loss: usize,
+    ) -> Self {
         let memory = Memory::new(workers);
-        let (nic, ways, inbox) = Nic::new(workers, &memory);
+        let (nic, ways, inbox) = Nic::new((workers, shares_host), &memory);
         let process = Arc::clone(&memory);
         ways.tell_all(|| ToWorker::Begin { session: 0, process: process.clone() });
         let (mut kernel, mut peer) = (Tcpip::new(NIC, 9, PEER), Tcpip::new(PEER, 1, NIC));
@@ -119,6 +125,7 @@ impl World {
             delay: 0,
             late: 32,
             full: 0,
+            lazy: 0,
             keeps_queue: false,
             makes_holes: false,
             holes: [None; 2],
@@ -283,6 +290,10 @@ impl World {
             }
             let room = (self.choice() < self.full).then(|| self.choice() % 4);
             self.nic.set_room(worker, room);
+            if self.nic.shares_host() && self.choice() >= self.lazy {
+                let most = self.choice() % 4;
+                self.nic.serve(most);
+            }
             match self.nic.turn(worker, now) {
                 Ok(sent) => self.deliver(sent),
                 Err(left) => {
