@@ -103,10 +103,6 @@ impl Pair {
     fn both(&self, port: u16, server: &[&str], client: &[&str]) -> (Ended, Ended) {
         let server = self.serve(port, server);
         let client = self.call(client);
-        Self::are_good(server, client)
-    }
-
-    fn are_good(server: Program, client: Ended) -> (Ended, Ended) {
         assert!(client.status.success(), "{client}\nat the server: {}", server.errors());
         let server = server.wait();
         assert!(server.status.success(), "{server}\nat the client: {client}");
