@@ -94,8 +94,7 @@ fn read_at_rest(
         let before = Position::read(socket)?;
         let mut parts = read(socket, local, remote, &before)?;
         if Position::read(socket)? == before {
-            // From here on until the connection is gone nothing more is sent.
-            use_queue(socket, SEND_QUEUE)?;
+            // Since that began, and until the connection is gone, nothing more is sent.
             let unsent = sent_before.unsent_at(&Sent::read(socket)?, parts.closed());
             parts.unsent = unsent.min(parts.unacknowledged);
             return Ok(parts);
@@ -151,12 +150,13 @@ struct Position {
 }
 
 impl Position {
+    /// Afterwards the send queue is selected, so that nothing is sent that would tell the peer of another window.
     fn read(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let info: libc::tcp_info = get(socket, libc::TCP_INFO)?;
-        use_queue(socket, SEND_QUEUE)?;
-        let write_seq: libc::c_int = get(socket, libc::TCP_QUEUE_SEQ)?;
         use_queue(socket, RECV_QUEUE)?;
         let rcv_nxt: libc::c_int = get(socket, libc::TCP_QUEUE_SEQ)?;
+        use_queue(socket, SEND_QUEUE)?;
+        let write_seq: libc::c_int = get(socket, libc::TCP_QUEUE_SEQ)?;
         Ok(Position {
             state: info.tcpi_state,
             write_seq: write_seq as u32,
