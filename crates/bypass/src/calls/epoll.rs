@@ -65,7 +65,8 @@ fn woken(fd: c_int) -> Option<&'static epoll::Set> {
 }
 
 /// What the kernel has found beside that the process was woken, for what wharf asks for as well: that is offered. `None` if
-/// it was woken alone: a connection of the set may have gone to the NIC meanwhile.
+/// it was woken alone: a connection of the set may have gone to the NIC meanwhile. A wharf's end is told once, and may be
+/// so when the kernel has all connections again.
 ///
 /// # Safety
 /// So many events are there.
@@ -76,6 +77,9 @@ unsafe fn without_wake(events: *mut epoll_event, found: c_int) -> Option<c_int> 
     // SAFETY: the caller's promise.
     let found = unsafe { std::slice::from_raw_parts_mut(events, found as usize) };
     let theirs = epoll::without_own(found, found.len());
+    if theirs < found.len() {
+        session::look_alive();
+    }
     if theirs == 0 {
         return None;
     }
