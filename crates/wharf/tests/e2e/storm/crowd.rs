@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use testkit::lab::PATIENCE;
 
-/// Bytes of a stream that are made at a time.
+/// Bytes of a stream that are sent at a time.
 const PIECE: usize = 16 << 10;
+/// Streams begin at different places of one pattern, and repeat it: a prime number of bytes, so that few losses are of as
+/// many. To make and compare bytes one by one takes so long that it would be measured.
+const PATTERN: usize = 1_048_573;
 
 /// A client.
 #[derive(Debug)]
@@ -28,7 +31,9 @@ pub(crate) struct Crowd {
     clients: Vec<Client>,
     /// What each is to send in all.
     target: u64,
-    piece: Vec<u8>,
+    /// The pattern, and its beginning once more.
+    pattern: Vec<u8>,
+    received: Vec<u8>,
     /// The longest that a client has waited for its next byte.
     pub(crate) longest: Duration,
     /// A client that has waited for too long.
@@ -48,7 +53,8 @@ impl Crowd {
         Crowd {
             clients: (0..).zip(streams).map(client).collect(),
             target: 0,
-            piece: vec![0; PIECE],
+            pattern: (0..(PATTERN + PIECE) as u64).map(|at| byte(at % PATTERN as u64)).collect(),
+            received: vec![0; PIECE],
             longest: Duration::ZERO,
             stuck: None,
             watch: Instant::now(),
@@ -101,11 +107,11 @@ impl Crowd {
     /// # Panics
     /// If other bytes come back, or a connection ends.
     pub(crate) fn pass(&mut self) -> bool {
-        let Crowd { clients, target, piece, longest, stuck, watch, firsts } = self;
+        let Crowd { clients, target, pattern, received, longest, stuck, watch, firsts } = self;
         let mut any = false;
         for client in clients.iter_mut().filter(|client| client.received < *target) {
-            any |= client.send(*target, piece);
-            if client.receive(piece) {
+            any |= client.send(*target, pattern);
+            if client.receive(received, pattern) {
                 *longest = (*longest).max(client.heard.elapsed());
                 client.heard = Instant::now();
                 any = true;
@@ -135,13 +141,12 @@ impl Crowd {
 }
 
 impl Client {
-    fn send(&mut self, target: u64, piece: &mut [u8]) -> bool {
-        let most = piece.len().min((target - self.sent) as usize);
+    fn send(&mut self, target: u64, pattern: &[u8]) -> bool {
+        let most = PIECE.min((target - self.sent) as usize);
         if most == 0 {
             return false;
         }
-        fill(&mut piece[..most], self.number, self.sent);
-        match (&self.stream).write(&piece[..most]) {
+        match (&self.stream).write(self.bytes(pattern, self.sent, most)) {
             Ok(sent) => self.sent += sent as u64,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
             Err(error) => panic!("{self:?}: {error}"),
@@ -149,14 +154,15 @@ impl Client {
         true
     }
 
-    fn receive(&mut self, piece: &mut [u8]) -> bool {
-        let (got, expected) = piece.split_at_mut(PIECE / 2);
+    fn receive(&mut self, got: &mut [u8], pattern: &[u8]) -> bool {
         match (&self.stream).read(got) {
             Ok(0) => panic!("{self:?} was closed"),
             Ok(len) => {
-                fill(&mut expected[..len], self.number, self.received);
-                let differs = (0..len).find(|at| got[*at] != expected[*at]);
-                assert_eq!(differs, None, "{self:?}: another byte came back");
+                let (got, expected) = (&got[..len], self.bytes(pattern, self.received, len));
+                if got != expected {
+                    let differs = (0..len).find(|at| got[*at] != expected[*at]);
+                    panic!("{self:?}: another byte came back, at {differs:?} of {len}");
+                }
                 self.received += len as u64;
                 assert!(self.received <= self.sent, "{self:?}: more came than was sent");
                 true
@@ -165,11 +171,17 @@ impl Client {
             Err(error) => panic!("{self:?}: {error}"),
         }
     }
+
+    /// So many bytes of the stream, from `at` on.
+    fn bytes<'a>(&self, pattern: &'a [u8], at: u64, len: usize) -> &'a [u8] {
+        /// From the place of one stream to that of the next.
+        const APART: u64 = 7919;
+        let from = ((self.number * APART + at) % PATTERN as u64) as usize;
+        &pattern[from..from + len]
+    }
 }
 
-/// The bytes of a client's stream from `at` on.
-fn fill(piece: &mut [u8], number: u64, at: u64) {
-    for (byte, at) in piece.iter_mut().zip(at..) {
-        *byte = ((number << 40) ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[1];
-    }
+/// A byte of the pattern.
+fn byte(at: u64) -> u8 {
+    at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[1]
 }
