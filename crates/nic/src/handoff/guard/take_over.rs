@@ -24,6 +24,8 @@ use crate::repair::to_kernel;
 const ECONNRESET: u16 = 104;
 /// Segments that the kernel sends at once on a connection that it has been given (`TCP_INIT_CWND`).
 const INITIAL_WINDOW: u32 = 10;
+/// By how much they are shorter than others if they tell of what came out of order (RFC 2018 section 3).
+const SACK_OPTION: u32 = 36;
 
 /// What has become of the NIC's connections.
 #[derive(Debug, Default)]
@@ -232,10 +234,10 @@ fn put_back(
     let none = || io::Error::from(io::ErrorKind::InvalidData);
     let mut parts = to_kernel(state.clone()).ok_or_else(none)?;
     parts.reuse_address = reuse_address;
-    if parts.unacknowledged <= INITIAL_WINDOW * u32::from(record.moving.mss)
-        && !sys::tcp::is_corked(&taken.socket)?
-    {
-        // All of it goes out again at once, instead of after a time-out of a second.
+    let segment = u32::from(record.moving.mss).saturating_sub(SACK_OPTION);
+    if parts.unacknowledged <= INITIAL_WINDOW * segment && !sys::tcp::is_corked(&taken.socket)? {
+        // All of it goes out again at once, instead of after a time-out of a second. If a part did not, the peer's
+        // acknowledgment of all would be taken for one of what was never sent, again and again.
         parts.unsent = parts.unacknowledged;
     }
     repair::put_back_paused(&taken.socket, &parts)?;
