@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use sys::interface::Interface;
 use sys::netlink::monitor::Monitor;
+use sys::netlink::neighbour::Resolved;
 use sys::netlink::saved::Saved;
 
 pub use sysctls::Sysctls;
@@ -71,8 +72,10 @@ impl Mirror {
         let monitor = Monitor::open()?;
         let wire = before.saved.index;
         before.sysctls.move_to(&Interface::by_index(wire)?.name, &Interface::by_index(host)?.name);
+        let resolved = Resolved::of(wire);
         before.saved.remove()?;
         before.saved.apply(host)?;
+        resolved.tell(host);
         tracing::info!(
             "moved {} from {} to interface {host}",
             counted(&before.saved),

@@ -1,10 +1,8 @@
-//! Static neighbours: permanent entries, and proxy entries.
-//!
-//! Neighbours that the kernel has resolved by itself are not kept: it resolves them again.
+//! Static neighbours: permanent entries, and proxy entries; and, by themselves, those that the kernel has resolved.
 
 use std::net::IpAddr;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 
 use super::address::ip;
 use super::{Connection, Edit, attributes, edit, number, request_raw};
@@ -17,6 +15,9 @@ const NDA_IFINDEX: u16 = 8;
 const NDA_PROTOCOL: u16 = 12;
 const NUD_PERMANENT: u16 = 0x80;
 const NUD_FAILED: u16 = 0x20;
+const NUD_STALE: u16 = 0x04;
+/// Those of which an Ethernet address is known: reachable, stale, delay and probe.
+const NUD_RESOLVED: u16 = 0x02 | NUD_STALE | 0x08 | 0x10;
 const NTF_USE: u8 = 1;
 const NTF_PROXY: u8 = 8;
 /// `struct ndmsg`: family, padding, interface index, state, flags, type.
@@ -52,7 +53,7 @@ impl Neighbour {
     }
 
     fn state(&self) -> u16 {
-        u16::from_ne_bytes([self.message[8], self.message[9]])
+        state_of(&self.message)
     }
 
     fn is_proxy(&self) -> bool {
@@ -61,14 +62,23 @@ impl Neighbour {
 
     /// The same for another interface.
     fn moved(&self, to: u32) -> Vec<u8> {
-        // Time stamps and counts of probes belong to the kernel.
-        let mut message = edit(&self.message, NDMSG, |kind, _| match kind {
-            NDA_DST | NDA_LLADDR | NDA_PROTOCOL => Edit::Keep,
-            _ => Edit::Drop,
-        });
-        message[4..8].copy_from_slice(&to.to_ne_bytes());
-        message
+        moved(&self.message, to)
     }
+}
+
+/// A message about any neighbour, for another interface.
+fn moved(message: &[u8], to: u32) -> Vec<u8> {
+    // Time stamps and counts of probes belong to the kernel.
+    let mut message = edit(message, NDMSG, |kind, _| match kind {
+        NDA_DST | NDA_LLADDR | NDA_PROTOCOL => Edit::Keep,
+        _ => Edit::Drop,
+    });
+    message[4..8].copy_from_slice(&to.to_ne_bytes());
+    message
+}
+
+fn state_of(message: &[u8]) -> u16 {
+    message.get(8..10).map_or(0, |state| u16::from_ne_bytes([state[0], state[1]]))
 }
 
 /// The address in a message about any neighbour.
@@ -86,15 +96,50 @@ pub(super) fn index_of(message: &[u8]) -> Option<u32> {
 pub fn list(index: u32) -> Result<Vec<Neighbour>> {
     let mut neighbours = Vec::new();
     for flags in [0, NTF_PROXY] {
-        let mut all = vec![0; NDMSG];
-        all[10] = flags;
-        super::append(&mut all, NDA_IFINDEX, &index.to_ne_bytes());
-        let replies = request_raw("list the neighbours", libc::RTM_GETNEIGH, NLM_F_DUMP, &all)?;
-        neighbours.extend(replies.into_iter().filter_map(Neighbour::new));
+        neighbours.extend(messages(index, flags)?.into_iter().filter_map(Neighbour::new));
     }
-    // Old kernels ignore the index.
-    neighbours.retain(|neighbour| neighbour.index() == index);
     Ok(neighbours)
+}
+
+/// What the kernel says of the neighbours of an interface.
+fn messages(index: u32, flags: u8) -> Result<Vec<Vec<u8>>> {
+    let mut all = vec![0; NDMSG];
+    all[10] = flags;
+    super::append(&mut all, NDA_IFINDEX, &index.to_ne_bytes());
+    let mut replies = request_raw("list the neighbours", libc::RTM_GETNEIGH, NLM_F_DUMP, &all)?;
+    // Old kernels ignore the index.
+    replies.retain(|message| index_of(message) == Some(index));
+    Ok(replies)
+}
+
+/// Neighbours that the kernel has resolved at an interface.
+///
+/// Another interface that gets its addresses would ask for them anew: until the answer comes packets wait, those behind
+/// them may pass them, and a question that is lost is asked again after a second.
+#[derive(Debug, Default)]
+pub struct Resolved(Vec<Vec<u8>>);
+
+impl Resolved {
+    /// Those of the interface with this index; none, if they cannot be told.
+    pub fn of(index: u32) -> Self {
+        let mut all = messages(index, 0).unwrap_or_default();
+        all.retain(|message| {
+            state_of(message) & NUD_RESOLVED != 0 && find_ethernet(message).is_some()
+        });
+        Resolved(all)
+    }
+
+    /// Tells another interface of them, which looks whether they are still there once it has used them (`NUD_STALE`, RFC
+    /// 4861 section 7.3.2). What it knows better stays, and what it refuses it asks for itself.
+    pub fn tell(&self, to: u32) {
+        for message in &self.0 {
+            let mut message = moved(message, to);
+            message[8..10].copy_from_slice(&NUD_STALE.to_ne_bytes());
+            message[10] = 0;
+            let flags = NLM_F_CREATE | NLM_F_EXCL;
+            let _ = request_raw("tell of a neighbour", libc::RTM_NEWNEIGH, flags, &message);
+        }
+    }
 }
 
 /// The Ethernet address in a message about any neighbour.
@@ -106,8 +151,7 @@ pub(super) fn find_ethernet(message: &[u8]) -> Option<[u8; 6]> {
 
 /// Whether a message about any neighbour says that it does not answer.
 pub(super) fn has_failed(message: &[u8]) -> bool {
-    let state = message.get(8..10).map_or(0, |state| u16::from_ne_bytes([state[0], state[1]]));
-    state & NUD_FAILED != 0
+    state_of(message) & NUD_FAILED != 0
 }
 
 /// A message about the neighbour with this address.

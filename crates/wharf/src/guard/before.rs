@@ -43,6 +43,11 @@ impl Before {
         Ok(Before { far_end: None, ..Before::look(wire, wire, false)? })
     }
 
+    /// Whether the host interface has what the wire had.
+    pub(super) fn takes_addresses(&self) -> bool {
+        self.take_addresses
+    }
+
     /// Moves all that is to move to the host interface.
     pub(crate) fn move_to(&self, host_index: u32) -> sys::Result<Option<Mirror>> {
         self.take_addresses.then(|| Mirror::start(&self.wire, host_index)).transpose()

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use nic::handoff::guard::{GuardEnd, NicEnd, Survivors};
 use nic::mirror::Latest;
 use sys::interface::Interface;
+use sys::netlink::neighbour::Resolved;
 use sys::poll::{Interest, PollSet};
 
 pub(crate) use before::Before;
@@ -257,6 +258,8 @@ pub(crate) fn run() -> Result<(), Error> {
 fn put_back(told: &Told, survivors: Survivors) -> Result<(), Error> {
     let nothing = || io::Error::other("nothing says how the wire was");
     let before = told.before().ok_or_else(nothing).map_err(Error::Io)?;
+    let has_addresses = told.made.filter(|_| before.takes_addresses());
+    let resolved = has_addresses.map_or_else(Resolved::default, Resolved::of);
     // While the host interface has the addresses; it goes after this.
     let taken = survivors.take_over().map_err(Error::Io)?;
     let Some(mut outcome) = taken else { return Ok(()) };
@@ -267,6 +270,7 @@ fn put_back(told: &Told, survivors: Survivors) -> Result<(), Error> {
         end(index);
     }
     let result = before.restore(told.latest().as_ref());
+    resolved.tell(before.wire.saved.index);
     let (restored, lost) = outcome.resume();
     if restored + lost.len() > 0 {
         let lost_count = lost.len();
