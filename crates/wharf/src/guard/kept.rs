@@ -174,7 +174,7 @@ pub(crate) fn put_back_earlier() -> Result<(), Error> {
         Kept::Useless(why) => tell(&format!("what an earlier wharf has left is of no use: {why}")),
         Kept::Survivors(survivors) => {
             let told = latest(told.into_iter().map(|(_, fd)| fd));
-            match put_back(&told, survivors) {
+            match put_back(&told, survivors, None) {
                 Err(Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
                     return Err(Error::Io(error));
                 }

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use sys::poll::{Interest, PollSet};
+use sys::process::close_first;
 
 #[derive(Debug)]
 pub(super) struct Link {
@@ -25,6 +26,8 @@ impl Link {
     pub(super) fn new(first: Vec<u8>) -> io::Result<(Link, UnixStream)> {
         let (socket, other) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
+        // The guard goes to work when it closes.
+        let socket = close_first(socket);
         Ok((Link { socket, going: first, gone: 0, next: None }, other))
     }
 

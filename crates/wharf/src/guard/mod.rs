@@ -246,16 +246,17 @@ pub(crate) fn run() -> Result<(), Error> {
     let _ = sys::process::set_name(NAME);
     // All that it puts back is of the network; and it is to be put back in any case.
     let _ = give_up_rights();
+    let wharf = Guarded::parent();
     let (told, survivors) = listen().map_err(Error::Io)?;
     if told.before().is_none() {
         let why = "guard is not for calling by hand: wharf up starts it";
         return Err(Error::Usage(why.to_owned()));
     }
-    put_back(&told, survivors)
+    put_back(&told, survivors, wharf.as_ref())
 }
 
 /// Puts back what a wharf has left that has died.
-fn put_back(told: &Told, survivors: Survivors) -> Result<(), Error> {
+fn put_back(told: &Told, survivors: Survivors, wharf: Option<&Guarded>) -> Result<(), Error> {
     let nothing = || io::Error::other("nothing says how the wire was");
     let before = told.before().ok_or_else(nothing).map_err(Error::Io)?;
     let has_addresses = told.made.filter(|_| before.takes_addresses());
@@ -271,6 +272,7 @@ fn put_back(told: &Told, survivors: Survivors) -> Result<(), Error> {
     }
     let result = before.restore(told.latest().as_ref());
     resolved.tell(before.wire.saved.index);
+    wharf.into_iter().for_each(Guarded::wait_until_gone);
     let (restored, lost) = outcome.resume();
     if restored + lost.len() > 0 {
         let lost_count = lost.len();
@@ -282,6 +284,40 @@ fn put_back(told: &Told, survivors: Survivors) -> Result<(), Error> {
     result?;
     outcome.finish();
     Ok(())
+}
+
+/// The wharf that is guarded.
+#[derive(Debug)]
+struct Guarded {
+    pid: u32,
+    pidfd: OwnedFd,
+}
+
+impl Guarded {
+    /// None if it has ended already.
+    fn parent() -> Option<Guarded> {
+        let pid = std::os::unix::process::parent_id();
+        sys::process::pidfd_open(pid).ok().map(|pidfd| Guarded { pid, pidfd })
+    }
+
+    /// Waits until all is closed that it had, if it has been killed: the guard hears of its end before. Until then the wire
+    /// may drop what the kernel sends and is sent, and a second passes until what a connection sends first is sent again.
+    fn wait_until_gone(&self) {
+        // One that ends in order waits for its guard; one that dies has lost its memory first (proc_pid_statm(5)).
+        let memory = std::fs::read_to_string(format!("/proc/{}/statm", self.pid));
+        if memory.is_ok_and(|memory| !memory.starts_with("0 ")) {
+            return;
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match sys::poll::poll(&[self.pidfd.as_fd()], Some(left.as_nanos() as u64)) {
+                // A signal has come.
+                Ok(ready) if ready.is_empty() && !left.is_zero() => {}
+                _ => return,
+            }
+        }
+    }
 }
 
 /// Takes what is told until wharf has ended.

@@ -27,6 +27,7 @@ use handoff::Cid;
 use handoff::session::Layout;
 use sys::packets::PacketSocket;
 use sys::poll::EventFd;
+use sys::process::close_first;
 use sys::shared::SharedMemory;
 use sys::tap::TapQueue;
 use wire::Mac;
@@ -159,7 +160,7 @@ impl NicEnd {
 /// What socketpair says.
 pub fn ends() -> io::Result<(NicEnd, GuardEnd)> {
     let (nic, guard) = PacketSocket::pair()?;
-    Ok((NicEnd(nic), GuardEnd(guard)))
+    Ok((NicEnd(close_first(nic)), GuardEnd(guard)))
 }
 
 /// As another process was given it.

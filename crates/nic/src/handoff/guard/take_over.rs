@@ -64,23 +64,28 @@ impl Outcome {
     /// Addresses and routes are where they belong by now: the connections go on, and their applications hear of it.
     /// Returns how many that are, and why others are lost.
     pub fn resume(&mut self) -> (usize, Vec<String>) {
-        for Paused { place, taken, parts } in self.paused.drain(..) {
-            let Some(process) = self.sessions.get(&taken.session) else { continue };
+        let Outcome { restored, lost, paused, sessions, kept } = self;
+        for Paused { place, taken, parts } in &*paused {
+            let Some(process) = sessions.get(&taken.session) else { continue };
             // Before it goes on: from then on its record is old.
-            self.kept.erase(place);
-            match repair::resume(&taken.socket, &parts) {
+            kept.erase(*place);
+            match repair::resume(&taken.socket, parts) {
                 Ok(()) => {
-                    // The application has the memory mapped for as long as it lives.
-                    process.give_back(taken.cid);
-                    tell(process, &taken, restored());
-                    self.restored += 1;
+                    tell(process, taken, self::restored());
+                    *restored += 1;
                 }
                 Err(why) => {
-                    lose(process, &taken);
-                    let line = format!("the connection to {} is lost: {why}", parts.remote);
-                    self.lost.push(line);
+                    lose(process, taken);
+                    lost.push(format!("the connection to {} is lost: {why}", parts.remote));
                 }
             }
+        }
+        // The applications have the memory mapped for as long as they live. It can wait; they do.
+        for Paused { taken, .. } in paused.drain(..) {
+            sessions
+                .get(&taken.session)
+                .into_iter()
+                .for_each(|process| process.give_back(taken.cid));
         }
         (self.restored, std::mem::take(&mut self.lost))
     }
