@@ -41,7 +41,10 @@ unsafe fn receive_message(
     let result = receive(connection, fd, into, flags, |into, flags| {
         let mut message = *header;
         let result = kernel_receive_message(fd, &mut message, into, flags);
-        said = (result >= 0).then_some(message);
+        if result >= 0 {
+            // Of the bytes that came last, also where more of them (`MSG_WAITALL`) did not.
+            said = Some(message);
+        }
         result
     });
     if result < 0 {

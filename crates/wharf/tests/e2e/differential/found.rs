@@ -61,6 +61,12 @@ pub(super) fn all() -> Vec<Sequence> {
             receive(whole, 40, 0),
             receive(ReceiveBy::ReceiveMessage { has_room: false }, 40, 0),
         ]),
+        // What `TCP_INQ` says beside bytes of which more are wanted (`MSG_WAITALL`) than there are.
+        of(vec![
+            Step::SetOption(option(TCP_INQ), 1),
+            Step::PeerSend(22),
+            receive(whole, 256, libc::MSG_WAITALL | libc::MSG_DONTWAIT),
+        ]),
         // splice(2) does not wait for as many bytes as `SO_RCVLOWAT` says.
         of(vec![
             Step::NonBlocking { on: true, by_ioctl: false },
