@@ -87,9 +87,4 @@ impl Connection {
     pub(crate) fn may_block(&self) {
         self.limits.forget_nonblocking();
     }
-
-    /// `SO_SNDBUF` has changed.
-    pub(crate) fn has_limits(&self, fd: c_int) {
-        self.limits.read(fd);
-    }
 }

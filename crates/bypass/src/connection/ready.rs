@@ -82,6 +82,8 @@ impl Connection {
         let at = self.away()?;
         let Some(bits) = shut_bits(how) else { return Some(os::fail(libc::EINVAL) as c_int) };
         if self.look(&at) == Place::Ended {
+            // The kernel wakes those that wait in this case, too (inet_shutdown).
+            self.wake_all(&at);
             return Some(os::fail(libc::ENOTCONN) as c_int);
         }
         self.take_all_back();
@@ -93,12 +95,26 @@ impl Connection {
                 self.restore(RestoreReason::Unserved);
             }
         }
-        // Threads that wait for it are to see it: see `wait`.
+        self.wake_all(&at);
+        Some(0)
+    }
+
+    /// A call of the program's has changed what is ready: threads that wait for it are to see that (see `wait`), and an
+    /// edge is told.
+    fn wake_all(&'static self, at: &AtNic) {
         fence(Ordering::SeqCst);
         at.area.wake().fetch_add(1, Ordering::AcqRel);
         os::futex_wake_all(at.area.wake());
         epoll::changed(self, at.session);
-        Some(0)
+    }
+
+    /// `SO_SNDBUF` has changed: as much as waits to be acknowledged may be what does not fit any more, or fits now.
+    pub(crate) fn has_limits(&'static self, fd: c_int) {
+        self.limits.read(fd);
+        if let Some(at) = self.away() {
+            // As sock_setsockopt does, whether there is more room or not.
+            self.wake_all(&at);
+        }
     }
 
     /// Whether a call that sends fails, as far as the layer knows.

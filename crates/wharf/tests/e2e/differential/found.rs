@@ -13,6 +13,8 @@ fn of(steps: Vec<Step>) -> Sequence {
     Sequence { is_v6: true, no_delay: true, steps }
 }
 
+const IN_OUT_BY_EDGE: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET) as u32;
+
 fn receive(by: ReceiveBy, len: usize, flags: i32) -> Step {
     Step::Receive { by, lens: vec![len], flags }
 }
@@ -66,6 +68,23 @@ pub(super) fn all() -> Vec<Sequence> {
             Step::SetOption(option(TCP_INQ), 1),
             Step::PeerSend(22),
             receive(whole, 256, libc::MSG_WAITALL | libc::MSG_DONTWAIT),
+        ]),
+        // shutdown(2) that fails is an edge.
+        of(vec![
+            TO_NIC,
+            Step::PeerClose { resets: true },
+            Step::EpollAdd { set: 1, events: IN_OUT_BY_EDGE },
+            Step::EpollWait { set: 1, most: 2 },
+            Step::Shutdown(libc::SHUT_RDWR),
+            Step::EpollWait { set: 1, most: 1 },
+        ]),
+        // A new `SO_SNDBUF` is an edge.
+        of(vec![
+            Step::EpollAdd { set: 0, events: IN_OUT_BY_EDGE },
+            TO_NIC,
+            Step::EpollWait { set: 0, most: 3 },
+            Step::SetOption(option(libc::SO_SNDBUF), 0),
+            Step::EpollWait { set: 0, most: 2 },
         ]),
         // splice(2) does not wait for as many bytes as `SO_RCVLOWAT` says.
         of(vec![
