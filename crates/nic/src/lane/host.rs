@@ -292,6 +292,11 @@ impl<H: Host> HostLane<H> {
         self.counters.requests - in_flight >= requested && !self.scratch.is_stuck()
     }
 
+    /// Whether a port of its own does not take what it was given.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.scratch.is_stuck()
+    }
+
     /// Flushes all that LRO holds.
     pub(crate) fn flush(&mut self, pool: &FramePool) {
         self.with_lro(pool, |lro, host| lro.flush_all(host));

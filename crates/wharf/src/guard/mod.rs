@@ -305,7 +305,7 @@ impl Guarded {
     fn wait_until_gone(&self) {
         // One that ends in order waits for its guard; one that dies has lost its memory first (proc_pid_statm(5)).
         let memory = std::fs::read_to_string(format!("/proc/{}/statm", self.pid));
-        if memory.is_ok_and(|memory| !memory.starts_with("0 ")) {
+        if !memory.is_ok_and(|memory| memory.starts_with("0 ")) {
             return;
         }
         let until = Instant::now() + PATIENCE;

@@ -97,9 +97,11 @@ impl HandoffLane {
         }
         while let Some(message) = self.heard.messages.pop_front() {
             // What came before is the kernel's, and would be lost if that acknowledged it when it does not have the
-            // connection any more. So there is no end to this wait but that the host's port takes it.
+            // connection any more. Who writes to a shared port comes to it; a port that takes nothing may be down.
             let waits = matches!(message, ToWorker::Offer { .. } | ToWorker::Fence(_))
-                && !self.has_delivered(pool, host);
+                && !self.has_delivered(pool, host)
+                && (now < self.heard.at + WAIT
+                    || host.as_ref().is_some_and(|host| !host.is_stuck()));
             if waits || message.is_after(now) {
                 self.heard.messages.push_front(message);
                 break;
