@@ -10,10 +10,9 @@ use wire::{Flags, Headers, Network, Seq, Tcp, TcpOption, Transport};
 const WINDOW_SCALE: u8 = 3;
 /// Violations that are told in words.
 const TOLD: usize = 10;
-/// Ticks of its clock by which a segment that another one has overtaken is older at most.
-const OVERTAKEN: u32 = 10;
-/// The same where it was sent by another queue, whose CPU may not run for a while on a busy machine.
-const BY_ANOTHER_QUEUE: u32 = 100;
+/// Ticks of its clock by which a segment that another one has overtaken is older at most: it was sent by another queue or
+/// interface, whose CPU may not run for a while on a busy machine.
+const OVERTAKEN: u32 = 100;
 /// Segments before one that is told of.
 const RECENT: usize = 24;
 
@@ -93,7 +92,7 @@ impl Law {
         };
         if from_server {
             self.segments += 1;
-            if !self.overtakes || !me.is_overtaken(&segment, BY_ANOTHER_QUEUE) {
+            if !self.overtakes || !me.is_overtaken(&segment) {
                 me.judge(&segment, peer, self.starts_anew, &mut broken);
             }
         }
@@ -146,7 +145,7 @@ impl End {
             broken.push(format!("SND.NXT goes back by {}", sent - seq));
         }
         let Some(ack) = ack else { return };
-        if anew && self.is_overtaken(segment, OVERTAKEN) {
+        if anew && self.is_overtaken(segment) {
             return;
         }
         if let Some(sent) = peer.sent
@@ -176,9 +175,9 @@ impl End {
 
     /// What one CPU sends may pass what another has sent just before: while the guard has the kernel send, what arrives has
     /// it send as well.
-    fn is_overtaken(&self, segment: &Segment, by: u32) -> bool {
+    fn is_overtaken(&self, segment: &Segment) -> bool {
         let (Some(before), Some(clock)) = (self.clock, segment.clock) else { return false };
-        !clock.after(before) && before - clock <= by
+        !clock.after(before) && before - clock <= OVERTAKEN
     }
 
     fn take(&mut self, segment: &Segment) {
