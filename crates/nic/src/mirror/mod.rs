@@ -72,10 +72,9 @@ impl Mirror {
         let monitor = Monitor::open()?;
         let wire = before.saved.index;
         before.sysctls.move_to(&Interface::by_index(wire)?.name, &Interface::by_index(host)?.name);
-        let resolved = Resolved::of(wire);
+        Resolved::of(wire).tell(host);
         before.saved.remove()?;
         before.saved.apply(host)?;
-        resolved.tell(host);
         tracing::info!(
             "moved {} from {} to interface {host}",
             counted(&before.saved),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
 
 use super::address::ip;
 use super::{Connection, Edit, attributes, edit, number, request_raw};
@@ -130,14 +130,14 @@ impl Resolved {
     }
 
     /// Tells another interface of them, which looks whether they are still there once it has used them (`NUD_STALE`, RFC
-    /// 4861 section 7.3.2). What it knows better stays, and what it refuses it asks for itself.
+    /// 4861 section 7.3.2). What it knows stays, and what it refuses it asks for itself. It is to be told before it has the
+    /// addresses, or packets wait already.
     pub fn tell(&self, to: u32) {
         for message in &self.0 {
             let mut message = moved(message, to);
             message[8..10].copy_from_slice(&NUD_STALE.to_ne_bytes());
             message[10] = 0;
-            let flags = NLM_F_CREATE | NLM_F_EXCL;
-            let _ = request_raw("tell of a neighbour", libc::RTM_NEWNEIGH, flags, &message);
+            let _ = request_raw("tell of a neighbour", libc::RTM_NEWNEIGH, NLM_F_CREATE, &message);
         }
     }
 }

@@ -5,6 +5,7 @@ use nic::mirror::{Latest, Mirror, Sysctls};
 use nic::quiet::Switches;
 use serde_json::{Value, json};
 use sys::interface::{self, Interface};
+use sys::netlink::neighbour::Resolved;
 use sys::netlink::saved::Saved;
 
 /// The wire as it was before wharf, and what wharf makes.
@@ -55,7 +56,8 @@ impl Before {
 
     /// Puts the wire back, with the `latest` state if that is known. What is there already is left;
     /// a wire that is gone needs nothing.
-    pub(super) fn restore(&self, latest: Option<&Latest>) -> sys::Result<()> {
+    /// It is told of what was `resolved` at the host interface, before it has the addresses.
+    pub(super) fn restore(&self, latest: Option<&Latest>, resolved: &Resolved) -> sys::Result<()> {
         // By index: it may have another name by now, and another interface may have the old one.
         let index = self.wire.saved.index;
         let Ok(Interface { name, .. }) = Interface::by_index(index) else { return Ok(()) };
@@ -63,6 +65,7 @@ impl Before {
         let was_quiet = Switches::read(index) != self.switches;
         self.switches.restore();
         self.features.restore();
+        resolved.tell(index);
         if self.take_addresses {
             let latest = latest.unwrap_or(&self.wire);
             latest.sysctls.give_back(&name);

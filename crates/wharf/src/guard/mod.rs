@@ -230,7 +230,7 @@ impl Guard {
             }
         }
         tracing::info!("no guard puts back {}: wharf does", self.before.wire.saved.name);
-        Ok(self.before.restore(self.latest.as_ref())?)
+        Ok(self.before.restore(self.latest.as_ref(), &Resolved::default())?)
     }
 }
 
@@ -270,8 +270,7 @@ fn put_back(told: &Told, survivors: Survivors, wharf: Option<&Guarded>) -> Resul
     if let Some(index) = told.made {
         end(index);
     }
-    let result = before.restore(told.latest().as_ref());
-    resolved.tell(before.wire.saved.index);
+    let result = before.restore(told.latest().as_ref(), &resolved);
     wharf.into_iter().for_each(Guarded::wait_until_gone);
     let (restored, lost) = outcome.resume();
     if restored + lost.len() > 0 {
