@@ -10,9 +10,10 @@ use wire::{Flags, Headers, Network, Seq, Tcp, TcpOption, Transport};
 const WINDOW_SCALE: u8 = 3;
 /// Violations that are told in words.
 const TOLD: usize = 10;
-/// Ticks of its clock by which a segment that another one has overtaken is older at most: it was sent by another queue or
-/// interface, whose CPU may not run for a while on a busy machine.
-const OVERTAKEN: u32 = 100;
+/// Ticks of its clock by which a segment that another one has overtaken is older at most.
+const OVERTAKEN: u32 = 10;
+/// The same where it was sent by another queue, whose CPU may not run for a while on a busy machine.
+const BY_ANOTHER_QUEUE: u32 = 100;
 /// Segments before one that is told of.
 const RECENT: usize = 24;
 
@@ -92,7 +93,7 @@ impl Law {
         };
         if from_server {
             self.segments += 1;
-            if !self.overtakes || !me.is_overtaken(&segment) {
+            if !self.overtakes || !me.is_overtaken(&segment, BY_ANOTHER_QUEUE) {
                 me.judge(&segment, peer, self.starts_anew, &mut broken);
             }
         }
@@ -145,7 +146,7 @@ impl End {
             broken.push(format!("SND.NXT goes back by {}", sent - seq));
         }
         let Some(ack) = ack else { return };
-        if anew && self.is_overtaken(segment) {
+        if anew && self.is_overtaken(segment, OVERTAKEN) {
             return;
         }
         if let Some(sent) = peer.sent
@@ -175,9 +176,9 @@ impl End {
 
     /// What one CPU sends may pass what another has sent just before: while the guard has the kernel send, what arrives has
     /// it send as well.
-    fn is_overtaken(&self, segment: &Segment) -> bool {
+    fn is_overtaken(&self, segment: &Segment, by: u32) -> bool {
         let (Some(before), Some(clock)) = (self.clock, segment.clock) else { return false };
-        !clock.after(before) && before - clock <= OVERTAKEN
+        !clock.after(before) && before - clock <= by
     }
 
     fn take(&mut self, segment: &Segment) {
