@@ -45,6 +45,15 @@ fn size() -> (usize, usize) {
     asked().unwrap_or((CONNECTIONS, ROUNDS))
 }
 
+/// What comes by a veth waits at the CPU that sent it (`netif_rx`), and on a busy machine what another sends passes it, in
+/// the middle of a super-packet. One CPU is to receive all, in the order in which it was sent, as from a card.
+fn keep_order(host: &Host, name: &str) {
+    let script = format!(
+        "mount -t sysfs sysfs /sys && for queue in /sys/class/net/{name}/queues/rx-*; do echo 1 >$queue/rps_cpus; done"
+    );
+    host.succeed("unshare", &["--mount", "sh", "-ec", &script]);
+}
+
 /// A client, a wire that is watched, and a server behind wharf.
 struct Storm {
     /// Before the hosts, so that it ends before them.
@@ -71,6 +80,7 @@ impl Storm {
         let wire = |near, far| Wire { near, far, mtu: 1500, queues: workers, offloads: false };
         wire(PEER, "left").lay(&client, &between);
         wire(WIRE, "right").lay(&server, &between);
+        keep_order(&between, "right");
         let law = Arc::new(Mutex::new(Law::of_queues(workers)));
         let sees = Arc::clone(&law);
         let watch = move |from, frame: &[u8]| {
