@@ -212,7 +212,7 @@ fn one_client_too_many_is_refused() {
     let host = unique("many");
     let slow = Slow::default();
     let _serving = bind(&host).unwrap().serve(slow.clone()).unwrap();
-    // A client that asks nothing would be let go after a while; one that is being answered is not.
+    // A client that sends no request is disconnected after a while; one that waits for its answer is not.
     let mut crowd: Vec<_> = (0..64).map(|_| raw(&host)).collect();
     for client in &mut crowd {
         client.get_mut().write_all(b"{\"stats\":true}\n").unwrap();
