@@ -19,7 +19,7 @@
 //! | out-of-order data | lost: the peer sends it again, though SACK has reported it (RFC 2018 section 8) | told likewise ([`Repair::behind_hole`]) |
 //! | which bytes in flight the peer has (SACK) | unknown | told likewise ([`Repair::sacked`]) |
 //! | which of them are lost, which were sent twice | unknown: all were sent once, at the time of the last | lost: all were sent once, now |
-//! | round-trip time, its variation and minimum, back-off | kept | lost: 1 s until it is measured anew |
+//! | round-trip time, its variation and minimum, back-off | kept; echoes of earlier timestamps measure nothing | lost: 1 s until it is measured anew |
 //! | congestion window and threshold | kept | lost: 10 segments, slow start |
 //! | congestion control's kind and what it remembers, recovery in progress, reordering seen | unknown: a new CUBIC | lost: the socket's kind, new |
 //! | urgent pointers | there is none: it is not taken in that state | lost: the byte is one of the stream |
@@ -322,7 +322,9 @@ impl Repair {
     /// The variables of recovery, as of a connection that has seen none.
     fn moment(&self, una: Seq) -> Moment {
         let sent_ago = Nanos::from(self.path.last_data_sent) * MILLISECOND;
-        Moment { sent_ago, fack: una, rack_end: una, ..Moment::default() }
+        // The kernel's clock is put ahead of what it has sent, by up to a minute where that is slow.
+        let first_timestamp = self.timestamps.then_some(self.timestamp);
+        Moment { sent_ago, fack: una, rack_end: una, first_timestamp, ..Moment::default() }
     }
 
     /// Timers of which nothing is known start now; those that may be overdue are due.

@@ -5,11 +5,15 @@
 #[path = "snapshot/given.rs"]
 mod given;
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use tcp::repair::{Repair, RepairError, RepairPath, RepairWindow};
 use tcp::snapshot::{RecoveryState, RoundTrip};
-use tcp::{Algorithm, Snapshot, State};
-use wire::Seq;
+use tcp::{Algorithm, Config, Options, Segment, Snapshot, Stack, StackConfig, State};
+use wire::{Flags, Seq, Timestamps};
+
+const NOW: u64 = 1_000_000_000;
 
 fn is_served(state: State) -> bool {
     use State::*;
@@ -200,4 +204,58 @@ fn what_is_in_flight_is_asked_for_soon() {
     repair.sack = false;
     let timers = Snapshot::from_repair(&repair).unwrap().timers;
     assert_eq!((timers.tail_probe, timers.retransmit), (None, Some(1_000_000_000)));
+}
+
+/// The kernel's clock is put ahead when it gives a connection away: an echo of what it sent before is no round trip.
+#[test]
+fn what_the_kernel_has_sent_measures_no_round_trip() {
+    const AHEAD: u32 = 24_000;
+    let (mut before, mut after) = (0, 0);
+    for seed in 0..300 {
+        let (repair, _) = snapshot(seed, true).to_repair().unwrap();
+        let mut given = Snapshot::from_repair(&repair).unwrap();
+        (given.socket_options.user_timeout, given.socket_options.keepalive) = (0, None);
+        let sent = given.send.nxt - given.send.una;
+        given.send.queue.truncate(sent as usize);
+        let is_segment = (1..=u32::from(given.mss)).contains(&sent);
+        if !repair.timestamps || given.state != State::Established || !is_segment {
+            continue;
+        }
+        let measures = |echo: u32| {
+            let mut stack =
+                Stack::new(StackConfig { secret: [7; 16], half_open: 1, connections: 8 });
+            let id = stack.thaw(&given, Arc::new(Config::default()), NOW).unwrap();
+            // All is sent again, so that only a timestamp can measure.
+            let (mut now, mut path) = (NOW, None);
+            while stack.connection(id).unwrap().info().retransmitted < sent {
+                now = stack.next_deadline().unwrap();
+                stack.on_time(now);
+                while let Some(transmit) = stack.poll_transmit(now) {
+                    path = Some(transmit.path);
+                }
+            }
+            let rtt = stack.connection(id).unwrap().info().rtt;
+            let value = Seq(given.receive.ts_recent.0.wrapping_add(1));
+            let times = Timestamps { value, echo: Seq(echo) };
+            let segment = Segment {
+                seq: given.receive.nxt,
+                ack: given.send.nxt,
+                flags: Flags::ACK,
+                window: 0,
+                urgent: 0,
+                options: Options { timestamps: Some(times), ..Options::default() },
+                payload: &[],
+                gso_size: 0,
+                ce: false,
+            };
+            stack.receive(&path.unwrap(), &segment, now);
+            let info = stack.connection(id).unwrap().info();
+            assert_eq!(info.unacked, 0, "seed {seed}: it is acknowledged");
+            info.rtt != rtt
+        };
+        before += usize::from(measures(given.ts_now.wrapping_sub(AHEAD)));
+        after += usize::from(measures(given.ts_now));
+    }
+    assert_eq!(before, 0, "{before} measured what came before");
+    assert!(after > 10, "{after} measured what came after");
 }

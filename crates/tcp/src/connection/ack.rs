@@ -259,7 +259,14 @@ impl Connection {
         }
     }
 
+    /// The time since this timestamp was sent, unless that was by another's clock.
     pub(crate) fn measure_by_timestamp(&mut self, echo: u32, now: Nanos) {
+        if let Some(first) = self.first_timestamp {
+            if (echo.wrapping_sub(first) as i32) < 0 {
+                return;
+            }
+            self.first_timestamp = None;
+        }
         let ticks = self.ts_clock(now).wrapping_sub(echo);
         // An echo from the future, or of hours ago, is no measurement.
         if echo != 0 && ticks < 1 << 24 {

@@ -204,6 +204,7 @@ impl Connection {
             tail_probe: self.tail_probe,
             urgent_read: self.urgent_read,
             dup_acks: (self.dup_acks.due, self.dup_acks.singly),
+            first_timestamp: self.first_timestamp,
         }
     }
 
@@ -401,6 +402,7 @@ impl Connection {
         self.keepalive_probes = moment.keepalive_probes;
         self.hot.last_received = at(moment.received_ago);
         self.last_sent = at(moment.sent_ago);
+        self.first_timestamp = moment.first_timestamp;
         self.last_challenge = moment.challenged_ago.map_or(NOT_YET, at);
         self.stalled_since = at(moment.stalled_ago);
         self.rtt.min_at = at(moment.min_ago);

@@ -287,6 +287,8 @@ pub struct Connection {
     /// When the size of the receive window was last reviewed.
     pub(crate) tune_since: Nanos,
     pub(crate) mtu: crate::connection::mtu::Search,
+    /// See [`Moment::first_timestamp`](crate::snapshot::Moment::first_timestamp).
+    pub(crate) first_timestamp: Option<u32>,
     /// A tail loss probe that retransmits the end: from where, and how many bytes.
     pub(crate) tail_probe: Option<(Seq, u32)>,
     /// `send` took less than it was given.
@@ -386,6 +388,7 @@ impl Connection {
             stalled_since: NOT_YET,
             tune_since: NOT_YET,
             mtu: crate::connection::mtu::Search::default(),
+            first_timestamp: None,
             tail_probe: None,
             wants_space: false,
             waits: false,

@@ -19,7 +19,7 @@ use crate::{Algorithm, Keepalive, State};
 pub const MAGIC: [u8; 4] = *b"wtcp";
 
 /// Version of the format.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Bytes before the fields: magic, version and length.
 const HEAD: usize = 10;
@@ -206,6 +206,7 @@ record!(Moment {
     tail_probe,
     urgent_read,
     dup_acks,
+    first_timestamp,
 });
 record!(SocketOptions { no_delay, cork, urgent_inline, keepalive, user_timeout });
 record!(Keepalive { idle, interval, probes });

@@ -304,6 +304,9 @@ pub struct Moment {
     /// Duplicate acknowledgments that are to be sent (RFC 5681 section 4.2), and how many of RCV.NXT as it
     /// is have gone singly, or will: at most three, counted with SACK only.
     pub dup_acks: (u16, u8),
+    /// Timestamps before this one were sent by a clock that may have been behind `ts_now`'s: their echoes measure no
+    /// round trip. `None` once a later one was echoed.
+    pub first_timestamp: Option<u32>,
 }
 
 /// See the module's documentation.

@@ -209,6 +209,7 @@ fn moment(
         urgent_read: draw.flag(),
         dup_acks: (draw.between(0, 100), draw.up_to(3) as u8),
         mtu_tried_ago: draw.time(),
+        first_timestamp: draw.maybe(|draw| draw.seq().0),
     }
 }
 
