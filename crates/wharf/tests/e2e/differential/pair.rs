@@ -1,5 +1,6 @@
 //! Two connections that go through the same: one that moves between the kernel and the NIC, one that stays.
 
+use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc;
@@ -12,6 +13,9 @@ use sys::calls::{self, Call, Event, Signals, Task};
 use super::line::{Line, Outcome, never_linger, number};
 use super::model::Model;
 use super::step::{Sequence, Step, Then, Waits};
+
+/// What a call gives that a signal has ended.
+const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
 /// What the pair is made with.
 pub(super) struct Lab {
@@ -125,7 +129,13 @@ impl<'a> Pair<'a> {
                 return self.settle();
             }
             Step::EpollWait { set, most } => return self.epoll_wait(*set, *most),
-            Step::Blocked { call, then, moves } => self.blocked(*call, *then, *moves),
+            Step::Blocked { call, then, moves } => {
+                let (mut moving, kernel) = self.blocked(*call, *then, *moves);
+                if self.tells_edges_anew(*call, *moves) && kernel[0] == INTERRUPTED {
+                    moving[0] = INTERRUPTED;
+                }
+                (moving, kernel)
+            }
             Step::Flood { by_peer, len, piece, moves } => {
                 self.flood(*by_peer, *len, *piece, *moves)?;
                 return self.settle();
@@ -150,6 +160,12 @@ impl<'a> Pair<'a> {
         let result = result.copied().unwrap_or(0);
         self.model.took(step, unread, result);
         self.settle()
+    }
+
+    /// Whether a call tells of what is ready though that is no edge, as the connection moves meanwhile: more of them are no
+    /// error.
+    fn tells_edges_anew(&self, call: Waits, moves: Option<bool>) -> bool {
+        moves.is_some() && matches!(call, Waits::Epoll { set } if self.model.is_edge(set))
     }
 
     fn hand_off(&mut self, to_nic: bool, waits: bool) {
@@ -189,7 +205,12 @@ impl<'a> Pair<'a> {
     }
 
     fn epoll_wait(&mut self, set: usize, most: usize) -> Result<(), String> {
-        let kernel = self.kernel.sets[set].wait(most, 0);
+        // Which of them comes first is for the kernel to say, which adds anew what was away.
+        let in_order = |mut events: Vec<Event>| {
+            events.sort_by_key(|event| (event.data, event.events));
+            events
+        };
+        let kernel = self.kernel.sets[set].wait(most, 0).map(in_order);
         let since = Instant::now();
         let mut found = Vec::new();
         loop {
@@ -206,12 +227,13 @@ impl<'a> Pair<'a> {
                 // What wakes the process takes a place in a call that has few: the next one tells of the rest.
                 moving = moving.map(|more| {
                     found.extend(more);
+                    found = in_order(mem::take(&mut found));
                     found.clone()
                 });
                 if moving == kernel {
                     return Ok(());
                 }
-                may_follow = kernel.as_ref().is_ok_and(|all| all.starts_with(&found));
+                may_follow = kernel.as_ref().is_ok_and(|all| are_among(&found, all));
             }
             if !may_follow || since.elapsed() > self.lab.patience {
                 return Err(format!("the NIC's gave {moving:?}, the kernel's {kernel:?}"));
@@ -409,6 +431,12 @@ fn or_later(answer: calls::Answer) -> Result<usize, String> {
 
 fn events(found: &calls::Answer<Vec<Event>>) -> u32 {
     found.iter().flatten().fold(0, |all, event| all | event.events)
+}
+
+/// Whether all of some are among these, as often; both are in the same order.
+fn are_among(some: &[Event], all: &[Event]) -> bool {
+    let mut rest = all.iter();
+    some.iter().all(|event| rest.any(|other| other == event))
 }
 
 /// Lets others run, for longer if it takes long.
