@@ -301,8 +301,7 @@ fn a_placeholder_keeps_the_addresses_and_sends_nothing() {
                 parts.send_queue.extend(b"aside");
                 parts.write_seq = parts.write_seq.wrapping_add(5);
                 (parts.unacknowledged, parts.unsent) = (parts.unacknowledged + 5, parts.unsent + 5);
-                let aside = repair::take(ours).unwrap();
-                assert!(aside.send_queue.is_empty() && aside.recv_queue.is_empty());
+                assert!(repair::dissolve(ours).unwrap().is_empty());
                 assert_eq!(repair::put_back(ours, &parts).unwrap(), 0);
                 assert_eq!(read(ours, 10), [round; 10]);
                 assert_eq!(read(peer, 5), b"aside");
@@ -327,7 +326,7 @@ fn reuse_of_the_address_stays_as_it_was() {
         let parts = repair::take(&accepted).unwrap();
         reserve(&accepted, &parts);
         drop(TcpListener::bind(at).expect("as while the connection was there"));
-        repair::take(&accepted).unwrap();
+        repair::dissolve(&accepted).unwrap();
         repair::put_back(&accepted, &parts).unwrap();
         drop(TcpListener::bind(at).expect("as before"));
         drop(peer);
@@ -348,11 +347,15 @@ fn a_placeholder_is_told_from_a_connection() {
         assert!(repair::is_placeholder(&ours, true).unwrap());
         (&ours).write_all(b"aside").unwrap();
         assert!(repair::is_placeholder(&ours, true).unwrap());
-        repair::take(&ours).unwrap();
+        assert_eq!(repair::dissolve(&ours).unwrap(), b"aside");
         repair::put_back(&ours, &parts).unwrap();
         // Nothing has come since.
         assert!(!repair::is_placeholder(&ours, true).unwrap());
-        drop(peer);
+        // A connection has nothing aside, whatever it has sent.
+        assert_eq!(repair::dissolve(&ours).unwrap(), b"");
+        repair::put_back(&ours, &parts).unwrap();
+        (&ours).write_all(b"again").unwrap();
+        assert_eq!(read(&peer, 5), b"again");
     });
 }
 
@@ -385,7 +388,7 @@ fn a_placeholder_that_the_kernel_has_ended_takes_the_connection_back() {
             while sys::tcp::state(&ours).unwrap() != state::CLOSE {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
-            assert_eq!(repair::take(&ours).unwrap_err().kind(), ErrorKind::NotConnected);
+            assert_eq!(repair::dissolve(&ours).unwrap(), b"", "what was written is lost");
             repair::put_back(&peer, &peers_parts).unwrap();
             repair::put_back(&ours, &parts).unwrap();
             assert_eq!(ours.take_error().unwrap().map(|error| error.to_string()), None);

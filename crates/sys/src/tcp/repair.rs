@@ -11,8 +11,8 @@
 //! which it notices.
 //!
 //! In between [`reserve`] can make the socket a placeholder, which keeps the connection's ports and addresses from
-//! others: it seems to be connected, and has nothing in its queues. `take` takes it out again. What was written to it
-//! meanwhile is in its send queue then. [`discard`] makes the kernel forget it.
+//! others: it seems to be connected, and has nothing in its queues. [`dissolve`] takes it out again, with what was written
+//! to it meanwhile. [`discard`] makes the kernel forget it.
 //!
 //! What the kernel does not show, and what it does not accept, is in the table of `tcp::repair`.
 //!
@@ -29,7 +29,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::sockopt;
 
-pub use placeholder::{SEQUENCE as PLACEHOLDER_SEQUENCE, discard, is_placeholder, reserve};
+pub use placeholder::{
+    SEQUENCE as PLACEHOLDER_SEQUENCE, discard, dissolve, is_placeholder, reserve,
+};
 pub use put_back::{put_back, put_back_paused, resume};
 pub use take::{take, take_once};
 
@@ -192,12 +194,6 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Whether they are those of a [placeholder](reserve), with what was written to it.
-    pub fn is_placeholder(&self) -> bool {
-        let una = self.write_seq.wrapping_sub(self.unacknowledged);
-        (una, self.rcv_nxt) == (placeholder::SEQUENCE, placeholder::SEQUENCE)
-    }
-
     /// Whether this end has sent its FIN, or is about to.
     pub fn closed(&self) -> bool {
         matches!(self.state, state::FIN_WAIT1 | state::FIN_WAIT2 | state::CLOSING | state::LAST_ACK)

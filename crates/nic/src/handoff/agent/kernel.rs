@@ -106,7 +106,7 @@ impl Offered {
         // The application may have changed it since.
         self.reuse_address = self.reuses_address();
         // What was written to the placeholder, past the library that serves its calls, comes behind all else.
-        let aside = repair::take(&self.socket).map(|parts| parts.send_queue).unwrap_or_default();
+        let aside = repair::dissolve(&self.socket).unwrap_or_default();
         state.append_unsent(&aside);
         let none = || io::Error::from(io::ErrorKind::InvalidInput);
         let is_deaf = state.is_deaf;

@@ -15,6 +15,7 @@
 pub(crate) mod given;
 mod inventory;
 mod message;
+mod side_by_side;
 pub mod store;
 mod take_over;
 mod told;

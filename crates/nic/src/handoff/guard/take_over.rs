@@ -1,8 +1,10 @@
 //! The NIC has died: its connections go back to the kernel, and their applications hear of it.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use handoff::RestoreReason;
@@ -12,6 +14,7 @@ use handoff::session::status::{self, Place, Status, Why};
 use sys::tcp::repair;
 use tcp::repair::Repair;
 
+use super::side_by_side::side_by_side;
 use super::{Inventory, Survivors, Taken};
 use crate::handoff::process::SharedProcess;
 use crate::lane::handoff::link::{Process, shared};
@@ -65,20 +68,20 @@ impl Outcome {
     /// Returns how many that are, and why others are lost.
     pub fn resume(&mut self) -> (usize, Vec<String>) {
         let Outcome { restored, lost, paused, sessions, kept } = self;
-        for Paused { place, taken, parts } in &*paused {
-            let Some(process) = sessions.get(&taken.session) else { continue };
+        let resumed = side_by_side(paused.iter().collect(), |Paused { place, taken, parts }| {
+            let process = sessions.get(&taken.session)?;
             // Before it goes on: from then on its record is old.
             kept.erase(*place);
-            match repair::resume(&taken.socket, parts) {
-                Ok(()) => {
-                    tell(process, taken, self::restored());
-                    *restored += 1;
-                }
-                Err(why) => {
-                    lose(process, taken);
-                    lost.push(format!("the connection to {} is lost: {why}", parts.remote));
-                }
+            let resumed = repair::resume(&taken.socket, parts);
+            match &resumed {
+                Ok(()) => tell(process, taken, self::restored()),
+                Err(_) => lose(process, taken),
             }
+            Some(resumed.map_err(|why| lost_to(parts.remote, why)))
+        });
+        for resumed in resumed.into_iter().flatten() {
+            *restored += usize::from(resumed.is_ok());
+            lost.extend(resumed.err());
         }
         // The applications have the memory mapped for as long as they live. It can wait; they do.
         for Paused { taken, .. } in paused.drain(..) {
@@ -118,39 +121,73 @@ impl Survivors {
         let memory = Memory::new(memory.words(), places);
         // Before the first is put back.
         taken.iter().for_each(|(_, taken)| finish_splice(&outcome.sessions, taken));
-        for (place, taken) in taken {
-            let Outcome { restored, lost, paused, sessions, kept } = &mut outcome;
-            let Some(process) = sessions.get(&taken.session) else { continue };
-            if is_over(process, &taken) {
-                continue;
-            }
+        let Outcome { sessions, kept, .. } = &outcome;
+        let became = side_by_side(taken.into_iter().collect(), |(place, taken)| {
+            let Some(process) = sessions.get(&taken.session) else { return Became::Nothing };
             let record = memory.record(place).and_then(|area| read(area).ok());
             let record = record.filter(|record| record.agreed.cid == taken.cid);
-            let Some(record) = record else {
-                match without_record(process, &taken) {
-                    Some(true) => *restored += 1,
-                    Some(false) => lost.push("a connection is lost that had no record".to_owned()),
-                    None => {}
-                }
-                continue;
-            };
-            let name = record.agreed.remote;
-            match put_back(&record, process, &taken) {
-                Ok((state, parts)) => {
-                    if let Some(host) = &host {
-                        host.tell(&host.segments(&state));
-                    }
-                    paused.push(Paused { place, taken, parts });
-                }
-                Err(why) => {
-                    kept.erase(place);
-                    lose(process, &taken);
-                    lost.push(format!("the connection to {name} is lost: {why}"));
-                }
+            let became = restore(process, record, (place, taken), host.as_ref());
+            if let Became::Lost(_) = became {
+                kept.erase(place);
+            }
+            became
+        });
+        for became in became {
+            match became {
+                Became::Nothing => {}
+                Became::Kernels => outcome.restored += 1,
+                Became::Paused(paused) => outcome.paused.push(*paused),
+                Became::Lost(why) => outcome.lost.push(why),
             }
         }
         Ok(Some(outcome))
     }
+}
+
+/// What a connection of the NIC's has become.
+enum Became {
+    /// It was over, or never the NIC's.
+    Nothing,
+    /// The kernel has never lost it.
+    Kernels,
+    Paused(Box<Paused>),
+    /// Why.
+    Lost(String),
+}
+
+/// The kernel has a connection again, by its record, if there is one.
+fn restore(
+    process: &SharedProcess,
+    record: Option<Record>,
+    (place, taken): (u32, Taken),
+    host: Option<&ToKernel>,
+) -> Became {
+    if is_over(process, &taken) {
+        return Became::Nothing;
+    }
+    let Some(record) = record else {
+        return match without_record(process, &taken) {
+            Some(true) => Became::Kernels,
+            Some(false) => Became::Lost("a connection is lost that had no record".to_owned()),
+            None => Became::Nothing,
+        };
+    };
+    match put_back(&record, process, &taken) {
+        Ok((state, parts)) => {
+            if let Some(host) = host {
+                host.tell(&host.segments(&state));
+            }
+            Became::Paused(Box::new(Paused { place, taken, parts }))
+        }
+        Err(why) => {
+            lose(process, &taken);
+            Became::Lost(lost_to(record.agreed.remote, why))
+        }
+    }
+}
+
+fn lost_to(remote: SocketAddr, why: impl Display) -> String {
+    format!("the connection to {remote} is lost: {why}")
 }
 
 /// What wharf was moving to another connection when it died is all in one of their rings.
@@ -233,8 +270,8 @@ fn put_back(
     let reuse_address = taken.reuses_address();
     // The placeholder, with what was written to it past the library; or the connection itself, where wharf died while it
     // put it back. One that the kernel has ended is not taken, but taken back.
-    if let Ok(parts) = repair::take(&taken.socket) {
-        state.append_unsent(&aside(&parts));
+    if let Ok(aside) = repair::dissolve(&taken.socket) {
+        state.append_unsent(&aside);
     }
     let none = || io::Error::from(io::ErrorKind::InvalidData);
     let mut parts = to_kernel(state.clone()).ok_or_else(none)?;
@@ -247,11 +284,6 @@ fn put_back(
     }
     repair::put_back_paused(&taken.socket, &parts)?;
     Ok((state, parts))
-}
-
-/// What was written to a placeholder.
-fn aside(parts: &repair::Parts) -> Vec<u8> {
-    if parts.is_placeholder() { parts.send_queue.clone() } else { Vec::new() }
 }
 
 fn tell(process: &SharedProcess, taken: &Taken, status: Status) {

@@ -111,22 +111,31 @@ pub fn resume(socket: impl AsFd, parts: &Parts) -> io::Result<()> {
     set(socket, libc::TCP_REPAIR, &REPAIR_OFF)?;
     let reuse = libc::c_int::from(parts.reuse_address);
     sockopt::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &reuse)?;
-    let no_delay: libc::c_int = get(socket, libc::TCP_NODELAY)?;
-    set(socket, libc::TCP_NODELAY, &1)?;
-    let left = write_all(socket, parts, never_sent(parts));
-    set(socket, libc::TCP_NODELAY, &no_delay)?;
+    let unsent = never_sent(parts);
+    let left = if unsent.is_empty() {
+        write_all(socket, parts, unsent)
+    } else {
+        let no_delay: libc::c_int = get(socket, libc::TCP_NODELAY)?;
+        set(socket, libc::TCP_NODELAY, &1)?;
+        let left = write_all(socket, parts, unsent);
+        set(socket, libc::TCP_NODELAY, &no_delay)?;
+        left
+    };
     if left? == 0 { Ok(()) } else { Err(io::ErrorKind::OutOfMemory.into()) }
 }
 
 /// Writes what was never sent, and the FIN behind it. Returns how many bytes there was no room for.
 fn write_all(socket: BorrowedFd<'_>, parts: &Parts, unsent: &[u8]) -> io::Result<usize> {
-    let written = with_any_unsent(socket, || {
-        let mut written = with_short_timeout(socket, || write(socket, unsent))?;
-        while written < unsent.len() && enlarge(socket, SEND_QUEUE, unsent.len() - written)? {
-            written += write(socket, &unsent[written..])?;
-        }
-        Ok(written)
-    })?;
+    let written = match unsent {
+        [] => 0,
+        unsent => with_any_unsent(socket, || {
+            let mut written = with_short_timeout(socket, || write(socket, unsent))?;
+            while written < unsent.len() && enlarge(socket, SEND_QUEUE, unsent.len() - written)? {
+                written += write(socket, &unsent[written..])?;
+            }
+            Ok(written)
+        })?,
+    };
     if parts.closed() && written == unsent.len() {
         // SAFETY: shutdown takes integers and touches no memory of ours.
         check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) })?;
@@ -184,7 +193,9 @@ fn restore<'a>(socket: BorrowedFd<'_>, parts: &'a Parts) -> io::Result<&'a [u8]>
         set(socket, libc::TCP_TIMESTAMP, &(parts.timestamp as libc::c_int))?;
     }
     fill(socket, RECV_QUEUE, &parts.recv_queue)?;
-    with_short_timeout(socket, || fill(socket, SEND_QUEUE, sent))?;
+    if !sent.is_empty() {
+        with_short_timeout(socket, || fill(socket, SEND_QUEUE, sent))?;
+    }
     let mut window = parts.window.put_right();
     if parts.peer_closed() && window.rcv_wup == parts.rcv_nxt {
         // The FIN was acknowledged, and will be acknowledged again.
@@ -210,20 +221,19 @@ pub(super) fn set_sequence(
     set(socket, libc::TCP_QUEUE_SEQ, &(sequence as libc::c_int))
 }
 
-/// Sets the options, by `struct tcp_repair_opt`.
+/// Sets the options, each by a `struct tcp_repair_opt`.
 fn set_options(socket: BorrowedFd<'_>, parts: &Parts) -> io::Result<()> {
-    set(socket, libc::TCP_REPAIR_OPTIONS, &[TCPOPT_MSS, parts.mss_clamp])?;
-    if parts.options & OPTION_WSCALE != 0 {
-        let shifts = u32::from(parts.snd_wscale) | u32::from(parts.rcv_wscale) << 16;
-        set(socket, libc::TCP_REPAIR_OPTIONS, &[TCPOPT_WINDOW, shifts])?;
-    }
-    if parts.options & OPTION_SACK != 0 {
-        set(socket, libc::TCP_REPAIR_OPTIONS, &[TCPOPT_SACK_PERM, 0])?;
-    }
-    if parts.options & OPTION_TIMESTAMPS != 0 {
-        set(socket, libc::TCP_REPAIR_OPTIONS, &[TCPOPT_TIMESTAMP, 0])?;
-    }
-    Ok(())
+    let mss = [TCPOPT_MSS, parts.mss_clamp];
+    // In place of one that was not agreed to, the MSS once more: one call sets all.
+    let agreed = |option, value| if parts.options & option != 0 { value } else { mss };
+    let shifts = u32::from(parts.snd_wscale) | u32::from(parts.rcv_wscale) << 16;
+    let options = [
+        mss,
+        agreed(OPTION_WSCALE, [TCPOPT_WINDOW, shifts]),
+        agreed(OPTION_SACK, [TCPOPT_SACK_PERM, 0]),
+        agreed(OPTION_TIMESTAMPS, [TCPOPT_TIMESTAMP, 0]),
+    ];
+    set(socket, libc::TCP_REPAIR_OPTIONS, &options)
 }
 
 /// Does this, which starts the retransmission timer. As no round trip was measured, the kernel would wait for three
@@ -242,6 +252,9 @@ fn with_short_timeout<T>(
 
 /// Fills a queue of a socket in repair mode.
 fn fill(socket: BorrowedFd<'_>, queue: libc::c_int, mut bytes: &[u8]) -> io::Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
     use_queue(socket, queue)?;
     let mut chunk = CHUNK;
     while !bytes.is_empty() {

@@ -69,7 +69,7 @@ pub fn take_once<T>(socket: impl AsFd, keep: impl FnOnce(Parts) -> io::Result<T>
 
 /// Does this while peeking begins at the head of a queue and moves no offset of the application's (`SO_PEEK_OFF`).
 /// The offset is as before afterwards, which disconnecting would switch off.
-fn with_whole_queues<T>(
+pub(super) fn with_whole_queues<T>(
     socket: BorrowedFd<'_>,
     read: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<T> {
