@@ -88,7 +88,11 @@ impl Connection {
                 Ok(there) => there,
                 // It was lost on its way back.
                 Err(Lost) if status.place == Place::Ended => 0,
-                Err(Lost) => continue,
+                // It has left the NIC, as the status is about to say.
+                Err(Lost) => {
+                    self.wait_while(&at, Place::Nic);
+                    continue;
+                }
             };
             let is_over = self.ends_reading(status);
             if there > 0 && is_patient && how.least > there as usize && !is_over {
