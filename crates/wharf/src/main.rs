@@ -17,6 +17,7 @@ mod pcap;
 mod rdma;
 mod run;
 mod serve;
+mod service_manager;
 mod serving;
 mod set;
 mod settings;

@@ -11,7 +11,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use nic::handoff::guard::Inventory;
 use nic::handoff::guard::store::{INVENTORY, Kept, ToStore};
@@ -22,11 +21,10 @@ use super::put_back;
 use super::told::Told;
 use crate::error::Error;
 use crate::log::tell;
+use crate::service_manager::{manager, patiently};
 
 /// What a guard is told, under one of them; under the other is what goes for it.
 const TOLD: [&str; 2] = ["t0", "t1"];
-/// How long the service manager may take to read what it is told at the start and at the end.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// Words before the bytes: which of several is the latest, and how many bytes there are.
 const HEADER: usize = 2;
 const WORD: usize = size_of::<u64>();
@@ -104,25 +102,6 @@ impl Keeping {
     pub(super) fn finish(self) {
         self.inventory.finish();
         forget(&self.notify, TOLD.into_iter().chain([INVENTORY]));
-    }
-}
-
-/// The service manager, if there is one.
-fn manager() -> Option<Notify> {
-    Notify::of_environment().unwrap_or_else(|error| {
-        tracing::warn!("the service manager cannot be told anything: {error}");
-        None
-    })
-}
-
-/// Does this until the service manager has read enough before it, for a while. That it does not is no error: it is not
-/// needed before wharf dies.
-fn patiently(mut tell: impl FnMut() -> io::Result<()>) {
-    let since = Instant::now();
-    while tell().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-        && since.elapsed() < PATIENCE
-    {
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
