@@ -12,6 +12,7 @@ use rdma::verbs::Limits;
 use serde_json::Value;
 use sys::packets::{PacketListener, PacketSocket, Received};
 use sys::poll::poll;
+use sys::process::{Owner, owner, uid};
 use sys::process_memory::ProcessMemory;
 
 use crate::process::Serving;
@@ -37,13 +38,19 @@ pub enum ServeError {
     #[error("no device serves at {0}; start one with `wharf rdma`")]
     None(String),
     /// Whoever serves there is another user.
-    #[error("the device at {address} is of user {uid}, who is neither you nor root")]
+    #[error("the device at {address} is of {owner}, who is neither you nor root")]
     Stranger {
         /// Where.
         address: String,
         /// Who.
-        uid: u32,
+        owner: Owner,
     },
+    /// A peer that is shown with this process's user id may be anybody.
+    #[error(
+        "user {0} is what this user namespace calls everybody whom it does not know, so that a device and its programs \
+         cannot tell their own user from others: be another user there, as by `unshare --map-root-user`"
+    )]
+    Anybody(u32),
     /// The kernel says no.
     #[error("{0}")]
     Os(#[from] io::Error),
@@ -52,7 +59,15 @@ pub enum ServeError {
 /// The address at which a user's device serves, if no other is given: in the abstract namespace (unix(7)), which belongs
 /// to the network namespace, as the TCP sockets of the device do.
 pub fn default_address() -> String {
-    format!("@wharf-rdma-{}", sys::process::uid())
+    format!("@wharf-rdma-{}", uid())
+}
+
+/// That this process's user is told from others, by credentials of Unix sockets.
+fn is_somebody() -> Result<(), ServeError> {
+    match owner(uid()) {
+        Owner::Unknown => Err(ServeError::Anybody(uid())),
+        _ => Ok(()),
+    }
 }
 
 fn parse(address: &str) -> io::Result<SocketAddr> {
@@ -75,8 +90,9 @@ impl Device {
     /// Serves at this address: a path, or `@` and an abstract name.
     ///
     /// # Errors
-    /// [`ServeError::Taken`]; what bind(2) says.
+    /// [`ServeError::Taken`], [`ServeError::Anybody`]; what bind(2) says.
     pub fn bind(address: &str) -> Result<Self, ServeError> {
+        is_somebody()?;
         let listener = match PacketListener::bind(&parse(address)?) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 return Err(ServeError::Taken(address.to_owned()));
@@ -151,9 +167,9 @@ fn greet(
     terms: (Limits, Config),
 ) -> Result<(), ServeError> {
     let peer = socket.peer()?;
-    let own = sys::process::uid();
-    if peer.uid != own {
-        let error = format!("it is of user {}, and the device of user {own}", peer.uid);
+    let (whose, own) = (owner(peer.uid), uid());
+    if whose != Owner::Own && (whose, own) != (Owner::Root, 0) {
+        let error = format!("it is of {whose}, and the device of user {own}");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, error).into());
     }
     if !poll(&[socket.as_fd()], Some(PATIENCE))?.contains(0) {
@@ -242,19 +258,19 @@ fn tell(socket: &PacketSocket, stats: &Value) -> Result<(), ServeError> {
 /// Connects to the device at this address, which must be the user's own or root's.
 ///
 /// # Errors
-/// [`ServeError::None`], [`ServeError::Stranger`]; what connect(2) says.
+/// [`ServeError::None`], [`ServeError::Stranger`], [`ServeError::Anybody`]; what connect(2) says.
 pub fn connect(address: &str) -> Result<PacketSocket, ServeError> {
+    is_somebody()?;
     let socket = PacketSocket::connect(&parse(address)?).map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
             ServeError::None(address.to_owned())
         }
         _ => ServeError::Os(error),
     })?;
-    let uid = socket.peer()?.uid;
-    if uid != sys::process::uid() && uid != 0 {
-        return Err(ServeError::Stranger { address: address.to_owned(), uid });
+    match owner(socket.peer()?.uid) {
+        Owner::Root | Owner::Own => Ok(socket),
+        owner => Err(ServeError::Stranger { address: address.to_owned(), owner }),
     }
-    Ok(socket)
 }
 
 /// What the device at this address tells of itself.

@@ -16,7 +16,7 @@
 //! | [`ids`] | the connection manager: identifiers; [`connecting`], [`cm_events`], [`endpoints`] and [`addresses`] |
 //! | [`strings`], [`refused`] | names; what is not supported |
 //! | `objects`, `work_queues`, `identifiers` | what objects of verbs and of the connection manager are here |
-//! | `session`, `os` | the device's socket and memory, and the kernel's calls |
+//! | `session`, `users`, `os` | the device's socket and memory, whose it may be, and the kernel's calls |
 //!
 //! # What is relied on
 //! All functions are C's, called under the contract of their man pages: pointers to objects are those that this library has
@@ -48,4 +48,5 @@ pub mod refused;
 pub mod regions;
 mod session;
 pub mod strings;
+mod users;
 mod work_queues;

@@ -9,7 +9,7 @@ use rdma::session::control::Control;
 use rdma::session::device::Device;
 use rdma::session::{MESSAGE_MAX, Reply, Request};
 
-use crate::os;
+use crate::{os, users};
 
 /// Names the device's address: a path, or `@` and an abstract name.
 const ADDRESS: &str = "WHARF_RDMA";
@@ -108,6 +108,7 @@ fn text(error: c_int) -> std::io::Error {
 
 impl Session {
     fn begin() -> Result<Self, (c_int, String)> {
+        users::is_somebody()?;
         let address = address();
         let shown = String::from_utf8_lossy(&address).into_owned();
         let with = |what: &'static str| {
@@ -146,8 +147,7 @@ impl Session {
     }
 
     fn greet(socket: c_int, memory: c_int) -> Result<Self, c_int> {
-        let uid = os::peer_uid(socket)?;
-        if uid != os::uid() && uid != 0 {
+        if !users::is_trusted(os::peer_uid(socket)?) {
             return Err(libc::ECONNRESET);
         }
         // Any number that is not there by chance.

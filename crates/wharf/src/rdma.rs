@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use clap::{Args, Subcommand};
-use device::Device;
 use device::server::{ask_stats, connect, default_address};
+use device::{Device, ServeError};
 use serde_json::Value;
 
 use crate::error::Error;
@@ -79,12 +79,13 @@ const VARIABLE: &str = "WHARF_RDMA";
 
 impl AddressArgs {
     fn get(&self) -> String {
-        self.address.clone().unwrap_or_else(address)
+        self.address.clone().or_else(named).unwrap_or_else(default_address)
     }
 }
 
-fn address() -> String {
-    env::var(VARIABLE).ok().filter(|given| !given.is_empty()).unwrap_or_else(default_address)
+/// The address that the environment names.
+fn named() -> Option<String> {
+    env::var(VARIABLE).ok().filter(|given| !given.is_empty())
 }
 
 pub(crate) fn run(args: &RdmaArgs) -> Result<(), Error> {
@@ -117,10 +118,13 @@ fn serve(args: &RdmaArgs) -> Result<(), Error> {
 /// The address of the device that serves this process, which is started if there is none: it ends with the process, and
 /// those that this has started.
 pub(crate) fn device_for_this() -> Result<String, Error> {
-    let address = address();
+    let named = named();
+    let address = named.clone().unwrap_or_else(default_address);
     match connect(&address) {
         Ok(_) => return Ok(address),
-        Err(device::ServeError::None(_)) => {}
+        Err(ServeError::None(_)) => {}
+        // Anybody can take a name, and in user namespaces there are several users with one id.
+        Err(ServeError::Stranger { .. }) if named.is_none() => {}
         Err(error) => return Err(error.into()),
     }
     let id = std::process::id();

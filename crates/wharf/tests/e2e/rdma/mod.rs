@@ -1,5 +1,6 @@
 //! Verbs: unmodified programs under `wharf run --rdma`, as an ordinary user, on two hosts.
 
+mod containers;
 mod lives;
 mod measured;
 mod mpi;
@@ -26,6 +27,8 @@ struct Pair {
     client: Host,
     server: Host,
     library: PathBuf,
+    /// Namespaces of the program: words of unshare(1), or none.
+    container: &'static [&'static str],
 }
 
 /// The newest library that is built.
@@ -50,18 +53,26 @@ fn build(source: &str, program: &Path) {
 
 /// Without any capability: a user of its own if this is root.
 fn as_user(words: &[&str]) -> Command {
-    let mut wharf = wharf();
+    within(&[], words)
+}
+
+/// The same of wharf in these namespaces: words of unshare(1), or none.
+fn within(namespaces: &[&str], words: &[&str]) -> Command {
+    let wharf = wharf();
+    let program = wharf.get_program().to_str().unwrap();
+    let mut command = ordinary(&[namespaces, &[program], words].concat());
     // A device's, where a NIC runs.
-    let library = crate::handoff::library();
-    if !sys::process::is_root() {
-        wharf.args(words).env("WHARF_LIBRARY", library);
-        return wharf;
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs"]);
-    command.args(["--bounding-set", "-all", "--inh-caps", "-all"]);
-    command.arg(wharf.get_program()).args(words).env_remove("RUST_BACKTRACE");
-    command.env("WHARF_LIBRARY", library);
+    command.env("WHARF_LIBRARY", crate::handoff::library()).env_remove("RUST_BACKTRACE");
+    command
+}
+
+/// A program without any capability, of a user of its own if this is root.
+fn ordinary(words: &[&str]) -> Command {
+    let drop = ["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs"];
+    let drop = [&drop[..], &["--bounding-set", "-all", "--inh-caps", "-all"]].concat();
+    let words = if sys::process::is_root() { [&drop, words].concat() } else { words.to_vec() };
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
     command
 }
 
@@ -76,12 +87,19 @@ impl Pair {
         wire.lay(&client, &server);
         give(&client, PEER, &Ip::BOTH, Ip::client);
         give(&server, WIRE, &Ip::BOTH, Ip::server);
-        Some(Pair { wharfs: Vec::new(), client, server, library: library() })
+        Some(Pair::of(Vec::new(), client, server))
+    }
+
+    fn of(wharfs: Vec<Program>, client: Host, server: Host) -> Pair {
+        Pair { wharfs, client, server, library: library(), container: &[] }
     }
 
     fn run(&self, words: &[&str]) -> Command {
         let mut run = as_user(&["run", "--rdma", "--"]);
-        run.args(words).env("WHARF_RDMA_LIBRARY", &self.library).env_remove("WHARF_RDMA");
+        run.args(self.container)
+            .args(words)
+            .env("WHARF_RDMA_LIBRARY", &self.library)
+            .env_remove("WHARF_RDMA");
         run
     }
 

@@ -6,7 +6,7 @@ use testkit::lab::{Host, Program, have, wait_until};
 
 use super::lives::Peer;
 use super::programs::{connection_manager, libfabric, perftest, rping, storage};
-use super::{Pair, as_user, library, mpi};
+use super::{Pair, as_user, mpi};
 use crate::setup::{HOST, Hosts, Ip, PEER, Plan, Port, WIRE, give, wharf};
 
 /// The ends at which a NIC runs.
@@ -36,7 +36,7 @@ impl Pair {
             wharfs.push(client.spawn(&mut up));
             wharfs[1].line_with("up: ");
         }
-        Some(Pair { wharfs, client, server, library: library() })
+        Some(Pair::of(wharfs, client, server))
     }
 
     /// The hosts that have a NIC.

@@ -8,7 +8,7 @@ use super::Pair;
 use crate::setup::Ip;
 
 const PERFTEST: u16 = 18_515;
-const RPING: u16 = 7174;
+pub(super) const RPING: u16 = 7174;
 const CMATOSE: u16 = 7471;
 const PINGPONG: u16 = 47_592;
 
