@@ -1,5 +1,6 @@
 //! Programs in containers: in user, PID and mount namespaces of their own, without capabilities.
 
+use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
@@ -43,8 +44,8 @@ const ADDRESS: &str = "@wharf-rdma-of-a-test";
 const ANYBODY: &str = "what this user namespace calls everybody whom it does not know";
 
 /// Processes that the device of this host serves.
-fn served(host: &Host) -> Vec<Value> {
-    let ended = host.output(&mut as_user(&["rdma", "stats", "--json"]));
+fn served(host: &Host, pod: &[&str]) -> Vec<Value> {
+    let ended = host.output(&mut within(pod, &["rdma", "stats", "--json"]));
     assert!(ended.status.success(), "{ended}");
     let told: Value = serde_json::from_str(&ended.stdout).unwrap();
     told["processes"].as_array().unwrap().clone()
@@ -66,9 +67,48 @@ fn programs_run_in_namespaces_below_the_devices() {
         // It is these devices that have done it.
         let to = Ip::V4.server().to_string();
         let _server = pair.serve(RPING, &["rping", "-s", "-P", "-a", &to]);
-        let is_alone = || served(&pair.server).len() == 1;
+        let is_alone = || served(&pair.server, &[]).len() == 1;
         assert!(wait_until(is_alone), "{container:?}");
     }
+}
+
+/// What a process there has of capabilities, and its namespaces.
+fn rights(pair: &Pair) -> (Vec<String>, Vec<String>) {
+    const SHOW: &str = "grep ^Cap /proc/self/status; readlink /proc/self/ns/*";
+    let shown = pair.call(&["sh", "-c", SHOW]);
+    assert!(shown.status.success(), "{shown}");
+    let lines = shown.stdout.lines().map(str::to_owned);
+    lines.partition(|line| line.starts_with("Cap"))
+}
+
+/// Two pods: network, user, PID and mount namespaces of their own, and no capability. The device is in the container of the
+/// program, or in one beside it.
+#[test]
+fn two_pods_without_capabilities_write_to_each_other() {
+    let Some(mut pair) = Pair::new(&["ib_write_bw", "rping", "unshare"]) else { return };
+    pair.pod = &CONTAINER;
+    let (capabilities, namespaces) = rights(&pair);
+    assert_eq!(capabilities.len(), 5);
+    let has_none = |line: &String| line.ends_with("\t0000000000000000");
+    assert!(capabilities.iter().all(has_none), "{capabilities:?}");
+    for kind in ["net", "user", "pid", "mnt"] {
+        let own = fs::read_link(format!("/proc/thread-self/ns/{kind}")).unwrap();
+        let own = own.to_str().unwrap();
+        assert!(namespaces.iter().any(|line| line.starts_with(&format!("{kind}:"))));
+        assert!(namespaces.iter().all(|line| line != own), "{own} is the tests'");
+    }
+    let write = |pair: &Pair| drop(perftest(pair, &["ib_write_bw", "-R", "-n", "500"]));
+    write(&pair);
+    let beside = |host: &Host| host.spawn(&mut within(&CONTAINER, &["rdma"]));
+    let mut devices = [&pair.server, &pair.client].map(beside);
+    devices.iter_mut().for_each(|device| drop(device.line_with("serves")));
+    write(&pair);
+    rping(&pair, Ip::V4, "65000");
+    let to = Ip::V4.server().to_string();
+    let _server = pair.serve(RPING, &["rping", "-s", "-P", "-a", &to]);
+    // It has no number in the device's container.
+    let is_alone = || matches!(&served(&pair.server, &CONTAINER)[..], [one] if one["pid"] == 0);
+    assert!(wait_until(is_alone), "{:?}", served(&pair.server, &CONTAINER));
 }
 
 /// Where a user cannot be told from others, there is neither a device nor a session with one.

@@ -27,7 +27,8 @@ struct Pair {
     client: Host,
     server: Host,
     library: PathBuf,
-    /// Namespaces of the program: words of unshare(1), or none.
+    /// Namespaces of wharf and the program, and those of the program alone: words of unshare(1), or none.
+    pod: &'static [&'static str],
     container: &'static [&'static str],
 }
 
@@ -91,11 +92,11 @@ impl Pair {
     }
 
     fn of(wharfs: Vec<Program>, client: Host, server: Host) -> Pair {
-        Pair { wharfs, client, server, library: library(), container: &[] }
+        Pair { wharfs, client, server, library: library(), pod: &[], container: &[] }
     }
 
     fn run(&self, words: &[&str]) -> Command {
-        let mut run = as_user(&["run", "--rdma", "--"]);
+        let mut run = within(self.pod, &["run", "--rdma", "--"]);
         run.args(self.container)
             .args(words)
             .env("WHARF_RDMA_LIBRARY", &self.library)
