@@ -11,8 +11,8 @@ use rdma::session::{MESSAGE_MAX, Reply, Request};
 use rdma::verbs::Limits;
 use serde_json::Value;
 use sys::packets::{PacketListener, PacketSocket, Received};
-use sys::poll::poll;
-use sys::process::{Owner, owner, uid};
+use sys::poll::{Signals, poll};
+use sys::process::{Owner, Signal, owner, uid};
 use sys::process_memory::ProcessMemory;
 
 use crate::process::Serving;
@@ -110,34 +110,39 @@ impl Device {
         Device { mpa: Config { revision, crc, ..self.mpa }, ..self }
     }
 
-    /// Serves for ever, or until `owner` has ended, if there is one, and no process uses the device any more.
+    /// Serves until a signal says that it is enough, or until `owner` has ended, if there is one, and no process uses the
+    /// device any more.
     ///
     /// # Errors
-    /// What ppoll(2) says.
-    pub fn run(&self, owner: Option<OwnedFd>) -> Result<(), ServeError> {
-        if let Some(owner) = owner {
-            loop {
-                let ready = poll(&[self.listener.as_fd(), owner.as_fd()], None)?;
-                if ready.contains(0) {
-                    self.accept();
-                }
-                if ready.contains(1) {
-                    return self.run_out();
-                }
-            }
-        }
+    /// What ppoll(2) and read(2) say.
+    pub fn run(&self, owner: Option<OwnedFd>, signals: &Signals) -> Result<(), ServeError> {
+        let mut all = vec![self.listener.as_fd(), signals.as_fd()];
+        all.extend(owner.as_ref().map(AsFd::as_fd));
         loop {
-            poll(&[self.listener.as_fd()], None)?;
-            self.accept();
+            let ready = poll(&all, None)?;
+            if ready.contains(0) {
+                self.accept();
+            }
+            if ready.contains(1) && is_enough(signals)? {
+                return Ok(());
+            }
+            if ready.contains(2) {
+                return self.run_out(signals);
+            }
         }
     }
 
     /// Serves until the last process is gone.
-    fn run_out(&self) -> Result<(), ServeError> {
+    fn run_out(&self, signals: &Signals) -> Result<(), ServeError> {
         const LOOK_EVERY: u64 = 100_000_000;
         loop {
-            if poll(&[self.listener.as_fd()], Some(LOOK_EVERY))?.contains(0) {
+            let ready = poll(&[self.listener.as_fd(), signals.as_fd()], Some(LOOK_EVERY))?;
+            if ready.contains(0) {
                 self.accept();
+            } else if ready.contains(1) {
+                if is_enough(signals)? {
+                    return Ok(());
+                }
             } else if self.registry.count() == 0 {
                 return Ok(());
             }
@@ -158,6 +163,17 @@ impl Device {
             tracing::warn!("process {pid} has no session: {error}");
         }
     }
+}
+
+/// Whether one of the signals that have come is to end it. Children are not its own: as the first process of a container it
+/// gets those that others leave behind.
+fn is_enough(signals: &Signals) -> io::Result<bool> {
+    while let Some(signal) = signals.read()? {
+        if signal != Signal::Child {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A process, or whoever asks for counters.

@@ -9,10 +9,12 @@ use clap::{Args, Subcommand};
 use device::server::{ask_stats, connect, default_address};
 use device::{Device, ServeError};
 use serde_json::Value;
+use sys::poll::Signals;
 
 use crate::error::Error;
 use crate::loaded::{again_on_nic, is_on_nic};
 use crate::print;
+use crate::service_manager::tell_up;
 use crate::table::{Align, Table, thousands};
 
 /// Serve an RDMA device to programs that speak verbs: iWARP over TCP, the kernel's or that of `wharf up`
@@ -104,6 +106,8 @@ fn serve(args: &RdmaArgs) -> Result<(), Error> {
         }
         tracing::info!("connections stay with the kernel's TCP: {error}");
     }
+    // The first process of a container is ended by no signal that it does not wait for (pid_namespaces(7)).
+    let signals = Signals::block().map_err(Error::Io)?;
     let address = args.address.get();
     let device = Device::bind(&address)?.with(args.mpa_revision, !args.no_crc);
     let owner = args.until.map(sys::process::pidfd_open).transpose().map_err(Error::Io)?;
@@ -112,7 +116,11 @@ fn serve(args: &RdmaArgs) -> Result<(), Error> {
         tracing::warn!("no more files than usual can be open: {error}");
     }
     print(format!("{} serves at {address}\n", device::NAME))?;
-    Ok(device.run(owner)?)
+    // That of one program is no service, whatever the program is.
+    if owner.is_none() {
+        tell_up();
+    }
+    Ok(device.run(owner, &signals)?)
 }
 
 /// The address of the device that serves this process, which is started if there is none: it ends with the process, and

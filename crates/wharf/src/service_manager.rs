@@ -26,3 +26,10 @@ pub(crate) fn patiently(mut tell: impl FnMut() -> io::Result<()>) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// Tells it, if there is one, that this process is up.
+pub(crate) fn tell_up() {
+    if let Some(manager) = manager() {
+        patiently(|| manager.ready());
+    }
+}

@@ -17,7 +17,7 @@ use crate::setup::{HOST, Hosts, Ip, Plan, Port, WIRE, give, wharf};
 /// Of a service manager (systemd.service(5)) what concerns descriptors: it keeps what it is given (`FDSTORE=1`,
 /// `FDSTOREREMOVE=1`), writes their names to a file, and starts the service with them when it is told to by SIGHUP. By
 /// SIGTERM it ends it.
-const MANAGER: &str = "
+pub(crate) const MANAGER: &str = "
 import array, ctypes, os, signal, socket, sys
 file, words = sys.argv[1], sys.argv[2:]
 name = 'wharf-manager-%d' % os.getpid()

@@ -11,7 +11,7 @@ use super::{Pair, USER, as_user, ordinary, within};
 use crate::setup::Ip;
 
 /// A container: a user of another number there, without any capability, also of its own user namespace's.
-const CONTAINER: [&str; 18] = [
+pub(super) const CONTAINER: [&str; 18] = [
     "unshare",
     "--user",
     "--map-user=1000",

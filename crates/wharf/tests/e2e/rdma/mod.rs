@@ -6,6 +6,7 @@ mod measured;
 mod mpi;
 mod nic;
 mod programs;
+mod service;
 mod symbols;
 mod verbs;
 
