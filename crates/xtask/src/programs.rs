@@ -11,7 +11,7 @@ use crate::process::{is_installed, is_root, run, run_captured};
 use crate::tree::Tree;
 
 /// A program, or a file, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 43] = [
+const PROGRAMS: [(&str, &str); 45] = [
     ("ip", "iproute2"),
     ("ping", "iputils-ping"),
     ("iperf3", "iperf3"),
@@ -54,6 +54,8 @@ const PROGRAMS: [(&str, &str); 43] = [
     ("fi_pingpong", "libfabric-bin"),
     ("mpirun", "openmpi-bin"),
     ("mpicc", "libopenmpi-dev"),
+    ("NPopenmpi", "netpipe-openmpi"),
+    ("hpcc", "hpcc"),
     ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
     ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
 ];

@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use testkit::lab::{have, wait_until};
+use testkit::lab::{Ended, wait_until};
 
 use super::Pair;
 use crate::setup::Ip;
@@ -17,6 +18,9 @@ const BY_TCP: [&str; 6] = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"];
 
 /// What is needed.
 pub(super) const PROGRAMS: [&str; 2] = ["mpicc", "mpirun"];
+
+/// How often as long as others a program of MPI may take.
+const TIMES: usize = 5;
 
 /// What stands for ssh: it leaves what is to run on the other host in a file, as one line, and ends.
 const AGENT: &str = "#!/bin/sh
@@ -33,19 +37,13 @@ struct Mpi {
 impl Mpi {
     /// Between these hosts.
     fn of(pair: Pair) -> Mpi {
-        let folder = std::env::temp_dir().join(format!(
-            "wharf-mpi-{}-{}",
-            std::process::id(),
-            pair.wharfs.len()
-        ));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder =
+            std::env::temp_dir().join(format!("wharf-mpi-{}-{number}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         // Ordinary users run what is in it, and leave what is asked for.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/rdma/collectives.c");
-        let mut mpicc = Command::new("mpicc");
-        mpicc.args(["-Wall", "-Werror", "-O1", "-o"]).arg(folder.join("collectives")).arg(source);
-        let built = mpicc.output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         fs::write(folder.join("agent"), AGENT).unwrap();
         fs::set_permissions(folder.join("agent"), fs::Permissions::from_mode(0o755)).unwrap();
         Mpi { pair, folder }
@@ -55,14 +53,13 @@ impl Mpi {
         self.folder.join(name).to_str().unwrap().to_owned()
     }
 
-    /// The digests of so many processes, half of them on either host.
-    fn digests(&self, by: &[&str], count: usize) -> Vec<String> {
+    /// So many processes of a program, half of them on either host, to their end. They are in the folder.
+    fn run(&self, by: &[&str], count: usize, program: &[&str]) -> Ended {
         let line = self.folder.join("agent.line");
         let _ = fs::remove_file(&line);
         let host = |ip: std::net::IpAddr| format!("{ip}:{}", count / 2);
         let hosts = [Ip::V4.client(), Ip::V4.server()].map(host).join(",");
-        let (agent, program, count) =
-            (self.path("agent"), self.path("collectives"), count.to_string());
+        let (agent, count) = (self.path("agent"), count.to_string());
         let common = [
             // It looks for programs of a terminal, and asks root whether it is.
             &["mpirun", "--allow-run-as-root", "--oversubscribe", "--leave-session-attached"][..],
@@ -70,20 +67,23 @@ impl Mpi {
             &["--mca", "mpi_yield_when_idle", "1", "--mca", "mtl", "ofi"],
             &["--host", &hosts, "-np", &count],
         ];
-        let words = [&common.concat()[..], by, &[&program]].concat();
-        let mut mpirun = self.pair.client.spawn(self.pair.run(&words).env("HOME", &self.folder));
+        let words = [&common.concat()[..], by, program].concat();
+        let here = |words: &[&str]| {
+            let mut run = self.pair.run(words);
+            run.env("HOME", &self.folder).current_dir(&self.folder);
+            run
+        };
+        let mut mpirun = self.pair.client.spawn(&mut here(&words));
         let asked = wait_until(|| line.exists() || !mpirun.runs());
         assert!(asked && line.exists(), "{}", mpirun.wait());
         let other = fs::read_to_string(&line).unwrap();
-        let mut other = self.pair.run(&["sh", "-c", other.trim()]);
-        let other = self.pair.server.spawn(other.env("HOME", &self.folder));
+        let other = self.pair.server.spawn(&mut here(&["sh", "-c", other.trim()]));
+        // Of some programs all is slow on a busy machine, as processes wait for each other by spinning.
+        let _ = (1..TIMES).any(|_| wait_until(|| !mpirun.runs()));
         let ended = mpirun.wait();
         assert!(ended.status.success(), "{ended}\nat the other host: {}", other.errors());
         other.wait();
-        let digests = ended.stdout.lines().filter(|line| line.starts_with("rank "));
-        let mut digests: Vec<String> = digests.map(str::to_owned).collect();
-        digests.sort();
-        digests
+        ended
     }
 }
 
@@ -95,19 +95,101 @@ impl Drop for Mpi {
 
 #[test]
 fn collectives_of_open_mpi_are_as_by_tcp() {
-    if !have(&PROGRAMS) {
-        return;
-    }
-    let Some(pair) = Pair::new(&[]) else { return };
+    let Some(pair) = Pair::new(&PROGRAMS) else { return };
     collectives(pair, &[2, 4]);
+}
+
+fn lines_with(text: &str, part: &str) -> Vec<String> {
+    text.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
 }
 
 /// The same digests by verbs and by TCP, of so many processes.
 pub(super) fn collectives(pair: Pair, counts: &[usize]) {
     let mpi = Mpi::of(pair);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/rdma/collectives.c");
+    let mut mpicc = Command::new("mpicc");
+    mpicc.args(["-Wall", "-Werror", "-O1", "-o"]).arg(mpi.path("collectives")).arg(source);
+    let built = mpicc.output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let digests = |by: &[&str], count: usize| {
+        let ended = mpi.run(by, count, &[&mpi.path("collectives")]);
+        let mut digests = lines_with(&ended.stdout, "rank ");
+        digests.sort();
+        digests
+    };
     for count in counts.iter().copied() {
-        let (by_verbs, by_tcp) = (mpi.digests(&BY_VERBS, count), mpi.digests(&BY_TCP, count));
+        let (by_verbs, by_tcp) = (digests(&BY_VERBS, count), digests(&BY_TCP, count));
         assert_eq!(by_verbs.len(), count, "{by_verbs:?}");
         assert_eq!(by_verbs, by_tcp);
     }
+}
+
+/// It sends messages to and fro, of 5 bytes to 4 MB, and looks at each byte.
+#[test]
+fn netpipe_finds_every_byte_right() {
+    let Some(pair) = Pair::new(&["mpirun", "NPopenmpi"]) else { return };
+    netpipe(pair);
+}
+
+/// The same by verbs and by TCP.
+pub(super) fn netpipe(pair: Pair) {
+    let mpi = Mpi::of(pair);
+    let sizes = |by: &[&str]| {
+        let checks = ["NPopenmpi", "-i", "-n", "20", "-u", "4194305", "-o", "netpipe.out"];
+        lines_with(&mpi.run(by, 2, &checks).stderr, " times -->")
+    };
+    let (by_verbs, by_tcp) = (sizes(&BY_VERBS), sizes(&BY_TCP));
+    assert!(by_verbs.iter().all(|line| line.ends_with("Integrity check passed")), "{by_verbs:?}");
+    assert!(by_verbs.last().is_some_and(|line| line.contains(" 4194305 bytes ")), "{by_verbs:?}");
+    assert_eq!(by_verbs, by_tcp);
+}
+
+/// What hpcc finds that does not depend on time: residuals, errors and sizes.
+const FINDS: [&str; 18] = [
+    "Success",
+    "CommWorldProcs",
+    "HPL_N",
+    "HPL_RnormI",
+    "HPL_Anorm1",
+    "HPL_AnormI",
+    "HPL_Xnorm1",
+    "HPL_XnormI",
+    "HPL_BnormI",
+    "PTRANS_n",
+    "PTRANS_residual",
+    "MPIRandomAccess_N",
+    "MPIRandomAccess_Errors",
+    "MPIRandomAccess_LCG_N",
+    "MPIRandomAccess_LCG_Errors",
+    "FFT_N",
+    "MPIFFT_N",
+    "MPIFFT_maxErr",
+];
+
+/// Linpack, transposition, random updates, Fourier transforms and its measurements of latency and bandwidth, of a small problem:
+/// it verifies its results.
+#[test]
+fn hpcc_passes_its_own_verification() {
+    let Some(pair) = Pair::new(&["mpirun", "hpcc"]) else { return };
+    let mpi = Mpi::of(pair);
+    fs::write(mpi.folder.join("hpccinf.txt"), include_str!("hpccinf.txt")).unwrap();
+    let report = mpi.folder.join("hpccoutf.txt");
+    let finds = |by: &[&str]| {
+        let _ = fs::remove_file(&report);
+        let ended = mpi.run(by, 2, &["hpcc"]);
+        let told = fs::read_to_string(&report).unwrap_or_else(|error| panic!("{error}: {ended}"));
+        let passed = ["(passed)", "PASSED", "1 tests completed and passed", "End of HPC Challenge"];
+        assert!(passed.iter().all(|word| told.contains(word)), "{told}");
+        let failed = [" FAILED", "(failed)", "ERROR", "Node(s) with error 1"];
+        assert!(!failed.iter().any(|word| told.contains(word)), "{told}");
+        let found = |name: &&str| {
+            let line = told.lines().find(|line| line.split('=').next() == Some(*name));
+            line.unwrap_or_else(|| panic!("{name}: {told}")).to_owned()
+        };
+        FINDS.iter().map(found).collect::<Vec<_>>()
+    };
+    let by_verbs = finds(&BY_VERBS);
+    let right = ["Success=1", "MPIRandomAccess_Errors=0", "MPIRandomAccess_LCG_Errors=0"];
+    assert!(right.iter().all(|line| by_verbs.iter().any(|found| found == line)), "{by_verbs:?}");
+    assert_eq!(by_verbs, finds(&BY_TCP));
 }

@@ -120,6 +120,12 @@ fn collectives_are_the_same_on_the_tcp_of_the_nic() {
     mpi::collectives(pair, &[4]);
 }
 
+#[test]
+fn netpipe_finds_every_byte_right_on_the_tcp_of_the_nic() {
+    let Some(pair) = Pair::with_nic(Ends::Both, &["mpirun", "NPopenmpi"]) else { return };
+    mpi::netpipe(pair);
+}
+
 /// Where the connection is, what the device has done says.
 #[test]
 fn the_device_tells_what_the_nic_has_carried_and_by_which_calls() {
