@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sys::epoll::Epoll;
+use sys::netns::Namespace;
 use sys::poll::Interest;
 use sys::tcp::set_congestion_control;
 
@@ -43,7 +44,7 @@ pub(crate) enum Direction {
 /// What one connection's receiver got while it was measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Received {
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// The longest time without a byte, in nanoseconds.
     pub(super) silence: u64,
 }
@@ -124,7 +125,7 @@ impl Drop for Clients {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Streams {
+pub(crate) struct Streams {
     server: Option<Side>,
     clients: Clients,
 }
@@ -148,20 +149,26 @@ impl Streams {
         connections: usize,
         threads: usize,
     ) -> Result<Streams, Error> {
+        let listener = listen(&hosts.server, 0)?;
+        let to = SocketAddr::from((SERVER, listener.local_addr().map_err(io("listen"))?.port()));
+        Streams::between(hosts, (to, &listener), direction, connections, threads)
+    }
+
+    /// The same over connections that are opened to some address, and come to this listener, be it by way of others.
+    pub(crate) fn between(
+        hosts: &Hosts,
+        (to, listener): (SocketAddr, &TcpListener),
+        direction: Direction,
+        connections: usize,
+        threads: usize,
+    ) -> Result<Streams, Error> {
         let role = match direction {
             Direction::Receive => Role::Receiver,
             Direction::Send => Role::Sender,
         };
-        let listener = hosts.server.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
-        let listener = listener.map_err(io("listen"))?;
-        // The client opens them faster than they are accepted at times.
-        sys::tcp::set_backlog(&listener, BACKLOG).map_err(io("listen"))?;
-        // The connections that it accepts have it, too.
-        let _ = set_congestion_control(&listener, CONGESTION_CONTROL);
-        let to = SocketAddr::from((SERVER, listener.local_addr().map_err(io("listen"))?.port()));
         let clients = Clients::start(hosts, to, direction, connections, threads)?;
         let mut streams = Streams { server: None, clients };
-        let Some(accepted) = streams.accept(&listener, connections).map_err(io("accept"))? else {
+        let Some(accepted) = streams.accept(listener, connections).map_err(io("accept"))? else {
             let cause = streams.join().err();
             return Err(cause.unwrap_or_else(|| io("connect")(io::ErrorKind::UnexpectedEof.into())));
         };
@@ -197,12 +204,12 @@ impl Streams {
     }
 
     /// What arrives counts from now on.
-    pub(super) fn begin(&self, now: u64) {
+    pub(crate) fn begin(&self, now: u64) {
         self.clients.window.from.store(now, Ordering::Release);
     }
 
     /// What arrives counts no more. Returns what each connection received.
-    pub(super) fn end(mut self, now: u64) -> Result<Vec<Received>, Error> {
+    pub(crate) fn end(mut self, now: u64) -> Result<Vec<Received>, Error> {
         self.clients.window.to.store(now, Ordering::Release);
         self.join()
     }
@@ -222,6 +229,17 @@ impl Drop for Streams {
         // `end` returns the error.
         let _ = self.join();
     }
+}
+
+/// A listener at a port of a host's, 0 for any, whose connections are as the clients' are.
+pub(crate) fn listen(host: &Namespace, port: u16) -> Result<TcpListener, Error> {
+    let listener = host.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+    let listener = listener.map_err(io("listen"))?;
+    // The client opens them faster than they are accepted at times.
+    sys::tcp::set_backlog(&listener, BACKLOG).map_err(io("listen"))?;
+    // The connections that it accepts have it, too.
+    let _ = set_congestion_control(&listener, CONGESTION_CONTROL);
+    Ok(listener)
 }
 
 /// The client's ends, opened one after the other.
