@@ -3,7 +3,9 @@
 //! What moving them costs (`handoff`), what a program's calls cost its host (`profile`), what a packet costs host and NIC
 //! (`packet`), what it costs the host's own stack (`stack`), what a web server delivers (`web`), and how long a byte takes there and back (`echo`). wharf's worker has a CPU of its own; the program and its client share the others.
 
+mod cpu;
 mod echo;
+mod installed;
 mod moves;
 mod packet;
 mod profile;

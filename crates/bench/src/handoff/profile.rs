@@ -4,8 +4,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use nic::port::spent;
-
+use super::cpu::Cpu;
 use super::program::Work;
 use super::testbed::{Program, Testbed};
 use super::{Case, Options, Place, Reading, report_runs};
@@ -115,39 +114,28 @@ fn run(options: &Options, kind: Kind, place: Place) -> Result<Vec<Reading>, Erro
     Ok(after.since(&before, call, options.duration))
 }
 
-/// Counters at one time, in nanoseconds and bytes.
+/// Bytes and CPU time at one time.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
     done: u64,
-    program: u64,
-    kernel: u64,
-    worker: u64,
-    all: u64,
+    cpu: Cpu,
 }
 
 impl Spent {
     fn read(testbed: &Testbed, program: &mut Program) -> Result<Spent, Error> {
         let done = program.done()?;
-        let own = sys::clock::process_cpu() + sys::process::ksoftirqd_cpu().unwrap_or(0);
-        Ok(Spent {
-            done,
-            program: program.cpu(),
-            kernel: spent::spent(),
-            worker: testbed.worker_cpu(),
-            all: own + program.cpu(),
-        })
+        Ok(Spent { done, cpu: Cpu::read(testbed, program.cpu()) })
     }
 
     fn since(&self, before: &Spent, call: usize, duration: Duration) -> Vec<Reading> {
         let bytes = (self.done - before.done).max(1) as f64;
-        let each = |now: u64, then: u64| now.saturating_sub(then) as f64 / bytes * call as f64;
-        let program = each(self.program, before.program);
-        let kernel = each(self.kernel, before.kernel);
+        let Cpu { program, kernel, worker, all, .. } = self.cpu.since(before.cpu);
+        let each = |time: u64| time as f64 / bytes * call as f64;
         vec![
-            Reading::new("host_time_per_segment", "ns", program + kernel),
-            Reading::new("program_time_per_segment", "ns", program),
-            Reading::new("worker_time_per_segment", "ns", each(self.worker, before.worker)),
-            Reading::new("cpu_time_per_segment", "ns", each(self.all, before.all)),
+            Reading::new("host_time_per_segment", "ns", each(program) + each(kernel)),
+            Reading::new("program_time_per_segment", "ns", each(program)),
+            Reading::new("worker_time_per_segment", "ns", each(worker)),
+            Reading::new("cpu_time_per_segment", "ns", each(all)),
             Reading::new("throughput", "bit/s", bytes * 8.0 / duration.as_secs_f64()),
         ]
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use self::client::Clients;
 use self::files::Files;
-use self::nginx::Nginx;
 use super::packet::{self, Doubts, Spent, WARM_UP};
 use super::testbed::Testbed;
 use super::{Case, Options, Place, Reading, Varied, report_runs};
@@ -157,7 +156,7 @@ fn run(
         testbed.under_control()?;
     }
     testbed.without_offloads()?;
-    let Some(nginx) = Nginx::start(&testbed, way.place(), way.policy(), files)? else {
+    let Some(nginx) = nginx::start(&testbed, (way.place(), way.policy()), files)? else {
         return Ok(None);
     };
     if load.together {
@@ -166,10 +165,9 @@ fn run(
     let handoffs = || testbed.counter("handoffs");
     let clients = testbed.aside(|| Clients::start(&testbed.hosts, nginx.to, load))?;
     sleep(if way == Way::Policies { SETTLES } else { options.duration / WARM_UP });
-    let cpu = || sys::process::process_cpu(nginx.id()).unwrap_or(0);
     let read = || {
         let [bytes, answers] = clients.got();
-        (Spent::of(&testbed, bytes, cpu()), answers, handoffs())
+        (Spent::of(&testbed, bytes, nginx.cpu()), answers, handoffs())
     };
     let before = read();
     sleep(options.duration);

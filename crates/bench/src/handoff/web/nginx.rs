@@ -2,22 +2,15 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use super::files::Files;
 use crate::Error;
 use crate::handoff::Place;
+use crate::handoff::installed::Installed;
 use crate::handoff::testbed::Testbed;
-use crate::hosts::SERVER;
 use crate::sink::io;
 
 const PORT: u16 = 8_080;
-/// Where Debian has it, should an ordinary user's path not have that.
-const PROGRAMS: [&str; 2] = ["nginx", "/usr/sbin/nginx"];
-/// How long it may take to listen.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 const CONFIGURATION: &str = "
 daemon off; master_process off; pid pid; error_log errors crit;
@@ -32,64 +25,19 @@ http {
 }
 ";
 
-/// It ends with this.
-#[derive(Debug)]
-pub(super) struct Nginx {
-    child: Child,
-    pub(super) to: SocketAddr,
-}
-
-impl Nginx {
-    /// Starts it at the server; `None` if it is not there.
-    pub(super) fn start(
-        testbed: &Testbed,
-        place: Place,
-        policy: &str,
-        files: &Files,
-    ) -> Result<Option<Nginx>, Error> {
-        fs::write(files.root().join("conf"), CONFIGURATION).map_err(io("write for nginx"))?;
-        let to = (SERVER, PORT).into();
-        for program in PROGRAMS {
-            let mut command = Command::new(program);
-            let root = files.root().join("");
-            command.args([OsStr::new("-p"), root.as_os_str(), OsStr::new("-e")]);
-            command.args([OsStr::new("errors"), OsStr::new("-c"), OsStr::new("conf")]);
-            command.current_dir(files.root());
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            match testbed.spawn(place, policy, &mut command) {
-                Ok(child) => {
-                    let nginx = Nginx { child, to };
-                    nginx.listens(testbed)?;
-                    return Ok(Some(nginx));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(io("start nginx")(error)),
-            }
-        }
-        Ok(None)
-    }
-
-    fn listens(&self, testbed: &Testbed) -> Result<(), Error> {
-        let begun = Instant::now();
-        while testbed.hosts.client.run(|| TcpStream::connect(self.to))?.is_err() {
-            if begun.elapsed() > PATIENCE {
-                let why = "it does not listen".to_owned();
-                return Err(Error::Failed { system: "nginx", why });
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+/// Starts it at the server; `None` if it is not there.
+pub(super) fn start(
+    testbed: &Testbed,
+    (place, policy): (Place, &str),
+    files: &Files,
+) -> Result<Option<Installed>, Error> {
+    fs::write(files.root().join("conf"), CONFIGURATION).map_err(io("write for nginx"))?;
+    let root = files.root().join("");
+    let options = ["-e", "errors", "-c", "conf"].map(OsStr::new);
+    let equip = |command: &mut std::process::Command| {
+        command.args([OsStr::new("-p"), root.as_os_str()]).args(options);
+        command.current_dir(files.root());
         Ok(())
-    }
-
-    pub(super) fn id(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    };
+    Installed::start(testbed, (place, policy), ("nginx", PORT), equip, |_| Ok(()))
 }
