@@ -24,7 +24,8 @@ const BETWEEN: [&str; 2] = ["peer1", "wire1"];
 const FRAMES: u32 = 16_384;
 /// The interface that wharf makes for the server.
 const HOST: &str = "host0";
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// Where the client is.
+pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// Where the server listens.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const PREFIX_LEN: u8 = 24;

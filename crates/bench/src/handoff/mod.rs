@@ -1,7 +1,9 @@
 //! `handoff`: TCP connections that the NIC runs, beside the host's, of the same program through the same wharf.
 //!
 //! What moving them costs (`handoff`), what a program's calls cost its host (`profile`), what a packet costs host and NIC
-//! (`packet`), what it costs the host's own stack (`stack`), what a web server delivers (`web`), and how long a byte takes there and back (`echo`). wharf's worker has a CPU of its own; the program and its client share the others.
+//! (`packet`), what it costs the host's own stack (`stack`), what a web server delivers (`web`), what a proxy moves
+//! (`splice`), and how long a byte takes there and back (`echo`). wharf's worker has a CPU of its own; the program and its
+//! client share the others.
 
 mod cpu;
 mod echo;
@@ -10,6 +12,7 @@ mod moves;
 mod packet;
 mod profile;
 pub mod program;
+mod splice;
 mod stack;
 mod testbed;
 mod web;
@@ -41,19 +44,22 @@ pub enum Case {
     Web,
     /// The same with all connections at the NIC, and with those that policies give it.
     Policies,
+    /// What a proxy moves from one connection to another, and what a byte costs.
+    Splice,
     /// One byte there and back.
     Echo,
 }
 
 impl Case {
     /// All, in the order in which they are run.
-    pub const ALL: [Case; 7] = [
+    pub const ALL: [Case; 8] = [
         Case::Handoff,
         Case::Profile,
         Case::Packet,
         Case::Stack,
         Case::Web,
         Case::Policies,
+        Case::Splice,
         Case::Echo,
     ];
 
@@ -66,6 +72,7 @@ impl Case {
             Case::Stack => "stack",
             Case::Web => "web",
             Case::Policies => "policies",
+            Case::Splice => "splice",
             Case::Echo => "echo",
         }
     }
@@ -106,6 +113,8 @@ pub struct Options {
     pub setups: Vec<Setup>,
     /// How the server of [`Case::Web`] and [`Case::Policies`] is loaded.
     pub loads: Vec<Load>,
+    /// Numbers of connections of the proxy of [`Case::Splice`], each of which has one behind it.
+    pub proxied: Vec<usize>,
     /// Connections that are moved at once in [`Case::Handoff`].
     pub idle: usize,
     /// Moves of one connection.
@@ -173,7 +182,7 @@ pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
     let mixed = || options.mixes.iter().map(|mix| &mix.connections);
     let set_up = || options.setups.iter().map(|setup| &setup.connections);
     let loaded = || options.loads.iter().map(|load| &load.connections);
-    let others = || options.connections.iter().chain([&options.idle]);
+    let others = || options.connections.iter().chain(&options.proxied).chain([&options.idle]);
     let counts = || others().chain(mixed()).chain(set_up()).chain(loaded());
     if counts().any(|count| !(1..=CONNECTIONS_MAX).contains(count)) {
         return Err(Error::Usage(format!("there can be 1 to {CONNECTIONS_MAX} connections")));
@@ -181,8 +190,9 @@ pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
     if options.repetitions == 0 || options.moves == 0 {
         return Err(Error::Usage("there is one repetition, and one move, at least".to_owned()));
     }
-    // The NIC's: clients have tables of their own.
-    let most = counts().max().copied().unwrap_or(0) as u64;
+    // The NIC's: clients have tables of their own, but for those that a proxy has behind it.
+    let proxied = options.proxied.iter().map(|count| splice::DESCRIPTORS * count);
+    let most = counts().copied().chain(proxied).max().unwrap_or(0) as u64;
     sys::process::allow_open_files(most + 1_024)
         .map_err(|cause| Error::Io { what: "open a descriptor for each connection", cause })?;
     for case in &options.cases {
@@ -193,6 +203,7 @@ pub fn handoff(options: &Options, report: &mut dyn Report) -> Result<(), Error> 
             Case::Stack => stack::measure(options, report)?,
             Case::Web => web::measure(options, report)?,
             Case::Policies => web::policies(options, report)?,
+            Case::Splice => splice::measure(options, report)?,
             Case::Echo => echo::measure(options, report)?,
         }
     }

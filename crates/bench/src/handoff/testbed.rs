@@ -28,7 +28,7 @@ const AGENT: &str = "handoff";
 /// What does not happen in so long will not.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Threads of all clients, which share the connections.
-const CLIENT_THREADS: usize = 1;
+pub(super) const CLIENT_THREADS: usize = 1;
 /// How long to wait before looking again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 

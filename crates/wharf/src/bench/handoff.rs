@@ -23,7 +23,8 @@ use crate::loaded::library::handoff_library;
 /// room for all connections at the NIC and for some. stack: what a packet
 /// costs the host's own stack, by layer, with copies and without, with checksums and without, with one connection and
 /// 1,024, near and 20 ms away. web: what nginx delivers of SPECweb99's static files, and what a packet costs then. policies: the same with
-/// all connections at the NIC, and with those that policies give it.
+/// all connections at the NIC, and with those that policies give it. splice: what haproxy passes on, and what a byte costs host and
+/// NIC, by the kernel's splice(2), on the NIC, and where the NIC moves the bytes itself (`wharf run --splice`).
 /// echo: one byte there and back. where says who runs the connections: the kernel (os), or wharf (nic). It needs the rights to make
 /// a TAP. Keep the machine quiet meanwhile.
 #[derive(Debug, Args)]
@@ -33,10 +34,10 @@ use crate::loaded::library::handoff_library;
                         wharf bench handoff --case profile --connections 256"
 )]
 pub(crate) struct BenchHandoffArgs {
-    /// What is measured: handoff, profile, packet, stack, web, policies, echo [default: all]
+    /// What is measured: handoff, profile, packet, stack, web, policies, splice, echo [default: all]
     #[arg(long = "case", value_name = "CASE,...", value_delimiter = ',', value_parser = case)]
     cases: Vec<Case>,
-    /// Numbers of connections of profile; with --quick 1
+    /// Numbers of connections of profile, with --quick 1, and of splice, without it 1 and 64
     #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=28_000))]
     connections: Option<Vec<u32>>,
@@ -60,19 +61,24 @@ pub(crate) struct BenchHandoffArgs {
 }
 
 const CONNECTIONS: [u32; 4] = [1, 256, 1_024, 16_384];
+const PROXIED: [u32; 2] = [1, 64];
 
 pub(super) fn run(args: &BenchHandoffArgs, printer: &mut Printer) -> Result<(), Error> {
     let of = |given: Option<u32>, usual: u32, quick: u32| {
         given.unwrap_or(if args.quick { quick } else { usual }) as usize
     };
-    let connections = match (&args.connections, args.quick) {
-        (Some(given), _) => given.clone(),
-        (None, true) => vec![1],
-        (None, false) => CONNECTIONS.to_vec(),
+    let connections = |usual: &[u32]| -> Vec<usize> {
+        let all = match (&args.connections, args.quick) {
+            (Some(given), _) => given,
+            (None, true) => &usual[..1],
+            (None, false) => usual,
+        };
+        all.iter().map(|count| *count as usize).collect()
     };
     let options = Options {
         cases: or(&args.cases, &Case::ALL),
-        connections: connections.into_iter().map(|n| n as usize).collect(),
+        connections: connections(&CONNECTIONS),
+        proxied: connections(&PROXIED),
         mixes: Mix::ALL[..if args.quick { 1 } else { Mix::ALL.len() }].to_vec(),
         setups: Setup::ALL[..if args.quick { 1 } else { Setup::ALL.len() }].to_vec(),
         loads: if args.quick { vec![Load::ALL[0]] } else { Load::ALL.to_vec() },

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use testkit::lab::Host;
+use testkit::lab::{Host, have};
 use testkit::missing::lacks;
 
 use super::handoff::library;
@@ -251,6 +251,31 @@ fn handoff_tells_what_moves_and_calls_cost_at_the_nic_and_at_the_host() {
     let others = ["others_p99_rtt", "others_p99_rtt_during_moves"];
     lacks_nothing(&told, &others.map(|metric| vec!["handoff", "null", "null", "null", metric]));
     assert!(told.iter().any(|one| one[0] == "echo" && one[1] == "nic"), "{told:?}");
+}
+
+#[test]
+fn handoff_tells_what_a_proxy_passes_on_and_that_the_nic_moved_it() {
+    if !have(&["haproxy"]) {
+        return;
+    }
+    let Some(figures) = bench(&["handoff", "--quick", "--case", "splice", "--connections", "2"])
+    else {
+        return;
+    };
+    let told = about(&figures, "handoff", &["case", "where", "moved_by", "connections", "metric"]);
+    for (place, by) in [("os", "haproxy"), ("nic", "haproxy"), ("nic", "nic")] {
+        for metric in ["throughput", "host_and_nic_cpu_per_gigabyte", "moved_by_nic"] {
+            lacks_nothing(&told, &[vec!["splice", place, by, "2", metric]]);
+        }
+        let share = figures
+            .iter()
+            .find(|one| one["where"] == place && one["moved_by"] == by && one["unit"] == "%");
+        let share = share.unwrap()["value"].as_f64().unwrap();
+        assert_eq!(share > 0.0, by == "nic", "{share} % at {place}");
+    }
+    for metric in ["times_throughput", "times_less_cpu"] {
+        lacks_nothing(&told, &[vec!["splice", "nic", "nic", "2", metric]]);
+    }
 }
 
 #[test]

@@ -194,6 +194,7 @@ fn options(case: Case, library: PathBuf, parameters: &Parameters) -> Options {
         mixes: Vec::new(),
         setups: Vec::new(),
         loads: Vec::new(),
+        proxied: Vec::new(),
         // Of cases that are not asked for.
         connections: vec![1],
         idle: 1,
