@@ -30,6 +30,29 @@ pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const PREFIX_LEN: u8 = 24;
 
+/// A wire between the hosts, by what is at its ends.
+#[derive(Debug)]
+struct Wire {
+    peer: &'static str,
+    wire: &'static str,
+    /// The interface that a wharf in front of it makes for the server.
+    host: &'static str,
+    client: Ipv4Addr,
+    server: Ipv4Addr,
+}
+
+/// As many as hosts may be joined by; by the first alone where nothing else is said.
+const WIRES: [Wire; 2] = [
+    Wire { peer: PEER, wire: WIRE, host: HOST, client: CLIENT, server: SERVER },
+    Wire {
+        peer: "peer2",
+        wire: "wire2",
+        host: "host2",
+        client: Ipv4Addr::new(10, 77, 1, 1),
+        server: Ipv4Addr::new(10, 77, 1, 2),
+    },
+];
+
 /// A client and a server.
 #[derive(Debug)]
 pub struct Hosts {
@@ -37,6 +60,8 @@ pub struct Hosts {
     pub client: Namespace,
     /// Who listens at [`SERVER`].
     pub server: Namespace,
+    /// How many wires join them.
+    wires: usize,
     /// What is between them, if not one wire.
     _path: Option<Bridge>,
 }
@@ -57,10 +82,26 @@ impl Hosts {
     /// # Errors
     /// What the kernel says.
     pub fn new() -> Result<Hosts, Error> {
-        let hosts = Hosts::apart()?;
-        link::veth((&hosts.client, PEER), (&hosts.server, WIRE))?;
+        Hosts::by_wires(1)
+    }
+
+    /// The same, joined by one wire or two, whose addresses are of networks of their own.
+    pub(crate) fn by_wires(wires: usize) -> Result<Hosts, Error> {
+        let hosts = Hosts { wires, ..Hosts::apart()? };
+        for wire in hosts.wires() {
+            link::veth((&hosts.client, wire.peer), (&hosts.server, wire.wire))?;
+        }
         hosts.set_up()?;
         Ok(hosts)
+    }
+
+    fn wires(&self) -> impl Iterator<Item = &'static Wire> {
+        WIRES.iter().take(self.wires)
+    }
+
+    /// The server's address by each wire.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.wires().map(|wire| wire.server)
     }
 
     /// The same with degen between them, in a namespace of its own; what the client sends goes forward.
@@ -87,19 +128,22 @@ impl Hosts {
     }
 
     fn apart() -> Result<Hosts, Error> {
-        Ok(Hosts { client: Namespace::new()?, server: Namespace::new()?, _path: None })
+        Ok(Hosts { client: Namespace::new()?, server: Namespace::new()?, wires: 1, _path: None })
     }
 
     fn set_up(&self) -> Result<(), Error> {
-        self.client.run(|| -> sys::Result<()> {
-            plain_wire(PEER)?;
-            // As any card's driver does; without it the client acknowledges every second frame.
-            Ethtool::open(PEER)?.set_offload(Offload::Gro, true)?;
-            address::add(interface::index(PEER)?, CLIENT.into(), PREFIX_LEN, true)?;
-            interface::set_up(PEER)?;
-            Ok(())
-        })??;
-        self.server.run(|| interface::set_up(WIRE))??;
+        for wire in self.wires() {
+            self.client.run(|| -> sys::Result<()> {
+                let peer = wire.peer;
+                plain_wire(peer)?;
+                // As any card's driver does; without it the client acknowledges every second frame.
+                Ethtool::open(peer)?.set_offload(Offload::Gro, true)?;
+                address::add(interface::index(peer)?, wire.client.into(), PREFIX_LEN, true)?;
+                interface::set_up(peer)?;
+                Ok(())
+            })??;
+            self.server.run(|| interface::set_up(wire.wire))??;
+        }
         Ok(())
     }
 
@@ -122,10 +166,19 @@ impl Hosts {
     /// # Errors
     /// As [`Nic::start`].
     pub fn wharf(&self, config: Config) -> Result<Nic, Error> {
+        self.wharf_at(&WIRES[0], config)
+    }
+
+    /// The same, a wharf in front of each wire.
+    pub(crate) fn wharfs(&self, config: &Config) -> Result<Vec<Nic>, Error> {
+        self.wires().map(|wire| self.wharf_at(wire, config.clone())).collect()
+    }
+
+    fn wharf_at(&self, wire: &Wire, config: Config) -> Result<Nic, Error> {
         let config = config.for_a_host(false);
         self.server.run(move || -> Result<Nic, Error> {
-            let nic = Nic::start(WIRE, HOST, config)?;
-            address::add(nic.host().1, SERVER.into(), PREFIX_LEN, true)?;
+            let nic = Nic::start(wire.wire, wire.host, config)?;
+            address::add(nic.host().1, wire.server.into(), PREFIX_LEN, true)?;
             Ok(nic)
         })?
     }

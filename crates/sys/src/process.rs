@@ -360,8 +360,15 @@ pub fn find(name: &str) -> Option<u32> {
 
 /// The id of a thread of this process whose name begins with `name`.
 pub fn thread(name: &str) -> Option<u32> {
-    let mut threads = fs::read_dir("/proc/self/task").ok()?.flatten();
-    threads.find_map(|entry| named(&entry.path(), name))
+    threads(name).first().copied()
+}
+
+/// The ids of all threads of this process whose names begin with `name`, those first that were started first.
+pub fn threads(name: &str) -> Vec<u32> {
+    let Ok(all) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let mut ids: Vec<u32> = all.flatten().filter_map(|entry| named(&entry.path(), name)).collect();
+    ids.sort_unstable();
+    ids
 }
 
 /// The id of the process or thread at `/proc/PID` or `/proc/PID/task/TID` if its name begins so.

@@ -5,8 +5,6 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nic::handoff::Selection;
-
 use super::program::Work;
 use super::testbed::{Program, Testbed};
 use super::{Case, Options, Place, Reading, quantile, report_runs};
@@ -100,10 +98,7 @@ impl Testbed {
             // Those that were accepted or moved just now may not be known yet.
             if asked.is_none_or(|at| at.elapsed() > ASK_AGAIN) {
                 asked = Some(Instant::now());
-                match to {
-                    Place::Nic => self.nic.hand_to_nic(Selection::default()),
-                    Place::Os => self.nic.hand_to_os(Selection::default()),
-                };
+                self.ask_to_move(to);
             }
             false
         })

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use nic::Nic;
 use nic::config::Config;
+use nic::counters::Entry;
 use nic::degen::Settings;
-use nic::handoff::Listener;
+use nic::handoff::{Listener, Selection};
 use nic::port::spent;
 use sys::affinity;
+use sys::process::threads;
 
 use super::program::Work;
 use super::{Options, Place};
@@ -32,13 +34,13 @@ pub(super) const CLIENT_THREADS: usize = 1;
 /// How long to wait before looking again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Two hosts, wharf in front of the server, and the server's program.
+/// Two hosts, wharf in front of the server, at each of its wires, and the server's program.
 #[derive(Debug)]
 pub(super) struct Testbed {
     pub(super) hosts: Hosts,
-    pub(super) nic: Nic,
+    nics: Vec<Nic>,
     library: PathBuf,
-    /// The CPU of wharf's worker, if there are others.
+    /// The CPU of wharf's worker, the first NIC's, if there are others.
     own: Option<usize>,
     /// Where the program and its clients run: wharf has another CPU, if there is one.
     others: Vec<usize>,
@@ -48,12 +50,12 @@ impl Testbed {
     pub(super) fn new(options: &Options, connections: usize) -> Result<Testbed, Error> {
         // More than are there: the NIC gives back what is idle when it is short of places.
         let room = (connections + connections / 8).max(1_024) as u32;
-        Testbed::with_room(options, room.max(options.config.handoff.connections))
+        Testbed::with_room(options, 1, room.max(options.config.handoff.connections))
     }
 
-    /// The same, whose NIC has room for so many connections.
-    pub(super) fn with_room(options: &Options, room: u32) -> Result<Testbed, Error> {
-        Testbed::behind(Hosts::new()?, configured(options, room), options)
+    /// The same with so many NICs, each of which has room for so many connections.
+    pub(super) fn with_room(options: &Options, nics: usize, room: u32) -> Result<Testbed, Error> {
+        Testbed::behind(Hosts::by_wires(nics)?, configured(options, room), options)
     }
 
     /// One whose hosts are so far apart, by degen, with room for so many connections and those that are closing.
@@ -73,31 +75,32 @@ impl Testbed {
     }
 
     fn behind(hosts: Hosts, config: Config, options: &Options) -> Result<Testbed, Error> {
-        let nic = hosts.wharf(config)?;
-        let listener =
-            hosts.server.run(|| Listener::named("wharf-bench"))?.map_err(io("listen"))?;
-        hosts.server.run(|| nic.begin_handoffs(listener))?.map_err(io("hand off connections"))?;
-        if nic.ports().host != "TAP" {
-            let why = "it measures a host behind a TAP, which this user may not make";
-            return Err(Error::Usage(why.to_owned()));
+        let nics = hosts.wharfs(&config)?;
+        for (number, nic) in nics.iter().enumerate() {
+            let named = || Listener::named(&format!("wharf-bench-{number}"));
+            let listener = hosts.server.run(named)?.map_err(io("listen"))?;
+            hosts
+                .server
+                .run(|| nic.begin_handoffs(listener))?
+                .map_err(io("hand off connections"))?;
+            if nic.ports().host != "TAP" {
+                let why = "it measures a host behind a TAP, which this user may not make";
+                return Err(Error::Usage(why.to_owned()));
+            }
         }
         let cpus = affinity::cpus().map_err(io("look for CPUs"))?;
-        let (own, others) = match &cpus[..] {
-            [own, others @ ..] if !others.is_empty() => {
-                let worker = sys::process::thread(WORKER);
-                worker
-                    .map_or(Ok(()), |id| affinity::pin_thread(id, *own))
-                    .map_err(io("pin wharf"))?;
-                // It would otherwise be woken where the worker goes on running.
-                sys::process::thread(AGENT)
-                    .map_or(Ok(()), |id| affinity::pin_thread(id, others[0]))
-                    .map_err(io("pin wharf's agent"))?;
-                (Some(*own), others.to_vec())
-            }
-            all => (None, all.to_vec()),
-        };
+        // One for each worker, if others are left.
+        let (own, others) = cpus.split_at(nics.len().min(cpus.len().saturating_sub(1)));
+        for (worker, cpu) in threads(WORKER).into_iter().zip(own.iter().cycle()) {
+            affinity::pin_thread(worker, *cpu).map_err(io("pin wharf"))?;
+        }
+        // They would otherwise be woken where workers go on running.
+        for (agent, cpu) in threads(AGENT).into_iter().zip(others.iter().cycle()) {
+            affinity::pin_thread(agent, *cpu).map_err(io("pin wharf's agent"))?;
+        }
         spent::measure();
-        Ok(Testbed { hosts, nic, library: options.library.clone(), own, others })
+        let (own, others) = (own.first().copied(), others.to_vec());
+        Ok(Testbed { hosts, nics, library: options.library.clone(), own, others })
     }
 
     /// Lets the calling thread, and those that it starts, run where wharf's worker does not.
@@ -155,8 +158,9 @@ impl Testbed {
         command: &mut Command,
     ) -> std::io::Result<Child> {
         if place == Place::Nic {
-            let address = self.nic.handoff_address().unwrap_or_default();
-            command.env("LD_PRELOAD", OsString::from(&self.library)).env("WHARF_HANDOFF", address);
+            let addresses: Vec<&str> = self.nics.iter().filter_map(Nic::handoff_address).collect();
+            command.env("LD_PRELOAD", OsString::from(&self.library));
+            command.env("WHARF_HANDOFF", addresses.join(" "));
             command.env("WHARF_HANDOFF_POLICY", policy);
         }
         let spawned = self.hosts.server.run(|| {
@@ -181,10 +185,15 @@ impl Testbed {
         Program::of(self.hosts.client.run(spawn)??)
     }
 
+    /// Counters of the NIC's, or of all of them.
+    pub(super) fn counters(&self) -> impl Iterator<Item = Entry> {
+        self.nics.iter().flat_map(Nic::counters)
+    }
+
     /// A counter of the NIC's.
     pub(super) fn counter(&self, name: &str) -> u64 {
-        let all = self.nic.counters();
-        all.iter().find(|one| (one.group, one.name) == ("handoff", name)).map_or(0, |one| one.value)
+        let its = self.counters().filter(|one| (one.group, one.name) == ("handoff", name));
+        its.map(|one| one.value).sum()
     }
 
     /// Waits until that is so.
@@ -205,8 +214,7 @@ impl Testbed {
     /// Why connections were refused or went back, and how many.
     fn reasons(&self) -> String {
         let groups = ["handoff_refused", "handoff_restored"];
-        let all = self.nic.counters();
-        let some = all.iter().filter(|one| groups.contains(&one.group) && one.value > 0);
+        let some = self.counters().filter(|one| groups.contains(&one.group) && one.value > 0);
         some.map(|one| format!(", {} {} {}", one.value, one.group, one.name)).collect()
     }
 
@@ -222,37 +230,51 @@ impl Testbed {
 
     /// How many connections the NIC runs.
     pub(super) fn at_nic(&self) -> usize {
-        self.nic.handed_off()
+        self.nics.iter().map(Nic::handed_off).sum()
     }
 
-    /// The thread of its worker.
+    /// The thread of its worker; with several NICs, the first's.
     pub(super) fn worker_thread(&self) -> Option<u32> {
         sys::process::thread(WORKER)
     }
 
-    /// CPU time of a worker's, which all that wharf does for packets is.
+    /// CPU time of all workers, which all that wharf does for packets is.
     pub(super) fn worker_cpu(&self) -> u64 {
         sys::process::threads_cpu(WORKER)
     }
 
     /// Neither LRO nor GSO: each segment is a packet.
     pub(super) fn without_offloads(&self) -> Result<(), Error> {
-        for (key, value) in [("lro.enable", "false"), ("gso.tcp", "false")] {
-            let set = self.nic.set(key, value);
-            set.map_err(|error| Error::Failed { system: "wharf", why: error.to_string() })?;
-        }
-        Ok(())
+        self.set("lro.enable", "false")?;
+        self.set("gso.tcp", "false")
     }
 
     /// The NIC gives connections back when it has too many for its time.
     pub(super) fn under_control(&self) -> Result<(), Error> {
-        let set = self.nic.set("handoff.load", "true");
-        set.map_err(|error| Error::Failed { system: "wharf", why: error.to_string() })
+        self.set("handoff.load", "true")
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<(), Error> {
+        self.nics
+            .iter()
+            .try_for_each(|nic| nic.set(key, value))
+            .map_err(|error| Error::Failed { system: "wharf", why: error.to_string() })
+    }
+
+    /// Asks for connections to move, all of them.
+    pub(super) fn ask_to_move(&self, to: Place) {
+        for nic in &self.nics {
+            match to {
+                Place::Nic => nic.hand_to_nic(Selection::default()),
+                Place::Os => nic.hand_to_os(Selection::default()),
+            };
+        }
     }
 
     /// Ends wharf.
     pub(super) fn stop(self) -> Result<(), Error> {
-        self.nic.stop().map(drop).map_err(io("end wharf"))
+        let stop = |nic: Nic| nic.stop().map(drop).map_err(io("end wharf"));
+        self.nics.into_iter().try_for_each(stop)
     }
 }
 

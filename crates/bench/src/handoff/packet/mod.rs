@@ -15,7 +15,7 @@ use self::samples::Counts;
 use super::program::Work;
 use super::testbed::{Program, Testbed};
 use super::{Case, Options, Place, Reading, Varied, report_runs};
-use crate::load::streams::Direction;
+use crate::load::streams::{Clients, Direction};
 use crate::{Error, Report};
 
 /// Payload of one full segment, and of one call.
@@ -34,28 +34,32 @@ const fn are_enough(there: usize, at_nic: usize) -> bool {
     there * 100 >= at_nic * STAY_PERCENT
 }
 
-/// Connections, and how many of them the NIC has room for.
+/// Connections, and how many of them NICs have room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mix {
     /// All of them.
     pub connections: usize,
-    /// Those at the NIC.
+    /// Those at NICs.
     pub at_nic: usize,
+    /// NICs, each of which has its share.
+    pub nics: usize,
 }
 
 impl Mix {
     const fn new(connections: usize, at_nic: usize) -> Mix {
-        Mix { connections, at_nic }
+        Mix { connections, at_nic, nics: 1 }
     }
 
-    /// Those of the paper's Figure 7 with one card, and two beyond, with all connections at the NIC.
-    pub const ALL: [Mix; 6] = [
+    /// Those of the paper's Figure 7 with one card, two beyond, with all connections at the NIC, and the paper's with two
+    /// cards.
+    pub const ALL: [Mix; 7] = [
         Mix::new(1, 1),
         Mix::new(256, 256),
         Mix::new(512, 256),
         Mix::new(1_024, 256),
         Mix::new(1_024, 1_024),
         Mix::new(16_384, 16_384),
+        Mix { nics: 2, ..Mix::new(512, 512) },
     ];
 }
 
@@ -77,10 +81,12 @@ pub(super) fn measure(options: &Options, report: &mut dyn Report) -> Result<(), 
         let mut runs = [Vec::new(), Vec::new()];
         for _ in 0..options.repetitions {
             for (place, runs) in Place::ALL.into_iter().zip(&mut runs) {
-                let Mix { connections, at_nic } = mix;
+                let Mix { connections, at_nic, nics } = mix;
                 let what = match place {
-                    Place::Os => format!("{connections} connections, os"),
-                    Place::Nic => format!("{connections} connections, {at_nic} at the nic"),
+                    Place::Os => format!("{connections} connections, {nics} nics, os"),
+                    Place::Nic => {
+                        format!("{connections} connections, {nics} nics, {at_nic} there")
+                    }
                 };
                 report.progress(done, all, &what);
                 done += 1;
@@ -92,6 +98,7 @@ pub(super) fn measure(options: &Options, report: &mut dyn Report) -> Result<(), 
                 ("where", place.name().into()),
                 ("connections", mix.connections.into()),
                 ("at_nic", if place == Place::Nic { mix.at_nic } else { 0 }.into()),
+                ("nics", mix.nics.into()),
             ];
             report_runs(Case::Packet, &varied, runs, report);
         }
@@ -144,13 +151,16 @@ fn run(
     place: Place,
     doubts: &mut Doubts,
 ) -> Result<Vec<Reading>, Error> {
-    let Mix { connections, at_nic } = mix;
+    let Mix { connections, at_nic, nics } = mix;
     // The NIC gives back what is idle when it is short of places: where all connections are to be there, it is not.
     let spare = if at_nic == connections { at_nic / 8 } else { 0 };
-    let testbed = Testbed::with_room(options, (at_nic + spare) as u32)?;
+    let testbed = Testbed::with_room(options, nics, ((at_nic + spare) / nics) as u32)?;
     testbed.without_offloads()?;
     let mut program = testbed.program(place, "at_accept", (Work::Send, connections, SEGMENT))?;
-    let mut clients = testbed.clients(program.to, Direction::Send, connections)?;
+    let port = program.to.port();
+    let connect =
+        |server| testbed.clients((server, port).into(), Direction::Send, connections / nics);
+    let mut clients = testbed.hosts.servers().map(connect).collect::<Result<Vec<_>, _>>()?;
     program.accepted()?;
     if place == Place::Nic {
         let mut last = (0, Instant::now());
@@ -168,7 +178,7 @@ fn run(
     sleep(options.duration);
     let after = Spent::read(&testbed, &mut program)?;
     let counts = look(&testbed, program.id(), options.duration, doubts);
-    if let Some(error) = clients.error() {
+    if let Some(error) = clients.iter_mut().find_map(Clients::error) {
         return Err(error);
     }
     if place == Place::Nic {
@@ -216,9 +226,10 @@ impl Spent {
 
     /// With so many bytes that a program has received or sent, and its CPU time.
     pub(super) fn of(testbed: &Testbed, done: u64, program: u64) -> Spent {
-        let all = testbed.nic.counters();
-        let of = |group: &str, name: &str| {
-            all.iter().find(|one| (one.group, one.name) == (group, name)).map_or(0, |one| one.value)
+        let all: Vec<_> = testbed.counters().collect();
+        let of = |group: &str, name: &str| -> u64 {
+            let its = all.iter().filter(|one| (one.group, one.name) == (group, name));
+            its.map(|one| one.value).sum()
         };
         Spent {
             packets: of("wire", "rx_packets") + of("wire", "tx_packets"),
