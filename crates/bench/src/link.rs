@@ -7,6 +7,7 @@ use nic::degen::bridge::{Bridge, Carriage};
 use sys::ethtool::{Ethtool, Offload};
 use sys::netlink::link::{VethEnd, create_veth};
 use sys::netns::Namespace;
+use sys::sysfs::Sysfs;
 
 use crate::Error;
 use crate::sink::io;
@@ -41,6 +42,22 @@ pub(crate) fn quiet(name: &str) {
     let _ = sys::sysctl::set_ipv6_conf(name, "disable_ipv6", "1");
 }
 
+/// Receive packet steering: frames that arrive at an interface of a host's are the business of this CPU.
+///
+/// # Errors
+/// What the kernel says, such as that this process may not mount sysfs.
+pub(crate) fn steer(host: &Namespace, name: &str, cpu: usize) -> Result<(), Error> {
+    host.run(move || -> Result<(), Error> {
+        let setting = Sysfs::mount()?.queue_setting(name, 0, "rps_cpus")?;
+        setting.set(&cpu_mask(cpu)).map_err(io("steer what is received to a CPU"))
+    })?
+}
+
+/// The bit of one CPU as `rps_cpus` takes it: groups of 32, the highest first.
+pub(crate) fn cpu_mask(cpu: usize) -> String {
+    format!("{:x}", 1_u32 << (cpu % 32)) + &",0".repeat(cpu / 32)
+}
+
 /// degen between two interfaces of a namespace. It has a CPU of its own as
 /// far as it needs it, and senders and receivers have another.
 pub(crate) fn degen(
@@ -55,4 +72,16 @@ pub(crate) fn degen(
         let _ = cpus.last().map(|cpu| sys::affinity::pin_thread(thread, *cpu));
     }
     Ok(bridge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cpu_mask;
+
+    #[test]
+    fn a_cpu_is_one_bit_of_its_group() {
+        assert_eq!(cpu_mask(1), "2");
+        assert_eq!(cpu_mask(31), "80000000");
+        assert_eq!(cpu_mask(65), "2,0,0");
+    }
 }

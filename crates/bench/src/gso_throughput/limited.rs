@@ -100,7 +100,7 @@ impl LimitedSender {
             set("gro_flush_timeout", LOOK_AGAIN)?;
             set("napi_defer_hard_irqs", LOOKS)?;
             if case == Case::Tso {
-                let mask = cpu_mask(cores.receiver);
+                let mask = link::cpu_mask(cores.receiver);
                 let rps = sysfs.queue_setting(&far, 0, "rps_cpus")?;
                 rps.set(&mask).map_err(io("receive on the receiver's core"))?;
             }
@@ -162,11 +162,6 @@ fn configured(case: Case, protocol: Protocol, config: &Config) -> Config {
     config
 }
 
-/// The bit of one CPU as `rps_cpus` takes it: groups of 32, the highest first.
-pub(crate) fn cpu_mask(cpu: usize) -> String {
-    format!("{:x}", 1_u32 << (cpu % 32)) + &",0".repeat(cpu / 32)
-}
-
 /// The thread of the kernel that receives at the interface.
 pub(crate) fn receiving_thread(interface: &str) -> Result<u32, Error> {
     let since = Instant::now();
@@ -179,17 +174,5 @@ pub(crate) fn receiving_thread(interface: &str) -> Result<u32, Error> {
             }
             None => std::thread::sleep(Duration::from_millis(1)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::cpu_mask;
-
-    #[test]
-    fn a_cpu_is_one_bit_of_its_group() {
-        assert_eq!(cpu_mask(1), "2");
-        assert_eq!(cpu_mask(31), "80000000");
-        assert_eq!(cpu_mask(65), "2,0,0");
     }
 }

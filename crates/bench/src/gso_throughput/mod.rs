@@ -21,7 +21,7 @@ use sys::cgroup::CpuGroup;
 pub use case::{Case, Protocol};
 
 use self::limited::Cores;
-pub(crate) use self::limited::{cpu_mask, receiving_thread};
+pub(crate) use self::limited::receiving_thread;
 use self::run::{Measured, Run};
 use crate::throughput::median;
 use crate::{Error, Figure, Report};

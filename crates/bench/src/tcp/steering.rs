@@ -1,13 +1,13 @@
 //! What the kernel does to receive for one of the two hosts is not done in the time of the other.
 
-use sys::netns::Namespace;
 use sys::sysfs::Sysfs;
 
 use super::cores::Cores;
 use super::system::{Link, System};
 use super::testbed::{NEAR, Testbed};
 use crate::Error;
-use crate::gso_throughput::{cpu_mask, receiving_thread};
+use crate::gso_throughput::receiving_thread;
+use crate::link::steer;
 use crate::sink::io;
 
 /// Has each host receive on its own CPU, once there is a server.
@@ -16,23 +16,16 @@ use crate::sink::io;
 /// What the kernel says, such as that this process may not mount sysfs.
 pub(super) fn receive_apart(testbed: &Testbed, system: System) -> Result<(), Error> {
     let Some(Cores { server, client }) = testbed.cores else { return Ok(()) };
-    steer(&testbed.client, NEAR.to_owned(), client)?;
+    steer(&testbed.client, NEAR, client)?;
     match (system, testbed.link) {
         // The server reads a TAP's frames itself.
         (_, Link::Tap | Link::TapOffloads) => Ok(()),
         // Without AF_XDP there is nothing that a thread could do.
-        (System::Wharf, _) => poll_on(testbed, server)
-            .or_else(|_| steer(&testbed.server, testbed.far.clone(), server)),
-        _ => steer(&testbed.server, testbed.far.clone(), server),
+        (System::Wharf, _) => {
+            poll_on(testbed, server).or_else(|_| steer(&testbed.server, &testbed.far, server))
+        }
+        _ => steer(&testbed.server, &testbed.far, server),
     }
-}
-
-/// Receive packet steering: frames that arrive there are the business of this CPU.
-fn steer(host: &Namespace, name: String, core: usize) -> Result<(), Error> {
-    host.run(move || -> Result<(), Error> {
-        let setting = Sysfs::mount()?.queue_setting(&name, 0, "rps_cpus")?;
-        setting.set(&cpu_mask(core)).map_err(io("steer what is received to a CPU"))
-    })?
 }
 
 /// What feeds AF_XDP is a thread of the kernel on this CPU, and goes before all else, as an interrupt.
