@@ -13,7 +13,7 @@ pub(super) struct Cpu {
     pub(super) kernel: u64,
     /// The worker's, with these calls.
     pub(super) worker: u64,
-    /// That of the kernel's own threads, which receive what nobody's call does.
+    /// That of the kernel's own thread on wharf's CPU, which receives what nobody's call does.
     pub(super) softirq: u64,
     /// All of it, and that of clients.
     pub(super) all: u64,
@@ -22,13 +22,13 @@ pub(super) struct Cpu {
 impl Cpu {
     /// That of now, where the program has taken so much.
     pub(super) fn read(testbed: &Testbed, program: u64) -> Cpu {
-        let softirq = sys::process::ksoftirqd_cpu().unwrap_or(0);
+        let all_softirqs = sys::process::ksoftirqd_cpu().unwrap_or(0);
         Cpu {
             program,
             kernel: spent::spent(),
             worker: testbed.worker_cpu(),
-            softirq,
-            all: sys::clock::process_cpu() + softirq + program,
+            softirq: testbed.softirq_cpu(),
+            all: sys::clock::process_cpu() + all_softirqs + program,
         }
     }
 

@@ -18,11 +18,11 @@ use sys::process::threads;
 
 use super::program::Work;
 use super::{Options, Place};
-use crate::Error;
-use crate::hosts::{Hosts, SERVER};
+use crate::hosts::{Hosts, PEER, SERVER};
 use crate::load::request_response::ask;
 use crate::load::streams::{Clients, Direction};
 use crate::sink::io;
+use crate::{Error, link};
 
 /// The thread of wharf's one worker, and its agent beside the kernel.
 const WORKER: &str = "wharf-0";
@@ -175,6 +175,24 @@ impl Testbed {
         self.own
             .map_or(Ok(()), |cpu| affinity::pin_thread(program, cpu))
             .map_err(io("pin a program"))
+    }
+
+    /// Has the client's kernel receive where the client runs, not where wharf sends; on one CPU that is so already.
+    pub(super) fn client_receives_aside(&self) -> Result<(), Error> {
+        match (self.own, self.others.first()) {
+            (Some(_), Some(cpu)) => link::steer(&self.hosts.client, PEER, *cpu),
+            _ => Ok(()),
+        }
+    }
+
+    /// CPU time of the kernel's own thread that receives on wharf's CPU, or of those of all CPUs where wharf has none.
+    pub(super) fn softirq_cpu(&self) -> u64 {
+        let of = |cpu| {
+            // Those of other CPUs whose numbers begin so were started later, and are found later.
+            let thread = sys::process::find(&format!("ksoftirqd/{cpu}"))?;
+            sys::process::process_cpu(thread)
+        };
+        self.own.map_or_else(sys::process::ksoftirqd_cpu, of).unwrap_or(0)
     }
 
     /// Starts a client with connections to a program's, in a process of its own: in this one the NIC has descriptors
