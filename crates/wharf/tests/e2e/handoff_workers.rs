@@ -82,7 +82,10 @@ fn connections_whose_packets_change_queues_go_to_and_fro() {
         let ended = up.hosts.wharf(&[&["handoff"], words].concat());
         assert!(ended.status.success(), "{ended}");
     };
-    for round in 0..6_u64 {
+    let have_strayed = || up.counter("strays", "sent") > 0;
+    // On a busy machine all of a round may come before the queues change.
+    let rounds = (0..).take_while(|round| *round < 6 || *round < 60 && !have_strayed());
+    for round in rounds {
         moved(&["--to", "nic", "--all"]);
         std::thread::scope(|scope| {
             for (number, stream) in (0..).zip(&all) {
@@ -99,7 +102,7 @@ fn connections_whose_packets_change_queues_go_to_and_fro() {
     }
     all.into_iter().for_each(ends);
     assert!(up.counter("handoff", "handoffs") > 8 && up.counter("handoff", "restored") > 8);
-    assert!(up.counter("strays", "sent") > 0, "no packet came by another queue");
+    assert!(have_strayed(), "no packet came by another queue");
     strays_arrive(&up);
     up.nothing_went_wrong();
 }
