@@ -489,6 +489,22 @@ fn a_connection_is_put_back_without_its_address_or_a_route() {
             address::delete(near, ours, len).unwrap();
             give();
             talks(b"without a route");
+            // Several threads have some there.
+            let to = listener.local_addr().unwrap();
+            let more: Vec<_> = (0..16).map(|_| TcpStream::connect(to).unwrap()).collect();
+            let taken: Vec<_> = more.iter().map(|one| (one, repair::take(one).unwrap())).collect();
+            for route in route::list(near).unwrap() {
+                route::delete(&route).unwrap();
+            }
+            std::thread::scope(|scope| {
+                for (one, parts) in &taken {
+                    scope.spawn(move || repair::put_back(one, parts).unwrap());
+                }
+            });
+            assert_eq!(route::list(1).unwrap(), [], "the detours are gone");
+            address::delete(near, ours, len).unwrap();
+            give();
+            talks(b"with many beside it");
         }
     });
 }

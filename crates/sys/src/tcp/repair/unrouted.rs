@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, PoisonError};
 
 use crate::netlink::route::{self, NewRoute};
 use crate::sockopt;
@@ -44,6 +45,9 @@ pub(super) fn connect(socket: BorrowedFd<'_>, remote: SocketAddr) -> io::Result<
     }
     transparently(socket, || match to.connect(socket) {
         Err(error) if is_unrouted(&error) => {
+            // Several threads may have connections with one host, and who has added the route takes it away.
+            static ONE: Mutex<()> = Mutex::new(());
+            let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
             let _route = Detour::to(remote.ip().to_canonical())?;
             to.connect(socket)
         }
