@@ -7,7 +7,7 @@ use serde_json::Value;
 use testkit::lab::{Host, have, wait_until};
 
 use super::programs::{RPING, perftest, rping};
-use super::{Pair, USER, as_user, ordinary, within};
+use super::{Pair, USER, as_user, library, ordinary, within};
 use crate::setup::Ip;
 
 /// A container: a user of another number there, without any capability, also of its own user namespace's.
@@ -194,7 +194,7 @@ fn a_stranger_gets_no_memory() {
     let Some(pair) = Pair::new(&["ibv_devices", "unshare"]) else { return };
     let mut poses = pair.client.spawn(&mut stranger(POSES, ADDRESS));
     poses.line_with("serves");
-    let preload = format!("LD_PRELOAD={}", pair.library.display());
+    let preload = format!("LD_PRELOAD={}", library().display());
     let address = format!("WHARF_RDMA={ADDRESS}");
     // Some do not even connect.
     for namespaces in [&UNMAPPED[..], &NOBODY, &[], &ROOT, &CONTAINER] {

@@ -27,7 +27,6 @@ struct Pair {
     wharfs: Vec<Program>,
     client: Host,
     server: Host,
-    library: PathBuf,
     /// Namespaces of wharf and the program, and those of the program alone: words of unshare(1), or none.
     pod: &'static [&'static str],
     container: &'static [&'static str],
@@ -64,7 +63,8 @@ fn within(namespaces: &[&str], words: &[&str]) -> Command {
     let program = wharf.get_program().to_str().unwrap();
     let mut command = ordinary(&[namespaces, &[program], words].concat());
     // A device's, where a NIC runs.
-    command.env("WHARF_LIBRARY", crate::handoff::library()).env_remove("RUST_BACKTRACE");
+    command.env("WHARF_LIBRARY", crate::handoff::library());
+    command.env("WHARF_RDMA_LIBRARY", library()).env_remove("RUST_BACKTRACE");
     command
 }
 
@@ -93,15 +93,12 @@ impl Pair {
     }
 
     fn of(wharfs: Vec<Program>, client: Host, server: Host) -> Pair {
-        Pair { wharfs, client, server, library: library(), pod: &[], container: &[] }
+        Pair { wharfs, client, server, pod: &[], container: &[] }
     }
 
     fn run(&self, words: &[&str]) -> Command {
         let mut run = within(self.pod, &["run", "--rdma", "--"]);
-        run.args(self.container)
-            .args(words)
-            .env("WHARF_RDMA_LIBRARY", &self.library)
-            .env_remove("WHARF_RDMA");
+        run.args(self.container).args(words).env_remove("WHARF_RDMA");
         run
     }
 

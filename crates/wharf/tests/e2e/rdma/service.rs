@@ -7,7 +7,7 @@ use sys::process::{Signal, kill};
 use testkit::lab::{Host, have};
 
 use super::containers::CONTAINER;
-use super::{Pair, within};
+use super::{Pair, library, within};
 use crate::handoff_kept::MANAGER;
 use crate::setup::wharf;
 
@@ -21,7 +21,7 @@ fn a_service_manager_is_told_when_the_device_serves() {
     let manage = |host: &Host, words: &[&str]| {
         let mut manager = Command::new("python3");
         manager.args(["-u", "-c", MANAGER]).arg(&names).arg(wharf().get_program()).args(words);
-        host.spawn(manager.env("WHARF_RDMA_LIBRARY", &pair.library))
+        host.spawn(manager.env("WHARF_RDMA_LIBRARY", library()))
     };
     let mut manager = manage(&pair.server, &["rdma"]);
     manager.line_with("ready");
