@@ -23,7 +23,7 @@ use sys::process::{Signal, kill};
 
 /// How long a test waits for something before it fails. Nothing that works takes nearly as long, also on a
 /// slow machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long the output of a program that has ended may stay open.
 const GRACE: Duration = Duration::from_secs(1);

@@ -119,7 +119,7 @@ impl Crowd {
                     firsts.push(watch.elapsed());
                 }
             }
-            if client.heard.elapsed() > 2 * PATIENCE {
+            if client.heard.elapsed() > PATIENCE {
                 *stuck = Some(client.stream.local_addr().unwrap());
             }
         }
@@ -130,7 +130,7 @@ impl Crowd {
     pub(crate) fn end(self) {
         for client in &self.clients {
             client.stream.set_nonblocking(false).unwrap();
-            client.stream.set_read_timeout(Some(2 * PATIENCE)).unwrap();
+            client.stream.set_read_timeout(Some(PATIENCE)).unwrap();
             client.stream.shutdown(Shutdown::Write).unwrap();
         }
         for client in self.clients {

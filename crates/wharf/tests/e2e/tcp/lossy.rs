@@ -14,11 +14,13 @@ use super::{Lab, connections, counter, read_pattern, write_pattern};
 const BYTES: u64 = 400_000;
 
 /// The networks, by name, as settings of `wharf degen`.
+///
+/// Bursts are short: the channel changes by frames, and a sender whose timer has backed off sends one at a time.
 pub(super) const NETWORKS: [(&str, &str); 8] = [
     ("plain", "delay = '1ms'"),
     ("marks", "delay = '2ms'\nmark = '5%'"),
     ("loss", "delay = '2ms'\nloss = '2%'"),
-    ("bursts", "delay = '2ms'\ngilbert_p = '1%'\ngilbert_r = '30%'"),
+    ("bursts", "delay = '2ms'\ngilbert_p = '1%'\ngilbert_r = '60%'"),
     ("reordering", "delay = '2ms'\nreorder = '5%'\nreorder_distance = 5"),
     ("duplication", "delay = '2ms'\nduplicate = '10%'"),
     ("damage", "delay = '2ms'\ncorrupt = '2%'"),
