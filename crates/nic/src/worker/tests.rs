@@ -400,8 +400,13 @@ fn what_the_wire_did_not_take_at_the_end_is_counted() {
 #[test]
 fn all_connections_are_reset_at_the_end() {
     const CONNECTIONS: u32 = 200;
-    let outside = Station::new(source(OUTSIDE, false, CONNECTIONS, 1 << 40), PEER);
-    let host = Station::new(source(HOST, false, 1, 1 << 40), NIC);
+    // Nobody sends, so that they open soon.
+    let idle = |host, connections| {
+        let work = Work { service: Service::Echo, bytes: None, verify: false };
+        Own { work, ..source(host, false, connections, 0) }
+    };
+    let outside = Station::new(idle(OUTSIDE, CONNECTIONS), PEER);
+    let host = Station::new(idle(HOST, 1), NIC);
     let mut world = World::new(1, vec![outside, host], vec![0]);
     while world.count("service", "begun") < u64::from(CONNECTIONS) + 1 {
         assert!(world.now < 600 * SECOND, "{:#?}", world.counted());
