@@ -19,7 +19,22 @@ pub(crate) fn cargo(tree: &Tree) -> Command {
     // Ordinary users do not look where `ip` and `ethtool` are.
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    if !is_incremental() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     command
+}
+
+/// Whether anything but this program was compiled incrementally in its target directory.
+///
+/// Where nothing was, as in a fresh clone, compiling so takes half as long again, and where something was,
+/// compiling otherwise would begin anew.
+fn is_incremental() -> bool {
+    let program = std::env::current_exe().ok();
+    let folder = program.and_then(|path| Some(path.parent()?.join("incremental")));
+    let entries = folder.and_then(|path| std::fs::read_dir(path).ok());
+    let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.into_iter().any(|name| !name.to_string_lossy().starts_with("xtask-"))
 }
 
 pub(crate) fn format(tree: &Tree) -> Outcome {
