@@ -108,9 +108,13 @@ fn found(entry: u64) -> Found {
 #[repr(align(64))]
 struct Bucket([AtomicU64; ENTRIES]);
 
-/// The ends of the connection at a place: address words, ports, and whether they are IPv6's.
+/// The ends of the connection at a place: address words; and ports, whether they are IPv6's, and how many entries there
+/// were before.
 #[derive(Debug, Default)]
 struct Ends([AtomicU64; 5]);
+
+/// Bits of the last word that are not the count.
+const ENDS_BITS: u32 = 33;
 
 impl Ends {
     fn words(key: &FlowKey) -> [u64; 5] {
@@ -118,14 +122,24 @@ impl Ends {
         [a, b, c, d, u64::from(key.ports) | u64::from(key.ipv6) << 32]
     }
 
-    fn are(&self, key: &FlowKey) -> bool {
-        let both = self.0.iter().zip(Ends::words(key));
-        both.fold(0, |differs, (word, value)| differs | (word.load(Ordering::Relaxed) ^ value)) == 0
+    /// If they are these: the last word.
+    fn are(&self, key: &FlowKey) -> Option<u64> {
+        let (last, [a, b, c, d, ports]) = (self.last(), Ends::words(key));
+        let others = self.0.iter().zip([a, b, c, d]);
+        let differs = (last ^ ports) << (u64::BITS - ENDS_BITS);
+        let differs =
+            others.fold(differs, |all, (word, value)| all | (word.load(Ordering::Relaxed) ^ value));
+        (differs == 0).then_some(last)
     }
 
-    fn set(&self, key: &FlowKey) {
-        let both = self.0.iter().zip(Ends::words(key));
-        both.for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    fn last(&self) -> u64 {
+        self.0[4].load(Ordering::Relaxed)
+    }
+
+    fn set(&self, key: &FlowKey, generation: u64) {
+        let mut words = Ends::words(key);
+        words[4] |= generation << ENDS_BITS;
+        self.0.iter().zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 }
 
@@ -189,14 +203,16 @@ impl Lookup {
     /// What an entry of the same hash says, if it is this connection's.
     fn entry_of(&self, key: &FlowKey, entry: &AtomicU64) -> Option<Found> {
         let before = entry.load(Ordering::Acquire);
-        let ends = self.ends.get(found(before).place as usize)?;
-        if before & THERE == 0 || !ends.are(key) {
+        if before & THERE == 0 {
             return None;
         }
-        // The place may be another connection's by now: then the entry is another one as well.
+        let ends = self.ends.get(found(before).place as usize)?;
+        let last = ends.are(key)?;
+        // The place may be another connection's by now: then the entry is another one as well. It looks the same where this
+        // thread has slept for a multiple of 32 entries, but the ends have changed.
         fence(Ordering::Acquire);
-        let after = entry.load(Ordering::Relaxed);
-        ((before ^ after) & !PHASE == 0).then(|| found(after))
+        let after = entry.load(Ordering::Acquire);
+        ((before ^ after) & !PHASE == 0 && ends.last() == last).then(|| found(after))
     }
 
     /// The same by the connection's ends.
@@ -296,12 +312,12 @@ impl Claims {
         let (at, entry) = free.ok_or(NoEntry::Full)?;
         // Who sees the new ends sees that the entry before, which had this place, is gone.
         fence(Ordering::Release);
-        ends[place as usize].set(&key);
+        self.generation = self.generation.wrapping_add(1);
+        ends[place as usize].set(&key, self.generation);
         entries[place as usize].store((bucket * ENTRIES + at) as u32, Ordering::Relaxed);
-        self.generation = self.generation.wrapping_add(1) & GENERATION_MASK;
         let new = THERE
             | (worker as u64 & WORKER_MASK) << WORKER_SHIFT
-            | self.generation << GENERATION_SHIFT
+            | (self.generation & GENERATION_MASK) << GENERATION_SHIFT
             | (u64::from(place) & PLACE_MASK) << PLACE_SHIFT
             | u64::from(hash);
         entry.store(new, Ordering::Release);
