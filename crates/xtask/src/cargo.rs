@@ -25,16 +25,16 @@ pub(crate) fn cargo(tree: &Tree) -> Command {
     command
 }
 
-/// Whether anything but this program was compiled incrementally in its target directory.
+/// Whether this program's target directory has incremental compilations of the largest crate, which it does without.
 ///
-/// Where nothing was, as in a fresh clone, compiling so takes half as long again, and where something was,
+/// Where there are none, as in a fresh clone, compiling so takes half as long again; where there are some,
 /// compiling otherwise would begin anew.
 fn is_incremental() -> bool {
     let program = std::env::current_exe().ok();
     let folder = program.and_then(|path| Some(path.parent()?.join("incremental")));
     let entries = folder.and_then(|path| std::fs::read_dir(path).ok());
     let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
-    names.into_iter().any(|name| !name.to_string_lossy().starts_with("xtask-"))
+    names.into_iter().any(|name| name.to_string_lossy().starts_with("nic-"))
 }
 
 pub(crate) fn format(tree: &Tree) -> Outcome {
