@@ -38,6 +38,23 @@ pub(crate) fn connect(address: &[u8]) -> Option<c_int> {
     Some(fd)
 }
 
+/// What a user namespace calls every user whom it does not know (`overflowuid`, user_namespaces(7)).
+const ANYBODY: libc::uid_t = 65_534;
+
+/// Whether a process of root's or of this user's is at the other end: any process may take an abstract name that is free,
+/// and would be sent the program's sockets.
+pub(crate) fn is_trusted(fd: c_int) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: ANYBODY, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `peer` is writable, and `len` its size; geteuid takes nothing.
+    let (got, own) = unsafe {
+        let (at, len) = (&raw mut peer, &raw mut len);
+        let got = trap!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, libc::SO_PEERCRED, at, len);
+        (got, trap!(libc::SYS_geteuid) as libc::uid_t)
+    };
+    got == 0 && (peer.uid == 0 || peer.uid == own && own != ANYBODY)
+}
+
 /// Most descriptors of a message that are taken.
 const DESCRIPTORS: usize = 253;
 

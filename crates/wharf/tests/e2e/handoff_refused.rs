@@ -7,7 +7,9 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::process::Command;
 
-use testkit::lab::{Host, have};
+use sys::packets::PacketListener;
+use testkit::lab::{Host, have, wait_until};
+use testkit::missing::lacks;
 
 use crate::handoff::library;
 use crate::setup::{Plan, Port, wharf};
@@ -215,4 +217,46 @@ fn a_wharf_that_one_may_not_ask_or_that_takes_nothing_over_is_told_of() {
     let of_user = || sys::process::run_as(4_242, listens).unwrap();
     let _stranger = hosts.server.run(of_user);
     is_refused(&hosts.server, &mut runs(true_), "belongs to user 4242");
+}
+
+/// A server and its client.
+const CONNECTS: &str = "
+import socket
+s = socket.create_server(('127.0.0.1', 0))
+c = socket.create_connection(s.getsockname())
+s.accept()[0].sendall(b'x')
+print(c.recv(1))
+";
+
+/// Any process may take the name that an ordinary user's wharf had.
+#[test]
+fn a_stranger_is_offered_nothing() {
+    if !sys::process::is_root() {
+        return lacks("root");
+    }
+    let Some(host) = Host::new().filter(|_| have(&["python3"])) else { return };
+    for (user, is_trusted) in [(4_242, false), (0, true)] {
+        let name = format!("of-user-{user}");
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let listens = || PacketListener::bind(&address).unwrap();
+        let listener = host.run(|| sys::process::run_as(user, listens)).unwrap();
+        let mut python = Command::new("python3");
+        python.env("LD_PRELOAD", library()).env("WHARF_HANDOFF", format!("@{name}"));
+        python.env("WHARF_HANDOFF_POLICY", "at_accept");
+        let program = host.spawn(python.args(["-c", CONNECTS]));
+        let mut came = None;
+        assert!(wait_until(|| {
+            came = came.take().or_else(|| listener.accept().ok());
+            came.is_some()
+        }));
+        let (came, mut heard) = (came.unwrap(), None);
+        assert!(wait_until(|| {
+            heard = came.receive(&mut [0; 256]).ok();
+            heard.is_some()
+        }));
+        assert_eq!(heard.unwrap().len > 0, is_trusted, "user {user}");
+        drop((came, listener));
+        let ended = program.wait();
+        assert_eq!((ended.status.success(), &*ended.stdout), (true, "b'x'\n"), "{ended}");
+    }
 }
