@@ -126,6 +126,10 @@ impl Service {
     fn kill_both(&mut self) {
         let [guard] = guards(&self.hosts)[..] else { panic!("there is one guard") };
         sys::process::kill(guard, Signal::Stop).unwrap();
+        // Each of its threads stops where it is scheduled next.
+        let stat = format!("/proc/{guard}/stat");
+        let is_stopped = || std::fs::read_to_string(&stat).unwrap().contains(") T ");
+        assert!(wait_until(is_stopped));
         self.kill();
         sys::process::kill(guard, Signal::Kill).unwrap();
     }
