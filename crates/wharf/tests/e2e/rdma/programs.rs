@@ -48,7 +48,8 @@ pub(super) fn perftest(pair: &Pair, words: &[&str]) -> String {
         let server = pair.serve(PERFTEST, words);
         let ended = pair.call(&client);
         let is_chance = |errors: &str| BY_CHANCE.iter().any(|why| errors.contains(why));
-        if is_chance(&ended.stderr) {
+        // A server that reports nothing leaves its client in the middle.
+        if is_chance(&ended.stderr) || is_chance(&server.errors()) {
             continue;
         }
         assert!(ended.status.success(), "{ended}\nat the server: {}", server.errors());
