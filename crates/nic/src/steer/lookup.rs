@@ -209,7 +209,7 @@ impl Lookup {
         let ends = self.ends.get(found(before).place as usize)?;
         let last = ends.are(key)?;
         // The place may be another connection's by now: then the entry is another one as well. It looks the same where this
-        // thread has slept for a multiple of 32 entries, but the ends have changed.
+        // thread has slept for a multiple of 32 entries, but the ends have changed: who sees that entry sees its ends.
         fence(Ordering::Acquire);
         let after = entry.load(Ordering::Acquire);
         ((before ^ after) & !PHASE == 0 && ends.last() == last).then(|| found(after))
