@@ -203,19 +203,6 @@ const KERNEL_STATES: [(u8, State); 6] = [
 ];
 
 impl Repair {
-    /// Adds bytes that the application has written and nothing has sent, if it may still send. Returns whether it may.
-    pub fn append_unsent(&mut self, bytes: &[u8]) -> bool {
-        if !self.state.may_send() {
-            return false;
-        }
-        let len = bytes.len() as u32;
-        self.send_queue.extend_from_slice(bytes);
-        self.write_seq += len;
-        self.unacknowledged += len;
-        self.unsent += len;
-        true
-    }
-
     /// The state that the kernel numbers so, if connections can be taken out in it.
     pub fn state_from_kernel(number: u8) -> Option<State> {
         KERNEL_STATES.iter().find(|(kernels, _)| *kernels == number).map(|(_, state)| *state)

@@ -32,7 +32,7 @@ use crate::sockopt;
 pub use placeholder::{
     SEQUENCE as PLACEHOLDER_SEQUENCE, discard, dissolve, is_placeholder, reserve,
 };
-pub use put_back::{put_back, put_back_paused, resume};
+pub use put_back::{put_back, put_back_paused, resume, write_rest};
 pub use take::{take, take_once};
 
 /// `TCP_REPAIR_QUEUE` (include/uapi/linux/tcp.h).
@@ -197,6 +197,18 @@ impl Parts {
     /// Whether this end has sent its FIN, or is about to.
     pub fn closed(&self) -> bool {
         matches!(self.state, state::FIN_WAIT1 | state::FIN_WAIT2 | state::CLOSING | state::LAST_ACK)
+    }
+
+    /// Adds bytes that the application has written and nothing has sent, unless the FIN is behind them already.
+    pub fn append_unsent(&mut self, bytes: &[u8]) {
+        if self.closed() {
+            return;
+        }
+        let len = bytes.len() as u32;
+        self.send_queue.extend_from_slice(bytes);
+        self.write_seq = self.write_seq.wrapping_add(len);
+        self.unacknowledged += len;
+        self.unsent += len;
     }
 
     /// Bytes that are not acknowledged: a FIN counts in sequence numbers and is no byte.

@@ -21,6 +21,7 @@ mod handoff_doctor;
 mod handoff_host;
 mod handoff_info;
 mod handoff_kept;
+mod handoff_memory;
 mod handoff_nics;
 mod handoff_obstacles;
 mod handoff_programs;

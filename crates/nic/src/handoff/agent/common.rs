@@ -7,6 +7,7 @@ use handoff::machine::SideCounts;
 
 use super::at_kernel::AtKernel;
 use super::host::Host;
+use super::no_memory::NoMemory;
 use super::quotas::Quotas;
 use super::ways::Ways;
 use crate::handoff::guard::ToGuard;
@@ -30,6 +31,8 @@ pub(super) struct Common {
     /// Connections that are wanted back, and how many of those that were asked for are not back yet.
     pub(super) wanted: VecDeque<(Key, RestoreReason)>,
     pub(super) going_back: usize,
+    /// Of those on their way back, the ones that the kernel has no memory for.
+    pub(super) no_memory: NoMemory,
 }
 
 impl Common {

@@ -22,6 +22,31 @@ pub(super) struct Offered {
     reuse_address: bool,
 }
 
+/// A connection on its way back, which the kernel has no memory for now.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    parts: repair::Parts,
+    is_deaf: bool,
+    /// The kernel has it, but for so many bytes at the end of its send queue.
+    missing: Option<usize>,
+}
+
+/// Why the kernel does not have a connection back.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotThawed {
+    /// It may be tried again.
+    #[error("the kernel has no memory for it (net.ipv4.tcp_mem)")]
+    NoMemory(Box<Waiting>),
+    #[error(transparent)]
+    Kernel(#[from] io::Error),
+}
+
+impl From<io::ErrorKind> for NotThawed {
+    fn from(kind: io::ErrorKind) -> Self {
+        NotThawed::Kernel(kind.into())
+    }
+}
+
 impl Offered {
     /// Looks whether the connection of this process may be handed off, and how it stands.
     ///
@@ -102,26 +127,49 @@ impl Offered {
     ///
     /// # Errors
     /// Why the kernel does not take it.
-    pub(super) fn thaw(&mut self, mut state: Repair) -> io::Result<()> {
+    pub(super) fn thaw(&mut self, state: Repair) -> Result<(), NotThawed> {
+        let is_deaf = state.is_deaf;
+        let parts = to_kernel(state).ok_or(io::ErrorKind::InvalidInput)?;
+        let parts = repair::Parts { local: self.local, remote: self.remote, ..parts };
+        self.thaw_waiting(Box::new(Waiting { parts, is_deaf, missing: None }))
+    }
+
+    /// Puts one back that the kernel had no memory for.
+    ///
+    /// # Errors
+    /// As [`thaw`](Self::thaw).
+    pub(super) fn thaw_waiting(&mut self, mut waiting: Box<Waiting>) -> Result<(), NotThawed> {
+        let Waiting { parts, missing, is_deaf } = &mut *waiting;
+        let left = match *missing {
+            Some(missing) => repair::write_rest(&self.socket, parts, missing)?,
+            None => match self.put_back(parts) {
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    // Nobody else is to have its addresses, nor the application a socket in repair mode.
+                    let ends = (self.local, self.remote);
+                    repair::reserve(&self.socket, ends, self.reuse_address)?;
+                    return Err(NotThawed::NoMemory(waiting));
+                }
+                put_back => put_back?,
+            },
+        };
+        if left > 0 {
+            *missing = Some(left);
+            return Err(NotThawed::NoMemory(waiting));
+        }
+        if *is_deaf {
+            // Before the kernel hears its peer.
+            sys::tcp::shut_for_reading(&self.socket)?;
+        }
+        Ok(())
+    }
+
+    fn put_back(&mut self, parts: &mut repair::Parts) -> io::Result<usize> {
         // The application may have changed it since.
         self.reuse_address = self.reuses_address();
+        parts.reuse_address = self.reuse_address;
         // What was written to the placeholder, past the library that serves its calls, comes behind all else.
-        let aside = repair::dissolve(&self.socket).unwrap_or_default();
-        state.append_unsent(&aside);
-        let none = || io::Error::from(io::ErrorKind::InvalidInput);
-        let is_deaf = state.is_deaf;
-        let parts = to_kernel(state).ok_or_else(none)?;
-        let (local, remote, reuse_address) = (self.local, self.remote, self.reuse_address);
-        let parts = repair::Parts { local, remote, reuse_address, ..parts };
-        match repair::put_back(&self.socket, &parts)? {
-            // Before the kernel hears its peer.
-            0 if is_deaf => sys::tcp::shut_for_reading(&self.socket),
-            0 => Ok(()),
-            left => {
-                tracing::error!("{left} bytes to {remote} found no room in the kernel");
-                Err(io::ErrorKind::OutOfMemory.into())
-            }
-        }
+        parts.append_unsent(&repair::dissolve(&self.socket).unwrap_or_default());
+        repair::put_back(&self.socket, parts)
     }
 
     /// Makes the kernel forget it, without a packet.

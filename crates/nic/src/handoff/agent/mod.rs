@@ -9,6 +9,7 @@ pub(crate) mod given;
 mod host;
 mod kernel;
 mod listed;
+mod no_memory;
 mod quotas;
 mod session;
 pub(crate) mod ways;
@@ -38,6 +39,7 @@ pub use self::listed::{Listed, Selection};
 use self::at_kernel::{AtKernel, Known};
 use self::common::Common;
 use self::crossing::Event;
+use self::no_memory::NoMemory;
 use self::quotas::Quotas;
 use self::session::{Next, Session};
 use self::ways::Ways;
@@ -53,6 +55,8 @@ use crate::threads;
 
 /// How long it may take until the next of the NIC's connections is back when wharf stops.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same while the kernel has no memory for it.
+const FOR_MEMORY: Duration = Duration::from_secs(60);
 /// Connections that go back at a time: each stands still until those before it are back.
 const BACK_AT_ONCE: usize = 16;
 /// Sessions at a time: each is a process, and takes six descriptors or more.
@@ -177,6 +181,7 @@ impl Agent {
                 is_stopping: false,
                 wanted: VecDeque::new(),
                 going_back: 0,
+                no_memory: NoMemory::default(),
             },
             mirror,
             policy: policy.to_string(),
@@ -331,6 +336,7 @@ impl Work {
             self.hear();
             self.follow();
             self.have_back();
+            self.thaw_again();
             self.sweep();
             self.common.give_places();
             self.common.guard.flush();
@@ -355,7 +361,8 @@ impl Work {
             if now_left < *left {
                 (*left, *since) = (now_left, Instant::now());
             }
-            if since.elapsed() > PATIENCE {
+            let patience = if self.common.no_memory.is_empty() { PATIENCE } else { FOR_MEMORY };
+            if since.elapsed() > patience {
                 tracing::error!("{left} connections did not go back to the kernel, and are lost");
                 return Ok(());
             }
@@ -421,11 +428,26 @@ impl Work {
         }
     }
 
+    /// Puts those back that the kernel had no memory for, as long as it has some.
+    fn thaw_again(&mut self) {
+        let Work { sessions, common, .. } = self;
+        let mut due = common.no_memory.due();
+        while common.no_memory.is_empty()
+            && let Some(key) = due.pop_front()
+        {
+            if let Some(session) = sessions.get_mut(&key.session) {
+                session.thaw_again(key.cid, common);
+            }
+        }
+        common.no_memory.give_back(due);
+    }
+
     /// How long to wait for something to do, in milliseconds.
     fn patience(&self) -> u16 {
         let common = &self.common;
         let due = if common.quotas.is_empty() { LOOK_AGAIN } else { common.host.due() };
         let due = if common.guard.is_owing() { due.min(TELL_AGAIN) } else { due };
+        let due = if common.no_memory.is_empty() { due } else { due.min(no_memory::AGAIN) };
         // What is due within a millisecond is not waited for by looking again and again.
         due.min(LOOK_AGAIN).as_micros().div_ceil(1000) as u16
     }

@@ -19,7 +19,7 @@ use sys::process::PeerCredentials;
 use super::common::Common;
 use super::crossing::{Crossing, Event, Output};
 use super::host::{News, Standing, Verdict};
-use super::kernel::Offered;
+use super::kernel::{NotThawed, Offered, Waiting};
 use super::listed::Listed;
 use crate::handoff::guard::{Message, ToGuard};
 use crate::handoff::process::SharedProcess;
@@ -41,6 +41,8 @@ struct Connection {
     place: u32,
     /// Why it goes back, once that is known.
     back: Option<RestoreReason>,
+    /// It goes back when the kernel has memory for it, which hears of its peer then.
+    waiting: Option<(Box<Waiting>, Option<Vec<HeldPacket>>)>,
     /// It is one of those that what has changed concerns.
     is_wanted: bool,
     /// It is one of those that were asked for.
@@ -209,6 +211,7 @@ impl Session {
             offered: Some(offered),
             place,
             back: None,
+            waiting: None,
             is_wanted: false,
             goes_back: false,
             is_answered: false,
@@ -407,26 +410,10 @@ impl Session {
             }),
             OsOutput::Thaw(state) => {
                 let state = state.at(sys::clock::now());
-                let to_kernel = common.to_kernel.as_ref();
-                let first = to_kernel.map(|to| (to, to.segments(&state)));
-                Some(match connection.offered.as_mut()?.0.thaw(state) {
-                    Ok(()) => {
-                        // Before the application hears of it, which may ask at once whether the peer has closed.
-                        if let Some((to_kernel, first)) = first {
-                            to_kernel.tell(&first);
-                        }
-                        // Before the worker hears of it, which keeps from the peer what the kernel says until then.
-                        common.beginnings.erase(connection.place);
-                        OsEvent::Thawed
-                    }
-                    Err(error) => {
-                        let remote = connection.offered.as_ref()?.0.remote();
-                        tracing::error!(
-                            "the kernel does not take the connection to {remote}: {error}"
-                        );
-                        OsEvent::NotThawed
-                    }
-                })
+                let first = common.to_kernel.as_ref().map(|to| to.segments(&state));
+                let (offered, _) = connection.offered.as_mut()?;
+                let result = offered.thaw(state);
+                self.after_thaw(cid, result, first, common)
             }
             // While the NIC has it, it is the worker that tells; else that is done when it is forgotten.
             OsOutput::Resume(_) | OsOutput::Destroy | OsOutput::Notify(_) => None,
@@ -434,6 +421,52 @@ impl Session {
             OsOutput::Apply(_) | OsOutput::Input(_) => None,
             // The crossing has told.
             OsOutput::Tell(..) => None,
+        }
+    }
+
+    /// What is next when it was tried to put a connection back, and what the kernel is to hear of its peer first.
+    fn after_thaw(
+        &mut self,
+        cid: Cid,
+        result: Result<(), NotThawed>,
+        first: Option<Vec<HeldPacket>>,
+        common: &mut Common,
+    ) -> Option<OsEvent<HeldPacket, State>> {
+        let connection = self.connections.get_mut(&cid)?;
+        match result {
+            Ok(()) => {
+                // Before the application hears of it, which may ask at once whether the peer has closed.
+                if let (Some(to_kernel), Some(first)) = (&common.to_kernel, first) {
+                    to_kernel.tell(&first);
+                }
+                // Before the worker hears of it, which keeps from the peer what the kernel says until then.
+                common.beginnings.erase(connection.place);
+                Some(OsEvent::Thawed)
+            }
+            Err(NotThawed::NoMemory(waiting)) => {
+                connection.waiting = Some((waiting, first));
+                common.no_memory.add(Key { session: self.number, cid });
+                None
+            }
+            Err(NotThawed::Kernel(error)) => {
+                let remote = connection.offered.as_ref()?.0.remote();
+                tracing::error!("the kernel does not take the connection to {remote}: {error}");
+                Some(OsEvent::NotThawed)
+            }
+        }
+    }
+
+    /// Tries again to put a connection back that the kernel had no memory for.
+    pub(super) fn thaw_again(&mut self, cid: Cid, common: &mut Common) {
+        let Some(connection) = self.connections.get_mut(&cid) else { return };
+        let (Some((offered, _)), Some((waiting, first))) =
+            (&mut connection.offered, connection.waiting.take())
+        else {
+            return;
+        };
+        let result = offered.thaw_waiting(waiting);
+        if let Some(event) = self.after_thaw(cid, result, first, common) {
+            self.handle(cid, Event::Os(event), common);
         }
     }
 

@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use handoff::RestoreReason;
 use handoff::mirror::{Memory, Record, read};
@@ -25,6 +27,10 @@ use crate::repair::to_kernel;
 
 /// `ECONNRESET` (errno(3)).
 const ECONNRESET: u16 = 104;
+/// So long it is waited for memory of the kernel's, for all connections together: nothing comes or goes meanwhile.
+const FOR_MEMORY: Duration = Duration::from_secs(5);
+/// How often it is tried.
+const AGAIN: Duration = Duration::from_millis(10);
 /// Segments that the kernel sends at once on a connection that it has been given (`TCP_INIT_CWND`).
 const INITIAL_WINDOW: u32 = 10;
 /// By how much they are shorter than others if they tell of what came out of order (RFC 2018 section 3).
@@ -68,11 +74,12 @@ impl Outcome {
     /// Returns how many that are, and why others are lost.
     pub fn resume(&mut self) -> (usize, Vec<String>) {
         let Outcome { restored, lost, paused, sessions, kept } = self;
+        let until = Instant::now() + FOR_MEMORY;
         let resumed = side_by_side(paused.iter().collect(), |Paused { place, taken, parts }| {
             let process = sessions.get(&taken.session)?;
             // Before it goes on: from then on its record is old.
             kept.erase(*place);
-            let resumed = repair::resume(&taken.socket, parts);
+            let resumed = resume(taken, parts, until);
             match &resumed {
                 Ok(()) => tell(process, taken, self::restored()),
                 Err(_) => lose(process, taken),
@@ -122,11 +129,12 @@ impl Survivors {
         // Before the first is put back.
         taken.iter().for_each(|(_, taken)| finish_splice(&outcome.sessions, taken));
         let Outcome { sessions, kept, .. } = &outcome;
+        let until = Instant::now() + FOR_MEMORY;
         let became = side_by_side(taken.into_iter().collect(), |(place, taken)| {
             let Some(process) = sessions.get(&taken.session) else { return Became::Nothing };
             let record = memory.record(place).and_then(|area| read(area).ok());
             let record = record.filter(|record| record.agreed.cid == taken.cid);
-            let became = restore(process, record, (place, taken), host.as_ref());
+            let became = restore(process, record, (place, taken), (host.as_ref(), until));
             if let Became::Lost(_) = became {
                 kept.erase(place);
             }
@@ -160,7 +168,7 @@ fn restore(
     process: &SharedProcess,
     record: Option<Record>,
     (place, taken): (u32, Taken),
-    host: Option<&ToKernel>,
+    (host, until): (Option<&ToKernel>, Instant),
 ) -> Became {
     if is_over(process, &taken) {
         return Became::Nothing;
@@ -172,7 +180,7 @@ fn restore(
             None => Became::Nothing,
         };
     };
-    match put_back(&record, process, &taken) {
+    match put_back(&record, process, &taken, until) {
         Ok((state, parts)) => {
             if let Some(host) = host {
                 host.tell(&host.segments(&state));
@@ -262,19 +270,20 @@ fn put_back(
     record: &Record,
     process: &SharedProcess,
     taken: &Taken,
+    until: Instant,
 ) -> Result<(Repair, repair::Parts), Lost> {
     let area = shared(process).and_then(|shared| shared.area(taken.cid));
     let area = area.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
     let now = sys::clock::now();
-    let mut state = recover(record, &area, now).map_err(Lost::Record)?;
+    let state = recover(record, &area, now).map_err(Lost::Record)?;
     let reuse_address = taken.reuses_address();
+    let none = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut parts = to_kernel(state.clone()).ok_or_else(none)?;
     // The placeholder, with what was written to it past the library; or the connection itself, where wharf died while it
     // put it back. One that the kernel has ended is not taken, but taken back.
     if let Ok(aside) = repair::dissolve(&taken.socket) {
-        state.append_unsent(&aside);
+        parts.append_unsent(&aside);
     }
-    let none = || io::Error::from(io::ErrorKind::InvalidData);
-    let mut parts = to_kernel(state.clone()).ok_or_else(none)?;
     parts.reuse_address = reuse_address;
     let segment = u32::from(record.moving.mss).saturating_sub(SACK_OPTION);
     if parts.unacknowledged <= INITIAL_WINDOW * segment && !sys::tcp::is_corked(&taken.socket)? {
@@ -282,8 +291,27 @@ fn put_back(
         // acknowledgment of all would be taken for one of what was never sent, again and again.
         parts.unsent = parts.unacknowledged;
     }
-    repair::put_back_paused(&taken.socket, &parts)?;
-    Ok((state, parts))
+    loop {
+        match repair::put_back_paused(&taken.socket, &parts) {
+            Err(why) if why.kind() == io::ErrorKind::OutOfMemory && Instant::now() < until => {
+                thread::sleep(AGAIN);
+            }
+            put_back => return Ok(put_back.map(|()| (state, parts))?),
+        }
+    }
+}
+
+/// It goes on, with all that it had to send.
+fn resume(taken: &Taken, parts: &repair::Parts, until: Instant) -> io::Result<()> {
+    let mut left = repair::resume(&taken.socket, parts)?;
+    while left > 0 {
+        if Instant::now() >= until {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        thread::sleep(AGAIN);
+        left = repair::write_rest(&taken.socket, parts, left)?;
+    }
+    Ok(())
 }
 
 fn tell(process: &SharedProcess, taken: &Taken, status: Status) {

@@ -24,6 +24,10 @@ const MAX_TCP_WINDOW: u32 = 32_767;
 /// Bytes written to a queue at a time, halved where the kernel has no memory for them.
 const CHUNK: usize = 64 << 10;
 
+/// A byte takes no more of a buffer than so many, where it lies with others, and a few as much as so many.
+const AMPLE: libc::c_int = 8;
+const OVERHEAD: libc::c_int = 64 << 10;
+
 /// `TCP_RTO_MAX_MS` (include/uapi/linux/tcp.h, Linux 6.15), and the least that it takes.
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 const LEAST_RTO_MAX: libc::c_int = 1000;
@@ -46,8 +50,9 @@ const LEAST_RTO_MAX: libc::c_int = 1000;
 /// # Errors
 /// `PermissionDenied` without the privilege; `AddrNotAvailable` if another socket has the connection's
 /// addresses; `InvalidInput` if the parts do not fit each other;
-/// `OutOfMemory` if the queues do not fit the socket's buffers, however large these may be made. The
-/// socket is then unconnected and in repair mode as before, and this may be tried again.
+/// `OutOfMemory` if the kernel has no memory for the queues (`tcp_mem` in tcp(7)), or they do not fit the socket's buffers,
+/// however large these may be made. The socket is then unconnected and in repair mode as before, and this may be tried
+/// again.
 pub fn put_back(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
     let socket = socket.as_fd();
     check_parts(parts)?;
@@ -60,6 +65,16 @@ pub fn put_back(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
     let unsent = restored?;
     leave(socket, parts.reuse_address)?;
     write_all(socket, parts, unsent)
+}
+
+/// Writes what [`put_back`] or [`resume`] had no room for: that many bytes at the end of the send queue. Returns how many
+/// there is still no room for.
+///
+/// # Errors
+/// Errors of the kernel's.
+pub fn write_rest(socket: impl AsFd, parts: &Parts, left: usize) -> io::Result<usize> {
+    let queue = &parts.send_queue;
+    write_all(socket.as_fd(), parts, &queue[queue.len().saturating_sub(left)..])
 }
 
 /// Prepares a socket whose placeholder the kernel has ended, by keepalive for example, as no peer answers there: it is
@@ -104,24 +119,24 @@ pub fn put_back_paused(socket: impl AsFd, parts: &Parts) -> io::Result<()> {
 /// The second half: asks the peer where it stands (a window probe), and sends what was never sent, without waiting for
 /// more (`TCP_NODELAY`): the peer may have it already, and acknowledges nothing of it before all is sent again.
 ///
+/// Returns, as [`put_back`], how many bytes the socket has no room for.
+///
 /// # Errors
-/// `OutOfMemory` if the socket has no room; other errors of the kernel's.
-pub fn resume(socket: impl AsFd, parts: &Parts) -> io::Result<()> {
+/// Errors of the kernel's.
+pub fn resume(socket: impl AsFd, parts: &Parts) -> io::Result<usize> {
     let socket = socket.as_fd();
     set(socket, libc::TCP_REPAIR, &REPAIR_OFF)?;
     let reuse = libc::c_int::from(parts.reuse_address);
     sockopt::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &reuse)?;
     let unsent = never_sent(parts);
-    let left = if unsent.is_empty() {
-        write_all(socket, parts, unsent)
-    } else {
-        let no_delay: libc::c_int = get(socket, libc::TCP_NODELAY)?;
-        set(socket, libc::TCP_NODELAY, &1)?;
-        let left = write_all(socket, parts, unsent);
-        set(socket, libc::TCP_NODELAY, &no_delay)?;
-        left
-    };
-    if left? == 0 { Ok(()) } else { Err(io::ErrorKind::OutOfMemory.into()) }
+    if unsent.is_empty() {
+        return write_all(socket, parts, unsent);
+    }
+    let no_delay: libc::c_int = get(socket, libc::TCP_NODELAY)?;
+    set(socket, libc::TCP_NODELAY, &1)?;
+    let left = write_all(socket, parts, unsent);
+    set(socket, libc::TCP_NODELAY, &no_delay)?;
+    left
 }
 
 /// Writes what was never sent, and the FIN behind it. Returns how many bytes there was no room for.
@@ -130,7 +145,8 @@ fn write_all(socket: BorrowedFd<'_>, parts: &Parts, unsent: &[u8]) -> io::Result
         [] => 0,
         unsent => with_any_unsent(socket, || {
             let mut written = with_short_timeout(socket, || write(socket, unsent))?;
-            while written < unsent.len() && enlarge(socket, SEND_QUEUE, unsent.len() - written)? {
+            let whole = parts.send_queue.len();
+            while written < unsent.len() && enlarge(socket, SEND_QUEUE, whole)? {
                 written += write(socket, &unsent[written..])?;
             }
             Ok(written)
@@ -251,7 +267,8 @@ fn with_short_timeout<T>(
 }
 
 /// Fills a queue of a socket in repair mode.
-fn fill(socket: BorrowedFd<'_>, queue: libc::c_int, mut bytes: &[u8]) -> io::Result<()> {
+fn fill(socket: BorrowedFd<'_>, queue: libc::c_int, whole: &[u8]) -> io::Result<()> {
+    let mut bytes = whole;
     if bytes.is_empty() {
         return Ok(());
     }
@@ -263,7 +280,7 @@ fn fill(socket: BorrowedFd<'_>, queue: libc::c_int, mut bytes: &[u8]) -> io::Res
             Err(error) if !is_full(&error) => return Err(error),
             Err(_) if chunk > 1024 => chunk /= 2,
             Err(error) => {
-                if !enlarge(socket, queue, bytes.len())? {
+                if !enlarge(socket, queue, whole.len())? {
                     return Err(io::Error::new(io::ErrorKind::OutOfMemory, error));
                 }
                 chunk = CHUNK;
@@ -273,8 +290,9 @@ fn fill(socket: BorrowedFd<'_>, queue: libc::c_int, mut bytes: &[u8]) -> io::Res
     Ok(())
 }
 
-/// Enlarges a buffer by room for `more` bytes. Returns whether it was enlarged.
-fn enlarge(socket: BorrowedFd<'_>, queue: libc::c_int, more: usize) -> io::Result<bool> {
+/// Enlarges a buffer, by room for a queue of `whole` bytes. Returns whether it was enlarged: one that has room for far more
+/// is not what the kernel lacks, but memory (`tcp_mem`).
+fn enlarge(socket: BorrowedFd<'_>, queue: libc::c_int, whole: usize) -> io::Result<bool> {
     let (force, option) = if queue == SEND_QUEUE {
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
     } else {
@@ -282,7 +300,10 @@ fn enlarge(socket: BorrowedFd<'_>, queue: libc::c_int, more: usize) -> io::Resul
     };
     let before: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, option)?;
     // The kernel doubles the value, for its own overhead.
-    let more = libc::c_int::try_from(more).unwrap_or(libc::c_int::MAX);
+    let more = libc::c_int::try_from(whole).unwrap_or(libc::c_int::MAX);
+    if before >= more.saturating_add(OVERHEAD).saturating_mul(AMPLE) {
+        return Ok(false);
+    }
     sockopt::set(socket, libc::SOL_SOCKET, force, &before.saturating_add(more))?;
     let after: libc::c_int = sockopt::get(socket, libc::SOL_SOCKET, option)?;
     Ok(after > before)
