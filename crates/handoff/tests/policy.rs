@@ -2,6 +2,7 @@
 
 mod given;
 
+use handoff::policy::carried::{Carried, look_again};
 use handoff::policy::{LoadControl, LoadSettings, Policy, Ports, Seen, When, idle_longest};
 use proptest::prelude::*;
 
@@ -18,7 +19,8 @@ fn any_policy() -> impl Strategy<Value = Policy> {
     let range = (1_u16.., 0_u16..100).prop_map(|(first, more)| (first, first.saturating_add(more)));
     let ports = proptest::collection::vec(range, 1..20).prop_map(|ranges| Ports::new(&ranges));
     let ports = prop_oneof![Just(None), ports];
-    let when = prop_oneof![Just(When::Never), Just(When::ByHand), Just(When::AtAccept), after];
+    let plain = [When::Never, When::ByHand, When::Learned, When::AtAccept];
+    let when = prop_oneof![proptest::sample::select(plain.to_vec()), after];
     (when, ports).prop_map(|(when, ports)| {
         let nothing = matches!(when, When::Never | When::ByHand);
         Policy { when, ports: ports.filter(|_| !nothing) }
@@ -41,7 +43,7 @@ proptest! {
     fn texts_of_known_words_are_too(
         words in proptest::collection::vec(
             prop::sample::select(vec![
-                "none", "by_hand", "at_accept", "after=", "64KB", "2s", ",", "ports=", "80", "-", " ", "0",
+                "none", "by_hand", "at_accept", "learned", "after=", "64KB", "2s", ",", "ports=", "80", "-", " ", "0",
                 "99999999999999999999", "65536", "KiB", "ms",
             ]),
             0..8,
@@ -92,7 +94,7 @@ proptest! {
 
 #[test]
 fn what_a_policy_is_written_like() {
-    assert_eq!(Policy::default().to_string(), "after=64KB");
+    assert_eq!(Policy::default().to_string(), "learned");
     assert_eq!(
         policy("after=2s,64KiB ports=443,80,81").to_string(),
         "after=64KiB,2s ports=80-81,443"
@@ -102,7 +104,7 @@ fn what_a_policy_is_written_like() {
     for (text, error) in [
         (
             "",
-            "no policy is called ``: there are none, by_hand, at_accept, after=64KB, after=2s and ports=80,443",
+            "no policy is called ``: there are none, by_hand, learned, at_accept, after=64KB, after=2s and ports=80,443",
         ),
         ("after=5x", "after=5x: write bytes, a time or both, as in after=64KB,2s"),
         ("after=1s,2s", "after=1s,2s: write bytes, a time or both, as in after=64KB,2s"),
@@ -122,22 +124,26 @@ fn a_connection_is_picked_when_it_is_worth_it() {
     let seen = Seen { local_port: 80, remote_port: 5_000, since: SECOND, ..Seen::default() };
     let sent = Seen { sent: 64_000, ..seen };
     let received = Seen { received: 64_000, ..seen };
-    let either_way = Policy::default();
-    assert!(!either_way.picks(&Seen { sent: 63_999, received: 63_999, ..seen }, 9 * SECOND));
-    assert!(either_way.picks(&sent, SECOND) && either_way.picks(&received, SECOND));
+    let either_way = policy("after=64KB");
+    let never = |_| unreachable!("it does not learn");
+    assert!(!either_way.picks(&Seen { sent: 63_999, received: 63_999, ..seen }, 9 * SECOND, never));
+    assert!(either_way.picks(&sent, SECOND, never) && either_way.picks(&received, SECOND, never));
     let timed = policy("after=64KB,2s");
-    assert!(!timed.picks(&seen, 3 * SECOND - 1) && timed.picks(&seen, 3 * SECOND));
+    assert!(!timed.picks(&seen, 3 * SECOND - 1, never) && timed.picks(&seen, 3 * SECOND, never));
     assert_eq!(
         (timed.next_deadline(&seen), either_way.next_deadline(&seen)),
         (Some(3 * SECOND), None)
     );
     for (text, picks) in [("none", false), ("by_hand", false), ("at_accept", true)] {
-        assert_eq!(policy(text).picks(&sent, SECOND), picks, "{text}");
+        assert_eq!(policy(text).picks(&sent, SECOND, never), picks, "{text}");
     }
     // The peer's port, too: that of a service that is connected to.
     for (text, picks) in [("ports=80", true), ("ports=4999-5001", true), ("ports=81", false)] {
-        assert_eq!(policy(text).picks(&seen, SECOND), picks, "{text}");
+        assert_eq!(policy(text).picks(&seen, SECOND, never), picks, "{text}");
     }
+    // Whichever are more.
+    let learned = |seen, least| policy("learned").picks(seen, SECOND, |carried| carried >= least);
+    assert!(learned(&sent, 64_000) && learned(&received, 64_000) && !learned(&sent, 64_001));
     assert!(!policy("none").allows_by_hand() && policy("by_hand").allows_by_hand());
 }
 
@@ -145,7 +151,7 @@ fn a_connection_is_picked_when_it_is_worth_it() {
 #[test]
 fn what_the_nic_gave_back_is_not_picked_again() {
     let seen = Seen { sent: 1 << 30, given_back: true, ..Seen::default() };
-    assert!(!Policy::default().picks(&seen, SECOND));
+    assert!(!Policy::default().picks(&seen, SECOND, |_| true));
 }
 
 /// A NIC in virtual time: turns of a millisecond.
@@ -227,4 +233,57 @@ fn those_go_first_that_were_idle_longest() {
     assert_eq!(idle_longest(&last, 9), ['b', 'd', 'c', 'a']);
     assert_eq!(idle_longest::<char>(&[], 1), []);
     assert_eq!(idle_longest(&last, 0), []);
+}
+
+/// Connections of a service that have ended, each of so many bytes.
+fn ended(all: &[(u32, u64)]) -> Carried {
+    let carried = Carried::new();
+    // In turn, as they end.
+    for number in 0..all.iter().map(|(count, _)| *count).max().unwrap_or(0) {
+        for (_, bytes) in all.iter().filter(|(count, _)| number < *count) {
+            carried.ended(*bytes);
+        }
+    }
+    carried
+}
+
+#[test]
+fn a_connection_moves_when_it_is_likely_to_be_worth_it() {
+    let is_worth = |carried: &Carried, at: &[u64]| -> Vec<bool> {
+        at.iter().map(|bytes| carried.is_worth(*bytes)).collect()
+    };
+    for few in [&[][..], &[(7, 1_000_000)]] {
+        assert_eq!(is_worth(&ended(few), &[0, 63_999, 64_000]), [false, false, true], "too few");
+    }
+    let short = ended(&[(500, 45_000)]);
+    assert_eq!(
+        is_worth(&short, &[0, 1_000, 44_000, 64_000, 128_000]),
+        [false, false, false, true, true]
+    );
+    let long = ended(&[(500, 100_000)]);
+    assert_eq!(is_worth(&long, &[0, 50_000, 53_000, 90_000]), [true, true, false, false]);
+    assert_eq!((look_again(0), look_again(2_000), look_again(40_000)), (2_000, 4_000, 64_000));
+    // One in twenty carries a hundred times as much: those that have carried a little more than others move.
+    let mixed = ended(&[(400, 1_500), (20, 10_000_000)]);
+    assert_eq!(is_worth(&mixed, &[0, 1_500, 2_000, 9_990_000]), [false, false, true, false]);
+}
+
+#[test]
+fn a_service_that_changes_is_learned_anew() {
+    let carried = ended(&[(10_000, 40_000)]);
+    (0..1000).for_each(|_| carried.ended(100_000_000));
+    assert!(carried.is_worth(0));
+    (0..100_000).for_each(|_| carried.ended(40_000));
+    assert!(!carried.is_worth(0));
+}
+
+proptest! {
+    /// Where all carry the same, one that has not carried it yet is worth it by what is left, whatever was carried before.
+    #[test]
+    fn what_is_left_counts(total in 0_u64..1 << 40, at in 0_u64..1 << 40, count in 8_u32..3000) {
+        let carried = ended(&[(count, total)]);
+        let at = at.min(total);
+        prop_assert_eq!(carried.is_worth(at), total - at >= 48_000, "{} of {}", at, total);
+        prop_assert!(look_again(at) > at);
+    }
 }

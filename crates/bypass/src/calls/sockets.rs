@@ -7,18 +7,31 @@ use crate::os;
 use crate::real::real;
 use crate::session;
 
-/// A descriptor has a new connection, if it is one of TCP's: it is looked at from now on. One that is not established yet
-/// is picked by no policy before its first bytes.
-fn begin(fd: c_int, is_established: bool) {
+/// A connection as a call has made it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    Accepted,
+    Connected,
+    /// It is being opened: no policy picks it before its first bytes.
+    Connecting,
+}
+
+/// A descriptor has a new connection, if it is one of TCP's: it is looked at from now on.
+fn begin(fd: c_int, begun: Begun) {
     if fd < 0 || !session::look() {
         return;
     }
     let errno = os::errno();
     if is_tcp(fd) {
         connection::insert(fd);
-        if let Some(connection) = connection::at(fd).filter(|_| is_established) {
-            // A policy may pick it at once.
-            connection.passed(0, 0);
+        if let Some(connection) = connection::at(fd) {
+            if begun != Begun::Accepted {
+                connection.is_opened();
+            }
+            if begun != Begun::Connecting {
+                // A policy may pick it at once.
+                connection.passed(0, 0);
+            }
         }
     }
     os::set_errno(errno);
@@ -39,7 +52,7 @@ pub unsafe extern "C" fn accept(fd: c_int, name: *mut sockaddr, len: *mut sockle
     // SAFETY: the program's call.
     let new =
         unsafe { real!(accept(fd, name, len): fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) };
-    begin(new, true);
+    begin(new, Begun::Accepted);
     new
 }
 
@@ -57,7 +70,7 @@ pub unsafe extern "C" fn accept4(
         real!(accept4(fd, name, len, flags):
             fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)
     };
-    begin(new, true);
+    begin(new, Begun::Accepted);
     new
 }
 
@@ -80,7 +93,7 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
         unsafe { real!(connect(fd, to, len): fn(c_int, *const sockaddr, socklen_t) -> c_int) };
     let begun = result == 0 || os::errno() == libc::EINPROGRESS || os::errno() == libc::EINTR;
     if begun && connection::at(fd).is_none() {
-        begin(fd, result == 0);
+        begin(fd, if result == 0 { Begun::Connected } else { Begun::Connecting });
     }
     result
 }

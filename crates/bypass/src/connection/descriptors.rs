@@ -188,6 +188,7 @@ impl Connection {
         while self.calls.load(Ordering::SeqCst) & OFFERING != 0 {
             os::yield_now();
         }
+        self.worth.ends(self.carried());
         while let Some(at) = self.away() {
             self.take_all_back();
             if self.look(&at) == Place::Nic && !self.control(&at, end) {

@@ -14,6 +14,7 @@ mod receive;
 mod send;
 mod splice;
 mod way;
+mod worth;
 
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
@@ -32,6 +33,7 @@ use self::place::AtNic;
 pub(crate) use self::receive::{Receiving, Sink, Take};
 pub(crate) use self::send::Source;
 use self::splice::Splices;
+use self::worth::Worth;
 use crate::lock::Lock;
 use crate::os;
 use crate::pool::{Pool, Pooled};
@@ -78,6 +80,7 @@ pub(crate) struct Connection {
     received: AtomicU64,
     sent: AtomicU64,
     since: AtomicU64,
+    worth: Worth,
     /// When it was looked last whether wharf has asked for it.
     looked: Looked,
     /// The number of the session whose NIC its route leads through, as was found when it was to go there; 0 if that is to be
@@ -195,6 +198,7 @@ impl Pooled for Connection {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             since: AtomicU64::new(0),
+            worth: Worth::new(),
             looked: Looked::new(),
             nic: AtomicU32::new(0),
             rests: AtomicU64::new(0),
@@ -224,6 +228,12 @@ impl Pooled for Connection {
     }
 }
 
+/// Of a counter by which nothing is decided but what is worth it: threads that count at once may lose some.
+#[inline]
+fn count(counter: &AtomicU64, bytes: u64) {
+    counter.store(counter.load(Ordering::Relaxed).saturating_add(bytes), Ordering::Relaxed);
+}
+
 impl Connection {
     /// It is that of this descriptor, new and at the kernel.
     fn begin(&self, fd: c_int) {
@@ -237,6 +247,7 @@ impl Connection {
         self.received.store(0, Ordering::Relaxed);
         self.sent.store(0, Ordering::Relaxed);
         self.since.store(os::now(), Ordering::Relaxed);
+        self.worth.begin();
         // What was asked for before is not asked of this one.
         self.looked.set(&Times::now());
         self.nic.store(0, Ordering::Relaxed);
@@ -254,6 +265,16 @@ impl Connection {
         self.splices.clear();
         self.stays.store(Stays::NOT.0, Ordering::Relaxed);
         self.state.store(KERNEL, Ordering::Release);
+    }
+
+    /// The program has opened it, and not its peer.
+    pub(crate) fn is_opened(&self) {
+        self.worth.is_opened();
+    }
+
+    /// Bytes that it has carried so far, sent or received, whichever are more.
+    fn carried(&self) -> u64 {
+        self.received.load(Ordering::Relaxed).max(self.sent.load(Ordering::Relaxed))
     }
 
     /// Whether it is not at the kernel, as it is now.

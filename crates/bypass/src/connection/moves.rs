@@ -71,7 +71,7 @@ impl Connection {
             }
             let needs_time = policy.next_deadline(&seen).is_some();
             let now = if needs_time { os::now() } else { seen.since };
-            policy.picks(&seen, now)
+            policy.picks(&seen, now, |carried| self.worth.is_it(self.fd(), carried))
         };
         if let Way::To(session) = self.way(wants) {
             let _ = self.offer(session);

@@ -206,6 +206,7 @@ impl Connection {
     /// Tells the NIC of room in the ring, when there is a quarter of it: one that was full, so that the NIC waits for
     /// room, has that much before it is empty.
     pub(super) fn has_read(&self, at: &AtNic, count: u32) {
+        super::count(&self.received, count.into());
         let size = at.area.receive().map_or(0, |ring| receive::App::new(ring).size());
         let len = self.untold.fetch_add(count, Ordering::AcqRel) + count;
         if len >= size / 4 {

@@ -83,6 +83,7 @@ impl Connection {
                 Wrote::Failed(error) => return done(written).or(Some(Err(error))),
                 Wrote::Some(count) => {
                     written += count;
+                    super::count(&self.sent, count as u64);
                     if count > 0 {
                         self.has_written(&at, count, more);
                     }

@@ -16,6 +16,8 @@ use super::{AWAY, Connection, Patience, SHUT_READ, SHUT_WRITE, Waiting, epoll, o
 use crate::os;
 use crate::session;
 
+/// Bytes that a connection carries at least that is lent.
+const MUCH: u64 = 1 << 30;
 /// So often in a row all that went into a pipe has gone to the same connection.
 const ROUNDS: u32 = 4;
 /// A call that asks for so many bytes asks for all that comes: more than a pipe holds, and than what ends somewhere.
@@ -180,6 +182,8 @@ impl Connection {
         // The program is to see some of it before the next time.
         splices.rounds.store(0, Ordering::Relaxed);
         if self.control(&at, NicControl::Splice(other.cid.0)) {
+            // How much the NIC moves from now on is not known here.
+            [&self.received, &to.sent].iter().for_each(|counter| super::count(counter, MUCH));
             return true;
         }
         self.take_back();

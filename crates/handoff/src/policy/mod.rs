@@ -3,6 +3,7 @@
 //! A [`Policy`] says which, from what is seen of a connection. [`LoadControl`] says how many, from the packets that
 //! wait at the NIC.
 
+pub mod carried;
 mod load;
 mod ports;
 mod text;
@@ -24,6 +25,8 @@ pub enum When {
     ByHand,
     /// When it is accepted or connected.
     AtAccept,
+    /// When it is likely to be worth it, by what others of the same service have [carried].
+    Learned,
     /// When it has proved to be worth it, by what comes first. One of both is there.
     After {
         /// Bytes, sent or received, whichever are more.
@@ -42,10 +45,10 @@ pub struct Policy {
     pub ports: Option<Ports>,
 }
 
-/// After 64 KB either way.
+/// When it is likely to be worth it.
 impl Default for Policy {
     fn default() -> Self {
-        Policy { when: When::After { bytes: Some(64_000), time: None }, ports: None }
+        Policy { when: When::Learned, ports: None }
     }
 }
 
@@ -67,9 +70,10 @@ pub struct Seen {
 }
 
 impl Policy {
-    /// Whether the connection is to go to the NIC now.
-    pub fn picks(&self, seen: &Seen, now: Nanos) -> bool {
-        self.admits(seen) && self.is_time(seen, now)
+    /// Whether the connection is to go to the NIC now. A policy that learns asks whether one that has carried so many bytes
+    /// is [worth](carried::Carried::is_worth) it.
+    pub fn picks(&self, seen: &Seen, now: Nanos, is_worth: impl FnOnce(u64) -> bool) -> bool {
+        self.admits(seen) && self.is_time(seen, now, is_worth)
     }
 
     /// When to look again if no more bytes come; `None` if only bytes can change the answer, or nothing can.
@@ -92,12 +96,14 @@ impl Policy {
         !seen.given_back && self.ports.as_ref().is_none_or(named)
     }
 
-    fn is_time(&self, seen: &Seen, now: Nanos) -> bool {
+    fn is_time(&self, seen: &Seen, now: Nanos, is_worth: impl FnOnce(u64) -> bool) -> bool {
+        let carried = seen.sent.max(seen.received);
         match self.when {
             When::Never | When::ByHand => false,
             When::AtAccept => true,
+            When::Learned => is_worth(carried),
             When::After { bytes, time } => {
-                bytes.is_some_and(|bytes| seen.sent.max(seen.received) >= bytes)
+                bytes.is_some_and(|bytes| carried >= bytes)
                     || time.is_some_and(|time| now.saturating_sub(seen.since) >= time)
             }
         }

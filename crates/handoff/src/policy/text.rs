@@ -1,5 +1,5 @@
-//! Policies as text: `none`, `by_hand`, `at_accept`, `after=64KB`, `after=2s`, `after=64KB,2s`, and behind any of the
-//! last four `ports=80,443,8000-8100`, which alone means at accept.
+//! Policies as text: `none`, `by_hand`, `learned`, `at_accept`, `after=64KB`, `after=2s`, `after=64KB,2s`, and behind any
+//! of the last five `ports=80,443,8000-8100`, which alone means at accept.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -35,8 +35,8 @@ impl fmt::Display for PolicyError {
         match self {
             PolicyError::Word(word) => write!(
                 f,
-                "no policy is called `{}`: there are none, by_hand, at_accept, after=64KB, \
-                 after=2s and ports=80,443",
+                "no policy is called `{}`: there are none, by_hand, learned, at_accept, \
+                 after=64KB, after=2s and ports=80,443",
                 word.escape_debug()
             ),
             PolicyError::After(word) => write!(
@@ -140,6 +140,7 @@ fn plain(word: &str) -> Result<When, PolicyError> {
     match word {
         "none" => Ok(When::Never),
         "by_hand" => Ok(When::ByHand),
+        "learned" => Ok(When::Learned),
         "at_accept" => Ok(When::AtAccept),
         other => Err(PolicyError::Word(shown(other))),
     }
@@ -161,6 +162,7 @@ impl fmt::Display for Policy {
         match self.when {
             When::Never => f.write_str("none")?,
             When::ByHand => f.write_str("by_hand")?,
+            When::Learned => f.write_str("learned")?,
             When::AtAccept => f.write_str("at_accept")?,
             When::After { bytes, time } => {
                 let bytes = bytes.map(|bytes| written(bytes, &BYTES));

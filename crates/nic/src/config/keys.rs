@@ -139,8 +139,8 @@ impl Key {
                 format!("{} or {last}", rest.join(", "))
             }
             Kind::Choice { names, .. } => names.join(""),
-            Kind::Policy { .. } => "none, by_hand, at_accept, after=SIZE, after=TIME or \
-                                    after=SIZE,TIME; the last four also with ports=80,8000-8100"
+            Kind::Policy { .. } => "none, by_hand, learned, at_accept, after=SIZE, after=TIME or \
+                                    after=SIZE,TIME; the last five also with ports=80,8000-8100"
                 .to_owned(),
             Kind::Number { min, max, unit, power_of_two, zero, .. } => {
                 if unit == Unit::Group {

@@ -480,7 +480,7 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "handoff.policy",
-        kind: Kind::Policy { default: "after=64KB" },
+        kind: Kind::Policy { default: "learned" },
         run_time: true,
         help: "which connections move to the NIC, and when, of programs that `wharf run` has started without \
                a policy of their own",

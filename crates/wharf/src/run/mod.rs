@@ -39,7 +39,7 @@ pub(crate) struct RunArgs {
     /// connection goes to the one that its route leads through
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     nic: Vec<String>,
-    /// Which connections move, and when: none, by_hand, at_accept, after=64KB, after=2s; and of which ports:
+    /// Which connections move, and when: none, by_hand, learned, at_accept, after=64KB, after=2s; and of which ports:
     /// ports=80,443. Without it that of wharf (handoff.policy), which may change
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,

@@ -208,6 +208,31 @@ fn an_event_loop_runs_on_the_nic_after_so_many_bytes() {
     up.nothing_went_wrong();
 }
 
+#[test]
+fn a_policy_learns_which_connections_are_worth_it() {
+    let Some(up) = up() else { return };
+    let _server = serve(&up.hosts, "learned", THREADS);
+    let run = |count: usize, len: usize| {
+        for number in 0..count {
+            let stream = connect(&up.hosts, Ip::BOTH[number % 2]);
+            echoes(&stream, &bytes(len, number as u64));
+            ends(stream);
+        }
+    };
+    let handoffs = || up.counter("handoff", "handoffs");
+    run(20, 30_000);
+    assert_eq!(handoffs(), 0, "none has carried 64 KB");
+    run(30, 2_000_000);
+    assert!(handoffs() > 8, "{}", handoffs());
+    // They are likely to carry much from now on: one that has carried nothing moves.
+    let mut idle = Vec::new();
+    let are_there = wait_until(|| {
+        idle.push(connect(&up.hosts, Ip::V4));
+        up.counter("handoff", "connections") > 0
+    });
+    assert!(are_there, "{}", handoffs());
+}
+
 /// Two processes would share the rings: the connection goes back to the kernel before the fork, with what was in
 /// flight, and to the NIC again when the parent has closed it.
 #[test]

@@ -73,7 +73,7 @@ enum Way {
     Os,
     /// wharf, all of them from the moment on in which they are accepted.
     Nic,
-    /// wharf, those that have lasted for a while, as long as it has time for them: what is so by default.
+    /// wharf, those that are likely to be worth it, as long as it has time for them: what is so by default.
     Policies,
 }
 
@@ -94,7 +94,7 @@ impl Way {
 
     const fn policy(self) -> &'static str {
         match self {
-            Way::Policies => "after=64KB",
+            Way::Policies => "learned",
             Way::Os | Way::Nic => "at_accept",
         }
     }
