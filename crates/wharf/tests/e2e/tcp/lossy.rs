@@ -20,7 +20,7 @@ pub(super) const NETWORKS: [(&str, &str); 8] = [
     ("plain", "delay = '1ms'"),
     ("marks", "delay = '2ms'\nmark = '5%'"),
     ("loss", "delay = '2ms'\nloss = '2%'"),
-    ("bursts", "delay = '2ms'\ngilbert_p = '1%'\ngilbert_r = '60%'"),
+    ("bursts", "delay = '2ms'\ngilbert_p = '2%'\ngilbert_r = '60%'"),
     ("reordering", "delay = '2ms'\nreorder = '5%'\nreorder_distance = 5"),
     ("duplication", "delay = '2ms'\nduplicate = '10%'"),
     ("damage", "delay = '2ms'\ncorrupt = '2%'"),
