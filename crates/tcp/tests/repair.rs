@@ -10,7 +10,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tcp::repair::{Repair, RepairError, RepairPath, RepairWindow};
 use tcp::snapshot::{RecoveryState, RoundTrip};
-use tcp::{Algorithm, Config, Options, Segment, Snapshot, Stack, StackConfig, State};
+use tcp::{Algorithm, Config, FourTuple, Options, Segment, Snapshot, Stack, StackConfig, State};
 use wire::{Flags, Seq, Timestamps};
 
 const NOW: u64 = 1_000_000_000;
@@ -258,4 +258,52 @@ fn what_the_kernel_has_sent_measures_no_round_trip() {
     }
     assert_eq!(before, 0, "{before} measured what came before");
     assert!(after > 10, "{after} measured what came after");
+}
+
+/// The kernel stamps segments with the time at which its pace lets them go, and may have sent later ones than it tells. The
+/// peer, which echoes them, would drop what bears earlier ones.
+#[test]
+fn timestamps_go_on_from_what_the_peer_echoes() {
+    const AHEAD: u32 = 12_454;
+    let mut told = 0;
+    for seed in 0..300 {
+        let (repair, _) = snapshot(seed, true).to_repair().unwrap();
+        let given = Snapshot::from_repair(&repair).unwrap();
+        if !repair.timestamps || given.state != State::Established {
+            continue;
+        }
+        let mut stack = Stack::new(StackConfig { secret: [7; 16], half_open: 1, connections: 8 });
+        stack.thaw(&given, Arc::new(Config::default()), NOW).unwrap();
+        let value = Seq(given.receive.ts_recent.0.wrapping_add(1));
+        let first = given.ts_now.wrapping_add(AHEAD);
+        // The last is no echo of anybody's.
+        for (echo, least) in
+            [(first, first), (first.wrapping_sub(3), first), (first.wrapping_add(1 << 30), first)]
+        {
+            let options = Options {
+                timestamps: Some(Timestamps { value, echo: Seq(echo) }),
+                ..Options::default()
+            };
+            let segment = Segment {
+                // Of a keepalive, which is answered at once.
+                seq: given.receive.nxt + u32::MAX,
+                ack: given.send.una,
+                flags: Flags::ACK,
+                window: 1000,
+                urgent: 0,
+                options,
+                payload: &[],
+                gso_size: 0,
+                ce: false,
+            };
+            let path = FourTuple { local: given.local, remote: given.remote };
+            stack.receive(&path, &segment, NOW);
+            while let Some(transmit) = stack.poll_transmit(NOW) {
+                let sent = Options::parse(transmit.options.as_slice()).timestamps.unwrap().value;
+                assert!(sent.after(Seq(least)) && sent.before(Seq(least) + 1000), "seed {seed}");
+                told += 1;
+            }
+        }
+    }
+    assert!(told > 50, "{told} segments");
 }

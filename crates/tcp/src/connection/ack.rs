@@ -261,13 +261,13 @@ impl Connection {
 
     /// The time since this timestamp was sent, unless that was by another's clock.
     pub(crate) fn measure_by_timestamp(&mut self, echo: u32, now: Nanos) {
+        let ticks = self.ts_clock(now).wrapping_sub(echo);
         if let Some(first) = self.first_timestamp {
-            if (echo.wrapping_sub(first) as i32) < 0 {
+            if (echo.wrapping_sub(first) as i32) < 0 || (ticks as i32) < 0 {
                 return;
             }
             self.first_timestamp = None;
         }
-        let ticks = self.ts_clock(now).wrapping_sub(echo);
         // An echo from the future, or of hours ago, is no measurement.
         if echo != 0 && ticks < 1 << 24 {
             self.rtt.measure(Nanos::from(ticks.max(1)) * 1_000_000, now);

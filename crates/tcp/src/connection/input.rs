@@ -12,6 +12,8 @@ use crate::{Nanos, Reason, Segment, State};
 const CHALLENGE_INTERVAL: Nanos = 500 * MILLISECOND;
 /// TS.Recent is outdated after so long without a segment (RFC 7323 section 5.5).
 const TIMESTAMPS_OUTDATED: Nanos = 24 * 24 * 3600 * SECOND;
+/// By so many milliseconds at most the timestamps were ahead of whoever had the connection before.
+const TIMESTAMPS_AHEAD: u32 = 600_000;
 
 /// The answer to a segment, where it is none of the connection's own segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +93,7 @@ impl Connection {
         }
         // Only after the acknowledgment was checked: a segment that acknowledges what was never sent is not
         // the peer's.
-        self.update_ts_recent(segment);
+        self.take_timestamps(segment, context.now);
         self.after_ack(context.now);
         if self.hot.state == State::Closed {
             return Answer::None;
@@ -231,13 +233,28 @@ impl Connection {
 
     /// Updates TS.Recent if the segment covers what was acknowledged last (RFC 7323 section 4.3, (2)).
     #[inline]
-    pub(crate) fn update_ts_recent(&mut self, segment: &Segment<'_>) {
-        if let Some(timestamps) = segment.options.timestamps
-            && self.hot.bits.timestamps()
-            && !segment.seq.after(self.hot.rcv_acked)
-        {
+    pub(crate) fn take_timestamps(&mut self, segment: &Segment<'_>, now: Nanos) {
+        let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.bits.timestamps())
+        else {
+            return;
+        };
+        if (timestamps.echo.0.wrapping_sub(self.ts_clock(now)) as i32) > 0 {
+            self.go_beyond(timestamps.echo.0, now);
+        }
+        if !segment.seq.after(self.hot.rcv_acked) {
             let latest = timestamps.value.max(wire::Seq(self.hot.ts_recent)).0;
             self.hot.ts_recent = if self.hot.ts_recent == 0 { timestamps.value.0 } else { latest };
+        }
+    }
+
+    /// Timestamps must not go back (RFC 7323 section 5.3), or the peer drops what bears them. Who had the connection before
+    /// may have sent a later one than it could tell, which the peer echoes: the next is later than that.
+    #[cold]
+    fn go_beyond(&mut self, echo: u32, now: Nanos) {
+        let ahead = echo.wrapping_sub(self.ts_clock(now));
+        if self.first_timestamp.is_some() && ahead < TIMESTAMPS_AHEAD {
+            self.hot.ts_offset = self.hot.ts_offset.wrapping_add(ahead + 1);
+            self.first_timestamp = Some(echo.wrapping_add(1));
         }
     }
 

@@ -49,7 +49,7 @@ impl Connection {
         let take = len.min(window);
         self.hot.last_received = context.now;
         self.hot.snd_wl1 = segment.seq;
-        self.update_ts_recent(segment);
+        self.take_timestamps(segment, context.now);
         if take < len {
             self.acknowledge_now();
         }
