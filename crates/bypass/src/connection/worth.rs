@@ -88,7 +88,7 @@ impl Worth {
         ALL.get((self.service.load(Ordering::Relaxed) as usize).checked_sub(1)?)
     }
 
-    /// It has ended, and carried so many bytes. Where nobody has asked for its service, no policy learns.
+    /// It has ended, and carried so many bytes. Without a policy that learns its service is not known.
     pub(super) fn ends(&self, bytes: u64) {
         if let Some(service) = self.known() {
             service.carried.ended(bytes);

@@ -12,7 +12,7 @@ use crate::{Nanos, Reason, Segment, State};
 const CHALLENGE_INTERVAL: Nanos = 500 * MILLISECOND;
 /// TS.Recent is outdated after so long without a segment (RFC 7323 section 5.5).
 const TIMESTAMPS_OUTDATED: Nanos = 24 * 24 * 3600 * SECOND;
-/// By so many milliseconds at most the timestamps were ahead of whoever had the connection before.
+/// Most milliseconds by which an echo may be ahead of the clock. More is no echo of the connection's.
 const TIMESTAMPS_AHEAD: u32 = 600_000;
 
 /// The answer to a segment, where it is none of the connection's own segments.
@@ -231,7 +231,8 @@ impl Connection {
         self.hot.bits.set_ack_now(true);
     }
 
-    /// Updates TS.Recent if the segment covers what was acknowledged last (RFC 7323 section 4.3, (2)).
+    /// Updates TS.Recent if the segment covers what was acknowledged last (RFC 7323 section 4.3, (2)), and the clock if the
+    /// echo is ahead of it.
     #[inline]
     pub(crate) fn take_timestamps(&mut self, segment: &Segment<'_>, now: Nanos) {
         let Some(timestamps) = segment.options.timestamps.filter(|_| self.hot.bits.timestamps())
@@ -247,8 +248,8 @@ impl Connection {
         }
     }
 
-    /// Timestamps must not go back (RFC 7323 section 5.3), or the peer drops what bears them. Who had the connection before
-    /// may have sent a later one than it could tell, which the peer echoes: the next is later than that.
+    /// Timestamps must not go back (RFC 7323 section 5.3), or the peer drops the segments. The kernel may have sent a later one
+    /// than it told when it gave the connection away. The peer echoes it: the next is later than that.
     #[cold]
     fn go_beyond(&mut self, echo: u32, now: Nanos) {
         let ahead = echo.wrapping_sub(self.ts_clock(now));

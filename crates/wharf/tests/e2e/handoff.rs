@@ -223,7 +223,8 @@ fn a_policy_learns_which_connections_are_worth_it() {
     run(20, 30_000);
     assert_eq!(handoffs(), 0, "none has carried 64 KB");
     run(30, 2_000_000);
-    assert!(handoffs() > 8, "{}", handoffs());
+    assert!(wait_until(|| handoffs() > 8), "{}", handoffs());
+    assert!(wait_until(|| up.counter("handoff", "connections") == 0), "all have ended");
     // They are likely to carry much from now on: one that has carried nothing moves.
     let mut idle = Vec::new();
     let are_there = wait_until(|| {

@@ -11,7 +11,7 @@ use testkit::lab::have;
 use crate::handoff::{THREADS, bytes, connect, ends, serve};
 use crate::setup::{Ip, Plan, Port, Up, WIRE, give};
 
-/// So much is on its way in each direction, as nobody reads what comes back.
+/// Bytes that each client sends before it reads the echo: more than the windows take.
 const LEN: usize = 6 << 20;
 const CONNECTIONS: usize = 24;
 

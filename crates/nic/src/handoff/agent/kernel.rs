@@ -144,7 +144,7 @@ impl Offered {
             Some(missing) => repair::write_rest(&self.socket, parts, missing)?,
             None => match self.put_back(parts) {
                 Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                    // Nobody else is to have its addresses, nor the application a socket in repair mode.
+                    // The addresses stay reserved, and the application has no socket in repair mode.
                     let ends = (self.local, self.remote);
                     repair::reserve(&self.socket, ends, self.reuse_address)?;
                     return Err(NotThawed::NoMemory(waiting));
