@@ -44,6 +44,8 @@ pub struct Agreed {
     /// Congestion notification was agreed to.
     pub ecn: bool,
     /// What is added to milliseconds of CLOCK_MONOTONIC to give a timestamp of ours (RFC 7323 section 5.4).
+    /// It is that of the handoff: where the engine has found since that the kernel had sent later ones, and has put its own
+    /// ahead, a connection that is put back from here still sends earlier ones for a while, which its peer drops.
     pub ts_offset: u32,
 }
 
