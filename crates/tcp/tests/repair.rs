@@ -273,7 +273,7 @@ fn timestamps_go_on_from_what_the_peer_echoes() {
             continue;
         }
         let mut stack = Stack::new(StackConfig { secret: [7; 16], half_open: 1, connections: 8 });
-        stack.thaw(&given, Arc::new(Config::default()), NOW).unwrap();
+        let id = stack.thaw(&given, Arc::new(Config::default()), NOW).unwrap();
         let value = Seq(given.receive.ts_recent.0.wrapping_add(1));
         let first = given.ts_now.wrapping_add(AHEAD);
         // The last is no echo of anybody's.
@@ -304,6 +304,8 @@ fn timestamps_go_on_from_what_the_peer_echoes() {
                 told += 1;
             }
         }
+        let standing = stack.connection(id).unwrap().standing();
+        assert_eq!(standing.ts_ahead, AHEAD + 1, "seed {seed}");
     }
     assert!(told > 50, "{told} segments");
 }

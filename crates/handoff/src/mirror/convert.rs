@@ -81,6 +81,7 @@ impl Moving {
             rcv_wup: receive.acked,
             rcv_edge: receive.edge,
             ts_recent: receive.ts_recent.0,
+            ts_ahead: 0,
             closing: Closing::Open,
         }
     }
@@ -100,6 +101,7 @@ impl Moving {
             rcv_wup: standing.rcv_acked,
             rcv_edge: standing.rcv_edge,
             ts_recent: standing.ts_recent,
+            ts_ahead: standing.ts_ahead,
             closing,
         }
     }
@@ -181,7 +183,8 @@ impl Record {
     /// One that is after all that were sent, and even: the lowest bit of what the kernel takes says that its
     /// clock counts microseconds. One millisecond is for the part of one that the offset was rounded by.
     fn timestamp(&self, monotonic: Nanos) -> u32 {
-        clock(monotonic).wrapping_add(self.agreed.ts_offset).wrapping_add(2) & !1
+        let offset = self.agreed.ts_offset.wrapping_add(self.moving.ts_ahead);
+        clock(monotonic).wrapping_add(offset).wrapping_add(2) & !1
     }
 
     /// A path of which nothing is known but its MTU.

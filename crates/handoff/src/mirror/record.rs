@@ -14,7 +14,7 @@ pub const AGREED_WORDS: usize = 12;
 pub const MOVING_WORDS: usize = 8;
 
 /// Version of the format.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// What does not change while the NIC has the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,9 +43,8 @@ pub struct Agreed {
     pub timestamps: bool,
     /// Congestion notification was agreed to.
     pub ecn: bool,
-    /// What is added to milliseconds of CLOCK_MONOTONIC to give a timestamp of ours (RFC 7323 section 5.4).
-    /// It is that of the handoff: where the engine has found since that the kernel had sent later ones, and has put its own
-    /// ahead, a connection that is put back from here still sends earlier ones for a while, which its peer drops.
+    /// What was added to milliseconds of CLOCK_MONOTONIC to give a timestamp of ours (RFC 7323 section 5.4) at the handoff;
+    /// [`Moving::ts_ahead`] comes on top.
     pub ts_offset: u32,
 }
 
@@ -77,6 +76,8 @@ pub struct Moving {
     pub rcv_edge: Seq,
     /// The last timestamp to be echoed, 0 if none is known.
     pub ts_recent: u32,
+    /// By so many milliseconds the clock of the timestamps was put ahead since the handoff ([`tcp::Standing::ts_ahead`]).
+    pub ts_ahead: u32,
     /// What the application has closed, which the state need not say yet.
     pub closing: Closing,
 }
@@ -263,7 +264,7 @@ impl Moving {
             pair(self.snd_wl1.0, kind),
             pair(self.rcv_nxt.0, self.rcv_wup.0),
             pair(self.rcv_edge.0, self.ts_recent),
-            0,
+            pair(self.ts_ahead, 0),
             0,
         ];
         words[MOVING_WORDS - 1] = mirror_sum(&words[..MOVING_WORDS - 1]);
@@ -274,11 +275,12 @@ impl Moving {
     /// none.
     pub(super) fn from_words(words: &[u64], epoch: Epoch) -> Option<(u32, Option<Moving>)> {
         let words = checked::<{ MOVING_WORDS - 1 }>(words)?;
-        let [name, sent, window, update, received, edge, reserved] = words;
+        let [name, sent, window, update, received, edge, stamps] = words;
         let (tag, kind) = (high(name), high(update));
         (tag as u16 == epoch.tag()).then_some(())?;
         let state = State::from_number(kind as u8);
-        let both = state.zip(Closing::from_number((kind >> 8) & 0xff)).filter(|_| reserved == 0);
+        let both =
+            state.zip(Closing::from_number((kind >> 8) & 0xff)).filter(|_| high(stamps) == 0);
         let moving = both.map(|(state, closing)| Moving {
             state,
             closing,
@@ -293,6 +295,7 @@ impl Moving {
             rcv_wup: Seq(high(received)),
             rcv_edge: Seq(low(edge)),
             ts_recent: high(edge),
+            ts_ahead: low(stamps),
         });
         Some((low(name), moving))
     }

@@ -54,6 +54,7 @@ fn moving(snapshot: &Snapshot, step: u32) -> Moving {
         *seq += step * 50;
     }
     moving.snd_wnd = moving.snd_wnd.wrapping_add(step % 3);
+    moving.ts_ahead += step / 2;
     moving
 }
 
@@ -196,6 +197,23 @@ fn a_mirror_that_takes_back_a_promise_is_a_bug() {
     writer.commit(&moving);
     moving.rcv_nxt += u32::MAX;
     writer.commit(&moving);
+}
+
+/// The kernel that takes a connection back goes on behind the timestamps that its engine has sent.
+#[test]
+fn a_clock_that_was_put_ahead_stays_ahead() {
+    let snapshot = snapshot(6);
+    let record = Record { agreed: agreed(&snapshot), moving: Moving::of(&snapshot) };
+    let stamp = |ts_ahead, monotonic| {
+        let record = Record { moving: Moving { ts_ahead, ..record.moving }, ..record };
+        let queues = (snapshot.send.queue.clone(), snapshot.receive.queue.clone());
+        record.to_repair(queues.0, queues.1, monotonic).expect("it can be put back").timestamp
+    };
+    let now = 7_000_000_000;
+    for ahead in [1, 12_455, 1 << 31, u32::MAX] {
+        let more = stamp(ahead, now).wrapping_sub(stamp(0, now)).wrapping_sub(ahead);
+        assert!(more == 0 || more == 1 || more == u32::MAX, "{more} more than {ahead} ahead");
+    }
 }
 
 #[test]

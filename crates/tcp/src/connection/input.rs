@@ -255,6 +255,7 @@ impl Connection {
         let ahead = echo.wrapping_sub(self.ts_clock(now));
         if self.first_timestamp.is_some() && ahead < TIMESTAMPS_AHEAD {
             self.hot.ts_offset = self.hot.ts_offset.wrapping_add(ahead + 1);
+            self.ts_ahead = self.ts_ahead.wrapping_add(ahead + 1);
             self.first_timestamp = Some(echo.wrapping_add(1));
         }
     }

@@ -256,6 +256,8 @@ pub struct Connection {
     pub(crate) bytes_acked: u32,
     pub(crate) peer_mss: u16,
     pub(crate) path_mtu: u16,
+    /// See [`Standing::ts_ahead`].
+    pub(crate) ts_ahead: u32,
     pub(crate) listener: Option<ListenerId>,
     pub(crate) end: Option<Reason>,
     /// The state in which it was then.
@@ -361,6 +363,7 @@ impl Connection {
             iss,
             irs: Seq(0),
             max_snd_wnd: 0,
+            ts_ahead: 0,
             bytes_acked: 0,
             listener: None,
             end: None,

@@ -34,6 +34,9 @@ pub struct Standing {
     pub rcv_edge: Seq,
     /// The last timestamp to be echoed, 0 if none is known.
     pub ts_recent: u32,
+    /// By so many milliseconds the clock of the timestamps was put ahead since the connection came from another stack: that
+    /// had sent later ones than it told (RFC 7323 section 5.3).
+    pub ts_ahead: u32,
     /// Bytes in order that were not read.
     pub unread: u32,
     /// The peer has sent an urgent byte that was not read.
@@ -59,6 +62,7 @@ impl Connection {
             rcv_acked: hot.rcv_acked,
             rcv_edge: hot.rcv_edge,
             ts_recent: hot.ts_recent,
+            ts_ahead: self.ts_ahead,
             unread: hot.receive.len(),
             has_urgent: self.rcv_urgent.is_some(),
         }
