@@ -183,6 +183,7 @@ fn read(
     let info: libc::tcp_info = get(socket, libc::TCP_INFO)?;
     let mss_clamp: libc::c_int = get(socket, libc::TCP_MAXSEG)?;
     let timestamp: libc::c_int = get(socket, libc::TCP_TIMESTAMP)?;
+    let ahead = ahead(info.tcpi_pacing_rate, info.tcpi_snd_mss, info.tcpi_min_rtt);
     let mut parts = Parts {
         local,
         remote,
@@ -198,7 +199,7 @@ fn read(
         snd_wscale: info.tcpi_snd_rcv_wscale & 15,
         rcv_wscale: info.tcpi_snd_rcv_wscale >> 4,
         mss_clamp: mss_clamp as u32,
-        timestamp: not_before(timestamp as u32, ahead(info.tcpi_pacing_rate)),
+        timestamp: not_before(timestamp as u32, ahead),
         window: position.window.put_right(),
         path: path(&info),
         settings: settings(socket)?,
@@ -216,8 +217,10 @@ const MOST_AT_ONCE: u64 = 65_536;
 /// How much slower the pace was when the segment was sent: BBR's grows by 2.89 in a round trip (`bbr_high_gain`), and
 /// this is for four of them. With 8, among 10,000 connections that shared 10 Mb/s, one in a million segments was ahead.
 const SLOWER: u64 = 64;
-/// A minute: with timestamps that are later by more, the path was no use before.
-const AHEAD_MAX: u64 = 60_000_000;
+/// Ten seconds: what comes back to the kernel before its peer has echoed anything new may be measured by an older timestamp,
+/// and its retransmission timeout grows with this. Where timestamps were ahead by more, the engine goes on behind what the
+/// peer echoes.
+const AHEAD_MAX: u64 = 10_000_000;
 
 /// The kernel marks microseconds in the lowest bit, so that it reports a timestamp of milliseconds only to a
 /// pair of them. Timestamps must not go back (RFC 7323 section 5.3): the next pair.
@@ -232,9 +235,12 @@ fn not_before(timestamp: u32, ahead: u64) -> u32 {
 
 /// By how many microseconds timestamps may be ahead of the clock. A segment bears the time at which the connection's
 /// pace lets the next one go (`tcp_wstamp_ns` in `__tcp_transmit_skb`), as with BBR, and an acknowledgment leaves before
-/// that time. `rate` is that of the pace in bytes a second, as it is now; without a pace it is high.
-fn ahead(rate: u64) -> u64 {
-    (MOST_AT_ONCE * SLOWER * 1_000_000 / rate.max(1)).min(AHEAD_MAX)
+/// that time. `rate` is that of the pace in bytes a second, as it is now; without a pace it is high. So long does what is
+/// sent at once take (`tcp_tso_autosize`): two segments, or a millisecond, with more for a peer that is near.
+fn ahead(rate: u64, mss: u32, min_rtt: u32) -> u64 {
+    let near = MOST_AT_ONCE.checked_shr(min_rtt >> 9).unwrap_or(0);
+    let bytes = near.max(2 * u64::from(mss));
+    (1000 + bytes * SLOWER * 1_000_000 / rate.max(1)).min(AHEAD_MAX)
 }
 
 /// With urgent data in the queue the kernel shows only the bytes before it. It counts all bytes if urgent
@@ -325,6 +331,15 @@ fn queued(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_pace_puts_timestamps_ahead_by_two_segments_of_a_slower_one() {
+        let [far, near] = [264_628, 60];
+        assert_eq!(ahead(1_000_000, 1448, far), 1000 + 2 * 1448 * 64);
+        assert_eq!(ahead(100_000_000, 1448, near), 1000 + 65_536 * 64 / 100);
+        assert_eq!(ahead(u64::MAX, 1448, far), 1000, "no pace");
+        assert_eq!(ahead(0, 1448, u32::MAX), AHEAD_MAX);
+    }
 
     #[test]
     fn what_has_left_since_is_not_unsent() {
