@@ -1,5 +1,6 @@
 //! Processes: signals, credentials of a socket's peer, privileges of this process, and CPU times.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -54,6 +55,22 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     let fd = check(fd as libc::c_int)?;
     // SAFETY: the call succeeded, so `fd` is a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The inodes of the sockets that a process has. To be told of another's takes the right to trace it (ptrace(2)).
+pub fn socket_inodes(pid: u32) -> io::Result<HashSet<u32>> {
+    let mut all = HashSet::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let name = match fs::read_link(entry?.path()) {
+            Ok(name) => name,
+            // It was closed in the meantime.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let inode = name.to_str().and_then(|name| name.strip_prefix("socket:["));
+        all.extend(inode.and_then(|inode| inode.strip_suffix(']')?.parse::<u32>().ok()));
+    }
+    Ok(all)
 }
 
 /// Moves a descriptor to where it closes before all others when this process ends, however it ends. It stays where it is if

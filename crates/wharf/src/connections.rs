@@ -1,6 +1,7 @@
 //! `wharf connections`: the connections of programs that `wharf run` has started.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::io;
 use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
@@ -9,6 +10,7 @@ use handoff::machine::Where;
 use handoff::session::status::Why;
 use nic::control::{Client, ClientError};
 use nic::handoff::Listed;
+use nic::tcp::FourTuple;
 use serde_json::{Value, json};
 
 use crate::error::Error;
@@ -19,7 +21,7 @@ use crate::units::{bytes, time};
 
 /// Show connections of programs that `wharf run` has started: those on the NIC, and why others are not
 ///
-/// Those at the kernel are shown once they were refused, or have come back; of these, `ss -ti` shows more.
+/// One at the kernel was refused, has come back, or was not offered yet: its policy has it wait. `ss -ti` shows more of those.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: those that the kernel has, and why:\n  wharf connections --where os\n\n\
@@ -104,29 +106,65 @@ pub(crate) fn run(args: &ConnectionsArgs) -> Result<(), Error> {
     })
 }
 
-/// Those of this wharf, or of all that run here; each with the host interface of its wharf.
+/// Those of this wharf, or of all that run here; each with the host interface of its wharf, which one that was not offered has
+/// not.
 fn of_each(host: Option<&str>) -> Result<Vec<Value>, Error> {
     let mut clients = Client::connect_each(host.map(str::to_owned).as_slice())?;
-    let answers = clients.iter_mut().map(|client| {
-        let mut all = client.connections()?;
-        for one in all.iter_mut().filter_map(Value::as_object_mut) {
-            one.insert("nic".to_owned(), client.host().into());
+    let (mut answers, mut programs) = (Vec::new(), BTreeMap::new());
+    for client in &mut clients {
+        answers.push(client.connections());
+        programs.extend(client.programs()?);
+        for one in answers.last_mut().into_iter().flatten().flatten() {
+            if let Some(one) = one.as_object_mut() {
+                one.insert("nic".to_owned(), client.host().into());
+            }
         }
-        Ok(all)
-    });
-    let mut all: Vec<Value> = those_that_answer(answers.collect())?.into_iter().flatten().collect();
+    }
+    let mut all: Vec<Value> = those_that_answer(answers)?.into_iter().flatten().collect();
     leave_out_refused_elsewhere(&mut all);
+    let offered: HashSet<_> = all.iter().map(names).collect();
+    all.extend(not_offered(&programs, &offered));
     Ok(all)
+}
+
+/// The connections of these programs that none was offered.
+fn not_offered(programs: &BTreeMap<i32, u32>, offered: &HashSet<Names>) -> Vec<Value> {
+    let is_offered = |path: &FourTuple| {
+        let names = [path.local, path.remote].map(|end| Some(end.to_string()));
+        offered.contains(&names)
+    };
+    let mut all = Vec::new();
+    for (pid, uid) in programs {
+        match nic::handoff::not_offered(*pid, *uid, is_offered) {
+            Ok(more) => all.extend(more.iter().map(object)),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => tracing::warn!(
+                "connections that process {pid} has not offered are not shown: that takes root or its user"
+            ),
+            // It has ended.
+            Err(_) => {}
+        }
+    }
+    // Several processes may share one.
+    let mut shown = HashSet::new();
+    all.retain(|one| shown.insert(names(one)));
+    all
+}
+
+fn is_not_offered(one: &Value) -> bool {
+    one["where"] == OS && one["refused"].is_null() && one["restored"].is_null()
 }
 
 /// A connection that one wharf has, and that another one has refused or given back before, is shown once.
 fn leave_out_refused_elsewhere(all: &mut Vec<Value>) {
     let away = all.iter().filter(|one| one["where"] != OS);
-    let away: HashSet<[Option<String>; 2]> = away.map(names).collect();
+    let away: HashSet<Names> = away.map(names).collect();
     all.retain(|one| one["where"] != OS || !away.contains(&names(one)));
 }
 
-fn names(one: &Value) -> [Option<String>; 2] {
+/// Both ends.
+type Names = [Option<String>; 2];
+
+fn names(one: &Value) -> Names {
     ["local", "remote"].map(|end| one[end].as_str().map(str::to_owned))
 }
 
@@ -174,6 +212,8 @@ fn table(all: &[Value]) -> String {
             let reason = one[how].as_str()?;
             Some(format!("{how}: {reason}"))
         });
+        let not_offered =
+            || if is_not_offered(one) { "not offered".to_owned() } else { String::new() };
         table.row([
             text("local"),
             text("remote"),
@@ -186,7 +226,7 @@ fn table(all: &[Value]) -> String {
             number("received", bytes),
             number("rtt", time),
             number("cwnd", bytes),
-            why.unwrap_or_default(),
+            why.unwrap_or_else(not_offered),
         ]);
     }
     table.to_string()

@@ -288,6 +288,11 @@ impl Handler for Answers {
         Ok(self.0.connections().iter().map(connections::object).collect())
     }
 
+    fn programs(&self) -> Value {
+        let all = self.0.programs();
+        all.iter().map(|program| json!({"pid": program.pid, "uid": program.uid})).collect()
+    }
+
     fn hand_off(&self, to_nic: bool, which: Selection) -> Result<Value, String> {
         handoff::hand_off(&self.0, to_nic, which)
     }

@@ -299,6 +299,21 @@ impl Client {
         }
     }
 
+    /// Programs that may offer connections: their process and user. A wharf that does not know the request tells of none.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn programs(&mut self) -> Result<Vec<(i32, u32)>, ClientError> {
+        let answer = match self.ask(&json!({"programs": true})) {
+            Err(ClientError::Refused(_)) => return Ok(Vec::new()),
+            answer => answer?,
+        };
+        let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let of = |one: &Value| Some((number(&one["pid"])?.try_into().ok()?, number(&one["uid"])?));
+        let all = answer.as_array().and_then(|all| all.iter().map(of).collect());
+        all.ok_or_else(|| ClientError::Nonsense { host: self.host.clone() })
+    }
+
     /// Moves connections `to` the `nic` or the `os`: those of a process, or the one with these ends, or all. Returns the
     /// result of the wharf's [`Handler::hand_off`](super::Handler::hand_off).
     ///

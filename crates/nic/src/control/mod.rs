@@ -16,6 +16,7 @@
 //! | `{"get":KEY}` | the same, with that key only |
 //! | `{"set":{KEY:VALUE}}` | `{"ok":true}` |
 //! | `{"connections":true}` | `{"ok":[`connections of programs, an object each`]}` |
+//! | `{"programs":true}` | `{"ok":[{"pid":PID,"uid":UID},...]}`, those that may offer connections |
 //! | `{"handoff":{"to":"nic"}}` or `"os"`, also with `"pid"`, or `"local"` and `"remote"` | `{"ok":`[`Handler::hand_off`]`}` |
 //! | `{"capture":{}}`, also with `"local"` and `"remote"`, and `"snaplen"` | `{"ok":true}`, and then [records](Record) until the client closes its direction |
 //! | anything that cannot be done | `{"error":REASON}` |

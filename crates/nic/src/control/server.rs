@@ -54,6 +54,11 @@ pub trait Handler {
         Err("this wharf runs no connections of programs".to_owned())
     }
 
+    /// Programs that may offer connections, as an array of objects.
+    fn programs(&self) -> Value {
+        Value::Array(Vec::new())
+    }
+
     /// Moves these connections. The client is entitled to do so. Returns an object that says how many.
     ///
     /// # Errors
@@ -379,7 +384,7 @@ fn parts(all: Vec<Value>) -> Vec<Value> {
     lines
 }
 
-const REQUESTS: &str = r#"a request is {"stats":true}, {"get":KEY}, {"set":{KEY:VALUE}}, {"connections":true}, {"handoff":{"to":"nic"}} or {"capture":{}}"#;
+const REQUESTS: &str = r#"a request is {"stats":true}, {"get":KEY}, {"set":{KEY:VALUE}}, {"connections":true}, {"programs":true}, {"handoff":{"to":"nic"}} or {"capture":{}}"#;
 
 fn request(line: &[u8], client: &Client, handler: &impl Handler) -> Result<Answer, String> {
     let parsed: Map<String, Value> =
@@ -407,6 +412,7 @@ fn value_of(
         Some(("get", Value::Null)) => handler.get(None),
         Some(("get", Value::String(key))) => handler.get(Some(key)),
         Some(("connections", Value::Bool(true))) => handler.connections(),
+        Some(("programs", Value::Bool(true))) => Ok(handler.programs()),
         Some(("handoff", Value::Object(what))) => {
             if !client.entitled {
                 return Err(

@@ -16,7 +16,7 @@ pub mod guard;
 mod process;
 
 pub use crate::lane::handoff::figures::Figures;
-pub use agent::{Listed, Selection};
+pub use agent::{Listed, Selection, not_offered};
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

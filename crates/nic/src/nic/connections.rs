@@ -1,14 +1,11 @@
 //! Connections of programs, as an operator sees and moves them.
 
-use std::collections::HashMap;
-
 use ::tcp::FourTuple;
 use handoff::machine::Where;
-use sys::netlink::sockets::{self, Socket};
-use sys::netlink::{Connection, Protocol};
+use sys::process::PeerCredentials;
 
 use super::Nic;
-use crate::handoff::agent::Agent;
+use crate::handoff::agent::{Agent, Known, List, at_kernel, path_of};
 use crate::handoff::{Listed, Selection};
 
 impl Nic {
@@ -17,7 +14,7 @@ impl Nic {
     pub fn connections(&self) -> Vec<Listed> {
         // What takes time is asked without keeping others from the agent.
         let asked = self.agent().as_ref().map(|agent| (agent.list(), agent.inquiry()));
-        let Some(((mut all, known), inquiry)) = asked else { return Vec::new() };
+        let Some((List { listed: mut all, known, .. }, inquiry)) = asked else { return Vec::new() };
         if !all.is_empty() {
             let figures = inquiry.figures();
             for listed in &mut all {
@@ -31,7 +28,10 @@ impl Nic {
         let mut gone = Vec::new();
         for known in &known {
             match there.get(&known.cookie) {
-                Some(shown) => all.push(Listed::at_kernel(known, shown)),
+                Some(shown) => {
+                    let Known { path, owner, why, .. } = *known;
+                    all.push(Listed::at_kernel(path, owner, Some(why), shown));
+                }
                 None => gone.push(known.cookie),
             }
         }
@@ -41,10 +41,15 @@ impl Nic {
         all
     }
 
+    /// The processes that may offer connections.
+    pub fn programs(&self) -> Vec<PeerCredentials> {
+        self.agent().as_ref().map(Agent::list).unwrap_or_default().owners
+    }
+
     /// How many connections the NIC runs.
     pub fn handed_off(&self) -> usize {
-        let (all, _) = self.agent().as_ref().map(Agent::list).unwrap_or_default();
-        all.iter().filter(|one| one.is_at_nic()).count()
+        let List { listed, .. } = self.agent().as_ref().map(Agent::list).unwrap_or_default();
+        listed.iter().filter(|one| one.is_at_nic()).count()
     }
 
     /// These connections go back to the kernel, if the NIC runs them or is about to; how many that are.
@@ -61,25 +66,10 @@ impl Nic {
     /// Where the connection with these ends is; `None` if neither the NIC nor the kernel has it. To be called as
     /// [`connections`](Self::connections).
     pub fn place_of(&self, path: &FourTuple) -> Option<Where> {
-        let (all, _) = self.agent().as_ref().map(Agent::list).unwrap_or_default();
-        if let Some(found) = all.iter().find(|one| one.path == *path) {
+        let List { listed, .. } = self.agent().as_ref().map(Agent::list).unwrap_or_default();
+        if let Some(found) = listed.iter().find(|one| one.path == *path) {
             return Some(found.place);
         }
-        let is_it = |socket: &Socket| (socket.local, socket.remote) == (path.local, path.remote);
-        at_kernel()?.values().any(is_it).then_some(Where::Os)
-    }
-}
-
-/// The connections that the kernel has, by what tells them apart; `None` if it does not say.
-fn at_kernel() -> Option<HashMap<u64, Socket>> {
-    let listed = Connection::open(Protocol::Diag)
-        .map_err(|error| error.to_string())
-        .and_then(|mut netlink| sockets::list(&mut netlink).map_err(|error| error.to_string()));
-    match listed {
-        Ok(all) => Some(all.into_iter().map(|socket| (socket.cookie, socket)).collect()),
-        Err(error) => {
-            tracing::warn!("connections at the kernel are not listed: {error}");
-            None
-        }
+        at_kernel()?.values().any(|shown| path_of(shown) == *path).then_some(Where::Os)
     }
 }

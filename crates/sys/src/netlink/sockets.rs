@@ -16,6 +16,7 @@ const SOURCE: usize = 8;
 const DESTINATION: usize = 24;
 const COOKIE: usize = 44;
 const UID: usize = 64;
+const INODE: usize = 68;
 
 /// A connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +31,12 @@ pub struct Socket {
     pub uid: u32,
     /// What tells it from all other sockets, as [`cookie_of`](crate::tcp::cookie_of) has it.
     pub cookie: u64,
+    /// Its inode, by which [`socket_inodes`](crate::process::socket_inodes) names it; 0 if no process has it.
+    pub inode: u32,
+    /// Bytes that the peer has acknowledged.
+    pub sent: u64,
+    /// Bytes that have come in order.
+    pub received: u64,
     /// Round-trip time in microseconds; 0 if it was not measured.
     pub rtt: u32,
     /// Congestion window in bytes.
@@ -64,6 +71,9 @@ fn socket(message: &[u8]) -> Option<Socket> {
         .map_or(&[][..], |(_, value)| value);
     // Of a kernel that has less there.
     let of_info = |at: usize| info.get(at..at + 4).and_then(number).unwrap_or(0);
+    let bytes = |at: usize| {
+        info.get(at..).and_then(|rest| rest.first_chunk()).copied().map_or(0, u64::from_ne_bytes)
+    };
     let segments = of_info(offset_of!(libc::tcp_info, tcpi_snd_cwnd));
     let segment = of_info(offset_of!(libc::tcp_info, tcpi_snd_mss));
     Some(Socket {
@@ -72,6 +82,9 @@ fn socket(message: &[u8]) -> Option<Socket> {
         state: header[1],
         uid: word(UID)?,
         cookie: u64::from(word(COOKIE)?) | u64::from(word(COOKIE + 4)?) << 32,
+        inode: word(INODE)?,
+        sent: bytes(offset_of!(libc::tcp_info, tcpi_bytes_acked)),
+        received: bytes(offset_of!(libc::tcp_info, tcpi_bytes_received)),
         rtt: of_info(offset_of!(libc::tcp_info, tcpi_rtt)),
         cwnd: u64::from(segments) * u64::from(segment),
     })
@@ -135,6 +148,8 @@ mod tests {
             assert_eq!((found.local, found.remote), ends);
             assert_eq!((found.state, found.uid), (1, crate::process::uid()));
             assert!(found.rtt > 0 && found.cwnd > 536, "{found:?}");
+            let mine = crate::process::socket_inodes(std::process::id()).unwrap();
+            assert!(mine.contains(&found.inode), "{mine:?}");
             drop((near, far));
             assert_eq!(find().map(|one| one.state).filter(|state| *state == 1), None);
         }

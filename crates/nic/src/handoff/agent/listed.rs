@@ -9,7 +9,9 @@ use ::tcp::FourTuple;
 use ::tcp::repair::Repair;
 use handoff::machine::Where;
 use handoff::session::status::Why;
-use sys::netlink::sockets::Socket;
+use sys::netlink::sockets::{self, Socket};
+use sys::netlink::{Connection, Protocol};
+use sys::process::PeerCredentials;
 
 use super::at_kernel::Known;
 use crate::lane::handoff::figures::Figures;
@@ -19,8 +21,7 @@ use crate::lane::handoff::link::{ToWorker, Way};
 const PATIENCE: Duration = Duration::from_secs(1);
 const MICROSECOND: u64 = 1_000;
 
-/// A connection of a program: one that the NIC runs, one that is on its way, or one that the kernel has as it was refused
-/// or has come back.
+/// A connection of a program: one that the NIC runs, one that is on its way, or one that the kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listed {
     /// Its ends.
@@ -33,7 +34,7 @@ pub struct Listed {
     pub cid: Option<u32>,
     /// Where it is.
     pub place: Where,
-    /// Why it is at the kernel.
+    /// Why it is at the kernel, if it was offered.
     pub why: Option<Why>,
     /// How it stands; `None` on its way.
     pub figures: Option<Figures>,
@@ -46,24 +47,69 @@ impl Listed {
     }
 
     /// One that the kernel has, as that shows it.
-    pub(crate) fn at_kernel(known: &Known, shown: &Socket) -> Self {
+    pub(crate) fn at_kernel(
+        path: FourTuple,
+        owner: PeerCredentials,
+        why: Option<Why>,
+        shown: &Socket,
+    ) -> Self {
         let figures = Repair::state_from_kernel(shown.state).map(|state| Figures {
             state,
-            sent: None,
-            received: None,
+            sent: Some(shown.sent),
+            received: Some(shown.received),
             rtt: u64::from(shown.rtt) * MICROSECOND,
             cwnd: shown.cwnd,
         });
-        Listed {
-            path: known.path,
-            pid: known.owner.pid,
-            uid: known.owner.uid,
-            cid: None,
-            place: Where::Os,
-            why: Some(known.why),
-            figures,
+        Listed { path, pid: owner.pid, uid: owner.uid, cid: None, place: Where::Os, why, figures }
+    }
+}
+
+/// Its ends.
+pub(crate) fn path_of(shown: &Socket) -> FourTuple {
+    FourTuple { local: shown.local, remote: shown.remote }
+}
+
+/// The connections that the kernel has of a process, but for those of `known`: it has not offered them, as its policy has them
+/// wait. To be called in the network namespace of the NIC.
+///
+/// # Errors
+/// The kernel does not tell: the caller must have the right to trace the process (ptrace(2)).
+pub fn not_offered(
+    pid: i32,
+    uid: u32,
+    known: impl Fn(&FourTuple) -> bool,
+) -> std::io::Result<Vec<Listed>> {
+    let inodes = sys::process::socket_inodes(pid as u32)?;
+    let owner = PeerCredentials { pid, uid, gid: 0 };
+    let there = at_kernel().unwrap_or_default().into_values();
+    let of_process = there.filter(|shown| inodes.contains(&shown.inode));
+    let unknown = of_process.filter(|shown| !known(&path_of(shown)));
+    Ok(unknown.map(|shown| Listed::at_kernel(path_of(&shown), owner, None, &shown)).collect())
+}
+
+/// The connections that the kernel has, by what tells them apart; `None` if it does not say.
+pub(crate) fn at_kernel() -> Option<HashMap<u64, Socket>> {
+    let listed = Connection::open(Protocol::Diag)
+        .map_err(|error| error.to_string())
+        .and_then(|mut netlink| sockets::list(&mut netlink).map_err(|error| error.to_string()));
+    match listed {
+        Ok(all) => Some(all.into_iter().map(|socket| (socket.cookie, socket)).collect()),
+        Err(error) => {
+            tracing::warn!("connections at the kernel are not listed: {error}");
+            None
         }
     }
+}
+
+/// What the agent knows of connections.
+#[derive(Default, Debug)]
+pub(crate) struct List {
+    /// Those that the NIC runs, and those on their way.
+    pub(crate) listed: Vec<Listed>,
+    /// Those that the kernel has as they were refused or have come back, and some that are gone.
+    pub(crate) known: Vec<Known>,
+    /// The processes that offer connections.
+    pub(crate) owners: Vec<PeerCredentials>,
 }
 
 /// Which connections are to move: all, unless it says more.

@@ -33,10 +33,11 @@ use sys::packets::PacketSocket;
 use sys::poll::EventFd;
 
 pub(crate) use self::host::Host;
-pub(crate) use self::listed::Inquiry;
-pub use self::listed::{Listed, Selection};
+pub(crate) use self::listed::{Inquiry, List, at_kernel, path_of};
+pub use self::listed::{Listed, Selection, not_offered};
 
-use self::at_kernel::{AtKernel, Known};
+use self::at_kernel::AtKernel;
+pub(crate) use self::at_kernel::Known;
 use self::common::Common;
 use self::crossing::Event;
 use self::no_memory::NoMemory;
@@ -100,7 +101,7 @@ enum Request {
     /// Processes go by this policy from now on.
     Policy(Box<Policy>),
     /// Tells which there are, and those that the kernel has.
-    List(mpsc::Sender<(Vec<Listed>, Vec<Known>)>),
+    List(mpsc::Sender<List>),
     /// Of those that the kernel has, these are gone.
     Gone(Vec<u64>),
     /// There is a guard, which knows nothing yet.
@@ -239,9 +240,8 @@ impl Agent {
         told.recv().unwrap_or(0)
     }
 
-    /// The connections that the NIC runs, those on their way, and those that the kernel has as they were refused or have
-    /// come back, of which some are gone.
-    pub(crate) fn list(&self) -> (Vec<Listed>, Vec<Known>) {
+    /// What it knows of connections.
+    pub(crate) fn list(&self) -> List {
         let (tell, told) = mpsc::channel();
         self.ask(Request::List(tell));
         told.recv().unwrap_or_default()
@@ -510,8 +510,12 @@ impl Work {
             }
             Request::Guard(_) | Request::Keep(_) => Ok(()),
             Request::List(tell) => {
-                let listed = all.flat_map(|session| session.list().collect::<Vec<_>>());
-                tell.send((listed.collect(), common.at_kernel.all().collect())).map_err(drop)
+                let mut list = List { known: common.at_kernel.all().collect(), ..List::default() };
+                for session in all {
+                    list.owners.push(session.owner());
+                    list.listed.extend(session.list());
+                }
+                tell.send(list).map_err(drop)
             }
             Request::Gone(gone) => {
                 common.at_kernel.forget(&gone);

@@ -341,6 +341,11 @@ impl Session {
         pid.is_none_or(|pid| self.peer.pid == pid)
     }
 
+    /// Whose connections they are.
+    pub(super) fn owner(&self) -> PeerCredentials {
+        self.peer
+    }
+
     /// Its connections, for those who ask.
     pub(super) fn list(&self) -> impl Iterator<Item = Listed> + '_ {
         let PeerCredentials { pid, uid, .. } = self.peer;
