@@ -57,6 +57,8 @@ unsafe impl Plain for libc::tpacket_auxdata {}
 unsafe impl Plain for libc::timespec {}
 // SAFETY: integers only.
 unsafe impl Plain for libc::linger {}
+// SAFETY: bytes.
+unsafe impl Plain for [u8; 16] {}
 // SAFETY: integers only (linux/tcp.h).
 unsafe impl Plain for libc::tcp_info {}
 // SAFETY: integers only (linux/if_xdp.h).

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | addresses, sequence numbers, both queues, what of them was sent | kept | kept |
 //! | MSS, window scales, SACK, timestamps as agreed | kept | kept |
-//! | our timestamp clock | kept, up to 2 ms later | kept, up to 1 ms later |
+//! | our timestamp clock | kept, up to 3 ms later, and more where the kernel's pace is slow | kept, up to 1 ms later |
 //! | windows of both sides | kept | kept |
 //! | bytes acknowledged so far (no acknowledgment is older) | unknown: as many as the largest window | lost: none |
 //! | state | kept | kept; the peer's FIN has to be given to the kernel again |
@@ -309,7 +309,7 @@ impl Repair {
     /// The variables of recovery, as of a connection that has seen none.
     fn moment(&self, una: Seq) -> Moment {
         let sent_ago = Nanos::from(self.path.last_data_sent) * MILLISECOND;
-        // The kernel's clock is put ahead of what it has sent, by up to a minute where that is slow.
+        // The kernel's clock is put ahead of what it has sent, by up to ten seconds where its pace is slow.
         let first_timestamp = self.timestamps.then_some(self.timestamp);
         Moment { sent_ago, fack: una, rack_end: una, first_timestamp, ..Moment::default() }
     }

@@ -183,7 +183,8 @@ fn read(
     let info: libc::tcp_info = get(socket, libc::TCP_INFO)?;
     let mss_clamp: libc::c_int = get(socket, libc::TCP_MAXSEG)?;
     let timestamp: libc::c_int = get(socket, libc::TCP_TIMESTAMP)?;
-    let ahead = ahead(info.tcpi_pacing_rate, info.tcpi_snd_mss, info.tcpi_min_rtt);
+    let slower = if is_bbr(socket)? { SLOWER_BBR } else { SLOWER };
+    let ahead = ahead(info.tcpi_pacing_rate, slower, info.tcpi_snd_mss, info.tcpi_min_rtt);
     let mut parts = Parts {
         local,
         remote,
@@ -212,14 +213,17 @@ fn read(
     Ok(parts)
 }
 
-/// Bytes of a segment that is cut later (`GSO_MAX_SIZE`).
+/// Most bytes that a pace lets go at once (`GSO_LEGACY_MAX_SIZE`).
 const MOST_AT_ONCE: u64 = 65_536;
-/// How much slower the pace was when the segment was sent: BBR's grows by 2.89 in a round trip (`bbr_high_gain`), and
-/// this is for four of them. With 8, among 10,000 connections that shared 10 Mb/s, one in a million segments was ahead.
-const SLOWER: u64 = 64;
+/// How much slower the pace may have been when the last segment was sent. BBR's grows by 2.89 in a round trip
+/// (`bbr_high_gain`), and this is for four of them: with 8, among 10,000 connections that shared 10 Mb/s, one in a million
+/// segments was ahead.
+const SLOWER_BBR: u64 = 64;
+/// The same of others: what they send is paced only where `SO_MAX_PACING_RATE` or fq(8) have it so.
+const SLOWER: u64 = 2;
 /// Ten seconds: what comes back to the kernel before its peer has echoed anything new may be measured by an older timestamp,
-/// and its retransmission timeout grows with this. Where timestamps were ahead by more, the engine goes on behind what the
-/// peer echoes.
+/// and its retransmission timeout grows with this, and again with each such move. Where timestamps were ahead by more, the
+/// engine goes on behind what the peer echoes.
 const AHEAD_MAX: u64 = 10_000_000;
 
 /// The kernel marks microseconds in the lowest bit, so that it reports a timestamp of milliseconds only to a
@@ -235,12 +239,20 @@ fn not_before(timestamp: u32, ahead: u64) -> u32 {
 
 /// By how many microseconds timestamps may be ahead of the clock. A segment bears the time at which the connection's
 /// pace lets the next one go (`tcp_wstamp_ns` in `__tcp_transmit_skb`), as with BBR, and an acknowledgment leaves before
-/// that time. `rate` is that of the pace in bytes a second, as it is now; without a pace it is high. So long does what is
-/// sent at once take (`tcp_tso_autosize`): two segments, or a millisecond, with more for a peer that is near.
-fn ahead(rate: u64, mss: u32, min_rtt: u32) -> u64 {
+/// that time. `rate` is that of the pace in bytes a second, as it is now, and was not less than that divided by `slower`.
+/// What it lets go at once (`tcp_tso_autosize`, with the defaults of tcp_tso_rtt_log and tcp_min_tso_segs) are two segments or
+/// what takes a millisecond, and more for a peer that is near.
+fn ahead(rate: u64, slower: u64, mss: u32, min_rtt: u32) -> u64 {
     let near = MOST_AT_ONCE.checked_shr(min_rtt >> 9).unwrap_or(0);
     let bytes = near.max(2 * u64::from(mss));
-    (1000 + bytes * SLOWER * 1_000_000 / rate.max(1)).min(AHEAD_MAX)
+    (1000 + bytes * slower * 1_000_000 / rate.max(1)).min(AHEAD_MAX)
+}
+
+/// Whether the connection's congestion control is a version of BBR.
+fn is_bbr(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    // `TCP_CA_NAME_MAX`.
+    let name: [u8; 16] = get(socket, libc::TCP_CONGESTION)?;
+    Ok(name.starts_with(b"bbr"))
 }
 
 /// With urgent data in the queue the kernel shows only the bytes before it. It counts all bytes if urgent
@@ -335,10 +347,13 @@ mod tests {
     #[test]
     fn a_slow_pace_puts_timestamps_ahead_by_two_segments_of_a_slower_one() {
         let [far, near] = [264_628, 60];
-        assert_eq!(ahead(1_000_000, 1448, far), 1000 + 2 * 1448 * 64);
-        assert_eq!(ahead(100_000_000, 1448, near), 1000 + 65_536 * 64 / 100);
-        assert_eq!(ahead(u64::MAX, 1448, far), 1000, "no pace");
-        assert_eq!(ahead(0, 1448, u32::MAX), AHEAD_MAX);
+        let [bbr, other] = [SLOWER_BBR, SLOWER];
+        assert_eq!(ahead(1_000_000, bbr, 1448, far), 1000 + 2 * 1448 * 64);
+        assert_eq!(ahead(100_000_000, bbr, 1448, near), 1000 + 65_536 * 64 / 100);
+        // Ten segments in 100 ms, without a pace.
+        assert_eq!(ahead(289_600, other, 1448, 100_000), 1000 + 20_000);
+        assert_eq!(ahead(u64::MAX, bbr, 1448, far), 1000, "no pace");
+        assert_eq!(ahead(0, bbr, 1448, u32::MAX), AHEAD_MAX);
     }
 
     #[test]
