@@ -25,7 +25,7 @@ use crate::Epoch;
 
 pub use convert::MirrorError;
 pub use memory::Memory;
-pub use record::{AGREED_WORDS, Agreed, Closing, MOVING_WORDS, Moving, mirror_sum};
+pub use record::{AGREED_WORDS, Agreed, Closing, MOVING_WORDS, Moving, RECORD_VERSION, mirror_sum};
 
 /// Words of a connection.
 pub const MIRROR_WORDS: usize = 32;

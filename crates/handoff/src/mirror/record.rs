@@ -13,8 +13,8 @@ pub const AGREED_WORDS: usize = 12;
 /// Words of [`Moving`], the last of which is a sum: one cache line.
 pub const MOVING_WORDS: usize = 8;
 
-/// Version of the format.
-const VERSION: u8 = 3;
+/// Version of the format of records.
+pub const RECORD_VERSION: u8 = 3;
 
 /// What does not change while the NIC has the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ pub struct Agreed {
     /// Congestion notification was agreed to.
     pub ecn: bool,
     /// What was added to milliseconds of CLOCK_MONOTONIC to give a timestamp of ours (RFC 7323 section 5.4) at the handoff;
-    /// [`Moving::ts_ahead`] comes on top.
+    /// [`Moving::ts_ahead`] is added to it.
     pub ts_offset: u32,
 }
 
@@ -187,7 +187,7 @@ impl Agreed {
         let (peer, ours) = self.window_scale.unwrap_or_default();
         let ports = (u32::from(self.local.port()) << 16) | u32::from(self.remote.port());
         let mss = (u32::from(self.peer_mss) << 16) | u32::from(self.our_mss);
-        let kind = u32::from_le_bytes([VERSION, self.flags(), peer, ours]);
+        let kind = u32::from_le_bytes([RECORD_VERSION, self.flags(), peer, ours]);
         let mut words = [
             pair(self.cid.0, self.epoch.0),
             pair(kind, ports),
@@ -218,7 +218,8 @@ impl Agreed {
         let known = flags & !(IPV6 | SACK | TIMESTAMPS | ECN | SCALED) == 0;
         let scaled = flags & SCALED != 0 || (peer, ours) == (0, 0);
         let epoch = Epoch(high(name));
-        (version == VERSION && known && scaled && reserved == 0 && epoch.is_nic()).then_some(())?;
+        (version == RECORD_VERSION && known && scaled && reserved == 0 && epoch.is_nic())
+            .then_some(())?;
         let ipv6 = flags & IPV6 != 0;
         let ports = high(ends);
         Some(Agreed {

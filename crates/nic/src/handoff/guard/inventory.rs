@@ -11,14 +11,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use handoff::mirror::RECORD_VERSION;
 use handoff::session::VERSION;
 use sys::shared::SharedMemory;
 
 use super::message::{LEN, Message};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"wharfdsc");
-/// Of the layout of this memory, and of what sessions are.
-const BUILD: u64 = 1 << 32 | VERSION as u64;
+/// Of the layout of this memory, and of what records and sessions are.
+const BUILD: u64 = 1 << 32 | (RECORD_VERSION as u64) << 16 | VERSION as u64;
 /// Words of a message, and of what is before all messages.
 const WORDS: usize = LEN / size_of::<u64>();
 const MIRROR: usize = 1;
