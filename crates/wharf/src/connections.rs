@@ -1,7 +1,6 @@
 //! `wharf connections`: the connections of programs that `wharf run` has started.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
@@ -10,7 +9,6 @@ use handoff::machine::Where;
 use handoff::session::status::Why;
 use nic::control::{Client, ClientError};
 use nic::handoff::Listed;
-use nic::tcp::FourTuple;
 use serde_json::{Value, json};
 
 use crate::error::Error;
@@ -21,7 +19,8 @@ use crate::units::{bytes, time};
 
 /// Show connections of programs that `wharf run` has started: those on the NIC, and why others are not
 ///
-/// One at the kernel was refused, has come back, or was not offered yet: its policy has it wait. `ss -ti` shows more of those.
+/// One at the kernel was refused, has come back, or was not offered, as when the policy has it wait; those are shown to whoever
+/// may trace the program. `ss -ti` shows more of them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: those that the kernel has, and why:\n  wharf connections --where os\n\n\
@@ -35,7 +34,7 @@ pub(crate) struct ConnectionsArgs {
     /// Only those of this process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// Only those of this wharf, if several run here: its host interface
+    /// Only those of this wharf, if several run here: its host interface. Those that were not offered are of none
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     /// One JSON object a line for each connection
@@ -82,6 +81,7 @@ pub(crate) fn object(listed: &Listed) -> Value {
     };
     json!({
         "local": path.local.to_string(), "remote": path.remote.to_string(), "where": place,
+        "nic": null,
         "pid": pid, "uid": uid, "cid": cid,
         "state": figures.map(|figures| figures.state.to_string()),
         "sent": figures.and_then(|figures| figures.sent),
@@ -106,48 +106,43 @@ pub(crate) fn run(args: &ConnectionsArgs) -> Result<(), Error> {
     })
 }
 
-/// Those of this wharf, or of all that run here; each with the host interface of its wharf, which one that was not offered has
-/// not.
+/// Those of this wharf, or of all that run here, each with the host interface of its wharf, and then those that were offered to
+/// none, too.
 fn of_each(host: Option<&str>) -> Result<Vec<Value>, Error> {
     let mut clients = Client::connect_each(host.map(str::to_owned).as_slice())?;
-    let (mut answers, mut programs) = (Vec::new(), BTreeMap::new());
-    for client in &mut clients {
-        answers.push(client.connections());
-        programs.extend(client.programs()?);
-        for one in answers.last_mut().into_iter().flatten().flatten() {
-            if let Some(one) = one.as_object_mut() {
-                one.insert("nic".to_owned(), client.host().into());
-            }
+    // Before wharfs are asked: what moves in the meantime is in an answer.
+    let at_kernel = match host {
+        Some(_) => Vec::new(),
+        None => of_programs(&mut clients)?,
+    };
+    let answers = clients.iter_mut().map(|client| {
+        let mut all = client.connections()?;
+        for one in all.iter_mut().filter_map(Value::as_object_mut) {
+            one.insert("nic".to_owned(), client.host().into());
         }
-    }
-    let mut all: Vec<Value> = those_that_answer(answers)?.into_iter().flatten().collect();
+        Ok(all)
+    });
+    let mut all: Vec<Value> = those_that_answer(answers.collect())?.into_iter().flatten().collect();
     leave_out_refused_elsewhere(&mut all);
-    let offered: HashSet<_> = all.iter().map(names).collect();
-    all.extend(not_offered(&programs, &offered));
+    let known: HashSet<Names> = all.iter().map(names).collect();
+    all.extend(at_kernel.into_iter().filter(|one| !known.contains(&names(one))));
     Ok(all)
 }
 
-/// The connections of these programs that none was offered.
-fn not_offered(programs: &BTreeMap<i32, u32>, offered: &HashSet<Names>) -> Vec<Value> {
-    let is_offered = |path: &FourTuple| {
-        let names = [path.local, path.remote].map(|end| Some(end.to_string()));
-        offered.contains(&names)
-    };
-    let mut all = Vec::new();
-    for (pid, uid) in programs {
-        match nic::handoff::not_offered(*pid, *uid, is_offered) {
-            Ok(more) => all.extend(more.iter().map(object)),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => tracing::warn!(
-                "connections that process {pid} has not offered are not shown: that takes root or its user"
-            ),
-            // It has ended.
-            Err(_) => {}
-        }
+/// The connections that the kernel has of programs that may offer them.
+fn of_programs(clients: &mut [Client]) -> Result<Vec<Value>, Error> {
+    let mut programs = BTreeMap::new();
+    for client in clients {
+        programs.extend(client.programs()?);
     }
-    // Several processes may share one.
-    let mut shown = HashSet::new();
-    all.retain(|one| shown.insert(names(one)));
-    all
+    let (all, untold) = nic::handoff::of_processes(&programs);
+    if untold > 0 {
+        tracing::warn!(
+            "connections of {untold} processes that were not offered are not shown: that takes the right to trace them, which \
+             root has"
+        );
+    }
+    Ok(all.iter().map(object).collect())
 }
 
 fn is_not_offered(one: &Value) -> bool {

@@ -16,7 +16,7 @@ pub mod guard;
 mod process;
 
 pub use crate::lane::handoff::figures::Figures;
-pub use agent::{Listed, Selection, not_offered};
+pub use agent::{Listed, Selection, of_processes};
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

@@ -1,6 +1,7 @@
 //! What somebody who asks is told of connections.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -69,22 +70,27 @@ pub(crate) fn path_of(shown: &Socket) -> FourTuple {
     FourTuple { local: shown.local, remote: shown.remote }
 }
 
-/// The connections that the kernel has of a process, but for those of `known`: it has not offered them, as its policy has them
-/// wait. To be called in the network namespace of the NIC.
-///
-/// # Errors
-/// The kernel does not tell: the caller must have the right to trace the process (ptrace(2)).
-pub fn not_offered(
-    pid: i32,
-    uid: u32,
-    known: impl Fn(&FourTuple) -> bool,
-) -> std::io::Result<Vec<Listed>> {
-    let inodes = sys::process::socket_inodes(pid as u32)?;
-    let owner = PeerCredentials { pid, uid, gid: 0 };
+/// The connections that the kernel has of these processes, by their number and user, each once, and how many processes it
+/// did not tell of: the caller must have the right to trace them (ptrace(2)). The placeholder of a connection that a NIC runs
+/// looks like one of them. To be called in the network namespace of the NIC.
+pub fn of_processes(processes: &BTreeMap<i32, u32>) -> (Vec<Listed>, usize) {
     let there = at_kernel().unwrap_or_default().into_values();
-    let of_process = there.filter(|shown| inodes.contains(&shown.inode));
-    let unknown = of_process.filter(|shown| !known(&path_of(shown)));
-    Ok(unknown.map(|shown| Listed::at_kernel(path_of(&shown), owner, None, &shown)).collect())
+    let mut by_inode: HashMap<u32, Socket> = there.map(|shown| (shown.inode, shown)).collect();
+    let (mut all, mut untold) = (Vec::new(), 0);
+    for (pid, uid) in processes {
+        let owner = PeerCredentials { pid: *pid, uid: *uid, gid: 0 };
+        match sys::process::socket_inodes(*pid as u32) {
+            Ok(inodes) => {
+                let of_process = inodes.iter().filter_map(|inode| by_inode.remove(inode));
+                let listed = |shown| Listed::at_kernel(path_of(&shown), owner, None, &shown);
+                all.extend(of_process.map(listed));
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => untold += 1,
+            // It has ended.
+            Err(_) => {}
+        }
+    }
+    (all, untold)
 }
 
 /// The connections that the kernel has, by what tells them apart; `None` if it does not say.

@@ -34,7 +34,7 @@ use sys::poll::EventFd;
 
 pub(crate) use self::host::Host;
 pub(crate) use self::listed::{Inquiry, List, at_kernel, path_of};
-pub use self::listed::{Listed, Selection, not_offered};
+pub use self::listed::{Listed, Selection, of_processes};
 
 use self::at_kernel::AtKernel;
 pub(crate) use self::at_kernel::Known;

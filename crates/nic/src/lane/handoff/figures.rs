@@ -11,7 +11,7 @@ use super::records::first_of;
 pub struct Figures {
     /// State.
     pub state: State,
-    /// Bytes that the peer has acknowledged since it is where it is.
+    /// Bytes that the peer has acknowledged since the connection last moved.
     pub sent: Option<u64>,
     /// Bytes that have come in order since.
     pub received: Option<u64>,

@@ -28,7 +28,7 @@ use super::setup::{Hosts, Ip, PEER, WIRE, give};
 /// Connections and rounds, unless the environment says so.
 const CONNECTIONS: usize = 48;
 const ROUNDS: usize = 3;
-/// More than so many are not the server's BBR's.
+/// With more connections than this the server uses Reno, not BBR.
 const THOUSANDS: usize = 2_000;
 /// A ring's bytes where there are many.
 const BUFFER: &str = "handoff.buffer=65536";
