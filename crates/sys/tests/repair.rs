@@ -7,6 +7,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
 
 use sys::calls::{option, set_option};
 use sys::interface;
@@ -506,5 +507,28 @@ fn a_connection_is_put_back_without_its_address_or_a_route() {
             give();
             talks(b"with many beside it");
         }
+    });
+}
+
+/// What a slow pace has made the connection wait for is over: it may go back over a path that is another.
+#[test]
+fn what_comes_back_does_not_wait_for_the_pace_of_before() {
+    in_namespace(|| {
+        let (ours, peer) = connection("127.0.0.1:0");
+        // The first ten segments are not paced.
+        for _ in 0..10 {
+            (&ours).write_all(b"a").unwrap();
+            read(&peer, 1);
+        }
+        // Ten seconds for these bytes, at 100 bytes a second.
+        set_option(&ours, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &100_u32.to_ne_bytes())
+            .unwrap();
+        (&ours).write_all(&bytes(1000, 1)).unwrap();
+        assert_eq!(read(&peer, 1000), bytes(1000, 1));
+        let since = Instant::now();
+        move_out_and_in(&ours);
+        (&ours).write_all(b"x").unwrap();
+        read(&peer, 1);
+        assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
     });
 }

@@ -20,6 +20,7 @@
 
 mod placeholder;
 mod put_back;
+mod stand_in;
 mod take;
 mod unrouted;
 
@@ -29,10 +30,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::sockopt;
 
-pub use placeholder::{
-    SEQUENCE as PLACEHOLDER_SEQUENCE, discard, dissolve, is_placeholder, reserve,
-};
+pub use placeholder::{discard, dissolve, is_placeholder, reserve};
 pub use put_back::{put_back, put_back_paused, resume, write_rest};
+pub use stand_in::SEQUENCE as PLACEHOLDER_SEQUENCE;
 pub use take::{take, take_once};
 
 /// `TCP_REPAIR_QUEUE` (include/uapi/linux/tcp.h).

@@ -2,21 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
-use super::put_back::{leave, set_sequence};
+use super::put_back::leave;
+use super::stand_in::{SEQUENCE, connect};
 use super::state::CLOSE;
 use super::take::{take, with_whole_queues};
-use super::{RECV_QUEUE, REPAIR_ON, SEND_QUEUE, Window, get, set, use_queue};
+use super::{RECV_QUEUE, REPAIR_ON, SEND_QUEUE, get, set, use_queue};
 use crate::tcp::address;
-
-/// Of a placeholder: the sequence number of the first byte that is written to it, and what all its segments acknowledge.
-/// Probes have the one before.
-pub const SEQUENCE: u32 = 1;
-
-/// What the peer of a placeholder takes, as the kernel sees it, in bytes: what is written is sent at once, and is seen by
-/// whoever has the packets. With no window the kernel would only ask for one, as it does to keep a connection alive.
-const PEERS_WINDOW: u32 = 65_535;
 
 /// Makes a socket from which the connection between these ends, local and remote, was [taken](super::take) a placeholder
 /// of it: it seems to be connected, nothing comes to it, and no other socket gets its addresses and ports. It sends
@@ -36,31 +29,12 @@ pub fn reserve(
     reuse_address: bool,
 ) -> io::Result<()> {
     let socket = socket.as_fd();
-    let connected = connect(socket, local, remote);
+    let connected = connect(socket, local, remote, SEQUENCE);
     if connected.is_err() {
         // In repair mode this is silent; there may be nothing to disconnect.
         address::disconnect(socket)?;
     }
     connected.and_then(|()| leave(socket, reuse_address))
-}
-
-fn connect(socket: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
-    match address::for_socket(socket, local)?.bind(socket) {
-        // It is bound since before it was taken.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-        other => other?,
-    }
-    set_sequence(socket, SEND_QUEUE, SEQUENCE)?;
-    set_sequence(socket, RECV_QUEUE, SEQUENCE)?;
-    address::for_socket(socket, remote)?.connect(socket)?;
-    let window = Window {
-        snd_wl1: SEQUENCE,
-        snd_wnd: PEERS_WINDOW,
-        max_window: PEERS_WINDOW,
-        rcv_wnd: PEERS_WINDOW,
-        rcv_wup: SEQUENCE,
-    };
-    set(socket, libc::TCP_REPAIR_WINDOW, &window)
 }
 
 /// Whether a socket is a placeholder, with what was written to it or without. It is out of repair mode then, with this

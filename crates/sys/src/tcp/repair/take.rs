@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::put_back::leave;
 use super::{
-    Parts, Path, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, Settings, Window, get, set, state, use_queue,
+    Parts, Path, RECV_QUEUE, REPAIR_ON, SEND_QUEUE, Settings, Window, get, set, stand_in, state,
+    use_queue,
 };
 use crate::error::check;
 use crate::sockopt;
@@ -48,9 +49,13 @@ pub fn take_once<T>(socket: impl AsFd, keep: impl FnOnce(Parts) -> io::Result<T>
     let reuse_address = reuse != 0;
     set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
     let taken = with_whole_queues(socket, || {
-        let parts = read_at_rest(socket, local, remote)?;
+        let (parts, ahead) = read_at_rest(socket, local, remote)?;
         let kept = keep(Parts { reuse_address, ..parts })?;
         address::disconnect(socket)?;
+        if ahead >= AHEAD_LONG && stand_in::forget_pace(socket, local, remote).is_err() {
+            // The connection has been taken: it may have to wait when it is back.
+            address::disconnect(socket)?;
+        }
         Ok(kept)
     });
     match taken {
@@ -82,22 +87,22 @@ pub(super) fn with_whole_queues<T>(
     taken
 }
 
-/// Reads the connection until two reads agree.
+/// Reads the connection until two reads agree, and by how many microseconds its timestamps may be ahead.
 fn read_at_rest(
     socket: BorrowedFd<'_>,
     local: SocketAddr,
     remote: SocketAddr,
-) -> io::Result<Parts> {
+) -> io::Result<(Parts, u64)> {
     // Before the send queue is selected for the first time.
     let sent_before = Sent::read(socket)?;
     for _ in 0..LOOKS {
         let before = Position::read(socket)?;
-        let mut parts = read(socket, local, remote, &before)?;
+        let (mut parts, ahead) = read(socket, local, remote, &before)?;
         if Position::read(socket)? == before {
             // Since that began, and until the connection is gone, nothing more is sent.
             let unsent = sent_before.unsent_at(&Sent::read(socket)?, parts.closed());
             parts.unsent = unsent.min(parts.unacknowledged);
-            return Ok(parts);
+            return Ok((parts, ahead));
         }
     }
     Err(io::Error::new(io::ErrorKind::ResourceBusy, "the connection does not stand still"))
@@ -173,7 +178,7 @@ fn read(
     local: SocketAddr,
     remote: SocketAddr,
     position: &Position,
-) -> io::Result<Parts> {
+) -> io::Result<(Parts, u64)> {
     use state::{CLOSE_WAIT, CLOSING, ESTABLISHED, FIN_WAIT1, FIN_WAIT2, LAST_ACK};
     let known = [ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING];
     if !known.contains(&position.state) {
@@ -210,7 +215,7 @@ fn read(
     let bytes = parts.unacknowledged_bytes();
     let mut sent = peek(socket, SEND_QUEUE, bytes)?;
     parts.send_queue = sent.split_off(sent.len().saturating_sub(bytes));
-    Ok(parts)
+    Ok((parts, ahead))
 }
 
 /// Most bytes that a pace lets go at once (`GSO_LEGACY_MAX_SIZE`).
@@ -225,6 +230,10 @@ const SLOWER: u64 = 2;
 /// and its retransmission timeout grows with this, and again with each such move. Where timestamps were ahead by more, the
 /// engine goes on behind what the peer echoes.
 const AHEAD_MAX: u64 = 10_000_000;
+
+/// From so many microseconds on the pace is made to be forgotten, which takes a few calls: the same socket would send nothing
+/// before that time when the connection has come back.
+const AHEAD_LONG: u64 = 100_000;
 
 /// The kernel marks microseconds in the lowest bit, so that it reports a timestamp of milliseconds only to a
 /// pair of them. Timestamps must not go back (RFC 7323 section 5.3): the next pair.
