@@ -95,7 +95,7 @@ impl Offered {
     /// kernel loses it, which does not if there is no room for it there.
     pub(super) fn freeze(
         &mut self,
-        keep: impl FnOnce(&Repair) -> Result<(), BadSize>,
+        mut keep: impl FnMut(&Repair) -> Result<(), BadSize>,
     ) -> Result<Repair, Refusal> {
         let reuse_address = &mut self.reuse_address;
         let keep = |parts: repair::Parts| {

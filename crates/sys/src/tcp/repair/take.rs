@@ -36,11 +36,14 @@ pub fn take(socket: impl AsFd) -> io::Result<Parts> {
 }
 
 /// The same, but gives the parts to `keep` before the kernel loses the connection, so that one that dies in between can be
-/// told from what was kept. Returns what `keep` makes of them.
+/// told from what was kept. Returns what `keep` makes of them. They are given again if they have changed in the meantime.
 ///
 /// # Errors
 /// As [`take`], and what `keep` says: what was kept is of no use then.
-pub fn take_once<T>(socket: impl AsFd, keep: impl FnOnce(Parts) -> io::Result<T>) -> io::Result<T> {
+pub fn take_once<T>(
+    socket: impl AsFd,
+    mut keep: impl FnMut(Parts) -> io::Result<T>,
+) -> io::Result<T> {
     let socket = socket.as_fd();
     let names = TcpStream::from(socket.try_clone_to_owned()?);
     let (local, remote) = (names.local_addr()?, names.peer_addr()?);
@@ -49,8 +52,8 @@ pub fn take_once<T>(socket: impl AsFd, keep: impl FnOnce(Parts) -> io::Result<T>
     let reuse_address = reuse != 0;
     set(socket, libc::TCP_REPAIR, &REPAIR_ON)?;
     let taken = with_whole_queues(socket, || {
-        let (parts, ahead) = read_at_rest(socket, local, remote)?;
-        let kept = keep(Parts { reuse_address, ..parts })?;
+        let (kept, ahead) =
+            keep_at_rest(socket, (local, remote), |parts| keep(Parts { reuse_address, ..parts }))?;
         address::disconnect(socket)?;
         if ahead >= AHEAD_LONG && stand_in::forget_pace(socket, local, remote).is_err() {
             // The connection has been taken: it may have to wait when it is back.
@@ -87,6 +90,30 @@ pub(super) fn with_whole_queues<T>(
     taken
 }
 
+/// What is kept of the connection, when it has not changed meanwhile, and by how many microseconds its timestamps may be
+/// ahead. A timer of the kernel's (a delayed acknowledgment, a retransmission) may tell the peer of another window at any
+/// time, which takes no regard of repair mode: what is kept may have become too little.
+fn keep_at_rest<T>(
+    socket: BorrowedFd<'_>,
+    (local, remote): (SocketAddr, SocketAddr),
+    mut keep: impl FnMut(Parts) -> io::Result<T>,
+) -> io::Result<(T, u64)> {
+    for _ in 0..LOOKS {
+        let (parts, ahead) = read_at_rest(socket, local, remote)?;
+        let window = parts.window;
+        let kept = keep(parts)?;
+        let now: Window = get(socket, libc::TCP_REPAIR_WINDOW)?;
+        if now.put_right() == window {
+            return Ok((kept, ahead));
+        }
+    }
+    Err(not_at_rest())
+}
+
+fn not_at_rest() -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, "the connection does not stand still")
+}
+
 /// Reads the connection until two reads agree, and by how many microseconds its timestamps may be ahead.
 fn read_at_rest(
     socket: BorrowedFd<'_>,
@@ -105,7 +132,7 @@ fn read_at_rest(
             return Ok((parts, ahead));
         }
     }
-    Err(io::Error::new(io::ErrorKind::ResourceBusy, "the connection does not stand still"))
+    Err(not_at_rest())
 }
 
 /// How much a connection has sent. In repair mode it goes on to send when it has a chance, as when a device has taken a
@@ -155,7 +182,7 @@ struct Position {
 }
 
 impl Position {
-    /// Afterwards the send queue is selected, so that nothing is sent that would tell the peer of another window.
+    /// Afterwards the send queue is selected, so that nothing new is sent.
     fn read(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let info: libc::tcp_info = get(socket, libc::TCP_INFO)?;
         use_queue(socket, RECV_QUEUE)?;
