@@ -3,6 +3,7 @@
 use libc::{c_int, epoll_event, sigset_t, timespec};
 
 use super::poll::nanos;
+use super::sockets;
 use crate::connection::{self, epoll};
 use crate::os;
 use crate::real::{kernel, real};
@@ -42,7 +43,8 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    if let Some(connection) = connection::at(fd) {
+    let expected = || (op == libc::EPOLL_CTL_ADD).then(|| sockets::expected(fd)).flatten();
+    if let Some(connection) = connection::at(fd).or_else(expected) {
         // SAFETY: the program's promise.
         let event = unsafe { event.as_ref().copied() };
         return epoll::control(connection, fd, set, op, event);

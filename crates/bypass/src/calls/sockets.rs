@@ -37,6 +37,20 @@ fn begin(fd: c_int, begun: Begun) {
     os::set_errno(errno);
 }
 
+/// What an epoll set is to watch before it is connected, as nginx has them: a set has to know of it before it can be offered.
+/// One that is connected already has come from elsewhere, and may be another process's, too.
+pub(super) fn expected(fd: c_int) -> Option<&'static connection::Connection> {
+    let errno = os::errno();
+    let is_open = || {
+        os::int_option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(0) && os::ports(fd).1 == 0
+    };
+    if fd >= 0 && is_tcp(fd) && is_open() {
+        begin(fd, Begun::Connecting);
+    }
+    os::set_errno(errno);
+    connection::at(fd)
+}
+
 fn is_tcp(fd: c_int) -> bool {
     let option = |name: c_int| os::int_option(fd, libc::SOL_SOCKET, name);
     let domain = option(libc::SO_DOMAIN);
@@ -92,8 +106,12 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
     let result =
         unsafe { real!(connect(fd, to, len): fn(c_int, *const sockaddr, socklen_t) -> c_int) };
     let begun = result == 0 || os::errno() == libc::EINPROGRESS || os::errno() == libc::EINTR;
-    if begun && connection::at(fd).is_none() {
-        begin(fd, if result == 0 { Begun::Connected } else { Begun::Connecting });
+    if begun {
+        match connection::at(fd) {
+            Some(connection) if result == 0 => connection.passed(0, 0),
+            Some(_) => {}
+            None => begin(fd, if result == 0 { Begun::Connected } else { Begun::Connecting }),
+        }
     }
     result
 }

@@ -1,6 +1,8 @@
 //! Programs that connect.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::Command;
 
 use testkit::lab::wait_until;
@@ -42,4 +44,63 @@ fn curl_runs_on_the_nic() {
 fn wget_runs_on_the_nic() {
     let Some(stage) = Stage::new(&["wget", "python3"]) else { return };
     fetches(&stage, &["wget", "-q", "-T", "50", "-t", "1", "-O"]);
+}
+
+/// As nginx does with its upstreams: the set has the socket before that is connected.
+const EXPECTED: &str = r#"
+import select, socket, sys
+e = select.epoll()
+for _ in range(4):
+    s = socket.socket()
+    s.setblocking(False)
+    e.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET)
+    try:
+        s.connect(("10.77.0.1", int(sys.argv[1])))
+    except BlockingIOError:
+        pass
+    sent, got = 0, 0
+    while got < 200_000:
+        events = e.poll(30)
+        if not events:
+            sys.exit("nothing is told after %d of %d" % (got, sent))
+        while sent == got and sent < 200_000:
+            try:
+                sent += s.send(b"x" * 1000)
+            except BlockingIOError:
+                break
+            try:
+                got += len(s.recv(100_000))
+            except BlockingIOError:
+                break
+        while got < sent:
+            try:
+                got += len(s.recv(100_000))
+            except BlockingIOError:
+                break
+            if got == sent:
+                sent += s.send(b"x" * 1000) if sent < 200_000 else 0
+    s.close()
+"#;
+
+#[test]
+fn a_socket_that_a_set_has_before_it_is_connected_is_told_of() {
+    let Some(stage) = Stage::new(&["python3"]) else { return };
+    let listener = stage.hosts.client.run(|| TcpListener::bind("10.77.0.1:0")).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut bytes = [0; 4096];
+            while let Ok(len @ 1..) = stream.read(&mut bytes)
+                && stream.write_all(&bytes[..len]).is_ok()
+            {}
+        }
+    });
+    for policy in ["at_accept", "after=64KB"] {
+        let before = stage.counter("handoff", "handoffs");
+        let mut run = stage.wharf_run(policy, &["python3", "-c", EXPECTED, &port]);
+        let ended = stage.hosts.server.output(&mut run);
+        assert!(ended.status.success(), "{policy}: {ended}");
+        let moved = stage.counter("handoff", "handoffs") - before;
+        assert_eq!(moved, 4, "{policy}: {:?}", stage.counters());
+    }
 }
