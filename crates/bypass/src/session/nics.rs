@@ -264,6 +264,13 @@ pub(crate) fn sleep() -> Asleep {
     asleep
 }
 
+/// Wakes all threads that sleep so, after all that the calling thread has published.
+pub(crate) fn wake_sleepers() {
+    all()
+        .filter(|session| session.sleepers().must_wake())
+        .for_each(|session| os::ring(session.wake));
+}
+
 /// A thread that sleeps.
 pub(crate) struct Asleep([Option<Sleepers<'static>>; NICS_MAX]);
 

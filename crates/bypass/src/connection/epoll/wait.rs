@@ -76,8 +76,13 @@ impl Set {
                 again.push(link);
             }
         }
+        let is_more = !waiting.is_empty();
         self.ready.put_back(waiting);
         self.ready.put_back(again);
+        if is_more {
+            // A thread that has found nothing meanwhile has those that there was no room for.
+            session::wake_sleepers();
+        }
         if !into.is_empty() {
             self.is_short.store(count == into.len(), Ordering::Relaxed);
         }
