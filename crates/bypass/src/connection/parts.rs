@@ -43,6 +43,11 @@ impl<'a> Parts<'a> {
         }
     }
 
+    /// Whether some are nowhere (EFAULT).
+    pub(crate) fn are_nowhere(self) -> bool {
+        self.places().any(|part| part.iov_base.is_null())
+    }
+
     /// Where they are.
     fn places(self) -> impl Iterator<Item = iovec> + 'a {
         let (mut skip, mut most) = (self.skip, self.most);

@@ -111,6 +111,9 @@ impl Connection {
                     _ => read(ring, &mut into, how),
                 };
                 match read {
+                    Read::Some(0) if matches!(into, Sink::Parts(parts) if parts.are_nowhere()) => {
+                        return Some(os::fail(libc::EFAULT));
+                    }
                     // Another thread has read it meanwhile.
                     Read::Some(0) if total > 0 => continue,
                     Read::Some(count) => {

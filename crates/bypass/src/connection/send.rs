@@ -74,6 +74,9 @@ impl Connection {
             if total == 0 {
                 return Some(Ok(0));
             }
+            if matches!(from, Source::Parts(parts) if parts.are_nowhere()) {
+                return Some(Err(libc::EFAULT));
+            }
             match self.write(&at, &mut from, written) {
                 Wrote::Lost => continue,
                 Wrote::Busy => {
