@@ -68,6 +68,11 @@ pub unsafe extern "C" fn getsockopt(
                     *len = count as socklen_t;
                     0
                 }
+                // It maps the kernel's pages, of which a connection at the NIC has none.
+                (libc::IPPROTO_TCP, libc::TCP_ZEROCOPY_RECEIVE) => {
+                    connection.restore(handoff::RestoreReason::Unserved);
+                    kernel(fd, level, option, value, len)
+                }
                 // Others are the socket's, which stands for the connection while the NIC has it.
                 _ => kernel(fd, level, option, value, len),
             }

@@ -38,6 +38,9 @@ def nested_before(c):
     kept.extend([inner, select.epoll()])
     kept[-1].register(inner, select.EPOLLIN)
     inner.register(c, select.EPOLLIN)
+def mapped(c):
+    try: c.getsockopt(socket.IPPROTO_TCP, 35, 64) # TCP_ZEROCOPY_RECEIVE
+    except OSError: pass
 def polled(c): select.select([in_set(c)], [], [], 0)
 def closed_in_set(c):
     dup = os.dup(c.fileno())
@@ -135,7 +138,7 @@ while True:
 "#;
 
 /// What is done, and why the connection goes back, if it does.
-const CASES: [(&str, Option<&str>); 23] = [
+const CASES: [(&str, Option<&str>); 24] = [
     ("nothing", None),
     ("duplicated", None),
     ("by_number", None),
@@ -156,6 +159,7 @@ const CASES: [(&str, Option<&str>); 23] = [
     ("signalled", Some("unserved")),
     ("signalled_by_ioctl", Some("unserved")),
     ("printed", Some("unserved")),
+    ("mapped", Some("unserved")),
     ("option", Some("refused")),
     ("congestion", Some("refused")),
     ("stream", Some("unserved")),
