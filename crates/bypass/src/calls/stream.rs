@@ -62,6 +62,10 @@ pub(super) fn receive(
             Some(result) => result,
             None => {
                 let Some(call) = connection.enter_kernel() else { continue };
+                if waiting.is_over() {
+                    drop(call);
+                    return if got > 0 { got as isize } else { os::fail(libc::EBADF) };
+                }
                 if connection.is_settled() && got == 0 {
                     drop(call);
                     return kernel(into, flags);
@@ -194,6 +198,10 @@ pub(super) fn send(
                 // Who has sent something hears of an error by the next call.
                 let flags = if sent > 0 { flags | libc::MSG_NOSIGNAL } else { flags };
                 let Some(call) = connection.enter_kernel() else { continue };
+                if waiting.is_over() {
+                    drop(call);
+                    return if sent > 0 { sent as isize } else { os::fail(libc::EBADF) };
+                }
                 if connection.is_settled() && sent == 0 {
                     drop(call);
                     return kernel(from, flags);

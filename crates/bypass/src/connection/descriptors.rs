@@ -203,6 +203,7 @@ impl Connection {
         }
         self.slots.clear();
         self.shared().map(sharers::leave);
+        self.generation.fetch_add(1, Ordering::SeqCst);
         self.state.store(ABSENT, Ordering::Release);
         self.descriptors.store(0, Ordering::Release);
     }

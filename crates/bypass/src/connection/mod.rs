@@ -67,6 +67,8 @@ pub(crate) struct Connection {
     /// One of its descriptors, and how many it has.
     fd: AtomicI32,
     descriptors: AtomicU32,
+    /// How many connections of it have ended: see [`Waiting::is_over`].
+    generation: AtomicU32,
     state: AtomicU32,
     /// What `state`, `rests`, `is_settled` and `late` come to, as of [`Stays`]: one load tells most calls what to do.
     stays: AtomicU32,
@@ -189,6 +191,7 @@ impl Pooled for Connection {
         Connection {
             fd: AtomicI32::new(-1),
             descriptors: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
             state: AtomicU32::new(ABSENT),
             stays: AtomicU32::new(Stays::NOT.0),
             calls: AtomicU32::new(0),

@@ -1,6 +1,7 @@
 //! How long a call waits.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 
 use libc::c_int;
 
@@ -19,6 +20,8 @@ pub(crate) enum Patience {
 /// How a call on a socket waits: found out when it first must wait, and the same from then on.
 pub(crate) struct Waiting {
     connection: &'static Connection,
+    /// Of the connection, when the call began.
+    generation: u32,
     fd: c_int,
     flags: c_int,
     /// `SO_RCVTIMEO` or `SO_SNDTIMEO`.
@@ -29,12 +32,22 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// A call by this descriptor with these flags that receives.
     pub(crate) fn to_receive(connection: &'static Connection, fd: c_int, flags: c_int) -> Self {
-        Waiting { connection, fd, flags, option: libc::SO_RCVTIMEO, known: Cell::new(None) }
+        Self::new(connection, fd, flags, libc::SO_RCVTIMEO)
     }
 
     /// A call by this descriptor with these flags that sends.
     pub(crate) fn to_send(connection: &'static Connection, fd: c_int, flags: c_int) -> Self {
-        Waiting { connection, fd, flags, option: libc::SO_SNDTIMEO, known: Cell::new(None) }
+        Self::new(connection, fd, flags, libc::SO_SNDTIMEO)
+    }
+
+    fn new(connection: &'static Connection, fd: c_int, flags: c_int, option: c_int) -> Self {
+        let generation = connection.generation.load(Ordering::SeqCst);
+        Waiting { connection, generation, fd, flags, option, known: Cell::new(None) }
+    }
+
+    /// Whether the connection was closed while the call waited, and its descriptor is another's by now.
+    pub(crate) fn is_over(&self) -> bool {
+        self.connection.generation.load(Ordering::SeqCst) != self.generation
     }
 
     /// The descriptor by which the call is.

@@ -77,6 +77,9 @@ impl Connection {
         };
         let mut is_patient = true;
         loop {
+            if waiting.is_over() {
+                return Some(os::fail(libc::EBADF));
+            }
             let at = self.away()?;
             let status = self.status(&at);
             let Ok(ring) = at.area.receive() else { return Some(os::fail(libc::EIO)) };

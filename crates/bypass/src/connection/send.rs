@@ -58,6 +58,9 @@ impl Connection {
         let mut written = 0;
         loop {
             let done = |written: usize| (written > 0).then_some(Ok(written));
+            if waiting.is_over() {
+                return done(written).or(Some(Err(libc::EBADF)));
+            }
             // What is left is for the kernel, if it has the connection by now.
             let Some(at) = self.away() else { return done(written) };
             let status = self.status(&at);

@@ -269,3 +269,58 @@ fn a_close_that_lingers_waits_for_the_peer() {
     let closed: u64 = line.trim_start_matches("closed at ").parse().unwrap();
     assert!(closed > begun, "close(2) did not wait for the peer");
 }
+
+/// A thread waits for bytes of a first connection, which another thread closes, and the second has its number. The first
+/// thread waits in that call for sure once it sleeps while nobody has the interpreter's lock.
+const CLOSES: &str = r#"
+import os, socket, threading, time
+s = socket.create_server(("", 7000), family=socket.AF_INET6, dualstack_ipv6=True)
+print("listens", flush=True)
+for turn in range(4):
+    first, _ = s.accept()
+    while len(first.recv(1)) < 1: pass
+    fd = first.detach()
+    got = []
+    def reads():
+        try: got.append(os.read(fd, 100))
+        except OSError as error: got.append(error.errno)
+    thread = threading.Thread(target=reads)
+    thread.start()
+    asleep = 0
+    while asleep < 5:
+        time.sleep(0.05)
+        state = open("/proc/self/task/%d/stat" % thread.native_id).read().rsplit(")", 1)[1].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+    os.close(fd)
+    second, _ = s.accept()
+    assert second.fileno() == fd
+    print("accepted", flush=True)
+    # In the kernel the call ends with the first connection; here it may fail before.
+    thread.join(20)
+    print("read", got, flush=True)
+    bytes = b""
+    while len(bytes) < 6: bytes += second.recv(6 - len(bytes))
+    second.send(bytes)
+    second.close()
+"#;
+
+#[test]
+fn a_call_does_not_go_on_with_the_connection_that_has_its_number() {
+    let Some(up) = up() else { return };
+    for policy in ["at_accept", "by_hand"] {
+        let mut server = serve(&up.hosts, policy, CLOSES);
+        for _ in 0..4 {
+            let mut first = connect(&up.hosts, Ip::V4);
+            first.write_all(b"x").unwrap();
+            let mut second = connect(&up.hosts, Ip::V4);
+            server.line_with("accepted");
+            drop(first);
+            second.write_all(b"secret").unwrap();
+            let line = server.line_with("read");
+            assert!(!line.contains("secret"), "{policy}: {line}");
+            let mut echo = [0; 6];
+            second.read_exact(&mut echo).unwrap();
+            assert_eq!(&echo, b"secret");
+        }
+    }
+}
