@@ -19,8 +19,8 @@ use crate::units::{bytes, time};
 
 /// Show connections of programs that `wharf run` has started: those on the NIC, and why others are not
 ///
-/// One at the kernel was refused, has come back, or was not offered, as when the policy has it wait; those are shown to whoever
-/// may trace the program. `ss -ti` shows more of them.
+/// A connection at the kernel was refused, has come back, or was not offered, as when its policy has it wait. The last are shown
+/// to users that may trace the program (ptrace(2)). `ss -ti` shows more of them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: those that the kernel has, and why:\n  wharf connections --where os\n\n\

@@ -45,7 +45,7 @@ impl Waiting {
         Waiting { connection, generation, fd, flags, option, known: Cell::new(None) }
     }
 
-    /// Whether the connection was closed while the call waited, and its descriptor is another's by now.
+    /// Whether the connection has been closed since the call began: its descriptor may be another's by now.
     pub(crate) fn is_over(&self) -> bool {
         self.connection.generation.load(Ordering::SeqCst) != self.generation
     }

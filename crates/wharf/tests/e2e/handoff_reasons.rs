@@ -271,7 +271,7 @@ fn a_close_that_lingers_waits_for_the_peer() {
 }
 
 /// A thread waits for bytes of a first connection, which another thread closes, and the second has its number. The first
-/// thread waits in that call for sure once it sleeps while nobody has the interpreter's lock.
+/// thread waits in that call once it sleeps while no thread has the interpreter's lock.
 const CLOSES: &str = r#"
 import os, socket, threading, time
 s = socket.create_server(("", 7000), family=socket.AF_INET6, dualstack_ipv6=True)

@@ -12,8 +12,8 @@ use crate::tcp::address;
 /// Probes have the one before.
 pub const SEQUENCE: u32 = 1;
 
-/// What the peer of a placeholder takes, as the kernel sees it, in bytes: what is written is sent at once, and is seen by
-/// whoever has the packets. With no window the kernel would only ask for one, as it does to keep a connection alive.
+/// What the peer of a placeholder takes, as the kernel sees it, in bytes: what is written is sent at once, and is seen
+/// where the packets go. With no window the kernel would only ask for one, as it does to keep a connection alive.
 const PEERS_WINDOW: u32 = 65_535;
 
 /// Connects a socket in repair mode, without a packet. The first byte that is written will be of this sequence number.
@@ -52,7 +52,8 @@ pub(super) fn forget_pace(
     local: SocketAddr,
     remote: SocketAddr,
 ) -> io::Result<()> {
-    // Behind the byte it is a placeholder to which nothing was written, for whoever comes upon it.
+    // With the byte its sequence numbers are those of a placeholder to which nothing was written: `dissolve` gives no byte of
+    // it if this process is killed here.
     connect(socket, local, remote, SEQUENCE - 1)?;
     use_queue(socket, SEND_QUEUE)?;
     send(socket, &[0])?;
