@@ -14,6 +14,7 @@
 //! | `sharers` | which processes have a connection, after fork(2) |
 //! | `session` | each wharf: its socket, its memory, its rings of commands; which there are |
 //! | `lock` | a lock that knows its thread |
+//! | `cancel` | threads that are cancelled |
 //! | `policy` | by which policy connections are offered |
 //! | `build` | of which build the library is |
 //! | `names` | the ends of connections |
@@ -29,6 +30,7 @@
 
 mod build;
 mod calls;
+mod cancel;
 mod connection;
 mod lock;
 mod names;

@@ -59,7 +59,7 @@ macro_rules! real {
     ($name:ident($($argument:expr),* $(,)?): fn($($of:ty),* $(,)?) -> $result:ty) => {{
         static REAL: $crate::real::Real = $crate::real::named!($name);
         #[allow(unused_unsafe)] // where the call itself stands in an unsafe block
-        let function: unsafe extern "C" fn($($of),*) -> $result =
+        let function: unsafe extern "C-unwind" fn($($of),*) -> $result =
             // SAFETY: the address is that of the function of this name, whose type this is.
             unsafe { std::mem::transmute(REAL.get()) };
         function($($argument),*)
@@ -73,10 +73,10 @@ macro_rules! kernel {
         #[inline(always)]
         unsafe fn kernel($($argument: $of),*) -> $result {
             static REAL: $crate::real::Real = $crate::real::named!($name);
-            type Function = unsafe extern "C" fn($($of),*) -> $result;
+            type Function = unsafe extern "C-unwind" fn($($of),*) -> $result;
             #[cold]
             #[inline(never)]
-            unsafe extern "C" fn first($($argument: $of),*) -> $result {
+            unsafe extern "C-unwind" fn first($($argument: $of),*) -> $result {
                 // SAFETY: the address is that of the function of this name, whose type this is; the program's call.
                 unsafe {
                     std::mem::transmute::<*mut libc::c_void, Function>(REAL.find())($($argument),*)

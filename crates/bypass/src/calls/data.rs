@@ -3,6 +3,7 @@
 use libc::{c_int, c_void, iovec, size_t, sockaddr, socklen_t, ssize_t};
 
 use super::stream::{receive_parts, send_parts};
+use crate::cancel;
 use crate::connection::{self, Connection, Parts};
 use crate::real::{kernel, real};
 
@@ -19,12 +20,12 @@ macro_rules! served {
     ) => {
         $(#[$doc])*
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($fd: c_int, $($argument: $of),*) -> $result {
+        pub unsafe extern "C-unwind" fn $name($fd: c_int, $($argument: $of),*) -> $result {
             kernel!($name($fd: c_int, $($argument: $of),*) -> $result);
             // Three functions, each of which goes on to the next with what it was given where it is, so that none keeps
             // what only the next needs.
             #[inline(never)]
-            unsafe extern "C" fn known(
+            unsafe extern "C-unwind" fn known(
                 $fd: c_int,
                 $($argument: $of,)*
                 connection: &'static Connection,
@@ -39,7 +40,7 @@ macro_rules! served {
             }
             #[inline(never)]
             #[allow(unused_variables)] // some calls do not look at all that they are given
-            unsafe extern "C" fn rest(
+            unsafe extern "C-unwind" fn rest(
                 $fd: c_int,
                 $($argument: $of,)*
                 $connection: &'static Connection,
@@ -51,7 +52,9 @@ macro_rules! served {
             unsafe {
                 match connection::at($fd) {
                     None => kernel($fd, $($argument),*),
-                    Some(connection) => known($fd, $($argument,)* connection),
+                    Some(connection) => {
+                        cancel::apart(move || known($fd, $($argument,)* connection))
+                    }
                 }
             }
         }
@@ -195,7 +198,7 @@ served! {
 /// # Safety
 /// As `__read_chk` of glibc (`_FORTIFY_SOURCE`).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(
+pub unsafe extern "C-unwind" fn __read_chk(
     fd: c_int,
     into: *mut c_void,
     len: size_t,
@@ -215,7 +218,7 @@ pub unsafe extern "C" fn __read_chk(
 /// # Safety
 /// As `__recv_chk` of glibc (`_FORTIFY_SOURCE`).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recv_chk(
+pub unsafe extern "C-unwind" fn __recv_chk(
     fd: c_int,
     into: *mut c_void,
     len: size_t,
@@ -236,7 +239,7 @@ pub unsafe extern "C" fn __recv_chk(
 /// # Safety
 /// As `__recvfrom_chk` of glibc (`_FORTIFY_SOURCE`).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recvfrom_chk(
+pub unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     into: *mut c_void,
     len: size_t,

@@ -4,6 +4,7 @@ use libc::{c_int, epoll_event, sigset_t, timespec};
 
 use super::poll::nanos;
 use super::sockets;
+use crate::cancel;
 use crate::connection::{self, epoll};
 use crate::os;
 use crate::real::{kernel, real};
@@ -21,7 +22,7 @@ fn made(fd: c_int) -> c_int {
 /// # Safety
 /// As epoll_create(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: it takes an integer.
     made(unsafe { real!(epoll_create(size): fn(c_int) -> c_int) })
 }
@@ -29,7 +30,7 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 /// # Safety
 /// As epoll_create1(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: it takes an integer.
     made(unsafe { real!(epoll_create1(flags): fn(c_int) -> c_int) })
 }
@@ -37,7 +38,7 @@ pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
 /// # Safety
 /// As epoll_ctl(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(
+pub unsafe extern "C-unwind" fn epoll_ctl(
     set: c_int,
     op: c_int,
     fd: c_int,
@@ -149,7 +150,7 @@ unsafe fn epoll_rest(
 /// # Safety
 /// As epoll_wait(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(
+pub unsafe extern "C-unwind" fn epoll_wait(
     fd: c_int,
     events: *mut epoll_event,
     count: c_int,
@@ -157,7 +158,7 @@ pub unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     kernel!(epoll_wait(fd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int);
     #[inline(never)]
-    unsafe extern "C" fn known(
+    unsafe extern "C-unwind" fn known(
         fd: c_int,
         events: *mut epoll_event,
         count: c_int,
@@ -188,7 +189,7 @@ pub unsafe extern "C" fn epoll_wait(
     }
     #[cold]
     #[inline(never)]
-    unsafe extern "C" fn after_wake(
+    unsafe extern "C-unwind" fn after_wake(
         given: &Given,
         events: *mut epoll_event,
         found: c_int,
@@ -201,13 +202,15 @@ pub unsafe extern "C" fn epoll_wait(
             };
             match (without_wake(events, found), woken(fd)) {
                 (Some(theirs), _) => theirs,
-                (None, Some(set)) => epoll_rest(set, events, count, (timeout, begun), again),
+                (None, Some(set)) => {
+                    cancel::apart(|| epoll_rest(set, events, count, (timeout, begun), again))
+                }
                 (None, None) => again(events, count, None),
             }
         }
     }
     #[inline(never)]
-    unsafe extern "C" fn rest(
+    unsafe extern "C-unwind" fn rest(
         fd: c_int,
         events: *mut epoll_event,
         count: c_int,
@@ -216,11 +219,13 @@ pub unsafe extern "C" fn epoll_wait(
     ) -> c_int {
         // SAFETY: the program's call.
         unsafe {
-            epoll_rest(set, events, count, (timeout, 0), |events, count, other| {
+            let again = |events, count, other: Option<c_int>| {
                 kernel(fd, events, count, other.unwrap_or(timeout))
-            })
+            };
+            cancel::apart(|| epoll_rest(set, events, count, (timeout, 0), again))
         }
     }
+    // What leads to `epoll_rest` has nothing to put in order where a thread is cancelled.
     // SAFETY: the program's call.
     unsafe {
         match woken(fd) {
@@ -233,7 +238,7 @@ pub unsafe extern "C" fn epoll_wait(
 /// # Safety
 /// As epoll_pwait(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
+pub unsafe extern "C-unwind" fn epoll_pwait(
     fd: c_int,
     events: *mut epoll_event,
     count: c_int,
@@ -250,15 +255,17 @@ pub unsafe extern "C" fn epoll_pwait(
     };
     match woken(fd) {
         None => kernel(events, count, None),
-        // SAFETY: the program's promise.
-        Some(set) => unsafe { epoll_here(set, events, count, timeout, kernel) },
+        Some(set) => cancel::apart(move || {
+            // SAFETY: the program's promise.
+            unsafe { epoll_here(set, events, count, timeout, kernel) }
+        }),
     }
 }
 
 /// # Safety
 /// As epoll_pwait2(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(
+pub unsafe extern "C-unwind" fn epoll_pwait2(
     fd: c_int,
     events: *mut epoll_event,
     count: c_int,
@@ -288,6 +295,6 @@ pub unsafe extern "C" fn epoll_pwait2(
     match woken(fd) {
         None => kernel(events, count, None),
         // SAFETY: the program's promise.
-        Some(set) => unsafe { epoll_here(set, events, count, ms(), kernel) },
+        Some(set) => cancel::apart(move || unsafe { epoll_here(set, events, count, ms(), kernel) }),
     }
 }

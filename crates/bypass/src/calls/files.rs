@@ -12,10 +12,10 @@ use handoff::RestoreReason;
 /// # Safety
 /// As close(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     kernel!(close(fd: c_int) -> c_int);
     #[inline(never)]
-    extern "C" fn known(fd: c_int, word: Word) -> c_int {
+    extern "C-unwind" fn known(fd: c_int, word: Word) -> c_int {
         if session::is_own() {
             let is_done = connection::of(word).is_some_and(|one| one.close_plainly(fd));
             if !is_done {
@@ -51,7 +51,7 @@ fn close_all(which: impl Fn(c_int) -> bool) {
 /// # Safety
 /// As close_range(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && first <= last {
         close_all(|fd| (first..=last).contains(&(fd as c_uint)));
     }
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// # Safety
 /// As closefrom(3) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn closefrom(first: c_int) {
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     close_all(|fd| fd >= first);
     // SAFETY: it takes an integer.
     unsafe { real!(closefrom(first): fn(c_int) -> ()) }
@@ -124,10 +124,10 @@ fn duplicate_onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
 /// # Safety
 /// As dup(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     kernel!(dup(fd: c_int) -> c_int);
     #[inline(never)]
-    extern "C" fn known(fd: c_int, word: Word) -> c_int {
+    extern "C-unwind" fn known(fd: c_int, word: Word) -> c_int {
         // SAFETY: it takes an integer.
         duplicate_known(word, || unsafe { kernel(fd) })
     }
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// # Safety
 /// As dup2(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
     // SAFETY: it takes integers.
     duplicate_onto(fd, to, || unsafe { real!(dup2(fd, to): fn(c_int, c_int) -> c_int) })
 }
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// # Safety
 /// As dup3(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: it takes integers.
     let call = || unsafe { real!(dup3(fd, to, flags): fn(c_int, c_int, c_int) -> c_int) };
     duplicate_onto(fd, to, call)
@@ -183,7 +183,7 @@ fn controls(command: c_int) -> bool {
 /// # Safety
 /// As fcntl(2) of libc, whose third argument, if there is one, comes in the same register.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     kernel!(fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
     // SAFETY: the program's call.
     unsafe {
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
 /// # Safety
 /// As fcntl64 of glibc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     kernel!(fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
     // SAFETY: the program's call.
     unsafe {
@@ -213,12 +213,12 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -
 /// # Safety
 /// As ioctl(2) of libc, whose third argument comes in the same register.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     kernel!(ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int);
     /// `SIOCOUTQNSD` (include/uapi/linux/sockios.h).
     const SIOCOUTQNSD: c_ulong = 0x894B;
     #[inline(never)]
-    unsafe extern "C" fn rest(
+    unsafe extern "C-unwind" fn rest(
         fd: c_int,
         request: c_ulong,
         argument: *mut c_void,
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
 /// # Safety
 /// As fdopen(3) of libc: its streams read and write past this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE {
+pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE {
     let errno = os::errno();
     if let Some(connection) = connection::at(fd) {
         connection.restore(RestoreReason::Unserved);

@@ -4,6 +4,7 @@ use libc::{c_int, mmsghdr, msghdr, ssize_t, timespec};
 
 use super::data::{PARTS_MAX, vector};
 use super::stream::{keep_late, kernel_receive_message, receive, send_parts};
+use crate::cancel;
 use crate::connection::{self, Connection, Parts};
 use crate::os;
 use crate::real::real;
@@ -12,10 +13,10 @@ use handoff::RestoreReason;
 /// # Safety
 /// As recvmsg(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if let Some(connection) = connection::at(fd) {
         // SAFETY: the program's promise.
-        return unsafe { receive_message(connection, fd, message, flags) };
+        return cancel::apart(move || unsafe { receive_message(connection, fd, message, flags) });
     }
     // SAFETY: the program's call.
     unsafe { real!(recvmsg(fd, message, flags): fn(c_int, *mut msghdr, c_int) -> ssize_t) }
@@ -23,6 +24,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 
 /// # Safety
 /// As recvmsg(2).
+#[inline(never)]
 unsafe fn receive_message(
     connection: &'static Connection,
     fd: c_int,
@@ -121,10 +123,14 @@ struct Inq {
 /// # Safety
 /// As sendmsg(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendmsg(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
     if let Some(connection) = connection::at(fd) {
         // SAFETY: the program's promise.
-        return unsafe { send_message(connection, fd, message, flags) };
+        return cancel::apart(move || unsafe { send_message(connection, fd, message, flags) });
     }
     // SAFETY: the program's promise.
     unsafe { super::process::passes(message) };
@@ -134,6 +140,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 
 /// # Safety
 /// As sendmsg(2).
+#[inline(never)]
 unsafe fn send_message(
     connection: &'static Connection,
     fd: c_int,
@@ -161,7 +168,7 @@ unsafe fn send_message(
 /// # Safety
 /// As recvmmsg(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmmsg(
+pub unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: libc::c_uint,
@@ -170,9 +177,9 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     if let Some(connection) = connection::at(fd) {
         // SAFETY: the program's promise.
-        return unsafe {
+        return cancel::apart(move || unsafe {
             receive_messages(connection, fd, messages, (count, flags), timeout.as_ref())
-        };
+        });
     }
     // SAFETY: the program's call.
     unsafe {
@@ -185,6 +192,7 @@ pub unsafe extern "C" fn recvmmsg(
 ///
 /// # Safety
 /// As recvmmsg(2).
+#[inline(never)]
 unsafe fn receive_messages(
     connection: &'static Connection,
     fd: c_int,
@@ -227,24 +235,39 @@ unsafe fn receive_messages(
 /// # Safety
 /// As sendmmsg(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmmsg(
+pub unsafe extern "C-unwind" fn sendmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: libc::c_uint,
     flags: c_int,
 ) -> c_int {
-    let Some(connection) = connection::at(fd) else {
-        let there = if messages.is_null() { 0 } else { PARTS_MAX.min(count as usize) };
-        for at in 0..there {
-            // SAFETY: the program's promise.
-            unsafe { super::process::passes(&raw const (*messages.add(at)).msg_hdr) };
-        }
-        // SAFETY: the program's call.
-        return unsafe {
-            real!(sendmmsg(fd, messages, count, flags):
-                fn(c_int, *mut mmsghdr, libc::c_uint, c_int) -> c_int)
-        };
-    };
+    if let Some(connection) = connection::at(fd) {
+        // SAFETY: the program's promise.
+        return cancel::apart(move || unsafe {
+            send_messages(connection, fd, messages, (count, flags))
+        });
+    }
+    let there = if messages.is_null() { 0 } else { PARTS_MAX.min(count as usize) };
+    for at in 0..there {
+        // SAFETY: the program's promise.
+        unsafe { super::process::passes(&raw const (*messages.add(at)).msg_hdr) };
+    }
+    // SAFETY: the program's call.
+    unsafe {
+        real!(sendmmsg(fd, messages, count, flags):
+            fn(c_int, *mut mmsghdr, libc::c_uint, c_int) -> c_int)
+    }
+}
+
+/// # Safety
+/// As sendmmsg(2).
+#[inline(never)]
+unsafe fn send_messages(
+    connection: &'static Connection,
+    fd: c_int,
+    messages: *mut mmsghdr,
+    (count, flags): (libc::c_uint, c_int),
+) -> c_int {
     for at in 0..count as usize {
         // SAFETY: the program's promise.
         let message = unsafe { &mut *messages.add(at) };

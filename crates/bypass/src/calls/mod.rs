@@ -15,4 +15,5 @@ mod raw;
 mod select;
 mod sockets;
 mod stream;
+mod threads;
 mod transfer;

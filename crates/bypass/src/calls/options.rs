@@ -11,7 +11,7 @@ use crate::real::{kernel, real};
 /// # Safety
 /// As getsockopt(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockopt(
+pub unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
     option: c_int,
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn getsockopt(
         len: *mut socklen_t,
     ) -> c_int);
     #[inline(never)]
-    unsafe extern "C" fn rest(
+    unsafe extern "C-unwind" fn rest(
         fd: c_int,
         level: c_int,
         option: c_int,
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn getsockopt(
 /// # Safety
 /// As setsockopt(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setsockopt(
+pub unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
     option: c_int,

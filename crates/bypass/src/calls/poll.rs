@@ -5,6 +5,7 @@ use std::cell::Cell;
 use handoff::session::NICS_MAX;
 use libc::{c_int, c_long, c_short, epoll_event, nfds_t, pollfd, sigset_t, timespec};
 
+use crate::cancel;
 use crate::connection::asked;
 use crate::connection::epoll::{self, poll_events};
 use crate::connection::{self, Connection, Patience, Stays};
@@ -286,10 +287,10 @@ fn poll_rest(fds: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) ->
 /// # Safety
 /// As poll(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     kernel!(poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int);
     #[inline(never)]
-    unsafe extern "C" fn resting(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    unsafe extern "C-unwind" fn resting(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
         // SAFETY: the program's call.
         unsafe {
             match at_once(timeout != 0, || kernel(fds, count, 0)) {
@@ -300,12 +301,13 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
     }
     #[cold]
     #[inline(never)]
-    unsafe extern "C" fn rest(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    unsafe extern "C-unwind" fn rest(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
         let nanos = u64::try_from(timeout).ok().map(|ms| ms * 1_000_000);
         // SAFETY: the program's promise.
         let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-        poll_rest(fds, nanos, std::ptr::null())
+        cancel::apart(|| poll_rest(fds, nanos, std::ptr::null()))
     }
+    // What leads to `rest` has nothing to put in order where a thread is cancelled.
     // SAFETY: the program's call.
     unsafe {
         match all_stay(fds, count) {
@@ -332,7 +334,7 @@ pub(super) static AT_ONCE: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 /// # Safety
 /// As ppoll(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -359,14 +361,14 @@ pub unsafe extern "C" fn ppoll(
     found.unwrap_or_else(|| {
         // SAFETY: the program's promise.
         let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-        poll_rest(fds, time, mask)
+        cancel::apart(|| poll_rest(fds, time, mask))
     })
 }
 
 /// # Safety
 /// As `__poll_chk` of glibc (`_FORTIFY_SOURCE`).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(
+pub unsafe extern "C-unwind" fn __poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: c_int,
@@ -379,7 +381,7 @@ pub unsafe extern "C" fn __poll_chk(
 /// # Safety
 /// As `__ppoll_chk` of glibc (`_FORTIFY_SOURCE`).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __ppoll_chk(
+pub unsafe extern "C-unwind" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,

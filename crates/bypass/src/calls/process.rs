@@ -92,7 +92,7 @@ pub(super) unsafe fn passes(message: *const msghdr) {
 /// # Safety
 /// As execve(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(
+pub unsafe extern "C-unwind" fn execve(
     path: *const c_char,
     arguments: *const *const c_char,
     environment: *const *const c_char,
@@ -107,7 +107,10 @@ pub unsafe extern "C" fn execve(
 /// # Safety
 /// As execv(3) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int {
+pub unsafe extern "C-unwind" fn execv(
+    path: *const c_char,
+    arguments: *const *const c_char,
+) -> c_int {
     // SAFETY: the program's call.
     replace(|| unsafe {
         real!(execv(path, arguments): fn(*const c_char, *const *const c_char) -> c_int)
@@ -117,7 +120,10 @@ pub unsafe extern "C" fn execv(path: *const c_char, arguments: *const *const c_c
 /// # Safety
 /// As execvp(3) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int {
+pub unsafe extern "C-unwind" fn execvp(
+    file: *const c_char,
+    arguments: *const *const c_char,
+) -> c_int {
     // SAFETY: the program's call.
     replace(|| unsafe {
         real!(execvp(file, arguments): fn(*const c_char, *const *const c_char) -> c_int)
@@ -127,7 +133,7 @@ pub unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_
 /// # Safety
 /// As execvpe(3) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvpe(
+pub unsafe extern "C-unwind" fn execvpe(
     file: *const c_char,
     arguments: *const *const c_char,
     environment: *const *const c_char,
@@ -142,7 +148,7 @@ pub unsafe extern "C" fn execvpe(
 /// # Safety
 /// As fexecve(3) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fexecve(
+pub unsafe extern "C-unwind" fn fexecve(
     file: c_int,
     arguments: *const *const c_char,
     environment: *const *const c_char,
@@ -157,7 +163,7 @@ pub unsafe extern "C" fn fexecve(
 /// # Safety
 /// As execveat(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execveat(
+pub unsafe extern "C-unwind" fn execveat(
     folder: c_int,
     path: *const c_char,
     arguments: *const *const c_char,

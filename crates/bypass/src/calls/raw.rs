@@ -16,7 +16,7 @@ struct Mask {
 /// # Safety
 /// As syscall(2) of libc, whose words come in the registers of integers, and the last on the stack.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
+pub unsafe extern "C-unwind" fn syscall(
     number: c_long,
     a: c_long,
     b: c_long,

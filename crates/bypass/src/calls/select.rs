@@ -3,6 +3,7 @@
 use libc::{c_int, c_short, fd_set, pollfd, sigset_t, timespec, timeval};
 
 use super::poll::{AT_ONCE, at_once, is_time, nanos, nest, poll_here, stays};
+use crate::cancel;
 use crate::connection::Stays;
 use crate::os;
 use crate::real::kernel;
@@ -195,7 +196,7 @@ unsafe fn select_here(
 /// # Safety
 /// As select(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
+pub unsafe extern "C-unwind" fn select(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -213,13 +214,15 @@ pub unsafe extern "C" fn select(
     unsafe {
         match all_stay(count, [read, write, except]) {
             Stays::FOR_GOOD => kernel(count, read, write, except, timeout),
-            all => select_known(all, count, [read, write, except], timeout, |time| {
-                let mut none = timeval { tv_sec: 0, tv_usec: 0 };
-                let timeout = match time {
-                    Time::None => &raw mut none,
-                    Time::Given => timeout,
-                };
-                kernel(count, read, write, except, timeout)
+            all => cancel::apart(move || {
+                select_known(all, count, [read, write, except], timeout, |time| {
+                    let mut none = timeval { tv_sec: 0, tv_usec: 0 };
+                    let timeout = match time {
+                        Time::None => &raw mut none,
+                        Time::Given => timeout,
+                    };
+                    kernel(count, read, write, except, timeout)
+                })
             }),
         }
     }
@@ -261,7 +264,7 @@ unsafe fn select_known(
 /// # Safety
 /// As pselect(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
+pub unsafe extern "C-unwind" fn pselect(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -293,7 +296,9 @@ pub unsafe extern "C" fn pselect(
                 call(Time::Given)
             }
             Stays::FOR_GOOD => call(Time::Given),
-            all => select_here(all, count, [read, write, except], time, mask, call),
+            all => cancel::apart(move || {
+                select_here(all, count, [read, write, except], time, mask, call)
+            }),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use libc::{c_int, sockaddr, socklen_t};
 
+use crate::cancel;
 use crate::connection;
 use crate::os;
 use crate::real::real;
@@ -17,6 +18,7 @@ enum Begun {
 }
 
 /// A descriptor has a new connection, if it is one of TCP's: it is looked at from now on.
+#[inline(never)]
 fn begin(fd: c_int, begun: Begun) {
     if fd < 0 || !session::look() {
         return;
@@ -62,18 +64,22 @@ fn is_tcp(fd: c_int) -> bool {
 /// # Safety
 /// As accept(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn accept(
+    fd: c_int,
+    name: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     // SAFETY: the program's call.
     let new =
         unsafe { real!(accept(fd, name, len): fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) };
-    begin(new, Begun::Accepted);
+    cancel::apart(move || begin(new, Begun::Accepted));
     new
 }
 
 /// # Safety
 /// As accept4(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept4(
+pub unsafe extern "C-unwind" fn accept4(
     fd: c_int,
     name: *mut sockaddr,
     len: *mut socklen_t,
@@ -84,14 +90,22 @@ pub unsafe extern "C" fn accept4(
         real!(accept4(fd, name, len, flags):
             fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)
     };
-    begin(new, Begun::Accepted);
+    cancel::apart(move || begin(new, Begun::Accepted));
     new
 }
 
 /// # Safety
 /// As connect(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the program's call.
+    cancel::apart(move || unsafe { connect_here(fd, to, len) })
+}
+
+/// # Safety
+/// As connect(2).
+#[inline(never)]
+unsafe fn connect_here(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     if let Some(connection) = connection::at(fd)
         && connection.away().is_some()
     {
@@ -119,7 +133,11 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t)
 /// # Safety
 /// As getpeername(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn getpeername(
+    fd: c_int,
+    name: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     if connection::at(fd).is_some_and(|connection| connection.has_ended()) {
         // The socket, which stands for the connection, knows nothing of its end.
         return os::fail(libc::ENOTCONN) as c_int;
@@ -131,7 +149,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut s
 /// # Safety
 /// As shutdown(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(connection) = connection::at(fd) {
         loop {
             if let Some(result) = connection.shutdown(how) {

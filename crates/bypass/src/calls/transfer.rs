@@ -5,6 +5,7 @@ use libc::{c_int, c_uint, iovec, off_t, off64_t, size_t, ssize_t};
 
 use super::pipes;
 use super::stream::{fails, is_late, keep_late, wait_for};
+use crate::cancel;
 use crate::connection::{self, Connection, Receiving, Sink, Source, Take, Waiting};
 use crate::os;
 use crate::real::real;
@@ -104,14 +105,14 @@ fn send_file(
     sent as isize
 }
 
-/// sendfile(2), if it is to a connection whose calls are not the kernel's as they are.
+/// sendfile(2) to a connection whose calls are not the kernel's as they are. `None` if it is the kernel's to refuse.
 fn send_file_here(
+    connection: &'static Connection,
     (to, from): (c_int, c_int),
     offset: Option<&mut i64>,
     count: usize,
     kernel: impl Fn(*mut i64, usize) -> isize,
 ) -> Option<isize> {
-    let connection = connection::at(to)?;
     let has_offset = offset.is_some();
     // SAFETY: it takes integers.
     let own = || unsafe { libc::lseek64(from, 0, libc::SEEK_CUR) };
@@ -132,10 +133,31 @@ fn send_file_here(
     Some(result)
 }
 
+/// sendfile(2) to a connection.
+///
+/// # Safety
+/// As sendfile(2).
+#[inline(never)]
+unsafe fn send_file_known(
+    connection: &'static Connection,
+    (to, from): (c_int, c_int),
+    at: *mut off64_t,
+    count: usize,
+    kernel: impl Fn(*mut off64_t, usize) -> isize,
+) -> isize {
+    if let Some(call) = connection.plain() {
+        return call.after(kernel(at, count));
+    }
+    // SAFETY: the caller's promise.
+    let offset = unsafe { at.as_mut() };
+    let result = send_file_here(connection, (to, from), offset, count, &kernel);
+    result.unwrap_or_else(|| kernel(at, count))
+}
+
 /// # Safety
 /// As sendfile(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(
+pub unsafe extern "C-unwind" fn sendfile(
     to: c_int,
     from: c_int,
     at: *mut off_t,
@@ -148,7 +170,7 @@ pub unsafe extern "C" fn sendfile(
 /// # Safety
 /// As sendfile64 of glibc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(
+pub unsafe extern "C-unwind" fn sendfile64(
     to: c_int,
     from: c_int,
     at: *mut off64_t,
@@ -160,18 +182,18 @@ pub unsafe extern "C" fn sendfile64(
             real!(sendfile64(to, from, at, count): fn(c_int, c_int, *mut off64_t, size_t) -> ssize_t)
         }
     };
-    if let Some(call) = connection::at(to).and_then(Connection::plain) {
-        return call.after(kernel(at, count));
-    }
-    // SAFETY: the program's promise.
-    match send_file_here((to, from), unsafe { at.as_mut() }, count, kernel) {
-        Some(result) => result,
+    match connection::at(to) {
         None => kernel(at, count),
+        // SAFETY: the program's promise.
+        Some(connection) => cancel::apart(move || unsafe {
+            send_file_known(connection, (to, from), at, count, kernel)
+        }),
     }
 }
 
 /// splice(2) out of a pipe, as splice_to_socket: all that is there, up to `count`, and some of it if there is nothing.
 /// Bytes are peeked at, and taken out of the pipe when the connection has them, which may move meanwhile.
+#[inline(never)]
 fn splice_out(
     connection: &'static Connection,
     (to, pipe): (c_int, c_int),
@@ -179,6 +201,9 @@ fn splice_out(
     flags: c_uint,
     kernel: impl Fn(usize, c_uint) -> isize,
 ) -> isize {
+    if let Some(call) = connection.plain() {
+        return call.after(kernel(count, flags));
+    }
     let more = flags & libc::SPLICE_F_MORE != 0;
     let waiting = Waiting::to_send(connection, to, 0);
     let mut moved = 0;
@@ -282,6 +307,7 @@ impl Take for Filled {
 }
 
 /// splice(2) into a pipe.
+#[inline(never)]
 fn splice_in(
     connection: &'static Connection,
     (from, pipe): (c_int, c_int),
@@ -289,6 +315,9 @@ fn splice_in(
     flags: c_uint,
     kernel: impl Fn() -> isize,
 ) -> isize {
+    if let Some(call) = connection.plain() {
+        return call.after(kernel());
+    }
     let waiting = Waiting::to_receive(connection, from, 0);
     // An error of the kernel's that was found while the connection moved.
     let mut late = None;
@@ -352,7 +381,7 @@ fn splice_in(
 /// # Safety
 /// As splice(2) of libc.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
+pub unsafe extern "C-unwind" fn splice(
     from: c_int,
     from_at: *mut off64_t,
     to: c_int,
@@ -372,17 +401,12 @@ pub unsafe extern "C" fn splice(
     // What makes no sense, the kernel says of the socket that stands for the connection, and moves nothing.
     let is_sane = count > 0 && flags & !FLAGS == 0 && from_at.is_null() && to_at.is_null();
     match (connection::at(from), connection::at(to)) {
-        (Some(connection), None) if is_sane && pipes::is_pipe(to) => match connection.plain() {
-            Some(call) => call.after(kernel(count, flags)),
-            None => {
-                let kernel = || kernel(count, flags);
-                splice_in(connection, (from, to), count.min(MOST), flags, kernel)
-            }
-        },
-        (None, Some(connection)) if is_sane && pipes::is_pipe(from) => match connection.plain() {
-            Some(call) => call.after(kernel(count, flags)),
-            None => splice_out(connection, (to, from), count.min(MOST), flags, kernel),
-        },
+        (Some(connection), None) if is_sane && pipes::is_pipe(to) => cancel::apart(move || {
+            splice_in(connection, (from, to), count.min(MOST), flags, || kernel(count, flags))
+        }),
+        (None, Some(connection)) if is_sane && pipes::is_pipe(from) => cancel::apart(move || {
+            splice_out(connection, (to, from), count.min(MOST), flags, kernel)
+        }),
         _ => kernel(count, flags),
     }
 }

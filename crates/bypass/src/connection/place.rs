@@ -22,6 +22,32 @@ pub(crate) struct AtNic {
     pub(super) cid: Cid,
 }
 
+impl AtNic {
+    /// Wakes the threads that wait for it.
+    pub(super) fn wake(&self) {
+        fence(Ordering::SeqCst);
+        self.area.wake().fetch_add(1, Ordering::AcqRel);
+        os::futex_wake_all(self.area.wake());
+    }
+
+    /// The calling thread is about to wait for it, at the word that [`Area::wake`] is, and does not any more when the result
+    /// is dropped.
+    pub(super) fn waiter(&self) -> Waiter {
+        self.area.waiters().fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        Waiter(self.area)
+    }
+}
+
+/// A thread that waits for a connection.
+pub(super) struct Waiter(Area<'static>);
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.waiters().fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Connection {
     /// Where it is, once that is settled; `None` if at the kernel.
     pub(crate) fn away(&'static self) -> Option<AtNic> {
@@ -85,6 +111,13 @@ impl Connection {
         status
     }
 
+    /// Threads that wait for it look whether they are to wait on.
+    pub(crate) fn wake_waiters(&self) {
+        if let Some(at) = self.is_away().then(|| self.nic()).flatten() {
+            at.wake();
+        }
+    }
+
     pub(super) fn look(&self, at: &AtNic) -> Place {
         self.status(at).place
     }
@@ -97,14 +130,13 @@ impl Connection {
     /// Waits until wharf has said something of the connection as long as this is so, or for a while.
     pub(super) fn wait_as_long_as(&self, at: &AtNic, is_so: impl Fn() -> bool) {
         let errno = os::errno();
-        at.area.waiters().fetch_add(1, Ordering::AcqRel);
-        fence(Ordering::SeqCst);
+        let waiter = at.waiter();
         let wake = at.area.wake();
         let expected = wake.load(Ordering::Acquire) as u32;
         if is_so() && os::futex_wait(wake, expected, Some(LOOK_AGAIN)) == libc::ETIMEDOUT {
             at.session.looks_alive();
         }
-        at.area.waiters().fetch_sub(1, Ordering::AcqRel);
+        drop(waiter);
         os::set_errno(errno);
     }
 

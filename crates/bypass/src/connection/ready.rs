@@ -1,6 +1,6 @@
 //! What of a connection at the NIC is ready, and how much waits; shutdown(2), and the errors that calls tell.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use handoff::RestoreReason;
 use handoff::command::NicControl;
@@ -102,9 +102,7 @@ impl Connection {
     /// A call of the program's has changed what is ready: threads that wait for it are to see that (see `wait`), and an
     /// edge is told.
     fn wake_all(&'static self, at: &AtNic) {
-        fence(Ordering::SeqCst);
-        at.area.wake().fetch_add(1, Ordering::AcqRel);
-        os::futex_wake_all(at.area.wake());
+        at.wake();
         epoll::changed(self, at.session);
     }
 

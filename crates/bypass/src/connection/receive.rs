@@ -12,6 +12,7 @@ use libc::c_int;
 
 use super::place::AtNic;
 use super::{Connection, Parts, Patience, SHUT_READ, Waiting};
+use crate::cancel;
 use crate::lock::Taken;
 use crate::os;
 
@@ -242,10 +243,11 @@ impl Connection {
         if until.is_some_and(|until| until <= now) {
             return Some(libc::EAGAIN);
         }
-        at.area.waiters().fetch_add(1, Ordering::AcqRel);
-        fence(Ordering::SeqCst);
+        let _waiter = at.waiter();
         let wake = at.area.wake();
         let expected = wake.load(Ordering::Acquire) as u32;
+        // Who cancels the thread from here on changes the word.
+        cancel::point();
         let status = self.status(at);
         let is_shut = self.shut.load(Ordering::Acquire) & end != 0;
         let is_over = status.place != Place::Nic || end == SHUT_READ && status.peer_closed;
@@ -268,7 +270,6 @@ impl Connection {
         if error == libc::ETIMEDOUT {
             at.session.looks_alive();
         }
-        at.area.waiters().fetch_sub(1, Ordering::AcqRel);
         (error == libc::EINTR).then_some(libc::EINTR)
     }
 }

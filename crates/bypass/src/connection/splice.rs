@@ -4,7 +4,7 @@
 //! connection takes them back.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use handoff::command::NicControl;
 use handoff::ring::splice::TakenBack;
@@ -245,9 +245,7 @@ impl Connection {
                 TakenBack::NotLent => return,
                 TakenBack::Done => {
                     let errno = os::errno();
-                    fence(Ordering::SeqCst);
-                    at.area.wake().fetch_add(1, Ordering::AcqRel);
-                    os::futex_wake_all(at.area.wake());
+                    at.wake();
                     epoll::changed(self, at.session);
                     os::set_errno(errno);
                     return;

@@ -3,6 +3,7 @@
 use libc::{c_int, c_long};
 
 use super::errno;
+use crate::real::real;
 use crate::trap::trap;
 
 /// Whether `O_NONBLOCK` is set.
@@ -28,9 +29,12 @@ pub(crate) fn timeout_of(fd: c_int, option: c_int) -> Option<u64> {
 /// Waits until a socket has something to be read, as a call that blocks: the error that ends the wait, if it is one.
 pub(crate) fn wait_readable(fd: c_int) -> Option<c_int> {
     // A call for no bytes waits for some as any other (tcp_recvmsg), and leaves them.
-    let none = std::ptr::null::<u8>();
+    // By libc's function the thread may be cancelled.
     // SAFETY: no memory is written.
-    let got = unsafe { trap!(libc::SYS_recvfrom, fd, none, 0, 0, none, none) };
+    let got = unsafe {
+        let none = std::ptr::null_mut();
+        real!(recv(fd, none, 0, 0): fn(c_int, *mut libc::c_void, usize, c_int) -> isize)
+    };
     (got < 0).then(errno)
 }
 

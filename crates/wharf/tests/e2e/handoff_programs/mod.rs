@@ -7,6 +7,7 @@ mod proxies;
 mod sessions;
 mod stores;
 mod streams;
+mod threads;
 mod web;
 
 use std::fs;

@@ -20,7 +20,7 @@ const LONG: usize = 20_000_000;
 
 impl Stage {
     /// Makes a program of a source, by this compiler and its arguments.
-    fn build(&self, source: &str, compiler: &[&str], behind: &[&str]) -> String {
+    pub(super) fn build(&self, source: &str, compiler: &[&str], behind: &[&str]) -> String {
         let program = self.folder.text("program");
         let mut command = Command::new(compiler[0]);
         command.args(&compiler[1..]).args(["-o", &program]);

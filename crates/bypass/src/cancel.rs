@@ -1,0 +1,56 @@
+//! Threads that are cancelled (pthread_cancel(3)).
+//!
+//! As in libc's own functions, a thread ends where a call begins, and where it waits: libc unwinds it, and what values put in
+//! order when they are dropped is put in order. So all functions that lead there are of the ABI "C-unwind".
+//!
+//! A thread that may be cancelled at any instruction (`PTHREAD_CANCEL_ASYNCHRONOUS`) is not, as long as it is in a call
+//! that has to do with a connection: it ends as others do, or when the call ends.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::c_int;
+
+use crate::real::real;
+
+/// PTHREAD_CANCEL_DEFERRED and PTHREAD_CANCEL_ASYNCHRONOUS of glibc's pthread.h.
+const DEFERRED: c_int = 0;
+pub(crate) const ASYNCHRONOUS: c_int = 1;
+
+/// Whether threads of this program are cancelled, or can be at any instruction: few programs do that.
+static IS_EXPECTED: AtomicBool = AtomicBool::new(false);
+
+/// It has cancelled a thread, or is about to have one that can be cancelled at any instruction.
+pub(crate) fn expect() {
+    IS_EXPECTED.store(true, Ordering::Release);
+}
+
+/// The thread ends here if it was cancelled.
+pub(crate) fn point() {
+    // SAFETY: it has no arguments; the frames that it unwinds are of functions that may be.
+    unsafe { real!(pthread_testcancel(): fn() -> ()) }
+}
+
+/// How the calling thread can be cancelled from now on; how it could be before. One that can be at any instruction, and
+/// was, ends here.
+fn set(kind: c_int) -> c_int {
+    let mut before = DEFERRED;
+    // SAFETY: `before` is writable.
+    unsafe { real!(pthread_setcanceltype(kind, &raw mut before): fn(c_int, *mut c_int) -> c_int) };
+    before
+}
+
+/// Does a call that has to do with a connection. The functions on the way here, and this one, have nothing to put in order.
+#[inline(always)]
+pub(crate) fn apart<T: Copy>(work: impl FnOnce() -> T) -> T {
+    if IS_EXPECTED.load(Ordering::Relaxed) { deferred(work) } else { work() }
+}
+
+#[cold]
+#[inline(never)]
+fn deferred<T: Copy>(work: impl FnOnce() -> T) -> T {
+    let before = set(DEFERRED);
+    point();
+    let result = work();
+    set(before);
+    result
+}
