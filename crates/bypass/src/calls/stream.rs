@@ -119,6 +119,7 @@ pub(super) fn receive(
             return if got > 0 { got as isize } else { result };
         }
         got += result as usize;
+        waiting.moves();
         if !waits_for_all || peeks || got >= total {
             return got as isize;
         }
@@ -133,7 +134,7 @@ pub(super) fn wait_for(
     waiting: &Waiting,
 ) -> Option<c_int> {
     let patience = waiting.patience();
-    if patience == Patience::Until(None) && !os::has_low_water(fd) {
+    if patience == Patience::Until(None) && !waiting.has_moved() && !os::has_low_water(fd) {
         // The kernel knows which signals end a wait.
         return if connection.is_away() { None } else { os::wait_readable(fd) };
     }
@@ -211,11 +212,23 @@ pub(super) fn send(
                 connection.passed(0, result);
                 if result < 0 && os::errno() == libc::EAGAIN && waiting.patience() != Patience::None
                 {
+                    if waiting.patience() != Patience::Until(None) || sent > 0 {
+                        match wait_kernel(connection, fd, libc::POLLOUT, waiting.patience()) {
+                            Some(error) if sent == 0 => return fails(error, flags, sent),
+                            Some(_) => return sent as isize,
+                            None => continue,
+                        }
+                    }
                     // The kernel waits, as it knows which signals end that.
                     let Some(call) = connection.enter_kernel() else { continue };
-                    result = kernel(from.behind(sent).limited(PIECE), flags);
+                    let piece = from.limited(PIECE);
+                    result = kernel(piece, flags);
                     drop(call);
                     connection.passed(0, result);
+                    if result > 0 && (result as usize) < piece.len() {
+                        // A signal, or the end of the connection.
+                        return result;
+                    }
                 }
                 result
             }
@@ -228,7 +241,9 @@ pub(super) fn send(
             return result;
         }
         sent += result as usize;
-        if sent >= total || waiting.patience() == Patience::None {
+        waiting.moves();
+        let is_over = waiting.is_interrupted() || waiting.patience() == Patience::None;
+        if sent >= total || is_over {
             return sent as isize;
         }
     }

@@ -4,9 +4,10 @@
 use libc::{c_int, c_uint, iovec, off_t, off64_t, size_t, ssize_t};
 
 use super::pipes;
+use super::poll::wait_kernel;
 use super::stream::{fails, is_late, keep_late, wait_for};
 use crate::cancel;
-use crate::connection::{self, Connection, Receiving, Sink, Source, Take, Waiting};
+use crate::connection::{self, Connection, Patience, Receiving, Sink, Source, Take, Waiting};
 use crate::os;
 use crate::real::real;
 use handoff::ring::Piece;
@@ -54,7 +55,7 @@ fn send_file(
     let waiting = Waiting::to_send(connection, to, 0);
     let begin = *at;
     let (mut sent, mut is_end) = (0, false);
-    while sent < count && !is_end {
+    while sent < count && !is_end && !waiting.is_interrupted() {
         *at = begin + sent as i64;
         let place = *at;
         if connection.sends_no_more() && has_no_more(from, place) {
@@ -83,10 +84,19 @@ fn send_file(
                     return fails(error, 0, 0);
                 }
                 is_end = false;
+                if sent > 0 && waiting.patience() != Patience::None {
+                    let patience = waiting.patience();
+                    if wait_kernel(connection, to, libc::POLLOUT, patience).is_some() {
+                        break;
+                    }
+                }
                 let Some(call) = connection.enter_kernel() else { continue };
-                let result = kernel(at, PIECE.min(count - sent));
+                let piece = PIECE.min(count - sent);
+                let result = kernel(at, piece);
                 drop(call);
                 connection.passed(0, result);
+                // The file has no more, or the wait has ended.
+                is_end = result > 0 && (result as usize) < piece;
                 result
             }
         };
@@ -100,6 +110,7 @@ fn send_file(
             break;
         }
         sent += result as usize;
+        waiting.moves();
     }
     *at = begin + sent as i64;
     sent as isize

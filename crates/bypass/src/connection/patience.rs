@@ -27,6 +27,8 @@ pub(crate) struct Waiting {
     /// `SO_RCVTIMEO` or `SO_SNDTIMEO`.
     option: c_int,
     known: Cell<Option<Patience>>,
+    has_moved: Cell<bool>,
+    is_interrupted: Cell<bool>,
 }
 
 impl Waiting {
@@ -42,12 +44,42 @@ impl Waiting {
 
     fn new(connection: &'static Connection, fd: c_int, flags: c_int, option: c_int) -> Self {
         let generation = connection.generation.load(Ordering::SeqCst);
-        Waiting { connection, generation, fd, flags, option, known: Cell::new(None) }
+        Waiting {
+            connection,
+            generation,
+            fd,
+            flags,
+            option,
+            known: Cell::new(None),
+            has_moved: Cell::new(false),
+            is_interrupted: Cell::new(false),
+        }
     }
 
     /// Whether the connection has been closed since the call began: its descriptor may be another's by now.
     pub(crate) fn is_over(&self) -> bool {
         self.connection.generation.load(Ordering::SeqCst) != self.generation
+    }
+
+    /// The call has moved bytes: from now on it ends with the next signal that has a handler (tcp_sendmsg_locked and
+    /// tcp_recvmsg_locked give what they have), also where calls are begun again (`SA_RESTART`).
+    pub(crate) fn moves(&self) {
+        self.has_moved.set(true);
+    }
+
+    /// Whether it has.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.has_moved.get()
+    }
+
+    /// A signal or the time-out has ended a wait: the call gives what it has.
+    pub(super) fn interrupt(&self) {
+        self.is_interrupted.set(true);
+    }
+
+    /// Whether one has.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.is_interrupted.get()
     }
 
     /// The descriptor by which the call is.

@@ -261,6 +261,7 @@ impl Connection {
                     let left = Duration::from_nanos(until - now);
                     os::futex_wait(wake, expected, Some(left.min(LIVES_STILL)))
                 }
+                None if waiting.has_moved() => os::futex_wait(wake, expected, Some(LIVES_STILL)),
                 None => {
                     let soon = now + LIVES_STILL.as_nanos() as u64;
                     os::futex_wait_restarting(wake, expected, soon)

@@ -89,6 +89,7 @@ impl Connection {
                 Wrote::Failed(error) => return done(written).or(Some(Err(error))),
                 Wrote::Some(count) => {
                     written += count;
+                    waiting.moves();
                     super::count(&self.sent, count as u64);
                     if count > 0 {
                         self.has_written(&at, count, more);
@@ -101,6 +102,7 @@ impl Connection {
             }
             let nothing = || self.room(&at) == Ok(0);
             if let Some(error) = self.wait(&at, waiting, SHUT_WRITE, nothing) {
+                waiting.interrupt();
                 return done(written).or(Some(Err(error)));
             }
         }

@@ -1,0 +1,98 @@
+//! What ends a call that waits, once it has moved bytes: a time-out, or a signal, whatever its handler.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use testkit::lab::have;
+
+use crate::handoff::{connect, serve};
+use crate::setup::{Ip, Plan, Port};
+
+/// Makes the call that the first line of a connection names, of so many bytes that it cannot end otherwise, and says
+/// whether it has given most, some or none of them.
+const MAKES: &str = r#"
+import os, signal, socket, struct, tempfile, threading
+MANY = 50_000_000
+def begun_again():
+    # As with sigaction(2) and SA_RESTART.
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.siginterrupt(signal.SIGALRM, False)
+    signal.setitimer(signal.ITIMER_REAL, 1, 0.5)
+def timed(c, option):
+    c.setsockopt(socket.SOL_SOCKET, option, struct.pack('qq', 1, 0))
+def sent_for_a_time(c):
+    timed(c, socket.SO_SNDTIMEO)
+    return c.send(bytes(MANY))
+def sent_until_a_signal(c):
+    begun_again()
+    return c.send(bytes(MANY))
+def file_until_a_signal(c):
+    begun_again()
+    with tempfile.TemporaryFile() as file:
+        file.truncate(MANY)
+        return os.sendfile(c.fileno(), file.fileno(), 0, MANY)
+def received_for_a_time(c):
+    timed(c, socket.SO_RCVTIMEO)
+    return len(c.recv(MANY, socket.MSG_WAITALL))
+def received_until_a_signal(c):
+    begun_again()
+    return len(c.recv(MANY, socket.MSG_WAITALL))
+s = socket.socket()
+s.bind(('', 7000)); s.listen(64); print('listens', flush=True)
+while True:
+    c = s.accept()[0]
+    name = b''
+    while not name.endswith(b'\n'): name += c.recv(1)
+    done = globals()[name.decode().strip()](c)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print('none' if done == 0 else 'some' if done < MANY // 2 else 'most', flush=True)
+    c.close()
+"#;
+
+const CALLS: [&str; 5] = [
+    "sent_for_a_time",
+    "sent_until_a_signal",
+    "file_until_a_signal",
+    "received_for_a_time",
+    "received_until_a_signal",
+];
+
+fn calls_end(policy: &str) {
+    if !have(&["python3"]) {
+        return;
+    }
+    let Some(up) = Plan::new(Port::Auto).up_with(&["--set", "workers=1"]) else { return };
+    let mut server = serve(&up.hosts, policy, MAKES);
+    for call in CALLS {
+        let mut stream = connect(&up.hosts, Ip::V4);
+        stream.write_all(format!("{call}\n").as_bytes()).unwrap();
+        let moves = stream.try_clone().unwrap();
+        // As slow as it is, a call that waited for all of it would wait for minutes.
+        let slow = std::thread::spawn(move || {
+            let mut piece = [0; 50_000];
+            loop {
+                std::thread::sleep(Duration::from_millis(100));
+                let moved = match call.starts_with("received") {
+                    true => (&moves).write(&piece),
+                    false => (&moves).read(&mut piece),
+                };
+                if !moved.is_ok_and(|moved| moved > 0) {
+                    break;
+                }
+            }
+        });
+        assert_eq!(server.line_with(""), "some", "{call}");
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+        slow.join().unwrap();
+    }
+}
+
+#[test]
+fn calls_at_the_nic_end_with_what_they_have_moved() {
+    calls_end("at_accept");
+}
+
+#[test]
+fn calls_at_the_kernel_end_with_what_they_have_moved() {
+    calls_end("by_hand");
+}
