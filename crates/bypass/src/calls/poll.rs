@@ -217,7 +217,7 @@ fn poll_in(
     until: Option<u64>,
     mask: *const sigset_t,
 ) -> c_int {
-    let own = fds.len();
+    let mut is_full = false;
     loop {
         let has_more = asked::offer();
         let moves = moves(fds);
@@ -231,32 +231,48 @@ fn poll_in(
         for ((fd, away), theirs) in fds.iter().zip(&*away).zip(&mut *theirs) {
             *theirs = pollfd { fd: if away.is_some() { -1 } else { fd.fd }, revents: 0, ..*fd };
         }
+        // In place of one that is not the kernel's to look at, or as one more.
+        let own = away.iter().position(Option::is_some).unwrap_or(fds.len());
+        let is_one_more = own == fds.len();
+        let is_too_many = is_one_more && is_full;
         theirs[own] = pollfd { fd: waiter(), events: libc::POLLIN, revents: 0 };
+        let theirs = &mut theirs[..fds.len() + usize::from(is_one_more && !is_full)];
         let left = match until {
             _ if ready > 0 || is_back => Some(0),
             None => None,
             Some(until) => Some(until.saturating_sub(os::now())),
         };
-        let left = if has_more { Some(left.map_or(AGAIN, |left| left.min(AGAIN))) } else { left };
+        let left = if has_more || is_too_many {
+            Some(left.map_or(AGAIN, |left| left.min(AGAIN)))
+        } else {
+            left
+        };
         let found = kernel_poll(theirs, left, mask);
         drop(asleep);
+        if found < 0 && is_one_more && !is_full && os::errno() == libc::EINVAL {
+            // No more than RLIMIT_NOFILE may be polled.
+            is_full = true;
+            continue;
+        }
         if found < 0 {
             return found;
         }
-        let woken = theirs[own].revents != 0;
-        if woken {
-            take_wake(theirs[own].fd);
+        let woken = theirs.get(own).filter(|own| own.revents != 0);
+        if let Some(own) = woken {
+            take_wake(own.fd);
             session::look_alive();
         }
         let mut count = ready;
-        for (fd, theirs) in fds.iter_mut().zip(&*theirs).filter(|(_, theirs)| theirs.fd >= 0) {
-            fd.revents = theirs.revents;
-            count += c_int::from(fd.revents != 0);
+        for ((fd, theirs), away) in fds.iter_mut().zip(&*theirs).zip(&*away) {
+            if away.is_none() {
+                fd.revents = theirs.revents;
+                count += c_int::from(fd.revents != 0);
+            }
         }
         let is_late = until.is_some_and(|until| os::now() >= until);
         // Of one that has moved meanwhile the kernel was asked where it is not.
         let has_moved = is_back || self::moves(fds) != moves;
-        if !has_moved && count > 0 || is_late && !woken && !has_moved {
+        if !has_moved && count > 0 || is_late && woken.is_none() && !has_moved {
             return count;
         }
     }

@@ -173,24 +173,44 @@ unsafe fn select_here(
         let events = events.fold(0, |all, (_, event)| all | event);
         fds.push(pollfd { fd, events, revents: 0 });
     });
-    let found = poll_here(&mut fds, timeout, mask);
-    if found < 0 {
-        return found;
+    let until = timeout.map(|timeout| os::now().saturating_add(timeout));
+    loop {
+        let left = until.map(|until| until.saturating_sub(os::now()));
+        let found = poll_here(&mut fds, left, mask);
+        if found < 0 {
+            return found;
+        }
+        if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
+            return os::fail(libc::EBADF) as c_int;
+        }
+        let all = found_in_all(&fds);
+        if all > 0 || found == 0 {
+            put(&sets, &fds);
+            return all;
+        }
+        // What has hung up alone is in no set but that for reading: poll(2) passes over what is below zero.
+        fds.iter_mut().filter(|fd| fd.revents != 0).for_each(|fd| fd.fd = !fd.fd);
     }
-    if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
-        return os::fail(libc::EBADF) as c_int;
-    }
-    let mut all = 0;
-    for (set, (events, answers)) in EVENTS.into_iter().zip(FOUND).enumerate() {
-        for fd in fds.iter().filter(|fd| fd.events & events != 0) {
-            if fd.revents & answers != 0 {
-                all += 1;
-            } else {
-                sets.clear(set, fd.fd);
-            }
+}
+
+/// Whether poll's answer has a descriptor in this set, of those that the program has in it.
+fn is_found(fd: &pollfd, set: usize) -> bool {
+    fd.events & EVENTS[set] != 0 && fd.revents & FOUND[set] != 0
+}
+
+/// How many descriptors are found, counted in each set.
+fn found_in_all(fds: &[pollfd]) -> c_int {
+    (0..3).map(|set| fds.iter().filter(|fd| is_found(fd, set)).count() as c_int).sum()
+}
+
+/// Leaves those in the sets that are found.
+fn put(sets: &Sets, fds: &[pollfd]) {
+    for (set, event) in EVENTS.into_iter().enumerate() {
+        for fd in fds.iter().filter(|fd| fd.events & event != 0 && !is_found(fd, set)) {
+            // Those that are passed over are below zero.
+            sets.clear(set, if fd.fd < 0 { !fd.fd } else { fd.fd });
         }
     }
-    all
 }
 
 /// # Safety
