@@ -6,6 +6,7 @@ use super::stream::{receive_parts, send_parts};
 use crate::cancel;
 use crate::connection::{self, Connection, Parts};
 use crate::real::{kernel, real};
+use handoff::RestoreReason;
 
 /// Most parts of a vector (UIO_MAXIOV, include/uapi/linux/uio.h).
 pub(super) const PARTS_MAX: usize = 1024;
@@ -144,6 +145,40 @@ served! {
         },
         _ => kernel(fd, parts, count),
     }
+}
+
+/// Declares preadv2(2) or pwritev2(2), which on a connection are readv(2) or writev(2) with flags that the kernel serves.
+macro_rules! served_by_place {
+    ($($name:ident: $plain:ident;)*) => {$(
+        served! {
+            /// # Safety
+            /// As the function of libc's of this name.
+            $name(
+                fd,
+                parts: *const iovec,
+                count: c_int,
+                at: libc::off64_t,
+                flags: c_int
+            ) -> ssize_t,
+            |connection| {
+                // Another place than the present one is an error (ESPIPE).
+                if at == -1 && flags == 0 {
+                    return $plain(fd, parts, count);
+                }
+                if at == -1 {
+                    connection.restore(RestoreReason::Unserved);
+                }
+                kernel(fd, parts, count, at, flags)
+            }
+        }
+    )*};
+}
+
+served_by_place! {
+    preadv2: readv;
+    preadv64v2: readv;
+    pwritev2: writev;
+    pwritev64v2: writev;
 }
 
 served! {

@@ -13,7 +13,7 @@ use crate::session;
 /// A new descriptor is that of a set, which may get others by dup(2) before it has connections.
 fn made(fd: c_int) -> c_int {
     if fd >= 0 && session::is_wanted() {
-        epoll::closed(fd);
+        connection::forget_stale(fd);
         epoll::insert(fd);
     }
     fd

@@ -2,6 +2,7 @@
 
 use libc::{c_int, c_uint, c_ulong, c_void};
 
+use super::sockets;
 use crate::connection::{self, Connection, epoll};
 use crate::os;
 use crate::real::{kernel, real};
@@ -72,6 +73,9 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
 #[inline]
 fn duplicate(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let word = table::word(fd);
+    // A socket may be connected by either of the two.
+    let word =
+        if word.is_null() && sockets::expected(fd).is_some() { table::word(fd) } else { word };
     if word.is_null() { call() } else { duplicate_known(word, call) }
 }
 
@@ -99,9 +103,26 @@ fn duplicate_known(word: Word, call: impl FnOnce() -> c_int) -> c_int {
     new
 }
 
+/// Those of standard input, output and error.
+const STANDARD: std::ops::RangeInclusive<c_int> = 0..=2;
+
+/// The connection of a descriptor is the kernel's from now on.
+#[cold]
+fn unserved(fd: c_int) {
+    let errno = os::errno();
+    if let Some(connection) = connection::at(fd) {
+        connection.restore(RestoreReason::Unserved);
+    }
+    os::set_errno(errno);
+}
+
 /// Duplicates a descriptor onto another by `call`, which closes that.
 #[inline]
 fn duplicate_onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if STANDARD.contains(&to) && session::is_own() {
+        // libc's streams read and write past this library.
+        unserved(fd);
+    }
     if table::word(to).is_null() {
         return duplicate(fd, call);
     }
@@ -131,9 +152,16 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
         // SAFETY: it takes an integer.
         duplicate_known(word, || unsafe { kernel(fd) })
     }
+    #[inline(never)]
+    extern "C-unwind" fn unknown(fd: c_int) -> c_int {
+        match sockets::expected(fd) {
+            // SAFETY: it takes an integer.
+            None => unsafe { kernel(fd) },
+            Some(_) => known(fd, table::word(fd)),
+        }
+    }
     let word = table::word(fd);
-    // SAFETY: it takes an integer.
-    if word.is_null() { unsafe { kernel(fd) } } else { known(fd, word) }
+    if word.is_null() { unknown(fd) } else { known(fd, word) }
 }
 
 /// # Safety
@@ -166,10 +194,12 @@ fn control(fd: c_int, command: c_int, argument: c_ulong, call: impl FnOnce() -> 
     result
 }
 
-/// The kernel is to send a signal when there is something (`O_ASYNC`): the connection is its own from now on.
+/// The kernel is to send a signal when there is something (`O_ASYNC`): the connection is its own from now on, also one that
+/// is to be opened.
 #[cold]
 fn signals(fd: c_int) {
     connection::at(fd)
+        .or_else(|| sockets::expected(fd))
         .into_iter()
         .for_each(|connection| connection.restore(RestoreReason::Unserved));
 }
@@ -233,10 +263,6 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
                 connection.may_block();
                 return result;
             }
-            libc::FIOASYNC => {
-                signals(fd);
-                None
-            }
             _ => None,
         };
         // SAFETY: the program's call.
@@ -252,7 +278,11 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
     }
     // SAFETY: the program's call.
     unsafe {
-        match connection::at(fd).filter(|one| !one.is_plain() || request == libc::FIOASYNC) {
+        match connection::at(fd).filter(|one| !one.is_plain()) {
+            _ if request == libc::FIOASYNC => {
+                signals(fd);
+                kernel(fd, request, argument)
+            }
             None => kernel(fd, request, argument),
             Some(connection) => rest(fd, request, argument, connection),
         }
@@ -263,13 +293,25 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
 /// As fdopen(3) of libc: its streams read and write past this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::FILE {
-    let errno = os::errno();
-    if let Some(connection) = connection::at(fd) {
-        connection.restore(RestoreReason::Unserved);
-        os::set_errno(errno);
-    }
+    unserved(fd);
     // SAFETY: the program's call.
     unsafe { real!(fdopen(fd, mode): fn(c_int, *const libc::c_char) -> *mut libc::FILE) }
+}
+
+/// # Safety
+/// As fclose(3) of libc, which closes the descriptor by a call of its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fclose(stream: *mut libc::FILE) -> c_int {
+    let errno = os::errno();
+    // SAFETY: the program's call.
+    let fd = unsafe { libc::fileno(stream) };
+    let word = table::word(fd);
+    if !word.is_null() && session::is_own() {
+        close_rest(fd, word);
+    }
+    os::set_errno(errno);
+    // SAFETY: the program's call.
+    unsafe { real!(fclose(stream): fn(*mut libc::FILE) -> c_int) }
 }
 
 /// A child has all descriptors of its parent's as the kernel's.

@@ -155,6 +155,8 @@ unsafe fn send_message(
     if header.msg_controllen > 0 {
         // Time stamps and the like.
         connection.restore(RestoreReason::Unserved);
+        // SAFETY: the program's promise.
+        unsafe { super::process::passes(message) };
         // SAFETY: the program's call.
         return unsafe {
             real!(sendmsg(fd, message, flags): fn(c_int, *const msghdr, c_int) -> ssize_t)

@@ -34,6 +34,15 @@ pub unsafe extern "C-unwind" fn syscall(
             libc::SYS_write => data::write(fd, b as *const c_void, c as size_t) as c_long,
             libc::SYS_readv => data::readv(fd, b as *const libc::iovec, third) as c_long,
             libc::SYS_writev => data::writev(fd, b as *const libc::iovec, third) as c_long,
+            // The place is in two words where a word is half as long.
+            #[cfg(target_pointer_width = "64")]
+            libc::SYS_preadv2 => {
+                data::preadv2(fd, b as *const libc::iovec, third, d, f as c_int) as c_long
+            }
+            #[cfg(target_pointer_width = "64")]
+            libc::SYS_pwritev2 => {
+                data::pwritev2(fd, b as *const libc::iovec, third, d, f as c_int) as c_long
+            }
             libc::SYS_recvfrom => {
                 let name = e as *mut libc::sockaddr;
                 let len = f as *mut socklen_t;

@@ -39,26 +39,26 @@ fn begin(fd: c_int, begun: Begun) {
     os::set_errno(errno);
 }
 
-/// What an epoll set is to watch before it is connected, as nginx has them: a set has to know of it before it can be offered.
-/// One that is connected already has come from elsewhere, and may be another process's, too.
+/// What an epoll set is to watch before it is connected, as nginx has them, or is duplicated before: the layer has to know of
+/// that before it can be offered. It may change the error number, as calls may that do not fail. One that is connected already has come from elsewhere, and may be another process's, too.
 pub(super) fn expected(fd: c_int) -> Option<&'static connection::Connection> {
-    let errno = os::errno();
-    let is_open = || {
-        os::int_option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(0) && os::ports(fd).1 == 0
-    };
-    if fd >= 0 && is_tcp(fd) && is_open() {
-        begin(fd, Begun::Connecting);
+    if !is_tcp(fd) || !is_unopened(fd) {
+        return None;
     }
-    os::set_errno(errno);
+    begin(fd, Begun::Connecting);
     connection::at(fd)
+}
+
+/// Whether a socket neither listens nor has a peer.
+fn is_unopened(fd: c_int) -> bool {
+    os::int_option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(0) && os::ports(fd).1 == 0
 }
 
 fn is_tcp(fd: c_int) -> bool {
     let option = |name: c_int| os::int_option(fd, libc::SOL_SOCKET, name);
-    let domain = option(libc::SO_DOMAIN);
-    (domain == Some(libc::AF_INET) || domain == Some(libc::AF_INET6))
-        // wharf refuses a connection of MPTCP's, and says so.
-        && matches!(option(libc::SO_PROTOCOL), Some(libc::IPPROTO_TCP | libc::IPPROTO_MPTCP))
+    // wharf refuses a connection of MPTCP's, and says so.
+    matches!(option(libc::SO_PROTOCOL), Some(libc::IPPROTO_TCP | libc::IPPROTO_MPTCP))
+        && matches!(option(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
 }
 
 /// # Safety

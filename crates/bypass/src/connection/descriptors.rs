@@ -29,7 +29,7 @@ pub(crate) fn insert(fd: c_int) {
 }
 
 /// A descriptor is another than the layer knows: it was closed where the layer did not see it.
-fn forget_stale(fd: c_int) {
+pub(crate) fn forget_stale(fd: c_int) {
     if let Some(connection) = super::at(fd) {
         connection.prepare(fd).finish();
     }

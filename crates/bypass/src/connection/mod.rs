@@ -24,7 +24,7 @@ use handoff::command::{NicControl, nic};
 use libc::c_int;
 
 use self::asked::{Looked, Times};
-pub(crate) use self::descriptors::{insert, renew};
+pub(crate) use self::descriptors::{forget_stale, insert, renew};
 use self::epoll::Slots;
 use self::limits::Limits;
 pub(crate) use self::parts::Parts;

@@ -74,10 +74,12 @@ pub(crate) fn has_unread(fd: c_int) -> bool {
 pub(crate) fn int_option(fd: c_int, level: c_int, option: c_int) -> Option<c_int> {
     let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as libc::socklen_t;
+    // By libc's own function, which takes fewer instructions than its syscall(2): dup(2) asks so.
     // SAFETY: `value` is writable, and `len` its size.
     let got = unsafe {
-        let (at, len) = (&raw mut value, &raw mut len);
-        trap!(libc::SYS_getsockopt, fd, level, option, at, len)
+        let (at, len) = ((&raw mut value).cast(), &raw mut len);
+        real!(getsockopt(fd, level, option, at, len):
+            fn(c_int, c_int, c_int, *mut libc::c_void, *mut libc::socklen_t) -> c_int)
     };
     (got == 0).then_some(value)
 }

@@ -79,6 +79,21 @@ def congestion(c): c.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b'ren
 def stream(c):
     libc.fdopen.restype = ctypes.c_void_p
     libc.fclose(ctypes.c_void_p(libc.fdopen(os.dup(c.fileno()), b'r')))
+def standard(c):
+    kept_0 = os.dup(0)
+    os.dup2(c.fileno(), 0)
+    os.dup2(kept_0, 0)
+    os.close(kept_0)
+def vectored(c):
+    assert os.pwritev(c.fileno(), [b'v', b'w'], -1) == 2
+def closed_as_a_stream(c):
+    # The number is another's afterwards: a socket's, by which the connection goes to another process, and a set's.
+    libc.fdopen.restype = ctypes.c_void_p
+    number = os.dup(c.fileno())
+    libc.fclose(ctypes.c_void_p(libc.fdopen(number, b'r')))
+    kept.append(select.epoll())
+    assert kept[-1].fileno() == number
+    kept[-1].register(c, select.EPOLLIN)
 def past(c):
     # write(2) of a program's own: mov $1, %eax; syscall; ret
     code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -138,7 +153,7 @@ while True:
 "#;
 
 /// What is done, and why the connection goes back, if it does.
-const CASES: [(&str, Option<&str>); 24] = [
+const CASES: [(&str, Option<&str>); 27] = [
     ("nothing", None),
     ("duplicated", None),
     ("by_number", None),
@@ -158,6 +173,9 @@ const CASES: [(&str, Option<&str>); 24] = [
     ("passed_by_several", Some("passed")),
     ("signalled", Some("unserved")),
     ("signalled_by_ioctl", Some("unserved")),
+    ("standard", Some("unserved")),
+    ("vectored", None),
+    ("closed_as_a_stream", Some("unserved")),
     ("printed", Some("unserved")),
     ("mapped", Some("unserved")),
     ("option", Some("refused")),
