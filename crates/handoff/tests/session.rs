@@ -120,7 +120,9 @@ proptest! {
         }
         for cid in 0..layout.connections {
             let area = shared.area(Cid(cid)).unwrap();
-            for word in [area.status(), area.worker(), area.readers(), area.waiters(), area.wake()] {
+            let notes = area.notes();
+            let of_wharf = [area.status(), area.worker(), notes.moving, area.wake()];
+            for word in of_wharf.into_iter().chain([area.readers(), notes.lent_to, area.waiters()]) {
                 own(word);
                 word.store(u64::MAX, Ordering::Relaxed);
             }

@@ -315,7 +315,7 @@ impl<'a> Area<'a> {
     /// are the ring's still: whoever has ended the ring's epoch and finds 0 may take the memory away, and else leaves it as
     /// it is.
     pub fn readers(&self) -> &'a AtomicU64 {
-        &self.words[LINE + 1]
+        &self.words[LINE + 2]
     }
 
     /// How many of the application's threads wait at [`wake`](Self::wake).
