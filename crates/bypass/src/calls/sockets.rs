@@ -40,7 +40,8 @@ fn begin(fd: c_int, begun: Begun) {
 }
 
 /// What an epoll set is to watch before it is connected, as nginx has them, or is duplicated before: the layer has to know of
-/// that before it can be offered. It may change the error number, as calls may that do not fail. One that is connected already has come from elsewhere, and may be another process's, too.
+/// that before it can be offered. It may change the error number, as calls may that do not fail. One that is connected
+/// already has come from elsewhere, and may be another process's, too.
 pub(super) fn expected(fd: c_int) -> Option<&'static connection::Connection> {
     if !is_tcp(fd) || !is_unopened(fd) {
         return None;
