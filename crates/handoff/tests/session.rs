@@ -121,8 +121,9 @@ proptest! {
         for cid in 0..layout.connections {
             let area = shared.area(Cid(cid)).unwrap();
             let notes = area.notes();
-            let of_wharf = [area.status(), area.worker(), notes.moving, area.wake()];
-            for word in of_wharf.into_iter().chain([area.readers(), notes.lent_to, area.waiters()]) {
+            let of_wharf = [area.status(), area.worker(), area.sent(), notes.moving, area.wake()];
+            let of_app = [area.readers(), area.unsent_most(), notes.lent_to, area.waiters()];
+            for word in of_wharf.into_iter().chain(of_app) {
                 own(word);
                 word.store(u64::MAX, Ordering::Relaxed);
             }

@@ -256,7 +256,8 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
     ) -> c_int {
         let answer = match request {
             libc::FIONREAD => connection.queued().map(|(unread, _)| unread),
-            libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().map(|(_, unsent)| unsent),
+            libc::TIOCOUTQ => connection.queued().map(|(_, unacknowledged)| unacknowledged),
+            SIOCOUTQNSD => connection.unsent(),
             libc::FIONBIO => {
                 // SAFETY: the program's call.
                 let result = unsafe { kernel(fd, request, argument) };

@@ -119,7 +119,11 @@ pub unsafe extern "C-unwind" fn setsockopt(
         _ => kernel(),
     };
     if let (Some(connection), 0) = (away, result) {
-        if (level, option) == (libc::SOL_SOCKET, libc::SO_SNDBUF) {
+        let is_limit = matches!(
+            (level, option),
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) | (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)
+        );
+        if is_limit {
             connection.has_limits(fd);
         }
         tell(connection, fd, level, option);

@@ -139,6 +139,7 @@ impl Connection {
         self.offers.fetch_add(1, Ordering::AcqRel);
         OFFERS.fetch_add(1, Ordering::AcqRel);
         self.limits.read(fd);
+        area.unsent_most().store(self.limits.unsent().into(), Ordering::Relaxed);
         if epoll::from_kernel(self, session) && session.offer(cid, fd) {
             self.state.store(AWAY, Ordering::Release);
             return;

@@ -30,6 +30,11 @@ impl AtNic {
         os::futex_wake_all(self.area.wake());
     }
 
+    /// Bytes that were not sent yet, of so many that end there.
+    pub(super) fn unsent(&self, end: u32, used: u32) -> u32 {
+        end.wrapping_sub(self.area.sent().load(Ordering::Acquire) as u32).min(used)
+    }
+
     /// The calling thread is about to wait for it, at the word that [`Area::wake`] is, and does not any more when the result
     /// is dropped.
     pub(super) fn waiter(&self) -> Waiter {

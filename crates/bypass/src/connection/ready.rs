@@ -18,7 +18,23 @@ impl Connection {
         self.at_rest(|at, status| self.ready_at(at, status))
     }
 
-    /// Bytes that could be read, and bytes that the NIC has not taken yet; `None` if the kernel has it.
+    /// Bytes that were not sent yet; `None` if the kernel has it, or the NIC cannot be asked.
+    pub(crate) fn unsent(&'static self) -> Option<c_int> {
+        // With the figures the NIC says which were sent.
+        self.info()?;
+        self.at_rest(|at, status| {
+            let Ok(ring) = at.area.send() else { return Ok(0) };
+            let sent = send::App::new(ring);
+            match sent.end().and_then(|end| Ok((end, sent.len()?))) {
+                Ok((end, used)) => Ok(at.unsent(end, used) as c_int),
+                // What was lost on its way back has nothing.
+                Err(Lost) if status.place == Place::Ended => Ok(0),
+                Err(Lost) => Err(Lost),
+            }
+        })
+    }
+
+    /// Bytes that could be read, and bytes that are not acknowledged; `None` if the kernel has it.
     pub(crate) fn queued(&'static self) -> Option<(c_int, c_int)> {
         self.at_rest(|at, status| {
             let unread = at.area.receive().map_or(Ok(0), |ring| receive::App::new(ring).len());
@@ -74,7 +90,13 @@ impl Connection {
         let sent = send::App::new(ring);
         let (free, used) = (sent.room()?, sent.len()?);
         let left = free.min(self.limits.capacity(ring.capacity()).saturating_sub(used));
-        Ok(left > 0 && left >= used / 2)
+        // Twice as many as wait are fewer than may (__tcp_stream_memory_free).
+        let end = sent.end()?;
+        let may_write = match self.limits.unsent() {
+            0 => true,
+            most => 2 * u64::from(at.unsent(end, used)) < u64::from(most),
+        };
+        Ok(left > 0 && left >= used / 2 && may_write)
     }
 
     /// The program shuts an end down; `None` if the kernel has the connection.
@@ -106,10 +128,11 @@ impl Connection {
         epoll::changed(self, at.session);
     }
 
-    /// `SO_SNDBUF` has changed: as much as waits to be acknowledged may be what does not fit any more, or fits now.
+    /// `SO_SNDBUF` or `TCP_NOTSENT_LOWAT` has changed: as much as waits to be acknowledged may be what does not fit any more, or fits now.
     pub(crate) fn has_limits(&'static self, fd: c_int) {
         self.limits.read(fd);
         if let Some(at) = self.away() {
+            at.area.unsent_most().store(self.limits.unsent().into(), Ordering::Relaxed);
             // As sock_setsockopt does, whether there is more room or not.
             self.wake_all(&at);
         }

@@ -168,7 +168,9 @@ impl Connection {
     pub(super) fn room(&self, at: &AtNic) -> Result<u32, Lost> {
         let ring = at.area.send().map_err(|_| Lost)?;
         let sent = send::App::new(ring);
-        let left = self.limits.capacity(ring.capacity()).saturating_sub(sent.len()?);
-        Ok(left.min(sent.room()?))
+        let used = sent.len()?;
+        let left = self.limits.capacity(ring.capacity()).saturating_sub(used);
+        let (room, end) = (left.min(sent.room()?), sent.end()?);
+        Ok(self.limits.room(room, || at.unsent(end, used)))
     }
 }

@@ -1,4 +1,4 @@
-//! What is in a folder.
+//! What is in a folder, and in a file of one number.
 
 use libc::c_int;
 
@@ -34,4 +34,21 @@ pub(crate) fn each_name(folder: &[u8], mut work: impl FnMut(&[u8])) {
         }
     }
     close(fd);
+}
+
+/// The number that a file has, whose path ends with a zero.
+pub(crate) fn number_in(file: &[u8]) -> Option<u32> {
+    debug_assert_eq!(file.last(), Some(&0));
+    let (here, flags) = (libc::AT_FDCWD, libc::O_RDONLY | libc::O_CLOEXEC);
+    // SAFETY: the path ends with a zero.
+    let fd = unsafe { trap!(libc::SYS_openat, here, file.as_ptr(), flags) } as c_int;
+    if fd < 0 {
+        return None;
+    }
+    let mut text = [0_u8; 32];
+    // SAFETY: so many bytes may be written.
+    let got = unsafe { trap!(libc::SYS_read, fd, text.as_mut_ptr(), text.len()) };
+    close(fd);
+    let text = text.get(..usize::try_from(got).ok()?)?;
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
 }

@@ -318,6 +318,18 @@ impl<'a> Area<'a> {
         &self.words[LINE + 2]
     }
 
+    /// `TCP_NOTSENT_LOWAT`: how many bytes may wait to be sent first; 0 for any number. The application's, written before the
+    /// connection is offered.
+    pub fn unsent_most(&self) -> &'a AtomicU64 {
+        &self.words[LINE + 3]
+    }
+
+    /// Index behind the last byte of the send ring that was sent, in the low 32 bits: wharf's, as it was when the figures were
+    /// asked for, and at any time where there is a limit by [`unsent_most`](Self::unsent_most).
+    pub fn sent(&self) -> &'a AtomicU64 {
+        &self.words[2 * LINE + 7]
+    }
+
     /// How many of the application's threads wait at [`wake`](Self::wake).
     pub fn waiters(&self) -> &'a AtomicU64 {
         &self.words[3 * LINE]

@@ -28,6 +28,7 @@ mod handoff_programs;
 mod handoff_reasons;
 mod handoff_refused;
 mod handoff_seen;
+mod handoff_unsent;
 mod handoff_waits;
 mod handoff_workers;
 mod leases;

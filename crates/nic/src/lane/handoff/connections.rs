@@ -54,6 +54,8 @@ pub(super) struct Running {
     pub(super) receive: receive::Kept,
     /// Index behind the last byte of the send ring that the engine has been lent.
     pub(super) lent: u32,
+    /// Bytes that the engine has not sent first, as its application knows, where those are limited (`TCP_NOTSENT_LOWAT`).
+    pub(super) unsent: Option<u32>,
     /// As the application was told last.
     pub(super) status: Status,
     pub(super) carried: Carried,

@@ -1,6 +1,8 @@
 //! What a connection's rings and the engine tell each other. Bytes stay where they are: the engine sends from the send ring
 //! and stores in the receive ring, and knows how many there are.
 
+use std::sync::atomic::Ordering;
+
 use handoff::mirror::Closing;
 use handoff::ring::{Hostile, receive, send};
 use handoff::session::Area;
@@ -22,6 +24,8 @@ pub(super) struct Moved {
     pub(super) at: u32,
     /// The engine has all that is in the send ring.
     pub(super) is_sent: bool,
+    /// How many bytes may wait to be sent is limited since: who waits looks again.
+    pub(super) is_limited_anew: bool,
 }
 
 /// A connection, as the engine and its rings have it.
@@ -38,7 +42,10 @@ impl Exchange<'_, '_> {
         let (mut send, mut receive) = self.rings(area)?;
         send.look()?;
         let read = receive.look()?;
-        Ok(self.settle(&mut send, &mut receive, read))
+        let moved = self.settle(&mut send, &mut receive, read);
+        let is_new = self.running.unsent.is_none();
+        let left = self.running.sends(area, &self.socket.standing());
+        Ok(Moved { is_limited_anew: left.is_some() && is_new, ..moved })
     }
 
     /// The same at the end of the rings' epoch: calls that have not taken effect lose.
@@ -86,7 +93,7 @@ impl Exchange<'_, '_> {
             receive.begin_anew();
         }
         (self.running.send, self.running.receive) = (send.keep(), receive.keep());
-        Moved { sent: free, received: put, at, is_sent }
+        Moved { sent: free, received: put, at, is_sent, is_limited_anew: false }
     }
 
     /// Bytes of the ring that the peer has acknowledged since.
@@ -108,13 +115,13 @@ impl Exchange<'_, '_> {
     /// Makes a ring larger that is what limits the connection.
     fn grow(&mut self, send: &mut send::Nic<'_>, receive: &mut receive::Nic<'_>, free: u32) {
         let used = send.len() - free;
-        let Standing { queued, snd_una, snd_nxt, rcv_edge, .. } = self.socket.standing();
-        let unsent = queued.saturating_sub(snd_nxt - snd_una);
-        if used > send.size() / 8 * 7 && unsent < UNSENT_LEAST.min(used / 4) {
+        let standing = self.socket.standing();
+        let is_all = used > send.size() / 8 * 7;
+        if is_all && unsent(&standing) < UNSENT_LEAST.min(used / 4) {
             send.grow();
         }
         // All that the peer was told there is room for stays where it is.
-        if self.socket.wants_room() && receive.grow(rcv_edge.0) {
+        if self.socket.wants_room() && receive.grow(standing.rcv_edge.0) {
             self.socket.set_room(receive.size());
         }
     }
@@ -140,6 +147,37 @@ impl Exchange<'_, '_> {
         }
         bytes
     }
+}
+
+impl Running {
+    /// Bytes are sent first, or there are more of them: tells the application, if how many of them may wait is limited. How
+    /// many do then.
+    pub(super) fn sends(&mut self, area: &Area<'_>, standing: &Standing) -> Option<u32> {
+        let is_limited = area.unsent_most().load(Ordering::Relaxed) != 0;
+        self.unsent = is_limited.then(|| self.publish_sent(area, standing));
+        self.unsent
+    }
+
+    /// Tells the application which bytes were sent. How many were not.
+    pub(super) fn publish_sent(&self, area: &Area<'_>, standing: &Standing) -> u32 {
+        let unsent = unsent(standing);
+        area.sent().store(self.lent.wrapping_sub(unsent).into(), Ordering::Release);
+        unsent
+    }
+}
+
+/// Whether an application may write, or is told that it may, that could not before as too many bytes were not sent yet: a call
+/// may as long as they are fewer than the limit, and poll(2) says so of half as many (`__tcp_stream_memory_free`).
+pub(super) fn may_write_again(area: &Area<'_>, before: u32, left: u32) -> bool {
+    let most = area.unsent_most().load(Ordering::Relaxed);
+    let passes = |most: u64| u64::from(before) >= most && u64::from(left) < most;
+    passes(most) || passes(most.div_ceil(2))
+}
+
+/// Bytes of the send queue that were not sent yet.
+fn unsent(standing: &Standing) -> u32 {
+    // The FIN has a number, too.
+    standing.queued.saturating_sub(standing.snd_nxt - standing.snd_una)
 }
 
 /// What the application has closed.

@@ -228,6 +228,7 @@ fn begin(
         send: send.keep(),
         receive: receive.keep(),
         status: Status::at(Place::Moving),
+        unsent: None,
         carried: Carried::since(repair),
         peer_closed: false,
         is_deaf: false,

@@ -13,7 +13,7 @@ use tcp::{Change, Due, FourTuple, Id, Placement, Reason, Socket, Stack, State};
 use wire::{Bytes, Mac, Seq};
 
 use super::connections::{Connection, Connections, Running};
-use super::exchange::{Exchange, Moved, closing};
+use super::exchange::{Exchange, Moved, closing, may_write_again};
 use super::informed;
 use super::lent::{SpliceCounts, TURN};
 use super::link::Key;
@@ -189,7 +189,7 @@ impl Rings {
                     probes: keepalive.probes,
                 }));
             }
-            // What it says of is asked of the ring.
+            // The application has written it beside the rings.
             NicControl::NotSentLowat(_) => {}
             NicControl::ShutdownRead => running.is_deaf = true,
             NicControl::ShutdownWrite => running.is_shut = true,
@@ -216,8 +216,11 @@ impl Rings {
         let session = self.sessions.get(connection.key.session as usize).and_then(Option::as_ref);
         if let Some(session) = session
             && let Some(area) = session.area(connection.key.cid)
+            && let Some(running) = &connection.engine
+            && let Some(engine) = stack.connection(running.id)
             && let Some(info) = informed::info(connection, stack)
         {
+            running.publish_sent(&area, &engine.standing());
             area.info().write(&info);
             session.wake_waiters(connection.key.cid);
         }
@@ -318,7 +321,7 @@ impl Rings {
         let (has_lent, sends_others) = self.is_lent(number);
         let seen = Moved {
             received: if has_lent { 0 } else { moved.received },
-            sent: if sends_others { 0 } else { moved.sent },
+            sent: if sends_others { 0 } else { moved.sent.max(moved.is_limited_anew.into()) },
             ..moved
         };
         if changed || seen.received > 0 || seen.sent > 0 {
@@ -473,11 +476,21 @@ impl Lender for Rings {
     }
 
     fn sends(&mut self, stack: &Stack, due: &Due) {
-        let Rings { all, records, .. } = self;
+        let Rings { all, records, sessions, events, .. } = self;
         let Some((id, standing)) = stack.standing_of(due) else { return };
         let Some(number) = all.by_engine(id) else { return };
-        if let Some(Connection { engine: Some(running), keeps, .. }) = all.get_mut(number) {
-            records.commit(keeps, &standing, closing(running));
+        let Some(connection) = all.get_mut(number) else { return };
+        let Connection { key, side, engine: Some(running), keeps, .. } = connection else { return };
+        records.commit(keeps, &standing, closing(running));
+        if let Some(before) = running.unsent
+            && let Some(Some(session)) = sessions.get_mut(key.session as usize)
+            && let Some(area) = session.area(key.cid)
+            && let Some(left) = running.sends(&area, &standing)
+            && may_write_again(&area, before, left)
+        {
+            let sent = Moved { sent: before - left, ..Moved::default() };
+            tell(session, events, running, (key.cid, side.epoch()), &sent, None);
+            session.wake_waiters(key.cid);
         }
     }
 
