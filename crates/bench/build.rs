@@ -28,5 +28,9 @@ fn commit() -> Option<String> {
     println!("cargo::rerun-if-changed={of_git}/HEAD");
     println!("cargo::rerun-if-changed={of_git}/index");
     println!("cargo::rerun-if-changed={root}/crates");
-    git(&["describe", "--always", "--dirty", "--abbrev=12"])
+    // `describe --dirty` would write the index, by which cargo would run this again.
+    let status = ["--no-optional-locks", "status", "--porcelain", "--untracked-files=no"];
+    let is_dirty = git(&status).is_none_or(|changes| !changes.is_empty());
+    let commit = git(&["describe", "--always", "--abbrev=12"])?;
+    Some(if is_dirty { commit + "-dirty" } else { commit })
 }
