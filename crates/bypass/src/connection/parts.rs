@@ -43,9 +43,9 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Whether some are nowhere (EFAULT).
-    pub(crate) fn are_nowhere(self) -> bool {
-        self.places().any(|part| part.iov_base.is_null())
+    /// Whether the first is nowhere (EFAULT).
+    pub(crate) fn begin_nowhere(self) -> bool {
+        self.places().next().is_some_and(|part| part.iov_base.is_null())
     }
 
     /// Where they are.
@@ -61,10 +61,15 @@ impl<'a> Parts<'a> {
         })
     }
 
+    /// The same up to the first that is nowhere: what is behind it is not moved, as by the kernel.
+    fn known_places(self) -> impl Iterator<Item = iovec> + 'a {
+        self.places().take_while(|part| !part.iov_base.is_null())
+    }
+
     /// The bytes, to be read.
     pub(crate) fn bytes(self) -> impl Iterator<Item = &'a [u8]> {
         // SAFETY: the promise of `new`.
-        self.places().map(|part| unsafe { os::bytes(part.iov_base, part.iov_len) })
+        self.known_places().map(|part| unsafe { os::bytes(part.iov_base, part.iov_len) })
     }
 
     /// The bytes, to be written.
@@ -73,7 +78,7 @@ impl<'a> Parts<'a> {
     /// They are those of a call that receives.
     pub(crate) unsafe fn bytes_mut(self) -> impl Iterator<Item = &'a mut [u8]> {
         // SAFETY: the caller's promise, and that of `new`.
-        self.places().map(|part| unsafe { os::bytes_mut(part.iov_base, part.iov_len) })
+        self.known_places().map(|part| unsafe { os::bytes_mut(part.iov_base, part.iov_len) })
     }
 
     /// Where they are, as the kernel is told; of many parts that are not whole, the first.

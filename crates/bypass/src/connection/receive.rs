@@ -115,7 +115,7 @@ impl Connection {
                     _ => read(ring, &mut into, how),
                 };
                 match read {
-                    Read::Some(0) if matches!(into, Sink::Parts(parts) if parts.are_nowhere()) => {
+                    Read::Some(0) if matches!(into, Sink::Parts(parts) if parts.begin_nowhere()) => {
                         return Some(os::fail(libc::EFAULT));
                     }
                     // Another thread has read it meanwhile.

@@ -77,9 +77,6 @@ impl Connection {
             if total == 0 {
                 return Some(Ok(0));
             }
-            if matches!(from, Source::Parts(parts) if parts.are_nowhere()) {
-                return Some(Err(libc::EFAULT));
-            }
             match self.write(&at, &mut from, written) {
                 Wrote::Lost => continue,
                 Wrote::Busy => {
@@ -87,6 +84,10 @@ impl Connection {
                     continue;
                 }
                 Wrote::Failed(error) => return done(written).or(Some(Err(error))),
+                // There is room for some, and these are nowhere.
+                Wrote::Some(0) if matches!(from, Source::Parts(_)) => {
+                    return done(written).or(Some(Err(libc::EFAULT)));
+                }
                 Wrote::Some(count) => {
                     written += count;
                     waiting.moves();

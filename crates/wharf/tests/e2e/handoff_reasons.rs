@@ -86,6 +86,12 @@ def standard(c):
     os.close(kept_0)
 def vectored(c):
     assert os.pwritev(c.fileno(), [b'v', b'w'], -1) == 2
+def nowhere(c):
+    text = ctypes.create_string_buffer(b'text')
+    def parts(*all): return b''.join(struct.pack('PN', *part) for part in all)
+    known, unknown = (ctypes.addressof(text), 4), (0, 4)
+    assert libc.writev(c.fileno(), parts(known, unknown, known), 3) == 4
+    assert (libc.writev(c.fileno(), parts(unknown, known), 2), ctypes.get_errno()) == (-1, 14)
 def closed_as_a_stream(c):
     # The number is another's afterwards: a socket's, by which the connection goes to another process, and a set's.
     libc.fdopen.restype = ctypes.c_void_p
@@ -153,7 +159,7 @@ while True:
 "#;
 
 /// What is done, and why the connection goes back, if it does.
-const CASES: [(&str, Option<&str>); 27] = [
+const CASES: [(&str, Option<&str>); 28] = [
     ("nothing", None),
     ("duplicated", None),
     ("by_number", None),
@@ -175,6 +181,7 @@ const CASES: [(&str, Option<&str>); 27] = [
     ("signalled_by_ioctl", Some("unserved")),
     ("standard", Some("unserved")),
     ("vectored", None),
+    ("nowhere", None),
     ("closed_as_a_stream", Some("unserved")),
     ("printed", Some("unserved")),
     ("mapped", Some("unserved")),
